@@ -1,0 +1,70 @@
+# `make` alone lists what can be made. Nothing here needs more than make, git and Python 3.11 or newer.
+
+VENV     := .venv
+BIN      := $(VENV)/bin
+DATA_DIR ?= data
+# Interpreter of the virtual environment; empty: .ci/make-venv takes the first one that is new enough.
+PYTHON   ?=
+# Branch coverage of `make test`; `make test COVERAGE=` runs without it.
+COVERAGE ?= --cov
+# Further words for the program that a target starts: make run ARGS='--sync never'
+ARGS     ?=
+
+PIP      := $(BIN)/python -m pip --disable-pip-version-check --quiet
+RUNTIME  := requirements/build.txt requirements/runtime.txt
+DEV      := requirements/dev.txt
+PROJECT  := delayd tests benchmarks
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help venv run test lint format lock bench-line bench-wheel clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# Each stamp is the proof that the environment holds what the files it depends on ask for. The project itself is
+# installed editable and without build isolation: its build backend is locked like everything else.
+
+$(BIN)/python:
+	@.ci/make-venv $(VENV) $(PYTHON)
+
+$(VENV)/.runtime: $(RUNTIME) pyproject.toml | $(BIN)/python
+	$(PIP) install --require-hashes $(addprefix --requirement ,$(RUNTIME))
+	$(PIP) install --no-build-isolation --no-deps --editable .
+	@touch $@
+
+$(VENV)/.dev: $(DEV) $(VENV)/.runtime
+	$(PIP) install --require-hashes --requirement $(DEV)
+	@touch $@
+
+venv: $(VENV)/.dev ## set up .venv with everything that development needs
+
+run: $(VENV)/.runtime ## start the daemon on DATA_DIR (default ./data); ARGS are passed on
+	@exec $(BIN)/delayd serve --data-dir $(DATA_DIR) $(ARGS)
+
+test: $(VENV)/.dev ## run the tests; ARGS are passed to pytest
+	@.ci/debian-packages
+	$(BIN)/python -m pytest $(COVERAGE) $(ARGS)
+
+lint: $(VENV)/.dev ## ruff check, ruff format --check, mypy --strict
+	$(BIN)/ruff check $(PROJECT)
+	$(BIN)/ruff format --check $(PROJECT)
+	$(BIN)/mypy --strict $(PROJECT)
+
+format: $(VENV)/.dev ## let ruff mend what it can and format the code
+	$(BIN)/ruff check --fix $(PROJECT)
+	$(BIN)/ruff format $(PROJECT)
+
+lock: ## resolve requirements/*.txt anew from pyproject.toml
+	@.ci/lock-requirements $(PYTHON)
+
+bench-line: $(VENV)/.dev ## measure the line protocol against beanstalkd
+	@.ci/debian-packages
+	$(BIN)/python -m benchmarks.line $(ARGS)
+
+bench-wheel: $(VENV)/.dev ## measure the timing wheel against its rivals
+	$(BIN)/python -m benchmarks.wheel $(ARGS)
+
+clean: ## remove what make and the tools made; the data directory stays
+	rm -rf $(VENV) .lock-venv .coverage .coverage.* htmlcov dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find $(PROJECT) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,73 @@
+"""What every test can rely on: one seed, printed, from which everything random here follows.
+
+`make test` always runs with the same seed, so a failure is there again on the next run. Another
+seed is chosen with `make test ARGS='--seed 7'`, a fresh one with `--seed random`. A test that needs
+chance takes the `rng` fixture; hypothesis follows the same seed.
+"""
+
+import random
+from typing import Final
+
+import hypothesis
+import pytest
+
+DEFAULT_SEED: Final = 1
+SEED_KEY: Final = pytest.StashKey[int]()
+
+# Profiles differ only in where the random choices come from: derandomized ones are a function of
+# the test alone, the others of --seed. No example database: a run depends on nothing but the code
+# and the seed. No deadline: a busy machine is not a failure.
+hypothesis.settings.register_profile(
+    "delayd", database=None, deadline=None, print_blob=True, derandomize=True
+)
+hypothesis.settings.register_profile(
+    "delayd-seeded", database=None, deadline=None, print_blob=True, derandomize=False
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--seed",
+        default=str(DEFAULT_SEED),
+        metavar="N",
+        help=f"seed of everything random in the tests, or 'random' (default: {DEFAULT_SEED})",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    chosen = config.getoption("--seed")
+    try:
+        number = random.SystemRandom().randrange(2**32) if chosen == "random" else int(chosen)
+    except ValueError:
+        message = f"--seed takes a whole number or 'random', not {chosen!r}"
+        raise pytest.UsageError(message) from None
+    config.stash[SEED_KEY] = number
+    if number == DEFAULT_SEED:
+        hypothesis.settings.load_profile("delayd")
+    else:
+        hypothesis.settings.load_profile("delayd-seeded")
+        config.option.hypothesis_seed = str(number)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    number = config.stash[SEED_KEY]
+    return f"seed: {number} (this run again: --seed {number})"
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    if terminalreporter.stats.get("failed") or terminalreporter.stats.get("error"):
+        terminalreporter.write_line(f"The seed was {config.stash[SEED_KEY]}.")
+
+
+@pytest.fixture(scope="session")
+def seed(pytestconfig: pytest.Config) -> int:
+    return pytestconfig.stash[SEED_KEY]
+
+
+@pytest.fixture
+def rng(seed: int, request: pytest.FixtureRequest) -> random.Random:
+    # The test's name goes in, so that running one test alone draws what it drew among the others.
+    return random.Random(f"{seed} {request.node.nodeid}")

@@ -1,0 +1,324 @@
+"""The house rules as functions: a module's path and its syntax tree in, complaints out.
+
+The rules are those of docs/architecture.md: what imports what, who reads clocks and touches files,
+how long a module and a function may get, where state lives. A complaint says what to do instead,
+so that someone new learns the rule from the test that fails. `test_house_rules.py` applies them to
+the tree, and to planted offences, one at least for each rule.
+
+Example: `import time` in `delayd/core/wheel.py` on line 3 yields "line 3: core is pure and never
+imports time: take `now_ms` as an argument".
+
+The rules refuse to know types and values: what ruff or mypy can check is left to them.
+"""
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+MODULE_LINES_MAX: Final = 500
+FUNCTION_LINES_MAX: Final = 60
+
+# Small modules that every shell may lean on, and that know no other part than the core's limits.
+TOOLS: Final = ("clock", "durations", "exits", "logs", "sockets", "systemd")
+# For each part of delayd, the parts below it that it may import. A name with a dot allows that
+# module alone. Parts may always import themselves, and `delayd` for its version.
+MAY_IMPORT: Final = MappingProxyType(
+    {
+        "core": (),
+        "journal": ("core.errors", "core.job", "core.limits"),
+        **dict.fromkeys(TOOLS, ("core.limits",)),
+        "config": (*TOOLS, "core", "journal"),
+        "line": (*TOOLS, "core"),
+        "http": (*TOOLS, "core"),
+        "push": (*TOOLS, "core"),
+        "metrics": ("core",),
+        "commit": (*TOOLS, "config", "core.limits", "journal"),
+        "service": (
+            *TOOLS,
+            "commit",
+            "config",
+            "core",
+            "http",
+            "journal",
+            "line",
+            "metrics",
+            "push",
+        ),
+        "testing": (*TOOLS, "config", "core", "journal", "line", "service"),
+        "cli": (*TOOLS, "config", "core", "http", "journal", "line", "metrics", "push", "service"),
+        "__main__": ("cli",),
+        "__init__": (),
+    }
+)
+
+# What would make the core depend on more than its arguments, and what to do instead.
+IMPURE: Final = MappingProxyType(
+    {
+        "time": "take `now_ms` as an argument",
+        "datetime": "take `now_ms` as an argument",
+        "random": "take the drawn value as an argument",
+        "secrets": "take the drawn value as an argument",
+        "uuid": "take the drawn value as an argument",
+        "os": "return what is to be done; journal/disk.py and the service do it",
+        "io": "return bytes",
+        "pathlib": "return what is to be done; journal/disk.py does it",
+        "socket": "return what is to be sent",
+        "select": "return `next_deadline()`",
+        "selectors": "return `next_deadline()`",
+        "signal": "offer a method; the service calls it",
+        "subprocess": "return what is to be done",
+        "asyncio": "return what should happen next; the service waits",
+        "concurrent": "stay on one thread",
+        "multiprocessing": "stay on one thread",
+        "threading": "stay on one thread",
+        "logging": "return a value or raise; the edges log",
+    }
+)
+
+# Modules of the standard library and of others that have a home, and only one.
+HOMES: Final = MappingProxyType(
+    {
+        "time": (("delayd/clock.py",), "take `now_ms` as an argument, or a Clock in a shell"),
+        "aiohttp": (("delayd/http/", "delayd/push/"), "put HTTP into delayd/http or delayd/push"),
+        "asyncio": (
+            (
+                *("delayd/service.py", "delayd/line/server.py"),
+                *("delayd/http/", "delayd/push/", "delayd/testing/"),
+            ),
+            "return what should happen, and let the service or a server wait for it",
+        ),
+        **dict.fromkeys(
+            ("fcntl", "mmap", "shutil", "tempfile"),
+            (("delayd/journal/disk.py", "delayd/testing/"), "use a Disk of journal/disk.py"),
+        ),
+    }
+)
+
+DISK: Final = "delayd/journal/disk.py"
+# Calls that read, write or move file contents. Not among them: what the shells need for sockets,
+# pipes and processes (os.close, os.read, os.write, os.unlink and os.chmod of a socket's name, ...).
+FILE_CALLS: Final = frozenset(
+    "os." + name
+    for name in (
+        *("open", "fdopen", "fsync", "fdatasync", "sync", "truncate", "ftruncate", "lseek"),
+        *("pread", "preadv", "pwrite", "pwritev", "readv", "writev", "sendfile", "copy_file_range"),
+        *("posix_fallocate", "posix_fadvise", "rename", "renames", "replace", "link", "symlink"),
+        *("mkdir", "makedirs", "rmdir", "removedirs", "listdir", "scandir", "walk", "fwalk"),
+    )
+) | {"io.open"}
+PATH_METHODS: Final = frozenset(("read_bytes", "read_text", "write_bytes", "write_text"))
+# Who else may touch files, and why.
+FILE_READERS: Final = MappingProxyType(
+    {
+        "delayd/config.py": "reads the configuration file, once",
+        "delayd/testing/": "makes and clears the directories of daemons under test",
+    }
+)
+
+MUTABLE_DISPLAYS: Final = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
+MUTABLE_CALLS: Final = frozenset(
+    (
+        *("list", "dict", "set", "bytearray", "array", "deque", "defaultdict", "Counter"),
+        *("OrderedDict", "SortedDict", "SortedList", "SortedSet", "count"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A source file; `path` is relative to the root of the project, with slashes."""
+
+    path: str
+    source: str
+    tree: ast.Module
+
+    @classmethod
+    def parse(cls, path: str, source: str) -> "Module":
+        return cls(path, source, ast.parse(source))
+
+    @property
+    def in_delayd(self) -> bool:
+        return self.path.startswith("delayd/")
+
+    @property
+    def part(self) -> str:
+        """The part of delayd that the module belongs to: a package or a top-level module."""
+        return self.path.split("/")[1].removesuffix(".py")
+
+
+def is_at(path: str, homes: "tuple[str, ...] | MappingProxyType[str, str]") -> bool:
+    """Whether the path is one of the files, or below one of the folders (which end in a slash)."""
+    return any(path == home or (home.endswith("/") and path.startswith(home)) for home in homes)
+
+
+def imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Every imported name with its line: `from a.b import c` is a.b.c; also inside functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                yield node.lineno, f"{node.module or ''}.{alias.name}"
+
+
+def uses(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Every attribute used of an imported module, whatever its local name, and every import."""
+    local_names = {
+        alias.asname or alias.name: alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    yield from imports(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            yield node.lineno, f"{local_names.get(node.value.id, '?')}.{node.attr}"
+
+
+def imports_go_downwards(module: Module) -> Iterator[str]:
+    if not module.in_delayd:
+        return
+    if module.part not in MAY_IMPORT:
+        yield (
+            f"line 1: `{module.part}` is a new part of delayd: say in MAY_IMPORT (tests/house_rules"
+            ".py) what it may import, and in docs/architecture.md what it is for"
+        )
+        return
+    allowed = MAY_IMPORT[module.part]
+    for line, name in imports(module.tree):
+        package, _, target = name.partition(".")
+        part = target.split(".")[0]
+        if package != "delayd" or part in {"", "__version__", module.part}:
+            continue
+        if not any(f"{target}.".startswith(f"{below}.") for below in allowed):
+            yield (
+                f"line {line}: {module.part} may not import delayd.{target}: imports go downwards. "
+                f"Below {module.part}: {', '.join(allowed) or 'nothing'}. Pass the object in, or "
+                "move what both need further down"
+            )
+
+
+def core_is_pure(module: Module) -> Iterator[str]:
+    if not module.path.startswith("delayd/core/"):
+        return
+    for line, name in imports(module.tree):
+        root = name.split(".")[0]
+        if root in IMPURE:
+            yield f"line {line}: core is pure and never imports {root}: {IMPURE[root]}"
+
+
+def modules_stay_at_home(module: Module) -> Iterator[str]:
+    if not module.in_delayd:
+        return
+    for line, name in imports(module.tree):
+        root = name.split(".")[0]
+        if root in HOMES and not is_at(module.path, HOMES[root][0]):
+            homes, instead = HOMES[root]
+            yield f"line {line}: {root} is imported only by {', '.join(homes)}: {instead}"
+
+
+def files_are_touched_by_the_disk(module: Module) -> Iterator[str]:
+    if not module.in_delayd or module.path == DISK or is_at(module.path, FILE_READERS):
+        return
+    instead = f"only {DISK} touches files: take a Disk, so that tests can make it fail"
+    for line, name in uses(module.tree):
+        inside_journal = module.path.startswith("delayd/journal/") and name.startswith("os.")
+        if name in FILE_CALLS or (inside_journal and not name.startswith("os.path")):
+            yield f"line {line}: {name}: {instead}"
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call):
+            match node.func:
+                case ast.Name(id="open"):
+                    yield f"line {node.lineno}: open(): {instead}"
+                case ast.Attribute(attr=method) if method in PATH_METHODS:
+                    yield f"line {node.lineno}: .{method}(): {instead}"
+
+
+def module_state_is_constant(module: Module) -> Iterator[str]:
+    if not module.in_delayd:
+        return
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Global):
+            yield (
+                f"line {node.lineno}: global {', '.join(node.names)}: let an object hold it that "
+                "someone constructs and passes down"
+            )
+    for statement in module.tree.body:
+        if isinstance(statement, ast.Assign):
+            targets, is_final = statement.targets, False
+        elif isinstance(statement, ast.AnnAssign):
+            targets, is_final = [statement.target], "Final" in ast.unparse(statement.annotation)
+        else:
+            continue
+        names = ", ".join(ast.unparse(target) for target in targets)
+        if names == "__all__" or not is_mutable(statement.value):
+            continue
+        if is_empty(statement.value):
+            yield (
+                f"line {statement.lineno}: {names} starts empty, so somebody fills it: let an "
+                "object hold it that someone constructs"
+            )
+        elif not is_final:
+            yield (
+                f"line {statement.lineno}: {names} is mutable module state: make it a tuple, a "
+                "frozenset or a MappingProxyType, or annotate it `Final` if nobody changes it"
+            )
+
+
+def called_name(value: ast.expr | None) -> str:
+    """The last word of what a call calls: `Counter` for `collections.Counter(...)`; else empty."""
+    return ast.unparse(value.func).rsplit(".", 1)[-1] if isinstance(value, ast.Call) else ""
+
+
+def is_mutable(value: ast.expr | None) -> bool:
+    return isinstance(value, MUTABLE_DISPLAYS) or called_name(value) in MUTABLE_CALLS
+
+
+def is_empty(value: ast.expr | None) -> bool:
+    match value:
+        case ast.List(elts=[]) | ast.Dict(keys=[]) | ast.Call(args=[], keywords=[]):
+            return True
+        case ast.Call():
+            return called_name(value) in {"defaultdict", "count"}
+    return False
+
+
+def modules_are_short(module: Module) -> Iterator[str]:
+    lines = len(module.source.splitlines())
+    if lines > MODULE_LINES_MAX:
+        yield (
+            f"line {MODULE_LINES_MAX + 1}: the module has {lines} lines, more than "
+            f"{MODULE_LINES_MAX}: it wants to be two; find the word for the second one"
+        )
+
+
+def functions_fit_a_screen(module: Module) -> Iterator[str]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if lines > FUNCTION_LINES_MAX:
+                yield (
+                    f"line {node.lineno}: {node.name} has {lines} lines, more than "
+                    f"{FUNCTION_LINES_MAX}: keep the branches here, move loops and arithmetic "
+                    "into helpers"
+                )
+
+
+def modules_say_what_they_are_for(module: Module) -> Iterator[str]:
+    if module.in_delayd and not ast.get_docstring(module.tree):
+        yield "line 1: no docstring: say what the module is for, and what it refuses to know"
+
+
+RULES: Final[tuple[Callable[[Module], Iterator[str]], ...]] = (
+    imports_go_downwards,
+    core_is_pure,
+    modules_stay_at_home,
+    files_are_touched_by_the_disk,
+    module_state_is_constant,
+    modules_are_short,
+    functions_fit_a_screen,
+    modules_say_what_they_are_for,
+)

@@ -1,0 +1,44 @@
+"""The shipped units stay as closed as they were written, and agree with the daemon."""
+
+import configparser
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+UNITS: Final = Path(__file__).parent.parent / "systemd"
+EXPOSURE_MAX_TENTHS: Final = 12  # Debian's redis-server scores 12, a unit without hardening 96
+
+
+def read_unit(name: str) -> configparser.RawConfigParser:
+    unit = configparser.RawConfigParser(strict=False, delimiters=("=",), comment_prefixes=("#",))
+    unit.read(UNITS / name, encoding="utf-8")
+    return unit
+
+
+def test_systemd_finds_the_service_hardly_exposed() -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    scoring = subprocess.run(
+        [
+            *("systemd-analyze", "security", "--offline=true", "--no-pager"),
+            *(f"--threshold={EXPOSURE_MAX_TENTHS}", str(UNITS / "delayd.service")),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "unrecognized option" in scoring.stderr:
+        pytest.skip("this systemd-analyze cannot score a unit file offline")
+    assert scoring.returncode == 0, scoring.stdout + scoring.stderr
+
+
+def test_the_service_is_not_restarted_where_that_would_not_help() -> None:
+    service = read_unit("delayd.service")["Service"]
+    assert service["RestartPreventExitStatus"].split() == ["64", "65", "75", "78"]
+
+
+def test_the_socket_is_the_default_address_of_the_line_protocol() -> None:
+    assert read_unit("delayd.socket")["Socket"]["ListenStream"] == "127.0.0.1:11300"
