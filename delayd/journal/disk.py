@@ -1,0 +1,160 @@
+"""The file layer: the only place where delayd touches files of its journal.
+
+`Disk` is a protocol of a dozen verbs, small enough that a simulated disk (`delayd.testing`) can
+keep every promise of it, and break every promise that a real one breaks. One conformance suite runs
+against both. The verbs raise `OSError` as the operating system does; what that means is decided
+above. What is promised, and no more:
+
+- what `pwrite` wrote is seen by `pread` at once, and survives the death of the process;
+- it survives a power cut once `sync` on that handle has returned;
+- a name made, changed or removed survives a power cut once `sync_directory` has returned;
+- un-synced changes survive or not, each for itself, in any order, and torn at any sector.
+"""
+
+import contextlib
+import fcntl
+import os
+from typing import Final, Protocol
+
+FILE_MODE: Final = 0o600
+DIRECTORY_MODE: Final = 0o700
+
+
+class LockHeldError(Exception):
+    """The lock is held by another process; `holder_pid` is what that wrote into the file."""
+
+    def __init__(self, holder_pid: int | None) -> None:
+        """Keep the number of the process."""
+        super().__init__(f"held by process {holder_pid}")
+        self.holder_pid = holder_pid
+
+
+class Disk(Protocol):
+    """What the journal asks of a disk. Handles are small integers; paths are strings."""
+
+    def make_directory(self, path: str) -> None:
+        """Make the directory, durably and for its owner alone; do nothing if it is there."""
+
+    def list_directory(self, path: str) -> list[str]:
+        """Return the names in the directory, in any order."""
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in the directory durable."""
+
+    def lock(self, path: str) -> int:
+        """Take the lock file, making it if needed; `close` gives it back. Raises LockHeldError."""
+
+    def open(self, path: str, *, write: bool = False) -> int:
+        """Open an existing file."""
+
+    def create(self, path: str) -> int:
+        """Make an empty file and open it for writing; a file of that name is emptied."""
+
+    def close(self, handle: int, /) -> None:
+        """Close the handle; this syncs nothing."""
+
+    def size(self, handle: int) -> int:
+        """Return the length of the file in bytes."""
+
+    def pread(self, handle: int, count: int, offset: int, /) -> bytes:
+        """Return up to `count` bytes from `offset`; fewer at the end of the file, or at whim."""
+
+    def pwrite(self, handle: int, data: bytes, offset: int, /) -> int:
+        """Write at `offset` and return how many bytes were written: at least one, maybe not all."""
+
+    def allocate(self, handle: int, size: int) -> None:
+        """See that the file is at least `size` long and has the space; new bytes are zeros."""
+
+    def truncate(self, handle: int, size: int, /) -> None:
+        """Cut or extend the file to this length."""
+
+    def sync(self, handle: int, /) -> None:
+        """Make the file's bytes and length durable."""
+
+    def rename(self, old_path: str, new_path: str) -> None:
+        """Give the file another name, replacing what had it."""
+
+    def unlink(self, path: str) -> None:
+        """Remove the name."""
+
+    def unique_bytes(self, count: int, /) -> bytes:
+        """Return bytes that no other journal has got."""
+
+
+class RealDisk:
+    """The operating system's files."""
+
+    # The two calls that carry the load are the system's own functions: no frame of Python between.
+    pread = staticmethod(os.pread)
+    pwrite = staticmethod(os.pwrite)
+    sync = staticmethod(os.fdatasync)
+    close = staticmethod(os.close)
+    truncate = staticmethod(os.ftruncate)
+    unique_bytes = staticmethod(os.urandom)
+
+    def make_directory(self, path: str) -> None:
+        """Make the directory, durably and for its owner alone; do nothing if it is there."""
+        parent = os.path.dirname(path) or "."
+        try:
+            os.mkdir(path, DIRECTORY_MODE)
+        except FileExistsError:
+            # Whoever made it may have died before it was durable; but a directory that an
+            # administrator made for us may well lie in one that we must not read.
+            with contextlib.suppress(PermissionError):
+                self.sync_directory(parent)
+        else:
+            self.sync_directory(parent)
+
+    def list_directory(self, path: str) -> list[str]:
+        """Return the names in the directory."""
+        return os.listdir(path)
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in the directory durable."""
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def lock(self, path: str) -> int:
+        """Take the lock file and write our process id into it; the kernel drops it when we die."""
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The id only serves the message of whoever comes second: on a full disk we go without.
+            with contextlib.suppress(OSError):
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, b"%d\n" % os.getpid(), 0)
+        except BlockingIOError:
+            holder = os.pread(handle, 20, 0).strip()
+            os.close(handle)
+            raise LockHeldError(int(holder) if holder.isdigit() else None) from None
+        except OSError:
+            os.close(handle)
+            raise
+        return handle
+
+    def open(self, path: str, *, write: bool = False) -> int:
+        """Open an existing file."""
+        return os.open(path, (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC)
+
+    def create(self, path: str) -> int:
+        """Make an empty file and open it for writing."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+
+    def size(self, handle: int) -> int:
+        """Return the length of the file in bytes."""
+        return os.fstat(handle).st_size
+
+    def allocate(self, handle: int, size: int) -> None:
+        """Reserve space, so that neither a full disk nor a new length meets the writes to come."""
+        os.posix_fallocate(handle, 0, size)
+
+    def rename(self, old_path: str, new_path: str) -> None:
+        """Give the file another name, replacing what had it."""
+        os.rename(old_path, new_path)
+
+    def unlink(self, path: str) -> None:
+        """Remove the name."""
+        os.unlink(path)

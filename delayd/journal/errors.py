@@ -1,0 +1,62 @@
+"""What the journal says when it cannot go on: one class per reaction, one sentence each.
+
+The classes differ in what the daemon should do, not in what went wrong; the sentence names the file
+and the offset. `DirectoryLocked`: another daemon lives there. `JournalCorrupt`: durable bytes are
+damaged, nothing was changed, a person must decide. `JournalVersion`: a newer delayd wrote this.
+`JournalFull`: nothing was appended, go on refusing puts. `JournalFailed`: the disk broke its word,
+acknowledge nothing more.
+"""
+
+
+class JournalError(Exception):
+    """Whatever the journal may raise at its user."""
+
+
+class DirectoryLocked(JournalError):
+    """Another process owns the directory."""
+
+    def __init__(self, path: str, holder_pid: int | None) -> None:
+        """Name the lock file, and the process that holds it if it is known."""
+        holder = "another process" if holder_pid is None else f"process {holder_pid}"
+        super().__init__(f"{path} is held by {holder}: one daemon owns a journal directory")
+        self.path = path
+        self.holder_pid = holder_pid
+
+
+class DamageError(JournalError):
+    """A place in a file that cannot be accepted; nothing was changed."""
+
+    def __init__(self, file: str, offset: int, why: str) -> None:
+        """Name the file, the offset in it, and the reason as the end of a sentence."""
+        super().__init__(f"{file} at offset {offset}: {why}")
+        self.file = file
+        self.offset = offset
+        self.why = why
+
+
+class JournalCorrupt(DamageError):
+    """Durable bytes are damaged or missing."""
+
+
+class JournalVersion(DamageError):
+    """The file is sound as far as can be told, but a newer format than this program reads."""
+
+
+class JournalFailed(JournalError):
+    """A file operation failed; what was appended and not synced may be lost; no retry."""
+
+    def __init__(self, file: str, why: str) -> None:
+        """Name the file and the reason."""
+        super().__init__(f"{file}: {why}")
+        self.file = file
+        self.why = why
+
+
+class JournalFull(JournalError):
+    """There was no room; the journal is as it was before the call, and may be tried again."""
+
+    def __init__(self, file: str, why: str) -> None:
+        """Name the file and the reason."""
+        super().__init__(f"{file}: {why}; nothing was appended")
+        self.file = file
+        self.why = why

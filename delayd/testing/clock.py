@@ -1,0 +1,47 @@
+"""A clock that stands still until it is told to go on."""
+
+from typing import Final
+
+START_MS: Final = 1_700_000_000_000
+"""A moment in November 2023: recent enough that nothing that assumes a date is surprised."""
+
+
+class FakeClock:
+    """A `Clock` whose two times move only by `advance` and `step_wall`.
+
+    >>> clock = FakeClock()
+    >>> before_ms = clock.now_ms()
+    >>> clock.advance(250)
+    >>> clock.now_ms() - before_ms
+    250
+    """
+
+    def __init__(self, start_ms: int = START_MS) -> None:
+        self._now_ms = start_ms
+        self._wall_ms = start_ms
+
+    def now_ms(self) -> int:
+        """Delayd time."""
+        return self._now_ms
+
+    def seconds_until(self, time_ms: int) -> float:
+        """How long until that delayd time."""
+        return (time_ms - self._now_ms) / 1_000
+
+    def wall_ms(self) -> int:
+        """The wall clock."""
+        return self._wall_ms
+
+    def resume(self, last_time_ms: int, last_wall_ms: int) -> None:
+        """Carry delayd time over a stop by the wall clock's difference, never backwards."""
+        self._now_ms = last_time_ms + max(0, self._wall_ms - last_wall_ms)
+
+    def advance(self, by_ms: int) -> None:
+        """Let time pass, on both clocks."""
+        assert by_ms >= 0, f"time does not go back: {by_ms} ms"
+        self._now_ms += by_ms
+        self._wall_ms += by_ms
+
+    def step_wall(self, by_ms: int) -> None:
+        """Set the wall clock, forward or back, as an administrator or NTP does; no time passes."""
+        self._wall_ms += by_ms

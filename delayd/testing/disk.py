@@ -1,0 +1,390 @@
+"""A disk in memory that forgets what was not synced, and fails when it is told to.
+
+Every file has two copies. The volatile one is what programs see; the durable one is what is left
+after a power cut. Between them stand the un-synced changes, each of which may reach the platter or
+not, by itself and in any order: a sector of a write, a new length, a name made or removed.
+
+>>> disk = SimulatedDisk()
+>>> disk.make_directory("d")
+>>> handle = disk.create("d/file")
+>>> disk.pwrite(handle, b"kept", 0)
+4
+>>> disk.sync(handle)
+>>> disk.sync_directory("d")
+>>> disk.pwrite(handle, b"lost", 0)
+4
+>>> disk.crash()
+>>> disk.file_bytes("d/file")
+b'kept'
+
+It is stricter than any real file system: a name is not durable until its directory is synced, and
+after a failed sync the changes are counted as clean and never reach the platter, however often the
+file is synced again. It refuses to know what is in the files.
+"""
+
+import errno
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from delayd.journal.disk import LockHeldError
+
+SECTOR_BYTES: Final = 512
+"""A write reaches the platter in such pieces, each whole or not at all."""
+
+
+class PowerCut(BaseException):
+    """The machine stops before the call has any effect, and every later call too until `crash`.
+
+    Not an `Exception`, so that nothing which handles errors can go on as if it had not happened.
+    """
+
+
+class Piece(NamedTuple):
+    """An un-synced change, as `crash` asks about it."""
+
+    kind: str
+    """"bytes", "length" or "names"."""
+
+    name: str
+    """The file's, or the directory's path."""
+
+    offset: int
+
+
+class _Write(NamedTuple):
+    offset: int
+    data: bytes
+
+
+@dataclass(slots=True)
+class _File:
+    name: str
+    volatile: bytearray = field(default_factory=bytearray)
+    durable: bytearray = field(default_factory=bytearray)
+    unsynced: list[_Write | int] = field(default_factory=list)
+    """Writes and new lengths, oldest first."""
+
+
+@dataclass(slots=True)
+class _Directory:
+    volatile: dict[str, _File] = field(default_factory=dict)
+    durable: dict[str, _File] = field(default_factory=dict)
+    unsynced: list[dict[str, _File | None]] = field(default_factory=list)
+    """Names set or removed together, oldest first."""
+
+
+@dataclass(slots=True, frozen=True)
+class _Fault:
+    error: BaseException | None
+    short_bytes: int = 0
+
+
+class SimulatedDisk:
+    """Keeps what `delayd.journal.disk.Disk` promises, and no more.
+
+    `capacity_bytes` bounds the sum of all file lengths; beyond it there is no space left.
+    """
+
+    def __init__(self, capacity_bytes: int | None = None) -> None:
+        self.capacity_bytes = capacity_bytes
+        self.call_count = 0
+        """Calls of all verbs so far, and of each: what `fail` and `cut_power` count by."""
+        self.verb_counts: Counter[str] = Counter()
+        self._faults: dict[tuple[str, int], _Fault] = {}
+        self._directories: dict[str, _Directory] = {}
+        self._handles: dict[int, tuple[_File, bool]] = {}
+        self._locks: dict[str, int] = {}
+        self._next_handle = 3
+        self._identities = 0
+        self._is_off = False
+
+    # --- what a test may do -------------------------------------------------------------------
+
+    def fail(self, number: int, error: BaseException, verb: str = "") -> None:
+        """Raise the error at the n-th call from the start; of this verb, if one is given.
+
+        The call has no effect. A failed `sync` also loses what it should have synced, for good.
+        """
+        self._faults[verb, number] = _Fault(error)
+
+    def shorten(self, number: int, verb: str, short_bytes: int) -> None:
+        """Let the n-th `pread` or `pwrite` handle only so many bytes."""
+        self._faults[verb, number] = _Fault(None, short_bytes)
+
+    def heal(self) -> None:
+        """Forget the faults that are still planned."""
+        self._faults.clear()
+
+    def kill(self) -> None:
+        """End the process: handles and locks are gone, the page cache is not."""
+        self._handles.clear()
+        self._locks.clear()
+        self._is_off = False
+
+    def crash(self, survives: Callable[[Piece], bool] | None = None) -> None:
+        """Cut the power; un-synced pieces are lost unless `survives` says otherwise."""
+        self.kill()
+        for path, directory in self._directories.items():
+            files = {id(file): file for file in directory.volatile.values()}
+            files.update((id(file), file) for file in directory.durable.values())
+            for names in directory.unsynced:
+                files.update((id(file), file) for file in names.values() if file)
+            for file in files.values():
+                self._crash_file(file, survives)
+            for number, names in enumerate(directory.unsynced):
+                if survives and survives(Piece("names", path, number)):
+                    _rename(directory.durable, names)
+            directory.volatile = dict(directory.durable)
+            directory.unsynced.clear()
+
+    @staticmethod
+    def _crash_file(file: _File, survives: Callable[[Piece], bool] | None) -> None:
+        for change in file.unsynced if survives else ():
+            assert survives is not None
+            if isinstance(change, int):
+                if survives(Piece("length", file.name, change)):
+                    _resize(file.durable, change)
+                continue
+            start, end = change.offset, change.offset + len(change.data)
+            while start < end:
+                stop = min(end, (start // SECTOR_BYTES + 1) * SECTOR_BYTES)
+                if survives(Piece("bytes", file.name, start)):
+                    piece = change.data[start - change.offset : stop - change.offset]
+                    _overwrite(file.durable, piece, start)
+                start = stop
+        file.volatile = bytearray(file.durable)
+        file.unsynced.clear()
+
+    def file_bytes(self, path: str) -> bytes:
+        """Return what a program would read in the file now."""
+        directory, name = self._locate(path)
+        return bytes(self._find(directory, name, path).volatile)
+
+    def put_file(self, path: str, data: bytes) -> None:
+        """Set a file, durably, making it and its directory if needed."""
+        parent, _, name = path.rpartition("/")
+        directory = self._directories.setdefault(parent, _Directory())
+        file = _File(name, bytearray(data), bytearray(data))
+        directory.volatile[name] = directory.durable[name] = file
+
+    # --- the protocol -------------------------------------------------------------------------
+
+    def make_directory(self, path: str) -> None:
+        """Make the directory, durably; do nothing if it is there."""
+        self._call("make_directory")
+        self._directories.setdefault(path, _Directory())
+
+    def list_directory(self, path: str) -> list[str]:
+        """Return the names in the directory."""
+        self._call("list_directory")
+        return list(self._directory(path).volatile)
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in the directory durable."""
+        self._call("sync_directory")
+        directory = self._directory(path)
+        for names in directory.unsynced:
+            _rename(directory.durable, names)
+        directory.unsynced.clear()
+
+    def lock(self, path: str) -> int:
+        """Take the lock file, making it if needed."""
+        self._call("lock")
+        if path in self._locks:
+            raise LockHeldError(self._locks[path])
+        directory, name = self._locate(path)
+        if name not in directory.volatile:
+            self._set_names(directory, {name: _File(name)})
+        handle = self._handle(directory.volatile[name], write=True)
+        self._locks[path] = handle
+        return handle
+
+    def open(self, path: str, *, write: bool = False) -> int:
+        """Open an existing file."""
+        self._call("open")
+        directory, name = self._locate(path)
+        return self._handle(self._find(directory, name, path), write=write)
+
+    def create(self, path: str) -> int:
+        """Make an empty file and open it for writing; a file of that name is emptied."""
+        self._call("create")
+        directory, name = self._locate(path)
+        if name in directory.volatile:
+            self._set_length(directory.volatile[name], 0)
+        else:
+            self._set_names(directory, {name: _File(name)})
+        return self._handle(directory.volatile[name], write=True)
+
+    def close(self, handle: int, /) -> None:
+        """Close the handle; this syncs nothing."""
+        try:
+            self._call("close")
+        finally:
+            # As on Linux: a close that fails has closed nonetheless.
+            self._file(handle)
+            del self._handles[handle]
+            self._locks = {path: held for path, held in self._locks.items() if held != handle}
+
+    def size(self, handle: int) -> int:
+        """Return the length of the file in bytes."""
+        self._call("size")
+        return len(self._file(handle).volatile)
+
+    def pread(self, handle: int, count: int, offset: int, /) -> bytes:
+        """Return up to `count` bytes from `offset`."""
+        fault = self._call("pread")
+        count = fault.short_bytes if fault else count
+        return bytes(self._file(handle).volatile[offset : offset + count])
+
+    def pwrite(self, handle: int, data: bytes, offset: int, /) -> int:
+        """Write at `offset` and return how many bytes were written."""
+        fault = self._call("pwrite")
+        file = self._file(handle, write=True)
+        written = data[: fault.short_bytes] if fault else bytes(data)
+        room = max(0, len(file.volatile) - offset) + self._room()
+        if len(written) > room:
+            written = written[:room]
+            if not written:
+                raise _error(errno.ENOSPC, file.name)
+        _overwrite(file.volatile, written, offset)
+        file.unsynced.append(_Write(offset, written))
+        return len(written)
+
+    def allocate(self, handle: int, size: int) -> None:
+        """See that the file is at least `size` long and has the space."""
+        self._call("allocate")
+        file = self._file(handle, write=True)
+        if size - len(file.volatile) > self._room():
+            raise _error(errno.ENOSPC, file.name)
+        if size > len(file.volatile):
+            self._set_length(file, size)
+
+    def truncate(self, handle: int, size: int, /) -> None:
+        """Cut or extend the file to this length."""
+        self._call("truncate")
+        self._set_length(self._file(handle, write=True), size)
+
+    def sync(self, handle: int, /) -> None:
+        """Make the file's bytes and length durable."""
+        file = self._file(handle)
+        try:
+            self._call("sync")
+        except OSError:
+            file.unsynced.clear()
+            raise
+        for change in file.unsynced:
+            if isinstance(change, int):
+                _resize(file.durable, change)
+            else:
+                _overwrite(file.durable, change.data, change.offset)
+        file.unsynced.clear()
+
+    def rename(self, old_path: str, new_path: str) -> None:
+        """Give the file another name in the same directory, replacing what had it."""
+        self._call("rename")
+        directory, old_name = self._locate(old_path)
+        _, new_name = self._locate(new_path)
+        file = self._find(directory, old_name, old_path)
+        file.name = new_name
+        self._set_names(directory, {old_name: None, new_name: file})
+
+    def unlink(self, path: str) -> None:
+        """Remove the name."""
+        self._call("unlink")
+        directory, name = self._locate(path)
+        self._find(directory, name, path)
+        self._set_names(directory, {name: None})
+
+    def unique_bytes(self, count: int, /) -> bytes:
+        """Return bytes that no other journal on this disk has got; the same in every run."""
+        self._call("unique_bytes")
+        self._identities += 1
+        return self._identities.to_bytes(count, "little")
+
+    # --- the inside ---------------------------------------------------------------------------
+
+    def _call(self, verb: str) -> _Fault | None:
+        """Count the call; raise or return the fault planned for it."""
+        if self._is_off:
+            raise PowerCut
+        self.call_count += 1
+        self.verb_counts[verb] += 1
+        fault = self._faults.pop(("", self.call_count), None)
+        fault = self._faults.pop((verb, self.verb_counts[verb]), fault)
+        if fault and fault.error is not None:
+            self._is_off = isinstance(fault.error, PowerCut)
+            raise fault.error
+        return fault
+
+    def _room(self) -> int:
+        if self.capacity_bytes is None:
+            return 1 << 62
+        used = sum(
+            len(file.volatile)
+            for directory in self._directories.values()
+            for file in directory.volatile.values()
+        )
+        return max(0, self.capacity_bytes - used)
+
+    def _directory(self, path: str) -> _Directory:
+        if path not in self._directories:
+            raise _error(errno.ENOENT, path)
+        return self._directories[path]
+
+    def _locate(self, path: str) -> tuple[_Directory, str]:
+        parent, _, name = path.rpartition("/")
+        return self._directory(parent), name
+
+    @staticmethod
+    def _find(directory: _Directory, name: str, path: str) -> _File:
+        if name not in directory.volatile:
+            raise _error(errno.ENOENT, path)
+        return directory.volatile[name]
+
+    def _handle(self, file: _File, *, write: bool) -> int:
+        self._next_handle += 1
+        self._handles[self._next_handle] = (file, write)
+        return self._next_handle
+
+    def _file(self, handle: int, *, write: bool = False) -> _File:
+        file, may_write = self._handles.get(handle, (None, False))
+        if file is None or (write and not may_write):
+            raise _error(errno.EBADF, f"handle {handle}")
+        return file
+
+    @staticmethod
+    def _set_length(file: _File, size: int) -> None:
+        _resize(file.volatile, size)
+        file.unsynced.append(size)
+
+    @staticmethod
+    def _set_names(directory: _Directory, names: dict[str, _File | None]) -> None:
+        _rename(directory.volatile, names)
+        directory.unsynced.append(names)
+
+
+def _error(number: int, path: str) -> OSError:
+    return OSError(number, errno.errorcode[number], path)
+
+
+def _rename(entries: dict[str, _File], names: dict[str, _File | None]) -> None:
+    for name, file in names.items():
+        if file is None:
+            entries.pop(name, None)
+        else:
+            entries[name] = file
+
+
+def _resize(content: bytearray, size: int) -> None:
+    if size < len(content):
+        del content[size:]
+    else:
+        content.extend(bytes(size - len(content)))
+
+
+def _overwrite(content: bytearray, data: bytes, offset: int) -> None:
+    if offset > len(content):
+        _resize(content, offset)
+    content[offset : offset + len(data)] = data

@@ -1,0 +1,119 @@
+"""What the tests of the journal share: opening, filling and reading journals on any disk."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from delayd.journal.disk import Disk
+from delayd.journal.format import (
+    CHECKSUM,
+    FRAME,
+    FRAME_OVERHEAD_BYTES,
+    HEADER_BYTES,
+    FrameKind,
+    SegmentHeader,
+    frame_mark,
+    pack_frame,
+    pack_header,
+    segment_name,
+)
+from delayd.journal.journal import Journal
+from delayd.testing.disk import SimulatedDisk
+
+DIRECTORY: Final = "data"
+SEGMENT_BYTES: Final = 4096
+IDENTITY: Final = bytes(range(16))
+START_MS: Final = 1_700_000_000_000
+
+
+def path_of(number: int) -> str:
+    return f"{DIRECTORY}/{segment_name(number)}"
+
+
+def opened(disk: Disk, segment_bytes: int = SEGMENT_BYTES) -> tuple[Journal, list[bytes]]:
+    """A journal ready for appends, and the payloads that it held; closing frames left out."""
+    journal = Journal.open(DIRECTORY, disk=disk, segment_bytes=segment_bytes)
+    try:
+        return journal, [frame.payload for frame in journal.replay() if frame.payload]
+    except BaseException:
+        journal.close()
+        raise
+
+
+def payloads_in(disk: Disk) -> list[bytes]:
+    journal, payloads = opened(disk)
+    journal.close()
+    return payloads
+
+
+def append_all(journal: Journal, payloads: Iterable[bytes], *, sync_each: bool = False) -> None:
+    for payload in payloads:
+        journal.append(payload, START_MS, START_MS)
+        if sync_each:
+            journal.sync()
+
+
+def numbered(count: int, size: int = 40, first: int = 1) -> list[bytes]:
+    """Payloads that differ, of roughly this size."""
+    return [
+        (b"payload %d " % number).ljust(size, b".") + b"!" for number in range(first, first + count)
+    ]
+
+
+def frame(
+    sequence: int,
+    synced: int,
+    payload: bytes,
+    *,
+    number: int = 1,
+    kind: int = FrameKind.RECORDS,
+    identity: bytes = IDENTITY,
+) -> bytes:
+    mark = frame_mark(identity, number)
+    return pack_frame(mark, kind, sequence, synced, START_MS, START_MS, payload)
+
+
+def header(
+    number: int = 1,
+    first_sequence: int = 1,
+    *,
+    synced: int = 0,
+    previous_valid_bytes: int = 0,
+    identity: bytes = IDENTITY,
+) -> bytes:
+    return pack_header(
+        SegmentHeader(
+            identity, number, first_sequence, synced, previous_valid_bytes, START_MS, START_MS
+        )
+    )
+
+
+def segment_of(payloads: Sequence[bytes], *, synced_each: bool = True) -> bytes:
+    """A first segment with these payloads, each written after the one before was synced, or not."""
+    return header() + b"".join(
+        frame(sequence, sequence - 1 if synced_each else 0, payload)
+        for sequence, payload in enumerate(payloads, 1)
+    )
+
+
+def disk_with(*segments: bytes) -> SimulatedDisk:
+    """A disk with these files as segments 1, 2, ..."""
+    disk = SimulatedDisk()
+    disk.make_directory(DIRECTORY)
+    for number, content in enumerate(segments, 1):
+        disk.put_file(path_of(number), content)
+    return disk
+
+
+def contents_of(disk: SimulatedDisk) -> dict[str, bytes]:
+    """Every file but the lock."""
+    names = [name for name in disk.list_directory(DIRECTORY) if name != "lock"]
+    return {name: disk.file_bytes(f"{DIRECTORY}/{name}") for name in sorted(names)}
+
+
+def frame_ends(content: bytes) -> list[int]:
+    """Where the header and then each frame of an undamaged segment ends."""
+    ends = [HEADER_BYTES]
+    while ends[-1] + FRAME_OVERHEAD_BYTES <= len(content) and content[ends[-1]]:
+        payload_bytes = FRAME.unpack_from(content, ends[-1])[1]
+        ends.append(ends[-1] + FRAME.size + payload_bytes + CHECKSUM.size)
+    return ends

@@ -1,0 +1,170 @@
+"""The conformance suite: what `Disk` promises, kept by the real disk and by the simulated one."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from delayd.journal.disk import Disk, LockHeldError, RealDisk
+from delayd.testing.disk import SimulatedDisk
+
+
+@pytest.fixture(params=["real", "simulated"])
+def disk(request: pytest.FixtureRequest) -> Disk:
+    return RealDisk() if request.param == "real" else SimulatedDisk()
+
+
+@pytest.fixture
+def home(disk: Disk, tmp_path: Path) -> str:
+    path = f"{tmp_path}/journal"
+    disk.make_directory(path)
+    return path
+
+
+def read_back(disk: Disk, path: str) -> bytes:
+    handle = disk.open(path)
+    try:
+        return disk.pread(handle, 1_000_000, 0)
+    finally:
+        disk.close(handle)
+
+
+def make_file(disk: Disk, path: str, content: bytes) -> None:
+    handle = disk.create(path)
+    assert disk.pwrite(handle, content, 0) == len(content)
+    disk.sync(handle)
+    disk.close(handle)
+
+
+def test_making_a_directory_that_exists_changes_nothing(disk: Disk, home: str) -> None:
+    make_file(disk, f"{home}/a", b"1")
+    disk.make_directory(home)
+    assert disk.list_directory(home) == ["a"]
+
+
+def test_a_new_directory_is_empty_and_can_be_synced(disk: Disk, home: str) -> None:
+    assert disk.list_directory(home) == []
+    disk.sync_directory(home)
+
+
+def test_what_is_written_is_read_at_once(disk: Disk, home: str) -> None:
+    handle = disk.create(f"{home}/a")
+    assert disk.pwrite(handle, b"hello", 0) == 5
+    assert disk.pwrite(handle, b"J", 0) == 1
+    assert disk.pread(handle, 100, 0) == b"Jello"
+    assert disk.pread(handle, 2, 3) == b"lo"
+    disk.close(handle)
+    assert read_back(disk, f"{home}/a") == b"Jello"
+
+
+def test_reading_at_and_beyond_the_end_gives_what_is_there(disk: Disk, home: str) -> None:
+    make_file(disk, f"{home}/a", b"abc")
+    handle = disk.open(f"{home}/a")
+    assert disk.pread(handle, 10, 2) == b"c"
+    assert disk.pread(handle, 10, 3) == b""
+    assert disk.pread(handle, 10, 99) == b""
+    disk.close(handle)
+
+
+def test_writing_beyond_the_end_leaves_zeros_between(disk: Disk, home: str) -> None:
+    handle = disk.create(f"{home}/a")
+    disk.pwrite(handle, b"x", 4)
+    assert disk.size(handle) == 5
+    assert disk.pread(handle, 10, 0) == b"\0\0\0\0x"
+    disk.close(handle)
+
+
+def test_allocating_extends_with_zeros_and_never_shrinks(disk: Disk, home: str) -> None:
+    handle = disk.create(f"{home}/a")
+    disk.pwrite(handle, b"x", 0)
+    disk.allocate(handle, 4)
+    assert disk.pread(handle, 10, 0) == b"x\0\0\0"
+    disk.allocate(handle, 2)
+    assert disk.size(handle) == 4
+    disk.close(handle)
+
+
+def test_truncating_cuts_and_extends(disk: Disk, home: str) -> None:
+    handle = disk.create(f"{home}/a")
+    disk.pwrite(handle, b"hello", 0)
+    disk.truncate(handle, 2)
+    assert disk.size(handle) == 2
+    disk.truncate(handle, 4)
+    assert disk.pread(handle, 10, 0) == b"he\0\0"
+    disk.close(handle)
+
+
+def test_creating_over_a_file_empties_it(disk: Disk, home: str) -> None:
+    make_file(disk, f"{home}/a", b"old")
+    disk.close(disk.create(f"{home}/a"))
+    assert read_back(disk, f"{home}/a") == b""
+
+
+def test_renaming_replaces_what_had_the_name(disk: Disk, home: str) -> None:
+    make_file(disk, f"{home}/a", b"new")
+    make_file(disk, f"{home}/b", b"old")
+    disk.rename(f"{home}/a", f"{home}/b")
+    assert disk.list_directory(home) == ["b"]
+    assert read_back(disk, f"{home}/b") == b"new"
+
+
+def test_a_handle_outlives_the_name_of_its_file(disk: Disk, home: str) -> None:
+    handle = disk.create(f"{home}/a")
+    disk.pwrite(handle, b"x", 0)
+    disk.unlink(f"{home}/a")
+    assert disk.list_directory(home) == []
+    assert disk.pread(handle, 1, 0) == b"x"
+    disk.close(handle)
+
+
+@pytest.mark.parametrize("verb", ["open", "unlink", "list_directory", "sync_directory"])
+def test_what_is_not_there_is_an_enoent(disk: Disk, home: str, verb: str) -> None:
+    with pytest.raises(OSError) as caught:
+        getattr(disk, verb)(f"{home}/nothing")
+    assert caught.value.errno == errno.ENOENT
+
+
+def test_a_handle_for_reading_cannot_write(disk: Disk, home: str) -> None:
+    make_file(disk, f"{home}/a", b"x")
+    handle = disk.open(f"{home}/a")
+    with pytest.raises(OSError) as caught:
+        disk.pwrite(handle, b"y", 0)
+    assert caught.value.errno == errno.EBADF
+    disk.close(handle)
+
+
+def test_a_lock_has_one_holder_and_names_it(disk: Disk, home: str) -> None:
+    handle = disk.lock(f"{home}/lock")
+    with pytest.raises(LockHeldError) as caught:
+        disk.lock(f"{home}/lock")
+    assert caught.value.holder_pid
+    disk.close(handle)
+    disk.close(disk.lock(f"{home}/lock"))
+    assert disk.list_directory(home) == ["lock"]
+
+
+def test_unique_bytes_never_repeat(disk: Disk) -> None:
+    drawn = {disk.unique_bytes(16) for _ in range(100)}
+    assert len(drawn) == 100
+    assert {len(one) for one in drawn} == {16}
+
+
+def test_a_real_lock_file_with_nonsense_in_it_has_an_unknown_holder(tmp_path: Path) -> None:
+    disk = RealDisk()
+    path = f"{tmp_path}/lock"
+    handle = disk.lock(path)
+    disk.pwrite(handle, b"nonsense", 0)
+    with pytest.raises(LockHeldError) as caught:
+        disk.lock(path)
+    assert caught.value.holder_pid is None
+    disk.close(handle)
+
+
+def test_real_files_belong_to_their_owner_alone(tmp_path: Path) -> None:
+    disk = RealDisk()
+    disk.make_directory(f"{tmp_path}/journal")
+    disk.close(disk.create(f"{tmp_path}/journal/a"))
+    disk.close(disk.lock(f"{tmp_path}/journal/lock"))
+    assert (tmp_path / "journal").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "journal" / "a").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "journal" / "lock").stat().st_mode & 0o777 == 0o600

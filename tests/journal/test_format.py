@@ -1,0 +1,146 @@
+"""The bytes of the files: the document's example, the golden files, the examples in docstrings."""
+
+import doctest
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from delayd.core.limits import JOURNAL_PAYLOAD_BYTES_MAX
+from delayd.journal.disk import RealDisk
+from delayd.journal.format import (
+    FRAME,
+    FRAME_OVERHEAD_BYTES,
+    HEADER,
+    HEADER_BYTES,
+    MAGIC,
+    PREFIX,
+    Frame,
+    FrameKind,
+    SegmentHeader,
+    frame_mark,
+    pack_frame,
+    pack_header,
+    segment_name,
+    unpack_header,
+)
+from delayd.journal.journal import Journal
+from delayd.journal.recovery import RULES, Behind, Found, Verdict
+from tests.journal.journals import IDENTITY, START_MS, contents_of, disk_with, opened
+
+ROOT = Path(__file__).parent.parent.parent
+DOCUMENT = ROOT / "docs" / "journal-format.md"
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def documented_example() -> bytes:
+    """The hex block of the document, comments removed."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    block = re.findall(r"```hex\n(.*?)```", text, re.DOTALL)
+    assert len(block) == 1
+    return bytes.fromhex(re.sub(r"#.*", "", block[0]))
+
+
+def test_the_documents_example_is_what_the_code_writes() -> None:
+    header = SegmentHeader(IDENTITY, 1, 1, 0, 0, START_MS, START_MS)
+    mark = frame_mark(IDENTITY, 1)
+    written = pack_header(header)
+    written += pack_frame(mark, FrameKind.RECORDS, 1, 0, START_MS + 5, START_MS + 4, b"hello")
+    written += pack_frame(mark, FrameKind.CLOSED, 2, 1, START_MS + 5, START_MS + 4, b"")
+    assert documented_example() == written
+
+
+def test_the_documents_example_is_read_back() -> None:
+    disk = disk_with(documented_example())
+    journal, _ = opened(disk)
+    journal.close()
+    assert contents_of(disk)[segment_name(1)].startswith(documented_example())
+    frames = list(Journal.open("data", disk=disk, segment_bytes=4096).replay())
+    assert frames[:2] == [
+        Frame(1, START_MS + 5, START_MS + 4, b"hello"),
+        Frame(2, START_MS + 5, START_MS + 4, b""),
+    ]
+
+
+def documented_fields(heading: str) -> list[tuple[int, str]]:
+    """(offset, type) of each row of the table below a heading of the document."""
+    section = DOCUMENT.read_text(encoding="utf-8").split(f"### {heading}\n")[1].split("\n#")[0]
+    rows = re.findall(r"(?m)^\| (\d+) \| ([\w ]+) \|", section)
+    return [(int(at), kind) for at, kind in rows]
+
+
+def test_the_documents_tables_have_the_offsets_of_the_code() -> None:
+    size = {"u8": 1, "u32": 4, "u64": 8, "i64": 8, "8 bytes": 8, "16 bytes": 16}
+    header, frame = documented_fields("Header"), documented_fields("Frame")
+    for fields in (header, frame[:-1]):
+        ends = [at + size[kind] for at, kind in fields]
+        assert [at for at, _ in fields] == [0, *ends[:-1]]
+    assert header[-1] == (HEADER.size, "u32")
+    assert frame[-1] == (FRAME.size, "bytes")
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert f"header ({HEADER_BYTES} bytes)" in text
+    assert f"A frame costs {FRAME_OVERHEAD_BYTES} bytes" in text
+    assert JOURNAL_PAYLOAD_BYTES_MAX == 2 << 30
+    assert "at most 2 GiB" in text
+
+
+def test_the_documents_decision_table_is_the_codes() -> None:
+    section = DOCUMENT.read_text(encoding="utf-8").split("## What a start makes of it")[1]
+    rows = [row.split("|")[2:-1] for row in section.splitlines() if row.startswith("| ")][1:]
+    words = {"accept": Verdict.ACCEPT, "cut here": Verdict.CUT, "refuse": "refuse"}
+    documented = [[words[cell.strip()] for cell in row] for row in rows]
+    refusals = {Verdict.CORRUPT, Verdict.NEWER}
+    verdicts = [[RULES[found, behind] for behind in Behind] for found in Found]
+    assert documented == [
+        [("refuse" if verdict in refusals else verdict) for verdict in row] for row in verdicts
+    ]
+
+
+def test_version_1_is_read_for_ever(tmp_path: Path) -> None:
+    # Written by the first program that knew version 1. Neither the files nor this test change.
+    for file in (GOLDEN / "version-1").iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    journal = Journal.open(str(tmp_path), disk=RealDisk(), segment_bytes=4096)
+    frames = list(journal.replay())
+    payloads = [bytes([number]) * (number * 37) for number in range(1, 16)]
+    assert [frame.payload for frame in frames] == [*payloads, b""]
+    assert [frame.sequence for frame in frames] == list(range(1, 17))
+    assert [frame.time_ms for frame in frames] == [*range(1_001, 1_016), 1_015]
+    assert [frame.wall_ms for frame in frames] == [*range(-14, 1), 0]
+    assert journal.append(b"next", 2_000, 2_000) == 17
+    journal.close()
+
+
+def test_a_header_that_was_packed_is_unpacked() -> None:
+    header = SegmentHeader(IDENTITY, 7, 100, 98, 4_000, 1, -1)
+    assert len(pack_header(header)) == HEADER_BYTES
+    assert unpack_header(pack_header(header)) == header
+
+
+def test_magic_and_version_begin_every_header() -> None:
+    packed = pack_header(SegmentHeader(IDENTITY, 1, 1, 0, 0, 0, 0))
+    assert PREFIX.unpack_from(packed) == (MAGIC, 1)
+
+
+def test_no_two_segments_share_a_mark_and_none_is_zero() -> None:
+    identities = [bytes([number]) * 16 for number in range(20)]
+    marks = {frame_mark(identity, number) for identity in identities for number in range(1, 50)}
+    assert len(marks) == 20 * 49
+    assert 0 not in marks
+
+
+def test_the_checksum_of_a_frame_depends_on_its_segment() -> None:
+    frames = [pack_frame(mark, 1, 1, 0, 0, 0, b"payload") for mark in (1, 2)]
+    assert frames[0][4:-4] == frames[1][4:-4]
+    assert frames[0][-4:] != frames[1][-4:]
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["delayd.journal.format", "delayd.journal.segment", "delayd.testing.disk"],
+)
+def test_the_examples_in_the_docstrings_are_true(module: str) -> None:
+    results = doctest.testmod(importlib.import_module(module))
+    assert results.attempted
+    assert not results.failed

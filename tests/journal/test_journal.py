@@ -1,0 +1,350 @@
+"""The journal as the service uses it: append, sync, rotate, replay, close."""
+
+import copy
+import threading
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from delayd.core.limits import (
+    JOURNAL_PAYLOAD_BYTES_MAX,
+    JOURNAL_SEGMENT_BYTES_MIN,
+    JOURNAL_UNSYNCED_SEGMENTS_MAX,
+    JOURNAL_WINDOW_BYTES,
+)
+from delayd.journal.disk import RealDisk
+from delayd.journal.errors import DirectoryLocked, JournalFailed
+from delayd.journal.format import FRAME_OVERHEAD_BYTES, HEADER_BYTES, Frame, segment_name
+from delayd.journal.journal import Journal
+from delayd.journal.segment import Segment
+from delayd.testing.disk import SimulatedDisk
+from tests.journal.journals import (
+    DIRECTORY,
+    SEGMENT_BYTES,
+    append_all,
+    contents_of,
+    frame_ends,
+    numbered,
+    opened,
+    path_of,
+    payloads_in,
+)
+
+FITTING: Final = SEGMENT_BYTES - HEADER_BYTES - FRAME_OVERHEAD_BYTES
+"""The longest payload that shares a segment with nothing else."""
+
+
+def test_a_new_directory_holds_nothing_and_takes_appends() -> None:
+    disk = SimulatedDisk()
+    journal, payloads = opened(disk)
+    assert payloads == []
+    assert (journal.appended_sequence, journal.synced_sequence) == (0, 0)
+    assert journal.append(b"first", 0, 0) == 1
+    assert (journal.appended_sequence, journal.synced_sequence) == (1, 0)
+    assert journal.sync() == 1
+    assert journal.synced_sequence == 1
+
+
+def test_frames_come_back_with_their_times_and_in_order() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    journal.append(b"first", 1_000, -5)
+    journal.append(b"second", 1_001, 2**62)
+    journal.sync()
+    disk.crash()
+    frames = list(Journal.open(DIRECTORY, disk=disk, segment_bytes=4096).replay())
+    assert frames == [Frame(1, 1_000, -5, b"first"), Frame(2, 1_001, 2**62, b"second")]
+
+
+def test_what_was_not_synced_is_lost_in_a_power_cut_and_its_number_is_given_again() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    append_all(journal, [b"synced"])
+    journal.sync()
+    append_all(journal, [b"lost"])
+    disk.crash()
+    journal, payloads = opened(disk)
+    assert payloads == [b"synced"]
+    assert journal.append(b"other", 0, 0) == 2
+
+
+def test_a_second_journal_on_the_directory_is_refused_and_the_first_unharmed() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    with pytest.raises(DirectoryLocked) as caught:
+        Journal.open(DIRECTORY, disk=disk, segment_bytes=4096)
+    assert caught.value.path == f"{DIRECTORY}/lock"
+    assert caught.value.holder_pid is not None
+    assert str(caught.value.holder_pid) in str(caught.value)
+    append_all(journal, [b"first"])
+    journal.close()
+    assert payloads_in(disk) == [b"first"]
+
+
+def test_sequences_go_on_across_segments_and_restarts() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    append_all(journal, numbered(30, 500))
+    assert journal.appended_sequence == 30
+    journal.close()
+    journal, payloads = opened(disk)
+    assert payloads == numbered(30, 500)
+    # The closing frame has a number of its own.
+    assert journal.append(b"next", 0, 0) == 32
+
+
+def test_a_segment_is_filled_to_the_last_byte() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    append_all(journal, [bytes(FITTING)])
+    assert list(contents_of(disk)) == [segment_name(1)]
+    append_all(journal, [b""])
+    assert list(contents_of(disk)) == [segment_name(1), segment_name(2)]
+
+
+@pytest.mark.parametrize("payload_bytes", [FITTING - 1, FITTING, FITTING + 1, 3 * FITTING])
+def test_a_frame_longer_than_a_segment_gets_one_of_its_own(payload_bytes: int) -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    payloads = [b"before", b"x" * payload_bytes, b"after"]
+    append_all(journal, payloads, sync_each=True)
+    assert len(frame_ends(disk.file_bytes(path_of(2)))) == 2
+    disk.crash()
+    assert payloads_in(disk) == payloads
+
+
+def test_frames_longer_than_the_reading_window_are_read_whole() -> None:
+    disk = SimulatedDisk()
+    payloads = [b"a" * (JOURNAL_WINDOW_BYTES - 100), b"b" * (3 * JOURNAL_WINDOW_BYTES), b"c"] * 2
+    journal, _ = opened(disk, 16 << 20)
+    append_all(journal, payloads)
+    journal.sync()
+    disk.crash()
+    assert payloads_in(disk) == payloads
+
+
+def test_a_full_segment_is_trimmed_when_it_is_synced() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    append_all(journal, numbered(5, 1_000))
+    assert len(disk.file_bytes(path_of(1))) == SEGMENT_BYTES
+    journal.sync()
+    content = disk.file_bytes(path_of(1))
+    assert len(content) == frame_ends(content)[-1] < SEGMENT_BYTES
+    assert len(disk.file_bytes(path_of(2))) == SEGMENT_BYTES
+
+
+def test_closing_trims_the_last_segment_and_gives_the_lock_back() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    append_all(journal, [b"first"])
+    journal.close()
+    content = disk.file_bytes(path_of(1))
+    assert len(content) == HEADER_BYTES + 2 * FRAME_OVERHEAD_BYTES + len(b"first")
+    disk.crash()
+    assert payloads_in(disk) == [b"first"]
+
+
+def test_closing_twice_or_before_any_append_does_nothing() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    journal.close()
+    journal.close()
+    assert contents_of(disk) == {}
+
+
+def test_closing_before_replay_releases_the_directory_and_changes_nothing() -> None:
+    disk = SimulatedDisk()
+    opened(disk)[0].close()
+    before = contents_of(disk)
+    Journal.open(DIRECTORY, disk=disk, segment_bytes=4096).close()
+    assert contents_of(disk) == before
+
+
+def test_the_closing_frame_repeats_the_last_times() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    journal.append(b"first", 1_234, 5_678)
+    journal.close()
+    opened(disk)[0].close()
+    frames = list(Journal.open(DIRECTORY, disk=disk, segment_bytes=4096).replay())
+    assert [frame[:3] for frame in frames] == [(n, 1_234, 5_678) for n in (1, 2, 3)]
+
+
+def test_appending_before_the_replay_is_done_is_our_own_mistake() -> None:
+    disk = SimulatedDisk()
+    journal = Journal.open(DIRECTORY, disk=disk, segment_bytes=4096)
+    with pytest.raises(AssertionError, match="replay comes before append"):
+        journal.append(b"", 0, 0)
+    list(journal.replay())
+    with pytest.raises(AssertionError, match="replayed once"):
+        list(journal.replay())
+    journal.close()
+    with pytest.raises(AssertionError, match="closed"):
+        journal.append(b"", 0, 0)
+
+
+class ClaimedBytes(bytes):
+    """Says that it is longer than it is: two gigabytes are too much for a test."""
+
+    claimed = 0
+
+    def __len__(self) -> int:
+        return self.claimed
+
+
+def test_a_payload_beyond_the_limit_is_our_own_mistake() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    payload = ClaimedBytes()
+    payload.claimed = JOURNAL_PAYLOAD_BYTES_MAX + 1
+    with pytest.raises(AssertionError, match="splits its batches"):
+        journal.append(payload, 0, 0)
+    append_all(journal, [b"first"])
+
+
+def test_a_segment_below_the_limit_is_our_own_mistake() -> None:
+    with pytest.raises(AssertionError, match="configuration has a higher minimum"):
+        opened(SimulatedDisk(), JOURNAL_SEGMENT_BYTES_MIN - 1)
+
+
+def test_a_sync_with_nothing_to_do_asks_nothing_of_the_disk() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    append_all(journal, [b"first"])
+    journal.sync()
+    calls = disk.call_count
+    assert journal.sync() == 1
+    assert disk.call_count == calls
+
+
+def test_one_append_is_one_write_and_one_sync_is_one_sync() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    append_all(journal, [b"first"], sync_each=True)
+    calls, before = disk.call_count, disk.verb_counts.copy()
+    append_all(journal, [b"second"], sync_each=True)
+    assert disk.call_count - calls == 2
+    assert disk.verb_counts - before == {"pwrite": 1, "sync": 1}
+
+
+def test_unsynced_segments_are_bounded() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    append_all(journal, numbered(50, FITTING - 10))
+    assert journal.synced_sequence >= 50 - JOURNAL_UNSYNCED_SEGMENTS_MAX - 1
+    assert len(journal._unsynced) <= JOURNAL_UNSYNCED_SEGMENTS_MAX + 1
+
+
+class MeddlingDisk(SimulatedDisk):
+    """Appends to the journal in the middle of a sync, as the loop does beside the sync thread."""
+
+    journal: Journal | None = None
+    payloads: list[bytes]
+
+    def sync(self, handle: int, /) -> None:
+        super().sync(handle)
+        journal, self.journal = self.journal, None
+        if journal:
+            append_all(journal, [self.payloads.pop(0)])
+
+
+@pytest.mark.parametrize("payload_bytes", [100, 1_500, FITTING])
+def test_frames_appended_during_a_sync_are_not_reported_durable_by_it(payload_bytes: int) -> None:
+    disk = MeddlingDisk()
+    journal, _ = opened(disk)
+    payloads = numbered(40, payload_bytes - 1)
+    disk.payloads = payloads.copy()
+    append_all(journal, [disk.payloads.pop(0)])
+    while len(disk.payloads) > 5:
+        appended = journal.appended_sequence
+        disk.journal = journal
+        durable = journal.sync()
+        assert durable == journal.synced_sequence == appended
+        after = copy.deepcopy(disk)
+        after.crash()
+        survivors = payloads_in(after)
+        assert survivors == payloads[: len(survivors)]
+        assert len(survivors) >= durable
+
+
+class MeddlingList(deque[Segment]):
+    """Lets frames be appended, to a new segment, right after it was looked at."""
+
+    journal: Journal | None = None
+
+    def __iter__(self) -> Iterator[Segment]:
+        yield from list(super().__iter__())
+        journal, self.journal = self.journal, None
+        if journal:
+            append_all(journal, numbered(2, FITTING - 10))
+
+
+def test_a_segment_begun_while_a_sync_looks_around_is_not_reported_by_it() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    append_all(journal, [b"first"])
+    journal._unsynced = segments = MeddlingList(journal._unsynced)
+    segments.journal = journal
+    assert journal.sync() == 1
+    assert journal.appended_sequence == 3
+    assert journal.sync() == 3
+    disk.crash()
+    assert len(payloads_in(disk)) == 3
+
+
+def test_a_sync_reports_a_new_segment_only_with_its_name_on_disk() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    append_all(journal, numbered(2, FITTING - 10))
+    disk.fail(disk.verb_counts["sync_directory"] + 1, OSError(5, "EIO"), "sync_directory")
+    with pytest.raises(JournalFailed):
+        journal.sync()
+    assert journal.synced_sequence == 1
+
+
+def test_two_threads_may_append_and_sync(tmp_path: Path) -> None:
+    journal = Journal.open(str(tmp_path / "journal"), disk=RealDisk(), segment_bytes=SEGMENT_BYTES)
+    assert list(journal.replay()) == []
+    payloads = numbered(500, 300)
+    is_done = threading.Event()
+    reports: list[int] = []
+
+    def sync_until_done() -> None:
+        while not is_done.is_set():
+            reports.append(journal.sync())
+
+    syncing = threading.Thread(target=sync_until_done)
+    syncing.start()
+    append_all(journal, payloads)
+    is_done.set()
+    syncing.join()
+    assert reports == sorted(reports)
+    assert journal.sync() == len(payloads)
+    journal.close()
+    journal = Journal.open(str(tmp_path / "journal"), disk=RealDisk(), segment_bytes=SEGMENT_BYTES)
+    assert [frame.payload for frame in journal.replay()] == [*payloads, b""]
+    journal.close()
+
+
+def test_a_real_directory_is_locked_recovered_and_closed(tmp_path: Path) -> None:
+    home = str(tmp_path / "journal")
+    journal = Journal.open(home, disk=RealDisk(), segment_bytes=SEGMENT_BYTES)
+    assert list(journal.replay()) == []
+    append_all(journal, numbered(20, 500), sync_each=True)
+    with pytest.raises(DirectoryLocked):
+        Journal.open(home, disk=RealDisk(), segment_bytes=SEGMENT_BYTES)
+    journal.close()
+    last = max((tmp_path / "journal").glob("segment-*"))
+    with last.open("ab") as file:
+        file.write(b"half a frame")
+    journal = Journal.open(home, disk=RealDisk(), segment_bytes=SEGMENT_BYTES)
+    assert [frame.payload for frame in journal.replay()] == [*numbered(20, 500), b""]
+    (tail,) = journal.torn_tails
+    assert tail.file == str(last)
+    assert Path(tail.copy).read_bytes() == b"half a frame"
+    assert str(tail) == f"12 bytes at offset {tail.offset} of {last}, kept in {tail.copy}"
+    journal.close()

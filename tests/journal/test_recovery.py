@@ -1,0 +1,316 @@
+"""What a start believes: the decision table, and every situation in it made out of real bytes."""
+
+import itertools
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from delayd.journal.errors import JournalCorrupt, JournalVersion
+from delayd.journal.format import CHECKSUM, HEADER, HEADER_BYTES, Frame, segment_name
+from delayd.journal.journal import LOCK_NAME, Journal
+from delayd.journal.recovery import RULES, Behind, Found, Recovery, Verdict
+from delayd.testing.disk import SimulatedDisk
+from tests.journal.journals import (
+    DIRECTORY,
+    contents_of,
+    disk_with,
+    frame,
+    header,
+    opened,
+    path_of,
+    payloads_in,
+    segment_of,
+)
+
+GOOD: Final = [b"first", b"second"]
+ZEROS: Final = bytes(100)
+FIRST: Final = segment_of(GOOD)
+END: Final = len(FIRST)
+
+# What may stand behind a missing frame 3, in segment 1 or 2.
+WITNESS_SYNCED: Final = {
+    Behind.NOTHING: None,
+    Behind.UNSYNCED: 2,
+    Behind.SYNCED: 3,
+}
+
+
+def witness(behind: Behind, number: int) -> bytes:
+    synced = WITNESS_SYNCED[behind]
+    return b"" if synced is None else frame(4, synced, b"fourth", number=number)
+
+
+def damaged(head: bytes, at: int) -> bytes:
+    return head[:at] + bytes([head[at] ^ 1]) + head[at + 1 :]
+
+
+def newer(head: bytes) -> bytes:
+    changed = head[:8] + b"\x02\0\0\0" + head[12 : HEADER.size]
+    return changed + CHECKSUM.pack(0)
+
+
+def at_the_end(behind: Behind) -> list[bytes]:
+    if behind is Behind.NOTHING:
+        return [FIRST + ZEROS]
+    second = header(2, 4, synced=2, previous_valid_bytes=END + 60)
+    return [FIRST + ZEROS, second + witness(behind, 2) + ZEROS]
+
+
+def at_a_bad_frame(behind: Behind) -> list[bytes]:
+    return [FIRST + b"\xff" * 50 + witness(behind, 1) + ZEROS]
+
+
+def in_segment_2(head: bytes) -> Callable[[Behind], list[bytes]]:
+    return lambda behind: [FIRST + ZEROS, head + witness(behind, 2) + ZEROS]
+
+
+CONTINUATION: Final = header(2, 3, synced=2, previous_valid_bytes=END)
+SITUATIONS: Final = {
+    Found.END: at_the_end,
+    Found.BAD_FRAME: at_a_bad_frame,
+    Found.NO_HEADER: in_segment_2(bytes(HEADER_BYTES)),
+    Found.BAD_HEADER: in_segment_2(damaged(CONTINUATION, 40)),
+    Found.FOREIGN: in_segment_2(damaged(CONTINUATION, 3)),
+    Found.NEWER: in_segment_2(newer(CONTINUATION)),
+    Found.MISPLACED: in_segment_2(header(2, 3, previous_valid_bytes=END, identity=b"?" * 16)),
+}
+COMBINATIONS: Final = list(itertools.product(Found, Behind))
+# Nothing that cannot be read may testify that a place before it is harmless.
+MUTE: Final = {Found.FOREIGN, Found.NEWER, Found.MISPLACED}
+
+
+def test_the_table_is_total() -> None:
+    assert set(RULES) == set(itertools.product(Found, Behind))
+
+
+def test_whatever_had_been_durable_is_never_cut() -> None:
+    verdicts = {RULES[found, Behind.SYNCED] for found in Found}
+    assert verdicts == {Verdict.CORRUPT, Verdict.NEWER}
+
+
+@pytest.mark.parametrize(("found", "behind"), COMBINATIONS)
+def test_each_situation_gets_the_verdict_of_the_table(found: Found, behind: Behind) -> None:
+    disk = disk_with(*SITUATIONS[found](behind))
+    before = contents_of(disk)
+    recovery = Recovery(disk, DIRECTORY, disk.list_directory(DIRECTORY))
+    verdict = RULES[found, Behind.SYNCED if found in MUTE else behind]
+    read: list[Frame] = []
+    try:
+        read.extend(recovery.frames())
+    except JournalVersion:
+        assert verdict is Verdict.NEWER
+    except JournalCorrupt:
+        assert verdict is Verdict.CORRUPT
+    assert [one.payload for one in read] == GOOD
+    assert recovery.place
+    assert recovery.place.found is found
+    assert recovery.verdict is verdict
+    assert contents_of(disk) == before, "deciding changes nothing"
+
+
+@pytest.mark.parametrize(("found", "behind"), COMBINATIONS)
+def test_each_verdict_is_carried_out(found: Found, behind: Behind) -> None:
+    disk = disk_with(*SITUATIONS[found](behind))
+    before = contents_of(disk)
+    if RULES[found, behind] in {Verdict.CORRUPT, Verdict.NEWER}:
+        error = JournalVersion if RULES[found, behind] is Verdict.NEWER else JournalCorrupt
+        with pytest.raises(error):
+            opened(disk)
+        disk.crash()
+        assert contents_of(disk) == before, "a refusal touches nothing"
+        return
+    journal, payloads = opened(disk)
+    assert payloads == GOOD
+    assert journal.append(b"third", 0, 0) == 3
+    journal.sync()
+    disk.crash()
+    assert payloads_in(disk) == [*GOOD, b"third"]
+    for tail in journal.torn_tails:
+        cut = before[tail.file.rpartition("/")[2]][tail.offset :].rstrip(b"\0")
+        assert disk.file_bytes(tail.copy) == cut, "what was cut is kept"
+        assert tail.cut_bytes == len(cut)
+
+
+def refusal(*segments: bytes) -> JournalCorrupt:
+    disk = disk_with(*segments)
+    before = contents_of(disk)
+    with pytest.raises(JournalCorrupt) as caught:
+        opened(disk)
+    assert contents_of(disk) == before
+    return caught.value
+
+
+def test_a_refusal_names_the_file_the_offset_and_the_reason() -> None:
+    error = refusal(FIRST + b"?" * 50 + frame(4, 3, b"fourth"))
+    assert (error.file, error.offset) == (path_of(1), END)
+    assert str(error).startswith(f"{path_of(1)} at offset {END}: these bytes are no frame; what ")
+
+
+def test_a_segment_that_is_missing_in_the_middle_is_named() -> None:
+    disk = disk_with(FIRST)
+    disk.put_file(path_of(3), header(3, 4, synced=3, previous_valid_bytes=200))
+    with pytest.raises(JournalCorrupt, match="segment 2 is missing"):
+        opened(disk)
+
+
+def test_an_unfinished_segment_behind_a_missing_one_is_removed() -> None:
+    # The names of both were un-synced, and only the second survived the crash.
+    disk = disk_with(FIRST)
+    disk.put_file(path_of(3), bytes(300))
+    assert payloads_in(disk) == GOOD
+    assert list(contents_of(disk)) == [segment_name(1)]
+
+
+def test_segments_missing_at_the_beginning_are_refused() -> None:
+    disk = SimulatedDisk()
+    disk.put_file(path_of(2), header(2, 3, synced=2, previous_valid_bytes=END))
+    with pytest.raises(JournalCorrupt, match="begins with frame 3, wanted is 1"):
+        opened(disk)
+
+
+def test_a_copy_of_a_segment_under_another_number_is_refused() -> None:
+    assert "says that this is segment 1" in refusal(FIRST, FIRST).why
+
+
+def test_two_swapped_segments_are_refused() -> None:
+    second = CONTINUATION + frame(3, 2, b"third", number=2)
+    assert "says that this is segment 2" in refusal(second, FIRST).why
+
+
+def test_a_segment_of_another_journal_is_refused() -> None:
+    other = header(2, 3, synced=2, previous_valid_bytes=END, identity=b"?" * 16)
+    assert "belongs to another journal" in refusal(FIRST, other).why
+
+
+def test_a_segment_that_overlaps_the_one_before_is_refused() -> None:
+    overlapping = header(2, 2, synced=2, previous_valid_bytes=END)
+    assert "begins with frame 2, wanted is 3" in refusal(FIRST, overlapping).why
+
+
+def test_a_segment_that_skips_frames_where_no_bytes_are_missing_is_refused() -> None:
+    skipping = header(2, 5, synced=2, previous_valid_bytes=END)
+    assert "begins with frame 5, wanted is 3" in refusal(FIRST, skipping).why
+
+
+def test_a_newer_format_is_refused_with_both_versions_named() -> None:
+    disk = disk_with(newer(header()) + frame(1, 0, b"first"))
+    with pytest.raises(JournalVersion, match="format version is 2, this program reads up to 1"):
+        opened(disk)
+
+
+def test_a_frame_kind_of_the_future_is_refused() -> None:
+    disk = disk_with(FIRST + frame(3, 2, b"third", kind=3))
+    with pytest.raises(JournalVersion, match="of a kind that this program does not know"):
+        opened(disk)
+
+
+def test_bytes_beyond_the_valid_end_of_a_segment_are_void() -> None:
+    # After a failed sync the next segment says how much of the one before counts.
+    void = frame(3, 2, b"never synced") + b"rubbish"
+    second = CONTINUATION + frame(3, 2, b"third", number=2)
+    assert payloads_in(disk_with(FIRST + void, second)) == [*GOOD, b"third"]
+
+
+def test_a_frame_across_the_valid_end_of_its_segment_is_refused() -> None:
+    second = header(2, 3, synced=2, previous_valid_bytes=END - 1)
+    assert refusal(FIRST, second).file == path_of(1)
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "segment-1.log", "segment-0000000001.log.bak"])
+def test_a_foreign_file_in_the_directory_is_refused_by_name(name: str) -> None:
+    disk = disk_with(FIRST)
+    disk.put_file(f"{DIRECTORY}/{name}", b"")
+    with pytest.raises(JournalCorrupt, match="is not part of a delayd journal") as caught:
+        opened(disk)
+    assert caught.value.file == f"{DIRECTORY}/{name}"
+
+
+def test_what_a_file_system_puts_into_a_directory_is_tolerated() -> None:
+    disk = disk_with(FIRST)
+    disk.put_file(f"{DIRECTORY}/lost+found", b"")
+    assert payloads_in(disk) == GOOD
+
+
+@pytest.mark.parametrize("content", [b"", header()[:79], bytes(HEADER_BYTES), bytes(5000)])
+def test_a_first_segment_that_was_never_finished_is_made_anew(content: bytes) -> None:
+    disk = disk_with(content)
+    journal, payloads = opened(disk)
+    assert payloads == []
+    assert journal.append(b"first", 0, 0) == 1
+    journal.close()
+    assert payloads_in(disk) == [b"first"]
+
+
+def test_a_first_segment_with_anything_behind_a_lost_header_is_refused() -> None:
+    # Its header was durable before anything was written behind it.
+    assert refusal(bytes(HEADER_BYTES) + FIRST[HEADER_BYTES:]).offset == 0
+    assert refusal(b"", CONTINUATION).offset == 0
+
+
+def test_a_segment_that_was_being_made_is_removed() -> None:
+    disk = disk_with(FIRST)
+    disk.put_file(f"{path_of(2)}.new", b"half a header")
+    assert payloads_in(disk) == GOOD
+    assert sorted(disk.list_directory(DIRECTORY)) == [LOCK_NAME, segment_name(1)]
+
+
+def test_copies_of_torn_tails_never_replace_each_other() -> None:
+    disk = disk_with(FIRST + b"one")
+    payloads_in(disk)
+    disk.put_file(path_of(1), FIRST + b"two")
+    payloads_in(disk)
+    copies = {name: content for name, content in contents_of(disk).items() if "torn" in name}
+    assert copies == {
+        f"{segment_name(1)}.torn-{END}": b"one",
+        f"{segment_name(1)}.torn-{END}-2": b"two",
+    }
+
+
+def test_only_the_newest_copies_of_torn_tails_are_kept() -> None:
+    disk = disk_with(FIRST)
+    for offset in range(1, 31):
+        disk.put_file(f"{path_of(1)}.torn-{offset * 100}", b"")
+    payloads_in(disk)
+    kept = [name for name in contents_of(disk) if "torn" in name]
+    assert sorted(int(name.rpartition("-")[2]) for name in kept) == [
+        offset * 100 for offset in range(15, 31)
+    ]
+
+
+def test_recovering_twice_gives_the_same_files() -> None:
+    disk = disk_with(FIRST + b"torn")
+    Journal.open(DIRECTORY, disk=disk, segment_bytes=4096)
+    disk.kill()
+    opened(disk)
+    disk.kill()
+    once = contents_of(disk)
+    opened(disk)
+    assert contents_of(disk) == once
+
+
+def test_frames_that_were_only_in_the_page_cache_are_durable_after_a_start() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    journal.append(b"synced", 0, 0)
+    journal.sync()
+    journal.append(b"cached", 0, 0)
+    disk.kill()
+    opened(disk)
+    disk.crash()
+    assert payloads_in(disk) == [b"synced", b"cached"]
+
+
+def test_a_start_does_not_trust_pages_that_a_failed_sync_called_clean() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    journal.append(b"synced", 0, 0)
+    journal.sync()
+    journal.append(b"lost by the disk, kept by the cache", 0, 0)
+    disk.fail(disk.verb_counts["sync"] + 1, OSError(5, "EIO"), "sync")
+    with pytest.raises(Exception, match="EIO"):
+        journal.sync()
+    disk.kill()
+    _, payloads = opened(disk)
+    disk.crash()
+    assert payloads_in(disk) == payloads
