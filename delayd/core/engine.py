@@ -1,0 +1,426 @@
+"""The operations: what clients ask for, checked, recorded, carried out.
+
+Every operation goes the same way. *Decide*: check, and raise a `Refusal` before anything has
+changed. *Record*: append to the log what a restart must know. *Apply*: let the store carry it out,
+with the methods that replay uses. The caller then takes the log (`take_log`), makes it durable and
+only then lets the answers go; and it takes the deliveries (`take_deliveries`), for consumers whose
+wait has ended.
+
+Time is an argument, in two roundings so that nothing is early in either. Requests carry `now_ms`
+rounded *up*: a delay or ttr counted from it ends no sooner than asked for. `advance` takes the time
+rounded *down*: what it fires is due. `store.time_ms` is how far time has been played; what was due
+by then has happened, or, where a slice has not come to it yet, is made to happen when somebody asks
+for the job.
+
+>>> engine = Engine(start_ms=0)
+>>> session = engine.open_session()
+>>> engine.put(session.used, priority=0, delay_ms=1_000, ttr_ms=60_000, body=b"hi", now_ms=0)
+1
+>>> while engine.advance(999): pass
+>>> engine.reserve(session, 999), engine.next_deadline()
+(None, 1000)
+>>> engine.advance(1_000)
+True
+>>> engine.reserve(session, 1_000)
+(1, b'hi')
+
+It refuses to know bytes on a wire, files, sockets and clocks. Operations run hundreds of thousands
+of times a second: plain arguments and plain values, no objects in between.
+"""
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Final
+
+from delayd.core.errors import (
+    BodyTooBig,
+    Draining,
+    JobNotFound,
+    LastWatched,
+    TopicNotFound,
+    ValueOutOfRange,
+)
+from delayd.core.job import (
+    HEADER,
+    TRANSITIONS,
+    TTR_AT,
+    U64,
+    Event,
+    State,
+    body_of,
+    buried,
+    kicked,
+    released,
+    rescheduled,
+    returned,
+)
+from delayd.core.limits import (
+    BODY_BYTES_DEFAULT,
+    DURATION_MS_MAX,
+    PRIORITY_MAX,
+    TTR_MS_FOR_ZERO,
+    WHEEL_SIZE_DEFAULT,
+    WHEEL_TICK_MS_DEFAULT,
+)
+from delayd.core.records import (
+    Kind,
+    pack_bury,
+    pack_delete,
+    pack_kick,
+    pack_pause,
+    pack_put,
+    pack_release,
+    pack_reschedule,
+    pack_reserve,
+    pack_return,
+    pack_topic,
+    pack_touch,
+)
+from delayd.core.session import Owner, Session
+from delayd.core.timekeeper import Handed, Timekeeper
+from delayd.core.topic import DEFAULT_TOPIC, Topic, checked_name, head_key, remove_swapping
+from delayd.core.wheel import ceil_to_tick
+
+# For the operations that run most; an enum member's arithmetic costs 40 ns more than an int's.
+_DELAYED: Final = int(State.DELAYED)
+_READY: Final = int(State.READY)
+_PUT: Final = int(Kind.PUT)
+_DELETE: Final = int(Kind.DELETE)
+_pack_header: Final = HEADER.pack
+
+
+class Engine(Timekeeper):
+    """The jobs of one daemon and everything that can be done with them."""
+
+    def __init__(
+        self,
+        *,
+        start_ms: int,
+        tick_ms: int = WHEEL_TICK_MS_DEFAULT,
+        wheel_size: int = WHEEL_SIZE_DEFAULT,
+        body_bytes_max: int = BODY_BYTES_DEFAULT,
+    ) -> None:
+        """Start without jobs at `start_ms` of delayd time."""
+        super().__init__(start_ms, tick_ms, wheel_size)
+        self.body_bytes_max = body_bytes_max
+        self.draining = False
+
+    # --- Sessions --------------------------------------------------------------------------------
+
+    def open_session(self, owner: Owner | None = None) -> Session:
+        """Make a session that uses and watches the default topic."""
+        session = Session(owner)
+        self.use(session, DEFAULT_TOPIC)
+        self.watch(session, DEFAULT_TOPIC)
+        return session
+
+    def close_session(self, session: Session, now_ms: int) -> None:
+        """Forget the session; every job it holds is ready again at once. O(jobs held)."""
+        if session.waiting:
+            self._leave_queues(session)
+        for job_id in list(session.deadlines):
+            self._return(session, job_id, now_ms)
+        while session.watched:
+            self._unwatch(session, session.watched[0])
+        self._unuse(session)
+
+    def _return(self, session: Session, job_id: int, now_ms: int) -> None:
+        if session.deadlines[job_id] <= self.store.time_ms:
+            self._lapse(job_id, now_ms, lease_fired=False)
+            return
+        record = self.store.jobs.get(job_id)
+        assert record is not None
+        self._write(pack_return(Kind.RETURN, job_id))
+        self._serve(self.store.put_back(job_id, returned(record)), now_ms)
+
+    def use(self, session: Session, name: str) -> None:
+        """Let the session put to this topic, made when there is none."""
+        topic = self.store.topics.get(name) or self.store.topic(checked_name(name))
+        topic.users += 1
+        self._unuse(session)
+        session.used = topic
+
+    def _unuse(self, session: Session) -> None:
+        topic, session.used = session.used, None
+        if topic is not None:
+            topic.users -= 1
+            self.store.drop_if_unwanted(topic)
+
+    def watch(self, session: Session, name: str) -> None:
+        """Let the session reserve from this topic too, made when there is none."""
+        topic = self.store.topics.get(name) or self.store.topic(checked_name(name))
+        if topic not in session.watched:
+            session.watched.append(topic)
+            topic.watchers += 1
+
+    def ignore(self, session: Session, name: str) -> None:
+        """No longer let the session reserve from this topic; `LastWatched` if it has no other."""
+        topic = self.store.topics.get(checked_name(name))
+        if topic is None or topic not in session.watched:
+            return
+        if len(session.watched) == 1:
+            raise LastWatched(name)
+        self._unwatch(session, topic)
+
+    def _unwatch(self, session: Session, topic: Topic) -> None:
+        remove_swapping(session.watched, topic)
+        topic.watchers -= 1
+        self.store.drop_if_unwanted(topic)
+
+    # --- Putting ---------------------------------------------------------------------------------
+
+    def take_id(self) -> int:
+        """Return the next job id; taken is taken, whether or not a job comes of it."""
+        self.store.last_id += 1
+        return self.store.last_id
+
+    def put(
+        self,
+        topic: Topic,
+        *,
+        priority: int,
+        delay_ms: int,
+        ttr_ms: int,
+        body: bytes,
+        now_ms: int,
+        job_id: int = 0,
+    ) -> int:
+        """Accept a job and return its id (`job_id` when that was taken before).
+
+        Raises `Draining`, `BodyTooBig`, `ValueOutOfRange`.
+        """
+        job_id = job_id or self.take_id()
+        self._put_alike(topic, priority, delay_ms, ttr_ms, (body,), now_ms, job_id)
+        return job_id
+
+    def put_alike(
+        self,
+        topic: Topic,
+        *,
+        priority: int,
+        delay_ms: int,
+        ttr_ms: int,
+        bodies: Sequence[bytes],
+        now_ms: int,
+    ) -> int:
+        """Accept jobs that differ only in their bodies; return the first of their ids, in sequence.
+
+        Refuses all or none, like `put`. A job costs a third of what a `put` of its own costs.
+        """
+        first_id = self.store.last_id + 1
+        self.store.last_id += len(bodies)
+        self._put_alike(topic, priority, delay_ms, ttr_ms, bodies, now_ms, first_id)
+        return first_id
+
+    def _put_alike(
+        self,
+        topic: Topic,
+        priority: int,
+        delay_ms: int,
+        ttr_ms: int,
+        bodies: Sequence[bytes],
+        now_ms: int,
+        first_id: int,
+    ) -> None:
+        self._check_put(priority, delay_ms, ttr_ms, max(map(len, bodies)))
+        due_ms = ceil_to_tick(now_ms + delay_ms, self.tick_ms) if delay_ms else now_ms
+        state = _DELAYED if delay_ms else _READY
+        ttr_ms = ttr_ms or TTR_MS_FOR_ZERO
+        if self._turn_ms != self.store.time_ms:
+            self._stamp()
+        if not topic.recorded:
+            self._record_topic(topic)
+        log = self._log.append
+        number = topic.number
+        records = []
+        for job_id, body in enumerate(bodies, first_id):
+            head = _pack_header(job_id, due_ms, now_ms, ttr_ms, priority, number, state, 0)
+            record = head + body
+            log(pack_put(_PUT, len(record)))
+            log(record)
+            records.append(record)
+        self._must_sync = True
+        self.store.put_alike(topic, first_id, priority, due_ms, records)
+        if topic.waiters:
+            self._serve(topic, now_ms)
+
+    def _check_put(self, priority: int, delay_ms: int, ttr_ms: int, body_bytes: int) -> None:
+        if body_bytes > self.body_bytes_max:
+            raise BodyTooBig(body_bytes, self.body_bytes_max)
+        if self.draining:
+            raise Draining
+        check_range("priority", priority, PRIORITY_MAX)
+        check_range("delay_ms", delay_ms, DURATION_MS_MAX)
+        check_range("ttr_ms", ttr_ms, DURATION_MS_MAX)
+
+    def _record_topic(self, topic: Topic) -> None:
+        name = topic.name.encode("ascii")
+        self._write(pack_topic(Kind.TOPIC, topic.number, len(name)) + name)
+        topic.recorded = True
+
+    # --- Handing out -----------------------------------------------------------------------------
+
+    def reserve(self, session: Session, now_ms: int) -> Handed | None:
+        """Hand out the best ready job of the topics watched; None when there is none."""
+        watched = session.watched
+        best = watched[0]
+        if len(watched) > 1:
+            heads = [topic for topic in watched if topic.ready and topic.paused_until_ms is None]
+            if not heads:
+                return None
+            best = min(heads, key=head_key)
+        elif not best.ready or best.paused_until_ms is not None:
+            return None
+        return self._hand_out(best, session, now_ms)
+
+    def reserve_batch(
+        self, session: Session, jobs_max: int, bytes_max: int, now_ms: int
+    ) -> list[Handed]:
+        """Hand out the best ready jobs, at most so many, until their bodies exceed `bytes_max`."""
+        jobs: list[Handed] = []
+        body_bytes = 0
+        while len(jobs) < jobs_max and body_bytes <= bytes_max:
+            job = self.reserve(session, now_ms)
+            if job is None:
+                break
+            body_bytes += len(job[1])
+            jobs.append(job)
+        return jobs
+
+    def reserve_job(self, session: Session, job_id: int, now_ms: int) -> Handed:
+        """Hand out this very job, whatever its topic, pause and delay; `JobNotFound`."""
+        record = self._job(job_id, Event.RESERVE, now_ms)
+        deadline_ms = ceil_to_tick(now_ms + U64.unpack_from(record, TTR_AT)[0], self.tick_ms)
+        self._write(pack_reserve(Kind.RESERVE, job_id, deadline_ms))
+        topic = self.store.take(job_id)
+        self.store.hold(topic, job_id, session, deadline_ms)
+        return job_id, body_of(record)
+
+    # --- By the holder ---------------------------------------------------------------------------
+
+    def _held(self, session: Session, job_id: int) -> bytes:
+        """Return the record of a job that the session holds and whose time has not run out."""
+        deadline_ms = session.deadlines.get(job_id)
+        if deadline_ms is None or deadline_ms <= self.store.time_ms:
+            raise JobNotFound(job_id)
+        record = self.store.jobs.get(job_id)
+        assert record is not None
+        return record
+
+    def release(
+        self, session: Session, job_id: int, priority: int, delay_ms: int, now_ms: int
+    ) -> None:
+        """Give a job back, ready at once or after a delay; `JobNotFound`, `ValueOutOfRange`."""
+        record = self._held(session, job_id)
+        check_range("priority", priority, PRIORITY_MAX)
+        check_range("delay_ms", delay_ms, DURATION_MS_MAX)
+        due_ms = ceil_to_tick(now_ms + delay_ms, self.tick_ms) if delay_ms else now_ms
+        self._write(pack_release(Kind.RELEASE, job_id, due_ms, delay_ms, priority))
+        changed = released(record, due_ms, delay_ms, priority)
+        self._serve(self.store.put_back(job_id, changed), now_ms)
+
+    def bury(self, session: Session, job_id: int, priority: int) -> None:
+        """Park a job until it is kicked; `JobNotFound`, `ValueOutOfRange`."""
+        record = self._held(session, job_id)
+        check_range("priority", priority, PRIORITY_MAX)
+        self._write(pack_bury(Kind.BURY, job_id, priority))
+        self.store.put_back(job_id, buried(record, priority))
+
+    def touch(self, session: Session, job_id: int, now_ms: int) -> None:
+        """Let the hold last a full ttr from now; `JobNotFound`."""
+        record = self._held(session, job_id)
+        deadline_ms = ceil_to_tick(now_ms + U64.unpack_from(record, TTR_AT)[0], self.tick_ms)
+        self._write(pack_touch(Kind.TOUCH, job_id, deadline_ms))
+        self.store.extend(job_id, deadline_ms)
+
+    # --- By anybody ------------------------------------------------------------------------------
+
+    def _job(self, job_id: int, event: Event, now_ms: int) -> bytes:
+        """Return the record of a job that the event may happen to, or raise `JobNotFound`."""
+        record, state = self.settled(job_id, now_ms)
+        if (state, event) not in TRANSITIONS:
+            raise JobNotFound(job_id)
+        return record
+
+    def delete(self, session: Session, job_id: int, now_ms: int) -> None:
+        """Delete a job that the session holds or that nobody holds; `JobNotFound`."""
+        if not self.delete_batch(session, (job_id,), now_ms)[0]:
+            raise JobNotFound(job_id)
+
+    def delete_batch(self, session: Session, job_ids: Sequence[int], now_ms: int) -> list[bool]:
+        """Delete these jobs in turn; tell of each whether it was there to be deleted."""
+        store = self.store
+        if self._turn_ms != store.time_ms:
+            self._stamp()
+        log = self._log.append
+        deadline_of = session.deadlines.get
+        deleted: list[bool] = []
+        for job_id in job_ids:
+            deadline_ms = deadline_of(job_id, 0)
+            if deadline_ms <= store.time_ms and not self._is_free(job_id, now_ms):
+                deleted.append(False)
+                continue
+            log(pack_delete(_DELETE, job_id))
+            topic = store.delete(job_id)
+            topic.deletes += 1
+            if not topic.jobs:
+                store.drop_if_unwanted(topic)
+            deleted.append(True)
+        self._must_sync = self._must_sync or True in deleted
+        return deleted
+
+    def _is_free(self, job_id: int, now_ms: int) -> bool:
+        """Tell whether the job exists and nobody holds it."""
+        try:
+            return self.settled(job_id, now_ms)[1] is not State.RESERVED
+        except JobNotFound:
+            return False
+
+    def kick_job(self, job_id: int, now_ms: int) -> None:
+        """Make a buried or delayed job ready; `JobNotFound`."""
+        record = self._job(job_id, Event.KICK, now_ms)
+        self._write(pack_kick(Kind.KICK, job_id))
+        self._serve(self.store.move(job_id, kicked(record)), now_ms)
+
+    def kick(self, topic: Topic, bound: int, now_ms: int) -> int:
+        """Make up to `bound` buried jobs ready, or, when none is buried, delayed ones; count them.
+
+        The longest buried first; of the delayed, the soonest due first.
+        """
+        kicked_count = 0
+        for job_id in list(islice(topic.buried, bound)) or topic.delays.wheel.soonest(bound):
+            try:
+                self.kick_job(job_id, now_ms)
+            except JobNotFound:  # it was just due, and went to somebody who waited
+                continue
+            kicked_count += 1
+        return kicked_count
+
+    def reschedule(self, job_id: int, delay_ms: int, now_ms: int) -> None:
+        """Let a delayed or ready job come due after this delay instead; `JobNotFound`."""
+        check_range("delay_ms", delay_ms, DURATION_MS_MAX)
+        record = self._job(job_id, Event.RESCHEDULE, now_ms)
+        due_ms = ceil_to_tick(now_ms + delay_ms, self.tick_ms) if delay_ms else now_ms
+        self._write(pack_reschedule(Kind.RESCHEDULE, job_id, due_ms, delay_ms))
+        self._serve(self.store.move(job_id, rescheduled(record, due_ms, delay_ms)), now_ms)
+
+    def pause(self, name: str, pause_ms: int, now_ms: int) -> None:
+        """Hand out nothing of the topic for that long; 0 resumes at once. `TopicNotFound`."""
+        topic = self.store.topics.get(checked_name(name))
+        if topic is None:
+            raise TopicNotFound(name)
+        check_range("pause_ms", pause_ms, DURATION_MS_MAX)
+        until_ms = ceil_to_tick(now_ms + pause_ms, self.tick_ms) if pause_ms else 0
+        if not topic.recorded:
+            self._record_topic(topic)
+        self._write(pack_pause(Kind.PAUSE, topic.number, until_ms, pause_ms))
+        topic.pauses += 1
+        self.store.pause(topic, until_ms, pause_ms)
+        if not pause_ms:
+            self._serve(topic, now_ms)
+
+
+def check_range(field: str, value: int, highest: int) -> None:
+    """Raise `ValueOutOfRange` unless the value lies between 0 and the highest, both included."""
+    if not 0 <= value <= highest:
+        raise ValueOutOfRange(field, value, 0, highest)

@@ -1,0 +1,103 @@
+"""One class per refusal, one sentence each, one word on every wire.
+
+A `Refusal` says *you are wrong, and nothing has changed*: it is raised before the first record of
+an operation is written. Its `word` is what the line protocol answers; the sentence carries the
+offending value and the rule. Mistakes of our own are `AssertionError`s and never reach a client as
+a refusal.
+
+>>> str(JobNotFound(7))
+'there is no job 7 in a state that allows this'
+>>> JobNotFound.word
+'NOT_FOUND'
+"""
+
+from typing import ClassVar
+
+
+class Refusal(Exception):
+    """An operation that was not carried out; the state is as it was before."""
+
+    word: ClassVar[str]
+
+
+class JobNotFound(Refusal):
+    """The job does not exist, or its state or holder does not allow the operation."""
+
+    word = "NOT_FOUND"
+
+    def __init__(self, job_id: int) -> None:
+        """Name the job."""
+        super().__init__(f"there is no job {job_id} in a state that allows this")
+
+
+class TopicNotFound(Refusal):
+    """Nobody uses or watches the topic and it holds no jobs."""
+
+    word = "NOT_FOUND"
+
+    def __init__(self, name: str) -> None:
+        """Name the topic."""
+        super().__init__(f"there is no topic {name!r}")
+
+
+class TopicNameInvalid(Refusal):
+    """The name breaks the rule that keeps names safe on every wire."""
+
+    word = "BAD_FORMAT"
+
+    def __init__(self, name: str) -> None:
+        """Name the topic and the rule."""
+        super().__init__(
+            f"topic name {name!r} is not 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) "
+            "or begins with -",
+        )
+
+
+class ValueOutOfRange(Refusal):
+    """A number lies outside what the operation takes."""
+
+    word = "BAD_FORMAT"
+
+    def __init__(self, field: str, value: int, lowest: int, highest: int) -> None:
+        """Name the field, its value and both bounds (inclusive)."""
+        super().__init__(f"{field} is {value}, outside {lowest} to {highest}")
+
+
+class BodyTooBig(Refusal):
+    """The body is longer than this daemon accepts."""
+
+    word = "JOB_TOO_BIG"
+
+    def __init__(self, body_bytes: int, body_bytes_max: int) -> None:
+        """Name both sizes in bytes."""
+        super().__init__(f"the body has {body_bytes} bytes, at most {body_bytes_max} are accepted")
+
+
+class LastWatched(Refusal):
+    """A consumer must watch at least one topic."""
+
+    word = "NOT_IGNORED"
+
+    def __init__(self, name: str) -> None:
+        """Name the topic."""
+        super().__init__(f"{name!r} is the only topic watched and cannot be ignored")
+
+
+class Draining(Refusal):
+    """The daemon was told to accept no more jobs."""
+
+    word = "DRAINING"
+
+    def __init__(self) -> None:
+        """Say so."""
+        super().__init__("this daemon is draining and accepts no new jobs")
+
+
+class OutOfSpace(Refusal):
+    """The journal has no room left, so the job could not be kept safe."""
+
+    word = "OUT_OF_MEMORY"
+
+    def __init__(self) -> None:
+        """Say so."""
+        super().__init__("the journal has no room for the job; nothing accepted earlier is lost")

@@ -1,0 +1,190 @@
+"""Every bound of delayd: its unit in its name, its reason beside it; none is elsewhere."""
+
+from typing import Final
+
+# --- Jobs and topics -----------------------------------------------------------------------------
+
+JOB_ID_MAX: Final = 2**64 - 1
+"""Ids are u64 on every wire."""
+
+PRIORITY_MAX: Final = 2**32 - 1
+"""beanstalkd's u32; 0 is the most urgent."""
+
+PRIORITY_URGENT_BELOW: Final = 1024
+"""What beanstalkd's statistics count as urgent."""
+
+SECONDS_MAX: Final = 2**32 - 1
+"""Delays, ttr and pauses are u32 seconds on the line: 136 years."""
+
+DURATION_MS_MAX: Final = SECONDS_MAX * 1_000
+"""The longest delay, ttr or pause: the same in milliseconds."""
+
+TTR_MS_FOR_ZERO: Final = 1_000
+"""What a ttr of 0 means (beanstalkd): a reservation that lapses at once would circle for ever."""
+
+BODY_BYTES_DEFAULT: Final = 65_535
+"""beanstalkd's default; its clients' tests expect 65,536 to be refused."""
+
+BODY_BYTES_CEILING: Final = 1 << 30
+"""beanstalkd's highest `-z`; one frame of the journal must hold a job, and its length is a u32."""
+
+TOPIC_NAME_BYTES_MAX: Final = 200
+"""beanstalkd's rule; a name fits a URL and a label."""
+
+DEADLINE_SOON_MS: Final = 1_000
+"""A consumer whose reservation ends this soon is told so and does not wait (beanstalkd)."""
+
+# --- Slices: how much is done at once before everybody else is served ----------------------------
+
+ADVANCE_SLICE_JOBS: Final = 512
+"""Wheel entries one topic may fire or cascade in its turn: about 0.5 ms of work."""
+
+ADVANCE_SLICE_MS: Final = 4
+"""How long one turn of the loop may spend on due jobs; half of what a client would notice."""
+
+
+AGENDA_STALE_ROWS: Final = 1_024
+"""Stale wake-ups tolerated beyond two for each live one: 100 kB, and sweeps stay rare."""
+
+# --- The wheel's dead entries --------------------------------------------------------------------
+
+SWEEP_SLACK_ENTRIES: Final = 1_024
+"""Dead entries tolerated beyond one for each live one: 8 kB, and small wheels never sweep."""
+
+SWEEP_CHUNK_ENTRIES: Final = 1_024
+"""Entries that one step of a sweep examines: 0.1 to 0.25 ms, the longest a cancel can take."""
+
+SWEEP_ENTRIES_PER_CANCEL: Final = 16
+"""What a cancel pays towards the next step: a sweep is over after held/16 cancels, and a thousand
+cancels in one turn sweep for 4 ms at most."""
+
+SWEEP_BUCKET_COST: Final = 16
+"""Entries that could have been examined in the time it takes to go to the next bucket: 2 µs."""
+
+# --- The journal ---------------------------------------------------------------------------------
+
+JOURNAL_SEGMENT_BYTES_DEFAULT: Final = 64 << 20
+"""One file of the log: a change of files is rare, and space is freed in steps of a few percent."""
+
+JOURNAL_SEGMENT_BYTES_MIN: Final = 4 << 10
+"""A page; a smaller segment would be mostly header. Only tests go this low."""
+
+JOURNAL_PAYLOAD_BYTES_MAX: Final = 2 << 30
+"""One frame: it holds the largest job and its record; a length field that says more is damage."""
+
+JOURNAL_WINDOW_BYTES: Final = 1 << 20
+"""How much of a segment is read at a time; a longer frame is read whole, if its file holds it."""
+
+JOURNAL_UNSYNCED_SEGMENTS_MAX: Final = 4
+"""Full segments that may wait for a sync; each holds a descriptor and a segment of dirty pages."""
+
+JOURNAL_TORN_COPIES_MAX: Final = 16
+"""Copies of torn tails that are kept: nothing in them was acknowledged; a crash loop adds more."""
+
+# --- What the configuration may choose -----------------------------------------------------------
+
+WHEEL_TICK_MS_DEFAULT: Final = 1
+"""The resolution of every deadline; a coarser tick only makes jobs later."""
+
+WHEEL_TICK_MS_MAX: Final = 1_000
+"""Beyond a second clients would notice the ticks, and no cascade is saved by it."""
+
+WHEEL_SIZE_DEFAULT: Final = 256
+"""Levels of 256 ms, 65 s, 4.6 h, 50 days, 34 years: most jobs cascade one to three times,
+and one level's buckets are few enough that an empty topic costs next to nothing."""
+
+WHEEL_SIZE_MIN: Final = 2
+"""With one bucket a level's interval would be its tick, and levels would never end."""
+
+WHEEL_SIZE_MAX: Final = 65_536
+"""One level then spans 65 s at 1 ms; more buckets save no cascade that could be measured."""
+
+JOURNAL_SEGMENT_BYTES_MAX: Final = 4 << 30
+"""Disk use stays below twice the live data and one segment: a bigger one would be most of it."""
+
+SYNC_INTERVAL_MS_DEFAULT: Final = 50
+"""beanstalkd's default; what `sync = "interval"` may lose in a power cut."""
+
+SYNC_INTERVAL_MS_MAX: Final = 3_600_000
+"""An hour; who syncs less often means `never`: the operating system writes within a minute."""
+
+CONNECTIONS_DEFAULT: Final = 10_000
+"""Open connections of the line protocol; beyond it a new one is closed at once."""
+
+CONNECTIONS_MAX: Final = 1_000_000
+"""What the kernel's own limit of open files allows by default (fs.nr_open is 1,048,576)."""
+
+WRITE_BUFFER_BYTES_DEFAULT: Final = 1 << 20
+"""Replies that wait for a client that does not read; one reply may be longer."""
+
+WRITE_BUFFER_BYTES_MIN: Final = 4 << 10
+"""A page; a handful of statistics replies must fit."""
+
+WRITE_BUFFER_BYTES_MAX: Final = 1 << 30
+"""As much as the longest body."""
+
+# --- What is read from people --------------------------------------------------------------------
+
+QUANTITY_CHARACTERS_MAX: Final = 64
+"""A duration or a size in words; longer is a mistake, and is refused before it is parsed."""
+
+LISTEN_BACKLOG: Final = 1_024
+"""Connections the kernel holds for us until we accept; it cuts this to net.core.somaxconn."""
+
+UNIX_PATH_BYTES_MAX: Final = 107
+"""sockaddr_un holds 108 bytes, the last of which is NUL."""
+
+# --- The line protocol ---------------------------------------------------------------------------
+
+LINE_BYTES_MAX: Final = 224
+"""A command with its CRLF (beanstalkd: room for `pause-tube`, a name of 200 and a u32)."""
+
+PARSED_LINES_MAX: Final = 4_096
+"""Put lines whose parsing is remembered: producers repeat themselves; at most 1.5 MB."""
+
+RESERVE_BATCH_MAX: Final = 1_000
+"""Jobs that one `reserve-batch` hands out at most; asking for more is no error."""
+
+READ_BYTES: Final = 64 << 10
+"""What is read from one connection in one turn; a bound on the work one client gets at once."""
+
+EVENTS_PER_TURN: Final = 32
+"""Connections served in one turn before due jobs and everybody else get theirs."""
+
+ACCEPTS_PER_TURN: Final = 64
+"""New connections taken in one turn."""
+
+STALLED_CLIENT_MS: Final = 60_000
+"""A client that has read nothing of its replies for this long is closed; its jobs return."""
+
+TCP_USER_TIMEOUT_MS: Final = 30_000
+"""How long sent data may stay unacknowledged before a peer counts as gone; half of the above."""
+
+KEEPALIVE_S: Final = 60
+"""Idle time before an idle peer is asked whether it is still there."""
+
+# --- The service ---------------------------------------------------------------------------------
+
+WATCHDOG_MS: Final = 60_000
+"""How often the service looks for a wake-up that was missed; one wake-up a minute costs nothing."""
+
+STOP_MS_MAX: Final = 5_000
+"""How long a graceful stop waits for clients to take their last replies."""
+
+INLINE_SYNC_NS_MAX: Final = 5_000_000
+"""A sync that took longer shows that this disk can hold up the loop: hand the next ones over."""
+
+INLINE_SYNC_TRUST: Final = 64
+"""Quick syncs in a row before the loop itself syncs again."""
+
+UNSYNCED_BYTES_MAX: Final = 64 << 20
+"""Records and replies that wait for a slow disk before clients are no longer read from."""
+
+MISSED_WAKE_UP_MS: Final = 1_000
+"""How late the engine may be before the watchdog calls it a fault; slices under load are none."""
+
+RECOVERY_REPORT_MS: Final = 1_000
+"""How often a long recovery says how far it is."""
+
+GC_YOUNG_OBJECTS: Final = 100_000
+"""Objects made before the collector looks at the young ones; jobs are bytes and not among them."""

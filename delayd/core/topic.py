@@ -1,0 +1,127 @@
+"""One topic: its ready order, its buried jobs, who waits for it, its pause and its counters.
+
+Ready order is priority, then id. Both are folded into one integer, `priority << 64 | id`, so that
+the ready jobs are a plain sorted list of numbers: the head is the next job, any member is removed
+exactly, and nothing is ever left behind to be skipped later.
+
+>>> ready_key(1, 9) < ready_key(2, 3) < ready_key(2, 4)
+True
+>>> job_id_of(ready_key(2, 4))
+4
+
+A topic holds ids only; records are in the job table, and the rules are the engine's.
+"""
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from sortedcontainers import SortedList
+
+from delayd.core.errors import TopicNameInvalid
+from delayd.core.limits import TOPIC_NAME_BYTES_MAX
+
+if TYPE_CHECKING:
+    from delayd.core.agenda import Lane
+    from delayd.core.session import Session
+
+DEFAULT_TOPIC: Final = "default"
+ID_MASK: Final = 2**64 - 1
+_NAME: Final = re.compile(
+    rf"[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{{0,{TOPIC_NAME_BYTES_MAX - 1}}}",
+)
+
+
+def checked_name(name: str) -> str:
+    """Return the name, or raise `TopicNameInvalid`."""
+    if _NAME.fullmatch(name) is None:
+        raise TopicNameInvalid(name)
+    return name
+
+
+def ready_key(priority: int, job_id: int) -> int:
+    """Return the number by which ready jobs are sorted."""
+    return priority << 64 | job_id
+
+
+def job_id_of(key: int) -> int:
+    """Return the job a ready key stands for."""
+    return key & ID_MASK
+
+
+def head_key(topic: "Topic") -> int:
+    """Return the key of the next ready job; there must be one."""
+    key: int = topic.ready[0]
+    return key
+
+
+def remove_swapping(topics: list["Topic"], topic: "Topic") -> None:
+    """Take a topic out of a list; the last takes its place, which is the order beanstalkd keeps."""
+    place = topics.index(topic)
+    last = topics.pop()
+    if last is not topic:
+        topics[place] = last
+
+
+class Topic:
+    """The queues and counters of one topic."""
+
+    __slots__ = (
+        "buried",
+        "delays",
+        "deletes",
+        "jobs",
+        "jobs_put",
+        "name",
+        "number",
+        "pause_alarm",
+        "pause_ms",
+        "paused_until_ms",
+        "pauses",
+        "place",
+        "ready",
+        "recorded",
+        "reserved",
+        "urgent",
+        "users",
+        "waiters",
+        "watchers",
+    )
+
+    def __init__(self, name: str, number: int, delays: "Lane") -> None:
+        """Make an empty topic; `number` stands for the name in records."""
+        self.name = name
+        self.number = number
+        self.delays = delays
+        self.ready: SortedList[int] = SortedList()
+        self.buried: dict[int, None] = {}
+        """Ids in the order they were buried."""
+        self.waiters: dict[Session, None] = {}
+        """Who waits, the longest first."""
+        self.paused_until_ms: int | None = None
+        self.pause_ms = 0
+        self.pause_alarm: int | None = None
+        self.place = 0
+        """Where it stands in the store's listing."""
+        self.recorded = False
+        """Whether the journal knows its number."""
+
+        self.jobs = 0
+        """Live jobs in whatever state."""
+        self.reserved = 0
+        self.urgent = 0
+        """Ready jobs that count as urgent."""
+        self.users = 0
+        self.watchers = 0
+        self.jobs_put = 0
+        self.deletes = 0
+        self.pauses = 0
+
+    @property
+    def delayed(self) -> int:
+        """Count the delayed jobs."""
+        return len(self.delays.wheel)
+
+    @property
+    def is_wanted(self) -> bool:
+        """Tell whether somebody uses or watches it or it holds a job; otherwise it may vanish."""
+        return bool(self.jobs or self.users or self.watchers or self.name == DEFAULT_TOPIC)

@@ -1,0 +1,195 @@
+"""Looking at jobs and topics without changing them: peeks, statistics, the slow check of all.
+
+Nothing here is journaled, and nothing here may alter what a client could see. Times are given as
+they stand at `now_ms`.
+"""
+
+from typing import NamedTuple
+
+from delayd.core.engine import Engine
+from delayd.core.errors import JobNotFound, TopicNotFound
+from delayd.core.job import DUE_AT, HEADER, U64, State, body_of, state_of, tally_of
+from delayd.core.limits import PRIORITY_URGENT_BELOW
+from delayd.core.timekeeper import Handed
+from delayd.core.topic import Topic, checked_name, head_key, job_id_of, ready_key
+
+
+class JobView(NamedTuple):
+    """One job; times in milliseconds."""
+
+    job_id: int
+    topic: str
+    state: State
+    priority: int
+    age_ms: int
+    delay_ms: int
+    ttr_ms: int
+    left_ms: int
+    """Until the delay or the reservation ends; 0 in other states."""
+    reserves: int
+    timeouts: int
+    releases: int
+    buries: int
+    kicks: int
+
+
+class TopicView(NamedTuple):
+    """One topic; times in milliseconds."""
+
+    name: str
+    urgent: int
+    ready: int
+    reserved: int
+    delayed: int
+    buried: int
+    jobs_put: int
+    using: int
+    watching: int
+    waiting: int
+    deletes: int
+    pauses: int
+    pause_ms: int
+    pause_left_ms: int
+
+
+class Totals(NamedTuple):
+    """The jobs of all topics, by state."""
+
+    urgent: int
+    ready: int
+    reserved: int
+    delayed: int
+    buried: int
+    jobs_put: int
+
+
+def view_job(engine: Engine, job_id: int, now_ms: int) -> JobView:
+    """Return all there is to say about a job but its body; `JobNotFound`."""
+    record, state = engine.settled(job_id, now_ms)
+    _, due_ms, created_ms, ttr_ms, priority, number, _, _ = HEADER.unpack_from(record)
+    tally = tally_of(record)
+    in_hand = int(state is State.RESERVED)
+    if in_hand:
+        left_ms = engine.store.holders[job_id].deadlines[job_id] - now_ms
+    else:
+        left_ms = due_ms - now_ms if state is State.DELAYED else 0
+    return JobView(
+        job_id,
+        engine.store.numbered[number].name,
+        state,
+        priority,
+        max(0, now_ms - created_ms),
+        tally.delay_ms,
+        ttr_ms,
+        max(0, left_ms),
+        tally.reserves + in_hand,
+        tally.timeouts,
+        tally.releases,
+        tally.buries,
+        tally.kicks,
+    )
+
+
+def view_topic(engine: Engine, name: str, now_ms: int) -> TopicView:
+    """Return the counters of a topic; `TopicNotFound`, `TopicNameInvalid`."""
+    topic = engine.store.topics.get(checked_name(name))
+    if topic is None:
+        raise TopicNotFound(name)
+    until_ms = topic.paused_until_ms
+    return TopicView(
+        topic.name,
+        topic.urgent,
+        len(topic.ready),
+        topic.reserved,
+        topic.delayed,
+        len(topic.buried),
+        topic.jobs_put,
+        topic.users,
+        topic.watchers,
+        len(topic.waiters),
+        topic.deletes,
+        topic.pauses,
+        topic.pause_ms,
+        0 if until_ms is None else max(0, until_ms - now_ms),
+    )
+
+
+def totals(engine: Engine) -> Totals:
+    """Return the counts over all topics. O(topics)."""
+    topics = engine.store.listing
+    return Totals(
+        sum(topic.urgent for topic in topics),
+        sum(len(topic.ready) for topic in topics),
+        sum(topic.reserved for topic in topics),
+        sum(topic.delayed for topic in topics),
+        sum(len(topic.buried) for topic in topics),
+        sum(topic.jobs_put for topic in topics),
+    )
+
+
+def peek(engine: Engine, job_id: int) -> Handed:
+    """Return a job in whatever state, without reserving it; `JobNotFound`."""
+    record = engine.store.jobs.get(job_id)
+    if record is None:
+        raise JobNotFound(job_id)
+    return job_id, body_of(record)
+
+
+def peek_ready(engine: Engine, topic: Topic) -> Handed | None:
+    """Return the job that would be handed out next, paused or not."""
+    return peek(engine, job_id_of(head_key(topic))) if topic.ready else None
+
+
+def peek_delayed(engine: Engine, topic: Topic) -> Handed | None:
+    """Return the delayed job that comes due first. O(jobs in the first bucket of the wheel)."""
+    soonest = topic.delays.wheel.soonest(1)
+    return peek(engine, soonest[0]) if soonest else None
+
+
+def peek_buried(engine: Engine, topic: Topic) -> Handed | None:
+    """Return the job that has been buried the longest."""
+    for job_id in topic.buried:
+        return peek(engine, job_id)
+    return None
+
+
+def check(engine: Engine) -> None:
+    """Assert every invariant of the engine's state, slowly. For tests, after each step."""
+    store = engine.store
+    counted = dict.fromkeys(store.listing, 0)
+    for job_id, record in store.jobs:
+        topic = store.topic_of(record)
+        counted[topic] += 1
+        holder = store.holders.get(job_id)
+        priority = HEADER.unpack_from(record)[4]
+        delayed = state_of(record) is State.DELAYED and holder is None
+        ready = state_of(record) is State.READY and holder is None
+        assert (ready_key(priority, job_id) in topic.ready) == ready
+        assert (job_id in topic.buried) == (state_of(record) is State.BURIED and holder is None)
+        if delayed:
+            assert U64.unpack_from(record, DUE_AT)[0] >= 0
+        if holder is not None:
+            assert job_id in holder.deadlines
+    for topic, jobs in counted.items():
+        _check_topic(engine, topic, jobs)
+    assert set(store.topics.values()) == set(store.listing) == set(store.numbered.values())
+    assert sum(topic.reserved for topic in store.listing) == len(store.holders)
+    assert len(store.leases.wheel) == len(store.holders)
+    assert len(store.alarm_lane.wheel) == len(store.alarms)
+    lanes = [store.leases, store.alarm_lane, *(topic.delays for topic in store.listing)]
+    for lane in lanes:
+        lane.wheel.check()
+    store.agenda.check(lanes)
+
+
+def _check_topic(engine: Engine, topic: Topic, jobs: int) -> None:
+    assert topic.jobs == jobs
+    assert jobs == len(topic.ready) + topic.reserved + topic.delayed + len(topic.buried)
+    assert topic.urgent == sum(key >> 64 < PRIORITY_URGENT_BELOW for key in topic.ready)
+    assert topic.is_wanted, f"{topic.name} should have vanished"
+    assert engine.store.listing[topic.place] is topic
+    if topic.paused_until_ms is None:
+        assert not (topic.ready and topic.waiters), "a job and a consumer miss each other"
+    for session in topic.waiters:
+        assert session.waiting
+        assert topic in session.watched
