@@ -1,0 +1,272 @@
+"""`delayd-beanstalkd`: delayd with beanstalkd's flags, for whatever starts `beanstalkd` today.
+
+The flags mean what they mean there, in the forms accepted there: `-p11300`, `-p 11300`, `-VV`,
+`-Fb DIR`. Without `-b` nothing is kept on disk; with it the log is synced every 50 ms, as there.
+Two things differ, because safe is the better default: without `-l` only this machine can connect,
+and exit codes are delayd's (`delayd/exits.py`).
+
+Clients' test suites start the daemon and connect 100 ms later, so this module listens first and
+imports the daemon afterwards: whoever connects meanwhile waits in the socket's backlog. That is why
+the flags are read from a table here and not by a library.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from delayd import __version__
+from delayd.core import limits
+from delayd.exits import Exit
+from delayd.sockets import (
+    UNIX_PREFIX,
+    Address,
+    AddressInvalid,
+    CannotListen,
+    Listeners,
+    inherited_listeners,
+    is_local,
+    open_listener,
+    parse_address,
+    tcp_address,
+)
+
+if TYPE_CHECKING:
+    from delayd.config import Config
+
+PROGRAM: Final = "delayd-beanstalkd"
+
+VERSION: Final = f"beanstalkd 1.13 (delayd {__version__})"
+"""What clients' suites read to know which commands and replies to expect."""
+
+PAGE_BYTES: Final = 4096
+SEGMENT_BYTES_DEFAULT: Final = 10 << 20
+"""beanstalkd's `-s`, which its `binlog-max-size` statistic shows."""
+
+
+class Flag(NamedTuple):
+    """A row of the table: what the argument is called, if there is one, and the line of help."""
+
+    argument: str
+    help: str
+
+
+FLAGS: Final = {
+    "b": Flag("DIR", "keep the jobs in this directory (default: nothing is kept on disk)"),
+    "f": Flag("MS", "sync the log every MS milliseconds (default: 50); 0: before each reply"),
+    "F": Flag("", "never sync the log; the operating system does when it likes"),
+    "l": Flag("ADDR", "listen on this address or unix:PATH (default: 127.0.0.1)"),
+    "p": Flag("PORT", "listen on this port (default: 11300)"),
+    "u": Flag("USER", "become this user and its group once listening"),
+    "z": Flag("BYTES", f"accept bodies up to this size (default: {limits.BODY_BYTES_DEFAULT})"),
+    "s": Flag("BYTES", f"size of each file of the log (default: {SEGMENT_BYTES_DEFAULT})"),
+    "c": Flag("", "ignored"),
+    "n": Flag("", "ignored"),
+    "v": Flag("", "show the version"),
+    "V": Flag("", "log more"),
+    "h": Flag("", "show this help"),
+}
+
+
+class UsageError(Exception):
+    """The command line is wrong; the message says how."""
+
+
+class Request(NamedTuple):
+    """What the command line asks for."""
+
+    answer: str = ""
+    """Text to print instead of serving."""
+    warnings: tuple[str, ...] = ()
+    listen: Address = tcp_address("127.0.0.1", "11300")
+    user: str | None = None
+    data_dir: str | None = None
+    sync_interval_ms: int | None = limits.SYNC_INTERVAL_MS_DEFAULT
+    """0: sync before each reply; None: never sync."""
+    segment_bytes: int = SEGMENT_BYTES_DEFAULT
+    body_bytes_max: int = limits.BODY_BYTES_DEFAULT
+    is_verbose: bool = False
+
+
+def usage() -> str:
+    """The help, from the table."""
+    rows = [f" -{letter} {flag.argument:<6} {flag.help}" for letter, flag in FLAGS.items()]
+    return "\n".join([f"Usage: {PROGRAM} [FLAGS]", "", "Flags:", *rows])
+
+
+def split_flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Take the command line apart into letters and their arguments. Raises `UsageError`."""
+    rest_of_line = iter(words)
+    for word in rest_of_line:
+        if len(word) < 2 or word[0] != "-":
+            raise UsageError(f"unknown argument: {word}")
+        letters = word[1:]
+        while letters:
+            letter, letters = letters[0], letters[1:]
+            if letter not in FLAGS:
+                raise UsageError(f"unknown flag: -{letter}")
+            argument = ""
+            if FLAGS[letter].argument:
+                # The argument is the rest of the word, or the next word, whatever that looks like.
+                argument, letters = letters or next(rest_of_line, ""), ""
+                if not argument:
+                    raise UsageError(f"flag requires an argument: -{letter}")
+            yield letter, argument
+
+
+def parse(words: Sequence[str]) -> Request:
+    """Read the command line; the last of several equal flags wins. Raises `UsageError`."""
+    arguments: dict[str, str] = {}
+    warnings: list[str] = []
+    for letter, argument in split_flags(words):
+        if letter in "vh":
+            return Request(answer=VERSION if letter == "v" else usage(), warnings=tuple(warnings))
+        if letter in "cn":
+            warnings.append(f"-{letter} is ignored: the log is always compacted")
+        if letter in "fF":
+            arguments.pop("f", None)
+            arguments.pop("F", None)
+        arguments[letter] = argument
+    sync_interval_ms = None
+    if "F" not in arguments:
+        highest_ms = limits.SYNC_INTERVAL_MS_MAX
+        default_ms = limits.SYNC_INTERVAL_MS_DEFAULT
+        sync_interval_ms = _bounded(arguments, "f", default_ms, 0, highest_ms, warnings)
+    segment_bytes = _bounded(
+        arguments,
+        "s",
+        SEGMENT_BYTES_DEFAULT,
+        limits.JOURNAL_SEGMENT_BYTES_MIN,
+        limits.JOURNAL_SEGMENT_BYTES_MAX,
+        warnings,
+    )
+    body_bytes_max = _bounded(
+        arguments, "z", limits.BODY_BYTES_DEFAULT, 0, limits.BODY_BYTES_CEILING, warnings
+    )
+    listen = _listen(arguments.get("l", "127.0.0.1"), arguments.get("p", "11300"))
+    if not is_local(listen):
+        warnings.append(f"whoever reaches {listen} can use every job: there is no authentication")
+    return Request(
+        warnings=tuple(warnings),
+        listen=listen,
+        user=arguments.get("u"),
+        data_dir=arguments.get("b"),
+        sync_interval_ms=sync_interval_ms,
+        segment_bytes=-(-segment_bytes // PAGE_BYTES) * PAGE_BYTES,
+        body_bytes_max=body_bytes_max,
+        is_verbose="V" in arguments,
+    )
+
+
+def _bounded(
+    arguments: Mapping[str, str],
+    letter: str,
+    default: int,
+    lowest: int,
+    highest: int,
+    warnings: list[str],
+) -> int:
+    """Read a number, moved to the nearest bound with a warning, as beanstalkd does with `-z`."""
+    text = arguments.get(letter)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= limits.QUANTITY_CHARACTERS_MAX):
+        raise UsageError(f"-{letter} takes a whole number, not {text!r}")
+    wanted = int(text)
+    number = min(max(wanted, lowest), highest)
+    if number != wanted:
+        warnings.append(f"-{letter} {wanted} was set to {number}")
+    return number
+
+
+def _listen(host: str, port_text: str) -> Address:
+    try:
+        if host.startswith(UNIX_PREFIX):
+            return parse_address(host)
+        return tcp_address(host, port_text)
+    except AddressInvalid as error:
+        raise UsageError(f"-l {host} -p {port_text} {error}") from error
+
+
+def listeners_for(request: Request, environment: Mapping[str, str], pid: int) -> Listeners:
+    """Listen where systemd or else the flags say. Raises `CannotListen`."""
+    inherited = inherited_listeners(environment, pid)
+    if inherited.line or inherited.http:
+        return Listeners(line=inherited.line + inherited.http)
+    return Listeners(line=(open_listener(request.listen),))
+
+
+def become(user: str) -> None:
+    """Become `user`, with its groups, for good. Raises `OSError` or `KeyError`."""
+    import pwd
+
+    account = pwd.getpwnam(user)
+    # In this order: who has given up the user may no longer change the groups.
+    os.initgroups(user, account.pw_gid)
+    os.setgid(account.pw_gid)
+    os.setuid(account.pw_uid)
+
+
+def config_of(request: Request) -> "Config":
+    """The same wishes in delayd's words; a flag is the user's own word, so all is accepted."""
+    from delayd.config import Config, SyncPolicy
+    from delayd.logs import LogLevel
+
+    interval_ms = request.sync_interval_ms
+    policies = {None: SyncPolicy.NEVER, 0: SyncPolicy.ALWAYS}
+    return Config(
+        data_dir=request.data_dir,
+        insecure_no_auth=True,
+        line_listen=request.listen,
+        sync=policies.get(interval_ms, SyncPolicy.INTERVAL),
+        sync_interval_ms=interval_ms or limits.SYNC_INTERVAL_MS_DEFAULT,
+        segment_bytes=request.segment_bytes,
+        body_bytes_max=request.body_bytes_max,
+        log_level=LogLevel.DEBUG if request.is_verbose else LogLevel.INFO,
+    )
+
+
+def start(words: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Do what the command line asks for and return the exit code."""
+    try:
+        request = parse(words)
+    except UsageError as error:
+        _complain(str(error))
+        print(usage(), file=sys.stderr)
+        return Exit.USAGE
+    for warning in request.warnings:
+        _complain(warning)
+    if request.answer:
+        print(request.answer)
+        return Exit.OK
+    try:
+        listeners = listeners_for(request, environment, os.getpid())
+    except CannotListen as error:
+        _complain(str(error))
+        return Exit.CANNOT_LISTEN
+
+    # From here on clients can connect, and the imports take their time. They come before another
+    # user is taken on, who may not be allowed to read the modules.
+    from delayd import service
+    from delayd.clock import SystemClock
+    from delayd.systemd import Notifier
+
+    if request.user is not None:
+        try:
+            become(request.user)
+        except (KeyError, OSError) as error:
+            listeners.close()
+            _complain(f"cannot become {request.user!r}: {error}")
+            return Exit.BAD_CONFIGURATION
+    return service.run(
+        config_of(request), listeners, SystemClock(), Notifier(environment, os.getpid())
+    )
+
+
+def _complain(message: str) -> None:
+    print(f"{PROGRAM}: {message}", file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    """Run the command."""
+    sys.exit(start(sys.argv[1:], os.environ))

@@ -1,0 +1,132 @@
+"""`delayd`: the command with its subcommands.
+
+A subcommand reads the command line, the environment and the configuration once, calls the one thing
+that does the work, and returns an exit code of `delayd/exits.py`. It imports what it needs when it
+runs: `serve` has its sockets open before it imports the daemon.
+"""
+
+import os
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from delayd import __version__
+from delayd.exits import Exit
+
+if TYPE_CHECKING:
+    from delayd.config import Config
+    from delayd.sockets import Listeners
+
+INTERRUPTED: Final = 128 + 2
+"""How shells report a process that ended by Ctrl-C."""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def delayd() -> None:
+    """Keep jobs safe until their time, then hand them to whoever works on them."""
+
+
+@delayd.command()
+def version() -> int:
+    """Show the versions of delayd and of the Python that runs it."""
+    click.echo(f"delayd {__version__} (Python {platform.python_version()})")
+    return Exit.OK
+
+
+@delayd.command()
+@click.option("--config", "path", metavar="FILE", help="TOML file; see config.example.toml.")
+@click.option("--data-dir", metavar="DIR", help="Where the jobs are kept.")
+@click.option("--line", metavar="ADDRESS", help="HOST:PORT, unix:PATH or off; port 0: any.")
+@click.option("--http", metavar="ADDRESS", help="off; this version speaks the line protocol only.")
+@click.option("--sync", metavar="POLICY", help="always, interval or never.")
+@click.option("--log-format", metavar="FORMAT", help="text or json.")
+@click.option(
+    "--insecure-no-auth",
+    is_flag=True,
+    default=None,
+    help="Serve on addresses that other machines can reach, without authentication.",
+)
+def serve(path: str | None, **given: object) -> int:
+    """Run the daemon until it is told to stop.
+
+    SIGTERM and SIGINT stop it gracefully; SIGUSR1 makes it refuse new jobs. Values of flags win
+    over variables (DELAYD_...), those over the file, and that over the defaults.
+    """
+    from delayd.config import CONFIG_FILE_VARIABLE, ConfigErrors, load
+    from delayd.sockets import CannotListen
+
+    flags = {f"--{name.replace('_', '-')}": value for name, value in given.items()}
+    try:
+        config = load(
+            path or os.environ.get(CONFIG_FILE_VARIABLE),
+            os.environ,
+            {flag: value for flag, value in flags.items() if value is not None},
+        )
+        listeners = open_listeners(config, os.environ, os.getpid())
+    except ConfigErrors as errors:
+        for error in errors.errors:
+            _complain(str(error))
+        return Exit.BAD_CONFIGURATION
+    except CannotListen as error:
+        _complain(str(error))
+        return Exit.CANNOT_LISTEN
+
+    # From here on clients can connect, and the imports take their time.
+    from delayd import service
+    from delayd.clock import SystemClock
+    from delayd.systemd import Notifier
+
+    return service.run(config, listeners, SystemClock(), Notifier(os.environ, os.getpid()))
+
+
+def open_listeners(config: "Config", environment: Mapping[str, str], pid: int) -> "Listeners":
+    """Listen where systemd or else the configuration says.
+
+    Sockets from systemd take the place of the configured address, and the same rules hold for them.
+    Raises `CannotListen` or `ConfigErrors`.
+    """
+    from delayd.config import ConfigError, ConfigErrors, exposed
+    from delayd.sockets import Listeners, inherited_listeners, is_local, open_listener
+
+    inherited = inherited_listeners(environment, pid)
+    errors = [
+        ConfigError("systemd", f"{listener.address}", "no socket may be named http yet")
+        for listener in inherited.http
+    ]
+    if not config.insecure_no_auth:
+        errors += [
+            exposed("systemd", listener.address)
+            for listener in inherited.line
+            if not is_local(listener.address)
+        ]
+    if errors:
+        inherited.close()
+        raise ConfigErrors(errors)
+    if inherited.line:
+        return inherited
+    assert config.line_listen is not None, "one of the two is on, and HTTP cannot be"
+    return Listeners(line=(open_listener(config.line_listen, unix_mode=config.line_unix_mode),))
+
+
+def invoke(words: Sequence[str]) -> int:
+    """Run the command line and return its exit code."""
+    try:
+        return int(delayd.main(args=list(words), prog_name="delayd", standalone_mode=False) or 0)
+    except click.ClickException as error:
+        error.show()
+        return Exit.USAGE
+    except click.Abort:
+        return INTERRUPTED
+
+
+def _complain(message: str) -> None:
+    click.echo(f"delayd: {message}", err=True)
+
+
+def main() -> None:
+    """Run the command."""
+    sys.exit(invoke(sys.argv[1:]))

@@ -1,0 +1,89 @@
+"""The only module that reads a clock; everybody else is told what time it is.
+
+**Delayd time** is one continuous line of milliseconds since 1970. It starts on the wall clock when
+a data directory is used for the first time, and from then on only the boot-time clock moves it:
+that clock counts while the machine is suspended, and nobody can set it. A wall clock that is set an
+hour forward or back makes no delay, ttr or wait shorter or longer.
+
+A stop is bridged by the difference of the wall clock, the only clock that runs while we do not:
+
+    stopped at   delayd time 1,000,000, wall clock 5,000,000
+    started at                          wall clock 5,030,000   half a minute later
+    goes on at   delayd time 1,030,000
+
+If the wall clock went back meanwhile, delayd time goes on where it stopped: late is better than
+early, and time in the journal never decreases.
+
+`now_ms()` is the millisecond that has begun. A moment within it may be up to one millisecond later
+than the number says, so who counts a deadline from it adds that millisecond to be never early.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+NS_PER_MS: Final = 1_000_000
+NS_PER_S: Final = 1_000_000_000
+
+monotonic_ns = time.monotonic_ns
+"""For measuring how long our own work takes. It never decides when a job is due."""
+
+
+class Clock(Protocol):
+    """Where the service gets its time from, once each turn."""
+
+    def now_ms(self) -> int:
+        """Delayd time: it never goes back."""
+        ...
+
+    def seconds_until(self, time_ms: int) -> float:
+        """How long until that delayd time; negative when it is past."""
+        ...
+
+    def wall_ms(self) -> int:
+        """The wall clock, as the machine has it: it may jump either way."""
+        ...
+
+    def resume(self, last_time_ms: int, last_wall_ms: int) -> None:
+        """Carry delayd time on from the last moment that the journal knows."""
+        ...
+
+
+def _boot_ns() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+class SystemClock:
+    """The machine's time. `boot_ns` and `wall_ns` read the two clocks underneath."""
+
+    __slots__ = ("_boot_ns", "_offset_ns", "_wall_ns")
+
+    def __init__(
+        self,
+        boot_ns: Callable[[], int] = _boot_ns,
+        wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._boot_ns = boot_ns
+        self._wall_ns = wall_ns
+        self._offset_ns = wall_ns() - boot_ns()
+
+    def now_ms(self) -> int:
+        """Delayd time, in whole milliseconds that have begun."""
+        return (self._boot_ns() + self._offset_ns) // NS_PER_MS
+
+    def seconds_until(self, time_ms: int) -> float:
+        """How long until that delayd time, to the nanosecond; negative when it is past."""
+        return (time_ms * NS_PER_MS - self._offset_ns - self._boot_ns()) / NS_PER_S
+
+    def wall_ms(self) -> int:
+        """The wall clock, in whole milliseconds that have begun."""
+        return self._wall_ns() // NS_PER_MS
+
+    def resume(self, last_time_ms: int, last_wall_ms: int) -> None:
+        """Carry delayd time over a stop: it began at these readings of the two clocks.
+
+        For the start, before anybody has been told the time: delayd time may differ from the wall
+        clock afterwards, in either direction.
+        """
+        stopped_ns = max(0, self._wall_ns() - last_wall_ms * NS_PER_MS)
+        self._offset_ns = last_time_ms * NS_PER_MS + stopped_ns - self._boot_ns()

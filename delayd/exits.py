@@ -1,0 +1,33 @@
+"""Exit codes by name, so that systemd units and scripts can tell what to do next.
+
+The numbers are those of sysexits.h, because supervisors and people know them. A unit restarts the
+daemon after any of them except those that a restart cannot mend: see `RestartPreventExitStatus` in
+systemd/delayd.service.
+"""
+
+import enum
+
+
+class Exit(enum.IntEnum):
+    """What the process says about its end. Each code has one meaning."""
+
+    OK = 0
+    """It did what it was asked, or stopped because it was told to."""
+
+    USAGE = 64
+    """The command line is wrong; nothing was started."""
+
+    CORRUPT_JOURNAL = 65
+    """The journal is damaged beyond a torn tail; nothing was touched."""
+
+    CANNOT_LISTEN = 71
+    """An address is in use or cannot be listened on; the message names it."""
+
+    JOURNAL_FAILED = 74
+    """Reading or writing the journal failed; nothing was acknowledged after that."""
+
+    DIRECTORY_LOCKED = 75
+    """Another daemon holds the data directory."""
+
+    BAD_CONFIGURATION = 78
+    """Values of the configuration break rules; all of them are listed."""

@@ -1,0 +1,357 @@
+"""The line protocol's sockets.
+
+All of them sit in an epoll of their own, and that one descriptor is what the event loop watches. So
+one wake-up serves every connection that has something to say: read, carry out, and then one append,
+one sync and one send for each. With a transport and a protocol object for each connection (the
+usual way) the loop comes round once for each of them, and a put of one client in turn costs 12 µs
+more.
+
+    event loop ─► epoll ─► client.sock ─► Connection.receive ─► engine
+                                              out ─► group commit ─► client.send
+
+Flow: a client that waits for a job, or does not take its replies, is not read from. A client whose
+replies pile up beyond the limit, or who takes none of them for a minute, is closed.
+"""
+
+import contextlib
+import errno
+import select
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from delayd.core.engine import Engine
+from delayd.core.limits import (
+    ACCEPTS_PER_TURN,
+    EVENTS_PER_TURN,
+    KEEPALIVE_S,
+    READ_BYTES,
+    STALLED_CLIENT_MS,
+    TCP_USER_TIMEOUT_MS,
+)
+from delayd.core.timekeeper import Handed, WaitEnd
+from delayd.line.connection import Connection
+from delayd.line.stats import Stats
+
+IN: Final = select.EPOLLIN
+OUT: Final = select.EPOLLOUT
+HANG_UP: Final = select.EPOLLRDHUP
+BROKEN: Final = select.EPOLLERR | select.EPOLLHUP
+
+_NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
+
+
+class Client:
+    """One connection with its socket."""
+
+    __slots__ = (
+        "at_end",
+        "connection",
+        "is_dirty",
+        "mask",
+        "promised",
+        "server",
+        "sock",
+        "stalled_since_ms",
+        "unsent",
+    )
+
+    def __init__(self, server: "LineServer", sock: socket.socket) -> None:
+        """Serve a socket just accepted."""
+        self.server = server
+        self.sock = sock
+        self.connection = Connection(server.engine, server.stats, server.out_bytes_max, self)
+        self.mask = IN | HANG_UP
+        self.at_end = False
+        """The last byte of its input has been read."""
+        self.is_dirty = False
+        """It is on the server's list of those with replies to send."""
+        self.promised = 0
+        """Sends that are still to come, from turns whose records are not durable yet."""
+        self.unsent = b""
+        self.stalled_since_ms: int | None = None
+
+    def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
+        """Answer the reserve that waited."""
+        self.connection.deliver(outcome, now_ms)
+        self.server.listen_again(self)
+
+    def send(self, data: bytes) -> None:
+        """Send replies that are free to leave; each that `take_replies` returned, in that order."""
+        self.server.send(self, data)
+
+
+class LineServer:
+    """Accepts, reads and sends; what is said is the connections' business."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        stats: Stats,
+        listeners: list[socket.socket],
+        wake: Callable[[], None],
+        *,
+        connections_max: int,
+        out_bytes_max: int,
+    ) -> None:
+        """Serve these listening, non-blocking sockets; `wake` asks for a turn soon."""
+        self.engine = engine
+        self.stats = stats
+        self.out_bytes_max = out_bytes_max
+        self._wake = wake
+        self._connections_max = connections_max
+        self._epoll = select.epoll()
+        self._clients: dict[int, Client] = {}
+        self._listeners = {listener.fileno(): listener for listener in listeners}
+        self._dirty: list[Client] = []
+        self._settled: list[Client] = []
+        """Clients that can go on, or be closed, now that everything has been sent to them."""
+        self._spare = socket.socket()
+        """A descriptor to give up when there are no more; see `_turn_away`."""
+        for fd in self._listeners:
+            self._epoll.register(fd, IN)
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when `serve` has something to do."""
+        return self._epoll.fileno()
+
+    # --- A turn ----------------------------------------------------------------------------------
+
+    def serve(self, now_ms: int) -> None:
+        """Read from every client that has said something and carry it out."""
+        if self._settled:
+            self._go_on(now_ms)
+        clients = self._clients
+        for fd, event in self._epoll.poll(0, EVENTS_PER_TURN):
+            client = clients.get(fd)
+            if client is None:
+                if fd in self._listeners:
+                    self._accept(self._listeners[fd])
+            elif event == IN:
+                self._read(client, now_ms)
+            else:
+                self._handle(client, event, now_ms)
+
+    def take_replies(self) -> list[tuple[Client, bytes]]:
+        """Return what the connections have answered since the last call, to be given to `send`."""
+        dirty = self._dirty
+        if not dirty:
+            return []
+        self._dirty = []
+        replies = []
+        for client in dirty:
+            client.is_dirty = False
+            client.promised += 1
+            replies.append((client, client.connection.take_out()))
+        return replies
+
+    def _note(self, client: Client) -> None:
+        """Have the client's replies taken; an empty one shows when all before it has been sent."""
+        if not client.is_dirty:
+            client.is_dirty = True
+            self._dirty.append(client)
+
+    def _go_on(self, now_ms: int) -> None:
+        settled, self._settled = self._settled, []
+        for client in settled:
+            connection = client.connection
+            if client.sock.fileno() < 0:
+                continue
+            if connection.is_closing:
+                self._close(client, now_ms)
+            elif connection.is_choked:
+                connection.is_choked = False
+                connection.resume(now_ms)
+                self.listen_again(client)
+            elif client.at_end:
+                self._close(client, now_ms)
+
+    # --- Reading ---------------------------------------------------------------------------------
+
+    def _read(self, client: Client, now_ms: int) -> None:
+        connection = client.connection
+        if not connection.is_listening:
+            self._watch(client, client.mask & ~IN)
+            return
+        try:
+            data = client.sock.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._close(client, now_ms)
+            return
+        if data:
+            connection.receive(data, now_ms)
+            if connection.out or connection.is_closing:
+                self._note(client)
+        else:
+            client.at_end = True
+            connection.half_close(now_ms)
+            self._watch(client, client.mask & ~(IN | HANG_UP))
+            self._note(client)
+
+    def _handle(self, client: Client, event: int, now_ms: int) -> None:
+        """Deal with everything but plain input."""
+        if event & BROKEN:
+            self._close(client, now_ms)
+            return
+        if event & OUT:
+            self._send_rest(client)
+        if event & HANG_UP:
+            # It would be reported for ever. The end of the input is found again by reading to it.
+            self._watch(client, client.mask & ~HANG_UP)
+            client.connection.half_close(now_ms)
+            self.listen_again(client)
+        elif event & IN:
+            self._read(client, now_ms)
+
+    def listen_again(self, client: Client) -> None:
+        """Read from the client again, now that it no longer waits; have its replies taken."""
+        if not (client.at_end or client.unsent):
+            self._watch(client, client.mask | IN)
+        self._note(client)
+
+    def _watch(self, client: Client, mask: int) -> None:
+        if mask != client.mask:
+            client.mask = mask
+            self._epoll.modify(client.sock.fileno(), mask)
+
+    # --- Sending ---------------------------------------------------------------------------------
+
+    def send(self, client: Client, data: bytes) -> None:
+        """Send replies in one piece; keep what the socket does not take."""
+        client.promised -= 1
+        if client.sock.fileno() < 0:
+            return
+        if client.unsent:
+            client.unsent += data
+        elif data:
+            client.unsent = data[self._send_some(client, data) :]
+        if len(client.unsent) > self.out_bytes_max and client.promised:
+            self._give_up(client)
+        elif client.unsent:
+            self._watch(client, OUT | client.mask & HANG_UP)
+        elif not client.promised:
+            self._settle(client)
+
+    def _send_some(self, client: Client, data: bytes) -> int:
+        try:
+            return client.sock.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self._give_up(client)
+            return len(data)
+
+    def _send_rest(self, client: Client) -> None:
+        sent = self._send_some(client, client.unsent)
+        if sent:
+            client.stalled_since_ms = None
+            client.unsent = client.unsent[sent:]
+        if not client.unsent and not client.connection.is_closing:
+            self._watch(client, client.mask & ~OUT if client.at_end else IN | HANG_UP)
+            if not client.promised:
+                self._settle(client)
+
+    def _settle(self, client: Client) -> None:
+        """Let the client go on, or close, in the next turn: everything was sent to it."""
+        connection = client.connection
+        if connection.is_closing or connection.is_choked or client.at_end:
+            self._settled.append(client)
+            self._wake()
+
+    def _give_up(self, client: Client) -> None:
+        """Close the client in the next turn, where what it holds can be given back."""
+        client.connection.is_closing = True
+        client.unsent = b""
+        self._settled.append(client)
+        self._wake()
+
+    # --- Coming and going ------------------------------------------------------------------------
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                sock, _ = listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _NO_DESCRIPTORS:
+                    self._turn_away(listener)
+                return
+            if len(self._clients) >= self._connections_max:
+                sock.close()
+                continue
+            prepare(sock)
+            fd = sock.fileno()
+            self._clients[fd] = Client(self, sock)
+            self._epoll.register(fd, IN | HANG_UP)
+
+    def _turn_away(self, listener: socket.socket) -> None:
+        """Close a connection for which there is no descriptor, by giving up a spare one for it.
+
+        Left in the backlog it would wake the loop for ever.
+        """
+        self._spare.close()
+        with contextlib.suppress(OSError):
+            listener.accept()[0].close()
+        with contextlib.suppress(OSError):
+            self._spare = socket.socket()
+
+    def _close(self, client: Client, now_ms: int) -> None:
+        fd = client.sock.fileno()
+        if fd < 0:
+            return
+        client.connection.close(now_ms)
+        self._epoll.unregister(fd)
+        del self._clients[fd]
+        client.sock.close()
+
+    def close_stalled(self, now_ms: int) -> int:
+        """Close clients that have taken none of their replies for a minute; count them."""
+        closed = 0
+        for client in list(self._clients.values()):
+            if not client.unsent:
+                continue
+            if client.stalled_since_ms is None:
+                client.stalled_since_ms = now_ms
+            elif now_ms - client.stalled_since_ms >= STALLED_CLIENT_MS:
+                self._close(client, now_ms)
+                closed += 1
+        return closed
+
+    def stop_accepting(self) -> None:
+        """Let go of the listening sockets, which their owner then closes."""
+        for fd in self._listeners:
+            self._epoll.unregister(fd)
+        self._listeners.clear()
+
+    @property
+    def has_unsent(self) -> bool:
+        """Tell whether a client still has to take replies."""
+        return any(client.unsent or client.promised for client in self._clients.values())
+
+    def close_clients(self, now_ms: int) -> None:
+        """Close every connection; what they held is ready again."""
+        for client in list(self._clients.values()):
+            self._close(client, now_ms)
+
+    def close(self) -> None:
+        """Close what is left, the journal being beyond reach: nothing is given back."""
+        self.stop_accepting()
+        for client in self._clients.values():
+            client.sock.close()
+        self._clients.clear()
+        self._epoll.close()
+        self._spare.close()
+
+
+def prepare(sock: socket.socket) -> None:
+    """Set what every connection needs: no waiting, no delay, and news of a peer that has died."""
+    sock.setblocking(False)
+    if sock.family == socket.AF_UNIX:
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TCP_USER_TIMEOUT_MS)

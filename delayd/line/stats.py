@@ -1,0 +1,124 @@
+"""The counters of the line protocol, and beanstalkd's `stats` made of them and of the engine's."""
+
+import os
+import resource
+import uuid
+from typing import Final
+
+from delayd import __version__
+from delayd.core.engine import Engine
+from delayd.core.session import Session
+from delayd.core.views import totals
+
+COUNTED: Final = (
+    "put",
+    "peek",
+    "peek-ready",
+    "peek-delayed",
+    "peek-buried",
+    "reserve",
+    "reserve-with-timeout",
+    "delete",
+    "release",
+    "use",
+    "watch",
+    "ignore",
+    "bury",
+    "kick",
+    "touch",
+    "stats",
+    "stats-job",
+    "stats-tube",
+    "list-tubes",
+    "list-tube-used",
+    "list-tubes-watched",
+    "pause-tube",
+)
+"""The commands that `stats` counts, in its order; beanstalkd counts no others."""
+
+
+def instance_id() -> str:
+    """Return a name for this run: hex that no client takes for a number (a lone `e` could be)."""
+    return f"d{uuid.uuid4().hex[:14]}d"
+
+
+class Stats:
+    """What happened on the line since the daemon started."""
+
+    def __init__(self, engine: Engine, started_ms: int) -> None:
+        """Start at zero."""
+        self._engine = engine
+        self._started_ms = started_ms
+        self._instance = instance_id()
+        self.counts: dict[str, int] = dict.fromkeys(COUNTED, 0)
+        self.connections = 0
+        self.connections_total = 0
+        self.producers = 0
+        self.workers = 0
+        self.waiting = 0
+        self.journal_files = (0, 0)
+        """Numbers of the oldest and the newest file of the journal."""
+        self.journal_records = 0
+        self.journal_file_bytes = 0
+
+    def note_connection(self) -> None:
+        """Count a client that has come."""
+        self.connections += 1
+        self.connections_total += 1
+
+    def note_producer(self, session: Session) -> None:
+        """Count a client that puts jobs, once."""
+        if not session.produces:
+            session.produces = True
+            self.producers += 1
+
+    def note_worker(self, session: Session) -> None:
+        """Count a client that asks for jobs, once."""
+        if not session.works:
+            session.works = True
+            self.workers += 1
+
+    def forget(self, session: Session) -> None:
+        """No longer count a client that has gone."""
+        self.connections -= 1
+        self.producers -= session.produces
+        self.workers -= session.works
+
+    def report(self, now_ms: int) -> dict[str, object]:
+        """Return beanstalkd's 51 values, in its order."""
+        engine = self._engine
+        jobs = totals(engine)
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        machine = os.uname()
+        return {
+            "current-jobs-urgent": jobs.urgent,
+            "current-jobs-ready": jobs.ready,
+            "current-jobs-reserved": jobs.reserved,
+            "current-jobs-delayed": jobs.delayed,
+            "current-jobs-buried": jobs.buried,
+            **{f"cmd-{name}": count for name, count in self.counts.items()},
+            "job-timeouts": engine.timeouts,
+            "total-jobs": jobs.jobs_put,
+            "max-job-size": engine.body_bytes_max,
+            "current-tubes": len(engine.store.listing),
+            "current-connections": self.connections,
+            "current-producers": self.producers,
+            "current-workers": self.workers,
+            "current-waiting": self.waiting,
+            "total-connections": self.connections_total,
+            "pid": os.getpid(),
+            "version": f'"{__version__}"',
+            "rusage-utime": f"{usage.ru_utime:.6f}",
+            "rusage-stime": f"{usage.ru_stime:.6f}",
+            "uptime": (now_ms - self._started_ms) // 1_000,
+            "binlog-oldest-index": self.journal_files[0],
+            "binlog-current-index": self.journal_files[1],
+            "binlog-records-migrated": 0,
+            "binlog-records-written": self.journal_records,
+            "binlog-max-size": self.journal_file_bytes,
+            "draining": "true" if engine.draining else "false",
+            "id": self._instance,
+            "hostname": f'"{machine.nodename}"',
+            "os": f'"{machine.version}"',
+            "platform": f'"{machine.machine}"',
+        }

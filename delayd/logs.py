@@ -1,0 +1,127 @@
+"""One line on standard error for each thing that people who run delayd need to know.
+
+Only the edges log, once for each outcome. A line is an event, which is a fixed sentence that can
+be searched for, and fields with fixed names; never a job's body, a token or a header. In text:
+
+    2026-11-21T10:15:00.123Z info listening on="127.0.0.1:11300"
+
+and the same as JSON, for machines:
+
+    {"time":"2026-11-21T10:15:00.123Z","level":"info","event":"listening","on":"127.0.0.1:11300"}
+
+Every control character of a value is escaped, so that nobody writes lines of their own into the
+log or drives the terminal of who reads it. A log that cannot be written is not a reason to stop
+serving: the line is dropped. The module refuses to know what time it is.
+"""
+
+import contextlib
+import datetime as dt
+import enum
+import json
+from collections.abc import Callable
+from typing import TextIO
+
+Value = str | int | float | bool | None
+
+
+class LogFormat(enum.Enum):
+    """How a line is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class LogLevel(enum.IntEnum):
+    """How much somebody should care; ordered."""
+
+    DEBUG = 10
+    INFO = 20
+    WARNING = 30
+    ERROR = 40
+
+
+class Log:
+    """Writes lines of at least `level` to `stream`, with the time that `wall_ms` tells."""
+
+    __slots__ = ("_format", "_level", "_stream", "_wall_ms")
+
+    def __init__(
+        self,
+        stream: TextIO,
+        wall_ms: Callable[[], int],
+        *,
+        log_format: LogFormat = LogFormat.TEXT,
+        level: LogLevel = LogLevel.INFO,
+    ) -> None:
+        self._stream = stream
+        self._wall_ms = wall_ms
+        self._format = log_format
+        self._level = level
+
+    def debug(self, event: str, **fields: Value) -> None:
+        """Something of interest to who looks for a fault."""
+        self._write(LogLevel.DEBUG, event, fields)
+
+    def info(self, event: str, **fields: Value) -> None:
+        """Something that went as it should."""
+        self._write(LogLevel.INFO, event, fields)
+
+    def warning(self, event: str, **fields: Value) -> None:
+        """Something that somebody should look at."""
+        self._write(LogLevel.WARNING, event, fields)
+
+    def error(self, event: str, **fields: Value) -> None:
+        """Something that was not done."""
+        self._write(LogLevel.ERROR, event, fields)
+
+    def _write(self, level: LogLevel, event: str, fields: dict[str, Value]) -> None:
+        if level < self._level:
+            return
+        time = timestamp(self._wall_ms())
+        if self._format is LogFormat.JSON:
+            line = json_line(time, level, event, fields)
+        else:
+            line = text_line(time, level, event, fields)
+        # ValueError: the stream was closed under us.
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(line + "\n")
+            self._stream.flush()
+
+
+def timestamp(wall_ms: int) -> str:
+    """Write a time as RFC 3339 in UTC with milliseconds."""
+    seconds, ms = divmod(wall_ms, 1000)
+    # From the epoch by addition: unlike fromtimestamp() it takes any clock from year 1 to 9999.
+    moment = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=seconds)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms:03d}Z"
+
+
+def text_line(time: str, level: LogLevel, event: str, fields: dict[str, Value]) -> str:
+    """Lay out a line for people."""
+    words = [time, level.name.lower(), escape(event)]
+    words += [f"{key}={_text_value(value)}" for key, value in fields.items()]
+    return " ".join(words)
+
+
+def _text_value(value: Value) -> str:
+    return _quoted(value) if isinstance(value, str) else str(value).lower()
+
+
+def escape(text: str) -> str:
+    """Write every character that a terminal might not print as an escape sequence."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
+    )
+
+
+def json_line(time: str, level: LogLevel, event: str, fields: dict[str, Value]) -> str:
+    """Lay out a line for machines: ASCII, so every control character is escaped."""
+    line: dict[str, Value] = {"time": time, "level": level.name.lower(), "event": event}
+    return _quoted(line | fields)
+
+
+def _quoted(value: object) -> str:
+    # JSON leaves DEL as it is, the one ASCII control character above the letters.
+    return json.dumps(value, separators=(",", ":")).replace("\x7f", "\\u007f")

@@ -1,0 +1,70 @@
+"""What the daemon tells systemd: that it serves, what it is doing, that it is alive, that it stops.
+
+The protocol is one datagram of `NAME=value` lines to the socket that `NOTIFY_SOCKET` names
+(sd_notify(3)); without that variable everything here does nothing. Telling must never harm serving:
+it does not wait, and a failure is not an error.
+
+Sockets that systemd hands over are taken by `delayd.sockets.inherited_listeners`.
+"""
+
+import contextlib
+import socket
+from collections.abc import Mapping
+
+
+class Notifier:
+    """The line to systemd, if there is one. `environment` and `pid` are this process's."""
+
+    __slots__ = ("_address", "watchdog_ms")
+
+    def __init__(self, environment: Mapping[str, str], pid: int) -> None:
+        address = environment.get("NOTIFY_SOCKET", "")
+        # "@" stands for the NUL of an abstract name. Other schemes (vsock:) are for machines.
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        if self._address[:1] not in {"/", "\0"}:
+            self._address = ""
+        self.watchdog_ms = _watchdog_ms(environment, pid)
+        """How long systemd waits for `watchdog()` before it restarts us; None: it does not."""
+
+    def ready(self, status: str) -> None:
+        """Say that the daemon serves."""
+        self._send("READY=1", _status(status))
+
+    def status(self, status: str) -> None:
+        """Say what is being done, in words for people."""
+        self._send(_status(status))
+
+    def extend_start_ms(self, by_ms: int, status: str) -> None:
+        """Ask for at least `by_ms` more until `ready()` or the next such call: recovery goes on."""
+        self._send(f"EXTEND_TIMEOUT_USEC={by_ms * 1000}", _status(status))
+
+    def watchdog(self) -> None:
+        """Say that the loop still turns."""
+        self._send("WATCHDOG=1")
+
+    def stopping(self, status: str) -> None:
+        """Say that the daemon has begun to stop."""
+        self._send("STOPPING=1", _status(status))
+
+    def _send(self, *lines: str) -> None:
+        if not self._address:
+            return
+        with (
+            contextlib.suppress(OSError),
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify,
+        ):
+            notify.setblocking(False)
+            notify.sendto("\n".join(lines).encode(), self._address)
+
+
+def _status(status: str) -> str:
+    return "STATUS=" + " ".join(status.split())  # a line break would begin another assignment
+
+
+def _watchdog_ms(environment: Mapping[str, str], pid: int) -> int | None:
+    interval_us = environment.get("WATCHDOG_USEC", "")
+    if not (interval_us.isascii() and interval_us.isdigit()):
+        return None
+    if environment.get("WATCHDOG_PID", str(pid)) != str(pid):
+        return None
+    return int(interval_us) // 1000 or None

@@ -1,0 +1,51 @@
+import sys
+import types
+from collections.abc import Iterator
+
+import pytest
+
+import delayd
+from delayd.clock import Clock, SystemClock
+from delayd.config import Config
+from delayd.sockets import Listeners
+from delayd.systemd import Notifier
+
+EXIT_OF_THE_SERVICE = 42
+
+
+class Service:
+    """Stands for `delayd.service`: remembers what it was started with."""
+
+    def __init__(self) -> None:
+        self.configs: list[Config] = []
+        self.listeners = Listeners()
+        self.is_interrupted = False
+
+    def run(
+        self, config: Config, listeners: Listeners, clock: Clock, notifier: Notifier
+    ) -> int:
+        assert isinstance(clock, SystemClock)
+        self.configs.append(config)
+        self.listeners = listeners
+        if self.is_interrupted:
+            raise KeyboardInterrupt
+        return EXIT_OF_THE_SERVICE
+
+    @property
+    def config(self) -> Config:
+        (config,) = self.configs
+        return config
+
+    def addresses(self) -> list[str]:
+        return [str(listener.address) for listener in self.listeners.line]
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    double = Service()
+    module = types.ModuleType("delayd.service")
+    monkeypatch.setattr(module, "run", double.run, raising=False)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(delayd, "service", module, raising=False)
+    yield double
+    double.listeners.close()

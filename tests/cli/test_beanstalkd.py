@@ -1,0 +1,258 @@
+import os
+import pwd
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from delayd import __version__
+from delayd.cli import beanstalkd
+from delayd.cli.beanstalkd import FLAGS, VERSION, Request, UsageError, parse, split_flags, start
+from delayd.config import Config, SyncPolicy
+from delayd.core import limits
+from delayd.exits import Exit
+from delayd.logs import LogLevel
+from delayd.sockets import Address, Listener, TcpAddress, UnixAddress, open_listener
+from tests.cli.conftest import EXIT_OF_THE_SERVICE, Service
+
+# --- The forms that are accepted -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "flags"),
+    [
+        ("", []),
+        ("-p 11300", [("p", "11300")]),
+        ("-p11300", [("p", "11300")]),
+        ("-VV", [("V", ""), ("V", "")]),
+        ("-VFb dir -p1", [("V", ""), ("F", ""), ("b", "dir"), ("p", "1")]),
+        ("-Fbdir", [("F", ""), ("b", "dir")]),
+        ("-f0", [("f", "0")]),
+        ("-b -p", [("b", "-p")]),
+        ("-l unix:/a -c -n", [("l", "unix:/a"), ("c", ""), ("n", "")]),
+    ],
+)
+def test_flags_are_split_as_beanstalkd_does(line: str, flags: list[tuple[str, str]]) -> None:
+    assert list(split_flags(line.split())) == flags
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("-x", "unknown flag: -x"),
+        ("-Vx", "unknown flag: -x"),
+        ("--", "unknown flag: --"),
+        ("--port 1", "unknown flag: --"),
+        ("-", "unknown argument: -"),
+        ("serve", "unknown argument: serve"),
+        ("-V serve", "unknown argument: serve"),
+        ("-p", "flag requires an argument: -p"),
+        ("-Vp", "flag requires an argument: -p"),
+        ("-p x", "-l 127.0.0.1 -p x must have a port from 0 to 65535"),
+        ("-p 65536", "-l 127.0.0.1 -p 65536 must have a port from 0 to 65535"),
+        ("-l unix:", "-l unix: -p 11300 must have a path after unix:"),
+        ("-z 99x", "-z takes a whole number, not '99x'"),
+        ("-z -1", "-z takes a whole number, not '-1'"),
+        ("-s 1MiB", "-s takes a whole number, not '1MiB'"),
+        ("-f 0.5", "-f takes a whole number, not '0.5'"),
+    ],
+)
+def test_other_command_lines_are_refused(line: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(line.split())
+    assert str(caught.value) == message
+
+
+def test_an_empty_argument_is_none() -> None:
+    with pytest.raises(UsageError, match="flag requires an argument: -b"):
+        parse(["-b", ""])
+
+
+# --- What they mean ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "request_"),
+    [
+        ("", Request(listen=TcpAddress("127.0.0.1", 11300))),
+        ("-p 0", Request(listen=TcpAddress("127.0.0.1", 0))),
+        ("-l ::1 -p 5", Request(listen=TcpAddress("::1", 5))),
+        ("-l localhost", Request(listen=TcpAddress("localhost", 11300))),
+        ("-l unix:/run/b.sock -p 5", Request(listen=UnixAddress("/run/b.sock"))),
+        ("-b dir", Request(data_dir="dir", sync_interval_ms=50)),
+        ("-b dir -f 0", Request(data_dir="dir", sync_interval_ms=0)),
+        ("-b dir -f 200", Request(data_dir="dir", sync_interval_ms=200)),
+        ("-b dir -F", Request(data_dir="dir", sync_interval_ms=None)),
+        ("-F -f 7", Request(sync_interval_ms=7)),
+        ("-f 7 -F", Request(sync_interval_ms=None)),
+        ("-p 1 -p 2", Request(listen=TcpAddress("127.0.0.1", 2))),
+        ("-u nobody", Request(user="nobody")),
+        ("-z 10", Request(body_bytes_max=10)),
+        ("-z 0", Request(body_bytes_max=0)),
+        ("-s 10000", Request(segment_bytes=12_288)),
+        ("-s 4294967296", Request(segment_bytes=limits.JOURNAL_SEGMENT_BYTES_MAX)),
+        ("-VVV", Request(is_verbose=True)),
+        ("-v", Request(answer=VERSION)),
+    ],
+)
+def test_flags_mean_what_they_mean_to_beanstalkd(line: str, request_: Request) -> None:
+    assert parse(line.split()) == request_
+
+
+@pytest.mark.parametrize(
+    ("line", "warning"),
+    [
+        ("-c", "-c is ignored: the log is always compacted"),
+        ("-n", "-n is ignored: the log is always compacted"),
+        ("-z 1073741825", "-z 1073741825 was set to 1073741824"),
+        ("-s 512", "-s 512 was set to 4096"),
+        ("-f 3600001", "-f 3600001 was set to 3600000"),
+        (
+            "-l 0.0.0.0",
+            "whoever reaches 0.0.0.0:11300 can use every job: there is no authentication",
+        ),
+    ],
+)
+def test_what_is_accepted_differently_is_said(line: str, warning: str) -> None:
+    assert parse(line.split()).warnings == (warning,)
+
+
+def test_the_longest_body_is_as_in_beanstalkd() -> None:
+    assert parse(["-z", "1073741824"]) == Request(body_bytes_max=1_073_741_824)
+    assert parse(["-z", "9" * 60]).body_bytes_max == 1_073_741_824
+
+
+def test_an_answer_ends_the_reading() -> None:
+    request = parse(["-cv", "-x"])
+    assert request.answer == VERSION
+    assert request.warnings == ("-c is ignored: the log is always compacted",)
+
+
+def test_the_defaults_are_those_of_the_request() -> None:
+    assert beanstalkd.config_of(parse([])) == Config(
+        data_dir=None,
+        insecure_no_auth=True,
+        line_listen=TcpAddress("127.0.0.1", 11300),
+        sync=SyncPolicy.INTERVAL,
+        sync_interval_ms=50,
+        segment_bytes=10_485_760,
+        body_bytes_max=65_535,
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "sync", "sync_interval_ms"),
+    [
+        ("-b d", SyncPolicy.INTERVAL, 50),
+        ("-b d -f 0", SyncPolicy.ALWAYS, 50),
+        ("-b d -f 9", SyncPolicy.INTERVAL, 9),
+        ("-b d -F", SyncPolicy.NEVER, 50),
+    ],
+)
+def test_the_sync_flags_choose_the_policy(
+    line: str, sync: SyncPolicy, sync_interval_ms: int
+) -> None:
+    config = beanstalkd.config_of(parse(line.split()))
+    assert (config.data_dir, config.sync, config.sync_interval_ms) == ("d", sync, sync_interval_ms)
+
+
+# --- Starting ------------------------------------------------------------------------------------
+
+
+def test_the_service_is_run_with_a_listening_socket(service: Service) -> None:
+    assert start(["-V", "-p0"], {}) == EXIT_OF_THE_SERVICE
+    (listener,) = service.listeners.line
+    with socket.create_connection(listener.socket.getsockname()):
+        pass
+    assert service.config.log_level is LogLevel.DEBUG
+
+
+def test_sockets_from_systemd_take_the_place_of_the_flags(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = socket.create_server(("127.0.0.1", 0))
+    monkeypatch.setattr("delayd.sockets.FIRST_INHERITED_FD", given.fileno())
+    port = given.getsockname()[1]
+    environment = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"}
+    assert start(["-l", "192.0.2.1"], environment) == EXIT_OF_THE_SERVICE
+    assert service.addresses() == [f"127.0.0.1:{port}"]
+    given.detach()
+
+
+def test_the_version_names_both(capsys: pytest.CaptureFixture[str], service: Service) -> None:
+    assert start(["-v"], {}) == Exit.OK
+    assert capsys.readouterr().out == f"beanstalkd 1.13 (delayd {__version__})\n"
+    assert not service.configs
+
+
+def test_the_help_lists_every_flag(capsys: pytest.CaptureFixture[str], service: Service) -> None:
+    assert start(["-h"], {}) == Exit.OK
+    printed = capsys.readouterr().out
+    for letter, flag in FLAGS.items():
+        assert f" -{letter} {flag.argument}" in printed
+
+
+def test_a_wrong_command_line_exits_64(
+    capsys: pytest.CaptureFixture[str], service: Service
+) -> None:
+    assert start(["-x"], {}) == Exit.USAGE
+    printed = capsys.readouterr().err
+    assert printed.startswith("delayd-beanstalkd: unknown flag: -x\nUsage: delayd-beanstalkd")
+    assert not service.configs
+
+
+def test_an_address_in_use_exits_71_and_is_named(
+    capsys: pytest.CaptureFixture[str], service: Service
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert start(["-p", str(port)], {}) == Exit.CANNOT_LISTEN
+    message = f"cannot listen on 127.0.0.1:{port}: the address is in use"
+    assert capsys.readouterr().err == f"delayd-beanstalkd: {message}\n"
+    assert not service.configs
+
+
+def test_a_user_that_does_not_exist_exits_78_and_stops_listening(
+    capsys: pytest.CaptureFixture[str], service: Service, tmp_path: Path
+) -> None:
+    path = tmp_path / "line.sock"
+    assert start(["-u", "no-such-user", "-l", f"unix:{path}"], {}) == Exit.BAD_CONFIGURATION
+    assert "cannot become 'no-such-user'" in capsys.readouterr().err
+    assert not path.exists()
+    assert not service.configs
+
+
+def test_privileges_are_given_up_after_the_bind_groups_first(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[object, ...]] = []
+    account = pwd.getpwuid(os.getuid())
+
+    def listen(address: Address) -> Listener:
+        calls.append(("listen", address))
+        return open_listener(address)
+
+    monkeypatch.setattr(beanstalkd, "open_listener", listen)
+    for name in ("initgroups", "setgid", "setuid"):
+        monkeypatch.setattr(os, name, lambda *given, name=name: calls.append((name, *given)))
+    assert start(["-u", account.pw_name, "-p0"], {}) == EXIT_OF_THE_SERVICE
+    assert calls == [
+        ("listen", TcpAddress("127.0.0.1", 0)),
+        ("initgroups", account.pw_name, account.pw_gid),
+        ("setgid", account.pw_gid),
+        ("setuid", account.pw_uid),
+    ]
+
+
+def test_nothing_heavy_is_imported_before_it_listens() -> None:
+    script = "import sys, delayd.cli.beanstalkd; print(*sys.modules)"
+    ran = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path = {sys.path}; {script}"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    heavy = {"asyncio", "click", "dataclasses", "inspect", "json", "logging", "msgspec", "tomllib"}
+    assert not heavy & set(ran.stdout.split())

@@ -1,0 +1,179 @@
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from delayd import __version__
+from delayd.cli.main import INTERRUPTED, delayd, invoke
+from delayd.config import BY_FLAG, Config, SyncPolicy
+from delayd.exits import Exit
+from delayd.logs import LogFormat
+from delayd.sockets import TcpAddress
+from tests.cli.conftest import EXIT_OF_THE_SERVICE, Service
+
+HTTP_RULE = "must be off: this version speaks the line protocol only"
+
+
+@pytest.fixture(autouse=True)
+def _environment_of_a_newcomer(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in tuple(os.environ):
+        if name.startswith(("DELAYD_", "LISTEN_")):
+            monkeypatch.delenv(name)
+
+
+def test_serve_runs_the_service_with_what_the_flags_say(service: Service) -> None:
+    words = "serve --data-dir d --line 127.0.0.1:0 --http off --sync never --log-format json"
+    assert invoke(words.split()) == EXIT_OF_THE_SERVICE
+    assert service.config == Config(
+        data_dir="d",
+        line_listen=TcpAddress("127.0.0.1", 0),
+        sync=SyncPolicy.NEVER,
+        log_format=LogFormat.JSON,
+    )
+    (listener,) = service.listeners.line
+    with socket.create_connection(listener.socket.getsockname()):
+        pass
+
+
+def test_every_setting_with_a_flag_has_its_option() -> None:
+    options = {name for param in delayd.commands["serve"].params for name in param.opts} - {
+        "--config"
+    }
+    assert options == set(BY_FLAG)
+
+
+def test_the_file_may_be_named_by_a_flag_or_a_variable(
+    service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("flag", "variable"):
+        (tmp_path / name).write_text(f'data_dir = "{name}"\nline.listen = "127.0.0.1:0"')
+    monkeypatch.setenv("DELAYD_CONFIG", str(tmp_path / "variable"))
+    invoke(["serve"])
+    assert service.configs.pop().data_dir == "variable"
+    service.listeners.close()
+    invoke(["serve", "--config", str(tmp_path / "flag")])
+    assert service.config.data_dir == "flag"
+
+
+def test_the_unix_socket_has_the_configured_mode(
+    service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DELAYD_LINE_UNIX_MODE", "0600")
+    path = tmp_path / "line.sock"
+    assert invoke(["serve", "--line", f"unix:{path}"]) == EXIT_OF_THE_SERVICE
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_bad_configuration_prints_all_its_errors_and_exits_78(
+    service: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "serve --sync sometimes --line nowhere --http x --log-format xml"
+    assert invoke(words.split()) == Exit.BAD_CONFIGURATION
+    assert capsys.readouterr().err.splitlines() == [
+        'delayd: command line: --sync = "sometimes": must be one of always, interval, never',
+        'delayd: command line: --line = "nowhere": must be HOST:PORT or unix:PATH',
+        f'delayd: command line: --http = "x": {HTTP_RULE}',
+        'delayd: command line: --log-format = "xml": must be one of text, json',
+    ]
+    assert not service.configs
+
+
+def test_an_address_that_others_reach_needs_the_users_word(
+    service: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["serve", "--line", "0.0.0.0:0"]
+    assert invoke(words) == Exit.BAD_CONFIGURATION
+    assert "--insecure-no-auth" in capsys.readouterr().err
+    assert invoke([*words, "--insecure-no-auth"]) == EXIT_OF_THE_SERVICE
+
+
+def test_an_address_in_use_exits_71_and_is_named(
+    service: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert invoke(["serve", "--line", f"127.0.0.1:{port}"]) == Exit.CANNOT_LISTEN
+    message = f"cannot listen on 127.0.0.1:{port}: the address is in use"
+    assert capsys.readouterr().err == f"delayd: {message}\n"
+
+
+@pytest.mark.parametrize(
+    "line", ["serve --no-such-option", "serve extra", "no-such-command", "serve --line"]
+)
+def test_a_wrong_command_line_exits_64(
+    line: str, service: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(line.split()) == Exit.USAGE
+    assert "Error: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", ["--help", "serve -h", "--version"])
+def test_help_exits_0(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(line.split()) == Exit.OK
+    assert "delayd" in capsys.readouterr().out
+
+
+def test_version_names_delayd_and_python(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["version"]) == Exit.OK
+    assert capsys.readouterr().out.startswith(f"delayd {__version__} (Python 3.")
+
+
+def test_an_interrupt_is_reported_as_shells_do(service: Service) -> None:
+    service.is_interrupted = True
+    assert invoke(["serve", "--line", "127.0.0.1:0"]) == INTERRUPTED
+
+
+# --- Sockets from systemd ------------------------------------------------------------------------
+
+
+def hand_over(monkeypatch: pytest.MonkeyPatch, host: str, name: str) -> str:
+    """Hand a listening socket to this very process and return its address."""
+    given = socket.create_server((host, 0))
+    port = given.getsockname()[1]
+    monkeypatch.setattr("delayd.sockets.FIRST_INHERITED_FD", given.detach())
+    monkeypatch.setenv("LISTEN_PID", str(os.getpid()))
+    monkeypatch.setenv("LISTEN_FDS", "1")
+    monkeypatch.setenv("LISTEN_FDNAMES", name)
+    return f"{host}:{port}"
+
+
+def test_a_socket_from_systemd_takes_the_place_of_the_address(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = hand_over(monkeypatch, "127.0.0.1", "delayd.socket")
+    assert invoke(["serve"]) == EXIT_OF_THE_SERVICE
+    assert service.addresses() == [address]
+
+
+def test_a_socket_from_systemd_that_others_reach_needs_the_users_word(
+    service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = hand_over(monkeypatch, "0.0.0.0", "")  # noqa: S104 - refused
+    assert invoke(["serve"]) == Exit.BAD_CONFIGURATION
+    assert f'systemd = "{address}": must be a loopback address' in capsys.readouterr().err
+
+
+def test_a_socket_for_http_is_refused_while_there_is_none(
+    service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = hand_over(monkeypatch, "127.0.0.1", "http")
+    assert invoke(["serve"]) == Exit.BAD_CONFIGURATION
+    assert f"systemd: {address}: no socket may be named http" in capsys.readouterr().err
+
+
+# --- Imports -------------------------------------------------------------------------------------
+
+
+def test_the_daemon_is_not_imported_before_it_listens() -> None:
+    script = "import sys, delayd.cli.main, delayd.config, delayd.sockets; print(*sys.modules)"
+    ran = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path = {sys.path}; {script}"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    heavy = {"aiohttp", "asyncio", "msgspec", "orjson", "delayd.core.engine", "delayd.service"}
+    assert not heavy & set(ran.stdout.split())

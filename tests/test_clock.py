@@ -1,0 +1,139 @@
+from collections.abc import Callable
+
+import pytest
+
+from delayd.clock import NS_PER_MS, Clock, SystemClock
+from delayd.testing.clock import FakeClock
+
+WALL_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+
+
+class Machine:
+    """The two clocks of a machine, set by hand."""
+
+    def __init__(self, *, boot_ns: int = 7_000_000, wall_ns: int = WALL_MS * NS_PER_MS) -> None:
+        self.boot_ns = boot_ns
+        self.wall_ns = wall_ns
+
+    def clock(self) -> SystemClock:
+        return SystemClock(boot_ns=lambda: self.boot_ns, wall_ns=lambda: self.wall_ns)
+
+    def pass_time(self, by_ns: int) -> None:
+        self.boot_ns += by_ns
+        self.wall_ns += by_ns
+
+
+class MachineClock(SystemClock):
+    """A system clock whose machine is moved through it, as FakeClock is."""
+
+    def __init__(self) -> None:
+        self.machine = Machine()
+        super().__init__(lambda: self.machine.boot_ns, lambda: self.machine.wall_ns)
+
+    def advance(self, by_ms: int) -> None:
+        self.machine.pass_time(by_ms * NS_PER_MS)
+
+    def step_wall(self, by_ms: int) -> None:
+        self.machine.wall_ns += by_ms * NS_PER_MS
+
+
+MovableClock = MachineClock | FakeClock
+both_clocks = pytest.mark.parametrize("new_clock", [MachineClock, FakeClock])
+
+
+@both_clocks
+def test_delayd_time_starts_on_the_wall_clock(new_clock: Callable[[], MovableClock]) -> None:
+    clock: Clock = new_clock()
+    assert clock.now_ms() == clock.wall_ms() == WALL_MS
+
+
+@both_clocks
+def test_both_times_go_on_together(new_clock: Callable[[], MovableClock]) -> None:
+    clock = new_clock()
+    clock.advance(1_234)
+    assert clock.now_ms() == clock.wall_ms() == WALL_MS + 1_234
+
+
+@both_clocks
+@pytest.mark.parametrize("step_ms", [HOUR_MS, -HOUR_MS, -WALL_MS, 80 * 365 * 24 * HOUR_MS])
+def test_setting_the_wall_clock_does_not_move_delayd_time(
+    new_clock: Callable[[], MovableClock], step_ms: int
+) -> None:
+    clock = new_clock()
+    clock.advance(10)
+    clock.step_wall(step_ms)
+    assert clock.now_ms() == WALL_MS + 10
+    assert clock.wall_ms() == WALL_MS + 10 + step_ms
+    clock.advance(5)
+    assert clock.now_ms() == WALL_MS + 15
+
+
+@both_clocks
+def test_a_stop_is_bridged_by_the_wall_clock(new_clock: Callable[[], MovableClock]) -> None:
+    clock = new_clock()
+    clock.resume(last_time_ms=1_000_000, last_wall_ms=WALL_MS - 30_000)
+    assert clock.now_ms() == 1_030_000
+    clock.advance(1)
+    assert clock.now_ms() == 1_030_001
+
+
+@both_clocks
+def test_a_wall_clock_that_went_back_during_a_stop_does_not_take_delayd_time_back(
+    new_clock: Callable[[], MovableClock],
+) -> None:
+    clock = new_clock()
+    clock.resume(last_time_ms=WALL_MS + 7, last_wall_ms=WALL_MS + HOUR_MS)
+    assert clock.now_ms() == WALL_MS + 7
+    clock.advance(1)
+    assert clock.now_ms() == WALL_MS + 8
+
+
+@both_clocks
+def test_delayd_time_stays_apart_from_the_wall_clock_after_a_resume(
+    new_clock: Callable[[], MovableClock],
+) -> None:
+    clock = new_clock()
+    clock.resume(last_time_ms=WALL_MS + HOUR_MS, last_wall_ms=WALL_MS)
+    assert clock.now_ms() - clock.wall_ms() == HOUR_MS
+    clock.advance(60_000)
+    assert clock.now_ms() - clock.wall_ms() == HOUR_MS
+
+
+def test_a_suspended_machine_counts() -> None:
+    machine = Machine()
+    clock = machine.clock()
+    machine.boot_ns += HOUR_MS * NS_PER_MS  # the boot-time clock goes on while the machine sleeps
+    assert clock.now_ms() == WALL_MS + HOUR_MS
+
+
+def test_now_is_the_millisecond_that_has_begun() -> None:
+    machine = Machine()
+    clock = machine.clock()
+    machine.pass_time(NS_PER_MS - 1)
+    assert clock.now_ms() == WALL_MS
+    assert clock.wall_ms() == WALL_MS
+    machine.pass_time(1)
+    assert clock.now_ms() == WALL_MS + 1
+    assert clock.wall_ms() == WALL_MS + 1
+
+
+def test_a_resume_carries_over_to_the_nanosecond_and_never_starts_early() -> None:
+    machine = Machine(boot_ns=123_456_789, wall_ns=WALL_MS * NS_PER_MS + 999_999)
+    clock = machine.clock()
+    clock.resume(last_time_ms=500, last_wall_ms=WALL_MS)
+    assert clock.now_ms() == 500
+    machine.pass_time(1)
+    assert clock.now_ms() == 501
+
+
+def test_the_real_clocks_are_read_by_default() -> None:
+    clock = SystemClock()
+    first_ms = clock.now_ms()
+    assert clock.now_ms() >= first_ms
+    assert abs(clock.wall_ms() - clock.now_ms()) < 60_000
+
+
+def test_the_fake_clock_does_not_go_back() -> None:
+    with pytest.raises(AssertionError, match="does not go back"):
+        FakeClock().advance(-1)

@@ -1,0 +1,72 @@
+import io
+import json
+
+import pytest
+
+from delayd.logs import Log, LogFormat, LogLevel, timestamp
+
+WALL_MS = 1_795_256_100_123
+
+
+def logged(
+    event: str,
+    log_format: LogFormat = LogFormat.TEXT,
+    **fields: str | float | bool | None,
+) -> str:
+    stream = io.StringIO()
+    Log(stream, lambda: WALL_MS, log_format=log_format).info(event, **fields)
+    return stream.getvalue()
+
+
+def test_a_text_line_has_time_level_event_and_fields() -> None:
+    line = logged("journal replayed", jobs=3, seconds=0.5, path="a b", torn=False, why=None)
+    assert line == (
+        "2026-11-21T10:15:00.123Z info journal replayed"
+        ' jobs=3 seconds=0.5 path="a b" torn=false why=none\n'
+    )
+
+
+def test_a_json_line_has_the_same_as_keys_in_that_order() -> None:
+    line = logged("listening", LogFormat.JSON, on="127.0.0.1:1", jobs=3, why=None)
+    assert line == (
+        '{"time":"2026-11-21T10:15:00.123Z","level":"info","event":"listening",'
+        '"on":"127.0.0.1:1","jobs":3,"why":null}\n'
+    )
+
+
+@pytest.mark.parametrize("log_format", LogFormat)
+@pytest.mark.parametrize("code", [*range(32), *range(127, 160), 0x2028, 0x2029, 0x202E, 0xDC80])
+def test_control_characters_are_escaped(log_format: LogFormat, code: int) -> None:
+    line = logged(f"a{chr(code)}b", log_format, field=f"c{chr(code)}d")
+    assert line.count("\n") == 1
+    assert line.removesuffix("\n").isprintable()
+    if log_format is LogFormat.JSON:
+        assert json.loads(line)["field"] == f"c{chr(code)}d"
+
+
+def test_lines_below_the_level_are_not_written() -> None:
+    stream = io.StringIO()
+    log = Log(stream, lambda: WALL_MS, level=LogLevel.WARNING)
+    log.debug("no")
+    log.info("no")
+    log.warning("yes")
+    log.error("yes")
+    assert [line.split()[1] for line in stream.getvalue().splitlines()] == ["warning", "error"]
+
+
+def test_a_log_that_cannot_be_written_is_no_reason_to_stop() -> None:
+    stream = io.StringIO()
+    stream.close()
+    Log(stream, lambda: WALL_MS).error("nobody reads this")
+
+
+@pytest.mark.parametrize(
+    ("wall_ms", "expected"),
+    [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (-1, "1969-12-31T23:59:59.999Z"),
+        (4_294_967_295_999, "2106-02-07T06:28:15.999Z"),
+    ],
+)
+def test_timestamps_are_utc_with_milliseconds(wall_ms: int, expected: str) -> None:
+    assert timestamp(wall_ms) == expected
