@@ -108,8 +108,9 @@ class Sweep:
         return bucket
 
     def _without_twins(self, entries: Iterable[int]) -> Iterator[int]:
-        """Yield those that this bucket has not shown before.
+        """Yield those that this bucket has not shown before; twins are each as good as the other.
 
+        Not so across buckets: an entry that moved since may be alive only where it is seen again.
         They are remembered as 64-bit masks, since ids are dense: 2 bytes an entry where a set takes
         60, and no step is long because a set of a million grows.
         """

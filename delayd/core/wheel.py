@@ -218,8 +218,6 @@ class TimingWheel:
         """
         due_of = self._due_of
         found = self._pending_live()
-        if self._sweep is not None:
-            self._sweep.close_gap()
         queue = self._queue
         place = 0
         while place < len(queue.keys):

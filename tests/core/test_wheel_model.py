@@ -1,0 +1,166 @@
+"""The wheel against a dict of due times: everything that can happen, in any order."""
+
+import random
+from functools import partial
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+import delayd.core.wheel
+from delayd.core.sweep import Sweep
+from delayd.core.wheel import ceil_to_tick
+from tests.core.wheels import NO_LIMIT, Owned
+
+TICKS_MS = (1, 3, 10, 1000)
+SIZES = (2, 3, 20, 64, 256)
+AHEADS_TICKS = (0, 1, 2, 19, 20, 21, 255, 256, 257, 400, 8000, 65_536, 1 << 40)
+
+
+@pytest.fixture(params=["sweeps by limits.py", "sweeps all the time", "hunts twins all the time"])
+def _sweeps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "all the time" in request.param:
+        monkeypatch.setattr(delayd.core.wheel, "SWEEP_SLACK_ENTRIES", 2)
+        monkeypatch.setattr(delayd.core.wheel, "SWEEP_CHUNK_ENTRIES", 17)
+    if "twins" in request.param:
+        hunt = partial(Sweep, hunts_twins=True)
+        monkeypatch.setattr(
+            delayd.core.wheel, "Sweep", lambda queue, alive, hunts_twins: hunt(queue, alive)
+        )
+
+
+class Walk:
+    """The steps that both walks take; each compares the wheel with the model."""
+
+    def __init__(self, tick_ms: int, wheel_size: int, start_ms: int) -> None:
+        self.owned = Owned(tick_ms, wheel_size, start_ms)
+        self.in_time: set[int] = set()
+        """Entries that were not yet due when they were inserted."""
+
+    def insert(self, entry: int, due_ms: int) -> None:
+        owned = self.owned
+        if entry in owned.due_ms:
+            owned.cancel(entry)
+        before_ms = owned.wheel.next_deadline()
+        is_earlier = owned.insert(entry, due_ms)
+        after_ms = owned.wheel.next_deadline()
+        assert after_ms is not None
+        assert after_ms <= max(ceil_to_tick(due_ms, owned.wheel.tick_ms), owned.now_ms)
+        assert is_earlier or (before_ms is not None and before_ms <= after_ms)
+        self.in_time.discard(entry)
+        if due_ms > owned.now_ms:
+            self.in_time.add(entry)
+
+    def advance(self, now_ms: int, limit: int) -> None:
+        owned = self.owned
+        now_ms = max(now_ms, owned.now_ms)
+        due = owned.due(now_ms)
+        fired = owned.advance(now_ms, limit)
+        assert {entry for _, entry in fired} <= due
+        deadline_ms = owned.wheel.next_deadline()
+        if deadline_ms is None or deadline_ms > now_ms:
+            assert {entry for _, entry in fired} == due
+        tick_ms = owned.wheel.tick_ms
+        order = [ceil_to_tick(due_ms, tick_ms) for due_ms, entry in fired if entry in self.in_time]
+        assert order == sorted(order)
+
+    def soonest(self, count: int) -> None:
+        by_model = sorted((due_ms, entry) for entry, due_ms in self.owned.due_ms.items())
+        assert self.owned.wheel.soonest(count) == [entry for _, entry in by_model[:count]]
+
+
+def entries() -> st.SearchStrategy[int]:
+    # Few, so that they come back; some neighbours and some far apart.
+    return st.integers(0, 70) | st.sampled_from((1 << 40, 2**64 - 1))
+
+
+class WheelMachine(RuleBasedStateMachine):
+    @initialize(
+        tick_ms=st.sampled_from(TICKS_MS),
+        wheel_size=st.sampled_from(SIZES),
+        start_ms=st.integers(0, 1 << 42),
+    )
+    def start(self, tick_ms: int, wheel_size: int, start_ms: int) -> None:
+        self.walk = Walk(tick_ms, wheel_size, start_ms)
+
+    @rule(
+        entry=entries(), ahead_ticks=st.sampled_from(AHEADS_TICKS), near_ms=st.integers(-1100, 1100)
+    )
+    def insert(self, entry: int, ahead_ticks: int, near_ms: int) -> None:
+        owned = self.walk.owned
+        due_ms = owned.now_ms + ahead_ticks * owned.wheel.tick_ms + near_ms
+        self.walk.insert(entry, max(0, due_ms))
+
+    @precondition(lambda self: self.walk.owned.due_ms)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        self.walk.owned.cancel(data.draw(st.sampled_from(sorted(self.walk.owned.due_ms))))
+
+    @rule(
+        ahead_ticks=st.sampled_from(AHEADS_TICKS),
+        near_ms=st.integers(0, 1100),
+        limit=st.sampled_from((1, 2, 5, NO_LIMIT)),
+    )
+    def advance(self, ahead_ticks: int, near_ms: int, limit: int) -> None:
+        owned = self.walk.owned
+        self.walk.advance(owned.now_ms + ahead_ticks * owned.wheel.tick_ms + near_ms, limit)
+
+    @rule(limit=st.sampled_from((1, 2, 5, NO_LIMIT)))
+    def sleep_until_the_deadline(self, limit: int) -> None:
+        owned = self.walk.owned
+        deadline_ms = owned.wheel.next_deadline()
+        if deadline_ms is not None:
+            assert not owned.due(deadline_ms - 1) or deadline_ms <= owned.now_ms
+            self.walk.advance(max(deadline_ms, owned.now_ms), limit)
+
+    @rule(count=st.integers(0, 8))
+    def look_at_the_soonest(self, count: int) -> None:
+        self.walk.soonest(count)
+
+    @invariant()
+    def holds_together(self) -> None:
+        if hasattr(self, "walk"):
+            self.walk.owned.check()
+
+
+@pytest.mark.usefixtures("_sweeps")
+def test_the_wheel_does_what_a_dict_of_due_times_says() -> None:
+    run_state_machine_as_test(
+        WheelMachine, settings=settings(max_examples=200, stateful_step_count=50)
+    )
+
+
+@pytest.mark.usefixtures("_sweeps")
+@pytest.mark.parametrize("tick_ms", TICKS_MS)
+@pytest.mark.parametrize("wheel_size", SIZES)
+def test_a_long_walk_agrees_with_the_dict_all_the_way(
+    tick_ms: int, wheel_size: int, rng: random.Random
+) -> None:
+    walk = Walk(tick_ms, wheel_size, rng.choice((0, 12_345, 1 << 41)))
+    owned = walk.owned
+    span_ms = tick_ms * rng.choice((50, 5000, 1_000_000))
+    for step in range(600):
+        chance = rng.random()
+        if chance < 0.5:
+            due_ms = owned.now_ms + rng.choice((-5, 0, 1, tick_ms, rng.randrange(span_ms)))
+            walk.insert(rng.randrange(200), max(0, due_ms))
+        elif chance < 0.75 and owned.due_ms:
+            owned.cancel(rng.choice(list(owned.due_ms)))
+        elif chance < 0.8:
+            walk.soonest(rng.randrange(10))
+        else:
+            ahead_ms = rng.choice((0, 1, tick_ms, rng.randrange(span_ms // 10)))
+            walk.advance(owned.now_ms + ahead_ms, rng.choice((1, 10, NO_LIMIT)))
+        if step % 10 == 0:
+            owned.check()
+    owned.run()
+    owned.check()
+    assert not owned.due_ms
