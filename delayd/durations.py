@@ -7,6 +7,8 @@ what is meant: 1.1 s is 1,100 ms, not the 1,101 that the nearest float would rou
 
 >>> parse_duration_ms("1h30m"), parse_duration_ms(0.05), parse_duration_ms("1.1")
 (5400000, 50, 1100)
+>>> duration_text(5_400_000), duration_text(1_500), duration_text(0)
+('1h30m', '1s500ms', '0s')
 >>> parse_size_bytes("64MiB"), parse_size_bytes("1.5 kB"), parse_size_bytes(65535)
 (67108864, 1500, 65535)
 
@@ -88,6 +90,16 @@ def _duration_text_ms(text: str) -> int:
         for whole, fraction, unit_ms in zip(groups, groups, DURATION_UNITS_MS.values(), strict=True)
         if whole is not None
     )
+
+
+def duration_text(duration_ms: int) -> str:
+    """Write a duration so that `parse_duration_ms` reads the same."""
+    parts = []
+    for unit, unit_ms in DURATION_UNITS_MS.items():
+        count, duration_ms = divmod(duration_ms, unit_ms)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"
 
 
 def parse_size_bytes(value: object) -> int:

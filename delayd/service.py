@@ -13,6 +13,7 @@ would be a fault of ours: it repairs it, logs it, and counts it in `repairs`.
 """
 
 import asyncio
+import contextlib
 import gc
 import signal
 import sys
@@ -20,9 +21,10 @@ from typing import Final
 
 from delayd import __version__
 from delayd.clock import Clock, monotonic_ns
-from delayd.commit import GroupCommit
+from delayd.commit import GroupCommit, Space
 from delayd.config import Config
 from delayd.core.engine import Engine
+from delayd.core.errors import OutOfSpace
 from delayd.core.limits import (
     ADVANCE_SLICE_MS,
     GC_YOUNG_OBJECTS,
@@ -32,6 +34,7 @@ from delayd.core.limits import (
     WATCHDOG_MS,
 )
 from delayd.core.replay import Replay, UnknownRecord
+from delayd.core.room import RESERVE_COST_BYTES
 from delayd.exits import Exit
 from delayd.journal.disk import RealDisk
 from delayd.journal.errors import (
@@ -44,10 +47,18 @@ from delayd.journal.journal import Journal
 from delayd.line.server import LineServer
 from delayd.line.stats import Stats
 from delayd.logs import Log
-from delayd.sockets import Listeners
+from delayd.sockets import Listeners, TcpAddress
 from delayd.systemd import Notifier
 
 NS_PER_MS: Final = 1_000_000
+
+TRY_IT: Final = (
+    "to put a job that comes back in 5 seconds: bash -c 'exec 3<>/dev/tcp/{host}/{port}; "
+    r'printf "put 0 5 60 5\r\nhello\r\nreserve\r\nquit\r\n" >&3; cat <&3'
+    "'\n"
+)
+"""For a newcomer, to paste into a shell."""
+
 _STOP_STEP_MS: Final = 10
 
 
@@ -115,7 +126,8 @@ def _replayed(
         try:
             replay.play(frame.payload)
         except UnknownRecord as error:
-            raise JournalCorrupt(config.data_dir or "", frame.sequence, str(error)) from error
+            where = f"frame {frame.sequence} holds {error}"
+            raise JournalCorrupt(config.data_dir or "", 0, where) from error
         last = frame
         if monotonic_ns() > report_ns:
             report_ns += RECOVERY_REPORT_MS * NS_PER_MS
@@ -154,6 +166,7 @@ class Service:
         self._engine = engine
         self._journal = journal
         self._commit: GroupCommit | None = None
+        self._space: Space | None = None
         self._exit = Exit.OK
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms: int | None = None
@@ -166,6 +179,7 @@ class Service:
             stats,
             [listener.socket for listener in listeners.line],
             self.wake,
+            self._request_ms,
             connections_max=config.line_connections_max,
             out_bytes_max=config.line_write_buffer_bytes_max,
         )
@@ -186,6 +200,11 @@ class Service:
                 self._fail,
                 self._watch_line,
             )
+            self._commit.on_slow_sync = self._tell_of_slow_sync
+            self._journal.on_trouble = self._disk_trouble
+            self._space = Space(self._journal, self._tell_of_space)
+            self._engine.room.jobs = len(self._engine.store.jobs)
+            self._limit_room()
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stopping.set)
         self._loop.add_signal_handler(signal.SIGUSR1, self._drain)
@@ -199,9 +218,16 @@ class Service:
         return self._exit
 
     def _announce(self) -> None:
-        where = ", ".join(f"line {listener.address}" for listener in self._listeners.line)
-        sys.stdout.write(f"delayd {__version__} ready: {where}\n")
-        sys.stdout.flush()
+        addresses = [listener.address for listener in self._listeners.line]
+        where = ", ".join(f"line {address}" for address in addresses)
+        said = f"delayd {__version__} ready: {where}\n"
+        for address in addresses[:1]:
+            if isinstance(address, TcpAddress):
+                said += TRY_IT.format(host=address.host, port=address.port)
+        if sys.stdout is not None:  # that nobody wants to hear it is no reason to stop
+            with contextlib.suppress(OSError):
+                sys.stdout.write(said)
+                sys.stdout.flush()
         self._log.info("ready", line=where, jobs=len(self._engine.store.jobs))
         self._notifier.ready(f"serving on {where}")
 
@@ -248,7 +274,45 @@ class Service:
         self._log.error("the journal failed", reason=str(error))
         self._stopping.set()
 
+    # --- The disk --------------------------------------------------------------------------------
+
+    def _limit_room(self) -> None:
+        """Tell the engine how much the log can take in the next turn."""
+        if self._space is None:
+            return
+        engine = self._engine
+        room = engine.room
+        set_aside_bytes = room.set_aside_bytes(len(engine.store.holders))
+        room.limit(self._space.beyond(set_aside_bytes), self._space.more)
+        if room.is_short and room.free_bytes >= RESERVE_COST_BYTES:
+            self.wake()
+
+    def _serve_short(self, now_ms: int) -> None:
+        """Hand out what there was no room for, if there is some now."""
+        try:
+            self._engine.room.require(RESERVE_COST_BYTES)
+        except OutOfSpace:
+            return
+        self._engine.serve_waiting(now_ms)
+
+    def _tell_of_space(self, is_full: bool) -> None:  # noqa: FBT001 (a callback with one argument)
+        if is_full:
+            self._log.warning("the disk is full: puts are refused, removals go on")
+        else:
+            self._log.info("there is space again: puts are accepted")
+
+    def _tell_of_slow_sync(self, sync_ms: int) -> None:
+        self._log.warning("the disk was slow to sync", ms=sync_ms)
+
+    def _disk_trouble(self, what: str) -> None:
+        """Log what the journal tells, in whichever thread that happens."""
+        self._log.error("the disk failed, and the log goes on", what=what)
+
     # --- Turns -----------------------------------------------------------------------------------
+
+    def _request_ms(self) -> int:
+        """Return delayd time as requests see it: rounded up."""
+        return self._clock.now_ms() + 1
 
     def wake(self) -> None:
         """Ask for a turn soon."""
@@ -262,6 +326,8 @@ class Service:
         if self._exit is not Exit.OK:
             return
         due_by_ms = self._clock.now_ms()
+        if self._engine.room.is_short:
+            self._serve_short(due_by_ms + 1)
         self._advance(due_by_ms)
         if self._line_is_watched:
             self._line.serve(due_by_ms + 1)
@@ -285,6 +351,7 @@ class Service:
                 session.owner.deliver(outcome, time_ms + 1)
         log, must_sync = engine.take_log()
         replies = self._line.take_replies()
+        deadline_ms = engine.next_deadline()
         if self._commit is not None:
             if log or replies:
                 self._commit.commit(
@@ -293,17 +360,18 @@ class Service:
                     must_sync=must_sync,
                     time_ms=engine.store.time_ms,
                     wall_ms=self._clock.wall_ms(),
+                    idle_ms=WATCHDOG_MS if deadline_ms is None else deadline_ms - time_ms,
                 )
                 if self._commit.is_backed_up:
                     self._unwatch_line()
         else:
             for client, data in replies:
                 client.send(data)
-        self._arm(time_ms)
+        self._limit_room()
+        self._arm(deadline_ms, time_ms)
 
-    def _arm(self, time_ms: int) -> None:
+    def _arm(self, deadline_ms: int | None, time_ms: int) -> None:
         """Set the timer to the engine's next deadline."""
-        deadline_ms = self._engine.next_deadline()
         if deadline_ms == self._timer_ms:
             return
         if self._timer is not None:

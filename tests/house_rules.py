@@ -29,12 +29,13 @@ MAY_IMPORT: Final = MappingProxyType(
         "core": (),
         "journal": ("core.errors", "core.job", "core.limits"),
         **dict.fromkeys(TOOLS, ("core.limits",)),
+        "binlog": ("core", "journal"),
         "config": (*TOOLS, "core", "journal"),
         "line": (*TOOLS, "core"),
         "http": (*TOOLS, "core"),
         "push": (*TOOLS, "core"),
         "metrics": ("core",),
-        "commit": (*TOOLS, "config", "core.limits", "journal"),
+        "commit": (*TOOLS, "config", "core.limits", "core.records", "journal"),
         "service": (
             *TOOLS,
             "commit",
@@ -47,7 +48,10 @@ MAY_IMPORT: Final = MappingProxyType(
             "push",
         ),
         "testing": (*TOOLS, "config", "core", "journal", "line", "service"),
-        "cli": (*TOOLS, "config", "core", "http", "journal", "line", "metrics", "push", "service"),
+        "cli": (
+            *TOOLS,
+            *("binlog", "config", "core", "http", "journal", "line", "metrics", "push", "service"),
+        ),
         "__main__": ("cli",),
         "__init__": (),
     }

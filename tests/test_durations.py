@@ -3,7 +3,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayd.core.limits import DURATION_MS_MAX, QUANTITY_CHARACTERS_MAX
-from delayd.durations import DURATION_UNITS_MS, parse_duration_ms, parse_size_bytes
+from delayd.durations import (
+    DURATION_UNITS_MS,
+    duration_text,
+    parse_duration_ms,
+    parse_size_bytes,
+)
 
 
 @pytest.mark.parametrize(
@@ -130,3 +135,8 @@ def test_sizes_become_bytes(written: object, expected_bytes: int) -> None:
 def test_other_sizes_are_refused_with_the_rule(written: object) -> None:
     with pytest.raises(ValueError, match="must be bytes"):
         parse_size_bytes(written)
+
+
+@given(duration_ms=st.integers(0, DURATION_MS_MAX))
+def test_a_duration_is_written_so_that_it_is_read_again(duration_ms: int) -> None:
+    assert parse_duration_ms(duration_text(duration_ms)) == duration_ms

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from delayd import __version__
+from delayd.cli.importing import import_beanstalkd
+from delayd.cli.journal import journal
 from delayd.exits import Exit
 
 if TYPE_CHECKING:
@@ -110,6 +112,10 @@ def open_listeners(config: "Config", environment: Mapping[str, str], pid: int) -
         return inherited
     assert config.line_listen is not None, "one of the two is on, and HTTP cannot be"
     return Listeners(line=(open_listener(config.line_listen, unix_mode=config.line_unix_mode),))
+
+
+delayd.add_command(journal)
+delayd.add_command(import_beanstalkd)
 
 
 def invoke(words: Sequence[str]) -> int:

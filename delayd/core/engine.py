@@ -37,6 +37,7 @@ from delayd.core.errors import (
     Draining,
     JobNotFound,
     LastWatched,
+    OutOfSpace,
     TopicNotFound,
     ValueOutOfRange,
 )
@@ -57,6 +58,7 @@ from delayd.core.job import (
 from delayd.core.limits import (
     BODY_BYTES_DEFAULT,
     DURATION_MS_MAX,
+    HELD_RETURN_BYTES,
     PRIORITY_MAX,
     TTR_MS_FOR_ZERO,
     WHEEL_SIZE_DEFAULT,
@@ -76,6 +78,7 @@ from delayd.core.records import (
     pack_topic,
     pack_touch,
 )
+from delayd.core.room import RESERVE_COST_BYTES
 from delayd.core.session import Owner, Session
 from delayd.core.timekeeper import Handed, Timekeeper
 from delayd.core.topic import DEFAULT_TOPIC, Topic, checked_name, head_key, remove_swapping
@@ -130,7 +133,7 @@ class Engine(Timekeeper):
             return
         record = self.store.jobs.get(job_id)
         assert record is not None
-        self._write(pack_return(Kind.RETURN, job_id))
+        self._write_promised(pack_return(Kind.RETURN, job_id))
         self._serve(self.store.put_back(job_id, returned(record)), now_ms)
 
     def use(self, session: Session, name: str) -> None:
@@ -187,7 +190,7 @@ class Engine(Timekeeper):
     ) -> int:
         """Accept a job and return its id (`job_id` when that was taken before).
 
-        Raises `Draining`, `BodyTooBig`, `ValueOutOfRange`.
+        Raises `Draining`, `BodyTooBig`, `ValueOutOfRange`, `OutOfSpace`.
         """
         job_id = job_id or self.take_id()
         self._put_alike(topic, priority, delay_ms, ttr_ms, (body,), now_ms, job_id)
@@ -222,7 +225,9 @@ class Engine(Timekeeper):
         now_ms: int,
         first_id: int,
     ) -> None:
-        self._check_put(priority, delay_ms, ttr_ms, max(map(len, bodies)))
+        body_bytes = max(map(len, bodies))
+        self._check_put(priority, delay_ms, ttr_ms, body_bytes)
+        self.room.take_for_puts(len(bodies), body_bytes)
         due_ms = ceil_to_tick(now_ms + delay_ms, self.tick_ms) if delay_ms else now_ms
         state = _DELAYED if delay_ms else _READY
         ttr_ms = ttr_ms or TTR_MS_FOR_ZERO
@@ -236,8 +241,7 @@ class Engine(Timekeeper):
         for job_id, body in enumerate(bodies, first_id):
             head = _pack_header(job_id, due_ms, now_ms, ttr_ms, priority, number, state, 0)
             record = head + body
-            log(pack_put(_PUT, len(record)))
-            log(record)
+            log(pack_put(_PUT, len(record)) + record)
             records.append(record)
         self._must_sync = True
         self.store.put_alike(topic, first_id, priority, due_ms, records)
@@ -261,7 +265,10 @@ class Engine(Timekeeper):
     # --- Handing out -----------------------------------------------------------------------------
 
     def reserve(self, session: Session, now_ms: int) -> Handed | None:
-        """Hand out the best ready job of the topics watched; None when there is none."""
+        """Hand out the best ready job of the topics watched; None when there is none.
+
+        `OutOfSpace` when there is one and no room to record that it is held.
+        """
         watched = session.watched
         best = watched[0]
         if len(watched) > 1:
@@ -271,16 +278,24 @@ class Engine(Timekeeper):
             best = min(heads, key=head_key)
         elif not best.ready or best.paused_until_ms is not None:
             return None
+        if self.room.free_bytes < RESERVE_COST_BYTES:
+            self.room.require(RESERVE_COST_BYTES)
         return self._hand_out(best, session, now_ms)
 
     def reserve_batch(
         self, session: Session, jobs_max: int, bytes_max: int, now_ms: int
     ) -> list[Handed]:
-        """Hand out the best ready jobs, at most so many, until their bodies exceed `bytes_max`."""
+        """Hand out the best ready jobs, at most so many, until their bodies exceed `bytes_max`.
+
+        None at all when there is no room for one: `reserve` then says so.
+        """
         jobs: list[Handed] = []
         body_bytes = 0
         while len(jobs) < jobs_max and body_bytes <= bytes_max:
-            job = self.reserve(session, now_ms)
+            try:
+                job = self.reserve(session, now_ms)
+            except OutOfSpace:
+                break
             if job is None:
                 break
             body_bytes += len(job[1])
@@ -291,7 +306,7 @@ class Engine(Timekeeper):
         """Hand out this very job, whatever its topic, pause and delay; `JobNotFound`."""
         record = self._job(job_id, Event.RESERVE, now_ms)
         deadline_ms = ceil_to_tick(now_ms + U64.unpack_from(record, TTR_AT)[0], self.tick_ms)
-        self._write(pack_reserve(Kind.RESERVE, job_id, deadline_ms))
+        self._write(pack_reserve(Kind.RESERVE, job_id, deadline_ms), HELD_RETURN_BYTES)
         topic = self.store.take(job_id)
         self.store.hold(topic, job_id, session, deadline_ms)
         return job_id, body_of(record)
@@ -350,8 +365,7 @@ class Engine(Timekeeper):
     def delete_batch(self, session: Session, job_ids: Sequence[int], now_ms: int) -> list[bool]:
         """Delete these jobs in turn; tell of each whether it was there to be deleted."""
         store = self.store
-        if self._turn_ms != store.time_ms:
-            self._stamp()
+        must_stamp = self._turn_ms != store.time_ms
         log = self._log.append
         deadline_of = session.deadlines.get
         deleted: list[bool] = []
@@ -360,13 +374,18 @@ class Engine(Timekeeper):
             if deadline_ms <= store.time_ms and not self._is_free(job_id, now_ms):
                 deleted.append(False)
                 continue
+            if must_stamp:
+                self._stamp()
+                must_stamp = False
             log(pack_delete(_DELETE, job_id))
             topic = store.delete(job_id)
             topic.deletes += 1
             if not topic.jobs:
                 store.drop_if_unwanted(topic)
             deleted.append(True)
-        self._must_sync = self._must_sync or True in deleted
+        done = deleted.count(True)
+        self.room.jobs -= done
+        self._must_sync = self._must_sync or done > 0
         return deleted
 
     def _is_free(self, job_id: int, now_ms: int) -> bool:
@@ -393,6 +412,10 @@ class Engine(Timekeeper):
                 self.kick_job(job_id, now_ms)
             except JobNotFound:  # it was just due, and went to somebody who waited
                 continue
+            except OutOfSpace:
+                if not kicked_count:
+                    raise
+                break
             kicked_count += 1
         return kicked_count
 

@@ -94,10 +94,10 @@ class Draining(Refusal):
 
 
 class OutOfSpace(Refusal):
-    """The journal has no room left, so the job could not be kept safe."""
+    """The journal has no room left for this; what is left belongs to removals."""
 
     word = "OUT_OF_MEMORY"
 
     def __init__(self) -> None:
         """Say so."""
-        super().__init__("the journal has no room for the job; nothing accepted earlier is lost")
+        super().__init__("the journal has no room for this; no accepted job is lost")

@@ -36,11 +36,12 @@ DEADLINE_SOON_MS: Final = 1_000
 
 # --- Slices: how much is done at once before everybody else is served ----------------------------
 
-ADVANCE_SLICE_JOBS: Final = 512
-"""Wheel entries one topic may fire or cascade in its turn: about 0.5 ms of work."""
+ADVANCE_SLICE_JOBS: Final = 256
+"""Wheel entries one topic may fire or cascade before the next has its turn: about 0.4 ms."""
 
-ADVANCE_SLICE_MS: Final = 4
-"""How long one turn of the loop may spend on due jobs; half of what a client would notice."""
+ADVANCE_SLICE_MS: Final = 2
+"""How long one turn of the loop may spend on due jobs. Two turns and what clients ask for in them
+must stay below the 10 ms in which a client would notice."""
 
 
 AGENDA_STALE_ROWS: Final = 1_024
@@ -75,11 +76,61 @@ JOURNAL_PAYLOAD_BYTES_MAX: Final = 2 << 30
 JOURNAL_WINDOW_BYTES: Final = 1 << 20
 """How much of a segment is read at a time; a longer frame is read whole, if its file holds it."""
 
-JOURNAL_UNSYNCED_SEGMENTS_MAX: Final = 4
-"""Full segments that may wait for a sync; each holds a descriptor and a segment of dirty pages."""
+JOURNAL_FILES_PER_SEGMENT: Final = 4
+"""The log is cut into files of a quarter of the configured size: that size is the slack of the
+bound on disk use, and two half-used files at the ends of the log must fit into it."""
+
+JOURNAL_UNSYNCED_SEGMENTS_MAX: Final = 16
+"""Full files that may wait for a sync; each holds a descriptor and a file of dirty pages."""
+
+JOURNAL_UNSYNCED_SEGMENTS_WITHIN_SYNC: Final = 256
+"""The same while a slow sync goes on in another thread: appending waits for it only beyond this.
+Clients are no longer read from long before, unless the segments are very small."""
+
+JOB_REMOVAL_BYTES: Final = 136
+"""Room kept in the log for each job: reserving it (71 bytes) and deleting it (63), each by a lone
+client and so in a frame of its own."""
+
+HELD_RETURN_BYTES: Final = 64
+"""Room kept beside it for each job held: its return (63 bytes) when the connection closes."""
+
+TURN_OVERHEAD_BYTES: Final = 128
+"""A frame with two TURN records (63 bytes), twice: the end of a segment may not fit it."""
+
+EMERGENCY_BYTES: Final = 256 << 10
+"""Room that no put may take: a client that touches its job once a second lives on it for an hour,
+and so do 1,900 jobs in the hands of workers."""
+
+SPARE_BYTES_MIN: Final = 128 << 10
+"""The smallest file of the reserve: a job of the default size fits, and a disk of 1 MB has some."""
+
+LONG_BODY_BYTES: Final = SPARE_BYTES_MIN - 1_024
+"""A longer body may not fit the next best file with its heads; it gets a place of its own."""
+
+JOURNAL_RECORD_HEAD_BYTES: Final = 512
+"""What a job's record takes beside its body at most, with a TOPIC record before it."""
+
+SPARE_SLACK_BYTES: Final = 64
+"""What the end of a segment may waste when not even a lone delete (63 bytes) fits it any more."""
+
+JOURNAL_PENDING_BYTES_MAX: Final = 192 << 20
+"""Payloads kept in memory until they are synced: what one sync covers, what gathers meanwhile
+(each UNSYNCED_BYTES_MAX at most when clients are no longer read from), and a turn beyond."""
+
+SLOW_SYNC_MS: Final = 1_000
+"""A sync that took longer is worth a line in the log; clients have noticed it too."""
+
+ROOM_RETRY_MS: Final = 1_000
+"""How often a full disk is asked for room again, and only when somebody wants to put."""
 
 JOURNAL_TORN_COPIES_MAX: Final = 16
 """Copies of torn tails that are kept: nothing in them was acknowledged; a crash loop adds more."""
+
+SNAPSHOT_DEFLATE_LEVEL: Final = 1
+"""The fastest: on JSON bodies the higher levels save a tenth more and take three times as long."""
+
+SNAPSHOT_SYNC_BYTES: Final = 8 << 20
+"""How much of a snapshot is written between two syncs: the log's own syncs never wait for more."""
 
 # --- What the configuration may choose -----------------------------------------------------------
 
@@ -174,11 +225,18 @@ STOP_MS_MAX: Final = 5_000
 INLINE_SYNC_NS_MAX: Final = 5_000_000
 """A sync that took longer shows that this disk can hold up the loop: hand the next ones over."""
 
+INLINE_SYNC_TURNS: Final = 16
+"""Turns in a row with one client before the loop itself syncs for it."""
+
+INLINE_SYNC_IDLE_MS: Final = 20
+"""The loop itself syncs only when nothing is due for this long: a hundred ordinary syncs."""
+
 INLINE_SYNC_TRUST: Final = 64
 """Quick syncs in a row before the loop itself syncs again."""
 
 UNSYNCED_BYTES_MAX: Final = 64 << 20
-"""Records and replies that wait for a slow disk before clients are no longer read from."""
+"""Records and replies that wait for a slow disk before clients are no longer read from. Where no
+reply waits, half of it begins a sync: what is not synced is kept in memory."""
 
 MISSED_WAKE_UP_MS: Final = 1_000
 """How late the engine may be before the watchdog calls it a fault; slices under load are none."""

@@ -19,6 +19,7 @@ A record is its kind (u8) and then, little-endian:
     KICK        id u64                                     back to ready
     RESCHEDULE  id u64, due u64, delay u64                 a waiting job got another time
     DELETE      id u64                                     gone
+    LAST        id u64, topic u32                          the last numbers that had been given
     PAUSE       topic u32, until u64, length u64           nothing is handed out until then
 
 >>> pack_delete(Kind.DELETE, 5).hex(" ")
@@ -45,6 +46,7 @@ class Kind(enum.IntEnum):
     RESCHEDULE = 10
     DELETE = 11
     PAUSE = 12
+    LAST = 13
 
 
 LAYOUTS: Final[dict[Kind, struct.Struct]] = {
@@ -60,6 +62,7 @@ LAYOUTS: Final[dict[Kind, struct.Struct]] = {
     Kind.RESCHEDULE: struct.Struct("<BQQQ"),
     Kind.DELETE: struct.Struct("<BQ"),
     Kind.PAUSE: struct.Struct("<BIQQ"),
+    Kind.LAST: struct.Struct("<BQI"),
 }
 """The fixed part of each kind with its first byte; `length` bytes follow TOPIC and PUT."""
 
@@ -76,3 +79,4 @@ pack_kick: Final = LAYOUTS[Kind.KICK].pack
 pack_reschedule: Final = LAYOUTS[Kind.RESCHEDULE].pack
 pack_delete: Final = LAYOUTS[Kind.DELETE].pack
 pack_pause: Final = LAYOUTS[Kind.PAUSE].pack
+pack_last: Final = LAYOUTS[Kind.LAST].pack

@@ -6,6 +6,7 @@ to each of their times, by the code that does it live. Holders are gone after a 
 reserved belongs to the orphans until its ttr runs out. Nothing here writes to the log.
 """
 
+import struct
 from typing import TYPE_CHECKING, Final
 
 from delayd.core.engine import Engine
@@ -30,7 +31,7 @@ class UnknownRecord(Exception):
 
     def __init__(self, offset: int, why: str) -> None:
         """Say where in the payload, in bytes, and why."""
-        super().__init__(f"no record that this version knows at byte {offset} of the frame: {why}")
+        super().__init__(f"no record of this version at byte {offset} of its payload: {why}")
         self.offset = offset
 
 
@@ -52,6 +53,7 @@ class Replay:
             Kind.RESCHEDULE: self._reschedule,
             Kind.DELETE: self._store.delete,
             Kind.PAUSE: self._pause,
+            Kind.LAST: self._last,
         }
 
     def play(self, payload: bytes) -> None:
@@ -59,33 +61,39 @@ class Replay:
         at = 0
         end = len(payload)
         put_head = LAYOUTS[Kind.PUT]
-        while at < end:
-            kind = payload[at]
-            if kind == _PUT:
-                length: int = put_head.unpack_from(payload, at)[1]
-                at += put_head.size
-                self._put(payload[at : at + length])
-                at += length
-            elif kind == Kind.TOPIC:
-                _, number, length = LAYOUTS[Kind.TOPIC].unpack_from(payload, at)
-                at += LAYOUTS[Kind.TOPIC].size
-                name = payload[at : at + length].decode("ascii")
-                self._store.number_topic(name, number).recorded = True
-                at += length
-            else:
-                if kind not in self._play_kind:
-                    raise UnknownRecord(at, f"its kind is {kind}")
-                layout = LAYOUTS[Kind(kind)]
-                self._play_kind[kind](*layout.unpack_from(payload, at)[1:])
-                at += layout.size
+        try:
+            while at < end:
+                kind = payload[at]
+                if kind == _PUT:
+                    length: int = put_head.unpack_from(payload, at)[1]
+                    at += put_head.size
+                    self._put(payload[at : at + length])
+                    at += length
+                elif kind == Kind.TOPIC:
+                    _, number, length = LAYOUTS[Kind.TOPIC].unpack_from(payload, at)
+                    at += LAYOUTS[Kind.TOPIC].size
+                    name = payload[at : at + length].decode("ascii")
+                    self._store.number_topic(name, number).recorded = True
+                    at += length
+                else:
+                    if kind not in self._play_kind:
+                        raise UnknownRecord(at, f"its kind is {kind}")
+                    layout = LAYOUTS[Kind(kind)]
+                    self._play_kind[kind](*layout.unpack_from(payload, at)[1:])
+                    at += layout.size
+        except struct.error:
+            at = -1
         if at != end:
-            raise UnknownRecord(at, "the last record is cut short")
+            raise UnknownRecord(end, "the last record is cut short")
 
     def finish(self, now_ms: int) -> None:
-        """Let the topics that nothing holds on to vanish; go on at `now_ms`."""
+        """Let the topics that nothing holds on to vanish; count from zero; go on at `now_ms`."""
         store = self._store
         for topic in list(store.listing):
+            topic.jobs_put = 0
             store.drop_if_unwanted(topic)
+        store.jobs_put = 0
+        self.engine.timeouts = 0
         store.time_ms = max(store.time_ms, now_ms)
 
     def _turn(self, time_ms: int) -> None:
@@ -124,6 +132,11 @@ class Replay:
 
     def _reschedule(self, job_id: int, due_ms: int, delay_ms: int) -> None:
         self._store.move(job_id, rescheduled(self._record(job_id), due_ms, delay_ms))
+
+    def _last(self, job_id: int, topic_number: int) -> None:
+        store = self._store
+        store.last_id = max(store.last_id, job_id)
+        store.last_topic_number = max(store.last_topic_number, topic_number)
 
     def _pause(self, number: int, until_ms: int, pause_ms: int) -> None:
         self._store.pause(self._store.numbered[number], until_ms, pause_ms)

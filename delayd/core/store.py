@@ -49,6 +49,8 @@ class Store:
         self.time_ms = start_ms
         """Everything due by then has happened, or is settled when somebody asks."""
         self.last_id = 0
+        self.jobs_put = 0
+        """Jobs taken in since the start, also by topics that have vanished since."""
         self.last_topic_number = 0
         self.jobs = JobTable()
         self.topics: dict[str, Topic] = {}
@@ -101,6 +103,8 @@ class Store:
             self.listing.append(topic)
             self.topics[name] = topic
         else:
+            # It vanished and has come back: the pause of its earlier life is no longer its own.
+            self.pause(topic, 0, 0)
             del self.numbered[topic.number]
             topic.number = number
         self.numbered[number] = topic
@@ -113,6 +117,7 @@ class Store:
             return
         if topic.pause_alarm is not None:
             self.cancel_alarm(topic.pause_alarm)
+        self.agenda.forget(topic.delays)
         del self.topics[topic.name]
         del self.numbered[topic.number]
         last = self.listing.pop()
@@ -130,6 +135,7 @@ class Store:
         """Take in a new job, in the state that its record says."""
         topic.jobs += 1
         topic.jobs_put += 1
+        self.jobs_put += 1
         self._place(topic, job_id, priority, due_ms, record)
 
     def put_alike(
@@ -138,6 +144,7 @@ class Store:
         """Take in new jobs with ids in sequence that differ only in their bodies."""
         topic.jobs += len(records)
         topic.jobs_put += len(records)
+        self.jobs_put += len(records)
         keep = self.jobs.put
         if records[0][STATE_AT] == _DELAYED:
             insert = topic.delays.wheel.insert
@@ -242,6 +249,8 @@ class Store:
 
     def hold(self, topic: Topic, job_id: int, session: Session, deadline_ms: int) -> None:
         """Note that the session holds the job, just taken off its queue, until the deadline."""
+        if self.jobs.guarded:
+            self.jobs.preserve(job_id)
         self.holders[job_id] = session
         session.deadlines[job_id] = deadline_ms
         session.soonest_ms = min(session.soonest_ms, deadline_ms)
@@ -254,6 +263,8 @@ class Store:
         deadlines = self.holders[job_id].deadlines
         old_deadline_ms = deadlines[job_id]
         if deadline_ms != old_deadline_ms:
+            if self.jobs.guarded:
+                self.jobs.preserve(job_id)
             deadlines[job_id] = deadline_ms
             self.leases.wheel.cancel(job_id, old_deadline_ms)
             if self.leases.wheel.insert(job_id, deadline_ms, self.time_ms):
@@ -267,6 +278,8 @@ class Store:
         return topic
 
     def _unhold(self, topic: Topic, job_id: int, *, lease_fired: bool = False) -> None:
+        if self.jobs.guarded:
+            self.jobs.preserve(job_id)
         deadline_ms = self.holders.pop(job_id).deadlines.pop(job_id)
         topic.reserved -= 1
         if not lease_fired:

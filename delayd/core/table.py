@@ -14,7 +14,7 @@ million entries. It costs 30 ns more a look-up. A page that becomes empty goes a
 (b'record', 0)
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 PAGE_BITS: Final = 6
@@ -24,11 +24,14 @@ PAGE_MASK: Final = (1 << PAGE_BITS) - 1
 class JobTable:
     """Records by job id; every operation is O(1)."""
 
-    __slots__ = ("_pages",)
+    __slots__ = ("_copy_page", "_pages", "guarded")
 
     def __init__(self) -> None:
         """Start empty."""
         self._pages: dict[int, dict[int, bytes]] = {}
+        self.guarded: set[int] = set()
+        """Pages that must be copied before they change; empty when no copy is being made."""
+        self._copy_page: Callable[[int, dict[int, bytes]], None] | None = None
 
     def get(self, job_id: int) -> bytes | None:
         """Return the record, or None when no such job lives."""
@@ -37,6 +40,8 @@ class JobTable:
 
     def put(self, job_id: int, record: bytes) -> None:
         """Keep the record, in place of an earlier one of the same job."""
+        if self.guarded:
+            self.preserve(job_id)
         page = self._pages.get(job_id >> PAGE_BITS)
         if page is None:
             page = self._pages[job_id >> PAGE_BITS] = {}
@@ -44,11 +49,41 @@ class JobTable:
 
     def pop(self, job_id: int) -> bytes:
         """Forget the job and return its record; KeyError when there is none."""
+        if self.guarded:
+            self.preserve(job_id)
         page = self._pages[job_id >> PAGE_BITS]
         record = page.pop(job_id & PAGE_MASK)
         if not page:
             del self._pages[job_id >> PAGE_BITS]
         return record
+
+    # --- While a copy is made --------------------------------------------------------------------
+
+    def guard(self, copy_page: Callable[[int, dict[int, bytes]], None]) -> list[int]:
+        """Have each page there is now copied before it changes; return the pages' numbers.
+
+        `copy_page(number, page)` is called once for each, by `uncover` or by what changes it first.
+        """
+        assert self._copy_page is None, "one copy at a time"
+        self._copy_page = copy_page
+        self.guarded = set(self._pages)
+        return list(self._pages)
+
+    def uncover(self, number: int) -> None:
+        """Copy the page now, unless that has happened; from now on it may change freely."""
+        if number in self.guarded:
+            assert self._copy_page is not None
+            self.guarded.remove(number)
+            self._copy_page(number, self._pages[number])
+
+    def preserve(self, job_id: int) -> None:
+        """Copy the page of a job that is about to change."""
+        self.uncover(job_id >> PAGE_BITS)
+
+    def unguard(self) -> None:
+        """Let all pages change freely."""
+        self.guarded = set()
+        self._copy_page = None
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
         """Yield (id, record) page by page; the table must not change meanwhile."""

@@ -25,6 +25,7 @@ from delayd.core.job import (
 )
 from delayd.core.limits import ADVANCE_SLICE_JOBS, DEADLINE_SOON_MS
 from delayd.core.records import Kind, pack_reserve, pack_turn
+from delayd.core.room import RESERVE_COST_BYTES, Room
 from delayd.core.session import NEVER_MS, Session
 from delayd.core.store import Store
 from delayd.core.topic import DEFAULT_TOPIC, Topic
@@ -58,6 +59,7 @@ class Timekeeper:
         self.tick_ms = tick_ms
         self.timeouts = 0
         """Reservations whose ttr ran out, since the start."""
+        self.room = Room()
         self._log: list[bytes] = []
         self._must_sync = False
         self._turn_ms = -1
@@ -89,7 +91,16 @@ class Timekeeper:
         self._turn_ms = self.store.time_ms
         self._log.append(pack_turn(Kind.TURN, self._turn_ms))
 
-    def _write(self, record: bytes) -> None:
+    def _write(self, record: bytes, more_bytes: int = 0) -> None:
+        """Record what is about to be done, or raise `OutOfSpace`.
+
+        `more_bytes` of room are taken besides.
+        """
+        self.room.take(2 * len(record) + more_bytes)
+        self._write_promised(record)
+
+    def _write_promised(self, record: bytes) -> None:
+        """Record what there was room set aside for."""
         if self._turn_ms != self.store.time_ms:
             self._stamp()
         self._log.append(record)
@@ -142,7 +153,7 @@ class Timekeeper:
             return  # it has just got a job, of a topic whose pause ended in the same instant
         elif self.deadline_soon(whose, now_ms):
             self._end_wait(whose, WaitEnd.DEADLINE_SOON)
-        elif whose.wait_ends_ms is not None and whose.wait_ends_ms <= now_ms:
+        elif whose.wait_ends_ms is not None and whose.wait_ends_ms <= self.store.time_ms:
             self._end_wait(whose, WaitEnd.TIMED_OUT)
         else:
             self._set_wait_alarm(whose)
@@ -212,14 +223,25 @@ class Timekeeper:
 
     def _serve(self, topic: Topic, now_ms: int) -> None:
         """Hand the topic's ready jobs to those who wait for them, the longest first."""
+        room = self.room
         while topic.waiters and topic.ready and topic.paused_until_ms is None:
+            if not room.has_for_reserve():
+                return
             session = next(iter(topic.waiters))
             self._leave_queues(session)
             self._deliveries.append((session, self._hand_out(topic, session, now_ms)))
+
+    def serve_waiting(self, now_ms: int) -> None:
+        """Hand out what could not be handed out for want of room. O(topics)."""
+        self.room.is_short = False
+        for topic in list(self.store.listing):
+            if topic.waiters:
+                self._serve(topic, now_ms)
 
     def _hand_out(self, topic: Topic, session: Session, now_ms: int) -> Handed:
         job_id, deadline_ms, record = self.store.hand_out(topic, session, now_ms)
         if self._turn_ms != self.store.time_ms:
             self._stamp()
+        self.room.free_bytes -= RESERVE_COST_BYTES
         self._log.append(pack_reserve(_RESERVE, job_id, deadline_ms))
         return job_id, body_of(record)

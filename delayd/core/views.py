@@ -4,14 +4,32 @@ Nothing here is journaled, and nothing here may alter what a client could see. T
 they stand at `now_ms`.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound, TopicNotFound
-from delayd.core.job import DUE_AT, HEADER, U64, State, body_of, state_of, tally_of
+from delayd.core.job import (
+    DUE_AT,
+    HEADER,
+    U64,
+    State,
+    body_of,
+    came_due,
+    lapsed,
+    state_of,
+    tally_of,
+)
 from delayd.core.limits import PRIORITY_URGENT_BELOW
 from delayd.core.timekeeper import Handed
-from delayd.core.topic import Topic, checked_name, head_key, job_id_of, ready_key
+from delayd.core.topic import (
+    DEFAULT_TOPIC,
+    Topic,
+    checked_name,
+    head_key,
+    job_id_of,
+    ready_key,
+)
 
 
 class JobView(NamedTuple):
@@ -123,7 +141,7 @@ def totals(engine: Engine) -> Totals:
         sum(topic.reserved for topic in topics),
         sum(topic.delayed for topic in topics),
         sum(len(topic.buried) for topic in topics),
-        sum(topic.jobs_put for topic in topics),
+        engine.store.jobs_put,
     )
 
 
@@ -153,6 +171,34 @@ def peek_buried(engine: Engine, topic: Topic) -> Handed | None:
     return None
 
 
+def canonical(engine: Engine) -> Iterator[tuple[str | int | bytes | None, ...]]:
+    """Yield all that a restart must keep, as plain values in one order. O(jobs · log jobs).
+
+    Two engines whose values are equal cannot be told apart by whoever comes after a restart. What
+    is due counts as having happened, whether or not its slice has come.
+    """
+    store = engine.store
+    time_ms = store.time_ms
+    yield "last id", store.last_id
+    for job_id, record in sorted(store.jobs):
+        holder = store.holders.get(job_id)
+        deadline_ms = None if holder is None else holder.deadlines[job_id]
+        now = record
+        if deadline_ms is not None and deadline_ms <= time_ms:
+            now, deadline_ms = lapsed(record), None
+        elif deadline_ms is None and state_of(record) is State.DELAYED:
+            due_ms: int = U64.unpack_from(record, DUE_AT)[0]
+            now = came_due(record) if due_ms <= time_ms else record
+        yield "job", job_id, store.topic_of(record).name, now, deadline_ms
+    for name, topic in sorted(store.topics.items()):
+        if topic.buried:
+            yield "buried", name, *topic.buried
+        until_ms = topic.paused_until_ms
+        is_paused = until_ms is not None and until_ms > time_ms
+        if is_paused and (topic.jobs or name == DEFAULT_TOPIC):
+            yield "paused", name, until_ms, topic.pause_ms
+
+
 def check(engine: Engine) -> None:
     """Assert every invariant of the engine's state, slowly. For tests, after each step."""
     store = engine.store
@@ -179,7 +225,7 @@ def check(engine: Engine) -> None:
     lanes = [store.leases, store.alarm_lane, *(topic.delays for topic in store.listing)]
     for lane in lanes:
         lane.wheel.check()
-    store.agenda.check(lanes)
+    store.agenda.check(lanes, store.time_ms)
 
 
 def _check_topic(engine: Engine, topic: Topic, jobs: int) -> None:

@@ -12,12 +12,16 @@ above. What is promised, and no more:
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 from typing import Final, Protocol
 
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
+
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Errors of a write that mean: nothing is broken, there was just no room."""
 
 
 class LockHeldError(Exception):
@@ -43,6 +47,12 @@ class Disk(Protocol):
 
     def lock(self, path: str) -> int:
         """Take the lock file, making it if needed; `close` gives it back. Raises LockHeldError."""
+
+    def share_lock(self, path: str) -> int:
+        """Keep others from taking an existing lock file, changing nothing; `close` ends that.
+
+        Several may share it. Raises LockHeldError when somebody has taken it.
+        """
 
     def open(self, path: str, *, write: bool = False) -> int:
         """Open an existing file."""
@@ -127,13 +137,34 @@ class RealDisk:
                 os.ftruncate(handle, 0)
                 os.pwrite(handle, b"%d\n" % os.getpid(), 0)
         except BlockingIOError:
-            holder = os.pread(handle, 20, 0).strip()
-            os.close(handle)
-            raise LockHeldError(int(holder) if holder.isdigit() else None) from None
+            raise LockHeldError(self._give_up(handle)) from None
         except OSError:
             os.close(handle)
             raise
         return handle
+
+    def share_lock(self, path: str) -> int:
+        """Keep others from taking the lock file, whichever of the system's two locks they use.
+
+        They know nothing of each other: delayd takes one on its directories, beanstalkd the other.
+        """
+        handle = self.open(path)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.lockf(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LockHeldError(self._give_up(handle)) from None
+        except OSError:
+            os.close(handle)
+            raise
+        return handle
+
+    @staticmethod
+    def _give_up(handle: int) -> int | None:
+        """Close a lock file that another process holds; return the number it wrote there."""
+        holder = os.pread(handle, 20, 0).strip()
+        os.close(handle)
+        return int(holder) if holder.isdigit() else None
 
     def open(self, path: str, *, write: bool = False) -> int:
         """Open an existing file."""

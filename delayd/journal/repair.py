@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from delayd.core.limits import JOURNAL_TORN_COPIES_MAX, JOURNAL_WINDOW_BYTES
 from delayd.journal.disk import Disk
-from delayd.journal.format import SEGMENT_NAME
+from delayd.journal.format import HEADER_BYTES, SEGMENT_NAME
 from delayd.journal.reader import end_of_data, read_exactly
 from delayd.journal.recovery import Recovery, SegmentFile
 from delayd.journal.segment import TEMPORARY_SUFFIX, write_all
@@ -123,6 +123,8 @@ def settle(disk: Disk, directory: str, recovery: Recovery) -> None:
         handle = disk.open(segment.path, write=True)
         try:
             first = checkpoint.offset if index == checkpoint.segment_index else 0
+            if first == HEADER_BYTES:
+                first = 0  # no frame of it is known to be durable, so neither is its header
             for start in range(first, segment.end, JOURNAL_WINDOW_BYTES):
                 data = read_exactly(
                     disk, handle, min(JOURNAL_WINDOW_BYTES, segment.end - start), start

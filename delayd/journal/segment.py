@@ -1,9 +1,9 @@
 """One segment that is being written: append, sync, trim.
 
 A segment is preallocated, so that an append changes no length and meets no full disk. It is made
-under a temporary name and renamed once its header is written. Frames go to `end`; a frame that did
-not fit leaves `end` where it was, so that whatever half of it reached the file is overwritten by
-the next one and can never stand between two good frames.
+under a temporary name, or out of a file of the reserve, and renamed once its header is written.
+Frames go to `end`; a frame that did not fit leaves `end` where it was, so that whatever half of it
+reached the file is overwritten by the next one and can never stand between two good frames.
 
 A frame larger than a segment gets a segment of its own size:
 
@@ -16,10 +16,9 @@ The segment refuses to know what a failure means for the journal; it raises `OSE
 """
 
 import contextlib
-import errno
 from typing import Final
 
-from delayd.journal.disk import Disk
+from delayd.journal.disk import NO_ROOM, Disk
 from delayd.journal.format import (
     FRAME_OVERHEAD_BYTES,
     HEADER_BYTES,
@@ -29,9 +28,7 @@ from delayd.journal.format import (
     pack_header,
     segment_name,
 )
-
-NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Errors of a write that mean: nothing is broken, there was just no room."""
+from delayd.journal.reserve import Spare
 
 TEMPORARY_SUFFIX: Final = ".new"
 
@@ -58,10 +55,12 @@ class Segment:
         "_pwrite",
         "capacity",
         "end",
+        "header",
         "is_named_durably",
         "last_sequence",
         "number",
         "path",
+        "synced_end",
     )
 
     def __init__(
@@ -76,32 +75,47 @@ class Segment:
         capacity: int,
         is_named_durably: bool,
     ) -> None:
-        """Take an open file whose bytes up to `end` are good and whose last frame is known."""
+        """Take an open file whose bytes up to `end` are durable and whose last frame is known."""
         self._disk = disk
         self._pwrite = disk.pwrite
         self._handle = handle
         self._mark = frame_mark(header.identity, header.number)
         self.path = path
+        self.header = header
         self.number = header.number
         self.end = end
+        self.synced_end = end
+        """Where the frames end that are known to be durable."""
         self.last_sequence = last_sequence
         self.capacity = capacity
         self.is_named_durably = is_named_durably
 
     @classmethod
-    def create(cls, disk: Disk, directory: str, header: SegmentHeader, capacity: int) -> "Segment":
-        """Make the file, preallocated and with its header; nothing is synced. Raises OSError."""
-        path = f"{directory}/{segment_name(header.number)}"
-        temporary = path + TEMPORARY_SUFFIX
-        handle = disk.create(temporary)
+    def begin(
+        cls,
+        disk: Disk,
+        directory: str,
+        header: SegmentHeader,
+        capacity: int,
+        spare: Spare | None = None,
+    ) -> "Segment":
+        """Make the file, preallocated and with its header, but not yet under its name.
+
+        A spare file is used instead of a new one, if given. Nothing is synced. Raises OSError.
+        """
+        path = f"{directory}/{segment_name(header.number)}{TEMPORARY_SUFFIX}"
+        if spare is None:
+            handle = disk.create(path)
+        else:
+            path, handle, capacity = spare
         try:
-            disk.allocate(handle, capacity)
+            if spare is None:
+                disk.allocate(handle, capacity)
             write_all(disk, handle, pack_header(header), 0)
-            disk.rename(temporary, path)
         except OSError:
             with contextlib.suppress(OSError):
                 disk.close(handle)
-                disk.unlink(temporary)
+                disk.unlink(path)
             raise
         return cls(
             disk,
@@ -113,6 +127,23 @@ class Segment:
             capacity=capacity,
             is_named_durably=False,
         )
+
+    def publish(self, directory: str) -> None:
+        """Give the file the name of its number, in place of what had it. Raises OSError."""
+        path = f"{directory}/{segment_name(self.number)}"
+        try:
+            self._disk.rename(self.path, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._disk.close(self._handle)
+                self._disk.unlink(self.path)
+            raise
+        self.path = path
+
+    @property
+    def room_bytes(self) -> int:
+        """How much longer the segment may get without asking the disk for space."""
+        return max(0, self.capacity - self.end)
 
     def has_room_for(self, payload_bytes: int) -> bool:
         """Whether a frame with this payload still fits into the preallocated space."""

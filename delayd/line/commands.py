@@ -67,7 +67,7 @@ def _reserve_or_wait(client: "Connection", wait_ms: int | None, now_ms: int) -> 
         client.batch_max = 0
         return replies.TIMED_OUT
     engine.wait(session, now_ms, wait_ms)
-    client.stats.waiting += 1
+    client.is_waiting = True
     return WAITS
 
 
@@ -76,7 +76,7 @@ def handed_over(client: "Connection", job: Handed, now_ms: int) -> bytes:
     if not client.batch_max:
         return client.long_reply(replies.reserved(job))
     more = client.engine.reserve_batch(
-        client.session, client.batch_max - 1, client.out_bytes_max, now_ms
+        client.session, client.batch_max - 1, client.room_bytes - len(job[1]), now_ms
     )
     client.batch_max = 0
     return client.long_reply(replies.reserved_batch([job, *more]))
@@ -193,7 +193,6 @@ def _ignore(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
 
 def _pause_tube(client: "Connection", rest: bytes, now_ms: int) -> bytes:
     name, pause_ms = grammar.parse_pause(rest)
-    checked_name(name)
     client.stats.counts["pause-tube"] += 1
     client.engine.pause(name, pause_ms, now_ms)
     return replies.PAUSED
@@ -297,12 +296,12 @@ def command_of(line: bytes) -> tuple[Handler, bytes] | None:
 
     Raises `BadFormat` for a NUL in a line, whatever its command.
     """
+    if b"\0" in line:
+        raise BadFormat(line)
     first, space, rest = line.partition(b" ")
     handler = _BY_FIRST_WORD.get(first) if space else _BY_LINE.get(line)
     if handler is not None:
         return handler, rest
-    if b"\0" in line:
-        raise BadFormat(line)
     for word, handler in COMMANDS:
         if line.startswith(word):
             return handler, line[len(word) :]

@@ -8,8 +8,10 @@ same bytes give the same replies whole or one at a time.
                     │                       └─ put ─► body, once it is all there
                     └─ too long a line, or too big a body: thrown away as it comes
 
-A connection stops reading its input while it waits for a job (`session.waiting`) and while `out`
-holds more than it may (`is_choked`); `resume` goes on with what has already arrived.
+A connection stops reading its input while it waits for a job (`is_waiting`) and while `out` holds
+more than it may (`is_choked`); `resume` goes on with what has already arrived. A job is handed over
+in two steps: the engine gives it to the session in the middle of somebody else's command, and the
+connection is told at the end of the turn. Until then it still waits.
 
 Lines end as beanstalkd ends them: in a window of 224 bytes from where the last command ended, the
 *first* CR must be followed by LF. Failing that, the window is thrown away when it is full, and so
@@ -67,6 +69,7 @@ class Connection:
         "is_choked",
         "is_closing",
         "is_half_closed",
+        "is_waiting",
         "out",
         "out_bytes_max",
         "session",
@@ -85,6 +88,8 @@ class Connection:
         """Nothing more is carried out; the connection closes when `out` has been sent."""
         self.is_half_closed = False
         """The client will send no more; it waits for no job any longer."""
+        self.is_waiting = False
+        """A reserve has not been answered yet."""
         self.batch_max = 0
         """How many jobs the reserve going on takes at most; 0 for one in beanstalkd's form."""
         self._out_bytes = 0
@@ -106,6 +111,11 @@ class Connection:
         assert topic is not None, "a session uses a topic until it is closed"
         return topic
 
+    @property
+    def room_bytes(self) -> int:
+        """How much longer the replies may get; the one that exceeds it is the last."""
+        return self.out_bytes_max - self._out_bytes
+
     def long_reply(self, reply: bytes) -> bytes:
         """Return the reply, and note its length: short commands can have very long ones."""
         self._out_bytes += len(reply)
@@ -118,7 +128,7 @@ class Connection:
     @property
     def is_listening(self) -> bool:
         """Tell whether more input would be carried out now."""
-        return not (self.session.waiting or self.is_choked or self.is_closing)
+        return not (self.is_waiting or self.is_choked or self.is_closing)
 
     def receive(self, data: bytes, now_ms: int) -> None:
         """Take in what has arrived and carry out every command that is complete."""
@@ -140,8 +150,10 @@ class Connection:
         self.receive(b"", now_ms)
 
     def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
-        """Answer the reserve that waited, and go on."""
-        self.stats.waiting -= 1
+        """Answer the reserve that waited, unless its client has gone since, and go on."""
+        if not self.is_waiting:
+            return
+        self.is_waiting = False
         if isinstance(outcome, WaitEnd):
             self.batch_max = 0
             self.out.append(_WAIT_ENDS[outcome])
@@ -163,12 +175,18 @@ class Connection:
         """Note that the client sends no more: a reserve that waits has timed out."""
         self.is_half_closed = True
         if self.session.waiting:
-            self.engine.cancel_wait(self.session)
-            self.deliver(WaitEnd.TIMED_OUT, now_ms)
+            self._wait_no_longer()
+            self.resume(now_ms)
+
+    def _wait_no_longer(self) -> None:
+        self.engine.cancel_wait(self.session)
+        self.is_waiting = False
+        self.batch_max = 0
+        self.out.append(replies.TIMED_OUT)
 
     def close(self, now_ms: int) -> None:
         """Give back what the client held."""
-        self.stats.waiting -= self.session.waiting
+        self.is_waiting = False
         self.stats.forget(self.session)
         self.engine.close_session(self.session, now_ms)
 
@@ -194,7 +212,7 @@ class Connection:
                 at = self._skip(data, at)
                 if self._swallow_bytes:
                     return at
-            elif self.session.waiting or self.is_choked or self.is_closing:
+            elif self.is_waiting or self.is_choked or self.is_closing:
                 return at
 
     def _line(self, data: bytes, at: int, end: int, now_ms: int) -> int:
@@ -246,8 +264,8 @@ class Connection:
             reply = replies.refused(refusal)
         if reply:
             self.out.append(reply)
-        elif self.session.waiting and self.is_half_closed:
-            self.half_close(now_ms)
+        elif self.is_waiting and self.is_half_closed:
+            self._wait_no_longer()
 
     def _unknown(self, line: bytes) -> None:
         if line.startswith(_WEB_REQUESTS):
@@ -314,7 +332,7 @@ class Connection:
         run = _RESERVES.match(data, at)
         assert run is not None
         commands = (run.end() - at) // len(_RESERVE)
-        jobs = self.engine.reserve_batch(self.session, commands, self.out_bytes_max, now_ms)
+        jobs = self.engine.reserve_batch(self.session, commands, self.room_bytes, now_ms)
         if not jobs:
             return 0
         self.stats.counts["reserve"] += len(jobs)
@@ -352,9 +370,10 @@ class Connection:
         if data[end : end + 2] != b"\r\n":
             self.out.append(replies.EXPECTED_CRLF)
             return end + 2
+        topic = self.used if name is None else engine.store.topic(name)
         try:
             engine.put(
-                self.used if name is None else engine.store.topic(name),
+                topic,
                 priority=put.priority,
                 delay_ms=put.delay_ms,
                 ttr_ms=put.ttr_ms,
@@ -363,6 +382,7 @@ class Connection:
                 job_id=job_id,
             )
         except Refusal as refusal:
+            engine.store.drop_if_unwanted(topic)
             self.out.append(replies.refused(refusal))
         else:
             self.out.append(b"INSERTED %d\r\n" % job_id)

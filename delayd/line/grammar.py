@@ -32,10 +32,10 @@ class BadFormat(Refusal):
 # --- Numbers -------------------------------------------------------------------------------------
 
 _SECONDS: Final = rb"[0-9]+(?:\.[0-9]+)?"
-_NAME: Final = rb"[-A-Za-z0-9+/;.$_()]*"
+_NAME: Final = rb"[-A-Za-z0-9+/;.$_()]+"
 
 _PUT: Final = re.compile(
-    rb"put  *([0-9]+) +(" + _SECONDS + rb") +(" + _SECONDS + rb") +([0-9]+)(.*)", re.DOTALL
+    rb"put  *([0-9]+) +(" + _SECONDS + rb") +(" + _SECONDS + rb") +([0-9]+)([^\0]*)"
 )
 _NUMBER_AND_NUMBER: Final = re.compile(rb" *([0-9]+) +([0-9]+)")
 _NUMBER_AND_SECONDS: Final = re.compile(rb" *([0-9]+) +(" + _SECONDS + rb")")

@@ -68,7 +68,7 @@ class Client:
         """It is on the server's list of those with replies to send."""
         self.promised = 0
         """Sends that are still to come, from turns whose records are not durable yet."""
-        self.unsent = b""
+        self.unsent: bytes | memoryview = b""
         self.stalled_since_ms: int | None = None
 
     def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
@@ -90,15 +90,21 @@ class LineServer:
         stats: Stats,
         listeners: list[socket.socket],
         wake: Callable[[], None],
+        now_ms: Callable[[], int],
         *,
         connections_max: int,
         out_bytes_max: int,
     ) -> None:
-        """Serve these listening, non-blocking sockets; `wake` asks for a turn soon."""
+        """Serve these listening, non-blocking sockets.
+
+        `wake` asks for a turn soon. `now_ms` tells the time rounded up: read anew for each client,
+        since what it said may have been sent after the turn began, and its delays count from there.
+        """
         self.engine = engine
         self.stats = stats
         self.out_bytes_max = out_bytes_max
         self._wake = wake
+        self._now_ms = now_ms
         self._connections_max = connections_max
         self._epoll = select.epoll()
         self._clients: dict[int, Client] = {}
@@ -181,7 +187,7 @@ class LineServer:
             self._close(client, now_ms)
             return
         if data:
-            connection.receive(data, now_ms)
+            connection.receive(data, self._now_ms())
             if connection.out or connection.is_closing:
                 self._note(client)
         else:
@@ -193,6 +199,7 @@ class LineServer:
     def _handle(self, client: Client, event: int, now_ms: int) -> None:
         """Deal with everything but plain input."""
         if event & BROKEN:
+            self._hear_out(client, now_ms)
             self._close(client, now_ms)
             return
         if event & OUT:
@@ -204,6 +211,18 @@ class LineServer:
             self.listen_again(client)
         elif event & IN:
             self._read(client, now_ms)
+
+    def _hear_out(self, client: Client, now_ms: int) -> None:
+        """Carry out what a client said before it went, which a unix socket still holds.
+
+        Nobody is left to read the replies. The loop ends: nobody is left to say more either.
+        """
+        connection = client.connection
+        connection.half_close(now_ms)
+        with contextlib.suppress(OSError):
+            while connection.is_listening and (data := client.sock.recv(READ_BYTES)):
+                connection.receive(data, self._now_ms())
+                connection.take_out()
 
     def listen_again(self, client: Client) -> None:
         """Read from the client again, now that it no longer waits; have its replies taken."""
@@ -224,9 +243,11 @@ class LineServer:
         if client.sock.fileno() < 0:
             return
         if client.unsent:
-            client.unsent += data
+            client.unsent = b"".join((client.unsent, data))
         elif data:
-            client.unsent = data[self._send_some(client, data) :]
+            sent = self._send_some(client, data)
+            if sent < len(data):
+                client.unsent = memoryview(data)[sent:]
         if len(client.unsent) > self.out_bytes_max and client.promised:
             self._give_up(client)
         elif client.unsent:
@@ -234,7 +255,7 @@ class LineServer:
         elif not client.promised:
             self._settle(client)
 
-    def _send_some(self, client: Client, data: bytes) -> int:
+    def _send_some(self, client: Client, data: bytes | memoryview) -> int:
         try:
             return client.sock.send(data)
         except BlockingIOError:
@@ -248,7 +269,7 @@ class LineServer:
         if sent:
             client.stalled_since_ms = None
             client.unsent = client.unsent[sent:]
-        if not client.unsent and not client.connection.is_closing:
+        if not client.unsent:
             self._watch(client, client.mask & ~OUT if client.at_end else IN | HANG_UP)
             if not client.promised:
                 self._settle(client)

@@ -55,7 +55,6 @@ class Stats:
         self.connections_total = 0
         self.producers = 0
         self.workers = 0
-        self.waiting = 0
         self.journal_files = (0, 0)
         """Numbers of the oldest and the newest file of the journal."""
         self.journal_records = 0
@@ -90,6 +89,7 @@ class Stats:
         jobs = totals(engine)
         usage = resource.getrusage(resource.RUSAGE_SELF)
         machine = os.uname()
+        waiting = {session for topic in engine.store.listing for session in topic.waiters}
         return {
             "current-jobs-urgent": jobs.urgent,
             "current-jobs-ready": jobs.ready,
@@ -104,7 +104,7 @@ class Stats:
             "current-connections": self.connections,
             "current-producers": self.producers,
             "current-workers": self.workers,
-            "current-waiting": self.waiting,
+            "current-waiting": len(waiting),
             "total-connections": self.connections_total,
             "pid": os.getpid(),
             "version": f'"{__version__}"',

@@ -96,6 +96,7 @@ class SimulatedDisk:
         self._directories: dict[str, _Directory] = {}
         self._handles: dict[int, tuple[_File, bool]] = {}
         self._locks: dict[str, int] = {}
+        self._shares: dict[int, str] = {}
         self._next_handle = 3
         self._identities = 0
         self._is_off = False
@@ -121,6 +122,7 @@ class SimulatedDisk:
         """End the process: handles and locks are gone, the page cache is not."""
         self._handles.clear()
         self._locks.clear()
+        self._shares.clear()
         self._is_off = False
 
     def crash(self, survives: Callable[[Piece], bool] | None = None) -> None:
@@ -192,6 +194,9 @@ class SimulatedDisk:
     def lock(self, path: str) -> int:
         """Take the lock file, making it if needed."""
         self._call("lock")
+        for handle, shared in self._shares.items():
+            if shared == path:
+                raise LockHeldError(handle)
         if path in self._locks:
             raise LockHeldError(self._locks[path])
         directory, name = self._locate(path)
@@ -199,6 +204,17 @@ class SimulatedDisk:
             self._set_names(directory, {name: _File(name)})
         handle = self._handle(directory.volatile[name], write=True)
         self._locks[path] = handle
+        return handle
+
+    def share_lock(self, path: str) -> int:
+        """Keep others from taking an existing lock file; several may share it."""
+        self._call("share_lock")
+        directory, name = self._locate(path)
+        file = self._find(directory, name, path)
+        if path in self._locks:
+            raise LockHeldError(self._locks[path])
+        handle = self._handle(file, write=False)
+        self._shares[handle] = path
         return handle
 
     def open(self, path: str, *, write: bool = False) -> int:
@@ -226,6 +242,7 @@ class SimulatedDisk:
             self._file(handle)
             del self._handles[handle]
             self._locks = {path: held for path, held in self._locks.items() if held != handle}
+            self._shares.pop(handle, None)
 
     def size(self, handle: int) -> int:
         """Return the length of the file in bytes."""

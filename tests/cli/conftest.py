@@ -21,9 +21,7 @@ class Service:
         self.listeners = Listeners()
         self.is_interrupted = False
 
-    def run(
-        self, config: Config, listeners: Listeners, clock: Clock, notifier: Notifier
-    ) -> int:
+    def run(self, config: Config, listeners: Listeners, clock: Clock, notifier: Notifier) -> int:
         assert isinstance(clock, SystemClock)
         self.configs.append(config)
         self.listeners = listeners

@@ -1,6 +1,8 @@
 """The conformance suite: what `Disk` promises, kept by the real disk and by the simulated one."""
 
 import errno
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -117,7 +119,9 @@ def test_a_handle_outlives_the_name_of_its_file(disk: Disk, home: str) -> None:
     disk.close(handle)
 
 
-@pytest.mark.parametrize("verb", ["open", "unlink", "list_directory", "sync_directory"])
+@pytest.mark.parametrize(
+    "verb", ["open", "unlink", "list_directory", "sync_directory", "share_lock"]
+)
 def test_what_is_not_there_is_an_enoent(disk: Disk, home: str, verb: str) -> None:
     with pytest.raises(OSError) as caught:
         getattr(disk, verb)(f"{home}/nothing")
@@ -143,6 +147,27 @@ def test_a_lock_has_one_holder_and_names_it(disk: Disk, home: str) -> None:
     assert disk.list_directory(home) == ["lock"]
 
 
+def test_a_lock_that_somebody_has_taken_cannot_be_shared(disk: Disk, home: str) -> None:
+    handle = disk.lock(f"{home}/lock")
+    with pytest.raises(LockHeldError) as caught:
+        disk.share_lock(f"{home}/lock")
+    assert caught.value.holder_pid
+    disk.close(handle)
+    disk.close(disk.share_lock(f"{home}/lock"))
+
+
+def test_a_lock_that_is_shared_cannot_be_taken_until_all_have_closed_it(
+    disk: Disk, home: str
+) -> None:
+    disk.close(disk.lock(f"{home}/lock"))
+    first, second = disk.share_lock(f"{home}/lock"), disk.share_lock(f"{home}/lock")
+    for handle in (first, second):
+        with pytest.raises(LockHeldError):
+            disk.lock(f"{home}/lock")
+        disk.close(handle)
+    disk.close(disk.lock(f"{home}/lock"))
+
+
 def test_unique_bytes_never_repeat(disk: Disk) -> None:
     drawn = {disk.unique_bytes(16) for _ in range(100)}
     assert len(drawn) == 100
@@ -158,6 +183,21 @@ def test_a_real_lock_file_with_nonsense_in_it_has_an_unknown_holder(tmp_path: Pa
         disk.lock(path)
     assert caught.value.holder_pid is None
     disk.close(handle)
+
+
+def test_a_real_lock_of_either_kind_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    holds = f"import fcntl; f = open({str(path)!r}, 'w'); fcntl.lockf(f, fcntl.LOCK_EX); "
+    talks = "print(flush=True); input()"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", holds + talks], stdin=pipe, stdout=pipe) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(LockHeldError) as caught:
+            RealDisk().share_lock(str(path))
+        other.communicate(b"\n")
+    assert caught.value.holder_pid is None
+    RealDisk().close(RealDisk().share_lock(str(path)))
 
 
 def test_real_files_belong_to_their_owner_alone(tmp_path: Path) -> None:

@@ -86,7 +86,8 @@ def test_the_documents_tables_have_the_offsets_of_the_code() -> None:
 
 
 def test_the_documents_decision_table_is_the_codes() -> None:
-    section = DOCUMENT.read_text(encoding="utf-8").split("## What a start makes of it")[1]
+    text = DOCUMENT.read_text(encoding="utf-8")
+    section = text.split("## What a start makes of it")[1].split("\n## ")[0]
     rows = [row.split("|")[2:-1] for row in section.splitlines() if row.startswith("| ")][1:]
     words = {"accept": Verdict.ACCEPT, "cut here": Verdict.CUT, "refuse": "refuse"}
     documented = [[words[cell.strip()] for cell in row] for row in rows]

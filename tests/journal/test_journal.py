@@ -300,7 +300,8 @@ def test_a_sync_reports_a_new_segment_only_with_its_name_on_disk() -> None:
     disk = SimulatedDisk()
     journal, _ = opened(disk)
     append_all(journal, numbered(2, FITTING - 10))
-    disk.fail(disk.verb_counts["sync_directory"] + 1, OSError(5, "EIO"), "sync_directory")
+    for number in (1, 2):
+        disk.fail(disk.verb_counts["sync_directory"] + number, OSError(5, "EIO"), "sync_directory")
     with pytest.raises(JournalFailed):
         journal.sync()
     assert journal.synced_sequence == 1

@@ -1,0 +1,169 @@
+"""`delayd journal`: look into a journal, say what a start would make of it, cut it by hand.
+
+`check` and `dump` only read and need no lock, so they work on a copy and on a read-only mount;
+where a daemon runs they say so, because it goes on writing. `repair` takes the lock, and cuts only
+where a frame ends and everything before it is whole.
+"""
+
+import contextlib
+import re
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from delayd.cli.terminal import complain, progress
+from delayd.exits import Exit
+
+if TYPE_CHECKING:
+    from delayd.journal.disk import Disk
+
+PLACE: Final = re.compile(r"(?:segment-)?([0-9]{1,10})(?:\.log)?:([0-9]{1,19})")
+
+DIRECTORY: Final = click.Path(exists=True, file_okay=False)
+
+
+class PlaceParameter(click.ParamType["tuple[int, int]"]):
+    """`3:4711` or `segment-0000000003.log:4711`, as the messages of a refusal say it."""
+
+    name = "place"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        """Return (number of the segment, offset)."""
+        match = PLACE.fullmatch(str(value))
+        if match is None:
+            self.fail(f"{value!r} is not SEGMENT:OFFSET, such as 3:4711", param, ctx)
+        return int(match[1]), int(match[2])
+
+
+@click.group()
+def journal() -> None:
+    """Look into a journal, or cut it by hand."""
+
+
+@journal.command()
+@click.argument("directory", type=DIRECTORY)
+def check(directory: str) -> int:
+    """Say what a start of the daemon would make of DIRECTORY, and change nothing.
+
+    The exit code is 0 if it would start and 65 if it would refuse.
+    """
+    from delayd.cli.examination import examine
+    from delayd.journal.disk import RealDisk
+    from delayd.journal.errors import JournalError
+
+    disk = RealDisk()
+    try:
+        with attended(disk, directory):
+            examination = examine(disk, directory)
+    except JournalError as error:
+        return failed(error)
+    for line in examination.lines():
+        click.echo(line)
+    return Exit.CORRUPT_JOURNAL if examination.refusal else Exit.OK
+
+
+@journal.command()
+@click.argument("directory", type=DIRECTORY)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object for each record.")
+def dump(directory: str, *, as_json: bool) -> int:
+    """Print the records of DIRECTORY, one to a line, in the order of the log.
+
+    A line has the number of its frame, delayd time and wall-clock time of the commit, the record's
+    kind and its fields. Bodies are shortened and escaped, with --json whole and in base64.
+    """
+    from delayd.cli.examination import frames_of, log_bytes
+    from delayd.cli.listing import lines
+    from delayd.journal.disk import RealDisk
+    from delayd.journal.errors import JournalError
+    from delayd.journal.inspection import names_in
+    from delayd.journal.recovery import Recovery
+
+    disk = RealDisk()
+    try:
+        recovery = Recovery(disk, directory, names_in(disk, directory))
+        # On a terminal the lines themselves are the progress.
+        total_bytes = 0 if sys.stdout.isatty() else log_bytes(recovery)
+        with attended(disk, directory), progress("dumping", total_bytes) as on_bytes:
+            for line in lines(frames_of(recovery, on_bytes), directory, as_json=as_json):
+                sys.stdout.write(f"{line}\n")
+    except JournalError as error:
+        return failed(error)
+    return Exit.OK
+
+
+@journal.command()
+@click.argument("directory", type=DIRECTORY)
+@click.option(
+    "--truncate-at",
+    "place",
+    type=PlaceParameter(),
+    metavar="SEGMENT:OFFSET",
+    required=True,
+    help="Give up everything behind this place; a copy is kept.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def repair(directory: str, place: tuple[int, int], *, yes: bool) -> int:
+    """Cut the log of DIRECTORY where it can no longer be read, and keep a copy of the rest.
+
+    This gives up jobs and changes that had been acknowledged. `delayd journal check` says where.
+    """
+    from delayd.cli.examination import examine
+    from delayd.journal.cutting import NoSuchPlace, prepared
+    from delayd.journal.disk import RealDisk
+    from delayd.journal.errors import JournalError
+
+    disk = RealDisk()
+    try:
+        with prepared(disk, directory, *place) as operation:
+            click.echo(f"{operation.path} from offset {place[1]} on: {operation.rest}", err=True)
+            if not (yes or may_go_on()):
+                complain("nothing was changed")
+                return Exit.USAGE
+            for tail in operation.cut():
+                click.echo(f"cut: {tail}")
+        examination = examine(disk, directory)
+    except NoSuchPlace as error:
+        complain(str(error))
+        return Exit.USAGE
+    except JournalError as error:
+        return failed(error)
+    for line in examination.lines():
+        click.echo(line)
+    return Exit.CORRUPT_JOURNAL if examination.refusal else Exit.OK
+
+
+def may_go_on() -> bool:
+    """Ask the person at the terminal; without one the answer is no."""
+    if not sys.stdin.isatty():
+        complain("there is no terminal to ask at; --yes goes on without asking")
+        return False
+    return click.confirm("Give all of this up?", err=True)
+
+
+@contextlib.contextmanager
+def attended(disk: "Disk", directory: str) -> Iterator[None]:
+    """Say so if a daemon writes to the directory while somebody reads it."""
+    from delayd.journal.inspection import holder
+
+    warning = "holds {} and goes on writing: what is read may be torn"
+    before = holder(disk, directory)
+    if before:
+        complain(f"{before} {warning.format(directory)}")
+    yield
+    after = holder(disk, directory)
+    if after and not before:
+        complain(f"{after} {warning.format(directory)}")
+
+
+def failed(error: Exception) -> int:
+    """Say what happened; return the exit code that the daemon would have ended with."""
+    from delayd.journal.errors import JournalError
+    from delayd.service import exit_code_of
+
+    assert isinstance(error, JournalError)
+    complain(str(error))
+    return exit_code_of(error)

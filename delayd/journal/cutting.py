@@ -1,0 +1,132 @@
+"""Cutting a log by hand, for the person who has read a refusal: "segment 3 at offset 4711".
+
+A start never cuts off anything that had been durable. A person may, and so everything is done to
+make it the right place: the log must be whole up to there, and a frame must end there; what would
+be given up is counted first; and it is copied before it goes, like a torn tail.
+
+This module refuses to ask anybody, and to judge whether it is a good idea.
+"""
+
+import contextlib
+from collections.abc import Generator, Iterator
+from typing import NamedTuple
+
+from delayd.journal.disk import Disk, LockHeldError
+from delayd.journal.errors import DamageError, DirectoryLocked, JournalFailed
+from delayd.journal.format import HEADER_BYTES, Frame, frame_mark
+from delayd.journal.inspection import Rest, names_in, rest_behind
+from delayd.journal.names import LOCK_NAME
+from delayd.journal.reader import FrameReader, Position, Stop
+from delayd.journal.recovery import Found, Place, Recovery
+from delayd.journal.repair import TornTail, cut
+
+
+class NoSuchPlace(Exception):
+    """The log cannot be cut there; nothing was changed."""
+
+
+class Operation(NamedTuple):
+    """A cut that can be made; the directory is locked as long as it can."""
+
+    disk: Disk
+    directory: str
+    names: list[str]
+    recovery: Recovery
+    place: Place
+    rest: Rest
+    """What would be given up."""
+
+    @property
+    def path(self) -> str:
+        """The segment."""
+        return self.recovery.segments[self.place.segment_index].path
+
+    def cut(self) -> list[TornTail]:
+        """Copy and cut. Raises JournalFailed, when all is still there."""
+        self.recovery.place = self.place
+        try:
+            return cut(self.disk, self.directory, self.names, self.recovery)
+        except OSError as error:
+            raise JournalFailed(self.directory, f"cannot be cut: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def prepared(disk: Disk, directory: str, number: int, offset: int) -> Iterator[Operation]:
+    """Lock the directory and give out the cut at this offset of that segment.
+
+    Raises DirectoryLocked, NoSuchPlace, JournalFailed.
+    """
+    path = f"{directory}/{LOCK_NAME}"
+    try:
+        handle = disk.lock(path)
+    except LockHeldError as error:
+        raise DirectoryLocked(path, error.holder_pid) from None
+    except OSError as error:
+        raise JournalFailed(path, f"cannot be locked: {error.strerror}") from error
+    try:
+        names = names_in(disk, directory)
+        recovery = Recovery(disk, directory, names)
+        place = place_to_cut(disk, recovery, number, offset)
+        rest = rest_behind(disk, recovery, place)
+        yield Operation(disk, directory, names, recovery, place, rest)
+    finally:
+        disk.close(handle)
+
+
+def place_to_cut(disk: Disk, recovery: Recovery, number: int, offset: int) -> Place:
+    """Return the place for a cut at this offset of that segment, if the log can be cut there.
+
+    Reads the log up to where it can be read. Raises NoSuchPlace, JournalFailed.
+    """
+    numbers = [segment.number for segment in recovery.segments]
+    if number not in numbers:
+        raise NoSuchPlace(f"there is no segment {number}")
+    index = numbers.index(number)
+    try:
+        for _ in recovery.frames():
+            pass
+    except DamageError:
+        pass  # where it is, is what matters here
+    place = recovery.place
+    assert place is not None, "there is a segment, so reading stopped in one"
+    if (index, offset) > (place.segment_index, place.offset):
+        segment = recovery.segments[place.segment_index]
+        raise NoSuchPlace(
+            f"the log can be read only up to segment {segment.number}, offset {place.offset} "
+            f"({place.why}): a cut behind that place mends nothing"
+        )
+    if offset and (index, offset) != (place.segment_index, place.offset):
+        _check_frame_ends(disk, recovery, index, offset)
+    return Place(index, offset, Found.END, "cut by hand")
+
+
+def _check_frame_ends(disk: Disk, recovery: Recovery, index: int, offset: int) -> None:
+    """Raise NoSuchPlace unless a frame, or the header, ends at the offset of a whole segment."""
+    segment = recovery.segments[index]
+    assert segment.header is not None, "reading has gone beyond it"
+    header = segment.header
+    if offset < HEADER_BYTES:
+        raise NoSuchPlace(f"offset {offset} is within the header: 0 gives the whole segment up")
+    handle = disk.open(segment.path)
+    try:
+        reader = FrameReader(disk, handle, frame_mark(header.identity, header.number))
+        position = _last_position(
+            reader.frames(HEADER_BYTES, offset, header.first_sequence, 0, lambda *_: None)
+        )
+    finally:
+        disk.close(handle)
+    if position.stop is not Stop.END or position.offset != offset:
+        raise NoSuchPlace(
+            f"no frame of segment {segment.number} ends at offset {offset}; the nearest place "
+            f"before it is {position.offset}"
+        )
+
+
+def _last_position(frames: Generator[Frame, None, Position]) -> Position:
+    """Read the frames to their end."""
+    while True:
+        try:
+            next(frames)
+        except StopIteration as stopped:
+            position: Position = stopped.value
+            return position

@@ -1,0 +1,150 @@
+"""A daemon under test: the real one, in a process of its own.
+
+    with running_daemon() as daemon:
+        client = greenstalk.Client(daemon.address)
+
+It listens on a free port of 127.0.0.1 and keeps its jobs in a directory that goes away with it. A
+directory of the caller's own stays, which is how a crash is tried:
+
+    with running_daemon(data_dir=directory) as daemon:
+        ...put jobs...
+        daemon.kill()
+    with running_daemon(data_dir=directory) as daemon:
+        ...they are there...
+
+`Daemon` is the process alone, for whoever starts another command or other flags. The module refuses
+to know what is spoken over the sockets; the clients' own libraries do.
+"""
+
+import contextlib
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Self
+
+START_S_MAX: Final = 30.0
+STOP_S_MAX: Final = 30.0
+
+_READY: Final = re.compile(rb"^delayd \S+ ready: line ([^\s,]+)", re.MULTILINE)
+_OURS: Final = ("DELAYD_", "LISTEN_", "NOTIFY_", "WATCHDOG_")
+"""Variables that mean something to a daemon; what is set where tests run is not for it."""
+
+
+class DaemonNotStarted(Exception):
+    """The process ended, or said nothing in time, before it was ready."""
+
+    def __init__(self, exit_code: int | None, log: str) -> None:
+        """Keep how it ended (None: it was still running) and what it wrote to standard error."""
+        how = "was not ready in time" if exit_code is None else f"exited with {exit_code}"
+        super().__init__(f"the daemon {how}, having said:\n{log}")
+        self.exit_code = exit_code
+        self.log = log
+
+
+class Daemon:
+    """A daemon's process; leaving its `with` block ends it.
+
+    `environment` is added to that of the caller. Raises `DaemonNotStarted`.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        directory: str | None = None,
+        inherited_fds: Sequence[int] = (),
+    ) -> None:
+        inherited = {name: os.environ[name] for name in os.environ if not name.startswith(_OURS)}
+        with contextlib.ExitStack() as stack:
+            self._log = stack.enter_context(tempfile.TemporaryFile())
+            self.process = subprocess.Popen(  # noqa: S603 - the command is the test's own
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                env={**inherited, **(environment or {})},
+                cwd=directory,
+                pass_fds=inherited_fds,
+            )
+            stack.pop_all()  # from here on the log is closed by whoever ends the process
+        self.listens_on = self._wait_until_ready()
+        """Where it said that it listens: `127.0.0.1:11300` or `unix:/run/line.sock`."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.stop()
+        self._log.close()
+
+    @property
+    def pid(self) -> int:
+        """The number of its process."""
+        return self.process.pid
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port, for a daemon that listens on one."""
+        host, _, port = self.listens_on.rpartition(":")
+        return host, int(port)
+
+    def log(self) -> str:
+        """Everything it has written to standard error."""
+        size = os.fstat(self._log.fileno()).st_size
+        return os.pread(self._log.fileno(), size, 0).decode(errors="replace")
+
+    def stop(self) -> int:
+        """End it as a system would, and return its exit code. It is killed if it takes too long."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self._end(STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            return self.kill()
+
+    def kill(self) -> int:
+        """End it as a crash would."""
+        self.process.kill()
+        return self._end(None)
+
+    def _end(self, within_s: float | None) -> int:
+        code = self.process.wait(within_s)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return code
+
+    def _wait_until_ready(self) -> str:
+        assert self.process.stdout is not None
+        output = self.process.stdout.fileno()
+        said = b""
+        while select.select([output], [], [], START_S_MAX)[0] and (data := os.read(output, 4096)):
+            said += data
+            if found := _READY.search(said):
+                return found[1].decode()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            # Standard output has ended, or time is over: it ends about now or never.
+            self.process.wait(1.0)
+        code = self.process.poll()
+        self.kill()
+        with self._log:
+            raise DaemonNotStarted(code, self.log())
+
+
+@contextlib.contextmanager
+def running_daemon(*flags: str, data_dir: str | os.PathLike[str] | None = None) -> Iterator[Daemon]:
+    """Start `delayd serve` with these flags on a free port, and stop it in the end.
+
+    Without a `data_dir` it gets one of its own, which is removed afterwards.
+    """
+    with contextlib.ExitStack() as stack:
+        if data_dir is None:
+            data_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="delayd-"))
+        where = ("--data-dir", os.fspath(data_dir), "--line", "127.0.0.1:0", "--http", "off")
+        yield stack.enter_context(
+            Daemon((sys.executable, "-m", "delayd", "serve", *where, *flags)),
+        )

@@ -1,0 +1,223 @@
+import struct
+
+import pytest
+
+from delayd.binlog.files import Binlog, BinlogDamaged, BinlogJob, BinlogState, sized_files
+from delayd.core.limits import DURATION_MS_MAX
+from delayd.journal.errors import JournalFailed
+from delayd.testing.disk import SimulatedDisk
+from tests.binlog.binlogs import (
+    BURIED,
+    CREATED_NS,
+    DELAYED,
+    DELETED,
+    NS,
+    READY,
+    RESERVED,
+    file_of,
+    full,
+    short,
+)
+
+
+def read(*files: bytes, skip_damage: bool = False) -> Binlog:
+    disk = SimulatedDisk()
+    for number, content in enumerate(files, 1):
+        disk.put_file(f"b/binlog.{number}", content)
+    disk.put_file("b/lock", b"")
+    return Binlog.read(disk, "b", sized_files(disk, "b"), skip_damage=skip_damage)
+
+
+def bodies(binlog: Binlog) -> dict[int, bytes]:
+    return {job.id: job.body for job in binlog.take_jobs()}
+
+
+def refusal(*files: bytes) -> tuple[str, int, str]:
+    with pytest.raises(BinlogDamaged) as caught:
+        read(*files)
+    return caught.value.file, caught.value.offset, caught.value.why
+
+
+@pytest.mark.parametrize("version", [5, 7])
+def test_a_record_says_everything_about_a_job(version: int) -> None:
+    record = full(
+        7,
+        b"body",
+        "mail",
+        version=version,
+        state=DELAYED,
+        priority=2**32 - 1,
+        delay_s=2**32 - 1,
+        ttr_s=3,
+        deadline_ns=CREATED_NS + 5000,
+        counts=(1, 2, 3, 4, 5),
+    )
+    (job,) = read(file_of(record, version=version)).take_jobs()
+    assert job == BinlogJob(
+        id=7,
+        tube="mail",
+        priority=2**32 - 1,
+        delay_ns=(2**32 - 1) * NS,
+        ttr_ns=3 * NS,
+        created_ns=CREATED_NS,
+        deadline_ns=CREATED_NS + 5000,
+        reserves=1,
+        timeouts=2,
+        releases=3,
+        buries=4,
+        kicks=5,
+        state=BinlogState.DELAYED,
+        body=b"body",
+    )
+
+
+@pytest.mark.parametrize("version", [5, 7])
+def test_the_latest_record_of_a_job_counts(version: int) -> None:
+    records = (
+        full(1, b"one", version=version),
+        full(2, b"two", version=version),
+        short(1, b"one", version=version, state=BURIED, priority=9, counts=(1, 0, 0, 1, 0)),
+        short(2, b"two", version=version, state=DELETED),
+    )
+    binlog = read(file_of(*records, version=version))
+    assert (len(binlog), binlog.records, binlog.last_id) == (1, 4, 2)
+    (job,) = binlog.take_jobs()
+    assert (job.id, job.priority, job.state, job.body) == (1, 9, BinlogState.BURIED, b"one")
+
+
+def test_files_are_read_in_the_order_of_their_numbers() -> None:
+    files = [file_of(full(number, b"%d" % number)) for number in range(1, 12)]
+    files[10] = file_of(short(2, b"2", state=DELETED), zeros=100)
+    assert list(bodies(read(*files))) == [1, 3, 4, 5, 6, 7, 8, 9, 10]
+
+
+def test_the_first_files_may_be_gone_and_their_jobs_with_them() -> None:
+    disk = SimulatedDisk()
+    disk.put_file("b/binlog.41", file_of(short(5, b"gone", state=BURIED), full(9, b"here")))
+    disk.put_file("b/binlog.42", file_of(short(5, b"gone", state=DELETED)))
+    binlog = Binlog.read(disk, "b", sized_files(disk, "b"))
+    assert bodies(binlog) == {9: b"here"}
+
+
+def test_a_job_that_was_copied_to_a_later_file_is_there_once() -> None:
+    copied = full(1, b"same", "a", state=BURIED)
+    binlog = read(file_of(full(1, b"same", "a"), full(2, b"x", "b")), file_of(copied))
+    assert (bodies(binlog), binlog.tubes) == ({2: b"x", 1: b"same"}, [])
+
+
+def test_buried_jobs_come_last_in_the_order_of_their_burial() -> None:
+    puts = [full(job_id, b"") for job_id in (1, 2, 3, 4)]
+    buries = [short(job_id, b"", state=BURIED) for job_id in (3, 1, 4)]
+    again = [short(3, b""), short(3, b"", state=BURIED), short(4, b"", state=BURIED)]
+    assert list(bodies(read(file_of(*puts, *buries, *again)))) == [2, 1, 4, 3]
+
+
+FIRST, SECOND = full(1, b"first"), full(2, b"second")
+WHOLE = file_of(FIRST, SECOND)
+BEGIN = len(WHOLE) - len(SECOND)
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 300])
+def test_the_last_file_may_end_anywhere_and_zeros_may_follow(zeros: int) -> None:
+    for end in range(len(WHOLE)):
+        binlog = read(file_of(full(3, b"third")), WHOLE[:end] + bytes(zeros))
+        assert bodies(binlog) == ({3: b"third", 1: b"first"} if end >= BEGIN else {3: b"third"})
+        if end >= BEGIN:
+            places = [(torn.file, torn.offset) for torn in binlog.torn]
+            assert places == ([("b/binlog.2", BEGIN)] if end > BEGIN else []), end
+
+
+def test_a_restart_leaves_a_torn_record_with_zeros_in_a_file_before_the_last() -> None:
+    for end in range(len(WHOLE)):
+        binlog = read(WHOLE[:end] + bytes(300), file_of(full(3, b"third")))
+        assert bodies(binlog) == ({1: b"first", 3: b"third"} if end >= BEGIN else {3: b"third"})
+
+
+def test_a_file_before_the_last_that_ends_within_a_record_is_damaged() -> None:
+    for end in range(BEGIN + 1, len(WHOLE)):
+        assert refusal(WHOLE[:end], file_of()) == ("b/binlog.1", BEGIN, "a record is cut short")
+
+
+def test_a_flipped_bit_never_goes_unnoticed_where_it_can_be_noticed() -> None:
+    head = file_of(full(1, b"first"))
+    middle, last = full(2, b"second"), full(3, b"third" * 50)
+    for offset, why in (
+        (3, "claims a tube's name of"),
+        (4, "topic name"),
+        (4 + 7 + 79, ""),  # a hole in the struct
+        (4 + 7 + 76, "is in state"),
+        (4 + 7 + 23, "impossible times"),
+        (4 + 7 + 32, "does not end in CRLF"),
+        (4 + 7 + 33, "cut short"),
+        (len(middle) - 1, "does not end in CRLF"),
+    ):
+        damaged = bytearray(middle)
+        damaged[offset] ^= 0xA0
+        if why:
+            file, at, said = refusal(head + damaged + last, file_of())
+            assert (file, at) == ("b/binlog.1", len(head))
+            assert why in said
+        else:
+            assert len(read(head + damaged + last)) == 3
+
+
+def test_zeros_between_records_are_damage() -> None:
+    head = file_of(full(1, b"first"))
+    place = refusal(head + bytes(500) + full(2, b"second"))
+    assert place == ("b/binlog.1", len(head), "no record stands here")
+
+
+def test_a_missing_file_between_others_is_damage() -> None:
+    disk = SimulatedDisk()
+    for number in (3, 5):
+        disk.put_file(f"b/binlog.{number}", file_of(full(number, b"")))
+    with pytest.raises(BinlogDamaged, match=r"binlog\.4 .* the file is missing"):
+        Binlog.read(disk, "b", sized_files(disk, "b"))
+
+
+def test_damage_can_be_passed_over_file_by_file() -> None:
+    damaged = file_of(full(1, b"before")) + b"\xff" * 60 + full(2, b"behind")
+    binlog = read(damaged, file_of(full(3, b"later")), skip_damage=True)
+    assert bodies(binlog) == {1: b"before", 3: b"later"}
+    (place,) = binlog.damage
+    assert place.file == "b/binlog.1"
+
+
+@pytest.mark.parametrize("version", [6, 8, 7 << 24, -1])
+def test_another_version_is_refused_by_its_number(version: int) -> None:
+    file, offset, why = refusal(struct.pack("<i", version) + full(1, b""))
+    assert (file, offset) == ("b/binlog.1", 0)
+    assert why == f"the binlog's version is {version}, this program reads 5 and 7"
+
+
+def test_durations_as_long_as_beanstalkd_allows_are_taken_and_longer_ones_are_not() -> None:
+    longest_s = DURATION_MS_MAX // 1000
+    assert len(read(file_of(full(1, b"", delay_s=longest_s, ttr_s=longest_s)))) == 1
+    _, _, why = refusal(file_of(full(1, b"", delay_s=longest_s + 1), full(2, b"")))
+    assert why == "a record says impossible times of job 1"
+
+
+def test_a_job_that_somebody_held_is_as_it_was_before() -> None:
+    (job,) = read(file_of(full(1, b"x", state=RESERVED))).take_jobs()
+    assert job.state is BinlogState.RESERVED
+    assert job.state != READY
+
+
+def test_a_file_that_cannot_be_read_is_named() -> None:
+    disk = SimulatedDisk()
+    disk.put_file("b/binlog.1", file_of(full(1, b"")))
+    files = sized_files(disk, "b")
+    disk.fail(disk.verb_counts["pread"] + 1, OSError(5, "Input/output error"), "pread")
+    with pytest.raises(JournalFailed, match=r"b/binlog\.1: cannot be read: Input/output error"):
+        Binlog.read(disk, "b", files)
+
+
+def test_progress_adds_up_to_the_size_of_the_files() -> None:
+    disk = SimulatedDisk()
+    disk.put_file("b/binlog.1", file_of(*(full(n, b"x" * 60_000) for n in range(1, 40))))
+    disk.put_file("b/binlog.2", file_of(zeros=100))
+    files = sized_files(disk, "b")
+    told: list[int] = []
+    assert len(Binlog.read(disk, "b", files, on_bytes=told.append)) == 39
+    assert len(told) > 3
+    assert sum(told) >= sum(files.values()) - 200

@@ -1,0 +1,395 @@
+"""`delayd journal` on directories that a daemon might have left."""
+
+import io
+import json
+import subprocess
+import sys
+from base64 import b64decode
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from delayd.cli import terminal
+from delayd.cli.main import invoke
+from delayd.core.engine import Engine
+from delayd.exits import Exit
+from delayd.journal.disk import RealDisk
+from delayd.journal.format import HEADER_BYTES, segment_name
+from delayd.journal.journal import Journal
+from delayd.journal.names import LOCK_NAME
+from tests.journal.journals import frame_ends
+from tests.servers import executable
+
+START_MS: Final = 1_700_000_000_000
+START: Final = "2023-11-14T22:13:20.000Z"
+SEGMENT_BYTES: Final = 1 << 16
+
+Capture = pytest.CaptureFixture[str]
+
+
+def work(engine: Engine, body: bytes = b"hello") -> None:
+    """Leave one job in each state."""
+    session = engine.open_session()
+    engine.use(session, "mail")
+    engine.watch(session, "mail")
+    assert session.used is not None
+    for delay_ms in (0, 0, 0, 9_000):
+        engine.put(
+            session.used,
+            priority=delay_ms // 1000,
+            delay_ms=delay_ms,
+            ttr_ms=60_000,
+            body=body,
+            now_ms=START_MS,
+        )
+    job = engine.reserve(session, START_MS)
+    assert job is not None
+    engine.bury(session, job[0], 5)
+    engine.reserve(session, START_MS)
+
+
+def fill(directory: Path, frames: int = 3, *, is_closed: bool = True) -> Path:
+    """Make a journal in which each frame holds the same work done once more; return its log."""
+    engine = Engine(start_ms=START_MS)
+    journal = Journal.open(str(directory), disk=RealDisk(), segment_bytes=SEGMENT_BYTES)
+    assert not list(journal.replay())
+    for number in range(frames):
+        work(engine)
+        log, _ = engine.take_log()
+        journal.append(b"".join(log), START_MS + number, START_MS - number)
+        journal.sync()
+    path = directory / segment_name(1)
+    content = path.read_bytes()
+    journal.close()
+    if not is_closed:
+        path.write_bytes(content)
+    return path
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def lines_of(capsys: Capture) -> list[str]:
+    return capsys.readouterr().out.splitlines()
+
+
+def flip(path: Path, offset: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 1
+    path.write_bytes(content)
+
+
+# --- check ---------------------------------------------------------------------------------------
+
+
+def test_check_accepts_a_whole_log_and_counts_what_is_in_it(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    size_bytes = len(fill(tmp_path, 1).read_bytes())
+    assert invoke(["journal", "check", str(tmp_path)]) == Exit.OK
+    assert lines_of(capsys) == [
+        f"segments   1, {size_bytes} bytes",
+        "frames     1 to 2, durable for certain to 1, closed in good order",
+        f"time       {START} to {START}, by the wall clock {START}",
+        "state      4 jobs in 1 topics: 1 ready, 1 delayed, 1 reserved, 1 buried",
+        "verdict    accept: the log is whole",
+    ]
+
+
+def test_check_of_a_killed_daemon_says_so(tmp_path: Path, capsys: Capture) -> None:
+    fill(tmp_path, is_closed=False)
+    assert invoke(["journal", "check", str(tmp_path)]) == Exit.OK
+    assert "frames     1 to 3, durable for certain to 2, not closed" in lines_of(capsys)
+
+
+def test_check_of_an_empty_directory_finds_nothing_to_object_to(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    assert invoke(["journal", "check", str(tmp_path)]) == Exit.OK
+    assert lines_of(capsys) == [
+        "segments   0, 0 bytes",
+        "verdict    accept: there is no log, a new one would begin",
+    ]
+    assert contents(tmp_path) == {}
+
+
+def test_check_announces_the_cut_that_a_start_then_makes(tmp_path: Path, capsys: Capture) -> None:
+    path = fill(tmp_path, is_closed=False)
+    end = frame_ends(path.read_bytes())[-2]
+    flip(path, end + 50)
+    before = contents(tmp_path)
+    assert invoke(["journal", "check", str(tmp_path)]) == Exit.OK
+    *_, verdict, what = lines_of(capsys)
+    assert contents(tmp_path) == before
+    assert verdict == (
+        f"verdict    cut: {path} at offset {end}: a frame does not match its checksum"
+    )
+    journal = Journal.open(str(tmp_path), disk=RealDisk(), segment_bytes=SEGMENT_BYTES)
+    assert len(list(journal.replay())) == 2
+    (tail,) = journal.torn_tails
+    journal.close()
+    assert (tail.file, tail.offset) == (str(path), end)
+    assert what == (
+        f"           a start copies what stands there and cuts it off: {tail.cut_bytes} bytes in "
+        "1 files, without an intact frame"
+    )
+
+
+def test_check_refuses_what_a_start_refuses_and_says_what_is_behind(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    path = fill(tmp_path)
+    content = path.read_bytes()
+    flip(path, HEADER_BYTES + 50)
+    before = contents(tmp_path)
+    assert invoke(["journal", "check", str(tmp_path)]) == Exit.CORRUPT_JOURNAL
+    *_, verdict, what, rest = lines_of(capsys)
+    assert contents(tmp_path) == before
+    assert verdict == (
+        f"verdict    refuse: {path} at offset 80: a frame does not match its checksum; what stands "
+        "behind it shows that it had been durable"
+    )
+    assert what == "           a start changes nothing and exits with 65"
+    assert rest == (
+        f"           behind {path} at offset 80: {len(content) - 80} bytes in 1 files, with 3 "
+        "intact frames (2 to 4)"
+    )
+
+
+def test_check_refuses_records_that_no_engine_can_play(tmp_path: Path, capsys: Capture) -> None:
+    journal = Journal.open(str(tmp_path), disk=RealDisk(), segment_bytes=SEGMENT_BYTES)
+    assert not list(journal.replay())
+    journal.append(b"\xff", START_MS, START_MS)
+    journal.close()
+    for command in ("check", "dump"):
+        assert invoke(["journal", command, str(tmp_path)]) == Exit.CORRUPT_JOURNAL
+        said = "".join(capsys.readouterr())
+        assert "frame 1 holds no record of this version" in said
+        assert "its kind is 255" in said
+
+
+def test_check_refuses_a_directory_with_a_strange_file(tmp_path: Path, capsys: Capture) -> None:
+    fill(tmp_path)
+    (tmp_path / "notes.txt").touch()
+    assert invoke(["journal", "check", str(tmp_path)]) == Exit.CORRUPT_JOURNAL
+    assert f"{tmp_path}/notes.txt at offset 0: this file is not part of" in "".join(
+        lines_of(capsys)
+    )
+
+
+@pytest.mark.parametrize("command", ["check", "dump"])
+def test_a_directory_that_is_not_there_is_a_usage_error(command: str, tmp_path: Path) -> None:
+    assert invoke(["journal", command, str(tmp_path / "nothing")]) == Exit.USAGE
+    assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize("command", ["check", "dump"])
+def test_looking_needs_no_lock_and_warns_where_a_daemon_holds_it(
+    command: str, tmp_path: Path, capsys: Capture
+) -> None:
+    fill(tmp_path)
+    (tmp_path / LOCK_NAME).unlink()
+    assert invoke(["journal", command, str(tmp_path)]) == Exit.OK
+    assert not capsys.readouterr().err
+    assert not (tmp_path / LOCK_NAME).exists()
+    handle = RealDisk().lock(str(tmp_path / LOCK_NAME))
+    assert invoke(["journal", command, str(tmp_path)]) == Exit.OK
+    out, err = capsys.readouterr()
+    assert out
+    assert "holds" in err
+    assert "what is read may be torn" in err
+    RealDisk().close(handle)
+
+
+def test_a_long_check_shows_its_progress_on_a_terminal(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path)
+    monkeypatch.setattr(terminal, "LONG_BYTES", 1)
+    assert invoke(["journal", "check", str(tmp_path)]) == Exit.OK
+    assert not capsys.readouterr().err
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert invoke(["journal", "check", str(tmp_path)]) == Exit.OK
+    assert "checking" in capsys.readouterr().err
+
+
+# --- dump ----------------------------------------------------------------------------------------
+
+
+def test_dump_writes_a_line_for_each_record(tmp_path: Path, capsys: Capture) -> None:
+    fill(tmp_path, 1)
+    assert invoke(["journal", "dump", str(tmp_path)]) == Exit.OK
+    head = f"1 {START} {START}"
+    put = f"{head} PUT id={{}} due={{}} created={START} ttr=1m priority={{}} state={{}} topic=mail "
+    later = "2023-11-14T22:13:29.000Z"
+    deadline = "2023-11-14T22:14:20.000Z"
+    assert lines_of(capsys) == [
+        f"{head} TURN time={START}",
+        f"{head} TOPIC topic_number=2 topic=mail",
+        *(put.format(number, START, 0, "ready") + 'body="hello"' for number in (1, 2, 3)),
+        put.format(4, later, 9, "delayed") + 'body="hello"',
+        f"{head} RESERVE id=1 deadline={deadline}",
+        f"{head} BURY id=1 priority=5",
+        f"{head} RESERVE id=2 deadline={deadline}",
+        f"2 {START} {START} CLOSED",
+    ]
+
+
+def test_dump_writes_json_with_whole_bodies(tmp_path: Path, capsys: Capture) -> None:
+    engine = Engine(start_ms=START_MS)
+    journal = Journal.open(str(tmp_path), disk=RealDisk(), segment_bytes=SEGMENT_BYTES)
+    assert not list(journal.replay())
+    work(engine, bytes(range(256)))
+    journal.append(b"".join(engine.take_log()[0]), START_MS, START_MS - 5)
+    journal.close()
+    assert invoke(["journal", "dump", "--json", str(tmp_path)]) == Exit.OK
+    records = [json.loads(line) for line in lines_of(capsys)]
+    kinds = ["TURN", "TOPIC", "PUT", "PUT", "PUT", "PUT", "RESERVE", "BURY", "RESERVE", "CLOSED"]
+    assert [record["kind"] for record in records] == kinds
+    assert {record["wall_ms"] - record["time_ms"] for record in records} == {-5}
+    assert records[-1]["frame"] == 2
+    assert b64decode(records[2]["body_base64"]) == bytes(range(256))
+    assert records[5]["fields"] == {
+        "id": 4,
+        "due_ms": START_MS + 9_000,
+        "created_ms": START_MS,
+        "ttr_ms": 60_000,
+        "priority": 9,
+        "topic_number": 2,
+        "topic": "mail",
+        "state": "delayed",
+    }
+
+
+def test_dump_shows_what_stands_before_damage_and_then_says_where_it_is(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    path = fill(tmp_path)
+    _, first_end, *_ = frame_ends(path.read_bytes())
+    flip(path, first_end + 50)
+    assert invoke(["journal", "dump", str(tmp_path)]) == Exit.CORRUPT_JOURNAL
+    out, err = capsys.readouterr()
+    assert {line.split()[0] for line in out.splitlines()} == {"1"}
+    assert f"{path} at offset {first_end}: a frame does not match its checksum" in err
+
+
+def test_dump_into_a_pipe_that_is_closed_ends_without_a_word(tmp_path: Path) -> None:
+    fill(tmp_path, 500)
+    words = [executable("delayd"), "journal", "dump", str(tmp_path)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdout=pipe, stderr=pipe) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert not process.stderr.read()
+
+
+# --- repair --------------------------------------------------------------------------------------
+
+
+def repaired(directory: Path, place: str, *more: str) -> int:
+    return invoke(["journal", "repair", str(directory), "--truncate-at", place, *more])
+
+
+def test_repair_gives_up_what_is_behind_the_damage_and_keeps_a_copy(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    path = fill(tmp_path)
+    _, first_end, *_ = frame_ends(path.read_bytes())
+    flip(path, first_end + 50)
+    content = path.read_bytes()
+    assert repaired(tmp_path, f"{path.name}:{first_end}", "--yes") == Exit.OK
+    out, err = capsys.readouterr()
+    copy = tmp_path / f"{path.name}.torn-{first_end}"
+    assert err == (
+        f"{path} from offset {first_end} on: {len(content) - first_end} bytes in 1 files, with 2 "
+        "intact frames (3 to 4)\n"
+    )
+    assert f"kept in {copy}" in out
+    assert out.splitlines()[-1] == "verdict    accept: the log is whole"
+    assert path.read_bytes() + copy.read_bytes() == content
+    assert invoke(["journal", "check", str(tmp_path)]) == Exit.OK
+    journal = Journal.open(str(tmp_path), disk=RealDisk(), segment_bytes=SEGMENT_BYTES)
+    assert len(list(journal.replay())) == 1
+    journal.close()
+
+
+def test_repair_gives_up_later_segments_too(tmp_path: Path, capsys: Capture) -> None:
+    fill(tmp_path, 500)
+    names = sorted(path.name for path in tmp_path.glob("segment-*"))
+    assert len(names) > 2
+    assert repaired(tmp_path, "2:0", "--yes") == Exit.OK
+    assert capsys.readouterr().out.splitlines()[-1] == "verdict    accept: the log is whole"
+    copies = {f"{name}.torn-0" for name in names[1:]}
+    assert {path.name for path in tmp_path.iterdir()} == {LOCK_NAME, names[0]} | copies
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        (lambda ends: f"1:{ends[1] + 1}", "no frame of segment 1 ends at offset"),
+        (lambda ends: f"1:{ends[1] - 1}", "the nearest place before it is 80"),
+        (lambda ends: "1:40", "is within the header"),
+        (lambda ends: f"1:{ends[-1]}", "the log can be read only up to segment 1, offset"),
+        (lambda ends: "2:80", "there is no segment 2"),
+    ],
+)
+def test_repair_cuts_only_where_a_frame_ends_in_a_log_that_is_whole_up_to_there(
+    place: Callable[[list[int]], str], why: str, tmp_path: Path, capsys: Capture
+) -> None:
+    path = fill(tmp_path)
+    ends = frame_ends(path.read_bytes())
+    flip(path, ends[2] + 20)
+    before = contents(tmp_path)
+    assert repaired(tmp_path, place(ends), "--yes") == Exit.USAGE
+    assert why in capsys.readouterr().err
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("place", ["1", "1:", ":80", "one:80", "-1:80", "1:-80", "1:80 "])
+def test_a_place_that_is_none_is_a_usage_error(place: str, tmp_path: Path) -> None:
+    fill(tmp_path)
+    assert repaired(tmp_path, place, "--yes") == Exit.USAGE
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", Exit.OK), ("n\n", Exit.USAGE)])
+def test_repair_asks_on_a_terminal(
+    answer: str, code: Exit, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = fill(tmp_path)
+    before = contents(tmp_path)
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    assert repaired(tmp_path, "1:80") == code
+    assert "Give all of this up? [y/N]" in "".join(capsys.readouterr())
+    assert (contents(tmp_path) == before) == (code != Exit.OK)
+    assert (path.stat().st_size == HEADER_BYTES) == (code == Exit.OK)
+
+
+def test_repair_without_a_terminal_wants_to_be_told_yes(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path)
+    before = contents(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    assert repaired(tmp_path, "1:80") == Exit.USAGE
+    assert "--yes goes on without asking" in capsys.readouterr().err
+    assert contents(tmp_path) == before
+
+
+def test_repair_refuses_a_directory_that_a_daemon_holds(tmp_path: Path, capsys: Capture) -> None:
+    fill(tmp_path)
+    handle = RealDisk().lock(str(tmp_path / LOCK_NAME))
+    before = contents(tmp_path)
+    assert repaired(tmp_path, "1:80", "--yes") == Exit.DIRECTORY_LOCKED
+    assert "one daemon owns a journal directory" in capsys.readouterr().err
+    assert contents(tmp_path) == before
+    RealDisk().close(handle)

@@ -1,0 +1,176 @@
+"""Walks: one stream of random steps through a lockstep, and what to do when it shows a difference.
+
+A walk is a function of its seed and of the reference's replies. One that shows a difference is
+tried again on new servers with steps and commands left out, as long as there still is one: what
+remains is usually short enough to be read as the description of a bug.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Final
+
+from tests.compat.lockstep import PATIENCE_S, Act, Difference, Distortion, Lockstep, Step
+from tests.compat.streams import JOB_BYTES_MAX, Commands
+from tests.servers import Server
+
+CONNECTIONS: Final = 4
+STEPS: Final = 60
+POURS: Final = 6
+# With a ttr of 1 a reservation ends after a second: until then the walk must be over, or whether it
+# did depends on the machine.
+WALK_S_MAX: Final = 0.8
+TRIES: Final = 3
+SHRINK_S_MAX: Final = 15.0
+
+Starter = Callable[[], Server]
+Walk = Callable[[Lockstep, random.Random], None]
+
+
+class Pair:
+    """Two servers in lockstep, started when first needed and anew after they have disagreed."""
+
+    def __init__(
+        self,
+        reference: Starter,
+        candidate: Starter,
+        distortion: Distortion | None = None,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._starters = (reference, candidate)
+        self._distortion = distortion
+        self._patience_s = patience_s
+        self._stack = ExitStack()
+        self._lockstep: Lockstep | None = None
+        self.servers: tuple[Server, ...] = ()
+
+    @property
+    def lockstep(self) -> Lockstep:
+        if self._lockstep is None:
+            self.servers = tuple(self._stack.enter_context(start()) for start in self._starters)
+            reference, candidate = self.servers
+            self._lockstep = self._stack.enter_context(
+                Lockstep(reference.address, candidate.address, self._distortion, self._patience_s)
+            )
+        return self._lockstep
+
+    def stop(self) -> None:
+        self._stack.close()
+        self._stack = ExitStack()
+        self._lockstep = None
+
+    @contextmanager
+    def running(self) -> Iterator["Pair"]:
+        try:
+            yield self
+        finally:
+            self.stop()
+
+
+def random_step(lockstep: Lockstep, rng: random.Random, commands: Commands) -> Step:
+    connection = rng.randrange(CONNECTIONS)
+    commands.own = lockstep.jobs_of(connection)
+    kind = rng.random()
+    if kind < 0.03:
+        return Step(connection, Act.CLOSE)
+    if kind < 0.05:
+        return Step(connection, Act.HALF_CLOSE)
+    if kind < 0.06:
+        return Step(connection, units=(rng.choice((b"quit\r\n", b"quitfoo\r\n")),))
+    units = tuple(commands.unit() for _ in range(rng.choice((1, 1, 1, 1, 2, 3, 5))))
+    return Step(connection, units=units, cuts=random_cuts(rng))
+
+
+def random_cuts(rng: random.Random) -> tuple[int, ...]:
+    return tuple(rng.randrange(2**20) for _ in range(rng.choice((0, 0, 0, 1, 2, 4))))
+
+
+def walk(lockstep: Lockstep, rng: random.Random, body_bytes_max: int = JOB_BYTES_MAX) -> None:
+    """Commands on several connections, each with one reply or waiting."""
+    commands = Commands(rng, lambda: lockstep.jobs, body_bytes_max)
+    with lockstep.stream():
+        for _ in range(STEPS):
+            lockstep.take(random_step(lockstep, rng, commands))
+
+
+def pour_noise(lockstep: Lockstep, rng: random.Random) -> None:
+    """Commands amid bytes that end lines too late or never, on one connection after the other."""
+    commands = Commands(rng, lambda: lockstep.jobs)
+    with lockstep.stream():
+        for number in range(POURS):
+            pieces = tuple(
+                commands.framing_noise() if rng.random() < 0.3 else commands.unit()
+                for _ in range(rng.randrange(1, 12))
+            )
+            lockstep.take(Step(number, Act.POUR, (*pieces, b"\r\n"), random_cuts(rng)))
+
+
+def check(pair: Pair, seed: str, walk: Walk) -> None:
+    """Take a walk; raise the first `Difference` with its seed and the shortest steps to it.
+
+    One that took long is taken again: its jobs may have timed out at different commands.
+    """
+    __tracebackhide__ = True  # the transcript tells; how we came to compare does not
+    for tries_left in reversed(range(TRIES)):
+        started = time.monotonic()
+        try:
+            walk(pair.lockstep, random.Random(seed))
+        except Difference as difference:
+            seconds = time.monotonic() - started
+            steps = list(pair.lockstep.done)
+            pair.stop()
+            if seconds > WALK_S_MAX and tries_left:
+                continue
+            shortest = shrunk(pair, steps, difference) if seconds <= WALK_S_MAX else difference
+            shortest.add_note(f"This walk again: seed {seed!r}. It took {seconds:.1f} s.")
+            raise shortest.with_traceback(None) from None
+        else:
+            return
+
+
+def shrunk(pair: Pair, steps: list[Step], difference: Difference) -> Difference:
+    """The difference that the fewest steps show that could be found in a short time."""
+    deadline = time.monotonic() + SHRINK_S_MAX
+    size = max(1, len(steps) // 2)
+    while time.monotonic() < deadline:
+        for shorter in (*without_some(steps, size), *(simpler(steps) if size == 1 else ())):
+            found = differs(pair, shorter)
+            if found is not None:
+                steps, difference = shorter, found
+                break
+            if time.monotonic() > deadline:
+                break
+        else:
+            if size == 1:
+                break
+            size = max(1, size // 2)
+    return difference
+
+
+def without_some(steps: list[Step], size: int) -> Iterator[list[Step]]:
+    for start in range(0, len(steps), size):
+        yield steps[:start] + steps[start + size :]
+
+
+def simpler(steps: list[Step]) -> Iterator[list[Step]]:
+    """The same steps with one command less, or with nothing cut."""
+    for index, step in enumerate(steps):
+        others = steps[:index], steps[index + 1 :]
+        if step.cuts:
+            yield [*others[0], replace(step, cuts=()), *others[1]]
+        for spot in range(len(step.units) if len(step.units) > 1 else 0):
+            units = step.units[:spot] + step.units[spot + 1 :]
+            yield [*others[0], replace(step, units=units), *others[1]]
+
+
+def differs(pair: Pair, steps: list[Step]) -> Difference | None:
+    try:
+        with pair.lockstep.stream():
+            for step in steps:
+                pair.lockstep.take(step)
+    except Difference as difference:
+        pair.stop()
+        return difference
+    return None

@@ -1,0 +1,181 @@
+"""An engine on a fake clock with everything around it that a daemon would be: log, turns, restart.
+
+A `Rig` keeps the time, takes log and deliveries as the service does, and can play the log into a
+second engine. Requests see a time that is `skew_ms` later than the time that has been played: the
+service rounds the same instant up for requests and down for what is due.
+"""
+
+from typing import TYPE_CHECKING
+
+from delayd.core.agenda import Agenda, Lane
+from delayd.core.engine import Engine
+from delayd.core.records import LAYOUTS, Kind
+from delayd.core.replay import Replay
+from delayd.core.session import Session
+from delayd.core.store import Store
+from delayd.core.timekeeper import WaitEnd
+
+if TYPE_CHECKING:
+    from delayd.core.topic import Topic
+
+TTR_MS = 60_000
+
+
+class TellingAgenda(Agenda):
+    """Remembers the last slice: whose wheel turned, and what it let go of."""
+
+    __slots__ = ("last_slice", "store")
+
+    def __init__(self, store: Store) -> None:
+        super().__init__()
+        self.store = store
+        self.last_slice: tuple[Lane, list[int] | list[Session | Topic]] | None = None
+
+    def take_due(self, now_ms: int, slice_entries: int) -> tuple[Lane, list[int]] | None:
+        due = super().take_due(now_ms, slice_entries)
+        self.last_slice = due
+        if due is not None and due[0] is self.store.alarm_lane:
+            self.last_slice = due[0], [self.store.alarms[alarm][1] for alarm in due[1]]
+        return due
+
+
+class Rig:
+    def __init__(
+        self,
+        *,
+        time_ms: int = 0,
+        tick_ms: int = 1,
+        wheel_size: int = 256,
+        body_bytes_max: int = 65_535,
+        skew_ms: int = 0,
+    ) -> None:
+        self.skew_ms = skew_ms
+        self.start_ms = time_ms
+        self.settings = {
+            "tick_ms": tick_ms,
+            "wheel_size": wheel_size,
+            "body_bytes_max": body_bytes_max,
+        }
+        self.engine = self.new_engine()
+        self.log: list[bytes] = []
+        """All records since the first start, one payload for each time the log was taken."""
+
+    def new_engine(self) -> Engine:
+        engine = Engine(start_ms=self.start_ms, **self.settings)
+        engine.store.agenda = TellingAgenda(engine.store)
+        return engine
+
+    # --- Time ------------------------------------------------------------------------------------
+
+    @property
+    def time_ms(self) -> int:
+        return self.engine.store.time_ms
+
+    @property
+    def now_ms(self) -> int:
+        """What a request made now is told."""
+        return self.engine.store.time_ms + self.skew_ms
+
+    def advance(self, time_ms: int) -> bool:
+        """Let one slice happen of what is due by then."""
+        return self.engine.advance(time_ms, time_ms + self.skew_ms)
+
+    def run(self, time_ms: int) -> int:
+        """Let all happen that is due by then, in one leap; return the number of slices."""
+        slices = 0
+        while self.advance(time_ms):
+            slices += 1
+        return slices
+
+    def play(self, time_ms: int) -> None:
+        """Let time pass until then as a daemon would: waking for each deadline."""
+        while True:
+            deadline_ms = self.engine.next_deadline()
+            if deadline_ms is None or deadline_ms > time_ms:
+                break
+            self.advance(max(deadline_ms, self.time_ms))
+        self.run(time_ms)
+
+    # --- Jobs ------------------------------------------------------------------------------------
+
+    def put(
+        self,
+        topic: str = "default",
+        *,
+        delay_ms: int = 0,
+        priority: int = 0,
+        ttr_ms: int = TTR_MS,
+        body: bytes = b"",
+    ) -> int:
+        return self.engine.put(
+            self.engine.store.topic(topic),
+            priority=priority,
+            delay_ms=delay_ms,
+            ttr_ms=ttr_ms,
+            body=body,
+            now_ms=self.now_ms,
+        )
+
+    def client(self, *watched: str) -> Session:
+        """Return a session that watches these topics, and uses the first."""
+        session = self.engine.open_session()
+        for name in watched:
+            self.engine.watch(session, name)
+        if watched:
+            self.engine.use(session, watched[0])
+            if "default" not in watched:
+                self.engine.ignore(session, "default")
+        return session
+
+    def reserve(self, session: Session) -> int:
+        """Reserve a job; return its id, 0 if there was none."""
+        job = self.engine.reserve(session, self.now_ms)
+        return 0 if job is None else job[0]
+
+    def reserve_all(self, session: Session) -> list[int]:
+        return [job[0] for job in self.engine.reserve_batch(session, 1 << 62, 1 << 62, self.now_ms)]
+
+    def wait(self, session: Session, wait_ms: int | None = None) -> None:
+        self.engine.wait(session, self.now_ms, wait_ms)
+
+    def delivered(self) -> list[tuple[Session, int | WaitEnd]]:
+        """Take the deliveries: who got which job, or why none."""
+        return [
+            (session, outcome if isinstance(outcome, WaitEnd) else outcome[0])
+            for session, outcome in self.engine.take_deliveries()
+        ]
+
+    # --- The log ---------------------------------------------------------------------------------
+
+    def take_log(self) -> tuple[bytes, bool]:
+        """Take what was recorded since the last time, and whether it must be synced."""
+        pieces, must_sync = self.engine.take_log()
+        payload = b"".join(pieces)
+        if payload:
+            self.log.append(payload)
+        return payload, must_sync
+
+    def replayed(self) -> Engine:
+        """Return what a restart would make of the log so far."""
+        self.take_log()
+        replay = Replay(self.new_engine())
+        for payload in self.log:
+            replay.play(payload)
+        replay.finish(self.time_ms)
+        return replay.engine
+
+    def restart(self) -> None:
+        self.engine = self.replayed()
+
+
+def kinds_of(payload: bytes) -> list[Kind]:
+    """Return the kinds of a payload's records, in order."""
+    kinds = []
+    at = 0
+    while at < len(payload):
+        kind = Kind(payload[at])
+        layout = LAYOUTS[kind]
+        fields = layout.unpack_from(payload, at)
+        at += layout.size + (fields[-1] if kind in {Kind.PUT, Kind.TOPIC} else 0)
+        kinds.append(kind)
+    return kinds

@@ -1,0 +1,43 @@
+"""The examples in docstrings are tests, in every module that has some."""
+
+import doctest
+import importlib
+import pkgutil
+from typing import Final
+
+import pytest
+
+import delayd
+
+MODULES: Final = sorted(
+    module.name
+    for module in pkgutil.walk_packages(delayd.__path__, "delayd.")
+    if not module.name.endswith("__main__")
+)
+TEACHING: Final = (
+    "delayd.core.copying",
+    "delayd.core.engine",
+    "delayd.core.errors",
+    "delayd.core.job",
+    "delayd.core.records",
+    "delayd.core.table",
+    "delayd.core.topic",
+    "delayd.core.wheel",
+    "delayd.durations",
+    "delayd.journal.format",
+    "delayd.line.grammar",
+    "delayd.sockets",
+    "delayd.testing.disk",
+)
+"""These have examples, so that a runner that finds none is noticed."""
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_of_a_module_are_true(name: str) -> None:
+    results = doctest.testmod(importlib.import_module(name))
+    assert results.failed == 0
+    assert results.attempted > 0 or name not in TEACHING
+
+
+def test_the_modules_that_teach_are_all_there() -> None:
+    assert set(TEACHING) <= set(MODULES)

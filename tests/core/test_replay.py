@@ -1,0 +1,359 @@
+"""What a restart makes of the log: the same jobs, and nothing that the log does not say."""
+
+import random
+
+import pytest
+
+from delayd.core import views
+from delayd.core.engine import Engine
+from delayd.core.errors import JobNotFound
+from delayd.core.job import State
+from delayd.core.records import LAYOUTS, Kind
+from delayd.core.replay import Replay, UnknownRecord
+from tests.core.rigs import TTR_MS, Rig, kinds_of
+
+HOUR_MS = 3_600_000
+
+
+def busy(rng: random.Random) -> Rig:
+    """Return a rig in which a good deal has happened, all of it in the log."""
+    rig = Rig(time_ms=1000)
+    clients = [rig.client("a", "b"), rig.client("b", "default")]
+    for step in range(200):
+        client = rng.choice(clients)
+        rig.run(rig.time_ms + rng.choice((0, 1, 900, 20_000)))
+        topic = rng.choice(("a", "b", "default"))
+        rig.put(topic, delay_ms=rng.choice((0, 5, HOUR_MS)), priority=rng.randrange(3))
+        job_id = rig.reserve(client)
+        if not job_id:
+            continue
+        if step % 5 == 1:
+            rig.engine.release(client, job_id, 7, rng.choice((0, 50_000)), rig.now_ms)
+        elif step % 5 == 2:
+            rig.engine.bury(client, job_id, 8)
+        elif step % 5 == 3:
+            rig.engine.delete(client, job_id, rig.now_ms)
+    rig.engine.pause("a", HOUR_MS, rig.now_ms)
+    rig.engine.kick(rig.engine.store.topics["b"], 3, rig.now_ms)
+    rig.take_log()
+    return rig
+
+
+def state(engine: Engine) -> list[object]:
+    return list(views.canonical(engine))
+
+
+def test_replaying_leads_to_the_same_state_every_time(rng: random.Random) -> None:
+    rig = busy(rng)
+    assert state(rig.replayed()) == state(rig.engine)
+    assert state(rig.replayed()) == state(rig.engine)
+
+
+def test_it_does_not_matter_how_the_log_is_cut_into_frames(rng: random.Random) -> None:
+    rig = busy(rng)
+    expected = state(rig.engine)
+    payload = b"".join(rig.log)
+    rig.log = [payload]
+    assert state(rig.replayed()) == expected
+    ends = record_ends(payload)
+    rig.log = [payload[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    assert state(rig.replayed()) == expected
+
+
+def record_ends(payload: bytes) -> list[int]:
+    """Return where each record ends, found with nothing but the kinds' sizes."""
+    ends = []
+    at = 0
+    for kind in kinds_of(payload):
+        fields = LAYOUTS[kind].unpack_from(payload, at)
+        at += LAYOUTS[kind].size + (fields[-1] if kind in {Kind.PUT, Kind.TOPIC} else 0)
+        ends.append(at)
+    return ends
+
+
+def test_a_payload_that_is_cut_inside_a_record_is_refused_at_every_byte() -> None:
+    rig = Rig()
+    me = rig.client("topic")
+    for _ in range(6):
+        rig.put("topic", body=b"body")
+    rig.reserve_all(me)
+    rig.engine.touch(me, 1, rig.now_ms)
+    rig.engine.release(me, 1, 0, 5, rig.now_ms)
+    rig.engine.reschedule(1, 9, rig.now_ms)
+    rig.engine.bury(me, 2, 0)
+    rig.engine.kick_job(2, rig.now_ms)
+    rig.engine.delete(me, 3, rig.now_ms)
+    rig.engine.pause("topic", 1, rig.now_ms)
+    rig.engine.close_session(me, rig.now_ms)
+    payload, _ = rig.take_log()
+    ends = {0, *record_ends(payload)}
+    assert len(payload) in ends
+    for end in range(len(payload)):
+        replay = Replay(Engine(start_ms=0))
+        if end in ends:
+            replay.play(payload[:end])
+        else:
+            with pytest.raises(UnknownRecord, match="cut short") as caught:
+                replay.play(payload[:end])
+            assert caught.value.offset == end
+
+
+@pytest.mark.parametrize("kind", [0, max(Kind) + 1, 255])
+def test_a_kind_from_another_time_is_refused_and_its_place_is_named(kind: int) -> None:
+    rig = Rig()
+    rig.put()
+    payload, _ = rig.take_log()
+    with pytest.raises(UnknownRecord, match=f"byte {len(payload)} .* kind is {kind}"):
+        Replay(Engine(start_ms=0)).play(payload + bytes((kind,)) + bytes(40))
+
+
+def test_what_was_held_comes_back_when_its_ttr_runs_out_and_not_before() -> None:
+    rig = Rig()
+    rig.put(ttr_ms=5000)
+    assert rig.reserve(rig.client()) == 1
+    rig.run(3000)
+    rig.restart()
+    me = rig.client()
+    rig.run(4999)
+    assert rig.reserve(me) == 0
+    with pytest.raises(JobNotFound):
+        rig.engine.delete(me, 1, rig.now_ms)
+    assert views.view_job(rig.engine, 1, rig.now_ms).state is State.RESERVED
+    rig.run(5000)
+    assert rig.reserve(me) == 1
+    seen = views.view_job(rig.engine, 1, rig.now_ms)
+    assert (seen.reserves, seen.timeouts) == (2, 1)
+
+
+def test_a_touch_survives() -> None:
+    rig = Rig()
+    rig.put(ttr_ms=5000)
+    me = rig.client()
+    rig.reserve(me)
+    rig.run(3000)
+    rig.engine.touch(me, 1, rig.now_ms)
+    rig.restart()
+    assert rig.engine.next_deadline() is not None
+    rig.run(7999)
+    assert rig.reserve(rig.client()) == 0
+    rig.run(8000)
+    assert rig.reserve(rig.client()) == 1
+
+
+def test_what_ran_out_before_the_stop_is_ready_at_once() -> None:
+    rig = Rig()
+    rig.put(ttr_ms=5000)
+    rig.put(delay_ms=5000)
+    rig.reserve(rig.client())
+    rig.take_log()
+    rig.engine.store.time_ms = 5000  # the last moment: no slice has come to either
+    rig.restart()
+    rig.run(5000)
+    assert rig.reserve_all(rig.client()) == [1, 2]
+
+
+def test_what_came_due_while_the_daemon_was_down_comes_oldest_first() -> None:
+    rig = Rig()
+    for delay_ms in (5000, 1000, 3000):
+        rig.put(delay_ms=delay_ms)
+    rig.take_log()
+    rig.engine.store.time_ms = HOUR_MS
+    rig.restart()
+    waiters = [rig.client() for _ in range(3)]
+    for waiter in waiters:
+        rig.wait(waiter)
+    rig.run(HOUR_MS)
+    got = dict(rig.delivered())
+    # One slice makes them ready together, so they come in ready order.
+    assert [got[waiter] for waiter in waiters] == [1, 2, 3]
+
+
+def test_a_pause_survives_and_ends_on_time() -> None:
+    rig = Rig()
+    rig.put("a")
+    rig.engine.pause("a", 5000, rig.now_ms)
+    rig.run(1000)
+    rig.restart()
+    me = rig.client("a")
+    assert views.view_topic(rig.engine, "a", rig.now_ms).pause_left_ms == 4000
+    assert rig.reserve(me) == 0
+    rig.wait(me)
+    rig.run(4999)
+    assert not rig.delivered()
+    rig.run(5000)
+    assert rig.delivered() == [(me, 1)]
+
+
+def test_a_resumed_topic_stays_so() -> None:
+    rig = Rig()
+    rig.put("a")
+    rig.engine.pause("a", 5000, rig.now_ms)
+    rig.engine.pause("a", 0, rig.now_ms)
+    rig.restart()
+    assert rig.reserve(rig.client("a")) == 1
+
+
+def test_the_pause_of_a_topic_that_vanished_does_not_come_back_with_its_name() -> None:
+    rig = Rig()
+    passer_by = rig.client("a")
+    rig.engine.pause("a", HOUR_MS, rig.now_ms)
+    rig.engine.close_session(passer_by, rig.now_ms)
+    assert "a" not in rig.engine.store.topics
+    rig.put("a")
+    assert rig.reserve(rig.client("a")) == 1
+    expected = state(rig.engine)
+    rig.restart()
+    assert state(rig.engine) == expected
+    assert rig.engine.store.topics["a"].paused_until_ms is None
+    views.check(rig.engine)
+
+
+def test_an_id_is_never_given_twice_though_the_job_is_gone() -> None:
+    rig = Rig()
+    me = rig.client()
+    assert [rig.put(), rig.put()] == [1, 2]
+    rig.engine.delete_batch(me, [1, 2], rig.now_ms)
+    rig.restart()
+    assert rig.put() == 3
+    rig.restart()
+    assert rig.put() == 4
+
+
+def test_topics_are_told_apart_by_numbers_that_are_never_given_twice() -> None:
+    rig = Rig()
+    for life in range(3):
+        me = rig.client("a")
+        job_id = rig.put("a")
+        rig.engine.delete(me, job_id, rig.now_ms)
+        rig.engine.close_session(me, rig.now_ms)
+        rig.put(f"b{life}")
+        expected = state(rig.engine)
+        rig.restart()
+        assert state(rig.engine) == expected
+    assert [rig.put("a"), rig.put("b0")] == [7, 8]
+    assert rig.reserve_all(rig.client("a")) == [7]
+    assert rig.reserve_all(rig.client("b0")) == [2, 8]
+
+
+def test_topics_without_jobs_and_clients_vanish_with_a_restart() -> None:
+    rig = Rig()
+    me = rig.client("a", "b")
+    rig.put("b")
+    rig.engine.delete(me, rig.put("a"), rig.now_ms)
+    rig.restart()
+    assert sorted(rig.engine.store.topics) == ["b", "default"]
+
+
+def test_counters_begin_at_zero_with_a_restart() -> None:
+    rig = Rig()
+    rig.put("a", ttr_ms=1000)
+    rig.reserve(rig.client("a"))
+    rig.run(1000)
+    rig.engine.delete(rig.client("a"), rig.put("a"), rig.now_ms)
+    rig.engine.pause("a", 1, rig.now_ms)
+    rig.restart()
+    topic = views.view_topic(rig.engine, "a", rig.now_ms)
+    assert (topic.jobs_put, topic.deletes, topic.pauses, rig.engine.timeouts) == (0, 0, 0, 0)
+    assert views.totals(rig.engine).jobs_put == 0
+    # What belongs to the job stays with it.
+    assert views.view_job(rig.engine, 1, rig.now_ms).timeouts == 1
+
+
+def test_buried_jobs_are_kicked_in_the_order_they_were_buried() -> None:
+    rig = Rig()
+    me = rig.client()
+    for _ in range(3):
+        rig.put()
+    rig.reserve_all(me)
+    for job_id in (2, 3, 1):
+        rig.engine.bury(me, job_id, 0)
+    rig.restart()
+    topic = rig.engine.store.topics["default"]
+    assert rig.engine.kick(topic, 2, rig.now_ms) == 2
+    assert rig.reserve_all(rig.client()) == [2, 3]
+
+
+def test_whichever_way_a_job_came_back_its_record_is_the_same_after_a_restart() -> None:
+    rig = Rig()
+    for _ in range(6):
+        rig.put(priority=5, ttr_ms=5000)
+    me, other = rig.client(), rig.client()
+    rig.reserve_all(me)
+    rig.engine.release(me, 1, 9, 0, rig.now_ms)
+    rig.engine.release(me, 2, 8, 7000, rig.now_ms)
+    rig.engine.bury(me, 3, 7)
+    rig.engine.bury(me, 4, 6)
+    rig.engine.kick_job(4, rig.now_ms)
+    rig.engine.reschedule(1, 6000, rig.now_ms)
+    rig.engine.close_session(me, rig.now_ms)
+    rig.engine.reserve_job(other, 6, rig.now_ms)
+    rig.run(5000)
+    assert state(rig.replayed()) == state(rig.engine)
+    rig.restart()
+    seen = [views.view_job(rig.engine, job_id, rig.now_ms) for job_id in range(1, 7)]
+    assert [view.priority for view in seen] == [9, 8, 7, 6, 5, 5]
+    assert [view.reserves for view in seen] == [1, 1, 1, 1, 1, 2]
+    assert [view.delay_ms for view in seen] == [6000, 7000, 0, 0, 0, 0]
+    assert [view.kicks for view in seen] == [0, 0, 0, 1, 0, 0]
+
+
+def test_a_job_deleted_long_after_the_last_record_is_deleted_at_its_time() -> None:
+    rig = Rig()
+    rig.put(ttr_ms=5000)
+    me = rig.client()
+    rig.reserve(me)
+    rig.put(delay_ms=1000)
+    rig.run(5000)
+    rig.take_log()
+    rig.engine.delete(me, 1, rig.now_ms)
+    assert kinds_of(rig.take_log()[0]) == [Kind.TURN, Kind.DELETE]
+    assert state(rig.replayed()) == state(rig.engine)
+
+
+def test_a_session_that_closes_after_its_ttr_ran_out_has_nothing_to_return() -> None:
+    rig = Rig()
+    rig.put(ttr_ms=5000)
+    me = rig.client()
+    rig.reserve(me)
+    rig.take_log()
+    rig.engine.store.time_ms = 5000  # its slice has not come
+    rig.engine.close_session(me, rig.now_ms)
+    assert rig.take_log() == (b"", False)
+    assert views.view_job(rig.engine, 1, rig.now_ms).timeouts == 1
+    assert state(rig.replayed()) == state(rig.engine)
+
+
+def test_only_handing_out_may_be_lost_by_a_crash() -> None:
+    rig = Rig()
+    me = rig.client()
+    rig.put()
+    assert rig.take_log()[1]
+    rig.reserve(me)
+    payload, must_sync = rig.take_log()
+    assert kinds_of(payload) == [Kind.RESERVE]
+    assert not must_sync
+    rig.engine.touch(me, 1, rig.now_ms)
+    assert rig.take_log()[1]
+
+
+def test_time_is_recorded_once_for_all_that_happens_in_a_turn() -> None:
+    rig = Rig()
+    rig.put()
+    rig.put()
+    assert kinds_of(rig.take_log()[0]) == [Kind.TURN, Kind.TOPIC, Kind.PUT, Kind.PUT]
+    rig.put()
+    assert kinds_of(rig.take_log()[0]) == [Kind.PUT]
+    rig.run(1)
+    rig.put()
+    assert kinds_of(rig.take_log()[0]) == [Kind.TURN, Kind.PUT]
+
+
+def test_what_the_clock_does_is_not_recorded() -> None:
+    rig = Rig()
+    rig.put(ttr_ms=1000)
+    rig.put(delay_ms=1000)
+    rig.engine.pause("default", 500, rig.now_ms)
+    rig.engine.reserve_job(rig.client(), 1, rig.now_ms)
+    rig.take_log()
+    rig.run(TTR_MS)
+    assert rig.take_log() == (b"", False)

@@ -1,0 +1,243 @@
+"""Delays, holds and pauses end when they should: never early, and due when `due <= now`."""
+
+import random
+
+import pytest
+
+from delayd.core import views
+from delayd.core.errors import JobNotFound
+from delayd.core.job import State
+from delayd.core.limits import ADVANCE_SLICE_JOBS
+from tests.core.rigs import Rig
+
+YEAR_MS = 365 * 86_400_000
+LENGTHS_MS = (1, 2, 255, 256, 257, 999, 1000, 65_535, 65_536, 3_600_000, YEAR_MS, 136 * YEAR_MS)
+
+
+def state_of(rig: Rig, job_id: int) -> State:
+    return views.view_job(rig.engine, job_id, rig.now_ms).state
+
+
+@pytest.mark.parametrize("length_ms", LENGTHS_MS)
+@pytest.mark.parametrize("start_ms", [0, 1_800_000_000_123])
+def test_a_delay_ends_at_its_millisecond(start_ms: int, length_ms: int) -> None:
+    rig = Rig(time_ms=start_ms)
+    rig.put(delay_ms=length_ms)
+    rig.play(start_ms + length_ms - 1)
+    assert state_of(rig, 1) is State.DELAYED
+    assert rig.reserve(rig.client()) == 0
+    rig.play(start_ms + length_ms)
+    assert rig.reserve(rig.client()) == 1
+
+
+@pytest.mark.parametrize("length_ms", LENGTHS_MS)
+def test_a_hold_ends_at_its_millisecond(length_ms: int) -> None:
+    rig = Rig()
+    rig.put(ttr_ms=length_ms)
+    rig.reserve(rig.client())
+    rig.play(length_ms - 1)
+    assert state_of(rig, 1) is State.RESERVED
+    rig.play(length_ms)
+    assert rig.reserve(rig.client()) == 1
+    assert rig.engine.timeouts == 1
+
+
+@pytest.mark.parametrize("length_ms", LENGTHS_MS)
+def test_a_pause_ends_at_its_millisecond(length_ms: int) -> None:
+    rig = Rig()
+    rig.put()
+    rig.engine.pause("default", length_ms, rig.now_ms)
+    me = rig.client()
+    rig.play(length_ms - 1)
+    assert rig.reserve(me) == 0
+    rig.play(length_ms)
+    assert rig.reserve(me) == 1
+
+
+@pytest.mark.parametrize("tick_ms", [1, 7, 10, 1000])
+def test_nothing_is_early_with_any_tick_and_nothing_is_late_by_more_than_one(
+    tick_ms: int, rng: random.Random
+) -> None:
+    rig = Rig(time_ms=12_345, tick_ms=tick_ms, wheel_size=20, skew_ms=1)
+    topic = rig.engine.store.topics["default"]
+    asked_ms: dict[int, int] = {}
+    came: set[int] = set()
+    while len(came) < 300:
+        if len(asked_ms) < 300:
+            delay_ms = rng.choice((1, 10, 1000, 50_000)) + rng.randrange(2000)
+            asked_ms[rig.put(delay_ms=delay_ms)] = rig.now_ms + delay_ms
+        deadline_ms = rig.engine.next_deadline()
+        assert deadline_ms is not None
+        rig.advance(max(rig.time_ms, min(deadline_ms, rig.time_ms + rng.randrange(200))))
+        for job_id in {*topic.ready} - came:
+            came.add(job_id)
+            assert 0 <= rig.time_ms - asked_ms[job_id] < tick_ms
+
+
+@pytest.mark.parametrize("tick_ms", [1, 7, 10, 1000])
+def test_no_hold_and_no_pause_is_early_with_any_tick(tick_ms: int, rng: random.Random) -> None:
+    rig = Rig(time_ms=12_345, tick_ms=tick_ms, wheel_size=20, skew_ms=1)
+    for number in range(50):
+        ttr_ms = rng.randrange(1, 5000)
+        job_id = rig.put(f"t{number}", ttr_ms=ttr_ms)
+        rig.engine.pause(f"t{number}", ttr_ms, rig.now_ms)
+        rig.engine.reserve_job(rig.client(), job_id, rig.now_ms)
+        until_ms = rig.now_ms + ttr_ms
+        rig.play(until_ms - 1)
+        topic = rig.engine.store.topics[f"t{number}"]
+        assert (topic.reserved, topic.pause_ms) == (1, ttr_ms)
+        rig.play(until_ms + tick_ms - 1)
+        assert (topic.reserved, topic.pause_ms) == (0, 0)
+
+
+def test_a_request_counts_from_its_own_time_and_not_from_the_time_played() -> None:
+    rig = Rig(skew_ms=1)
+    rig.put(delay_ms=1000, ttr_ms=1000)
+    rig.play(1000)
+    assert rig.reserve(rig.client()) == 0
+    rig.play(1001)
+    assert rig.reserve(rig.client()) == 1
+    rig.play(2001)
+    assert state_of(rig, 1) is State.RESERVED
+    rig.play(2002)
+    assert state_of(rig, 1) is State.READY
+
+
+def test_a_ttr_of_zero_is_a_second() -> None:
+    rig = Rig()
+    rig.put(ttr_ms=0)
+    rig.reserve(rig.client())
+    assert views.view_job(rig.engine, 1, rig.now_ms).ttr_ms == 1000
+    rig.play(999)
+    assert state_of(rig, 1) is State.RESERVED
+    rig.play(1000)
+    assert state_of(rig, 1) is State.READY
+
+
+def test_touch_gives_the_whole_ttr_again() -> None:
+    rig = Rig()
+    rig.put(ttr_ms=5000)
+    me = rig.client()
+    rig.reserve(me)
+    rig.play(4000)
+    rig.engine.touch(me, 1, rig.now_ms)
+    rig.play(8999)
+    assert state_of(rig, 1) is State.RESERVED
+    rig.play(9000)
+    assert state_of(rig, 1) is State.READY
+    assert rig.engine.timeouts == 1
+
+
+def test_one_lapse_gives_the_job_back_once() -> None:
+    rig = Rig()
+    rig.put(ttr_ms=1000)
+    first, second, third = rig.client(), rig.client(), rig.client()
+    rig.reserve(first)
+    rig.wait(second)
+    rig.wait(third)
+    rig.play(1000)
+    assert rig.delivered() == [(second, 1)]
+    with pytest.raises(JobNotFound):
+        rig.engine.release(first, 1, 0, 0, rig.now_ms)
+    assert views.view_job(rig.engine, 1, rig.now_ms).timeouts == 1
+
+
+def test_a_job_that_is_due_is_ready_for_who_asks_though_its_slice_has_not_come() -> None:
+    rig = Rig()
+    rig.put(delay_ms=1000)
+    rig.put(ttr_ms=1000)
+    holder, me = rig.client(), rig.client()
+    rig.reserve(holder)
+    rig.engine.store.time_ms = 1000
+    assert state_of(rig, 1) is State.READY
+    assert rig.engine.reserve_job(me, 2, rig.now_ms)[0] == 2
+    views.check(rig.engine)
+    rig.run(1000)  # the slice comes, and finds nothing left to do
+    views.check(rig.engine)
+    assert rig.reserve_all(me) == [1]
+
+
+def test_a_cancelled_delay_never_fires() -> None:
+    rig = Rig()
+    me = rig.client()
+    rig.put(delay_ms=1000)
+    rig.engine.delete(me, 1, rig.now_ms)
+    rig.wait(me)
+    rig.play(YEAR_MS)
+    assert not rig.delivered()
+
+
+def test_a_job_can_be_given_another_time_earlier_or_later() -> None:
+    rig = Rig()
+    for _ in range(3):
+        rig.put(delay_ms=5000)
+    rig.put()
+    rig.engine.reschedule(1, 1000, rig.now_ms)
+    rig.engine.reschedule(2, 9000, rig.now_ms)
+    rig.engine.reschedule(3, 0, rig.now_ms)
+    rig.engine.reschedule(4, 2000, rig.now_ms)
+    me = rig.client()
+    came: dict[int, int] = {}
+    for time_ms in range(0, 10_000, 500):
+        rig.play(time_ms)
+        came.update(dict.fromkeys(rig.reserve_all(me), time_ms))
+    assert came == {3: 0, 1: 1000, 4: 2000, 2: 9000}
+
+
+def test_jobs_of_one_topic_come_due_oldest_first_in_slices_that_are_bounded() -> None:
+    rig = Rig()
+    jobs = 3 * ADVANCE_SLICE_JOBS
+    for number in range(jobs):
+        rig.put(delay_ms=jobs - number)
+    topic = rig.engine.store.topics["default"]
+    seen = 0
+    while rig.advance(jobs):
+        assert len(topic.ready) - seen <= ADVANCE_SLICE_JOBS
+        seen = len(topic.ready)
+        # What has come is what is oldest, which was put last.
+        assert list(topic.ready) == list(range(jobs - seen + 1, jobs + 1))
+    assert seen == jobs
+
+
+def test_a_hundred_thousand_jobs_at_one_instant_delay_others_by_one_slice_each() -> None:
+    rig = Rig()
+    crowd = rig.engine.store.topic("crowd")
+    for _ in range(100):
+        rig.engine.put_alike(
+            crowd, priority=0, delay_ms=10_000, ttr_ms=0, bodies=[b""] * 1000, now_ms=0
+        )
+    me = rig.client("quiet", "other")
+    rig.play(5000)
+    rig.put("quiet", delay_ms=5000)
+    rig.put("other", delay_ms=5000)
+    rig.wait(me)
+    slices = 0
+    # Each topic's cascade may take a slice of its own.
+    while not rig.delivered():
+        assert rig.advance(10_000)
+        slices += 1
+    assert slices <= 2 * len(rig.engine.store.listing)
+    # And again, while the crowd still comes.
+    rig.put("quiet", delay_ms=1)
+    rig.engine.store.time_ms = 10_001
+    assert len(crowd.ready) < 100_000
+    rig.wait(me)
+    got = []
+    for _ in range(2 * len(rig.engine.store.listing)):
+        rig.advance(10_001)
+        got += rig.delivered()
+    assert got
+    assert rig.run(10_001) >= 100
+    assert len(crowd.ready) == 100_000
+
+
+def test_an_idle_daemon_with_jobs_in_years_has_nothing_to_wake_for() -> None:
+    rig = Rig()
+    for years in range(1, 100):
+        rig.put(delay_ms=years * YEAR_MS)
+    wake_ups = 0
+    while (deadline_ms := rig.engine.next_deadline()) is not None and deadline_ms < YEAR_MS:
+        rig.advance(deadline_ms)
+        wake_ups += 1
+    # Once for each level that the first of them goes down.
+    assert wake_ups <= 5

@@ -1,0 +1,285 @@
+"""Ready order, the lives of topics, what one sees of them, kicks and batches."""
+
+import random
+
+from delayd.core import views
+from delayd.core.job import State
+from delayd.core.limits import AGENDA_STALE_ROWS
+from tests.core.rigs import Rig
+
+
+def names(rig: Rig) -> list[str]:
+    return [topic.name for topic in rig.engine.store.listing]
+
+
+# --- Ready order ---------------------------------------------------------------------------------
+
+
+def test_ready_order_is_priority_and_then_id() -> None:
+    rig = Rig()
+    for priority in (5, 0, 5, 2**32 - 1, 1):
+        rig.put(priority=priority)
+    assert rig.reserve_all(rig.client()) == [2, 5, 1, 3, 4]
+
+
+def test_the_best_job_of_all_watched_topics_comes_first() -> None:
+    rig = Rig()
+    for name, priority in (("a", 5), ("b", 1), ("a", 1), ("c", 0), ("b", 5)):
+        rig.put(name, priority=priority)
+    assert rig.reserve_all(rig.client("a", "b")) == [2, 3, 1, 5]
+    assert rig.reserve_all(rig.client("c")) == [4]
+
+
+def test_a_released_job_with_a_low_id_goes_first() -> None:
+    rig = Rig()
+    me = rig.client()
+    for _ in range(3):
+        rig.put()
+    assert rig.reserve(me) == 1
+    rig.engine.release(me, 1, 0, 0, rig.now_ms)
+    assert rig.reserve_all(me) == [1, 2, 3]
+
+
+def test_a_late_job_with_a_low_id_goes_first() -> None:
+    rig = Rig()
+    rig.put(delay_ms=1000)
+    rig.put()
+    rig.play(1000)
+    assert rig.reserve_all(rig.client()) == [1, 2]
+
+
+def test_release_and_bury_give_the_job_another_priority() -> None:
+    rig = Rig()
+    me = rig.client()
+    for _ in range(3):
+        rig.put(priority=5)
+    rig.reserve_all(me)
+    rig.engine.release(me, 1, 9, 0, rig.now_ms)
+    rig.engine.release(me, 2, 7, 0, rig.now_ms)
+    rig.engine.bury(me, 3, 8)
+    rig.engine.kick_job(3, rig.now_ms)
+    assert rig.reserve_all(me) == [2, 3, 1]
+
+
+def test_a_paused_topic_is_passed_over_and_others_are_not() -> None:
+    rig = Rig()
+    rig.put("a", priority=0)
+    rig.put("b", priority=9)
+    rig.engine.pause("a", 1000, rig.now_ms)
+    me = rig.client("a", "b")
+    assert rig.reserve(me) == 2
+    assert rig.reserve(me) == 0
+    assert rig.engine.reserve_job(me, 1, rig.now_ms)[0] == 1
+
+
+def test_urgent_jobs_are_those_below_1024_that_are_ready() -> None:
+    rig = Rig()
+    me = rig.client()
+    for priority in (1023, 1024, 0, 1023):
+        rig.put(priority=priority)
+    rig.put(priority=0, delay_ms=1)
+    urgent = [views.totals(rig.engine).urgent]
+    rig.reserve(me)
+    urgent.append(views.totals(rig.engine).urgent)
+    rig.engine.delete(me, 1, rig.now_ms)
+    urgent.append(views.totals(rig.engine).urgent)
+    rig.run(1)
+    urgent.append(views.totals(rig.engine).urgent)
+    assert urgent == [3, 2, 1, 2]
+
+
+# --- Batches -------------------------------------------------------------------------------------
+
+
+def test_a_batch_of_puts_is_what_single_puts_are() -> None:
+    batch, single = Rig(), Rig()
+    for rig in (batch, single):
+        rig.wait(rig.client("a"))
+    bodies = [b"x", b"", b"yy"]
+    batch.engine.put_alike(
+        batch.engine.store.topic("a"),
+        priority=7,
+        delay_ms=0,
+        ttr_ms=9,
+        bodies=bodies,
+        now_ms=0,
+    )
+    for body in bodies:
+        single.put("a", priority=7, ttr_ms=9, body=body)
+    assert [*views.canonical(batch.engine)] == [*views.canonical(single.engine)]
+    assert [outcome for _, outcome in batch.delivered()] == [1]
+
+
+def test_a_batch_ends_with_the_job_that_exceeds_its_bytes() -> None:
+    rig = Rig()
+    for _ in range(5):
+        rig.put(body=b"12345")
+    me = rig.client()
+    jobs = [rig.engine.reserve_batch(me, 9, bytes_max, rig.now_ms) for bytes_max in (10, 0, -1)]
+    assert [len(batch) for batch in jobs] == [3, 1, 0]
+
+
+def test_a_batch_of_deletes_tells_of_each() -> None:
+    rig = Rig()
+    me, other = rig.client(), rig.client()
+    for _ in range(3):
+        rig.put()
+    rig.reserve(other)
+    assert rig.engine.delete_batch(me, [1, 2, 2, 9, 3], rig.now_ms) == [
+        False,
+        True,
+        False,
+        False,
+        True,
+    ]
+    assert rig.engine.delete_batch(other, [1], rig.now_ms) == [True]
+
+
+# --- The lives of topics -------------------------------------------------------------------------
+
+
+def test_a_topic_vanishes_with_its_last_job_and_comes_back_with_counters_at_zero() -> None:
+    rig = Rig()
+    me = rig.client()
+    rig.put("a", delay_ms=1000)
+    rig.engine.pause("a", 500, rig.now_ms)
+    rig.engine.delete(me, 1, rig.now_ms)
+    assert names(rig) == ["default"]
+    rig.put("a")
+    seen = views.view_topic(rig.engine, "a", rig.now_ms)
+    assert seen == ("a", 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0)
+    assert views.totals(rig.engine).jobs_put == 2
+    assert rig.reserve(rig.client("a")) == 2
+
+
+def test_a_topic_lives_while_it_is_used_watched_or_holds_a_job() -> None:
+    rig = Rig()
+    user, watcher = rig.client(), rig.client()
+    rig.engine.use(user, "a")
+    rig.engine.watch(watcher, "a")
+    job_id = rig.put("a", delay_ms=1000)
+    rig.engine.use(user, "default")
+    assert "a" in names(rig)
+    rig.engine.ignore(watcher, "a")
+    assert "a" in names(rig)
+    rig.engine.delete(user, job_id, rig.now_ms)
+    assert names(rig) == ["default"]
+
+
+def test_the_default_topic_never_vanishes() -> None:
+    rig = Rig()
+    me = rig.client("a")
+    rig.engine.delete(me, rig.put(), rig.now_ms)
+    assert names(rig) == ["default", "a"]
+    rig.engine.close_session(me, rig.now_ms)
+    assert names(rig) == ["default"]
+
+
+def test_a_topic_that_vanishes_leaves_its_place_in_the_listing_to_the_last() -> None:
+    rig = Rig()
+    clients = {name: rig.client(name) for name in "abcd"}
+    assert names(rig) == ["default", "a", "b", "c", "d"]
+    rig.engine.close_session(clients["b"], rig.now_ms)
+    assert names(rig) == ["default", "a", "d", "c"]
+    rig.engine.close_session(clients["c"], rig.now_ms)
+    assert names(rig) == ["default", "a", "d"]
+
+
+def test_a_vanished_topic_leaves_nothing_behind_though_its_jobs_were_due_in_years(
+    rng: random.Random,
+) -> None:
+    rig = Rig()
+    me = rig.client()
+    for number in range(5000):
+        job_id = rig.put(f"t{number}", delay_ms=rng.randrange(10**11, 4 * 10**12))
+        rig.engine.delete(me, job_id, rig.now_ms)
+    assert len(rig.engine.store.agenda._rows) <= AGENDA_STALE_ROWS
+    assert rig.engine.next_deadline() is None
+    assert not rig.engine.store.agenda._rows
+    views.check(rig.engine)
+
+
+def test_using_another_topic_twice_is_using_it_once() -> None:
+    rig = Rig()
+    me = rig.client()
+    rig.engine.use(me, "a")
+    rig.engine.use(me, "a")
+    rig.engine.watch(me, "a")
+    rig.engine.watch(me, "a")
+    seen = views.view_topic(rig.engine, "a", rig.now_ms)
+    assert (seen.using, seen.watching) == (1, 1)
+
+
+# --- Kicks and peeks -----------------------------------------------------------------------------
+
+
+def test_kick_takes_the_longest_buried_first_and_no_delayed_job_while_one_is_buried() -> None:
+    rig = Rig()
+    me = rig.client()
+    for _ in range(3):
+        rig.put()
+    rig.put(delay_ms=1000)
+    rig.reserve_all(me)
+    for job_id in (3, 1, 2):
+        rig.engine.bury(me, job_id, 0)
+    topic = rig.engine.store.topics["default"]
+    assert rig.engine.kick(topic, 2, rig.now_ms) == 2
+    assert rig.reserve_all(me) == [1, 3]
+    assert rig.engine.kick(topic, 9, rig.now_ms) == 1
+    assert rig.reserve_all(me) == [2]
+    assert rig.engine.kick(topic, 9, rig.now_ms) == 1
+    assert rig.reserve_all(me) == [4]
+    assert rig.engine.kick(topic, 9, rig.now_ms) == 0
+
+
+def test_kick_takes_the_delayed_jobs_that_are_due_soonest() -> None:
+    rig = Rig()
+    for delay_ms in (9000, 10**12, 1000, 5000):
+        rig.put(delay_ms=delay_ms)
+    topic = rig.engine.store.topics["default"]
+    assert views.peek_delayed(rig.engine, topic) == (3, b"")
+    assert rig.engine.kick(topic, 2, rig.now_ms) == 2
+    assert rig.reserve_all(rig.client()) == [3, 4]
+
+
+def test_peeks_show_the_next_ready_soonest_due_and_longest_buried_job() -> None:
+    rig = Rig()
+    me = rig.client()
+    topic = rig.engine.store.topics["default"]
+    peeks = (views.peek_ready, views.peek_delayed, views.peek_buried)
+    assert [peek(rig.engine, topic) for peek in peeks] == [None, None, None]
+    for number in range(6):
+        rig.put(body=b"%d" % number, priority=number // 2)
+    rig.reserve(me)
+    rig.reserve(me)
+    rig.engine.bury(me, 2, 0)
+    rig.engine.bury(me, 1, 0)
+    rig.engine.reschedule(4, 9000, rig.now_ms)
+    rig.engine.reschedule(5, 1000, rig.now_ms)
+    assert [peek(rig.engine, topic) for peek in peeks] == [(3, b"2"), (5, b"4"), (2, b"1")]
+    assert views.view_job(rig.engine, 5, rig.now_ms).state is State.DELAYED
+
+
+def test_ids_count_upwards_and_what_a_refused_put_took_is_not_given_again() -> None:
+    rig = Rig()
+    assert rig.put() == 1
+    assert rig.engine.take_id() == 2
+    rig.engine.delete(rig.client(), 1, rig.now_ms)
+    assert rig.put() == 3
+
+
+def test_each_limit_is_accepted_as_it_is() -> None:
+    rig = Rig()
+    longest_ms = (2**32 - 1) * 1000
+    name = "x" * 200
+    me = rig.client(name)
+    job_id = rig.put(
+        name, priority=2**32 - 1, delay_ms=longest_ms, ttr_ms=longest_ms, body=b"x" * 65_535
+    )
+    rig.engine.pause(name, longest_ms, rig.now_ms)
+    rig.engine.reserve_job(me, job_id, rig.now_ms)
+    rig.engine.release(me, job_id, 2**32 - 1, longest_ms, rig.now_ms)
+    seen = views.view_job(rig.engine, job_id, rig.now_ms)
+    assert (seen.delay_ms, seen.ttr_ms, seen.left_ms) == (longest_ms, longest_ms, longest_ms)
+    rig.play(longest_ms)
+    assert rig.reserve(me) == job_id

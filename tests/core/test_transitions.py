@@ -1,0 +1,267 @@
+"""Each pair of state and event: either the table has it and it happens, or nothing does."""
+
+from collections.abc import Callable
+from itertools import product
+from types import MappingProxyType
+from typing import Final
+
+import pytest
+
+from delayd.core import errors, views
+from delayd.core.errors import (
+    BodyTooBig,
+    Draining,
+    JobNotFound,
+    LastWatched,
+    OutOfSpace,
+    Refusal,
+    TopicNameInvalid,
+    TopicNotFound,
+    ValueOutOfRange,
+)
+from delayd.core.job import TRANSITIONS, Event, State
+from delayd.core.session import Session
+from tests.core.rigs import TTR_MS, Rig
+
+JOB = 1
+HOUR_MS = 3_600_000
+
+
+class Case:
+    """A daemon with one job in some state, its worker, and somebody else."""
+
+    def __init__(self, state: State) -> None:
+        self.rig = Rig()
+        self.worker = self.rig.client()
+        self.stranger = self.rig.client()
+        delay_ms = HOUR_MS if state is State.DELAYED else 0
+        # A job that is held stays so for longer than its delay was, where that matters.
+        self.rig.put(delay_ms=delay_ms, ttr_ms=2 * HOUR_MS)
+        if state in {State.RESERVED, State.BURIED}:
+            self.rig.reserve(self.worker)
+        if state is State.BURIED:
+            self.rig.engine.bury(self.worker, JOB, 5)
+        assert self.state is state
+        self.rig.take_log()
+
+    @property
+    def state(self) -> State | None:
+        try:
+            return views.view_job(self.rig.engine, JOB, self.rig.now_ms).state
+        except JobNotFound:
+            return None
+
+    def canonical(self) -> list[object]:
+        return list(views.canonical(self.rig.engine))
+
+
+def come_due(case: Case) -> None:
+    case.rig.run(HOUR_MS)
+
+
+def end_hold_by_time(case: Case) -> None:
+    case.rig.run(2 * HOUR_MS)
+
+
+def close(case: Case) -> None:
+    case.rig.engine.close_session(case.worker, case.rig.now_ms)
+
+
+def reserve(case: Case) -> None:
+    case.rig.engine.reserve_job(case.stranger, JOB, case.rig.now_ms)
+
+
+def release(case: Case) -> None:
+    case.rig.engine.release(case.worker, JOB, 0, 0, case.rig.now_ms)
+
+
+def release_later(case: Case) -> None:
+    case.rig.engine.release(case.worker, JOB, 0, 1, case.rig.now_ms)
+
+
+def bury(case: Case) -> None:
+    case.rig.engine.bury(case.worker, JOB, 0)
+
+
+def kick(case: Case) -> None:
+    case.rig.engine.kick_job(JOB, case.rig.now_ms)
+
+
+def touch(case: Case) -> None:
+    case.rig.engine.touch(case.worker, JOB, case.rig.now_ms)
+
+
+def reschedule(case: Case) -> None:
+    case.rig.engine.reschedule(JOB, 0, case.rig.now_ms)
+
+
+def reschedule_later(case: Case) -> None:
+    case.rig.engine.reschedule(JOB, 1, case.rig.now_ms)
+
+
+def delete(case: Case) -> None:
+    case.rig.engine.delete(case.worker, JOB, case.rig.now_ms)
+
+
+ASKED: Final = MappingProxyType(
+    {
+        Event.RESERVE: (reserve,),
+        Event.RELEASE: (release, release_later),
+        Event.BURY: (bury,),
+        Event.KICK: (kick,),
+        Event.TOUCH: (touch,),
+        Event.RESCHEDULE: (reschedule, reschedule_later),
+        Event.DELETE: (delete,),
+    }
+)
+UNASKED: Final = MappingProxyType(
+    {Event.CAME_DUE: (come_due,), Event.HOLD_ENDED: (end_hold_by_time, close)}
+)
+"""What nobody asks for cannot be refused; to a job it does not concern it does nothing."""
+
+
+def pairs(*, in_table: bool) -> list[tuple[State, Event]]:
+    every = product(State, Event)
+    return [pair for pair in every if (pair in TRANSITIONS) == in_table]
+
+
+@pytest.mark.parametrize(("state", "event"), pairs(in_table=True))
+def test_each_pair_of_the_table_leads_to_exactly_the_states_it_names(
+    state: State, event: Event
+) -> None:
+    reached = set()
+    for operation in (*ASKED.get(event, ()), *UNASKED.get(event, ())):
+        case = Case(state)
+        operation(case)
+        views.check(case.rig.engine)
+        reached.add(case.state)
+    assert reached == TRANSITIONS[state, event]
+
+
+@pytest.mark.parametrize(("state", "event"), pairs(in_table=False))
+def test_a_pair_that_is_not_in_the_table_is_refused_and_changes_nothing(
+    state: State, event: Event
+) -> None:
+    for operation in ASKED.get(event, ()):
+        case = Case(state)
+        before = case.canonical()
+        with pytest.raises(JobNotFound, match="no job 1 "):
+            operation(case)
+        assert case.canonical() == before
+        assert case.rig.take_log() == (b"", False)
+    for operation in UNASKED.get(event, ()):
+        case = Case(state)
+        operation(case)
+        assert case.state in {state, *TRANSITIONS.get((state, Event.CAME_DUE), ())}
+        assert case.rig.take_log() == (b"", False)
+
+
+def test_every_event_is_tried_in_every_state() -> None:
+    assert {*ASKED, *UNASKED} == set(Event)
+    assert len([*pairs(in_table=True), *pairs(in_table=False)]) == len(State) * len(Event)
+
+
+@pytest.mark.parametrize("operation", [release, bury, touch, delete])
+def test_only_the_holder_may(operation: Callable[[Case], None]) -> None:
+    case = Case(State.RESERVED)
+    case.worker, case.stranger = case.stranger, case.worker
+    before = case.canonical()
+    with pytest.raises(JobNotFound):
+        operation(case)
+    assert case.canonical() == before
+    assert case.rig.take_log() == (b"", False)
+
+
+@pytest.mark.parametrize("operation", [release, bury, touch])
+def test_a_holder_whose_time_has_run_out_may_not_even_before_its_slice_has_come(
+    operation: Callable[[Case], None],
+) -> None:
+    case = Case(State.RESERVED)
+    case.rig.engine.store.time_ms = 2 * HOUR_MS
+    with pytest.raises(JobNotFound):
+        operation(case)
+    assert case.rig.take_log() == (b"", False)
+
+
+# --- Refusals ------------------------------------------------------------------------------------
+
+
+def put(rig: Rig, **what: int | bytes) -> None:
+    values = {"priority": 0, "delay_ms": 0, "ttr_ms": TTR_MS, "body": b"", **what}
+    topic = rig.engine.store.topics["default"]
+    rig.engine.put(topic, now_ms=rig.now_ms, job_id=99, **values)  # type: ignore[arg-type]
+
+
+def drained_put(rig: Rig) -> None:
+    rig.engine.draining = True
+    try:
+        put(rig)
+    finally:
+        rig.engine.draining = False
+
+
+def view_topic(rig: Rig, name: str) -> None:
+    views.view_topic(rig.engine, name, rig.now_ms)
+
+
+def peek(rig: Rig, job_id: int) -> None:
+    views.peek(rig.engine, job_id)
+
+
+LONGEST_MS: Final = (2**32 - 1) * 1000
+Operation = Callable[[Rig, Session], None]
+REFUSALS: Final[tuple[tuple[type[Refusal], Operation], ...]] = (
+    (BodyTooBig, lambda rig, _: put(rig, body=b"x" * 65_536)),
+    (Draining, lambda rig, _: drained_put(rig)),
+    (ValueOutOfRange, lambda rig, _: put(rig, priority=-1)),
+    (ValueOutOfRange, lambda rig, _: put(rig, priority=2**32)),
+    (ValueOutOfRange, lambda rig, _: put(rig, delay_ms=-1)),
+    (ValueOutOfRange, lambda rig, _: put(rig, delay_ms=LONGEST_MS + 1)),
+    (ValueOutOfRange, lambda rig, _: put(rig, ttr_ms=-1)),
+    (ValueOutOfRange, lambda rig, _: put(rig, ttr_ms=LONGEST_MS + 1)),
+    (ValueOutOfRange, lambda rig, me: rig.engine.release(me, JOB, 2**32, 0, rig.now_ms)),
+    (ValueOutOfRange, lambda rig, me: rig.engine.release(me, JOB, 0, -1, rig.now_ms)),
+    (ValueOutOfRange, lambda rig, me: rig.engine.bury(me, JOB, -1)),
+    (ValueOutOfRange, lambda rig, _: rig.engine.reschedule(2, LONGEST_MS + 1, rig.now_ms)),
+    (ValueOutOfRange, lambda rig, _: rig.engine.pause("default", -1, rig.now_ms)),
+    (TopicNotFound, lambda rig, _: rig.engine.pause("nowhere", 0, rig.now_ms)),
+    (TopicNotFound, lambda rig, _: view_topic(rig, "nowhere")),
+    (TopicNameInvalid, lambda rig, me: rig.engine.use(me, "")),
+    (TopicNameInvalid, lambda rig, me: rig.engine.use(me, "-a")),
+    (TopicNameInvalid, lambda rig, me: rig.engine.watch(me, "a b")),
+    (TopicNameInvalid, lambda rig, me: rig.engine.watch(me, "x" * 201)),
+    (TopicNameInvalid, lambda rig, me: rig.engine.ignore(me, "é")),
+    (TopicNameInvalid, lambda rig, _: rig.engine.pause("a:b", 0, rig.now_ms)),
+    (LastWatched, lambda rig, me: rig.engine.ignore(me, "default")),
+    (JobNotFound, lambda rig, _: rig.engine.kick_job(7, rig.now_ms)),
+    (JobNotFound, lambda rig, me: rig.engine.delete(me, 7, rig.now_ms)),
+    (JobNotFound, lambda rig, me: rig.engine.delete(me, 2**64 - 1, rig.now_ms)),
+    (JobNotFound, lambda rig, _: peek(rig, 7)),
+)
+
+
+@pytest.mark.parametrize(("refusal", "operation"), REFUSALS)
+def test_a_refused_operation_changes_nothing(refusal: type[Refusal], operation: Operation) -> None:
+    rig = Rig()
+    me = rig.client()
+    rig.put()
+    rig.put(delay_ms=5000)
+    assert rig.reserve(me) == JOB
+    rig.run(10)
+    rig.take_log()
+    before = [*views.canonical(rig.engine)], views.view_topic(rig.engine, "default", rig.now_ms)
+    with pytest.raises(refusal):
+        operation(rig, me)
+    after = [*views.canonical(rig.engine)], views.view_topic(rig.engine, "default", rig.now_ms)
+    assert after == before
+    assert [topic.name for topic in rig.engine.store.listing] == ["default"]
+    assert rig.take_log() == (b"", False)
+    views.check(rig.engine)
+
+
+def test_every_refusal_of_the_core_is_tried() -> None:
+    # A full journal refuses before the engine is asked.
+    of_the_core = {
+        refusal for refusal in Refusal.__subclasses__() if refusal.__module__ == errors.__name__
+    }
+    assert {refusal for refusal, _ in REFUSALS} | {OutOfSpace} == of_the_core

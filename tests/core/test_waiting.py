@@ -1,0 +1,247 @@
+"""Who waits for a job gets it: the oldest waiter first, one job each, or the end of the wait."""
+
+import pytest
+
+from delayd.core import views
+from delayd.core.timekeeper import WaitEnd
+from tests.core.rigs import Rig
+
+
+def test_the_longest_waiting_is_served_first() -> None:
+    rig = Rig()
+    clients = [rig.client() for _ in range(4)]
+    for client in (clients[2], clients[0], clients[3], clients[1]):
+        rig.wait(client)
+    for _ in range(4):
+        rig.put()
+    order = [clients[2], clients[0], clients[3], clients[1]]
+    assert rig.delivered() == [(client, job_id) for job_id, client in enumerate(order, 1)]
+
+
+def test_who_waits_again_goes_to_the_end_of_the_queue() -> None:
+    rig = Rig()
+    first, second = rig.client(), rig.client()
+    rig.wait(first)
+    rig.wait(second)
+    rig.engine.cancel_wait(first)
+    rig.wait(first)
+    rig.put()
+    assert rig.delivered() == [(second, 1)]
+
+
+def test_a_waiter_on_several_topics_gets_one_job_and_leaves_all_queues() -> None:
+    rig = Rig()
+    me = rig.client("a", "b", "c")
+    rig.wait(me)
+    rig.put("b")
+    assert rig.delivered() == [(me, 1)]
+    assert not any(topic.waiters for topic in rig.engine.store.listing)
+    rig.put("a")
+    rig.put("c")
+    assert not rig.delivered()
+    views.check(rig.engine)
+
+
+def test_the_oldest_waiter_is_served_though_it_waits_for_other_topics_too() -> None:
+    rig = Rig()
+    broad, narrow = rig.client("a", "b"), rig.client("b")
+    rig.wait(broad)
+    rig.wait(narrow)
+    rig.put("b")
+    rig.put("b")
+    assert rig.delivered() == [(broad, 1), (narrow, 2)]
+
+
+@pytest.mark.parametrize("wait_ms", [1, 999, 5000, 100_000_000])
+def test_a_wait_ends_at_its_millisecond(wait_ms: int) -> None:
+    rig = Rig()
+    me = rig.client()
+    rig.wait(me, wait_ms)
+    rig.play(wait_ms - 1)
+    assert not rig.delivered()
+    rig.play(wait_ms)
+    assert rig.delivered() == [(me, WaitEnd.TIMED_OUT)]
+    rig.put()
+    assert not rig.delivered()
+    assert rig.engine.next_deadline() is None or rig.engine.next_deadline() == wait_ms
+
+
+def test_a_wait_without_end_lasts_for_years_and_needs_no_wake_up() -> None:
+    rig = Rig()
+    me = rig.client()
+    rig.wait(me)
+    assert rig.engine.next_deadline() is None
+    rig.run(10**12)
+    rig.put()
+    assert rig.delivered() == [(me, 1)]
+
+
+def test_a_job_that_comes_in_time_ends_the_wait_and_its_alarm() -> None:
+    rig = Rig()
+    me = rig.client()
+    rig.wait(me, 5000)
+    rig.put()
+    assert rig.delivered() == [(me, 1)]
+    rig.run(10_000)
+    assert not rig.delivered()
+    assert not rig.engine.store.alarms
+
+
+def test_a_job_and_the_end_of_the_wait_at_one_instant_give_one_of_them_and_lose_nothing() -> None:
+    rig = Rig()
+    me = rig.client()
+    rig.wait(me, 5000)
+    rig.put(delay_ms=5000)
+    rig.run(5000)
+    [(session, outcome)] = rig.delivered()
+    assert session is me
+    assert outcome == 1 or (outcome is WaitEnd.TIMED_OUT and rig.reserve(me) == 1)
+
+
+def test_a_pause_and_a_wait_that_end_at_one_instant_give_one_delivery() -> None:
+    rig = Rig()
+    rig.put()
+    rig.engine.pause("default", 5000, rig.now_ms)
+    early, late = rig.client(), rig.client()
+    rig.wait(early, 5000)
+    rig.wait(late, 5000)
+    rig.run(5000)
+    assert sorted(rig.delivered(), key=str) == sorted(
+        [(early, 1), (late, WaitEnd.TIMED_OUT)], key=str
+    )
+
+
+def test_deadline_soon_ends_a_wait_a_second_before_the_hold_ends() -> None:
+    rig = Rig()
+    rig.put(ttr_ms=5000)
+    me = rig.client()
+    rig.reserve(me)
+    rig.wait(me)
+    rig.play(3999)
+    assert not rig.delivered()
+    rig.play(4000)
+    assert rig.delivered() == [(me, WaitEnd.DEADLINE_SOON)]
+
+
+def test_a_hold_of_a_second_is_always_soon_over() -> None:
+    rig = Rig()
+    rig.put(ttr_ms=1000)
+    me = rig.client()
+    assert not rig.engine.deadline_soon(me, rig.now_ms)
+    rig.reserve(me)
+    assert rig.engine.deadline_soon(me, rig.now_ms)
+
+
+def test_deadline_soon_counts_from_the_soonest_of_all_holds() -> None:
+    rig = Rig()
+    for ttr_ms in (9000, 3000, 6000):
+        rig.put(ttr_ms=ttr_ms)
+    me = rig.client()
+    rig.reserve_all(me)
+    rig.play(1999)
+    assert not rig.engine.deadline_soon(me, rig.now_ms)
+    rig.play(2000)
+    assert rig.engine.deadline_soon(me, rig.now_ms)
+    rig.engine.delete(me, 2, rig.now_ms)
+    assert not rig.engine.deadline_soon(me, rig.now_ms)
+
+
+def test_a_touch_ends_deadline_soon() -> None:
+    rig = Rig()
+    rig.put(ttr_ms=5000)
+    me = rig.client()
+    rig.reserve(me)
+    rig.play(4500)
+    assert rig.engine.deadline_soon(me, rig.now_ms)
+    rig.engine.touch(me, 1, rig.now_ms)
+    assert not rig.engine.deadline_soon(me, rig.now_ms)
+
+
+def test_the_end_of_the_wait_comes_before_deadline_soon_when_it_is_earlier() -> None:
+    rig = Rig()
+    rig.put(ttr_ms=5000)
+    me = rig.client()
+    rig.reserve(me)
+    rig.wait(me, 3000)
+    rig.play(3000)
+    assert rig.delivered() == [(me, WaitEnd.TIMED_OUT)]
+
+
+def test_a_wait_is_not_cut_short_by_an_alarm_that_has_lost_its_reason() -> None:
+    rig = Rig(skew_ms=1)
+    rig.put(ttr_ms=2000)
+    me = rig.client("quiet")
+    rig.engine.reserve_job(me, 1, rig.now_ms)
+    rig.wait(me, 3999)
+    # The daemon stood still. Somebody looks at the job, which ends its hold, before the alarm that
+    # was set for it rings: a millisecond before the wait ends.
+    rig.engine.store.time_ms = 3999
+    assert views.view_job(rig.engine, 1, rig.now_ms).timeouts == 1
+    rig.run(3999)
+    assert not rig.delivered()
+    rig.run(4000)
+    assert rig.delivered() == [(me, WaitEnd.TIMED_OUT)]
+
+
+@pytest.mark.parametrize("how", ["put", "release", "kick", "lapse", "close", "delay", "resume"])
+def test_whatever_makes_a_job_ready_serves_who_waits(how: str) -> None:
+    rig = Rig()
+    holder, me = rig.client(), rig.client()
+    rig.put(ttr_ms=5000, delay_ms=1 if how == "delay" else 0)
+    if how in {"release", "kick", "lapse", "close"}:
+        rig.reserve(holder)
+    if how == "kick":
+        rig.engine.bury(holder, 1, 0)
+    if how in {"resume", "put"}:
+        rig.engine.pause("default", 60_000, rig.now_ms)
+    rig.wait(me)
+    assert not rig.delivered()
+    if how == "put":
+        rig.put("b")
+        rig.engine.pause("default", 0, rig.now_ms)
+    elif how == "release":
+        rig.engine.release(holder, 1, 0, 0, rig.now_ms)
+    elif how == "kick":
+        rig.engine.kick_job(1, rig.now_ms)
+    elif how == "close":
+        rig.engine.close_session(holder, rig.now_ms)
+    elif how == "resume":
+        rig.engine.pause("default", 0, rig.now_ms)
+    rig.play(5000)
+    assert rig.delivered() == [(me, 1)]
+    views.check(rig.engine)
+
+
+def test_a_client_that_goes_away_is_forgotten_by_all_queues() -> None:
+    rig = Rig()
+    me = rig.client("a", "b")
+    rig.wait(me, 5000)
+    rig.engine.close_session(me, rig.now_ms)
+    rig.put("a")
+    rig.run(10_000)
+    assert not rig.delivered()
+    assert not rig.engine.store.alarms
+
+
+def test_closing_a_session_returns_its_jobs_in_the_order_it_got_them() -> None:
+    rig = Rig()
+    for priority in (3, 1, 2):
+        rig.put(priority=priority)
+    holder = rig.client()
+    assert rig.reserve_all(holder) == [2, 3, 1]
+    waiters = [rig.client() for _ in range(3)]
+    for waiter in waiters:
+        rig.wait(waiter)
+    rig.engine.close_session(holder, rig.now_ms)
+    assert rig.delivered() == list(zip(waiters, [2, 3, 1], strict=True))
+
+
+def test_closing_a_session_returns_its_jobs_at_once_and_counts_no_timeout() -> None:
+    rig = Rig()
+    rig.put()
+    holder = rig.client()
+    rig.reserve(holder)
+    rig.engine.close_session(holder, rig.now_ms)
+    assert rig.reserve(rig.client()) == 1
+    seen = views.view_job(rig.engine, 1, rig.now_ms)
+    assert (seen.timeouts, seen.reserves, rig.engine.timeouts) == (0, 2, 0)

@@ -1,0 +1,163 @@
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from delayd.exits import Exit
+from delayd.testing.daemon import Daemon, DaemonNotStarted, running_daemon
+from tests.line_client import LineClient
+
+SERVE = (sys.executable, "-m", "delayd", "serve")
+
+ACTIVATE = """\
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.environ["LISTEN_PID"] = str(os.getpid())
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+"""What systemd does: the socket becomes descriptor 3, and the process is told that it is for it."""
+
+
+def ask(address: str | tuple[str, int], data: bytes) -> bytes:
+    family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as client:
+        client.settimeout(10)
+        client.connect(address)
+        client.sendall(data)
+        client.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: client.recv(4_096), b""))
+
+
+def test_port_0_is_a_port_of_the_systems_choice_and_told(tmp_path: Path) -> None:
+    with running_daemon(data_dir=tmp_path) as daemon:
+        host, port = daemon.address
+        assert host == "127.0.0.1"
+        assert port > 0
+        assert ask(daemon.address, b"list-tube-used\r\n") == b"USING default\r\n"
+        daemon.stop()
+        assert f'ready line="line 127.0.0.1:{port}"' in daemon.log()
+
+
+def test_a_line_for_newcomers_works_when_pasted(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [*SERVE, "--data-dir", str(tmp_path), "--line", "127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert re.fullmatch(r"delayd \S+ ready: line 127\.0\.0\.1:\d+\n", process.stdout.readline())
+        pasted = process.stdout.readline().partition(": ")[2].replace("put 0 5 ", "put 0 0 ")
+        ran = subprocess.run(["sh", "-c", pasted], capture_output=True, check=True, timeout=20)
+        process.terminate()
+    assert ran.stdout == b"INSERTED 1\r\nRESERVED 1 5\r\nhello\r\n"
+    assert process.returncode == Exit.OK
+
+
+def test_it_serves_though_nobody_wants_to_hear_where(tmp_path: Path) -> None:
+    path = tmp_path / "line.sock"
+    where = ("--data-dir", str(tmp_path / "data"), "--line", f"unix:{path}")
+    silenced = ("sh", "-c", 'exec "$@" >&-', "sh", *SERVE, *where)
+    with subprocess.Popen(silenced, stderr=subprocess.DEVNULL) as process:
+        wait_until_listening(path)
+        assert ask(str(path), b"list-tube-used\r\n") == b"USING default\r\n"
+        process.terminate()
+    assert process.returncode == Exit.OK
+
+
+def wait_until_listening(path: Path) -> None:
+    deadline_s = time.monotonic() + 20
+    while True:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            if not probe.connect_ex(str(path)):
+                return
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+def test_a_unix_socket_is_served_and_removed_in_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "line.sock"
+    command = (*SERVE, "--data-dir", str(tmp_path / "data"), "--line", f"unix:{path}")
+    put = b"put 0 0 60 2\r\nhi\r\n"
+    with Daemon(command) as daemon:
+        assert daemon.listens_on == f"unix:{path}"
+        assert path.stat().st_mode & 0o777 == 0o660
+        assert ask(str(path), put) == b"INSERTED 1\r\n"
+        daemon.kill()
+    assert path.exists()
+    with Daemon(command) as daemon:
+        assert ask(str(path), put + b"peek 1\r\n") == b"INSERTED 2\r\nFOUND 1 2\r\nhi\r\n"
+        with pytest.raises(DaemonNotStarted) as refused, Daemon(command):
+            pass
+        assert refused.value.exit_code == Exit.CANNOT_LISTEN
+        assert ask(str(path), b"list-tube-used\r\n") == b"USING default\r\n"
+    assert not path.exists()
+
+
+def test_what_was_said_before_a_unix_socket_was_closed_is_carried_out(tmp_path: Path) -> None:
+    path = tmp_path / "line.sock"
+    with Daemon((*SERVE, "--data-dir", str(tmp_path / "data"), "--line", f"unix:{path}")):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.connect(str(path))
+            client.sendall(b"put 0 0 60 2\r\nhi\r\n")
+        assert ask(str(path), b"reserve-with-timeout 5\r\n")[:10] in {b"RESERVED 1", b"TIMED_OUT\r"}
+        assert ask(str(path), b"peek 1\r\n") == b"FOUND 1 2\r\nhi\r\n"
+
+
+@pytest.fixture
+def listening() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening
+
+
+def activated(command: tuple[str, ...], listening: socket.socket, **more: str) -> Daemon:
+    launcher = (sys.executable, "-c", ACTIVATE, str(listening.fileno()), *command)
+    environment = {"LISTEN_FDS": "1", **more}
+    return Daemon(launcher, environment=environment, inherited_fds=[listening.fileno()])
+
+
+def test_a_socket_of_systemd_is_served_in_place_of_the_configured_one(
+    tmp_path: Path, listening: socket.socket
+) -> None:
+    where = listening.getsockname()
+    command = (*SERVE, "--data-dir", str(tmp_path))
+    with activated(command, listening) as daemon:
+        assert daemon.address == where
+        with LineClient(where) as client:
+            assert client.put(b"hello") == 1
+
+
+def test_who_connects_while_no_daemon_runs_is_served_by_the_next_one(
+    tmp_path: Path, listening: socket.socket
+) -> None:
+    command = (*SERVE, "--data-dir", str(tmp_path))
+    with activated(command, listening), LineClient(listening.getsockname()) as client:
+        client.put(b"hello")
+    with LineClient(listening.getsockname()) as early:
+        early.send(b"peek 1\r\n")
+        with activated(command, listening):
+            assert early.reply() == b"FOUND 1 5\r\nhello\r\n"
+
+
+def test_systemd_is_told_when_it_is_ready_and_when_it_stops(tmp_path: Path) -> None:
+    path = tmp_path / "notify.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        notify.bind(str(path))
+        notify.settimeout(10)
+        command = (*SERVE, "--data-dir", str(tmp_path / "data"), "--line", "127.0.0.1:0")
+        environment = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "200000"}
+        told = []
+        with Daemon(command, environment=environment) as daemon:
+            while b"READY=1" not in told:
+                told += notify.recv(4_096).split(b"\n")
+            assert b"STATUS=serving on line " + daemon.listens_on.encode() in told
+            told = []
+            while told.count(b"WATCHDOG=1") < 3:
+                told += notify.recv(4_096).split(b"\n")
+        while b"STOPPING=1" not in told:
+            told += notify.recv(4_096).split(b"\n")

@@ -1,0 +1,138 @@
+"""What keeps the daemon from serving ends it with a code of its own, and a sentence says why."""
+
+import resource
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from delayd.exits import Exit
+from delayd.testing.daemon import Daemon, DaemonNotStarted, running_daemon
+from tests.line_client import LineClient
+
+
+def refusal(*flags: str, data_dir: Path) -> DaemonNotStarted:
+    with pytest.raises(DaemonNotStarted) as caught, running_daemon(*flags, data_dir=data_dir):
+        pass
+    return caught.value
+
+
+def contents(directory: Path) -> dict[str, tuple[bytes, int]]:
+    """Every file of the journal, with what is in it and when that was changed."""
+    return {
+        path.name: (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in directory.iterdir()
+        if path.name != "lock"
+    }
+
+
+# --- The data directory --------------------------------------------------------------------------
+
+
+def test_a_second_daemon_on_a_directory_exits_75_and_the_first_is_unharmed(tmp_path: Path) -> None:
+    with running_daemon(data_dir=tmp_path) as daemon, LineClient(daemon.address) as client:
+        client.put(b"hello")
+        before = contents(tmp_path)
+        second = refusal(data_dir=tmp_path)
+        assert second.exit_code == Exit.DIRECTORY_LOCKED
+        assert f"{tmp_path}/lock" in second.log
+        assert str(daemon.pid) in second.log
+        assert contents(tmp_path) == before
+        client.put(b"still here")
+        daemon.kill()
+    with running_daemon(data_dir=tmp_path) as daemon, LineClient(daemon.address) as client:
+        assert client.ask("peek 2") == "FOUND 2 10\r\nstill here"
+
+
+@pytest.mark.parametrize("end", [Daemon.stop, Daemon.kill])
+def test_a_damaged_journal_exits_65_and_nothing_is_touched(
+    tmp_path: Path, end: Callable[[Daemon], int]
+) -> None:
+    with running_daemon(data_dir=tmp_path) as daemon, LineClient(daemon.address) as client:
+        for number in range(50):
+            client.put(b"body number %d" % number)
+        end(daemon)
+    (segment,) = tmp_path.glob("*.log")
+    damaged = bytearray(segment.read_bytes())
+    damaged[damaged.index(b"body number 20")] ^= 1
+    segment.write_bytes(damaged)
+    before = contents(tmp_path)
+    for _ in range(2):
+        refused = refusal(data_dir=tmp_path)
+        assert refused.exit_code == Exit.CORRUPT_JOURNAL
+        assert f"{segment} at offset" in refused.log
+        assert contents(tmp_path) == before
+
+
+def test_a_directory_that_can_not_be_used_exits_74(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    refused = refusal(data_dir=tmp_path / "file" / "data")
+    assert refused.exit_code == Exit.JOURNAL_FAILED
+    assert str(tmp_path / "file" / "data") in refused.log
+
+
+# --- Addresses and configuration -----------------------------------------------------------------
+
+
+def test_an_address_in_use_exits_71_and_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        refused = refusal("--line", address, data_dir=tmp_path / "data")
+    assert refused.exit_code == Exit.CANNOT_LISTEN
+    assert f"cannot listen on {address}: the address is in use" in refused.log
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_bad_configuration_lists_all_its_errors_and_exits_78(tmp_path: Path) -> None:
+    file = tmp_path / "delayd.toml"
+    file.write_text('[wheel]\ntik = 1\n[journal]\nsync = "sometimes"\n[line]\nlisten = 11300\n')
+    flags = ("--config", str(file), "--log-format", "xml")
+    refused = refusal(*flags, data_dir=tmp_path / "data")
+    assert refused.exit_code == Exit.BAD_CONFIGURATION
+    assert len(refused.log.splitlines()) == 4
+    for wrong in ("wheel.tik", "journal.sync", "line.listen", "--log-format"):
+        assert wrong in refused.log
+    assert not (tmp_path / "data").exists()
+
+
+# --- Disks that fail while it serves -------------------------------------------------------------
+
+
+def put_until_it_ends(daemon: Daemon) -> list[int]:
+    """Ids of the jobs whose put was acknowledged before the connection broke."""
+    job_ids = []
+    with LineClient(daemon.address) as client:
+        for _ in range(10_000):
+            try:
+                answer = client.ask("put 0 0 60", b"x" * 1_000)
+            except (OSError, EOFError):
+                break
+            if not answer.startswith("INSERTED "):
+                break
+            job_ids.append(int(answer.removeprefix("INSERTED ")))
+    return job_ids
+
+
+def check_all_there(directory: Path, job_ids: list[int]) -> None:
+    with running_daemon(data_dir=directory) as daemon, LineClient(daemon.address) as client:
+        for job_id in job_ids:
+            assert client.ask(f"delete {job_id}") == "DELETED"
+
+
+@pytest.mark.parametrize("policy", ["always", "interval"])
+def test_a_write_that_fails_exits_74_and_nothing_acknowledged_is_lost(
+    tmp_path: Path, policy: str
+) -> None:
+    with running_daemon("--sync", policy, data_dir=tmp_path) as daemon:
+        bystander = LineClient(daemon.address)
+        assert bystander.put(b"makes the first file") == 1
+        resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE, (200_000, 200_000))
+        job_ids = put_until_it_ends(daemon)
+        assert daemon.process.wait(10) == Exit.JOURNAL_FAILED
+        assert "the journal failed" in daemon.log()
+        assert "Traceback" not in daemon.log()
+        assert bystander.reply() == b""
+        bystander.close()
+    assert 100 < len(job_ids) < 200
+    check_all_there(tmp_path, [1, *job_ids])

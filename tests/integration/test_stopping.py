@@ -1,0 +1,101 @@
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from delayd.core.limits import STOP_MS_MAX
+from delayd.exits import Exit
+from delayd.testing.daemon import running_daemon
+from tests.line_client import LineClient
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_gracefully(tmp_path: Path, number: signal.Signals) -> None:
+    with running_daemon(data_dir=tmp_path) as daemon:
+        holder, waiter = LineClient(daemon.address), LineClient(daemon.address)
+        holder.put(b"held", ttr=3_600)
+        assert holder.ask("reserve") == "RESERVED 1 4\r\nheld"
+        waiter.send(b"watch other\r\nignore default\r\nreserve\r\n")
+        assert waiter.reply() + waiter.reply() == b"WATCHING 2\r\nWATCHING 1\r\n"
+        daemon.process.send_signal(number)
+        assert daemon.process.wait(10) == Exit.OK
+        assert holder.reply() == b""
+        assert waiter.reply() == b""
+        assert "stopped" in daemon.log()
+        holder.close()
+        waiter.close()
+    with running_daemon(data_dir=tmp_path) as daemon, LineClient(daemon.address) as client:
+        assert client.ask("reserve-with-timeout 0") == "RESERVED 1 4\r\nheld"
+
+
+def test_who_waits_for_the_job_of_another_does_not_disturb_the_stop(tmp_path: Path) -> None:
+    with running_daemon(data_dir=tmp_path) as daemon:
+        clients = [LineClient(daemon.address) for _ in range(6)]
+        clients[0].put(b"held", ttr=3_600)
+        clients[0].ask("reserve")
+        for client in clients[1:]:
+            client.send(b"list-tube-used\r\nreserve-batch 5 60\r\nput 0 0 60 1\r\nx\r\n")
+            assert client.reply() == b"USING default\r\n"
+        assert daemon.stop() == Exit.OK
+        assert "Traceback" not in daemon.log()
+        for client in clients:
+            client.close()
+    with running_daemon(data_dir=tmp_path) as daemon, LineClient(daemon.address) as client:
+        assert client.ask("reserve-with-timeout 0") == "RESERVED 1 4\r\nheld"
+
+
+def test_replies_that_were_promised_arrive_before_the_end(tmp_path: Path) -> None:
+    body = b"x" * (24 << 20)  # more than the kernel takes off the daemon's hands at once
+    file = tmp_path / "delayd.toml"
+    file.write_text('[jobs]\nbody_bytes_max = "32MiB"\n')
+    flags = ("--config", str(file))
+    with (
+        running_daemon(*flags, data_dir=tmp_path / "data") as daemon,
+        LineClient(daemon.address) as client,
+    ):
+        client.put(body)
+        client.send(b"peek 1\r\nlist-tube-used\r\n")
+        assert client.something_came(within_s=10)
+        daemon.process.send_signal(signal.SIGTERM)
+        assert client.reply() == b"FOUND 1 %d\r\n%b\r\n" % (len(body), body)
+        assert client.rest() in {b"", b"USING default\r\n"}
+        assert daemon.process.wait(10) == Exit.OK
+
+
+def test_who_reads_nothing_does_not_keep_it_from_stopping(tmp_path: Path) -> None:
+    with running_daemon(data_dir=tmp_path) as daemon, LineClient(daemon.address) as client:
+        client.put(b"x" * 60_000)
+        client.send(b"peek 1\r\n" * 1_000)
+        assert client.something_came(within_s=10)
+        begun_s = time.monotonic()
+        assert daemon.stop() == Exit.OK
+        assert time.monotonic() - begun_s < STOP_MS_MAX / 1_000 + 5
+
+
+def test_draining_refuses_new_jobs_and_nothing_else(tmp_path: Path) -> None:
+    with running_daemon(data_dir=tmp_path) as daemon, LineClient(daemon.address) as client:
+        client.put(b"before")
+        assert client.stats()["draining"] == "false"
+        for _ in range(2):
+            daemon.process.send_signal(signal.SIGUSR1)
+            wait_until_draining(client)
+            assert client.ask("put 0 0 60", b"after") == "DRAINING"
+        assert client.ask("reserve") == "RESERVED 1 6\r\nbefore"
+        assert client.ask("delete 1") == "DELETED"
+        assert daemon.stop() == Exit.OK
+    with running_daemon(data_dir=tmp_path) as daemon, LineClient(daemon.address) as client:
+        assert client.put(b"a new life") > 1
+
+
+def wait_until_draining(client: LineClient) -> None:
+    deadline_s = time.monotonic() + 10
+    while client.stats()["draining"] != "true":
+        assert time.monotonic() < deadline_s
+
+
+def test_a_hang_up_of_the_terminal_stops_nothing(tmp_path: Path) -> None:
+    with running_daemon(data_dir=tmp_path) as daemon, LineClient(daemon.address) as client:
+        daemon.process.send_signal(signal.SIGHUP)
+        client.put(b"after")
+        assert daemon.process.poll() is None

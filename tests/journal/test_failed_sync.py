@@ -1,0 +1,290 @@
+"""A write or a sync fails once: the journal goes on in a fresh segment, and what it acknowledges
+afterwards is there, whatever happens to the disk then.
+
+A failed `sync` of the simulated disk loses what it should have synced for good, and calls the pages
+clean: trying again would report success over lost frames.
+"""
+
+import contextlib
+import copy
+import errno
+import random
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from delayd.core.limits import JOURNAL_PENDING_BYTES_MAX
+from delayd.journal.errors import JournalFailed
+from delayd.journal.format import unpack_header
+from delayd.journal.journal import Journal
+from delayd.journal.pending import Pending
+from delayd.testing.disk import Piece, PowerCut, SimulatedDisk
+from tests.journal.journals import (
+    DIRECTORY,
+    START_MS,
+    append_all,
+    contents_of,
+    frame_ends,
+    numbered,
+    opened,
+    path_of,
+    payloads_in,
+)
+
+PAYLOADS: Final = numbered(16, 900)
+EIO: Final = OSError(errno.EIO, "EIO")
+VERBS: Final = ("pwrite", "sync", "sync_directory", "create", "allocate", "rename", "truncate")
+WAYS: Final = ("kill", "nothing survives", "all survives", "any order")
+
+
+def survives(way: str, rng: random.Random) -> Callable[[Piece], bool] | None:
+    if way == "nothing survives":
+        return None
+    share = 1.0 if way == "all survives" else rng.random()
+    return lambda _piece: rng.random() < share
+
+
+class Writer:
+    """Appends payloads, syncing after every fourth; `acked` is what was reported durable."""
+
+    def __init__(self, disk: SimulatedDisk, *, has_reserve: bool = False) -> None:
+        self.journal, _ = opened(disk)
+        self.appended: list[bytes] = []
+        self.acked: list[bytes] = []
+        if has_reserve:
+            assert self.journal.make_room(300_000)
+
+    def work(self, payloads: list[bytes]) -> None:
+        for number, payload in enumerate(payloads, 1):
+            self.journal.append(payload, START_MS, START_MS)
+            self.appended.append(payload)
+            if number % 4 == 0:
+                self.journal.sync()
+                self.acked = self.appended.copy()
+
+
+def calls_of(verb: str, *, has_reserve: bool = False) -> range:
+    """The numbers of the calls of this verb ("" for any) that the workload makes."""
+    disk = SimulatedDisk()
+    writer = Writer(disk, has_reserve=has_reserve)
+    opening = disk.verb_counts[verb] if verb else disk.call_count
+    writer.work(PAYLOADS)
+    return range(opening + 1, (disk.verb_counts[verb] if verb else disk.call_count) + 1)
+
+
+def check(disk: SimulatedDisk, writer: Writer) -> None:
+    """What was acknowledged is there, nothing is invented, and the log can be gone on with."""
+    survivors = payloads_in(disk)
+    assert survivors == PAYLOADS[: len(survivors)]
+    assert len(survivors) >= len(writer.acked)
+    journal, _ = opened(disk)
+    append_all(journal, [b"afterwards"], sync_each=True)
+    disk.crash()
+    assert payloads_in(disk) == [*survivors, b"afterwards"]
+
+
+@pytest.mark.parametrize("has_reserve", [False, True])
+@pytest.mark.parametrize("verb", VERBS)
+def test_one_error_of_any_verb_at_any_call_is_survived(
+    verb: str, has_reserve: bool, rng: random.Random
+) -> None:
+    for number in calls_of(verb, has_reserve=has_reserve):
+        disk = SimulatedDisk()
+        writer = Writer(disk, has_reserve=has_reserve)
+        disk.fail(number, EIO, verb)
+        try:
+            writer.work(PAYLOADS)
+        except JournalFailed:
+            # Nothing had been made durable yet that a fresh segment could continue.
+            assert not writer.acked
+        else:
+            assert writer.acked == PAYLOADS
+            assert writer.journal.fresh_starts == 1
+        for way in WAYS:
+            after = copy.deepcopy(disk)
+            after.kill() if way == "kill" else after.crash(survives(way, rng))
+            check(after, writer)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_stop_at_any_call_after_an_error_loses_nothing_acknowledged(
+    way: str, rng: random.Random
+) -> None:
+    errors = calls_of("")
+    for error_number in rng.sample(errors, 12):
+        for number in range(error_number + 1, errors.stop + 12):
+            disk = SimulatedDisk()
+            writer = Writer(disk)
+            disk.fail(error_number, EIO)
+            disk.fail(number, PowerCut())
+            with contextlib.suppress(PowerCut, JournalFailed):
+                writer.work(PAYLOADS)
+            disk.heal()
+            disk.kill() if way == "kill" else disk.crash(survives(way, rng))
+            check(disk, writer)
+
+
+def test_two_errors_lead_to_a_fresh_segment_or_to_the_end_and_never_to_a_loss(
+    rng: random.Random,
+) -> None:
+    errors = calls_of("")
+    outcomes = set()
+    for first in errors:
+        for second in rng.sample(range(first + 1, errors.stop + 8), 6):
+            disk = SimulatedDisk()
+            writer = Writer(disk)
+            disk.fail(first, EIO)
+            disk.fail(second, EIO)
+            try:
+                writer.work(PAYLOADS)
+                outcomes.add(writer.journal.fresh_starts)
+            except JournalFailed:
+                outcomes.add(-1)
+            disk.heal()
+            disk.crash(survives("any order", rng))
+            check(disk, writer)
+    assert outcomes >= {-1, 1, 2}
+
+
+def test_the_fresh_segment_says_how_much_of_the_one_before_was_synced() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    append_all(journal, [b"first", b"second"], sync_each=True)
+    append_all(journal, [b"third", b"fourth"])
+    disk.fail(disk.verb_counts["sync"] + 1, EIO, "sync")
+    assert journal.sync() == 4
+    header = unpack_header(disk.file_bytes(path_of(2))[:80])
+    assert header is not None
+    assert (header.first_sequence, header.synced_sequence) == (3, 2)
+    assert header.previous_valid_bytes == frame_ends(disk.file_bytes(path_of(1)))[2]
+    disk.crash()
+    assert payloads_in(disk) == [b"first", b"second", b"third", b"fourth"]
+
+
+def test_the_file_whose_sync_failed_is_never_touched_again() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    append_all(journal, [b"synced"], sync_each=True)
+    append_all(journal, [b"not"])
+    before = disk.file_bytes(path_of(1))
+    disk.fail(disk.verb_counts["sync"] + 1, EIO, "sync")
+    journal.sync()
+    append_all(journal, numbered(20, 900), sync_each=True)
+    journal.close()
+    assert disk.file_bytes(path_of(1)) == before
+
+
+def test_a_segment_without_a_durable_frame_is_replaced() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    append_all(journal, [bytes(3_950)], sync_each=True)
+    append_all(journal, [b"in the second segment"])
+    disk.fail(disk.verb_counts["sync"] + 2, EIO, "sync")  # the first one's is the trimming's
+    assert journal.sync() == 2
+    assert [name for name in contents_of(disk) if name.startswith("segment")] == [
+        "segment-0000000001.log",
+        "segment-0000000002.log",
+    ]
+    disk.crash()
+    assert payloads_in(disk) == [bytes(3_950), b"in the second segment"]
+
+
+def test_several_files_that_are_not_synced_are_given_up_together() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    append_all(journal, [b"synced"], sync_each=True)
+    append_all(journal, numbered(4, 3_000))
+    assert len(contents_of(disk)) > 3
+    disk.fail(disk.verb_counts["sync"] + 1, EIO, "sync")
+    assert journal.sync() == 5
+    assert len(contents_of(disk)) == 2
+    disk.crash()
+    assert payloads_in(disk) == [b"synced", *numbered(4, 3_000)]
+
+
+def test_a_kill_after_a_fresh_start_loses_nothing_that_was_written() -> None:
+    for number in calls_of("pwrite"):
+        disk = SimulatedDisk()
+        journal, _ = opened(disk)
+        append_all(journal, PAYLOADS[:1], sync_each=True)
+        disk.fail(number + 2, EIO, "pwrite")
+        append_all(journal, PAYLOADS[1:])
+        disk.heal()
+        disk.kill()
+        assert payloads_in(disk) == PAYLOADS
+
+
+class FailingBeside(SimulatedDisk):
+    """While a sync runs, a write of the other thread fails and the files are given up."""
+
+    journal: Journal | None = None
+
+    def sync(self, handle: int, /) -> None:
+        super().sync(handle)
+        journal, self.journal = self.journal, None
+        if journal:
+            self.fail(self.verb_counts["pwrite"] + 1, EIO, "pwrite")
+            journal.append(b"beside", START_MS, START_MS)
+
+
+def test_a_sync_of_a_file_that_was_given_up_meanwhile_reports_nothing() -> None:
+    disk = FailingBeside()
+    journal, _ = opened(disk)
+    append_all(journal, [b"first"], sync_each=True)
+    append_all(journal, [b"second"])
+    disk.journal = journal
+    assert journal.sync() == 2
+    assert journal.fresh_starts == 1
+    disk.crash()
+    assert payloads_in(disk) == [b"first", b"second", b"beside"], "the fresh segment was synced"
+
+
+def test_trouble_is_told_and_counted() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    told: list[str] = []
+    journal.on_trouble = told.append
+    append_all(journal, [b"first"], sync_each=True)
+    append_all(journal, [b"second"])
+    disk.fail(disk.verb_counts["sync"] + 1, EIO, "sync")
+    journal.sync()
+    assert journal.fresh_starts == 1
+    (what,) = told
+    assert what.startswith(f"{DIRECTORY}/segment-0000000001.log: cannot be synced: EIO")
+    assert what.endswith(f"the log goes on in {DIRECTORY}/segment-0000000002.log")
+
+
+def test_with_more_unsynced_than_memory_may_hold_a_failure_is_final() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    journal._pending = Pending(2_000)
+    append_all(journal, numbered(1, 100), sync_each=True)
+    append_all(journal, numbered(3, 900))
+    disk.fail(disk.verb_counts["sync"] + 1, EIO, "sync")
+    with pytest.raises(JournalFailed, match="EIO"):
+        journal.sync()
+    disk.crash()
+    assert payloads_in(disk) == numbered(1, 100)
+
+
+def test_a_sync_makes_a_fresh_start_possible_again() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    journal._pending = Pending(2_000)
+    append_all(journal, numbered(4, 900))
+    journal.sync()
+    append_all(journal, [b"more"])
+    disk.fail(disk.verb_counts["sync"] + 1, EIO, "sync")
+    assert journal.sync() == 5
+
+
+def test_what_is_pending_is_bounded_and_let_go_by_a_sync() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    assert journal._pending._bytes_max == JOURNAL_PENDING_BYTES_MAX
+    append_all(journal, numbered(5, 900))
+    assert journal._pending.frame_bytes == sum(map(len, numbered(5, 900)))
+    journal.sync()
+    assert journal._pending.frame_bytes == 0
+    assert not journal._pending.frames

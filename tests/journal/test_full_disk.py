@@ -1,0 +1,218 @@
+"""A disk with no space left: what was taken ahead of need is there when it is needed."""
+
+import random
+from typing import Final
+
+import pytest
+
+from delayd.core.limits import SPARE_BYTES_MIN
+from delayd.journal.errors import JournalFull
+from delayd.journal.journal import Journal
+from delayd.journal.reserve import Reserve, sizes_to_try, usable_bytes
+from delayd.testing.disk import SimulatedDisk
+from tests.journal.journals import (
+    DIRECTORY,
+    START_MS,
+    append_all,
+    contents_of,
+    frame,
+    numbered,
+    opened,
+    path_of,
+    payloads_in,
+    segment_of,
+)
+
+SEGMENT: Final = 256 << 10
+
+
+def full(disk: SimulatedDisk) -> None:
+    """From now on there is no byte left."""
+    disk.capacity_bytes = sum(map(len, contents_of(disk).values()))
+
+
+def with_room(disk: SimulatedDisk, room_bytes: int) -> Journal:
+    journal, _ = opened(disk, SEGMENT)
+    assert journal.make_room(room_bytes)
+    return journal
+
+
+def spares_in(disk: SimulatedDisk) -> list[str]:
+    return [name for name in contents_of(disk) if name.startswith("spare")]
+
+
+@pytest.mark.parametrize("payload_bytes", [9, 500, 5_000, 60_000])
+def test_as_much_as_there_is_room_for_can_be_appended_on_a_full_disk(payload_bytes: int) -> None:
+    disk = SimulatedDisk()
+    journal = with_room(disk, 1_000_000)
+    full(disk)
+    appended = 0
+    # A frame that does not fit the end of a file wastes less than its own length.
+    while journal.room_bytes >= 2 * (payload_bytes + 45):
+        journal.append(bytes(payload_bytes), START_MS, START_MS)
+        appended += 1
+    assert appended * payload_bytes > 500_000 * payload_bytes // (payload_bytes + 45)
+    journal.sync()
+    disk.crash()
+    assert payloads_in(disk) == [bytes(payload_bytes)] * appended
+
+
+def test_room_that_is_asked_for_in_vain_changes_nothing() -> None:
+    disk = SimulatedDisk()
+    journal = with_room(disk, 100_000)
+    full(disk)
+    before, room_bytes = contents_of(disk), journal.room_bytes
+    assert not journal.make_room(10_000_000)
+    assert not journal.make_room(0, payload_bytes=500_000)
+    assert (contents_of(disk), journal.room_bytes) == (before, room_bytes)
+
+
+def test_room_is_there_again_when_space_is() -> None:
+    disk = SimulatedDisk()
+    journal = with_room(disk, 100_000)
+    full(disk)
+    assert not journal.make_room(1_000_000)
+    disk.capacity_bytes = None
+    assert journal.make_room(1_000_000)
+    assert journal.room_bytes >= 1_000_000
+
+
+def test_a_disk_nearly_full_gives_what_it_has_in_smaller_files() -> None:
+    assert sizes_to_try(1 << 20) == [1 << 20, 512 << 10, 256 << 10, SPARE_BYTES_MIN]
+    assert sizes_to_try(4_096) == [SPARE_BYTES_MIN]
+    disk = SimulatedDisk(capacity_bytes=(128 + 256 + 20) << 10)
+    journal, _ = opened(disk, 1 << 20)
+    assert not journal.make_room(1 << 20)
+    assert journal.room_bytes == usable_bytes(128 << 10) + usable_bytes(256 << 10)
+
+
+def test_each_of_several_long_frames_gets_a_place() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk, SEGMENT)
+    assert journal.make_room(0, payload_bytes=900_000, places=3)
+    full(disk)
+    append_all(journal, [bytes(900_000)] * 3)
+    with pytest.raises(JournalFull):
+        journal.append(bytes(900_000), START_MS, START_MS)
+    journal.sync()
+    disk.crash()
+    assert payloads_in(disk) == [bytes(900_000)] * 3
+
+
+def test_space_that_is_no_longer_needed_is_given_back() -> None:
+    disk = SimulatedDisk()
+    journal = with_room(disk, 10 * SEGMENT)
+    journal.shrink_room(3 * SEGMENT)
+    assert 3 * SEGMENT <= journal.room_bytes < 4 * SEGMENT
+    assert len(spares_in(disk)) == 4
+    append_all(journal, [bytes(1_000)])
+    assert len(spares_in(disk)) == 3, "the segment was made out of one"
+
+
+@pytest.mark.parametrize("ends_well", [True, False])
+def test_a_start_on_a_full_disk_finds_the_room_again(*, ends_well: bool) -> None:
+    disk = SimulatedDisk()
+    journal = with_room(disk, 500_000)
+    append_all(journal, numbered(100, 1_000), sync_each=True)
+    full(disk)
+    assert not journal.make_room(5_000_000), "from here on the journal knows that it is full"
+    room_bytes = journal.room_bytes
+    journal.close() if ends_well else disk.kill()
+    full(disk)
+    journal, payloads = opened(disk, SEGMENT)
+    assert payloads == numbered(100, 1_000)
+    assert journal.room_bytes >= room_bytes - 200
+    append_all(journal, [bytes(1_000)] * (journal.room_bytes // 2_090), sync_each=True)
+
+
+def test_a_stop_with_space_left_trims_the_log() -> None:
+    disk = SimulatedDisk()
+    journal = with_room(disk, 300_000)
+    append_all(journal, [b"payload"])
+    journal.close()
+    assert len(disk.file_bytes(path_of(1))) < 1_000
+
+
+def test_only_spare_files_of_zeros_are_taken_over() -> None:
+    # A segment that got its old name back in a power cut: its frames carry the mark of the next.
+    disk = SimulatedDisk()
+    disk.put_file(path_of(1), segment_of(numbered(2)))
+    stale = frame(4, 3, b"stale", number=2)
+    disk.put_file(f"{DIRECTORY}/spare-0000000007.log", bytes(50_000) + stale + bytes(200_000))
+    disk.put_file(f"{DIRECTORY}/spare-0000000008.log", bytes(SEGMENT))
+    disk.put_file(f"{DIRECTORY}/spare-0000000009.log", b"")
+    journal, _ = opened(disk, SEGMENT)
+    assert spares_in(disk) == ["spare-0000000008.log"]
+    assert journal.make_room(5 * SEGMENT)
+    assert "spare-0000000010.log" in spares_in(disk), "numbers go on"
+
+
+def test_a_torn_tail_is_cut_on_a_full_disk_at_the_cost_of_the_reserve() -> None:
+    disk = SimulatedDisk()
+    torn = segment_of(numbered(2)) + frame(3, 2, bytes(300))[:-9] + b"torn"
+    disk.put_file(path_of(1), torn)
+    disk.put_file(f"{DIRECTORY}/spare-0000000001.log", bytes(SEGMENT))
+    full(disk)
+    journal, payloads = opened(disk, SEGMENT)
+    assert payloads == numbered(2)
+    assert journal.torn_tails
+    assert not spares_in(disk)
+
+
+def test_an_error_while_space_is_taken_refuses_and_is_told() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk, SEGMENT)
+    told: list[str] = []
+    journal.on_trouble = told.append
+    disk.fail(disk.verb_counts["allocate"] + 1, OSError(5, "EIO"), "allocate")
+    assert not journal.make_room(1_000)
+    assert len(told) == 1
+    assert journal.make_room(1_000)
+
+
+def test_power_cuts_around_the_reserve_lose_nothing_and_leave_no_stale_bytes(
+    rng: random.Random,
+) -> None:
+    for _ in range(150):
+        disk = SimulatedDisk()
+        attempted: list[bytes] = []
+        for _run in range(3):
+            journal, found = opened(disk, SEGMENT)
+            assert found == attempted[: len(found)]
+            attempted = found
+            synced = len(attempted)
+            for number in range(rng.randrange(1, 8)):
+                if rng.random() < 0.7:
+                    journal.make_room(rng.randrange(3 * SEGMENT))
+                payload = b"%d " % number * rng.randrange(1, 40_000)
+                journal.append(payload, START_MS, START_MS)
+                attempted.append(payload)
+                if rng.random() < 0.4:
+                    journal.sync()
+                    synced = len(attempted)
+                if rng.random() < 0.2:
+                    journal.shrink_room(0)
+            share = rng.random()
+            disk.crash(lambda _piece, share=share: rng.random() < share)  # type: ignore[misc]
+            survivors = payloads_in(disk)
+            assert survivors == attempted[: len(survivors)]
+            assert len(survivors) >= synced
+            attempted = survivors
+
+
+def test_the_reserve_forgets_nothing_it_has_taken() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory(DIRECTORY)
+    reserve = Reserve(disk, DIRECTORY)
+    for capacity in (SEGMENT, 2 * SEGMENT, SEGMENT):
+        reserve.add(capacity)
+    assert reserve.room_bytes == 2 * usable_bytes(SEGMENT) + usable_bytes(2 * SEGMENT)
+    assert reserve.places(usable_bytes(SEGMENT)) == 3
+    assert reserve.places(usable_bytes(SEGMENT) + 1) == 1
+    spare = reserve.take(100)
+    assert spare is not None
+    assert spare.capacity == SEGMENT, "the smallest that is long enough"
+    assert reserve.take(usable_bytes(2 * SEGMENT) + 1) is None
+    reserve.shrink(0)
+    assert reserve.room_bytes == 0
+    assert spares_in(disk) == ["spare-0000000001.log"], "what was taken is no longer its own"

@@ -1,0 +1,172 @@
+"""A `LineServer` with real sockets, turned by hand.
+
+    floor = Floor()
+    client = floor.client()
+    client.sendall(b"list-tube-used\\r\\n")
+    floor.turn_until_quiet()
+    assert heard(client) == b"USING default\\r\\n"
+
+The floor stands for the service: it takes deliveries and replies at the end of each turn and sends
+them at once, or, while `holds` is set, when `release` is called, as a slow disk would. A server
+that is woken again and again without being asked anything fails every test here, in
+`turn_until_quiet`.
+"""
+
+import contextlib
+import select
+import socket
+from pathlib import Path
+from typing import Final, Self
+
+from delayd.core import views
+from delayd.core.engine import Engine
+from delayd.line.server import Client, LineServer
+from delayd.line.stats import Stats
+
+START_MS: Final = 1_000_000
+TURNS_MAX: Final = 2_000
+ARRIVAL_S_MAX: Final = 10.0
+
+
+class CountingServer(LineServer):
+    """Counts what the server sends, to whom."""
+
+    sends: list[Client]
+
+    def _send_some(self, client: Client, data: bytes | memoryview) -> int:
+        self.sends.append(client)
+        return super()._send_some(client, data)
+
+
+class Floor:
+    def __init__(
+        self,
+        *,
+        path: Path | None = None,
+        listener: socket.socket | None = None,
+        connections_max: int = 100,
+        out_bytes_max: int = 1 << 20,
+        body_bytes_max: int = 65_535,
+    ) -> None:
+        self.engine = Engine(start_ms=START_MS, body_bytes_max=body_bytes_max)
+        self.now_ms = START_MS
+        self.holds = False
+        self._held: list[tuple[Client, bytes]] = []
+        self._woken = False
+        self._sockets = contextlib.ExitStack()
+        self._listener = self._sockets.enter_context(listener or listening(path))
+        self.server = CountingServer(
+            self.engine,
+            Stats(self.engine, START_MS),
+            [self._listener],
+            self._wake,
+            lambda: self.now_ms,
+            connections_max=connections_max,
+            out_bytes_max=out_bytes_max,
+        )
+        self.server.sends = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.server.close()
+        self._sockets.close()
+
+    def _wake(self) -> None:
+        self._woken = True
+
+    @property
+    def clients(self) -> list[Client]:
+        return list(self.server._clients.values())
+
+    def client(self, *, buffer_bytes: int = 0) -> socket.socket:
+        """A connection, accepted if the server accepts it; with small buffers if asked for."""
+        client = socket.socket(self._listener.family, socket.SOCK_STREAM)
+        self._sockets.enter_context(client)
+        client.settimeout(ARRIVAL_S_MAX)
+        if buffer_bytes:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+        before = set(self.clients)
+        client.connect(self._listener.getsockname())
+        self.turn_until_quiet(some=True)
+        for accepted in set(self.clients) - before:
+            if buffer_bytes:
+                accepted.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
+        return client
+
+    def turn(self) -> None:
+        self._woken = False
+        self.server.serve(self.now_ms)
+        self.end_turn()
+
+    def end_turn(self) -> None:
+        while deliveries := self.engine.take_deliveries():
+            for session, outcome in deliveries:
+                assert session.owner is not None
+                session.owner.deliver(outcome, self.now_ms)
+        self.engine.take_log()
+        replies = self.server.take_replies()
+        assert len({client for client, _ in replies}) == len(replies), "one reply to each in a turn"
+        self._held += replies
+        if not self.holds:
+            self.release()
+
+    def release(self, count: int | None = None) -> None:
+        """Send what was held, or only the oldest few replies of it."""
+        held, self._held = self._held[:count], self._held[len(self._held[:count]) :]
+        for client, data in held:
+            client.send(data)
+
+    def is_quiet(self, within_s: float = 0.0) -> bool:
+        """Whether nothing asks for a turn."""
+        return not (self._woken or select.select([self.server], [], [], within_s)[0])
+
+    def turn_until_quiet(self, *, some: bool = False) -> None:
+        """Take turns until nothing is left to do; `some`: something is on its way."""
+        if some and not self._woken:
+            select.select([self.server], [], [], ARRIVAL_S_MAX)
+        for _ in range(TURNS_MAX):
+            if self.is_quiet():
+                views.check(self.engine)
+                return
+            self.turn()
+        raise AssertionError("the server is woken again and again")
+
+    def says(self, client: socket.socket, data: bytes) -> None:
+        client.sendall(data)
+        self.turn_until_quiet(some=True)
+
+
+def listening(path: Path | None) -> socket.socket:
+    if path is None:
+        listener = socket.create_server(("127.0.0.1", 0))
+    else:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(str(path))
+        listener.listen()
+    listener.setblocking(False)
+    return listener
+
+
+def heard(client: socket.socket) -> bytes:
+    """What has arrived by now."""
+    client.setblocking(False)
+    data = b""
+    with contextlib.suppress(BlockingIOError, ConnectionResetError):
+        while more := client.recv(1 << 20):
+            data += more
+    client.settimeout(ARRIVAL_S_MAX)
+    return data
+
+
+def is_cut_off(client: socket.socket) -> bool:
+    """Whether the server has closed the connection; what was sent before is thrown away."""
+    try:
+        while client.recv(1 << 20):
+            pass
+    except ConnectionResetError:
+        return True
+    except TimeoutError:
+        return False
+    return True

@@ -1,0 +1,173 @@
+import random
+from itertools import combinations
+
+import pytest
+
+from delayd.line.commands import COMMANDS, Handler, command_of
+from delayd.line.grammar import BadFormat
+from tests.line.talk import Talk
+
+WORDS = [word for word, _ in COMMANDS]
+
+BEANSTALKD_WORDS = (
+    "peek_ peek-ready peek-delayed peek-buried reserve-with-timeout_ reserve-job_ reserve delete_"
+    " release_ bury_ kick_ kick-job_ touch_ stats-job_ stats-tube_ stats use_ watch_ ignore_"
+    " list-tubes-watched list-tube-used list-tubes quit pause-tube"
+)
+"""Debian's beanstalkd compares a line with these in this order; the underscore is a space."""
+
+OURS = (b"reserve-batch ", b"put-in-tube ", b"reschedule ")
+
+
+def first_in(words: list[bytes], line: bytes) -> bytes | None:
+    return next((word for word in words if line.startswith(word)), None)
+
+
+def handler_of(word: bytes | None) -> Handler | None:
+    return None if word is None else dict(COMMANDS)[word]
+
+
+def random_lines(rng: random.Random) -> list[bytes]:
+    tails = (b"", b" ", b"  ", b"x", b" x", b"-x", b"s", b" 1", b" 1 ", b"\t1", b"\n", b"-job 1")
+    heads = [*WORDS, *(word.strip() for word in WORDS), b"put", b"", b"Stats", b"list", b"pee"]
+    return [rng.choice(heads) + rng.choice(tails) for _ in range(3_000)]
+
+
+def test_the_table_knows_what_beanstalkd_knows_in_its_order() -> None:
+    theirs = [word.replace("_", " ").encode() for word in BEANSTALKD_WORDS.split()]
+    assert [word for word in WORDS if word not in OURS] == theirs
+
+
+def test_no_row_hides_another() -> None:
+    for first, second in combinations(WORDS, 2):
+        assert not second.startswith(first)
+
+
+@pytest.mark.parametrize(("word", "handler"), COMMANDS)
+def test_every_row_is_reached(word: bytes, handler: Handler) -> None:
+    assert command_of(word) == (handler, b"")
+    assert command_of(word + b"1 x") == (handler, b"1 x")
+
+
+def test_a_line_belongs_to_the_first_word_that_it_begins_with(rng: random.Random) -> None:
+    for line in random_lines(rng):
+        word = first_in(WORDS, line)
+        rest = line[len(word) :] if word is not None else b""
+        expected = None if word is None else (handler_of(word), rest)
+        assert command_of(line) == expected, line
+
+
+def test_our_own_words_take_no_line_that_beanstalkd_understands(rng: random.Random) -> None:
+    theirs = [word for word in WORDS if word not in OURS]
+    for line in random_lines(rng):
+        if first_in(WORDS, line) in OURS:
+            assert first_in(theirs, line) in {None, b"reserve"}
+            if line.startswith(b"reserve"):
+                assert line != b"reserve"
+
+
+@pytest.mark.parametrize("word", [*WORDS, b"put 1", b"nonsense", b""])
+def test_no_line_may_hold_a_nul(word: bytes) -> None:
+    with pytest.raises(BadFormat):
+        command_of(word + b"\0")
+
+
+COUNTED = (
+    ("put", b"put 0 0 60 2\r\nhi", 1),
+    ("put", b"put 0 0 60 2\r\nhi\r\nput 0 0 60 2\r\nhi\r\nput 0 0 60 2\r\nhi", 3),
+    ("put", b"put 0 0 60 2\r\nhixxlist-tubes", 1),
+    ("put", b"put 0 0 60 70000\r\n" + b"x" * 70_000, 1),
+    ("put", b"put 0 0 60 2 \r\nhi", 1),
+    ("put", b"put 0 0 60 x", 0),
+    ("put", b"put 0 0 60 2\0", 0),
+    ("put", b"put-in-tube a 0 0 60 2\r\nhi", 1),
+    ("peek", b"peek 9", 1),
+    ("peek", b"peek x", 0),
+    ("peek-ready", b"peek-ready", 1),
+    ("peek-ready", b"peek-ready ", 0),
+    ("peek-delayed", b"peek-delayed", 1),
+    ("peek-buried", b"peek-buried", 1),
+    ("reserve", b"reserve", 1),
+    ("reserve", b"put 0 0 60 0\r\n\r\nreserve\r\nreserve", 2),
+    ("reserve", b"reserve ", 0),
+    ("reserve", b"reserve-job 1", 0),
+    ("reserve", b"reserve-batch 1 0", 0),
+    ("reserve-with-timeout", b"reserve-with-timeout 0", 1),
+    ("reserve-with-timeout", b"reserve-with-timeout 9223372036854775808", 0),
+    ("delete", b"delete 9", 1),
+    ("delete", b"delete 9\r\ndelete 9\r\ndelete 8", 3),
+    ("delete", b"delete  9", 1),
+    ("delete", b"delete x", 0),
+    ("release", b"release 9 0 0", 1),
+    ("release", b"release 9 0", 0),
+    ("use", b"use a", 1),
+    ("use", b"use -a", 0),
+    ("watch", b"watch a", 1),
+    ("watch", b"watch a:b", 0),
+    ("ignore", b"ignore a", 1),
+    ("ignore", b"ignore default", 1),
+    ("ignore", b"ignore -a", 0),
+    ("bury", b"bury 9 0", 1),
+    ("bury", b"bury 9", 0),
+    ("kick", b"kick 1", 1),
+    ("kick", b"kick", 0),
+    ("kick", b"kick x", 0),
+    ("kick", b"kick-job 1", 0),
+    ("touch", b"touch 9", 1),
+    ("touch", b"touch", 0),
+    ("stats", b"stats", 1),
+    ("stats", b"stats x", 0),
+    ("stats-job", b"stats-job 9", 1),
+    ("stats-job", b"stats-job x", 0),
+    ("stats-tube", b"stats-tube nope", 1),
+    ("stats-tube", b"stats-tube a:b", 0),
+    ("list-tubes", b"list-tubes", 1),
+    ("list-tubes", b"list-tubes ", 0),
+    ("list-tube-used", b"list-tube-used", 1),
+    ("list-tubes-watched", b"list-tubes-watched", 1),
+    ("pause-tube", b"pause-tube nope 1", 1),
+    ("pause-tube", b"pause-tube -a 1", 1),
+    ("pause-tube", b"pause-tube a:b 1", 0),
+    ("pause-tube", b"pause-tube " + b"a" * 201 + b" 1", 1),
+    ("pause-tube", b"pause-tube nope x", 0),
+    ("pause-tube", b"pause-tube  100", 0),
+)
+
+
+@pytest.mark.parametrize(("name", "line", "times"), COUNTED)
+def test_a_command_counts_once_its_arguments_parse(name: str, line: bytes, times: int) -> None:
+    talk = Talk()
+    talk.client().says(line + b"\r\n")
+    assert talk.stats.counts[name] == times
+
+
+def test_every_counter_is_counted_by_something() -> None:
+    assert set(Talk().stats.counts) == {name for name, _, times in COUNTED if times}
+
+
+@pytest.mark.parametrize(
+    ("said", "producers", "workers"),
+    [
+        (b"list-tubes\r\npeek 1\r\nkick 1\r\n", 0, 0),
+        (b"put 0 0 60 70000\r\n" + b"x" * 70_002, 0, 0),
+        (b"put 0 0 60 2x\r\n", 0, 0),
+        (b"put 0 0 60 2\r\nhixx", 1, 0),
+        (b"put 0 0 60 2\r\n", 1, 0),
+        (b"put-in-tube a 0 0 60 2\r\nhi\r\n" * 2, 1, 0),
+        (b"reserve-job 9\r\n", 0, 0),
+        (b"reserve-with-timeout 0\r\n" * 2, 0, 1),
+        (b"reserve-batch 1 0\r\n", 0, 1),
+        (b"reserve\r\n", 0, 1),
+        (b"put 0 0 60 0\r\n\r\n" * 3 + b"reserve\r\n" * 2 + b"reserve-job 3\r\n", 1, 1),
+    ],
+)
+def test_who_puts_and_who_works_is_counted_until_it_goes(
+    said: bytes, producers: int, workers: int
+) -> None:
+    talk = Talk()
+    client = talk.client()
+    client.says(said)
+    assert (talk.stats.producers, talk.stats.workers) == (producers, workers)
+    client.closes()
+    assert (talk.stats.producers, talk.stats.workers, talk.stats.connections) == (0, 0, 0)
+    assert talk.stats.connections_total == 1

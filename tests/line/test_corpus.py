@@ -1,0 +1,28 @@
+import random
+
+import pytest
+
+from tests.line.corpus import BODY_BYTES_MAX, EXCHANGES, Exchange
+from tests.line.talk import Talk, bytewise, in_pieces
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES, ids=str)
+def test_every_exchange_goes_as_written(exchange: Exchange) -> None:
+    talk = Talk(BODY_BYTES_MAX)
+    assert talk.client().says(exchange.request) == exchange.response
+    talk.state()
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES, ids=str)
+def test_every_exchange_goes_the_same_in_any_pieces(exchange: Exchange, rng: random.Random) -> None:
+    whole = Talk(BODY_BYTES_MAX)
+    whole.client().says(exchange.request)
+    for pieces in (bytewise, *(lambda data: in_pieces(data, rng),) * 3):
+        talk = Talk(BODY_BYTES_MAX)
+        assert talk.client().says(*pieces(exchange.request)) == exchange.response
+        assert (talk.state(), talk.log) == (whole.state(), whole.log)
+
+
+def test_every_fact_is_told_once() -> None:
+    facts = [exchange.fact for exchange in EXCHANGES]
+    assert len(set(facts)) == len(facts)

@@ -1,0 +1,117 @@
+"""Where a command ends, against a model that reads like beanstalkd: one window of 224 bytes."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from delayd.core.limits import LINE_BYTES_MAX
+from tests.line.talk import Talk, bytewise, in_pieces
+
+USED = b"list-tube-used"
+USING = b"USING default\r\n"
+BAD = b"BAD_FORMAT\r\n"
+UNKNOWN = b"UNKNOWN_COMMAND\r\n"
+
+
+def model(stream: bytes) -> Iterator[bytes]:
+    """The replies to a stream of nothing but `list-tube-used` and nonsense."""
+    window, at, is_skipping = b"", 0, False
+    while True:
+        filled = stream[at : at + LINE_BYTES_MAX - len(window)]
+        window, at = window + filled, at + len(filled)
+        first = window[:-1].find(b"\r")
+        if first >= 0 and window[first + 1 : first + 2] == b"\n":
+            line, window = window[:first], window[first + 2 :]
+            yield BAD if is_skipping else model_reply(line)
+            is_skipping = False
+        elif len(window) == LINE_BYTES_MAX:
+            window, is_skipping = b"", True
+        else:
+            return
+
+
+def model_reply(line: bytes) -> bytes:
+    if line == USED:
+        return USING
+    return BAD if b"\0" in line or line.startswith(USED) else UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("stream", "replies"),
+    [
+        (b"x" * 222 + b"\r\n" + USED + b"\r\n", UNKNOWN + USING),
+        (b"x" * 223 + b"\r\n" + USED + b"\r\n", BAD),
+        (b"x" * 223 + b"\r\n" + USED + b"\r\n" + USED + b"\r\n", BAD + USING),
+        (b"x" * 224 + b"\r\n" + USED + b"\r\n", BAD + USING),
+        (b"x" * 447 + b"\r\n" + USED + b"\r\n", BAD),
+        (b"x" * 448 + b"\r\n" + USED + b"\r\n", BAD + USING),
+        (b"x" * 10_000 + b"\r\n" + USED + b"\r\n", BAD + USING),
+        (b"x" * 10_000, b""),
+        (USED + b"\r", b""),
+        (USED + b"\r\r\n", b""),
+        (USED + b"\r\r\n" + b"x" * 208 + b"\r\n", BAD),
+        (USED + b"\r\r\n" + b"x" * 206 + b"\r\n", b""),
+        (b"list\rtube\r\n" + USED + b"\r\n", b""),
+        (b"q" * 300 + b" \r\r\n" + USED + b"\r\n", b""),
+        (b"\r\n" * 3, UNKNOWN * 3),
+        (b"\r" * 224 + b"\r\n", BAD),
+        (b"\n" * 224 + b"\r\n", BAD),
+        (b"put 0 0 0 0\r" + b"x" * 212 + b"\r\n" + USED + b"\r\n", BAD + USING),
+    ],
+)
+def test_long_lines_end_where_beanstalkd_ends_them(stream: bytes, replies: bytes) -> None:
+    if not stream.startswith(b"put"):
+        assert b"".join(model(stream)) == replies
+    assert Talk().client().says(stream) == replies
+    assert Talk().client().says(*bytewise(stream)) == replies
+
+
+def test_every_length_around_the_window_ends_as_in_the_model() -> None:
+    for count in (*range(200, 250), *range(430, 460)):
+        for end in (b"\r\n", b"\r", b"\n", b"\rx\r\n", b"\r\r\n", b"\n\r\n"):
+            stream = b"x" * count + end + (USED + b"\r\n") * 2
+            assert Talk().client().says(stream) == b"".join(model(stream)), (count, end)
+
+
+def test_random_streams_end_as_in_the_model(rng: random.Random) -> None:
+    for _ in range(300):
+        stream = b"".join(random_bit(rng) for _ in range(rng.randrange(1, 25)))
+        expected = b"".join(model(stream))
+        assert Talk().client().says(stream) == expected, stream
+        assert Talk().client().says(*in_pieces(stream, rng)) == expected, stream
+
+
+def random_bit(rng: random.Random) -> bytes:
+    whole = USED + b"\r\n"
+    bits = (whole, whole, USED, b"\r\n", b"\r\n", b"\r", b"\n", b"\0", b"x" * rng.randrange(300))
+    return rng.choice((*bits, b"y" * rng.choice((207, 208, 221, 222, 223, 224))))
+
+
+def test_an_endless_line_takes_no_memory() -> None:
+    client = Talk().client()
+    for _ in range(1_000):
+        assert client.says(b"x" * 1_000) == b""
+        assert len(client.connection._rest) < LINE_BYTES_MAX
+    assert client.says(b"\r\n") in {BAD, b""}
+
+
+def test_a_body_that_is_too_big_takes_no_memory() -> None:
+    talk = Talk(body_bytes_max=10)
+    client = talk.client()
+    assert client.says(b"put 0 0 60 1000000\r\n") == b""
+    for _ in range(1_000):
+        assert client.says(b"x" * 1_000) == b""
+        assert not client.connection._rest
+        assert not client.connection._body
+    assert client.says(b"\r") == b""
+    assert client.says(b"\n" + USED + b"\r\n") == b"JOB_TOO_BIG\r\n" + USING
+    assert talk.engine.store.last_id == 0
+
+
+def test_a_body_of_the_highest_size_is_thrown_away_in_constant_memory() -> None:
+    client = Talk(body_bytes_max=10).client()
+    client.says(b"put 0 0 60 4294967295\r\n")
+    assert client.connection._swallow_bytes == 4_294_967_297
+    client.says(b"x" * 1_000)
+    assert client.connection._swallow_bytes == 4_294_966_297

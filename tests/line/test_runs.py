@@ -1,0 +1,212 @@
+"""Runs of equal commands have the effects and replies that the commands have one by one."""
+
+import random
+import re
+
+import pytest
+
+from delayd.line.connection import Connection
+from delayd.line.grammar import PutLine
+from tests.line.talk import Client, Talk, bytewise
+
+TUBES = (b"default", b"a", b"b")
+CLIENTS = 4
+
+
+class OneByOne(Connection):
+    """A connection that takes every command for itself."""
+
+    __slots__ = ()
+
+    def _put_run(self, data: bytes, head: bytes, at: int, put: PutLine, now_ms: int) -> int:
+        self.begin_put(put, None)
+        return at
+
+    def _delete_run(self, run: re.Match[bytes], now_ms: int) -> int:
+        line = run[0].partition(b"\r\n")[0]
+        self._command(line, now_ms)
+        return run.start() + len(line) + 2
+
+    def _reserve_run(self, data: bytes, at: int, now_ms: int) -> int:
+        return 0
+
+
+def both(*said: bytes, jobs: int = 0, draining: bool = False) -> bytes:
+    """What is answered to the same pieces in runs and one by one, with the same effects."""
+    talks = Talk(), Talk()
+    replies = []
+    for talk, kind in zip(talks, (Connection, OneByOne), strict=True):
+        producer = talk.client()
+        for _ in range(jobs):
+            producer.says(b"put 0 0 60 2\r\nhi\r\n")
+        talk.engine.draining = draining
+        replies.append(talk.client(kind=kind).says(*said))
+    assert replies[0] == replies[1]
+    assert talks[0].state() == talks[1].state()
+    assert talks[0].log == talks[1].log
+    return replies[0]
+
+
+PUT = b"put 0 9 60 2\r\nhi\r\n"
+
+
+def test_equal_puts_take_ids_in_sequence() -> None:
+    assert both(PUT * 3) == b"INSERTED 1\r\nINSERTED 2\r\nINSERTED 3\r\n"
+
+
+def test_a_put_that_differs_ends_the_run() -> None:
+    other = PUT.replace(b"put 0", b"put 1")
+    assert both(PUT * 2 + other + PUT) == b"".join(b"INSERTED %d\r\n" % n for n in range(1, 5))
+
+
+@pytest.mark.parametrize("cut", range(1, len(PUT)))
+def test_an_incomplete_last_put_is_finished_by_what_follows(cut: int) -> None:
+    replies = b"INSERTED 1\r\nINSERTED 2\r\nINSERTED 3\r\n"
+    assert both(PUT * 2 + PUT[:cut], PUT[cut:]) == replies
+    assert both(PUT * 2 + PUT[:cut], *bytewise(PUT[cut:])) == replies
+
+
+def test_a_wrong_body_in_a_run_takes_its_id_and_its_bytes() -> None:
+    wrong = b"put 0 9 60 2\r\nhixy"
+    assert both(PUT + wrong + PUT) == b"INSERTED 1\r\nEXPECTED_CRLF\r\nINSERTED 3\r\n"
+    assert both(wrong + PUT) == b"EXPECTED_CRLF\r\nINSERTED 2\r\n"
+    assert both(PUT + wrong) == b"INSERTED 1\r\nEXPECTED_CRLF\r\n"
+
+
+def test_every_put_of_a_run_is_refused_while_draining() -> None:
+    wrong = b"put 0 9 60 2\r\nhixy"
+    assert both(PUT * 2 + wrong + PUT, draining=True) == (
+        b"DRAINING\r\nDRAINING\r\nEXPECTED_CRLF\r\nDRAINING\r\n"
+    )
+
+
+def test_refused_puts_take_ids() -> None:
+    talk = Talk()
+    client = talk.client()
+    talk.engine.draining = True
+    client.says(PUT * 2)
+    talk.engine.draining = False
+    assert client.says(PUT) == b"INSERTED 3\r\n"
+
+
+def test_a_delete_of_a_run_may_repeat_an_id_or_name_none() -> None:
+    ids = (1, 1, 9, 0, 2, 10**18, 3, 18_446_744_073_709_551_615, 4, 4)
+    done = (1, 0, 0, 0, 1, 0, 1, 0, 1, 0)
+    said = b"".join(b"delete %d\r\n" % job_id for job_id in ids)
+    expected = b"".join(b"DELETED\r\n" if it else b"NOT_FOUND\r\n" for it in done)
+    assert both(said, jobs=4) == expected
+
+
+def test_an_id_beyond_64_bits_ends_the_run() -> None:
+    said = b"delete 1\r\ndelete 18446744073709551616\r\ndelete 99999999999999999999\r\ndelete 2\r\n"
+    assert both(said, jobs=2) == b"DELETED\r\nBAD_FORMAT\r\nBAD_FORMAT\r\nDELETED\r\n"
+
+
+def test_a_delete_with_more_behind_it_ends_the_run() -> None:
+    assert both(b"delete 1\r\ndelete 2 \r\ndelete 2\r\n", jobs=2) == (
+        b"DELETED\r\nBAD_FORMAT\r\nDELETED\r\n"
+    )
+
+
+def test_the_jobs_of_others_are_not_deleted_in_a_run() -> None:
+    for kind in (Connection, OneByOne):
+        talk = Talk()
+        holder, other = talk.client(), talk.client(kind=kind)
+        holder.says(b"put 0 0 60 2\r\nhi\r\n" * 4 + b"reserve\r\nreserve\r\n")
+        deletes = b"".join(b"delete %d\r\n" % job_id for job_id in (1, 3, 2, 4))
+        assert other.says(deletes) == b"NOT_FOUND\r\nDELETED\r\nNOT_FOUND\r\nDELETED\r\n"
+        assert holder.says(deletes) == b"DELETED\r\nNOT_FOUND\r\nDELETED\r\nNOT_FOUND\r\n"
+
+
+def test_a_run_of_reserves_takes_what_is_ready_and_then_waits() -> None:
+    for kind in (Connection, OneByOne):
+        talk = Talk()
+        producer, worker = talk.client(), talk.client(kind=kind)
+        producer.says(b"put 0 0 60 1\r\na\r\n" * 2)
+        assert worker.says(b"reserve\r\n" * 4 + b"list-tube-used\r\n") == (
+            b"RESERVED 1 1\r\na\r\nRESERVED 2 1\r\na\r\n"
+        )
+        assert talk.stats.counts["reserve"] == 3
+        producer.says(b"put 0 0 60 1\r\nb\r\n" * 2)
+        assert worker.replies() == b"RESERVED 3 1\r\nb\r\nRESERVED 4 1\r\nb\r\nUSING default\r\n"
+        assert talk.stats.counts["reserve"] == 4
+
+
+def test_a_run_of_reserves_ends_with_the_warning() -> None:
+    said = b"put 0 0 1 0\r\n\r\n" * 2 + b"reserve\r\n" * 4
+    assert both(said) == (
+        b"INSERTED 1\r\nINSERTED 2\r\nRESERVED 1 0\r\n\r\nRESERVED 2 0\r\n\r\n"
+        b"DEADLINE_SOON\r\nDEADLINE_SOON\r\n"
+    )
+
+
+def test_puts_in_a_run_go_to_those_who_wait_in_the_order_they_came() -> None:
+    for kind in (Connection, OneByOne):
+        talk = Talk()
+        workers = [talk.client(), talk.client()]
+        for worker in workers:
+            assert worker.says(b"reserve\r\n") == b""
+        producer = talk.client(kind=kind)
+        producer.says(b"put 5 0 60 1\r\na\r\n" * 3)
+        heard = [worker.replies() for worker in workers]
+        assert heard == [b"RESERVED 1 1\r\na\r\n", b"RESERVED 2 1\r\na\r\n"]
+
+
+def random_words(rng: random.Random, jobs: int) -> bytes:
+    """A few commands of one kind, or one of another."""
+    times = rng.randrange(1, 7)
+    job_id = rng.randrange(1, jobs + 3)
+    tube = rng.choice(TUBES)
+    ids = [rng.randrange(1, jobs + 3) for _ in range(times)]
+    head = b"put %d %d %d 2\r\n" % (rng.randrange(3), rng.choice((0, 0, 1)), rng.choice((1, 5)))
+    tails = (b"hi\r\n", b"hi\r\n", b"hi\r\n", b"\r\n\r\n", b"hixy")
+    return rng.choice(
+        (
+            b"".join(head + rng.choice(tails) for _ in range(times)),
+            b"".join(head + rng.choice(tails[:3]) for _ in range(times)),
+            b"".join(b"delete %d\r\n" % each for each in ids),
+            b"reserve\r\n" * times,
+            b"reserve-with-timeout 0\r\n" * times,
+            b"reserve-with-timeout 1\r\n",
+            b"reserve-batch %d 0\r\n" % times,
+            b"release %d %d %d\r\n" % (job_id, rng.randrange(3), rng.randrange(2)),
+            b"bury %d 0\r\nkick 1\r\n" % job_id,
+            b"touch %d\r\nkick-job %d\r\n" % (job_id, job_id),
+            b"watch %b\r\n" % tube,
+            b"use %b\r\n" % tube,
+            b"ignore %b\r\n" % tube,
+            b"pause-tube %b %d\r\n" % (tube, rng.randrange(2)),
+            b"peek %d\r\nstats-tube default\r\n" % job_id,
+        )
+    )
+
+
+def random_walk(kind: type[Connection], rng: random.Random) -> tuple[object, ...]:
+    talk = Talk()
+    clients: list[Client] = []
+    heard: list[bytes] = []
+    for _ in range(60):
+        while len(clients) < CLIENTS:
+            clients.append(talk.client(kind=kind))
+        client = clients[rng.randrange(CLIENTS)]
+        jobs = talk.engine.store.last_id
+        chance = rng.random()
+        if chance < 0.03:
+            heard.append(client.half_closes())
+            client.closes()
+            clients.remove(client)
+        elif chance < 0.15:
+            talk.passes(rng.choice((1, 500, 1_000, 4_000)))
+        else:
+            talk.engine.draining = rng.random() < 0.05
+            words = (random_words(rng, jobs) for _ in range(rng.randrange(1, 4)))
+            heard.append(client.says(b"".join(words)))
+        heard += [each.replies() for each in clients]
+    return heard, talk.state()
+
+
+def test_random_walks_end_where_they_end_one_by_one(seed: int) -> None:
+    for number in range(150):
+        seeds = [random.Random(f"{seed} {number}") for _ in range(2)]
+        walk = random_walk(Connection, seeds[0])
+        assert walk == random_walk(OneByOne, seeds[1]), number

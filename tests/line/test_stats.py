@@ -1,0 +1,154 @@
+import os
+import re
+
+import pytest
+
+from delayd import __version__
+from delayd.line import replies
+from delayd.line.stats import instance_id
+from tests.line.talk import Talk
+
+JOB_KEYS = "id tube state pri age delay ttr time-left file reserves timeouts releases buries kicks"
+
+TUBE_KEYS = (
+    "name current-jobs-urgent current-jobs-ready current-jobs-reserved current-jobs-delayed"
+    " current-jobs-buried total-jobs current-using current-watching current-waiting cmd-delete"
+    " cmd-pause-tube pause pause-time-left"
+)
+
+SERVER_KEYS = (
+    "current-jobs-urgent current-jobs-ready current-jobs-reserved current-jobs-delayed"
+    " current-jobs-buried cmd-put cmd-peek cmd-peek-ready cmd-peek-delayed cmd-peek-buried"
+    " cmd-reserve cmd-reserve-with-timeout cmd-delete cmd-release cmd-use cmd-watch cmd-ignore"
+    " cmd-bury cmd-kick cmd-touch cmd-stats cmd-stats-job cmd-stats-tube cmd-list-tubes"
+    " cmd-list-tube-used cmd-list-tubes-watched cmd-pause-tube job-timeouts total-jobs max-job-size"
+    " current-tubes current-connections current-producers current-workers current-waiting"
+    " total-connections pid version rusage-utime rusage-stime uptime binlog-oldest-index"
+    " binlog-current-index binlog-records-migrated binlog-records-written binlog-max-size draining"
+    " id hostname os platform"
+)
+
+
+def rows(answer: bytes) -> list[tuple[str, str]]:
+    """The keys and values of a YAML answer, whose length is as announced."""
+    head, _, body = answer.partition(b"\r\n")
+    assert head == b"OK %d" % (len(body) - 2)
+    rule, *lines = body.decode().removesuffix("\n\r\n").split("\n")
+    assert rule == "---"
+    pairs = [line.split(": ", 1) for line in lines]
+    return [(key, value) for key, value in pairs]
+
+
+def test_the_statistics_of_a_job_are_beanstalkds() -> None:
+    talk = Talk()
+    client = talk.client()
+    client.says(b"use mail\r\nwatch mail\r\nput 7 100.5 30.5 2\r\nhi\r\n")
+    talk.passes(2_000)
+    found = rows(client.says(b"stats-job 1\r\n"))
+    assert [key for key, _ in found] == JOB_KEYS.split()
+    values = "1 | 'mail' | delayed | 7 | 2 | 100 | 30 | 98 | 0 | 0 | 0 | 0 | 0 | 0"
+    assert [value for _, value in found] == values.replace("'", '"').split(" | ")
+    client.says(b"kick-job 1\r\nreserve\r\nrelease 1 5 9\r\nkick-job 1\r\nreserve\r\nbury 1 6\r\n")
+    client.says(b"kick 1\r\nreserve\r\n")
+    talk.passes(30_500)
+    client.says(b"reserve\r\n")
+    found = rows(client.says(b"stats-job 1\r\n"))
+    values = "1 | 'mail' | reserved | 6 | 32 | 9 | 30 | 30 | 0 | 4 | 1 | 1 | 1 | 3"
+    assert [value for _, value in found] == values.replace("'", '"').split(" | ")
+
+
+@pytest.mark.parametrize(("state", "said"), [
+    ("ready", b""),
+    ("reserved", b"reserve\r\n"),
+    ("buried", b"reserve\r\nbury 1 0\r\n"),
+    ("delayed", b"reserve\r\nrelease 1 0 9\r\n"),
+])  # fmt: skip
+def test_a_state_is_a_bare_word(state: str, said: bytes) -> None:
+    client = Talk().client()
+    client.says(b"put 0 0 60 2\r\nhi\r\n" + said)
+    assert dict(rows(client.says(b"stats-job 1\r\n")))["state"] == state
+
+
+@pytest.mark.parametrize(
+    ("left_ms", "seconds"), [(0, 0), (1, 0), (1_000, 0), (1_001, 1), (10_000, 9), (-5, 0)]
+)
+def test_a_moment_after_it_began_a_second_is_no_longer_whole(left_ms: int, seconds: int) -> None:
+    assert replies.seconds_left(left_ms) == seconds
+
+
+def test_the_statistics_of_a_tube_are_beanstalkds() -> None:
+    talk = Talk()
+    client = talk.client()
+    client.says(b"put 1023 0 60 0\r\n\r\nput 1024 0 60 0\r\n\r\nput 0 9 60 0\r\n\r\n")
+    client.says(b"put 2000 0 60 0\r\n\r\n" * 3 + b"delete 6\r\npause-tube default 0\r\n")
+    client.says(b"reserve-job 4\r\nreserve-job 5\r\nbury 5 0\r\npause-tube default 3.5\r\n")
+    waiter = talk.client()
+    waiter.says(b"use other\r\nreserve\r\n")
+    talk.passes(1_000)
+    found = rows(client.says(b"stats-tube default\r\n"))
+    assert [key for key, _ in found] == TUBE_KEYS.split()
+    values = "'default' | 1 | 2 | 1 | 1 | 1 | 6 | 1 | 2 | 1 | 1 | 2 | 3 | 2"
+    assert [value for _, value in found] == values.replace("'", '"').split(" | ")
+
+
+def test_the_statistics_of_the_server_are_beanstalkds() -> None:
+    talk = Talk()
+    client = talk.client()
+    client.says(b"put 0 0 1 0\r\n\r\nput 0 9 60 0\r\n\r\nreserve\r\n")
+    talk.client().says(b"reserve\r\n")
+    talk.passes(5_000)
+    talk.client().closes()
+    talk.engine.draining = True
+    found = rows(client.says(b"stats\r\n"))
+    assert [key for key, _ in found] == SERVER_KEYS.split()
+    assert len(SERVER_KEYS.split()) == 51
+    values = dict(found)
+    expected = {
+        "current-jobs-reserved": "1",
+        "current-jobs-delayed": "1",
+        "cmd-put": "2",
+        "cmd-reserve": "2",
+        "cmd-stats": "1",
+        "job-timeouts": "1",
+        "total-jobs": "2",
+        "max-job-size": "65535",
+        "current-tubes": "1",
+        "current-connections": "2",
+        "current-producers": "1",
+        "current-workers": "2",
+        "total-connections": "3",
+        "pid": str(os.getpid()),
+        "version": f'"{__version__}"',
+        "rusage-utime": "1.500000",
+        "rusage-stime": "0.250000",
+        "uptime": "5",
+        "draining": "true",
+        "id": "d0d",
+    }
+    assert {key: values[key] for key in expected} == expected
+
+
+def test_strings_are_quoted_and_numbers_are_plain() -> None:
+    quoted = {"version", "hostname", "os", "platform"}
+    bare = {"draining", "id", "rusage-utime", "rusage-stime"}
+    for key, value in rows(Talk().client().says(b"stats\r\n")):
+        if key in quoted:
+            assert re.fullmatch(r'"[^"\n]+"', value)
+        elif key not in bare:
+            assert re.fullmatch(r"[0-9]+", value), key
+
+
+def test_an_instance_can_not_be_taken_for_a_number() -> None:
+    names = {instance_id() for _ in range(50)}
+    assert len(names) == 50
+    for name in names:
+        assert re.fullmatch("d[0-9a-f]{14}d", name)
+
+
+def test_an_ended_pause_shows_no_length() -> None:
+    talk = Talk()
+    client = talk.client()
+    client.says(b"pause-tube default 2\r\n")
+    talk.passes(2_000)
+    values = dict(rows(client.says(b"stats-tube default\r\n")))
+    assert (values["pause"], values["pause-time-left"]) == ("0", "0")

@@ -1,0 +1,462 @@
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import pytest
+
+from delayd import commit as commit_module
+from delayd.config import SyncPolicy
+from delayd.core.limits import (
+    INLINE_SYNC_IDLE_MS,
+    INLINE_SYNC_NS_MAX,
+    INLINE_SYNC_TRUST,
+    INLINE_SYNC_TURNS,
+    UNSYNCED_BYTES_MAX,
+)
+from delayd.core.records import Kind, pack_put
+from delayd.journal.errors import JournalError, JournalFailed, JournalFull
+from tests.commit_scene import HANG_S_MAX, INTERVAL_MS, QUICK_NS, Scene
+
+SLOW_NS: Final = INLINE_SYNC_NS_MAX + 1
+
+Make = Callable[[SyncPolicy], Scene]
+
+
+@pytest.fixture
+def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    scenes: list[Scene] = []
+
+    def make_scene(policy: SyncPolicy) -> Scene:
+        scene = Scene(policy)
+        monkeypatch.setattr(commit_module, "monotonic_ns", lambda: scene.journal.now_ns)
+        scenes.append(scene)
+        return scene
+
+    yield make_scene
+    for scene in scenes:
+        scene.journal.gate.release(1_000)
+        scene.commit.close()
+        assert not scene.commit._thread.is_alive()
+
+
+@pytest.fixture
+def always(make: Make) -> Scene:
+    return make(SyncPolicy.ALWAYS)
+
+
+@pytest.fixture
+def lone(always: Scene) -> Scene:
+    """A scene in which client a has been the only one for long enough to be synced for at once."""
+    for _ in range(INLINE_SYNC_TURNS):
+        assert always.turn("r", (always.a, "x")) == ["append r"]
+        always.thread_syncs()
+    always.journal.appended.clear()
+    return always
+
+
+# --- Always: on the spot -------------------------------------------------------------------------
+
+
+def test_for_a_lone_client_a_reply_leaves_after_a_sync_on_the_spot(lone: Scene) -> None:
+    events = lone.turn("put", (lone.a, "INSERTED"))
+    assert events == ["append put", "synced 1", "a gets INSERTED"]
+
+
+def test_a_reserve_after_a_sync_on_the_spot_needs_none(lone: Scene) -> None:
+    lone.turn("put", (lone.a, "INSERTED"))
+    events = lone.turn("reserve", (lone.a, "RESERVED"), must_sync=False)
+    assert events == ["append reserve", "a gets RESERVED"]
+
+
+def test_a_second_client_ends_that(lone: Scene) -> None:
+    assert lone.turn("put", (lone.b, "INSERTED")) == ["append put"]
+    assert lone.thread_syncs() == ["synced 1", "b gets INSERTED"]
+    for _ in range(INLINE_SYNC_TURNS):
+        assert lone.turn("put", (lone.a, "INSERTED")) == ["append put"]
+        lone.thread_syncs()
+    assert len(lone.turn("put", (lone.a, "INSERTED"))) == 3
+
+
+def test_two_clients_in_a_turn_wait_for_the_thread(lone: Scene) -> None:
+    assert lone.turn("puts", (lone.a, "1"), (lone.b, "2")) == ["append puts"]
+    assert lone.thread_syncs() == ["synced 1", "a gets 1", "b gets 2"]
+
+
+def test_when_something_is_due_soon_the_thread_syncs(lone: Scene) -> None:
+    assert lone.turn("put", (lone.a, "1"), idle_ms=INLINE_SYNC_IDLE_MS - 1) == ["append put"]
+    assert lone.thread_syncs() == ["synced 1", "a gets 1"]
+    assert len(lone.turn("put", (lone.a, "1"), idle_ms=INLINE_SYNC_IDLE_MS)) == 3
+
+
+def test_after_a_slow_sync_the_next_ones_run_in_the_thread(lone: Scene) -> None:
+    lone.journal.sync_ns = SLOW_NS
+    assert lone.turn("one", (lone.a, "1")) == ["append one", "synced 1", "a gets 1"]
+    assert lone.turn("two", (lone.a, "2")) == ["append two"]
+    assert lone.thread_syncs() == ["synced 2", "a gets 2"]
+
+
+def test_a_sync_of_just_the_limit_is_not_slow(lone: Scene) -> None:
+    lone.journal.sync_ns = INLINE_SYNC_NS_MAX
+    lone.turn("one", (lone.a, "1"))
+    assert lone.turn("two", (lone.a, "2")) == ["append two", "synced 2", "a gets 2"]
+
+
+def test_after_a_row_of_quick_syncs_they_are_made_on_the_spot_again(lone: Scene) -> None:
+    lone.journal.sync_ns = SLOW_NS
+    lone.turn("slow", (lone.a, "x"))
+    lone.journal.sync_ns = QUICK_NS
+    for _ in range(INLINE_SYNC_TRUST):
+        assert lone.turn("r", (lone.a, "x")) == ["append r"]
+        assert lone.thread_syncs()[1:] == ["a gets x"]
+    assert lone.turn("r", (lone.a, "x"))[1:] == [f"synced {INLINE_SYNC_TRUST + 2}", "a gets x"]
+
+
+def test_a_slow_sync_in_the_thread_begins_the_row_anew(lone: Scene) -> None:
+    lone.journal.sync_ns = SLOW_NS
+    lone.turn("slow", (lone.a, "x"))
+    for number in range(INLINE_SYNC_TRUST):
+        lone.journal.sync_ns = SLOW_NS if number == INLINE_SYNC_TRUST - 1 else QUICK_NS
+        lone.turn("r", (lone.a, "x"))
+        lone.thread_syncs()
+    assert lone.turn("r", (lone.a, "x")) == ["append r"]
+    lone.thread_syncs()
+
+
+# --- Always: in the thread -----------------------------------------------------------------------
+
+
+def test_a_reply_leaves_after_its_record_was_synced(always: Scene) -> None:
+    assert always.turn("put", (always.a, "INSERTED")) == ["append put"]
+    assert always.thread_syncs() == ["synced 1", "a gets INSERTED"]
+
+
+def test_the_records_of_a_turn_are_one_frame(always: Scene) -> None:
+    always.commit.commit(
+        [b"x", b"yz"], [], must_sync=True, time_ms=1, wall_ms=2, idle_ms=INLINE_SYNC_IDLE_MS
+    )
+    assert always.look() == ["append xyz"]
+
+
+def test_replies_that_depend_on_nothing_leave_at_once(always: Scene) -> None:
+    assert always.turn("", (always.a, "FOUND")) == ["a gets FOUND"]
+
+
+def test_a_reserve_alone_needs_no_sync(always: Scene) -> None:
+    events = always.turn("reserve", (always.a, "RESERVED"), must_sync=False)
+    assert events == ["append reserve", "a gets RESERVED"]
+    assert always.turn("", (always.a, "FOUND")) == ["a gets FOUND"]
+    assert always.turn("delete", (always.a, "DELETED")) == ["append delete"]
+    assert always.thread_syncs() == ["synced 2", "a gets DELETED"]
+
+
+def test_a_record_without_a_reply_is_synced_too(always: Scene) -> None:
+    assert always.turn("return") == ["append return"]
+    assert always.thread_syncs() == ["synced 1"]
+
+
+def test_what_arrives_during_a_sync_shares_the_next_one(always: Scene) -> None:
+    always.turn("one", (always.a, "1"))
+    assert always.journal.sync_begun.acquire(timeout=HANG_S_MAX)
+    always.journal.sync_begun.release()
+    assert always.turn("two", (always.b, "2")) == ["append two"]
+    assert always.turn("three", (always.b, "3"), (always.a, "4")) == ["append three"]
+    assert always.thread_syncs() == ["synced 1", "a gets 1"]
+    assert always.thread_syncs() == ["synced 3", "b gets 2", "b gets 3", "a gets 4"]
+    assert always.journal.thread_syncs == 2
+
+
+def test_the_replies_of_a_client_keep_their_order_over_turns(always: Scene) -> None:
+    seen = []
+    always.turn("first", (always.a, "0"))
+    for number in range(1, 30):
+        record = "r" if number % 3 else ""
+        always.turn(record, (always.a, str(number)), must_sync=number % 3 == 1)
+        if number % 5 == 0:
+            seen += always.thread_syncs()
+    while always.commit._syncing is not None:
+        seen += always.thread_syncs()
+    expected = [f"a gets {number}" for number in range(30)]
+    assert [event for event in seen if "gets" in event] == expected
+
+
+def test_no_reply_ever_leaves_before_the_sync_that_covers_it(always: Scene) -> None:
+    always.turn("r0", (always.a, "1"))
+    appended = 1
+    for turn in range(50):
+        if turn % 3 == 2:
+            check_covered(always.thread_syncs(), always.journal.synced)
+        appended += 1
+        always.turn(f"r{turn}", (always.a, str(appended)))
+
+
+def check_covered(events: list[str], synced: int) -> None:
+    for event in events:
+        if "gets" in event:
+            assert int(event.rpartition(" ")[2]) <= synced
+
+
+def test_what_depends_on_nothing_new_waits_for_the_sync_going_on_and_for_no_other(
+    always: Scene,
+) -> None:
+    always.turn("one", (always.a, "1"))
+    assert always.turn("", (always.b, "FOUND")) == []
+    assert always.turn("reserve", (always.b, "RESERVED"), must_sync=False) == ["append reserve"]
+    events = always.thread_syncs()
+    assert events[1:] == ["a gets 1", "b gets FOUND", "b gets RESERVED"]
+    assert always.commit._syncing is None
+    assert always.turn("", (always.b, "FOUND")) == ["b gets FOUND"]
+
+
+def test_too_much_that_waits_is_told_until_a_sync_takes_it(always: Scene) -> None:
+    always.turn("one")
+    record = "x" * (UNSYNCED_BYTES_MAX // 4)
+    for _ in range(2):
+        always.turn(record, (always.a, record))
+        assert not is_backed_up(always)
+    always.turn("x")
+    assert is_backed_up(always)
+    assert always.releases == 0
+    always.thread_syncs()
+    assert always.releases == 1
+    assert not is_backed_up(always)
+    always.thread_syncs()
+    always.turn(record + record, must_sync=False)
+    assert not is_backed_up(always)
+
+
+def test_what_waits_without_a_sync_of_its_own_is_no_longer_counted_either(always: Scene) -> None:
+    always.turn("one")
+    always.turn("", (always.a, "x" * (UNSYNCED_BYTES_MAX + 1)))
+    assert is_backed_up(always)
+    always.thread_syncs()
+    assert not is_backed_up(always)
+
+
+def is_backed_up(scene: Scene) -> bool:
+    return scene.commit.is_backed_up
+
+
+# --- Failures ------------------------------------------------------------------------------------
+
+BROKEN = JournalFailed("segment", "cannot be synced: I/O error")
+
+
+@pytest.mark.parametrize("policy", list(SyncPolicy))
+@pytest.mark.parametrize("error", [BROKEN, JournalFull("directory", "no room")])
+def test_after_a_failed_append_nothing_leaves_any_more(
+    make: Make, policy: SyncPolicy, error: JournalError
+) -> None:
+    scene = make(policy)
+    scene.journal.append_error = error
+    assert scene.turn("put", (scene.a, "INSERTED")) == []
+    scene.journal.append_error = None
+    assert scene.turn("put", (scene.a, "INSERTED")) == []
+    assert scene.turn("", (scene.a, "FOUND")) == []
+    scene.loop.ring()
+    scene.commit.close()
+    assert scene.look() == []
+    assert scene.failures == [error]
+
+
+def test_after_a_failed_sync_on_the_spot_nothing_leaves_and_nothing_is_tried_again(
+    lone: Scene,
+) -> None:
+    lone.journal.sync_error = BROKEN
+    assert lone.turn("put", (lone.a, "INSERTED")) == ["append put", "sync fails"]
+    lone.journal.sync_error = None
+    assert lone.turn("put", (lone.a, "INSERTED")) == []
+    assert lone.turn("", (lone.a, "FOUND")) == []
+    lone.commit.close()
+    assert lone.look() == []
+    assert lone.failures == [BROKEN]
+
+
+def test_after_a_failed_sync_in_the_thread_nothing_leaves_and_nothing_is_tried_again(
+    always: Scene,
+) -> None:
+    always.turn("put", (always.a, "INSERTED"))
+    always.turn("put", (always.b, "INSERTED"))
+    always.journal.sync_error = BROKEN
+    assert always.thread_syncs() == ["sync fails"]
+    always.journal.sync_error = None
+    assert always.turn("put", (always.a, "INSERTED")) == []
+    assert always.turn("", (always.a, "FOUND")) == []
+    always.commit.close()
+    assert always.look() == []
+    assert always.failures == [BROKEN]
+
+
+def test_an_append_that_fails_during_a_sync_stops_the_replies_of_that_sync_too(
+    always: Scene,
+) -> None:
+    always.turn("put", (always.a, "1"))
+    always.turn("put", (always.a, "2"))
+    always.journal.append_error = BROKEN
+    assert always.turn("put", (always.a, "3")) == []
+    events = always.thread_syncs()
+    assert [event for event in events if "gets" in event] == []
+    always.commit.close()
+    assert always.look() == []
+    assert always.failures == [BROKEN]
+    assert always.journal.thread_syncs == 1
+
+
+def test_an_append_that_fails_within_the_interval_leaves_nothing_to_be_synced(make: Make) -> None:
+    scene = make(SyncPolicy.INTERVAL)
+    scene.turn("put", (scene.a, "1"))
+    scene.journal.append_error = BROKEN
+    scene.turn("put", (scene.a, "2"))
+    scene.loop.ring()
+    scene.journal.gate.release(10)
+    scene.commit.close()
+    assert scene.look() == []
+    assert scene.journal.thread_syncs == 0
+
+
+def test_a_failed_interval_sync_stops_everything(make: Make) -> None:
+    scene = make(SyncPolicy.INTERVAL)
+    scene.turn("put", (scene.a, "1"))
+    scene.journal.sync_error = BROKEN
+    scene.loop.ring()
+    assert scene.thread_syncs() == ["sync fails"]
+    assert scene.turn("put", (scene.a, "2")) == []
+    scene.loop.ring()
+    assert scene.failures == [BROKEN]
+    assert scene.journal.thread_syncs == 1
+
+
+# --- A disk that is nearly full ------------------------------------------------------------------
+
+
+def put_of(job: bytes) -> list[bytes]:
+    """A put as the engine records it: two pieces."""
+    return [pack_put(Kind.PUT, len(job)), job]
+
+
+@pytest.mark.parametrize("frame_bytes_max", range(50, 300, 7))
+@pytest.mark.parametrize("turns_before", range(3))
+def test_a_turn_that_fits_no_file_whole_is_divided_between_records_only(
+    always: Scene, frame_bytes_max: int, turns_before: int
+) -> None:
+    log = [b"turn"] * turns_before
+    for number in range(7):
+        log += [*put_of(b"%d" % number * 45), b"delete"]
+    always.journal.frame_bytes_max = frame_bytes_max
+    always.commit.commit(log, [(always.a, b"x")], must_sync=True, time_ms=1, wall_ms=2, idle_ms=0)
+    frames = always.journal.appended
+    assert b"".join(frames) == b"".join(log)
+    assert max(map(len, frames)) <= frame_bytes_max
+    for frame in frames:
+        assert frame.count(pack_put(Kind.PUT, 45)) * 45 == sum(
+            frame.count(b"%d" % n) for n in range(7)
+        )
+    always.look()
+    assert always.thread_syncs()[1:] == ["a gets x"]
+
+
+@pytest.mark.parametrize("log", [[b"delete"], put_of(b"x" * 45), [b"turn", *put_of(b"x" * 45)]])
+def test_a_record_that_finds_no_room_is_a_failure(always: Scene, log: list[bytes]) -> None:
+    always.journal.frame_bytes_max = 5
+    always.commit.commit(log, [(always.a, b"x")], must_sync=True, time_ms=1, wall_ms=2, idle_ms=0)
+    assert len(always.failures) == 1
+    assert put_of(b"x" * 45)[0] not in always.journal.appended
+
+
+# --- Interval and never --------------------------------------------------------------------------
+
+
+def test_with_an_interval_replies_leave_at_once_and_one_sync_follows(make: Make) -> None:
+    scene = make(SyncPolicy.INTERVAL)
+    assert scene.turn("one", (scene.a, "1")) == ["append one", "a gets 1"]
+    assert scene.turn("two", (scene.a, "2")) == ["append two", "a gets 2"]
+    assert [delay for delay, _ in scene.loop.timers] == [INTERVAL_MS / 1_000]
+    scene.loop.ring()
+    assert scene.thread_syncs() == ["synced 2"]
+    assert not scene.loop.timers
+
+
+def test_records_made_while_the_interval_sync_runs_get_the_next_one(make: Make) -> None:
+    scene = make(SyncPolicy.INTERVAL)
+    scene.turn("one")
+    scene.loop.ring()
+    assert scene.journal.sync_begun.acquire(timeout=HANG_S_MAX)
+    scene.journal.sync_begun.release()
+    assert scene.turn("two", (scene.a, "2")) == ["append two", "a gets 2"]
+    scene.loop.ring()
+    assert scene.thread_syncs() == ["synced 1"]
+    assert scene.thread_syncs() == ["synced 2"]
+    assert scene.journal.thread_syncs == 2
+
+
+def test_without_records_no_interval_begins(make: Make) -> None:
+    scene = make(SyncPolicy.INTERVAL)
+    assert scene.turn("", (scene.a, "FOUND")) == ["a gets FOUND"]
+    assert not scene.loop.timers
+
+
+def test_reserves_are_synced_within_the_interval_too(make: Make) -> None:
+    scene = make(SyncPolicy.INTERVAL)
+    scene.turn("reserve", (scene.a, "RESERVED"), must_sync=False)
+    assert len(scene.loop.timers) == 1
+
+
+def test_with_never_nothing_is_synced_before_the_end(make: Make) -> None:
+    scene = make(SyncPolicy.NEVER)
+    assert scene.turn("one", (scene.a, "1")) == ["append one", "a gets 1"]
+    assert not scene.loop.timers
+    scene.commit.close()
+    assert scene.look() == ["synced 1"]
+
+
+# --- The end -------------------------------------------------------------------------------------
+
+
+def test_closing_syncs_and_releases_what_waited(always: Scene) -> None:
+    always.turn("one", (always.a, "1"))
+    always.turn("two", (always.b, "2"))
+    always.journal.gate.release(10)
+    always.commit.close()
+    assert [event for event in always.look() if "gets" in event] == ["a gets 1", "b gets 2"]
+    assert always.journal.synced == 2
+
+
+def test_what_the_thread_calls_back_after_the_close_does_nothing(always: Scene) -> None:
+    always.turn("one", (always.a, "1"))
+    always.turn("two", (always.a, "2"))
+    always.journal.gate.release(10)
+    always.commit.close()
+    always.look()
+    always.loop.crank()
+    assert always.look() == []
+    assert always.releases == 0
+
+
+def test_a_timer_that_rings_after_the_close_does_nothing(make: Make) -> None:
+    scene = make(SyncPolicy.INTERVAL)
+    scene.turn("one")
+    scene.commit.close()
+    scene.look()
+    scene.loop.ring()
+    assert scene.look() == []
+    assert scene.journal.thread_syncs == 0
+
+
+def test_a_sync_that_fails_at_the_close_keeps_the_replies(always: Scene) -> None:
+    always.turn("one", (always.a, "1"))
+    always.journal.sync_error = BROKEN
+    always.journal.gate.release(10)
+    always.commit.close()
+    assert [event for event in always.look() if "gets" in event] == []
+    assert always.failures == [BROKEN]
+
+
+def test_a_loop_that_was_closed_before_the_sync_ended_is_no_error(
+    always: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(callback: Callable[[], object]) -> object:
+        raise RuntimeError("Event loop is closed")
+
+    monkeypatch.setattr(always.loop, "call_soon_threadsafe", closed)
+    always.turn("one", (always.a, "1"))
+    always.journal.gate.release(10)
+    always.commit.close()
+    assert always.look()[-1] == "a gets 1"
