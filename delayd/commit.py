@@ -228,10 +228,10 @@ class GroupCommit:
     def _sync_in_thread(self) -> None:
         while self._jobs.get():
             started_ns = monotonic_ns()
-            error = None
+            error: Exception | None = None
             try:
                 self._journal.sync()
-            except JournalError as caught:
+            except Exception as caught:  # noqa: BLE001 (the loop must hear of it, whatever it is)
                 error = caught
             sync_ns = monotonic_ns() - started_ns
             try:
@@ -239,9 +239,11 @@ class GroupCommit:
             except RuntimeError:  # the loop was closed while the disk was busy
                 return
 
-    def _synced(self, error: JournalError | None, sync_ns: int) -> None:
-        if error is not None:
+    def _synced(self, error: Exception | None, sync_ns: int) -> None:
+        if isinstance(error, JournalError):
             self._fail(error)
+        elif error is not None:
+            raise error
         if self._is_over:
             return
         replies = self._syncing or ()

@@ -20,6 +20,9 @@ class Exit(enum.IntEnum):
     CORRUPT_JOURNAL = 65
     """The journal is damaged beyond a torn tail; nothing was touched."""
 
+    OUR_FAULT = 70
+    """A fault in delayd itself; it stopped at once, and a start recovers what was acknowledged."""
+
     CANNOT_LISTEN = 71
     """An address is in use or cannot be listened on; the message names it."""
 

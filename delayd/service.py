@@ -15,9 +15,11 @@ would be a fault of ours: it repairs it, logs it, and counts it in `repairs`.
 import asyncio
 import contextlib
 import gc
+import os
 import signal
 import sys
-from typing import Final
+import traceback
+from typing import Any, Final
 
 from delayd import __version__
 from delayd.clock import Clock, monotonic_ns
@@ -30,6 +32,7 @@ from delayd.core.limits import (
     GC_YOUNG_OBJECTS,
     MISSED_WAKE_UP_MS,
     RECOVERY_REPORT_MS,
+    SLOW_SYNC_MS,
     STOP_MS_MAX,
     WATCHDOG_MS,
 )
@@ -205,6 +208,7 @@ class Service:
             self._space = Space(self._journal, self._tell_of_space)
             self._engine.room.jobs = len(self._engine.store.jobs)
             self._limit_room()
+        self._loop.set_exception_handler(self._crash)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stopping.set)
         self._loop.add_signal_handler(signal.SIGUSR1, self._drain)
@@ -267,6 +271,17 @@ class Service:
             if not self._line.has_unsent:
                 return
             await asyncio.sleep(_STOP_STEP_MS / 1_000)
+
+    def _crash(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """End the process at once, after a fault of our own.
+
+        What is in memory can no longer be trusted, so nothing of it may be acknowledged. What was
+        acknowledged is in the journal.
+        """
+        fault = context.get("exception")
+        trace = "".join(traceback.format_exception(fault)) if fault else context["message"]
+        self._log.error("a fault in delayd: stopping at once", trace=trace)
+        os._exit(Exit.OUR_FAULT)
 
     def _fail(self, error: JournalError) -> None:
         """Stop at once: nothing more may be acknowledged."""
@@ -400,6 +415,8 @@ class Service:
         closed = self._line.close_stalled(now_ms + 1)
         if closed:
             self._log.warning("clients that do not read were closed", clients=closed)
+        if self._commit is not None and self._commit.sync_going_on_ms > SLOW_SYNC_MS:
+            self._log.error("the disk does not answer", ms=self._commit.sync_going_on_ms)
         # The loop's clock stands still while the machine sleeps: the timer is always set anew.
         self._timer_ms = None
         self._turn()

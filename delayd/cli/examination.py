@@ -1,7 +1,7 @@
 """What a start would make of a journal, found out by doing what a start does, in memory.
 
-The log is read by `recovery` and played into an engine, exactly as `delayd serve` does it; only
-then are files cut, written and removed, and that part is left out here.
+Snapshot and log are read by `recovery` and played into an engine, exactly as `delayd serve` does
+it; only then are files cut, written and removed, and that part is left out here.
 """
 
 import contextlib
@@ -9,7 +9,7 @@ import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from delayd.cli.listing import moment
+from delayd.cli.listing import Source, moment
 from delayd.cli.terminal import progress
 from delayd.core.engine import Engine
 from delayd.core.replay import Replay, UnknownRecord
@@ -27,22 +27,30 @@ class Examination:
 
     recovery: Recovery
     frames: int = 0
-    first: Frame | None = None
-    last: Frame | None = None
+    """How many were played, those of the snapshot included."""
+    first: Source | None = None
+    first_of_log: Frame | None = None
+    last: Source | None = None
     engine: Engine | None = None
     rest: Rest = field(default_factory=Rest)
     refusal: DamageError | None = None
 
     def lines(self) -> Iterator[str]:
         """Say it to a person."""
-        segments = self.recovery.segments
-        yield f"segments   {len(segments)}, {log_bytes(self.recovery)} bytes"
+        recovery = self.recovery
+        for damage in recovery.base.damaged:
+            yield f"snapshot   damaged, not used: {damage}"
+        if recovery.base.snapshot:
+            yield f"snapshot   {recovery.base.snapshot}"
+        yield f"segments   {len(recovery.segments)}, {log_bytes(recovery)} bytes"
+        if self.first_of_log and self.last:
+            span = f"{self.first_of_log.sequence} to {self.last.frame.sequence}"
+            end = "closed in good order" if not self.last.frame.payload else "not closed"
+            yield f"frames     {span}, durable for certain to {recovery.synced}, {end}"
         if self.first and self.last:
-            span = f"{self.first.sequence} to {self.last.sequence}"
-            end = "closed in good order" if not self.last.payload else "not closed"
-            yield f"frames     {span}, durable for certain to {self.recovery.synced}, {end}"
-            start, stop = moment(self.first.time_ms), moment(self.last.time_ms)
-            yield f"time       {start} to {stop}, by the wall clock {moment(self.last.wall_ms)}"
+            start, stop = moment(self.first.frame.time_ms), moment(self.last.frame.time_ms)
+            wall = moment(self.last.frame.wall_ms)
+            yield f"time       {start} to {stop}, by the wall clock {wall}"
         if self.engine:
             yield f"state      {jobs_of(self.engine)}"
         yield from self._verdict()
@@ -68,11 +76,11 @@ class Examination:
             yield "verdict    accept: the log is whole"
 
 
-def frames_of(recovery: Recovery, on_bytes: Callable[[int], None]) -> Iterator[Frame]:
+def frames_of(recovery: Recovery, on_bytes: Callable[[int], None]) -> Iterator[Source]:
     """Yield the frames that a start would play, and tell of each how long it is."""
     for frame in recovery.frames():
         on_bytes(len(frame.payload) + FRAME_OVERHEAD_BYTES)
-        yield frame
+        yield Source(frame, is_snapshot=frame.sequence <= recovery.base.sequence)
 
 
 def examine(disk: Disk, directory: str) -> Examination:
@@ -109,14 +117,17 @@ def log_bytes(recovery: Recovery) -> int:
     return sum(segment.size_bytes for segment in recovery.segments)
 
 
-def _play(examination: Examination, frames: Iterator[Frame], directory: str) -> None:
+def _play(examination: Examination, sources: Iterator[Source], directory: str) -> None:
     replay = None
-    for frame in frames:
+    for source in sources:
+        frame = source.frame
         if replay is None:
-            examination.first = frame
+            examination.first = source
             replay = Replay(Engine(start_ms=frame.time_ms))
             examination.engine = replay.engine
-        examination.last = frame
+        if examination.first_of_log is None and not source.is_snapshot:
+            examination.first_of_log = frame
+        examination.last = source
         examination.frames += 1
         try:
             replay.play(frame.payload)

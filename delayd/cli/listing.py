@@ -2,15 +2,16 @@
 
     12 2026-11-21T10:15:00.123Z 2026-11-21T10:15:00.124Z RELEASE id=7 due=... delay=15s priority=0
 
-First come the frame's number, the delayd time and the wall-clock time of its commit. In the text,
-times are dates, durations have units, and nothing in a body or a name can drive a terminal. In JSON
-the fields keep their names and units, and bodies are whole, in base64.
+First come the frame's number, the delayd time and the wall-clock time of its commit; records of a
+snapshot have the number of the last frame that it covers, as `snapshot-12`. In the text, times are
+dates, durations have units, and nothing in a body or a name can drive a terminal. In JSON the
+fields keep their names and units, and bodies are whole, in base64.
 """
 
 import functools
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import orjson
 
@@ -28,14 +29,23 @@ CLOSED: Final = "CLOSED"
 """Stands for a frame without records: the daemon stopped in good order."""
 
 
-def text_line(frame: Frame, record: Dumped | None) -> str:
+class Source(NamedTuple):
+    """A frame, of the log or of a snapshot that covers the log up to that sequence."""
+
+    frame: Frame
+    is_snapshot: bool
+
+
+def text_line(source: Source, record: Dumped | None) -> str:
     """Write a record for people; None is what a closing frame holds.
 
     >>> record = Dumped(Kind.PAUSE, {"topic_number": 1, "pause_ms": 1_500, "topic": "mail"}, None)
-    >>> text_line(Frame(12, 0, 60_000, b""), record)
+    >>> text_line(Source(Frame(12, 0, 60_000, b""), is_snapshot=False), record)
     '12 1970-01-01T00:00:00.000Z 1970-01-01T00:01:00.000Z PAUSE pause=1s500ms topic=mail'
     """
-    words = [str(frame.sequence), moment(frame.time_ms), moment(frame.wall_ms)]
+    frame = source.frame
+    number = f"snapshot-{frame.sequence}" if source.is_snapshot else str(frame.sequence)
+    words = [number, moment(frame.time_ms), moment(frame.wall_ms)]
     if record is None:
         words.append(CLOSED)
     else:
@@ -57,10 +67,11 @@ def _fields(record: Dumped) -> Iterator[str]:
             yield f"{name}={value}"
 
 
-def json_line(frame: Frame, record: Dumped | None) -> str:
+def json_line(source: Source, record: Dumped | None) -> str:
     """Write a record for programs."""
+    frame = source.frame
     line: dict[str, object] = {
-        "frame": frame.sequence,
+        "snapshot" if source.is_snapshot else "frame": frame.sequence,
         "time_ms": frame.time_ms,
         "wall_ms": frame.wall_ms,
         "kind": CLOSED if record is None else record.kind.name,
@@ -100,19 +111,19 @@ def shown_body(body: bytes) -> str:
     return f'"{shown}"{rest}'
 
 
-def lines(frames: Iterable[Frame], directory: str, *, as_json: bool) -> Iterator[str]:
-    """Write each record of the frames, which come from the beginning of a log or a snapshot.
+def lines(sources: Iterable[Source], directory: str, *, as_json: bool) -> Iterator[str]:
+    """Write each record of the frames, which come in the order in which a start plays them.
 
     Raises JournalCorrupt where an intact frame holds something else.
     """
     write = json_line if as_json else text_line
     dump = Dump()
-    for frame in frames:
-        if not frame.payload:
-            yield write(frame, None)
-            continue
+    for source in sources:
+        frame = source.frame
+        if not frame.payload and not source.is_snapshot:
+            yield write(source, None)
         try:
             for record in dump.records(frame.payload):
-                yield write(frame, record)
+                yield write(source, record)
         except UnknownRecord as error:
             raise JournalCorrupt(directory, 0, f"frame {frame.sequence} holds {error}") from error

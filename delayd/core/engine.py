@@ -241,6 +241,7 @@ class Engine(Timekeeper):
         for job_id, body in enumerate(bodies, first_id):
             head = _pack_header(job_id, due_ms, now_ms, ttr_ms, priority, number, state, 0)
             record = head + body
+            # One item for each record: a turn that fits no file whole is divided between items.
             log(pack_put(_PUT, len(record)) + record)
             records.append(record)
         self._must_sync = True

@@ -65,7 +65,7 @@ SWEEP_BUCKET_COST: Final = 16
 # --- The journal ---------------------------------------------------------------------------------
 
 JOURNAL_SEGMENT_BYTES_DEFAULT: Final = 64 << 20
-"""One file of the log: a change of files is rare, and space is freed in steps of a few percent."""
+"""What the journal may take beyond twice the live data: a snapshot every few seconds under load."""
 
 JOURNAL_SEGMENT_BYTES_MIN: Final = 4 << 10
 """A page; a smaller segment would be mostly header. Only tests go this low."""

@@ -83,6 +83,8 @@ class Replay:
                     at += layout.size
         except struct.error:
             at = -1
+        except (AssertionError, KeyError, ValueError) as error:
+            raise UnknownRecord(at, f"it does not fit what came before ({error!r})") from error
         if at != end:
             raise UnknownRecord(end, "the last record is cut short")
 

@@ -17,7 +17,7 @@ from delayd.journal.format import HEADER_BYTES, Frame, frame_mark
 from delayd.journal.inspection import Rest, names_in, rest_behind
 from delayd.journal.names import LOCK_NAME
 from delayd.journal.reader import FrameReader, Position, Stop
-from delayd.journal.recovery import Found, Place, Recovery
+from delayd.journal.recovery import Found, Place, Recovery, SegmentFile
 from delayd.journal.repair import TornTail, cut
 
 
@@ -66,7 +66,10 @@ def prepared(disk: Disk, directory: str, number: int, offset: int) -> Iterator[O
     try:
         names = names_in(disk, directory)
         recovery = Recovery(disk, directory, names)
-        place = place_to_cut(disk, recovery, number, offset)
+        try:
+            place = place_to_cut(disk, recovery, number, offset)
+        except OSError as error:
+            raise JournalFailed(directory, f"cannot be read: {error.strerror}") from error
         rest = rest_behind(disk, recovery, place)
         yield Operation(disk, directory, names, recovery, place, rest)
     finally:
@@ -85,26 +88,36 @@ def place_to_cut(disk: Disk, recovery: Recovery, number: int, offset: int) -> Pl
     try:
         for _ in recovery.frames():
             pass
-    except DamageError:
-        pass  # where it is, is what matters here
-    place = recovery.place
-    assert place is not None, "there is a segment, so reading stopped in one"
-    if (index, offset) > (place.segment_index, place.offset):
-        segment = recovery.segments[place.segment_index]
+    except DamageError as error:
+        if recovery.place is None:
+            raise NoSuchPlace(f"a cut of the log does not mend this: {error}") from error
+    stop = recovery.place
+    assert stop is not None, "there is a segment, so reading stopped in one"
+    if (index, offset) > (stop.segment_index, stop.offset):
+        segment = recovery.segments[stop.segment_index]
         raise NoSuchPlace(
-            f"the log can be read only up to segment {segment.number}, offset {place.offset} "
-            f"({place.why}): a cut behind that place mends nothing"
+            f"the log can be read only up to segment {segment.number}, offset {stop.offset} "
+            f"({stop.why}): a cut behind that place mends nothing"
         )
-    if offset and (index, offset) != (place.segment_index, place.offset):
-        _check_frame_ends(disk, recovery, index, offset)
+    following = recovery.sequence + 1
+    if (index, offset) != (stop.segment_index, stop.offset):
+        following = _frame_at(disk, recovery.segments[index], offset)
+    if following <= recovery.base.testimony:
+        raise NoSuchPlace(
+            f"the newest snapshot goes up to frame {recovery.base.testimony}, and the log must "
+            f"too: a cut there would leave it at {following - 1}; if that snapshot is the one that "
+            "is damaged, move its file to another directory first"
+        )
     return Place(index, offset, Found.END, "cut by hand")
 
 
-def _check_frame_ends(disk: Disk, recovery: Recovery, index: int, offset: int) -> None:
-    """Raise NoSuchPlace unless a frame, or the header, ends at the offset of a whole segment."""
-    segment = recovery.segments[index]
-    assert segment.header is not None, "reading has gone beyond it"
+def _frame_at(disk: Disk, segment: SegmentFile, offset: int) -> int:
+    """Return the frame that begins there, or would; raise NoSuchPlace if none does."""
     header = segment.header
+    if header is None:
+        raise NoSuchPlace(f"the header of segment {segment.number} cannot be read")
+    if offset == 0:
+        return header.first_sequence
     if offset < HEADER_BYTES:
         raise NoSuchPlace(f"offset {offset} is within the header: 0 gives the whole segment up")
     handle = disk.open(segment.path)
@@ -120,6 +133,7 @@ def _check_frame_ends(disk: Disk, recovery: Recovery, index: int, offset: int) -
             f"no frame of segment {segment.number} ends at offset {offset}; the nearest place "
             f"before it is {position.offset}"
         )
+    return position.sequence
 
 
 def _last_position(frames: Generator[Frame, None, Position]) -> Position:

@@ -4,7 +4,7 @@ The classes differ in what the daemon should do, not in what went wrong; the sen
 and the offset. `DirectoryLocked`: another daemon lives there. `JournalCorrupt`: durable bytes are
 damaged, nothing was changed, a person must decide. `JournalVersion`: a newer delayd wrote this.
 `JournalFull`: nothing was appended, go on refusing puts. `JournalFailed`: the disk broke its word,
-acknowledge nothing more.
+acknowledge nothing more. `SnapshotFailed`: nothing was lost, try again later.
 """
 
 
@@ -48,6 +48,16 @@ class JournalFailed(JournalError):
     def __init__(self, file: str, why: str) -> None:
         """Name the file and the reason."""
         super().__init__(f"{file}: {why}")
+        self.file = file
+        self.why = why
+
+
+class SnapshotFailed(JournalError):
+    """A snapshot could not be taken; nothing is left of it, and the journal goes on without."""
+
+    def __init__(self, file: str, why: str) -> None:
+        """Name the file and the reason."""
+        super().__init__(f"{file}: {why}; the snapshot was given up")
         self.file = file
         self.why = why
 

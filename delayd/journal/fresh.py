@@ -15,7 +15,13 @@ This module refuses to decide whether the journal may go on.
 from collections.abc import Sequence
 
 from delayd.journal.disk import Disk
-from delayd.journal.format import FRAME_OVERHEAD_BYTES, HEADER_BYTES, FrameKind, SegmentHeader
+from delayd.journal.format import (
+    FIRST_SEGMENT,
+    FRAME_OVERHEAD_BYTES,
+    HEADER_BYTES,
+    FrameKind,
+    SegmentHeader,
+)
 from delayd.journal.pending import Pending
 from delayd.journal.reserve import Reserve
 from delayd.journal.segment import Segment, segment_bytes_for
@@ -36,6 +42,27 @@ def begin_segment(
     spare = reserve.take(frame_bytes)
     capacity = segment_bytes_for(frame_bytes, usual)
     return Segment.begin(disk, directory, header, capacity, spare)
+
+
+def next_header(
+    previous: Segment | None,
+    identity: bytes,
+    sequences: tuple[int, int],
+    times: tuple[int, int],
+) -> SegmentHeader:
+    """Return the header of the segment that continues behind another, or of the first one.
+
+    `sequences` are the last frame appended and the last synced.
+    """
+    return SegmentHeader(
+        identity=identity,
+        number=previous.number + 1 if previous else FIRST_SEGMENT,
+        first_sequence=sequences[0] + 1,
+        synced_sequence=sequences[1],
+        previous_valid_bytes=previous.end if previous else 0,
+        created_ms=times[0],
+        created_wall_ms=times[1],
+    )
 
 
 def fresh_header(

@@ -7,10 +7,11 @@ from delayd.journal.errors import JournalCorrupt
 from delayd.journal.format import SEGMENT_NAME
 from delayd.journal.repair import TEMPORARY, TORN_COPY
 from delayd.journal.reserve import SPARE_NAME
+from delayd.journal.snapshot import SNAPSHOT_NAME
 
 LOCK_NAME: Final = "lock"
 
-OUR_NAMES: Final = (SEGMENT_NAME, TEMPORARY, TORN_COPY, SPARE_NAME)
+OUR_NAMES: Final = (SEGMENT_NAME, SNAPSHOT_NAME, TEMPORARY, TORN_COPY, SPARE_NAME)
 
 TOLERATED_NAMES: Final = frozenset({LOCK_NAME, "lost+found"})
 

@@ -12,6 +12,9 @@ Say frames 1, 2, 3 are in the log, 3 carries synced = 1, and 2 is damaged. Frame
 their way to the disk together and nobody was told that they are safe: cut at 2. Had 3 carried
 synced = 2, frame 2 was acknowledged before 3 was written: refuse.
 
+Where there are snapshots, `base` decides which one to begin with, and the log is read from the
+frame behind it; of the files before that only the headers are looked at.
+
 `RULES` is the whole table. This module changes no file; that is `repair`'s part, after a verdict.
 """
 
@@ -19,11 +22,13 @@ import enum
 from collections.abc import Generator, Iterator
 from typing import Final, NamedTuple, NoReturn
 
+from delayd.journal.base import Base, Log
 from delayd.journal.disk import Disk
 from delayd.journal.errors import JournalCorrupt, JournalFailed, JournalVersion
 from delayd.journal.format import (
     FIRST_SEQUENCE,
     FORMAT_VERSION,
+    FRAME_OVERHEAD_BYTES,
     HEADER_BYTES,
     MAGIC,
     PREFIX,
@@ -35,6 +40,7 @@ from delayd.journal.format import (
     unpack_header,
 )
 from delayd.journal.reader import FrameReader, Position, Stop, end_of_data, read_exactly
+from delayd.journal.snapshot import Damage, payloads
 
 
 class Found(enum.Enum):
@@ -192,13 +198,21 @@ class Recovery:
                 _cannot_read(path, error)
         headers = [segment.header for segment in self.segments if segment.header]
         self.identity = headers[0].identity if headers else None
+        self.base = Base(disk, directory, names)
+        """What the log is read on top of."""
+        self.bytes_behind_base = 0
+        """How much log was read behind it."""
+        self._start = 0
 
     def frames(self) -> Iterator[Frame]:
         """Yield every frame that can be believed, then decide.
 
-        Raises JournalCorrupt, JournalVersion, or JournalFailed when a file cannot be read.
+        What a snapshot holds comes first, as frames with the sequence that it covers. Raises
+        JournalCorrupt, JournalVersion, or JournalFailed when a file cannot be read.
         """
-        place = yield from self._read()
+        self._choose_base()
+        yield from self._snapshot_frames()
+        place = yield from self._behind_base(self._read())
         behind = self._behind(place) if place else Behind.NOTHING
         found = place.found if place else Found.END
         self.place, self.verdict = place, RULES[found, behind]
@@ -210,10 +224,75 @@ class Recovery:
         why = place.why if behind is Behind.NOTHING else f"{place.why}; {behind.value}"
         raise JournalCorrupt(file, place.offset, why)
 
+    def _choose_base(self) -> None:
+        """Decide what to begin with, and in which segment the log goes on from there."""
+        log = None
+        if self.segments:
+            first = self.segments[0]
+            header = None if first.found else first.header
+            log = Log(first.path, self.identity, header.first_sequence if header else None)
+        try:
+            self.base.decide(log)
+        except JournalVersion:
+            self.verdict = Verdict.NEWER
+            raise
+        except JournalCorrupt:
+            self.verdict = Verdict.CORRUPT
+            raise
+        except OSError as error:
+            _cannot_read(self._directory, error)
+        self.sequence = self.synced = self.base.sequence
+        for index, segment in enumerate(self.segments):
+            header = None if segment.found else segment.header
+            if self.base.snapshot and header and header.first_sequence <= self.base.sequence + 1:
+                self._start, self.sequence = index, header.first_sequence - 1
+
+    def _snapshot_frames(self) -> Iterator[Frame]:
+        """Yield what the snapshot holds; one empty frame, for its time, if that is nothing."""
+        info = self.base.snapshot
+        if info is None:
+            return
+        _, sequence, time_ms, wall_ms = info.header
+        if not info.payload_bytes:
+            yield Frame(sequence, time_ms, wall_ms, b"")
+        try:
+            for payload in payloads(self._disk, info.path):
+                yield Frame(sequence, time_ms, wall_ms, payload)
+        except Damage as damage:
+            # It was whole a moment ago, and half of it is played already.
+            self.verdict = Verdict.CORRUPT
+            raise JournalCorrupt(damage.path, damage.offset, damage.why) from damage
+        except OSError as error:
+            _cannot_read(info.path, error)
+
+    def _behind_base(
+        self, frames: Generator[Frame, None, Place | None]
+    ) -> Generator[Frame, None, Place | None]:
+        """Pass on the frames that the snapshot does not cover."""
+        covered_bytes = 0
+        place: Place | None = None
+        try:
+            frame = next(frames)
+            while frame.sequence <= self.base.sequence:
+                covered_bytes += FRAME_OVERHEAD_BYTES + len(frame.payload)
+                frame = next(frames)
+        except StopIteration as stop:
+            place = stop.value
+        else:
+            yield frame
+            place = yield from frames
+        read = (segment.end - HEADER_BYTES for segment in self.segments[self._start :])
+        self.bytes_behind_base = sum(bytes_ for bytes_ in read if bytes_ > 0) - covered_bytes
+        return place
+
     def _read(self) -> Generator[Frame, None, Place | None]:
         """Yield frames until one is missing; return the place, None for an empty directory."""
-        place = None
+        place = self._misplaced_before_start()
+        if place:
+            return place
         for index, segment in enumerate(self.segments):
+            if index < self._start:
+                continue
             place = self._continues(index)
             if place:
                 return place
@@ -249,6 +328,18 @@ class Recovery:
         except OSError as error:
             _cannot_read(path, error)
 
+    def _misplaced_before_start(self) -> Place | None:
+        """Look for what does not belong here in front of the first segment that is read.
+
+        Damage there does no harm; a file of somebody else or of a newer program is no damage.
+        """
+        for index, segment in enumerate(self.segments[: self._start]):
+            if segment.found in UNREADABLE:
+                return Place(index, 0, segment.found, segment.why)
+            if segment.header and segment.header.identity != self.identity:
+                return Place(index, 0, Found.MISPLACED, "the segment belongs to another journal")
+        return None
+
     def _limit(self, index: int) -> int:
         """Return where the frames of this segment end at the latest: the next segment knows."""
         segment = self.segments[index]
@@ -261,7 +352,7 @@ class Recovery:
     def _continues(self, index: int) -> Place | None:
         """Return what is wrong about this segment coming next, None if nothing is."""
         segment = self.segments[index]
-        previous = self.segments[index - 1] if index else None
+        previous = self.segments[index - 1] if index > self._start else None
         if previous and segment.number != previous.number + 1:
             why = f"the frames end, and segment {previous.number + 1} is missing"
             return Place(index - 1, previous.end, Found.END, why)
@@ -271,6 +362,8 @@ class Recovery:
         assert header is not None
         if header.identity != self.identity:
             return Place(index, 0, Found.MISPLACED, "the segment belongs to another journal")
+        if self.base.snapshot and index == self._start:
+            return None
         following = self.sequence + 1
         previous_end = previous.end if previous else 0
         if header.first_sequence == following and header.previous_valid_bytes == previous_end:
@@ -286,6 +379,8 @@ class Recovery:
         """Ask the intact frames and headers behind the place whether it had been durable."""
         missing = self.sequence + 1
         seen = Behind.NOTHING
+        if self.base.testimony >= missing:
+            return Behind.SYNCED
         if place.found is Found.END and place.segment_index + 1 == len(self.segments):
             return seen
         for segment in self.segments[place.segment_index :]:
@@ -311,11 +406,12 @@ class Recovery:
             handle = self._disk.open(segment.path)
             try:
                 end = segment.size_bytes
-                if segment is self.segments[0] and not segment.header:
+                if segment is self.segments[self._start] and not segment.header:
                     # The first header is synced before anything is written behind it, and without
                     # it there is no mark to look for: whatever stands there may have been durable.
-                    if self.segments[1:] or end_of_data(self._disk, handle, start, end) > start:
-                        yield FIRST_SEQUENCE, FIRST_SEQUENCE
+                    has_more = len(self.segments) > self._start + 1
+                    if has_more or end_of_data(self._disk, handle, start, end) > start:
+                        yield self.sequence + 1, self.sequence + 1
                     return
                 assert self.identity is not None
                 mark = frame_mark(self.identity, segment.number)

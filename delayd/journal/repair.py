@@ -21,9 +21,12 @@ from delayd.journal.format import HEADER_BYTES, SEGMENT_NAME
 from delayd.journal.reader import end_of_data, read_exactly
 from delayd.journal.recovery import Recovery, SegmentFile
 from delayd.journal.segment import TEMPORARY_SUFFIX, write_all
+from delayd.journal.snapshot import SNAPSHOT_NAME
 
 TORN_COPY: Final = re.compile(SEGMENT_NAME.pattern + r"\.torn-([0-9]+)(?:-([0-9]+))?")
-TEMPORARY: Final = re.compile(SEGMENT_NAME.pattern + re.escape(TEMPORARY_SUFFIX))
+TEMPORARY: Final = re.compile(
+    f"(?:{SEGMENT_NAME.pattern}|{SNAPSHOT_NAME.pattern}){re.escape(TEMPORARY_SUFFIX)}"
+)
 
 
 class TornTail(NamedTuple):
@@ -41,7 +44,7 @@ class TornTail(NamedTuple):
 
 
 def remove_leftovers(disk: Disk, directory: str, names: list[str]) -> None:
-    """Remove segments that were never finished, and the oldest torn copies beyond the limit."""
+    """Remove files that were never finished, and the oldest torn copies beyond the limit."""
     for name in names:
         if TEMPORARY.fullmatch(name):
             disk.unlink(f"{directory}/{name}")

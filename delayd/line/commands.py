@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from delayd.core import views
+from delayd.core.errors import OutOfSpace
 from delayd.core.limits import RESERVE_BATCH_MAX
 from delayd.core.timekeeper import Handed
 from delayd.core.topic import checked_name
@@ -50,7 +51,11 @@ def _reserve_with_timeout(client: "Connection", rest: bytes, now_ms: int) -> byt
 def _reserve_batch(client: "Connection", rest: bytes, now_ms: int) -> bytes:
     jobs_max, wait_ms = grammar.parse_batch(rest)
     client.batch_max = min(jobs_max, RESERVE_BATCH_MAX)
-    return _reserve_or_wait(client, wait_ms, now_ms)
+    try:
+        return _reserve_or_wait(client, wait_ms, now_ms)
+    except OutOfSpace:
+        client.batch_max = 0
+        raise
 
 
 def _reserve_or_wait(client: "Connection", wait_ms: int | None, now_ms: int) -> bytes:

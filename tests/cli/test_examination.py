@@ -81,6 +81,41 @@ def test_check_says_what_a_start_does_whatever_is_damaged(damage: object) -> Non
     assert outcomes == {(False, False), (True, False), (False, True)}
 
 
+def directory_with_snapshot() -> SimulatedDisk:
+    """Two frames, a snapshot of them, two more frames."""
+    disk = SimulatedDisk()
+    journal = Journal.open(DIRECTORY, disk=disk, segment_bytes=4096)
+    assert not list(journal.replay())
+    for number, payload in enumerate(PAYLOADS):
+        if number == 2:
+            writer = journal.begin_snapshot(2, START_MS, START_MS)
+            writer.write(PAYLOADS[1])
+            writer.finish(0)
+        journal.append(payload, START_MS, START_MS)
+        journal.sync()
+    journal.close()
+    return disk
+
+
+@pytest.mark.parametrize("damage", [flipped, cut])
+@pytest.mark.parametrize("prefix", ["snapshot-", "segment-"])
+def test_check_says_what_a_start_does_where_there_is_a_snapshot(
+    damage: object, prefix: str
+) -> None:
+    assert callable(damage)
+    whole = contents_of(directory_with_snapshot())
+    (name,) = (name for name in whole if name.startswith(prefix))
+    said = []
+    for content in damage(whole[name].rstrip(b"\0")):
+        disks = [SimulatedDisk(), SimulatedDisk()]
+        for disk in disks:
+            for other, data in (whole | {name: content}).items():
+                disk.put_file(f"{DIRECTORY}/{other}", data)
+        said.append(what_check_says(disks[0]))
+        assert said[-1] == what_a_start_does(disks[1])
+    assert any(refusal for _, _, refusal in said) == (prefix == "segment-")
+
+
 def test_check_says_what_a_start_does_about_files_that_are_not_ours() -> None:
     disk = disk_with(FIRST)
     disk.put_file(f"{DIRECTORY}/notes.txt", b"")

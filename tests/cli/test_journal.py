@@ -13,6 +13,7 @@ import pytest
 
 from delayd.cli import terminal
 from delayd.cli.main import invoke
+from delayd.core.copying import Copy
 from delayd.core.engine import Engine
 from delayd.exits import Exit
 from delayd.journal.disk import RealDisk
@@ -66,6 +67,27 @@ def fill(directory: Path, frames: int = 3, *, is_closed: bool = True) -> Path:
     if not is_closed:
         path.write_bytes(content)
     return path
+
+
+def fill_with_snapshot(directory: Path) -> tuple[Path, Path]:
+    """Make a journal whose snapshot covers two frames of three; return the snapshot and the log."""
+    engine = Engine(start_ms=START_MS)
+    journal = Journal.open(str(directory), disk=RealDisk(), segment_bytes=SEGMENT_BYTES)
+    assert not list(journal.replay())
+    snapshot = directory
+    for number in range(3):
+        if number == 2:
+            writer = journal.begin_snapshot(2, START_MS + 5, START_MS)
+            copy = Copy(engine.store)
+            while not copy.is_over:
+                writer.write(b"".join(copy.take(100)))
+            snapshot = Path(writer.finish(copy.jobs).path)
+        work(engine)
+        log, _ = engine.take_log()
+        journal.append(b"".join(log), START_MS + 10 + number, START_MS)
+        journal.sync()
+    journal.close()
+    return snapshot, directory / segment_name(1)
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -393,3 +415,74 @@ def test_repair_refuses_a_directory_that_a_daemon_holds(tmp_path: Path, capsys: 
     assert "one daemon owns a journal directory" in capsys.readouterr().err
     assert contents(tmp_path) == before
     RealDisk().close(handle)
+
+
+# --- Snapshots -----------------------------------------------------------------------------------
+
+
+def test_check_goes_on_from_the_snapshot_as_a_start_does(tmp_path: Path, capsys: Capture) -> None:
+    snapshot, log = fill_with_snapshot(tmp_path)
+    before = contents(tmp_path)
+    assert invoke(["journal", "check", str(tmp_path)]) == Exit.OK
+    assert contents(tmp_path) == before
+    first, segments, frames, time, state, verdict = lines_of(capsys)
+    assert first == (
+        f"snapshot   {snapshot}: 8 jobs up to frame 2, {snapshot.stat().st_size} bytes"
+    )
+    assert segments == f"segments   1, {log.stat().st_size} bytes"
+    assert frames == "frames     3 to 4, durable for certain to 3, closed in good order"
+    assert time.startswith("time       2023-11-14T22:13:20.005Z to 2023-11-14T22:13:20.012Z")
+    assert state.startswith("state      12 jobs in 1 topics: ")
+    assert verdict == "verdict    accept: the log is whole"
+
+
+def test_check_names_a_damaged_snapshot_and_what_stands_in_for_it(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    snapshot, _ = fill_with_snapshot(tmp_path)
+    flip(snapshot, 100)
+    assert invoke(["journal", "check", str(tmp_path)]) == Exit.OK
+    first, _, frames, _, state, _ = lines_of(capsys)
+    assert first.startswith(f"snapshot   damaged, not used: {snapshot} at offset ")
+    assert frames == "frames     1 to 4, durable for certain to 3, closed in good order"
+    assert state.startswith("state      12 jobs in 1 topics: ")
+
+
+def test_dump_begins_with_the_records_of_the_snapshot(tmp_path: Path, capsys: Capture) -> None:
+    fill_with_snapshot(tmp_path)
+    assert invoke(["journal", "dump", str(tmp_path)]) == Exit.OK
+    lines = [line.split() for line in lines_of(capsys)]
+    assert sorted({words[0] for words in lines}) == ["3", "4", "snapshot-2"]
+    of_snapshot = [words[3] for words in lines if words[0] == "snapshot-2"]
+    assert of_snapshot.count("PUT") == 8
+    assert of_snapshot[:2] == ["TURN", "LAST"]
+    assert all("topic=mail" in words for words in lines if words[3] == "PUT")
+    assert invoke(["journal", "dump", "--json", str(tmp_path)]) == Exit.OK
+    records = [json.loads(line) for line in lines_of(capsys)]
+    assert [record.get("snapshot") for record in records].count(2) == len(of_snapshot)
+    assert {record.get("frame") for record in records} == {None, 3, 4}
+
+
+def test_repair_leaves_the_log_as_long_as_the_snapshot_testifies(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    snapshot, log = fill_with_snapshot(tmp_path)
+    ends = frame_ends(log.read_bytes())
+    before = contents(tmp_path)
+    for place in ("1:0", f"1:{ends[0]}", f"1:{ends[1]}"):
+        assert repaired(tmp_path, place, "--yes") == Exit.USAGE
+        assert "the newest snapshot goes up to frame 2" in capsys.readouterr().err
+        assert contents(tmp_path) == before
+    assert repaired(tmp_path, f"1:{ends[2]}", "--yes") == Exit.OK
+    assert capsys.readouterr().out.splitlines()[-1] == "verdict    accept: the log is whole"
+    assert snapshot.exists()
+
+
+def test_repair_does_not_cut_a_log_for_what_the_snapshots_are(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    snapshot, log = fill_with_snapshot(tmp_path)
+    snapshot.rename(tmp_path / snapshot.name.replace("2.snap", "3.snap"))
+    end = frame_ends(log.read_bytes())[3]
+    assert repaired(tmp_path, f"1:{end}", "--yes") == Exit.USAGE
+    assert "a cut of the log does not mend this" in capsys.readouterr().err

@@ -80,8 +80,11 @@ def test_no_hold_and_no_pause_is_early_with_any_tick(tick_ms: int, rng: random.R
     for number in range(50):
         ttr_ms = rng.randrange(1, 5000)
         job_id = rig.put(f"t{number}", ttr_ms=ttr_ms)
+        if number % 2:
+            rig.engine.reserve_job(rig.client(), job_id, rig.now_ms)
+        else:
+            assert rig.reserve(rig.client(f"t{number}")) == job_id
         rig.engine.pause(f"t{number}", ttr_ms, rig.now_ms)
-        rig.engine.reserve_job(rig.client(), job_id, rig.now_ms)
         until_ms = rig.now_ms + ttr_ms
         rig.play(until_ms - 1)
         topic = rig.engine.store.topics[f"t{number}"]

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from delayd.core.limits import JOURNAL_FILES_PER_SEGMENT
 from delayd.journal.disk import Disk
 from delayd.journal.format import (
     CHECKSUM,
@@ -17,10 +18,14 @@ from delayd.journal.format import (
     segment_name,
 )
 from delayd.journal.journal import Journal
+from delayd.journal.snapshot import SnapshotInfo
 from delayd.testing.disk import SimulatedDisk
 
 DIRECTORY: Final = "data"
 SEGMENT_BYTES: Final = 4096
+"""One file of the log."""
+CONFIGURED_BYTES: Final = JOURNAL_FILES_PER_SEGMENT * SEGMENT_BYTES
+"""What the configuration says for it."""
 IDENTITY: Final = bytes(range(16))
 START_MS: Final = 1_700_000_000_000
 
@@ -29,7 +34,7 @@ def path_of(number: int) -> str:
     return f"{DIRECTORY}/{segment_name(number)}"
 
 
-def opened(disk: Disk, segment_bytes: int = SEGMENT_BYTES) -> tuple[Journal, list[bytes]]:
+def opened(disk: Disk, segment_bytes: int = CONFIGURED_BYTES) -> tuple[Journal, list[bytes]]:
     """A journal ready for appends, and the payloads that it held; closing frames left out."""
     journal = Journal.open(DIRECTORY, disk=disk, segment_bytes=segment_bytes)
     try:
@@ -50,6 +55,17 @@ def append_all(journal: Journal, payloads: Iterable[bytes], *, sync_each: bool =
         journal.append(payload, START_MS, START_MS)
         if sync_each:
             journal.sync()
+
+
+def take_snapshot(journal: Journal, payloads: Sequence[bytes]) -> SnapshotInfo:
+    """A snapshot that holds these payloads, one in each frame: all that were ever put, say.
+
+    So what a replay yields is the same whether it begins with a snapshot or with the log.
+    """
+    writer = journal.begin_snapshot(journal.appended_sequence, START_MS, START_MS)
+    for payload in payloads:
+        writer.write(payload)
+    return writer.finish(len(payloads))
 
 
 def numbered(count: int, size: int = 40, first: int = 1) -> list[bytes]:

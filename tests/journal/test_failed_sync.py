@@ -8,13 +8,17 @@ clean: trying again would report success over lost frames.
 import contextlib
 import copy
 import errno
+import os
 import random
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import pytest
 
 from delayd.core.limits import JOURNAL_PENDING_BYTES_MAX
+from delayd.journal.disk import RealDisk
 from delayd.journal.errors import JournalFailed
 from delayd.journal.format import unpack_header
 from delayd.journal.journal import Journal
@@ -234,10 +238,10 @@ def test_a_sync_of_a_file_that_was_given_up_meanwhile_reports_nothing() -> None:
     append_all(journal, [b"first"], sync_each=True)
     append_all(journal, [b"second"])
     disk.journal = journal
-    assert journal.sync() == 2
+    assert journal.sync() == 3, "the fresh segment was synced instead"
     assert journal.fresh_starts == 1
     disk.crash()
-    assert payloads_in(disk) == [b"first", b"second", b"beside"], "the fresh segment was synced"
+    assert payloads_in(disk) == [b"first", b"second", b"beside"]
 
 
 def test_trouble_is_told_and_counted() -> None:
@@ -288,3 +292,82 @@ def test_what_is_pending_is_bounded_and_let_go_by_a_sync() -> None:
     journal.sync()
     assert journal._pending.frame_bytes == 0
     assert not journal._pending.frames
+
+
+class AppendingBeside(SimulatedDisk):
+    """While the first of several files is synced, the other thread appends to the last."""
+
+    journal: Journal | None = None
+
+    def sync(self, handle: int, /) -> None:
+        super().sync(handle)
+        journal, self.journal = self.journal, None
+        if journal:
+            journal.append(b"beside", START_MS, START_MS)
+
+
+def test_what_is_appended_during_a_sync_is_written_again_when_the_next_one_fails() -> None:
+    disk = AppendingBeside()
+    journal, _ = opened(disk)
+    append_all(journal, [bytes(3_950), b"in the second segment"])
+    disk.journal = journal
+    assert journal.sync() == 2
+    disk.fail(disk.verb_counts["sync"] + 1, EIO, "sync")
+    assert journal.sync() == 3
+    disk.crash()
+    assert payloads_in(disk) == [bytes(3_950), b"in the second segment", b"beside"]
+
+
+class FlakyDisk(RealDisk):
+    """Now and then a write or a sync fails, in whichever thread; then all goes well for a while."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.calls_left = 150
+
+    def _now_and_then(self) -> None:
+        self.calls_left -= 1
+        if self.calls_left == 0:
+            self.calls_left = self.rng.randrange(150, 250)
+            raise OSError(errno.EIO, "EIO")
+
+    def pwrite(self, handle: int, data: bytes, offset: int, /) -> int:  # type: ignore[override]
+        self._now_and_then()
+        return os.pwrite(handle, data, offset)
+
+    def sync(self, handle: int, /) -> None:  # type: ignore[override]
+        self._now_and_then()
+        os.fdatasync(handle)
+
+
+def test_two_threads_survive_errors_in_either(tmp_path: Path, rng: random.Random) -> None:
+    home = str(tmp_path / "journal")
+    journal = Journal.open(home, disk=FlakyDisk(rng), segment_bytes=4 * 4_096)
+    assert list(journal.replay()) == []
+    is_done = threading.Event()
+    reports: list[int] = []
+    errors: list[JournalFailed] = []
+
+    def sync_until_done() -> None:
+        while not is_done.is_set() and not errors:
+            try:
+                reports.append(journal.sync())
+            except JournalFailed as error:
+                errors.append(error)
+
+    syncing = threading.Thread(target=sync_until_done)
+    syncing.start()
+    payloads = numbered(1_500, 300)
+    with contextlib.suppress(JournalFailed):
+        append_all(journal, payloads)
+    is_done.set()
+    syncing.join()
+    assert reports == sorted(reports)
+    assert journal.fresh_starts > 3
+    with contextlib.suppress(JournalFailed):
+        journal.close()
+    journal = Journal.open(home, disk=RealDisk(), segment_bytes=4 * 4_096)
+    survivors = [frame.payload for frame in journal.replay() if frame.payload]
+    assert survivors == payloads[: len(survivors)]
+    assert len(survivors) >= reports[-1]
+    journal.close()

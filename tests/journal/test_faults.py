@@ -16,6 +16,7 @@ from delayd.journal.errors import JournalError, JournalFailed, JournalFull
 from delayd.journal.journal import Journal
 from delayd.testing.disk import Piece, PowerCut, SimulatedDisk
 from tests.journal.journals import (
+    CONFIGURED_BYTES,
     DIRECTORY,
     SEGMENT_BYTES,
     START_MS,
@@ -41,7 +42,7 @@ class Client:
 
     def use(self, disk: Disk, payloads: list[bytes]) -> None:
         """One run of the daemon: start, put, syncing after every third, stop in good order."""
-        journal = Journal.open(DIRECTORY, disk=disk, segment_bytes=SEGMENT_BYTES)
+        journal = Journal.open(DIRECTORY, disk=disk, segment_bytes=CONFIGURED_BYTES)
         try:
             found = [frame.payload for frame in journal.replay() if frame.payload]
             assert found == self.attempted[: len(found)]

@@ -27,7 +27,14 @@ from delayd.journal.format import (
 )
 from delayd.journal.journal import Journal
 from delayd.journal.recovery import RULES, Behind, Found, Verdict
-from tests.journal.journals import IDENTITY, START_MS, contents_of, disk_with, opened
+from tests.journal.journals import (
+    CONFIGURED_BYTES,
+    IDENTITY,
+    START_MS,
+    contents_of,
+    disk_with,
+    opened,
+)
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENT = ROOT / "docs" / "journal-format.md"
@@ -36,7 +43,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 def documented_example() -> bytes:
     """The hex block of the document, comments removed."""
-    text = DOCUMENT.read_text(encoding="utf-8")
+    text = DOCUMENT.read_text(encoding="utf-8").split("## A snapshot\n")[0]
     block = re.findall(r"```hex\n(.*?)```", text, re.DOTALL)
     assert len(block) == 1
     return bytes.fromhex(re.sub(r"#.*", "", block[0]))
@@ -56,7 +63,7 @@ def test_the_documents_example_is_read_back() -> None:
     journal, _ = opened(disk)
     journal.close()
     assert contents_of(disk)[segment_name(1)].startswith(documented_example())
-    frames = list(Journal.open("data", disk=disk, segment_bytes=4096).replay())
+    frames = list(Journal.open("data", disk=disk, segment_bytes=CONFIGURED_BYTES).replay())
     assert frames[:2] == [
         Frame(1, START_MS + 5, START_MS + 4, b"hello"),
         Frame(2, START_MS + 5, START_MS + 4, b""),
@@ -102,7 +109,7 @@ def test_version_1_is_read_for_ever(tmp_path: Path) -> None:
     # Written by the first program that knew version 1. Neither the files nor this test change.
     for file in (GOLDEN / "version-1").iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
-    journal = Journal.open(str(tmp_path), disk=RealDisk(), segment_bytes=4096)
+    journal = Journal.open(str(tmp_path), disk=RealDisk(), segment_bytes=CONFIGURED_BYTES)
     frames = list(journal.replay())
     payloads = [bytes([number]) * (number * 37) for number in range(1, 16)]
     assert [frame.payload for frame in frames] == [*payloads, b""]

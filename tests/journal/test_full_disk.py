@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from delayd.core.limits import SPARE_BYTES_MIN
+from delayd.core.limits import JOURNAL_FILES_PER_SEGMENT, SPARE_BYTES_MIN
 from delayd.journal.errors import JournalFull
 from delayd.journal.journal import Journal
 from delayd.journal.reserve import Reserve, sizes_to_try, usable_bytes
@@ -23,7 +23,8 @@ from tests.journal.journals import (
     segment_of,
 )
 
-SEGMENT: Final = 256 << 10
+FILE: Final = 256 << 10
+SEGMENT: Final = JOURNAL_FILES_PER_SEGMENT * FILE
 
 
 def full(disk: SimulatedDisk) -> None:
@@ -101,9 +102,9 @@ def test_each_of_several_long_frames_gets_a_place() -> None:
 
 def test_space_that_is_no_longer_needed_is_given_back() -> None:
     disk = SimulatedDisk()
-    journal = with_room(disk, 10 * SEGMENT)
-    journal.shrink_room(3 * SEGMENT)
-    assert 3 * SEGMENT <= journal.room_bytes < 4 * SEGMENT
+    journal = with_room(disk, 10 * FILE)
+    journal.shrink_room(3 * FILE)
+    assert 3 * FILE <= journal.room_bytes < 4 * FILE
     assert len(spares_in(disk)) == 4
     append_all(journal, [bytes(1_000)])
     assert len(spares_in(disk)) == 3, "the segment was made out of one"
@@ -139,11 +140,11 @@ def test_only_spare_files_of_zeros_are_taken_over() -> None:
     disk.put_file(path_of(1), segment_of(numbered(2)))
     stale = frame(4, 3, b"stale", number=2)
     disk.put_file(f"{DIRECTORY}/spare-0000000007.log", bytes(50_000) + stale + bytes(200_000))
-    disk.put_file(f"{DIRECTORY}/spare-0000000008.log", bytes(SEGMENT))
+    disk.put_file(f"{DIRECTORY}/spare-0000000008.log", bytes(FILE))
     disk.put_file(f"{DIRECTORY}/spare-0000000009.log", b"")
     journal, _ = opened(disk, SEGMENT)
     assert spares_in(disk) == ["spare-0000000008.log"]
-    assert journal.make_room(5 * SEGMENT)
+    assert journal.make_room(5 * FILE)
     assert "spare-0000000010.log" in spares_in(disk), "numbers go on"
 
 
@@ -151,7 +152,7 @@ def test_a_torn_tail_is_cut_on_a_full_disk_at_the_cost_of_the_reserve() -> None:
     disk = SimulatedDisk()
     torn = segment_of(numbered(2)) + frame(3, 2, bytes(300))[:-9] + b"torn"
     disk.put_file(path_of(1), torn)
-    disk.put_file(f"{DIRECTORY}/spare-0000000001.log", bytes(SEGMENT))
+    disk.put_file(f"{DIRECTORY}/spare-0000000001.log", bytes(FILE))
     full(disk)
     journal, payloads = opened(disk, SEGMENT)
     assert payloads == numbered(2)
@@ -183,7 +184,7 @@ def test_power_cuts_around_the_reserve_lose_nothing_and_leave_no_stale_bytes(
             synced = len(attempted)
             for number in range(rng.randrange(1, 8)):
                 if rng.random() < 0.7:
-                    journal.make_room(rng.randrange(3 * SEGMENT))
+                    journal.make_room(rng.randrange(3 * FILE))
                 payload = b"%d " % number * rng.randrange(1, 40_000)
                 journal.append(payload, START_MS, START_MS)
                 attempted.append(payload)
@@ -204,15 +205,15 @@ def test_the_reserve_forgets_nothing_it_has_taken() -> None:
     disk = SimulatedDisk()
     disk.make_directory(DIRECTORY)
     reserve = Reserve(disk, DIRECTORY)
-    for capacity in (SEGMENT, 2 * SEGMENT, SEGMENT):
+    for capacity in (FILE, 2 * FILE, FILE):
         reserve.add(capacity)
-    assert reserve.room_bytes == 2 * usable_bytes(SEGMENT) + usable_bytes(2 * SEGMENT)
-    assert reserve.places(usable_bytes(SEGMENT)) == 3
-    assert reserve.places(usable_bytes(SEGMENT) + 1) == 1
+    assert reserve.room_bytes == 2 * usable_bytes(FILE) + usable_bytes(2 * FILE)
+    assert reserve.places(usable_bytes(FILE)) == 3
+    assert reserve.places(usable_bytes(FILE) + 1) == 1
     spare = reserve.take(100)
     assert spare is not None
-    assert spare.capacity == SEGMENT, "the smallest that is long enough"
-    assert reserve.take(usable_bytes(2 * SEGMENT) + 1) is None
+    assert spare.capacity == FILE, "the smallest that is long enough"
+    assert reserve.take(usable_bytes(2 * FILE) + 1) is None
     reserve.shrink(0)
     assert reserve.room_bytes == 0
     assert spares_in(disk) == ["spare-0000000001.log"], "what was taken is no longer its own"

@@ -22,6 +22,7 @@ from delayd.journal.journal import Journal
 from delayd.journal.segment import Segment
 from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import (
+    CONFIGURED_BYTES,
     DIRECTORY,
     SEGMENT_BYTES,
     append_all,
@@ -55,7 +56,7 @@ def test_frames_come_back_with_their_times_and_in_order() -> None:
     journal.append(b"second", 1_001, 2**62)
     journal.sync()
     disk.crash()
-    frames = list(Journal.open(DIRECTORY, disk=disk, segment_bytes=4096).replay())
+    frames = list(Journal.open(DIRECTORY, disk=disk, segment_bytes=CONFIGURED_BYTES).replay())
     assert frames == [Frame(1, 1_000, -5, b"first"), Frame(2, 1_001, 2**62, b"second")]
 
 
@@ -75,7 +76,7 @@ def test_a_second_journal_on_the_directory_is_refused_and_the_first_unharmed() -
     disk = SimulatedDisk()
     journal, _ = opened(disk)
     with pytest.raises(DirectoryLocked) as caught:
-        Journal.open(DIRECTORY, disk=disk, segment_bytes=4096)
+        Journal.open(DIRECTORY, disk=disk, segment_bytes=CONFIGURED_BYTES)
     assert caught.value.path == f"{DIRECTORY}/lock"
     assert caught.value.holder_pid is not None
     assert str(caught.value.holder_pid) in str(caught.value)
@@ -160,7 +161,7 @@ def test_closing_before_replay_releases_the_directory_and_changes_nothing() -> N
     disk = SimulatedDisk()
     opened(disk)[0].close()
     before = contents_of(disk)
-    Journal.open(DIRECTORY, disk=disk, segment_bytes=4096).close()
+    Journal.open(DIRECTORY, disk=disk, segment_bytes=CONFIGURED_BYTES).close()
     assert contents_of(disk) == before
 
 
@@ -170,13 +171,13 @@ def test_the_closing_frame_repeats_the_last_times() -> None:
     journal.append(b"first", 1_234, 5_678)
     journal.close()
     opened(disk)[0].close()
-    frames = list(Journal.open(DIRECTORY, disk=disk, segment_bytes=4096).replay())
+    frames = list(Journal.open(DIRECTORY, disk=disk, segment_bytes=CONFIGURED_BYTES).replay())
     assert [frame[:3] for frame in frames] == [(n, 1_234, 5_678) for n in (1, 2, 3)]
 
 
 def test_appending_before_the_replay_is_done_is_our_own_mistake() -> None:
     disk = SimulatedDisk()
-    journal = Journal.open(DIRECTORY, disk=disk, segment_bytes=4096)
+    journal = Journal.open(DIRECTORY, disk=disk, segment_bytes=CONFIGURED_BYTES)
     with pytest.raises(AssertionError, match="replay comes before append"):
         journal.append(b"", 0, 0)
     list(journal.replay())
@@ -308,7 +309,9 @@ def test_a_sync_reports_a_new_segment_only_with_its_name_on_disk() -> None:
 
 
 def test_two_threads_may_append_and_sync(tmp_path: Path) -> None:
-    journal = Journal.open(str(tmp_path / "journal"), disk=RealDisk(), segment_bytes=SEGMENT_BYTES)
+    journal = Journal.open(
+        str(tmp_path / "journal"), disk=RealDisk(), segment_bytes=CONFIGURED_BYTES
+    )
     assert list(journal.replay()) == []
     payloads = numbered(500, 300)
     is_done = threading.Event()
@@ -326,23 +329,25 @@ def test_two_threads_may_append_and_sync(tmp_path: Path) -> None:
     assert reports == sorted(reports)
     assert journal.sync() == len(payloads)
     journal.close()
-    journal = Journal.open(str(tmp_path / "journal"), disk=RealDisk(), segment_bytes=SEGMENT_BYTES)
+    journal = Journal.open(
+        str(tmp_path / "journal"), disk=RealDisk(), segment_bytes=CONFIGURED_BYTES
+    )
     assert [frame.payload for frame in journal.replay()] == [*payloads, b""]
     journal.close()
 
 
 def test_a_real_directory_is_locked_recovered_and_closed(tmp_path: Path) -> None:
     home = str(tmp_path / "journal")
-    journal = Journal.open(home, disk=RealDisk(), segment_bytes=SEGMENT_BYTES)
+    journal = Journal.open(home, disk=RealDisk(), segment_bytes=CONFIGURED_BYTES)
     assert list(journal.replay()) == []
     append_all(journal, numbered(20, 500), sync_each=True)
     with pytest.raises(DirectoryLocked):
-        Journal.open(home, disk=RealDisk(), segment_bytes=SEGMENT_BYTES)
+        Journal.open(home, disk=RealDisk(), segment_bytes=CONFIGURED_BYTES)
     journal.close()
     last = max((tmp_path / "journal").glob("segment-*"))
     with last.open("ab") as file:
         file.write(b"half a frame")
-    journal = Journal.open(home, disk=RealDisk(), segment_bytes=SEGMENT_BYTES)
+    journal = Journal.open(home, disk=RealDisk(), segment_bytes=CONFIGURED_BYTES)
     assert [frame.payload for frame in journal.replay()] == [*numbered(20, 500), b""]
     (tail,) = journal.torn_tails
     assert tail.file == str(last)

@@ -13,6 +13,7 @@ from delayd.journal.names import LOCK_NAME
 from delayd.journal.recovery import RULES, Behind, Found, Recovery, Verdict
 from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import (
+    CONFIGURED_BYTES,
     DIRECTORY,
     contents_of,
     disk_with,
@@ -281,7 +282,7 @@ def test_only_the_newest_copies_of_torn_tails_are_kept() -> None:
 
 def test_recovering_twice_gives_the_same_files() -> None:
     disk = disk_with(FIRST + b"torn")
-    Journal.open(DIRECTORY, disk=disk, segment_bytes=4096)
+    Journal.open(DIRECTORY, disk=disk, segment_bytes=CONFIGURED_BYTES)
     disk.kill()
     opened(disk)
     disk.kill()

@@ -34,4 +34,7 @@ def test_a_reserve_that_cannot_be_recorded_says_so_and_a_delete_goes_on() -> Non
     talk.engine.room.limit(0, no_room)
     assert client.says(b"reserve\r\n" * 2) == b"OUT_OF_MEMORY\r\n" * 2
     assert client.says(b"reserve-batch 5 0\r\n") == b"OUT_OF_MEMORY\r\n"
+    talk.engine.room.limit(1 << 40, no_room)
+    assert client.says(b"reserve\r\n") == b"RESERVED 1 2\r\nhi\r\n", "not in a batch's form"
+    talk.engine.room.limit(0, no_room)
     assert client.says(b"delete 1\r\n") == b"DELETED\r\n"

@@ -1,0 +1,426 @@
+"""The engine against the model: everything that clients and the clock can do, in any order.
+
+After each step the two are compared in all that can be seen, `check()` recomputes the engine's
+invariants, and an engine that knows nothing but the log is compared with the one that wrote it.
+"""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from delayd.core import timekeeper, views
+from delayd.core.job import State
+from delayd.core.session import Session
+from delayd.core.topic import Topic
+from tests.core.model import LONGEST_MS, Client, Model
+from tests.core.rigs import Rig, TellingAgenda
+from tests.core.side_by_side import SideBySide
+
+TOPICS = ("default", "a", "b", "c")
+PRIORITIES = (0, 1, 1023, 1024, 2**32 - 1)
+YEAR_MS = 365 * 86_400_000
+DELAYS_MS = (0, 1, 7, 999, 1000, 5000, 65_536, 3_600_000, 10 * YEAR_MS, LONGEST_MS)
+TTRS_MS = (0, 1, 500, 1001, 1500, 5000, 60_000)
+WAITS_MS = (None, 0, 1, 999, 3000, 100_000)
+STEPS_MS = (0, 1, 2, 7, 400, 1000, 1500, 5000, 70_000, 4_000_000, YEAR_MS)
+BODY_BYTES_MAX = 12
+
+names = st.sampled_from(TOPICS)
+priorities = st.sampled_from((*PRIORITIES * 4, -1, 2**32))
+delays = st.sampled_from((*DELAYS_MS * 2, *DELAYS_MS[:6], -1, LONGEST_MS + 1))
+ttrs = st.sampled_from((*TTRS_MS * 3, -1, LONGEST_MS + 1))
+bodies = st.sampled_from((*(b"", b"x", b"hello", b"y" * BODY_BYTES_MAX) * 3, b"z" * 13))
+some = st.integers(0, 2**16)
+"""Picks one of what there is, wrapped around."""
+
+
+class EngineMachine(SideBySide, RuleBasedStateMachine):
+    @initialize(
+        tick_ms=st.sampled_from((1, 1, 10, 1000)),
+        wheel_size=st.sampled_from((2, 20, 256)),
+        time_ms=st.sampled_from((0, 12_345, 1_800_000_000_000)),
+        skew_ms=st.sampled_from((0, 1)),
+    )
+    def start(self, tick_ms: int, wheel_size: int, time_ms: int, skew_ms: int) -> None:
+        self.rig = Rig(
+            time_ms=time_ms,
+            tick_ms=tick_ms,
+            wheel_size=wheel_size,
+            body_bytes_max=BODY_BYTES_MAX,
+            skew_ms=skew_ms,
+        )
+        self.model = Model(time_ms, tick_ms, BODY_BYTES_MAX)
+        self.sessions: dict[Client, Session] = {}
+        self.clients_opened = 0
+        self.was_refused = False
+        self.open_session()
+        self.open_session()
+
+    # --- Picking ---------------------------------------------------------------------------------
+
+    def idle(self) -> list[Client]:
+        return [client for client in self.sessions if client not in self.model.waiting]
+
+    def pick(self, number: int) -> tuple[Client, Session]:
+        client = self.idle()[number % len(self.idle())]
+        return client, self.sessions[client]
+
+    def pick_job(self, number: int, held_by: Client | None = None) -> int:
+        """Pick a job, of those held if there are any; now and then one that there is not."""
+        model = self.model
+        if number % 9 == 0:
+            return number // 9 % (model.last_id + 2)
+        job_ids = list(model.jobs)
+        if held_by is not None and number % 9 < 7:
+            job_ids = [job.job_id for job in model.held_by(held_by)] or job_ids
+        return job_ids[number % len(job_ids)] if job_ids else 1
+
+    # --- Clients ---------------------------------------------------------------------------------
+
+    @precondition(lambda self: len(self.sessions) < 5)
+    @rule()
+    def open_session(self) -> None:
+        self.clients_opened += 1
+        client = self.model.open_session(self.clients_opened)
+        self.sessions[client] = self.rig.engine.open_session()
+
+    @precondition(lambda self: self.sessions)
+    @rule(who=some)
+    def close_session(self, who: int) -> None:
+        client = list(self.sessions)[who % len(self.sessions)]
+        now_ms = self.rig.now_ms
+        self.model.close_session(client, now_ms)
+        self.rig.engine.close_session(self.sessions[client], now_ms)
+        assert not self.sessions.pop(client).deadlines
+
+    @precondition(lambda self: self.idle())
+    @rule(who=some, name=names, verb=st.sampled_from(("use", "watch", "watch", "ignore")))
+    def use_watch_ignore(self, who: int, name: str, verb: str) -> None:
+        client, session = self.pick(who)
+        self.agree(
+            lambda: getattr(self.model, verb)(client, name),
+            lambda: getattr(self.rig.engine, verb)(session, name),
+        )
+
+    # --- Putting ---------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.idle())
+    @rule(who=some, priority=priorities, delay_ms=delays, ttr_ms=ttrs, body=bodies)
+    def put(self, who: int, priority: int, delay_ms: int, ttr_ms: int, body: bytes) -> None:
+        client, session = self.pick(who)
+        self.put_into(client.used, session.used, priority, delay_ms, ttr_ms, [body])
+
+    @precondition(lambda self: self.idle())
+    @rule(
+        who=some,
+        priority=priorities,
+        delay_ms=delays,
+        ttr_ms=ttrs,
+        several=st.lists(bodies, min_size=1, max_size=4),
+    )
+    def put_alike(
+        self, who: int, priority: int, delay_ms: int, ttr_ms: int, several: list[bytes]
+    ) -> None:
+        client, session = self.pick(who)
+        self.put_into(client.used, session.used, priority, delay_ms, ttr_ms, several)
+
+    @rule(name=names, priority=priorities, delay_ms=delays, ttr_ms=ttrs, body=bodies)
+    def put_by_name(
+        self, name: str, priority: int, delay_ms: int, ttr_ms: int, body: bytes
+    ) -> None:
+        self.model.make_topic(name)
+        topic = self.rig.engine.store.topic(name)
+        self.put_into(name, topic, priority, delay_ms, ttr_ms, [body])
+        if self.was_refused:
+            self.model.forget_unwanted(name)
+            self.rig.engine.store.drop_if_unwanted(topic)
+
+    def put_into(
+        self,
+        name: str,
+        topic: Topic | None,
+        priority: int,
+        delay_ms: int,
+        ttr_ms: int,
+        several: list[bytes],
+    ) -> None:
+        assert topic is not None
+        model, engine, now_ms = self.model, self.rig.engine, self.rig.now_ms
+        what = {"priority": priority, "delay_ms": delay_ms, "ttr_ms": ttr_ms, "now_ms": now_ms}
+        if len(several) == 1:
+            by_engine = lambda: engine.put(topic, body=several[0], **what)  # noqa: E731
+        else:
+            by_engine = lambda: engine.put_alike(topic, bodies=several, **what)  # noqa: E731
+        self.agree(lambda: model.put_alike(name, bodies=several, **what), by_engine)
+
+    @rule(draining=st.sampled_from((False, False, False, True)))
+    def drain(self, draining: bool) -> None:
+        self.model.draining = self.rig.engine.draining = draining
+
+    # --- Reserving -------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.idle())
+    @rule(who=some, wait_ms=st.sampled_from(WAITS_MS))
+    def reserve(self, who: int, wait_ms: int | None) -> None:
+        model, engine, now_ms = self.model, self.rig.engine, self.rig.now_ms
+        client, session = self.pick(who)
+        job = self.agree(
+            lambda: model.reserve(client, now_ms), lambda: engine.reserve(session, now_ms)
+        )
+        if job is not None or self.agree(
+            lambda: model.deadline_soon(client, now_ms),
+            lambda: engine.deadline_soon(session, now_ms),
+        ):
+            return
+        model.wait(client, now_ms, wait_ms)
+        engine.wait(session, now_ms, wait_ms)
+
+    @precondition(lambda self: self.idle())
+    @rule(who=some, jobs_max=st.integers(0, 4), bytes_max=st.sampled_from((-1, 0, 5, 1000)))
+    def reserve_batch(self, who: int, jobs_max: int, bytes_max: int) -> None:
+        client, session = self.pick(who)
+        now_ms = self.rig.now_ms
+        self.agree(
+            lambda: self.model.reserve_batch(client, jobs_max, bytes_max, now_ms),
+            lambda: self.rig.engine.reserve_batch(session, jobs_max, bytes_max, now_ms),
+        )
+
+    @precondition(lambda self: self.idle())
+    @rule(who=some, which=some)
+    def reserve_job(self, who: int, which: int) -> None:
+        client, session = self.pick(who)
+        job_id, now_ms = self.pick_job(which), self.rig.now_ms
+        self.agree(
+            lambda: self.model.reserve_job(client, job_id, now_ms),
+            lambda: self.rig.engine.reserve_job(session, job_id, now_ms),
+        )
+
+    @precondition(lambda self: self.sessions)
+    @rule(who=some)
+    def cancel_wait(self, who: int) -> None:
+        client = list(self.sessions)[who % len(self.sessions)]
+        self.model.cancel_wait(client)
+        self.rig.engine.cancel_wait(self.sessions[client])
+
+    # --- With jobs -------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.idle())
+    @rule(who=some, which=some, priority=priorities, delay_ms=delays)
+    def release(self, who: int, which: int, priority: int, delay_ms: int) -> None:
+        client, session = self.pick(who)
+        job_id, now_ms = self.pick_job(which, client), self.rig.now_ms
+        self.agree(
+            lambda: self.model.release(client, job_id, priority, delay_ms, now_ms),
+            lambda: self.rig.engine.release(session, job_id, priority, delay_ms, now_ms),
+        )
+
+    @precondition(lambda self: self.idle())
+    @rule(who=some, which=some, priority=priorities)
+    def bury(self, who: int, which: int, priority: int) -> None:
+        client, session = self.pick(who)
+        job_id = self.pick_job(which, client)
+        self.agree(
+            lambda: self.model.bury(client, job_id, priority),
+            lambda: self.rig.engine.bury(session, job_id, priority),
+        )
+
+    @precondition(lambda self: self.idle())
+    @rule(who=some, which=some)
+    def touch(self, who: int, which: int) -> None:
+        client, session = self.pick(who)
+        job_id, now_ms = self.pick_job(which, client), self.rig.now_ms
+        self.agree(
+            lambda: self.model.touch(client, job_id, now_ms),
+            lambda: self.rig.engine.touch(session, job_id, now_ms),
+        )
+
+    @precondition(lambda self: self.idle())
+    @rule(who=some, which=st.lists(some, min_size=1, max_size=4))
+    def delete(self, who: int, which: list[int]) -> None:
+        client, session = self.pick(who)
+        job_ids = [self.pick_job(number, client) for number in which]
+        now_ms = self.rig.now_ms
+        deleted = self.agree(
+            lambda: self.model.delete_batch(client, job_ids, now_ms),
+            lambda: self.rig.engine.delete_batch(session, job_ids, now_ms),
+        )
+        assert isinstance(deleted, list)
+        self.was_refused = not any(deleted)
+
+    @rule(which=some)
+    def kick_job(self, which: int) -> None:
+        job_id, now_ms = self.pick_job(which), self.rig.now_ms
+        self.agree(
+            lambda: self.model.kick_job(job_id, now_ms),
+            lambda: self.rig.engine.kick_job(job_id, now_ms),
+        )
+
+    @precondition(lambda self: self.idle())
+    @rule(who=some, bound=st.integers(0, 3))
+    def kick(self, who: int, bound: int) -> None:
+        client, session = self.pick(who)
+        topic, now_ms = session.used, self.rig.now_ms
+        assert topic is not None
+        self.agree(
+            lambda: self.model.kick(client.used, bound, now_ms),
+            lambda: self.rig.engine.kick(topic, bound, now_ms),
+        )
+        self.was_refused = False
+
+    @rule(which=some, delay_ms=delays)
+    def reschedule(self, which: int, delay_ms: int) -> None:
+        job_id, now_ms = self.pick_job(which), self.rig.now_ms
+        self.agree(
+            lambda: self.model.reschedule(job_id, delay_ms, now_ms),
+            lambda: self.rig.engine.reschedule(job_id, delay_ms, now_ms),
+        )
+
+    @rule(name=names, pause_ms=delays)
+    def pause(self, name: str, pause_ms: int) -> None:
+        now_ms = self.rig.now_ms
+        self.agree(
+            lambda: self.model.pause(name, pause_ms, now_ms),
+            lambda: self.rig.engine.pause(name, pause_ms, now_ms),
+        )
+
+    @rule(which=some)
+    def look_at_a_job(self, which: int) -> None:
+        """What is due to a job happens when somebody looks."""
+        job_id, now_ms = self.pick_job(which), self.rig.now_ms
+
+        def view() -> tuple[State, int]:
+            seen = views.view_job(self.rig.engine, job_id, now_ms)
+            return seen.state, seen.left_ms
+
+        def look() -> tuple[State, int]:
+            job = self.model.settle(job_id, now_ms)
+            ends_ms = {State.DELAYED: job.due_ms, State.RESERVED: job.deadline_ms}
+            return job.state, max(0, ends_ms.get(job.state, 0) - now_ms)
+
+        self.agree(look, view)
+
+    # --- Time and the end of it ------------------------------------------------------------------
+
+    @rule(step_ms=st.sampled_from(STEPS_MS))
+    def time_passes(self, step_ms: int) -> None:
+        self.go_to(self.model.time_ms + step_ms, in_full=True)
+
+    @rule(step_ms=st.sampled_from(STEPS_MS))
+    def one_slice_of_time(self, step_ms: int) -> None:
+        self.go_to(self.model.time_ms + step_ms, in_full=False)
+
+    @rule(short_by_ms=st.integers(0, 1))
+    def sleep_until_the_deadline(self, short_by_ms: int) -> None:
+        deadline_ms = self.rig.engine.next_deadline()
+        if deadline_ms is not None:
+            self.go_to(max(self.model.time_ms, deadline_ms - short_by_ms), in_full=True)
+
+    def go_to(self, time_ms: int, *, in_full: bool) -> None:
+        self.model.time_ms = time_ms
+        while self.rig.advance(time_ms):
+            self.tell_the_model()
+            if not in_full:
+                return
+        assert not self.model.due(), "something due has not happened"
+
+    def tell_the_model(self) -> None:
+        store = self.rig.engine.store
+        assert isinstance(store.agenda, TellingAgenda)
+        assert store.agenda.last_slice is not None
+        lane, what = store.agenda.last_slice
+        now_ms = self.rig.now_ms
+        numbers = [one for one in what if isinstance(one, int)]
+        whose = [one for one in what if not isinstance(one, int)]
+        if lane.topic is not None:
+            self.model.happen_delays(lane.topic.name, numbers, now_ms)
+        elif lane is store.leases:
+            self.model.happen_holds(numbers, now_ms)
+        else:
+            self.model.happen_alarms(
+                [one.name if isinstance(one, Topic) else self.client_of(one) for one in whose],
+                now_ms,
+            )
+
+    @rule(chance=st.integers(0, 3))
+    def restart(self, chance: int) -> None:
+        if chance:
+            return
+        self.take_what_came()
+        self.rig.restart()
+        self.rig.run(self.model.time_ms)
+        self.model.restart()
+        self.sessions.clear()
+        # How much of what is due replay has made happen already is its own affair.
+        self.model.timeouts = self.rig.engine.timeouts
+        # The order of creation is not kept; nothing but `list-tubes` shows it.
+        listing = [topic.name for topic in self.rig.engine.store.listing]
+        assert sorted(listing) == sorted(self.model.listing)
+        self.model.listing = listing
+
+    # --- What must hold after each step ----------------------------------------------------------
+
+    @invariant()
+    def agree_in_all_that_can_be_seen(self) -> None:
+        if not hasattr(self, "rig"):
+            return
+        self.take_what_came()
+        views.check(self.rig.engine)
+        self.compare_jobs()
+        self.compare_topics()
+        self.compare_clients()
+        self.compare_deadlines()
+        assert self.rig.engine.timeouts == self.model.timeouts
+        assert self.rig.engine.store.last_id == self.model.last_id
+
+    @invariant()
+    def the_log_alone_leads_to_the_same_state(self) -> None:
+        if not hasattr(self, "rig"):
+            return
+        replayed = self.rig.replayed()
+        views.check(replayed)
+        live = list(views.canonical(self.rig.engine))
+        live[0] = ("last id", self.model.last_id_put)
+        assert list(views.canonical(replayed)) == live
+        assert replayed.take_log() == ([], False)
+        assert not replayed.take_deliveries()
+
+    def teardown(self) -> None:
+        """Everything comes to its end: no job is stuck, nothing is left over."""
+        if not hasattr(self, "rig"):
+            return
+        for client in list(self.sessions):
+            now_ms = self.rig.now_ms
+            self.model.close_session(client, now_ms)
+            self.rig.engine.close_session(self.sessions[client], now_ms)
+            self.take_what_came()
+            del self.sessions[client]
+        self.go_to(self.model.time_ms + 3 * LONGEST_MS, in_full=True)
+        self.agree_in_all_that_can_be_seen()
+        assert not self.model.in_state(State.DELAYED)
+        assert not self.model.in_state(State.RESERVED)
+        assert self.rig.engine.next_deadline() is None
+        janitor = self.rig.engine.open_session()
+        ids = sorted(self.model.jobs)
+        assert self.rig.engine.delete_batch(janitor, ids, self.rig.now_ms) == [True] * len(ids)
+        self.rig.engine.close_session(janitor, self.rig.now_ms)
+        assert [topic.name for topic in self.rig.engine.store.listing] == ["default"]
+        assert len(self.rig.engine.store.jobs) == 0
+
+
+@pytest.mark.timeout(600)  # when it fails, hypothesis wants time to find a short example
+@pytest.mark.parametrize("slice_jobs", [512, 1, 3])
+def test_the_engine_does_what_the_model_says(
+    slice_jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timekeeper, "ADVANCE_SLICE_JOBS", slice_jobs)
+    run_state_machine_as_test(
+        EngineMachine, settings=settings(max_examples=100, stateful_step_count=50)
+    )

@@ -1,0 +1,113 @@
+"""Long seeded walks of `test_engine_model`: crowded states that short runs never come to see.
+
+Hypothesis finds short examples, and starts from nothing each time. These walks keep a few dozen
+jobs and clients busy for a thousand steps, with delays, holds and steps of time of like length, so
+that things happen to the same job at the same moment.
+"""
+
+import random
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from delayd.core import timekeeper
+from tests.core.test_engine_model import TOPICS, EngineMachine
+
+TIMES_MS: Final = (0, 1, 2, 500, 999, 1000, 1001, 1500, 2500, 4000)
+RARE: Final = 60_000
+
+SAMPLES: Final[tuple[tuple[str, Callable[[random.Random], Any]], ...]] = (
+    ("who", lambda rng: rng.randrange(1000)),
+    ("which", lambda rng: rng.randrange(10_000)),
+    ("name", lambda rng: rng.choice(TOPICS)),
+    ("verb", lambda rng: rng.choice(("use", "watch", "watch", "ignore"))),
+    ("priority", lambda rng: rng.choice((0, 5, 5, 1023, 1024))),
+    ("delay_ms", lambda rng: rng.choice((0, 0, rng.choice(TIMES_MS), RARE))),
+    ("pause_ms", lambda rng: rng.choice((0, *TIMES_MS))),
+    ("ttr_ms", lambda rng: rng.choice((*TIMES_MS, RARE))),
+    ("wait_ms", lambda rng: rng.choice((None, *TIMES_MS))),
+    ("step_ms", lambda rng: rng.choice((1, *TIMES_MS))),
+    ("short_by_ms", lambda rng: rng.randrange(2)),
+    ("body", lambda rng: b"x" * rng.randrange(12)),
+    ("several", lambda rng: [b"x" * rng.randrange(4) for _ in range(rng.randrange(1, 4))]),
+    ("jobs_max", lambda rng: rng.randrange(4)),
+    ("bytes_max", lambda rng: rng.randrange(20)),
+    ("bound", lambda rng: rng.randrange(4)),
+    ("chance", lambda rng: 0),
+)
+
+# weight, operation, what it takes
+OPERATIONS: Final = (
+    (8, "put", "who priority delay_ms ttr_ms body"),
+    (4, "put_alike", "who priority delay_ms ttr_ms several"),
+    (2, "put_by_name", "name priority delay_ms ttr_ms body"),
+    (12, "reserve", "who wait_ms"),
+    (2, "reserve_batch", "who jobs_max bytes_max"),
+    (3, "reserve_job", "who which"),
+    (2, "cancel_wait", "who"),
+    (6, "release", "who which priority delay_ms"),
+    (5, "bury", "who which priority"),
+    (4, "touch", "who which"),
+    (3, "delete", "who which"),
+    (5, "kick_job", "which"),
+    (2, "kick", "who bound"),
+    (4, "reschedule", "which delay_ms"),
+    (2, "pause", "name pause_ms"),
+    (3, "look_at_a_job", "which"),
+    (4, "use_watch_ignore", "who name verb"),
+    (2, "close_session", "who"),
+    (6, "one_slice_of_time", "step_ms"),
+    (4, "time_passes", "step_ms"),
+    (4, "sleep_until_the_deadline", "short_by_ms"),
+)
+WITHOUT_IDLE_CLIENT: Final = (
+    *("put_by_name", "cancel_wait", "kick_job", "reschedule", "pause", "look_at_a_job"),
+    *("close_session", "one_slice_of_time", "time_passes", "sleep_until_the_deadline"),
+)
+
+
+class Walk:
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.samples = dict(SAMPLES)
+        self.crowd = rng.choice((3, 30))
+        """Where there are few jobs, many wait for them."""
+        self.machine = EngineMachine()
+        self.machine.start(
+            tick_ms=rng.choice((1, 1, 10, 1000)),
+            wheel_size=rng.choice((2, 20, 256)),
+            time_ms=rng.choice((0, 1_800_000_000_000)),
+            skew_ms=rng.randrange(2),
+        )
+
+    def step(self) -> None:
+        machine, rng = self.machine, self.rng
+        while len(machine.sessions) < 4:
+            machine.open_session()
+        if len(machine.model.jobs) > self.crowd and machine.idle():
+            machine.delete(rng.randrange(1000), [rng.randrange(10_000) for _ in range(3)])
+        else:
+            _, operation, takes = rng.choices(OPERATIONS, [row[0] for row in OPERATIONS])[0]
+            if machine.idle() or operation in WITHOUT_IDLE_CLIENT:
+                what = {name: self.samples[name](rng) for name in takes.split()}
+                if operation == "delete":
+                    what["which"] = [what["which"]]
+                getattr(machine, operation)(**what)
+        machine.agree_in_all_that_can_be_seen()
+
+
+@pytest.mark.parametrize("slice_jobs", [512, 1, 3])
+@pytest.mark.parametrize("number", range(4))
+def test_a_long_walk_agrees_with_the_model_all_the_way(
+    slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timekeeper, "ADVANCE_SLICE_JOBS", slice_jobs)
+    walk = Walk(rng)
+    for step in range(800):
+        walk.step()
+        if step % 20 == 0:
+            walk.machine.the_log_alone_leads_to_the_same_state()
+        if step % 200 == 199:
+            walk.machine.restart(chance=0)
+    walk.machine.teardown()

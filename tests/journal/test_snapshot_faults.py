@@ -1,0 +1,202 @@
+"""Snapshots interrupted at every call to the disk: a start always yields what was acknowledged.
+
+The workload puts, takes snapshots while it goes on putting, restarts, and takes more, so that
+writing, finishing and removing are all cut short. Every snapshot holds all that was put before it.
+"""
+
+import errno
+import random
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from delayd.journal.disk import Disk
+from delayd.journal.errors import JournalError, JournalFailed, SnapshotFailed
+from delayd.journal.journal import Journal
+from delayd.testing.disk import Piece, PowerCut, SimulatedDisk
+from tests.journal.journals import (
+    CONFIGURED_BYTES,
+    DIRECTORY,
+    START_MS,
+    append_all,
+    contents_of,
+    numbered,
+    opened,
+    payloads_in,
+    take_snapshot,
+)
+
+PAYLOADS: Final = numbered(24, 900)
+LIVE_BYTES: Final = 900 * len(PAYLOADS)
+
+
+class Client:
+    """Puts payloads, takes snapshots, and remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.attempted: list[bytes] = []
+        self.acked: list[bytes] = []
+
+    def use(self, disk: Disk, payloads: list[bytes], *, live_bytes: int) -> None:
+        """One run: after every fourth payload a snapshot, with two more put while it is written."""
+        journal = Journal.open(DIRECTORY, disk=disk, segment_bytes=CONFIGURED_BYTES)
+        try:
+            found = [frame.payload for frame in journal.replay() if frame.payload]
+            assert found == self.attempted[: len(found)]
+            assert len(found) >= len(self.acked)
+            self.attempted = found
+            for start in range(0, len(payloads), 4):
+                self.put(journal, payloads[start : start + 2])
+                journal.snapshot_is_due(live_bytes)
+                self.take(journal, payloads[start + 2 : start + 4])
+        finally:
+            journal.close()
+        self.acked = self.attempted.copy()
+
+    def put(self, journal: Journal, payloads: list[bytes]) -> None:
+        for payload in payloads:
+            self.attempted.append(payload)
+            journal.append(payload, START_MS, START_MS)
+        journal.sync()
+        self.acked = self.attempted.copy()
+
+    def take(self, journal: Journal, meanwhile: list[bytes]) -> None:
+        covered = self.attempted.copy()
+        writer = journal.begin_snapshot(journal.appended_sequence, START_MS, START_MS)
+        try:
+            writer.write(covered[0])
+            for payload in covered[1:]:
+                writer.write(payload)
+            self.put(journal, meanwhile)
+            writer.finish(len(covered))
+        except SnapshotFailed:
+            assert writer.is_over
+            self.put(journal, [payload for payload in meanwhile if payload not in self.attempted])
+
+    def work(self, disk: Disk, live_bytes: int = LIVE_BYTES) -> None:
+        self.use(disk, PAYLOADS[:12], live_bytes=live_bytes)
+        self.use(disk, PAYLOADS[12:], live_bytes=live_bytes)
+
+
+def calls_of_the_workload(live_bytes: int) -> int:
+    disk = SimulatedDisk()
+    client = Client()
+    client.work(disk, live_bytes)
+    call_count = disk.call_count
+    names = list(contents_of(disk))
+    assert sum(name.startswith("snapshot") for name in names) == 2
+    assert "segment-0000000001.log" not in names, "the workload removes files"
+    assert client.acked == PAYLOADS == payloads_in(disk)
+    return call_count
+
+
+def any_order(rng: random.Random) -> Callable[[Piece], bool]:
+    share = rng.random()
+    return lambda _piece: rng.random() < share
+
+
+def check(disk: SimulatedDisk, client: Client) -> None:
+    """The acknowledged is there, nothing is invented, the journal and its snapshots go on."""
+    survivors = payloads_in(disk)
+    assert survivors == client.attempted[: len(survivors)], "not a prefix of what was put"
+    assert len(survivors) >= len(client.acked), "something acknowledged is gone"
+    files = contents_of(disk)
+    journal, again = opened(disk)
+    assert again == survivors
+    assert {name for name in contents_of(disk) if "snap" in name} == {
+        name for name in files if "snap" in name
+    }
+    append_all(journal, [b"afterwards"], sync_each=True)
+    journal.snapshot_is_due(LIVE_BYTES)
+    take_snapshot(journal, [*survivors, b"afterwards"])
+    disk.crash()
+    assert payloads_in(disk) == [*survivors, b"afterwards"]
+
+
+# With so little live the bound gives the older snapshot up while the next is being written.
+@pytest.mark.parametrize("live_bytes", [LIVE_BYTES, 1_000])
+@pytest.mark.parametrize("way", ["kill", "nothing survives", "all survives", "any order"])
+def test_a_stop_at_any_call_loses_nothing_acknowledged(
+    way: str, live_bytes: int, rng: random.Random
+) -> None:
+    ways: dict[str, Callable[[], Callable[[Piece], bool] | None]] = {
+        "nothing survives": lambda: None,
+        "all survives": lambda: lambda _piece: True,
+        "any order": lambda: any_order(rng),
+    }
+    for number in range(1, calls_of_the_workload(live_bytes) + 1):
+        disk, client = SimulatedDisk(), Client()
+        disk.fail(number, PowerCut())
+        with pytest.raises(PowerCut):
+            client.work(disk, live_bytes)
+        if way == "kill":
+            disk.kill()
+        else:
+            disk.crash(ways[way]())
+        check(disk, client)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EROFS])
+def test_an_error_at_any_call_leads_to_no_false_acknowledgement(
+    number: int, rng: random.Random
+) -> None:
+    for call in range(1, calls_of_the_workload(LIVE_BYTES) + 1):
+        disk, client = SimulatedDisk(), Client()
+        disk.fail(call, OSError(number, errno.errorcode[number]))
+        try:
+            client.work(disk)
+        except JournalError as error:
+            assert errno.errorcode[number] in str(error)  # noqa: PT017 - not every call shows
+        disk.crash(any_order(rng))
+        check(disk, client)
+
+
+def test_no_failure_of_a_snapshot_but_one_is_a_failure_of_the_journal() -> None:
+    def workload(disk: "Counting") -> tuple[Journal, range]:
+        journal, _ = opened(disk)
+        append_all(journal, PAYLOADS[:6], sync_each=True)
+        journal.snapshot_is_due(LIVE_BYTES)
+        take_snapshot(journal, PAYLOADS[:6])
+        append_all(journal, PAYLOADS[6:8], sync_each=True)
+        before = disk.call_count
+        if disk.faults_begin is not None:
+            disk.fail(before + disk.faults_begin, OSError(errno.EIO, "EIO"))
+        failures.append(None)
+        try:
+            take_snapshot(journal, PAYLOADS[:8])
+        except (SnapshotFailed, JournalFailed) as error:
+            failures[-1] = type(error)
+        disk.heal()
+        return journal, range(1, disk.call_count - before + 1)
+
+    class Counting(SimulatedDisk):
+        faults_begin: int | None = None
+
+    failures: list[type[JournalError] | None] = []
+    _, calls = workload(Counting())
+    for number in calls:
+        disk = Counting()
+        disk.faults_begin = number
+        journal, _ = workload(disk)
+        if failures[-1] is JournalFailed:
+            continue
+        append_all(journal, PAYLOADS[8:9], sync_each=True)
+        disk.crash()
+        assert payloads_in(disk) == PAYLOADS[:9]
+    assert failures.count(JournalFailed) == 1, "the directory's sync"
+    assert failures.count(SnapshotFailed) > len(PAYLOADS[:8])
+
+
+def test_power_cuts_one_after_the_other_lose_nothing_acknowledged(rng: random.Random) -> None:
+    for _ in range(100):
+        disk, client = SimulatedDisk(), Client()
+        for run in range(5):
+            disk.fail(disk.call_count + rng.randrange(1, 150), PowerCut())
+            payloads = numbered(16, rng.choice([60, 900, 3_000]), first=run * 100)
+            try:
+                client.use(disk, payloads, live_bytes=rng.choice([0, LIVE_BYTES]))
+            except PowerCut:
+                disk.crash(any_order(rng))
+            disk.heal()
+        check(disk, client)

@@ -1,0 +1,299 @@
+"""What a start goes on from: the table, every combination out of real bytes, and damage."""
+
+import itertools
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+import pytest
+
+from delayd.journal.base import BASES, Base, Basis, LogStart, Snapshots
+from delayd.journal.errors import JournalCorrupt, JournalError, JournalVersion
+from delayd.journal.format import CHECKSUM, Frame
+from delayd.journal.recovery import Recovery
+from delayd.journal.snapshot import SNAPSHOT_HEADER, snapshot_name
+from delayd.testing.disk import SimulatedDisk
+from tests.journal.journals import (
+    DIRECTORY,
+    append_all,
+    contents_of,
+    numbered,
+    opened,
+    path_of,
+    payloads_in,
+    take_snapshot,
+)
+
+DOCUMENT: Final = Path(__file__).parent.parent.parent / "docs" / "journal-format.md"
+PUT: Final = numbered(12, 900)
+
+
+def journal_files() -> dict[str, bytes]:
+    """Snapshots up to frames 4 and 8, the whole log from frame 1 to 12 in three files."""
+    files: dict[str, bytes] = {}
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    for number in range(0, 12, 4):
+        append_all(journal, PUT[number : number + 4], sync_each=True)
+        files |= contents_of(disk)
+        if number < 8:
+            journal.snapshot_is_due(100_000)
+            take_snapshot(journal, PUT[: number + 4])
+    return files | contents_of(disk)
+
+
+FILES: Final = journal_files()
+OLDER, NEWEST = snapshot_name(4), snapshot_name(8)
+SEGMENTS: Final = sorted(name for name in FILES if name.startswith("segment"))
+
+
+def disk_of(files: dict[str, bytes]) -> SimulatedDisk:
+    disk = SimulatedDisk()
+    disk.make_directory(DIRECTORY)
+    for name, content in files.items():
+        disk.put_file(f"{DIRECTORY}/{name}", content)
+    return disk
+
+
+def rewritten(content: bytes, *, version: int = 1, identity: bytes | None = None) -> bytes:
+    """The same snapshot with another header, intact."""
+    fields = list(SNAPSHOT_HEADER.unpack_from(content))
+    fields[1], fields[2] = version, identity or fields[2]
+    head = SNAPSHOT_HEADER.pack(*fields)
+    return head + CHECKSUM.pack(crc32(head)) + content[len(head) + 4 :]
+
+
+DAMAGED: Final = FILES[NEWEST][:-1]
+SNAPSHOTS: Final[dict[Snapshots, dict[str, bytes]]] = {
+    Snapshots.NONE: {},
+    Snapshots.WHOLE: {OLDER: FILES[OLDER], NEWEST: FILES[NEWEST]},
+    Snapshots.PREVIOUS: {OLDER: FILES[OLDER], NEWEST: DAMAGED},
+    Snapshots.DAMAGED: {OLDER: FILES[OLDER][:50], NEWEST: DAMAGED},
+    Snapshots.NEWER: {OLDER: FILES[OLDER], NEWEST: rewritten(FILES[NEWEST], version=2)},
+    Snapshots.FOREIGN: {OLDER: rewritten(FILES[OLDER], identity=b"?" * 16), NEWEST: FILES[NEWEST]},
+}
+# The first segment of the log that is there: of a log that reaches, and of one that does not.
+FIRST_KEPT: Final = {
+    Snapshots.NONE: (0, 1),
+    Snapshots.WHOLE: (1, 3),
+    Snapshots.PREVIOUS: (1, 2),
+    Snapshots.DAMAGED: (0, 1),
+    Snapshots.NEWER: (0, 1),
+    Snapshots.FOREIGN: (0, 1),
+}
+LEFTOVER: Final = {f"{snapshot_name(9)}.new": b"half a snapshot"}
+LOGS: Final = [LogStart.NOTHING, LogStart.REACHES, LogStart.GAP]
+COMBINATIONS: Final = list(itertools.product(Snapshots, LogStart, [{}, LEFTOVER]))
+
+
+def log_of(snapshots: Snapshots, log_start: LogStart) -> dict[str, bytes]:
+    reaching, gap = FIRST_KEPT[snapshots]
+    if log_start is LogStart.NOTHING:
+        return {}
+    kept = reaching if log_start is LogStart.REACHES else gap
+    log = {name: FILES[name] for name in SEGMENTS[kept:]}
+    if not log:
+        # The log began anew behind the newest snapshot, and its first frames are lost.
+        disk = disk_of(FILES)
+        journal, _ = opened(disk)
+        append_all(journal, numbered(8, 900, first=100), sync_each=True)
+        files = contents_of(disk)
+        last = max(name for name in files if name.startswith("segment"))
+        log = {last: files[last]}
+    return log
+
+
+def test_the_table_is_total() -> None:
+    assert set(BASES) == set(itertools.product(Snapshots, LogStart))
+
+
+def test_the_documents_table_is_the_codes() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8").split("What a start goes on from")[1]
+    rows = [row.split("|")[2:-1] for row in text.splitlines() if row.startswith("| ")][1:7]
+    words = {
+        "a new journal": Basis.LOG,
+        "the log from frame 1": Basis.LOG,
+        "the newest": Basis.NEWEST,
+        "the older one and the longer log": Basis.PREVIOUS,
+        "refuse": None,
+    }
+    refusals = {Basis.CORRUPT, Basis.NEWER}
+    for row, found in zip(rows, Snapshots, strict=True):
+        bases = [BASES[found, start] for start in LogStart]
+        assert [words[cell.strip()] for cell in row] == [
+            None if basis in refusals else basis for basis in bases
+        ]
+
+
+def test_a_gap_behind_what_is_used_is_always_refused() -> None:
+    refusals = {Basis.CORRUPT, Basis.NEWER}
+    assert all(BASES[found, LogStart.GAP] in refusals for found in Snapshots)
+
+
+@pytest.mark.parametrize(("snapshots", "log_start", "leftover"), COMBINATIONS)
+def test_each_situation_gets_what_the_table_says(
+    snapshots: Snapshots, log_start: LogStart, leftover: dict[str, bytes]
+) -> None:
+    disk = disk_of(SNAPSHOTS[snapshots] | log_of(snapshots, log_start) | leftover)
+    before = contents_of(disk)
+    basis = BASES[snapshots, log_start]
+    recovery = Recovery(disk, DIRECTORY, disk.list_directory(DIRECTORY))
+    read: list[Frame] = []
+    try:
+        read.extend(recovery.frames())
+    except JournalError:
+        assert basis in {Basis.CORRUPT, Basis.NEWER}
+    base = recovery.base
+    assert (base.snapshots, base.log_start, base.basis) == (snapshots, log_start, basis)
+    assert contents_of(disk) == before, "deciding changes nothing"
+    if basis in {Basis.CORRUPT, Basis.NEWER}:
+        assert not read
+        with pytest.raises(JournalVersion if basis is Basis.NEWER else JournalCorrupt):
+            opened(disk)
+        assert contents_of(disk) == before, "a refusal touches nothing"
+        return
+    expected = [] if log_start is LogStart.NOTHING else PUT
+    assert [frame.payload for frame in read] == expected
+    journal, found = opened(disk)
+    assert found == expected
+    assert len(journal.damaged_snapshots) == {Basis.NEWEST: 0, Basis.PREVIOUS: 1}.get(
+        basis, 2 if snapshots is Snapshots.DAMAGED else 0
+    )
+    assert not set(leftover) & set(contents_of(disk))
+    append_all(journal, [b"afterwards"], sync_each=True)
+    disk.crash()
+    once = payloads_in(disk)
+    assert once == [*expected, b"afterwards"]
+    files = contents_of(disk)
+    assert payloads_in(disk) == once
+    assert snapshots_of(contents_of(disk)) == snapshots_of(files)
+
+
+def snapshots_of(files: dict[str, bytes]) -> dict[str, bytes]:
+    return {name: content for name, content in files.items() if name.startswith("snapshot")}
+
+
+def test_recovering_twice_gives_the_same_files_and_payloads() -> None:
+    disk = disk_of(FILES)
+    _, once = opened(disk)
+    disk.kill()
+    files = contents_of(disk)
+    _, twice = opened(disk)
+    assert once == twice == PUT
+    assert contents_of(disk) == files
+
+
+def whole_or_refused(files: dict[str, bytes]) -> bool:
+    """Whether a start succeeds; the payloads are then all there."""
+    disk = disk_of(files)
+    try:
+        assert payloads_in(disk) == PUT
+    except JournalCorrupt:
+        return False
+    return True
+
+
+PAIR: Final = SNAPSHOTS[Snapshots.WHOLE] | {name: FILES[name] for name in SEGMENTS}
+NEWEST_ALONE: Final = {NEWEST: FILES[NEWEST]} | {name: FILES[name] for name in SEGMENTS[1:]}
+
+
+def test_a_newest_snapshot_cut_off_at_any_byte_is_replaced_by_the_one_before() -> None:
+    assert whole_or_refused(NEWEST_ALONE)
+    for length in range(len(FILES[NEWEST])):
+        cut = {NEWEST: FILES[NEWEST][:length]}
+        assert whole_or_refused(PAIR | cut), length
+        assert not whole_or_refused(NEWEST_ALONE | cut), length
+
+
+def test_a_newest_snapshot_with_any_bit_flipped_is_replaced_by_the_one_before() -> None:
+    for bit in range(8 * len(FILES[NEWEST])):
+        changed = bytearray(FILES[NEWEST])
+        changed[bit // 8] ^= 1 << bit % 8
+        flipped = {NEWEST: bytes(changed)}
+        assert whole_or_refused(PAIR | flipped), bit
+        if bit % 7 == 0:
+            assert not whole_or_refused(NEWEST_ALONE | flipped), bit
+
+
+def test_a_snapshot_that_cannot_be_read_is_replaced_by_the_one_before() -> None:
+    class BadSector(SimulatedDisk):
+        def open(self, path: str, *, write: bool = False) -> int:
+            if path.endswith(NEWEST):
+                raise OSError(5, "EIO")
+            return super().open(path, write=write)
+
+    disk = BadSector()
+    for name, content in PAIR.items():
+        disk.put_file(f"{DIRECTORY}/{name}", content)
+    recovery = Recovery(disk, DIRECTORY, disk.list_directory(DIRECTORY))
+    assert [frame.payload for frame in recovery.frames()] == PUT
+    assert recovery.base.basis is Basis.PREVIOUS
+
+
+def test_the_damaged_snapshot_stays_until_the_next_one_takes_its_place() -> None:
+    disk = disk_of(PAIR | {NEWEST: DAMAGED})
+    journal, _ = opened(disk)
+    (damage,) = journal.damaged_snapshots
+    assert damage.path == f"{DIRECTORY}/{NEWEST}"
+    assert contents_of(disk)[NEWEST] == DAMAGED
+    journal.snapshot_is_due(100_000)
+    take_snapshot(journal, PUT)
+    assert list(snapshots_of(contents_of(disk))) == [OLDER, snapshot_name(12)]
+    journal.close()
+    assert payloads_in(disk) == PUT
+
+
+def test_a_log_that_ends_before_its_snapshot_is_refused() -> None:
+    # The snapshot got its name after its frames had been durable: they were, and so may more.
+    for newest in (FILES[NEWEST], DAMAGED):
+        short = PAIR | {NEWEST: newest}
+        del short[SEGMENTS[2]]
+        assert payloads_in(disk_of(short)) == PUT[:8]
+        short[SEGMENTS[1]] = short[SEGMENTS[1]][:2_000]
+        with pytest.raises(JournalCorrupt, match="had been durable"):
+            opened(disk_of(short))
+
+
+def test_damage_in_front_of_the_snapshot_does_no_harm() -> None:
+    first = FILES[SEGMENTS[0]]
+    assert whole_or_refused(PAIR | {SEGMENTS[0]: first[:100]})
+    assert whole_or_refused({name: PAIR[name] for name in PAIR if name != SEGMENTS[0]})
+
+
+def test_a_foreign_segment_in_front_of_the_snapshot_is_refused() -> None:
+    disk = disk_of(PAIR)
+    other = FILES[SEGMENTS[0]]
+    disk.put_file(path_of(1), b"x" + other[1:])
+    with pytest.raises(JournalCorrupt, match="not a segment"):
+        opened(disk)
+    assert whole_or_refused(PAIR | {SEGMENTS[0]: FILES[SEGMENTS[1]]}) is False
+
+
+def test_a_snapshot_under_another_name_is_refused() -> None:
+    files = dict(PAIR)
+    files[snapshot_name(9)] = files[NEWEST]
+    with pytest.raises(JournalCorrupt, match="says that this is snapshot 8"):
+        opened(disk_of(files))
+
+
+def test_a_refusal_names_the_snapshot_and_what_is_missing() -> None:
+    files = {NEWEST: DAMAGED} | {name: FILES[name] for name in SEGMENTS[1:]}
+    with pytest.raises(JournalCorrupt, match=r"and the log begins with frame 5, wanted is 1") as it:
+        opened(disk_of(files))
+    assert it.value.file == f"{DIRECTORY}/{NEWEST}"
+    with pytest.raises(JournalVersion, match="version is 2, this program reads up to 1"):
+        opened(disk_of(PAIR | {OLDER: rewritten(FILES[OLDER], version=2)}))
+
+
+def test_a_torn_tail_behind_a_snapshot_is_cut() -> None:
+    disk = disk_of(PAIR)
+    last = FILES[SEGMENTS[2]].rstrip(b"\0")
+    disk.put_file(f"{DIRECTORY}/{SEGMENTS[2]}", last[:-10] + bytes(500))
+    journal, found = opened(disk)
+    assert found == PUT[:11]
+    assert len(journal.torn_tails) == 1
+
+
+def test_the_name_of_a_snapshot_testifies_without_being_read() -> None:
+    disk = disk_of(PAIR | {NEWEST: b""})
+    assert Base(disk, DIRECTORY, disk.list_directory(DIRECTORY)).testimony == 8
