@@ -135,7 +135,6 @@ class Segment:
             self._disk.rename(self.path, path)
         except OSError:
             with contextlib.suppress(OSError):
-                self._disk.close(self._handle)
                 self._disk.unlink(self.path)
             raise
         self.path = path

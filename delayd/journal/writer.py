@@ -215,9 +215,13 @@ class Writer:
         sequences = (self._appended, self._synced)
         header = next_header(previous, self._identity, sequences, (time_ms, wall_ms))
         segment = self._begin_segment(header, payload_bytes)
-        segment.publish(self._directory)
-        if previous is None:
-            self._establish(segment)
+        try:
+            segment.publish(self._directory)
+            if previous is None:
+                self._establish(segment)
+        except OSError:
+            self._retired.append(segment)
+            raise
         self._active = segment
         self._unsynced.append(segment)
         self._retention.add(segment)
@@ -229,12 +233,8 @@ class Writer:
 
     def _establish(self, segment: Segment) -> None:
         """Make the journal's first header durable: without it recovery has nothing to go by."""
-        try:
-            segment.sync()
-            self._disk.sync_directory(self._directory)
-        except OSError:
-            self._retired.append(segment)
-            raise
+        segment.sync()
+        self._disk.sync_directory(self._directory)
         segment.is_named_durably = True
 
     # --- Syncing ---------------------------------------------------------------------------------
@@ -314,7 +314,7 @@ class Writer:
             if header.number == FIRST_SEGMENT:
                 self._establish(fresh)
         except OSError as error:
-            if fresh is not None and fresh not in self._retired:
+            if fresh is not None:
                 self._retired.append(fresh)
             self._fail(file, f"{why}, and a fresh segment failed too: {error.strerror}", error)
         self._generation += 1
