@@ -122,7 +122,7 @@ def parse(words: Sequence[str]) -> Request:
         if letter in "vh":
             return Request(answer=VERSION if letter == "v" else usage(), warnings=tuple(warnings))
         if letter in "cn":
-            warnings.append(f"-{letter} is ignored: the log is always compacted")
+            warnings.append(f"-{letter} is ignored")
         if letter in "fF":
             arguments.pop("f", None)
             arguments.pop("F", None)

@@ -104,8 +104,8 @@ def test_flags_mean_what_they_mean_to_beanstalkd(line: str, request_: Request) -
 @pytest.mark.parametrize(
     ("line", "warning"),
     [
-        ("-c", "-c is ignored: the log is always compacted"),
-        ("-n", "-n is ignored: the log is always compacted"),
+        ("-c", "-c is ignored"),
+        ("-n", "-n is ignored"),
         ("-z 1073741825", "-z 1073741825 was set to 1073741824"),
         ("-s 512", "-s 512 was set to 4096"),
         ("-f 3600001", "-f 3600001 was set to 3600000"),
@@ -127,7 +127,7 @@ def test_the_longest_body_is_as_in_beanstalkd() -> None:
 def test_an_answer_ends_the_reading() -> None:
     request = parse(["-cv", "-x"])
     assert request.answer == VERSION
-    assert request.warnings == ("-c is ignored: the log is always compacted",)
+    assert request.warnings == ("-c is ignored",)
 
 
 def test_the_defaults_are_those_of_the_request() -> None:
