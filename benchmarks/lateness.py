@@ -341,3 +341,51 @@ def beside_a_burst(
         )
     finally:
         loop.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What a steady stream and a probe saw while something else went on in the server."""
+
+    arrivals: Arrivals
+    held_s: float
+    took_s: float
+    own_lag_s: float
+
+
+def beside_a_task(
+    port: int, *, per_second: int, workers: int, seconds_max: float, is_going_on: Callable[[], bool]
+) -> Beside:
+    """Keep a steady stream and a probe going until the task has begun and ended once.
+
+    `is_going_on()` is asked every millisecond. When nothing begins the last `seconds_max` are
+    judged: a server that has no such task.
+    """
+    loop = Loop()
+    span = [0.0, 0.0]
+
+    def look(now: float) -> None:
+        is_on = is_going_on()
+        if is_on and not span[0]:
+            span[0] = now
+            loop.own_lag_s = probe.worst_s = 0.0
+        elif span[0] and not is_on and not span[1]:
+            span[1] = now
+
+    try:
+        stream = Stream(loop, port, b"default", workers=workers, delays_s=(1, 2, 3))
+        probe = Probe(loop, port)
+        stream.start(per_second)
+        began = time.perf_counter() + 4
+        loop.run(lambda now: now >= began)
+        loop.own_lag_s = probe.worst_s = 0.0
+        loop.each_turn(look)
+        loop.run(lambda now: span[1] > 0 or (not span[0] and now >= began + seconds_max))
+        first, last = span if span[1] else (began, time.perf_counter())
+        held_s, own_lag_s = max(probe.worst_s, probe.waiting_s(last)), loop.own_lag_s
+        stream.stop()
+        ends = time.perf_counter() + STRAGGLERS_S
+        loop.run(lambda now: stream.finished() or now >= ends)
+        return Beside(stream.arrivals(first, last), held_s, last - first, own_lag_s)
+    finally:
+        loop.close()

@@ -10,13 +10,16 @@ because a peer is only a peer with the right flags.
 """
 
 import math
+import random
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
-from benchmarks.lateness import beside_a_burst, steady_stream
+from benchmarks.lateness import beside_a_burst, beside_a_task, steady_stream
 from benchmarks.load import (
+    BODY_BYTES,
     HOUR_S,
     Fleet,
     Pace,
@@ -48,6 +51,8 @@ STREAM_PER_SECOND: Final = 10_000
 WATCHDOG_S: Final = 60.0
 BURST_TUBE: Final = b"burst"
 BURST_SECONDS_MAX: Final = 60.0
+SNAPSHOT_SECONDS_MAX: Final = 30.0
+CHURNS_MAX: Final = 10
 STREAM_FLOWS_S: Final = 3.0
 """How long before the burst its neighbours start, so that their jobs come due steadily."""
 
@@ -162,6 +167,88 @@ def recovery(plan: Plan, command: str) -> Generator[Reading, None, None]:
             with plan.stable.server_on(command, directory, all_there) as server:
                 seconds = time.perf_counter() - server.started
             yield Reading((seconds,), {"log MiB": log_bytes / 2**20})
+
+
+def churn(server: Server, plan: Plan) -> None:
+    """Put, reserve and delete jobs: the log grows by 5 % of the standing jobs, nothing else."""
+    jobs = plan.jobs // 20
+    with Fleet(server.port, CONNECTIONS) as fleet:
+        spare = 2 * CONNECTIONS * IN_FLIGHT
+        fleet.put(prebuilt(put_request(0), IN_FLIGHT), IN_FLIGHT, jobs=jobs + spare)
+        fleet.start_reserving(IN_FLIGHT)
+        fleet.work(jobs)
+
+
+def snapshots_in(directory: Path, pattern: str = "snapshot-*.snap") -> int:
+    """Count the snapshots of a data directory; a stock server has none."""
+    return len(list(directory.glob(pattern)))
+
+
+def recovery_from_a_snapshot(plan: Plan, command: str) -> Generator[Reading, None, None]:
+    """Fill a log, churn until there is a snapshot, kill -9, then start, as in `recovery`."""
+    with plan.stable.directory() as directory:
+        with plan.stable.server_on(command, directory) as server:
+            fill(server, plan.jobs, HOUR_S)
+            for _ in range(CHURNS_MAX):
+                if snapshots_in(directory) or not list(directory.glob("segment-*")):
+                    break
+                churn(server, plan)
+                time.sleep(SETTLE_S)
+            else:
+                raise ServerSilentError("no snapshot was taken")
+
+        def all_there(stats: bytes) -> bool:
+            return statistic(stats, b"current-jobs-delayed") == plan.jobs
+
+        while True:
+            with plan.stable.server_on(command, directory, all_there) as server:
+                seconds = time.perf_counter() - server.started
+            yield Reading((seconds,), {"snapshots": snapshots_in(directory)})
+
+
+def beside_a_snapshot(plan: Plan, command: str) -> Generator[Reading, None, None]:
+    """Send a steady stream through a server while it takes a snapshot of the standing jobs.
+
+    The standing jobs' bodies are random digits, which compress as badly as any text does.
+    """
+    while True:
+        with (
+            plan.stable.directory() as directory,
+            plan.stable.server_on(command, directory) as (server),
+        ):
+            with Fleet(server.port, CONNECTIONS) as fleet:
+                fleet.put(random_puts, IN_FLIGHT, jobs=plan.jobs)
+            cpu = server.cpu_seconds()
+            beside = beside_a_task(
+                server.port,
+                per_second=STREAM_PER_SECOND // 2,
+                workers=2 * CONNECTIONS,
+                seconds_max=SNAPSHOT_SECONDS_MAX,
+                is_going_on=lambda: snapshots_in(directory, "snapshot-*.new") > 0,
+            )
+            cpu = server.cpu_seconds() - cpu
+        late = beside.arrivals.lateness_s
+        yield Reading(
+            (beside.held_s * 1e3, percentile(late, 99) * 1e3),
+            {
+                "snapshot s": beside.took_s,
+                "jobs": len(late),
+                "early": beside.arrivals.early,
+                "p50 ms": percentile(late, 50) * 1e3,
+                "max ms": percentile(late, 100) * 1e3,
+                "generator's worst turn ms": beside.own_lag_s * 1e3,
+                "server cpu s": cpu,
+            },
+        )
+
+
+def random_puts(count: int) -> bytes:
+    """Return so many puts with bodies of random digits, due in an hour."""
+    digits = b"%0*x" % (BODY_BYTES * count, random.getrandbits(4 * BODY_BYTES * count))
+    return b"".join(
+        put_request(HOUR_S, digits[at : at + BODY_BYTES])
+        for at in range(0, BODY_BYTES * count, BODY_BYTES)
+    )
 
 
 def lateness(plan: Plan, command: str) -> Generator[Reading, None, None]:
@@ -358,5 +445,21 @@ ROWS: Final = (
         idle,
         NO_LOG,
         runs_max=1,
+    ),
+    Row(
+        11,
+        (Measure("exec to serving from a snapshot", "s", NO_MORE_THAN_THE_PEER),),
+        recovery_from_a_snapshot,
+        NEVER_SYNC,
+    ),
+    Row(
+        12,
+        (
+            Measure("beside a snapshot: loop held", "ms", at_most(5), max),
+            Measure("beside a snapshot: p99 lateness", "ms", at_most(5)),
+        ),
+        beside_a_snapshot,
+        NO_LOG,
+        runs_max=3,
     ),
 )

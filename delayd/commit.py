@@ -1,17 +1,15 @@
 """Group commit: replies leave when what they promise is as durable as the policy says.
 
-    turn 1: records ─► append ─┐                    ┌─► replies of turn 1
-    turn 2: records ─► append ─┤ (waits its turn)   │
-                               └─► sync in a thread ┘─► sync ─► replies of turns 2 to n
+    turn 1: records ─► append ─┐                     ┌─► replies of turn 1
+    turn 2: records ─► append ─┤ (waits its turn)    │
+                               └─► sync, elsewhere ──┘─► sync ─► replies of turns 2 to n
 
 While one sync runs the loop goes on collecting; everything that arrives meanwhile shares the next
-one. Only when a single client has been the only one to say anything for a while, and nothing is
-due soon, does the loop sync on the spot: handing a sync over to a thread and back costs as much
-again as the sync (measured: 5,200 against 6,300 puts a second for one waiting client), and the one
-who would be held up by a slow disk is waiting for it anyway. A disk that has just been slow is not
-trusted with that. A disk that hangs all of a sudden can still catch the loop in one such sync:
-handing each over and waiting a bounded time for the thread would prevent it, and cost that client
-15 % of its puts a second (measured: 127 against 110 µs for an append and its sync).
+one. The kernel carries it out (`journal/aio.py`); where it takes more than one file, or the kernel
+cannot, a thread does.
+
+So the loop never waits for the disk, not even for a client that is alone: on the spot its sync
+would end a tenth sooner, and a disk that hangs would take everybody along.
 
 A slow disk costs memory up to a limit: `is_backed_up` then says that no more should be read. With
 the policies under which no reply waits, enough unsynced records begin a sync before its time.
@@ -20,31 +18,30 @@ Replies that depend on nothing unsynced leave at once. After a failure nothing l
 clients see their connections close, the honest answer when the outcome is not known.
 """
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from delayd.clock import monotonic_ns
 from delayd.config import SyncPolicy
 from delayd.core.limits import (
     EMERGENCY_BYTES,
-    INLINE_SYNC_IDLE_MS,
-    INLINE_SYNC_NS_MAX,
-    INLINE_SYNC_TRUST,
-    INLINE_SYNC_TURNS,
     JOURNAL_RECORD_HEAD_BYTES,
     ROOM_RETRY_MS,
     SLOW_SYNC_MS,
     UNSYNCED_BYTES_MAX,
 )
-from delayd.core.records import LAYOUTS, Kind
+from delayd.journal.aio import KernelSync
 from delayd.journal.errors import JournalError, JournalFull
 from delayd.journal.journal import Journal
 
+if TYPE_CHECKING:
+    from delayd.journal.writer import Ticket
+
 NS_PER_MS: Final = 1_000_000
-_PUT_HEAD_BYTES: Final = LAYOUTS[Kind.PUT].size
 
 
 class Sink(Protocol):
@@ -80,19 +77,20 @@ class GroupCommit:
         interval_ms: int,
         loop: Loop,
         on_failure: Callable[[JournalError], None],
-        on_release: Callable[[], None],
+        kernel: KernelSync | None = None,
     ) -> None:
-        """Commit to this journal.
+        """Commit to this journal; `kernel` syncs, or else a thread does.
 
-        `on_failure` is called once, and nothing is released after it. `on_release` is called when a
-        sync in the thread has released replies: `is_backed_up` may have ended.
+        `on_failure` is called once, and nothing is released after it.
         """
         self._journal = journal
         self._policy = policy
         self._interval_s = interval_ms / 1_000
         self._loop = loop
         self._on_failure = on_failure
-        self._on_release = on_release
+        self._kernel = kernel
+        self._ticket: Ticket | None = None
+        """For the sync that the kernel is carrying out."""
         self._waiting: list[tuple[Sink, bytes]] = []
         """Replies that depend on records appended but not covered by the sync going on."""
         self._syncing: Replies | None = None
@@ -100,10 +98,10 @@ class GroupCommit:
         self._waiting_bytes = 0
         self._must_sync = False
         self._timer_is_set = False
-        self._trust = INLINE_SYNC_TRUST
-        self._last_sink: Sink | None = None
-        self._turns_alone = 0
-        """How many turns in a row one and the same client was the only one to be answered."""
+        self.durable_id = 0
+        """Jobs up to this id have been synced, or the policy does not wait for that."""
+        self._last_id = 0
+        self._syncing_id = 0
         self.syncs = 0
         self.slow_syncs = 0
         """Those that took longer than SLOW_SYNC_MS."""
@@ -120,11 +118,20 @@ class GroupCommit:
     @property
     def is_backed_up(self) -> bool:
         """Tell whether so much waits for the disk that no more should be read from clients."""
-        return self._waiting_bytes > UNSYNCED_BYTES_MAX
+        return self._waiting_bytes > UNSYNCED_BYTES_MAX or self._journal.is_behind
+
+    @property
+    def is_syncing(self) -> bool:
+        """Tell whether a sync is going on elsewhere."""
+        return self._syncing is not None
+
+    def fileno(self) -> int | None:
+        """Return the descriptor that is readable when `reap` has something to do, if there is."""
+        return None if self._kernel is None else self._kernel.fileno()
 
     @property
     def sync_going_on_ms(self) -> int:
-        """Return for how long the sync in the thread has been going on; 0 when there is none."""
+        """Return for how long the sync elsewhere has been going on; 0 when there is none."""
         if self._syncing is None:
             return 0
         return (monotonic_ns() - self._sync_begun_ns) // NS_PER_MS
@@ -139,11 +146,11 @@ class GroupCommit:
         must_sync: bool,
         time_ms: int,
         wall_ms: int,
-        idle_ms: int,
+        last_id: int = 0,
     ) -> None:
         """Append the records of a turn and send its replies as soon as they may leave.
 
-        Nothing is due for `idle_ms`, as far as is known.
+        No job has an id beyond `last_id`.
         """
         if self._failure is not None:
             return
@@ -153,7 +160,9 @@ class GroupCommit:
             except JournalError as error:
                 self._fail(error)
                 return
+        self._last_id = last_id
         if self._policy is not SyncPolicy.ALWAYS:
+            self.durable_id = last_id
             _release(replies)
             if log:
                 self._sync_some_time(log)
@@ -164,8 +173,6 @@ class GroupCommit:
             self._waiting_bytes += sum(map(len, log)) + sum(len(data) for _, data in replies)
         elif not self._must_sync:
             _release(replies)
-        elif self._is_alone(replies) and idle_ms >= INLINE_SYNC_IDLE_MS:
-            self._sync_here(replies)
         else:
             self._waiting += replies
             self._start_sync()
@@ -174,56 +181,69 @@ class GroupCommit:
         """Append the records as one frame; as several where only the ends of files are left.
 
         A record is never divided, and every state between two records is one that could have been.
-        A put is two pieces of the log, its head and the job.
         """
         try:
             self._journal.append(b"".join(log), time_ms, wall_ms)
         except JournalFull:
-            middle = len(log) // 2
-            if _is_put_head(log[middle - 1]):
-                middle += 1
-            if middle in {0, len(log)}:
+            if len(log) < 2:
                 raise
+            middle = len(log) // 2
             self._append(log[:middle], time_ms, wall_ms)
             self._append(log[middle:], time_ms, wall_ms)
 
-    def _is_alone(self, replies: Replies) -> bool:
-        """Tell whether nobody but one client would wait for the disk, which it does anyway."""
-        if len(replies) != 1 or replies[0][0] is not self._last_sink:
-            self._turns_alone = 0
-            self._last_sink = replies[0][0] if replies else None
-            return False
-        self._turns_alone += 1
-        return self._turns_alone >= INLINE_SYNC_TURNS and self._trust >= INLINE_SYNC_TRUST
-
     # --- Syncing ---------------------------------------------------------------------------------
 
-    def _sync_here(self, replies: Replies) -> None:
-        started_ns = monotonic_ns()
-        try:
-            self._journal.sync()
-        except JournalError as error:
-            self._fail(error)
-            return
-        self._must_sync = False
-        self._judge(monotonic_ns() - started_ns)
-        _release(replies)
-
     def _judge(self, sync_ns: int) -> None:
-        """Count the sync; trust the disk again only after a row of quick ones."""
+        """Count the sync."""
         self.syncs += 1
         self.longest_sync_ns = max(self.longest_sync_ns, sync_ns)
         if sync_ns > SLOW_SYNC_MS * NS_PER_MS:
             self.slow_syncs += 1
             self.on_slow_sync(sync_ns // NS_PER_MS)
-        self._trust = 0 if sync_ns > INLINE_SYNC_NS_MAX else self._trust + 1
 
     def _start_sync(self) -> None:
         self._syncing, self._waiting = self._waiting, []
         self._waiting_bytes = 0
         self._must_sync = False
+        self._syncing_id = self._last_id
         self._sync_begun_ns = monotonic_ns()
-        self._jobs.put(True)
+        if self._kernel is None or not self._begin_in_kernel(self._kernel):
+            self._jobs.put(True)
+
+    def _begin_in_kernel(self, kernel: KernelSync) -> bool:
+        """Hand the sync over to the kernel; False when a thread must do it."""
+        try:
+            ticket = self._journal.begin_sync()
+        except JournalError:
+            return False  # the thread will meet the same, and tell
+        if ticket is None:
+            return False
+        try:
+            kernel.begin(ticket.segment.handle)
+        except OSError:
+            self._journal.end_sync(ticket, is_done=False)
+            return False
+        self._ticket = ticket
+        return True
+
+    def reap(self) -> None:
+        """See whether the kernel's sync has ended, and release what waited for it."""
+        ticket = self._ticket
+        if ticket is None or self._kernel is None:
+            return
+        if not self._kernel.finish():
+            return
+        self._ticket = None
+        try:
+            is_durable = self._journal.end_sync(ticket, self._kernel.error)
+        except JournalError as error:
+            self._fail(error)
+            return
+        if is_durable:
+            self._synced(None, monotonic_ns() - self._sync_begun_ns)
+        else:
+            # The file was given up. What was in it must be durable in the next one.
+            self._jobs.put(True)
 
     def _sync_in_thread(self) -> None:
         while self._jobs.get():
@@ -247,6 +267,7 @@ class GroupCommit:
         if self._is_over:
             return
         replies = self._syncing or ()
+        self.durable_id = self._syncing_id
         self._judge(sync_ns)
         if self._must_sync:
             self._start_sync()
@@ -256,7 +277,6 @@ class GroupCommit:
             self._syncing, self._waiting = None, []
             self._waiting_bytes = 0
         _release(replies)
-        self._on_release()
 
     def _sync_some_time(self, log: Sequence[bytes]) -> None:
         """See that what was appended is synced when the policy says, or when it gets too much."""
@@ -291,6 +311,13 @@ class GroupCommit:
     def close(self) -> None:
         """Sync what is left, release its replies, stop the thread. Blocks while the disk does."""
         self._is_closed = True
+        if self._kernel is not None:
+            if self._ticket is not None:
+                self._kernel.finish(wait=True)
+                with contextlib.suppress(JournalError):  # the last sync meets it again
+                    self._journal.end_sync(self._ticket, self._kernel.error)
+                self._ticket = None
+            self._kernel.close()
         self._jobs.put(False)
         self._thread.join()
         if self._failure is not None:
@@ -346,10 +373,6 @@ class Space:
             self.is_full = is_full
             self._on_change(is_full)
         return -1 if is_full else journal.room_bytes - before_bytes
-
-
-def _is_put_head(piece: bytes) -> bool:
-    return len(piece) == _PUT_HEAD_BYTES and piece[0] == Kind.PUT
 
 
 def _ignore(_sync_ms: int) -> None:

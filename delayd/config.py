@@ -19,12 +19,12 @@ import enum
 import itertools
 import json
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from delayd.core import limits
-from delayd.durations import parse_duration_ms, parse_size_bytes
+from delayd.durations import duration_text, parse_duration_ms, parse_size_bytes, size_text
 from delayd.logs import LogFormat, LogLevel
 from delayd.sockets import UNIX_MODE_DEFAULT, Address, TcpAddress, is_local, parse_address
 
@@ -146,7 +146,8 @@ def _duration(lowest_ms: int, highest_ms: int) -> Reader:
     def read(value: object) -> int:
         duration_ms = parse_duration_ms(value)
         if not lowest_ms <= duration_ms <= highest_ms:
-            raise ValueError(f'must be from "{lowest_ms}ms" to "{highest_ms}ms"')
+            bounds = f'"{duration_text(lowest_ms)}" to "{duration_text(highest_ms)}"'
+            raise ValueError(f"must be from {bounds}")
         return duration_ms
 
     return read
@@ -156,7 +157,10 @@ def _size(lowest_bytes: int, highest_bytes: int) -> Reader:
     def read(value: object) -> int:
         size_bytes = parse_size_bytes(value)
         if not lowest_bytes <= size_bytes <= highest_bytes:
-            raise ValueError(f"must be from {lowest_bytes} to {highest_bytes} bytes")
+            bounds = f"{lowest_bytes} to {highest_bytes} bytes"
+            if not str(value).isdigit():  # who writes units is answered in units
+                bounds = f'"{size_text(lowest_bytes)}" to "{size_text(highest_bytes)}"'
+            raise ValueError(f"must be from {bounds}")
         return size_bytes
 
     return read
@@ -316,14 +320,19 @@ def _from_environment(environment: Mapping[str, str], errors: list[ConfigError])
             and name != CONFIG_FILE_VARIABLE
             and not name.startswith(SERVICE_LINK_PREFIXES)
         ):
-            errors.append(ConfigError(source, name, _unknown("variable", name, BY_VARIABLE)))
+            known = {*BY_VARIABLE, CONFIG_FILE_VARIABLE}
+            errors.append(
+                ConfigError(source, name, _unknown("variable", name, known, ENVIRONMENT_PREFIX))
+            )
 
 
-def _unknown(kind: str, name: str, known: Mapping[str, object] | set[str]) -> str:
+def _unknown(kind: str, name: str, known: Collection[str], prefix: str = "") -> str:
+    """Say so, and name what comes nearest; a prefix that all names share makes nothing nearer."""
     import difflib  # noqa: PLC0415 - only for who made a mistake
 
-    close = difflib.get_close_matches(name, sorted(known), n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
+    endings = [each.removeprefix(prefix) for each in sorted(known)]
+    close = difflib.get_close_matches(name.removeprefix(prefix), endings, n=1, cutoff=0.5)
+    hint = f"; did you mean {prefix}{close[0]}?" if close else ""
     return f"there is no such {kind}{hint}"
 
 
@@ -343,6 +352,6 @@ def exposed(name: str, address: Address) -> ConfigError:
     return ConfigError(
         "",
         f'{name} = "{address}"',
-        "must be a loopback address or a unix socket, because whoever reaches it can use every job;"
-        " --insecure-no-auth accepts that",
+        "must be a loopback address, localhost or a unix socket, because whoever reaches it can"
+        " use every job; --insecure-no-auth accepts that",
     )

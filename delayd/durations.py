@@ -11,6 +11,8 @@ what is meant: 1.1 s is 1,100 ms, not the 1,101 that the nearest float would rou
 ('1h30m', '1s500ms', '0s')
 >>> parse_size_bytes("64MiB"), parse_size_bytes("1.5 kB"), parse_size_bytes(65535)
 (67108864, 1500, 65535)
+>>> size_text(67_108_864), size_text(1_500)
+('64MiB', '1500B')
 
 The module refuses to know what the values are for: bounds other than the longest duration are the
 caller's.
@@ -115,6 +117,15 @@ def parse_size_bytes(value: object) -> int:
         if match and match[3].lower() in SIZE_UNITS_BYTES:
             return _scaled(match[1], match[2], SIZE_UNITS_BYTES[match[3].lower()])
     raise ValueError(SIZE_RULE)
+
+
+def size_text(size_bytes: int) -> str:
+    """Write a size so that `parse_size_bytes` reads the same."""
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        count, rest = divmod(size_bytes, SIZE_UNITS_BYTES[unit.lower()])
+        if count and not rest:
+            return f"{count}{unit}"
+    return f"{size_bytes}B"
 
 
 def _scaled(whole: str, fraction: str | None, unit: int) -> int:

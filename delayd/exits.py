@@ -18,7 +18,7 @@ class Exit(enum.IntEnum):
     """The command line is wrong; nothing was started."""
 
     CORRUPT_JOURNAL = 65
-    """The journal is damaged beyond a torn tail; nothing was touched."""
+    """The journal is damaged beyond a torn tail, or not delayd's at all; nothing was touched."""
 
     OUR_FAULT = 70
     """A fault in delayd itself; it stopped at once, and a start recovers what was acknowledged."""

@@ -19,6 +19,7 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Any, Final
 
 from delayd import __version__
@@ -26,9 +27,7 @@ from delayd.clock import Clock, monotonic_ns
 from delayd.commit import GroupCommit, Space
 from delayd.config import Config
 from delayd.core.engine import Engine
-from delayd.core.errors import OutOfSpace
 from delayd.core.limits import (
-    ADVANCE_SLICE_MS,
     GC_YOUNG_OBJECTS,
     MISSED_WAKE_UP_MS,
     RECOVERY_REPORT_MS,
@@ -37,8 +36,8 @@ from delayd.core.limits import (
     WATCHDOG_MS,
 )
 from delayd.core.replay import Replay, UnknownRecord
-from delayd.core.room import RESERVE_COST_BYTES
 from delayd.exits import Exit
+from delayd.journal.aio import open_kernel_sync
 from delayd.journal.disk import RealDisk
 from delayd.journal.errors import (
     DamageError,
@@ -47,20 +46,25 @@ from delayd.journal.errors import (
     JournalError,
 )
 from delayd.journal.journal import Journal
+from delayd.journal.takeover import look_first
 from delayd.line.server import LineServer
-from delayd.line.stats import Stats
+from delayd.line.stats import LogFigures, Stats
 from delayd.logs import Log
+from delayd.snapshots import Snapshots
 from delayd.sockets import Listeners, TcpAddress
 from delayd.systemd import Notifier
+from delayd.turns import Turns, TurnSelector
 
 NS_PER_MS: Final = 1_000_000
 
 TRY_IT: Final = (
-    "to put a job that comes back in 5 seconds: bash -c 'exec 3<>/dev/tcp/{host}/{port}; "
-    r'printf "put 0 5 60 5\r\nhello\r\nreserve\r\nquit\r\n" >&3; cat <&3'
+    "to put a job that comes in 5 seconds and is done then: "
+    "bash -c 'exec 3<>/dev/tcp/{host}/{port}; "
+    r'printf "put 0 5 60 5\r\nhello\r\nreserve\r\n" >&3; read -r said id <&3; echo $said $id; '
+    r'head -n 2 <&3; printf "delete $id\nquit\r\n" >&3; cat <&3'
     "'\n"
 )
-"""For a newcomer, to paste into a shell."""
+"""For a newcomer, to paste into a shell; `$id` ends in the CR of the reply it was read from."""
 
 _STOP_STEP_MS: Final = 10
 
@@ -75,7 +79,7 @@ def run(config: Config, listeners: Listeners, clock: Clock, notifier: Notifier) 
         log.error("the journal cannot be used", reason=str(error))  # noqa: TRY400 (our own log)
         return exit_code_of(error)
     service = Service(config, listeners, clock, log, notifier, engine, journal)
-    return asyncio.run(service.serve())
+    return service.run()
 
 
 def exit_code_of(error: JournalError) -> Exit:
@@ -100,7 +104,9 @@ def recover(
         engine = _new_engine(config, clock.now_ms())
         journal = None
     else:
-        journal = Journal.open(config.data_dir, disk=RealDisk(), segment_bytes=config.segment_bytes)
+        disk = RealDisk()
+        look_first(disk, config.data_dir)
+        journal = Journal.open(config.data_dir, disk=disk, segment_bytes=config.segment_bytes)
         engine = _replayed(config, journal, clock, log, notifier)
     gc.freeze()
     gc.set_threshold(GC_YOUNG_OBJECTS)
@@ -137,6 +143,8 @@ def _replayed(
             jobs = len(replay.engine.store.jobs)
             log.info("recovering", jobs=jobs, frame=frame.sequence)
             notifier.extend_start_ms(10 * RECOVERY_REPORT_MS, f"recovering: {jobs} jobs so far")
+    for damage in journal.damaged_snapshots:
+        log.warning("a damaged snapshot was passed over", snapshot=str(damage))
     for tail in journal.torn_tails:
         log.warning("the torn end of the last write was cut off", tail=str(tail))
     if last is not None:
@@ -169,57 +177,97 @@ class Service:
         self._engine = engine
         self._journal = journal
         self._commit: GroupCommit | None = None
-        self._space: Space | None = None
+        self._snapshots: Snapshots | None = None
         self._exit = Exit.OK
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms: int | None = None
-        self._wake_is_asked = False
         self.repairs = 0
         """Wake-ups that the watchdog found missing; always 0, or there is a fault in here."""
-        stats = Stats(engine, clock.now_ms())
+        stats = Stats(engine, clock.now_ms(), self._log_figures)
         self._line = LineServer(
             engine,
             stats,
             [listener.socket for listener in listeners.line],
-            self.wake,
-            self._request_ms,
+            clock.now_ms,
             connections_max=config.line_connections_max,
             out_bytes_max=config.line_write_buffer_bytes_max,
         )
 
     # --- From start to stop ----------------------------------------------------------------------
 
-    async def serve(self) -> int:
+    def run(self) -> int:
         """Serve until a signal or a failure says stop; return the exit code."""
+        selector = TurnSelector()
+
+        def new_loop() -> asyncio.AbstractEventLoop:
+            return asyncio.SelectorEventLoop(selector)
+
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            return runner.run(self._serve(selector))
+
+    async def _serve(self, selector: TurnSelector) -> int:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        self._line_is_watched = False
-        if self._journal is not None:
-            self._commit = GroupCommit(
-                self._journal,
-                self._config.sync,
-                self._config.sync_interval_ms,
-                self._loop,
-                self._fail,
-                self._watch_line,
-            )
-            self._commit.on_slow_sync = self._tell_of_slow_sync
-            self._journal.on_trouble = self._disk_trouble
-            self._space = Space(self._journal, self._tell_of_space)
-            self._engine.room.jobs = len(self._engine.store.jobs)
-            self._limit_room()
+        self._begin_turns()
+        self._line.listen_to(selector.fileno(), self._turns.nudge)
+        selector.sleep = self._sleep
         self._loop.set_exception_handler(self._crash)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stopping.set)
         self._loop.add_signal_handler(signal.SIGUSR1, self._drain)
         self._loop.add_signal_handler(signal.SIGHUP, self._reload)
-        self._watch_line()
-        self._turn()
+        self._turns.turn()
         self._watchdog()
         self._announce()
         await self._stopping.wait()
         await self._stop()
+        selector.sleep = None
         return self._exit
+
+    def _begin_turns(self) -> None:
+        """Set up how turns are committed, and what takes them."""
+        space = None
+        if self._journal is not None:
+            self._commit = GroupCommit(
+                self._journal,
+                self._config.sync,
+                self._config.sync_interval_ms,
+                self,
+                self._fail,
+                open_kernel_sync(),
+            )
+            self._commit.on_slow_sync = self._tell_of_slow_sync
+            self._journal.on_trouble = self._disk_trouble
+            space = Space(self._journal, self._tell_of_space)
+            self._engine.room.jobs = len(self._engine.store.jobs)
+            if (descriptor := self._commit.fileno()) is not None:
+                self._line.listen_to(descriptor, self._commit.reap, each_time=False)
+            self._snapshots = Snapshots(
+                self._engine,
+                self._journal,
+                self._log,
+                wall_ms=self._clock.wall_ms,
+                tell=self.call_soon_threadsafe,
+                on_failure=self._fail,
+            )
+        self._turns = Turns(self._engine, self._clock, self._line, self._commit, space)
+        if self._snapshots is not None:
+            self._turns.chore = self._snapshots.chore
+        self._turns.limit_room()
+
+    def _sleep(self, timeout_s: float | None) -> None:
+        """Take turns; a fault in one of them ends the process."""
+        try:
+            self._turns.sleep(timeout_s)
+        except Exception as fault:  # noqa: BLE001 (whatever it is, memory cannot be trusted now)
+            self._crash(self._loop, {"exception": fault})
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> object:
+        """Have something called in so many seconds, in a turn as well as out of one."""
+        self._turns.nudge()
+        return self._loop.call_later(delay_s, callback)
+
+    def call_soon_threadsafe(self, callback: Callable[[], object]) -> object:
+        """Have something called by another thread."""
+        return self._loop.call_soon_threadsafe(callback)
 
     def _announce(self) -> None:
         addresses = [listener.address for listener in self._listeners.line]
@@ -232,12 +280,16 @@ class Service:
             with contextlib.suppress(OSError):
                 sys.stdout.write(said)
                 sys.stdout.flush()
-        self._log.info("ready", line=where, jobs=len(self._engine.store.jobs))
+        # What the line above does not say: on a terminal both are seen.
+        self._log.info("serving", data_dir=self._config.data_dir, jobs=len(self._engine.store.jobs))
         self._notifier.ready(f"serving on {where}")
 
     def _drain(self) -> None:
-        self._engine.draining = True
-        self._log.info("draining: new jobs are refused")
+        if self._engine.draining:
+            self._log.info("draining already")
+        else:
+            self._engine.draining = True
+            self._log.info("draining: new jobs are refused")
 
     def _reload(self) -> None:
         self._log.info("nothing to reload: the configuration is read at the start")
@@ -248,16 +300,16 @@ class Service:
         self._line.stop_accepting()
         self._listeners.close()
         if self._exit is Exit.OK:
-            self._turn()
+            self._turns.turn()
             await self._last_replies()
             self._line.close_clients(self._clock.now_ms() + 1)
-            self._end_turn(self._clock.now_ms())
-        self._unwatch_line()
-        if self._timer is not None:
-            self._timer.cancel()
+            self._turns.end_turn(self._clock.now_ms())
+        self._turns.is_over = True
         if self._commit is not None:
             self._commit.close()
         self._line.close()
+        if self._snapshots is not None:
+            self._snapshots.close()
         if self._journal is not None:
             try:
                 self._journal.close()
@@ -287,28 +339,19 @@ class Service:
         """Stop at once: nothing more may be acknowledged."""
         self._exit = exit_code_of(error)
         self._log.error("the journal failed", reason=str(error))
+        self._turns.is_over = True
+        self._turns.nudge()
         self._stopping.set()
 
     # --- The disk --------------------------------------------------------------------------------
 
-    def _limit_room(self) -> None:
-        """Tell the engine how much the log can take in the next turn."""
-        if self._space is None:
-            return
-        engine = self._engine
-        room = engine.room
-        set_aside_bytes = room.set_aside_bytes(len(engine.store.holders))
-        room.limit(self._space.beyond(set_aside_bytes), self._space.more)
-        if room.is_short and room.free_bytes >= RESERVE_COST_BYTES:
-            self.wake()
-
-    def _serve_short(self, now_ms: int) -> None:
-        """Hand out what there was no room for, if there is some now."""
-        try:
-            self._engine.room.require(RESERVE_COST_BYTES)
-        except OutOfSpace:
-            return
-        self._engine.serve_waiting(now_ms)
+    def _log_figures(self) -> LogFigures:
+        """Return what `stats` tells of the journal."""
+        max_bytes = self._config.segment_bytes
+        if self._journal is None:
+            return LogFigures(max_bytes=max_bytes)
+        files, copied = self._journal.file_numbers, self._journal.jobs_copied
+        return LogFigures(*files, copied, self._turns.records, max_bytes)
 
     def _tell_of_space(self, is_full: bool) -> None:  # noqa: FBT001 (a callback with one argument)
         if is_full:
@@ -323,88 +366,6 @@ class Service:
         """Log what the journal tells, in whichever thread that happens."""
         self._log.error("the disk failed, and the log goes on", what=what)
 
-    # --- Turns -----------------------------------------------------------------------------------
-
-    def _request_ms(self) -> int:
-        """Return delayd time as requests see it: rounded up."""
-        return self._clock.now_ms() + 1
-
-    def wake(self) -> None:
-        """Ask for a turn soon."""
-        if not self._wake_is_asked:
-            self._wake_is_asked = True
-            self._loop.call_soon(self._turn)
-
-    def _turn(self) -> None:
-        """Let happen what is due, carry out what clients have said, commit, arm the timer."""
-        self._wake_is_asked = False
-        if self._exit is not Exit.OK:
-            return
-        due_by_ms = self._clock.now_ms()
-        if self._engine.room.is_short:
-            self._serve_short(due_by_ms + 1)
-        self._advance(due_by_ms)
-        if self._line_is_watched:
-            self._line.serve(due_by_ms + 1)
-        self._end_turn(due_by_ms)
-
-    def _advance(self, due_by_ms: int) -> None:
-        """Fire what is due, for a bounded time; what is left has its turn after everybody else."""
-        advance = self._engine.advance
-        now_ms = due_by_ms + 1
-        if advance(due_by_ms, now_ms):
-            until_ns = monotonic_ns() + ADVANCE_SLICE_MS * NS_PER_MS
-            while advance(due_by_ms, now_ms):
-                if monotonic_ns() > until_ns:
-                    break
-
-    def _end_turn(self, time_ms: int) -> None:
-        engine = self._engine
-        while deliveries := engine.take_deliveries():
-            for session, outcome in deliveries:
-                assert session.owner is not None, "who waits has somebody to tell"
-                session.owner.deliver(outcome, time_ms + 1)
-        log, must_sync = engine.take_log()
-        replies = self._line.take_replies()
-        deadline_ms = engine.next_deadline()
-        if self._commit is not None:
-            if log or replies:
-                self._commit.commit(
-                    log,
-                    replies,
-                    must_sync=must_sync,
-                    time_ms=engine.store.time_ms,
-                    wall_ms=self._clock.wall_ms(),
-                    idle_ms=WATCHDOG_MS if deadline_ms is None else deadline_ms - time_ms,
-                )
-                if self._commit.is_backed_up:
-                    self._unwatch_line()
-        else:
-            for client, data in replies:
-                client.send(data)
-        self._limit_room()
-        self._arm(deadline_ms, time_ms)
-
-    def _arm(self, deadline_ms: int | None, time_ms: int) -> None:
-        """Set the timer to the engine's next deadline."""
-        if deadline_ms == self._timer_ms:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._timer_ms = deadline_ms
-        if deadline_ms is not None:
-            if deadline_ms <= time_ms:
-                self._timer_ms = None
-                self.wake()
-            else:
-                delay_s = self._clock.seconds_until(deadline_ms)
-                self._timer = self._loop.call_later(delay_s, self._timer_rings)
-
-    def _timer_rings(self) -> None:
-        self._timer = self._timer_ms = None
-        self._turn()
-
     def _watchdog(self) -> None:
         """Look for a wake-up that was missed, for stalled clients, and come back in a minute."""
         now_ms = self._clock.now_ms()
@@ -417,22 +378,7 @@ class Service:
             self._log.warning("clients that do not read were closed", clients=closed)
         if self._commit is not None and self._commit.sync_going_on_ms > SLOW_SYNC_MS:
             self._log.error("the disk does not answer", ms=self._commit.sync_going_on_ms)
-        # The loop's clock stands still while the machine sleeps: the timer is always set anew.
-        self._timer_ms = None
-        self._turn()
+        self._turns.ask()
         self._notifier.watchdog()
         wait_ms = min(WATCHDOG_MS, (self._notifier.watchdog_ms or 2 * WATCHDOG_MS) // 2)
         self._loop.call_later(wait_ms / 1_000, self._watchdog)
-
-    # --- Reading from the line or not ------------------------------------------------------------
-
-    def _watch_line(self) -> None:
-        if not self._line_is_watched:
-            self._line_is_watched = True
-            self._loop.add_reader(self._line.fileno(), self._turn)
-
-    def _unwatch_line(self) -> None:
-        """Leave what clients say in their sockets: enough is waiting for the disk already."""
-        if self._line_is_watched:
-            self._line_is_watched = False
-            self._loop.remove_reader(self._line.fileno())

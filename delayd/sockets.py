@@ -201,7 +201,7 @@ def _resolve(address: TcpAddress) -> list[tuple[int, Any]]:
             host.encode(), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except OSError as error:
-        raise CannotListen(address, _reason(error)) from error
+        raise CannotListen(address, f"the host cannot be found: {_reason(error)}") from error
     return [(family, where) for family, _, _, _, where in found]
 
 

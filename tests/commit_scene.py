@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, cast
 
 from delayd.commit import GroupCommit
 from delayd.config import SyncPolicy
-from delayd.core.limits import INLINE_SYNC_IDLE_MS
 from delayd.journal.errors import JournalError, JournalFull
 
 if TYPE_CHECKING:
@@ -43,6 +42,8 @@ class ScriptedJournal:
         self.sync_begun = threading.Semaphore(0)
         self._main = threading.current_thread()
         self.thread_syncs = 0
+
+    is_behind = False
 
     def append(self, payload: bytes, time_ms: int, wall_ms: int) -> int:
         if self.append_error is not None:
@@ -111,7 +112,6 @@ class Scene:
         self.failures: list[JournalError] = []
         self.journal = ScriptedJournal(self.events)
         self.loop = CrankedLoop()
-        self.releases = 0
         self.a = Sink("a", self.events)
         self.b = Sink("b", self.events)
         self.commit = GroupCommit(
@@ -120,18 +120,13 @@ class Scene:
             INTERVAL_MS,
             self.loop,
             self.failures.append,
-            self._released,
         )
-
-    def _released(self) -> None:
-        self.releases += 1
 
     def turn(
         self,
         record: str,
         *replies: tuple[Sink, str],
         must_sync: bool | None = None,
-        idle_ms: int = INLINE_SYNC_IDLE_MS,
     ) -> list[str]:
         """Commit a turn; what has happened since the last look."""
         self.commit.commit(
@@ -140,7 +135,6 @@ class Scene:
             must_sync=bool(record) if must_sync is None else must_sync,
             time_ms=1,
             wall_ms=2,
-            idle_ms=idle_ms,
         )
         return self.look()
 

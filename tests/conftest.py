@@ -32,6 +32,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help=f"seed of everything random in the tests, or 'random' (default: {DEFAULT_SEED})",
     )
+    # Used in tests/faults only; but that folder's conftest.py is read too late to add options.
+    faults = parser.getgroup("faults")
+    faults.addoption("--long", action="store_true", help="run the long fault suite")
+    faults.addoption(
+        "--fault-seed", type=int, metavar="N", help="play this one seed in the fault tests"
+    )
+    faults.addoption(
+        "--fault-scale", type=float, default=1.0, metavar="X", help="run them X times as often"
+    )
+    faults.addoption("--fault-report", metavar="FILE", help="write the table of fault runs there")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -36,6 +36,7 @@ MAY_IMPORT: Final = MappingProxyType(
         "push": (*TOOLS, "core"),
         "metrics": ("core",),
         "commit": (*TOOLS, "config", "core.limits", "core.records", "journal"),
+        "snapshots": (*TOOLS, "core", "journal"),
         "service": (
             *TOOLS,
             "commit",
@@ -46,7 +47,10 @@ MAY_IMPORT: Final = MappingProxyType(
             "line",
             "metrics",
             "push",
+            "snapshots",
+            "turns",
         ),
+        "turns": (*TOOLS, "commit", "core", "line"),
         "testing": (*TOOLS, "config", "core", "journal", "line", "service"),
         "cli": (
             *TOOLS,
@@ -101,6 +105,7 @@ HOMES: Final = MappingProxyType(
 )
 
 DISK: Final = "delayd/journal/disk.py"
+KERNEL_SYNC: Final = "delayd/journal/aio.py"
 # Calls that read, write or move file contents. Not among them: what the shells need for sockets,
 # pipes and processes (os.close, os.read, os.write, os.unlink and os.chmod of a socket's name, ...).
 FILE_CALLS: Final = frozenset(
@@ -117,6 +122,7 @@ PATH_METHODS: Final = frozenset(("read_bytes", "read_text", "write_bytes", "writ
 FILE_READERS: Final = MappingProxyType(
     {
         "delayd/config.py": "reads the configuration file, once",
+        "delayd/cli/streams.py": "opens the file that swallows everything",
         "delayd/testing/": "makes and clears the directories of daemons under test",
     }
 )
@@ -225,7 +231,11 @@ def modules_stay_at_home(module: Module) -> Iterator[str]:
 
 
 def files_are_touched_by_the_disk(module: Module) -> Iterator[str]:
-    if not module.in_delayd or module.path == DISK or is_at(module.path, FILE_READERS):
+    if (
+        not module.in_delayd
+        or module.path in {DISK, KERNEL_SYNC}
+        or is_at(module.path, FILE_READERS)
+    ):
         return
     instead = f"only {DISK} touches files: take a Disk, so that tests can make it fail"
     for line, name in uses(module.tree):

@@ -1,22 +1,15 @@
 from collections.abc import Callable, Iterator
-from typing import Final
 
 import pytest
 
 from delayd import commit as commit_module
 from delayd.config import SyncPolicy
 from delayd.core.limits import (
-    INLINE_SYNC_IDLE_MS,
-    INLINE_SYNC_NS_MAX,
-    INLINE_SYNC_TRUST,
-    INLINE_SYNC_TURNS,
     UNSYNCED_BYTES_MAX,
 )
 from delayd.core.records import Kind, pack_put
 from delayd.journal.errors import JournalError, JournalFailed, JournalFull
-from tests.commit_scene import HANG_S_MAX, INTERVAL_MS, QUICK_NS, Scene
-
-SLOW_NS: Final = INLINE_SYNC_NS_MAX + 1
+from tests.commit_scene import HANG_S_MAX, INTERVAL_MS, Scene
 
 Make = Callable[[SyncPolicy], Scene]
 
@@ -43,85 +36,7 @@ def always(make: Make) -> Scene:
     return make(SyncPolicy.ALWAYS)
 
 
-@pytest.fixture
-def lone(always: Scene) -> Scene:
-    """A scene in which client a has been the only one for long enough to be synced for at once."""
-    for _ in range(INLINE_SYNC_TURNS):
-        assert always.turn("r", (always.a, "x")) == ["append r"]
-        always.thread_syncs()
-    always.journal.appended.clear()
-    return always
-
-
-# --- Always: on the spot -------------------------------------------------------------------------
-
-
-def test_for_a_lone_client_a_reply_leaves_after_a_sync_on_the_spot(lone: Scene) -> None:
-    events = lone.turn("put", (lone.a, "INSERTED"))
-    assert events == ["append put", "synced 1", "a gets INSERTED"]
-
-
-def test_a_reserve_after_a_sync_on_the_spot_needs_none(lone: Scene) -> None:
-    lone.turn("put", (lone.a, "INSERTED"))
-    events = lone.turn("reserve", (lone.a, "RESERVED"), must_sync=False)
-    assert events == ["append reserve", "a gets RESERVED"]
-
-
-def test_a_second_client_ends_that(lone: Scene) -> None:
-    assert lone.turn("put", (lone.b, "INSERTED")) == ["append put"]
-    assert lone.thread_syncs() == ["synced 1", "b gets INSERTED"]
-    for _ in range(INLINE_SYNC_TURNS):
-        assert lone.turn("put", (lone.a, "INSERTED")) == ["append put"]
-        lone.thread_syncs()
-    assert len(lone.turn("put", (lone.a, "INSERTED"))) == 3
-
-
-def test_two_clients_in_a_turn_wait_for_the_thread(lone: Scene) -> None:
-    assert lone.turn("puts", (lone.a, "1"), (lone.b, "2")) == ["append puts"]
-    assert lone.thread_syncs() == ["synced 1", "a gets 1", "b gets 2"]
-
-
-def test_when_something_is_due_soon_the_thread_syncs(lone: Scene) -> None:
-    assert lone.turn("put", (lone.a, "1"), idle_ms=INLINE_SYNC_IDLE_MS - 1) == ["append put"]
-    assert lone.thread_syncs() == ["synced 1", "a gets 1"]
-    assert len(lone.turn("put", (lone.a, "1"), idle_ms=INLINE_SYNC_IDLE_MS)) == 3
-
-
-def test_after_a_slow_sync_the_next_ones_run_in_the_thread(lone: Scene) -> None:
-    lone.journal.sync_ns = SLOW_NS
-    assert lone.turn("one", (lone.a, "1")) == ["append one", "synced 1", "a gets 1"]
-    assert lone.turn("two", (lone.a, "2")) == ["append two"]
-    assert lone.thread_syncs() == ["synced 2", "a gets 2"]
-
-
-def test_a_sync_of_just_the_limit_is_not_slow(lone: Scene) -> None:
-    lone.journal.sync_ns = INLINE_SYNC_NS_MAX
-    lone.turn("one", (lone.a, "1"))
-    assert lone.turn("two", (lone.a, "2")) == ["append two", "synced 2", "a gets 2"]
-
-
-def test_after_a_row_of_quick_syncs_they_are_made_on_the_spot_again(lone: Scene) -> None:
-    lone.journal.sync_ns = SLOW_NS
-    lone.turn("slow", (lone.a, "x"))
-    lone.journal.sync_ns = QUICK_NS
-    for _ in range(INLINE_SYNC_TRUST):
-        assert lone.turn("r", (lone.a, "x")) == ["append r"]
-        assert lone.thread_syncs()[1:] == ["a gets x"]
-    assert lone.turn("r", (lone.a, "x"))[1:] == [f"synced {INLINE_SYNC_TRUST + 2}", "a gets x"]
-
-
-def test_a_slow_sync_in_the_thread_begins_the_row_anew(lone: Scene) -> None:
-    lone.journal.sync_ns = SLOW_NS
-    lone.turn("slow", (lone.a, "x"))
-    for number in range(INLINE_SYNC_TRUST):
-        lone.journal.sync_ns = SLOW_NS if number == INLINE_SYNC_TRUST - 1 else QUICK_NS
-        lone.turn("r", (lone.a, "x"))
-        lone.thread_syncs()
-    assert lone.turn("r", (lone.a, "x")) == ["append r"]
-    lone.thread_syncs()
-
-
-# --- Always: in the thread -----------------------------------------------------------------------
+# --- Always --------------------------------------------------------------------------------------
 
 
 def test_a_reply_leaves_after_its_record_was_synced(always: Scene) -> None:
@@ -130,9 +45,7 @@ def test_a_reply_leaves_after_its_record_was_synced(always: Scene) -> None:
 
 
 def test_the_records_of_a_turn_are_one_frame(always: Scene) -> None:
-    always.commit.commit(
-        [b"x", b"yz"], [], must_sync=True, time_ms=1, wall_ms=2, idle_ms=INLINE_SYNC_IDLE_MS
-    )
+    always.commit.commit([b"x", b"yz"], [], must_sync=True, time_ms=1, wall_ms=2)
     assert always.look() == ["append xyz"]
 
 
@@ -214,9 +127,7 @@ def test_too_much_that_waits_is_told_until_a_sync_takes_it(always: Scene) -> Non
         assert not is_backed_up(always)
     always.turn("x")
     assert is_backed_up(always)
-    assert always.releases == 0
     always.thread_syncs()
-    assert always.releases == 1
     assert not is_backed_up(always)
     always.thread_syncs()
     always.turn(record + record, must_sync=False)
@@ -255,19 +166,6 @@ def test_after_a_failed_append_nothing_leaves_any_more(
     scene.commit.close()
     assert scene.look() == []
     assert scene.failures == [error]
-
-
-def test_after_a_failed_sync_on_the_spot_nothing_leaves_and_nothing_is_tried_again(
-    lone: Scene,
-) -> None:
-    lone.journal.sync_error = BROKEN
-    assert lone.turn("put", (lone.a, "INSERTED")) == ["append put", "sync fails"]
-    lone.journal.sync_error = None
-    assert lone.turn("put", (lone.a, "INSERTED")) == []
-    assert lone.turn("", (lone.a, "FOUND")) == []
-    lone.commit.close()
-    assert lone.look() == []
-    assert lone.failures == [BROKEN]
 
 
 def test_after_a_failed_sync_in_the_thread_nothing_leaves_and_nothing_is_tried_again(
@@ -328,8 +226,8 @@ def test_a_failed_interval_sync_stops_everything(make: Make) -> None:
 
 
 def put_of(job: bytes) -> list[bytes]:
-    """A put as the engine records it: two pieces."""
-    return [pack_put(Kind.PUT, len(job)), job]
+    """A put as the engine records it."""
+    return [pack_put(Kind.PUT, len(job)) + job]
 
 
 @pytest.mark.parametrize("frame_bytes_max", range(50, 300, 7))
@@ -341,7 +239,7 @@ def test_a_turn_that_fits_no_file_whole_is_divided_between_records_only(
     for number in range(7):
         log += [*put_of(b"%d" % number * 45), b"delete"]
     always.journal.frame_bytes_max = frame_bytes_max
-    always.commit.commit(log, [(always.a, b"x")], must_sync=True, time_ms=1, wall_ms=2, idle_ms=0)
+    always.commit.commit(log, [(always.a, b"x")], must_sync=True, time_ms=1, wall_ms=2)
     frames = always.journal.appended
     assert b"".join(frames) == b"".join(log)
     assert max(map(len, frames)) <= frame_bytes_max
@@ -356,7 +254,7 @@ def test_a_turn_that_fits_no_file_whole_is_divided_between_records_only(
 @pytest.mark.parametrize("log", [[b"delete"], put_of(b"x" * 45), [b"turn", *put_of(b"x" * 45)]])
 def test_a_record_that_finds_no_room_is_a_failure(always: Scene, log: list[bytes]) -> None:
     always.journal.frame_bytes_max = 5
-    always.commit.commit(log, [(always.a, b"x")], must_sync=True, time_ms=1, wall_ms=2, idle_ms=0)
+    always.commit.commit(log, [(always.a, b"x")], must_sync=True, time_ms=1, wall_ms=2)
     assert len(always.failures) == 1
     assert put_of(b"x" * 45)[0] not in always.journal.appended
 
@@ -427,7 +325,6 @@ def test_what_the_thread_calls_back_after_the_close_does_nothing(always: Scene) 
     always.look()
     always.loop.crank()
     assert always.look() == []
-    assert always.releases == 0
 
 
 def test_a_timer_that_rings_after_the_close_does_nothing(make: Make) -> None:

@@ -246,8 +246,8 @@ def test_all_errors_of_all_sources_are_told_at_once_in_order(write: Write) -> No
         ("wheel.size = true", "wheel.size = true: must be a whole number from 2 to 65536"),
         ("wheel.size = 1", "wheel.size = 1: must be a whole number from 2 to 65536"),
         ("wheel.size = 65537", "wheel.size = 65537: must be a whole number from 2 to 65536"),
-        ("wheel.tick = 0", 'wheel.tick = 0: must be from "1ms" to "1000ms"'),
-        ('wheel.tick = "1001ms"', 'wheel.tick = "1001ms": must be from "1ms" to "1000ms"'),
+        ("wheel.tick = 0", 'wheel.tick = 0: must be from "1ms" to "1s"'),
+        ('wheel.tick = "1001ms"', 'wheel.tick = "1001ms": must be from "1ms" to "1s"'),
         (
             'journal.sync_interval = "soon"',
             'journal.sync_interval = "soon": must be seconds, or a duration such as "50ms"',
@@ -262,7 +262,15 @@ def test_all_errors_of_all_sources_are_told_at_once_in_order(write: Write) -> No
         ),
         (
             'jobs.body_bytes_max = "1025MiB"',
-            'jobs.body_bytes_max = "1025MiB": must be from 1 to 1073741824 bytes',
+            'jobs.body_bytes_max = "1025MiB": must be from "1B" to "1GiB"',
+        ),
+        (
+            'journal.segment_bytes = "1 kB"',
+            'journal.segment_bytes = "1 kB": must be from "4KiB" to "4GiB"',
+        ),
+        (
+            'journal.segment_bytes = "100"',
+            'journal.segment_bytes = "100": must be from 4096 to 4294967296 bytes',
         ),
         (
             "jobs.body_bytes_max = 0",
@@ -284,6 +292,23 @@ def test_all_errors_of_all_sources_are_told_at_once_in_order(write: Write) -> No
 def test_a_wrong_value_is_named_with_the_rule(write: Write, text: str, error: str) -> None:
     (only,) = errors_of(write(text))
     assert only.startswith(error)
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("DELAYD_SYNC", "DELAYD_JOURNAL_SYNC"),
+        ("DELAYD_DIR", "DELAYD_DATA_DIR"),
+        ("DELAYD_LISTEN", "DELAYD_LINE_LISTEN"),
+        ("DELAYD_CONFIG_FILE", "DELAYD_CONFIG"),
+        # What all names begin with makes none of them similar.
+        ("DELAYD_FOO", None),
+    ],
+)
+def test_the_nearest_variable_is_suggested(name: str, nearest: str | None) -> None:
+    (only,) = errors_of(environment={name: "x"})
+    hint = f"; did you mean {nearest}?" if nearest else ""
+    assert only == f"environment: {name}: there is no such variable{hint}"
 
 
 @pytest.mark.parametrize(

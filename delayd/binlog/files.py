@@ -22,7 +22,6 @@ This module refuses to know how jobs are kept in delayd, and writes nothing.
 """
 
 import enum
-import re
 import struct
 from collections.abc import Callable, Collection, Iterator
 from typing import Final, NamedTuple, Self
@@ -37,9 +36,9 @@ from delayd.core.limits import (
 from delayd.core.topic import checked_name
 from delayd.journal.disk import Disk
 from delayd.journal.errors import DamageError, JournalFailed
+from delayd.journal.names import BINLOG_NAME
 from delayd.journal.reader import end_of_data, read_exactly
 
-FILE_NAME: Final = re.compile(r"binlog\.([1-9][0-9]*)")
 LOCK_NAME: Final = "lock"
 CRLF: Final = b"\r\n"
 VERSION: Final = struct.Struct("<i")
@@ -287,7 +286,7 @@ def sized_files(disk: Disk, directory: str) -> dict[int, int]:
     """Return the numbers of the files, the oldest first, with their sizes. Raises JournalFailed."""
     try:
         names = disk.list_directory(directory)
-        numbers = sorted(int(match[1]) for match in map(FILE_NAME.fullmatch, names) if match)
+        numbers = sorted(int(match[1]) for match in map(BINLOG_NAME.fullmatch, names) if match)
         return {number: _size_bytes(disk, path_of(directory, number)) for number in numbers}
     except OSError as error:
         raise JournalFailed(directory, f"cannot be read: {error.strerror}") from error

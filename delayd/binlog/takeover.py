@@ -31,9 +31,7 @@ from delayd.core.wheel import ceil_to_tick
 from delayd.journal.disk import Disk, LockHeldError
 from delayd.journal.errors import DirectoryLocked, JournalFailed
 from delayd.journal.journal import Journal
-from delayd.journal.names import OUR_NAMES, TOLERATED_NAMES
-
-MARKER_NAME: Final = "import-unfinished"
+from delayd.journal.names import MARKER_NAME, OUR_NAMES, TOLERATED_NAMES
 
 NS_PER_MS: Final = 1_000_000
 
@@ -52,12 +50,12 @@ def held(disk: Disk, binlog_dir: str) -> Iterator[None]:
 
     Raises DirectoryLocked when one runs there, JournalFailed when the lock cannot be looked at.
     """
-    path = f"{binlog_dir}/{LOCK_NAME}"
+    path, rule = f"{binlog_dir}/{LOCK_NAME}", "stop beanstalkd before its jobs are taken over"
     handle = None
     try:
         handle = disk.share_lock(path)
     except LockHeldError as error:
-        raise DirectoryLocked(path, error.holder_pid) from None
+        raise DirectoryLocked(path, error.holder_pid, rule) from None
     except FileNotFoundError:
         pass  # a copy of the files alone: nobody runs there
     except OSError as error:
@@ -75,6 +73,9 @@ def new_journal(disk: Disk, directory: str, segment_bytes: int) -> Iterator[Jour
 
     Raises NotEmpty, and what `Journal.open` raises.
     """
+    # Before the lock, which is a file itself; and again under it, for what has come since.
+    with contextlib.suppress(OSError):
+        _leftovers(disk, directory)
     journal = Journal.open(directory, disk=disk, segment_bytes=segment_bytes)
     marker = f"{directory}/{MARKER_NAME}"
     try:
@@ -95,18 +96,24 @@ def new_journal(disk: Disk, directory: str, segment_bytes: int) -> Iterator[Jour
 
 
 def _clear(disk: Disk, directory: str) -> None:
-    """Remove what an unfinished import left, the marker last; raise NotEmpty for anything else."""
-    names = sorted(set(disk.list_directory(directory)) - TOLERATED_NAMES)
-    is_unfinished = MARKER_NAME in names
-    doomed = [name for name in names if any(own.fullmatch(name) for own in OUR_NAMES)]
-    for name in names:
-        if name != MARKER_NAME and not (is_unfinished and name in doomed):
-            raise NotEmpty(directory, name)
-    for name in doomed:
+    """Remove what an unfinished import left, the marker when all else is gone for good."""
+    for name in _leftovers(disk, directory):
+        if name == MARKER_NAME:
+            disk.sync_directory(directory)
         disk.unlink(f"{directory}/{name}")
-    if is_unfinished:
-        disk.sync_directory(directory)
-        disk.unlink(f"{directory}/{MARKER_NAME}")
+
+
+def _leftovers(disk: Disk, directory: str) -> list[str]:
+    """Return what an unfinished import left, the marker last; raise NotEmpty for anything else."""
+    names = sorted(set(disk.list_directory(directory)) - TOLERATED_NAMES)
+    left = []
+    if MARKER_NAME in names:
+        left = [name for name in names if any(own.fullmatch(name) for own in OUR_NAMES)]
+        left.append(MARKER_NAME)
+    for name in names:
+        if name not in left:
+            raise NotEmpty(directory, name)
+    return left
 
 
 def write(binlog: Binlog, journal: Journal, engine: Engine, wall_ms: int) -> None:

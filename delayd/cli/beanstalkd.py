@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from delayd import __version__
+from delayd.cli import streams
 from delayd.core import limits
 from delayd.exits import Exit
 from delayd.sockets import (
@@ -231,8 +232,7 @@ def start(words: Sequence[str], environment: Mapping[str, str]) -> int:
     try:
         request = parse(words)
     except UsageError as error:
-        _complain(str(error))
-        print(usage(), file=sys.stderr)
+        _complain(f"{error}; -h shows the flags")
         return Exit.USAGE
     for warning in request.warnings:
         _complain(warning)
@@ -256,7 +256,8 @@ def start(words: Sequence[str], environment: Mapping[str, str]) -> int:
             become(request.user)
         except (KeyError, OSError) as error:
             listeners.close()
-            _complain(f"cannot become {request.user!r}: {error}")
+            why = error.strerror if isinstance(error, OSError) else "there is no such user"
+            _complain(f"cannot become {request.user!r}: {why}")
             return Exit.BAD_CONFIGURATION
     return service.run(
         config_of(request), listeners, SystemClock(), Notifier(environment, os.getpid())
@@ -269,4 +270,5 @@ def _complain(message: str) -> None:
 
 def main() -> None:
     """Run the command."""
+    streams.complete()
     sys.exit(start(sys.argv[1:], os.environ))

@@ -19,6 +19,7 @@ from delayd.journal.format import FRAME_OVERHEAD_BYTES, Frame
 from delayd.journal.inspection import Rest, names_in, rest_behind
 from delayd.journal.names import check_names
 from delayd.journal.recovery import Recovery, Verdict
+from delayd.journal.wording import counted
 
 
 @dataclass(slots=True)
@@ -145,5 +146,5 @@ def jobs_of(engine: Engine) -> str:
         "buried": sum(len(topic.buried) for topic in topics),
     }
     by_state = ", ".join(f"{count} {state}" for state, count in counts.items())
-    names = sum(bool(topic.jobs) for topic in topics)
-    return f"{sum(counts.values())} jobs in {names} topics: {by_state}"
+    in_use = sum(bool(topic.jobs) for topic in topics)
+    return f"{counted(sum(counts.values()), 'job')} in {counted(in_use, 'topic')}: {by_state}"

@@ -80,18 +80,23 @@ def dump(directory: str, *, as_json: bool) -> int:
     from delayd.journal.disk import RealDisk
     from delayd.journal.errors import JournalError
     from delayd.journal.inspection import names_in
+    from delayd.journal.names import check_names
     from delayd.journal.recovery import Recovery
 
     disk = RealDisk()
     try:
-        recovery = Recovery(disk, directory, names_in(disk, directory))
+        names = names_in(disk, directory)
+        recovery = Recovery(disk, directory, names)
         # On a terminal the lines themselves are the progress.
         total_bytes = 0 if sys.stdout.isatty() else log_bytes(recovery)
         with attended(disk, directory), progress("dumping", total_bytes) as on_bytes:
             for line in lines(frames_of(recovery, on_bytes), directory, as_json=as_json):
                 sys.stdout.write(f"{line}\n")
+        check_names(directory, names)
     except JournalError as error:
         return failed(error)
+    if not recovery.segments:
+        complain(f"there is no log in {directory}")
     return Exit.OK
 
 

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from delayd import __version__
+from delayd.cli import streams
 from delayd.cli.importing import import_beanstalkd
 from delayd.cli.journal import journal
+from delayd.cli.terminal import complain
 from delayd.exits import Exit
 
 if TYPE_CHECKING:
@@ -71,10 +73,10 @@ def serve(path: str | None, **given: object) -> int:
         listeners = open_listeners(config, os.environ, os.getpid())
     except ConfigErrors as errors:
         for error in errors.errors:
-            _complain(str(error))
+            complain(str(error))
         return Exit.BAD_CONFIGURATION
     except CannotListen as error:
-        _complain(str(error))
+        complain(str(error))
         return Exit.CANNOT_LISTEN
 
     # From here on clients can connect, and the imports take their time.
@@ -129,10 +131,7 @@ def invoke(words: Sequence[str]) -> int:
         return INTERRUPTED
 
 
-def _complain(message: str) -> None:
-    click.echo(f"delayd: {message}", err=True)
-
-
 def main() -> None:
     """Run the command."""
+    streams.complete()
     sys.exit(invoke(sys.argv[1:]))

@@ -36,6 +36,7 @@ FIELDS: Final[dict[Kind, tuple[str, ...]]] = {
     Kind.DELETE: ("id",),
     Kind.PAUSE: ("topic_number", "until_ms", "pause_ms"),
     Kind.LAST: ("last_id", "last_topic_number"),
+    Kind.RANK: ("id", "rank"),
 }
 """What stands behind the kind, as `LAYOUTS` lays it out."""
 

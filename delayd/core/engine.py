@@ -30,7 +30,7 @@ of times a second: plain arguments and plain values, no objects in between.
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, NoReturn
 
 from delayd.core.errors import (
     BodyTooBig,
@@ -89,6 +89,7 @@ _DELAYED: Final = int(State.DELAYED)
 _READY: Final = int(State.READY)
 _PUT: Final = int(Kind.PUT)
 _DELETE: Final = int(Kind.DELETE)
+_RESERVE: Final = int(Kind.RESERVE)
 _pack_header: Final = HEADER.pack
 
 
@@ -193,45 +194,41 @@ class Engine(Timekeeper):
         Raises `Draining`, `BodyTooBig`, `ValueOutOfRange`, `OutOfSpace`.
         """
         job_id = job_id or self.take_id()
-        self._put_alike(topic, priority, delay_ms, ttr_ms, (body,), now_ms, job_id)
+        self.put_alike(topic, priority, delay_ms, ttr_ms, (body,), now_ms, job_id)
         return job_id
 
     def put_alike(
         self,
         topic: Topic,
-        *,
         priority: int,
         delay_ms: int,
         ttr_ms: int,
         bodies: Sequence[bytes],
         now_ms: int,
+        first_id: int = 0,
     ) -> int:
         """Accept jobs that differ only in their bodies; return the first of their ids, in sequence.
 
         Refuses all or none, like `put`. A job costs a third of what a `put` of its own costs.
         """
-        first_id = self.store.last_id + 1
-        self.store.last_id += len(bodies)
-        self._put_alike(topic, priority, delay_ms, ttr_ms, bodies, now_ms, first_id)
-        return first_id
-
-    def _put_alike(
-        self,
-        topic: Topic,
-        priority: int,
-        delay_ms: int,
-        ttr_ms: int,
-        bodies: Sequence[bytes],
-        now_ms: int,
-        first_id: int,
-    ) -> None:
-        body_bytes = max(map(len, bodies))
-        self._check_put(priority, delay_ms, ttr_ms, body_bytes)
+        store = self.store
+        if not first_id:
+            first_id = store.last_id + 1
+            store.last_id += len(bodies)
+        body_bytes = len(bodies[0]) if len(bodies) == 1 else max(map(len, bodies))
+        if not (
+            body_bytes <= self.body_bytes_max
+            and not self.draining
+            and 0 <= priority <= PRIORITY_MAX
+            and 0 <= delay_ms <= DURATION_MS_MAX
+            and 0 <= ttr_ms <= DURATION_MS_MAX
+        ):
+            self._refuse_put(priority, delay_ms, ttr_ms, body_bytes)
         self.room.take_for_puts(len(bodies), body_bytes)
         due_ms = ceil_to_tick(now_ms + delay_ms, self.tick_ms) if delay_ms else now_ms
         state = _DELAYED if delay_ms else _READY
         ttr_ms = ttr_ms or TTR_MS_FOR_ZERO
-        if self._turn_ms != self.store.time_ms:
+        if self._turn_ms != store.time_ms:
             self._stamp()
         if not topic.recorded:
             self._record_topic(topic)
@@ -245,11 +242,16 @@ class Engine(Timekeeper):
             log(pack_put(_PUT, len(record)) + record)
             records.append(record)
         self._must_sync = True
-        self.store.put_alike(topic, first_id, priority, due_ms, records)
+        if len(records) == 1:
+            store.put(topic, first_id, priority, due_ms, records[0])
+        else:
+            store.put_alike(topic, first_id, priority, due_ms, records)
         if topic.waiters:
             self._serve(topic, now_ms)
+        return first_id
 
-    def _check_put(self, priority: int, delay_ms: int, ttr_ms: int, body_bytes: int) -> None:
+    def _refuse_put(self, priority: int, delay_ms: int, ttr_ms: int, body_bytes: int) -> NoReturn:
+        """Raise what is wrong with a put."""
         if body_bytes > self.body_bytes_max:
             raise BodyTooBig(body_bytes, self.body_bytes_max)
         if self.draining:
@@ -257,6 +259,7 @@ class Engine(Timekeeper):
         check_range("priority", priority, PRIORITY_MAX)
         check_range("delay_ms", delay_ms, DURATION_MS_MAX)
         check_range("ttr_ms", ttr_ms, DURATION_MS_MAX)
+        raise AssertionError("nothing is wrong with it")
 
     def _record_topic(self, topic: Topic) -> None:
         name = topic.name.encode("ascii")
@@ -290,18 +293,35 @@ class Engine(Timekeeper):
 
         None at all when there is no room for one: `reserve` then says so.
         """
+        if len(session.watched) == 1:
+            return self._reserve_run(session, jobs_max, bytes_max, now_ms)
         jobs: list[Handed] = []
-        body_bytes = 0
-        while len(jobs) < jobs_max and body_bytes <= bytes_max:
+        while len(jobs) < jobs_max and bytes_max >= 0:
             try:
                 job = self.reserve(session, now_ms)
             except OutOfSpace:
                 break
             if job is None:
                 break
-            body_bytes += len(job[1])
+            bytes_max -= len(job[1])
             jobs.append(job)
         return jobs
+
+    def _reserve_run(
+        self, session: Session, jobs_max: int, bytes_max: int, now_ms: int
+    ) -> list[Handed]:
+        """Hand out the next ready jobs of the one topic watched, all at once."""
+        topic = session.watched[0]
+        room = self.room
+        jobs_max = min(jobs_max, room.free_bytes // RESERVE_COST_BYTES)
+        if not topic.ready or topic.paused_until_ms is not None or jobs_max <= 0:
+            return []
+        if self._turn_ms != self.store.time_ms:
+            self._stamp()
+        run = self.store.hand_out_run(topic, session, jobs_max, bytes_max, now_ms)
+        room.free_bytes -= RESERVE_COST_BYTES * len(run)
+        self._log += [pack_reserve(_RESERVE, job_id, deadline) for job_id, deadline, _ in run]
+        return [(job_id, body) for job_id, _, body in run]
 
     def reserve_job(self, session: Session, job_id: int, now_ms: int) -> Handed:
         """Hand out this very job, whatever its topic, pause and delay; `JobNotFound`."""
@@ -365,29 +385,38 @@ class Engine(Timekeeper):
 
     def delete_batch(self, session: Session, job_ids: Sequence[int], now_ms: int) -> list[bool]:
         """Delete these jobs in turn; tell of each whether it was there to be deleted."""
-        store = self.store
-        must_stamp = self._turn_ms != store.time_ms
-        log = self._log.append
         deadline_of = session.deadlines.get
-        deleted: list[bool] = []
-        for job_id in job_ids:
-            deadline_ms = deadline_of(job_id, 0)
-            if deadline_ms <= store.time_ms and not self._is_free(job_id, now_ms):
-                deleted.append(False)
-                continue
-            if must_stamp:
-                self._stamp()
-                must_stamp = False
-            log(pack_delete(_DELETE, job_id))
-            topic = store.delete(job_id)
-            topic.deletes += 1
+        time_ms = self.store.time_ms
+        are_held = all(deadline_of(job_id, 0) > time_ms for job_id in job_ids)
+        if are_held and len(set(job_ids)) == len(job_ids):
+            self._delete_held(session, job_ids)
+            return [True] * len(job_ids)
+        return [self._delete(session, job_id, now_ms) for job_id in job_ids]
+
+    def _delete_held(self, session: Session, job_ids: Sequence[int]) -> None:
+        """Delete jobs that the session holds, each named once."""
+        store = self.store
+        if self._turn_ms != store.time_ms:
+            self._stamp()
+        self._log += [pack_delete(_DELETE, job_id) for job_id in job_ids]
+        for topic in store.delete_held(session, job_ids):
             if not topic.jobs:
                 store.drop_if_unwanted(topic)
-            deleted.append(True)
-        done = deleted.count(True)
-        self.room.jobs -= done
-        self._must_sync = self._must_sync or done > 0
-        return deleted
+        self.room.jobs -= len(job_ids)
+        self._must_sync = True
+
+    def _delete(self, session: Session, job_id: int, now_ms: int) -> bool:
+        """Delete the job if it is there to be deleted; tell whether it was."""
+        store = self.store
+        if session.deadlines.get(job_id, 0) <= store.time_ms and not self._is_free(job_id, now_ms):
+            return False
+        self._write_promised(pack_delete(_DELETE, job_id))
+        topic = store.delete(job_id)
+        topic.deletes += 1
+        if not topic.jobs:
+            store.drop_if_unwanted(topic)
+        self.room.jobs -= 1
+        return True
 
     def _is_free(self, job_id: int, now_ms: int) -> bool:
         """Tell whether the job exists and nobody holds it."""

@@ -16,7 +16,7 @@ nothing to walk. Little-endian throughout:
     42      28    tally         only with `Flag.TALLY`: the job has been worked on
     ..      ..    body          the rest, verbatim
 
->>> record = new_record(7, 1_500, 500, 60_000, 3, 1, State.DELAYED) + b"hello"
+>>> record = HEADER.pack(7, 1_500, 500, 60_000, 3, 1, State.DELAYED, Flag.NONE) + b"hello"
 >>> len(record), body_of(record), tally_of(record).delay_ms
 (47, b'hello', 1000)
 >>> buried = amend(record, State.BURIED, buries=1)
@@ -116,19 +116,6 @@ class Tally(NamedTuple):
     releases: int = 0
     buries: int = 0
     kicks: int = 0
-
-
-def new_record(
-    job_id: int,
-    due_ms: int,
-    created_ms: int,
-    ttr_ms: int,
-    priority: int,
-    topic: int,
-    state: int,
-) -> bytes:
-    """Return the head of a fresh record; the body is appended to it."""
-    return HEADER.pack(job_id, due_ms, created_ms, ttr_ms, priority, topic, state, 0)
 
 
 def state_of(record: bytes) -> State:

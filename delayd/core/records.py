@@ -21,6 +21,8 @@ A record is its kind (u8) and then, little-endian:
     DELETE      id u64                                     gone
     LAST        id u64, topic u32                          the last numbers that had been given
     PAUSE       topic u32, until u64, length u64           nothing is handed out until then
+    RANK        id u64, rank u64                           where a buried job stands: the lower, the
+                                                           longer it has been buried
 
 >>> pack_delete(Kind.DELETE, 5).hex(" ")
 '0b 05 00 00 00 00 00 00 00'
@@ -47,6 +49,7 @@ class Kind(enum.IntEnum):
     DELETE = 11
     PAUSE = 12
     LAST = 13
+    RANK = 14
 
 
 LAYOUTS: Final[dict[Kind, struct.Struct]] = {
@@ -63,6 +66,7 @@ LAYOUTS: Final[dict[Kind, struct.Struct]] = {
     Kind.DELETE: struct.Struct("<BQ"),
     Kind.PAUSE: struct.Struct("<BIQQ"),
     Kind.LAST: struct.Struct("<BQI"),
+    Kind.RANK: struct.Struct("<BQQ"),
 }
 """The fixed part of each kind with its first byte; `length` bytes follow TOPIC and PUT."""
 
@@ -80,3 +84,4 @@ pack_reschedule: Final = LAYOUTS[Kind.RESCHEDULE].pack
 pack_delete: Final = LAYOUTS[Kind.DELETE].pack
 pack_pause: Final = LAYOUTS[Kind.PAUSE].pack
 pack_last: Final = LAYOUTS[Kind.LAST].pack
+pack_rank: Final = LAYOUTS[Kind.RANK].pack

@@ -7,6 +7,7 @@ reserved belongs to the orphans until its ttr runs out. Nothing here writes to t
 """
 
 import struct
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from delayd.core.engine import Engine
@@ -42,6 +43,7 @@ class Replay:
         """Play into this engine, which must be new."""
         self.engine = engine
         self._store = engine.store
+        self._has_ranks = False
         self._play_kind: dict[int, Callable[..., object]] = {
             Kind.TURN: self._turn,
             Kind.RESERVE: self._reserve,
@@ -54,6 +56,7 @@ class Replay:
             Kind.DELETE: self._store.delete,
             Kind.PAUSE: self._pause,
             Kind.LAST: self._last,
+            Kind.RANK: self._rank,
         }
 
     def play(self, payload: bytes) -> None:
@@ -93,6 +96,8 @@ class Replay:
         store = self._store
         for topic in list(store.listing):
             topic.jobs_put = 0
+            if self._has_ranks:
+                topic.buried = dict(sorted(topic.buried.items(), key=itemgetter(1)))
             store.drop_if_unwanted(topic)
         store.jobs_put = 0
         self.engine.timeouts = 0
@@ -138,7 +143,17 @@ class Replay:
     def _last(self, job_id: int, topic_number: int) -> None:
         store = self._store
         store.last_id = max(store.last_id, job_id)
+        store.last_put_id = max(store.last_put_id, job_id)
         store.last_topic_number = max(store.last_topic_number, topic_number)
+
+    def _rank(self, job_id: int, rank: int) -> None:
+        """Give a buried job its place; `finish` puts all of them in order."""
+        store = self._store
+        buried = store.topic_of(self._record(job_id)).buried
+        assert job_id in buried, f"a record ranks job {job_id}, which is not buried"
+        buried[job_id] = rank
+        store.last_rank = max(store.last_rank, rank)
+        self._has_ranks = True
 
     def _pause(self, number: int, until_ms: int, pause_ms: int) -> None:
         self._store.pause(self._store.numbered[number], until_ms, pause_ms)

@@ -13,7 +13,7 @@ A live job is in exactly one place, told by its record's state and by `holders`:
     record BURIED         its topic's `buried`
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from delayd.core.agenda import Agenda, Lane
@@ -25,9 +25,11 @@ from delayd.core.job import (
     TTR_AT,
     U64,
     State,
+    body_of,
     came_due,
 )
 from delayd.core.limits import PRIORITY_URGENT_BELOW
+from delayd.core.records import LAYOUTS, Kind
 from delayd.core.session import Session
 from delayd.core.table import JobTable
 from delayd.core.topic import ID_MASK, Topic, ready_key
@@ -49,14 +51,20 @@ class Store:
         self.time_ms = start_ms
         """Everything due by then has happened, or is settled when somebody asks."""
         self.last_id = 0
+        self.last_put_id = 0
+        """The highest that a job was put with; later ones were taken, and nothing came of them."""
         self.jobs_put = 0
         """Jobs taken in since the start, also by topics that have vanished since."""
         self.last_topic_number = 0
+        self.last_rank = 0
+        """What the job that was buried last got, of whatever topic."""
         self.jobs = JobTable()
         self.topics: dict[str, Topic] = {}
         self.numbered: dict[int, Topic] = {}
         self.listing: list[Topic] = []
         """The topics in order of creation, a removed one's place taken by the last (beanstalkd)."""
+        self.paused: dict[int, tuple[int, int]] = {}
+        """Number of a topic → until when it is paused, and how long that is; of all there are."""
         self.holders: dict[int, Session] = {}
         self.orphans = Session()
         self.agenda = Agenda()
@@ -65,6 +73,11 @@ class Store:
         """Alarm → when it rings, and whose wait or pause then ends."""
         self.alarm_lane = Lane(self._wheel(self._alarm_rings))
         self._last_alarm = 0
+
+    @property
+    def live_bytes(self) -> int:
+        """How long the records of a copy of all jobs would be, but for a few bytes a topic."""
+        return self.jobs.put_bytes + LAYOUTS[Kind.RESERVE].size * len(self.holders)
 
     # --- What the wheels ask ---------------------------------------------------------------------
 
@@ -115,8 +128,7 @@ class Store:
         """Let the topic vanish when nobody uses or watches it and it holds no job."""
         if topic.is_wanted:
             return
-        if topic.pause_alarm is not None:
-            self.cancel_alarm(topic.pause_alarm)
+        self.unpause(topic)
         self.agenda.forget(topic.delays)
         del self.topics[topic.name]
         del self.numbered[topic.number]
@@ -136,6 +148,8 @@ class Store:
         topic.jobs += 1
         topic.jobs_put += 1
         self.jobs_put += 1
+        self.last_put_id = max(self.last_put_id, job_id)
+        self.jobs.put(job_id, record)
         self._place(topic, job_id, priority, due_ms, record)
 
     def put_alike(
@@ -145,20 +159,20 @@ class Store:
         topic.jobs += len(records)
         topic.jobs_put += len(records)
         self.jobs_put += len(records)
-        keep = self.jobs.put
+        job_ids = range(first_id, first_id + len(records))
+        self.last_put_id = max(self.last_put_id, job_ids[-1])
+        self.jobs.put_run(first_id, records)
         if records[0][STATE_AT] == _DELAYED:
             insert = topic.delays.wheel.insert
             is_earlier = False
-            for job_id, record in enumerate(records, first_id):
-                keep(job_id, record)
+            for job_id in job_ids:
                 if insert(job_id, due_ms, self.time_ms):
                     is_earlier = True
             if is_earlier:
                 self.agenda.queue(topic.delays)
         else:
             add = topic.ready.add
-            for job_id, record in enumerate(records, first_id):
-                keep(job_id, record)
+            for job_id in job_ids:
                 add(priority << 64 | job_id)
             if priority < PRIORITY_URGENT_BELOW:
                 topic.urgent += len(records)
@@ -195,11 +209,11 @@ class Store:
     def _replace(self, topic: Topic, job_id: int, changed: bytes) -> None:
         due_ms: int = U64.unpack_from(changed, DUE_AT)[0]
         priority: int = PRIORITY_AND_TOPIC.unpack_from(changed, PRIORITY_AT)[0]
+        self.jobs.replace(job_id, changed)
         self._place(topic, job_id, priority, due_ms, changed)
 
     def _place(self, topic: Topic, job_id: int, priority: int, due_ms: int, record: bytes) -> None:
-        """Keep the record and queue the job where its state belongs."""
-        self.jobs.put(job_id, record)
+        """Queue the job, whose record is kept already, where its state belongs."""
         state = record[STATE_AT]
         if state == _DELAYED:
             if topic.delays.wheel.insert(job_id, due_ms, self.time_ms):
@@ -209,7 +223,8 @@ class Store:
             if priority < PRIORITY_URGENT_BELOW:
                 topic.urgent += 1
         else:
-            topic.buried[job_id] = None
+            self.last_rank += 1
+            topic.buried[job_id] = self.last_rank
 
     def _unplace(self, topic: Topic, job_id: int, priority: int, record: bytes) -> None:
         """Take a job at rest out of the queue where its state put it."""
@@ -221,6 +236,8 @@ class Store:
             if priority < PRIORITY_URGENT_BELOW:
                 topic.urgent -= 1
         else:
+            if self.jobs.guarded:
+                self.jobs.preserve(job_id)
             del topic.buried[job_id]
 
     # --- Jobs in hand ----------------------------------------------------------------------------
@@ -237,6 +254,43 @@ class Store:
         deadline_ms = ceil_to_tick(now_ms + ttr_ms, self.tick_ms)
         self.hold(topic, job_id, session, deadline_ms)
         return job_id, deadline_ms, record
+
+    def hand_out_run(
+        self, topic: Topic, session: Session, jobs_max: int, bytes_max: int, now_ms: int
+    ) -> list[tuple[int, int, bytes]]:
+        """Hand out so many of the next ready jobs, until their bodies exceed `bytes_max`.
+
+        Returns (id, deadline, body) of each. The effects of `hand_out`, at half its cost.
+        """
+        run = []
+        ready, holders, deadlines = topic.ready, self.holders, session.deadlines
+        get, insert, tick_ms = self.jobs.get, self.leases.wheel.insert, self.tick_ms
+        soonest_ms = session.soonest_ms
+        is_earlier = False
+        while ready and jobs_max > 0 and bytes_max >= 0:
+            key: int = ready.pop(0)
+            if key < _URGENT_KEYS_END:
+                topic.urgent -= 1
+            job_id = key & ID_MASK
+            record = get(job_id)
+            assert record is not None
+            if self.jobs.guarded:
+                self.jobs.preserve(job_id)
+            deadline_ms = ceil_to_tick(now_ms + U64.unpack_from(record, TTR_AT)[0], tick_ms)
+            holders[job_id] = session
+            deadlines[job_id] = deadline_ms
+            soonest_ms = min(soonest_ms, deadline_ms)
+            if insert(job_id, deadline_ms, self.time_ms):
+                is_earlier = True
+            body = body_of(record)
+            run.append((job_id, deadline_ms, body))
+            jobs_max -= 1
+            bytes_max -= len(body)
+        session.soonest_ms = soonest_ms
+        topic.reserved += len(run)
+        if is_earlier:
+            self.agenda.queue(self.leases)
+        return run
 
     def take(self, job_id: int) -> Topic:
         """Take a job at rest off whatever queue it is in; `hold` must follow."""
@@ -285,15 +339,47 @@ class Store:
         if not lease_fired:
             self.leases.wheel.cancel(job_id, deadline_ms)
 
+    def delete_held(self, session: Session, job_ids: Sequence[int]) -> list[Topic]:
+        """Forget jobs that the session holds; return their topics, each once.
+
+        With the effects of `delete` for each, at two thirds of its cost.
+        """
+        holders, deadlines, pop = self.holders, session.deadlines, self.jobs.pop
+        topics = []
+        topic: Topic | None = None
+        for job_id in job_ids:
+            number = PRIORITY_AND_TOPIC.unpack_from(pop(job_id), PRIORITY_AT)[1]
+            if topic is None or topic.number != number:
+                topic = self.numbered[number]
+                if topic not in topics:
+                    topics.append(topic)
+            topic.jobs -= 1
+            topic.deletes += 1
+            topic.reserved -= 1
+            del holders[job_id]
+            del deadlines[job_id]
+        self.leases.wheel.cancel_run(len(job_ids))
+        return topics
+
     # --- Pauses and alarms: the ends of waits and pauses -----------------------------------------
 
     def pause(self, topic: Topic, until_ms: int, pause_ms: int) -> None:
         """Hand out nothing of the topic until then; with a `pause_ms` of 0, no longer pause it."""
+        self.unpause(topic)
+        if pause_ms:
+            topic.pause_ms = pause_ms
+            topic.paused_until_ms = until_ms
+            topic.pause_alarm = self.set_alarm(until_ms, topic)
+            self.paused[topic.number] = (until_ms, pause_ms)
+
+    def unpause(self, topic: Topic) -> None:
+        """Let the topic hand out its jobs again."""
         if topic.pause_alarm is not None:
             self.cancel_alarm(topic.pause_alarm)
-        topic.pause_ms = pause_ms
-        topic.paused_until_ms = until_ms if pause_ms else None
-        topic.pause_alarm = self.set_alarm(until_ms, topic) if pause_ms else None
+            topic.pause_alarm = None
+        topic.pause_ms = 0
+        topic.paused_until_ms = None
+        self.paused.pop(topic.number, None)
 
     def set_alarm(self, ring_ms: int, whose: Session | Topic) -> int:
         """Have `whose` wait or pause ended at that time; return the alarm's number."""

@@ -10,6 +10,8 @@ million entries. It costs 30 ns more a look-up. A page that becomes empty goes a
 >>> table.put(70, b"record")
 >>> table.get(70), table.get(71)
 (b'record', None)
+>>> table.put_bytes  # with the head of its PUT record
+11
 >>> table.pop(70), len(table._pages)
 (b'record', 0)
 """
@@ -17,21 +19,30 @@ million entries. It costs 30 ns more a look-up. A page that becomes empty goes a
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from delayd.core.records import LAYOUTS, Kind
+
 PAGE_BITS: Final = 6
 PAGE_MASK: Final = (1 << PAGE_BITS) - 1
+_PAGE_JOBS: Final = 1 << PAGE_BITS
+_HEAD_BYTES: Final = LAYOUTS[Kind.PUT].size
+
+Page = dict[int, bytes]
+"""The records of up to 64 jobs, by the low bits of their ids."""
 
 
 class JobTable:
     """Records by job id; every operation is O(1)."""
 
-    __slots__ = ("_copy_page", "_pages", "guarded")
+    __slots__ = ("_freeze", "_pages", "guarded", "put_bytes")
 
     def __init__(self) -> None:
         """Start empty."""
-        self._pages: dict[int, dict[int, bytes]] = {}
-        self.guarded: set[int] = set()
-        """Pages that must be copied before they change; empty when no copy is being made."""
-        self._copy_page: Callable[[int, dict[int, bytes]], None] | None = None
+        self._pages: dict[int, Page] = {}
+        self.put_bytes = 0
+        """How long the PUT records of all jobs would be, together."""
+        self.guarded: dict[int, Page] = {}
+        """Pages that must be frozen before they change; empty when no copy is being made."""
+        self._freeze: Callable[[int, Page], None] | None = None
 
     def get(self, job_id: int) -> bytes | None:
         """Return the record, or None when no such job lives."""
@@ -39,12 +50,38 @@ class JobTable:
         return None if page is None else page.get(job_id & PAGE_MASK)
 
     def put(self, job_id: int, record: bytes) -> None:
-        """Keep the record, in place of an earlier one of the same job."""
+        """Keep the record of a new job."""
         if self.guarded:
             self.preserve(job_id)
         page = self._pages.get(job_id >> PAGE_BITS)
         if page is None:
             page = self._pages[job_id >> PAGE_BITS] = {}
+        page[job_id & PAGE_MASK] = record
+        self.put_bytes += _HEAD_BYTES + len(record)
+
+    def put_run(self, first_id: int, records: list[bytes]) -> None:
+        """Keep the records of new jobs with ids in sequence; a third of the cost of `put` each."""
+        count = len(records)
+        done = 0
+        while done < count:
+            job_id = first_id + done
+            if self.guarded:
+                self.preserve(job_id)
+            page = self._pages.get(job_id >> PAGE_BITS)
+            if page is None:
+                page = self._pages[job_id >> PAGE_BITS] = {}
+            offset = job_id & PAGE_MASK
+            here = records[done : done + _PAGE_JOBS - offset]
+            page.update(zip(range(offset, _PAGE_JOBS), here, strict=False))
+            done += len(here)
+        self.put_bytes += _HEAD_BYTES * count + sum(map(len, records))
+
+    def replace(self, job_id: int, record: bytes) -> None:
+        """Keep the record in place of the one that the job had."""
+        if self.guarded:
+            self.preserve(job_id)
+        page = self._pages[job_id >> PAGE_BITS]
+        self.put_bytes += len(record) - len(page[job_id & PAGE_MASK])
         page[job_id & PAGE_MASK] = record
 
     def pop(self, job_id: int) -> bytes:
@@ -55,35 +92,37 @@ class JobTable:
         record = page.pop(job_id & PAGE_MASK)
         if not page:
             del self._pages[job_id >> PAGE_BITS]
+        self.put_bytes -= _HEAD_BYTES + len(record)
         return record
 
     # --- While a copy is made --------------------------------------------------------------------
 
-    def guard(self, copy_page: Callable[[int, dict[int, bytes]], None]) -> list[int]:
-        """Have each page there is now copied before it changes; return the pages' numbers.
+    def guard(self, freeze: Callable[[int, Page], None]) -> list[int]:
+        """Have each page there is now frozen before it changes; return the pages' numbers.
 
-        `copy_page(number, page)` is called once for each, by `uncover` or by what changes it first.
+        `freeze(number, page)` is called once for each, by `uncover` or by what changes it first.
         """
-        assert self._copy_page is None, "one copy at a time"
-        self._copy_page = copy_page
-        self.guarded = set(self._pages)
+        assert self._freeze is None, "one copy at a time"
+        self._freeze = freeze
+        # A dict is copied in half the time that a set of its keys takes: 1 ms for 5 million jobs.
+        self.guarded = self._pages.copy()
         return list(self._pages)
 
     def uncover(self, number: int) -> None:
-        """Copy the page now, unless that has happened; from now on it may change freely."""
-        if number in self.guarded:
-            assert self._copy_page is not None
-            self.guarded.remove(number)
-            self._copy_page(number, self._pages[number])
+        """Freeze the page now, unless that has happened; from now on it may change freely."""
+        page = self.guarded.pop(number, None)
+        if page is not None:
+            assert self._freeze is not None
+            self._freeze(number, page)
 
     def preserve(self, job_id: int) -> None:
-        """Copy the page of a job that is about to change."""
+        """Freeze the page of a job that is about to change."""
         self.uncover(job_id >> PAGE_BITS)
 
     def unguard(self) -> None:
         """Let all pages change freely."""
-        self.guarded = set()
-        self._copy_page = None
+        self.guarded = {}
+        self._freeze = None
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
         """Yield (id, record) page by page; the table must not change meanwhile."""

@@ -79,6 +79,11 @@ class Timekeeper:
             self._must_sync = False
         return log, must_sync
 
+    @property
+    def has_log(self) -> bool:
+        """Tell whether there are records to be taken: what the state says is not all written."""
+        return bool(self._log)
+
     def take_deliveries(self) -> list[Delivery]:
         """Return the consumers whose wait has ended since the last call, with what they get."""
         deliveries = self._deliveries
@@ -111,6 +116,11 @@ class Timekeeper:
     def next_deadline(self) -> int | None:
         """Return when `advance` has something to do next; None when nothing is scheduled."""
         return self.store.agenda.next_deadline()
+
+    def reach(self, time_ms: int) -> None:
+        """Take note of the time, when nothing is due by then."""
+        store = self.store
+        store.time_ms = max(store.time_ms, time_ms)
 
     def advance(self, due_by_ms: int, now_ms: int | None = None) -> bool:
         """Let one slice of what is due by then happen; call again until it returns False.
@@ -146,8 +156,7 @@ class Timekeeper:
     def _ring(self, whose: Session | Topic, now_ms: int) -> None:
         """End the wait or the pause whose alarm has rung."""
         if isinstance(whose, Topic):
-            whose.paused_until_ms = None
-            whose.pause_ms = 0
+            self.store.unpause(whose)
             self._serve(whose, now_ms)
         elif not whose.waiting:
             return  # it has just got a job, of a topic whose pause ended in the same instant

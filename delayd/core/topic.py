@@ -93,8 +93,8 @@ class Topic:
         self.number = number
         self.delays = delays
         self.ready: SortedList[int] = SortedList()
-        self.buried: dict[int, None] = {}
-        """Ids in the order they were buried."""
+        self.buried: dict[int, int] = {}
+        """Id → rank, the lower the longer buried; in the order of the ranks."""
         self.waiters: dict[Session, None] = {}
         """Who waits, the longest first."""
         self.paused_until_ms: int | None = None

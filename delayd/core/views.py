@@ -21,6 +21,7 @@ from delayd.core.job import (
     tally_of,
 )
 from delayd.core.limits import PRIORITY_URGENT_BELOW
+from delayd.core.records import LAYOUTS, Kind
 from delayd.core.timekeeper import Handed
 from delayd.core.topic import (
     DEFAULT_TOPIC,
@@ -220,6 +221,12 @@ def check(engine: Engine) -> None:
         _check_topic(engine, topic, jobs)
     assert set(store.topics.values()) == set(store.listing) == set(store.numbered.values())
     assert sum(topic.reserved for topic in store.listing) == len(store.holders)
+    assert store.jobs.put_bytes == sum(LAYOUTS[Kind.PUT].size + len(job[1]) for job in store.jobs)
+    assert store.paused == {
+        topic.number: (topic.paused_until_ms, topic.pause_ms)
+        for topic in store.listing
+        if topic.paused_until_ms is not None
+    }
     assert len(store.leases.wheel) == len(store.holders)
     assert len(store.alarm_lane.wheel) == len(store.alarms)
     lanes = [store.leases, store.alarm_lane, *(topic.delays for topic in store.listing)]
@@ -231,6 +238,9 @@ def check(engine: Engine) -> None:
 def _check_topic(engine: Engine, topic: Topic, jobs: int) -> None:
     assert topic.jobs == jobs
     assert jobs == len(topic.ready) + topic.reserved + topic.delayed + len(topic.buried)
+    ranks = list(topic.buried.values())
+    assert ranks == sorted(set(ranks)), "the buried are not in the order of their ranks"
+    assert not ranks or ranks[-1] <= engine.store.last_rank
     assert topic.urgent == sum(key >> 64 < PRIORITY_URGENT_BELOW for key in topic.ready)
     assert topic.is_wanted, f"{topic.name} should have vanished"
     assert engine.store.listing[topic.place] is topic

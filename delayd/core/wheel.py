@@ -167,7 +167,17 @@ class TimingWheel:
         if dead > live + SWEEP_SLACK_ENTRIES:
             self._sweep_credit += SWEEP_ENTRIES_PER_CANCEL
             if self._sweep_credit >= SWEEP_CHUNK_ENTRIES:
-                self._sweep_credit = 0
+                self._sweep_credit -= SWEEP_CHUNK_ENTRIES
+                self._sweep_on()
+
+    def cancel_run(self, entries: int) -> None:
+        """Give up so many live entries, of which `due_of` says so already."""
+        live = self._live = self._live - entries
+        dead = self._dead = self._dead + entries
+        if dead > live + SWEEP_SLACK_ENTRIES:
+            self._sweep_credit += SWEEP_ENTRIES_PER_CANCEL * entries
+            while self._sweep_credit >= SWEEP_CHUNK_ENTRIES:
+                self._sweep_credit -= SWEEP_CHUNK_ENTRIES
                 self._sweep_on()
 
     def next_deadline(self) -> int | None:

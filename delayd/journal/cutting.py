@@ -11,14 +11,14 @@ import contextlib
 from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
-from delayd.journal.disk import Disk, LockHeldError
-from delayd.journal.errors import DamageError, DirectoryLocked, JournalFailed
+from delayd.journal.disk import Disk
+from delayd.journal.errors import DamageError, JournalFailed
 from delayd.journal.format import HEADER_BYTES, Frame, frame_mark
 from delayd.journal.inspection import Rest, names_in, rest_behind
-from delayd.journal.names import LOCK_NAME
 from delayd.journal.reader import FrameReader, Position, Stop
 from delayd.journal.recovery import Found, Place, Recovery, SegmentFile
 from delayd.journal.repair import TornTail, cut
+from delayd.journal.takeover import look_first, take_directory
 
 
 class NoSuchPlace(Exception):
@@ -54,15 +54,10 @@ class Operation(NamedTuple):
 def prepared(disk: Disk, directory: str, number: int, offset: int) -> Iterator[Operation]:
     """Lock the directory and give out the cut at this offset of that segment.
 
-    Raises DirectoryLocked, NoSuchPlace, JournalFailed.
+    Raises DirectoryLocked, ForeignFile, NoSuchPlace, JournalFailed.
     """
-    path = f"{directory}/{LOCK_NAME}"
-    try:
-        handle = disk.lock(path)
-    except LockHeldError as error:
-        raise DirectoryLocked(path, error.holder_pid) from None
-    except OSError as error:
-        raise JournalFailed(path, f"cannot be locked: {error.strerror}") from error
+    look_first(disk, directory)
+    handle = take_directory(disk, directory)
     try:
         names = names_in(disk, directory)
         recovery = Recovery(disk, directory, names)
@@ -107,6 +102,12 @@ def place_to_cut(disk: Disk, recovery: Recovery, number: int, offset: int) -> Pl
             f"the newest snapshot goes up to frame {recovery.base.testimony}, and the log must "
             f"too: a cut there would leave it at {following - 1}; if that snapshot is the one that "
             "is damaged, move its file to another directory first"
+        )
+    if recovery.base.snapshot and (index, offset) == (recovery.start_index, 0):
+        # A segment before it may be damaged: a start reads none of those, and then it would.
+        raise NoSuchPlace(
+            f"the snapshot needs segment {number} behind it: {number}:{HEADER_BYTES} gives up "
+            "every frame in it and keeps the file"
         )
     return Place(index, offset, Found.END, "cut by hand")
 

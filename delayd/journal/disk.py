@@ -15,6 +15,7 @@ import contextlib
 import errno
 import fcntl
 import os
+from collections.abc import Iterator
 from typing import Final, Protocol
 
 FILE_MODE: Final = 0o600
@@ -104,7 +105,7 @@ class RealDisk:
 
     def make_directory(self, path: str) -> None:
         """Make the directory, durably and for its owner alone; do nothing if it is there."""
-        parent = os.path.dirname(path) or "."
+        parent = os.path.dirname(path.rstrip("/")) or "."
         try:
             os.mkdir(path, DIRECTORY_MODE)
         except FileExistsError:
@@ -130,17 +131,12 @@ class RealDisk:
     def lock(self, path: str) -> int:
         """Take the lock file and write our process id into it; the kernel drops it when we die."""
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
-        try:
+        with self._locking(handle):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The id only serves the message of whoever comes second: on a full disk we go without.
-            with contextlib.suppress(OSError):
-                os.ftruncate(handle, 0)
-                os.pwrite(handle, b"%d\n" % os.getpid(), 0)
-        except BlockingIOError:
-            raise LockHeldError(self._give_up(handle)) from None
-        except OSError:
-            os.close(handle)
-            raise
+        # The id only serves the message of whoever comes second: on a full disk we go without.
+        with contextlib.suppress(OSError):
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, b"%d\n" % os.getpid(), 0)
         return handle
 
     def share_lock(self, path: str) -> int:
@@ -149,22 +145,24 @@ class RealDisk:
         They know nothing of each other: delayd takes one on its directories, beanstalkd the other.
         """
         handle = self.open(path)
-        try:
+        with self._locking(handle):
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
             fcntl.lockf(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise LockHeldError(self._give_up(handle)) from None
-        except OSError:
-            os.close(handle)
-            raise
         return handle
 
     @staticmethod
-    def _give_up(handle: int) -> int | None:
-        """Close a lock file that another process holds; return the number it wrote there."""
-        holder = os.pread(handle, 20, 0).strip()
-        os.close(handle)
-        return int(holder) if holder.isdigit() else None
+    @contextlib.contextmanager
+    def _locking(handle: int) -> Iterator[None]:
+        """Close a lock file that cannot be taken; who holds it has written a number there."""
+        try:
+            yield
+        except BlockingIOError:
+            holder = os.pread(handle, 20, 0).strip()
+            os.close(handle)
+            raise LockHeldError(int(holder) if holder.isdigit() else None) from None
+        except OSError:
+            os.close(handle)
+            raise
 
     def open(self, path: str, *, write: bool = False) -> int:
         """Open an existing file."""

@@ -3,6 +3,7 @@
 The classes differ in what the daemon should do, not in what went wrong; the sentence names the file
 and the offset. `DirectoryLocked`: another daemon lives there. `JournalCorrupt`: durable bytes are
 damaged, nothing was changed, a person must decide. `JournalVersion`: a newer delayd wrote this.
+`ForeignFile`: this is no journal's directory, or not only; a wrong path, most likely.
 `JournalFull`: nothing was appended, go on refusing puts. `JournalFailed`: the disk broke its word,
 acknowledge nothing more. `SnapshotFailed`: nothing was lost, try again later.
 """
@@ -15,10 +16,12 @@ class JournalError(Exception):
 class DirectoryLocked(JournalError):
     """Another process owns the directory."""
 
-    def __init__(self, path: str, holder_pid: int | None) -> None:
-        """Name the lock file, and the process that holds it if it is known."""
+    def __init__(
+        self, path: str, holder_pid: int | None, rule: str = "one daemon owns a journal directory"
+    ) -> None:
+        """Name the lock file, the process that holds it if it is known, and the rule it keeps."""
         holder = "another process" if holder_pid is None else f"process {holder_pid}"
-        super().__init__(f"{path} is held by {holder}: one daemon owns a journal directory")
+        super().__init__(f"{path} is held by {holder}: {rule}")
         self.path = path
         self.holder_pid = holder_pid
 
@@ -40,6 +43,18 @@ class JournalCorrupt(DamageError):
 
 class JournalVersion(DamageError):
     """The file is sound as far as can be told, but a newer format than this program reads."""
+
+
+class ForeignFile(DamageError):
+    """A file that is not part of a journal. Nothing is damaged, and nothing was changed."""
+
+    def __init__(self, file: str, why: str) -> None:
+        """Name the file, and go on with what it is and what to do."""
+        super().__init__(file, 0, why)
+
+    def __str__(self) -> str:
+        """Say it without an offset, which would sound like damage."""
+        return f"{self.file} {self.why}; nothing was touched"
 
 
 class JournalFailed(JournalError):

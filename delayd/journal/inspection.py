@@ -14,6 +14,7 @@ from delayd.journal.format import HEADER_BYTES, frame_mark
 from delayd.journal.names import LOCK_NAME
 from delayd.journal.reader import FrameReader, end_of_data
 from delayd.journal.recovery import Place, Recovery
+from delayd.journal.wording import counted
 
 
 @dataclass(slots=True)
@@ -37,11 +38,11 @@ class Rest:
 
     def __str__(self) -> str:
         """Say it in a sentence."""
-        what = f"{self.data_bytes} bytes in {self.segments} files"
+        what = f"{counted(self.data_bytes, 'byte')} in {counted(self.segments, 'file')}"
         if not self.frames:
             return f"{what}, without an intact frame"
         span = f"{self.first_sequence} to {self.last_sequence}"
-        return f"{what}, with {self.frames} intact frames ({span})"
+        return f"{what}, with {counted(self.frames, 'intact frame')} ({span})"
 
 
 class Holder(NamedTuple):

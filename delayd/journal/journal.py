@@ -116,6 +116,16 @@ class Journal(Writer):
         """What log and snapshots take on disk, without the reserve; see `retention`."""
         return self._retention.disk_bytes
 
+    @property
+    def file_numbers(self) -> tuple[int, int]:
+        """The numbers of the log's oldest and newest file; zeros where there is none."""
+        return self._retention.file_numbers
+
+    @property
+    def jobs_copied(self) -> int:
+        """How many jobs the snapshots of this run hold, all together."""
+        return self._retention.jobs_copied
+
     def snapshot_is_due(self, live_bytes: int) -> bool:
         """Tell whether to begin a snapshot now; `live_bytes` is about what it would hold.
 

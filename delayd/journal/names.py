@@ -1,9 +1,10 @@
 """What may be in a journal's directory: files of ours, the lock, and what every mount point has."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Collection
 from typing import Final
 
-from delayd.journal.errors import JournalCorrupt
+from delayd.journal.errors import ForeignFile
 from delayd.journal.format import SEGMENT_NAME
 from delayd.journal.repair import TEMPORARY, TORN_COPY
 from delayd.journal.reserve import SPARE_NAME
@@ -15,10 +16,33 @@ OUR_NAMES: Final = (SEGMENT_NAME, SNAPSHOT_NAME, TEMPORARY, TORN_COPY, SPARE_NAM
 
 TOLERATED_NAMES: Final = frozenset({LOCK_NAME, "lost+found"})
 
+MARKER_NAME: Final = "import-unfinished"
+"""Lies in the directory for as long as not all jobs of an import are in it."""
 
-def check_names(directory: str, names: Iterable[str]) -> None:
-    """Raise JournalCorrupt if a file is not one of ours, so that a wrong path does no harm."""
-    for name in sorted(names):
-        if name not in TOLERATED_NAMES and not any(own.fullmatch(name) for own in OUR_NAMES):
-            path = f"{directory}/{name}"
-            raise JournalCorrupt(path, 0, "this file is not part of a delayd journal")
+BINLOG_NAME: Final = re.compile(r"binlog\.([1-9][0-9]*)")
+"""beanstalkd's files; who gives us its directory is told how to move over."""
+
+
+def check_names(directory: str, names: Collection[str]) -> None:
+    """Raise ForeignFile if a file is not one of ours, so that a wrong path does no harm."""
+    foreign = [name for name in names if not _is_ours(name)]
+    if not foreign:
+        return
+    # What says most about the directory comes first.
+    name = min(foreign, key=lambda name: (name != MARKER_NAME, not _is_binlog(name), name))
+    if name == MARKER_NAME:
+        why = "is left of an import that has not finished: the same command begins it anew"
+    elif _is_binlog(name):
+        how = f"delayd import-beanstalkd {directory} --data-dir NEW_DIRECTORY"
+        why = f"is beanstalkd's: to take its jobs over, stop it and run `{how}`"
+    else:
+        why = "is not delayd's: choose a directory of its own, or move the file away"
+    raise ForeignFile(f"{directory}/{name}", why)
+
+
+def _is_ours(name: str) -> bool:
+    return name in TOLERATED_NAMES or any(own.fullmatch(name) for own in OUR_NAMES)
+
+
+def _is_binlog(name: str) -> bool:
+    return BINLOG_NAME.fullmatch(name) is not None

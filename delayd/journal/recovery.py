@@ -202,7 +202,8 @@ class Recovery:
         """What the log is read on top of."""
         self.bytes_behind_base = 0
         """How much log was read behind it."""
-        self._start = 0
+        self.start_index = 0
+        """The segment in which reading begins."""
 
     def frames(self) -> Iterator[Frame]:
         """Yield every frame that can be believed, then decide.
@@ -245,7 +246,7 @@ class Recovery:
         for index, segment in enumerate(self.segments):
             header = None if segment.found else segment.header
             if self.base.snapshot and header and header.first_sequence <= self.base.sequence + 1:
-                self._start, self.sequence = index, header.first_sequence - 1
+                self.start_index, self.sequence = index, header.first_sequence - 1
 
     def _snapshot_frames(self) -> Iterator[Frame]:
         """Yield what the snapshot holds; one empty frame, for its time, if that is nothing."""
@@ -281,7 +282,7 @@ class Recovery:
         else:
             yield frame
             place = yield from frames
-        read = (segment.end - HEADER_BYTES for segment in self.segments[self._start :])
+        read = (segment.end - HEADER_BYTES for segment in self.segments[self.start_index :])
         self.bytes_behind_base = sum(bytes_ for bytes_ in read if bytes_ > 0) - covered_bytes
         return place
 
@@ -291,7 +292,7 @@ class Recovery:
         if place:
             return place
         for index, segment in enumerate(self.segments):
-            if index < self._start:
+            if index < self.start_index:
                 continue
             place = self._continues(index)
             if place:
@@ -333,7 +334,7 @@ class Recovery:
 
         Damage there does no harm; a file of somebody else or of a newer program is no damage.
         """
-        for index, segment in enumerate(self.segments[: self._start]):
+        for index, segment in enumerate(self.segments[: self.start_index]):
             if segment.found in UNREADABLE:
                 return Place(index, 0, segment.found, segment.why)
             if segment.header and segment.header.identity != self.identity:
@@ -352,7 +353,7 @@ class Recovery:
     def _continues(self, index: int) -> Place | None:
         """Return what is wrong about this segment coming next, None if nothing is."""
         segment = self.segments[index]
-        previous = self.segments[index - 1] if index > self._start else None
+        previous = self.segments[index - 1] if index > self.start_index else None
         if previous and segment.number != previous.number + 1:
             why = f"the frames end, and segment {previous.number + 1} is missing"
             return Place(index - 1, previous.end, Found.END, why)
@@ -362,7 +363,7 @@ class Recovery:
         assert header is not None
         if header.identity != self.identity:
             return Place(index, 0, Found.MISPLACED, "the segment belongs to another journal")
-        if self.base.snapshot and index == self._start:
+        if self.base.snapshot and index == self.start_index:
             return None
         following = self.sequence + 1
         previous_end = previous.end if previous else 0
@@ -406,10 +407,10 @@ class Recovery:
             handle = self._disk.open(segment.path)
             try:
                 end = segment.size_bytes
-                if segment is self.segments[self._start] and not segment.header:
+                if segment is self.segments[self.start_index] and not segment.header:
                     # The first header is synced before anything is written behind it, and without
                     # it there is no mark to look for: whatever stands there may have been durable.
-                    has_more = len(self.segments) > self._start + 1
+                    has_more = len(self.segments) > self.start_index + 1
                     if has_more or end_of_data(self._disk, handle, start, end) > start:
                         yield self.sequence + 1, self.sequence + 1
                     return

@@ -22,6 +22,7 @@ from delayd.journal.reader import end_of_data, read_exactly
 from delayd.journal.recovery import Recovery, SegmentFile
 from delayd.journal.segment import TEMPORARY_SUFFIX, write_all
 from delayd.journal.snapshot import SNAPSHOT_NAME
+from delayd.journal.wording import counted
 
 TORN_COPY: Final = re.compile(SEGMENT_NAME.pattern + r"\.torn-([0-9]+)(?:-([0-9]+))?")
 TEMPORARY: Final = re.compile(
@@ -40,7 +41,8 @@ class TornTail(NamedTuple):
 
     def __str__(self) -> str:
         """Say it as the log does."""
-        return f"{self.cut_bytes} bytes at offset {self.offset} of {self.file}, kept in {self.copy}"
+        cut_bytes = counted(self.cut_bytes, "byte")
+        return f"{cut_bytes} at offset {self.offset} of {self.file}, kept in {self.copy}"
 
 
 def remove_leftovers(disk: Disk, directory: str, names: list[str]) -> None:

@@ -134,6 +134,8 @@ class Retention:
         self._live_bytes = 0
         self.written_bytes = 0
         """What the snapshot in the making has written."""
+        self.jobs_copied = 0
+        """Into snapshots that were finished."""
 
     # --- What is there ---------------------------------------------------------------------------
 
@@ -190,6 +192,12 @@ class Retention:
             self.written_bytes = 0
             self._snapshots.append(_Kept(path, sequence, *sizes, position))
         return self._remove_superseded(keep=2, has_taken_over=True)
+
+    @property
+    def file_numbers(self) -> tuple[int, int]:
+        """The numbers of the log's oldest and newest file; zeros where there is none."""
+        log = self._log  # another thread may put a shorter one in its place
+        return (log[0].number, log[-1].number) if log else (0, 0)
 
     @property
     def newest_sequence(self) -> int:

@@ -176,6 +176,11 @@ class Segment:
             if reached > self.end:
                 write_all(self._disk, self._handle, bytes(reached - self.end), self.end)
 
+    @property
+    def handle(self) -> int:
+        """The open file, for who syncs it elsewhere."""
+        return self._handle
+
     def sync(self) -> None:
         """Make every byte appended so far durable; the name is the directory's affair."""
         self._disk.sync(self._handle)

@@ -28,7 +28,7 @@ import enum
 import re
 import struct
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -36,6 +36,7 @@ from delayd.core.limits import SNAPSHOT_DEFLATE_LEVEL
 from delayd.journal.disk import Disk
 from delayd.journal.format import CHECKSUM, IDENTITY_BYTES, PREFIX
 from delayd.journal.reader import read_exactly
+from delayd.journal.wording import counted
 
 SNAPSHOT_VERSION: Final = 1
 
@@ -94,7 +95,8 @@ class SnapshotInfo(NamedTuple):
 
     def __str__(self) -> str:
         """Say it as the log does."""
-        return f"{self.path}: {self.jobs} jobs up to frame {self.sequence}, {self.file_bytes} bytes"
+        jobs = counted(self.jobs, "job")
+        return f"{self.path}: {jobs} up to frame {self.sequence}, {self.file_bytes} bytes"
 
 
 class Damage(Exception):
@@ -195,14 +197,18 @@ def read_snapshot_header(disk: Disk, path: str) -> bytes:
         disk.close(handle)
 
 
-def verify(disk: Disk, path: str, *, inflate: bool) -> SnapshotInfo:
+def verify(
+    disk: Disk, path: str, *, inflate: bool, go_on: Callable[[], object] = bool
+) -> SnapshotInfo:
     """Read the whole file and return what it is; with `inflate`, unpack every frame as well.
 
-    Memory: one frame. Cost: one pass, about 1 s a GB, three times that with `inflate`. Raises
-    Damage, and OSError when it cannot be read.
+    Memory: one frame. Cost: one pass, about 1 s a GB, three times that with `inflate`. `go_on` is
+    called before each frame, and ends it by what it raises. Raises Damage, and OSError when it
+    cannot be read.
     """
     frames = _frames(disk, path)
     while True:
+        go_on()
         try:
             frame = next(frames)
         except StopIteration as stop:

@@ -60,6 +60,7 @@ class SnapshotWriter:
         "_synced_end",
         "_temporary",
         "is_over",
+        "is_wanted",
         "left_behind",
     )
 
@@ -90,6 +91,8 @@ class SnapshotWriter:
         self._end = self._synced_end = self._running = self._frames = self._payload_bytes = 0
         self.is_over = False
         """It was finished or abandoned."""
+        self.is_wanted = True
+        """Any thread may set this to False: whatever goes on here then fails at the next frame."""
         self.left_behind: list[str] = []
         """Superseded files that could not be removed; the next snapshot tries again."""
 
@@ -100,6 +103,7 @@ class SnapshotWriter:
         size, and every frame is held in memory whole by who reads it.
         """
         with self._abandoning():
+            self._go_on()
             kind, stored = deflated(payload)
             self._append(kind, stored, len(payload))
             self._payload_bytes += len(payload)
@@ -120,7 +124,7 @@ class SnapshotWriter:
             self._disk.sync(self._handle)
             self._close()
             self._make_durable(self._header.sequence)
-            found = verify(self._disk, self._temporary, inflate=True)
+            found = verify(self._disk, self._temporary, inflate=True, go_on=self._go_on)
             written = (self._header, jobs, self._payload_bytes, self._end)
             if found[1:] != written:
                 raise Damage(self._temporary, 0, "it does not read as it was written")
@@ -131,6 +135,7 @@ class SnapshotWriter:
         except OSError as error:
             why = f"the directory cannot be synced for {self._path}: {error.strerror}"
             self._fail(self._directory, why, error)
+        self._retention.jobs_copied += jobs
         self.left_behind = self._retention.accept(
             self._path, self._header.sequence, (self._end, self._payload_bytes), self._position
         )
@@ -146,6 +151,10 @@ class SnapshotWriter:
         with contextlib.suppress(OSError):
             self._disk.unlink(self._temporary)
         self._retention.written_bytes = 0
+
+    def _go_on(self) -> None:
+        if not self.is_wanted:
+            raise SnapshotFailed(self._path, "it is not wanted any more")
 
     def _close(self) -> None:
         handle, self._handle = self._handle, None

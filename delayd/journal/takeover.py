@@ -8,7 +8,7 @@ This module refuses to decide anything, and to hold anything: it returns what it
 
 from delayd.journal.disk import NO_ROOM, Disk, LockHeldError
 from delayd.journal.errors import DirectoryLocked, JournalFailed
-from delayd.journal.names import LOCK_NAME
+from delayd.journal.names import LOCK_NAME, check_names
 from delayd.journal.recovery import Recovery, Verdict
 from delayd.journal.repair import TornTail, cut, remove_leftovers, settle
 from delayd.journal.reserve import Reserve
@@ -16,14 +16,35 @@ from delayd.journal.retention import Retention
 from delayd.journal.segment import Segment
 
 
+def look_first(disk: Disk, directory: str) -> None:
+    """Raise ForeignFile if something here is not ours, before the lock is one file more.
+
+    What comes after this look is found by `replay`. Raises JournalFailed.
+    """
+    try:
+        names = disk.list_directory(directory)
+    except FileNotFoundError:
+        return  # it will be made
+    except OSError as error:
+        raise JournalFailed(directory, f"cannot be read: {error.strerror}") from error
+    check_names(directory, names)
+
+
 def take_directory(disk: Disk, directory: str) -> int:
     """Make the directory if needed and lock it; return the lock's handle.
 
     Raises DirectoryLocked when another process has it, JournalFailed when it cannot be used.
     """
-    path = f"{directory}/{LOCK_NAME}"
     try:
         disk.make_directory(directory)
+    except FileNotFoundError as error:
+        parent = directory.rstrip("/").rpartition("/")[0] or "."
+        why = f"cannot be made: there is no directory {parent}, make that first"
+        raise JournalFailed(directory, why) from error
+    except OSError as error:
+        raise JournalFailed(directory, f"cannot be made: {error.strerror}") from error
+    path = f"{directory}/{LOCK_NAME}"
+    try:
         return disk.lock(path)
     except LockHeldError as held:
         raise DirectoryLocked(path, held.holder_pid) from None

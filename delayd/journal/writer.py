@@ -12,7 +12,7 @@ the last. Two threads use it: one appends, the other syncs. `_sync_turn` is held
 import contextlib
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from delayd.core.limits import (
     JOURNAL_FILES_PER_SEGMENT,
@@ -43,6 +43,16 @@ if TYPE_CHECKING:
 _RECORDS: Final = int(FrameKind.RECORDS)
 
 
+class Ticket(NamedTuple):
+    """A sync that somebody else carries out."""
+
+    segment: Segment
+    end: int
+    """The bytes of the file up to here will be durable."""
+    last_sequence: int
+    generation: int
+
+
 class Writer:
     """Appends to the segments of one directory and syncs them."""
 
@@ -63,6 +73,7 @@ class Writer:
         "_segment_bytes",
         "_sync_turn",
         "_synced",
+        "_ticket_is_out",
         "_times",
         "_unsynced",
         "_writing",
@@ -84,6 +95,7 @@ class Writer:
         # Held while a frame is written, and while what has been written is looked at or given up;
         # never while the disk syncs. Taken after `_sync_turn` where both are.
         self._writing = threading.RLock()
+        self._ticket_is_out = False
         self._pending = Pending(JOURNAL_PENDING_BYTES_MAX)
         self._reserve = Reserve(disk, directory)
         self._generation = 0
@@ -111,6 +123,11 @@ class Writer:
     def synced_sequence(self) -> int:
         """The last frame known to be durable."""
         return self._synced
+
+    @property
+    def is_behind(self) -> bool:
+        """So many files wait for the sync going on that no more should be appended before it."""
+        return len(self._unsynced) > JOURNAL_UNSYNCED_SEGMENTS_WITHIN_SYNC
 
     # --- Room ------------------------------------------------------------------------------------
 
@@ -196,6 +213,8 @@ class Writer:
 
         So a slow disk holds up nobody who appends, until far more has gathered.
         """
+        if self._ticket_is_out:
+            return  # whoever has it looks at `is_behind`
         segments_max = JOURNAL_UNSYNCED_SEGMENTS_MAX
         if self._sync_turn.locked():
             segments_max = JOURNAL_UNSYNCED_SEGMENTS_WITHIN_SYNC
@@ -254,6 +273,46 @@ class Writer:
                 is_done = self._sync_segments(is_last_try=True)
             self._close_retired()
             return self._synced
+
+    def begin_sync(self) -> Ticket | None:
+        """Let somebody else sync: return what, or None where only `sync` will do.
+
+        A ticket covers what was appended so far; it is given where that is all in one file, the
+        usual case. Nobody else syncs until `end_sync` was told of the end. Raises JournalFailed.
+        """
+        if self._failure is not None:
+            raise JournalFailed(*self._failure)
+        segment = self._active
+        if segment is None or len(self._unsynced) != 1 or not segment.is_named_durably:
+            return None
+        if not self._sync_turn.acquire(blocking=False):
+            return None
+        self._ticket_is_out = True
+        return Ticket(segment, segment.end, segment.last_sequence, self._generation)
+
+    def end_sync(
+        self, ticket: Ticket, error: OSError | None = None, *, is_done: bool = True
+    ) -> bool:
+        """Take note that the sync has ended, well or with an error; False: now `sync` is needed.
+
+        With `is_done` False it never began. Raises JournalFailed when beginning anew fails too.
+        """
+        segment = ticket.segment
+        try:
+            with self._writing:
+                if not is_done or self._generation != ticket.generation:
+                    # In the second case a write failed meanwhile, and the file was given up.
+                    return False
+                if error is not None:
+                    self._begin_anew(segment.path, f"cannot be synced: {error.strerror}")
+                    return False
+                segment.synced_end = ticket.end
+                self._synced = ticket.last_sequence
+                self._pending.release(self._synced)
+        finally:
+            self._ticket_is_out = False
+            self._sync_turn.release()
+        return True
 
     def _sync_segments(self, *, is_last_try: bool = False) -> bool:
         """Sync the segments from the oldest; False when they were given up for a fresh one."""

@@ -142,7 +142,10 @@ class Connection:
             self._missing_bytes = 0
         elif self._rest:
             data = self._rest + data
-        at = self._run(data, now_ms) if self.is_listening else 0
+        if self.is_waiting or self.is_choked or self.is_closing:
+            self._rest = data
+            return
+        at = self._run(data, now_ms)
         self._rest = data[at:] if at else data
 
     def resume(self, now_ms: int) -> None:
@@ -194,7 +197,7 @@ class Connection:
 
     def _run(self, data: bytes, now_ms: int) -> int:
         """Carry out the complete commands; return where the first incomplete one begins."""
-        at = self._skip(data, 0)
+        at = self._skip(data, 0) if self._swallow_bytes else 0
         while True:
             if self._put is not None:
                 at = self._finish_put(data, at, now_ms)
@@ -208,6 +211,8 @@ class Connection:
                 at = after
                 continue
             at = self._line(data, at, end, now_ms)
+            if at == len(data) and not self._swallow_bytes:
+                return at
             if self._swallow_bytes:
                 at = self._skip(data, at)
                 if self._swallow_bytes:
@@ -305,15 +310,12 @@ class Connection:
         jobs = len(bodies)
         try:
             first_id = self.engine.put_alike(
-                self.used,
-                priority=put.priority,
-                delay_ms=put.delay_ms,
-                ttr_ms=put.ttr_ms,
-                bodies=bodies,
-                now_ms=now_ms,
+                self.used, put.priority, put.delay_ms, put.ttr_ms, bodies, now_ms
             )
         except Refusal as refusal:
             return replies.refused(refusal) * jobs
+        if jobs == 1:
+            return b"INSERTED %d\r\n" % first_id
         return b"INSERTED %d\r\n" * jobs % tuple(range(first_id, first_id + jobs))
 
     def _delete_run(self, run: re.Match[bytes], now_ms: int) -> int:

@@ -6,7 +6,7 @@ one sync and one send for each. With a transport and a protocol object for each 
 usual way) the loop comes round once for each of them, and a put of one client in turn costs 12 µs
 more.
 
-    event loop ─► epoll ─► client.sock ─► Connection.receive ─► engine
+    turn ─► epoll ─► client.sock ─► Connection.receive ─► engine
                                               out ─► group commit ─► client.send
 
 Flow: a client that waits for a job, or does not take its replies, is not read from. A client whose
@@ -17,13 +17,14 @@ import contextlib
 import errno
 import select
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from delayd.core.engine import Engine
 from delayd.core.limits import (
     ACCEPTS_PER_TURN,
     EVENTS_PER_TURN,
+    JOB_ID_MAX,
     KEEPALIVE_S,
     READ_BYTES,
     STALLED_CLIENT_MS,
@@ -36,6 +37,12 @@ from delayd.line.stats import Stats
 IN: Final = select.EPOLLIN
 OUT: Final = select.EPOLLOUT
 HANG_UP: Final = select.EPOLLRDHUP
+FD_SETSIZE: Final = 1_024
+"""The first descriptor that select(2) cannot watch."""
+
+PRECISE_WAIT_S: Final = 0.02
+"""Waits shorter than this end on the microsecond; beyond it nobody knows the difference yet."""
+
 BROKEN: Final = select.EPOLLERR | select.EPOLLHUP
 
 _NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
@@ -48,6 +55,7 @@ class Client:
         "at_end",
         "connection",
         "is_dirty",
+        "is_gone",
         "mask",
         "promised",
         "server",
@@ -64,6 +72,8 @@ class Client:
         self.mask = IN | HANG_UP
         self.at_end = False
         """The last byte of its input has been read."""
+        self.is_gone = False
+        """Its socket is closed."""
         self.is_dirty = False
         """It is on the server's list of those with replies to send."""
         self.promised = 0
@@ -73,12 +83,29 @@ class Client:
 
     def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
         """Answer the reserve that waited."""
-        self.connection.deliver(outcome, now_ms)
-        self.server.listen_again(self)
+        self.server.deliver(self, outcome, now_ms)
 
     def send(self, data: bytes) -> None:
-        """Send replies that are free to leave; each that `take_replies` returned, in that order."""
-        self.server.send(self, data)
+        """Send replies that are free to leave; each that was taken, in that order.
+
+        In one piece; what the socket does not take is kept.
+        """
+        server = self.server
+        self.promised -= 1
+        if self.is_gone:
+            return
+        if self.unsent:
+            self.unsent = b"".join((self.unsent, data))
+        elif data:
+            sent = server.send_some(self, data)
+            if sent < len(data):
+                self.unsent = memoryview(data)[sent:]
+        if self.unsent:
+            server.keep_unsent(self)
+        elif not self.promised:
+            connection = self.connection
+            if connection.is_closing or connection.is_choked or self.at_end:
+                server.settle(self)
 
 
 class LineServer:
@@ -89,7 +116,6 @@ class LineServer:
         engine: Engine,
         stats: Stats,
         listeners: list[socket.socket],
-        wake: Callable[[], None],
         now_ms: Callable[[], int],
         *,
         connections_max: int,
@@ -97,41 +123,72 @@ class LineServer:
     ) -> None:
         """Serve these listening, non-blocking sockets.
 
-        `wake` asks for a turn soon. `now_ms` tells the time rounded up: read anew for each client,
-        since what it said may have been sent after the turn began, and its delays count from there.
+        `now_ms` tells the time, rounded down: read anew for each client, since what it said may
+        have been sent after the turn began, and its delays count from there.
         """
         self.engine = engine
         self.stats = stats
         self.out_bytes_max = out_bytes_max
-        self._wake = wake
         self._now_ms = now_ms
         self._connections_max = connections_max
         self._epoll = select.epoll()
         self._clients: dict[int, Client] = {}
         self._listeners = {listener.fileno(): listener for listener in listeners}
         self._dirty: list[Client] = []
+        self._free: list[tuple[Client, bytes]] = []
+        self.durable_id = JOB_ID_MAX
+        """Jobs up to this id are on disk, as far as they ever have to be."""
         self._settled: list[Client] = []
         """Clients that can go on, or be closed, now that everything has been sent to them."""
         self._spare = socket.socket()
         """A descriptor to give up when there are no more; see `_turn_away`."""
+        self._others: dict[int, Callable[[], object]] = {}
+        self._others_epoll = select.epoll()
+        """Watches only them, for the times when clients are not listened to."""
         for fd in self._listeners:
             self._epoll.register(fd, IN)
 
     def fileno(self) -> int:
-        """Return the descriptor that is readable when `serve` has something to do."""
+        """Return the descriptor that is readable when `poll` would return something."""
         return self._epoll.fileno()
+
+    def listen_to(self, fd: int, callback: Callable[[], object], *, each_time: bool = True) -> None:
+        """Call back from `serve` when a descriptor that is not a client's is readable.
+
+        As long as it is, or else once for each time it becomes so.
+        """
+        self._others[fd] = callback
+        for epoll in (self._epoll, self._others_epoll):
+            epoll.register(fd, IN if each_time else IN | select.EPOLLET)
 
     # --- A turn ----------------------------------------------------------------------------------
 
-    def serve(self, now_ms: int) -> None:
+    @property
+    def has_more(self) -> bool:
+        """Tell whether `serve` has something to do without any event."""
+        return bool(self._settled)
+
+    def poll(self, wait_s: float | None, *, hears_clients: bool = True) -> list[tuple[int, int]]:
+        """Wait for events, so long at most (None: for ever), and return them for `serve`."""
+        epoll = self._epoll if hears_clients else self._others_epoll
+        if wait_s and wait_s < PRECISE_WAIT_S and epoll.fileno() < FD_SETSIZE:
+            # epoll counts in milliseconds, which would make every job half of one late.
+            if not select.select((epoll,), (), (), wait_s)[0]:
+                return []
+            wait_s = 0
+        return epoll.poll(wait_s, EVENTS_PER_TURN)
+
+    def serve(self, events: Sequence[tuple[int, int]], now_ms: int) -> None:
         """Read from every client that has said something and carry it out."""
         if self._settled:
             self._go_on(now_ms)
         clients = self._clients
-        for fd, event in self._epoll.poll(0, EVENTS_PER_TURN):
+        for fd, event in events:
             client = clients.get(fd)
             if client is None:
-                if fd in self._listeners:
+                if fd in self._others:
+                    self._others[fd]()
+                elif fd in self._listeners:
                     self._accept(self._listeners[fd])
             elif event == IN:
                 self._read(client, now_ms)
@@ -151,6 +208,30 @@ class LineServer:
             replies.append((client, client.connection.take_out()))
         return replies
 
+    def take_free_replies(self) -> list[tuple[Client, bytes]]:
+        """Return those that need not wait for the disk, for `send` when their turn is recorded."""
+        free = self._free
+        if free:
+            self._free = []
+        return free
+
+    def deliver(self, client: Client, outcome: Handed | WaitEnd, now_ms: int) -> None:
+        """Answer a reserve that waited.
+
+        Where that is all there is to say, and the job is on disk, it need not wait for the disk: a
+        reservation that is lost was merely a job handed out once too often.
+        """
+        connection = client.connection
+        is_alone = not (client.promised or client.is_dirty or connection.batch_max)
+        connection.deliver(outcome, now_ms)
+        is_durable = isinstance(outcome, WaitEnd) or outcome[0] <= self.durable_id
+        if is_alone and is_durable and len(connection.out) == 1 and not connection.is_closing:
+            client.promised += 1
+            self._free.append((client, connection.take_out()))
+            self._hear(client)
+        else:
+            self.listen_again(client)
+
     def _note(self, client: Client) -> None:
         """Have the client's replies taken; an empty one shows when all before it has been sent."""
         if not client.is_dirty:
@@ -161,7 +242,7 @@ class LineServer:
         settled, self._settled = self._settled, []
         for client in settled:
             connection = client.connection
-            if client.sock.fileno() < 0:
+            if client.is_gone:
                 continue
             if connection.is_closing:
                 self._close(client, now_ms)
@@ -176,7 +257,7 @@ class LineServer:
 
     def _read(self, client: Client, now_ms: int) -> None:
         connection = client.connection
-        if not connection.is_listening:
+        if connection.is_waiting or connection.is_choked or connection.is_closing:
             self._watch(client, client.mask & ~IN)
             return
         try:
@@ -187,7 +268,7 @@ class LineServer:
             self._close(client, now_ms)
             return
         if data:
-            connection.receive(data, self._now_ms())
+            connection.receive(data, self._now_ms() + 1)
             if connection.out or connection.is_closing:
                 self._note(client)
         else:
@@ -221,14 +302,17 @@ class LineServer:
         connection.half_close(now_ms)
         with contextlib.suppress(OSError):
             while connection.is_listening and (data := client.sock.recv(READ_BYTES)):
-                connection.receive(data, self._now_ms())
+                connection.receive(data, self._now_ms() + 1)
                 connection.take_out()
 
     def listen_again(self, client: Client) -> None:
         """Read from the client again, now that it no longer waits; have its replies taken."""
+        self._hear(client)
+        self._note(client)
+
+    def _hear(self, client: Client) -> None:
         if not (client.at_end or client.unsent):
             self._watch(client, client.mask | IN)
-        self._note(client)
 
     def _watch(self, client: Client, mask: int) -> None:
         if mask != client.mask:
@@ -237,25 +321,15 @@ class LineServer:
 
     # --- Sending ---------------------------------------------------------------------------------
 
-    def send(self, client: Client, data: bytes) -> None:
-        """Send replies in one piece; keep what the socket does not take."""
-        client.promised -= 1
-        if client.sock.fileno() < 0:
-            return
-        if client.unsent:
-            client.unsent = b"".join((client.unsent, data))
-        elif data:
-            sent = self._send_some(client, data)
-            if sent < len(data):
-                client.unsent = memoryview(data)[sent:]
+    def keep_unsent(self, client: Client) -> None:
+        """Wait until the client takes more, unless that is too much already."""
         if len(client.unsent) > self.out_bytes_max and client.promised:
             self._give_up(client)
-        elif client.unsent:
+        else:
             self._watch(client, OUT | client.mask & HANG_UP)
-        elif not client.promised:
-            self._settle(client)
 
-    def _send_some(self, client: Client, data: bytes | memoryview) -> int:
+    def send_some(self, client: Client, data: bytes | memoryview) -> int:
+        """Send what the socket takes; return how much that was."""
         try:
             return client.sock.send(data)
         except BlockingIOError:
@@ -265,28 +339,27 @@ class LineServer:
             return len(data)
 
     def _send_rest(self, client: Client) -> None:
-        sent = self._send_some(client, client.unsent)
+        sent = self.send_some(client, client.unsent)
         if sent:
             client.stalled_since_ms = None
             client.unsent = client.unsent[sent:]
         if not client.unsent:
             self._watch(client, client.mask & ~OUT if client.at_end else IN | HANG_UP)
-            if not client.promised:
-                self._settle(client)
+            connection = client.connection
+            if not client.promised and (
+                connection.is_closing or connection.is_choked or client.at_end
+            ):
+                self.settle(client)
 
-    def _settle(self, client: Client) -> None:
+    def settle(self, client: Client) -> None:
         """Let the client go on, or close, in the next turn: everything was sent to it."""
-        connection = client.connection
-        if connection.is_closing or connection.is_choked or client.at_end:
-            self._settled.append(client)
-            self._wake()
+        self._settled.append(client)
 
     def _give_up(self, client: Client) -> None:
         """Close the client in the next turn, where what it holds can be given back."""
         client.connection.is_closing = True
         client.unsent = b""
         self._settled.append(client)
-        self._wake()
 
     # --- Coming and going ------------------------------------------------------------------------
 
@@ -323,6 +396,7 @@ class LineServer:
         fd = client.sock.fileno()
         if fd < 0:
             return
+        client.is_gone = True
         client.connection.close(now_ms)
         self._epoll.unregister(fd)
         del self._clients[fd]
@@ -361,9 +435,11 @@ class LineServer:
         """Close what is left, the journal being beyond reach: nothing is given back."""
         self.stop_accepting()
         for client in self._clients.values():
+            client.is_gone = True
             client.sock.close()
         self._clients.clear()
         self._epoll.close()
+        self._others_epoll.close()
         self._spare.close()
 
 

@@ -3,7 +3,8 @@
 import os
 import resource
 import uuid
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from delayd import __version__
 from delayd.core.engine import Engine
@@ -42,23 +43,39 @@ def instance_id() -> str:
     return f"d{uuid.uuid4().hex[:14]}d"
 
 
+class LogFigures(NamedTuple):
+    """What `stats` tells of the log, in beanstalkd's words; without a journal it is zeros."""
+
+    oldest_index: int = 0
+    """The number of the oldest file."""
+    current_index: int = 0
+    """The number of the file that is being written."""
+    records_migrated: int = 0
+    """Jobs that were copied, so that older files could go; since the start, as the next."""
+    records_written: int = 0
+    max_bytes: int = 0
+    """The size that was asked for; beanstalkd shows it with and without a log."""
+
+
 class Stats:
     """What happened on the line since the daemon started."""
 
-    def __init__(self, engine: Engine, started_ms: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        started_ms: int,
+        log_figures: Callable[[], LogFigures] = LogFigures,
+    ) -> None:
         """Start at zero."""
         self._engine = engine
         self._started_ms = started_ms
+        self._log_figures = log_figures
         self._instance = instance_id()
         self.counts: dict[str, int] = dict.fromkeys(COUNTED, 0)
         self.connections = 0
         self.connections_total = 0
         self.producers = 0
         self.workers = 0
-        self.journal_files = (0, 0)
-        """Numbers of the oldest and the newest file of the journal."""
-        self.journal_records = 0
-        self.journal_file_bytes = 0
 
     def note_connection(self) -> None:
         """Count a client that has come."""
@@ -87,6 +104,7 @@ class Stats:
         """Return beanstalkd's 51 values, in its order."""
         engine = self._engine
         jobs = totals(engine)
+        log = self._log_figures()
         usage = resource.getrusage(resource.RUSAGE_SELF)
         machine = os.uname()
         waiting = {session for topic in engine.store.listing for session in topic.waiters}
@@ -111,11 +129,11 @@ class Stats:
             "rusage-utime": f"{usage.ru_utime:.6f}",
             "rusage-stime": f"{usage.ru_stime:.6f}",
             "uptime": (now_ms - self._started_ms) // 1_000,
-            "binlog-oldest-index": self.journal_files[0],
-            "binlog-current-index": self.journal_files[1],
-            "binlog-records-migrated": 0,
-            "binlog-records-written": self.journal_records,
-            "binlog-max-size": self.journal_file_bytes,
+            "binlog-oldest-index": log.oldest_index,
+            "binlog-current-index": log.current_index,
+            "binlog-records-migrated": log.records_migrated,
+            "binlog-records-written": log.records_written,
+            "binlog-max-size": log.max_bytes,
             "draining": "true" if engine.draining else "false",
             "id": self._instance,
             "hostname": f'"{machine.nodename}"',

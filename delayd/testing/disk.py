@@ -252,7 +252,7 @@ class SimulatedDisk:
     def pread(self, handle: int, count: int, offset: int, /) -> bytes:
         """Return up to `count` bytes from `offset`."""
         fault = self._call("pread")
-        count = fault.short_bytes if fault else count
+        count = min(count, fault.short_bytes) if fault else count
         return bytes(self._file(handle).volatile[offset : offset + count])
 
     def pwrite(self, handle: int, data: bytes, offset: int, /) -> int:

@@ -1,3 +1,4 @@
+import subprocess
 import sys
 import types
 from collections.abc import Iterator
@@ -36,6 +37,15 @@ class Service:
 
     def addresses(self) -> list[str]:
         return [str(listener.address) for listener in self.listeners.line]
+
+
+def imported_by(*modules: str) -> set[str]:
+    """All that a new process has imported once it has imported these."""
+    script = f"import sys; sys.path = {sys.path}; import {', '.join(modules)}; print(*sys.modules)"
+    ran = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", script], check=True, capture_output=True, text=True
+    )
+    return set(ran.stdout.split())
 
 
 @pytest.fixture

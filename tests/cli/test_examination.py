@@ -120,4 +120,4 @@ def test_check_says_what_a_start_does_about_files_that_are_not_ours() -> None:
     disk = disk_with(FIRST)
     disk.put_file(f"{DIRECTORY}/notes.txt", b"")
     assert what_check_says(disk) == what_a_start_does(disk)
-    assert what_check_says(disk)[2].endswith("not part of a delayd journal")
+    assert what_check_says(disk)[2].endswith("nothing was touched")

@@ -47,7 +47,7 @@ def test_it_says_what_the_data_directory_holds_now(
     data_dir = tmp_path / "data"
     assert imported(binlog_dir, data_dir) == Exit.OK
     assert capsys.readouterr().out == (
-        f"{data_dir} now holds 2 jobs in 1 topics: 1 ready, 0 delayed, 0 reserved, 1 buried\n"
+        f"{data_dir} now holds 2 jobs in 1 topic: 1 ready, 0 delayed, 0 reserved, 1 buried\n"
     )
     assert invoke(["journal", "check", str(data_dir)]) == Exit.OK
 
@@ -96,14 +96,18 @@ def test_importing_into_the_binlog_itself_is_refused(binlog_dir: Path, capsys: C
 
 
 def test_a_held_binlog_and_a_held_data_directory_are_refused(
-    binlog_dir: Path, tmp_path: Path
+    binlog_dir: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     disk = RealDisk()
     data_dir = tmp_path / "data"
-    for directory in (binlog_dir, data_dir):
+    rules = {binlog_dir: "stop beanstalkd before", data_dir: "one daemon owns"}
+    for directory, rule in rules.items():
         disk.make_directory(str(directory))
         handle = disk.lock(str(directory / "lock"))
         assert imported(binlog_dir, data_dir) == Exit.DIRECTORY_LOCKED
+        assert f"{directory}/lock is held by process {os.getpid()}: {rule}" in (
+            capsys.readouterr().err
+        )
         disk.close(handle)
     assert imported(binlog_dir, data_dir) == Exit.OK
 
@@ -121,7 +125,7 @@ def test_damage_is_refused_by_its_place_and_can_be_left_out(
     assert imported(binlog_dir, tmp_path / "data", "--skip-damage") == Exit.OK
     out, err = capsys.readouterr()
     assert f"{place}: left out, with the rest of the file" in err
-    assert "now holds 1 jobs" in out
+    assert "now holds 1 job in" in out
 
 
 def test_a_record_cut_short_is_mentioned(binlog_dir: Path, tmp_path: Path, capsys: Capture) -> None:
@@ -132,7 +136,7 @@ def test_a_record_cut_short_is_mentioned(binlog_dir: Path, tmp_path: Path, capsy
     out, err = capsys.readouterr()
     assert f"{path} at offset {len(first)}: the body of job 2 does not end in CRLF" in err
     assert "left out, as it would do" in err
-    assert "now holds 1 jobs" in out
+    assert "now holds 1 job in" in out
 
 
 def test_a_long_import_shows_its_progress_on_a_terminal(

@@ -1,108 +1,35 @@
-"""`delayd journal` on directories that a daemon might have left."""
+"""`delayd journal check` and `dump` on directories that a daemon might have left."""
 
-import io
 import json
 import subprocess
 import sys
 from base64 import b64decode
-from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
 import pytest
 
 from delayd.cli import terminal
 from delayd.cli.main import invoke
-from delayd.core.copying import Copy
 from delayd.core.engine import Engine
 from delayd.exits import Exit
 from delayd.journal.disk import RealDisk
-from delayd.journal.format import HEADER_BYTES, segment_name
+from delayd.journal.format import HEADER_BYTES
 from delayd.journal.journal import Journal
 from delayd.journal.names import LOCK_NAME
+from tests.cli.journals import (
+    SEGMENT_BYTES,
+    START,
+    START_MS,
+    Capture,
+    contents,
+    fill,
+    fill_with_snapshot,
+    flip,
+    lines_of,
+    work,
+)
 from tests.journal.journals import frame_ends
 from tests.servers import executable
-
-START_MS: Final = 1_700_000_000_000
-START: Final = "2023-11-14T22:13:20.000Z"
-SEGMENT_BYTES: Final = 1 << 16
-
-Capture = pytest.CaptureFixture[str]
-
-
-def work(engine: Engine, body: bytes = b"hello") -> None:
-    """Leave one job in each state."""
-    session = engine.open_session()
-    engine.use(session, "mail")
-    engine.watch(session, "mail")
-    assert session.used is not None
-    for delay_ms in (0, 0, 0, 9_000):
-        engine.put(
-            session.used,
-            priority=delay_ms // 1000,
-            delay_ms=delay_ms,
-            ttr_ms=60_000,
-            body=body,
-            now_ms=START_MS,
-        )
-    job = engine.reserve(session, START_MS)
-    assert job is not None
-    engine.bury(session, job[0], 5)
-    engine.reserve(session, START_MS)
-
-
-def fill(directory: Path, frames: int = 3, *, is_closed: bool = True) -> Path:
-    """Make a journal in which each frame holds the same work done once more; return its log."""
-    engine = Engine(start_ms=START_MS)
-    journal = Journal.open(str(directory), disk=RealDisk(), segment_bytes=SEGMENT_BYTES)
-    assert not list(journal.replay())
-    for number in range(frames):
-        work(engine)
-        log, _ = engine.take_log()
-        journal.append(b"".join(log), START_MS + number, START_MS - number)
-        journal.sync()
-    path = directory / segment_name(1)
-    content = path.read_bytes()
-    journal.close()
-    if not is_closed:
-        path.write_bytes(content)
-    return path
-
-
-def fill_with_snapshot(directory: Path) -> tuple[Path, Path]:
-    """Make a journal whose snapshot covers two frames of three; return the snapshot and the log."""
-    engine = Engine(start_ms=START_MS)
-    journal = Journal.open(str(directory), disk=RealDisk(), segment_bytes=SEGMENT_BYTES)
-    assert not list(journal.replay())
-    snapshot = directory
-    for number in range(3):
-        if number == 2:
-            writer = journal.begin_snapshot(2, START_MS + 5, START_MS)
-            copy = Copy(engine.store)
-            while not copy.is_over:
-                writer.write(b"".join(copy.take(100)))
-            snapshot = Path(writer.finish(copy.jobs).path)
-        work(engine)
-        log, _ = engine.take_log()
-        journal.append(b"".join(log), START_MS + 10 + number, START_MS)
-        journal.sync()
-    journal.close()
-    return snapshot, directory / segment_name(1)
-
-
-def contents(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
-
-
-def lines_of(capsys: Capture) -> list[str]:
-    return capsys.readouterr().out.splitlines()
-
-
-def flip(path: Path, offset: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[offset] ^= 1
-    path.write_bytes(content)
-
 
 # --- check ---------------------------------------------------------------------------------------
 
@@ -116,7 +43,7 @@ def test_check_accepts_a_whole_log_and_counts_what_is_in_it(
         f"segments   1, {size_bytes} bytes",
         "frames     1 to 2, durable for certain to 1, closed in good order",
         f"time       {START} to {START}, by the wall clock {START}",
-        "state      4 jobs in 1 topics: 1 ready, 1 delayed, 1 reserved, 1 buried",
+        "state      4 jobs in 1 topic: 1 ready, 1 delayed, 1 reserved, 1 buried",
         "verdict    accept: the log is whole",
     ]
 
@@ -156,7 +83,7 @@ def test_check_announces_the_cut_that_a_start_then_makes(tmp_path: Path, capsys:
     assert (tail.file, tail.offset) == (str(path), end)
     assert what == (
         f"           a start copies what stands there and cuts it off: {tail.cut_bytes} bytes in "
-        "1 files, without an intact frame"
+        "1 file, without an intact frame"
     )
 
 
@@ -176,7 +103,7 @@ def test_check_refuses_what_a_start_refuses_and_says_what_is_behind(
     )
     assert what == "           a start changes nothing and exits with 65"
     assert rest == (
-        f"           behind {path} at offset 80: {len(content) - 80} bytes in 1 files, with 3 "
+        f"           behind {path} at offset 80: {len(content) - 80} bytes in 1 file, with 3 "
         "intact frames (2 to 4)"
     )
 
@@ -197,9 +124,7 @@ def test_check_refuses_a_directory_with_a_strange_file(tmp_path: Path, capsys: C
     fill(tmp_path)
     (tmp_path / "notes.txt").touch()
     assert invoke(["journal", "check", str(tmp_path)]) == Exit.CORRUPT_JOURNAL
-    assert f"{tmp_path}/notes.txt at offset 0: this file is not part of" in "".join(
-        lines_of(capsys)
-    )
+    assert f"refuse: {tmp_path}/notes.txt is not delayd's" in "".join(lines_of(capsys))
 
 
 @pytest.mark.parametrize("command", ["check", "dump"])
@@ -236,6 +161,16 @@ def test_a_long_check_shows_its_progress_on_a_terminal(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert invoke(["journal", "check", str(tmp_path)]) == Exit.OK
     assert "checking" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["check"], ["dump"], ["repair", "--truncate-at=1:0"]])
+def test_a_directory_of_somebody_else_is_refused_and_left_as_it_is(
+    command: list[str], tmp_path: Path, capsys: Capture
+) -> None:
+    (tmp_path / "notes.txt").touch()
+    assert invoke(["journal", *command, str(tmp_path)]) == Exit.CORRUPT_JOURNAL
+    assert f"{tmp_path}/notes.txt is not delayd's" in "".join(capsys.readouterr())
+    assert contents(tmp_path) == {"notes.txt": b""}
 
 
 # --- dump ----------------------------------------------------------------------------------------
@@ -298,6 +233,24 @@ def test_dump_shows_what_stands_before_damage_and_then_says_where_it_is(
     assert f"{path} at offset {first_end}: a frame does not match its checksum" in err
 
 
+def test_dump_of_an_empty_directory_says_that_there_is_nothing(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    assert invoke(["journal", "dump", str(tmp_path)]) == Exit.OK
+    assert capsys.readouterr() == ("", f"delayd: there is no log in {tmp_path}\n")
+
+
+def test_dump_prints_a_log_that_has_a_strange_file_beside_it_and_then_names_that(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    fill(tmp_path, 1)
+    (tmp_path / "notes.txt").touch()
+    assert invoke(["journal", "dump", str(tmp_path)]) == Exit.CORRUPT_JOURNAL
+    out, err = capsys.readouterr()
+    assert out.endswith("CLOSED\n")
+    assert f"{tmp_path}/notes.txt is not delayd's" in err
+
+
 def test_dump_into_a_pipe_that_is_closed_ends_without_a_word(tmp_path: Path) -> None:
     fill(tmp_path, 500)
     words = [executable("delayd"), "journal", "dump", str(tmp_path)]
@@ -308,113 +261,6 @@ def test_dump_into_a_pipe_that_is_closed_ends_without_a_word(tmp_path: Path) -> 
         process.stdout.readline()
         process.stdout.close()
         assert not process.stderr.read()
-
-
-# --- repair --------------------------------------------------------------------------------------
-
-
-def repaired(directory: Path, place: str, *more: str) -> int:
-    return invoke(["journal", "repair", str(directory), "--truncate-at", place, *more])
-
-
-def test_repair_gives_up_what_is_behind_the_damage_and_keeps_a_copy(
-    tmp_path: Path, capsys: Capture
-) -> None:
-    path = fill(tmp_path)
-    _, first_end, *_ = frame_ends(path.read_bytes())
-    flip(path, first_end + 50)
-    content = path.read_bytes()
-    assert repaired(tmp_path, f"{path.name}:{first_end}", "--yes") == Exit.OK
-    out, err = capsys.readouterr()
-    copy = tmp_path / f"{path.name}.torn-{first_end}"
-    assert err == (
-        f"{path} from offset {first_end} on: {len(content) - first_end} bytes in 1 files, with 2 "
-        "intact frames (3 to 4)\n"
-    )
-    assert f"kept in {copy}" in out
-    assert out.splitlines()[-1] == "verdict    accept: the log is whole"
-    assert path.read_bytes() + copy.read_bytes() == content
-    assert invoke(["journal", "check", str(tmp_path)]) == Exit.OK
-    journal = Journal.open(str(tmp_path), disk=RealDisk(), segment_bytes=SEGMENT_BYTES)
-    assert len(list(journal.replay())) == 1
-    journal.close()
-
-
-def test_repair_gives_up_later_segments_too(tmp_path: Path, capsys: Capture) -> None:
-    fill(tmp_path, 500)
-    names = sorted(path.name for path in tmp_path.glob("segment-*"))
-    assert len(names) > 2
-    assert repaired(tmp_path, "2:0", "--yes") == Exit.OK
-    assert capsys.readouterr().out.splitlines()[-1] == "verdict    accept: the log is whole"
-    copies = {f"{name}.torn-0" for name in names[1:]}
-    assert {path.name for path in tmp_path.iterdir()} == {LOCK_NAME, names[0]} | copies
-
-
-@pytest.mark.parametrize(
-    ("place", "why"),
-    [
-        (lambda ends: f"1:{ends[1] + 1}", "no frame of segment 1 ends at offset"),
-        (lambda ends: f"1:{ends[1] - 1}", "the nearest place before it is 80"),
-        (lambda ends: "1:40", "is within the header"),
-        (lambda ends: f"1:{ends[-1]}", "the log can be read only up to segment 1, offset"),
-        (lambda ends: "2:80", "there is no segment 2"),
-    ],
-)
-def test_repair_cuts_only_where_a_frame_ends_in_a_log_that_is_whole_up_to_there(
-    place: Callable[[list[int]], str], why: str, tmp_path: Path, capsys: Capture
-) -> None:
-    path = fill(tmp_path)
-    ends = frame_ends(path.read_bytes())
-    flip(path, ends[2] + 20)
-    before = contents(tmp_path)
-    assert repaired(tmp_path, place(ends), "--yes") == Exit.USAGE
-    assert why in capsys.readouterr().err
-    assert contents(tmp_path) == before
-
-
-@pytest.mark.parametrize("place", ["1", "1:", ":80", "one:80", "-1:80", "1:-80", "1:80 "])
-def test_a_place_that_is_none_is_a_usage_error(place: str, tmp_path: Path) -> None:
-    fill(tmp_path)
-    assert repaired(tmp_path, place, "--yes") == Exit.USAGE
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize(("answer", "code"), [("y\n", Exit.OK), ("n\n", Exit.USAGE)])
-def test_repair_asks_on_a_terminal(
-    answer: str, code: Exit, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = fill(tmp_path)
-    before = contents(tmp_path)
-    monkeypatch.setattr(sys, "stdin", Terminal(answer))
-    assert repaired(tmp_path, "1:80") == code
-    assert "Give all of this up? [y/N]" in "".join(capsys.readouterr())
-    assert (contents(tmp_path) == before) == (code != Exit.OK)
-    assert (path.stat().st_size == HEADER_BYTES) == (code == Exit.OK)
-
-
-def test_repair_without_a_terminal_wants_to_be_told_yes(
-    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fill(tmp_path)
-    before = contents(tmp_path)
-    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
-    assert repaired(tmp_path, "1:80") == Exit.USAGE
-    assert "--yes goes on without asking" in capsys.readouterr().err
-    assert contents(tmp_path) == before
-
-
-def test_repair_refuses_a_directory_that_a_daemon_holds(tmp_path: Path, capsys: Capture) -> None:
-    fill(tmp_path)
-    handle = RealDisk().lock(str(tmp_path / LOCK_NAME))
-    before = contents(tmp_path)
-    assert repaired(tmp_path, "1:80", "--yes") == Exit.DIRECTORY_LOCKED
-    assert "one daemon owns a journal directory" in capsys.readouterr().err
-    assert contents(tmp_path) == before
-    RealDisk().close(handle)
 
 
 # --- Snapshots -----------------------------------------------------------------------------------
@@ -432,7 +278,7 @@ def test_check_goes_on_from_the_snapshot_as_a_start_does(tmp_path: Path, capsys:
     assert segments == f"segments   1, {log.stat().st_size} bytes"
     assert frames == "frames     3 to 4, durable for certain to 3, closed in good order"
     assert time.startswith("time       2023-11-14T22:13:20.005Z to 2023-11-14T22:13:20.012Z")
-    assert state.startswith("state      12 jobs in 1 topics: ")
+    assert state.startswith("state      12 jobs in 1 topic: ")
     assert verdict == "verdict    accept: the log is whole"
 
 
@@ -445,7 +291,7 @@ def test_check_names_a_damaged_snapshot_and_what_stands_in_for_it(
     first, _, frames, _, state, _ = lines_of(capsys)
     assert first.startswith(f"snapshot   damaged, not used: {snapshot} at offset ")
     assert frames == "frames     1 to 4, durable for certain to 3, closed in good order"
-    assert state.startswith("state      12 jobs in 1 topics: ")
+    assert state.startswith("state      12 jobs in 1 topic: ")
 
 
 def test_dump_begins_with_the_records_of_the_snapshot(tmp_path: Path, capsys: Capture) -> None:
@@ -461,28 +307,3 @@ def test_dump_begins_with_the_records_of_the_snapshot(tmp_path: Path, capsys: Ca
     records = [json.loads(line) for line in lines_of(capsys)]
     assert [record.get("snapshot") for record in records].count(2) == len(of_snapshot)
     assert {record.get("frame") for record in records} == {None, 3, 4}
-
-
-def test_repair_leaves_the_log_as_long_as_the_snapshot_testifies(
-    tmp_path: Path, capsys: Capture
-) -> None:
-    snapshot, log = fill_with_snapshot(tmp_path)
-    ends = frame_ends(log.read_bytes())
-    before = contents(tmp_path)
-    for place in ("1:0", f"1:{ends[0]}", f"1:{ends[1]}"):
-        assert repaired(tmp_path, place, "--yes") == Exit.USAGE
-        assert "the newest snapshot goes up to frame 2" in capsys.readouterr().err
-        assert contents(tmp_path) == before
-    assert repaired(tmp_path, f"1:{ends[2]}", "--yes") == Exit.OK
-    assert capsys.readouterr().out.splitlines()[-1] == "verdict    accept: the log is whole"
-    assert snapshot.exists()
-
-
-def test_repair_does_not_cut_a_log_for_what_the_snapshots_are(
-    tmp_path: Path, capsys: Capture
-) -> None:
-    snapshot, log = fill_with_snapshot(tmp_path)
-    snapshot.rename(tmp_path / snapshot.name.replace("2.snap", "3.snap"))
-    end = frame_ends(log.read_bytes())[3]
-    assert repaired(tmp_path, f"1:{end}", "--yes") == Exit.USAGE
-    assert "a cut of the log does not mend this" in capsys.readouterr().err

@@ -1,7 +1,5 @@
 import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ from delayd.config import BY_FLAG, Config, SyncPolicy
 from delayd.exits import Exit
 from delayd.logs import LogFormat
 from delayd.sockets import TcpAddress
-from tests.cli.conftest import EXIT_OF_THE_SERVICE, Service
+from tests.cli.conftest import EXIT_OF_THE_SERVICE, Service, imported_by
 
 HTTP_RULE = "must be off: this version speaks the line protocol only"
 
@@ -168,12 +166,6 @@ def test_a_socket_for_http_is_refused_while_there_is_none(
 
 
 def test_the_daemon_is_not_imported_before_it_listens() -> None:
-    script = "import sys, delayd.cli.main, delayd.config, delayd.sockets; print(*sys.modules)"
-    ran = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path = {sys.path}; {script}"],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    imported = imported_by("delayd.cli.main", "delayd.config", "delayd.sockets")
     heavy = {"aiohttp", "asyncio", "msgspec", "orjson", "delayd.core.engine", "delayd.service"}
-    assert not heavy & set(ran.stdout.split())
+    assert not heavy & imported

@@ -221,6 +221,32 @@ def test_many_jobs_outlive_two_kills(durable: Durable) -> None:
         assert client.ask(f"delete {job}") == ("DELETED" if number % 2 else "NOT_FOUND")
 
 
+def log_figures(client: LineClient) -> dict[str, int]:
+    stats = client.stats().items()
+    return {key: int(value) for key, value in stats if key.startswith("binlog-")}
+
+
+def test_without_a_directory_the_figures_of_the_log_are_zeros(start: Start) -> None:
+    with LineClient(start("-s", "8192").address) as client:
+        client.put()
+        figures = log_figures(client)
+        assert figures.pop("binlog-max-size") == 8192
+        assert set(figures.values()) == {0}
+
+
+def test_the_figures_of_the_log_tell_its_files_and_what_was_written(
+    start: Start, tmp_path: Path
+) -> None:
+    with LineClient(start("-b", str(tmp_path), "-s", "20480").address) as client:
+        jobs = [client.put(bytes(10_000)) for _ in range(60)]
+        full = log_figures(client)
+        assert 1 == full["binlog-oldest-index"] < full["binlog-current-index"]
+        assert 60 <= full["binlog-records-written"] < 200
+        assert full["binlog-max-size"] == 20480
+        client.ask(f"delete {jobs[0]}")
+        assert log_figures(client)["binlog-records-written"] > full["binlog-records-written"]
+
+
 def test_only_one_server_uses_a_directory(start: Start, tmp_path: Path) -> None:
     with LineClient(start("-b", str(tmp_path)).address) as client:
         client.put(b"mine")

@@ -5,7 +5,7 @@ import pytest
 import delayd.core.dumping
 from delayd.core.dumping import FIELDS, JOB_FIELDS, MOMENTS, Dump, Dumped
 from delayd.core.engine import Engine
-from delayd.core.job import HEADER, State, Tally, buried, new_record
+from delayd.core.job import HEADER, Flag, State, Tally, buried
 from delayd.core.records import LAYOUTS, Kind, pack_pause, pack_put, pack_topic
 from delayd.core.replay import Replay, UnknownRecord
 
@@ -50,7 +50,7 @@ def test_every_time_is_either_a_moment_or_a_duration() -> None:
 
 
 def test_a_topic_goes_by_its_name_from_then_on() -> None:
-    job = new_record(7, 2, 1, 9, 0, 3, State.READY)
+    job = HEADER.pack(7, 2, 1, 9, 0, 3, State.READY, Flag.NONE)
     first, named, paused, unnamed = dumped(
         topic(3, b"mail"),
         put(job),
@@ -63,7 +63,7 @@ def test_a_topic_goes_by_its_name_from_then_on() -> None:
 
 
 def test_a_job_is_spread_out() -> None:
-    job = new_record(7, 2_000, 1_000, 9, 5, 3, State.DELAYED) + b"body"
+    job = HEADER.pack(7, 2_000, 1_000, 9, 5, 3, State.DELAYED, Flag.NONE) + b"body"
     (plain,) = dumped(put(job))
     assert plain.body == b"body"
     assert plain.fields == {
@@ -112,7 +112,7 @@ def test_what_the_engine_writes_is_shown_record_for_record() -> None:
         (b"\x00", "its kind is 0"),
         (b"\xff" * 40, "its kind is 255"),
         (put(bytes(HEADER.size - 1)), "shorter than a job's header"),
-        (put(new_record(1, 2, 3, 4, 5, 6, 4)), "its job's state is 4"),
+        (put(HEADER.pack(1, 2, 3, 4, 5, 6, 4, Flag.NONE)), "its job's state is 4"),
         (put(HEADER.pack(1, 2, 3, 4, 5, 6, 1, 1)), "shorter than a job's header and tally"),
     ],
 )
@@ -125,7 +125,7 @@ def test_what_is_no_record_is_refused_by_its_place(payload: bytes, why: str) -> 
 
 
 def test_a_payload_cut_anywhere_is_refused_at_the_record_that_is_cut() -> None:
-    whole = topic(1, b"mail") + put(new_record(1, 2, 3, 4, 5, 1, 1) + b"body")
+    whole = topic(1, b"mail") + put(HEADER.pack(1, 2, 3, 4, 5, 1, 1, Flag.NONE) + b"body")
     starts = {0, len(topic(1, b"mail"))}
     for end in set(range(1, len(whole))) - starts:
         with pytest.raises(UnknownRecord, match="cut short") as caught:

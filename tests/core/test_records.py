@@ -28,6 +28,7 @@ GOLDEN: Final = (
     (Kind.DELETE, (7,), "0b 0700000000000000"),
     (Kind.PAUSE, (5, 1000, 500), "0c 05000000 e803000000000000 f401000000000000"),
     (Kind.LAST, (9, 5), "0d 0900000000000000 05000000"),
+    (Kind.RANK, (9, 5), "0e 0900000000000000 0500000000000000"),
 )
 
 FRESH: Final = (
@@ -53,7 +54,7 @@ def test_every_kind_has_a_layout_and_a_golden_record() -> None:
 
 
 def test_a_fresh_job_has_its_bytes_for_ever() -> None:
-    record = job.new_record(7, 1500, 500, 60_000, 3, 1, State.DELAYED)
+    record = job.HEADER.pack(7, 1500, 500, 60_000, 3, 1, State.DELAYED, Flag.NONE)
     assert record == bytes.fromhex(FRESH)
     assert len(record) == job.HEADER_BYTES == 42
     assert job.body_of(record + b"body") == b"body"
@@ -79,7 +80,7 @@ def test_the_offsets_are_those_of_the_layout() -> None:
 
 
 def test_what_happens_to_a_job_is_counted_and_the_rest_is_kept() -> None:
-    record = job.new_record(7, 1500, 500, 60_000, 3, 1, State.DELAYED) + b"body"
+    record = job.HEADER.pack(7, 1500, 500, 60_000, 3, 1, State.DELAYED, Flag.NONE) + b"body"
     for change in (
         job.kicked,
         job.lapsed,
@@ -96,7 +97,7 @@ def test_what_happens_to_a_job_is_counted_and_the_rest_is_kept() -> None:
 
 
 def test_a_count_stops_at_its_limit() -> None:
-    record = job.new_record(7, 0, 0, 1, 0, 1, State.READY)
+    record = job.HEADER.pack(7, 0, 0, 1, 0, 1, State.READY, Flag.NONE)
     full = job.amend(record, State.READY, kicks=COUNT_MAX)
     assert tally_of(job.kicked(full)).kicks == COUNT_MAX
 
@@ -117,4 +118,4 @@ def test_every_kind_but_the_snapshots_own_is_written_by_some_operation() -> None
     engine.close_session(me, rig.now_ms)
     payload, must_sync = rig.take_log()
     assert must_sync
-    assert set(kinds_of(payload)) == set(Kind) - {Kind.LAST}
+    assert set(kinds_of(payload)) == set(Kind) - {Kind.LAST, Kind.RANK}

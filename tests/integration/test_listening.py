@@ -1,3 +1,4 @@
+import os
 import re
 import socket
 import subprocess
@@ -40,7 +41,8 @@ def test_port_0_is_a_port_of_the_systems_choice_and_told(tmp_path: Path) -> None
         assert port > 0
         assert ask(daemon.address, b"list-tube-used\r\n") == b"USING default\r\n"
         daemon.stop()
-        assert f'ready line="line 127.0.0.1:{port}"' in daemon.log()
+        assert f'serving data_dir="{tmp_path}" jobs=0' in daemon.log()
+        assert str(port) not in daemon.log()  # it was told on standard output
 
 
 def test_a_line_for_newcomers_works_when_pasted(tmp_path: Path) -> None:
@@ -53,19 +55,30 @@ def test_a_line_for_newcomers_works_when_pasted(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert re.fullmatch(r"delayd \S+ ready: line 127\.0\.0\.1:\d+\n", process.stdout.readline())
         pasted = process.stdout.readline().partition(": ")[2].replace("put 0 5 ", "put 0 0 ")
-        ran = subprocess.run(["sh", "-c", pasted], capture_output=True, check=True, timeout=20)
+        ran = [
+            subprocess.run(["sh", "-c", pasted], capture_output=True, check=True, timeout=20)
+            for _ in range(2)
+        ]
         process.terminate()
-    assert ran.stdout == b"INSERTED 1\r\nRESERVED 1 5\r\nhello\r\n"
+    assert [each.stdout for each in ran] == [
+        b"INSERTED %d\r\nRESERVED %d 5\r\nhello\r\nDELETED\r\n" % (number, number)
+        for number in (1, 2)
+    ]
     assert process.returncode == Exit.OK
 
 
-def test_it_serves_though_nobody_wants_to_hear_where(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "closed", [">&-", "2>&-", "<&- >&- 2>&-", "2>/dev/full", "> >(true) 2> >(true)"]
+)
+def test_it_serves_though_nobody_wants_to_hear_it(tmp_path: Path, closed: str) -> None:
     path = tmp_path / "line.sock"
     where = ("--data-dir", str(tmp_path / "data"), "--line", f"unix:{path}")
-    silenced = ("sh", "-c", 'exec "$@" >&-', "sh", *SERVE, *where)
+    silenced = ("bash", "-c", f'exec "$@" {closed}', "bash", *SERVE, *where)
     with subprocess.Popen(silenced, stderr=subprocess.DEVNULL) as process:
         wait_until_listening(path)
-        assert ask(str(path), b"list-tube-used\r\n") == b"USING default\r\n"
+        assert ask(str(path), b"put 0 0 60 2\r\nhi\r\n") == b"INSERTED 1\r\n"
+        standard = [os.readlink(f"/proc/{process.pid}/fd/{number}") for number in range(3)]
+        assert not [name for name in standard if name.startswith(str(tmp_path))]
         process.terminate()
     assert process.returncode == Exit.OK
 

@@ -2,6 +2,7 @@
 
 import resource
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 from delayd.exits import Exit
 from delayd.testing.daemon import Daemon, DaemonNotStarted, running_daemon
 from tests.line_client import LineClient
+
+SERVE = (sys.executable, "-m", "delayd", "serve", "--line", "127.0.0.1:0")
 
 
 def refusal(*flags: str, data_dir: Path) -> DaemonNotStarted:
@@ -70,6 +73,29 @@ def test_a_directory_that_can_not_be_used_exits_74(tmp_path: Path) -> None:
     refused = refusal(data_dir=tmp_path / "file" / "data")
     assert refused.exit_code == Exit.JOURNAL_FAILED
     assert str(tmp_path / "file" / "data") in refused.log
+
+
+@pytest.mark.parametrize("path", ["not/here/data", "not/here/data/"])
+def test_a_directory_whose_parent_is_missing_exits_74_and_names_it(
+    tmp_path: Path, path: str
+) -> None:
+    with pytest.raises(DaemonNotStarted) as refused:
+        Daemon((*SERVE, "--data-dir", path), directory=str(tmp_path))
+    assert refused.value.exit_code == Exit.JOURNAL_FAILED
+    assert "there is no directory not/here, make that first" in refused.value.log
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "binlog.1"])
+def test_a_directory_of_somebody_else_exits_65_and_nothing_is_made_in_it(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).write_bytes(b"precious")
+    refused = refusal(data_dir=tmp_path)
+    assert refused.exit_code == Exit.CORRUPT_JOURNAL
+    assert f"{tmp_path}/{name} is " in refused.log
+    assert "; nothing was touched" in refused.log
+    assert ("delayd import-beanstalkd" in refused.log) == (name == "binlog.1")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 # --- Addresses and configuration -----------------------------------------------------------------

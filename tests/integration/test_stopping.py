@@ -6,7 +6,7 @@ import pytest
 
 from delayd.core.limits import STOP_MS_MAX
 from delayd.exits import Exit
-from delayd.testing.daemon import running_daemon
+from delayd.testing.daemon import Daemon, running_daemon
 from tests.line_client import LineClient
 
 
@@ -77,9 +77,10 @@ def test_draining_refuses_new_jobs_and_nothing_else(tmp_path: Path) -> None:
     with running_daemon(data_dir=tmp_path) as daemon, LineClient(daemon.address) as client:
         client.put(b"before")
         assert client.stats()["draining"] == "false"
-        for _ in range(2):
+        for said in ("info draining: new jobs are refused\n", "info draining already\n"):
             daemon.process.send_signal(signal.SIGUSR1)
-            wait_until_draining(client)
+            wait_until_said(daemon, said)
+            assert client.stats()["draining"] == "true"
             assert client.ask("put 0 0 60", b"after") == "DRAINING"
         assert client.ask("reserve") == "RESERVED 1 6\r\nbefore"
         assert client.ask("delete 1") == "DELETED"
@@ -88,10 +89,11 @@ def test_draining_refuses_new_jobs_and_nothing_else(tmp_path: Path) -> None:
         assert client.put(b"a new life") > 1
 
 
-def wait_until_draining(client: LineClient) -> None:
+def wait_until_said(daemon: Daemon, line: str) -> None:
     deadline_s = time.monotonic() + 10
-    while client.stats()["draining"] != "true":
+    while line not in daemon.log():
         assert time.monotonic() < deadline_s
+        time.sleep(0.01)
 
 
 def test_a_hang_up_of_the_terminal_stops_nothing(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The conformance suite: what `Disk` promises, kept by the real disk and by the simulated one."""
 
 import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -208,3 +209,25 @@ def test_real_files_belong_to_their_owner_alone(tmp_path: Path) -> None:
     assert (tmp_path / "journal").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "journal" / "a").stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "journal" / "lock").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("ending", ["", "/"])
+def test_a_new_directory_is_made_durable_where_its_name_is(
+    ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    disk = RealDisk()
+    monkeypatch.setattr(disk, "sync_directory", synced.append)
+    disk.make_directory(f"{tmp_path}/journal{ending}")
+    assert synced == [str(tmp_path)]
+
+
+def test_a_lock_that_cannot_be_taken_is_left_closed(tmp_path: Path) -> None:
+    disk = RealDisk()
+    handle = disk.lock(f"{tmp_path}/lock")
+    before = os.listdir("/proc/self/fd")
+    for take in (disk.lock, disk.share_lock):
+        with pytest.raises(LockHeldError):
+            take(f"{tmp_path}/lock")
+    assert os.listdir("/proc/self/fd") == before
+    disk.close(handle)

@@ -6,20 +6,16 @@ client could have been told: every payload up to the sequence that a `sync` retu
 
 import errno
 import random
-from collections.abc import Callable
 from typing import Final
 
 import pytest
 
 from delayd.journal.disk import Disk
 from delayd.journal.errors import JournalError, JournalFailed, JournalFull
-from delayd.journal.journal import Journal
-from delayd.testing.disk import Piece, PowerCut, SimulatedDisk
+from delayd.testing.disk import PowerCut, SimulatedDisk
+from tests.journal.clients import Client, any_order
 from tests.journal.journals import (
-    CONFIGURED_BYTES,
-    DIRECTORY,
     SEGMENT_BYTES,
-    START_MS,
     append_all,
     contents_of,
     frame,
@@ -33,30 +29,15 @@ from tests.journal.journals import (
 PAYLOADS: Final = numbered(24, 900)
 
 
-class Client:
-    """Puts payloads through a journal and remembers what it was told."""
-
-    def __init__(self) -> None:
-        self.attempted: list[bytes] = []
-        self.acked: list[bytes] = []
+class Putter(Client):
+    """Puts payloads, and syncs after every third."""
 
     def use(self, disk: Disk, payloads: list[bytes]) -> None:
-        """One run of the daemon: start, put, syncing after every third, stop in good order."""
-        journal = Journal.open(DIRECTORY, disk=disk, segment_bytes=CONFIGURED_BYTES)
-        try:
-            found = [frame.payload for frame in journal.replay() if frame.payload]
-            assert found == self.attempted[: len(found)]
-            assert len(found) >= len(self.acked)
-            self.attempted = found
+        with self.running(disk) as journal:
             for number, payload in enumerate(payloads):
-                self.attempted.append(payload)
-                journal.append(payload, START_MS, START_MS)
+                self.append(journal, payload)
                 if number % 3 == 0:
-                    journal.sync()
-                    self.acked = self.attempted.copy()
-        finally:
-            journal.close()
-        self.acked = self.attempted.copy()
+                    self.sync(journal)
 
     def work(self, disk: Disk) -> None:
         self.use(disk, PAYLOADS[:10])
@@ -66,7 +47,7 @@ class Client:
 
 def calls_of_the_workload() -> int:
     disk = SimulatedDisk()
-    client = Client()
+    client = Putter()
     client.work(disk)
     call_count = disk.call_count
     assert client.acked == PAYLOADS == payloads_in(disk)
@@ -79,24 +60,17 @@ CALLS: Final = calls_of_the_workload()
 
 def check(disk: SimulatedDisk, client: Client) -> None:
     """The acknowledged is there, nothing is invented, and the journal goes on."""
-    survivors = payloads_in(disk)
-    assert survivors == client.attempted[: len(survivors)], "not a prefix of what was put"
-    assert len(survivors) >= len(client.acked), "something acknowledged is gone"
+    survivors = client.survivors_on(disk)
     journal, _ = opened(disk)
     append_all(journal, [b"afterwards"], sync_each=True)
     disk.crash()
     assert payloads_in(disk) == [*survivors, b"afterwards"]
 
 
-def any_order(rng: random.Random) -> Callable[[Piece], bool]:
-    share = rng.random()
-    return lambda _piece: rng.random() < share
-
-
 @pytest.mark.parametrize("way", ["kill", "nothing survives", "all survives", "any order"])
 def test_a_stop_at_any_call_loses_nothing_acknowledged(way: str, rng: random.Random) -> None:
     for number in range(1, CALLS + 1):
-        disk, client = SimulatedDisk(), Client()
+        disk, client = SimulatedDisk(), Putter()
         disk.fail(number, PowerCut())
         with pytest.raises(PowerCut):
             client.work(disk)
@@ -113,7 +87,7 @@ def test_a_stop_at_any_call_loses_nothing_acknowledged(way: str, rng: random.Ran
 
 def test_power_cuts_one_after_the_other_lose_nothing_acknowledged(rng: random.Random) -> None:
     for _ in range(300):
-        disk, client = SimulatedDisk(), Client()
+        disk, client = SimulatedDisk(), Putter()
         for run in range(4):
             disk.fail(disk.call_count + rng.randrange(1, 60), PowerCut())
             try:
@@ -146,7 +120,7 @@ def test_a_stop_at_any_call_of_a_recovery_is_recovered_from(rng: random.Random) 
             with pytest.raises(PowerCut):
                 payloads_in(cut)
             cut.crash(survives)
-            client = Client()
+            client = Putter()
             client.attempted = client.acked = payloads
             check(cut, client)
             kept = [content for name, content in contents_of(cut).items() if "torn" in name]
@@ -160,7 +134,7 @@ def test_an_error_at_any_call_leads_to_no_false_acknowledgement(
 ) -> None:
     for call in range(1, CALLS + 1):
         for survives in (None, any_order(rng)):
-            disk, client = SimulatedDisk(), Client()
+            disk, client = SimulatedDisk(), Putter()
             disk.fail(call, OSError(number, errno.errorcode[number]))
             try:
                 client.work(disk)
@@ -201,7 +175,7 @@ def test_after_a_second_failure_every_call_fails_and_touches_nothing(verb: str) 
 @pytest.mark.parametrize("short_bytes", [1, 2, 44, 45, 46, 500])
 def test_a_short_write_or_read_is_continued(short_bytes: int) -> None:
     for number in range(1, 40):
-        disk, client = SimulatedDisk(), Client()
+        disk, client = SimulatedDisk(), Putter()
         disk.shorten(number, "pwrite", short_bytes)
         disk.shorten(number, "pread", short_bytes)
         client.work(disk)

@@ -26,6 +26,7 @@ from delayd.journal.format import (
     unpack_header,
 )
 from delayd.journal.journal import Journal
+from delayd.journal.names import MARKER_NAME, OUR_NAMES, TOLERATED_NAMES, check_names
 from delayd.journal.recovery import RULES, Behind, Found, Verdict
 from tests.journal.journals import (
     CONFIGURED_BYTES,
@@ -90,6 +91,22 @@ def test_the_documents_tables_have_the_offsets_of_the_code() -> None:
     assert f"A frame costs {FRAME_OVERHEAD_BYTES} bytes" in text
     assert JOURNAL_PAYLOAD_BYTES_MAX == 2 << 30
     assert "at most 2 GiB" in text
+
+
+def test_the_document_names_every_file_that_may_be_in_the_directory() -> None:
+    section = DOCUMENT.read_text(encoding="utf-8").split("## The directory\n")[1].split("\n## ")[0]
+    documented = re.findall(r"^\| `([^`]+)`", section, re.MULTILINE)
+    examples = {
+        name.replace("<sequence>", f"{7:020}")
+        .replace("snapshot-*", f"snapshot-{7:020}")
+        .replace("segment-*", f"segment-{1:010}")
+        .replace("<offset>", "80")
+        for name in documented
+    }
+    assert examples >= {*TOLERATED_NAMES, MARKER_NAME}
+    check_names("data", examples - {MARKER_NAME})
+    for pattern in OUR_NAMES:
+        assert any(map(pattern.fullmatch, examples)), pattern
 
 
 def test_the_documents_decision_table_is_the_codes() -> None:

@@ -6,11 +6,12 @@ from typing import Final
 
 import pytest
 
-from delayd.journal.errors import JournalCorrupt, JournalVersion
+from delayd.journal.errors import ForeignFile, JournalCorrupt, JournalVersion
 from delayd.journal.format import CHECKSUM, HEADER, HEADER_BYTES, Frame, segment_name
 from delayd.journal.journal import Journal
-from delayd.journal.names import LOCK_NAME
+from delayd.journal.names import LOCK_NAME, check_names
 from delayd.journal.recovery import RULES, Behind, Found, Recovery, Verdict
+from delayd.journal.takeover import look_first
 from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import (
     CONFIGURED_BYTES,
@@ -223,9 +224,31 @@ def test_a_frame_across_the_valid_end_of_its_segment_is_refused() -> None:
 def test_a_foreign_file_in_the_directory_is_refused_by_name(name: str) -> None:
     disk = disk_with(FIRST)
     disk.put_file(f"{DIRECTORY}/{name}", b"")
-    with pytest.raises(JournalCorrupt, match="is not part of a delayd journal") as caught:
+    with pytest.raises(ForeignFile, match="is not delayd's: choose a directory") as caught:
         opened(disk)
     assert caught.value.file == f"{DIRECTORY}/{name}"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("binlog.12", "is beanstalkd's: .* `delayd import-beanstalkd data --data-dir "),
+        ("import-unfinished", "is left of an import .* begins it anew"),
+    ],
+)
+def test_a_file_whose_origin_is_known_is_named_with_what_to_do(name: str, why: str) -> None:
+    with pytest.raises(ForeignFile, match=f"^data/{name} {why}.*; nothing was touched$"):
+        check_names("data", ["a", name, "z"])
+
+
+def test_a_directory_that_is_not_ours_is_seen_before_it_gets_a_lock() -> None:
+    disk = SimulatedDisk()
+    look_first(disk, DIRECTORY)
+    assert disk.call_count == 1
+    disk.put_file(f"{DIRECTORY}/notes.txt", b"")
+    with pytest.raises(ForeignFile, match=r"notes\.txt"):
+        look_first(disk, DIRECTORY)
+    assert disk.list_directory(DIRECTORY) == ["notes.txt"]
 
 
 def test_what_a_file_system_puts_into_a_directory_is_tolerated() -> None:

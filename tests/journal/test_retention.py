@@ -38,7 +38,7 @@ class Jobs:
         self.rng = random.Random(seed)
         self.noise = noise
         self.last_id = 0
-        self.snapshots = self.copied_bytes = self.logged_bytes = 0
+        self.snapshots = self.copied = self.copied_bytes = self.logged_bytes = 0
         self.excess_bytes = 0
         self.copying: tuple[SnapshotWriter, Iterator[bytes], int] | None = None
 
@@ -80,6 +80,7 @@ class Jobs:
             else:
                 writer.finish(jobs)
                 self.copying = None
+                self.copied += jobs
                 self.snapshots += 1
         excess = self.disk_bytes() - 2 * self.live_bytes - SEGMENT
         self.excess_bytes = max(self.excess_bytes, excess)
@@ -205,6 +206,19 @@ def test_the_books_are_right_after_a_restart() -> None:
     used = sum(len(content) for content in contents_of(jobs.disk).values())
     assert used <= journal.disk_bytes <= used + 100
     assert not journal.snapshot_is_due(jobs.live_bytes)
+
+
+def test_the_journal_tells_its_files_and_how_many_jobs_were_copied() -> None:
+    jobs = Jobs()
+    assert (jobs.journal.file_numbers, jobs.journal.jobs_copied) == ((0, 0), 0)
+    growth(jobs)
+    jobs.settle()
+    names = sorted(name for name in contents_of(jobs.disk) if name.startswith("segment-"))
+    numbers = tuple(int(name[8:18]) for name in (names[0], names[-1]))
+    assert jobs.journal.file_numbers == numbers
+    assert 1 < numbers[0] < numbers[1]
+    assert jobs.journal.jobs_copied == jobs.copied
+    assert jobs.copied > len(jobs.jobs)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ writing, finishing and removing are all cut short. Every snapshot holds all that
 
 import errno
 import random
-from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -15,9 +14,8 @@ from delayd.journal.disk import Disk
 from delayd.journal.errors import JournalError, JournalFailed, SnapshotFailed
 from delayd.journal.journal import Journal
 from delayd.testing.disk import Piece, PowerCut, SimulatedDisk
+from tests.journal.clients import Client, any_order
 from tests.journal.journals import (
-    CONFIGURED_BYTES,
-    DIRECTORY,
     START_MS,
     append_all,
     contents_of,
@@ -27,39 +25,27 @@ from tests.journal.journals import (
     take_snapshot,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 PAYLOADS: Final = numbered(24, 900)
 LIVE_BYTES: Final = 900 * len(PAYLOADS)
 
 
-class Client:
-    """Puts payloads, takes snapshots, and remembers what it was told."""
-
-    def __init__(self) -> None:
-        self.attempted: list[bytes] = []
-        self.acked: list[bytes] = []
+class Snapshotter(Client):
+    """After every fourth payload takes a snapshot, with two more put while it is written."""
 
     def use(self, disk: Disk, payloads: list[bytes], *, live_bytes: int) -> None:
-        """One run: after every fourth payload a snapshot, with two more put while it is written."""
-        journal = Journal.open(DIRECTORY, disk=disk, segment_bytes=CONFIGURED_BYTES)
-        try:
-            found = [frame.payload for frame in journal.replay() if frame.payload]
-            assert found == self.attempted[: len(found)]
-            assert len(found) >= len(self.acked)
-            self.attempted = found
+        with self.running(disk) as journal:
             for start in range(0, len(payloads), 4):
                 self.put(journal, payloads[start : start + 2])
                 journal.snapshot_is_due(live_bytes)
                 self.take(journal, payloads[start + 2 : start + 4])
-        finally:
-            journal.close()
-        self.acked = self.attempted.copy()
 
     def put(self, journal: Journal, payloads: list[bytes]) -> None:
         for payload in payloads:
-            self.attempted.append(payload)
-            journal.append(payload, START_MS, START_MS)
-        journal.sync()
-        self.acked = self.attempted.copy()
+            self.append(journal, payload)
+        self.sync(journal)
 
     def take(self, journal: Journal, meanwhile: list[bytes]) -> None:
         covered = self.attempted.copy()
@@ -81,7 +67,7 @@ class Client:
 
 def calls_of_the_workload(live_bytes: int) -> int:
     disk = SimulatedDisk()
-    client = Client()
+    client = Snapshotter()
     client.work(disk, live_bytes)
     call_count = disk.call_count
     names = list(contents_of(disk))
@@ -91,16 +77,9 @@ def calls_of_the_workload(live_bytes: int) -> int:
     return call_count
 
 
-def any_order(rng: random.Random) -> Callable[[Piece], bool]:
-    share = rng.random()
-    return lambda _piece: rng.random() < share
-
-
 def check(disk: SimulatedDisk, client: Client) -> None:
     """The acknowledged is there, nothing is invented, the journal and its snapshots go on."""
-    survivors = payloads_in(disk)
-    assert survivors == client.attempted[: len(survivors)], "not a prefix of what was put"
-    assert len(survivors) >= len(client.acked), "something acknowledged is gone"
+    survivors = client.survivors_on(disk)
     files = contents_of(disk)
     journal, again = opened(disk)
     assert again == survivors
@@ -131,7 +110,7 @@ def test_a_stop_at_any_call_loses_nothing_acknowledged(
         "all but the rename": lambda: lambda piece: (piece.kind, piece.offset) != ("names", 1),
     }
     for number in range(1, calls_of_the_workload(live_bytes) + 1):
-        disk, client = SimulatedDisk(), Client()
+        disk, client = SimulatedDisk(), Snapshotter()
         disk.fail(number, PowerCut())
         with pytest.raises(PowerCut):
             client.work(disk, live_bytes)
@@ -147,7 +126,7 @@ def test_an_error_at_any_call_leads_to_no_false_acknowledgement(
     number: int, rng: random.Random
 ) -> None:
     for call in range(1, calls_of_the_workload(LIVE_BYTES) + 1):
-        disk, client = SimulatedDisk(), Client()
+        disk, client = SimulatedDisk(), Snapshotter()
         disk.fail(call, OSError(number, errno.errorcode[number]))
         try:
             client.work(disk)
@@ -195,7 +174,7 @@ def test_no_failure_of_a_snapshot_but_one_is_a_failure_of_the_journal() -> None:
 
 def test_power_cuts_one_after_the_other_lose_nothing_acknowledged(rng: random.Random) -> None:
     for _ in range(100):
-        disk, client = SimulatedDisk(), Client()
+        disk, client = SimulatedDisk(), Snapshotter()
         for run in range(5):
             disk.fail(disk.call_count + rng.randrange(1, 150), PowerCut())
             payloads = numbered(16, rng.choice([60, 900, 3_000]), first=run * 100)

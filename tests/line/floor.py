@@ -33,9 +33,9 @@ class CountingServer(LineServer):
 
     sends: list[Client]
 
-    def _send_some(self, client: Client, data: bytes | memoryview) -> int:
+    def send_some(self, client: Client, data: bytes | memoryview) -> int:
         self.sends.append(client)
-        return super()._send_some(client, data)
+        return super().send_some(client, data)
 
 
 class Floor:
@@ -52,15 +52,13 @@ class Floor:
         self.now_ms = START_MS
         self.holds = False
         self._held: list[tuple[Client, bytes]] = []
-        self._woken = False
         self._sockets = contextlib.ExitStack()
         self._listener = self._sockets.enter_context(listener or listening(path))
         self.server = CountingServer(
             self.engine,
             Stats(self.engine, START_MS),
             [self._listener],
-            self._wake,
-            lambda: self.now_ms,
+            lambda: self.now_ms - 1,
             connections_max=connections_max,
             out_bytes_max=out_bytes_max,
         )
@@ -72,9 +70,6 @@ class Floor:
     def __exit__(self, *_exception: object) -> None:
         self.server.close()
         self._sockets.close()
-
-    def _wake(self) -> None:
-        self._woken = True
 
     @property
     def clients(self) -> list[Client]:
@@ -96,8 +91,7 @@ class Floor:
         return client
 
     def turn(self) -> None:
-        self._woken = False
-        self.server.serve(self.now_ms)
+        self.server.serve(self.server.poll(0), self.now_ms)
         self.end_turn()
 
     def end_turn(self) -> None:
@@ -108,6 +102,8 @@ class Floor:
         self.engine.take_log()
         replies = self.server.take_replies()
         assert len({client for client, _ in replies}) == len(replies), "one reply to each in a turn"
+        for client, data in self.server.take_free_replies():
+            client.send(data)
         self._held += replies
         if not self.holds:
             self.release()
@@ -120,11 +116,11 @@ class Floor:
 
     def is_quiet(self, within_s: float = 0.0) -> bool:
         """Whether nothing asks for a turn."""
-        return not (self._woken or select.select([self.server], [], [], within_s)[0])
+        return not (self.server.has_more or select.select([self.server], [], [], within_s)[0])
 
     def turn_until_quiet(self, *, some: bool = False) -> None:
         """Take turns until nothing is left to do; `some`: something is on its way."""
-        if some and not self._woken:
+        if some and not self.server.has_more:
             select.select([self.server], [], [], ARRIVAL_S_MAX)
         for _ in range(TURNS_MAX):
             if self.is_quiet():

@@ -4,8 +4,9 @@ import re
 import pytest
 
 from delayd import __version__
+from delayd.core.engine import Engine
 from delayd.line import replies
-from delayd.line.stats import instance_id
+from delayd.line.stats import LogFigures, Stats, instance_id
 from tests.line.talk import Talk
 
 JOB_KEYS = "id tube state pri age delay ttr time-left file reserves timeouts releases buries kicks"
@@ -126,6 +127,16 @@ def test_the_statistics_of_the_server_are_beanstalkds() -> None:
         "id": "d0d",
     }
     assert {key: values[key] for key in expected} == expected
+
+
+def test_the_figures_of_the_log_are_in_their_places() -> None:
+    figures = LogFigures(
+        oldest_index=3, current_index=5, records_migrated=7, records_written=11, max_bytes=13
+    )
+    report = Stats(Engine(start_ms=0), 0, lambda: figures).report(0)
+    assert [report[f"binlog-{name}"] for name in ("oldest-index", "current-index")] == [3, 5]
+    assert [report[f"binlog-records-{name}"] for name in ("migrated", "written")] == [7, 11]
+    assert report["binlog-max-size"] == 13
 
 
 def test_strings_are_quoted_and_numbers_are_plain() -> None:

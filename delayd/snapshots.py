@@ -1,0 +1,352 @@
+"""Snapshots of a daemon at work: when one is begun, and how it gets to the disk beside all else.
+
+    loop     turn, commit ─► due? ─► begun ─► slice ─ turn ─ slice ─ turn ─ slice
+                                                │                │
+    thread                                      └─► 1 MiB of records: compressed, written, synced
+                                                      ... verified, named; what it replaces goes
+
+A snapshot is begun at the end of a turn, when every record of the state has been appended: so it
+stands for all frames up to the last one. The copy (`core.copying`) is taken in slices of a fraction
+of a millisecond, with a pause after each. A thread does everything that waits for the disk or takes
+long; while it is behind there are no slices. Nothing waits for a snapshot. One that fails leaves
+the log as it was, and is tried again after a while that doubles from failure to failure.
+
+Whether one is due is asked when the log has grown by a part of a file, and once more a moment after
+it has grown at all. So a daemon at rest sleeps, and a log that is too long for what is left of its
+jobs gets shorter without another operation:
+
+    1 M jobs put, 1 M deleted ─► a quarter of a second ─► snapshot ─► the files in front of it go
+
+All of this is one *chore* of the loop: done after each turn, it says when it wants to be done next.
+
+The module refuses to know what is in a snapshot, how its files look, and how much the disk may
+hold; `core.copying`, `journal.snapshot_writer` and `journal.retention` do.
+"""
+
+import queue
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol
+
+from delayd.clock import monotonic_ns
+from delayd.core.copying import Copy
+from delayd.core.engine import Engine
+from delayd.core.limits import (
+    SNAPSHOT_AHEAD_BYTES,
+    SNAPSHOT_ASK_MS,
+    SNAPSHOT_PAUSE_MS,
+    SNAPSHOT_PAYLOAD_BYTES,
+    SNAPSHOT_RETRY_MS_MAX,
+    SNAPSHOT_RETRY_MS_MIN,
+    SNAPSHOT_SLICE_BYTES,
+    SNAPSHOT_SLICE_JOBS,
+)
+from delayd.journal.errors import JournalError, JournalFull, SnapshotFailed
+from delayd.journal.journal import Journal
+from delayd.journal.snapshot import SnapshotInfo
+from delayd.journal.snapshot_writer import SnapshotWriter
+from delayd.logs import Log
+
+_NS_PER_MS: Final = 1_000_000
+_NS_PER_S: Final = 1_000_000_000
+_ASK_NS: Final = SNAPSHOT_ASK_MS * _NS_PER_MS
+_PAUSE_NS: Final = SNAPSHOT_PAUSE_MS * _NS_PER_MS
+_NEVER_NS: Final = 1 << 62
+_ASKS_PER_FILE: Final = 8
+"""So much may be appended unasked; `retention` leaves a whole file free for it."""
+
+Task = Callable[[], None]
+
+
+class Worker(Protocol):
+    """Somebody who carries out what may block, one task after the other."""
+
+    def do(self, task: Task) -> None:
+        """Carry this out when everything before it is done."""
+        ...
+
+    def end(self) -> None:
+        """Wait until all is done; nothing more will come."""
+        ...
+
+
+class Thread:
+    """A worker that is a thread of its own."""
+
+    def __init__(self) -> None:
+        """Start it."""
+        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="snapshot", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while task := self._tasks.get():
+            task()
+
+    def do(self, task: Task) -> None:
+        """Carry this out when everything before it is done."""
+        self._tasks.put(task)
+
+    def end(self) -> None:
+        """Wait until all is done; nothing more will come."""
+        self._tasks.put(None)
+        self._thread.join()
+
+
+class Making:
+    """One snapshot in the making."""
+
+    __slots__ = (
+        "ahead_bytes",
+        "begun_ns",
+        "copy",
+        "gathered",
+        "gathered_bytes",
+        "is_repetition",
+        "worker",
+        "writer",
+    )
+
+    def __init__(self, copy: Copy, writer: SnapshotWriter, worker: Worker, begun_ns: int) -> None:
+        """Begin with nothing taken."""
+        self.copy = copy
+        self.writer = writer
+        self.worker = worker
+        self.gathered: list[bytes] = []
+        """Slices that make up the next payload."""
+        self.gathered_bytes = 0
+        self.ahead_bytes = 0
+        """Handed to the worker and not written yet."""
+        self.begun_ns = begun_ns
+        self.is_repetition = False
+        """Nothing has been appended since the snapshot before."""
+
+
+class Snapshots:
+    """Begins snapshots when they are due, and sees them through."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        journal: Journal,
+        log: Log,
+        *,
+        wall_ms: Callable[[], int],
+        tell: Callable[[Task], object],
+        on_failure: Callable[[JournalError], None],
+        new_worker: Callable[[], Worker] = Thread,
+        now_ns: Callable[[], int] = monotonic_ns,
+    ) -> None:
+        """Take snapshots of the engine into its journal; the first may be due already.
+
+        `tell` has something called in the loop, and `chore` after it. `on_failure` is called when
+        the journal fails: nothing more may be acknowledged.
+        """
+        self._engine = engine
+        self._journal = journal
+        self._log = log
+        self._wall_ms = wall_ms
+        self._tell_loop = tell
+        self._on_failure = on_failure
+        self._new_worker = new_worker
+        self._now_ns = now_ns
+        self._making: Making | None = None
+        self._is_closed = False
+        # The last frame there was when somebody looked, and how much log there was when asked.
+        self._seen_sequence = journal.appended_sequence
+        self._asked_bytes = 0
+        self._step_bytes = journal.segment_bytes // _ASKS_PER_FILE
+        # When to ask next, when to take the next slice; no slice is taken while the thread is
+        # behind, and nothing is begun before `_retry_ns`.
+        self._ask_ns = now_ns() + _ASK_NS
+        self._slice_ns = _NEVER_NS
+        self._retry_ns = 0
+        self._retry_ms = SNAPSHOT_RETRY_MS_MIN
+        # What the last snapshot covers, and whether it was a repetition of the one before.
+        self._covered_sequence = -1
+        self._was_repetition = False
+        self.taken = 0
+        """Snapshots finished since the start."""
+        self.failed = 0
+        """Snapshots given up because something went wrong, since the start."""
+
+    @property
+    def is_making(self) -> bool:
+        """Tell whether a snapshot is being taken."""
+        return self._making is not None
+
+    # --- When ------------------------------------------------------------------------------------
+
+    def chore(self) -> float | None:
+        """Do what is to be done now; return in how many seconds there is more, None for nothing.
+
+        Called when a turn has been committed, again when the time it returned is over, and when
+        something it was told has been called. Takes a slice at most: 1 ms, 3 ms to begin with 5 M
+        jobs; 0.6 µs when there is nothing to do.
+        """
+        sequence = self._journal.appended_sequence
+        if sequence != self._seen_sequence:
+            self._seen_sequence = sequence
+            self._note_growth()
+        wanted_ns = min(self._ask_ns, self._slice_ns)
+        if wanted_ns == _NEVER_NS:
+            return None
+        now_ns = self._now_ns()
+        if wanted_ns <= now_ns:
+            if self._ask_ns <= now_ns:
+                self._ask(now_ns)
+            else:
+                self._slice()
+            wanted_ns = min(self._ask_ns, self._slice_ns)
+            if wanted_ns == _NEVER_NS:
+                return None
+        return max(0, wanted_ns - now_ns) / _NS_PER_S
+
+    def _note_growth(self) -> None:
+        """See that it is asked now, or in a while when the log has hardly grown."""
+        grown_bytes = self._journal.log_bytes_since_snapshot - self._asked_bytes
+        if abs(grown_bytes) >= self._step_bytes:  # less than before: a snapshot was finished
+            self._ask_ns = 0
+        elif self._ask_ns == _NEVER_NS:
+            self._ask_ns = self._now_ns() + _ASK_NS
+
+    def _ask(self, now_ns: int) -> None:
+        """Begin a snapshot if one is due."""
+        self._ask_ns = _NEVER_NS
+        self._asked_bytes = self._journal.log_bytes_since_snapshot
+        # Asked even when none can be begun: the journal wants to know how much is live.
+        if not self._journal.snapshot_is_due(self._engine.store.live_bytes):
+            return
+        if now_ns < self._retry_ns:
+            self._ask_ns = self._retry_ns
+        elif self._engine.has_log:
+            self._ask_ns = now_ns  # what has changed is appended by the turn that comes next
+        elif self._making is None:
+            self._begin()
+
+    def _begin(self) -> None:
+        is_repetition = self._journal.appended_sequence == self._covered_sequence
+        if is_repetition and self._was_repetition:
+            # When jobs vanish two in a row make both small; a third would be the same once more.
+            return
+        engine, journal = self._engine, self._journal
+        try:
+            writer = journal.begin_snapshot(
+                journal.appended_sequence, engine.store.time_ms, self._wall_ms()
+            )
+        except JournalFull as error:
+            self._try_later(error)
+        except JournalError as error:
+            self._on_failure(error)
+        else:
+            self._seen_sequence = journal.appended_sequence
+            self._making = Making(Copy(engine.store), writer, self._new_worker(), self._now_ns())
+            self._making.is_repetition = is_repetition
+            self._slice_ns = 0
+
+    # --- Slices ----------------------------------------------------------------------------------
+
+    def _slice(self) -> None:
+        """Copy some jobs, and hand a payload's worth of them to the thread."""
+        making = self._making
+        assert making is not None, "slices end with the snapshot"
+        copy = making.copy
+        piece = copy.take(SNAPSHOT_SLICE_JOBS, SNAPSHOT_SLICE_BYTES)
+        making.gathered.append(piece)
+        making.gathered_bytes += len(piece)
+        if copy.is_over or making.gathered_bytes + SNAPSHOT_SLICE_BYTES > SNAPSHOT_PAYLOAD_BYTES:
+            making.ahead_bytes += making.gathered_bytes
+            making.worker.do(partial(self._write, making, making.gathered))
+            making.gathered, making.gathered_bytes = [], 0
+        self._slice_ns = _NEVER_NS
+        if copy.is_over:
+            making.worker.do(partial(self._finish, making))
+        elif making.ahead_bytes <= SNAPSHOT_AHEAD_BYTES:
+            self._slice_ns = self._now_ns() + _PAUSE_NS
+
+    def _written(self, making: Making, payload_bytes: int) -> None:
+        making.ahead_bytes -= payload_bytes
+        is_next = making is self._making and not making.copy.is_over
+        if is_next and making.ahead_bytes <= SNAPSHOT_AHEAD_BYTES and self._slice_ns == _NEVER_NS:
+            self._slice_ns = 0
+
+    # --- In the thread ---------------------------------------------------------------------------
+
+    def _write(self, making: Making, pieces: list[bytes]) -> None:
+        if making.writer.is_over:
+            return
+        payload = b"".join(pieces)
+        try:
+            making.writer.write(payload)
+        except Exception as error:  # noqa: BLE001 (the loop must hear of it, whatever it is)
+            self._tell(partial(self._gave_up, making, error))
+        else:
+            self._tell(partial(self._written, making, len(payload)))
+
+    def _finish(self, making: Making) -> None:
+        if making.writer.is_over:
+            return
+        try:
+            info = making.writer.finish(making.copy.jobs)
+        except Exception as error:  # noqa: BLE001 (the loop must hear of it, whatever it is)
+            self._tell(partial(self._gave_up, making, error))
+        else:
+            self._tell(partial(self._finished, making, info))
+
+    def _tell(self, what: Task) -> None:
+        # Nobody is there any more to be told once it is closed; the loop may be closed as well.
+        if not self._is_closed:
+            self._tell_loop(what)
+
+    # --- The end of one --------------------------------------------------------------------------
+
+    def _finished(self, making: Making, info: SnapshotInfo) -> None:
+        if making is not self._making:
+            return
+        self._making = None
+        making.worker.end()
+        self._covered_sequence = info.sequence
+        self._was_repetition = making.is_repetition
+        self.taken += 1
+        self._retry_ms = SNAPSHOT_RETRY_MS_MIN
+        took_ms = (self._now_ns() - making.begun_ns) // _NS_PER_MS
+        self._log.info("a snapshot was taken", snapshot=str(info), ms=took_ms)
+        for path in making.writer.left_behind:
+            self._log.warning("a file that is not needed any more cannot be removed", file=path)
+        self._ask_ns = 0
+
+    def _gave_up(self, making: Making, error: Exception) -> None:
+        if making is not self._making:
+            return
+        self._making = None
+        self._slice_ns = _NEVER_NS
+        making.copy.abandon()
+        making.worker.end()
+        if isinstance(error, SnapshotFailed):
+            self._try_later(error)
+        elif isinstance(error, JournalError):
+            self._on_failure(error)
+        else:
+            raise error
+
+    def _try_later(self, error: JournalError) -> None:
+        self.failed += 1
+        self._log.warning(
+            "no snapshot could be taken, the log goes on without",
+            reason=str(error),
+            retry_ms=self._retry_ms,
+        )
+        self._ask_ns = self._retry_ns = self._now_ns() + self._retry_ms * _NS_PER_MS
+        self._retry_ms = min(2 * self._retry_ms, SNAPSHOT_RETRY_MS_MAX)
+
+    def close(self) -> None:
+        """Give up what is in the making, and wait for its thread; the journal is closed next."""
+        self._is_closed = True
+        self._ask_ns = self._slice_ns = _NEVER_NS
+        making, self._making = self._making, None
+        if making is not None:
+            making.writer.is_wanted = False
+            making.copy.abandon()
+            making.worker.do(making.writer.abandon)
+            making.worker.end()

@@ -1,0 +1,221 @@
+"""The daemon's turns, taken where the event loop sleeps.
+
+    asyncio ─► select(timeout) ─► sleep ─┬─► poll: clients, syncs, asyncio's own descriptors
+                                         ├─► turn: fire what is due ─► read and carry out ─► commit
+                                         └─► … until asyncio has something to do, or the timeout
+
+asyncio asks its selector what has happened. Ours takes turns while it waits: whatever concerns the
+line protocol, the wheel and the journal is done right there, and asyncio is bothered only when one
+of *its* descriptors or timers is ready. A pass of asyncio for every turn would cost a third of what
+a lone client's put takes.
+
+A turn reads the clock once. It does a bounded part of what is due, so that a million jobs of one
+instant hold up nobody, and a bounded part of what clients have said. With nothing due and nobody
+speaking the process sleeps.
+"""
+
+import selectors
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from delayd.clock import Clock, monotonic_ns
+from delayd.commit import GroupCommit, Space
+from delayd.core.engine import Engine
+from delayd.core.errors import OutOfSpace
+from delayd.core.limits import (
+    ADVANCE_SLICE_US,
+    ROOM_PLENTY_BYTES,
+    ROOM_TURNS_MAX,
+    SYNC_BREATHER_MS,
+    TURN_OVERHEAD_BYTES,
+)
+from delayd.core.room import RESERVE_COST_BYTES
+from delayd.line.server import LineServer
+
+NS_PER_S: Final = 1_000_000_000
+_NEVER_MS: Final = 1 << 62
+
+
+class TurnSelector(selectors.EpollSelector):
+    """The selector of an event loop that does other things while it waits."""
+
+    def __init__(self) -> None:
+        """Be an ordinary selector until `sleep` is set."""
+        super().__init__()
+        self.sleep: Callable[[float | None], object] | None = None
+        """Waits until a descriptor of this selector is ready, or so many seconds (None: for ever);
+        returns early whenever it likes."""
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Return which descriptors are ready, after a sleep."""
+        if self.sleep is not None:
+            self.sleep(timeout)
+            timeout = 0
+        return super().select(timeout)
+
+
+class Turns:
+    """Takes one turn after the other: clock, engine, line, commit."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        line: LineServer,
+        commit: GroupCommit | None = None,
+        space: Space | None = None,
+    ) -> None:
+        """Bring them together; without a `commit` replies leave at once, nothing is kept."""
+        self._engine = engine
+        self._clock = clock
+        self._line = line
+        self._commit = commit
+        self._space = space
+        self._next_ms = _NEVER_MS
+        self._is_nudged = False
+        self._has_more = True
+        self._room_turns = 0
+        self.is_over = False
+        """No turn changes anything any more: the journal has failed, or the daemon has stopped."""
+        self.records = 0
+        """Records logged so far."""
+        self.chore: Callable[[], float | None] | None = None
+        """Done after each turn, a slice at a time: returns in how many seconds it wants the next
+        slice at the latest, None when it needs none."""
+
+    # --- Sleeping --------------------------------------------------------------------------------
+
+    def nudge(self) -> None:
+        """Let asyncio look at its timers and callbacks again: a turn has given it some."""
+        self._is_nudged = True
+
+    def ask(self) -> None:
+        """Have the next turn come at once."""
+        self._has_more = True
+
+    def sleep(self, timeout_s: float | None) -> None:
+        """Take turns until asyncio is nudged, or so many seconds have passed (None: for ever)."""
+        ends_ns = None if timeout_s is None else monotonic_ns() + int(timeout_s * NS_PER_S)
+        line, commit = self._line, self._commit
+        self._is_nudged = False
+        # What asyncio has just called may have made work for it.
+        chore_s = None if self.chore is None or self.is_over else self.chore()
+        while True:
+            wait_s = self._wait_s(ends_ns)
+            if chore_s is not None and (wait_s is None or chore_s < wait_s):
+                wait_s = chore_s
+            events = line.poll(wait_s, hears_clients=commit is None or not commit.is_backed_up)
+            self.turn(events)
+            if self.chore is not None and not self.is_over:
+                chore_s = self.chore()
+            if self._is_nudged or (ends_ns is not None and monotonic_ns() >= ends_ns):
+                return
+
+    def _wait_s(self, ends_ns: int | None) -> float | None:
+        """Return how long the next poll may take; None: until something happens."""
+        wait_s = None if ends_ns is None else max(0.0, (ends_ns - monotonic_ns()) / NS_PER_S)
+        if self._has_more or self._line.has_more:
+            due_s = 0.0
+        elif self._next_ms == _NEVER_MS:
+            return wait_s
+        else:
+            due_s = max(0.0, self._clock.seconds_until(self._next_ms))
+        if not due_s and self._commit is not None and self._commit.is_syncing:
+            # On a busy machine the sync needs the processor that this loop would not leave.
+            due_s = SYNC_BREATHER_MS / 1_000
+        return due_s if wait_s is None else min(wait_s, due_s)
+
+    # --- A turn ----------------------------------------------------------------------------------
+
+    def turn(self, events: Sequence[tuple[int, int]] = ()) -> None:
+        """Let happen what is due, carry out what clients have said, commit."""
+        if self.is_over:
+            return
+        self._has_more = False
+        due_by_ms = self._clock.now_ms()
+        engine = self._engine
+        if engine.room.is_short:
+            self._serve_short(due_by_ms + 1)
+        if self._next_ms <= due_by_ms:
+            self._advance(due_by_ms)
+        else:
+            engine.reach(due_by_ms)
+        self._line.serve(events, due_by_ms + 1)
+        self.end_turn(due_by_ms)
+
+    def _advance(self, due_by_ms: int) -> None:
+        """Fire what is due, for a bounded time; what is left has its turn after everybody else."""
+        if self._commit is not None:
+            self._commit.reap()
+        advance = self._engine.advance
+        now_ms = due_by_ms + 1
+        if advance(due_by_ms, now_ms):
+            until_ns = monotonic_ns() + ADVANCE_SLICE_US * 1_000
+            while advance(due_by_ms, now_ms):
+                if monotonic_ns() > until_ns:
+                    break
+
+    def end_turn(self, time_ms: int) -> None:
+        """Tell those whose wait has ended, commit, and see when the next turn is due."""
+        engine = self._engine
+        if self._commit is not None:
+            self._line.durable_id = self._commit.durable_id
+        while deliveries := engine.take_deliveries():
+            for session, outcome in deliveries:
+                assert session.owner is not None, "who waits has somebody to tell"
+                session.owner.deliver(outcome, time_ms + 1)
+        log, must_sync = engine.take_log()
+        replies = self._line.take_replies()
+        next_ms = engine.next_deadline()
+        self._next_ms = _NEVER_MS if next_ms is None else next_ms
+        if self._commit is None:
+            for client, data in replies:
+                client.send(data)
+        elif log or replies:
+            self.records += len(log)
+            self._commit.commit(
+                log,
+                replies,
+                must_sync=must_sync,
+                time_ms=engine.store.time_ms,
+                wall_ms=self._clock.wall_ms(),
+                last_id=engine.store.last_id,
+            )
+            if log:
+                self._note_room()
+        elif engine.room.is_short:
+            self.limit_room()
+        if not self.is_over:
+            for client, data in self._line.take_free_replies():
+                client.send(data)
+
+    # --- Room for records ------------------------------------------------------------------------
+
+    def _note_room(self) -> None:
+        """Look how much room there is, unless there is plenty and it was looked at lately."""
+        room = self._engine.room
+        self._room_turns += 1
+        if room.free_bytes < ROOM_PLENTY_BYTES or self._room_turns > ROOM_TURNS_MAX:
+            self.limit_room()
+        else:
+            room.free_bytes -= TURN_OVERHEAD_BYTES
+
+    def limit_room(self) -> None:
+        """Tell the engine how much the log can take in the turns to come."""
+        if self._space is None:
+            return
+        self._room_turns = 0
+        engine = self._engine
+        room = engine.room
+        set_aside_bytes = room.set_aside_bytes(len(engine.store.holders))
+        room.limit(self._space.beyond(set_aside_bytes), self._space.more)
+        if room.is_short and room.free_bytes >= RESERVE_COST_BYTES:
+            self._has_more = True
+
+    def _serve_short(self, now_ms: int) -> None:
+        """Hand out what there was no room for, if there is some now."""
+        try:
+            self._engine.room.require(RESERVE_COST_BYTES)
+        except OutOfSpace:
+            return
+        self._engine.serve_waiting(now_ms)

@@ -1,0 +1,279 @@
+"""A copy is the state of one instant, whatever happens while it is taken.
+
+The walks of `test_engine_walk` keep an engine and a model busy; a copy is taken meanwhile, a few
+jobs at a time. Pages are made small, so that most of them change before the copy comes to them.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from delayd.core import copying, table, timekeeper, views
+from delayd.core.copying import Copy
+from delayd.core.dumping import Dump
+from delayd.core.engine import Engine
+from delayd.core.errors import Refusal
+from delayd.core.records import Kind
+from delayd.core.replay import Replay, UnknownRecord
+from delayd.core.session import Session
+from delayd.core.topic import Topic
+from tests.core.rigs import Rig, kinds_of
+from tests.core.test_engine_walk import Walk
+
+HOUR_MS = 3_600_000
+WHOLE = 1 << 40
+
+
+def whole(engine: Engine) -> bytes:
+    """A copy taken in one slice."""
+    return Copy(engine.store).take(WHOLE, WHOLE)
+
+
+def state(engine: Engine) -> list[object]:
+    """What a copy keeps: ids that were taken and came to nothing are no part of it."""
+    return [("last id", engine.store.last_put_id), *list(views.canonical(engine))[1:]]
+
+
+def restored(rig: Rig, time_ms: int, *payloads: bytes, now_ms: int | None = None) -> Engine:
+    """What a start at `now_ms` makes of a copy that began at `time_ms` and the log behind it."""
+    rig.start_ms, kept_ms = time_ms, rig.start_ms
+    replay = Replay(rig.new_engine())
+    rig.start_ms = kept_ms
+    for payload in payloads:
+        replay.play(payload)
+    replay.finish(time_ms if now_ms is None else now_ms)
+    views.check(replay.engine)
+    return replay.engine
+
+
+def small_pages(monkeypatch: pytest.MonkeyPatch, bits: int) -> None:
+    monkeypatch.setattr(table, "PAGE_BITS", bits)
+    monkeypatch.setattr(table, "PAGE_MASK", (1 << bits) - 1)
+    monkeypatch.setattr(table, "_PAGE_JOBS", 1 << bits)
+    monkeypatch.setattr(copying, "PAGE_BITS", bits)
+
+
+def taken_while(walk: Walk, steps_max: int) -> bytes:
+    """A copy of what is there now, with steps of the walk between its slices."""
+    rng = walk.rng
+    copy = Copy(walk.machine.rig.engine.store)
+    pieces = []
+    while not copy.is_over:
+        for _ in range(rng.randrange(steps_max + 1)):
+            walk.step()
+        pieces.append(copy.take(rng.choice((1, 2, 7)), rng.choice((1, 60, WHOLE))))
+    return b"".join(pieces)
+
+
+def life_of(engine: Engine, seed: int) -> Iterator[object]:
+    """The same doings on any engine, and what came of each."""
+    rng = random.Random(seed)
+    now_ms = engine.store.time_ms
+    me = engine.open_session()
+    for name in ("a", "b", "c"):
+        engine.watch(me, name)
+    for _ in range(60):
+        now_ms += rng.choice((0, 1, 999, 5_000, HOUR_MS))
+        while engine.advance(now_ms):
+            pass
+        topic = engine.store.topics[rng.choice(("default", "a", "b", "c"))]
+        job_id = rng.choice([0, *me.deadlines, *sorted(job for job, _ in engine.store.jobs)])
+        try:
+            yield doing(engine, me, topic, job_id, rng.randrange(9), now_ms)
+        except Refusal as refusal:
+            yield type(refusal)
+        yield state(engine)
+
+
+def doing(
+    engine: Engine, me: Session, topic: Topic, job_id: int, number: int, now_ms: int
+) -> object:
+    doings: tuple[Callable[[], object], ...] = (
+        lambda: engine.reserve(me, now_ms),
+        lambda: engine.reserve(me, now_ms),
+        lambda: engine.kick(topic, 2, now_ms),
+        lambda: engine.bury(me, job_id, 7),
+        lambda: engine.release(me, job_id, 3, 900, now_ms),
+        lambda: engine.delete(me, job_id, now_ms),
+        lambda: engine.reserve_job(me, job_id, now_ms),
+        lambda: engine.reschedule(job_id, 2_000, now_ms),
+        lambda: views.view_job(engine, job_id, now_ms),
+    )
+    seen = views.peek_delayed(engine, topic), views.peek_buried(engine, topic)
+    return seen, doings[number]()
+
+
+@pytest.mark.parametrize("bits", [0, 1, 6])
+@pytest.mark.parametrize("slice_jobs", [1, 3, 256])
+@pytest.mark.parametrize("number", range(4))
+def test_a_copy_is_the_state_it_began_with_and_goes_on_with_the_log_behind_it(
+    bits: int, slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timekeeper, "ADVANCE_SLICE_JOBS", slice_jobs)
+    small_pages(monkeypatch, bits)
+    walk = Walk(rng)
+    rig = walk.machine.rig
+    for _ in range(6):
+        for _ in range(rng.randrange(80)):
+            walk.step()
+        rig.take_log()
+        time_ms, frames = rig.time_ms, len(rig.log)
+        expected, at_once = state(rig.engine), whole(rig.engine)
+        copied = taken_while(walk, steps_max=number)
+        assert copied == at_once
+        engine = restored(rig, time_ms, copied)
+        assert state(engine) == expected
+        assert whole(restored(rig, time_ms, whole(engine))) == whole(engine)
+        for _ in range(rng.randrange(20)):
+            walk.step()
+        rig.take_log()
+        of_tail = restored(rig, time_ms, copied, *rig.log[frames:], now_ms=rig.time_ms)
+        of_log = rig.replayed()
+        assert state(of_tail) == state(of_log) == state(rig.engine)
+        seed = rng.randrange(1 << 30)
+        assert list(life_of(of_tail, seed)) == list(life_of(of_log, seed))
+
+
+def test_nothing_is_left_of_a_copy_when_it_is_over_or_abandoned() -> None:
+    rig = Rig()
+    for _ in range(200):
+        rig.put()
+    store = rig.engine.store
+    copy = Copy(store)
+    copy.take(1, 1)
+    copy.take(1, 1)
+    assert store.jobs.guarded
+    copy.abandon()
+    assert not store.jobs.guarded
+    assert copy.is_over
+    copy = Copy(store)
+    assert copy.take(WHOLE, WHOLE)
+    assert copy.is_over
+    assert not store.jobs.guarded
+    assert copy.jobs == 200
+    later = Copy(store)
+    copy.abandon()  # long over: not the later one's affair
+    assert store.jobs.guarded
+    later.abandon()
+
+
+def test_a_slice_stops_at_the_jobs_and_at_the_bytes_it_may_take() -> None:
+    rig = Rig()
+    for number in range(640):
+        rig.put(body=b"x" * 1000 if number < 64 else b"")
+    copy = Copy(rig.engine.store)
+    sizes = []
+    while not copy.is_over:
+        before = copy.jobs
+        taken_bytes = len(copy.take(slice_jobs=100, slice_bytes=10_000))
+        sizes.append((copy.jobs - before, taken_bytes))
+    assert copy.jobs == 640
+    assert max(jobs for jobs, _ in sizes) <= 100 + 64
+    assert max(taken_bytes for _, taken_bytes in sizes) < 10_000 + 2_000
+    assert len(sizes) < 20
+
+
+def test_a_slice_stops_at_topics_too() -> None:
+    rig = Rig()
+    for number in range(50):
+        rig.put(f"topic-{number}")
+    copy = Copy(rig.engine.store)
+    assert kinds_of(copy.take(slice_jobs=10, slice_bytes=WHOLE)) == [
+        Kind.TURN,
+        Kind.LAST,
+        *[Kind.TOPIC] * 9,
+    ]
+
+
+def test_buried_jobs_are_kicked_in_the_order_they_were_buried_and_later_ones_after_them() -> None:
+    rig = Rig()
+    me = rig.client()
+    for _ in range(5):
+        rig.put()
+    rig.reserve_all(me)
+    for job_id in (4, 2, 5):
+        rig.engine.bury(me, job_id, 0)
+    copied = whole(rig.engine)
+    rig.take_log()
+    frames = len(rig.log)
+    for job_id in (1, 3):
+        rig.engine.bury(me, job_id, 0)
+    rig.engine.kick_job(2, rig.now_ms)
+    rig.take_log()
+    engine = restored(rig, rig.time_ms, copied, *rig.log[frames:])
+    assert list(engine.store.topics["default"].buried) == [4, 5, 1, 3]
+
+
+@pytest.mark.parametrize("due_ms", [5, 5_000])
+def test_what_was_due_and_had_not_had_its_slice_is_copied_as_having_happened(due_ms: int) -> None:
+    rig = Rig()
+    rig.put("a", ttr_ms=due_ms)
+    rig.put("b", delay_ms=due_ms)
+    rig.put("c")
+    rig.engine.pause("c", due_ms, rig.now_ms)
+    rig.reserve(rig.client("a"))
+    rig.engine.store.time_ms = due_ms  # the first moment: no slice has come to any of them
+    copied = whole(rig.engine)
+    assert Kind.RESERVE not in kinds_of(copied)
+    assert Kind.PAUSE not in kinds_of(copied)
+    engine = restored(rig, due_ms, copied)
+    me = engine.open_session()
+    for name in ("a", "b", "c"):
+        engine.watch(me, name)
+    assert [job[0] for job in engine.reserve_batch(me, 9, 9, due_ms)] == [1, 2, 3]
+    assert views.view_job(engine, 1, due_ms).timeouts == 1
+
+
+def test_what_was_held_is_an_orphan_until_its_deadline() -> None:
+    rig = Rig()
+    rig.put(ttr_ms=5_000)
+    rig.reserve(rig.client())
+    engine = restored(rig, 0, whole(rig.engine))
+    me = engine.open_session()
+    assert engine.reserve(me, 4_999) is None
+    assert engine.store.holders == {1: engine.store.orphans}
+    while engine.advance(5_000):
+        pass
+    assert engine.reserve(me, 5_000) == (1, b"")
+
+
+def test_a_topic_that_vanishes_meanwhile_is_copied_as_it_was() -> None:
+    rig = Rig()
+    me = rig.client("a")
+    rig.put("a")
+    rig.engine.pause("a", HOUR_MS, rig.now_ms)
+    rig.take_log()
+    expected, frames = state(rig.engine), len(rig.log)
+    copy = Copy(rig.engine.store)
+    rig.put("a")  # without a TOPIC record: the log has one
+    rig.engine.delete_batch(me, [1, 2], rig.now_ms)
+    rig.engine.close_session(me, rig.now_ms)
+    assert "a" not in rig.engine.store.topics
+    rig.put("a")
+    rig.take_log()
+    copied = copy.take(WHOLE, WHOLE)
+    assert state(restored(rig, 0, copied)) == expected
+    assert state(restored(rig, 0, copied, *rig.log[frames:])) == state(rig.engine)
+
+
+def test_a_rank_of_a_job_that_is_not_buried_is_refused() -> None:
+    rig = Rig()
+    rig.put()
+    payload, _ = rig.take_log()
+    with pytest.raises(UnknownRecord, match="not buried"):
+        Replay(Engine(start_ms=0)).play(
+            payload + bytes.fromhex("0e 0100000000000000 05" + "00" * 7)
+        )
+
+
+def test_people_can_read_a_copy() -> None:
+    rig = Rig()
+    me = rig.client()
+    rig.put()
+    rig.put()
+    rig.reserve_all(me)
+    rig.engine.bury(me, 1, 0)
+    shown = [(record.kind, record.fields) for record in Dump().records(whole(rig.engine))]
+    assert (Kind.RANK, {"id": 1, "rank": 1}) in shown
+    assert (Kind.LAST, {"last_id": 2, "last_topic_number": 1}) in shown

@@ -1,0 +1,59 @@
+"""What README.md tells a newcomer to type does what it says, with shorter delays."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from delayd.testing.daemon import Daemon, running_daemon
+
+README: Final = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+
+
+def section(heading: str) -> str:
+    return README.split(f"## {heading}\n")[1].split("\n## ")[0]
+
+
+def typed(text: str, daemon: Daemon, data_dir: Path) -> str:
+    """What a reader types, for this daemon in this directory."""
+    for written, meant in (
+        ("11300", str(daemon.address[1])),
+        ("data/lock", f"{data_dir}/lock"),
+        ("put 0 20 ", "put 0 1 "),
+        ("delay=10", "delay=1"),
+    ):
+        text = text.replace(written, meant)
+    return text
+
+
+def test_a_job_outlives_the_kill_that_the_readme_proposes(tmp_path: Path) -> None:
+    before, after = re.findall(r"(?:^    .*\n)+", section("Kill it"), re.MULTILINE)
+    shell = subprocess.Popen(
+        ["bash"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with shell:
+        assert shell.stdin is not None
+        assert shell.stdout is not None
+        with running_daemon(data_dir=tmp_path) as daemon:
+            shell.stdin.write(typed(before, daemon, tmp_path))
+            shell.stdin.flush()
+            assert daemon.process.wait(20) == -9
+            assert shell.stdout.readline() == "INSERTED 1\n"
+        with running_daemon(data_dir=tmp_path) as daemon:
+            out, err = shell.communicate(typed(after, daemon, tmp_path), timeout=20)
+    assert out == "RESERVED 1 5\nhello\nDELETED\n"
+    assert not err
+
+
+def test_the_program_of_the_readme_works(tmp_path: Path) -> None:
+    (program,) = re.findall(r"```python\n(.*?)```", section("From a program"), re.DOTALL)
+    with running_daemon(data_dir=tmp_path) as daemon:
+        ran = subprocess.run(
+            [sys.executable, "-c", typed(program, daemon, tmp_path)],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=20,
+        )
+    assert ran.stdout == "hello, ten seconds later\n"
