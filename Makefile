@@ -17,7 +17,7 @@ PROJECT  := delayd tests benchmarks
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv run test lint format lock bench-line bench-wheel clean
+.PHONY: help venv run test test-faults lint format lock bench-line bench-wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,11 @@ run: $(VENV)/.runtime ## start the daemon on DATA_DIR (default ./data); ARGS are
 test: $(VENV)/.dev ## run the tests; ARGS are passed to pytest
 	@.ci/debian-packages
 	$(BIN)/python -m pytest $(COVERAGE) $(ARGS)
+
+# What `make test` plays a short run of, played at length: an hour on two cores. REPORT is the table of what was run.
+test-faults: $(VENV)/.dev ## run the long fault suite and print a table of the runs; REPORT=FILE keeps it
+	@.ci/debian-packages
+	$(BIN)/python -m pytest tests/faults --long --timeout 7200 $(if $(REPORT),--fault-report $(REPORT)) $(ARGS)
 
 lint: $(VENV)/.dev ## ruff check, ruff format --check, mypy --strict
 	$(BIN)/ruff check $(PROJECT)

@@ -14,14 +14,25 @@ A stop is bridged by the difference of the wall clock, the only clock that runs 
 If the wall clock went back meanwhile, delayd time goes on where it stopped: late is better than
 early, and time in the journal never decreases.
 
+Times of the wall clock itself ("at nine tomorrow") need to know how far the two are apart:
+`wall_offset_ns` says it, as the bounds between which it is for certain. On Linux only setting the
+clock moves it. Slewing (NTP, adjtime) moves the boot-time clock along with the wall clock, and a
+change to summer time moves neither.
+
 `now_ms()` is the millisecond that has begun. A moment within it may be up to one millisecond later
 than the number says, so who counts a deadline from it adds that millisecond to be never early.
 """
 
+import ctypes
+import errno
 import functools
+import os
+import struct
 import time
 from collections.abc import Callable
 from typing import Final, Protocol
+
+from delayd.core.limits import WALL_BRACKET_NS, WALL_READINGS_MAX
 
 NS_PER_MS: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000
@@ -43,6 +54,10 @@ class Clock(Protocol):
 
     def wall_ms(self) -> int:
         """The wall clock, as the machine has it: it may jump either way."""
+        ...
+
+    def wall_offset_ns(self) -> tuple[int, int]:
+        """How far the wall clock is ahead of delayd time: at least, and at most."""
         ...
 
     def resume(self, last_time_ms: int, last_wall_ms: int) -> None:
@@ -80,6 +95,20 @@ class SystemClock:
         """The wall clock, in whole milliseconds that have begun."""
         return self._wall_ns() // NS_PER_MS
 
+    def wall_offset_ns(self) -> tuple[int, int]:
+        """How far the wall clock is ahead of delayd time: at least, and at most.
+
+        The wall clock is read between two readings of the boot clock, again if they are far apart:
+        the process was not running in between.
+        """
+        before_ns, wall_ns, after_ns = self._boot_ns(), self._wall_ns(), self._boot_ns()
+        readings = 1
+        while after_ns - before_ns > WALL_BRACKET_NS and readings < WALL_READINGS_MAX:
+            before_ns, wall_ns, after_ns = self._boot_ns(), self._wall_ns(), self._boot_ns()
+            readings += 1
+        ahead_ns = wall_ns - self._offset_ns
+        return ahead_ns - after_ns, ahead_ns - before_ns
+
     def resume(self, last_time_ms: int, last_wall_ms: int) -> None:
         """Carry delayd time over a stop: it began at these readings of the two clocks.
 
@@ -88,3 +117,54 @@ class SystemClock:
         """
         stopped_ns = max(0, self._wall_ns() - last_wall_ms * NS_PER_MS)
         self._offset_ns = last_time_ms * NS_PER_MS + stopped_ns - self._boot_ns()
+
+
+_TIMER_SPEC: Final = struct.Struct("qqqq")
+"""interval, then first expiry: seconds and nanoseconds of each."""
+_TIMER_ABSOLUTE: Final = 1
+_TIMER_CANCEL_ON_SET: Final = 2
+_NEVER_S: Final = 1 << 40
+
+
+class SetWatch:
+    """Tells when the wall clock has been set: its descriptor becomes readable once.
+
+    A timer of the kernel for a moment that never comes, and that is cancelled when somebody sets
+    the clock. Python wraps these two calls of the C library from 3.13 on only.
+    """
+
+    def __init__(self) -> None:
+        """Begin to watch. Raises OSError, or AttributeError where the C library lacks the calls."""
+        library = ctypes.CDLL(None, use_errno=True)
+        self._settime = library.timerfd_settime
+        flags = os.O_NONBLOCK | os.O_CLOEXEC
+        self._descriptor: int = library.timerfd_create(time.CLOCK_REALTIME, flags)
+        if self._descriptor < 0:
+            raise OSError(ctypes.get_errno(), "timerfd_create")
+        self.arm()
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._descriptor
+
+    def arm(self) -> None:
+        """Watch for the next time; the descriptor is not readable until then. Raises OSError."""
+        flags = _TIMER_ABSOLUTE | _TIMER_CANCEL_ON_SET
+        spec = _TIMER_SPEC.pack(0, 0, _NEVER_S, 0)
+        # Armed all the same when it says that the clock has just been set.
+        if self._settime(self._descriptor, flags, spec, None) < 0:
+            error = ctypes.get_errno()
+            if error != errno.ECANCELED:
+                raise OSError(error, "timerfd_settime")
+
+    def close(self) -> None:
+        """Watch no more."""
+        os.close(self._descriptor)
+
+
+def open_set_watch() -> SetWatch | None:
+    """Return a watch, or None where there is none to be had: a look once a minute must do."""
+    try:
+        return SetWatch()
+    except (OSError, AttributeError):
+        return None

@@ -99,7 +99,10 @@ class GroupCommit:
         self._must_sync = False
         self._timer_is_set = False
         self.durable_id = 0
-        """Jobs up to this id have been synced, or the policy does not wait for that."""
+        """Jobs up to this id have been synced, `late_ids` aside, or the policy does not wait."""
+        self.late_ids: dict[int, int] = {}
+        """Jobs with earlier ids whose put ended late → number of the sync that covers it."""
+        self._syncs_begun = 0
         self._last_id = 0
         self._syncing_id = 0
         self.syncs = 0
@@ -177,6 +180,11 @@ class GroupCommit:
             self._waiting += replies
             self._start_sync()
 
+    def note_late(self, job_ids: Sequence[int]) -> None:
+        """Take note that these jobs are in the log to come, though their ids were taken before."""
+        if self._policy is SyncPolicy.ALWAYS:
+            self.late_ids.update(dict.fromkeys(job_ids, self._syncs_begun + 1))
+
     def _append(self, log: Sequence[bytes], time_ms: int, wall_ms: int) -> None:
         """Append the records as one frame; as several where only the ends of files are left.
 
@@ -206,6 +214,7 @@ class GroupCommit:
         self._waiting_bytes = 0
         self._must_sync = False
         self._syncing_id = self._last_id
+        self._syncs_begun += 1
         self._sync_begun_ns = monotonic_ns()
         if self._kernel is None or not self._begin_in_kernel(self._kernel):
             self._jobs.put(True)
@@ -267,7 +276,9 @@ class GroupCommit:
         if self._is_over:
             return
         replies = self._syncing or ()
-        self.durable_id = self._syncing_id
+        self.durable_id = max(self.durable_id, self._syncing_id)
+        if self.late_ids:
+            self._forget_late()
         self._judge(sync_ns)
         if self._must_sync:
             self._start_sync()
@@ -277,6 +288,12 @@ class GroupCommit:
             self._syncing, self._waiting = None, []
             self._waiting_bytes = 0
         _release(replies)
+
+    def _forget_late(self) -> None:
+        """Forget late jobs that the sync just ended has covered."""
+        late_ids, ended = self.late_ids, self._syncs_begun
+        for job_id in [job_id for job_id, sync in late_ids.items() if sync <= ended]:
+            del late_ids[job_id]
 
     def _sync_some_time(self, log: Sequence[bytes]) -> None:
         """See that what was appended is synced when the policy says, or when it gets too much."""

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from delayd import __version__
-from delayd.clock import Clock, monotonic_ns
+from delayd.clock import Clock, monotonic_ns, open_set_watch
 from delayd.commit import GroupCommit, Space
 from delayd.config import Config
 from delayd.core.engine import Engine
@@ -128,6 +128,7 @@ def _replayed(
 ) -> Engine:
     replay = None
     last = None
+    done_bytes = 0
     report_ns = monotonic_ns() + RECOVERY_REPORT_MS * NS_PER_MS
     for frame in journal.replay():
         if replay is None:
@@ -138,11 +139,14 @@ def _replayed(
             where = f"frame {frame.sequence} holds {error}"
             raise JournalCorrupt(config.data_dir or "", 0, where) from error
         last = frame
+        done_bytes += len(frame.payload)
         if monotonic_ns() > report_ns:
             report_ns += RECOVERY_REPORT_MS * NS_PER_MS
             jobs = len(replay.engine.store.jobs)
-            log.info("recovering", jobs=jobs, frame=frame.sequence)
-            notifier.extend_start_ms(10 * RECOVERY_REPORT_MS, f"recovering: {jobs} jobs so far")
+            percent = min(99, 100 * done_bytes // journal.replay_bytes)
+            log.info("recovering", jobs=jobs, frame=frame.sequence, percent=percent)
+            status = f"recovering: {jobs} jobs so far, about {percent} %"
+            notifier.extend_start_ms(10 * RECOVERY_REPORT_MS, status)
     for damage in journal.damaged_snapshots:
         log.warning("a damaged snapshot was passed over", snapshot=str(damage))
     for tail in journal.torn_tails:
@@ -252,6 +256,11 @@ class Service:
         if self._snapshots is not None:
             self._turns.chore = self._snapshots.chore
         self._turns.limit_room()
+        self._turns.on_wall_step = self._tell_of_wall_step
+        self._turns.look_at_wall_clock()
+        self._set_watch = open_set_watch()
+        if self._set_watch is not None:
+            self._line.listen_to(self._set_watch.fileno(), self._wall_clock_set, each_time=False)
 
     def _sleep(self, timeout_s: float | None) -> None:
         """Take turns; a fault in one of them ends the process."""
@@ -308,6 +317,8 @@ class Service:
         if self._commit is not None:
             self._commit.close()
         self._line.close()
+        if self._set_watch is not None:
+            self._set_watch.close()
         if self._snapshots is not None:
             self._snapshots.close()
         if self._journal is not None:
@@ -365,6 +376,16 @@ class Service:
     def _disk_trouble(self, what: str) -> None:
         """Log what the journal tells, in whichever thread that happens."""
         self._log.error("the disk failed, and the log goes on", what=what)
+        self._turns.doubt_room()  # beginning anew has used some
+
+    def _wall_clock_set(self) -> None:
+        """Look at the wall clock at once: somebody has set it."""
+        if self._set_watch is not None:
+            self._set_watch.arm()
+        self._turns.ask()
+
+    def _tell_of_wall_step(self, step_ms: int) -> None:
+        self._log.info("the wall clock was set: jobs with absolute times follow", by_ms=step_ms)
 
     def _watchdog(self) -> None:
         """Look for a wake-up that was missed, for stalled clients, and come back in a minute."""

@@ -2,7 +2,7 @@
 
     loop     turn, commit ─► due? ─► begun ─► slice ─ turn ─ slice ─ turn ─ slice
                                                 │                │
-    thread                                      └─► 1 MiB of records: compressed, written, synced
+    thread                                      └─► records: compressed, written, synced
                                                       ... verified, named; what it replaces goes
 
 A snapshot is begun at the end of a turn, when every record of the state has been appended: so it
@@ -23,6 +23,8 @@ The module refuses to know what is in a snapshot, how its files look, and how mu
 hold; `core.copying`, `journal.snapshot_writer` and `journal.retention` do.
 """
 
+import contextlib
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -35,6 +37,7 @@ from delayd.core.engine import Engine
 from delayd.core.limits import (
     SNAPSHOT_AHEAD_BYTES,
     SNAPSHOT_ASK_MS,
+    SNAPSHOT_NICENESS,
     SNAPSHOT_PAUSE_MS,
     SNAPSHOT_PAYLOAD_BYTES,
     SNAPSHOT_RETRY_MS_MAX,
@@ -81,6 +84,9 @@ class Thread:
         self._thread.start()
 
     def _run(self) -> None:
+        # Of this thread alone. Otherwise the loop waits for its time slice on a busy machine.
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), SNAPSHOT_NICENESS)
         while task := self._tasks.get():
             task()
 
@@ -220,8 +226,10 @@ class Snapshots:
             return
         if now_ns < self._retry_ns:
             self._ask_ns = self._retry_ns
-        elif self._engine.has_log:
-            self._ask_ns = now_ns  # what has changed is appended by the turn that comes next
+        elif self._engine.has_log or self._engine.store.absolute.layers:
+            # What has changed is appended by the turn that comes next, and jobs whose place in time
+            # the wall clock has changed are placed by the next ones.
+            self._ask_ns = now_ns
         elif self._making is None:
             self._begin()
 

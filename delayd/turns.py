@@ -28,10 +28,12 @@ from delayd.core.limits import (
     ROOM_TURNS_MAX,
     SYNC_BREATHER_MS,
     TURN_OVERHEAD_BYTES,
+    WALL_STEP_MS,
 )
 from delayd.core.room import RESERVE_COST_BYTES
 from delayd.line.server import LineServer
 
+NS_PER_MS: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000
 _NEVER_MS: Final = 1 << 62
 
@@ -74,11 +76,15 @@ class Turns:
         self._next_ms = _NEVER_MS
         self._is_nudged = False
         self._has_more = True
+        if commit is not None:
+            line.late_ids = commit.late_ids
         self._room_turns = 0
         self.is_over = False
         """No turn changes anything any more: the journal has failed, or the daemon has stopped."""
         self.records = 0
         """Records logged so far."""
+        self.on_wall_step: Callable[[int], object] | None = None
+        """Told by how many milliseconds the wall clock was set, when jobs are placed anew."""
         self.chore: Callable[[], float | None] | None = None
         """Done after each turn, a slice at a time: returns in how many seconds it wants the next
         slice at the latest, None when it needs none."""
@@ -136,12 +142,31 @@ class Turns:
         engine = self._engine
         if engine.room.is_short:
             self._serve_short(due_by_ms + 1)
+        if engine.store.absolute.count:
+            self.look_at_wall_clock()
         if self._next_ms <= due_by_ms:
             self._advance(due_by_ms)
         else:
             engine.reach(due_by_ms)
         self._line.serve(events, due_by_ms + 1)
         self.end_turn(due_by_ms)
+
+    def look_at_wall_clock(self) -> None:
+        """See whether it was set. Done in each turn in which a job waits for a moment of it.
+
+        Whoever is about to put one calls this first: nobody has looked while there was none.
+        """
+        absolute = self._engine.store.absolute
+        at_least_ns, at_most_ns = self._clock.wall_offset_ns()
+        offset_ns = absolute.offset_ms * NS_PER_MS
+        if at_most_ns < offset_ns or at_least_ns >= offset_ns + WALL_STEP_MS * NS_PER_MS:
+            offset_ms = at_least_ns // NS_PER_MS
+            step_ms = offset_ms - absolute.offset_ms
+            self._engine.follow_wall(offset_ms)
+            if absolute.layers:
+                self._next_ms = 0
+                if self.on_wall_step is not None:
+                    self.on_wall_step(step_ms)
 
     def _advance(self, due_by_ms: int) -> None:
         """Fire what is due, for a bounded time; what is left has its turn after everybody else."""
@@ -160,6 +185,8 @@ class Turns:
         engine = self._engine
         if self._commit is not None:
             self._line.durable_id = self._commit.durable_id
+            if engine.late_ids:
+                self._commit.note_late(engine.take_late_ids())
         while deliveries := engine.take_deliveries():
             for session, outcome in deliveries:
                 assert session.owner is not None, "who waits has somebody to tell"
@@ -190,6 +217,10 @@ class Turns:
                 client.send(data)
 
     # --- Room for records ------------------------------------------------------------------------
+
+    def doubt_room(self) -> None:
+        """Look at the room after the next turn in any case; whichever thread may have reason to."""
+        self._room_turns = ROOM_TURNS_MAX
 
     def _note_room(self) -> None:
         """Look how much room there is, unless there is plenty and it was looked at lately."""

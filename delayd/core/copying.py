@@ -5,6 +5,7 @@ when the copy began. So a snapshot is read by the code that reads the log, and s
 cannot disagree about what a record means.
 
     TURN, LAST            how far time had been played, which numbers had been given
+    OFFSET                where absolute times are, if the log says so
     TOPIC, PAUSE          for each topic that records may name
     PUT, RESERVE, RANK    for each job; RESERVE if somebody held it, RANK if it was buried
 
@@ -37,6 +38,7 @@ from delayd.core.job import DUE_AT, ID_AT, STATE_AT, U64, State, came_due, lapse
 from delayd.core.records import (
     Kind,
     pack_last,
+    pack_offset,
     pack_pause,
     pack_put,
     pack_rank,
@@ -73,7 +75,11 @@ class Copy:
     )
 
     def __init__(self, store: Store) -> None:
-        """Begin: what the copy will say is decided now. O(topics + jobs / 64)."""
+        """Begin: what the copy will say is decided now. O(topics + jobs / 64).
+
+        Not while jobs with absolute times are placed anew: their records are out of date.
+        """
+        assert not store.absolute.layers, "jobs are being placed anew"
         self._store = store
         self._time_ms = store.time_ms
         deadline_ms = store.agenda.next_deadline()
@@ -83,6 +89,8 @@ class Copy:
         self._slice_bytes = 0
         self._frozen: dict[int, tuple[list[bytes], Notes]] = {}
         last = pack_last(Kind.LAST, store.last_put_id, store.last_topic_number)
+        if store.absolute.recorded_ms is not None:
+            last += pack_offset(Kind.OFFSET, store.absolute.recorded_ms)
         self._parts = self._copied(last, store.jobs.guard(self._freeze))
         self.jobs = 0
         """How many have been copied so far."""

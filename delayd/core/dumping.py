@@ -18,7 +18,19 @@ Replay carries records out; this module only reads them, and refuses to know how
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from delayd.core.job import HEADER, HEADER_AND_TALLY, Flag, State, Tally, body_of, tally_of
+from delayd.core.job import (
+    FLAGS_END,
+    HEADER,
+    HEADER_AND_TALLY,
+    TALLY,
+    U64,
+    Flag,
+    State,
+    Tally,
+    body_of,
+    tally_of,
+    wall_of,
+)
 from delayd.core.records import LAYOUTS, Kind
 from delayd.core.replay import UnknownRecord
 
@@ -37,13 +49,18 @@ FIELDS: Final[dict[Kind, tuple[str, ...]]] = {
     Kind.PAUSE: ("topic_number", "until_ms", "pause_ms"),
     Kind.LAST: ("last_id", "last_topic_number"),
     Kind.RANK: ("id", "rank"),
+    Kind.OFFSET: ("offset_ms",),
+    Kind.APPOINT: ("id", "due_ms", "delay_ms", "wall_ms"),
 }
 """What stands behind the kind, as `LAYOUTS` lays it out."""
 
 JOB_FIELDS: Final = ("id", "due_ms", "created_ms", "ttr_ms", "priority", "topic_number", "state")
 
-MOMENTS: Final = frozenset(("time_ms", "deadline_ms", "due_ms", "created_ms", "until_ms"))
-"""The fields that are points of delayd time; the others that end in `_ms` are durations."""
+MOMENTS: Final = frozenset(
+    ("time_ms", "deadline_ms", "due_ms", "created_ms", "until_ms", "wall_ms")
+)
+"""The fields that are points of delayd time, `wall_ms` of the wall clock; the others that end in
+`_ms` are durations."""
 
 Value = int | str
 
@@ -106,10 +123,16 @@ class Dump:
             raise UnknownRecord(at, f"its job's state is {state}")
         fields["state"] = State(state).name.lower()
         fields["topic"] = self._name(values[JOB_FIELDS.index("topic_number")])
+        if flags >= FLAGS_END:
+            raise UnknownRecord(at, f"its job's flags are {flags}")
         if flags & Flag.TALLY:
             if len(record) < HEADER_AND_TALLY:
                 raise UnknownRecord(at, "its job is shorter than a job's header and tally")
             fields.update(zip(Tally._fields, tally_of(record), strict=True))
+        if flags & Flag.WALL:
+            if len(record) < HEADER.size + TALLY.size * (flags & Flag.TALLY) + U64.size:
+                raise UnknownRecord(at, "its job is shorter than its wall-clock time")
+            fields["wall_ms"] = wall_of(record) or 0
         return Dumped(Kind.PUT, fields, body_of(record))
 
     def _name(self, number: int) -> str:

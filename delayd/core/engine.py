@@ -39,11 +39,9 @@ from delayd.core.errors import (
     LastWatched,
     OutOfSpace,
     TopicNotFound,
-    ValueOutOfRange,
 )
 from delayd.core.job import (
     HEADER,
-    TRANSITIONS,
     TTR_AT,
     U64,
     Event,
@@ -64,6 +62,7 @@ from delayd.core.limits import (
     WHEEL_SIZE_DEFAULT,
     WHEEL_TICK_MS_DEFAULT,
 )
+from delayd.core.moments import Moments, check_range
 from delayd.core.records import (
     Kind,
     pack_bury,
@@ -75,12 +74,11 @@ from delayd.core.records import (
     pack_reschedule,
     pack_reserve,
     pack_return,
-    pack_topic,
     pack_touch,
 )
 from delayd.core.room import RESERVE_COST_BYTES
 from delayd.core.session import Owner, Session
-from delayd.core.timekeeper import Handed, Timekeeper
+from delayd.core.timekeeper import Handed
 from delayd.core.topic import DEFAULT_TOPIC, Topic, checked_name, head_key, remove_swapping
 from delayd.core.wheel import ceil_to_tick
 
@@ -93,7 +91,7 @@ _RESERVE: Final = int(Kind.RESERVE)
 _pack_header: Final = HEADER.pack
 
 
-class Engine(Timekeeper):
+class Engine(Moments):
     """The jobs of one daemon and everything that can be done with them."""
 
     def __init__(
@@ -105,9 +103,9 @@ class Engine(Timekeeper):
         body_bytes_max: int = BODY_BYTES_DEFAULT,
     ) -> None:
         """Start without jobs at `start_ms` of delayd time."""
-        super().__init__(start_ms, tick_ms, wheel_size)
-        self.body_bytes_max = body_bytes_max
-        self.draining = False
+        super().__init__(start_ms, tick_ms, wheel_size, body_bytes_max)
+        self.late_ids: list[int] = []
+        """Jobs put since `take_late_ids` whose ids were taken before those of others."""
 
     # --- Sessions --------------------------------------------------------------------------------
 
@@ -173,10 +171,10 @@ class Engine(Timekeeper):
 
     # --- Putting ---------------------------------------------------------------------------------
 
-    def take_id(self) -> int:
-        """Return the next job id; taken is taken, whether or not a job comes of it."""
-        self.store.last_id += 1
-        return self.store.last_id
+    def take_late_ids(self) -> list[int]:
+        """Return the late ids since the last call."""
+        late_ids, self.late_ids = self.late_ids, []
+        return late_ids
 
     def put(
         self,
@@ -215,6 +213,8 @@ class Engine(Timekeeper):
         if not first_id:
             first_id = store.last_id + 1
             store.last_id += len(bodies)
+        elif first_id < store.last_id:
+            self.late_ids.append(first_id)
         body_bytes = len(bodies[0]) if len(bodies) == 1 else max(map(len, bodies))
         if not (
             body_bytes <= self.body_bytes_max
@@ -260,11 +260,6 @@ class Engine(Timekeeper):
         check_range("delay_ms", delay_ms, DURATION_MS_MAX)
         check_range("ttr_ms", ttr_ms, DURATION_MS_MAX)
         raise AssertionError("nothing is wrong with it")
-
-    def _record_topic(self, topic: Topic) -> None:
-        name = topic.name.encode("ascii")
-        self._write(pack_topic(Kind.TOPIC, topic.number, len(name)) + name)
-        topic.recorded = True
 
     # --- Handing out -----------------------------------------------------------------------------
 
@@ -371,13 +366,6 @@ class Engine(Timekeeper):
 
     # --- By anybody ------------------------------------------------------------------------------
 
-    def _job(self, job_id: int, event: Event, now_ms: int) -> bytes:
-        """Return the record of a job that the event may happen to, or raise `JobNotFound`."""
-        record, state = self.settled(job_id, now_ms)
-        if (state, event) not in TRANSITIONS:
-            raise JobNotFound(job_id)
-        return record
-
     def delete(self, session: Session, job_id: int, now_ms: int) -> None:
         """Delete a job that the session holds or that nobody holds; `JobNotFound`."""
         if not self.delete_batch(session, (job_id,), now_ms)[0]:
@@ -388,7 +376,7 @@ class Engine(Timekeeper):
         deadline_of = session.deadlines.get
         time_ms = self.store.time_ms
         are_held = all(deadline_of(job_id, 0) > time_ms for job_id in job_ids)
-        if are_held and len(set(job_ids)) == len(job_ids):
+        if are_held and 0 < len(set(job_ids)) == len(job_ids):
             self._delete_held(session, job_ids)
             return [True] * len(job_ids)
         return [self._delete(session, job_id, now_ms) for job_id in job_ids]
@@ -400,8 +388,7 @@ class Engine(Timekeeper):
             self._stamp()
         self._log += [pack_delete(_DELETE, job_id) for job_id in job_ids]
         for topic in store.delete_held(session, job_ids):
-            if not topic.jobs:
-                store.drop_if_unwanted(topic)
+            store.drop_if_unwanted(topic)
         self.room.jobs -= len(job_ids)
         self._must_sync = True
 
@@ -471,9 +458,3 @@ class Engine(Timekeeper):
         self.store.pause(topic, until_ms, pause_ms)
         if not pause_ms:
             self._serve(topic, now_ms)
-
-
-def check_range(field: str, value: int, highest: int) -> None:
-    """Raise `ValueOutOfRange` unless the value lies between 0 and the highest, both included."""
-    if not 0 <= value <= highest:
-        raise ValueOutOfRange(field, value, 0, highest)

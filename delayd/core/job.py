@@ -14,6 +14,7 @@ nothing to walk. Little-endian throughout:
     40      1     state         a resting state: DELAYED, READY or BURIED
     41      1     flags         which optional parts follow
     42      28    tally         only with `Flag.TALLY`: the job has been worked on
+    ..      8     wall_ms       only with `Flag.WALL`: the wall-clock time that the job was put for
     ..      ..    body          the rest, verbatim
 
 >>> record = HEADER.pack(7, 1_500, 500, 60_000, 3, 1, State.DELAYED, Flag.NONE) + b"hello"
@@ -60,6 +61,16 @@ class State(enum.IntEnum):
 
 
 _TALLY: Final = 1
+_WALL: Final = 2
+_BODY_AT: Final = (
+    HEADER_BYTES,
+    HEADER_AND_TALLY,
+    HEADER_BYTES + U64.size,
+    HEADER_AND_TALLY + U64.size,
+)
+"""Where the body begins, by the flags."""
+FLAGS_END: Final = len(_BODY_AT)
+"""Flags of this version are less than that."""
 _READY_BYTE: Final = bytes((State.READY,))
 
 
@@ -104,6 +115,8 @@ class Flag(enum.IntFlag):
 
     NONE = 0
     TALLY = 1
+    WALL = 2
+    """`due_ms` follows the wall clock for as long as the job is delayed."""
 
 
 class Tally(NamedTuple):
@@ -125,7 +138,7 @@ def state_of(record: bytes) -> State:
 
 def body_of(record: bytes) -> bytes:
     """Return the body, verbatim."""
-    return record[HEADER_AND_TALLY if record[FLAGS_AT] & _TALLY else HEADER_BYTES :]
+    return record[_BODY_AT[record[FLAGS_AT]] :]
 
 
 def tally_of(record: bytes) -> Tally:
@@ -136,11 +149,21 @@ def tally_of(record: bytes) -> Tally:
     return Tally(max(0, due_ms - created_ms))
 
 
+def wall_of(record: bytes) -> int | None:
+    """Return the wall-clock time that the job was put for; None when it was put with a delay."""
+    flags = record[FLAGS_AT]
+    if not flags & _WALL:
+        return None
+    wall_ms: int = U64.unpack_from(record, _BODY_AT[flags] - U64.size)[0]
+    return wall_ms
+
+
 def amend(
     record: bytes,
     state: State,
     *,
     due_ms: int | None = None,
+    wall_ms: int | None = None,
     priority: int | None = None,
     delay_ms: int | None = None,
     reserves: int = 0,
@@ -149,10 +172,11 @@ def amend(
     buries: int = 0,
     kicks: int = 0,
 ) -> bytes:
-    """Return the record in another resting state, with these fields replaced and counts added."""
-    job_id, due_now_ms, created_ms, ttr_ms, priority_now, topic, _, flags = HEADER.unpack_from(
-        record
-    )
+    """Return the record in another resting state, with these fields replaced and counts added.
+
+    With another `due_ms` a wall-clock time is forgotten, unless there is another one.
+    """
+    job_id, due_now_ms, created_ms, ttr_ms, priority_now, topic, _, _ = HEADER.unpack_from(record)
     old = tally_of(record)
     counts = (
         min(COUNT_MAX, old.reserves + reserves),
@@ -161,6 +185,8 @@ def amend(
         min(COUNT_MAX, old.buries + buries),
         min(COUNT_MAX, old.kicks + kicks),
     )
+    if due_ms is None:
+        wall_ms = wall_of(record)
     head = HEADER.pack(
         job_id,
         due_now_ms if due_ms is None else due_ms,
@@ -169,10 +195,11 @@ def amend(
         priority_now if priority is None else priority,
         topic,
         state,
-        flags | Flag.TALLY,
+        _TALLY if wall_ms is None else _TALLY | _WALL,
     )
     delay_ms = old.delay_ms if delay_ms is None else delay_ms
-    return head + TALLY.pack(delay_ms, *counts) + body_of(record)
+    wall = b"" if wall_ms is None else U64.pack(wall_ms)
+    return head + TALLY.pack(delay_ms, *counts) + wall + body_of(record)
 
 
 def released(record: bytes, due_ms: int, delay_ms: int, priority: int) -> bytes:
@@ -208,10 +235,15 @@ def kicked(record: bytes) -> bytes:
     return amend(record, State.READY, kicks=1)
 
 
-def rescheduled(record: bytes, due_ms: int, delay_ms: int) -> bytes:
-    """Return the record of a waiting job that was given another time."""
+def rescheduled(record: bytes, due_ms: int, delay_ms: int, wall_ms: int | None = None) -> bytes:
+    """Return the record of a waiting job that was given another time, absolute with `wall_ms`."""
     state = State.DELAYED if delay_ms else State.READY
-    return amend(record, state, due_ms=due_ms, delay_ms=delay_ms)
+    return amend(record, state, due_ms=due_ms, delay_ms=delay_ms, wall_ms=wall_ms)
+
+
+def placed_anew(record: bytes, due_ms: int) -> bytes:
+    """Return the record of a job whose wall-clock time is now at this delayd time."""
+    return record[:DUE_AT] + U64.pack(due_ms) + record[CREATED_AT:]
 
 
 def came_due(record: bytes) -> bytes:

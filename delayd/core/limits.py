@@ -19,6 +19,9 @@ SECONDS_MAX: Final = 2**32 - 1
 DURATION_MS_MAX: Final = SECONDS_MAX * 1_000
 """The longest delay, ttr or pause: the same in milliseconds."""
 
+WALL_MS_MAX: Final = 253_402_300_799_999
+"""The latest absolute time: the end of the year 9999, the last one that RFC 3339 can write."""
+
 TTR_MS_FOR_ZERO: Final = 1_000
 """What a ttr of 0 means (beanstalkd): a reservation that lapses at once would circle for ever."""
 
@@ -42,6 +45,21 @@ ADVANCE_SLICE_JOBS: Final = 128
 ADVANCE_SLICE_US: Final = 500
 """How long one turn may go on with due jobs after the first slice. What others ask for meanwhile
 takes two or three turns; eight workers that share 1,000 jobs a second have 8 ms for each."""
+
+WALL_STEPS_MAX: Final = 8
+"""Steps of the wall clock within the seconds that it takes to place a million jobs anew. With one
+more the jobs that have waited the longest are placed at once."""
+
+WALL_STEP_MS: Final = 2
+"""How far the wall clock must have gone ahead before jobs are placed anew: the reading is exact to
+a millisecond, its rounding takes one more. Slewing moves the boot clock as well, and so nothing."""
+
+WALL_BRACKET_NS: Final = 500_000
+"""How far apart two readings of the boot clock may be for the wall clock between them to count:
+half of the millisecond above. A process that was stopped in between reads once more."""
+
+WALL_READINGS_MAX: Final = 4
+"""How often it reads before it takes what it got."""
 
 SYNC_BREATHER_MS: Final = 1
 """How long a turn waits, with jobs due, for a sync that is going on: on two processors, both busy,
@@ -138,20 +156,25 @@ JOURNAL_TORN_COPIES_MAX: Final = 16
 SNAPSHOT_DEFLATE_LEVEL: Final = 1
 """The fastest: on JSON bodies the higher levels save a tenth more and take three times as long."""
 
-SNAPSHOT_SYNC_BYTES: Final = 8 << 20
+SNAPSHOT_SYNC_BYTES: Final = 1 << 20
 """How much of a snapshot is written between two syncs: the log's own syncs never wait for more."""
 
 SNAPSHOT_SLICE_JOBS: Final = 1_024
 """Jobs copied in one slice, between two turns of the loop: 0.25 ms, 0.8 ms where they are held."""
 
-SNAPSHOT_SLICE_BYTES: Final = 256 << 10
-"""The same where jobs are long: joining them takes 0.1 ms."""
+SNAPSHOT_SLICE_BYTES: Final = 64 << 10
+"""The same where jobs are long: joining them takes 20 µs."""
 
 SNAPSHOT_PAUSE_MS: Final = 1
 """What a slice leaves to everybody else before the next one."""
 
-SNAPSHOT_PAYLOAD_BYTES: Final = 1 << 20
-"""One frame of a snapshot, a longer job aside: compressing it takes 10 ms, in the thread."""
+SNAPSHOT_PAYLOAD_BYTES: Final = 128 << 10
+"""One frame of a snapshot, a longer job aside. Compressing it takes 1 to 3 ms and needs no
+interpreter; what does need it, 20 µs for each, is what the loop may have to wait for. Frames of a
+MiB cost jobs of the time 5 ms at the 99th percentile."""
+
+SNAPSHOT_NICENESS: Final = 10
+"""Of the thread that compresses and writes: it takes a tenth of a processor from who wants all."""
 
 SNAPSHOT_AHEAD_BYTES: Final = 4 << 20
 """What the loop may have copied and the thread not written: memory for a slow disk."""

@@ -23,6 +23,8 @@ A record is its kind (u8) and then, little-endian:
     PAUSE       topic u32, until u64, length u64           nothing is handed out until then
     RANK        id u64, rank u64                           where a buried job stands: the lower, the
                                                            longer it has been buried
+    OFFSET      offset i64                                 wall clock minus delayd time, from now on
+    APPOINT     id u64, due u64, delay u64, wall u64       a waiting job got another time, absolute
 
 >>> pack_delete(Kind.DELETE, 5).hex(" ")
 '0b 05 00 00 00 00 00 00 00'
@@ -50,6 +52,8 @@ class Kind(enum.IntEnum):
     PAUSE = 12
     LAST = 13
     RANK = 14
+    OFFSET = 15
+    APPOINT = 16
 
 
 LAYOUTS: Final[dict[Kind, struct.Struct]] = {
@@ -67,6 +71,8 @@ LAYOUTS: Final[dict[Kind, struct.Struct]] = {
     Kind.PAUSE: struct.Struct("<BIQQ"),
     Kind.LAST: struct.Struct("<BQI"),
     Kind.RANK: struct.Struct("<BQQ"),
+    Kind.OFFSET: struct.Struct("<Bq"),
+    Kind.APPOINT: struct.Struct("<BQQQQ"),
 }
 """The fixed part of each kind with its first byte; `length` bytes follow TOPIC and PUT."""
 
@@ -85,3 +91,5 @@ pack_delete: Final = LAYOUTS[Kind.DELETE].pack
 pack_pause: Final = LAYOUTS[Kind.PAUSE].pack
 pack_last: Final = LAYOUTS[Kind.LAST].pack
 pack_rank: Final = LAYOUTS[Kind.RANK].pack
+pack_offset: Final = LAYOUTS[Kind.OFFSET].pack
+pack_appoint: Final = LAYOUTS[Kind.APPOINT].pack

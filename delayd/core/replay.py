@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from delayd.core.engine import Engine
 from delayd.core.job import (
+    FLAGS_END,
     HEADER,
     buried,
     kicked,
@@ -57,6 +58,8 @@ class Replay:
             Kind.PAUSE: self._pause,
             Kind.LAST: self._last,
             Kind.RANK: self._rank,
+            Kind.OFFSET: self._offset,
+            Kind.APPOINT: self._appoint,
         }
 
     def play(self, payload: bytes) -> None:
@@ -110,9 +113,14 @@ class Replay:
             pass
 
     def _put(self, record: bytes) -> None:
-        job_id, due_ms, _, _, priority, number, _, _ = HEADER.unpack_from(record)
+        job_id, due_ms, _, _, priority, number, _, flags = HEADER.unpack_from(record)
         store = self._store
+        if flags > 1:
+            assert flags < FLAGS_END, f"the flags of job {job_id} are {flags}"
+            self._check_offset(job_id)
         store.put(store.numbered[number], job_id, priority, due_ms, record)
+        if flags > 1:
+            store.note_wall(job_id, record)
         store.last_id = max(store.last_id, job_id)
 
     def _record(self, job_id: int) -> bytes:
@@ -139,6 +147,23 @@ class Replay:
 
     def _reschedule(self, job_id: int, due_ms: int, delay_ms: int) -> None:
         self._store.move(job_id, rescheduled(self._record(job_id), due_ms, delay_ms))
+
+    def _appoint(self, job_id: int, due_ms: int, delay_ms: int, wall_ms: int) -> None:
+        changed = rescheduled(self._record(job_id), due_ms, delay_ms, wall_ms)
+        self._check_offset(job_id)
+        self._store.move(job_id, changed)
+        self._store.note_wall(job_id, changed)
+
+    def _check_offset(self, job_id: int) -> None:
+        is_known = self._store.absolute.recorded_ms is not None
+        assert is_known, f"no record says where the time of {job_id} is"
+
+    def _offset(self, offset_ms: int) -> None:
+        store = self._store
+        if offset_ms != store.absolute.offset_ms:
+            store.step_wall(offset_ms)
+        store.absolute.recorded_ms = offset_ms
+        self._turn(store.time_ms)
 
     def _last(self, job_id: int, topic_number: int) -> None:
         store = self._store

@@ -16,17 +16,22 @@ A live job is in exactly one place, told by its record's state and by `holders`:
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from delayd.core.absolute import AbsoluteJobs
 from delayd.core.agenda import Agenda, Lane
 from delayd.core.job import (
     DUE_AT,
+    FLAGS_AT,
     PRIORITY_AND_TOPIC,
     PRIORITY_AT,
     STATE_AT,
     TTR_AT,
     U64,
+    Flag,
     State,
     body_of,
     came_due,
+    placed_anew,
+    wall_of,
 )
 from delayd.core.limits import PRIORITY_URGENT_BELOW
 from delayd.core.records import LAYOUTS, Kind
@@ -38,6 +43,8 @@ from delayd.core.wheel import TimingWheel, ceil_to_tick
 # Compared with a byte of the record on every operation; an enum member costs 40 ns more.
 _DELAYED: Final = int(State.DELAYED)
 _READY: Final = int(State.READY)
+_WALL: Final = int(Flag.WALL)
+_unpack_u64: Final = U64.unpack_from
 _URGENT_KEYS_END: Final = ready_key(PRIORITY_URGENT_BELOW, 0)
 
 
@@ -67,6 +74,7 @@ class Store:
         """Number of a topic → until when it is paused, and how long that is; of all there are."""
         self.holders: dict[int, Session] = {}
         self.orphans = Session()
+        self.absolute = AbsoluteJobs(tick_ms)
         self.agenda = Agenda()
         self.leases = Lane(self._wheel(self._lease_ends))
         self.alarms: dict[int, tuple[int, Session | Topic]] = {}
@@ -201,9 +209,17 @@ class Store:
 
     def come_due(self, topic: Topic, job_ids: Iterable[int]) -> None:
         """Make jobs ready whose delay has ended and whose wheel has let go of them."""
+        absolute = self.absolute
         for job_id in job_ids:
             record = self.jobs.get(job_id)
             assert record is not None
+            if absolute.count:
+                record = self.current(job_id, record)
+                absolute.discard(job_id)
+                if U64.unpack_from(record, DUE_AT)[0] > self.time_ms:  # it was unplaced
+                    self._replace(topic, job_id, record)
+                    absolute.add(job_id)
+                    continue
             self._replace(topic, job_id, came_due(record))
 
     def _replace(self, topic: Topic, job_id: int, changed: bytes) -> None:
@@ -231,6 +247,8 @@ class Store:
         state = record[STATE_AT]
         if state == _DELAYED:
             topic.delays.wheel.cancel(job_id, U64.unpack_from(record, DUE_AT)[0])
+            if self.absolute.count:
+                self.absolute.discard(job_id)
         elif state == _READY:
             topic.ready.remove(priority << 64 | job_id)
             if priority < PRIORITY_URGENT_BELOW:
@@ -239,6 +257,48 @@ class Store:
             if self.jobs.guarded:
                 self.jobs.preserve(job_id)
             del topic.buried[job_id]
+
+    # --- Absolute times --------------------------------------------------------------------------
+
+    def note_wall(self, job_id: int, record: bytes) -> None:
+        """Let a job just put or moved follow the wall clock, if it waits for a moment of it."""
+        is_delayed = record[STATE_AT] == _DELAYED
+        if (
+            is_delayed
+            and record[FLAGS_AT] & _WALL
+            and _unpack_u64(record, DUE_AT)[0] > self.time_ms
+        ):
+            self.absolute.add(job_id)
+
+    def step_wall(self, offset_ms: int) -> None:
+        """Let wall clock minus delayd time be another from now on; `place_some` does the rest."""
+        while self.absolute.is_full:
+            self.place_some()
+        self.absolute.step(offset_ms, self.time_ms)
+
+    def place_some(self) -> None:
+        """Place some of the unplaced jobs, 64 at most: 0.3 ms. There must be one."""
+        for job_id in self.absolute.some_unplaced():
+            self.place_anew(job_id)
+
+    def place_anew(self, job_id: int) -> bytes:
+        """Place a delayed job where it belongs, if it is unplaced; return its record."""
+        record = self.jobs.get(job_id)
+        assert record is not None
+        changed = self.current(job_id, record)
+        if changed is not record:
+            self.move(job_id, changed)
+            self.note_wall(job_id, changed)
+        return changed
+
+    def current(self, job_id: int, record: bytes) -> bytes:
+        """Return the record of a delayed job with the due time that it has, placed or not."""
+        if self.absolute.layers:
+            wall_ms = wall_of(record)
+            due_ms = None if wall_ms is None else self.absolute.due_ms(job_id, wall_ms)
+            if due_ms is not None:
+                return placed_anew(record, due_ms)
+        return record
 
     # --- Jobs in hand ----------------------------------------------------------------------------
 
@@ -264,33 +324,40 @@ class Store:
         """
         run = []
         ready, holders, deadlines = topic.ready, self.holders, session.deadlines
-        get, insert, tick_ms = self.jobs.get, self.leases.wheel.insert, self.tick_ms
-        soonest_ms = session.soonest_ms
-        is_earlier = False
+        jobs = self.jobs
+        deadline_ms, ttr_ms = 0, -1
+        same: list[int] = []
         while ready and jobs_max > 0 and bytes_max >= 0:
             key: int = ready.pop(0)
             if key < _URGENT_KEYS_END:
                 topic.urgent -= 1
             job_id = key & ID_MASK
-            record = get(job_id)
+            if jobs.guarded:
+                jobs.preserve(job_id)
+            record = jobs.get(job_id)
             assert record is not None
-            if self.jobs.guarded:
-                self.jobs.preserve(job_id)
-            deadline_ms = ceil_to_tick(now_ms + U64.unpack_from(record, TTR_AT)[0], tick_ms)
+            # Neighbours mostly have the same ttr, and then one deadline does for all.
+            (ttr_now_ms,) = _unpack_u64(record, TTR_AT)
+            if ttr_now_ms != ttr_ms:
+                self._insert_leases(same, deadline_ms)
+                same = []
+                ttr_ms = ttr_now_ms
+                deadline_ms = ceil_to_tick(now_ms + ttr_ms, self.tick_ms)
+                session.soonest_ms = min(session.soonest_ms, deadline_ms)
+            same.append(job_id)
             holders[job_id] = session
             deadlines[job_id] = deadline_ms
-            soonest_ms = min(soonest_ms, deadline_ms)
-            if insert(job_id, deadline_ms, self.time_ms):
-                is_earlier = True
             body = body_of(record)
             run.append((job_id, deadline_ms, body))
             jobs_max -= 1
             bytes_max -= len(body)
-        session.soonest_ms = soonest_ms
         topic.reserved += len(run)
-        if is_earlier:
-            self.agenda.queue(self.leases)
+        self._insert_leases(same, deadline_ms)
         return run
+
+    def _insert_leases(self, job_ids: list[int], deadline_ms: int) -> None:
+        if job_ids and self.leases.wheel.insert_run(job_ids, deadline_ms, self.time_ms):
+            self.agenda.queue(self.leases)
 
     def take(self, job_id: int) -> Topic:
         """Take a job at rest off whatever queue it is in; `hold` must follow."""
@@ -340,26 +407,26 @@ class Store:
             self.leases.wheel.cancel(job_id, deadline_ms)
 
     def delete_held(self, session: Session, job_ids: Sequence[int]) -> list[Topic]:
-        """Forget jobs that the session holds; return their topics, each once.
+        """Forget jobs that the session holds; return the topics left without any, in that order.
 
         With the effects of `delete` for each, at two thirds of its cost.
         """
         holders, deadlines, pop = self.holders, session.deadlines, self.jobs.pop
-        topics = []
+        emptied = []
         topic: Topic | None = None
         for job_id in job_ids:
             number = PRIORITY_AND_TOPIC.unpack_from(pop(job_id), PRIORITY_AT)[1]
             if topic is None or topic.number != number:
                 topic = self.numbered[number]
-                if topic not in topics:
-                    topics.append(topic)
             topic.jobs -= 1
             topic.deletes += 1
             topic.reserved -= 1
+            if not topic.jobs:
+                emptied.append(topic)
             del holders[job_id]
             del deadlines[job_id]
         self.leases.wheel.cancel_run(len(job_ids))
-        return topics
+        return emptied
 
     # --- Pauses and alarms: the ends of waits and pauses -----------------------------------------
 

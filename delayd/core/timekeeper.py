@@ -64,6 +64,7 @@ class Timekeeper:
         self._must_sync = False
         self._turn_ms = -1
         self._deliveries: list[Delivery] = []
+        self._places_next = True
         self.store.topic(DEFAULT_TOPIC)
 
     # --- What the caller takes away after each turn ----------------------------------------------
@@ -115,7 +116,8 @@ class Timekeeper:
 
     def next_deadline(self) -> int | None:
         """Return when `advance` has something to do next; None when nothing is scheduled."""
-        return self.store.agenda.next_deadline()
+        store = self.store
+        return store.time_ms if store.absolute.layers else store.agenda.next_deadline()
 
     def reach(self, time_ms: int) -> None:
         """Take note of the time, when nothing is due by then."""
@@ -129,9 +131,14 @@ class Timekeeper:
         """
         store = self.store
         store.time_ms = max(store.time_ms, due_by_ms)
+        if store.absolute.layers and self._places_next:
+            store.place_some()
+            self._places_next = False
+            return True
+        self._places_next = True
         due = store.agenda.take_due(due_by_ms, ADVANCE_SLICE_JOBS)
         if due is None:
-            return False
+            return bool(store.absolute.layers)
         lane, fired = due
         now_ms = due_by_ms if now_ms is None else now_ms
         if lane.topic is not None:
@@ -179,9 +186,12 @@ class Timekeeper:
                 return record, State.RESERVED
             self._lapse(job_id, now_ms, lease_fired=False)
             return self.settled(job_id, now_ms)
-        if record[STATE_AT] == _DELAYED and U64.unpack_from(record, DUE_AT)[0] <= store.time_ms:
-            self._serve(store.move(job_id, came_due(record)), now_ms)
-            return self.settled(job_id, now_ms)
+        if record[STATE_AT] == _DELAYED:
+            if store.absolute.layers:
+                record = store.place_anew(job_id)
+            if U64.unpack_from(record, DUE_AT)[0] <= store.time_ms:
+                self._serve(store.move(job_id, came_due(record)), now_ms)
+                return self.settled(job_id, now_ms)
         return record, State(record[STATE_AT])
 
     # --- Waiting and handing out -----------------------------------------------------------------

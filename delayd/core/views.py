@@ -19,6 +19,7 @@ from delayd.core.job import (
     lapsed,
     state_of,
     tally_of,
+    wall_of,
 )
 from delayd.core.limits import PRIORITY_URGENT_BELOW
 from delayd.core.records import LAYOUTS, Kind
@@ -181,6 +182,7 @@ def canonical(engine: Engine) -> Iterator[tuple[str | int | bytes | None, ...]]:
     store = engine.store
     time_ms = store.time_ms
     yield "last id", store.last_id
+    follows_wall = False
     for job_id, record in sorted(store.jobs):
         holder = store.holders.get(job_id)
         deadline_ms = None if holder is None else holder.deadlines[job_id]
@@ -188,9 +190,13 @@ def canonical(engine: Engine) -> Iterator[tuple[str | int | bytes | None, ...]]:
         if deadline_ms is not None and deadline_ms <= time_ms:
             now, deadline_ms = lapsed(record), None
         elif deadline_ms is None and state_of(record) is State.DELAYED:
-            due_ms: int = U64.unpack_from(record, DUE_AT)[0]
-            now = came_due(record) if due_ms <= time_ms else record
+            now = store.current(job_id, record)
+            due_ms: int = U64.unpack_from(now, DUE_AT)[0]
+            now = came_due(now) if due_ms <= time_ms else now
+            follows_wall |= due_ms > time_ms and wall_of(now) is not None
         yield "job", job_id, store.topic_of(record).name, now, deadline_ms
+    if follows_wall:
+        yield "offset", store.absolute.offset_ms
     for name, topic in sorted(store.topics.items()):
         if topic.buried:
             yield "buried", name, *topic.buried
@@ -222,6 +228,7 @@ def check(engine: Engine) -> None:
     assert set(store.topics.values()) == set(store.listing) == set(store.numbered.values())
     assert sum(topic.reserved for topic in store.listing) == len(store.holders)
     assert store.jobs.put_bytes == sum(LAYOUTS[Kind.PUT].size + len(job[1]) for job in store.jobs)
+    _check_absolute(engine)
     assert store.paused == {
         topic.number: (topic.paused_until_ms, topic.pause_ms)
         for topic in store.listing
@@ -233,6 +240,30 @@ def check(engine: Engine) -> None:
     for lane in lanes:
         lane.wheel.check()
     store.agenda.check(lanes, store.time_ms)
+
+
+def _check_absolute(engine: Engine) -> None:
+    store = engine.store
+    absolute = store.absolute
+    placed, unplaced = absolute.ids()
+    assert not placed & unplaced
+    assert absolute.count == len(placed) + len(unplaced)
+    assert all(layer.ids for layer in absolute.layers)
+    assert absolute.recorded_ms == absolute.offset_ms or not absolute.count
+    for job_id, record in store.jobs:
+        wall_ms = wall_of(record)
+        due_ms: int = U64.unpack_from(record, DUE_AT)[0]
+        waits = state_of(record) is State.DELAYED and job_id not in store.holders
+        if wall_ms is None or not waits or job_id in placed | unplaced:
+            assert waits or job_id not in placed | unplaced
+            assert wall_ms is not None or job_id not in placed | unplaced
+        else:
+            assert due_ms <= store.time_ms, "a job has lost sight of the wall clock"
+        if job_id in placed:
+            assert due_ms == absolute.place(wall_ms or 0)
+        placed.discard(job_id)
+        unplaced.discard(job_id)
+    assert not placed | unplaced, "jobs that are gone still follow the wall clock"
 
 
 def _check_topic(engine: Engine, topic: Topic, jobs: int) -> None:

@@ -32,7 +32,7 @@ The wheel refuses to know what an entry stands for, and what time it is unless i
 """
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -96,6 +96,7 @@ class TimingWheel:
         "_levels",
         "_live",
         "_memo_append",
+        "_memo_bucket",
         "_memo_due_ms",
         "_pending",
         "_pending_at",
@@ -131,7 +132,8 @@ class TimingWheel:
         self._pending_at = 0
         # Where the last due time went; -1 is nobody's due time.
         self._memo_due_ms = -1
-        self._memo_append: Callable[[int], None] = array("Q").append
+        self._memo_bucket: Bucket = array("Q")
+        self._memo_append: Callable[[int], None] = self._memo_bucket.append
         self._sweep: Sweep | None = None
         self._sweep_credit = 0
         self._twins_suspected = False
@@ -155,6 +157,14 @@ class TimingWheel:
             # Nothing has happened for a while. Placed by today's clock, the entry cascades less.
             self._clock_ms = now_ms - now_ms % self.tick_ms
         return self._place(entry, due_ms) and self._pending is None
+
+    def insert_run(self, entries: Sequence[int], due_ms: int, now_ms: int) -> bool:
+        """Add entries with the same due time; return what `insert` returns."""
+        is_first = self.insert(entries[0], due_ms, now_ms)
+        if len(entries) > 1:
+            self._live += len(entries) - 1
+            self._memo_bucket.extend(array("Q", entries[1:]))
+        return is_first
 
     def cancel(self, entry: int, due_ms: int) -> None:  # noqa: ARG002
         """Give up a live entry; `due_of(entry)` has changed already, or does before the next call.
@@ -271,6 +281,7 @@ class TimingWheel:
         if bucket is None:
             bucket, is_first = self._queue.open(key)
         self._memo_due_ms = due_ms
+        self._memo_bucket = bucket
         append = self._memo_append = bucket.append
         append(entry)
         return is_first

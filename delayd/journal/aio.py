@@ -15,6 +15,7 @@ None and a thread does the work.
 """
 
 import ctypes
+import errno
 import os
 import platform
 import struct
@@ -67,11 +68,14 @@ class KernelSync:
         self._at_once = (ctypes.c_long * 2)(0, 0)
 
     def _call(self, number: int, *arguments: object) -> int:
-        result: int = self._syscall(ctypes.c_long(number), *arguments)
-        if result < 0:
+        while True:
+            result: int = self._syscall(ctypes.c_long(number), *arguments)
+            if result >= 0:
+                return result
             error = ctypes.get_errno()
-            raise OSError(error, os.strerror(error))
-        return result
+            if error != errno.EINTR:
+                raise OSError(error, os.strerror(error))
+            # A signal came; the kernel tells of it even where it was not to wait.
 
     def fileno(self) -> int:
         """Return the descriptor of the event; to be watched edge-triggered, nobody reads it."""

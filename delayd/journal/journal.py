@@ -46,13 +46,15 @@ if TYPE_CHECKING:
 class Journal(Writer):
     """One directory of segments, owned for as long as this object is open."""
 
-    __slots__ = ("_lock_handle", "_snapshot", "damaged_snapshots", "torn_tails")
+    __slots__ = ("_lock_handle", "_snapshot", "damaged_snapshots", "replay_bytes", "torn_tails")
 
     def __init__(self, directory: str, disk: Disk, segment_bytes: int, lock_handle: int) -> None:
         """Use `Journal.open`."""
         super().__init__(directory, disk, segment_bytes)
         self._snapshot: SnapshotWriter | None = None
         self._lock_handle = lock_handle
+        self.replay_bytes = 0
+        """About how many bytes of frames `replay` yields, once it has yielded the first."""
         self.torn_tails: list[TornTail] = []
         """What replay had to cut; for the log."""
         self.damaged_snapshots: list[Damage] = []
@@ -80,6 +82,7 @@ class Journal(Writer):
         recovery = Recovery(self._disk, self._directory, names)
         frame = None
         for frame in recovery.frames():
+            self.replay_bytes = recovery.expected_bytes
             yield frame
         if frame is not None:
             self._times = (frame.time_ms, frame.wall_ms)

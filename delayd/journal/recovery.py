@@ -225,6 +225,13 @@ class Recovery:
         why = place.why if behind is Behind.NOTHING else f"{place.why}; {behind.value}"
         raise JournalCorrupt(file, place.offset, why)
 
+    @property
+    def expected_bytes(self) -> int:
+        """About how much `frames` yields, when it has begun; with what is preallocated, so less."""
+        snapshot = self.base.snapshot
+        log = sum(segment.size_bytes for segment in self.segments[self.start_index :])
+        return log + (snapshot.payload_bytes if snapshot else 0)
+
     def _choose_base(self) -> None:
         """Decide what to begin with, and in which segment the log goes on from there."""
         log = None

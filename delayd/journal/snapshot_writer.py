@@ -99,8 +99,8 @@ class SnapshotWriter:
     def write(self, payload: bytes) -> None:
         """Add records; they come back in this order. Raises SnapshotFailed.
 
-        Compresses the payload, which frees other threads for about 10 ms a MiB; 1 MiB is a good
-        size, and every frame is held in memory whole by who reads it.
+        Compresses the payload, which takes about 10 ms a MiB and needs no interpreter. Every frame
+        is held in memory whole by who reads it.
         """
         with self._abandoning():
             self._go_on()

@@ -288,6 +288,15 @@ that probes for commands sees the same answers: `stats x` begins with a known wo
 formed, `PUT` is unknown, `quitfoo` quits. (`put` is not here: the connection knows it by
 itself.)"""
 
+UNBOUND: Final = frozenset(
+    {
+        *(_use, _watch, _ignore, _list_tubes, _list_tubes_watched, _list_tube_used),
+        *(_stats, _stats_tube, _put_in_tube, _quit),
+    }
+)
+"""Their replies say nothing of a job, and leave however slow the disk may be. (What begins a put is
+not yet one.)"""
+
 _BY_FIRST_WORD: Final = MappingProxyType(
     {word[:-1]: handler for word, handler in COMMANDS if word.endswith(b" ")}
 )

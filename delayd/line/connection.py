@@ -28,7 +28,7 @@ from delayd.core.session import Owner, Session
 from delayd.core.timekeeper import Handed, WaitEnd
 from delayd.core.topic import Topic
 from delayd.line import replies
-from delayd.line.commands import command_of, handed_over
+from delayd.line.commands import UNBOUND, command_of, handed_over
 from delayd.line.grammar import PutLine, parse_put
 from delayd.line.stats import Stats
 
@@ -66,6 +66,7 @@ class Connection:
         "_swallow_bytes",
         "batch_max",
         "engine",
+        "is_bound",
         "is_choked",
         "is_closing",
         "is_half_closed",
@@ -82,6 +83,9 @@ class Connection:
         self.stats = stats
         self.session: Session = engine.open_session(owner)
         self.out: list[bytes] = []
+        self.is_bound = False
+        """Something in `out` says what a job is or was made to be: it may leave when the log is on
+        disk. The rest, what a connection says of itself and statistics, depends on nothing."""
         self.is_choked = False
         """The long replies in `out` are as much as may wait for a client."""
         self.is_closing = False
@@ -152,8 +156,12 @@ class Connection:
         """Go on with what had arrived before a wait or a full `out` stopped the reading."""
         self.receive(b"", now_ms)
 
-    def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
-        """Answer the reserve that waited, unless its client has gone since, and go on."""
+    def deliver(self, outcome: Handed | WaitEnd, now_ms: int, *, is_durable: bool = False) -> None:
+        """Answer the reserve that waited, unless its client has gone since, and go on.
+
+        The reply is not bound when the job is on disk. That it is held need not be: if that is
+        lost, the job was merely handed out once too often.
+        """
         if not self.is_waiting:
             return
         self.is_waiting = False
@@ -161,6 +169,8 @@ class Connection:
             self.batch_max = 0
             self.out.append(_WAIT_ENDS[outcome])
         else:
+            if self.batch_max or not is_durable:
+                self.is_bound = True
             self.out.append(handed_over(self, outcome, now_ms))
         self.resume(now_ms)
 
@@ -171,6 +181,7 @@ class Connection:
         """
         data = b"".join(self.out)
         self.out.clear()
+        self.is_bound = False
         self._out_bytes = 0
         return data
 
@@ -258,17 +269,20 @@ class Connection:
 
     def _command(self, line: bytes, now_ms: int) -> None:
         """Carry out a command and gather its reply."""
+        is_bound = False
         try:
             command = command_of(line)
             if command is None:
                 self._unknown(line)
                 return
             handler, rest = command
+            is_bound = handler not in UNBOUND
             reply = handler(self, rest, now_ms)
         except Refusal as refusal:
             reply = replies.refused(refusal)
         if reply:
             self.out.append(reply)
+            self.is_bound = self.is_bound or is_bound
         elif self.is_waiting and self.is_half_closed:
             self._wait_no_longer()
 
@@ -299,6 +313,7 @@ class Connection:
                 break
             at += len(head)
         if bodies:
+            self.is_bound = True
             self.stats.counts["put"] += len(bodies)
             self.stats.note_producer(self.session)
             self.out.append(self._put_alike(put, bodies, now_ms))
@@ -320,6 +335,7 @@ class Connection:
 
     def _delete_run(self, run: re.Match[bytes], now_ms: int) -> int:
         """Delete the jobs that consecutive commands name."""
+        self.is_bound = True
         job_ids = list(map(int, run[0][len(b"delete ") : -2].split(b"\r\ndelete ")))
         self.stats.counts["delete"] += len(job_ids)
         deleted = self.engine.delete_batch(self.session, job_ids, now_ms)
@@ -337,6 +353,7 @@ class Connection:
         jobs = self.engine.reserve_batch(self.session, commands, self.room_bytes, now_ms)
         if not jobs:
             return 0
+        self.is_bound = True
         self.stats.counts["reserve"] += len(jobs)
         self.stats.note_worker(self.session)
         self.out.append(self.long_reply(b"".join(map(replies.reserved, jobs))))
@@ -368,6 +385,7 @@ class Connection:
             self._body.append(data[at:])
             return len(data)
         self._put = None
+        self.is_bound = True
         engine = self.engine
         if data[end : end + 2] != b"\r\n":
             self.out.append(replies.EXPECTED_CRLF)

@@ -17,7 +17,7 @@ import contextlib
 import errno
 import select
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Final
 
 from delayd.core.engine import Engine
@@ -138,6 +138,8 @@ class LineServer:
         self._free: list[tuple[Client, bytes]] = []
         self.durable_id = JOB_ID_MAX
         """Jobs up to this id are on disk, as far as they ever have to be."""
+        self.late_ids: Container[int] = ()
+        """But not these."""
         self._settled: list[Client] = []
         """Clients that can go on, or be closed, now that everything has been sent to them."""
         self._spare = socket.socket()
@@ -196,16 +198,21 @@ class LineServer:
                 self._handle(client, event, now_ms)
 
     def take_replies(self) -> list[tuple[Client, bytes]]:
-        """Return what the connections have answered since the last call, to be given to `send`."""
+        """Return what the connections have answered since the last call, to be given to `send`.
+
+        Without those that need not wait for the disk; see `take_free_replies`.
+        """
         dirty = self._dirty
         if not dirty:
             return []
         self._dirty = []
-        replies = []
+        replies: list[tuple[Client, bytes]] = []
         for client in dirty:
+            connection = client.connection
+            is_free = not (connection.is_bound or client.promised)
             client.is_dirty = False
             client.promised += 1
-            replies.append((client, client.connection.take_out()))
+            (self._free if is_free else replies).append((client, connection.take_out()))
         return replies
 
     def take_free_replies(self) -> list[tuple[Client, bytes]]:
@@ -216,21 +223,14 @@ class LineServer:
         return free
 
     def deliver(self, client: Client, outcome: Handed | WaitEnd, now_ms: int) -> None:
-        """Answer a reserve that waited.
-
-        Where that is all there is to say, and the job is on disk, it need not wait for the disk: a
-        reservation that is lost was merely a job handed out once too often.
-        """
-        connection = client.connection
-        is_alone = not (client.promised or client.is_dirty or connection.batch_max)
-        connection.deliver(outcome, now_ms)
-        is_durable = isinstance(outcome, WaitEnd) or outcome[0] <= self.durable_id
-        if is_alone and is_durable and len(connection.out) == 1 and not connection.is_closing:
-            client.promised += 1
-            self._free.append((client, connection.take_out()))
-            self._hear(client)
-        else:
-            self.listen_again(client)
+        """Answer a reserve that waited."""
+        if client.is_gone:
+            return  # it went after the job was its own, which closing has given back
+        is_durable = isinstance(outcome, WaitEnd) or (
+            outcome[0] <= self.durable_id and outcome[0] not in self.late_ids
+        )
+        client.connection.deliver(outcome, now_ms, is_durable=is_durable)
+        self.listen_again(client)
 
     def _note(self, client: Client) -> None:
         """Have the client's replies taken; an empty one shows when all before it has been sent."""
@@ -307,12 +307,9 @@ class LineServer:
 
     def listen_again(self, client: Client) -> None:
         """Read from the client again, now that it no longer waits; have its replies taken."""
-        self._hear(client)
-        self._note(client)
-
-    def _hear(self, client: Client) -> None:
         if not (client.at_end or client.unsent):
             self._watch(client, client.mask | IN)
+        self._note(client)
 
     def _watch(self, client: Client, mask: int) -> None:
         if mask != client.mask:

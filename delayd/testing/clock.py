@@ -2,6 +2,7 @@
 
 from typing import Final
 
+NS_PER_MS: Final = 1_000_000
 START_MS: Final = 1_700_000_000_000
 """A moment in November 2023: recent enough that nothing that assumes a date is surprised."""
 
@@ -31,6 +32,11 @@ class FakeClock:
     def wall_ms(self) -> int:
         """The wall clock."""
         return self._wall_ms
+
+    def wall_offset_ns(self) -> tuple[int, int]:
+        """How far the wall clock is ahead of delayd time, twice the same: nothing is in between."""
+        offset_ns = (self._wall_ms - self._now_ms) * NS_PER_MS
+        return offset_ns, offset_ns
 
     def resume(self, last_time_ms: int, last_wall_ms: int) -> None:
         """Carry delayd time over a stop by the wall clock's difference, never backwards."""

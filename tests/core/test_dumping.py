@@ -45,7 +45,7 @@ def test_every_kind_is_shown_with_the_values_it_was_packed_with(kind: Kind) -> N
 def test_every_time_is_either_a_moment_or_a_duration() -> None:
     names = {name for fields in (*FIELDS.values(), JOB_FIELDS, Tally._fields) for name in fields}
     times = {name for name in names if name.endswith("_ms")}
-    assert times - MOMENTS == {"delay_ms", "pause_ms", "ttr_ms"}
+    assert times - MOMENTS == {"delay_ms", "offset_ms", "pause_ms", "ttr_ms"}
     assert times >= MOMENTS
 
 

@@ -29,6 +29,12 @@ GOLDEN: Final = (
     (Kind.PAUSE, (5, 1000, 500), "0c 05000000 e803000000000000 f401000000000000"),
     (Kind.LAST, (9, 5), "0d 0900000000000000 05000000"),
     (Kind.RANK, (9, 5), "0e 0900000000000000 0500000000000000"),
+    (Kind.OFFSET, (-2,), "0f feffffffffffffff"),
+    (
+        Kind.APPOINT,
+        (9, 1000, 500, 2000),
+        "10 0900000000000000 e803000000000000 f401000000000000 d007000000000000",
+    ),
 )
 
 FRESH: Final = (
@@ -111,6 +117,7 @@ def test_every_kind_but_the_snapshots_own_is_written_by_some_operation() -> None
     engine.touch(me, 1, rig.now_ms)  # the same deadline: recorded all the same
     engine.release(me, 1, 0, 5, rig.now_ms)
     engine.reschedule(1, 9, rig.now_ms)
+    engine.reschedule_at(1, 9, rig.now_ms)
     engine.bury(me, 2, 0)
     engine.kick_job(2, rig.now_ms)
     engine.delete(me, 3, rig.now_ms)

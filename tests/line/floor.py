@@ -51,6 +51,8 @@ class Floor:
         self.engine = Engine(start_ms=START_MS, body_bytes_max=body_bytes_max)
         self.now_ms = START_MS
         self.holds = False
+        self.free_sends = 0
+        """Replies that did not wait, so far."""
         self._held: list[tuple[Client, bytes]] = []
         self._sockets = contextlib.ExitStack()
         self._listener = self._sockets.enter_context(listener or listening(path))
@@ -102,11 +104,12 @@ class Floor:
         self.engine.take_log()
         replies = self.server.take_replies()
         assert len({client for client, _ in replies}) == len(replies), "one reply to each in a turn"
-        for client, data in self.server.take_free_replies():
-            client.send(data)
         self._held += replies
         if not self.holds:
             self.release()
+        for client, data in self.server.take_free_replies():
+            self.free_sends += 1
+            client.send(data)
 
     def release(self, count: int | None = None) -> None:
         """Send what was held, or only the oldest few replies of it."""

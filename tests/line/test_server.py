@@ -156,7 +156,7 @@ def test_a_client_whose_replies_pile_up_beyond_the_limit_is_closed() -> None:
         floor.says(client, PUT + b"reserve\r\n")
         floor.holds = True
         for _ in range(30):
-            floor.says(client, b"stats\r\n" * 30)
+            floor.says(client, b"stats-job 1\r\n" * 60)
         floor.holds = False
         floor.release()
         floor.turn_until_quiet()

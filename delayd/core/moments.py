@@ -1,0 +1,157 @@
+"""Absolute times: jobs that are put for a moment of the wall clock instead of a delay.
+
+    put_at(due_wall_ms=W)  ─►  due at W minus offset of delayd time, and W in the record
+    follow_wall(offset)    ─►  the wall clock was set: all such jobs are placed anew, in slices
+
+`offset` is wall clock minus delayd time. Whoever calls sees to it that it is right: the service
+reads both clocks in each turn in which such a job waits, and before one is put. A job never fires
+before its time by the wall clock as it goes when it fires. Set forward past its time, it comes at
+once; set back, it waits longer. What has come stays.
+
+Only the offset is recorded. Which jobs it moves follows from that, live (`Store.place_some`) and
+replayed alike, and a log in which no absolute time was ever put has no such record: a delayd that
+does not know them can read it.
+
+The half of the engine that knows the wall clock; the relative half is `core.engine`.
+"""
+
+from typing import Final
+
+from delayd.core.errors import BodyTooBig, Draining, JobNotFound, ValueOutOfRange
+from delayd.core.job import HEADER, TRANSITIONS, U64, Event, Flag, State, rescheduled
+from delayd.core.limits import DURATION_MS_MAX, PRIORITY_MAX, TTR_MS_FOR_ZERO, WALL_MS_MAX
+from delayd.core.records import LAYOUTS, Kind, pack_appoint, pack_offset, pack_put, pack_topic
+from delayd.core.timekeeper import Timekeeper
+from delayd.core.topic import Topic
+
+_OFFSET_BYTES: Final = LAYOUTS[Kind.OFFSET].size
+
+
+class Moments(Timekeeper):
+    """A timekeeper that can be told what the wall clock says."""
+
+    def __init__(self, start_ms: int, tick_ms: int, wheel_size: int, body_bytes_max: int) -> None:
+        """Start without jobs at `start_ms` of delayd time."""
+        super().__init__(start_ms, tick_ms, wheel_size)
+        self.body_bytes_max = body_bytes_max
+        self.draining = False
+
+    # --- For both halves -------------------------------------------------------------------------
+
+    def take_id(self) -> int:
+        """Return the next job id; taken is taken, whether or not a job comes of it."""
+        self.store.last_id += 1
+        return self.store.last_id
+
+    def _record_topic(self, topic: Topic) -> None:
+        name = topic.name.encode("ascii")
+        self._write(pack_topic(Kind.TOPIC, topic.number, len(name)) + name)
+        topic.recorded = True
+
+    def _job(self, job_id: int, event: Event, now_ms: int) -> bytes:
+        """Return the record of a job that the event may happen to, or raise `JobNotFound`."""
+        record, state = self.settled(job_id, now_ms)
+        if (state, event) not in TRANSITIONS:
+            raise JobNotFound(job_id)
+        return record
+
+    # --- The wall clock --------------------------------------------------------------------------
+
+    def follow_wall(self, offset_ms: int) -> None:
+        """Let the wall clock be so far ahead of delayd time; negative: behind.
+
+        `advance` then places the jobs with absolute times anew, a slice at a time. The offset is
+        rounded down: rounded up, a job could fire before its time.
+        """
+        absolute = self.store.absolute
+        if offset_ms == absolute.offset_ms:
+            return
+        if absolute.count:
+            self._record_offset(offset_ms)
+        self.store.step_wall(offset_ms)
+
+    def _record_offset(self, offset_ms: int) -> None:
+        """Record the offset; never refused, since the clock was not set by a client.
+
+        It need not be synced before an answer leaves: lost, it is found anew at the start.
+        """
+        if self._turn_ms != self.store.time_ms:
+            self._stamp()
+        self._log.append(pack_offset(Kind.OFFSET, offset_ms))
+        self.room.free_bytes -= 2 * _OFFSET_BYTES
+        self.store.absolute.recorded_ms = offset_ms
+
+    # --- Operations ------------------------------------------------------------------------------
+
+    def put_at(
+        self,
+        topic: Topic,
+        *,
+        priority: int,
+        due_wall_ms: int,
+        ttr_ms: int,
+        body: bytes,
+        now_ms: int,
+        job_id: int = 0,
+    ) -> int:
+        """Accept a job for a moment of the wall clock, one that is past included; return its id.
+
+        By the offset that `follow_wall` was told last; `job_id` when that was taken before. Raises
+        `Draining`, `BodyTooBig`, `ValueOutOfRange`, `OutOfSpace`.
+        """
+        store = self.store
+        job_id = job_id or self.take_id()
+        if len(body) > self.body_bytes_max:
+            raise BodyTooBig(len(body), self.body_bytes_max)
+        if self.draining:
+            raise Draining
+        check_range("priority", priority, PRIORITY_MAX)
+        check_range("due_wall_ms", due_wall_ms, WALL_MS_MAX)
+        check_range("ttr_ms", ttr_ms, DURATION_MS_MAX)
+        self.room.take_for_puts(1, len(body) + U64.size + _OFFSET_BYTES)
+        due_ms, delay_ms = self._placed(due_wall_ms, now_ms)
+        state = State.DELAYED if delay_ms else State.READY
+        ttr_ms = ttr_ms or TTR_MS_FOR_ZERO
+        if store.absolute.recorded_ms != store.absolute.offset_ms:
+            self._record_offset(store.absolute.offset_ms)
+        if not topic.recorded:
+            self._record_topic(topic)
+        head = HEADER.pack(job_id, due_ms, now_ms, ttr_ms, priority, topic.number, state, Flag.WALL)
+        record = head + U64.pack(due_wall_ms) + body
+        self._write_promised(pack_put(Kind.PUT, len(record)) + record)
+        store.put(topic, job_id, priority, due_ms, record)
+        store.note_wall(job_id, record)
+        self._serve(topic, now_ms)
+        return job_id
+
+    def reschedule_at(self, job_id: int, due_wall_ms: int, now_ms: int) -> None:
+        """Let a delayed or ready job come at that moment of the wall clock instead.
+
+        Raises `JobNotFound`, `ValueOutOfRange`, `OutOfSpace`.
+        """
+        store = self.store
+        check_range("due_wall_ms", due_wall_ms, WALL_MS_MAX)
+        record = self._job(job_id, Event.RESCHEDULE, now_ms)
+        due_ms, delay_ms = self._placed(due_wall_ms, now_ms)
+        appointment = pack_appoint(Kind.APPOINT, job_id, due_ms, delay_ms, due_wall_ms)
+        self.room.require(2 * (len(appointment) + _OFFSET_BYTES))
+        if store.absolute.recorded_ms != store.absolute.offset_ms:
+            self._record_offset(store.absolute.offset_ms)
+        self._write(appointment)
+        changed = rescheduled(record, due_ms, delay_ms, due_wall_ms)
+        topic = store.move(job_id, changed)
+        store.note_wall(job_id, changed)
+        self._serve(topic, now_ms)
+
+    def _placed(self, due_wall_ms: int, now_ms: int) -> tuple[int, int]:
+        """Return when the moment is in delayd time, and how long until then: 0 if it is past."""
+        due_ms = self.store.absolute.place(due_wall_ms)
+        if due_ms <= self.store.time_ms:
+            return now_ms, 0
+        return due_ms, max(1, due_ms - now_ms)
+
+
+def check_range(field: str, value: int, highest: int) -> None:
+    """Raise `ValueOutOfRange` unless the value lies between 0 and the highest, both included."""
+    if not 0 <= value <= highest:
+        raise ValueOutOfRange(field, value, 0, highest)

@@ -1,0 +1,480 @@
+"""Absolute times follow the wall clock: whatever it is set to, whenever, in whatever slices."""
+
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from delayd.core import views
+from delayd.core.absolute import AbsoluteJobs, IdSet
+from delayd.core.copying import Copy
+from delayd.core.dumping import Dump
+from delayd.core.engine import Engine
+from delayd.core.errors import (
+    BodyTooBig,
+    Draining,
+    JobNotFound,
+    OutOfSpace,
+    Refusal,
+    ValueOutOfRange,
+)
+from delayd.core.job import DUE_AT, FLAGS_AT, U64, Flag, State, body_of, came_due, tally_of, wall_of
+from delayd.core.limits import WALL_MS_MAX, WALL_STEPS_MAX
+from delayd.core.records import Kind
+from delayd.core.replay import Replay, UnknownRecord
+from tests.core.rigs import TTR_MS, Rig, kinds_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HOUR_MS: Final = 3_600_000
+NOW_MS: Final = 1_700_000_000_000
+IN_1970_MS: Final = 600_000
+IN_2106_MS: Final = 4_294_967_300_000
+WHOLE: Final = 1 << 40
+ROOT: Final = Path(__file__).parents[2]
+
+
+def put_at(rig: Rig, wall_ms: int, topic: str = "default", body: bytes = b"") -> int:
+    return rig.engine.put_at(
+        rig.engine.store.topic(topic),
+        priority=0,
+        due_wall_ms=wall_ms,
+        ttr_ms=TTR_MS,
+        body=body,
+        now_ms=rig.now_ms,
+    )
+
+
+def state_of(rig: Rig, job_id: int) -> State:
+    return views.view_job(rig.engine, job_id, rig.now_ms).state
+
+
+def left_ms(rig: Rig, job_id: int) -> int:
+    return views.view_job(rig.engine, job_id, rig.now_ms).left_ms
+
+
+def set_wall(rig: Rig, wall_ms: int) -> None:
+    """Let the wall clock say this now, and all jobs be placed."""
+    rig.engine.follow_wall(wall_ms - rig.time_ms)
+    rig.run(rig.time_ms)
+
+
+def same(rig: Rig) -> None:
+    """The log alone leads to the same state."""
+    views.check(rig.engine)
+    replayed = rig.replayed()
+    views.check(replayed)
+    assert list(views.canonical(replayed)) == list(views.canonical(rig.engine))
+
+
+# --- One job and one clock -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tick_ms", [1, 10, 1000])
+@pytest.mark.parametrize("offset_ms", [0, 5, -5, HOUR_MS, IN_2106_MS, -NOW_MS + IN_1970_MS])
+def test_a_job_comes_at_its_time_by_the_wall_clock_and_not_a_millisecond_before(
+    tick_ms: int, offset_ms: int
+) -> None:
+    rig = Rig(time_ms=NOW_MS, tick_ms=tick_ms)
+    rig.engine.follow_wall(offset_ms)
+    job_id = put_at(rig, NOW_MS + offset_ms + 2_500)
+    due_ms = -(-(NOW_MS + 2_500) // tick_ms) * tick_ms
+    rig.run(due_ms - 1)
+    assert state_of(rig, job_id) is State.DELAYED
+    rig.run(due_ms)
+    assert state_of(rig, job_id) is State.READY
+    same(rig)
+
+
+@pytest.mark.parametrize("step_ms", [HOUR_MS, IN_2106_MS - NOW_MS])
+def test_set_forward_past_its_time_it_comes_at_once(step_ms: int) -> None:
+    rig = Rig(time_ms=NOW_MS)
+    absolute_id = put_at(rig, NOW_MS + HOUR_MS)
+    relative_id = rig.put(delay_ms=HOUR_MS)
+    set_wall(rig, NOW_MS + step_ms)
+    assert state_of(rig, absolute_id) is State.READY
+    assert state_of(rig, relative_id) is State.DELAYED
+    assert left_ms(rig, relative_id) == HOUR_MS
+    same(rig)
+
+
+@pytest.mark.parametrize("to_ms", [NOW_MS - HOUR_MS, IN_1970_MS])
+def test_set_back_it_waits_longer_and_a_delay_does_not(to_ms: int) -> None:
+    rig = Rig(time_ms=NOW_MS)
+    absolute_id = put_at(rig, NOW_MS + HOUR_MS)
+    relative_id = rig.put(delay_ms=HOUR_MS)
+    set_wall(rig, to_ms)
+    assert left_ms(rig, absolute_id) == NOW_MS + HOUR_MS - to_ms
+    rig.play(NOW_MS + HOUR_MS)
+    assert state_of(rig, relative_id) is State.READY
+    rig.play(NOW_MS + HOUR_MS + NOW_MS - to_ms - 1)
+    assert state_of(rig, absolute_id) is State.DELAYED
+    rig.play(NOW_MS + HOUR_MS + NOW_MS - to_ms)
+    assert state_of(rig, absolute_id) is State.READY
+    same(rig)
+
+
+def test_what_has_come_stays_whatever_the_clock_is_set_to() -> None:
+    rig = Rig(time_ms=NOW_MS)
+    job_id = put_at(rig, NOW_MS + 5)
+    rig.run(NOW_MS + 5)
+    set_wall(rig, IN_1970_MS)
+    assert state_of(rig, job_id) is State.READY
+    assert rig.engine.store.absolute.count == 0
+    same(rig)
+
+
+def test_a_small_drift_moves_jobs_by_as_much_each_time() -> None:
+    rig = Rig(time_ms=NOW_MS)
+    job_id = put_at(rig, NOW_MS + HOUR_MS)
+    for drift_ms in range(0, -50, -5):
+        rig.run(rig.time_ms + 10_000)
+        set_wall(rig, rig.time_ms + drift_ms)
+        assert left_ms(rig, job_id) == NOW_MS + HOUR_MS - rig.time_ms - drift_ms
+    same(rig)
+
+
+def test_ttr_pause_and_wait_do_not_follow_the_wall_clock() -> None:
+    rig = Rig(time_ms=NOW_MS)
+    worker, waiter = rig.client(), rig.client("other")
+    rig.put()
+    rig.put("paused")
+    assert rig.reserve(worker) == 1
+    rig.engine.pause("paused", HOUR_MS, rig.now_ms)
+    rig.wait(waiter, HOUR_MS)
+    put_at(rig, NOW_MS + 10 * HOUR_MS)
+    for to_ms in (IN_2106_MS, IN_1970_MS, NOW_MS):
+        set_wall(rig, to_ms)
+        assert left_ms(rig, 1) == (TTR_MS if to_ms != IN_2106_MS else left_ms(rig, 1))
+        pause = views.view_topic(rig.engine, "paused", rig.now_ms)
+        assert pause.pause_left_ms == HOUR_MS
+        assert not rig.delivered()
+
+
+def test_a_moment_that_is_past_makes_the_job_ready_at_once() -> None:
+    rig = Rig(time_ms=NOW_MS, skew_ms=1)
+    assert state_of(rig, put_at(rig, NOW_MS)) is State.READY
+    assert state_of(rig, put_at(rig, 0)) is State.READY
+    assert state_of(rig, put_at(rig, NOW_MS + 1)) is State.DELAYED
+    assert rig.engine.store.absolute.count == 1
+    same(rig)
+
+
+def test_somebody_who_waits_gets_the_job_that_the_clock_was_set_past() -> None:
+    rig = Rig(time_ms=NOW_MS)
+    waiter = rig.client()
+    job_id = put_at(rig, NOW_MS + HOUR_MS)
+    rig.wait(waiter)
+    set_wall(rig, NOW_MS + HOUR_MS)
+    assert rig.delivered() == [(waiter, job_id)]
+    same(rig)
+
+
+def test_the_tally_and_the_body_stand_beside_the_moment() -> None:
+    rig = Rig(time_ms=NOW_MS)
+    me = rig.client()
+    job_id = put_at(rig, NOW_MS, body=b"body")
+    assert rig.engine.reserve(me, rig.now_ms) == (job_id, b"body")
+    rig.engine.bury(me, job_id, 5)
+    record = rig.engine.store.jobs.get(job_id)
+    assert record is not None
+    assert (wall_of(record), body_of(record), tally_of(record).buries) == (NOW_MS, b"body", 1)
+    rig.engine.kick_job(job_id, rig.now_ms)
+    rig.engine.reschedule_at(job_id, NOW_MS + HOUR_MS, rig.now_ms)
+    view = views.view_job(rig.engine, job_id, rig.now_ms)
+    assert (view.state, view.delay_ms, view.left_ms) == (State.DELAYED, HOUR_MS, HOUR_MS)
+    assert (view.buries, view.kicks, view.priority) == (1, 1, 5)
+    same(rig)
+
+
+def test_another_delay_makes_a_job_forget_the_wall_clock() -> None:
+    rig = Rig(time_ms=NOW_MS)
+    me = rig.client()
+    first, second = put_at(rig, NOW_MS + HOUR_MS), put_at(rig, NOW_MS)
+    rig.engine.reschedule(first, 5_000, rig.now_ms)
+    assert rig.reserve(me) == second
+    rig.engine.release(me, second, 0, 5_000, rig.now_ms)
+    set_wall(rig, IN_2106_MS)
+    for job_id in (first, second):
+        record = rig.engine.store.jobs.get(job_id)
+        assert record is not None
+        assert wall_of(record) is None
+        assert not record[FLAGS_AT] & Flag.WALL
+        assert left_ms(rig, job_id) == 5_000
+    same(rig)
+
+
+def test_a_delayed_job_in_somebodys_hands_is_ready_when_it_comes_back() -> None:
+    rig = Rig(time_ms=NOW_MS)
+    me = rig.client()
+    job_id = put_at(rig, NOW_MS + HOUR_MS)
+    rig.engine.reserve_job(me, job_id, rig.now_ms)
+    set_wall(rig, NOW_MS - HOUR_MS)
+    assert state_of(rig, job_id) is State.RESERVED
+    rig.engine.close_session(me, rig.now_ms)
+    assert state_of(rig, job_id) is State.READY
+    same(rig)
+
+
+def test_a_record_of_an_absolute_job_has_its_bytes_for_ever() -> None:
+    rig = Rig(time_ms=NOW_MS)
+    rig.engine.follow_wall(-1)
+    put_at(rig, NOW_MS + 4, body=b"hi")
+    payload, must_sync = rig.take_log()
+    assert must_sync
+    assert payload.hex(" ") == (
+        "01 00 68 e5 cf 8b 01 00 00"  # TURN
+        " 0f ff ff ff ff ff ff ff ff"  # OFFSET
+        " 02 01 00 00 00 07 64 65 66 61 75 6c 74"  # TOPIC
+        " 03 34 00 00 00"  # PUT
+        " 01 00 00 00 00 00 00 00 05 68 e5 cf 8b 01 00 00 00 68 e5 cf 8b 01 00 00"
+        " 60 ea 00 00 00 00 00 00 00 00 00 00 01 00 00 00 00 02"
+        " 04 68 e5 cf 8b 01 00 00 68 69"
+    )
+    dumped = list(Dump().records(payload))
+    assert dumped[1].fields == {"offset_ms": -1}
+    assert dumped[3].fields["wall_ms"] == NOW_MS + 4
+    assert dumped[3].body == b"hi"
+
+
+def test_the_document_shows_these_bytes() -> None:
+    rig = Rig(time_ms=NOW_MS)
+    rig.engine.follow_wall(-1)
+    put_at(rig, NOW_MS + 4, body=b"hi")
+    text = (ROOT / "docs" / "journal-format.md").read_text(encoding="utf-8")
+    block = text.split("as it stands in the log:\n")[1].split("\n\n")[0]
+    shown = "".join(line.strip().split("  ")[0] for line in block.splitlines())
+    assert bytes.fromhex(shown) == rig.take_log()[0]
+
+
+def test_what_the_first_delayd_with_absolute_times_wrote_is_read_for_ever() -> None:
+    """`golden/moments-log` is never changed; `golden/moments-state` is what it must lead to."""
+    golden = Path(__file__).parent / "golden"
+    replay = Replay(Engine(start_ms=NOW_MS))
+    replay.play(bytes.fromhex((golden / "moments-log").read_text()))
+    replay.finish(NOW_MS)
+    views.check(replay.engine)
+    said = "".join(f"{each!r}\n" for each in views.canonical(replay.engine))
+    assert said == (golden / "moments-state").read_text()
+
+
+# --- What is refused, and what a log says --------------------------------------------------------
+
+
+def test_what_is_refused_changes_nothing() -> None:
+    rig = Rig(time_ms=NOW_MS, body_bytes_max=3)
+    engine = rig.engine
+    job_id = rig.put()
+    rig.take_log()
+    refusals: tuple[tuple[type[Refusal], Callable[[], object]], ...] = (
+        (ValueOutOfRange, lambda: put_at(rig, -1)),
+        (ValueOutOfRange, lambda: put_at(rig, WALL_MS_MAX + 1)),
+        (BodyTooBig, lambda: put_at(rig, NOW_MS, body=b"long")),
+        (ValueOutOfRange, lambda: engine.reschedule_at(job_id, -1, NOW_MS)),
+        (ValueOutOfRange, lambda: engine.reschedule_at(job_id, WALL_MS_MAX + 1, NOW_MS)),
+        (JobNotFound, lambda: engine.reschedule_at(99, NOW_MS, NOW_MS)),
+    )
+    for refusal, operation in refusals:
+        with pytest.raises(refusal):
+            operation()
+    engine.room.limit(0, lambda _missing, _body, _places: -1)
+    with pytest.raises(OutOfSpace):
+        put_at(rig, NOW_MS)
+    with pytest.raises(OutOfSpace):
+        engine.reschedule_at(job_id, NOW_MS + 5, NOW_MS)
+    engine.draining = True
+    with pytest.raises(Draining):
+        put_at(rig, NOW_MS)
+    assert not engine.has_log
+    assert not engine.store.absolute.count
+
+
+def test_the_latest_moment_is_the_end_of_the_year_9999() -> None:
+    rig = Rig(time_ms=NOW_MS)
+    job_id = put_at(rig, WALL_MS_MAX)
+    set_wall(rig, IN_1970_MS)
+    assert left_ms(rig, job_id) == WALL_MS_MAX - IN_1970_MS
+    same(rig)
+
+
+def test_a_log_without_absolute_times_never_says_what_the_wall_clock_did() -> None:
+    rig = Rig(time_ms=NOW_MS)
+    rig.put(delay_ms=5)
+    set_wall(rig, IN_2106_MS)
+    rig.put(delay_ms=5)
+    copied = Copy(rig.engine.store).take(WHOLE, WHOLE)
+    assert Kind.OFFSET not in kinds_of(rig.take_log()[0] + copied)
+
+
+def test_a_step_while_no_job_follows_is_said_before_the_next_one_that_does() -> None:
+    rig = Rig(time_ms=NOW_MS)
+    me = rig.client()
+    job_id = put_at(rig, NOW_MS + HOUR_MS)
+    rig.engine.delete(me, job_id, rig.now_ms)
+    set_wall(rig, NOW_MS + 7 * HOUR_MS)
+    rig.engine.reschedule_at(rig.put(), NOW_MS + 8 * HOUR_MS, rig.now_ms)
+    assert left_ms(rig, 2) == HOUR_MS
+    kinds = kinds_of(rig.take_log()[0])
+    assert kinds.count(Kind.OFFSET) == 2
+    same(rig)
+
+
+def test_a_job_whose_offset_no_record_says_and_flags_of_another_time_are_refused() -> None:
+    rig = Rig(time_ms=NOW_MS)
+    put_at(rig, NOW_MS + 5)
+    rig.engine.reschedule_at(1, NOW_MS + 9, rig.now_ms)
+    payload, _ = rig.take_log()
+    at = payload.index(bytes((Kind.OFFSET,)), 9)
+    without = payload[:at] + payload[at + 9 :]
+    with pytest.raises(UnknownRecord, match="no record says where the time of 1 is"):
+        Replay(Engine(start_ms=0)).play(without)
+    flags_at = payload.index(bytes((Kind.PUT,)), 30) + 5 + FLAGS_AT
+    for flags in (4, 0x82, 0xFF):
+        changed = payload[:flags_at] + bytes((flags,)) + payload[flags_at + 1 :]
+        with pytest.raises(UnknownRecord, match=f"the flags of job 1 are {flags}"):
+            Replay(Engine(start_ms=0)).play(changed)
+        with pytest.raises(UnknownRecord, match=f"its job's flags are {flags}"):
+            list(Dump().records(changed))
+
+
+# --- Restarts ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step_ms", [0, HOUR_MS, -HOUR_MS, -NOW_MS + IN_1970_MS])
+def test_the_clock_was_set_while_the_daemon_was_stopped(step_ms: int) -> None:
+    rig = Rig(time_ms=NOW_MS)
+    absolute_id = put_at(rig, NOW_MS + 2 * HOUR_MS)
+    relative_id = rig.put(delay_ms=2 * HOUR_MS)
+    rig.take_log()
+    # As SystemClock.resume carries delayd time on: by the wall clock, never backwards.
+    wall_ms = NOW_MS + step_ms
+    rig.restart()
+    start_ms = NOW_MS + max(0, step_ms)
+    rig.engine.reach(start_ms)
+    rig.engine.follow_wall(wall_ms - start_ms)
+    rig.run(start_ms)
+    assert left_ms(rig, absolute_id) == NOW_MS + 2 * HOUR_MS - wall_ms
+    assert left_ms(rig, relative_id) == NOW_MS + 2 * HOUR_MS - start_ms
+    same(rig)
+
+
+def test_a_restart_in_the_middle_of_placing_arrives_at_the_same() -> None:
+    rig = Rig(time_ms=NOW_MS)
+    for seconds in range(400):
+        put_at(rig, NOW_MS + 1_000 * seconds)
+    rig.engine.follow_wall(200_000)
+    for _ in range(3):
+        assert rig.advance(NOW_MS)
+    assert rig.engine.store.absolute.layers
+    same(rig)
+    rig.restart()
+    assert not rig.engine.store.absolute.layers
+    assert rig.engine.store.absolute.count == 199
+    same(rig)
+
+
+# --- Slices --------------------------------------------------------------------------------------
+
+
+def test_one_call_places_sixty_four_jobs_at_most_and_takes_turns_with_what_is_due() -> None:
+    rig = Rig(time_ms=NOW_MS)
+    for _ in range(1_000):
+        put_at(rig, NOW_MS + HOUR_MS)
+    relative_id = rig.put("other", delay_ms=5)
+    rig.engine.follow_wall(-HOUR_MS)
+    assert rig.engine.next_deadline() == NOW_MS
+    left = 1_000
+    slices = 0
+    while rig.advance(NOW_MS + 5):
+        unplaced = len(rig.engine.store.absolute.ids()[1])
+        assert left - 64 <= unplaced <= left
+        left = unplaced
+        slices += 1
+        if slices == 2:
+            assert relative_id in rig.engine.store.topics["other"].ready
+    assert slices >= 1_000 // 64
+    assert left == 0
+    deadline_ms = rig.engine.next_deadline()
+    assert deadline_ms is not None
+    assert NOW_MS + 5 < deadline_ms <= NOW_MS + 2 * HOUR_MS
+
+
+def test_no_copy_begins_while_jobs_are_placed() -> None:
+    rig = Rig(time_ms=NOW_MS)
+    put_at(rig, NOW_MS + HOUR_MS)
+    rig.engine.follow_wall(5)
+    with pytest.raises(AssertionError, match="placed anew"):
+        Copy(rig.engine.store)
+
+
+def test_one_step_more_than_are_remembered_places_the_oldest_at_once() -> None:
+    rig = Rig(time_ms=NOW_MS)
+    for number in range(3 * WALL_STEPS_MAX):
+        for _ in range(70):
+            put_at(rig, NOW_MS + HOUR_MS)
+        rig.engine.follow_wall(-number - 1)
+        assert len(rig.engine.store.absolute.layers) <= WALL_STEPS_MAX
+        same(rig)
+    rig.run(NOW_MS)
+    assert not rig.engine.store.absolute.layers
+    assert left_ms(rig, 1) == HOUR_MS + 3 * WALL_STEPS_MAX
+    same(rig)
+
+
+def test_a_step_forward_and_back_lets_come_what_its_time_had_come_for() -> None:
+    rig = Rig(time_ms=NOW_MS)
+    early, late = put_at(rig, NOW_MS + 5_000), put_at(rig, NOW_MS + 2 * HOUR_MS)
+    rig.engine.follow_wall(HOUR_MS)  # the first job's time has come, and nothing has been done
+    rig.engine.follow_wall(0)
+    fresh = put_at(rig, NOW_MS + 5_000)
+    same(rig)
+    assert state_of(rig, early) is State.READY
+    assert state_of(rig, fresh) is state_of(rig, late) is State.DELAYED
+    same(rig)
+
+
+# --- The index -----------------------------------------------------------------------------------
+
+
+def test_a_set_of_ids_is_a_set_of_ids(rng: random.Random) -> None:
+    ids, model = IdSet(), set[int]()
+    for _ in range(3_000):
+        job_id = rng.choice((rng.randrange(200), rng.randrange(2**63, 2**63 + 50)))
+        if job_id in model and rng.random() < 0.7:
+            assert ids.discard(job_id)
+            model.discard(job_id)
+        elif job_id not in model:
+            assert not ids.discard(job_id)
+            ids.add(job_id)
+            model.add(job_id)
+        assert (job_id in ids) == (job_id in model)
+        assert bool(ids) == bool(model)
+        assert set(ids) == model
+        if model:
+            some = ids.some()
+            assert some == sorted(some)
+            assert 1 <= len(some) <= 64
+            assert set(some) <= model
+
+
+def test_a_job_is_due_when_the_first_offset_says_that_it_was() -> None:
+    jobs = AbsoluteJobs(tick_ms=1)
+    jobs.add(1)
+    jobs.step(100, time_ms=50)
+    jobs.step(0, time_ms=60)
+    assert jobs.due_ms(1, wall_ms=50) == 50
+    assert jobs.due_ms(1, wall_ms=51) == 0
+    assert jobs.due_ms(1, wall_ms=160) == 60
+    assert jobs.due_ms(1, wall_ms=161) == 161
+    assert jobs.due_ms(2, wall_ms=161) is None
+
+
+def test_coming_due_keeps_the_moment() -> None:
+    rig = Rig(time_ms=NOW_MS)
+    job_id = put_at(rig, NOW_MS + 5)
+    record = rig.engine.store.jobs.get(job_id)
+    assert record is not None
+    assert wall_of(came_due(record)) == NOW_MS + 5
+    assert U64.unpack_from(record, DUE_AT) == (NOW_MS + 5,)

@@ -1,0 +1,198 @@
+"""Long seeded walks with a restless wall clock.
+
+They set it again and again while jobs are still being placed after the step before, and compare
+with a model that knows only this: a job comes at the first moment at which the wall clock says its
+time or later, and what has come has come.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from delayd.core import absolute, timekeeper, views
+from delayd.core.copying import Copy
+from delayd.core.engine import Engine
+from delayd.core.job import State
+from delayd.core.replay import Replay
+from tests.core.rigs import Rig
+from tests.core.test_moments import HOUR_MS, NOW_MS, WHOLE, left_ms, put_at, same, state_of
+
+
+@dataclass
+class Waiting:
+    """What the model knows of a delayed job."""
+
+    wall_ms: int | None
+    due_ms: int
+    has_come: bool = False
+
+
+class Walk:
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.tick_ms = rng.choice((1, 1, 7, 1000))
+        start_ms = rng.choice((0, NOW_MS))
+        self.rig = Rig(time_ms=start_ms, tick_ms=self.tick_ms, skew_ms=rng.randrange(2))
+        self.offset_ms = 0
+        self.jobs: dict[int, Waiting] = {}
+        self.me = self.rig.client()
+
+    # The model.
+
+    def place(self, wall_ms: int) -> int:
+        return -(-max(0, wall_ms - self.offset_ms) // self.tick_ms) * self.tick_ms
+
+    def let_come(self) -> None:
+        for job in self.jobs.values():
+            if job.wall_ms is not None and not job.has_come:
+                job.due_ms = self.place(job.wall_ms)
+            job.has_come |= job.due_ms <= self.rig.time_ms
+
+    # What happens.
+
+    def wall_near_now(self) -> int:
+        near_ms = self.rig.time_ms + self.offset_ms + self.rng.randrange(-2_000, 6_000)
+        return max(0, self.rng.choice((near_ms, near_ms, near_ms + HOUR_MS)))
+
+    def put(self) -> None:
+        for _ in range(self.rng.choice((1, 3, 80))):
+            wall_ms = self.wall_near_now()
+            self.jobs[put_at(self.rig, wall_ms)] = Waiting(wall_ms, self.place(wall_ms))
+
+    def put_relative(self) -> None:
+        delay_ms = self.rng.randrange(1, 6_000)
+        due_ms = -(-(self.rig.now_ms + delay_ms) // self.tick_ms) * self.tick_ms
+        self.jobs[self.rig.put(delay_ms=delay_ms)] = Waiting(None, due_ms)
+
+    def set_clock(self) -> None:
+        rng = self.rng
+        self.offset_ms = rng.choice((0, 0, rng.randrange(-5_000, 5_000), 10**9, -(10**9)))
+        self.rig.engine.follow_wall(self.offset_ms)
+
+    def slice(self) -> None:
+        self.rig.advance(self.rig.time_ms + self.rng.choice((0, 0, 1, 500, 3_000)))
+
+    def everything(self) -> None:
+        self.rig.run(self.rig.time_ms + self.rng.choice((0, 1, 2_000)))
+        self.let_come()
+        assert not self.rig.engine.store.absolute.layers
+        for job_id in self.jobs:
+            self.compare(job_id)
+
+    def reschedule(self) -> None:
+        job_id = self.rng.choice([*self.jobs])
+        wall_ms = self.wall_near_now()
+        self.rig.engine.reschedule_at(job_id, wall_ms, self.rig.now_ms)
+        self.jobs[job_id] = Waiting(wall_ms, self.place(wall_ms))
+
+    def delete_kick_or_reserve(self) -> None:
+        job_id = self.rng.choice([*self.jobs])
+        del self.jobs[job_id]
+        now_ms = self.rig.now_ms
+        match self.rng.randrange(3):
+            case 0:
+                self.rig.engine.delete(self.me, job_id, now_ms)
+            case 1:
+                self.rig.engine.kick_job(job_id, now_ms) if self.is_delayed(job_id) else None
+            case _:
+                self.rig.engine.reserve_job(self.me, job_id, now_ms)
+                self.rig.engine.release(self.me, job_id, 0, 1_000, now_ms)
+
+    def is_delayed(self, job_id: int) -> bool:
+        return state_of(self.rig, job_id) is State.DELAYED
+
+    def look(self) -> None:
+        self.compare(self.rng.choice([*self.jobs]))
+
+    def compare(self, job_id: int) -> None:
+        job = self.jobs[job_id]
+        expected = State.READY if job.has_come else State.DELAYED
+        assert state_of(self.rig, job_id) is expected, (job_id, job)
+        if not job.has_come:
+            assert left_ms(self.rig, job_id) == max(0, job.due_ms - self.rig.now_ms)
+
+    def step(self) -> None:
+        doings = (
+            *(self.slice,) * 4,
+            *(self.set_clock,) * 2,
+            *(self.look, self.reschedule, self.delete_kick_or_reserve) * bool(self.jobs),
+            *(self.put, self.put_relative, self.everything),
+        )
+        doing = self.rng.choice(doings)
+        # The model lets come what is due before the clock is set as well as after.
+        self.let_come()
+        doing()
+        self.let_come()
+        assert not self.me.deadlines
+
+
+@pytest.mark.parametrize("slice_jobs", [512, 1, 3])
+@pytest.mark.parametrize("number", range(6))
+def test_a_walk_with_a_restless_wall_clock_agrees_with_the_model(
+    slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timekeeper, "ADVANCE_SLICE_JOBS", slice_jobs)
+    if number % 2:
+        monkeypatch.setattr(absolute, "WALL_STEPS_MAX", 2)
+    walk = Walk(rng)
+    for step in range(400):
+        walk.step()
+        if step % 20 == 0:
+            same(walk.rig)
+        if step % 100 == 99:
+            walk.rig.restart()
+            walk.rig.engine.follow_wall(walk.offset_ms)
+            walk.me = walk.rig.client()
+    walk.everything()
+    same(walk.rig)
+
+
+def copies(walk: Walk) -> Iterator[None]:
+    """Take a copy while the walk goes on, and compare what it and the log behind it lead to."""
+    rig, rng = walk.rig, walk.rng
+    rig.run(rig.time_ms)
+    rig.take_log()
+    time_ms, frames = rig.time_ms, len(rig.log)
+    expected = [*views.canonical(rig.engine)]
+    copy = Copy(rig.engine.store)
+    pieces = []
+    while not copy.is_over:
+        for _ in range(rng.randrange(4)):
+            walk.step()
+        pieces.append(copy.take(rng.choice((1, 20)), WHOLE))
+        yield
+    copied = b"".join(pieces)
+    assert [*views.canonical(restored(rig, time_ms, time_ms, copied))] == expected
+    for _ in range(rng.randrange(20)):
+        walk.step()
+        yield
+    rig.take_log()
+    of_tail = restored(rig, time_ms, rig.time_ms, copied, *rig.log[frames:])
+    assert [*views.canonical(of_tail)] == [*views.canonical(rig.replayed())]
+    assert [*views.canonical(of_tail)] == [*views.canonical(rig.engine)]
+
+
+def restored(rig: Rig, time_ms: int, now_ms: int, *payloads: bytes) -> Engine:
+    rig.start_ms, kept_ms = time_ms, rig.start_ms
+    replay = Replay(rig.new_engine())
+    rig.start_ms = kept_ms
+    for payload in payloads:
+        replay.play(payload)
+    replay.finish(now_ms)
+    views.check(replay.engine)
+    return replay.engine
+
+
+@pytest.mark.parametrize("slice_jobs", [512, 1])
+@pytest.mark.parametrize("number", range(4))
+def test_the_clock_is_set_during_a_copy(
+    slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timekeeper, "ADVANCE_SLICE_JOBS", slice_jobs)
+    walk = Walk(rng)
+    for _ in range(5 + number):
+        walk.step()
+        for _ in copies(walk):
+            pass

@@ -1,0 +1,125 @@
+"""A real daemon takes snapshots while it serves, and starts from them."""
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from delayd.testing.daemon import Daemon, running_daemon
+from tests.line_client import LineClient
+
+SNAPSHOT_S_MAX: Final = 20.0
+SEGMENT_BYTES: Final = "256KiB"
+STANDING: Final = 200
+BODY: Final = b"x" * 400
+
+
+Start = Callable[[], AbstractContextManager[Daemon]]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def start(tmp_path: Path, data: Path) -> Start:
+    """Starts a daemon that takes snapshots often."""
+    config = tmp_path / "delayd.toml"
+    config.write_text(f'[journal]\nsegment_bytes = "{SEGMENT_BYTES}"\n')
+    return lambda: running_daemon("--config", str(config), data_dir=data)
+
+
+def snapshots_in(directory: Path) -> list[Path]:
+    return sorted(directory.glob("snapshot-*.snap"))
+
+
+def churn(client: LineClient, jobs: int = 400) -> None:
+    """Put jobs and delete them again."""
+    client.send(b"put 0 0 60 %d\r\n%b\r\n" % (len(BODY), BODY) * jobs)
+    job_ids = [client.reply().split()[1] for _ in range(jobs)]
+    client.send(b"".join(b"delete %b\r\n" % job_id for job_id in job_ids))
+    assert {client.reply() for _ in range(jobs)} == {b"DELETED\r\n"}
+
+
+def snapshots_taken(directory: Path, daemon: Daemon, count: int) -> None:
+    """Go on until there are so many snapshots more than there have been."""
+    ends_s = time.monotonic() + SNAPSHOT_S_MAX
+    with LineClient(daemon.address) as client:
+        while daemon.log().count("a snapshot was taken") < count:
+            assert time.monotonic() < ends_s, f"no snapshot was taken:\n{daemon.log()}"
+            churn(client)
+    assert snapshots_in(directory)
+
+
+def standing_jobs(daemon: Daemon) -> int:
+    with LineClient(daemon.address) as client:
+        return int(client.stats("stats")["current-jobs-delayed"])
+
+
+def put_standing(daemon: Daemon) -> None:
+    with LineClient(daemon.address) as client:
+        for _ in range(STANDING):
+            client.put(BODY, delay=3600)
+
+
+def test_a_killed_daemon_starts_from_its_snapshot_and_the_log_behind_it(
+    start: Start, data: Path
+) -> None:
+    with start() as daemon:
+        put_standing(daemon)
+        snapshots_taken(data, daemon, 3)
+        put_standing(daemon)
+        daemon.kill()
+    assert not (data / "segment-0000000001.log").exists()
+    assert len(snapshots_in(data)) == 2
+    with start() as daemon:
+        assert standing_jobs(daemon) == 2 * STANDING
+
+
+def test_a_damaged_snapshot_is_passed_over_with_a_warning(start: Start, data: Path) -> None:
+    with start() as daemon:
+        put_standing(daemon)
+        snapshots_taken(data, daemon, 3)
+        daemon.kill()
+    newest = snapshots_in(data)[-1]
+    content = bytearray(newest.read_bytes())
+    content[len(content) // 2] ^= 1
+    newest.write_bytes(content)
+    with start() as daemon:
+        assert standing_jobs(daemon) == STANDING
+        assert "a damaged snapshot was passed over" in daemon.log()
+        assert newest.name in daemon.log()
+
+
+def test_the_disk_is_free_again_when_nobody_says_anything_any_more(
+    start: Start, data: Path
+) -> None:
+    with start() as daemon:
+        with LineClient(daemon.address) as client:
+            churn(client, 4_000)
+        ends_s = time.monotonic() + SNAPSHOT_S_MAX
+        while sum(file.stat().st_size for file in data.glob("se*.log")) > 256 << 10:
+            assert time.monotonic() < ends_s, "the log does not get shorter"
+            time.sleep(0.05)
+        assert daemon.stop() == 0
+
+
+def test_a_stop_gives_up_a_snapshot_in_the_making_and_loses_nothing(
+    start: Start, data: Path
+) -> None:
+    with start() as daemon:
+        for _ in range(10):
+            put_standing(daemon)
+        with LineClient(daemon.address) as client:
+            for _ in range(30):
+                churn(client)
+                if list(data.glob("snapshot-*.new")):
+                    break
+        assert daemon.stop() == 0
+    assert not list(data.glob("*.new"))
+    with start() as daemon:
+        assert standing_jobs(daemon) == 10 * STANDING

@@ -1,0 +1,252 @@
+"""The kernel's sync on a real file; what a disk would have to break for is answered by a double."""
+
+import ctypes
+import errno
+import os
+import platform
+import select
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from delayd.journal import aio
+from delayd.journal.aio import CALLS, FDSYNC, IO_EVENT, IOCB, Calls, KernelSync, open_kernel_sync
+
+HANG_S_MAX: Final = 20.0
+
+
+@pytest.fixture
+def kernel() -> Iterator[KernelSync]:
+    made = open_kernel_sync()
+    if made is None:
+        pytest.skip("this kernel, or the sandbox around us, does not sync asynchronously")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def handle(tmp_path: Path) -> Iterator[int]:
+    opened = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    yield opened
+    os.close(opened)
+
+
+@pytest.fixture
+def bell(kernel: KernelSync) -> Iterator[select.epoll]:
+    """Watches as the daemon does: told once for each sync, nobody reads the descriptor."""
+    with select.epoll() as epoll:
+        epoll.register(kernel.fileno(), select.EPOLLIN | select.EPOLLET)
+        yield epoll
+
+
+def descriptors() -> set[str]:
+    return set(os.listdir("/proc/self/fd"))
+
+
+def test_the_layouts_are_those_of_the_kernel() -> None:
+    assert (IOCB.size, IO_EVENT.size) == (64, 32)
+
+
+def test_each_sync_of_several_rings_once_and_ends_well(
+    kernel: KernelSync, bell: select.epoll, handle: int
+) -> None:
+    assert bell.poll(0) == []
+    for number in range(20):
+        os.pwrite(handle, b"x" * 100, number * 100)
+        kernel.begin(handle)
+        assert bell.poll(HANG_S_MAX) == [(kernel.fileno(), select.EPOLLIN)]
+        assert kernel.finish()
+        assert kernel.error is None
+        assert bell.poll(0) == []
+
+
+def test_a_sync_is_told_of_once(kernel: KernelSync, handle: int) -> None:
+    assert not kernel.finish()
+    kernel.begin(handle)
+    assert kernel.finish(wait=True)
+    assert not kernel.finish()
+
+
+def test_a_sync_that_was_waited_for_rings_too_and_disturbs_nobody(
+    kernel: KernelSync, bell: select.epoll, handle: int
+) -> None:
+    kernel.begin(handle)
+    assert kernel.finish(wait=True)
+    assert bell.poll(HANG_S_MAX)
+    assert not kernel.finish()
+    kernel.begin(handle)
+    assert bell.poll(HANG_S_MAX)
+    assert kernel.finish()
+
+
+def test_a_descriptor_that_is_closed_is_refused_at_once_and_the_next_sync_goes_well(
+    kernel: KernelSync, handle: int
+) -> None:
+    closed = os.dup(handle)
+    os.close(closed)
+    with pytest.raises(OSError, match="Bad file descriptor") as caught:
+        kernel.begin(closed)
+    assert caught.value.errno == errno.EBADF
+    kernel.begin(handle)
+    assert kernel.finish(wait=True)
+    assert kernel.error is None
+
+
+def test_what_cannot_be_synced_is_told_with_the_kernels_reason(kernel: KernelSync) -> None:
+    ends = os.pipe()
+    try:
+        for end in ends:
+            assert errno_of_sync(kernel, end) == errno.EINVAL
+    finally:
+        for end in ends:
+            os.close(end)
+
+
+def errno_of_sync(kernel: KernelSync, handle: int) -> int | None:
+    """What is wrong with a sync, whether it shows at its beginning or at its end."""
+    try:
+        kernel.begin(handle)
+    except OSError as error:
+        return error.errno
+    assert kernel.finish(wait=True)
+    return None if kernel.error is None else kernel.error.errno
+
+
+def test_a_file_closed_during_its_sync_is_synced_nonetheless(
+    kernel: KernelSync, tmp_path: Path
+) -> None:
+    with (tmp_path / "short-lived").open("wb") as file:
+        file.write(bytes(1 << 20))
+        file.flush()
+        kernel.begin(file.fileno())
+    assert kernel.finish(wait=True)
+    assert kernel.error is None
+
+
+def test_closing_waits_for_the_sync_going_on_and_leaks_no_descriptor(handle: int) -> None:
+    before = descriptors()
+    for _ in range(50):
+        kernel = open_kernel_sync()
+        if kernel is None:
+            pytest.skip("this kernel, or the sandbox around us, does not sync asynchronously")
+        os.pwrite(handle, bytes(4096), 0)
+        kernel.begin(handle)
+        kernel.close()
+    assert descriptors() == before
+
+
+def test_a_closed_queue_takes_nothing_more(handle: int) -> None:
+    kernel = open_kernel_sync()
+    if kernel is None:
+        pytest.skip("this kernel, or the sandbox around us, does not sync asynchronously")
+    kernel.close()
+    with pytest.raises(OSError, match="Invalid argument"):
+        kernel.begin(handle)
+
+
+# --- With answers that no healthy kernel gives ---------------------------------------------------
+
+
+class ScriptedKernel:
+    """Stands for `syscall`: answers `io_getevents` as it is told, all else with success."""
+
+    def __init__(self, sync: KernelSync) -> None:
+        self._sync = sync
+        self.answers: list[Callable[[], int]] = []
+        self.submitted: list[tuple[int, ...]] = []
+
+    def __call__(self, number: ctypes.c_long, *_arguments: object) -> int:
+        if number.value == self._sync._calls.submit:
+            self.submitted.append(IOCB.unpack(self._sync._request))
+            return 1
+        return self.answers.pop(0)() if self.answers else 0
+
+    def ends_with(self, result: int) -> Callable[[], int]:
+        def answer() -> int:
+            IO_EVENT.pack_into(self._sync._result, 0, 0, 0, result, 0)
+            return 1
+
+        return answer
+
+    @staticmethod
+    def interrupted() -> int:
+        ctypes.set_errno(errno.EINTR)
+        return -1
+
+
+@pytest.fixture
+def scripted(kernel: KernelSync, monkeypatch: pytest.MonkeyPatch) -> ScriptedKernel:
+    made = ScriptedKernel(kernel)
+    monkeypatch.setattr(kernel, "_syscall", made)
+    return made
+
+
+def test_a_request_names_the_operation_the_file_and_the_event(
+    kernel: KernelSync, scripted: ScriptedKernel
+) -> None:
+    kernel.begin(77)
+    data, key, rw_flags, operation, priority, file, *rest = scripted.submitted[0]
+    assert (data, key, rw_flags, priority) == (0, 0, 0, 0)
+    assert (operation, file) == (FDSYNC, 77)
+    assert rest == [0, 0, 0, 0, aio.TELL_EVENTFD, kernel.fileno()]
+
+
+def test_an_error_of_the_disk_is_told_and_forgotten_with_the_next_sync(
+    kernel: KernelSync, scripted: ScriptedKernel
+) -> None:
+    scripted.answers = [scripted.ends_with(-errno.EIO), scripted.ends_with(0)]
+    kernel.begin(77)
+    assert kernel.finish()
+    assert kernel.error is not None
+    assert (kernel.error.errno, kernel.error.strerror) == (errno.EIO, os.strerror(errno.EIO))
+    kernel.begin(77)
+    assert kernel.finish()
+    assert kernel.error is None
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_a_signal_during_the_question_is_no_answer(
+    kernel: KernelSync, scripted: ScriptedKernel, wait: bool
+) -> None:
+    scripted.answers = [scripted.interrupted] * 3 + [scripted.ends_with(-errno.EIO)]
+    kernel.begin(77)
+    assert kernel.finish(wait=wait)
+    assert kernel.error is not None
+    assert scripted.answers == []
+
+
+# --- Where there is none -------------------------------------------------------------------------
+
+
+def test_an_unknown_machine_has_no_kernel_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "pdp11")
+    before = descriptors()
+    assert open_kernel_sync() is None
+    assert descriptors() == before
+
+
+def test_a_kernel_that_refuses_the_queue_leaves_nothing_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unknown = Calls(setup=100_000, destroy=100_000, submit=100_000, getevents=100_000)
+    monkeypatch.setattr(aio, "CALLS", {platform.machine(): unknown})
+    before = descriptors()
+    assert open_kernel_sync() is None
+    assert descriptors() == before
+
+
+def test_a_process_without_descriptors_left_has_no_kernel_sync(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none_left(*_arguments: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "eventfd", none_left)
+    assert open_kernel_sync() is None
+
+
+@pytest.mark.parametrize("machine", sorted(CALLS))
+def test_every_known_machine_has_four_different_calls(machine: str) -> None:
+    assert len(set(CALLS[machine])) == 4

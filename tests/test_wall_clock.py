@@ -1,0 +1,365 @@
+"""The wall clock is set while the daemon runs, and while it does not: what turns make of it."""
+
+import ctypes
+import errno
+import io
+import random
+import select
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+import pytest
+
+from delayd.clock import NS_PER_MS, SetWatch, SystemClock, open_set_watch
+from delayd.config import load
+from delayd.core import views
+from delayd.core.engine import Engine
+from delayd.core.job import State
+from delayd.core.limits import WALL_BRACKET_NS, WALL_READINGS_MAX, WALL_STEP_MS
+from delayd.core.timekeeper import Handed, WaitEnd
+from delayd.journal.disk import RealDisk
+from delayd.journal.journal import Journal
+from delayd.logs import Log
+from delayd.service import recover
+from delayd.systemd import Notifier
+from delayd.testing.clock import FakeClock
+from delayd.turns import Turns
+
+if TYPE_CHECKING:
+    from delayd.line.server import LineServer
+
+from tests.test_clock import HOUR_MS, WALL_MS, Machine, MachineClock, MovableClock, both_clocks
+
+IN_1970_MS: Final = 600_000
+IN_2106_MS: Final = 4_294_967_300_000
+
+
+class NoClients:
+    """A line on which nobody speaks."""
+
+    has_more = False
+    durable_id = 0
+
+    def serve(self, events: object, now_ms: int) -> None:
+        """Nobody has said anything."""
+
+    def take_replies(self) -> list[object]:
+        return []
+
+    take_free_replies = take_replies
+
+
+class Waiter:
+    def __init__(self) -> None:
+        self.got: list[Handed | WaitEnd] = []
+
+    def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
+        del now_ms
+        self.got.append(outcome)
+
+
+class Daemon:
+    """Engine, clock and turns, without clients and without a disk."""
+
+    def __init__(self, clock: MovableClock | SystemClock) -> None:
+        self.clock = clock
+        self.engine = Engine(start_ms=clock.now_ms())
+        self.turns = Turns(self.engine, clock, cast("LineServer", NoClients()))
+        self.steps_ms: list[int] = []
+        self.turns.on_wall_step = self.steps_ms.append
+        self.turns.look_at_wall_clock()
+        self.topic = self.engine.store.topic("default")
+
+    def put_at(self, wall_ms: int) -> int:
+        self.turns.look_at_wall_clock()
+        return self.engine.put_at(
+            self.topic,
+            priority=0,
+            due_wall_ms=wall_ms,
+            ttr_ms=60_000,
+            body=b"",
+            now_ms=self.clock.now_ms() + 1,
+        )
+
+    def put(self, delay_ms: int) -> int:
+        return self.engine.put(
+            self.topic,
+            priority=0,
+            delay_ms=delay_ms,
+            ttr_ms=60_000,
+            body=b"",
+            now_ms=self.clock.now_ms() + 1,
+        )
+
+    def turn(self) -> None:
+        """Take turns until nothing is left to be done now."""
+        self.turns.turn()
+        while self.engine.store.absolute.layers:
+            self.turns.turn()
+        self.turns.turn()
+
+    def is_ready(self, job_id: int) -> bool:
+        """Whether it came, seen without making it come."""
+        return job_id in self.topic.ready
+
+    def state(self, job_id: int) -> State:
+        return views.view_job(self.engine, job_id, self.clock.now_ms() + 1).state
+
+
+@both_clocks
+def test_set_forward_past_its_time_a_job_comes_in_the_next_turn(
+    new_clock: Callable[[], MovableClock],
+) -> None:
+    daemon = Daemon(new_clock())
+    job_id, other_id = daemon.put_at(WALL_MS + HOUR_MS), daemon.put(HOUR_MS)
+    daemon.turn()
+    daemon.clock.step_wall(HOUR_MS)  # type: ignore[union-attr]
+    daemon.turns.turn()
+    assert daemon.is_ready(job_id)
+    assert not daemon.is_ready(other_id)
+    assert daemon.steps_ms == [HOUR_MS]
+
+
+@both_clocks
+@pytest.mark.parametrize("step_ms", [-1, -HOUR_MS, IN_1970_MS - WALL_MS])
+def test_set_back_in_the_very_turn_in_which_it_was_due_a_job_does_not_come(
+    new_clock: Callable[[], MovableClock], step_ms: int
+) -> None:
+    clock = new_clock()
+    daemon = Daemon(clock)
+    job_id, other_id = daemon.put_at(WALL_MS + 5_000), daemon.put(4_999)
+    daemon.turn()
+    clock.advance(5_000)
+    clock.step_wall(step_ms)
+    daemon.turn()
+    assert daemon.is_ready(other_id)
+    assert not daemon.is_ready(job_id)
+    assert daemon.steps_ms == [step_ms]
+    clock.advance(-step_ms - 1)
+    daemon.turn()
+    assert not daemon.is_ready(job_id)
+    clock.advance(1)
+    daemon.turn()
+    assert daemon.is_ready(job_id)
+
+
+@both_clocks
+def test_a_clock_that_is_not_set_places_nothing_anew(
+    new_clock: Callable[[], MovableClock],
+) -> None:
+    clock = new_clock()
+    daemon = Daemon(clock)
+    daemon.put_at(WALL_MS + HOUR_MS)
+    for step_ms in (0, WALL_STEP_MS - 1, 0):
+        clock.advance(777)
+        clock.step_wall(step_ms)
+        daemon.turn()
+    assert not daemon.steps_ms
+    clock.step_wall(1)
+    daemon.turn()
+    assert daemon.steps_ms == [WALL_STEP_MS]
+
+
+def test_summer_time_and_leap_seconds_are_no_steps() -> None:
+    """The wall clock counts seconds since 1970 in UTC: it knows no summer time.
+
+    A leap second is a step back of one second where the kernel inserts it, and none where it is
+    smeared, which is slewing.
+    """
+    clock = MachineClock()
+    daemon = Daemon(clock)
+    job_id, other_id = daemon.put_at(WALL_MS + 2_000), daemon.put(1_999)
+    clock.advance(1_000)
+    clock.step_wall(-1_000)
+    daemon.turn()
+    clock.advance(1_000)
+    daemon.turn()
+    assert (daemon.is_ready(job_id), daemon.is_ready(other_id)) == (False, True)
+    clock.advance(1_000)
+    daemon.turn()
+    assert daemon.is_ready(job_id)
+
+
+def test_nobody_reads_the_wall_clock_while_no_job_follows_it() -> None:
+    machine = Machine()
+    readings = []
+
+    def wall_ns() -> int:
+        readings.append(machine.wall_ns)
+        return machine.wall_ns
+
+    daemon = Daemon(SystemClock(lambda: machine.boot_ns, wall_ns))
+    daemon.put(HOUR_MS)
+    readings.clear()
+    for _ in range(5):
+        daemon.turn()
+    assert not readings
+    daemon.put_at(WALL_MS + HOUR_MS)
+    readings.clear()
+    daemon.turn()
+    assert readings
+
+
+@pytest.mark.parametrize("drift_ppm", [0, 500, -500, 100_000, -100_000])
+def test_never_early_and_hardly_late_with_clocks_that_step_and_drift(
+    drift_ppm: int, rng: random.Random
+) -> None:
+    """By the nanosecond: whenever a job comes the wall clock says its time or later."""
+    machine = Machine()
+    daemon = Daemon(machine.clock())
+    moments: dict[int, int] = {}
+    came = 0
+    for _ in range(1_000):
+        passed_ns = rng.choice((rng.randrange(1_000), rng.randrange(3_000_000), 40_000_000))
+        machine.boot_ns += passed_ns
+        machine.wall_ns += passed_ns + passed_ns * drift_ppm // 1_000_000
+        if rng.random() < 0.05:
+            machine.wall_ns += rng.choice((-1, 1)) * rng.choice((1_500_000, 90_000_000, 3 * 10**9))
+        daemon.turn()
+        for job_id in [job_id for job_id in moments if daemon.is_ready(job_id)]:
+            assert machine.wall_ns >= moments.pop(job_id) * NS_PER_MS, f"{job_id} is early"
+            came += 1
+        for job_id, wall_ms in moments.items():
+            assert machine.wall_ns < (wall_ms + WALL_STEP_MS + 2) * NS_PER_MS, f"{job_id} is late"
+        wall_ms = machine.wall_ns // NS_PER_MS + rng.randrange(1, 200)
+        moments[daemon.put_at(wall_ms)] = wall_ms
+    assert came > 300
+    views.check(daemon.engine)
+
+
+# --- Reading both clocks -------------------------------------------------------------------------
+
+
+@both_clocks
+def test_the_offset_is_how_far_the_wall_clock_is_ahead(
+    new_clock: Callable[[], MovableClock],
+) -> None:
+    clock = new_clock()
+    for step_ms in (0, HOUR_MS, -3 * HOUR_MS):
+        clock.step_wall(step_ms)
+        clock.advance(1_234)
+        offset_ns = (clock.wall_ms() - clock.now_ms()) * NS_PER_MS
+        assert clock.wall_offset_ns() == (offset_ns, offset_ns)
+
+
+def test_the_offset_lies_between_what_two_readings_of_the_boot_clock_allow() -> None:
+    machine = Machine(boot_ns=0)
+    clock = machine.clock()
+
+    def boot_ns() -> int:
+        machine.pass_time(100)
+        return machine.boot_ns
+
+    clock._boot_ns = boot_ns
+    assert clock.wall_offset_ns() == (-100, 0)
+
+
+@pytest.mark.parametrize(("slow", "readings"), [(0, 1), (1, 2), (2, 3), (99, WALL_READINGS_MAX)])
+def test_a_reading_with_a_gap_in_it_is_taken_again(slow: int, readings: int) -> None:
+    machine = Machine()
+    walls: list[int] = []
+
+    def wall_ns() -> int:
+        if len(walls) < slow + 1:  # the first is that of the constructor
+            machine.pass_time(WALL_BRACKET_NS + 1)
+        walls.append(machine.wall_ns)
+        return machine.wall_ns
+
+    clock = SystemClock(lambda: machine.boot_ns, lambda: machine.wall_ns)
+    clock._wall_ns = wall_ns
+    walls.append(0)
+    at_least_ns, at_most_ns = clock.wall_offset_ns()
+    assert len(walls) == readings + 1
+    assert at_least_ns <= 0 <= at_most_ns
+
+
+def test_a_watch_is_silent_until_the_clock_is_set() -> None:
+    watch = open_set_watch()
+    assert watch is not None
+    for _ in range(3):
+        assert not select.select([watch.fileno()], [], [], 0)[0]
+        watch.arm()
+    watch.close()
+
+
+class Library:
+    """A C library whose calls end as the test says."""
+
+    def __init__(self, descriptor: int, armed: int) -> None:
+        self.timerfd_create = lambda *_: descriptor
+        self.timerfd_settime = lambda *_: armed
+
+
+@pytest.mark.parametrize("library", [Library(-1, 0), Library(9, -1), object()])
+def test_where_there_is_no_watch_the_daemon_does_without(
+    library: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: library)
+    monkeypatch.setattr(ctypes, "get_errno", lambda: errno.EINVAL)
+    assert open_set_watch() is None
+
+
+def test_a_clock_that_was_set_while_it_is_armed_is_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: Library(9, -1))
+    monkeypatch.setattr(ctypes, "get_errno", lambda: errno.ECANCELED)
+    SetWatch().arm()
+
+
+# --- Across a restart ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step_ms", [0, HOUR_MS, -HOUR_MS, IN_1970_MS - WALL_MS])
+def test_c3_the_clock_was_set_while_nobody_ran(
+    step_ms: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """T-C3: set back, delayd time goes on where it stopped; the log's times never decrease.
+
+    An absolute time is placed by the wall clock of the new start, whatever the old one was.
+    """
+    home = str(tmp_path / "data")
+    config = load(None, {}, {"--data-dir": home})
+    clock = FakeClock(WALL_MS)
+    absolute_ms, relative_ms = WALL_MS + 2 * HOUR_MS, 2 * HOUR_MS
+    ids = []
+    for run in range(4):
+        if run:
+            clock = restarted_clock(clock, step_ms if run == 1 else 0)
+        log = Log(io.StringIO(), clock.wall_ms)
+        engine, journal = recover(config, clock, log, Notifier({}, 1))
+        assert journal is not None
+        daemon = Daemon(clock)
+        daemon.engine = engine
+        daemon.turns = Turns(engine, clock, cast("LineServer", NoClients()))
+        daemon.topic = engine.store.topic("default")
+        daemon.turns.look_at_wall_clock()
+        if not run:
+            ids = [daemon.put_at(absolute_ms), daemon.put(relative_ms)]
+        while engine.advance(clock.now_ms(), clock.now_ms() + 1):
+            pass
+        left = [views.view_job(engine, job_id, clock.now_ms()).left_ms for job_id in ids]
+        assert left[0] == max(0, absolute_ms - clock.wall_ms())
+        assert left[1] <= relative_ms + 1 - max(0, step_ms if run else 0)
+        engine.kick_job(daemon.put(HOUR_MS), clock.now_ms() + 1)
+        for _ in range(3):
+            clock.advance(10)
+            while engine.advance(clock.now_ms(), clock.now_ms() + 1):
+                pass
+            daemon.put(HOUR_MS)
+            payload = b"".join(engine.take_log()[0])
+            journal.append(payload, engine.store.time_ms, clock.wall_ms())
+        journal.sync()
+        journal.close()
+    journal = Journal.open(home, disk=RealDisk(), segment_bytes=1 << 20)
+    times = [frame.time_ms for frame in journal.replay()]
+    journal.close()
+    assert len(times) == 4 * 4  # three frames of each run, and its end
+    assert times == sorted(times)
+    assert not capsys.readouterr().err
+
+
+def restarted_clock(before: FakeClock, step_ms: int) -> FakeClock:
+    """The clock of a new process: it knows the wall clock alone."""
+    return FakeClock(before.wall_ms() + step_ms)
