@@ -373,10 +373,9 @@ class Engine(Moments):
 
     def delete_batch(self, session: Session, job_ids: Sequence[int], now_ms: int) -> list[bool]:
         """Delete these jobs in turn; tell of each whether it was there to be deleted."""
-        deadline_of = session.deadlines.get
-        time_ms = self.store.time_ms
-        are_held = all(deadline_of(job_id, 0) > time_ms for job_id in job_ids)
-        if are_held and 0 < len(set(job_ids)) == len(job_ids):
+        are_alive = session.soonest_ms > self.store.time_ms
+        once = set(job_ids)
+        if are_alive and 0 < len(once) == len(job_ids) and once <= session.deadlines.keys():
             self._delete_held(session, job_ids)
             return [True] * len(job_ids)
         return [self._delete(session, job_id, now_ms) for job_id in job_ids]

@@ -21,6 +21,7 @@ from delayd.core.agenda import Agenda, Lane
 from delayd.core.job import (
     DUE_AT,
     FLAGS_AT,
+    HEADER_BYTES,
     PRIORITY_AND_TOPIC,
     PRIORITY_AT,
     STATE_AT,
@@ -347,7 +348,7 @@ class Store:
             same.append(job_id)
             holders[job_id] = session
             deadlines[job_id] = deadline_ms
-            body = body_of(record)
+            body = record[HEADER_BYTES:] if not record[FLAGS_AT] else body_of(record)
             run.append((job_id, deadline_ms, body))
             jobs_max -= 1
             bytes_max -= len(body)

@@ -26,10 +26,10 @@ but not before half a file; or when all files together come within one file of w
 the next snapshot would free more than it takes. The second is what happens when jobs vanish: the
 state is small, the snapshots are still large. Two snapshots in a row make both of them small.
 
-Say the segment is 64 MiB, so a file is 16 MiB. With nothing live, room = 16 MiB, and a snapshot (of
-next to nothing) is due for every 8 MiB of log. With 100 MiB live that compress to half,
-room = 200 + 16 - 50 - 50 = 116 MiB, and one is due for every 58 MiB. With 100 MiB live that do not
-compress at all it is every 8 MiB: two full snapshots leave no more than that.
+Say the segment is 256 MiB, so a file is 64 MiB. With nothing live, room = 64 MiB, and a snapshot
+(of next to nothing) is due for every 32 MiB of log. With 100 MiB live that compress to half,
+room = 200 + 64 - 50 - 50 = 164 MiB, and one is due for every 82 MiB. With 100 MiB live that do not
+compress at all it is every 32 MiB: two full snapshots leave no more than that.
 
 >>> snapshot_is_due_at(
 ...     file_bytes=16, live_bytes=100, newest_bytes=50, held_bytes=100, expected_bytes=50

@@ -356,7 +356,7 @@ class Connection:
         self.is_bound = True
         self.stats.counts["reserve"] += len(jobs)
         self.stats.note_worker(self.session)
-        self.out.append(self.long_reply(b"".join(map(replies.reserved, jobs))))
+        self.out.append(self.long_reply(replies.reserved_run(jobs)))
         return at + len(jobs) * len(_RESERVE)
 
     # --- Putting ---------------------------------------------------------------------------------

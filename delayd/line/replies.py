@@ -37,9 +37,16 @@ def reserved(job: Handed) -> bytes:
     return b"RESERVED %d %d\r\n%b\r\n" % (job[0], len(job[1]), job[1])
 
 
+def reserved_run(jobs: list[Handed]) -> bytes:
+    """Say that several are, one after the other."""
+    return b"".join(
+        [b"RESERVED %d %d\r\n%b\r\n" % (job_id, len(body), body) for job_id, body in jobs]
+    )
+
+
 def reserved_batch(jobs: list[Handed]) -> bytes:
     """Say that several are."""
-    return b"RESERVED_BATCH %d\r\n%b" % (len(jobs), b"".join(map(reserved, jobs)))
+    return b"RESERVED_BATCH %d\r\n%b" % (len(jobs), reserved_run(jobs))
 
 
 def found(job: Handed) -> bytes:
