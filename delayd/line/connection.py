@@ -282,7 +282,8 @@ class Connection:
             reply = replies.refused(refusal)
         if reply:
             self.out.append(reply)
-            self.is_bound = self.is_bound or is_bound
+            if is_bound and reply not in replies.NO_JOB:
+                self.is_bound = True
         elif self.is_waiting and self.is_half_closed:
             self._wait_no_longer()
 

@@ -23,6 +23,9 @@ PAUSED: Final = b"PAUSED\r\n"
 RELEASED: Final = b"RELEASED\r\n"
 RESCHEDULED: Final = b"RESCHEDULED\r\n"
 TIMED_OUT: Final = b"TIMED_OUT\r\n"
+NO_JOB: Final = frozenset({DEADLINE_SOON, TIMED_OUT})
+"""What a reserve is told that gets none."""
+
 TOUCHED: Final = b"TOUCHED\r\n"
 UNKNOWN_COMMAND: Final = b"UNKNOWN_COMMAND\r\n"
 

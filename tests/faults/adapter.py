@@ -1,0 +1,293 @@
+"""How the simulation drives the daemon's own turns, group commit and snapshots.
+
+The daemon hands a sync to the kernel, or to a thread, and goes on. Here both wait until the
+simulation says that it has ended; what is written meanwhile is not covered. Nothing else in the
+simulation knows `delayd.commit` and `delayd.turns`.
+"""
+
+import contextlib
+import io
+import random
+import socket
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import delayd.commit
+import delayd.core.room
+import delayd.journal.reserve
+import delayd.snapshots
+import delayd.turns
+from delayd.commit import GroupCommit, Replies, Sink
+from delayd.config import SyncPolicy
+from delayd.core.engine import Engine
+from delayd.journal.errors import JournalError
+from delayd.journal.journal import Journal
+from delayd.line.server import LineServer
+from delayd.line.stats import Stats
+from delayd.logs import Log, LogFormat, LogLevel
+from delayd.snapshots import Snapshots, Task
+from delayd.testing.clock import FakeClock
+from delayd.turns import Turns
+from tests.faults.disk import BegunSync, BusyDisk
+
+if TYPE_CHECKING:
+    from delayd.journal.aio import KernelSync
+
+OUT_BYTES_MAX: Final = 1 << 20
+
+INTERVAL_MS: Final = 50
+BUSY_SHARE: Final = 0.05
+NS_PER_MS: Final = 1_000_000
+SMALL_SPARE_BYTES: Final = 8 << 10
+SMALL_EMERGENCY_BYTES: Final = 4 << 10
+
+
+class Loop:
+    """The event loop's part that group commit needs, on the simulation's clock."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self.timers: list[tuple[int, Callable[[], object]]] = []
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> object:
+        self.timers.append((self._now_ms() + round(delay_s * 1_000), callback))
+        return None
+
+    def call_soon_threadsafe(self, callback: Callable[[], object]) -> object:
+        self.timers.append((0, callback))
+        return None
+
+    def ring(self) -> None:
+        """Call what is due."""
+        due = [timer for timer in self.timers if timer[0] <= self._now_ms()]
+        self.timers = [timer for timer in self.timers if timer[0] > self._now_ms()]
+        for _, callback in due:
+            callback()
+
+
+class Kernel:
+    """Syncs a file of the simulated disk while others go on: the double of `KernelSync`."""
+
+    def __init__(self, disk: BusyDisk) -> None:
+        self._disk = disk
+        self._begun: BegunSync | None = None
+        self.may_end = False
+        self.error: OSError | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        return self._begun is not None
+
+    def fileno(self) -> int:
+        return -1
+
+    def begin(self, handle: int) -> None:
+        self._begun = self._disk.begin_sync(handle)
+
+    def finish(self, *, wait: bool = False) -> bool:
+        if self._begun is None or not (wait or self.may_end):
+            return False
+        begun, self._begun = self._begun, None
+        self.error = None
+        try:
+            begun.end()
+        except OSError as error:
+            self.error = error
+        return True
+
+    def close(self) -> None:
+        pass
+
+
+class Errands:
+    """What the sync thread would be told to do; nobody does it unasked."""
+
+    def __init__(self) -> None:
+        self.is_asked = False
+
+    def put(self, does_sync: bool) -> None:
+        self.is_asked = does_sync
+
+
+class NoThreads:
+    """Stands for `threading` where nobody is to be started."""
+
+    class Thread:
+        """Is never run."""
+
+        def __init__(self, **_what: object) -> None:
+            pass
+
+        def start(self) -> None:
+            pass
+
+        def join(self) -> None:
+            pass
+
+
+class Promises:
+    """A client, which knows on which frame each of its replies depends; 0: on none."""
+
+    def __init__(self, commit: "SteppedCommit", sink: Sink) -> None:
+        self._commit = commit
+        self._sink = sink
+        self.sequences: deque[int] = deque()
+
+    def send(self, data: bytes) -> None:
+        self._commit.acked = max(self._commit.acked, self.sequences.popleft())
+        self._sink.send(data)
+
+
+class SteppedCommit(GroupCommit):
+    """A group commit whose syncs end when `run_sync` is called."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        policy: SyncPolicy,
+        loop: Loop,
+        on_failure: Callable[[JournalError], None],
+        kernel: Kernel | None,
+    ) -> None:
+        self.kernel = kernel
+        self.acked = 0
+        """The last frame that a reply depended on which has left."""
+        self._promises: dict[Sink, Promises] = {}
+        super().__init__(
+            journal, policy, INTERVAL_MS, loop, on_failure, cast("KernelSync | None", kernel)
+        )
+        self._errands = Errands()
+        self._jobs = self._errands  # type: ignore[assignment]
+
+    def commit(self, log: list[bytes], replies: Replies, **turn: Any) -> None:  # noqa: ANN401
+        sequence = self._journal.appended_sequence + 1 if turn["must_sync"] else 0
+        promised = []
+        for sink, data in replies:
+            promises = self._promises.setdefault(sink, Promises(self, sink))
+            promises.sequences.append(sequence)
+            promised.append((promises, data))
+        super().commit(log, promised, **turn)
+
+    @property
+    def sync_is_asked(self) -> bool:
+        """Tell whether a sync has begun and has not ended."""
+        return self._errands.is_asked or (self.kernel is not None and self.kernel.is_busy)
+
+    def run_sync(self) -> None:
+        """Let the sync end that is going on; one in the thread happens now."""
+        if self.kernel is not None and self.kernel.is_busy:
+            self.kernel.may_end = True
+            self.reap()
+            self.kernel.may_end = False
+        elif self._errands.is_asked:
+            self._errands.is_asked = False
+            error: JournalError | None = None
+            try:
+                self._journal.sync()
+            except JournalError as caught:
+                error = caught
+            self._synced(error, NS_PER_MS)
+
+
+def line_of(engine: Engine, listener: socket.socket, clock: FakeClock) -> LineServer:
+    """Return the daemon's own line server."""
+    stats = Stats(engine, clock.now_ms())
+    return LineServer(
+        *(engine, stats, [listener], clock.now_ms), connections_max=100, out_bytes_max=OUT_BYTES_MAX
+    )
+
+
+def turn(turns: Turns, line: LineServer, commit: GroupCommit) -> None:
+    """Take a turn as `Turns.sleep` does."""
+    turns.turn(line.poll(0, hears_clients=not commit.is_backed_up))
+
+
+class Worker:
+    """Carries out what a snapshot wants of the disk, one task at a time, when it is told to."""
+
+    def __init__(self) -> None:
+        self.tasks: deque[Task] = deque()
+
+    def do(self, task: Task) -> None:
+        self.tasks.append(task)
+
+    def end(self) -> None:
+        while self.tasks:
+            self.tasks.popleft()()
+
+    def step(self, *, may_sync_log: bool) -> None:
+        """Do one task; the last one syncs the log, which waits for who does so already."""
+        is_last = self.tasks and getattr(self.tasks[0], "func", None) == self.finish
+        if self.tasks and (may_sync_log or not is_last):
+            self.tasks.popleft()()
+
+    finish: object = None
+
+
+class SteppedSnapshots(Snapshots):
+    """The daemon's snapshots, with the thread's part done when `step` is called."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        journal: Journal,
+        loop: Loop,
+        clock: FakeClock,
+        on_failure: Callable[[JournalError], None],
+    ) -> None:
+        self.worker = Worker()
+        self.worker.finish = self._finish
+        log = Log(io.StringIO(), clock.wall_ms, log_format=LogFormat.TEXT, level=LogLevel.ERROR)
+        super().__init__(
+            engine,
+            journal,
+            log,
+            wall_ms=clock.wall_ms,
+            tell=loop.call_soon_threadsafe,
+            on_failure=on_failure,
+            new_worker=lambda: self.worker,
+            now_ns=lambda: clock.now_ms() * NS_PER_MS,
+        )
+
+
+@contextlib.contextmanager
+def small_limits(clock: FakeClock, rng: random.Random) -> Iterator[None]:
+    """Let the log's files be small, so that a short run changes them; and time be the clock's.
+
+    What measures its own work finds now and then that it has taken long.
+    """
+    worked_ns = 0
+
+    def now_ns() -> int:
+        return clock.now_ms() * NS_PER_MS
+
+    def busy_ns() -> int:
+        nonlocal worked_ns
+        worked_ns += (rng.random() < BUSY_SHARE) * 100 * NS_PER_MS
+        return now_ns() + worked_ns
+
+    changed: Sequence[tuple[object, str, object]] = (
+        (delayd.commit, "monotonic_ns", now_ns),
+        (delayd.commit, "threading", NoThreads),
+        (delayd.snapshots, "_ASK_NS", 20 * NS_PER_MS),
+        (delayd.snapshots, "SNAPSHOT_RETRY_MS_MIN", 50),
+        (delayd.snapshots, "SNAPSHOT_SLICE_JOBS", 8),
+        (delayd.snapshots, "SNAPSHOT_SLICE_BYTES", 2_000),
+        (delayd.snapshots, "SNAPSHOT_PAYLOAD_BYTES", 6_000),
+        (delayd.snapshots, "SNAPSHOT_AHEAD_BYTES", 8_000),
+        (delayd.turns, "monotonic_ns", busy_ns),
+        (delayd.turns, "ROOM_PLENTY_BYTES", 2 * SMALL_SPARE_BYTES),
+        (delayd.commit, "EMERGENCY_BYTES", SMALL_EMERGENCY_BYTES),
+        (delayd.core.room, "EMERGENCY_BYTES", SMALL_EMERGENCY_BYTES),
+        (delayd.core.room, "LONG_BODY_BYTES", SMALL_SPARE_BYTES - 1_024),
+        (delayd.journal.reserve, "SPARE_BYTES_MIN", SMALL_SPARE_BYTES),
+    )
+    before = [(module, name, getattr(module, name)) for module, name, _ in changed]
+    for module, name, value in changed:
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)

@@ -1,0 +1,180 @@
+"""A log and a snapshot of a given length, made by an engine, and what is believed of their bytes.
+
+Every frame was synced before the next one was written, so all but the last are testified for:
+damage to them must be refused, whatever byte it hits.
+"""
+
+import random
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from delayd.core.copying import Copy
+from delayd.core.engine import Engine
+from delayd.core.replay import Replay
+from delayd.journal.disk import Disk
+from delayd.journal.errors import JournalError
+from delayd.journal.format import HEADER_BYTES
+from delayd.journal.journal import Journal
+from delayd.journal.recovery import Recovery, Verdict
+from delayd.testing.disk import SimulatedDisk
+from tests.faults.parts import digest
+from tests.journal.journals import DIRECTORY, contents_of, disk_with, frame_ends, path_of
+
+START_MS: Final = 1_700_000_000_000
+SEED: Final = 3
+
+
+class Log(NamedTuple):
+    """A segment, its payloads, and where its header and each frame ends."""
+
+    content: bytes
+    payloads: list[bytes]
+    ends: list[int]
+
+
+def worked_on(engine: Engine, rng: random.Random) -> Iterator[None]:
+    """Let jobs live, of all kinds and for ever; one turn after the other."""
+    session = engine.open_session()
+    now_ms = START_MS
+    while True:
+        now_ms += rng.randrange(50)
+        while engine.advance(now_ms):
+            pass
+        topic = engine.store.topic(rng.choice(("default", "mail", "x.y")))
+        for _ in range(rng.randrange(1, 4)):
+            body = rng.randbytes(rng.choice((0, 20, 200, 900)))
+            delay_ms = rng.choice((0, 0, 500, 86_400_000))
+            times = {"delay_ms": delay_ms, "ttr_ms": 60_000, "now_ms": now_ms}
+            engine.put(topic, priority=rng.randrange(9), body=body, **times)
+        if topic.name not in {watched.name for watched in session.watched}:
+            engine.watch(session, topic.name)
+        for job_id, _ in engine.reserve_batch(session, rng.randrange(3), 1 << 20, now_ms):
+            roll = rng.randrange(5)
+            if roll < 2:
+                engine.delete(session, job_id, now_ms)
+            elif roll == 2:
+                engine.release(session, job_id, 3, rng.choice((0, 700)), now_ms)
+            elif roll == 3:
+                engine.bury(session, job_id, 7)
+        engine.kick(topic, rng.randrange(2), now_ms)
+        if rng.random() < 0.1:
+            engine.pause(topic.name, rng.choice((0, 5_000)), now_ms)
+        yield
+
+
+def append_turn(engine: Engine, journal: Journal) -> bytes:
+    """Append and sync what a turn has recorded."""
+    pieces, _ = engine.take_log()
+    engine.take_deliveries()
+    payload = b"".join(pieces)
+    journal.append(payload, engine.store.time_ms, engine.store.time_ms)
+    journal.sync()
+    return payload
+
+
+def opened(disk: Disk, segment_bytes: int) -> Journal:
+    """A journal of an empty directory."""
+    journal = Journal.open(DIRECTORY, disk=disk, segment_bytes=segment_bytes)
+    assert list(journal.replay()) == []
+    return journal
+
+
+def log_of(log_bytes: int) -> Log:
+    """Return a log of at least so many bytes, in one segment."""
+    disk = SimulatedDisk()
+    journal = opened(disk, 16 * log_bytes)
+    engine = Engine(start_ms=START_MS)
+    payloads: list[bytes] = []
+    for _ in worked_on(engine, random.Random(SEED)):
+        payloads.append(append_turn(engine, journal))
+        content = disk.file_bytes(path_of(1)).rstrip(b"\0")
+        if len(content) >= log_bytes:
+            break
+    content = disk.file_bytes(path_of(1))
+    ends = frame_ends(content)
+    return Log(content[: ends[-1]], payloads, ends)
+
+
+def snapshots_of(turns: int) -> tuple[SimulatedDisk, str]:
+    """Return a disk with two snapshots and the log since the older, and the digest of the state."""
+    disk = SimulatedDisk()
+    journal = opened(disk, 64 << 10)
+    engine = Engine(start_ms=START_MS)
+    for turn, _ in enumerate(worked_on(engine, random.Random(SEED)), 1):
+        append_turn(engine, journal)
+        if turn in {turns // 2, turns - 5}:
+            journal.snapshot_is_due(engine.store.live_bytes)
+            take_snapshot(engine, journal)
+        if turn == turns:
+            break
+    state = digest(engine)
+    disk.crash()
+    return disk, state
+
+
+def take_snapshot(engine: Engine, journal: Journal) -> None:
+    time_ms = engine.store.time_ms
+    writer = journal.begin_snapshot(journal.appended_sequence, time_ms, time_ms)
+    copy = Copy(engine.store)
+    while not copy.is_over:
+        writer.write(copy.take(20, 3_000))
+    writer.finish(copy.jobs)
+
+
+def recovered(disk: Disk, segment_bytes: int = 64 << 10) -> tuple[Engine, Journal]:
+    """Return the engine that a start would serve with."""
+    journal = Journal.open(DIRECTORY, disk=disk, segment_bytes=segment_bytes)
+    replay = None
+    for frame in journal.replay():
+        replay = replay or Replay(Engine(start_ms=frame.time_ms))
+        replay.play(frame.payload)
+        last_ms = frame.time_ms
+        replay.engine.store.time_ms = max(replay.engine.store.time_ms, last_ms)
+    assert replay is not None
+    replay.finish(0)
+    return replay.engine, journal
+
+
+def believed(*segments: bytes) -> tuple[list[bytes], Verdict | None]:
+    """Return the payloads that recovery believes, and its verdict; nothing is changed."""
+    disk = disk_with(*segments)
+    before = contents_of(disk)
+    recovery = Recovery(disk, DIRECTORY, disk.list_directory(DIRECTORY))
+    payloads: list[bytes] = []
+    try:
+        payloads.extend(frame.payload for frame in recovery.frames())
+    except JournalError:
+        assert recovery.verdict in {Verdict.CORRUPT, Verdict.NEWER}
+    assert contents_of(disk) == before
+    return payloads, recovery.verdict
+
+
+def flipped(content: bytes, bit: int) -> bytes:
+    changed = bytearray(content)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def check_flipped(log: Log, bit: int) -> None:
+    """A flipped bit is found, wherever it is; what stands before it is believed."""
+    payloads, verdict = believed(flipped(log.content, bit) + bytes(100))
+    if bit // 8 < HEADER_BYTES:
+        assert not payloads, bit
+        assert verdict in {Verdict.CORRUPT, Verdict.NEWER}, bit
+        return
+    whole = sum(end <= bit // 8 for end in log.ends[1:])
+    assert payloads == log.payloads[:whole], bit
+    is_last = whole == len(log.payloads) - 1
+    assert verdict is (Verdict.CUT if is_last else Verdict.CORRUPT), bit
+
+
+def check_truncated(log: Log, length: int) -> None:
+    """Of a log that ends early everything up to there is believed."""
+    payloads, verdict = believed(log.content[:length])
+    whole = sum(end <= length for end in log.ends[1:])
+    assert payloads == log.payloads[:whole], length
+    is_torn = length not in log.ends and any(log.content[log.ends[whole] : length])
+    if length < HEADER_BYTES or is_torn:
+        assert verdict is Verdict.CUT, length
+    else:
+        assert verdict is Verdict.ACCEPT, length

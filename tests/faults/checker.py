@@ -1,0 +1,490 @@
+"""Judges a history: what may be the case of each job, narrowed by everything that was seen.
+
+A job is in one of a few states; an operation without an end may have happened or not. So each job
+has a set of *ways*: a state, and which of the open operations have happened in it. An `ok` keeps
+the ways in which the operation has happened, a refusal those in which it could be refused, a look
+at the job those that look like that. No way left: a promise is broken, and what the ways were says
+which. Nothing is assumed of the order of operations that overlap.
+
+    put ok, release(delay) unknown, power cut       ways: held · waiting for the delay · ready
+    seen "delayed" with another due time            none of them: I4
+
+It refuses to know how the daemon works; `history` says what it is told.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Final
+
+from tests.faults.digests import Digests, Violation
+from tests.faults.history import Entry, Seen
+from tests.faults.states import (
+    ABSENT,
+    BY_HOLDER,
+    BY_ID,
+    FOREVER,
+    ROUNDING_MS,
+    Job,
+    Operation,
+    State,
+    Way,
+    after,
+    as_bytes,
+    as_seen,
+    fits,
+    reachable,
+)
+
+NOTES_FROM: Final = 1 << 40
+"""Numbers for operations that the history has none for."""
+
+
+__all__ = ["Checker", "Violation", "violations"]
+
+
+def violations(
+    entries: Iterable[Entry], *, late_ms_max: float = FOREVER, loss_ms: float = 0
+) -> list[Violation]:
+    """Return every promise that was broken, in the order in which it showed.
+
+    `loss_ms` is how much of what was acknowledged a power cut may take: 0 for `sync = always`, the
+    interval, or infinity for `never`; a prefix must survive even then.
+    """
+    checker = Checker(late_ms_max, loss_ms)
+    for entry in entries:
+        checker.take(entry)
+    return checker.violations
+
+
+class Checker:
+    """Takes a history entry by entry."""
+
+    def __init__(self, late_ms_max: float = FOREVER, loss_ms: float = 0) -> None:
+        self.violations: list[Violation] = []
+        self._late_ms = late_ms_max
+        self._loss_ms = loss_ms
+        self._operations: dict[int, Operation] = {}
+        """Those without an end."""
+        self._jobs: dict[int, Job] = {}
+        self._broken: set[int] = set()
+        """Jobs about which enough has been said."""
+        self._told: set[int] = set()
+        """Their puts."""
+        self._nameless: dict[bytes, Operation] = {}
+        """Puts whose id nobody has been told, by body."""
+        self._ghosts: dict[int, tuple[float, list[Operation]]] = {}
+        """Of those that a stop cut short: when, and who may have been given the job before."""
+        self._refused: dict[bytes, Operation] = {}
+        self._reserves: dict[int, Operation] = {}
+        """Reserves without an end: any job may have been handed out to them."""
+        self._left: Counter[int] = Counter()
+        """How many jobs may still come of each of them."""
+        self._first: dict[object, Operation] = {}
+        """The first reserve of each batch."""
+        self._closes: dict[int, Operation] = {}
+        self._batches: dict[object, list[Operation]] = {}
+        """Puts that were sent in one piece."""
+        self._handed: dict[object, list[int]] = {}
+        """Jobs that were handed out in one piece."""
+        self._closed = 0
+        self._entries = 0
+        self._started_ms: float = 0
+        self._has_sync_failed = False
+        self._digests = Digests()
+
+    def take(self, entry: Entry) -> None:
+        """Take the next entry."""
+        what, number, at_ms, rest = entry
+        self._entries += 1
+        if what == "note":
+            self._note(at_ms, rest)
+        elif what == "invoke":
+            kind, client = str(rest["kind"]), str(rest["client"])
+            self._invoke(Operation(number, kind, client, at_ms, rest))
+        else:
+            operation = self._operations[number]
+            operation.end, operation.ended_ms = what, at_ms
+            if what != "unknown":
+                del self._operations[number]
+            if what == "ok":
+                self._ok(operation, at_ms, rest)
+            elif what == "fail":
+                self._fail(operation, at_ms, str(rest["why"]))
+
+    def _break(self, invariant: str, why: str, job: Job | None, *more: Operation) -> None:
+        numbers = [*(job.operations if job else ()), *(each.number for each in more)]
+        self.violations.append(Violation(invariant, why, tuple(dict.fromkeys(numbers))))
+        if job:
+            self._told.add(job.put.number)
+            self._broken.add(job.job_id)
+            del self._jobs[job.job_id]
+
+    # --- Operations -----------------------------------------------------------------------------
+
+    def _invoke(self, operation: Operation) -> None:
+        operation.begun = self._entries
+        self._operations[operation.number] = operation
+        if operation.kind == "put":
+            if (batch := operation.what.get("batch")) is not None:
+                self._batches.setdefault(batch, []).append(operation)
+            self._nameless[operation.body] = operation
+        elif operation.kind == "reserve":
+            # Those of one batch are one operation that happens to several jobs.
+            first = self._batch_of(operation)
+            self._reserves.setdefault(first.number, first)
+            self._left[first.number] += 1
+        elif operation.kind == "close":
+            self._closes[operation.number] = operation
+            for held in self._jobs.values():
+                # Nobody is told that the jobs are back, so a stop may undo that.
+                held.returned |= {each for each, _ in held.ways if each.holder == operation.client}
+        elif operation.kind in BY_ID:
+            job = self._jobs.get(operation.value("job_id"))
+            if job:
+                job.open[operation.number] = operation
+                job.operations.append(operation.number)
+
+    def _ok(self, operation: Operation, at_ms: float, rest: dict[str, object]) -> None:
+        job_id = rest.get("job_id", operation.what.get("job_id", 0))
+        assert isinstance(job_id, int)
+        kind = operation.kind
+        if self._has_sync_failed and not self._loss_ms and (kind == "put" or kind in BY_ID):
+            why = f"{kind} was acknowledged after a sync had failed"
+            self.violations.append(Violation("I9", why, (operation.number,)))
+        if kind == "close":
+            self._closed_for_good(operation, at_ms)
+        elif kind == "reserve":
+            self._reserved(operation, at_ms, job_id, as_bytes(rest.get("body", b"")))
+        elif kind == "put":
+            known = self._jobs.get(job_id)
+            if known and known.put is not operation:
+                if known.may_be_lost:
+                    del self._jobs[job_id]  # and its id was given anew
+                else:
+                    self._break("I3", f"job {job_id} was put twice", known, operation)
+            known = self._job(job_id, operation.body, operation)
+            if known:
+                self._happened(known, operation, at_ms)
+        elif kind in BY_ID and job_id not in self._broken:
+            known = self._jobs.get(job_id)
+            if known:
+                self._happened(known, operation, at_ms)
+            elif not self._nameless:
+                self._break("I3", f"{kind} of job {job_id}, which nobody put", None, operation)
+
+    def _job(self, job_id: int, body: bytes, *about: Operation) -> Job | None:
+        """Return the job of this id; one that shows for the first time is known by its body."""
+        job = self._jobs.get(job_id)
+        if job and job.put.body != body and body in self._nameless and job.may_be_lost:
+            del self._jobs[job_id]  # and its id was given anew
+            job = None
+        if job is None and job_id not in self._broken:
+            put = self._nameless.pop(body, None)
+            if put is None:
+                self._invented(job_id, body, about)
+                return None
+            job = Job(job_id, put, {(ABSENT, frozenset())}, {put.number: put})
+            job.operations.append(put.number)
+            if put.number in self._ghosts:
+                stopped_ms, reserves = self._ghosts[put.number]
+                ways = self._reachable(job, stopped_ms, *reserves)
+                job.ways = {(state._replace(holder=None), frozenset()) for state, _ in ways}
+                job.open.clear()
+            self._jobs[job_id] = job
+        if job and job.put.body != body:
+            self._break("I3", f"job {job_id} has another body than it was put with", job, *about)
+            return None
+        return job
+
+    def _invented(self, job_id: int, body: bytes, about: tuple[Operation, ...]) -> None:
+        self._broken.add(job_id)
+        if body in self._refused:
+            why = f"job {job_id} is there, and its put was refused"
+            self._break("I4", why, None, self._refused[body], *about)
+            return
+        for put in self._nameless.values():
+            if put.body.startswith(body) or body.startswith(put.body):
+                self._break("I4", f"job {job_id} is a part of what was put", None, put, *about)
+                return
+        self._break("I3", f"job {job_id} was put by nobody", None, *about)
+
+    def _reserved(self, operation: Operation, at_ms: float, job_id: int, body: bytes) -> None:
+        operation, member = self._batch_of(operation), operation
+        self._check_batch(member, job_id)
+        job = self._job(job_id, body, member)
+        if job is None:
+            self._end_reserve(operation)
+            return
+        job.operations.append(operation.number)
+        ready = [
+            state.hi
+            for state, _ in self._reachable(job, at_ms)
+            if state.kind in {"waiting", "held"} and state.lo <= at_ms
+        ]
+        if ready and at_ms - max(*ready, operation.at_ms, self._started_ms) > self._late_ms:
+            self._break("I6", f"job {job_id} came late", job)
+        else:
+            self._happened(job, operation, at_ms)
+        self._end_reserve(operation)
+
+    def _batch_of(self, operation: Operation) -> Operation:
+        batch = operation.what.get("batch")
+        return operation if batch is None else self._first.setdefault(batch, operation)
+
+    def _end_reserve(self, first: Operation) -> None:
+        self._left[first.number] -= 1
+        if not self._left[first.number]:
+            self._reserves.pop(first.number, None)
+
+    def _check_batch(self, operation: Operation, job_id: int) -> None:
+        if (batch := operation.what.get("batch")) is None:
+            return
+        ids = self._handed.setdefault(batch, [])
+        ids.append(job_id)
+        batch_max = operation.value("batch_max")
+        if len(ids) != len(set(ids)):
+            self._break("I5", f"job {job_id} is in one batch twice", None, operation)
+        elif batch_max and len(ids) > batch_max:
+            self._break("I5", f"a batch of {batch_max} holds {len(ids)} jobs", None, operation)
+
+    def _fail(self, operation: Operation, at_ms: float, why: str) -> None:
+        if operation.kind == "put":
+            self._nameless.pop(operation.body, None)
+            self._refused[operation.body] = operation
+        elif operation.kind == "reserve":
+            self._end_reserve(self._batch_of(operation))
+            if why == "TIMED_OUT":
+                self._gave_up(operation, at_ms)
+        job = self._jobs.get(operation.value("job_id"))
+        if job is None or operation.number not in job.open:
+            return  # the job was not known when it was asked for
+        number = operation.number
+        ways = self._reachable(job, at_ms)
+        if why == "NOT_FOUND":
+            kept = {(state, done - {-number}) for state, done in ways if -number in done}
+        else:
+            kept = {(state, done - {-number}) for state, done in ways if number not in done}
+        if kept:
+            job.open.pop(number, None)
+            self._keep(job, kept, at_ms)
+        else:
+            invariant = "I7" if operation.kind in BY_HOLDER else "I1"
+            self._break(invariant, f"{operation.kind} of job {job.job_id} was refused", job)
+
+    def _gave_up(self, operation: Operation, at_ms: float) -> None:
+        """Look for a job that the reserve should have been given."""
+        topics = operation.what.get("topics")
+        if not isinstance(topics, list | tuple):
+            return
+        for job in list(self._jobs.values()):
+            if job.put.what.get("topic", "default") in topics and self._is_overdue(job, at_ms):
+                self._break("I6", f"job {job.job_id} was ready, and nobody got it", job, operation)
+
+    def _is_overdue(self, job: Job, at_ms: float) -> bool:
+        return all(
+            state.kind == "waiting" and max(state.hi, self._started_ms) + self._late_ms < at_ms
+            for state, _ in self._reachable(job, at_ms)
+        )
+
+    # --- Ways -----------------------------------------------------------------------------------
+
+    def _reachable(self, job: Job, now_ms: float, *more: Operation) -> set[Way]:
+        """Return all that may be the case by now."""
+        topic = job.put.what.get("topic", "default")
+        begun = {each.number: each for each in more} | job.open | self._closes
+        for number, reserve in self._reserves.items():
+            topics = reserve.what.get("topics")
+            if not isinstance(topics, list | tuple) or topic in topics:
+                begun[number] = reserve
+        ways = {way for way in job.ways if all(abs(number) in begun for number in way[1])}
+        holders = {state.holder for state, _ in ways} | {
+            each.client for each in (*more, *self._reserves.values())
+        }
+        for number, close in self._closes.items():
+            if close.client not in holders:
+                del begun[number]
+        ttr_ms = job.put.value("ttr_ms")
+        return reachable(ways, begun, ttr_ms, now_ms)
+
+    def _happened(self, job: Job, operation: Operation, now_ms: float) -> None:
+        """Keep the ways in which the operation has happened."""
+        number = operation.number
+        ways = self._reachable(job, now_ms, operation)
+        kept = {(state, done - {number}) for state, done in ways if number in done}
+        if operation.kind == "reserve":
+            # Its reply does not wait for a sync, neither of this nor of what made it possible.
+            job.before |= {state for state, done in ways if number not in done}
+            job.reserved = self._entries
+        elif operation.begun > job.reserved:
+            job.returned.clear()
+            job.before.clear()
+        else:
+            ttr_ms = job.put.value("ttr_ms")
+            later = (after(state, operation, ttr_ms, now_ms) for state in job.before)
+            job.before = {state for state in later if state is not None}
+        if kept:
+            job.open.pop(number, None)
+            self._keep(job, kept, now_ms)
+            return
+        states = {state for state, _ in ways}
+        kinds = {state.kind for state in states}
+        if kinds <= {"gone"}:
+            invariant, why = "I2", "was deleted before"
+        elif "held" in kinds:
+            invariant, why = "I7", "is held by somebody else"
+        elif operation.kind == "reserve" and "waiting" in kinds:
+            invariant, why = "I6", "comes early"
+        else:
+            invariant, why = "I4", f"can only be {', '.join(sorted(kinds))}"
+        said = f"{operation.kind} of job {job.job_id} at {now_ms}, which {why}"
+        self._break(invariant, said, job, operation)
+
+    def _closed_for_good(self, close: Operation, now_ms: float) -> None:
+        """A connection has gone: what it has asked for has happened by now, or never will."""
+        client = close.client
+        reserves = [each for each in self._reserves.values() if each.client == client]
+        for job in self._jobs.values():
+            mine = {number for number, each in job.open.items() if each.client == client}
+            mine |= {each.number for each in reserves} | {close.number}
+            is_concerned = len(mine) > len(reserves) + 1 or any(
+                state.holder == client or done & mine or (reserves and state.lo <= now_ms)
+                for state, done in job.ways
+            )
+            if not is_concerned:
+                continue
+            ways = self._reachable(job, now_ms)
+            job.returned |= {state for state, _ in ways if state.holder == client}
+            for number in mine:
+                job.open.pop(number, None)
+            self._keep(
+                job,
+                {(state, done - mine) for state, done in ways if state.holder != client},
+                now_ms,
+            )
+        for each in reserves:
+            del self._reserves[each.number]
+        del self._closes[close.number]
+
+    def _keep(self, job: Job, ways: set[Way], now_ms: float) -> None:
+        if self._loss_ms and ways != job.ways:
+            job.past.append((now_ms, job.ways))
+        job.ways = ways
+
+    # --- What befalls the daemon ----------------------------------------------------------------
+
+    def _note(self, at_ms: float, rest: dict[str, object]) -> None:
+        what = rest["what"]
+        if what == "stopped":
+            self._stopped(at_ms, str(rest["how"]))
+        elif what == "started":
+            self._started_ms = at_ms
+            for job in self._jobs.values():
+                job.returned.clear()
+                job.before.clear()
+                job.past.clear()  # a start makes durable what it goes on from
+        elif what == "closed":
+            self._closed += 1
+            number = NOTES_FROM + self._closed
+            self._invoke(Operation(number, "close", str(rest["client"]), at_ms, rest))
+        elif what == "sync failed":
+            self._has_sync_failed = True
+        elif what == "fresh start":
+            self._has_sync_failed = False
+        elif what == "observed":
+            jobs = rest["jobs"]
+            assert isinstance(jobs, list)
+            self._observed(at_ms, list(map(as_seen, jobs)), is_complete=bool(rest["complete"]))
+        elif what == "drained":
+            for job in list(self._jobs.values()):
+                if self._is_overdue(job, at_ms):
+                    self._break("I6", f"job {job.job_id} never came", job)
+        else:
+            self.violations += self._digests.take(rest)
+
+    def _stopped(self, at_ms: float, how: str) -> None:
+        for job in self._jobs.values():
+            states = {state for state, _ in self._reachable(job, at_ms)} | job.returned
+            if how == "power":
+                states |= job.before
+                earliest_ms = at_ms - self._loss_ms
+                for until_ms, ways in job.past:
+                    states |= {state for state, _ in ways if until_ms >= earliest_ms}
+            elif how == "stop":
+                states |= {
+                    State("waiting", 0, at_ms + ROUNDING_MS, priority=state.priority)
+                    for state in states
+                    if state.kind == "held"
+                }
+            job.ways = {(state._replace(holder=None), frozenset()) for state in states}
+            job.open.clear()
+        for put in self._nameless.values():
+            self._ghosts.setdefault(put.number, (at_ms, list(self._reserves.values())))
+        for operation in self._operations.values():
+            operation.is_cut = True
+        self._operations.clear()
+        self._reserves.clear()
+        self._first.clear()
+        self._left.clear()
+        self._closes.clear()
+        self._has_sync_failed = False
+
+    def _observed(self, at_ms: float, jobs: list[Seen], *, is_complete: bool) -> None:
+        for seen in jobs:
+            job = self._job(seen.job_id, seen.body)
+            if job is None:
+                continue
+            ways = self._reachable(job, at_ms)
+            kept = {way for way in ways if fits(way[0], seen, at_ms, self._late_ms)}
+            if kept:
+                self._keep(job, kept, at_ms)
+                continue
+            kinds = ", ".join(sorted({state.kind for state, _ in ways}))
+            invariant = "I2" if kinds == "gone" else "I4" if job.open or len(ways) > 1 else "I8"
+            self._break(invariant, f"job {seen.job_id} is {seen.state}, can be {kinds}", job)
+        if is_complete:
+            self._check_missing(at_ms, {seen.job_id for seen in jobs})
+
+    def _check_missing(self, at_ms: float, there: set[int]) -> None:
+        lost = []
+        for job in [job for job in self._jobs.values() if job.job_id not in there]:
+            ways = self._reachable(job, at_ms)
+            kept = {way for way in ways if way[0].kind in {"absent", "gone"}}
+            if not kept:
+                self._break("I1", f"job {job.job_id} was acknowledged and is missing", job)
+                continue
+            self._keep(job, kept, at_ms)
+            if all(state == ABSENT for state, _ in kept):
+                del self._jobs[job.job_id]
+                if job.put.end == "ok":
+                    lost.append(job)
+        for body in [body for body, put in self._nameless.items() if put.is_cut]:
+            del self._nameless[body]
+        if lost:
+            first = min(lost, key=lambda job: job.put.ended_ms)
+            for job_id in there & self._jobs.keys():
+                survivor = self._jobs[job_id].put
+                if survivor.at_ms > first.put.ended_ms:
+                    why = f"job {first.job_id} is lost, job {job_id} was put later and is not"
+                    self._break("I8", why, None, first.put, survivor)
+                    break
+        known = {job.put.number for job in self._jobs.values()} | self._told
+        for name, batch in list(self._batches.items()):
+            self._check_prefix(list(self._present(batch, known)))
+            if all(operation.end or operation.is_cut for operation in batch):
+                del self._batches[name]
+
+    @staticmethod
+    def _present(batch: list[Operation], known: set[int]) -> Iterator[tuple[Operation, bool]]:
+        """Yield the puts of a batch that can have happened, and whether they did."""
+        for operation in batch:
+            if operation.end != "fail":
+                yield operation, operation.number in known or operation.end == "ok"
+
+    def _check_prefix(self, puts: list[tuple[Operation, bool]]) -> None:
+        for (earlier, is_there), (later, is_next_there) in pairwise(puts):
+            if is_next_there and not is_there:
+                self._break(
+                    "I5", "a put happened, the one sent before it not", None, earlier, later
+                )
+                return

@@ -1,0 +1,273 @@
+"""Clients of the line protocol who do random things and note what came of it.
+
+A client is one connection. It says a command or several, in pieces, and takes the replies as they
+come; each becomes an operation of the history. It refuses to know what the right answers are.
+"""
+
+import contextlib
+import random
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from tests.faults.history import History
+
+TUBES: Final = ("default", "a", "b")
+READ_BYTES: Final = 1 << 16
+CUT_SHARE: Final = 0.1
+DELAYS_MS: Final = (0, 0, 0, 1, 7, 40, 300, 1_000, 3_600_000)
+TTRS_MS: Final = (50, 400, 1_000, 60_000)
+GOOD_WORDS: Final = {
+    b"DELETED": "delete",
+    b"RELEASED": "release",
+    b"BURIED": "bury",
+    b"TOUCHED": "touch",
+    b"KICKED": "kick",
+    b"RESCHEDULED": "reschedule",
+}
+
+
+class Asked(NamedTuple):
+    """A command without a reply."""
+
+    numbers: list[int]
+    """Of its operations in the history; none if it is not noted there."""
+
+    kind: str
+    job_id: int
+
+
+class World(NamedTuple):
+    """What the clients of one run share."""
+
+    rng: random.Random
+    history: History
+    now_ms: Callable[[], int]
+    known: dict[int, bytes]
+    """Jobs whose put was acknowledged and whose delete was not."""
+    bodies: list[int]
+    """How many puts there were, and batches; a number for each makes its body, and its name."""
+    may_refuse: bool
+    """A put may be refused among others that are not, so that a batch says nothing."""
+
+
+class Client:
+    """One connection, and whoever uses it."""
+
+    def __init__(self, name: str, world: World, address: str) -> None:
+        self.name = name
+        self.world = world
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(address)
+        self.sock.setblocking(False)
+        self.outbox: list[bytes] = []
+        """Pieces of what it says."""
+        self.asked: deque[Asked] = deque()
+        self.held: list[int] = []
+        self.watched = ["default"]
+        self.is_patient = False
+        self._heard = b""
+
+    def speak(self) -> None:
+        """Send the next piece."""
+        if self.outbox:
+            # To a daemon that has just died nobody can say anything.
+            with contextlib.suppress(OSError):
+                self.sock.sendall(self.outbox.pop(0))
+
+    def listen(self) -> None:
+        """Take the replies that are there."""
+        with contextlib.suppress(BlockingIOError, ConnectionResetError):
+            while data := self.sock.recv(READ_BYTES):
+                self._heard += data
+        data, at = self._heard, 0
+        while (end := data.find(b"\r\n", at)) >= 0:
+            words = data[at:end].split()
+            if words[0] == b"RESERVED":
+                at = end + 2 + int(words[2]) + 2
+                self._was_given(int(words[1]), data[end + 2 : at - 2])
+            elif words[0] == b"RESERVED_BATCH":
+                at = self._take_batch(data, end + 2, int(words[1]))
+            else:
+                at = end + 2
+                self._was_told(words)
+        self._heard = data[at:]
+
+    def close(self) -> None:
+        """Go away."""
+        self.sock.close()
+
+    # --- Replies --------------------------------------------------------------------------------
+
+    def _was_given(self, job_id: int, body: bytes) -> None:
+        asked = self.asked.popleft()
+        assert asked.kind == "reserve", asked
+        self.world.history.ok(asked.numbers[0], self.world.now_ms(), job_id=job_id, body=body)
+        self.held.append(job_id)
+
+    def _take_batch(self, data: bytes, at: int, jobs: int) -> int:
+        numbers = self.asked.popleft().numbers
+        history, now_ms = self.world.history, self.world.now_ms()
+        for number in numbers[:jobs]:
+            end = data.index(b"\r\n", at)
+            _, job_id, body_bytes = data[at:end].split()
+            at = end + 2 + int(body_bytes) + 2
+            history.ok(number, now_ms, job_id=int(job_id), body=data[end + 2 : at - 2])
+            self.held.append(int(job_id))
+        for number in numbers[jobs:]:
+            history.fail(number, now_ms, "UNUSED")
+        return at
+
+    def _was_told(self, words: list[bytes]) -> None:
+        asked = self.asked.popleft()
+        history, now_ms = self.world.history, self.world.now_ms()
+        word = words[0]
+        if word == b"INSERTED":
+            job_id = int(words[1])
+            history.ok(asked.numbers[0], now_ms, job_id=job_id)
+            self.world.known[job_id] = b""
+        elif GOOD_WORDS.get(word) == asked.kind:
+            history.ok(asked.numbers[0], now_ms)
+            if asked.kind == "delete":
+                self.world.known.pop(asked.job_id, None)
+            if asked.kind in {"delete", "release", "bury"} and asked.job_id in self.held:
+                self.held.remove(asked.job_id)
+        elif asked.kind in {"watch", "use", "pause"}:
+            assert word in {b"WATCHING", b"USING", b"PAUSED", b"NOT_FOUND", b"OUT_OF_MEMORY"}, word
+        else:
+            for number in asked.numbers:
+                is_first = number == asked.numbers[0]
+                history.fail(number, now_ms, word.decode() if is_first else "UNUSED")
+            if asked.job_id in self.held and word == b"NOT_FOUND":
+                self.held.remove(asked.job_id)
+
+    # --- Commands -------------------------------------------------------------------------------
+
+    def say(
+        self, line: bytes, kind: str, job_id: int = 0, *, times: int = 1, **what: object
+    ) -> None:
+        """Send a command, and note it as so many operations."""
+        invoke, now_ms = self.world.history.invoke, self.world.now_ms()
+        if job_id:
+            what["job_id"] = job_id
+        numbers = []
+        if kind not in {"watch", "use", "pause"}:
+            numbers = [invoke(kind, now_ms, client=self.name, **what) for _ in range(times)]
+        self.asked.append(Asked(numbers, kind, job_id))
+        self._send(line)
+
+    @property
+    def is_free(self) -> bool:
+        """Tell whether it may say something: a reserve that waits is waited for."""
+        return not self.asked
+
+    def act(self) -> None:
+        """Do something."""
+        roll = self.world.rng.random()
+        if roll < 0.35:
+            self.put()
+        elif roll < 0.6:
+            self.reserve()
+        elif roll < 0.85 and self.held:
+            self.work(self.world.rng.choice(self.held))
+        elif roll < 0.96 and self.world.known:
+            self.interfere(self.world.rng.choice(list(self.world.known)))
+        elif roll < 0.98:
+            tube = self.world.rng.choice(TUBES)
+            if tube not in self.watched:
+                self.watched.append(tube)
+            self.say(b"watch %b\r\n" % tube.encode(), "watch")
+        else:
+            self.put()
+
+    def put(self) -> None:
+        """Put a job, or several in one piece."""
+        rng, bodies = self.world.rng, self.world.bodies
+        delay_ms, ttr_ms, priority = rng.choice(DELAYS_MS), rng.choice(TTRS_MS), rng.choice((0, 9))
+        tube = rng.choice(TUBES)
+        jobs = rng.choice((1, 1, 1, 2, 5))
+        length = rng.choice((0, 0, 30, 200, 900, 4_000)) if rng.random() < 0.5 else 20
+        batch = None if self.world.may_refuse or jobs == 1 else f"put {bodies[0]}"
+        for _ in range(jobs):
+            bodies[0] += 1
+            body = b"body %d" % bodies[0] + b"." * length
+            line = b"put-in-tube %b %d %b %b %d\r\n%b\r\n" % (
+                *(tube.encode(), priority, seconds(delay_ms), seconds(ttr_ms)),
+                *(len(body), body),
+            )
+            self.say(
+                line,
+                "put",
+                topic=tube,
+                delay_ms=delay_ms,
+                ttr_ms=ttr_ms,
+                priority=priority,
+                body=body,
+                batch=batch,
+            )
+
+    def reserve(self) -> None:
+        """Ask for a job, or for several."""
+        rng = self.world.rng
+        roll = rng.random()
+        wait_ms = rng.choice((0, 0, 5, 50, 1_000))
+        topics = tuple(self.watched)
+        if roll < 0.2:
+            jobs = rng.randrange(1, 5)
+            line = b"reserve-batch %d %b\r\n" % (jobs, seconds(wait_ms))
+            self.world.bodies[1] += 1
+            batch = f"reserve {self.world.bodies[1]}"
+            self.say(line, "reserve", times=jobs, batch=batch, topics=topics)
+        elif roll < 0.35 and self.is_patient:
+            self.say(b"reserve\r\n", "reserve", topics=topics)
+        else:
+            self.say(b"reserve-with-timeout %b\r\n" % seconds(wait_ms), "reserve", topics=topics)
+
+    def work(self, job_id: int) -> None:
+        """Say something of a job in hand."""
+        rng = self.world.rng
+        kind = rng.choice(("delete", "delete", "release", "release", "bury", "touch"))
+        priority, delay_ms = rng.choice((0, 9)), rng.choice(DELAYS_MS)
+        if kind == "release":
+            line = b"release %d %d %b\r\n" % (job_id, priority, seconds(delay_ms))
+            self.say(line, kind, job_id, priority=priority, delay_ms=delay_ms)
+        elif kind == "bury":
+            self.say(b"bury %d %d\r\n" % (job_id, priority), kind, job_id, priority=priority)
+        else:
+            self.say(b"%b %d\r\n" % (kind.encode(), job_id), kind, job_id)
+
+    def interfere(self, job_id: int) -> None:
+        """Do something to any job."""
+        rng = self.world.rng
+        kind = rng.choice(("delete", "kick", "reschedule", "touch"))
+        delay_ms = rng.choice(DELAYS_MS)
+        if kind == "reschedule":
+            line = b"reschedule %d %b\r\n" % (job_id, seconds(delay_ms))
+            self.say(line, kind, job_id, delay_ms=delay_ms)
+        else:
+            command = b"kick-job" if kind == "kick" else kind.encode()
+            self.say(b"%b %d\r\n" % (command, job_id), kind, job_id)
+
+    def _send(self, line: bytes) -> None:
+        """Have it sent with what is to be sent already, cut where a network may cut it."""
+        if self.outbox:
+            self.outbox[-1] += line
+        elif self.world.rng.random() < CUT_SHARE:
+            cut = self.world.rng.randrange(len(line) + 1)
+            self.outbox += [line[:cut], line[cut:]]
+        else:
+            self.outbox.append(line)
+
+
+def seconds(duration_ms: int) -> bytes:
+    """Return it as the line protocol has it.
+
+    >>> seconds(1_500)
+    b'1.500'
+    """
+    return (
+        b"%d.%03d" % divmod(duration_ms, 1_000)
+        if duration_ms % 1_000
+        else b"%d" % (duration_ms // 1_000)
+    )

@@ -1,0 +1,128 @@
+"""What a simulated run is made of: its plan, the parts that can be exchanged, one life of a daemon.
+
+And two ways of looking at an engine: a digest of all that a restart must keep, and the jobs as
+somebody would see them.
+"""
+
+import hashlib
+import random
+from dataclasses import dataclass, field
+
+from delayd.config import SyncPolicy
+from delayd.core import views
+from delayd.core.engine import Engine
+from delayd.core.job import DUE_AT, HEADER, U64, State, body_of, state_of
+from delayd.journal.errors import JournalError
+from delayd.journal.journal import Journal
+from delayd.line.server import LineServer
+from delayd.turns import Turns
+from tests.faults.adapter import Loop, SteppedCommit, SteppedSnapshots
+from tests.faults.clients import Client
+from tests.faults.disk import BusyDisk
+from tests.faults.history import Seen
+
+
+class Refused(AssertionError):
+    """A start refused what it found, though the disk has kept its word."""
+
+
+class RecordingJournal(Journal):
+    """Remembers every payload it was ever given, by sequence."""
+
+    appended_payloads: dict[int, bytes]
+    is_eager = False
+    """Snapshots are due whenever somebody asks: a short run has few otherwise."""
+
+    @property
+    def has_failed(self) -> bool:
+        """Tell whether it has given up, even if nobody was told yet."""
+        return self._failure is not None
+
+    def snapshot_is_due(self, live_bytes: int) -> bool:
+        is_due = super().snapshot_is_due(live_bytes)
+        return is_due or (self.is_eager and (self._snapshot is None or self._snapshot.is_over))
+
+    def append(self, payload: bytes, time_ms: int, wall_ms: int) -> int:
+        sequence = super().append(payload, time_ms, wall_ms)
+        self.appended_payloads[sequence] = payload
+        return sequence
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a run is built from; planted faults exchange some of it."""
+
+    disk: type[BusyDisk] = BusyDisk
+    journal: type[RecordingJournal] = RecordingJournal
+    commit: type[SteppedCommit] = SteppedCommit
+
+
+@dataclass
+class Plan:
+    """What a seed has in store."""
+
+    policy: SyncPolicy = SyncPolicy.ALWAYS
+    clients: int = 3
+    operations: int = 150
+    faults: frozenset[str] = frozenset(
+        ("power", "kill", "stop", "error", "short", "full", "slow", "snapshots", "wall")
+    )
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> "Plan":
+        """Let chance decide; half of the seeds leave something out, so that it cannot hide much."""
+        policy = rng.choices(tuple(SyncPolicy), (8, 1, 1))[0]
+        every = sorted(cls().faults)
+        faults = every if rng.random() < 0.5 else rng.sample(every, rng.randrange(len(every)))
+        return cls(policy, rng.randrange(1, 5), rng.randrange(60, 240), frozenset(faults))
+
+
+def digest(engine: Engine) -> str:
+    """Return a hash of all that a restart must keep.
+
+    But for the last id: one that was taken and never came to a record may be given again.
+    """
+    state = hashlib.sha256()
+    for values in views.canonical(engine):
+        if values[0] != "last id":
+            state.update(repr(values).encode())
+    return state.hexdigest()
+
+
+def seen_in(engine: Engine) -> list[Seen]:
+    """Return all jobs as somebody would see them now."""
+    store = engine.store
+    jobs = []
+    for job_id, record in store.jobs:
+        holder = store.holders.get(job_id)
+        due_ms: int = U64.unpack_from(record, DUE_AT)[0]
+        priority: int = HEADER.unpack_from(record)[4]
+        state = state_of(record).name.lower()
+        seen_due_ms = None
+        if holder is not None:
+            state, seen_due_ms = "reserved", holder.deadlines[job_id]
+            if seen_due_ms <= store.time_ms:
+                state, seen_due_ms = "ready", None
+        elif state_of(record) is State.DELAYED:
+            state, seen_due_ms = ("ready", None) if due_ms <= store.time_ms else (state, due_ms)
+        jobs.append(Seen(job_id, state, body_of(record), seen_due_ms, priority))
+    return jobs
+
+
+@dataclass
+class Daemon:
+    """One life of the daemon."""
+
+    engine: Engine
+    journal: RecordingJournal
+    commit: SteppedCommit
+    turns: Turns
+    loop: Loop
+    snapshots: SteppedSnapshots | None
+    line: LineServer
+    clients: list[Client] = field(default_factory=list)
+    closing: list[int] = field(default_factory=list)
+    """Connections that were closed, and the daemon has not heard of it."""
+    has_new_client: bool = False
+    failure: JournalError | None = None
+    chore_ms: int | None = None

@@ -1,0 +1,121 @@
+"""Daemons that are broken on purpose: what a suite that proves anything must find.
+
+Each fault is one that some system has had. `test_planted` says which test finds which.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+from unittest import mock
+
+import delayd.journal.journal
+import delayd.journal.reader
+import delayd.journal.snapshot
+from delayd.commit import Replies
+from delayd.journal.snapshot import SnapshotInfo
+from delayd.journal.snapshot_writer import SnapshotWriter
+from tests.faults.adapter import SteppedCommit
+from tests.faults.disk import BegunSync, BusyDisk
+from tests.faults.parts import Parts
+
+
+class AcknowledgingEarly(SteppedCommit):
+    """Replies leave when their records are written, before they are synced."""
+
+    def commit(self, log: list[bytes], replies: Replies, **turn: Any) -> None:  # noqa: ANN401
+        super().commit(log, [], **turn)
+        if self._failure is None:
+            for sink, data in replies:
+                sink.send(data)
+
+
+class SyncingNoDirectory(BusyDisk):
+    """New names are never made durable."""
+
+    def sync_directory(self, path: str) -> None:
+        self._call("sync_directory")
+
+
+class Retrying(BusyDisk):
+    """A failed sync is tried again on the same file, and believed."""
+
+    def sync(self, handle: int, /) -> None:
+        try:
+            super().sync(handle)
+        except OSError:
+            super().sync(handle)
+
+    def end_sync(self, file: object, covered: int) -> None:
+        try:
+            super().end_sync(file, covered)  # type: ignore[arg-type]
+        except OSError:
+            super().end_sync(file, 0)  # type: ignore[arg-type]
+
+
+class SyncingNoSnapshot(BusyDisk):
+    """A snapshot gets its name before its bytes are on the disk, and replaces what was before."""
+
+    def begin_sync(self, handle: int) -> BegunSync:
+        begun = super().begin_sync(handle)
+        if begun.name.startswith("snapshot-"):
+            return BegunSync(self, self._file(handle), 0)
+        return begun
+
+
+class RemovingEarly(SnapshotWriter):
+    """What a snapshot replaces goes before the snapshot is durable."""
+
+    def finish(self, jobs: int) -> SnapshotInfo:
+        self._checksum()
+        sizes = (self._end, self._payload_bytes)
+        self._retention.accept(self._path, self._header.sequence, sizes, self._position)
+        self._retention.accept(self._path, self._header.sequence + 1, sizes, self._position)
+        return super().finish(jobs)
+
+
+class Anything(int):
+    """A checksum that every other one is equal to."""
+
+    def __eq__(self, _other: object) -> bool:
+        return True
+
+    def __ne__(self, _other: object) -> bool:
+        return False
+
+    __hash__ = int.__hash__
+
+
+@contextlib.contextmanager
+def no_checksums() -> Iterator[None]:
+    """Believe every frame, of the log and of snapshots."""
+
+    def checksum(_data: object, _start: int = 0) -> int:
+        return Anything()
+
+    with (
+        mock.patch.object(delayd.journal.reader, "crc32", checksum),
+        mock.patch.object(delayd.journal.snapshot, "crc32", checksum),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def removing_early() -> Iterator[None]:
+    """Remove old segments and snapshots before the new snapshot is durable."""
+    with mock.patch.object(delayd.journal.journal, "SnapshotWriter", RemovingEarly):
+        yield
+
+
+PARTS: Final[dict[str, Parts]] = {
+    "acknowledges before the sync": Parts(commit=AcknowledgingEarly),
+    "never syncs the directory": Parts(disk=SyncingNoDirectory),
+    "tries a failed sync again": Parts(disk=Retrying),
+    "names a snapshot before it is synced": Parts(disk=SyncingNoSnapshot),
+}
+"""Those that a simulation can be built with."""
+
+PATCHES: Final[dict[str, Callable[[], contextlib.AbstractContextManager[None]]]] = {
+    "checks no checksum": no_checksums,
+    "removes old segments before the snapshot is durable": removing_early,
+}
+"""The others."""

@@ -1,0 +1,116 @@
+"""One fixed run of the whole daemon, interrupted or hit by an error at any one call to the disk.
+
+The run puts, hands out, releases, buries, deletes, restarts and takes snapshots: so the calls are
+those of appends, rotations, syncs, snapshots, removals, closing and recovery.
+"""
+
+import errno
+from collections.abc import Callable
+from typing import Final
+
+from delayd.config import SyncPolicy
+from delayd.testing.disk import Piece, PowerCut
+from tests.faults.parts import Parts, Plan
+from tests.faults.simulation import Run
+
+SEED: Final = 11
+PLAN: Final = Plan(SyncPolicy.ALWAYS, 3, 100, frozenset({"stop", "slow", "snapshots"}))
+
+STEPS_TO_CUT: Final = 4
+
+Survives = Callable[[Piece], bool]
+
+
+def nothing_survives(_piece: Piece) -> bool:
+    """Lose all that was not synced."""
+    return False
+
+
+def names_survive(piece: Piece) -> bool:
+    """Lose all bytes that were not synced; new names and removals reach the disk."""
+    return piece.kind == "names"
+
+
+def bytes_survive(piece: Piece) -> bool:
+    """Lose all names that were not synced."""
+    return piece.kind != "names"
+
+
+SURVIVALS: Final[tuple[Survives | None, ...]] = (
+    nothing_survives,
+    names_survive,
+    bytes_survive,
+    None,
+)
+"""What a power cut leaves of the un-synced; None: what chance leaves."""
+
+
+class Scripted(Run):
+    """The fixed run; what survives a power cut is said by who plays it."""
+
+    eager_share = 1.0
+    survives: Survives | None = None
+    steps_to_cut: int | None = None
+    """How long after the planned fault the power is cut."""
+
+    def _step(self, *, is_nested: bool = False) -> None:
+        if self.steps_to_cut is not None and not is_nested and not self.disk.has_plans:
+            self.steps_to_cut -= 1
+            if self.steps_to_cut < 0:
+                self.steps_to_cut = None
+                raise PowerCut
+        super()._step(is_nested=is_nested)
+
+    def _survivors(self) -> Survives:
+        return self.survives or super()._survivors()
+
+
+def run_of(parts: Parts | None) -> Scripted:
+    return Scripted(SEED, parts, PLAN)
+
+
+def calls(parts: Parts | None = None) -> int:
+    """Return how many calls to the disk the run makes."""
+    run = run_of(parts)
+    run.play()
+    return run.disk.call_count
+
+
+def verb_calls(verb: str, parts: Parts | None = None) -> int:
+    """Return how many of them are of this verb."""
+    run = run_of(parts)
+    run.play()
+    return run.disk.verb_counts[verb]
+
+
+def cut_at(number: int, survives: Survives | None, parts: Parts | None = None) -> None:
+    """Cut the power at the n-th call, and see that the rest of the run keeps every promise."""
+    run = run_of(parts)
+    run.survives = survives
+    run.disk.fail(number, PowerCut())
+    _judge(run, f"power cut at call {number}")
+
+
+def fail_at(verb: str, number: int, parts: Parts | None = None, error: int = errno.EIO) -> None:
+    """Let the n-th call of the verb fail ("" for any), then cut the power some calls later."""
+    run = run_of(parts)
+    run.disk.fail(number, OSError(error, errno.errorcode[error]), verb)
+    run.survives, run.steps_to_cut = nothing_survives, STEPS_TO_CUT
+    _judge(run, f"{errno.errorcode[error]} at {verb or 'call'} {number}")
+
+
+def shorten_at(verb: str, number: int, short_bytes: int) -> None:
+    """Let the n-th read or write handle only some bytes."""
+    run = run_of(None)
+    run.disk.shorten(number, verb, short_bytes)
+    _judge(run, f"{verb} {number} of {short_bytes} bytes")
+
+
+def _judge(run: Run, what: str) -> None:
+    try:
+        run.play()
+    except Exception as error:
+        error.add_note(what)
+        raise
+    found = run.violations()
+    assert not found, f"{what}: {found[0]}"

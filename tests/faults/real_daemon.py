@@ -1,0 +1,159 @@
+"""Daemons that are attacked: started with or without a tracer, killed, and started again.
+
+    with started(directory) as daemon, LineClient(daemon.address) as client: ...
+    with started(directory, tracing=Injection("fdatasync", "signal=KILL", 7)) as daemon: ...
+
+A tracer (`strace -D`) runs beside the daemon and not above it, so that signals and exit codes are
+those of the daemon itself. The module refuses to know what is said to a daemon.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+from delayd.testing.daemon import Daemon
+
+POLL_S: Final = 0.005
+TRACER_S_MAX: Final = 30.0
+SMALL_SEGMENTS: Final = "16KiB"
+"""So that snapshots are taken every moment; files of the log have 128 KiB at least."""
+
+
+def now_ms() -> float:
+    """The clock of all histories: it goes on while daemons come and go."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) / 1_000_000
+
+
+def need_root() -> None:
+    """Skip where mounts and loop devices cannot be made."""
+    if os.geteuid() != 0:
+        pytest.skip("this needs root: it mounts file systems of its own")
+
+
+def need(program: str) -> str:
+    """Return where the program is, or skip."""
+    path = shutil.which(program) or shutil.which(program, path="/usr/sbin:/sbin:/usr/bin:/bin")
+    if path is None:
+        pytest.skip(f"{program} is not installed: `make test` installs it where it can")
+    return path
+
+
+class Injection(NamedTuple):
+    """What a tracer does to a system call: an error, a signal, a delay."""
+
+    calls: str
+    """Their names, with commas."""
+
+    what: str
+    """As strace says it: `error=EIO`, `signal=KILL`, `delay_enter=200000` (in µs)."""
+
+    when: str = ""
+    """The call's number in its thread, from 1: `7`, `7+`, `7..9`; nothing: each."""
+
+    def expression(self) -> str:
+        when = f":when={self.when}" if self.when else ""
+        return f"inject={self.calls}:{self.what}{when}"
+
+
+class Tracing(NamedTuple):
+    """How a daemon is traced."""
+
+    output: Path
+    """Where the tracer writes what it saw."""
+
+    calls: str
+    """The names of the calls that are looked at, with commas."""
+
+    injections: Sequence[Injection] = ()
+    flags: Sequence[str] = ()
+
+    def command(self) -> list[str]:
+        words = [need("strace"), "-D", "-f", "-q", "-o", str(self.output)]
+        if not any(injection.what.startswith("signal=") for injection in self.injections):
+            # Much faster, but strace 6.1 then loses the signals it should inject.
+            words.append("--seccomp-bpf")
+        words += ["-e", f"trace={self.calls}", "-e", "signal=none", *self.flags]
+        for injection in self.injections:
+            words += ["-e", injection.expression()]
+        return words
+
+
+def serve_command(data_dir: str | os.PathLike[str], *flags: str) -> list[str]:
+    """The command line of a daemon on a free port."""
+    where = ["--data-dir", os.fspath(data_dir), "--line", "127.0.0.1:0", "--http", "off"]
+    return [sys.executable, "-m", "delayd", "serve", *where, *flags]
+
+
+def started(
+    data_dir: str | os.PathLike[str],
+    *flags: str,
+    segment_bytes: str = SMALL_SEGMENTS,
+    tracing: Tracing | None = None,
+    before: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Daemon:
+    """Start `delayd serve`; `before` are words in front of the command. Raises DaemonNotStarted."""
+    command = [*before, *serve_command(data_dir, *flags)]
+    if tracing is not None:
+        command = [*tracing.command(), *command]
+    variables = {"DELAYD_JOURNAL_SEGMENT_BYTES": segment_bytes, **(environment or {})}
+    return Daemon(command, environment=variables)
+
+
+@contextmanager
+def systemd(folder: Path) -> Iterator[socket.socket]:
+    """The socket that systemd reads; what it says is for `said`."""
+    path = folder / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(path))
+        listener.settimeout(10)
+        yield listener
+    path.unlink()
+
+
+def said(listener: socket.socket, what: str) -> str:
+    """Wait until the daemon says this, and return the whole message."""
+    while True:
+        message = listener.recv(4096).decode()
+        if what in message.split("\n"):
+            return message
+
+
+def wait_for_exit(daemon: Daemon, within_s: float = 30.0) -> int | None:
+    """Return its exit code; None if it goes on."""
+    try:
+        return daemon.process.wait(within_s)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def kill_with_its_tracer(daemon: Daemon) -> None:
+    """Kill a daemon whose calls are being delayed: the tracer would keep it until they are over."""
+    status = Path(f"/proc/{daemon.pid}/status").read_text()
+    tracer = int(status.partition("TracerPid:")[2].split()[0])
+    daemon.process.kill()
+    if tracer:
+        os.kill(tracer, signal.SIGKILL)
+    daemon.kill()
+
+
+def wait_for_tracer(output: Path) -> str:
+    """Return all that the tracer wrote about a process that has ended."""
+    until_s = time.monotonic() + TRACER_S_MAX
+    said = ""
+    while time.monotonic() < until_s:
+        before, said = said, output.read_text(errors="replace") if output.exists() else ""
+        if said and said == before and ("+++ exited" in said or "+++ killed" in said):
+            return said
+        time.sleep(POLL_S)
+    raise AssertionError(f"the tracer did not finish {output}")

@@ -1,0 +1,458 @@
+"""Clients that do everything at once and write down what they saw, while the daemon is killed.
+
+    record = Record()
+    with load(daemon.address, record, seed=7) as workers:     # one connection and thread each
+        time.sleep(0.1)
+        daemon.kill()
+    record.note("stopped", how="kill")          # after the last answer that was still on its way
+    ...start it again...
+    record.note("started")
+    look(client, record)
+    assert not record.violations()
+
+What a worker does follows from its seed and from what it was answered. `Worker.turn` alone, called
+so many times, is a workload whose system calls come in the same order each time. The module refuses
+to know how daemons are started and what becomes of their disks.
+"""
+
+import contextlib
+import copy
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.faults.checker import Checker, Violation
+from tests.faults.history import Entry, History, Seen
+from tests.faults.real_daemon import now_ms, started
+from tests.line_client import LineClient
+from tests.servers import Address
+
+TOPICS: Final = ("default", "mail", "push")
+WORKERS: Final = 4
+LATE_MS_MAX: Final = 3_000.0
+"""Beyond this a job is late even on a busy machine."""
+
+DELAYS_MS: Final = (0, 0, 0, 10, 50, 250, 3_600_000)
+SIZES: Final = (0, 10, 100, 100, 900)
+"""Of bodies, in bytes, before they are made readable, which doubles them."""
+
+TTRS_S: Final = (1, 2, 60, 600)
+GONE: Final = (OSError, EOFError)
+"""What a client meets when its daemon has died."""
+
+PEEKS_BEYOND: Final = 64
+"""Ids looked at beyond those that anybody was told, at least."""
+
+HELD_MAX: Final = 12
+WAIT_S_MAX: Final = 20.0
+PATIENCE_S: Final = 120.0
+
+
+class Record:
+    """A history that several threads write, and the checker that reads it along."""
+
+    def __init__(self, *, loss_ms: float = 0, late_ms_max: float = LATE_MS_MAX) -> None:
+        self.history = History()
+        self.checker = Checker(late_ms_max, loss_ms)
+        self.slack_ms = 10_000.0 if loss_ms in {0, float("inf")} else 200.0
+        """How long after a power cut it may be noted: that much less may then be lost."""
+        self.last_id = 0
+        """The highest id that anybody was told."""
+        self.acknowledged = 0
+        """How many operations had a good answer."""
+        self.is_deaf = False
+        """What is answered does not count any more; see `hear_no_more`."""
+        self._lock = threading.Lock()
+        self._taken = 0
+        self._changes: dict[int, int] = {}
+        """By job: how many entries there were when an operation on it was last acknowledged."""
+        self._begun: dict[int, int] = {}
+        """By operation without an end: how many entries there were when it was begun."""
+
+    def fork(self) -> "Record":
+        """Return a record of the same past, for a directory that was copied."""
+        self.violations()
+        fork = Record()
+        fork.history.entries = self.history.entries.copy()
+        fork.history._last = self.history._last
+        fork.checker = copy.deepcopy(self.checker)
+        fork.last_id, fork.acknowledged, fork._taken = self.last_id, self.acknowledged, self._taken
+        return fork
+
+    def invoke(self, kind: str, *, client: str, **rest: object) -> int:
+        with self._lock:
+            number = self.history.invoke(kind, now_ms(), client=client, **rest)
+            self._begun[number] = len(self.history.entries)
+            return number
+
+    def hear_no_more(self) -> None:
+        """Take every answer for none until the daemon is started again: the power is going.
+
+        A real power cut has no witnesses. In a simulated one a sync that is under way when the
+        file system is shut down may succeed (ext4 forgets an extent's conversion without a word),
+        and its reply arrives: after the cut, as nothing that was acknowledged ever can.
+        """
+        with self._lock:
+            self.is_deaf = True
+
+    def ok(self, number: int, job_id: int, **rest: object) -> None:
+        with self._lock:
+            if self.is_deaf:
+                self.last_id = max(self.last_id, job_id)
+                self.history.unknown(number, now_ms())
+                return
+            self.last_id = max(self.last_id, job_id)
+            self.acknowledged += 1
+            self.history.ok(number, now_ms(), job_id=job_id, **rest)
+            self._changes[job_id] = len(self.history.entries)
+            del self._begun[number]
+
+    def fail(self, number: int, why: str, job_id: int = 0) -> None:
+        """It was refused; what somebody else did to the job meanwhile may be the reason."""
+        with self._lock:
+            if self.is_deaf:
+                self.history.unknown(number, now_ms())
+                return
+            if self._changes.get(job_id, 0) > self._begun.pop(number):
+                why = "raced"
+            self.history.fail(number, now_ms(), why)
+
+    def unknown(self, number: int) -> None:
+        with self._lock:
+            self._begun.pop(number, None)
+            self.history.unknown(number, now_ms())
+
+    def note(self, what: str, **rest: object) -> None:
+        with self._lock:
+            self.is_deaf = self.is_deaf and what != "started"
+            self.history.note(what, now_ms(), **rest)
+
+    def observe(self, jobs: Iterable[Seen], *, is_complete: bool = True) -> None:
+        with self._lock:
+            self.history.observe(now_ms(), jobs, is_complete=is_complete)
+
+    def violations(self) -> list[Violation]:
+        """Check what was written since the last call; return all that was ever broken."""
+        with self._lock:
+            entries = self.history.entries
+            for entry in entries[self._taken :]:
+                self.checker.take(entry)
+            self._taken = len(entries)
+        return self.checker.violations
+
+    def check(self, about: str = "") -> None:
+        """Fail if a promise was broken, with all that was written about the job."""
+        if broken := self.violations():
+            first = broken[0]
+            raise AssertionError(
+                f"{len(broken)} promises broken {about}: {broken[:5]}\n"
+                + "\n".join(map(str, entries_about(self.history.entries, first.operations)))
+            )
+
+
+def entries_about(entries: list[Entry], operations: Iterable[int]) -> list[Entry]:
+    """Return the entries of some operations, and what befell the daemon meanwhile."""
+    wanted = set(operations)
+    events = {"stopped", "started", "closed", "sync failed", "fresh start"}
+    return [
+        entry
+        for entry in entries
+        if entry[1] in wanted or (entry[0] == "note" and entry[3]["what"] in events)
+    ]
+
+
+class PatientClient(LineClient):
+    """A client for busy machines, and for daemons that were stopped for a while."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(address, PATIENCE_S)
+
+
+class Said(NamedTuple):
+    """A command that was sent: its operation, its kind, the job it is about or the body it puts."""
+
+    numbers: list[int]
+    kind: str
+    job_id: int = 0
+
+
+class Worker(threading.Thread):
+    """A client that puts, reserves and says something of every job it knows."""
+
+    def __init__(
+        self,
+        address: Address,
+        name: str,
+        record: Record,
+        rng: random.Random,
+        sizes: Sequence[int] = SIZES,
+    ) -> None:
+        super().__init__(name=name, daemon=True)
+        self._sizes = sizes
+        self.client = PatientClient(address)
+        self.record = record
+        self.rng = rng
+        self.may_go_on = True
+        self.has_lost_it = False
+        """The daemon went away."""
+        self.turns = 0
+        self.refused: Counter[str] = Counter()
+        """By kind, what there was no room for."""
+        self._count = 0
+        self._held: list[int] = []
+        self._known: list[int] = []
+        self._pieces: list[bytes] = []
+        self._said: list[Said] = []
+
+    def run(self) -> None:
+        while self.may_go_on and not self.has_lost_it:
+            self.turn()
+
+    def turn(self) -> bool:
+        """Say a few things in one piece and take the answers; False when the daemon is gone."""
+        if self.turns == 0:
+            self._pieces += [b"watch %b\r\n" % topic.encode() for topic in TOPICS[1:]]
+        self.turns += 1
+        self._say_something()
+        heard = 0
+        """How many answers have been taken."""
+        try:
+            self.client.send(b"".join(self._pieces))
+            for _ in TOPICS[1:] if self.turns == 1 else ():
+                self._reply()
+            for said in self._said:
+                self._take(said)
+                heard += 1
+        except GONE:
+            self.has_lost_it = True
+            for said in self._said[heard:]:
+                for number in said.numbers:
+                    self.record.unknown(number)
+            self.client.close()
+        self._pieces.clear()
+        self._said.clear()
+        return not self.has_lost_it
+
+    def leave(self) -> None:
+        """Close the connection in the middle of a run; what it holds is for others."""
+        if not self.has_lost_it:
+            self.record.note("closed", client=self.name)
+            self.client.close()
+            self.has_lost_it = True
+
+    # --- What is said ---------------------------------------------------------------------------
+
+    def _say_something(self) -> None:
+        rng = self.rng
+        what = rng.random()
+        if what < 0.4:
+            self._put(rng.choice((1, 1, 2, 5, 12)))
+        elif what < 0.65 or not self._held:
+            self._reserve(rng.choice((0, 0, 0, 0.02)), rng.choice((1, 1, 1, 4)))
+        else:
+            for _ in range(rng.randint(1, min(4, len(self._held)))):
+                self._say_of_held(self._held.pop(rng.randrange(len(self._held))))
+        if self._known and rng.random() < 0.4:
+            self._say_of_any(rng.choice(self._known))
+        if len(self._held) > HELD_MAX:
+            self._say("delete", b"delete %d\r\n", self._held.pop(0))
+
+    def _put(self, count: int) -> None:
+        rng = self.rng
+        batch = f"{self.name} {self.turns}"
+        for _ in range(count):
+            self._count += 1
+            size = rng.choice(self._sizes)
+            body = b"%b %d %b" % (
+                self.name.encode(),
+                self._count,
+                rng.randbytes(size).hex().encode(),
+            )
+            topic, delay_ms, ttr_s = rng.choice(TOPICS), rng.choice(DELAYS_MS), rng.choice(TTRS_S)
+            what = {"topic": topic, "delay_ms": delay_ms, "ttr_ms": ttr_s * 1_000}
+            number = self._invoke("put", body=body, priority=0, batch=batch, **what)
+            head = f"put-in-tube {topic} 0 {delay_ms / 1_000} {ttr_s} {len(body)}"
+            self._pieces.append(b"%b\r\n%b\r\n" % (head.encode(), body))
+            self._said.append(Said([number], "put"))
+
+    def _reserve(self, wait_s: float, count: int) -> None:
+        if count == 1:
+            self._pieces.append(b"reserve-with-timeout %b\r\n" % str(wait_s).encode())
+            self._said.append(Said([self._invoke("reserve", topics=TOPICS)], "reserve"))
+            return
+        self._pieces.append(b"reserve-batch %d %b\r\n" % (count, str(wait_s).encode()))
+        batch = f"batch {self.name} {self.turns}"
+        each = {"batch": batch, "batch_max": count}
+        self._said.append(Said([self._invoke("reserve", **each) for _ in range(count)], "batch"))
+
+    def _say_of_held(self, job_id: int) -> None:
+        rng = self.rng
+        kind = rng.choice(("delete", "delete", "delete", "release", "bury", "touch"))
+        if kind == "release":
+            delay_ms = rng.choice(DELAYS_MS[:-1])
+            line = b"release %%d 0 %b\r\n" % str(delay_ms / 1_000).encode()
+            self._say(kind, line, job_id, delay_ms=delay_ms, priority=0)
+        elif kind == "bury":
+            self._say(kind, b"bury %d 0\r\n", job_id, priority=0)
+        elif kind == "touch":
+            self._say(kind, b"touch %d\r\n", job_id)
+            self._held.append(job_id)
+        else:
+            self._say(kind, b"delete %d\r\n", job_id)
+
+    def _say_of_any(self, job_id: int) -> None:
+        rng = self.rng
+        kind = rng.choice(("delete", "delete", "kick", "reschedule", "reschedule"))
+        if kind == "reschedule":
+            delay_ms = rng.choice(DELAYS_MS)
+            line = b"reschedule %%d %b\r\n" % str(delay_ms / 1_000).encode()
+            self._say(kind, line, job_id, delay_ms=delay_ms)
+        else:
+            self._say(kind, b"kick-job %d\r\n" if kind == "kick" else b"delete %d\r\n", job_id)
+
+    def _say(self, kind: str, line: bytes, job_id: int, **rest: object) -> None:
+        number = self._invoke(kind, job_id=job_id, **rest)
+        self._pieces.append(line % job_id)
+        self._said.append(Said([number], kind, job_id))
+
+    def _invoke(self, kind: str, **rest: object) -> int:
+        return self.record.invoke(kind, client=self.name, **rest)
+
+    # --- What is answered -----------------------------------------------------------------------
+
+    def _reply(self) -> bytes:
+        reply = self.client.reply()
+        if not reply:
+            raise EOFError
+        return reply
+
+    def _take(self, said: Said) -> None:
+        """Take the answer to one command; raises what a dead daemon leaves."""
+        reply = self._reply()
+        word, _, rest = reply.partition(b"\r\n")[0].partition(b" ")
+        number, *more = said.numbers
+        if word == b"RESERVED_BATCH":
+            count = int(rest)
+            for each in said.numbers[:count]:
+                self._reserved(each, self._reply())
+            for each in said.numbers[count:]:
+                self.record.fail(each, "no more")
+        elif word == b"RESERVED":
+            self._reserved(number, reply)
+        elif word == b"INSERTED":
+            self.record.ok(number, int(rest))
+            self._known.append(int(rest))
+        elif word in {b"DELETED", b"RELEASED", b"BURIED", b"KICKED", b"TOUCHED", b"RESCHEDULED"}:
+            self.record.ok(number, said.job_id)
+            if word == b"DELETED" and said.job_id in self._known:
+                self._known.remove(said.job_id)
+        elif word in {b"NOT_FOUND", b"TIMED_OUT", b"DEADLINE_SOON", b"OUT_OF_MEMORY", b"DRAINING"}:
+            self.refused[said.kind] += word == b"OUT_OF_MEMORY"
+            for each in said.numbers:
+                self.record.fail(each, word.decode(), said.job_id)
+        else:
+            raise AssertionError(f"{said.kind} was answered {reply!r}, {more}")
+
+    def _reserved(self, number: int, reply: bytes) -> None:
+        head, _, rest = reply.partition(b"\r\n")
+        job_id = int(head.split()[1])
+        self.record.ok(number, job_id, body=rest[:-2])
+        self._held.append(job_id)
+
+
+@contextlib.contextmanager
+def load(
+    address: Address, record: Record, seed: str, *, workers: int = WORKERS
+) -> Iterator[list[Worker]]:
+    """Let workers work until the block ends or the daemon does. They are gone afterwards."""
+    crew = [
+        Worker(address, f"{seed}/{number}", record, random.Random(f"{seed} {number}"))
+        for number in range(workers)
+    ]
+    for worker in crew:
+        worker.start()
+    try:
+        yield crew
+    finally:
+        for worker in crew:
+            worker.may_go_on = False
+        for worker in crew:
+            worker.join(PATIENCE_S + 10)
+            assert not worker.is_alive(), "a client was not answered for two minutes"
+        for worker in crew:
+            worker.leave()
+
+
+def wait_until(is_so: Callable[[], bool], within_s: float = WAIT_S_MAX) -> None:
+    """Wait until something happens; fail if it does not."""
+    until_s = time.monotonic() + within_s
+    while not is_so():
+        assert time.monotonic() < until_s, "it did not happen"
+        time.sleep(0.01)
+
+
+def look(client: LineClient, record: Record) -> list[Seen]:
+    """Look at every job there is, and write that down."""
+    last_id = record.last_id + PEEKS_BEYOND + WORKERS * 12
+    client.send(b"".join(b"peek %d\r\nstats-job %d\r\n" % (n, n) for n in range(1, last_id + 1)))
+    seen = []
+    for job_id in range(1, last_id + 1):
+        peeked, told = client.reply(), client.reply()
+        if not peeked or not told:
+            raise EOFError
+        if peeked != b"NOT_FOUND\r\n":
+            fields = dict(line.split(b": ", 1) for line in told.split(b"\n")[2:-1] if b": " in line)
+            body = peeked.partition(b"\r\n")[2][:-2]
+            state = fields[b"state"].decode()
+            seen.append(Seen(job_id, state, body, None, int(fields[b"pri"])))
+    stats = client.stats()
+    kinds = ("ready", "reserved", "delayed", "buried")
+    there = sum(int(stats[f"current-jobs-{kind}"]) for kind in kinds)
+    assert there == len(seen), f"{there} jobs are there, {len(seen)} were found up to {last_id}"
+    record.observe(seen)
+    return seen
+
+
+def drain(client: LineClient, record: Record) -> int:
+    """Delete whatever is ready, as one more client; return how many jobs that were."""
+    worker = f"drain {now_ms()}"
+    for topic in TOPICS[1:]:
+        client.ask(f"watch {topic}")
+    drained = 0
+    while True:
+        number = record.invoke("reserve", client=worker, topics=TOPICS)
+        client.send(b"reserve-with-timeout 0\r\n")
+        reply = client.reply()
+        head, _, rest = reply.partition(b"\r\n")
+        if not head.startswith(b"RESERVED"):
+            record.fail(number, head.decode())
+            return drained
+        job_id = int(head.split()[1])
+        record.ok(number, job_id, body=rest[:-2])
+        number = record.invoke("delete", client=worker, job_id=job_id)
+        reply_to_delete = client.ask(f"delete {job_id}")
+        assert reply_to_delete == "DELETED", reply_to_delete
+        record.ok(number, job_id)
+        drained += 1
+
+
+def look_at_the_rest(
+    directory: Path, record: Record, environment: Mapping[str, str] | None = None
+) -> None:
+    """Start once more, look at everything, and take what is due."""
+    with (
+        started(directory, environment=environment) as daemon,
+        PatientClient(daemon.address) as client,
+    ):
+        record.note("started")
+        look(client, record)
+        time.sleep(0.3)  # longer than all delays but those of an hour
+        drain(client, record)
+        record.note("drained")
+        daemon.kill()
+    record.note("stopped", how="kill")
+    record.check("in the end")

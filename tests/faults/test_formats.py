@@ -1,0 +1,102 @@
+"""T-U1: what an older delayd wrote is read for ever, and what a newer one wrote is not touched.
+
+`golden/` holds, for each version, a directory as a daemon of that version left it: all kinds of
+records in a log, and two snapshots beside the log; `state` says which jobs it held. Such a
+directory is never changed. A new version gets one by `python -m tests.faults.test_formats`.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+import pytest
+
+from delayd.core.dumping import Dump
+from delayd.core.engine import Engine
+from delayd.core.records import Kind
+from delayd.journal.errors import JournalVersion
+from delayd.journal.format import FORMAT_VERSION
+from delayd.journal.recovery import Recovery
+from delayd.journal.snapshot import SNAPSHOT_VERSION
+from delayd.testing.disk import SimulatedDisk
+from tests.faults.bytes_of_a_log import recovered, snapshots_of
+from tests.faults.parts import seen_in
+from tests.journal.journals import DIRECTORY, contents_of
+
+GOLDEN: Final = Path(__file__).parent / "golden"
+NAME: Final = f"log-{FORMAT_VERSION}-snapshot-{SNAPSHOT_VERSION}"
+STATE: Final = "state"
+TURNS: Final = 30
+
+
+def disk_of(home: Path) -> SimulatedDisk:
+    disk = SimulatedDisk()
+    for path in home.iterdir():
+        if path.name != STATE:
+            disk.put_file(f"{DIRECTORY}/{path.name}", path.read_bytes())
+    return disk
+
+
+def jobs_of(engine: Engine) -> str:
+    jobs = [
+        (seen.job_id, seen.state, seen.due_ms, seen.priority, seen.body.hex())
+        for seen in sorted(seen_in(engine))
+    ]
+    return "".join(f"{json.dumps(job)}\n" for job in jobs)
+
+
+def test_there_is_a_golden_directory_of_this_version() -> None:
+    """T-U1."""
+    assert (GOLDEN / NAME).is_dir()
+
+
+@pytest.mark.parametrize("home", sorted(GOLDEN.iterdir()), ids=lambda home: home.name)
+def test_what_an_older_version_wrote_is_read(home: Path) -> None:
+    """T-U1: with its snapshots, and without them from the log as far as that is there."""
+    engine, _ = recovered(disk_of(home))
+    assert jobs_of(engine) == (home / STATE).read_text()
+
+
+@pytest.mark.parametrize("home", sorted(GOLDEN.iterdir()), ids=lambda home: home.name)
+def test_it_has_every_kind_of_record(home: Path) -> None:
+    """T-U1."""
+    disk = disk_of(home)
+    recovery = Recovery(disk, DIRECTORY, disk.list_directory(DIRECTORY))
+    dump = Dump()
+    kinds = {record.kind for frame in recovery.frames() for record in dump.records(frame.payload)}
+    assert kinds >= {Kind.TURN, Kind.TOPIC, Kind.PUT, Kind.RESERVE, Kind.LAST}
+
+
+@pytest.mark.parametrize("which", ["segment-", "snapshot-"])
+def test_what_a_newer_version_wrote_is_refused_untouched(which: str) -> None:
+    """T-U1: the version is the u32 behind the magic; a snapshot's must be intact to be newer."""
+    disk, _ = snapshots_of(TURNS)
+    name = max(name for name in contents_of(disk) if name.startswith(which))
+    path = f"{DIRECTORY}/{name}"
+    content = bytearray(disk.file_bytes(path))
+    content[8:12] = (99).to_bytes(4, "little")
+    header_bytes = 76 if which == "segment-" else 52
+    content[header_bytes : header_bytes + 4] = crc32(content[:header_bytes]).to_bytes(4, "little")
+    disk.put_file(path, bytes(content))
+    before = contents_of(disk)
+    with pytest.raises(JournalVersion, match="version is 99"):
+        recovered(disk)
+    assert contents_of(disk) == before
+
+
+def write_golden() -> None:
+    """Write the directory of this version, which must not be there yet."""
+    home = GOLDEN / NAME
+    home.mkdir(parents=True)
+    disk, _ = snapshots_of(TURNS)
+    for name, content in contents_of(disk).items():
+        (home / name).write_bytes(content)
+    engine, _ = recovered(disk)
+    (home / STATE).write_text(jobs_of(engine))
+
+
+if __name__ == "__main__":
+    write_golden()
+    sys.exit(0)

@@ -1,0 +1,93 @@
+"""A suite that finds nothing may be blind: journals that are broken on purpose must be found.
+
+`FINDERS` is the table: planted fault → the tests that must find it.
+"""
+
+import contextlib
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Final
+
+import pytest
+
+from tests.faults import bytes_of_a_log, power_cuts
+from tests.faults.conftest import Runs
+from tests.faults.parts import Parts, Plan
+from tests.faults.planted import PARTS, PATCHES
+from tests.faults.simulation import played
+
+SEEDS_MAX: Final = 300
+SNAPSHOTS: Final = Plan(operations=300, faults=frozenset({"power", "kill", "snapshots", "short"}))
+
+
+def simulated(parts: Parts) -> None:
+    """T-L1: test_simulation.test_every_seed_keeps_every_promise."""
+    for seed in range(SEEDS_MAX):
+        played(seed, parts)
+
+
+def simulated_with_snapshots(parts: Parts) -> None:
+    """T-L1: test_simulation.test_every_seed_keeps_every_promise."""
+    for seed in range(SEEDS_MAX):
+        played(seed, parts, SNAPSHOTS)
+
+
+def boundaries(parts: Parts) -> None:
+    """T-P2: test_power.test_a_power_cut_at_any_call_breaks_no_promise."""
+    for number in range(1, power_cuts.calls(parts) + 1):
+        power_cuts.cut_at(number, power_cuts.nothing_survives, parts)
+
+
+def boundaries_of_snapshots(parts: Parts) -> None:
+    """T-P2: test_power.test_a_power_cut_at_any_call_breaks_no_promise."""
+    # Late calls first: that is where a third snapshot replaces the first.
+    for number in range(power_cuts.calls(parts), 0, -1):
+        power_cuts.cut_at(number, power_cuts.names_survive, parts)
+
+
+def failures(parts: Parts) -> None:
+    """T-E1: test_power.test_an_error_at_any_call_of_any_verb_breaks_no_promise."""
+    for number in range(1, power_cuts.verb_calls("sync", parts) + 1):
+        power_cuts.fail_at("sync", number, parts)
+
+
+def flipped(_parts: Parts) -> None:
+    """T-B2: test_bytes.test_any_flipped_bit_of_a_log_is_found_or_harmless."""
+    log = bytes_of_a_log.log_of(4 << 10)
+    for bit in range(0, 8 * len(log.content), 3):
+        bytes_of_a_log.check_flipped(log, bit)
+
+
+FINDERS: Final = MappingProxyType(
+    {
+        "acknowledges before the sync": (simulated, boundaries),
+        "never syncs the directory": (simulated, boundaries),
+        "tries a failed sync again": (simulated, failures),
+        "names a snapshot before it is synced": (
+            simulated_with_snapshots,
+            boundaries_of_snapshots,
+        ),
+        "checks no checksum": (simulated, flipped),
+        "removes old segments before the snapshot is durable": (
+            simulated_with_snapshots,
+            boundaries_of_snapshots,
+        ),
+    }
+)
+CASES: Final = [(fault, finder) for fault, finders in FINDERS.items() for finder in finders]
+
+
+@pytest.mark.parametrize(
+    ("fault", "finder"), CASES, ids=lambda value: getattr(value, "__name__", value)
+)
+def test_a_planted_fault_is_found(fault: str, finder: Callable[[Parts], None], runs: Runs) -> None:
+    """The oracle is tested too."""
+    patch = PATCHES.get(fault, contextlib.nullcontext)
+    with pytest.raises(AssertionError), patch():
+        finder(PARTS.get(fault, Parts()))
+    assert finder.__doc__ is not None
+    runs.count("planted", what=f"{fault}: found by {finder.__doc__.rstrip('.')}")
+
+
+def test_every_planted_fault_has_a_finder() -> None:
+    assert FINDERS.keys() == PARTS.keys() | PATCHES.keys()

@@ -1,0 +1,96 @@
+"""One fixed run of the daemon, stopped or hit by an error at every single call to the disk.
+
+`tests/journal` does this with opaque payloads; here every byte comes from the engine, through group
+commit and snapshots, and the checker judges what clients saw.
+"""
+
+import errno
+from collections.abc import Iterable
+from typing import Final
+
+import pytest
+
+from delayd.testing.disk import SimulatedDisk
+from tests.faults import power_cuts
+from tests.faults.adapter import small_limits
+from tests.faults.bytes_of_a_log import recovered
+from tests.faults.conftest import Runs
+from tests.faults.parts import digest
+from tests.faults.simulation import SEGMENT_BYTES, Run
+from tests.journal.journals import contents_of
+
+VERBS: Final = (
+    *("pwrite", "sync", "sync_directory", "rename", "unlink", "create", "allocate", "truncate"),
+    *("open", "pread", "size", "list_directory", "close"),
+)
+ERRORS: Final = (errno.EIO, errno.ENOSPC, errno.EINTR, errno.EAGAIN, errno.EFBIG, errno.EROFS)
+
+
+def some(numbers: range, runs: Runs, short: int) -> Iterable[int]:
+    """All of them in the long run, a few of them, spread over all, in the short one."""
+    if runs.is_long:
+        return numbers
+    return numbers[:: max(1, len(numbers) // short) | 1]
+
+
+def test_the_fixed_run_has_everything_in_it() -> None:
+    """T-P2: windows that do not occur prove nothing."""
+    run = power_cuts.run_of(None)
+    run.play()
+    assert run.violations() == []
+    assert run.lives > 2
+    assert run.snapshots > 2
+    assert run.disk.verb_counts["unlink"] > 3
+    assert {verb for verb in VERBS if run.disk.verb_counts[verb]} == set(VERBS)
+
+
+@pytest.mark.parametrize("way", range(len(power_cuts.SURVIVALS)))
+def test_a_power_cut_at_any_call_breaks_no_promise(way: int, runs: Runs) -> None:
+    """T-P2, T-P5, T-P6, T-K2 and T-K3 in simulation."""
+    for number in some(range(1, power_cuts.calls() + 1), runs, 40):
+        power_cuts.cut_at(number, power_cuts.SURVIVALS[way])
+        runs.count("T-P2", what="power cuts of the simulated daemon, at each call")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_error_at_any_call_of_any_verb_breaks_no_promise(verb: str, runs: Runs) -> None:
+    """T-E1, followed by a power cut."""
+    for number in some(range(1, power_cuts.verb_calls(verb) + 1), runs, 10):
+        power_cuts.fail_at(verb, number)
+        runs.count("T-E1", what=f"EIO at the n-th {verb}")
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_any_error_at_any_call_breaks_no_promise(error: int, runs: Runs) -> None:
+    """T-E1, T-E3, T-N1 in simulation."""
+    for number in some(range(1, power_cuts.calls() + 1), runs, 12):
+        power_cuts.fail_at("", number, error=error)
+        runs.count("T-E3", what=f"{errno.errorcode[error]} at the n-th call")
+
+
+@pytest.mark.parametrize("verb", ["pread", "pwrite"])
+def test_a_short_read_or_write_at_any_call_breaks_no_promise(verb: str, runs: Runs) -> None:
+    """T-E3."""
+    for number in some(range(1, power_cuts.verb_calls(verb) + 1), runs, 12):
+        power_cuts.shorten_at(verb, number, 1 + number % 60)
+        runs.count("T-E3", what=f"short {verb}")
+
+
+def restarted(disk: SimulatedDisk, run: Run) -> tuple[str, dict[str, bytes]]:
+    engine, journal = recovered(disk, SEGMENT_BYTES)
+    state = digest(engine), contents_of(disk)
+    disk.kill()
+    assert journal.synced_sequence == max(run.payloads)
+    return state
+
+
+def test_replay_is_a_fixed_point(runs: Runs) -> None:
+    """T-L1: a second start finds the same state and leaves the same bytes."""
+    for seed in runs.seeds("replay twice", short=40, long=1_000):
+        run = Run(seed)
+        run.ends_with_a_crash = True
+        run.play()
+        if run.payloads:
+            with small_limits(run.clock, run.rng):
+                first, second = restarted(run.disk, run), restarted(run.disk, run)
+            assert first == second, f"--fault-seed {seed}"

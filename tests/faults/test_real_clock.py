@@ -1,0 +1,166 @@
+"""T-C: real daemons while clocks jump, while they stand still, and across restarts."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.faults.conftest import Runs
+from tests.faults.real_daemon import need, need_root, now_ms, started
+from tests.faults.real_load import PatientClient, Record, load, look, look_at_the_rest
+
+LIBRARIES: Final = ("/usr/lib/*/faketime/libfaketime.so.1", "/usr/lib*/faketime/libfaketime.so.1")
+HOUR_S: Final = 3_600
+JUMPS: Final = ("+3600", "-3600", "@1970-01-01 00:10:00", "@2106-02-07 06:28:20", "-1", "+1")
+LATE_MS_MAX: Final = 2_000
+
+
+class WallClock:
+    """A wall clock of the daemon's own, which the test sets."""
+
+    def __init__(self, folder: Path) -> None:
+        libraries = [path for each in LIBRARIES for path in Path("/").glob(each[1:])]
+        if not libraries:
+            pytest.skip("libfaketime is not installed: `make test` installs it where it can")
+        self._file = folder / "faketime"
+        self.set("+0")
+        self.environment = {
+            "LD_PRELOAD": str(libraries[0]),
+            "FAKETIME_TIMESTAMP_FILE": str(self._file),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "DONT_FAKE_MONOTONIC": "1",
+        }
+
+    def set(self, to: str) -> None:
+        """An offset in seconds (`+3600`), or the moment that it shall be (`@1970-01-01 ...`)."""
+        new = self._file.with_suffix(".new")
+        new.write_text(f"{to}\n")
+        new.rename(self._file)
+
+
+@pytest.mark.timeout(3_600)
+def test_c1_the_wall_clock_jumps(quick_path: Path, runs: Runs) -> None:
+    """T-C1: ±1 h, to 1970, to 2106, a leap second: nothing is early, late, lost or doubled.
+
+    Delays and ttrs are on delayd time. It goes on through a kill and a start on the wall clock that
+    the last frame was written by.
+    """
+    for rng in runs.rng("T-C1", 1, 20):
+        home = quick_path / str(rng.random())
+        wall = WallClock(quick_path)
+        record = Record(late_ms_max=LATE_MS_MAX)
+        jumps = [*JUMPS]
+        rng.shuffle(jumps)
+        with started(home, environment=wall.environment) as daemon:
+            record.note("started")
+            with load(daemon.address, record, str(rng.random()), workers=1):
+                for to in jumps:
+                    wall.set(to)
+                    time.sleep(rng.uniform(0.05, 0.3))
+                assert daemon.process.poll() is None, daemon.log()
+                daemon.kill()
+            record.note("stopped", how="kill")
+        look_at_the_rest(home, record, environment=wall.environment)
+        runs.count("T-C1", len(jumps), "jumps")
+
+
+@pytest.mark.timeout(3_600)
+def test_c2_the_process_is_stopped_and_goes_on(quick_path: Path, runs: Runs) -> None:
+    """T-C2: what comes due meanwhile comes at once, ttrs are over, and everything goes on."""
+    for rng in runs.rng("T-C2 stopped", 1, 3):
+        stop_s = 60 if runs.is_long else 3
+        record = Record(late_ms_max=stop_s * 1_000 + LATE_MS_MAX)
+        home = quick_path / str(rng.random())
+        with started(home) as daemon, PatientClient(daemon.address) as client:
+            record.note("started")
+            assert client.put(b"held", ttr=2, priority=1) == 1
+            assert client.ask("reserve") == "RESERVED 1 4\r\nheld"
+            assert client.put(b"to come", delay=1, priority=2) == 2
+            os.kill(daemon.pid, signal.SIGSTOP)
+            time.sleep(stop_s)
+            os.kill(daemon.pid, signal.SIGCONT)
+            begun_s = time.monotonic()
+            assert client.ask("touch 1") == "NOT_FOUND"
+            assert client.ask("reserve-with-timeout 0") == "RESERVED 1 4\r\nheld"
+            assert client.ask("reserve-with-timeout 0") == "RESERVED 2 7\r\nto come"
+            assert client.ask("delete 1") == client.ask("delete 2") == "DELETED"
+            assert time.monotonic() - begun_s < 1.0
+            record.last_id = 2
+            with load(daemon.address, record, str(rng.random()), workers=2):
+                time.sleep(0.2)
+                os.kill(daemon.pid, signal.SIGSTOP)
+                time.sleep(stop_s / 3)
+                os.kill(daemon.pid, signal.SIGCONT)
+                time.sleep(0.2)
+                daemon.kill()
+            record.note("stopped", how="kill")
+        look_at_the_rest(home, record)
+
+
+@pytest.mark.timeout(3_600)
+def test_c2_the_machine_was_started_anew(quick_path: Path, runs: Runs) -> None:
+    """T-C2: the boot clock is another after a restart, forward or back: only what passed counts."""
+    need_root()
+    for rng in runs.rng("T-C2 boot clock", 1, 15):
+        record = Record(late_ms_max=LATE_MS_MAX)
+        home = quick_path / str(rng.random())
+        for offset_s in (0, rng.randrange(1, 10**6), -rng.randrange(1, int(now_ms()) // 1_000)):
+            before = (need("unshare"), "--time", f"--boottime={offset_s}")
+            with started(home, before=before) as daemon:
+                record.note("started")
+                with PatientClient(daemon.address) as client:
+                    look(client, record)
+                record.check(f"with a boot clock that is {offset_s} s ahead")
+                with load(daemon.address, record, str(rng.random()), workers=2):
+                    time.sleep(rng.uniform(0.1, 0.3))
+                    daemon.kill()
+                record.note("stopped", how="kill")
+            runs.count("T-C2 boot clock", 1, "starts")
+        look_at_the_rest(home, record)
+
+
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize(
+    "to", ["-3600", "+3600", pytest.param("@1970-01-01 00:10:00", marks=pytest.mark.long)]
+)
+def test_c3_the_wall_clock_was_set_while_nobody_ran(quick_path: Path, runs: Runs, to: str) -> None:
+    """T-C3: set back, delayd time goes on where it stopped; set forward, the hour has passed.
+
+    Time in the journal never decreases.
+    """
+    for rng in runs.rng(f"T-C3 {to}", 1, 5):
+        home = quick_path / str(rng.random())
+        wall = WallClock(quick_path)
+        with started(home, environment=wall.environment) as daemon:
+            with PatientClient(daemon.address) as client:
+                put_s = time.monotonic()
+                client.send(b"put 0 1.5 60 4\r\nsoon\r\nput 0 3700 60 5\r\nlater\r\n")
+                assert client.reply() + client.reply() == b"INSERTED 1\r\nINSERTED 2\r\n"
+                time.sleep(rng.uniform(0.0, 1.0))
+            daemon.kill()
+        wall.set(to)
+        with started(home, environment=wall.environment) as daemon:
+            with PatientClient(daemon.address) as client:
+                assert client.ask("reserve-with-timeout 3") == "RESERVED 1 4\r\nsoon"
+                took_s = time.monotonic() - put_s
+                if not to.startswith("+"):
+                    assert took_s >= 1.5
+                left_s = int(client.stats("stats-job 2")["time-left"])
+                expected_s = 3_700 - (HOUR_S if to.startswith("+") else 0)
+                assert expected_s - 10 <= left_s <= expected_s
+            daemon.kill()
+        times = [line.split()[1] for line in dumped(home)]
+        assert len(times) > 2
+        assert times == sorted(times)
+
+
+def dumped(home: Path) -> list[str]:
+    command = [sys.executable, "-m", "delayd", "journal", "dump", str(home)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()

@@ -1,0 +1,94 @@
+"""T-E: real daemons on disks that fail: at one call, for good, and behind the system's back."""
+
+import time
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from delayd.exits import Exit
+from delayd.testing.daemon import Daemon
+from tests.faults.conftest import Runs
+from tests.faults.real_daemon import Injection, Tracing, started
+from tests.faults.real_disk import loop_disk
+from tests.faults.real_load import Record, load, look_at_the_rest, wait_until
+from tests.faults.real_trace import FILE_CALLS, sampled
+from tests.faults.real_workload import Scene, recover_and_check, work
+from tests.journal.journals import frame_ends
+
+CALLS: Final = (*(set(FILE_CALLS) - {"write"}), "pread64", "getdents64")
+SOLID_BYTES: Final = 24 << 20
+HONEST: Final = (
+    "the disk failed",
+    "the journal failed",
+    "the journal cannot be used",
+    "no snapshot could be taken",
+)
+"""What a log says of an error that mattered."""
+
+LOUD: Final = ("fdatasync", "pwrite64")
+"""An error of these may leave nothing as it was, unless it is said."""
+
+
+def is_honest(log: str) -> bool:
+    return any(words in log for words in HONEST)
+
+
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("how_long", ["once", "for good"])
+def test_e1_an_error_at_each_system_call(quick_path: Path, runs: Runs, how_long: str) -> None:
+    """T-E1: EIO at the n-th write, sync, rename, open, read, ... of a fixed workload, for all n.
+
+    Never silent: the daemon goes on in a fresh segment and says so, or it exits with 74 and what
+    was acknowledged is there after a start on a whole disk.
+    """
+    scene = Scene(quick_path)
+    for_good = how_long == "for good"
+    found = scene.sites(CALLS, and_all_later=for_good)
+    for name, number in sampled(found, runs, LOUD if for_good else (*LOUD, "fsync", "io_submit")):
+        when = f"{number}+" if for_good else str(number)
+        tracing = Tracing(scene.trace, name, [Injection(name, "error=EIO", when)])
+        with scene.trial() as (directory, record):
+            code, log = work(directory, record, "second", tracing)
+            about = f"EIO at {name} {when}: exit {code}\n{log}"
+            assert code in {Exit.OK, Exit.JOURNAL_FAILED}, about
+            if code != Exit.OK or name in LOUD:
+                assert is_honest(log), about
+            recover_and_check(directory, record, about)
+        runs.count(f"T-E1 {how_long}", 1, name)
+
+
+def has_said_so(daemon: Daemon) -> bool:
+    return is_honest(daemon.log())
+
+
+@pytest.mark.timeout(3_600)
+def test_e2_the_disk_loses_what_it_had_taken(tmp_path: Path, runs: Runs) -> None:
+    """T-E2: the write back of some pages fails; a sync says so once, and the next would not.
+
+    Nothing of it is acknowledged before it is durable in a fresh segment; and the power cut that
+    follows shows whether it was.
+    """
+    for rng in runs.rng("T-E2", 1, 25):
+        with loop_disk(tmp_path, solid_bytes=SOLID_BYTES) as disk:
+            record = Record()
+            with started(disk.home, segment_bytes="1MiB") as daemon:
+                record.note("started")
+                with load(daemon.address, record, f"before {rng.random()}", workers=2):
+                    time.sleep(rng.uniform(0.05, 0.2))
+                active = max(disk.home.glob("segment-*"))
+                assert disk.lose(active, frame_ends(active.read_bytes())[-1] + 1)
+                with load(daemon.address, record, f"after {rng.random()}", workers=2):
+                    wait_until(partial(has_said_so, daemon))
+                    time.sleep(rng.uniform(0.0, 0.2))
+                    record.hear_no_more()
+                    disk.cut_power()
+                    daemon.kill()
+                went_on = "the log goes on" in daemon.log()
+            record.note("stopped", how="power")
+            disk.power_off()
+            disk.find_again()
+            disk.power_on()
+            look_at_the_rest(disk.home, record)
+            runs.count("T-E2", 1, "gone on in a fresh segment" if went_on else "exits")

@@ -1,0 +1,302 @@
+"""T-K3 and T-B: kills while a start or a repair puts things right, and directories in disorder."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from delayd.exits import Exit
+from delayd.testing.daemon import DaemonNotStarted
+from tests.faults.conftest import Runs
+from tests.faults.real_daemon import Injection, Tracing, started, wait_for_tracer
+from tests.faults.real_load import PatientClient, Record, drain, load, look, wait_until
+from tests.faults.real_trace import FILE_CALLS, calls_in, sampled, sites
+from tests.faults.real_workload import recover_and_check
+from tests.journal.journals import frame_ends
+from tests.servers import Address
+
+LAST_FRAMES: Final = 4
+
+
+def segments_of(directory: Path) -> list[Path]:
+    return sorted(directory.glob("segment-*.log"))
+
+
+def snapshots_of(directory: Path) -> list[Path]:
+    return sorted(directory.glob("snapshot-*.snap"))
+
+
+def contents(directory: Path) -> dict[str, bytes | None]:
+    """Every file but the lock; None for one that cannot be read."""
+    names = [path for path in sorted(directory.iterdir()) if path.name != "lock"]
+    return {path.name: path.read_bytes() if path.is_file() else None for path in names}
+
+
+@pytest.fixture(scope="module")
+def killed(quick_disk: Path) -> tuple[Path, Record]:
+    """What a killed daemon leaves that had snapshots and several files of log."""
+    directory = Path(tempfile.mkdtemp(dir=quick_disk)) / "data"
+    record = Record()
+    with started(directory) as daemon:
+        record.note("started")
+        with load(daemon.address, record, "killed", workers=2) as crew:
+            wait_until(lambda: len(snapshots_of(directory)) == 2)
+            wait_until(lambda: len(segments_of(directory)) > 2)
+            for worker in crew:
+                worker.may_go_on = False
+        put_the_last(daemon.address, directory, record)
+        daemon.kill()
+    record.note("stopped", how="kill")
+    record.check("before anything was done to it")
+    return directory, record
+
+
+def put_the_last(address: Address, directory: Path, record: Record) -> None:
+    """Put jobs until the last file of the log ends in so many puts, each a frame."""
+    with PatientClient(address) as client:
+        puts, last = 0, segments_of(directory)[-1]
+        while puts < LAST_FRAMES:
+            body = b"last %d" % record.last_id
+            what = {"body": body, "delay_ms": 3_600_000, "ttr_ms": 60_000, "priority": 0}
+            number = record.invoke("put", client="last", **what)
+            record.ok(number, client.put(body, delay=3_600))
+            before, last = last, segments_of(directory)[-1]
+            puts = puts + 1 if last == before else 0
+
+
+@contextmanager
+def copied(killed: tuple[Path, Record], folder: Path) -> Iterator[tuple[Path, Record]]:
+    """A copy for one trial, without the lock file of the dead."""
+    directory = folder / "data"
+    shutil.copytree(killed[0], directory)
+    yield directory, killed[1].fork()
+    shutil.rmtree(directory)
+
+
+# --- T-K3 ---------------------------------------------------------------------------------------
+
+
+def tear(directory: Path) -> None:
+    """Do to the end of the log what a power cut does: garbage stands behind the last frame."""
+    path = segments_of(directory)[-1]
+    end = frame_ends(path.read_bytes())[-1]
+    with path.open("r+b") as file:
+        file.seek(end)
+        file.write(random.Random(end).randbytes(300))
+
+
+@pytest.mark.timeout(3_600)
+def test_k3_killed_while_it_recovers(
+    killed: tuple[Path, Record], quick_path: Path, runs: Runs
+) -> None:
+    """T-K3: a start that cuts a torn tail is killed at its n-th call, for all n; the next is not.
+
+    What is recovered in the end is what would have been without the kill.
+    """
+    trace = quick_path / "trace"
+    with copied(killed, quick_path) as (directory, record):
+        tear(directory)
+        tracing = Tracing(trace, ",".join(FILE_CALLS), flags=["-y"])
+        with started(directory, tracing=tracing) as daemon:
+            assert "torn end" in daemon.log()
+            daemon.stop()
+        found = sites(calls_in(wait_for_tracer(trace)), str(directory))
+    assert {"ftruncate", "fsync", "openat", "pwrite64"} <= found.keys()
+    for name, number in sampled(found, runs, ("fsync", "pwrite64", "ftruncate", "rename")):
+        trace = quick_path / f"{name}-{number}"
+        with copied(killed, quick_path) as (directory, record):
+            tear(directory)
+            kill = Injection(name, "signal=KILL", str(number))
+            try:
+                with started(directory, tracing=Tracing(trace, name, [kill])) as daemon:
+                    daemon.kill()
+            except DaemonNotStarted as error:
+                ended = error.exit_code
+                assert ended == -signal.SIGKILL
+            recover_and_check(directory, record, f"killed at {name} {number}")
+        runs.count("T-K3 recovery", 1, "kills")
+
+
+def repair(directory: Path, place: str, tracing: Tracing | None = None) -> int:
+    command = [sys.executable, "-m", "delayd", "journal", "repair", str(directory)]
+    before = tracing.command() if tracing else []
+    done = subprocess.run(
+        [*before, *command, "--truncate-at", place, "--yes"], capture_output=True, check=False
+    )
+    return done.returncode
+
+
+def recovered(directory: Path) -> set[tuple[int, str, bytes]]:
+    """What a start makes of it: ids, states and bodies."""
+    record = Record()
+    record.last_id = 5_000
+    with started(directory) as daemon, PatientClient(daemon.address) as client:
+        seen = look(client, record)
+        daemon.kill()
+    return {(job.job_id, job.state, job.body) for job in seen}
+
+
+@pytest.mark.timeout(3_600)
+def test_k3_killed_while_it_repairs(
+    killed: tuple[Path, Record], quick_path: Path, runs: Runs
+) -> None:
+    """T-K3: `delayd journal repair` is killed at its n-th call, for all n.
+
+    Then either nothing has been given up, or all that was to be; and once repeated it is done.
+    """
+    trace = quick_path / "trace"
+    path = segments_of(killed[0])[-1]
+    place = f"{int(path.stem.partition('-')[2])}:{frame_ends(path.read_bytes())[-LAST_FRAMES]}"
+    before = recovered_from_a_copy(killed, quick_path)
+    with copied(killed, quick_path) as (directory, _):
+        tracing = Tracing(trace, ",".join(FILE_CALLS), flags=["-y"])
+        assert repair(directory, place, tracing) == Exit.OK
+        found = sites(calls_in(wait_for_tracer(trace)), str(directory))
+        after = recovered(directory)
+    assert before != after
+    for name, number in sampled(found, runs, ("fsync", "pwrite64", "ftruncate", "rename")):
+        trace = quick_path / f"{name}-{number}"
+        with copied(killed, quick_path) as (directory, _):
+            kill = Injection(name, "signal=KILL", str(number))
+            assert repair(directory, place, Tracing(trace, name, [kill])) == -signal.SIGKILL
+            shutil.copytree(directory, quick_path / "again")
+            assert recovered(quick_path / "again") in (before, after)
+            shutil.rmtree(quick_path / "again")
+            assert repair(directory, place) == Exit.OK
+            assert recovered(directory) == after
+        runs.count("T-K3 repair", 1, "kills")
+
+
+def recovered_from_a_copy(killed: tuple[Path, Record], folder: Path) -> set[tuple[int, str, bytes]]:
+    with copied(killed, folder) as (directory, _):
+        return recovered(directory)
+
+
+# --- T-B3, T-B4 ---------------------------------------------------------------------------------
+
+
+def swap(directory: Path) -> None:
+    first, second = segments_of(directory)[-2:]
+    spare = directory.parent / "swapped"
+    first.rename(spare)
+    second.rename(first)
+    spare.rename(second)
+
+
+def duplicate(directory: Path) -> None:
+    first, second = segments_of(directory)[-2:]
+    shutil.copyfile(first, second)
+
+
+def lose_the_middle(directory: Path) -> None:
+    segments_of(directory)[-2].unlink()
+
+
+def empty_the_middle(directory: Path) -> None:
+    os.truncate(segments_of(directory)[-2], 0)
+
+
+def add_a_foreign_file(directory: Path) -> None:
+    (directory / "notes.txt").write_text("of somebody else")
+
+
+def let_a_newer_version_write(directory: Path) -> None:
+    """The version is the u16 behind the eight bytes that say what the file is."""
+    path = segments_of(directory)[-1]
+    content = bytearray(path.read_bytes())
+    content[8:10] = b"\xff\x00"
+    path.write_bytes(content)
+
+
+def flip_a_bit_in_the_middle(directory: Path) -> None:
+    path = segments_of(directory)[-2]
+    content = bytearray(path.read_bytes())
+    content[frame_ends(bytes(content))[1] + 40] ^= 1
+    path.write_bytes(content)
+
+
+DISORDER: Final = (
+    (swap, "segment-"),
+    (duplicate, "segment-"),
+    (lose_the_middle, "segment-"),
+    (empty_the_middle, "segment-"),
+    (add_a_foreign_file, "notes.txt"),
+    (let_a_newer_version_write, "version"),
+    (flip_a_bit_in_the_middle, "segment-"),
+)
+
+
+@pytest.mark.parametrize(
+    ("disorder", "named"), DISORDER, ids=lambda value: getattr(value, "__name__", "")
+)
+def test_b3_a_directory_in_disorder_is_refused(
+    killed: tuple[Path, Record],
+    quick_path: Path,
+    runs: Runs,
+    disorder: Callable[[Path], None],
+    named: str,
+) -> None:
+    """T-B3: exit 65, a message that names the file, and nothing is written."""
+    with copied(killed, quick_path) as (directory, _):
+        disorder(directory)
+        before = contents(directory)
+        with pytest.raises(DaemonNotStarted) as caught:
+            started(directory)
+        assert caught.value.exit_code == Exit.CORRUPT_JOURNAL, caught.value
+        assert named in caught.value.log
+        assert contents(directory) == before
+    runs.count("T-B3", 1, "directories")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user is taken on, which needs root")
+@pytest.mark.parametrize("of_whom", ["the directory", "a file"])
+def test_b3_what_belongs_to_another_is_refused(
+    killed: tuple[Path, Record], quick_path: Path, runs: Runs, of_whom: str
+) -> None:
+    """T-B3: a daemon without the rights says so, and nothing is written."""
+    for folder in (quick_path, *quick_path.parents):
+        if folder.stat().st_mode & 0o005 != 0o005:
+            folder.chmod(0o755)
+    with copied(killed, quick_path) as (directory, _):
+        if of_whom == "a file":
+            for path in (directory, *directory.iterdir()):
+                os.chown(path, 65_534, 65_534)
+            segments_of(directory)[-1].chmod(0o600)
+            os.chown(segments_of(directory)[-1], 0, 0)
+        before = contents(directory)
+        with pytest.raises(DaemonNotStarted) as caught:
+            started(directory, before=("setpriv", "--reuid=65534", "--clear-groups"))
+        assert caught.value.exit_code == Exit.JOURNAL_FAILED, caught.value
+        assert "Permission denied" in caught.value.log
+        assert contents(directory) == before
+    runs.count("T-B3", 1, "directories")
+
+
+def test_b4_the_newest_snapshot_is_damaged(
+    killed: tuple[Path, Record], quick_path: Path, runs: Runs
+) -> None:
+    """T-B4: any bit of it: the previous snapshot and the longer log give the same jobs."""
+    size = snapshots_of(killed[0])[-1].stat().st_size
+    for rng in runs.rng("T-B4", 1, 60):
+        with copied(killed, quick_path) as (directory, record):
+            path = snapshots_of(directory)[-1]
+            content = bytearray(path.read_bytes())
+            content[rng.randrange(size)] ^= 1 << rng.randrange(8)
+            path.write_bytes(content)
+            with started(directory) as daemon, PatientClient(daemon.address) as client:
+                assert "a damaged snapshot was passed over" in daemon.log()
+                record.note("started")
+                look(client, record)
+                drain(client, record)
+                daemon.kill()
+            record.note("stopped", how="kill")
+            recover_and_check(directory, record, "with a damaged snapshot")

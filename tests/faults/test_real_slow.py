@@ -1,0 +1,143 @@
+"""T-S1: disks that take their time, and disks that do not answer."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.faults.conftest import Runs
+from tests.faults.real_daemon import (
+    Injection,
+    Tracing,
+    kill_with_its_tracer,
+    said,
+    started,
+    systemd,
+)
+from tests.faults.real_disk import loop_disk
+from tests.faults.real_load import Record, load, look_at_the_rest, wait_until
+from tests.line_client import LineClient
+from tests.servers import Address
+
+SYNCS_MS: Final = (5_000, 30_000, pytest.param(200, marks=pytest.mark.long))
+WATCHDOG_S: Final = 1.0
+ANSWER_S_MAX: Final = 1.0
+"""In which everybody is answered who does not wait for the disk, on a busy machine."""
+
+WITHOUT_THE_KERNEL: Final = Injection("io_setup", "error=ENOSYS")
+"""Then a thread syncs."""
+
+
+class Watchdog:
+    """Systemd's view of a daemon: is it alive?"""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.environment: Mapping[str, str] = {
+            "NOTIFY_SOCKET": str(folder / "notify"),
+            "WATCHDOG_USEC": str(int(WATCHDOG_S * 1_000_000)),
+        }
+
+    @contextmanager
+    def listening(self) -> Iterator[Callable[[float], None]]:
+        """Give out who waits for so many seconds and fails if the daemon is not alive in them."""
+        with systemd(self._folder) as listener:
+
+            def must_not_bark(for_s: float) -> None:
+                listener.settimeout(0.0)
+                with suppress(BlockingIOError):
+                    said(listener, "nothing")  # what was said before does not count
+                listener.settimeout(WATCHDOG_S)
+                until_s = time.monotonic() + for_s
+                while time.monotonic() < until_s:
+                    said(listener, "WATCHDOG=1")
+
+            yield must_not_bark
+
+
+def ask_something_else(address: Address) -> float:
+    """Ask, on another connection, what does not depend on the disk; return how long it took."""
+    begun_s = time.monotonic()
+    with LineClient(address, ANSWER_S_MAX) as client:
+        client.stats()
+        assert client.ask("use elsewhere") == "USING elsewhere"
+        assert client.ask("watch elsewhere") == "WATCHING 2"
+        assert client.ask("ignore default") == "WATCHING 1"
+        assert client.ask("reserve-with-timeout 0") == "TIMED_OUT"
+    return time.monotonic() - begun_s
+
+
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("sync_ms", SYNCS_MS, ids=["5s", "hangs", "200ms"])
+def test_s1_syncs_of_a_thread_take_long(quick_path: Path, runs: Runs, sync_ms: int) -> None:
+    """T-S1: each fdatasync takes 200 ms, 5 s, or does not end: the loop is alive, all is kept."""
+    slow = Injection("fdatasync", f"delay_enter={sync_ms * 1_000}", "4+")
+    tracing = Tracing(quick_path / "trace", "io_setup,fdatasync", [WITHOUT_THE_KERNEL, slow])
+    record = Record()
+    home = quick_path / "data"
+    watchdog = Watchdog(quick_path)
+    with (
+        watchdog.listening() as must_not_bark,
+        started(home, tracing=tracing, environment=watchdog.environment) as daemon,
+    ):
+        record.note("started")
+        with load(daemon.address, record, "slow"):
+            time.sleep(0.5)
+            must_not_bark(8.0 if runs.is_long else 1.5)
+            # Those who wait for a sync that does not end are freed by the kill.
+            kill_with_its_tracer(daemon)
+        record.note("stopped", how="kill")
+    look_at_the_rest(home, record)
+    runs.count("T-S1 thread", 1, f"syncs of {sync_ms} ms")
+
+
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("operations_per_s", [20, pytest.param(1, marks=pytest.mark.long)])
+def test_s1_the_device_is_slow(tmp_path: Path, runs: Runs, operations_per_s: int) -> None:
+    """T-S1: a device that does 20 writes a second, or one; the kernel syncs, and the loop is alive.
+
+    It goes on by itself when the device does, and nothing is lost when the power then goes.
+    """
+    watchdog = Watchdog(tmp_path)
+    with loop_disk(tmp_path) as disk:
+        record = Record(late_ms_max=120_000)
+        with (
+            watchdog.listening() as must_not_bark,
+            started(disk.home, environment=watchdog.environment) as daemon,
+        ):
+            record.note("started")
+            with load(daemon.address, record, "slow"):
+                time.sleep(0.1)
+                disk.slow_down(operations_per_s)
+                try:
+                    must_not_bark(8.0 if runs.is_long else 2.0)
+                finally:
+                    disk.slow_down(0)
+                acknowledged = record.acknowledged
+                wait_until(lambda: record.acknowledged > acknowledged + 50, 60)
+                record.hear_no_more()
+                disk.cut_power()
+                daemon.kill()
+        record.note("stopped", how="power")
+        disk.power_off()
+        disk.power_on()
+        look_at_the_rest(disk.home, record)
+    runs.count("T-S1 device", 1, f"{operations_per_s} writes a second")
+
+
+def test_s1_who_does_not_wait_for_the_disk_is_answered(quick_path: Path) -> None:
+    """T-S1: statistics and waits that end are answered while a sync of others hangs."""
+    hangs = Injection("fdatasync", "delay_enter=30000000", "4+")
+    tracing = Tracing(quick_path / "trace", "io_setup,fdatasync", [WITHOUT_THE_KERNEL, hangs])
+    with (
+        started(quick_path / "data", segment_bytes="64MiB", tracing=tracing) as daemon,
+        load(daemon.address, Record(), "hangs", workers=2),
+    ):
+        time.sleep(0.5)
+        try:
+            assert ask_something_else(daemon.address) < ANSWER_S_MAX
+        finally:
+            kill_with_its_tracer(daemon)

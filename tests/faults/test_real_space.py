@@ -1,0 +1,197 @@
+"""T-N and T-E3: real daemons without room, without names, and with a limit on their files."""
+
+import random
+import resource
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from delayd.exits import Exit
+from delayd.testing.daemon import DaemonNotStarted
+from tests.faults.conftest import Runs
+from tests.faults.real_daemon import Injection, Tracing, need, started, wait_for_exit
+from tests.faults.real_disk import loop_disk, run, small_disk
+from tests.faults.real_load import (
+    PatientClient,
+    Record,
+    Worker,
+    load,
+    look,
+    look_at_the_rest,
+    wait_until,
+)
+from tests.faults.real_trace import sampled
+from tests.faults.real_workload import Scene, recover_and_check, work
+from tests.journal.journals import frame_ends
+
+BALLAST_BYTES: Final = 1 << 20
+LIMITED_BYTES: Final = 128 << 10
+"""The smallest file of the reserve: below that, there is no room at all."""
+
+SEGMENTS: Final = "256KiB"
+ROOM_CALLS: Final = ("fallocate", "fdatasync", "fsync", "ftruncate", "openat", "pwrite64", "rename")
+
+
+def refusals(crew: list[Worker]) -> Counter[str]:
+    return sum((worker.refused for worker in crew), Counter[str]())
+
+
+def wait_for_puts(record: Record) -> None:
+    known = record.last_id
+    wait_until(lambda: record.last_id > known + 20)
+
+
+def work_without_room(
+    home: Path, record: Record, rng: random.Random, ballast: Path | None
+) -> Counter[str]:
+    """Work until puts are refused and on; be killed; work without room; then get some.
+
+    Returns what was refused, by kind.
+    """
+    with started(home, segment_bytes=SEGMENTS) as daemon:
+        record.note("started")
+        with load(daemon.address, record, str(rng.random())) as crew:
+            wait_until(lambda: refusals(crew)["put"] > 0, 60)
+            time.sleep(rng.uniform(0.0, 0.3))
+            daemon.kill()
+        record.note("stopped", how="kill")
+        refused = refusals(crew)
+    with started(home, segment_bytes=SEGMENTS) as daemon:
+        record.note("started")
+        with PatientClient(daemon.address) as client:
+            look(client, record)
+        record.check("by a kill without room")
+        with load(daemon.address, record, str(rng.random())) as crew:
+            time.sleep(0.3)
+            assert not any(worker.has_lost_it for worker in crew)
+            if ballast is not None:
+                ballast.unlink()
+                wait_for_puts(record)
+            daemon.kill()
+        record.note("stopped", how="kill")
+        return refused + refusals(crew)
+
+
+@pytest.mark.timeout(3_600)
+def test_n1_the_disk_is_full(tmp_path: Path, runs: Runs) -> None:
+    """T-N1: puts are refused and nothing else is; removals are durable; it goes on by itself.
+
+    Snapshots and new files of the log fail meanwhile.
+    """
+    for rng in runs.rng("T-N1 full disk", 1, 20):
+        with small_disk(tmp_path, f"size={rng.choice((3, 3, 4))}m") as path:
+            ballast = path / "ballast"
+            ballast.write_bytes(bytes(BALLAST_BYTES))
+            record = Record()
+            refused = work_without_room(path / "data", record, rng, ballast)
+            assert refused["put"]
+            assert not refused["delete"], "a delete was refused"
+            look_at_the_rest(path / "data", record)
+
+
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("how_long", ["once", pytest.param("for good", marks=pytest.mark.long)])
+def test_n1_no_room_at_each_system_call(quick_path: Path, runs: Runs, how_long: str) -> None:
+    """T-N1: ENOSPC at the n-th call that can say so, for all n: it goes on, or ends with 74."""
+    scene = Scene(quick_path)
+    for_good = how_long == "for good"
+    found = scene.sites(ROOM_CALLS, and_all_later=for_good)
+    for name, number in sampled(found, runs, ("fallocate", "pwrite64")):
+        when = f"{number}+" if for_good else str(number)
+        tracing = Tracing(scene.trace, name, [Injection(name, "error=ENOSPC", when)])
+        with scene.trial() as (directory, record):
+            code, log = work(directory, record, "second", tracing)
+            about = f"ENOSPC at {name} {when}: exit {code}\n{log}"
+            assert code in {Exit.OK, Exit.JOURNAL_FAILED}, about
+            recover_and_check(directory, record, about)
+        runs.count(f"T-N1 ENOSPC {how_long}", 1, name)
+
+
+def test_n2_there_are_no_names_left(tmp_path: Path, runs: Runs) -> None:
+    """T-N2: no file can be made any more: as without room, and no harm to what is there."""
+    for rng in runs.rng("T-N2 inodes", 1, 10):
+        with small_disk(tmp_path, f"size=32m,nr_inodes={rng.randint(9, 12)}") as path:
+            record = Record()
+            refused = work_without_room(path / "data", record, rng, None)
+            assert refused["put"]
+            assert not refused["delete"], "a delete was refused"
+            look_at_the_rest(path / "data", record)
+
+
+def test_n2_the_file_system_turns_read_only(tmp_path: Path, runs: Runs) -> None:
+    """T-N2: ext4 finds a fault in itself and takes no more writes: exit 74, nothing is lost."""
+    record = Record()
+    with loop_disk(tmp_path, options="errors=remount-ro") as disk:
+        with started(disk.home) as daemon:
+            record.note("started")
+            with load(daemon.address, record, "read-only"):
+                time.sleep(0.2)
+                trigger = Path("/sys/fs/ext4") / Path(disk.device).name / "trigger_fs_error"
+                trigger.write_text("a test of delayd")
+                assert wait_for_exit(daemon) == Exit.JOURNAL_FAILED, daemon.log()
+            assert "the journal failed" in daemon.log()
+        record.note("stopped", how="kill")
+        with pytest.raises(DaemonNotStarted) as caught:
+            started(disk.home)
+        assert caught.value.exit_code == Exit.JOURNAL_FAILED
+        assert "Read-only file system" in caught.value.log
+        disk.power_off()
+        run("e2fsck", "-f", "-p", disk.device, fine=(0, 1))
+        disk.power_on()
+        look_at_the_rest(disk.home, record)
+    runs.count("T-N2 read-only", 1, "runs")
+
+
+@pytest.mark.timeout(3_600)
+def test_e3_files_have_a_limit(quick_path: Path, runs: Runs) -> None:
+    """T-E3: files cannot grow beyond a limit: puts are refused once there is one, and no more."""
+    for rng in runs.rng("T-E3 limit", 1, 10):
+        home = quick_path / str(rng.random())
+        record = Record()
+        limit = rng.choice((50_000, 140_000, 250_000))
+        before = (need("prlimit"), f"--fsize={limit}:unlimited")
+        with started(home, segment_bytes="1MiB", before=before) as daemon:
+            record.note("started")
+            with load(daemon.address, record, str(rng.random())) as crew:
+                while limit < LIMITED_BYTES and not refusals(crew)["put"]:
+                    time.sleep(0.01)
+                time.sleep(0.2)
+                resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE, (-1, -1))
+                wait_for_puts(record)
+                assert not any(worker.has_lost_it for worker in crew), daemon.log()
+                assert not refusals(crew)["delete"], "a delete was refused"
+                daemon.kill()
+            record.note("stopped", how="kill")
+        look_at_the_rest(home, record)
+
+
+@pytest.mark.timeout(3_600)
+def test_e3_a_limit_falls_on_what_is_being_written(quick_path: Path, runs: Runs) -> None:
+    """T-E3: a write ends in the middle, with EFBIG for the rest, in room that was there before.
+
+    Nothing that this concerns is acknowledged: it goes on, or ends with 74.
+    """
+    for rng in runs.rng("T-E3 falls", 1, 20):
+        home = quick_path / str(rng.random())
+        record = Record()
+        with started(home, segment_bytes=SEGMENTS) as daemon:
+            record.note("started")
+            with load(daemon.address, record, str(rng.random())):
+                time.sleep(rng.uniform(0.05, 0.2))
+                written = daemon_file(home)
+                limit = written + rng.randrange(200)
+                resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE, (limit, -1))
+                time.sleep(0.2)
+                code = daemon.process.poll()
+                assert code in {None, Exit.JOURNAL_FAILED}, daemon.log()
+                daemon.kill()
+            record.note("stopped", how="kill")
+        look_at_the_rest(home, record)
+
+
+def daemon_file(home: Path) -> int:
+    """Return how far the newest file of the log is written by now."""
+    return frame_ends(max(home.glob("segment-*")).read_bytes())[-1]

@@ -1,0 +1,106 @@
+"""T-P7: every state in which a power cut may leave what a real daemon did to its directory."""
+
+import copy
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from delayd.core.engine import Engine
+from delayd.core.job import body_of
+from delayd.core.replay import Replay
+from delayd.exits import Exit
+from delayd.journal.journal import Journal
+from delayd.testing.disk import Piece, SimulatedDisk
+from tests.faults.conftest import Runs
+from tests.faults.real_daemon import Tracing, started, wait_for_tracer
+from tests.faults.real_load import PatientClient
+from tests.faults.real_replay import CALLS, DIRECTORY, FLAGS, Conversation, Mirror, done_in
+
+SEGMENT_BYTES: Final = 16 << 10
+PACKETS: Final = 200
+
+
+def talk(client: PatientClient, rng: random.Random) -> None:
+    """Put and delete, some in one piece; the log goes through many files and some snapshots."""
+    last_id = 0
+    known: list[int] = []
+    for _ in range(PACKETS):
+        pieces = []
+        for _ in range(rng.choice((1, 1, 2, 5))):
+            if known and rng.random() < 0.55:
+                pieces.append(b"delete %d\r\n" % known.pop(rng.randrange(len(known))))
+            else:
+                last_id += 1
+                known.append(last_id)
+                body = b"%d %b" % (last_id, rng.randbytes(rng.choice((10, 900, 6_000))))
+                pieces.append(b"put 0 3600 60 %d\r\n%b\r\n" % (len(body), body))
+        client.send(b"".join(pieces))
+        for _ in pieces:
+            assert client.reply()
+
+
+def recovered(disk: SimulatedDisk) -> dict[int, bytes]:
+    """Start on the disk, and return the bodies of the jobs by their ids."""
+    journal = Journal.open(DIRECTORY, disk=disk, segment_bytes=SEGMENT_BYTES)
+    try:
+        replay = None
+        for frame in journal.replay():
+            replay = replay or Replay(
+                Engine(
+                    start_ms=frame.time_ms, tick_ms=1, wheel_size=256, body_bytes_max=SEGMENT_BYTES
+                )
+            )
+            replay.play(frame.payload)
+    finally:
+        journal.close()
+    if replay is None:
+        return {}
+    return {job_id: body_of(record) for job_id, record in replay.engine.store.jobs}
+
+
+def survivors(rng: random.Random) -> Callable[[Piece], bool]:
+    """Some of what was not synced, by itself and in no order."""
+    share = rng.choice((0.1, 0.5, 0.9))
+    return lambda _piece: rng.random() < share
+
+
+@pytest.mark.timeout(3_600)
+def test_p7_every_state_that_a_power_cut_may_leave(quick_path: Path, runs: Runs) -> None:
+    """T-P7: the calls of a real daemon are done again on a disk that forgets, up to each of them.
+
+    Whatever survives of what was not synced: all that was answered is there, nothing of what came
+    later than the rest, and a second recovery finds the same.
+    """
+    home, trace = quick_path / DIRECTORY, quick_path / "trace"
+    tracing = Tracing(trace, ",".join(CALLS), flags=FLAGS)
+    with started(home, segment_bytes=str(SEGMENT_BYTES), tracing=tracing) as daemon:
+        with PatientClient(daemon.address) as client:
+            talk(client, random.Random("what is said"))
+        assert daemon.stop() == Exit.OK
+        assert "a snapshot was taken" in daemon.log()
+    mirror, conversation = Mirror(str(home)), Conversation()
+    rng = random.Random("what survives")
+    states = 0
+    for done in done_in(wait_for_tracer(trace)):
+        is_ours = mirror.take(done)
+        if not is_ours:
+            conversation.take(done)
+            continue
+        if not runs.is_long and rng.random() > 0.15:
+            continue
+        choices = [None, lambda _piece: True, *(survivors(rng) for _ in range(runs.times(1, 6)))]
+        for choice in choices:
+            disk = copy.deepcopy(mirror.disk)
+            disk.crash(choice)
+            found = recovered(disk)
+            possible = conversation.states[conversation.acknowledged :]
+            assert found in possible, f"after {done.name}({done.arguments[:200]})"
+            disk.crash()
+            assert recovered(disk) == found
+            states += 1
+    assert mirror.disk.list_directory(DIRECTORY)
+    assert conversation.acknowledged > PACKETS
+    runs.count("T-P7", states, "crash states")

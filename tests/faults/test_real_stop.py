@@ -1,0 +1,98 @@
+"""T-D1: daemons that are told to stop, and those that systemd kills because they are stuck."""
+
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from delayd.exits import Exit
+from tests.faults.conftest import Runs
+from tests.faults.real_daemon import said, started, systemd, wait_for_exit
+from tests.faults.real_load import PatientClient, Record, load, look, look_at_the_rest
+
+STOP_S_MAX: Final = 5.0
+WATCHDOG_S: Final = 1.0
+
+
+def stop_under_load(directory: Path, record: Record, rng: random.Random, policy: str) -> float:
+    """Start, work, and send SIGTERM; return how long the end took."""
+    with started(directory, "--sync", policy) as daemon:
+        record.note("started")
+        with PatientClient(daemon.address) as client:
+            look(client, record)
+        record.check("after the stop before")
+        with load(daemon.address, record, str(rng.random())):
+            time.sleep(rng.uniform(0.02, 0.3))
+            begun_s = time.monotonic()
+            daemon.process.send_signal(rng.choice((signal.SIGTERM, signal.SIGINT)))
+            code = wait_for_exit(daemon)
+            took_s = time.monotonic() - begun_s
+        assert code == Exit.OK, daemon.log()
+    record.note("stopped", how="stop")
+    return took_s
+
+
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "always",
+        pytest.param("never", marks=pytest.mark.long),
+        pytest.param("interval", marks=pytest.mark.long),
+    ],
+)
+def test_d1_stopped_under_load(quick_path: Path, runs: Runs, policy: str) -> None:
+    """T-D1: SIGTERM under load: all that was acknowledged is there; the stop takes 5 s at most."""
+    for rng in runs.rng(f"T-D1 {policy}", 1, 10):
+        record = Record()
+        directory = quick_path / str(rng.random())
+        for _ in range(2):
+            took_s = stop_under_load(directory, record, rng, policy)
+            assert took_s <= STOP_S_MAX
+            runs.count(f"T-D1 {policy}", 1, "stops")
+        look_at_the_rest(directory, record)
+
+
+def test_d1_systemd_kills_a_daemon_that_hangs(quick_path: Path, runs: Runs) -> None:
+    """T-D1: it says that it is alive as long as it is; killed when it is not, it loses nothing."""
+    record = Record()
+    directory = quick_path / "data"
+    with systemd(quick_path) as listener:
+        variables = {
+            "NOTIFY_SOCKET": str(quick_path / "notify"),
+            "WATCHDOG_USEC": str(int(WATCHDOG_S * 1_000_000)),
+        }
+        with started(directory, environment=variables) as daemon:
+            said(listener, "READY=1")
+            record.note("started")
+            with load(daemon.address, record, "hangs", workers=1):
+                for _ in range(3):
+                    begun_s = time.monotonic()
+                    said(listener, "WATCHDOG=1")
+                    assert time.monotonic() - begun_s < WATCHDOG_S, "systemd would have killed it"
+                daemon.process.send_signal(signal.SIGSTOP)
+                listener.settimeout(WATCHDOG_S)
+                with pytest.raises(TimeoutError):
+                    said(listener, "READY=1")  # passes over what was said before
+                daemon.process.send_signal(signal.SIGABRT)
+                daemon.process.send_signal(signal.SIGCONT)
+                assert wait_for_exit(daemon) == -signal.SIGABRT
+        record.note("stopped", how="kill")
+    look_at_the_rest(directory, record)
+    runs.count("T-D1 watchdog", 1, "kills")
+
+
+def test_d1_systemd_hears_of_the_start_and_of_the_stop(quick_path: Path) -> None:
+    """T-D1: READY with the status, then STOPPING, and a socket that is gone disturbs nobody."""
+    with systemd(quick_path) as listener:
+        variables = {"NOTIFY_SOCKET": str(quick_path / "notify")}
+        with started(quick_path / "data", environment=variables) as daemon:
+            assert "STATUS=serving" in said(listener, "READY=1")
+            daemon.process.send_signal(signal.SIGTERM)
+            said(listener, "STOPPING=1")
+            assert wait_for_exit(daemon) == Exit.OK
+    with started(quick_path / "data", environment=variables) as daemon:
+        assert daemon.stop() == Exit.OK

@@ -1,0 +1,65 @@
+"""T-L1: whole runs from a seed, with every fault there is, judged by the checker.
+
+A seed that fails is printed, and played again by `--fault-seed N`. Every bug that was found this
+way stays here as a fixed seed.
+"""
+
+import random
+from typing import Final
+
+import pytest
+
+from delayd.config import SyncPolicy
+from tests.faults.conftest import Runs
+from tests.faults.parts import Plan
+from tests.faults.simulation import played
+
+FIXED: Final[tuple[tuple[int, str], ...]] = (
+    (48, "a job whose put and whose hand-out nobody was told of is held after a kill"),
+    (1_042, "a power cut in the middle of a stop, when jobs are already given back"),
+    (20_417, "the journal has failed in the thread of a snapshot, and nobody was told yet"),
+    (21_501, "a sync fails that has nothing left to make durable"),
+)
+"""Seeds that once failed, and what they had found."""
+
+
+def test_every_seed_keeps_every_promise(runs: Runs) -> None:
+    """T-L1, safety and liveness."""
+    lives = snapshots = 0
+    for seed in runs.seeds("T-L1", short=250, long=10_000):
+        run = played(seed)
+        lives += run.lives
+        snapshots += run.snapshots
+    runs.count("T-L1", lives, "starts")
+    runs.count("T-L1", snapshots, "snapshots")
+    if runs.is_random:
+        assert lives > 2 * runs.times(250, 10_000)
+        assert snapshots > runs.times(250, 10_000) // 10
+
+
+@pytest.mark.parametrize(("seed", "found"), FIXED)
+def test_a_seed_that_once_failed_passes(seed: int, found: str) -> None:
+    """T-L1."""
+    played(seed)
+
+
+def test_a_run_without_faults_loses_nothing_under_any_policy(runs: Runs) -> None:
+    """T-L1: the baseline."""
+    for policy in SyncPolicy:
+        for seed in runs.seeds(f"T-L1 no faults, {policy.value}", short=5, long=200):
+            run = played(seed, plan=Plan(policy, faults=frozenset({"slow", "snapshots"})))
+            assert run.lives == 1
+
+
+def test_a_seed_is_played_the_same_way_twice() -> None:
+    """T-L1: a failure can be reproduced."""
+    first, second = played(7), played(7)
+    assert first.history.entries == second.history.entries
+    assert first.disk.call_count == second.disk.call_count
+
+
+def test_the_faults_that_a_plan_names_happen() -> None:
+    """T-L1: a simulation in which nothing happens proves nothing."""
+    plans = [Plan.drawn(random.Random(seed)) for seed in range(40)]
+    assert {name for plan in plans for name in plan.faults} == Plan().faults
+    assert {plan.policy for plan in plans} == set(SyncPolicy)
