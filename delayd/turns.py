@@ -73,7 +73,8 @@ class Turns:
         self._line = line
         self._commit = commit
         self._space = space
-        self._next_ms = _NEVER_MS
+        # Not known yet: the first turn looks for what came due while nobody ran.
+        self._next_ms = 0
         self._is_nudged = False
         self._has_more = True
         if commit is not None:

@@ -76,6 +76,9 @@ class Disk(Protocol):
     def allocate(self, handle: int, size: int) -> None:
         """See that the file is at least `size` long and has the space; new bytes are zeros."""
 
+    def free_bytes(self, path: str) -> int:
+        """Return about how much more the directory's file system takes."""
+
     def truncate(self, handle: int, size: int, /) -> None:
         """Cut or extend the file to this length."""
 
@@ -179,6 +182,11 @@ class RealDisk:
     def allocate(self, handle: int, size: int) -> None:
         """Reserve space, so that neither a full disk nor a new length meets the writes to come."""
         os.posix_fallocate(handle, 0, size)
+
+    def free_bytes(self, path: str) -> int:
+        """Return what the file system has left for us."""
+        system = os.statvfs(path)
+        return system.f_bavail * system.f_frsize
 
     def rename(self, old_path: str, new_path: str) -> None:
         """Give the file another name, replacing what had it."""

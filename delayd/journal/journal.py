@@ -150,6 +150,9 @@ class Journal(Writer):
             # A second snapshot of the same state needs a number of its own.
             sequence = self.append(b"", time_ms, wall_ms)
         header = SnapshotHeader(self._identity, sequence, time_ms, wall_ms)
+        with self._writing:
+            # So that no later frame, the closing one above all, tells an earlier time than this.
+            self._times = (time_ms, wall_ms)
         log = (self._make_durable, self._fail)
         self._snapshot = SnapshotWriter(self._disk, self._directory, header, self._retention, *log)
         return self._snapshot

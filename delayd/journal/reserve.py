@@ -12,6 +12,7 @@ It refuses to know how much room is needed: the service counts the jobs.
 """
 
 import contextlib
+import errno
 import re
 from typing import Final, NamedTuple
 
@@ -39,7 +40,15 @@ def usable_bytes(capacity: int) -> int:
 class Reserve:
     """The spare files of one journal directory."""
 
-    __slots__ = ("_directory", "_disk", "_last_number", "_spares", "is_exhausted", "room_bytes")
+    __slots__ = (
+        "_directory",
+        "_disk",
+        "_last_number",
+        "_spares",
+        "is_exhausted",
+        "keep_free_bytes",
+        "room_bytes",
+    )
 
     def __init__(self, disk: Disk, directory: str) -> None:
         """Start without any."""
@@ -51,6 +60,9 @@ class Reserve:
         """What the spare files take together."""
         self.is_exhausted = False
         """The last try to add one found the disk full."""
+        self.keep_free_bytes = 0
+        """What must be left on the disk. Without room for a snapshot nothing would ever be freed
+        but by removing the last job."""
 
     @property
     def largest_bytes(self) -> int:
@@ -80,6 +92,9 @@ class Reserve:
 
     def add(self, capacity: int) -> None:
         """Make one more file of this length. Raises OSError, with nothing left behind."""
+        if self._disk.free_bytes(self._directory) < capacity + self.keep_free_bytes:
+            self.is_exhausted = True
+            raise OSError(errno.ENOSPC, "the rest is left for a snapshot")
         self._last_number += 1
         path = f"{self._directory}/spare-{self._last_number:010d}.log"
         handle = self._disk.create(path)

@@ -241,11 +241,7 @@ class Retention:
         with self._lock:
             self._live_bytes = live_bytes
             newest = self._snapshots[-1] if self._snapshots else _Kept("", 0, 0, 0, 0)
-            expected_bytes = live_bytes
-            if newest.payload_bytes:
-                share = live_bytes * newest.file_bytes // newest.payload_bytes
-                expected_bytes = min(live_bytes, share)
-            expected_bytes += _SNAPSHOT_OVERHEAD_BYTES
+            expected_bytes = self._expected_bytes(newest)
             is_near = self.disk_bytes + self._file_bytes > self._allowed_bytes
             if is_near and self._freed_by_next() > expected_bytes + self._file_bytes // 4:
                 return True
@@ -256,6 +252,19 @@ class Retention:
                 held_bytes=newest.payload_bytes,
                 expected_bytes=expected_bytes,
             )
+
+    @property
+    def next_snapshot_bytes(self) -> int:
+        """How much the next snapshot is expected to take: puts must leave it, or none can be."""
+        return self._expected_bytes(self._snapshots[-1]) if self._snapshots else self._live_bytes
+
+    def _expected_bytes(self, newest: _Kept) -> int:
+        """Return what a snapshot of the live bytes takes if it compresses as the newest has."""
+        expected_bytes = self._live_bytes
+        if newest.payload_bytes:
+            share = self._live_bytes * newest.file_bytes // newest.payload_bytes
+            expected_bytes = min(expected_bytes, share)
+        return expected_bytes + _SNAPSHOT_OVERHEAD_BYTES
 
     def _freed_by_next(self) -> int:
         """Count what could go once there is one snapshot more."""

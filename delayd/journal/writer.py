@@ -150,6 +150,7 @@ class Writer:
         with self._writing:
             active = self._active
             room_bytes -= active.room_bytes if active else 0
+            self._reserve.keep_free_bytes = self._retention.next_snapshot_bytes
             try:
                 self._reserve.grow(room_bytes, payload_bytes, places, self._segment_bytes)
             except OSError as error:

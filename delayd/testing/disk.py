@@ -278,6 +278,11 @@ class SimulatedDisk:
         if size > len(file.volatile):
             self._set_length(file, size)
 
+    def free_bytes(self, path: str) -> int:
+        """Return how much there is left."""
+        self._directory(path)
+        return self._room()
+
     def truncate(self, handle: int, size: int, /) -> None:
         """Cut or extend the file to this length."""
         self._call("truncate")

@@ -33,6 +33,7 @@ from tests.faults.states import (
     as_bytes,
     as_seen,
     fits,
+    held_by,
     reachable,
 )
 
@@ -82,6 +83,8 @@ class Checker:
         """How many jobs may still come of each of them."""
         self._first: dict[object, Operation] = {}
         """The first reserve of each batch."""
+        self._gone: list[tuple[Operation, float]] = []
+        """Those whose connection has closed since the last start, and when."""
         self._closes: dict[int, Operation] = {}
         self._batches: dict[object, list[Operation]] = {}
         """Puts that were sent in one piece."""
@@ -186,6 +189,8 @@ class Checker:
                 return None
             job = Job(job_id, put, {(ABSENT, frozenset())}, {put.number: put})
             job.operations.append(put.number)
+            job.returned = set(held_by(self._gone, put))
+            job.reserved = self._entries if job.returned else 0
             if put.number in self._ghosts:
                 stopped_ms, reserves = self._ghosts[put.number]
                 ways = self._reachable(job, stopped_ms, *reserves)
@@ -364,6 +369,7 @@ class Checker:
             )
         for each in reserves:
             del self._reserves[each.number]
+            self._gone.append((each, now_ms))
         del self._closes[close.number]
 
     def _keep(self, job: Job, ways: set[Way], now_ms: float) -> None:
@@ -379,6 +385,7 @@ class Checker:
             self._stopped(at_ms, str(rest["how"]))
         elif what == "started":
             self._started_ms = at_ms
+            self._gone.clear()
             for job in self._jobs.values():
                 job.returned.clear()
                 job.before.clear()

@@ -38,6 +38,12 @@ class RecordingJournal(Journal):
         """Tell whether it has given up, even if nobody was told yet."""
         return self._failure is not None
 
+    @property
+    def is_writing(self) -> bool:
+        """Tell whether this thread holds the lock that others need for an append."""
+        is_held: bool = self._writing._is_owned()  # type: ignore[attr-defined]
+        return is_held
+
     def snapshot_is_due(self, live_bytes: int) -> bool:
         is_due = super().snapshot_is_due(live_bytes)
         return is_due or (self.is_eager and (self._snapshot is None or self._snapshot.is_over))

@@ -445,7 +445,7 @@ def look_at_the_rest(
 ) -> None:
     """Start once more, look at everything, and take what is due."""
     with (
-        started(directory, environment=environment) as daemon,
+        started(directory, "--sync", "never", environment=environment) as daemon,
         PatientClient(daemon.address) as client,
     ):
         record.note("started")

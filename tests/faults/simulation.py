@@ -260,6 +260,10 @@ class Run:
             client.listen()
 
     def _meanwhile(self) -> None:
+        """Take turns in the middle of a sync, unless who syncs keeps others from writing."""
+        assert self.daemon is not None
+        if self.daemon.journal.is_writing:
+            return
         ends_ms = self.clock.now_ms() + SYNC_MS_MAX // 2
         for _ in range(self.rng.randrange(4 if "slow" in self.plan.faults else 2)):
             if self.clock.now_ms() < ends_ms:

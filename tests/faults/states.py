@@ -10,7 +10,7 @@ State(kind='waiting', lo=1500, hi=1512, holder=None, priority=0)
 It refuses to know histories.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -148,6 +148,16 @@ def after(state: State, operation: Operation, ttr_ms: int, now_ms: float) -> Sta
     if kind == "reschedule" and is_free and state.kind != "buried":
         return later
     return None
+
+
+def held_by(gone: Iterable[tuple[Operation, float]], put: Operation) -> Iterator[State]:
+    """Yield how connections may have held a job which closed before anybody spoke of it."""
+    ttr_ms = put.value("ttr_ms")
+    waiting = after(ABSENT, put, ttr_ms, put.at_ms)
+    for reserve, closed_ms in gone:
+        held = waiting and after(waiting, reserve, ttr_ms, closed_ms)
+        if held:
+            yield held
 
 
 def may_refuse(state: State, operation: Operation, now_ms: float) -> bool:

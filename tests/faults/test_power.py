@@ -10,14 +10,15 @@ from typing import Final
 
 import pytest
 
+from delayd.journal.journal import Journal
 from delayd.testing.disk import SimulatedDisk
 from tests.faults import power_cuts
 from tests.faults.adapter import small_limits
-from tests.faults.bytes_of_a_log import recovered
+from tests.faults.bytes_of_a_log import opened, recovered
 from tests.faults.conftest import Runs
 from tests.faults.parts import digest
 from tests.faults.simulation import SEGMENT_BYTES, Run
-from tests.journal.journals import contents_of
+from tests.journal.journals import DIRECTORY, contents_of
 
 VERBS: Final = (
     *("pwrite", "sync", "sync_directory", "rename", "unlink", "create", "allocate", "truncate"),
@@ -74,6 +75,17 @@ def test_a_short_read_or_write_at_any_call_breaks_no_promise(verb: str, runs: Ru
     for number in some(range(1, power_cuts.verb_calls(verb) + 1), runs, 12):
         power_cuts.shorten_at(verb, number, 1 + number % 60)
         runs.count("T-E3", what=f"short {verb}")
+
+
+def test_a_log_never_tells_an_earlier_time_than_the_snapshot_before() -> None:
+    """T-C3: what was found by seed 50284."""
+    disk = SimulatedDisk()
+    journal = opened(disk, SEGMENT_BYTES)
+    journal.append(b"", 1_000, 1_000)
+    journal.begin_snapshot(journal.appended_sequence, 5_000, 5_000).finish(0)
+    journal.close()
+    journal = Journal.open(DIRECTORY, disk=disk, segment_bytes=SEGMENT_BYTES)
+    assert [frame.time_ms for frame in journal.replay()] == [5_000, 5_000]
 
 
 def restarted(disk: SimulatedDisk, run: Run) -> tuple[str, dict[str, bytes]]:

@@ -86,8 +86,8 @@ def test_k4_started_twice_on_one_directory(quick_path: Path, runs: Runs) -> None
         record.note("started")
         with load(daemon.address, record, "twice", workers=1):
             for _ in range(runs.times(2, 10)):
-                with pytest.raises(DaemonNotStarted) as caught:
-                    started(quick_path)
+                with pytest.raises(DaemonNotStarted) as caught, started(quick_path):
+                    pass
                 assert caught.value.exit_code == Exit.DIRECTORY_LOCKED
                 assert str(daemon.pid) in caught.value.log
                 runs.count("T-K4", 1, "second starts")

@@ -186,7 +186,7 @@ def test_p1_the_power_goes_under_a_daemon_that_syncs_later(
     """
     loss_ms = INTERVAL_MS + SYNC_MS_MAX if policy == "interval" else float("inf")
     with loop_disk(tmp_path) as disk:
-        for rng in runs.rng(f"T-P1 {policy} ext4", 1, 100):
+        for rng in runs.rng(f"T-P1 {policy} ext4", 1, 60):
             record = Record(loss_ms=loss_ms)
             home = disk.mount_point / str(rng.random())
             cut_under_load(disk, record, rng, policy, home)

@@ -25,6 +25,7 @@ from tests.journal.journals import frame_ends
 from tests.servers import Address
 
 LAST_FRAMES: Final = 4
+NOBODY: Final = ("setpriv", "--reuid=65534", "--clear-groups")
 
 
 def segments_of(directory: Path) -> list[Path]:
@@ -249,8 +250,8 @@ def test_b3_a_directory_in_disorder_is_refused(
     with copied(killed, quick_path) as (directory, _):
         disorder(directory)
         before = contents(directory)
-        with pytest.raises(DaemonNotStarted) as caught:
-            started(directory)
+        with pytest.raises(DaemonNotStarted) as caught, started(directory):
+            pass
         assert caught.value.exit_code == Exit.CORRUPT_JOURNAL, caught.value
         assert named in caught.value.log
         assert contents(directory) == before
@@ -273,8 +274,11 @@ def test_b3_what_belongs_to_another_is_refused(
             segments_of(directory)[-1].chmod(0o600)
             os.chown(segments_of(directory)[-1], 0, 0)
         before = contents(directory)
-        with pytest.raises(DaemonNotStarted) as caught:
-            started(directory, before=("setpriv", "--reuid=65534", "--clear-groups"))
+        with (
+            pytest.raises(DaemonNotStarted) as caught,
+            started(directory, before=NOBODY),
+        ):
+            pass
         assert caught.value.exit_code == Exit.JOURNAL_FAILED, caught.value
         assert "Permission denied" in caught.value.log
         assert contents(directory) == before

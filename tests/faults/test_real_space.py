@@ -4,6 +4,7 @@ import random
 import resource
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +38,10 @@ ROOM_CALLS: Final = ("fallocate", "fdatasync", "fsync", "ftruncate", "openat", "
 
 def refusals(crew: list[Worker]) -> Counter[str]:
     return sum((worker.refused for worker in crew), Counter[str]())
+
+
+def has_refused(crew: list[Worker]) -> bool:
+    return refusals(crew)["put"] > 0
 
 
 def wait_for_puts(record: Record) -> None:
@@ -134,8 +139,8 @@ def test_n2_the_file_system_turns_read_only(tmp_path: Path, runs: Runs) -> None:
                 assert wait_for_exit(daemon) == Exit.JOURNAL_FAILED, daemon.log()
             assert "the journal failed" in daemon.log()
         record.note("stopped", how="kill")
-        with pytest.raises(DaemonNotStarted) as caught:
-            started(disk.home)
+        with pytest.raises(DaemonNotStarted) as caught, started(disk.home):
+            pass
         assert caught.value.exit_code == Exit.JOURNAL_FAILED
         assert "Read-only file system" in caught.value.log
         disk.power_off()
@@ -156,8 +161,8 @@ def test_e3_files_have_a_limit(quick_path: Path, runs: Runs) -> None:
         with started(home, segment_bytes="1MiB", before=before) as daemon:
             record.note("started")
             with load(daemon.address, record, str(rng.random())) as crew:
-                while limit < LIMITED_BYTES and not refusals(crew)["put"]:
-                    time.sleep(0.01)
+                if limit < LIMITED_BYTES:
+                    wait_until(partial(has_refused, crew))
                 time.sleep(0.2)
                 resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE, (-1, -1))
                 wait_for_puts(record)

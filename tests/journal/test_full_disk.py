@@ -217,3 +217,14 @@ def test_the_reserve_forgets_nothing_it_has_taken() -> None:
     reserve.shrink(0)
     assert reserve.room_bytes == 0
     assert spares_in(disk) == ["spare-0000000001.log"], "what was taken is no longer its own"
+
+
+def test_what_the_next_snapshot_needs_is_left_on_the_disk() -> None:
+    """Otherwise a disk full of garbage could only be cleared by removing the last job."""
+    disk = SimulatedDisk(capacity_bytes=4 << 20)
+    journal = with_room(disk, FILE)
+    journal.snapshot_is_due(2 << 20)
+    assert not journal.make_room(3 << 20)
+    assert disk.free_bytes(DIRECTORY) >= 2 << 20
+    journal.snapshot_is_due(0)
+    assert journal.make_room(3 << 20)
