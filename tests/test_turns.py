@@ -64,6 +64,14 @@ def test_the_first_turn_comes_at_once(watch: Watch) -> None:
     assert Stage(watch).slept(None) == [0.0]
 
 
+def test_the_first_turn_fires_what_came_due_before(watch: Watch) -> None:
+    stage = Stage(watch)
+    stage.put(delay_ms=250)
+    stage.clock.advance(1_000)
+    stage.turns.turn()
+    assert stage.engine.store.topics["default"].ready
+
+
 def test_it_wakes_when_a_job_is_due(stage: Stage) -> None:
     stage.put(delay_ms=250)
     stage.turns.end_turn(stage.clock.now_ms())
