@@ -5,9 +5,17 @@ written there is not covered. A failed sync of the log is noted in the history, 
 (R3): another file of the log was synced, and then the directory.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from delayd.testing.disk import Piece, SimulatedDisk, _File, _overwrite, _resize
+from delayd.testing.disk import (
+    SECTOR_BYTES,
+    Piece,
+    SimulatedDisk,
+    _File,
+    _overwrite,
+    _resize,
+    _Write,
+)
 
 
 class BusyDisk(SimulatedDisk):
@@ -69,6 +77,30 @@ class BusyDisk(SimulatedDisk):
         self._is_written_again = False
         self._note("sync failed")
 
+    @staticmethod
+    def _crash_file(file: _File, survives: Callable[[Piece], bool] | None) -> None:
+        """Leave of each sector what it was at some moment: a later write of it brings the earlier.
+
+        The disk writes sectors of the page cache, not what somebody once wrote there.
+        """
+        if survives is None:
+            SimulatedDisk._crash_file(file, None)
+            return
+        pieces = [piece for change in file.unsynced for piece in _pieces(change)]
+        last = {
+            sector: number
+            for number, (sector, offset, data) in enumerate(pieces)
+            if survives(Piece("length" if data is None else "bytes", file.name, offset))
+        }
+        for number, (sector, offset, data) in enumerate(pieces):
+            if number <= last.get(sector, -1):
+                if data is None:
+                    _resize(file.durable, offset)
+                else:
+                    _overwrite(file.durable, data, offset)
+        file.volatile = bytearray(file.durable)
+        file.unsynced.clear()
+
     def kill(self) -> None:
         super().kill()
         self.meanwhile = None
@@ -88,6 +120,19 @@ class BusyDisk(SimulatedDisk):
         room_bytes = self._room()
         self.capacity_bytes = before
         return room_bytes
+
+
+def _pieces(change: _Write | int) -> Iterator[tuple[int, int, bytes | None]]:
+    """Yield (sector, offset, bytes) of a write; of a new length, which is a sector of its own."""
+    if isinstance(change, int):
+        yield -1 - change, change, None
+        return
+    start, end = change.offset, change.offset + len(change.data)
+    while start < end:
+        sector = start // SECTOR_BYTES
+        stop = min(end, (sector + 1) * SECTOR_BYTES)
+        yield sector, start, change.data[start - change.offset : stop - change.offset]
+        start = stop
 
 
 class BegunSync:

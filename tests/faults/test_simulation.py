@@ -18,6 +18,7 @@ FIXED: Final[tuple[tuple[int, str], ...]] = (
     (48, "a job whose put and whose hand-out nobody was told of is held after a kill"),
     (1_042, "a power cut in the middle of a stop, when jobs are already given back"),
     (20_417, "the journal has failed in the thread of a snapshot, and nobody was told yet"),
+    (52_748, "half of a header that was written in two pieces: no sector of a disk is like that"),
     (50_284, "a log closed behind a snapshot told an earlier time than that, and delays ran short"),
     (35_301, "a job is given to a connection that closes before the answer to its put arrives"),
     (25_361, "turns in the middle of a fresh start, which holds the lock: of the simulation alone"),
