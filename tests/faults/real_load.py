@@ -47,6 +47,9 @@ GONE: Final = (OSError, EOFError)
 PEEKS_BEYOND: Final = 64
 """Ids looked at beyond those that anybody was told, at least."""
 
+PEEKS_AT_ONCE: Final = 32
+"""Who asks for more than the daemon keeps for one client, and reads nothing, is closed."""
+
 HELD_MAX: Final = 12
 WAIT_S_MAX: Final = 20.0
 PATIENCE_S: Final = 120.0
@@ -398,9 +401,11 @@ def wait_until(is_so: Callable[[], bool], within_s: float = WAIT_S_MAX) -> None:
 def look(client: LineClient, record: Record) -> list[Seen]:
     """Look at every job there is, and write that down."""
     last_id = record.last_id + PEEKS_BEYOND + WORKERS * 12
-    client.send(b"".join(b"peek %d\r\nstats-job %d\r\n" % (n, n) for n in range(1, last_id + 1)))
     seen = []
     for job_id in range(1, last_id + 1):
+        if job_id % PEEKS_AT_ONCE == 1:
+            some = range(job_id, min(job_id + PEEKS_AT_ONCE, last_id + 1))
+            client.send(b"".join(b"peek %d\r\nstats-job %d\r\n" % (n, n) for n in some))
         peeked, told = client.reply(), client.reply()
         if not peeked or not told:
             raise EOFError

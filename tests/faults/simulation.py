@@ -67,7 +67,7 @@ class Run:
         self.plan = plan or Plan.drawn(self.rng)
         self.clock = FakeClock()
         self.history = History()
-        may_refuse = "full" in self.plan.faults
+        may_refuse = bool(self.plan.faults & {"full", "error"})
         self.world = World(self.rng, self.history, self.clock.now_ms, {}, [0, 0], may_refuse)
         self.disk = self.parts.disk(lambda what: self.history.note(what, self.clock.now_ms()))
         self.payloads: dict[int, bytes] = {}
