@@ -32,6 +32,7 @@ from delayd.core.limits import (
     JOURNAL_RECORD_HEAD_BYTES,
     ROOM_RETRY_MS,
     SLOW_SYNC_MS,
+    SPARE_BYTES_MIN,
     UNSYNCED_BYTES_MAX,
 )
 from delayd.journal.aio import KernelSync
@@ -373,6 +374,9 @@ class Space:
         if room_bytes > enough_bytes + journal.segment_bytes:
             journal.shrink_room(enough_bytes)
             room_bytes = journal.room_bytes
+        if self.is_full and room_bytes >= set_aside_bytes + EMERGENCY_BYTES + SPARE_BYTES_MIN:
+            # A snapshot has made it, or removals have: nobody needs to ask.
+            self._note_full(is_full=False)
         return room_bytes - set_aside_bytes
 
     def more(self, missing_bytes: int, body_bytes: int, places: int) -> int:
@@ -386,10 +390,14 @@ class Space:
         record_bytes = body_bytes + JOURNAL_RECORD_HEAD_BYTES if places else 0
         is_full = not journal.make_room(before_bytes + missing_bytes, record_bytes, self._places)
         self._asked_ns = now_ns if is_full else None
+        self._note_full(is_full=is_full)
+        return -1 if is_full else journal.room_bytes - before_bytes
+
+    def _note_full(self, *, is_full: bool) -> None:
+        """Tell when it is the other way round than before."""
         if is_full is not self.is_full:
             self.is_full = is_full
             self._on_change(is_full)
-        return -1 if is_full else journal.room_bytes - before_bytes
 
 
 def _ignore(_sync_ms: int) -> None:

@@ -243,6 +243,17 @@ def test_a_daemon_that_starts_on_a_full_disk_can_be_drained(daemon: Daemon) -> N
     daemon.journal = again.journal
 
 
+def test_room_that_came_without_asking_is_told_too(daemon: Daemon) -> None:
+    daemon.fill()
+    assert daemon.changes == [True]
+    daemon.limit()
+    assert daemon.changes == [True]
+    daemon.disk.capacity_bytes = None
+    assert daemon.journal.make_room(4 << 20, 0, 0)
+    daemon.limit()
+    assert daemon.changes == [True, False]
+
+
 def test_a_full_disk_is_asked_once_a_second_and_puts_go_on_by_themselves(
     daemon: Daemon, clockwork: Clockwork
 ) -> None:

@@ -1,6 +1,7 @@
 """T-C: real daemons while clocks jump, while they stand still, and across restarts."""
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from delayd.clock import open_set_watch
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import need, need_root, now_ms, started
 from tests.faults.real_load import PatientClient, Record, load, look, look_at_the_rest
@@ -68,6 +70,23 @@ def test_c1_the_wall_clock_jumps(quick_path: Path, runs: Runs) -> None:
             record.note("stopped", how="kill")
         look_at_the_rest(home, record, environment=wall.environment)
         runs.count("T-C1", len(jumps), "jumps")
+
+
+@pytest.mark.long
+def test_c1_the_kernel_tells_of_a_wall_clock_that_was_set(runs: Runs) -> None:
+    """T-C1: each time. It is set to what it says already, which harms nobody else here."""
+    need_root()
+    watch = open_set_watch()
+    assert watch is not None
+    try:
+        for _ in range(runs.times(1, 20)):
+            assert not select.select([watch.fileno()], [], [], 0)[0]
+            time.clock_settime(time.CLOCK_REALTIME, time.clock_gettime(time.CLOCK_REALTIME))
+            assert select.select([watch.fileno()], [], [], 1)[0]
+            watch.arm()
+            runs.count("T-C1", 1, "sets heard of")
+    finally:
+        watch.close()
 
 
 @pytest.mark.timeout(3_600)
