@@ -37,7 +37,7 @@ def import_beanstalkd(
     flags = {} if data_dir is None else {"--data-dir": data_dir}
     disk = RealDisk()
     try:
-        config = load(path or os.environ.get(CONFIG_FILE_VARIABLE), os.environ, flags)
+        config = load(path or os.environ.get(CONFIG_FILE_VARIABLE) or None, os.environ, flags)
         directory = str(config.data_dir)
         if os.path.realpath(directory) == os.path.realpath(binlog_dir):
             raise click.UsageError("the data directory must be another one than the binlog's")

@@ -66,7 +66,7 @@ def serve(path: str | None, **given: object) -> int:
     flags = {f"--{name.replace('_', '-')}": value for name, value in given.items()}
     try:
         config = load(
-            path or os.environ.get(CONFIG_FILE_VARIABLE),
+            path or os.environ.get(CONFIG_FILE_VARIABLE) or None,
             os.environ,
             {flag: value for flag, value in flags.items() if value is not None},
         )
