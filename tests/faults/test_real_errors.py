@@ -12,7 +12,7 @@ from delayd.testing.daemon import Daemon
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import Injection, Tracing, started
 from tests.faults.real_disk import loop_disk
-from tests.faults.real_load import Record, load, look_at_the_rest, wait_until
+from tests.faults.real_load import PatientClient, Record, load, look_at_the_rest, wait_until
 from tests.faults.real_trace import FILE_CALLS, sampled
 from tests.faults.real_workload import Scene, recover_and_check, work
 from tests.journal.journals import frame_ends
@@ -61,6 +61,14 @@ def test_e1_an_error_at_each_system_call(quick_path: Path, runs: Runs, how_long:
 
 def has_said_so(daemon: Daemon) -> bool:
     return is_honest(daemon.log())
+
+
+def wait_until_all_have_left(daemon: Daemon) -> None:
+    """What their leaving gave back is on disk then; nothing more will be written."""
+    with PatientClient(daemon.address) as client:
+        wait_until(lambda: client.stats()["current-connections"] == "1")
+        # This answer waits for the sync of all that was recorded before, the others do not.
+        assert client.ask("touch 1") == "NOT_FOUND"
 
 
 @pytest.mark.timeout(3_600)
