@@ -25,7 +25,8 @@ from typing import Final, NamedTuple
 
 from benchmarks.load import ServerSilentError, UnexpectedReplyError
 from benchmarks.peers import DELAYD, ServerFailedError, Stable, delayd_command
-from benchmarks.rows import ROWS, Plan, Reading, Row
+from benchmarks.plan import Plan, Reading, Row
+from benchmarks.rows import ROWS
 from benchmarks.table import Outcome, number_words, render
 
 RUNS: Final = 5
@@ -156,10 +157,12 @@ def measure(row: Row, plan: Plan, options: argparse.Namespace) -> Measured:
     """Take the readings of a row, alternating between the two servers."""
     ours_command = delayd_command(options.delayd_command, row.sync)
     peer_command = options.peer_command or row.peer
+    if row.peer_session is not None:  # delayd against itself
+        peer_command = ours_command
     measured = Measured(row, (ours_command, peer_command), [], [])
     with (
         closing(row.session(plan, ours_command)) as ours,
-        closing(row.session(plan, peer_command)) as peers,
+        closing((row.peer_session or row.session)(plan, peer_command)) as peers,
     ):
         for _ in range(min(options.runs, row.runs_max)):
             measured.ours.append(next(ours))

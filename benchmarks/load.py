@@ -92,6 +92,20 @@ def prebuilt(request: bytes, count_max: int) -> Callable[[int], bytes]:
     return tuple(request * count for count in range(count_max + 1)).__getitem__
 
 
+def keyed_requests(count_max: int, delay_s: int = HOUR_S) -> Callable[[int], bytes]:
+    """Return a function that gives `count` puts, each under a key that none had before."""
+    one = put_request(delay_s).replace(b"\r\n", b" key=order-%d\r\n", 1)
+    templates = tuple(one * count for count in range(count_max + 1))
+    first = 1
+
+    def requests(count: int) -> bytes:
+        nonlocal first
+        first += count
+        return templates[count] % tuple(range(first - count, first))
+
+    return requests
+
+
 def check_inserted(replies: bytes) -> None:
     """Raise `UnexpectedReplyError` unless every line is INSERTED; quotes the first that is not."""
     if replies.count(b"INSERTED ") == replies.count(b"\n"):

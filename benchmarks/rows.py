@@ -13,7 +13,6 @@ import math
 import random
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -25,19 +24,21 @@ from benchmarks.load import (
     Pace,
     ServerSilentError,
     UnexpectedReplyError,
+    keyed_requests,
     prebuilt,
     put_request,
 )
 from benchmarks.peers import (
+    DELAYD,
     NEVER_SYNC,
     NO_LOG,
     SYNC_50_MS,
     SYNC_EACH,
     Server,
-    Stable,
     ask,
     statistic,
 )
+from benchmarks.plan import Plan, Reading, Row, Session
 from benchmarks.table import Bound, Measure, Target, percentile
 
 CONNECTIONS: Final = 50
@@ -57,40 +58,6 @@ STREAM_FLOWS_S: Final = 3.0
 """How long before the burst its neighbours start, so that their jobs come due steadily."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How much of everything: the flags of the command line."""
-
-    stable: Stable
-    jobs: int
-    """Standing jobs of the rows that speak of a million."""
-    seconds: float
-    """How long one reading of a rate lasts; the other lengths follow from it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """The values of a row's measures, in their order, and figures that explain them."""
-
-    values: tuple[float, ...]
-    notes: dict[str, float] = field(default_factory=dict)
-
-
-Session = Callable[[Plan, str], Generator[Reading, None, None]]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One row: what is measured, how, and on which two servers."""
-
-    number: int
-    measures: tuple[Measure, ...]
-    session: Session
-    peer: str
-    sync: str = "always"
-    runs_max: int = 5
-
-
 def rate_reading(pace: Pace, server: Server, cpu_before: float) -> Reading:
     """Return a rate, and who was busy while it was taken."""
     server_share = (server.cpu_seconds() - cpu_before) / pace.seconds
@@ -100,11 +67,19 @@ def rate_reading(pace: Pace, server: Server, cpu_before: float) -> Reading:
     )
 
 
-def puts(connections: int, in_flight: int) -> Session:
+Requests = Callable[[int], bytes]
+
+
+def unkeyed(in_flight: int) -> Requests:
+    """Return what gives so many puts, due in an hour."""
+    return prebuilt(put_request(HOUR_S), in_flight)
+
+
+def puts(connections: int, in_flight: int, kind: Callable[[int], Requests] = unkeyed) -> Session:
     """Return the session that puts jobs, `in_flight` at a time on each of `connections`."""
 
     def session(plan: Plan, command: str) -> Generator[Reading, None, None]:
-        requests = prebuilt(put_request(HOUR_S), in_flight)
+        requests = kind(in_flight)
         while True:
             with plan.stable.server(command) as server, Fleet(server.port, connections) as fleet:
                 fleet.put(requests, in_flight, seconds=plan.seconds * WARM_UP_PART)
@@ -151,6 +126,22 @@ def resident_memory(plan: Plan, command: str) -> Generator[Reading, None, None]:
             (resident / 2**20,),
             {"bytes a job": (resident - empty) / plan.jobs, "empty MiB": empty / 2**20},
         )
+
+
+def bytes_a_job(kind: Callable[[int], Requests]) -> Session:
+    """Return the session that reads how much memory each standing job takes."""
+
+    def session(plan: Plan, command: str) -> Generator[Reading, None, None]:
+        while True:
+            with plan.stable.server(command) as server:
+                empty = server.resident_bytes()
+                with Fleet(server.port, CONNECTIONS) as fleet:
+                    fleet.put(kind(IN_FLIGHT), IN_FLIGHT, jobs=plan.jobs)
+                time.sleep(1)
+                resident = server.resident_bytes()
+            yield Reading(((resident - empty) / plan.jobs,), {"MiB": resident / 2**20})
+
+    return session
 
 
 def recovery(plan: Plan, command: str) -> Generator[Reading, None, None]:
@@ -461,5 +452,24 @@ ROWS: Final = (
         beside_a_snapshot,
         NO_LOG,
         runs_max=3,
+    ),
+    Row(
+        13,
+        (Measure("puts with keys 50 x 20 / without", "/s", at_least(0.8)),),
+        puts(CONNECTIONS, IN_FLIGHT, keyed_requests),
+        DELAYD,
+        peer_session=puts(CONNECTIONS, IN_FLIGHT),
+    ),
+    Row(
+        14,
+        (
+            Measure(
+                "memory of a job with a key / without", "bytes", Target(Bound.MORE_AT_MOST, 120)
+            ),
+        ),
+        bytes_a_job(keyed_requests),
+        DELAYD,
+        runs_max=3,
+        peer_session=bytes_a_job(unkeyed),
     ),
 )

@@ -30,6 +30,7 @@ class Bound(enum.Enum):
     RATIO_AT_LEAST = "≥ {} x"
     RATIO_AT_MOST = "≤ {} x"
     VALUE_AT_MOST = "≤ {}"
+    MORE_AT_MOST = "≤ peer + {}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +40,12 @@ class Target:
     bound: Bound
     figure: float
 
-    def met(self, value: float, ratio: float | None) -> bool | None:
-        """Judge delayd's value, or its ratio to the peer; None: there was no ratio to judge."""
+    def met(self, value: float, ratio: float | None, peer: float = 0.0) -> bool | None:
+        """Judge delayd's value, its ratio to the peer's, or how much more it is; None: no ratio."""
         if self.bound is Bound.VALUE_AT_MOST:
             return value <= self.figure
+        if self.bound is Bound.MORE_AT_MOST:
+            return value - peer <= self.figure
         if ratio is None:
             return None
         if self.bound is Bound.RATIO_AT_LEAST:
@@ -81,7 +84,8 @@ class Outcome:
     @property
     def verdict(self) -> bool | None:
         """Whether the target was met; None: not to be told."""
-        return self.measure.target.met(self.measure.typical(self.ours), self.ratio)
+        typical = self.measure.typical
+        return self.measure.target.met(typical(self.ours), self.ratio, typical(self.peers))
 
     def cells(self, number: int) -> tuple[str, ...]:
         """Return the line of the table, in the order of `HEADINGS`."""
@@ -139,7 +143,8 @@ def ratio_words(ratios: Sequence[float]) -> str:
 def target_words(measure: Measure) -> str:
     """Write the target: `≥ 1.5 x`, or `≤ 10 ms`."""
     words = measure.target.bound.value.format(f"{measure.target.figure:g}")
-    return f"{words} {measure.unit}" if measure.target.bound is Bound.VALUE_AT_MOST else words
+    is_figure = measure.target.bound in {Bound.VALUE_AT_MOST, Bound.MORE_AT_MOST}
+    return f"{words} {measure.unit}" if is_figure else words
 
 
 def render(lines: Sequence[Sequence[str]]) -> str:

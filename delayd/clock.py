@@ -20,7 +20,11 @@ clock moves it. Slewing (NTP, adjtime) moves the boot-time clock along with the 
 change to summer time moves neither.
 
 `now_ms()` is the millisecond that has begun. A moment within it may be up to one millisecond later
-than the number says, so who counts a deadline from it adds that millisecond to be never early.
+than the number says, so who counts a deadline from it adds that millisecond (`up_ms`) to be never
+early.
+
+The **virtual clock** is for the tests of people who use delayd: both times are one and stand still
+until somebody says how far they go on.
 """
 
 import ctypes
@@ -37,12 +41,20 @@ from delayd.core.limits import WALL_BRACKET_NS, WALL_READINGS_MAX
 NS_PER_MS: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000
 
+STANDING_S: Final = 86_400.0
+"""How long a daemon may sleep whose clock stands; any wake-up before is for something else."""
+
 monotonic_ns = time.monotonic_ns
 """For measuring how long our own work takes. It never decides when a job is due."""
 
 
 class Clock(Protocol):
     """Where the service gets its time from, once each turn."""
+
+    @property
+    def up_ms(self) -> int:
+        """How much later than `now_ms` says it may be, in milliseconds rounded up: 1, or 0."""
+        ...
 
     def now_ms(self) -> int:
         """Delayd time: it never goes back."""
@@ -73,6 +85,9 @@ class SystemClock:
     """The machine's time. `boot_ns` and `wall_ns` read the two clocks underneath."""
 
     __slots__ = ("_boot_ns", "_offset_ns", "_wall_ns")
+
+    up_ms: Final = 1
+    """A moment within a millisecond is later than its beginning."""
 
     def __init__(
         self,
@@ -117,6 +132,60 @@ class SystemClock:
         """
         stopped_ns = max(0, self._wall_ns() - last_wall_ms * NS_PER_MS)
         self._offset_ns = last_time_ms * NS_PER_MS + stopped_ns - self._boot_ns()
+
+
+class VirtualClock:
+    """A clock that stands still until it is told to go on, for a daemon under test.
+
+    Delayd time and wall clock are one. It starts at the system's time, so that moments reckoned by
+    whoever tests are where they expect them, and after a restart where it stopped: no time passes
+    while the daemon is away. A millisecond is exact, so that a job with a delay of seven days is
+    due when the clock has gone on by seven days.
+
+    >>> clock = VirtualClock(start_ms=5_000)
+    >>> clock.go_on_to(6_500)
+    >>> clock.now_ms(), clock.wall_ms(), clock.up_ms
+    (6500, 6500, 0)
+    """
+
+    __slots__ = ("_now_ms",)
+
+    up_ms: Final = 0
+
+    def __init__(self, start_ms: int | None = None) -> None:
+        """Stand at that time, or at the system's."""
+        self._now_ms = system_wall_ms() if start_ms is None else start_ms
+
+    def now_ms(self) -> int:
+        """Delayd time."""
+        return self._now_ms
+
+    def seconds_until(self, time_ms: int) -> float:
+        """How long to sleep until then: no sleep brings it nearer, so very long."""
+        return STANDING_S if time_ms > self._now_ms else 0.0
+
+    def wall_ms(self) -> int:
+        """The wall clock: the same."""
+        return self._now_ms
+
+    def wall_offset_ns(self) -> tuple[int, int]:
+        """How far the wall clock is ahead: never."""
+        return 0, 0
+
+    def resume(self, last_time_ms: int, last_wall_ms: int) -> None:
+        """Stand where delayd time stood; the wall clock stood there too."""
+        del last_wall_ms
+        self._now_ms = last_time_ms
+
+    def go_on_to(self, time_ms: int) -> None:
+        """Be at this time, which is not past."""
+        assert time_ms >= self._now_ms, f"time does not go back: {time_ms}"
+        self._now_ms = time_ms
+
+
+def system_wall_ms() -> int:
+    """The machine's wall clock whatever clock jobs live by, for what people read: the log."""
+    return time.time_ns() // NS_PER_MS
 
 
 _TIMER_SPEC: Final = struct.Struct("qqqq")

@@ -19,14 +19,17 @@ import enum
 import itertools
 import json
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from delayd.core import limits
-from delayd.durations import duration_text, parse_duration_ms, parse_size_bytes, size_text
+from delayd.core.durations import duration_text, parse_duration_ms, parse_size_bytes, size_text
 from delayd.logs import LogFormat, LogLevel
 from delayd.sockets import UNIX_MODE_DEFAULT, Address, TcpAddress, is_local, parse_address
+
+if TYPE_CHECKING:
+    from delayd.core.policy import Patterns
 
 LINE_LISTEN_DEFAULT: Final = TcpAddress("127.0.0.1", 11300)
 OFF: Final = "off"
@@ -52,12 +55,22 @@ class SyncPolicy(enum.Enum):
     """When the operating system likes; a killed daemon loses nothing, a power cut seconds."""
 
 
+class ClockKind(enum.Enum):
+    """What time the jobs live by."""
+
+    SYSTEM = "system"
+
+    VIRTUAL = "virtual"
+    """One that stands still until a client advances it, for tests."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """Everything that can be chosen, with its default; `config.example.toml` says what it means."""
 
     data_dir: str | None = "delayd-data"
     """None keeps nothing on disk: only `delayd-beanstalkd` without `-b` does that."""
+    clock: ClockKind = ClockKind.SYSTEM
     insecure_no_auth: bool = False
 
     line_listen: Address | None = LINE_LISTEN_DEFAULT
@@ -75,6 +88,10 @@ class Config:
     wheel_size: int = limits.WHEEL_SIZE_DEFAULT
 
     body_bytes_max: int = limits.BODY_BYTES_DEFAULT
+    jobs_max: int | None = None
+    bytes_max: int | None = None
+    topics: "Patterns | None" = None
+    """The policies of topics, by patterns of their names."""
 
     log_format: LogFormat = LogFormat.TEXT
     log_level: LogLevel = LogLevel.INFO
@@ -97,6 +114,15 @@ class ConfigErrors(Exception):
 
     def __init__(self, errors: list[ConfigError]) -> None:
         super().__init__("\n".join(map(str, errors)))
+        self.errors = tuple(errors)
+
+
+class WrongInside(ValueError):
+    """A value of several parts, some of which are wrong."""
+
+    def __init__(self, errors: Iterable[tuple[str, str]]) -> None:
+        """Name each: what was said, beginning with where in the value, and the rule."""
+        super().__init__("has parts that are wrong")
         self.errors = tuple(errors)
 
 
@@ -166,6 +192,49 @@ def _size(lowest_bytes: int, highest_bytes: int) -> Reader:
     return read
 
 
+def _or_off(read: Reader) -> Reader:
+    def read_unless_off(value: object) -> object:
+        if value == OFF:
+            return None
+        try:
+            return read(value)
+        except ValueError as error:
+            raise ValueError(f"{error}, or off") from None
+
+    return read_unless_off
+
+
+def _topics(value: object) -> "Patterns | None":
+    """Read the policies of topics: a table of tables, or the same as JSON in a variable."""
+    from delayd.core.errors import PolicyInvalid  # noqa: PLC0415 - few have any, and it takes time
+    from delayd.core.policy import PATTERN_RULE, Patterns, Policy, is_pattern  # noqa: PLC0415
+
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"must be JSON, such as {{}}: {error}") from None
+    rows = value.items() if isinstance(value, dict) else None
+    if rows is None:
+        raise ValueError('must be sections such as [topics."mail.*"]')
+    by_pattern: dict[str, Policy] = {}
+    errors = []
+    for pattern, given in rows:
+        where = f".{_shown(pattern)}"
+        if not is_pattern(pattern):
+            errors.append((where, PATTERN_RULE))
+        elif not isinstance(given, dict):
+            errors.append((f"{where} = {_shown(given)}", "must be a section"))
+        else:
+            try:
+                by_pattern[pattern] = Policy.from_fields(given)
+            except PolicyInvalid as refusal:
+                errors += [(f"{where}.{error}", "") for error in refusal.errors]
+    if errors:
+        raise WrongInside(errors)
+    return Patterns(by_pattern) if by_pattern else None
+
+
 def _line_listen(value: object) -> Address | None:
     if value == OFF:
         return None
@@ -201,12 +270,14 @@ class Setting(NamedTuple):
         return ENVIRONMENT_PREFIX + self.name.replace(".", "_").upper()
 
 
+_CLOCKS: Final = {kind.value: kind for kind in ClockKind}
 _SYNC_POLICIES: Final = {policy.value: policy for policy in SyncPolicy}
 _LOG_FORMATS: Final = {form.value: form for form in LogFormat}
 _LOG_LEVELS: Final = {level.name.lower(): level for level in LogLevel}
 
 SETTINGS: Final = (
     Setting("data_dir", "data_dir", _text("must be the path of a directory"), "--data-dir"),
+    Setting("clock", "clock", _one_of(_CLOCKS), "--clock"),
     Setting("insecure_no_auth", "insecure_no_auth", _flag, "--insecure-no-auth"),
     Setting("line.listen", "line_listen", _line_listen, "--line"),
     Setting("line.unix_mode", "line_unix_mode", _unix_mode),
@@ -227,6 +298,9 @@ SETTINGS: Final = (
     Setting("wheel.tick", "tick_ms", _duration(1, limits.WHEEL_TICK_MS_MAX)),
     Setting("wheel.size", "wheel_size", _whole(limits.WHEEL_SIZE_MIN, limits.WHEEL_SIZE_MAX)),
     Setting("jobs.body_bytes_max", "body_bytes_max", _size(1, limits.BODY_BYTES_CEILING)),
+    Setting("jobs.jobs_max", "jobs_max", _or_off(_whole(1, limits.CAP_MAX))),
+    Setting("jobs.bytes_max", "bytes_max", _or_off(_size(1, limits.CAP_MAX))),
+    Setting("topics", "topics", _topics),
     Setting("log.format", "log_format", _one_of(_LOG_FORMATS), "--log-format"),
     Setting("log.level", "log_level", _one_of(_LOG_LEVELS)),
 )
@@ -256,6 +330,8 @@ def load(
     for setting, value, source, said_as in given:
         try:
             fields[setting.field] = setting.read(value)
+        except WrongInside as wrong:
+            errors += [ConfigError(source, said_as + said, rule) for said, rule in wrong.errors]
         except ValueError as error:
             errors.append(ConfigError(source, f"{said_as} = {_shown(value)}", str(error)))
     if errors:

@@ -33,4 +33,5 @@ class Exit(enum.IntEnum):
     """Another daemon holds the data directory."""
 
     BAD_CONFIGURATION = 78
-    """Values of the configuration break rules; all of them are listed."""
+    """Values of the configuration break rules, all of them listed; or a clock was chosen that the
+    data directory was not used with."""

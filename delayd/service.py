@@ -23,9 +23,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from delayd import __version__
-from delayd.clock import Clock, monotonic_ns, open_set_watch
+from delayd.clock import Clock, VirtualClock, monotonic_ns, open_set_watch, system_wall_ms
 from delayd.commit import GroupCommit, Space
-from delayd.config import Config
+from delayd.config import ClockKind, Config
 from delayd.core.engine import Engine
 from delayd.core.limits import (
     GC_YOUNG_OBJECTS,
@@ -44,6 +44,7 @@ from delayd.journal.errors import (
     DirectoryLocked,
     JournalCorrupt,
     JournalError,
+    WrongClock,
 )
 from delayd.journal.journal import Journal
 from delayd.journal.takeover import look_first
@@ -71,7 +72,7 @@ _STOP_STEP_MS: Final = 10
 
 def run(config: Config, listeners: Listeners, clock: Clock, notifier: Notifier) -> int:
     """Serve until told to stop; return the exit code. Takes over the listeners."""
-    log = Log(sys.stderr, clock.wall_ms, log_format=config.log_format, level=config.log_level)
+    log = Log(sys.stderr, system_wall_ms, log_format=config.log_format, level=config.log_level)
     try:
         engine, journal = recover(config, clock, log, notifier)
     except JournalError as error:
@@ -86,6 +87,8 @@ def exit_code_of(error: JournalError) -> Exit:
     """Return how the process ends after such an error."""
     if isinstance(error, DirectoryLocked):
         return Exit.DIRECTORY_LOCKED
+    if isinstance(error, WrongClock):
+        return Exit.BAD_CONFIGURATION
     if isinstance(error, DamageError):
         return Exit.CORRUPT_JOURNAL
     return Exit.JOURNAL_FAILED
@@ -101,12 +104,17 @@ def recover(
     """
     gc.disable()
     if config.data_dir is None:
-        engine = _new_engine(config, clock.now_ms())
+        engine = _begun(config, clock.now_ms())
         journal = None
     else:
         disk = RealDisk()
         look_first(disk, config.data_dir)
-        journal = Journal.open(config.data_dir, disk=disk, segment_bytes=config.segment_bytes)
+        journal = Journal.open(
+            config.data_dir,
+            disk=disk,
+            segment_bytes=config.segment_bytes,
+            is_virtual=config.clock is ClockKind.VIRTUAL,
+        )
         engine = _replayed(config, journal, clock, log, notifier)
     gc.freeze()
     gc.set_threshold(GC_YOUNG_OBJECTS)
@@ -121,6 +129,17 @@ def _new_engine(config: Config, start_ms: int) -> Engine:
         wheel_size=config.wheel_size,
         body_bytes_max=config.body_bytes_max,
     )
+
+
+def _begun(config: Config, start_ms: int) -> Engine:
+    """Return an engine that begins with nothing."""
+    engine = _new_engine(config, start_ms)
+    _configure(engine, config)
+    return engine
+
+
+def _configure(engine: Engine, config: Config) -> None:
+    engine.configure(config.topics, config.jobs_max, config.bytes_max)
 
 
 def _replayed(
@@ -154,7 +173,9 @@ def _replayed(
     if last is not None:
         clock.resume(last.time_ms, last.wall_ms)
     if replay is None:
-        return _new_engine(config, clock.now_ms())
+        return _begun(config, clock.now_ms())
+    # Before time goes on: what ran out while nobody ran is judged by the configuration of now.
+    _configure(replay.engine, config)
     replay.finish(clock.now_ms())
     return replay.engine
 
@@ -193,6 +214,8 @@ class Service:
             clock.now_ms,
             connections_max=config.line_connections_max,
             out_bytes_max=config.line_write_buffer_bytes_max,
+            up_ms=clock.up_ms,
+            clock=clock if isinstance(clock, VirtualClock) else None,
         )
 
     # --- From start to stop ----------------------------------------------------------------------
@@ -311,7 +334,8 @@ class Service:
         if self._exit is Exit.OK:
             self._turns.turn()
             await self._last_replies()
-            self._line.close_clients(self._clock.now_ms() + 1)
+            self._engine.is_stopping = True
+            self._line.close_clients(self._clock.now_ms() + self._clock.up_ms)
             self._turns.end_turn(self._clock.now_ms())
         self._turns.is_over = True
         if self._commit is not None:
@@ -394,7 +418,7 @@ class Service:
         if deadline_ms is not None and deadline_ms + MISSED_WAKE_UP_MS < now_ms:
             self.repairs += 1
             self._log.error("a wake-up was missed and is repaired", late_ms=now_ms - deadline_ms)
-        closed = self._line.close_stalled(now_ms + 1)
+        closed = self._line.close_stalled(now_ms + self._clock.up_ms, monotonic_ns() // NS_PER_MS)
         if closed:
             self._log.warning("clients that do not read were closed", clients=closed)
         if self._commit is not None and self._commit.sync_going_on_ms > SLOW_SYNC_MS:

@@ -223,12 +223,15 @@ class Snapshots:
         self._asked_bytes = self._journal.log_bytes_since_snapshot
         # Asked even when none can be begun: the journal wants to know how much is live.
         if not self._journal.snapshot_is_due(self._engine.store.live_bytes):
+            if self._engine.store.ghosts:
+                # Much less is live than it seems, and nothing is appended when they are gone.
+                self._ask_ns = now_ns + _ASK_NS
             return
         if now_ns < self._retry_ns:
             self._ask_ns = self._retry_ns
-        elif self._engine.has_log or self._engine.store.absolute.layers:
-            # What has changed is appended by the turn that comes next, and jobs whose place in time
-            # the wall clock has changed are placed by the next ones.
+        elif self._engine.has_log or not Copy.can_begin(self._engine.store):
+            # What has changed is appended by the turn that comes next. Jobs whose place in time the
+            # wall clock has changed are placed by the next ones, cleared ones swept away.
             self._ask_ns = now_ns
         elif self._making is None:
             self._begin()

@@ -24,6 +24,7 @@ from delayd.core.engine import Engine
 from delayd.core.errors import OutOfSpace
 from delayd.core.limits import (
     ADVANCE_SLICE_US,
+    PASS_SLICE_US,
     ROOM_PLENTY_BYTES,
     ROOM_TURNS_MAX,
     SYNC_BREATHER_MS,
@@ -77,6 +78,7 @@ class Turns:
         self._next_ms = 0
         self._is_nudged = False
         self._has_more = True
+        self._up_ms = clock.up_ms
         if commit is not None:
             line.late_ids = commit.late_ids
         self._room_turns = 0
@@ -142,14 +144,16 @@ class Turns:
         due_by_ms = self._clock.now_ms()
         engine = self._engine
         if engine.room.is_short:
-            self._serve_short(due_by_ms + 1)
+            self._serve_short(due_by_ms + self._up_ms)
         if engine.store.absolute.count:
             self.look_at_wall_clock()
         if self._next_ms <= due_by_ms:
             self._advance(due_by_ms)
         else:
             engine.reach(due_by_ms)
-        self._line.serve(events, due_by_ms + 1)
+        self._line.serve(events, due_by_ms + self._up_ms)
+        if self._line.passes.has_more:
+            due_by_ms = self._step_passes()
         self.end_turn(due_by_ms)
 
     def look_at_wall_clock(self) -> None:
@@ -174,12 +178,28 @@ class Turns:
         if self._commit is not None:
             self._commit.reap()
         advance = self._engine.advance
-        now_ms = due_by_ms + 1
+        now_ms = due_by_ms + self._up_ms
         if advance(due_by_ms, now_ms):
             until_ns = monotonic_ns() + ADVANCE_SLICE_US * 1_000
             while advance(due_by_ms, now_ms):
                 if monotonic_ns() > until_ns:
                     break
+
+    def _step_passes(self) -> int:
+        """Carry on with commands that take long, for a bounded time; return what time it is then.
+
+        One of them may have moved the clock. It stops where somebody gets a job, who is told of it
+        before time goes on.
+        """
+        clock, engine, line = self._clock, self._engine, self._line
+        until_ns = monotonic_ns() + PASS_SLICE_US * 1_000
+        self._has_more = True
+        if self._commit is None or not self._commit.is_backed_up:
+            while not engine.has_deliveries:
+                line.step_pass(clock.now_ms() + self._up_ms)
+                if not line.passes.has_more or monotonic_ns() > until_ns:
+                    break
+        return clock.now_ms()
 
     def end_turn(self, time_ms: int) -> None:
         """Tell those whose wait has ended, commit, and see when the next turn is due."""
@@ -191,7 +211,7 @@ class Turns:
         while deliveries := engine.take_deliveries():
             for session, outcome in deliveries:
                 assert session.owner is not None, "who waits has somebody to tell"
-                session.owner.deliver(outcome, time_ms + 1)
+                session.owner.deliver(outcome, time_ms + self._up_ms)
         log, must_sync = engine.take_log()
         replies = self._line.take_replies()
         next_ms = engine.next_deadline()

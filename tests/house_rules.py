@@ -21,7 +21,7 @@ MODULE_LINES_MAX: Final = 500
 FUNCTION_LINES_MAX: Final = 60
 
 # Small modules that every shell may lean on, and that know no other part than the core's limits.
-TOOLS: Final = ("clock", "durations", "exits", "logs", "sockets", "systemd")
+TOOLS: Final = ("clock", "exits", "logs", "sockets", "systemd")
 # For each part of delayd, the parts below it that it may import. A name with a dot allows that
 # module alone. Parts may always import themselves, and `delayd` for its version.
 MAY_IMPORT: Final = MappingProxyType(

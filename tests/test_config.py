@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -10,12 +11,15 @@ from delayd.config import (
     BY_NAME,
     BY_VARIABLE,
     SETTINGS,
+    ClockKind,
     Config,
     ConfigErrors,
     SyncPolicy,
     load,
 )
 from delayd.core import limits
+from delayd.core.durations import DURATION_RULE
+from delayd.core.policy import FIELDS, PATTERN_RULE, Patterns, Policy
 from delayd.exits import Exit
 from delayd.logs import LogFormat, LogLevel
 from delayd.sockets import TcpAddress, UnixAddress
@@ -66,7 +70,7 @@ def test_the_example_has_every_setting() -> None:
     names = {
         f"{key}.{inner}" if inner else key
         for key, value in document.items()
-        for inner in (value if isinstance(value, dict) else [""])
+        for inner in ((isinstance(value, dict) and value) or [""])
     }
     assert names == set(BY_NAME)
 
@@ -95,6 +99,7 @@ def test_every_setting_can_be_in_the_file(write: Write) -> None:
     path = write(
         """
         data_dir = "/var/lib/delayd"
+        clock = "virtual"
         insecure_no_auth = true
         [line]
         listen = "unix:/run/delayd/line.sock"
@@ -112,6 +117,10 @@ def test_every_setting_can_be_in_the_file(write: Write) -> None:
         size = 20
         [jobs]
         body_bytes_max = "1GiB"
+        jobs_max = 1000000
+        bytes_max = "2GiB"
+        [topics."mail.*"]
+        ttr = "2m"
         [log]
         format = "json"
         level = "warning"
@@ -119,6 +128,7 @@ def test_every_setting_can_be_in_the_file(write: Write) -> None:
     )
     assert load(path, {}, {}) == Config(
         data_dir="/var/lib/delayd",
+        clock=ClockKind.VIRTUAL,
         insecure_no_auth=True,
         line_listen=UnixAddress("/run/delayd/line.sock"),
         line_unix_mode=0o600,
@@ -131,6 +141,9 @@ def test_every_setting_can_be_in_the_file(write: Write) -> None:
         tick_ms=10,
         wheel_size=20,
         body_bytes_max=1 << 30,
+        jobs_max=1_000_000,
+        bytes_max=2 << 30,
+        topics=Patterns({"mail.*": Policy(ttr_ms=120_000)}),
         log_format=LogFormat.JSON,
         log_level=LogLevel.WARNING,
     )
@@ -139,6 +152,7 @@ def test_every_setting_can_be_in_the_file(write: Write) -> None:
 def test_every_setting_can_be_a_variable() -> None:
     environment = {
         "DELAYD_DATA_DIR": "d",
+        "DELAYD_CLOCK": "virtual",
         "DELAYD_INSECURE_NO_AUTH": "true",
         "DELAYD_LINE_LISTEN": "0.0.0.0:1",
         "DELAYD_LINE_UNIX_MODE": "666",
@@ -151,12 +165,16 @@ def test_every_setting_can_be_a_variable() -> None:
         "DELAYD_WHEEL_TICK": "0.005",
         "DELAYD_WHEEL_SIZE": "64",
         "DELAYD_JOBS_BODY_BYTES_MAX": "10",
+        "DELAYD_JOBS_JOBS_MAX": "7",
+        "DELAYD_JOBS_BYTES_MAX": "1GB",
+        "DELAYD_TOPICS": '{"a?": {"retry": "15s,3m"}}',
         "DELAYD_LOG_FORMAT": "json",
         "DELAYD_LOG_LEVEL": "error",
     }
     assert set(environment) == set(BY_VARIABLE)
     assert load(None, environment, {}) == Config(
         data_dir="d",
+        clock=ClockKind.VIRTUAL,
         insecure_no_auth=True,
         line_listen=TcpAddress("0.0.0.0", 1),  # noqa: S104 - only parsed
         line_unix_mode=0o666,
@@ -168,6 +186,9 @@ def test_every_setting_can_be_a_variable() -> None:
         tick_ms=5,
         wheel_size=64,
         body_bytes_max=10,
+        jobs_max=7,
+        bytes_max=10**9,
+        topics=Patterns({"a?": Policy(retry_ms=(15_000, 180_000))}),
         log_format=LogFormat.JSON,
         log_level=LogLevel.ERROR,
     )
@@ -221,6 +242,36 @@ def test_all_errors_of_all_sources_are_told_at_once_in_order(write: Write) -> No
         "environment: DELAYD_LOG_LEVL: there is no such variable; did you mean DELAYD_LOG_LEVEL?",
         'command line: --http = ":1": must be off: this version speaks the line protocol only',
     ]
+
+
+def test_everything_that_is_wrong_with_the_policies_of_topics_is_told_at_once(write: Write) -> None:
+    text = """
+        [topics."mail.*"]
+        retry = "15s soon"
+        jobs_max = 0
+        [topics.orders]
+        atempts_max = 3
+        exhausted = "a b"
+        [topics."?"]
+        rate_per_s = 5
+        """
+    assert errors_of(write(text)) == [
+        f'topics."mail.*".retry = "15s soon": {DURATION_RULE}',
+        f'topics."mail.*".jobs_max = 0: must be a whole number from 1 to {2**62}',
+        'topics."orders".atempts_max: there is no such field; did you mean attempts_max?',
+        'topics."orders".exhausted = "a b": must be "bury" or the name of a topic',
+    ]
+
+
+def test_the_policies_in_the_example_can_be_uncommented(write: Write) -> None:
+    _, _, section = EXAMPLE.read_text().partition("\n[topics]\n")
+    rows = itertools.takewhile(lambda row: row.startswith("# "), section.splitlines())
+    policies = load(write("\n".join(row[2:] for row in rows)), {}, {}).topics
+    assert policies is not None
+    policy = policies.of("mail.welcome")
+    assert policy is not None
+    given = {row.name for row in FIELDS if getattr(policy, row.field) is not None}
+    assert given == {row.name for row in FIELDS} - {"exhausted"}  # to bury says nothing
 
 
 @pytest.mark.parametrize(
@@ -284,6 +335,15 @@ def test_all_errors_of_all_sources_are_told_at_once_in_order(write: Write) -> No
             "line.write_buffer_bytes_max = 1",
             "line.write_buffer_bytes_max = 1: must be from 4096 to 1073741824 bytes",
         ),
+        (
+            "jobs.jobs_max = 0",
+            f"jobs.jobs_max = 0: must be a whole number from 1 to {2**62}, or off",
+        ),
+        ('jobs.bytes_max = "x"', 'jobs.bytes_max = "x": must be bytes, or a size such as "64KiB"'),
+        ("topics = 5", 'topics = 5: must be sections such as [topics."mail.*"]'),
+        ("topics.a = 5", 'topics."a" = 5: must be a section'),
+        ('[topics."a b"]', f'topics."a b": {PATTERN_RULE}'),
+        ('topics = "{"', 'topics = "{": must be JSON, such as {}: '),
         ('log.level = "INFO"', 'log.level = "INFO": must be one of debug, info, warning, error'),
         ('log.format = "xml"', 'log.format = "xml": must be one of text, json'),
         ('http.listen = ""', 'http.listen = "": must be off: this version speaks the line'),

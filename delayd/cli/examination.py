@@ -17,7 +17,7 @@ from delayd.journal.disk import Disk
 from delayd.journal.errors import DamageError, JournalCorrupt
 from delayd.journal.format import FRAME_OVERHEAD_BYTES, Frame
 from delayd.journal.inspection import Rest, names_in, rest_behind
-from delayd.journal.names import check_names
+from delayd.journal.names import VIRTUAL_NAME, check_names
 from delayd.journal.recovery import Recovery, Verdict
 from delayd.journal.wording import counted
 
@@ -33,6 +33,8 @@ class Examination:
     first_of_log: Frame | None = None
     last: Source | None = None
     engine: Engine | None = None
+    is_virtual: bool = False
+    """The directory is one of a virtual clock."""
     rest: Rest = field(default_factory=Rest)
     refusal: DamageError | None = None
 
@@ -52,6 +54,8 @@ class Examination:
             start, stop = moment(self.first.frame.time_ms), moment(self.last.frame.time_ms)
             wall = moment(self.last.frame.wall_ms)
             yield f"time       {start} to {stop}, by the wall clock {wall}"
+        if self.is_virtual:
+            yield "clock      virtual: only `delayd serve --clock virtual` takes this directory"
         if self.engine:
             yield f"state      {jobs_of(self.engine)}"
         yield from self._verdict()
@@ -91,7 +95,7 @@ def examine(disk: Disk, directory: str) -> Examination:
     """
     names = names_in(disk, directory)
     recovery = Recovery(disk, directory, names)
-    examination = Examination(recovery)
+    examination = Examination(recovery, is_virtual=VIRTUAL_NAME in names)
     try:
         check_names(directory, names)
         with collector_off(), progress("checking", log_bytes(recovery)) as on_bytes:

@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 import orjson
 
 from delayd.core.dumping import MOMENTS, Dump, Dumped
+from delayd.core.durations import duration_text
 from delayd.core.records import Kind
 from delayd.core.replay import UnknownRecord
-from delayd.durations import duration_text
 from delayd.journal.errors import JournalCorrupt
 from delayd.journal.format import Frame
 from delayd.logs import escape, timestamp

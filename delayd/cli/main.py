@@ -48,6 +48,7 @@ def version() -> int:
 @click.option("--http", metavar="ADDRESS", help="off; this version speaks the line protocol only.")
 @click.option("--sync", metavar="POLICY", help="always, interval or never.")
 @click.option("--log-format", metavar="FORMAT", help="text or json.")
+@click.option("--clock", metavar="CLOCK", help="system, or virtual for tests.")
 @click.option(
     "--insecure-no-auth",
     is_flag=True,
@@ -81,10 +82,12 @@ def serve(path: str | None, **given: object) -> int:
 
     # From here on clients can connect, and the imports take their time.
     from delayd import service
-    from delayd.clock import SystemClock
+    from delayd.clock import SystemClock, VirtualClock
+    from delayd.config import ClockKind
     from delayd.systemd import Notifier
 
-    return service.run(config, listeners, SystemClock(), Notifier(os.environ, os.getpid()))
+    clock = VirtualClock() if config.clock is ClockKind.VIRTUAL else SystemClock()
+    return service.run(config, listeners, clock, Notifier(os.environ, os.getpid()))
 
 
 def open_listeners(config: "Config", environment: Mapping[str, str], pid: int) -> "Listeners":

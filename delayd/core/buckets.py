@@ -55,6 +55,25 @@ def level_of(key: int) -> int:
     return LEVELS_MAX - (key & RANK_MASK)
 
 
+class Mark:
+    """How far somebody who looks along a wheel has come, while the wheel goes on turning.
+
+    A bucket is looked at from its last entry to its first. Whatever is done to it meanwhile, what
+    has not been looked at stays before `end`: new entries come behind, and a sweep moves entries
+    towards the beginning.
+    """
+
+    __slots__ = ("bucket", "end", "place")
+
+    def __init__(self) -> None:
+        """Stand before the first bucket."""
+        self.place = -1
+        """Twice the key of the bucket, and one more unless it was pending when it was entered."""
+        self.bucket: Bucket | None = None
+        self.end = 0
+        """So many of its entries have not been looked at; 0 to go on with the next bucket."""
+
+
 class BucketQueue:
     """A sorted map from key to bucket. No bucket in it is ever empty when its owner is done."""
 

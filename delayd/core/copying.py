@@ -6,11 +6,13 @@ cannot disagree about what a record means.
 
     TURN, LAST            how far time had been played, which numbers had been given
     OFFSET                where absolute times are, if the log says so
+    RANK                  which place among the buried was given last, if others may come now
     TOPIC, PAUSE          for each topic that records may name
-    PUT, RESERVE, RANK    for each job; RESERVE if somebody held it, RANK if it was buried
+    POLICY                for each of them that has one
+    PUT, RESERVE          for each job; RESERVE if somebody held it
 
 What was due by then is copied as having happened, whether or not its slice had come: a delay that
-had ended, a ttr that had run out, a pause that was over.
+had ended, a ttr that had run out (judged by the policy of then), a pause that was over.
 
 It is exact because of the order in which things are done: the table of jobs consists of pages of
 64, and a page that the copy has not come to yet is frozen *before* the first change to one of its
@@ -34,7 +36,18 @@ from collections.abc import Iterator
 from itertools import chain, repeat
 from typing import Final
 
-from delayd.core.job import DUE_AT, ID_AT, STATE_AT, U64, State, came_due, lapsed
+from delayd.core.changes import came_due, rank_at
+from delayd.core.ghosts import renumbered
+from delayd.core.job import (
+    DUE_AT,
+    ID_AT,
+    PRIORITY_AND_TOPIC,
+    PRIORITY_AT,
+    STATE_AT,
+    U64,
+    State,
+)
+from delayd.core.judging import Place, place_of, settled_lapse
 from delayd.core.records import (
     Kind,
     pack_last,
@@ -45,17 +58,19 @@ from delayd.core.records import (
     pack_reserve,
     pack_topic,
     pack_turn,
+    policy_record,
 )
 from delayd.core.store import Store
 from delayd.core.table import PAGE_BITS, Page
-from delayd.core.topic import Topic
+from delayd.core.topic import Source, Topic
 
 _PUT: Final = int(Kind.PUT)
 _DELAYED: Final = int(State.DELAYED)
-_BURIED: Final = int(State.BURIED)
 
-Notes = dict[int, tuple[Kind, int]]
-"""Id → RESERVE and the deadline, or RANK and the rank: what a record does not say of its job."""
+_NO_POLICY: Final = (None, Source.CONFIGURATION, Place(""))
+
+Notes = dict[int, int]
+"""Id → deadline, of jobs that somebody holds: what a record does not say of its job."""
 
 
 class Copy:
@@ -64,8 +79,10 @@ class Copy:
     __slots__ = (
         "_frozen",
         "_has_due",
+        "_numbers",
         "_parts",
         "_paused",
+        "_policies",
         "_slice_bytes",
         "_store",
         "_time_ms",
@@ -77,25 +94,43 @@ class Copy:
     def __init__(self, store: Store) -> None:
         """Begin: what the copy will say is decided now. O(topics + jobs / 64).
 
-        Not while jobs with absolute times are placed anew: their records are out of date.
+        Not while jobs with absolute times are placed anew: their records are out of date. Not while
+        jobs that a clear has forgotten are swept away: they are still in the table.
         """
-        assert not store.absolute.layers, "jobs are being placed anew"
+        assert self.can_begin(store), "jobs are being placed anew or swept away"
         self._store = store
         self._time_ms = store.time_ms
         deadline_ms = store.agenda.next_deadline()
         self._has_due = deadline_ms is not None and deadline_ms <= store.time_ms
-        self._topics = [topic for topic in store.listing if topic.recorded]
+        # With their numbers of now: a clear gives others.
+        self._topics = [(topic, topic.number) for topic in store.listing if topic.recorded]
+        self._numbers = {
+            old: topic.number for topic in store.listing if topic.old_held for old in topic.old_held
+        }
         self._paused = store.paused.copy()
+        self._policies = {
+            topic.number: (topic.policy, topic.policy_source, place_of(topic))
+            for topic in store.listing
+            if topic.policy is not None
+        }
         self._slice_bytes = 0
         self._frozen: dict[int, tuple[list[bytes], Notes]] = {}
         last = pack_last(Kind.LAST, store.last_put_id, store.last_topic_number)
         if store.absolute.recorded_ms is not None:
             last += pack_offset(Kind.OFFSET, store.absolute.recorded_ms)
+        if store.last_rank > rank_at(self._time_ms):
+            # The job that got it may be gone; the next one, of the same millisecond, comes after.
+            last += pack_rank(Kind.RANK, 0, store.last_rank)
         self._parts = self._copied(last, store.jobs.guard(self._freeze))
         self.jobs = 0
         """How many have been copied so far."""
         self.is_over = False
         """Everything has been taken."""
+
+    @staticmethod
+    def can_begin(store: Store) -> bool:
+        """Tell whether a copy may begin now."""
+        return not (store.absolute.layers or store.ghosts)
 
     def take(self, slice_jobs: int, slice_bytes: int) -> bytes:
         """Return so many more jobs' (or topics') records, or so many bytes if that comes first.
@@ -130,26 +165,23 @@ class Copy:
         """Keep the page as it is, with what else is to be said of its jobs."""
         notes: Notes = {}
         store = self._store
-        if store.holders or store.last_rank:
-            self._note(number << PAGE_BITS, page, notes)
+        holders = store.holders
+        if holders:
+            base = number << PAGE_BITS
+            for job_id in map(base.__or__, page):
+                if job_id in holders:
+                    notes[job_id] = holders[job_id].deadlines[job_id]
         self._frozen[number] = (list(page.values()), notes)
-
-    def _note(self, base: int, page: Page, notes: Notes) -> None:
-        holders = self._store.holders
-        for offset, record in page.items():
-            job_id = base | offset
-            if job_id in holders:
-                notes[job_id] = Kind.RESERVE, holders[job_id].deadlines[job_id]
-            elif record[STATE_AT] == _BURIED:
-                notes[job_id] = Kind.RANK, self._store.topic_of(record).buried[job_id]
 
     # --- Packing ---------------------------------------------------------------------------------
 
     def _copied(self, last: bytes, numbers: list[int]) -> Iterator[list[bytes]]:
         """Yield the records in pieces, as a list for each topic, page or job."""
         yield [pack_turn(Kind.TURN, self._time_ms), last]
-        for topic in self._topics:
-            yield self._copied_topic(topic)
+        for topic, number in self._topics:
+            yield self._copied_topic(topic, number)
+        for _, number in self._topics:
+            yield self._copied_policy(number)
         self._topics.clear()
         uncover = self._store.jobs.uncover
         for number in numbers:
@@ -163,30 +195,51 @@ class Copy:
                 self.jobs += len(records)
                 yield list(chain.from_iterable(zip(heads, records, strict=False)))
 
-    def _copied_topic(self, topic: Topic) -> list[bytes]:
+    def _copied_topic(self, topic: Topic, number: int) -> list[bytes]:
         name = topic.name.encode("ascii")
-        part = [pack_topic(Kind.TOPIC, topic.number, len(name)), name]
-        until_ms, pause_ms = self._paused.get(topic.number, (0, 0))
+        part = [pack_topic(Kind.TOPIC, number, len(name)), name]
+        until_ms, pause_ms = self._paused.get(number, (0, 0))
         if until_ms > self._time_ms:
-            part.append(pack_pause(Kind.PAUSE, topic.number, until_ms, pause_ms))
+            part.append(pack_pause(Kind.PAUSE, number, until_ms, pause_ms))
         return part
+
+    def _copied_policy(self, number: int) -> list[bytes]:
+        """Return what holds for a topic; behind all names, since it may say another topic's."""
+        policy, source, _ = self._policies.get(number, _NO_POLICY)
+        return [] if policy is None else [policy_record(number, source, policy.to_json())]
+
+    def _lapsed(self, record: bytes, deadline_ms: int) -> bytes:
+        """Return the record of a job whose ttr had run out when the copy began."""
+        number = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[1]
+        policy, _, place = self._policies.get(number, _NO_POLICY)
+        return settled_lapse(
+            record,
+            policy,
+            place,
+            deadline_ms,
+            tick_ms=self._store.tick_ms,
+            time_ms=self._time_ms,
+        )
 
     def _copied_jobs(self, records: list[bytes], notes: Notes) -> Iterator[list[bytes]]:
         """Yield the records of each job of a page, as it stands now that what was due is done."""
         time_ms = self._time_ms
         for record in records:
             job_id: int = U64.unpack_from(record, ID_AT)[0]
-            kind, value = notes.get(job_id, (None, 0))
-            now = record
-            if kind is Kind.RESERVE and value <= time_ms:
-                now, kind = lapsed(record), None
-            elif kind is None and record[STATE_AT] == _DELAYED:
+            deadline_ms = notes.get(job_id)
+            now = self._numbered(record) if self._numbers else record
+            if deadline_ms is not None and deadline_ms <= time_ms:
+                now, deadline_ms = self._lapsed(now, deadline_ms), None
+            elif deadline_ms is None and record[STATE_AT] == _DELAYED:
                 due_ms: int = U64.unpack_from(record, DUE_AT)[0]
-                now = came_due(record) if due_ms <= time_ms else record
+                now = came_due(now) if due_ms <= time_ms else now
             part = [pack_put(_PUT, len(now)), now]
-            if kind is Kind.RESERVE:
-                part.append(pack_reserve(kind, job_id, value))
-            elif kind is Kind.RANK:
-                part.append(pack_rank(kind, job_id, value))
+            if deadline_ms is not None:
+                part.append(pack_reserve(Kind.RESERVE, job_id, deadline_ms))
             self.jobs += 1
             yield part
+
+    def _numbered(self, record: bytes) -> bytes:
+        """Return the record of a job that may be held since before a clear of its topic."""
+        number = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[1]
+        return renumbered(record, self._numbers.get(number, number))

@@ -32,6 +32,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final, NoReturn
 
+from delayd.core.changes import kicked, rescheduled
 from delayd.core.errors import (
     BodyTooBig,
     Draining,
@@ -40,19 +41,8 @@ from delayd.core.errors import (
     OutOfSpace,
     TopicNotFound,
 )
-from delayd.core.job import (
-    HEADER,
-    TTR_AT,
-    U64,
-    Event,
-    State,
-    body_of,
-    buried,
-    kicked,
-    released,
-    rescheduled,
-    returned,
-)
+from delayd.core.job import HEADER, HEADER_BYTES, TTR_AT, U64, Event, Retry, State, body_of
+from delayd.core.keyed import Keyed
 from delayd.core.limits import (
     BODY_BYTES_DEFAULT,
     DURATION_MS_MAX,
@@ -62,24 +52,28 @@ from delayd.core.limits import (
     WHEEL_SIZE_DEFAULT,
     WHEEL_TICK_MS_DEFAULT,
 )
-from delayd.core.moments import Moments, check_range
+from delayd.core.moments import check_range
 from delayd.core.records import (
     Kind,
-    pack_bury,
     pack_delete,
     pack_kick,
     pack_pause,
     pack_put,
-    pack_release,
     pack_reschedule,
     pack_reserve,
-    pack_return,
     pack_touch,
 )
 from delayd.core.room import RESERVE_COST_BYTES
 from delayd.core.session import Owner, Session
 from delayd.core.timekeeper import Handed
-from delayd.core.topic import DEFAULT_TOPIC, Topic, checked_name, head_key, remove_swapping
+from delayd.core.topic import (
+    DEFAULT_TOPIC,
+    Topic,
+    checked_name,
+    head_key,
+    job_id_of,
+    remove_swapping,
+)
 from delayd.core.wheel import ceil_to_tick
 
 # For the operations that run most; an enum member's arithmetic costs 40 ns more than an int's.
@@ -91,7 +85,7 @@ _RESERVE: Final = int(Kind.RESERVE)
 _pack_header: Final = HEADER.pack
 
 
-class Engine(Moments):
+class Engine(Keyed):
     """The jobs of one daemon and everything that can be done with them."""
 
     def __init__(
@@ -104,8 +98,6 @@ class Engine(Moments):
     ) -> None:
         """Start without jobs at `start_ms` of delayd time."""
         super().__init__(start_ms, tick_ms, wheel_size, body_bytes_max)
-        self.late_ids: list[int] = []
-        """Jobs put since `take_late_ids` whose ids were taken before those of others."""
 
     # --- Sessions --------------------------------------------------------------------------------
 
@@ -130,10 +122,7 @@ class Engine(Moments):
         if session.deadlines[job_id] <= self.store.time_ms:
             self._lapse(job_id, now_ms, lease_fired=False)
             return
-        record = self.store.jobs.get(job_id)
-        assert record is not None
-        self._write_promised(pack_return(Kind.RETURN, job_id))
-        self._serve(self.store.put_back(job_id, returned(record)), now_ms)
+        self._give_back(job_id, now_ms)
 
     def use(self, session: Session, name: str) -> None:
         """Let the session put to this topic, made when there is none."""
@@ -171,11 +160,6 @@ class Engine(Moments):
 
     # --- Putting ---------------------------------------------------------------------------------
 
-    def take_late_ids(self) -> list[int]:
-        """Return the late ids since the last call."""
-        late_ids, self.late_ids = self.late_ids, []
-        return late_ids
-
     def put(
         self,
         topic: Topic,
@@ -186,12 +170,27 @@ class Engine(Moments):
         body: bytes,
         now_ms: int,
         job_id: int = 0,
+        retry: Retry | None = None,
     ) -> int:
         """Accept a job and return its id (`job_id` when that was taken before).
 
-        Raises `Draining`, `BodyTooBig`, `ValueOutOfRange`, `OutOfSpace`.
+        `retry` is its own retry rule. Raises `Draining`, `BodyTooBig`, `ValueOutOfRange`,
+        `CapReached`, `OutOfSpace`.
         """
         job_id = job_id or self.take_id()
+        if retry is not None:
+            self.put_keyed(
+                topic,
+                b"",
+                priority=priority,
+                delay_ms=delay_ms,
+                ttr_ms=ttr_ms,
+                body=body,
+                now_ms=now_ms,
+                retry=retry,
+                job_id=job_id,
+            )
+            return job_id
         self.put_alike(topic, priority, delay_ms, ttr_ms, (body,), now_ms, job_id)
         return job_id
 
@@ -224,6 +223,8 @@ class Engine(Moments):
             and 0 <= ttr_ms <= DURATION_MS_MAX
         ):
             self._refuse_put(priority, delay_ms, ttr_ms, body_bytes)
+        if not topic.is_plain:
+            delay_ms, ttr_ms = self._admit_bodies(topic, bodies, body_bytes, delay_ms, ttr_ms)
         self.room.take_for_puts(len(bodies), body_bytes)
         due_ms = ceil_to_tick(now_ms + delay_ms, self.tick_ms) if delay_ms else now_ms
         state = _DELAYED if delay_ms else _READY
@@ -250,6 +251,19 @@ class Engine(Moments):
             self._serve(topic, now_ms)
         return first_id
 
+    def _admit_bodies(
+        self, topic: Topic, bodies: Sequence[bytes], body_bytes: int, delay_ms: int, ttr_ms: int
+    ) -> tuple[int, int]:
+        """Return what delay and ttr jobs with these bodies get in a topic that is not plain."""
+        return self._admit(
+            topic,
+            jobs=len(bodies),
+            record_bytes=HEADER_BYTES * len(bodies) + sum(map(len, bodies)),
+            body_bytes=body_bytes,
+            delay_ms=delay_ms,
+            ttr_ms=ttr_ms,
+        )
+
     def _refuse_put(self, priority: int, delay_ms: int, ttr_ms: int, body_bytes: int) -> NoReturn:
         """Raise what is wrong with a put."""
         if body_bytes > self.body_bytes_max:
@@ -271,11 +285,11 @@ class Engine(Moments):
         watched = session.watched
         best = watched[0]
         if len(watched) > 1:
-            heads = [topic for topic in watched if topic.ready and topic.paused_until_ms is None]
+            heads = [topic for topic in watched if topic.ready and not topic.blocks]
             if not heads:
                 return None
             best = min(heads, key=head_key)
-        elif not best.ready or best.paused_until_ms is not None:
+        elif not best.ready or best.blocks:
             return None
         if self.room.free_bytes < RESERVE_COST_BYTES:
             self.room.require(RESERVE_COST_BYTES)
@@ -309,7 +323,7 @@ class Engine(Moments):
         topic = session.watched[0]
         room = self.room
         jobs_max = min(jobs_max, room.free_bytes // RESERVE_COST_BYTES)
-        if not topic.ready or topic.paused_until_ms is not None or jobs_max <= 0:
+        if not topic.ready or topic.blocks or jobs_max <= 0:
             return []
         if self._turn_ms != self.store.time_ms:
             self._stamp()
@@ -328,34 +342,6 @@ class Engine(Moments):
         return job_id, body_of(record)
 
     # --- By the holder ---------------------------------------------------------------------------
-
-    def _held(self, session: Session, job_id: int) -> bytes:
-        """Return the record of a job that the session holds and whose time has not run out."""
-        deadline_ms = session.deadlines.get(job_id)
-        if deadline_ms is None or deadline_ms <= self.store.time_ms:
-            raise JobNotFound(job_id)
-        record = self.store.jobs.get(job_id)
-        assert record is not None
-        return record
-
-    def release(
-        self, session: Session, job_id: int, priority: int, delay_ms: int, now_ms: int
-    ) -> None:
-        """Give a job back, ready at once or after a delay; `JobNotFound`, `ValueOutOfRange`."""
-        record = self._held(session, job_id)
-        check_range("priority", priority, PRIORITY_MAX)
-        check_range("delay_ms", delay_ms, DURATION_MS_MAX)
-        due_ms = ceil_to_tick(now_ms + delay_ms, self.tick_ms) if delay_ms else now_ms
-        self._write(pack_release(Kind.RELEASE, job_id, due_ms, delay_ms, priority))
-        changed = released(record, due_ms, delay_ms, priority)
-        self._serve(self.store.put_back(job_id, changed), now_ms)
-
-    def bury(self, session: Session, job_id: int, priority: int) -> None:
-        """Park a job until it is kicked; `JobNotFound`, `ValueOutOfRange`."""
-        record = self._held(session, job_id)
-        check_range("priority", priority, PRIORITY_MAX)
-        self._write(pack_bury(Kind.BURY, job_id, priority))
-        self.store.put_back(job_id, buried(record, priority))
 
     def touch(self, session: Session, job_id: int, now_ms: int) -> None:
         """Let the hold last a full ttr from now; `JobNotFound`."""
@@ -376,11 +362,11 @@ class Engine(Moments):
         are_alive = session.soonest_ms > self.store.time_ms
         once = set(job_ids)
         if are_alive and 0 < len(once) == len(job_ids) and once <= session.deadlines.keys():
-            self._delete_held(session, job_ids)
+            self._delete_held(session, job_ids, now_ms)
             return [True] * len(job_ids)
         return [self._delete(session, job_id, now_ms) for job_id in job_ids]
 
-    def _delete_held(self, session: Session, job_ids: Sequence[int]) -> None:
+    def _delete_held(self, session: Session, job_ids: Sequence[int], now_ms: int) -> None:
         """Delete jobs that the session holds, each named once."""
         store = self.store
         if self._turn_ms != store.time_ms:
@@ -388,6 +374,7 @@ class Engine(Moments):
         self._log += [pack_delete(_DELETE, job_id) for job_id in job_ids]
         for topic in store.delete_held(session, job_ids):
             store.drop_if_unwanted(topic)
+            self._serve(topic, now_ms)
         self.room.jobs -= len(job_ids)
         self._must_sync = True
 
@@ -399,6 +386,8 @@ class Engine(Moments):
         self._write_promised(pack_delete(_DELETE, job_id))
         topic = store.delete(job_id)
         topic.deletes += 1
+        if topic.throttle is not None:
+            self._serve(topic, now_ms)
         if not topic.jobs:
             store.drop_if_unwanted(topic)
         self.room.jobs -= 1
@@ -423,7 +412,8 @@ class Engine(Moments):
         The longest buried first; of the delayed, the soonest due first.
         """
         kicked_count = 0
-        for job_id in list(islice(topic.buried, bound)) or topic.delays.wheel.soonest(bound):
+        job_ids = list(map(job_id_of, islice(topic.buried, bound)))
+        for job_id in job_ids or topic.delays.wheel.soonest(bound):
             try:
                 self.kick_job(job_id, now_ms)
             except JobNotFound:  # it was just due, and went to somebody who waited

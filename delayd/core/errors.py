@@ -13,6 +13,13 @@ a refusal.
 
 from typing import ClassVar
 
+from delayd.core.limits import KEY_BYTES_MAX
+
+
+def shown(key: bytes) -> str:
+    """Return a key as it can stand in a sentence, whatever its bytes."""
+    return repr(key.decode("utf-8", "backslashreplace"))
+
 
 class Refusal(Exception):
     """An operation that was not carried out; the state is as it was before."""
@@ -28,6 +35,40 @@ class JobNotFound(Refusal):
     def __init__(self, job_id: int) -> None:
         """Name the job."""
         super().__init__(f"there is no job {job_id} in a state that allows this")
+
+
+class KeyNotFound(Refusal):
+    """No live job of the topic has the key."""
+
+    word = "NOT_FOUND"
+
+    def __init__(self, topic: str, key: bytes) -> None:
+        """Name the topic and the key."""
+        super().__init__(f"topic {topic!r} has no job with the key {shown(key)}")
+
+
+class KeyInvalid(Refusal):
+    """The key breaks the rule that keeps keys readable on every wire."""
+
+    word = "BAD_FORMAT"
+
+    def __init__(self, key: bytes) -> None:
+        """Name the key and the rule."""
+        super().__init__(
+            f"the key {shown(key)} is not 1 to {KEY_BYTES_MAX} bytes of printable UTF-8 "
+            "without spaces",
+        )
+
+
+class JobAlreadyExists(Refusal):
+    """A live job of the topic has the key; it can be kept, replaced, preserved or extended."""
+
+    word = "JOB_ALREADY_EXISTS"
+
+    def __init__(self, job_id: int, key: bytes) -> None:
+        """Name the job that is there, and the key."""
+        super().__init__(f"job {job_id} has the key {shown(key)} already")
+        self.job_id = job_id
 
 
 class TopicNotFound(Refusal):
@@ -91,6 +132,28 @@ class Draining(Refusal):
     def __init__(self) -> None:
         """Say so."""
         super().__init__("this daemon is draining and accepts no new jobs")
+
+
+class PolicyInvalid(Refusal):
+    """A policy that says something that cannot be."""
+
+    word = "BAD_FORMAT"
+
+    def __init__(self, errors: tuple[str, ...]) -> None:
+        """Name everything that is wrong with it."""
+        super().__init__("the policy is not valid: " + "; ".join(errors))
+        self.errors = errors
+
+
+class CapReached(Refusal):
+    """The topic, or the daemon, holds as much as it is allowed to."""
+
+    word = "OUT_OF_MEMORY"
+
+    def __init__(self, cap: str, highest: int, in_use: int, topic: str | None = None) -> None:
+        """Name the cap, its value and what is in use; `topic` is None for the daemon's own."""
+        whose = "this daemon" if topic is None else f"topic {topic!r}"
+        super().__init__(f"{cap} of {whose} is {highest} and {in_use} are in use")
 
 
 class OutOfSpace(Refusal):

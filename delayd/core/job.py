@@ -1,4 +1,4 @@
-"""The record of a job: how one is laid out, what states it has, which changes are legal.
+r"""The record of a job: how one is laid out, what states it has, which changes are legal.
 
 A job at rest *is* its record, one `bytes` value. The same bytes are appended to the journal, kept
 in memory and copied into a snapshot, so nothing is ever encoded twice and the garbage collector has
@@ -12,21 +12,29 @@ nothing to walk. Little-endian throughout:
     32      4     priority      0 is the most urgent
     36      4     topic         the number that a TOPIC record gave the name
     40      1     state         a resting state: DELAYED, READY or BURIED
-    41      1     flags         which optional parts follow
-    42      28    tally         only with `Flag.TALLY`: the job has been worked on
-    ..      8     wall_ms       only with `Flag.WALL`: the wall-clock time that the job was put for
+    41      1     flags         which optional parts follow, each only with its flag:
+    ..      28    tally         `Flag.TALLY`: the job has been worked on
+    ..      8     wall_ms       `Flag.WALL`: the wall-clock time that the job was put for
+    ..      8     rank          `Flag.RANK`: where it stands among the buried; only in that state
+    ..      13    failure       `Flag.FAILURE`: its last failed attempt under a retry rule
+    ..      1..   key           `Flag.KEY`: u8 length, the caller's own name for the job
+    ..      4..   retry         `Flag.RETRY`: u8 steps, u16 attempts, u8 jitter, u64 ms a step
+    ..      3..   note          `Flag.NOTE`: u8 length, topic it came from; u16 length, last error
     ..      ..    body          the rest, verbatim
+
+The first four parts have one length each, so where they end follows from the flags alone. What is
+behind them, the *tail*, goes through most changes as it is.
 
 >>> record = HEADER.pack(7, 1_500, 500, 60_000, 3, 1, State.DELAYED, Flag.NONE) + b"hello"
 >>> len(record), body_of(record), tally_of(record).delay_ms
 (47, b'hello', 1000)
->>> buried = amend(record, State.BURIED, buries=1)
->>> body_of(buried), tally_of(buried).buries, state_of(buried).name
-(b'hello', 1, 'BURIED')
+>>> record = HEADER.pack(7, 500, 500, 60_000, 3, 1, State.READY, Flag.KEY) + b"\4a-17hello"
+>>> key_of(record), body_of(record), retry_of(record)
+(b'a-17', b'hello', None)
 
 A reserved job keeps the record it had; that somebody holds it is said elsewhere (`Store.holders`),
-so that handing a job out and acknowledging it rewrites nothing. This module knows nothing of
-topics' queues, of the wheel, or of who holds what.
+so that handing a job out and acknowledging it rewrites nothing. How a record becomes another is in
+`core.changes`. This module knows nothing of topics' queues, of the wheel, or of who holds what.
 """
 
 import enum
@@ -43,9 +51,13 @@ TOPIC_AT: Final = 36
 STATE_AT: Final = 40
 FLAGS_AT: Final = 41
 
+U16: Final = struct.Struct("<H")
+U32: Final = struct.Struct("<I")
 U64: Final = struct.Struct("<Q")
 PRIORITY_AND_TOPIC: Final = struct.Struct("<II")
 TALLY: Final = struct.Struct("<QIIIII")
+FAILURE: Final = struct.Struct("<BIQ")
+RETRY_HEAD: Final = struct.Struct("<BHB")
 HEADER_BYTES: Final = HEADER.size
 HEADER_AND_TALLY: Final = HEADER.size + TALLY.size
 COUNT_MAX: Final = 2**32 - 1
@@ -60,20 +72,6 @@ class State(enum.IntEnum):
     BURIED = 3
 
 
-_TALLY: Final = 1
-_WALL: Final = 2
-_BODY_AT: Final = (
-    HEADER_BYTES,
-    HEADER_AND_TALLY,
-    HEADER_BYTES + U64.size,
-    HEADER_AND_TALLY + U64.size,
-)
-"""Where the body begins, by the flags."""
-FLAGS_END: Final = len(_BODY_AT)
-"""Flags of this version are less than that."""
-_READY_BYTE: Final = bytes((State.READY,))
-
-
 class Event(enum.Enum):
     """What can happen to a job."""
 
@@ -84,6 +82,7 @@ class Event(enum.Enum):
     KICK = enum.auto()
     TOUCH = enum.auto()
     RESCHEDULE = enum.auto()
+    CHANGE = enum.auto()
     DELETE = enum.auto()
     HOLD_ENDED = enum.auto()
     """The ttr ran out, or the holder's connection closed."""
@@ -94,20 +93,27 @@ TRANSITIONS: Final[dict[tuple[State, Event], frozenset[State | None]]] = {
     (State.DELAYED, Event.RESERVE): frozenset({State.RESERVED}),
     (State.DELAYED, Event.KICK): frozenset({State.READY}),
     (State.DELAYED, Event.RESCHEDULE): frozenset({State.DELAYED, State.READY}),
+    (State.DELAYED, Event.CHANGE): frozenset({State.DELAYED, State.READY}),
     (State.DELAYED, Event.DELETE): frozenset({None}),
     (State.READY, Event.RESERVE): frozenset({State.RESERVED}),
     (State.READY, Event.RESCHEDULE): frozenset({State.DELAYED, State.READY}),
+    (State.READY, Event.CHANGE): frozenset({State.DELAYED, State.READY}),
     (State.READY, Event.DELETE): frozenset({None}),
-    (State.RESERVED, Event.RELEASE): frozenset({State.READY, State.DELAYED}),
+    (State.RESERVED, Event.RELEASE): frozenset({State.READY, State.DELAYED, State.BURIED}),
     (State.RESERVED, Event.BURY): frozenset({State.BURIED}),
     (State.RESERVED, Event.TOUCH): frozenset({State.RESERVED}),
     (State.RESERVED, Event.DELETE): frozenset({None}),
-    (State.RESERVED, Event.HOLD_ENDED): frozenset({State.READY}),
+    # Under a retry rule a failed attempt leads to a delay or, in the end, to the buried.
+    (State.RESERVED, Event.HOLD_ENDED): frozenset({State.READY, State.DELAYED, State.BURIED}),
     (State.BURIED, Event.RESERVE): frozenset({State.RESERVED}),
     (State.BURIED, Event.KICK): frozenset({State.READY}),
+    (State.BURIED, Event.CHANGE): frozenset({State.BURIED, State.DELAYED, State.READY}),
     (State.BURIED, Event.DELETE): frozenset({None}),
 }
 """From a state, by an event, to one of these states (None: gone). An absent pair is a refusal."""
+
+
+# --- The optional parts --------------------------------------------------------------------------
 
 
 class Flag(enum.IntFlag):
@@ -117,6 +123,12 @@ class Flag(enum.IntFlag):
     TALLY = 1
     WALL = 2
     """`due_ms` follows the wall clock for as long as the job is delayed."""
+    RANK = 4
+    FAILURE = 8
+    KEY = 16
+    RETRY = 32
+    NOTE = 64
+    """Only with FAILURE."""
 
 
 class Tally(NamedTuple):
@@ -131,6 +143,72 @@ class Tally(NamedTuple):
     kicks: int = 0
 
 
+class Reason(enum.IntEnum):
+    """Why an attempt failed. Numbers are for ever."""
+
+    NACKED = 1
+    RELEASED = 2
+    TTR_RAN_OUT = 3
+    HOLDER_LEFT = 4
+    """Its connection closed."""
+    BURIED = 5
+    """Its holder parked it."""
+    EXCUSED = 6
+    """Its connection closed, where that does not count as a failed attempt."""
+
+
+class Failure(NamedTuple):
+    """The last failed attempt of a job under a retry rule."""
+
+    reason: int
+    """A `Reason`."""
+    attempts_before: int
+    """What `Tally.reserves` was when the job was put or last revived: attempts count from there."""
+    failed_ms: int
+
+
+class Retry(NamedTuple):
+    """A job's own retry rule, which wins over its topic's."""
+
+    steps_ms: tuple[int, ...] = ()
+    """How long it is delayed after the first failed attempt, the second, …"""
+    attempts_max: int = 0
+    """0: no bound but the steps."""
+    jitter_percent: int = 0
+
+
+class Note(NamedTuple):
+    """What people want to know about a job that failed."""
+
+    origin: str = ""
+    """The topic that it was moved from, empty if it never was."""
+    error: str = ""
+    """What its worker last said of it."""
+
+
+_TALLY: Final = 1
+_WALL: Final = 2
+_RANK: Final = 4
+_FAILURE: Final = 8
+_KEY: Final = 16
+_RETRY: Final = 32
+_NOTE: Final = 64
+FLAGS_END: Final = 128
+"""Flags of this version are less than that."""
+FIXED_MASK: Final = _TALLY | _WALL | _RANK | _FAILURE
+FIXED_END: Final = tuple(
+    HEADER_BYTES
+    + (TALLY.size if flags & _TALLY else 0)
+    + (U64.size if flags & _WALL else 0)
+    + (U64.size if flags & _RANK else 0)
+    + (FAILURE.size if flags & _FAILURE else 0)
+    for flags in range(FIXED_MASK + 1)
+)
+"""Where the parts of fixed length end and the tail begins, by the flags of those parts."""
+_RANK_END: Final = tuple(FIXED_END[flags & ~_FAILURE] for flags in range(FIXED_MASK + 1))
+_WALL_END: Final = tuple(FIXED_END[flags & (_TALLY | _WALL)] for flags in range(FIXED_MASK + 1))
+
+
 def state_of(record: bytes) -> State:
     """Return the resting state."""
     return State(record[STATE_AT])
@@ -138,7 +216,37 @@ def state_of(record: bytes) -> State:
 
 def body_of(record: bytes) -> bytes:
     """Return the body, verbatim."""
-    return record[_BODY_AT[record[FLAGS_AT]] :]
+    flags = record[FLAGS_AT]
+    if flags < _KEY:
+        return record[FIXED_END[flags] :]
+    if flags < _RETRY:  # a key and nothing else of that sort: most keyed jobs
+        at = FIXED_END[flags & FIXED_MASK]
+        return record[at + 1 + record[at] :]
+    return record[_ends_of(record)[2] :]
+
+
+def _ends_of(record: bytes) -> tuple[int, int, int]:
+    """Return where key, retry rule and note end, each being empty if its flag is not set."""
+    flags = record[FLAGS_AT]
+    key_end = FIXED_END[flags & FIXED_MASK]
+    if flags & _KEY:
+        key_end += 1 + record[key_end]
+    retry_end = key_end
+    if flags & _RETRY:
+        retry_end += RETRY_HEAD.size + U64.size * record[key_end]
+    note_end = retry_end
+    if flags & _NOTE:
+        note_end += 1 + record[note_end]
+        note_end += U16.size + U16.unpack_from(record, note_end)[0]
+    return key_end, retry_end, note_end
+
+
+def head_bytes_of(record: bytes) -> int:
+    """Return how long everything before the body is, as the record itself says.
+
+    It may say more than it has, if it is not one of ours; or raise `IndexError`, `struct.error`.
+    """
+    return _ends_of(record)[2]
 
 
 def tally_of(record: bytes) -> Tally:
@@ -154,98 +262,80 @@ def wall_of(record: bytes) -> int | None:
     flags = record[FLAGS_AT]
     if not flags & _WALL:
         return None
-    wall_ms: int = U64.unpack_from(record, _BODY_AT[flags] - U64.size)[0]
+    wall_ms: int = U64.unpack_from(record, _WALL_END[flags & FIXED_MASK] - U64.size)[0]
     return wall_ms
 
 
-def amend(
-    record: bytes,
-    state: State,
-    *,
-    due_ms: int | None = None,
-    wall_ms: int | None = None,
-    priority: int | None = None,
-    delay_ms: int | None = None,
-    reserves: int = 0,
-    timeouts: int = 0,
-    releases: int = 0,
-    buries: int = 0,
-    kicks: int = 0,
-) -> bytes:
-    """Return the record in another resting state, with these fields replaced and counts added.
-
-    With another `due_ms` a wall-clock time is forgotten, unless there is another one.
-    """
-    job_id, due_now_ms, created_ms, ttr_ms, priority_now, topic, _, _ = HEADER.unpack_from(record)
-    old = tally_of(record)
-    counts = (
-        min(COUNT_MAX, old.reserves + reserves),
-        min(COUNT_MAX, old.timeouts + timeouts),
-        min(COUNT_MAX, old.releases + releases),
-        min(COUNT_MAX, old.buries + buries),
-        min(COUNT_MAX, old.kicks + kicks),
-    )
-    if due_ms is None:
-        wall_ms = wall_of(record)
-    head = HEADER.pack(
-        job_id,
-        due_now_ms if due_ms is None else due_ms,
-        created_ms,
-        ttr_ms,
-        priority_now if priority is None else priority,
-        topic,
-        state,
-        _TALLY if wall_ms is None else _TALLY | _WALL,
-    )
-    delay_ms = old.delay_ms if delay_ms is None else delay_ms
-    wall = b"" if wall_ms is None else U64.pack(wall_ms)
-    return head + TALLY.pack(delay_ms, *counts) + wall + body_of(record)
+def rank_of(record: bytes) -> int:
+    """Return where a buried job stands among the buried of its topic; 0 if it does not say."""
+    flags = record[FLAGS_AT]
+    if not flags & _RANK:
+        return 0
+    rank: int = U64.unpack_from(record, _RANK_END[flags & FIXED_MASK] - U64.size)[0]
+    return rank
 
 
-def released(record: bytes, due_ms: int, delay_ms: int, priority: int) -> bytes:
-    """Return the record of a job that its holder gave back."""
-    return amend(
-        record,
-        State.DELAYED if delay_ms else State.READY,
-        due_ms=due_ms,
-        delay_ms=delay_ms,
-        priority=priority,
-        reserves=1,
-        releases=1,
-    )
+def failure_of(record: bytes) -> Failure | None:
+    """Return the last failed attempt under a retry rule; None when there was none."""
+    flags = record[FLAGS_AT]
+    if not flags & _FAILURE:
+        return None
+    return Failure(*FAILURE.unpack_from(record, FIXED_END[flags & FIXED_MASK] - FAILURE.size))
 
 
-def returned(record: bytes) -> bytes:
-    """Return the record of a job whose holder went away."""
-    return amend(record, State.READY, reserves=1)
+def key_of(record: bytes) -> bytes:
+    """Return the caller's own name for the job; empty when it has none."""
+    flags = record[FLAGS_AT]
+    if not flags & _KEY:
+        return b""
+    at = FIXED_END[flags & FIXED_MASK]
+    return record[at + 1 : at + 1 + record[at]]
 
 
-def lapsed(record: bytes) -> bytes:
-    """Return the record of a job whose ttr ran out."""
-    return amend(record, State.READY, reserves=1, timeouts=1)
+def retry_of(record: bytes) -> Retry | None:
+    """Return the job's own retry rule; None when its topic's counts."""
+    flags = record[FLAGS_AT]
+    if not flags & _RETRY:
+        return None
+    at = _ends_of(record)[0]
+    steps, attempts_max, jitter_percent = RETRY_HEAD.unpack_from(record, at)
+    steps_ms = struct.unpack_from(f"<{steps}Q", record, at + RETRY_HEAD.size)
+    return Retry(steps_ms, attempts_max, jitter_percent)
 
 
-def buried(record: bytes, priority: int) -> bytes:
-    """Return the record of a job that its holder parked."""
-    return amend(record, State.BURIED, priority=priority, reserves=1, buries=1)
+def note_of(record: bytes) -> Note | None:
+    """Return what there is to say about a job that failed; None when there is nothing."""
+    if not record[FLAGS_AT] & _NOTE:
+        return None
+    _, at, end = _ends_of(record)
+    error_at = at + 1 + record[at]
+    origin = record[at + 1 : error_at].decode("ascii", "replace")
+    return Note(origin, record[error_at + U16.size : end].decode("utf-8", "replace"))
 
 
-def kicked(record: bytes) -> bytes:
-    """Return the record of a delayed or buried job that was made ready."""
-    return amend(record, State.READY, kicks=1)
+def attempts_of(record: bytes) -> int:
+    """Return how often the job came back from a holder since it was put or last revived."""
+    failure = failure_of(record)
+    return tally_of(record).reserves - (0 if failure is None else failure.attempts_before)
 
 
-def rescheduled(record: bytes, due_ms: int, delay_ms: int, wall_ms: int | None = None) -> bytes:
-    """Return the record of a waiting job that was given another time, absolute with `wall_ms`."""
-    state = State.DELAYED if delay_ms else State.READY
-    return amend(record, state, due_ms=due_ms, delay_ms=delay_ms, wall_ms=wall_ms)
+def pack_key(key: bytes) -> bytes:
+    """Return the part of a record that says the key; nothing for an empty one."""
+    return bytes((len(key),)) + key if key else b""
 
 
-def placed_anew(record: bytes, due_ms: int) -> bytes:
-    """Return the record of a job whose wall-clock time is now at this delayd time."""
-    return record[:DUE_AT] + U64.pack(due_ms) + record[CREATED_AT:]
+def pack_retry(retry: Retry | None) -> bytes:
+    """Return the part of a record that says the job's own retry rule; nothing for None."""
+    if retry is None:
+        return b""
+    steps_ms, attempts_max, jitter_percent = retry
+    head = RETRY_HEAD.pack(len(steps_ms), attempts_max, jitter_percent)
+    return head + struct.pack(f"<{len(steps_ms)}Q", *steps_ms)
 
 
-def came_due(record: bytes) -> bytes:
-    """Return the record of a delayed job whose delay has ended."""
-    return record[:STATE_AT] + _READY_BYTE + record[FLAGS_AT:]
+def pack_note(note: Note | None) -> bytes:
+    """Return the part of a record that says what is known of the failure; nothing for None."""
+    if note is None:
+        return b""
+    origin, error = note.origin.encode("ascii"), note.error.encode()
+    return bytes((len(origin),)) + origin + U16.pack(len(error)) + error

@@ -34,8 +34,42 @@ BODY_BYTES_CEILING: Final = 1 << 30
 TOPIC_NAME_BYTES_MAX: Final = 200
 """beanstalkd's rule; a name fits a URL and a label."""
 
+KEY_BYTES_MAX: Final = 200
+"""A caller's own name for a job: a row's number, a UUID, a short path. Its length is a u8."""
+
+ERROR_BYTES_MAX: Final = 1_024
+"""What is kept of a worker's last words about a job: the line that matters of a traceback."""
+
 DEADLINE_SOON_MS: Final = 1_000
 """A consumer whose reservation ends this soon is told so and does not wait (beanstalkd)."""
+
+# --- Policies ------------------------------------------------------------------------------------
+
+RETRY_STEPS_MAX: Final = 255
+"""Steps of a ladder: their number is a u8 in a job's record, which a ladder makes 2 kB longer."""
+
+ATTEMPTS_MAX: Final = 65_535
+"""A u16 in a job's record; who wants more wants no end."""
+
+JITTER_PERCENT_MAX: Final = 100
+"""Jitter may double a step; more would be another ladder."""
+
+CAP_MAX: Final = 2**62
+"""The highest cap on jobs or bytes: more than any memory, and still an exact number in JSON."""
+
+RATE_PER_S_MIN: Final = 0.001
+"""One job in a quarter of an hour; what is slower wants a delay."""
+
+RATE_PER_S_MAX: Final = 1_000_000
+"""Beyond what one daemon hands out, so a rate that high is none."""
+
+RATE_BURST_MS: Final = 100
+"""How much of its rate a topic may catch up on at once after it has rested: a tenth of a second's
+worth, one job at least. With none at all a wheel that ticks in milliseconds could not reach rates
+above 1,000 a second."""
+
+POLICY_JSON_BYTES_MAX: Final = 16 << 10
+"""A policy as text: a ladder of 255 steps written at length takes half of it."""
 
 # --- Slices: how much is done at once before everybody else is served ----------------------------
 
@@ -45,6 +79,33 @@ ADVANCE_SLICE_JOBS: Final = 128
 ADVANCE_SLICE_US: Final = 500
 """How long one turn may go on with due jobs after the first slice. What others ask for meanwhile
 takes two or three turns; eight workers that share 1,000 jobs a second have 8 ms for each."""
+
+PASS_SLICE_US: Final = 500
+"""How long one turn goes on with commands that take long: as with due jobs."""
+
+PASS_STEP_JOBS: Final = 256
+"""Jobs that one step of a pass looks at: 0.2 to 0.3 ms, so several passes share one turn."""
+
+PASS_BUCKET_COST: Final = 8
+"""Jobs that a pass could have looked at in the time it takes to go to the next place: 5 µs."""
+
+PASS_ACTION_COST: Final = 8
+"""The same for doing something to a job: rescheduling takes 5 µs. Forgetting takes 1.5, but may be
+what gives a MiB of memory back to the system: 0.1 ms, and now and then 30 times in a row."""
+
+PASS_HELD_COPIED_MAX: Final = 16_384
+"""So many reservations are copied to be walked through, in 0.2 ms; with more the table of all jobs
+is walked through instead."""
+
+SEARCH_JOBS_MAX: Final = 1_000
+"""Jobs of one page of a list: 100 kB of text, and what is found is kept in memory until it is
+sent."""
+
+BULK_PER_S_MAX: Final = 1_000_000
+"""Jobs a second, when many are kicked one after the other; faster is at once."""
+
+CALENDAR_BINS_MAX: Final = 1_000
+"""Counts of one calendar: a week in steps of ten minutes."""
 
 WALL_STEPS_MAX: Final = 8
 """Steps of the wall clock within the seconds that it takes to place a million jobs anew. With one
@@ -83,6 +144,19 @@ cancels in one turn sweep for 4 ms at most."""
 SWEEP_BUCKET_COST: Final = 16
 """Entries that could have been examined in the time it takes to go to the next bucket: 2 µs."""
 
+# --- The index of keys ---------------------------------------------------------------------------
+
+KEY_SEGMENT_SLOTS: Final = 1_024
+"""Slots of a segment: dividing one, 650 keys, holds a put up for 0.2 ms. With 4,096 it would be
+0.8 ms, and with 256 a put costs a tenth more, since directory and segments leave the cache."""
+
+KEY_SEGMENT_SLOTS_MIN: Final = 16
+"""What a topic with a single keyed job pays for: 400 bytes."""
+
+KEY_STRAY_SLOTS_MAX: Final = 48
+"""How far from its home a key may lie: the longest search, 3 µs. Segments are 70 to 75 % full when
+they are divided, so a key takes 72 bytes at most. With 24 it takes 82, and a put is no faster."""
+
 # --- The journal ---------------------------------------------------------------------------------
 
 JOURNAL_SEGMENT_BYTES_DEFAULT: Final = 256 << 20
@@ -113,15 +187,16 @@ JOB_REMOVAL_BYTES: Final = 136
 """Room kept in the log for each job: reserving it (71 bytes) and deleting it (63), each by a lone
 client and so in a frame of its own."""
 
-HELD_RETURN_BYTES: Final = 64
-"""Room kept beside it for each job held: its return (63 bytes) when the connection closes."""
+HELD_RETURN_BYTES: Final = 198
+"""Room kept beside it for each job held: its return when the connection closes. Under a retry rule
+that is a failed attempt (99 bytes without a text), which the end of a segment may not fit."""
 
 TURN_OVERHEAD_BYTES: Final = 128
 """A frame with two TURN records (63 bytes), twice: the end of a segment may not fit it."""
 
 EMERGENCY_BYTES: Final = 256 << 10
 """Room that no put may take: a client that touches its job once a second lives on it for an hour,
-and so do 1,900 jobs in the hands of workers."""
+and so do 1,100 jobs in the hands of workers."""
 
 ROOM_PLENTY_BYTES: Final = EMERGENCY_BYTES + (1 << 20)
 """With so much room left it need not be looked at after every turn."""
@@ -248,8 +323,14 @@ UNIX_PATH_BYTES_MAX: Final = 107
 LINE_BYTES_MAX: Final = 224
 """A command with its CRLF (beanstalkd: room for `pause-tube`, a name of 200 and a u32)."""
 
+LONG_LINE_BYTES_MAX: Final = 1_024
+"""The same for commands that beanstalkd does not know: a key of 200 bytes, a ladder, an error."""
+
 PARSED_LINES_MAX: Final = 4_096
 """Put lines whose parsing is remembered: producers repeat themselves; at most 1.5 MB."""
+
+PARSED_SHAPES_MAX: Final = 256
+"""The same for puts with words, whose keys differ and nothing else; each has two expressions."""
 
 RESERVE_BATCH_MAX: Final = 1_000
 """Jobs that one `reserve-batch` hands out at most; asking for more is no error."""

@@ -17,10 +17,19 @@ The half of the engine that knows the wall clock; the relative half is `core.eng
 
 from typing import Final
 
-from delayd.core.errors import BodyTooBig, Draining, JobNotFound, ValueOutOfRange
-from delayd.core.job import HEADER, TRANSITIONS, U64, Event, Flag, State, rescheduled
+from delayd.core.changes import rescheduled
+from delayd.core.errors import BodyTooBig, CapReached, Draining, JobNotFound, ValueOutOfRange
+from delayd.core.job import HEADER, HEADER_BYTES, TRANSITIONS, U64, Event, Flag, State
 from delayd.core.limits import DURATION_MS_MAX, PRIORITY_MAX, TTR_MS_FOR_ZERO, WALL_MS_MAX
-from delayd.core.records import LAYOUTS, Kind, pack_appoint, pack_offset, pack_put, pack_topic
+from delayd.core.records import (
+    LAYOUTS,
+    Kind,
+    pack_appoint,
+    pack_offset,
+    pack_put,
+    policy_record,
+    topic_record,
+)
 from delayd.core.timekeeper import Timekeeper
 from delayd.core.topic import Topic
 
@@ -35,6 +44,10 @@ class Moments(Timekeeper):
         super().__init__(start_ms, tick_ms, wheel_size)
         self.body_bytes_max = body_bytes_max
         self.draining = False
+        self.jobs_max: int | None = None
+        """The cap on the jobs of all topics together; None: there is none."""
+        self.bytes_max: int | None = None
+        """The cap on their records."""
 
     # --- For both halves -------------------------------------------------------------------------
 
@@ -44,9 +57,65 @@ class Moments(Timekeeper):
         return self.store.last_id
 
     def _record_topic(self, topic: Topic) -> None:
-        name = topic.name.encode("ascii")
-        self._write(pack_topic(Kind.TOPIC, topic.number, len(name)) + name)
-        topic.recorded = True
+        """Record number and policy of a topic, and of those that its jobs may be moved to."""
+        chain: list[Topic] = []
+        following: Topic | None = topic
+        while following is not None and not following.recorded and following not in chain:
+            chain.append(following)
+            following = following.target
+        items = [topic_record(each.number, each.name) for each in chain]
+        # Behind the names: a policy may say the name of another topic.
+        items += [
+            policy_record(each.number, each.policy_source, each.policy.to_json())
+            for each in chain
+            if each.policy is not None
+        ]
+        self.room.take(2 * sum(map(len, items)))
+        for item in items:
+            self._write_promised(item)
+        for each in chain:
+            each.recorded = True
+
+    def _admit(
+        self,
+        topic: Topic,
+        *,
+        jobs: int,
+        record_bytes: int,
+        body_bytes: int,
+        delay_ms: int,
+        ttr_ms: int,
+    ) -> tuple[int, int]:
+        """Return what delay and ttr jobs get that are put to a topic which is not plain.
+
+        `record_bytes` is how long the records of all of them are, `body_bytes` the longest body;
+        of a job that is there already, how much longer its record gets, and `jobs` is 0.
+        Raises `BodyTooBig`, `ValueOutOfRange`, `CapReached`.
+        """
+        policy = topic.policy
+        if policy is not None:
+            if policy.body_bytes_max is not None and body_bytes > policy.body_bytes_max:
+                raise BodyTooBig(body_bytes, policy.body_bytes_max)
+            if policy.delay_ms_max is not None:
+                check_range("delay_ms", delay_ms, policy.delay_ms_max)
+            if policy.jobs_max is not None and jobs > max(0, policy.jobs_max - topic.jobs):
+                raise CapReached("jobs_max", policy.jobs_max, topic.jobs, topic.name)
+            if policy.bytes_max is not None and record_bytes > max(
+                0, policy.bytes_max - topic.bytes
+            ):
+                raise CapReached("bytes_max", policy.bytes_max, topic.bytes, topic.name)
+            delay_ms = delay_ms or policy.delay_ms or 0
+            ttr_ms = ttr_ms or policy.ttr_ms or 0
+        if self.jobs_max is not None and jobs > max(0, self.jobs_max - self.room.jobs):
+            raise CapReached("jobs_max", self.jobs_max, self.room.jobs)
+        if self.bytes_max is not None and record_bytes > max(0, self.bytes_max - self.record_bytes):
+            raise CapReached("bytes_max", self.bytes_max, self.record_bytes)
+        return delay_ms, ttr_ms
+
+    @property
+    def record_bytes(self) -> int:
+        """How long the records of all jobs are, together."""
+        return self.store.jobs.put_bytes - LAYOUTS[Kind.PUT].size * self.room.jobs
 
     def _job(self, job_id: int, event: Event, now_ms: int) -> bytes:
         """Return the record of a job that the event may happen to, or raise `JobNotFound`."""
@@ -97,7 +166,7 @@ class Moments(Timekeeper):
         """Accept a job for a moment of the wall clock, one that is past included; return its id.
 
         By the offset that `follow_wall` was told last; `job_id` when that was taken before. Raises
-        `Draining`, `BodyTooBig`, `ValueOutOfRange`, `OutOfSpace`.
+        `Draining`, `BodyTooBig`, `ValueOutOfRange`, `CapReached`, `OutOfSpace`.
         """
         store = self.store
         job_id = job_id or self.take_id()
@@ -108,8 +177,18 @@ class Moments(Timekeeper):
         check_range("priority", priority, PRIORITY_MAX)
         check_range("due_wall_ms", due_wall_ms, WALL_MS_MAX)
         check_range("ttr_ms", ttr_ms, DURATION_MS_MAX)
-        self.room.take_for_puts(1, len(body) + U64.size + _OFFSET_BYTES)
         due_ms, delay_ms = self._placed(due_wall_ms, now_ms)
+        if not topic.is_plain:
+            record_bytes = HEADER_BYTES + U64.size + len(body)
+            _, ttr_ms = self._admit(
+                topic,
+                jobs=1,
+                record_bytes=record_bytes,
+                body_bytes=len(body),
+                delay_ms=delay_ms,
+                ttr_ms=ttr_ms,
+            )
+        self.room.take_for_puts(1, len(body) + U64.size + _OFFSET_BYTES)
         state = State.DELAYED if delay_ms else State.READY
         ttr_ms = ttr_ms or TTR_MS_FOR_ZERO
         if store.absolute.recorded_ms != store.absolute.offset_ms:

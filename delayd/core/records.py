@@ -25,6 +25,14 @@ A record is its kind (u8) and then, little-endian:
                                                            longer it has been buried
     OFFSET      offset i64                                 wall clock minus delayd time, from now on
     APPOINT     id u64, due u64, delay u64, wall u64       a waiting job got another time, absolute
+    FAIL        id u64, failed u64, due u64, delay u64,    an attempt failed under a retry rule, and
+                priority u32, reason u8, state u8,         this became of the job: its state, and
+                topic u32, length u16, error               the topic that it was moved to (0: none)
+    AMEND       id u64, due u64, delay u64, wall u64,      a waiting job was changed, but for its
+                ttr u64, priority u32, state u8            body; a wall of 0: none
+    REWRITE     length u32, record                         a waiting job was changed, body and all
+    POLICY      topic u32, source u8, length u32, text     what holds for the topic from now on
+    CLEAR       topic u32, number u32                      its waiting jobs are gone; its new number
 
 >>> pack_delete(Kind.DELETE, 5).hex(" ")
 '0b 05 00 00 00 00 00 00 00'
@@ -54,6 +62,11 @@ class Kind(enum.IntEnum):
     RANK = 14
     OFFSET = 15
     APPOINT = 16
+    FAIL = 17
+    AMEND = 18
+    REWRITE = 19
+    POLICY = 20
+    CLEAR = 21
 
 
 LAYOUTS: Final[dict[Kind, struct.Struct]] = {
@@ -73,8 +86,16 @@ LAYOUTS: Final[dict[Kind, struct.Struct]] = {
     Kind.RANK: struct.Struct("<BQQ"),
     Kind.OFFSET: struct.Struct("<Bq"),
     Kind.APPOINT: struct.Struct("<BQQQQ"),
+    Kind.FAIL: struct.Struct("<BQQQQIBBIH"),
+    Kind.AMEND: struct.Struct("<BQQQQQIB"),
+    Kind.REWRITE: struct.Struct("<BI"),
+    Kind.POLICY: struct.Struct("<BIBI"),
+    Kind.CLEAR: struct.Struct("<BII"),
 }
-"""The fixed part of each kind with its first byte; `length` bytes follow TOPIC and PUT."""
+"""The fixed part of each kind with its first byte."""
+
+TAILED: Final = frozenset({Kind.TOPIC, Kind.PUT, Kind.FAIL, Kind.REWRITE, Kind.POLICY})
+"""The kinds whose last field is a length, so many bytes of which follow."""
 
 # Bound once: looking them up for every job would cost as much as the packing.
 pack_turn: Final = LAYOUTS[Kind.TURN].pack
@@ -93,3 +114,19 @@ pack_last: Final = LAYOUTS[Kind.LAST].pack
 pack_rank: Final = LAYOUTS[Kind.RANK].pack
 pack_offset: Final = LAYOUTS[Kind.OFFSET].pack
 pack_appoint: Final = LAYOUTS[Kind.APPOINT].pack
+pack_fail: Final = LAYOUTS[Kind.FAIL].pack
+pack_amend: Final = LAYOUTS[Kind.AMEND].pack
+pack_rewrite: Final = LAYOUTS[Kind.REWRITE].pack
+pack_policy: Final = LAYOUTS[Kind.POLICY].pack
+pack_clear: Final = LAYOUTS[Kind.CLEAR].pack
+
+
+def topic_record(number: int, name: str) -> bytes:
+    """Return the TOPIC record, name and all."""
+    return pack_topic(Kind.TOPIC, number, len(name)) + name.encode("ascii")
+
+
+def policy_record(number: int, source: int, policy: str) -> bytes:
+    """Return the POLICY record with the policy as JSON; empty: none."""
+    text = policy.encode("ascii")
+    return pack_policy(Kind.POLICY, number, source, len(text)) + text

@@ -92,6 +92,23 @@ class Room:
         self.free_bytes -= cost_bytes
         self.jobs += jobs
 
+    def give_back_for_puts(self, jobs: int, body_bytes: int) -> None:
+        """Give back what was taken for jobs that were not put after all."""
+        self.free_bytes += jobs * (PUT_COST_BYTES + 2 * body_bytes) + TOPIC_COST_BYTES
+        self.jobs -= jobs
+
+    def take_for_rewrite(self, head_bytes: int, body_bytes: int) -> None:
+        """Take room for the new record of a job that is there already; `OutOfSpace`.
+
+        Leaves what puts leave: it is one, to a client.
+        """
+        cost_bytes = 2 * (head_bytes + body_bytes)
+        if body_bytes > LONG_BODY_BYTES:
+            self._find(cost_bytes + EMERGENCY_BYTES, body_bytes, 1)
+        elif cost_bytes + EMERGENCY_BYTES > self.free_bytes:
+            self._find(cost_bytes + EMERGENCY_BYTES, 0, 0)
+        self.free_bytes -= cost_bytes
+
     def has_for_reserve(self) -> bool:
         """Tell whether a job may be handed out to somebody who waits; note it when not."""
         if self.free_bytes >= RESERVE_COST_BYTES:

@@ -13,11 +13,15 @@ A live job is in exactly one place, told by its record's state and by `holders`:
     record BURIED         its topic's `buried`
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from delayd.core.absolute import AbsoluteJobs
-from delayd.core.agenda import Agenda, Lane
+from delayd.core.agenda import Lane
+from delayd.core.changes import buried, came_due, placed_anew, rank_at
+from delayd.core.claims import claim
+from delayd.core.ghosts import Ghost, clear, leave_old, renumbered
 from delayd.core.job import (
     DUE_AT,
     FLAGS_AT,
@@ -30,8 +34,8 @@ from delayd.core.job import (
     Flag,
     State,
     body_of,
-    came_due,
-    placed_anew,
+    key_of,
+    rank_of,
     wall_of,
 )
 from delayd.core.limits import PRIORITY_URGENT_BELOW
@@ -39,49 +43,38 @@ from delayd.core.records import LAYOUTS, Kind
 from delayd.core.session import Session
 from delayd.core.table import JobTable
 from delayd.core.topic import ID_MASK, Topic, ready_key
-from delayd.core.wheel import TimingWheel, ceil_to_tick
+from delayd.core.topics import Topics
+from delayd.core.wheel import ceil_to_tick
 
 # Compared with a byte of the record on every operation; an enum member costs 40 ns more.
 _DELAYED: Final = int(State.DELAYED)
 _READY: Final = int(State.READY)
 _WALL: Final = int(Flag.WALL)
+_KEY: Final = int(Flag.KEY)
 _unpack_u64: Final = U64.unpack_from
 _URGENT_KEYS_END: Final = ready_key(PRIORITY_URGENT_BELOW, 0)
 
 
-class Store:
+class Store(Topics):
     """All jobs and topics, with the wheels that wake them."""
 
     def __init__(self, tick_ms: int, wheel_size: int, start_ms: int) -> None:
         """Start empty, at `start_ms` of delayd time, with wheels of this tick and size."""
-        self.tick_ms = tick_ms
-        self.wheel_size = wheel_size
-        self.time_ms = start_ms
-        """Everything due by then has happened, or is settled when somebody asks."""
+        super().__init__(tick_ms, wheel_size, start_ms, self._delay_ends)
         self.last_id = 0
         self.last_put_id = 0
         """The highest that a job was put with; later ones were taken, and nothing came of them."""
         self.jobs_put = 0
         """Jobs taken in since the start, also by topics that have vanished since."""
-        self.last_topic_number = 0
         self.last_rank = 0
-        """What the job that was buried last got, of whatever topic."""
+        """The highest that a buried job got, of whatever topic."""
         self.jobs = JobTable()
-        self.topics: dict[str, Topic] = {}
-        self.numbered: dict[int, Topic] = {}
-        self.listing: list[Topic] = []
-        """The topics in order of creation, a removed one's place taken by the last (beanstalkd)."""
-        self.paused: dict[int, tuple[int, int]] = {}
-        """Number of a topic → until when it is paused, and how long that is; of all there are."""
+        self.ghosts: list[Ghost] = []
+        """What clears have left behind, to be swept away by `Ghost.step`, the oldest first."""
         self.holders: dict[int, Session] = {}
         self.orphans = Session()
         self.absolute = AbsoluteJobs(tick_ms)
-        self.agenda = Agenda()
         self.leases = Lane(self._wheel(self._lease_ends))
-        self.alarms: dict[int, tuple[int, Session | Topic]] = {}
-        """Alarm → when it rings, and whose wait or pause then ends."""
-        self.alarm_lane = Lane(self._wheel(self._alarm_rings))
-        self._last_alarm = 0
 
     @property
     def live_bytes(self) -> int:
@@ -90,9 +83,6 @@ class Store:
 
     # --- What the wheels ask ---------------------------------------------------------------------
 
-    def _wheel(self, due_of: Callable[[int], int | None]) -> TimingWheel:
-        return TimingWheel(self.tick_ms, self.wheel_size, self.time_ms, due_of)
-
     def _delay_ends(self, job_id: int) -> int | None:
         record = self.jobs.get(job_id)
         if record is None or record[STATE_AT] != _DELAYED or job_id in self.holders:
@@ -100,62 +90,51 @@ class Store:
         due_ms: int = U64.unpack_from(record, DUE_AT)[0]
         return due_ms
 
+    def _delay_ends_in(self, topic: Topic, job_id: int) -> int | None:
+        """Say the same of a wheel that may have dead entries of jobs that were moved elsewhere."""
+        record = self.jobs.get(job_id)
+        if record is None or self.topic_of(record) is not topic:
+            return None
+        return self._delay_ends(job_id)
+
     def _lease_ends(self, job_id: int) -> int | None:
         holder = self.holders.get(job_id)
         return None if holder is None else holder.deadlines[job_id]
 
-    def _alarm_rings(self, alarm: int) -> int | None:
-        row = self.alarms.get(alarm)
-        return None if row is None else row[0]
-
-    # --- Topics ----------------------------------------------------------------------------------
-
-    def topic(self, name: str) -> Topic:
-        """Return the topic of that name, made when there is none yet."""
-        topic = self.topics.get(name)
-        return self.number_topic(name, self.last_topic_number + 1) if topic is None else topic
-
-    def number_topic(self, name: str, number: int) -> Topic:
-        """Give a topic its number, making it when there is none; a record is about to use it."""
-        topic = self.topics.get(name)
-        if topic is None:
-            lane = Lane(self._wheel(self._delay_ends))
-            topic = lane.topic = Topic(name, number, lane)
-            topic.place = len(self.listing)
-            self.listing.append(topic)
-            self.topics[name] = topic
-        else:
-            # It vanished and has come back: the pause of its earlier life is no longer its own.
-            self.pause(topic, 0, 0)
-            del self.numbered[topic.number]
-            topic.number = number
-        self.numbered[number] = topic
-        self.last_topic_number = max(self.last_topic_number, number)
-        return topic
-
-    def drop_if_unwanted(self, topic: Topic) -> None:
-        """Let the topic vanish when nobody uses or watches it and it holds no job."""
-        if topic.is_wanted:
-            return
-        self.unpause(topic)
-        self.agenda.forget(topic.delays)
-        del self.topics[topic.name]
-        del self.numbered[topic.number]
-        last = self.listing.pop()
-        if last is not topic:
-            self.listing[topic.place] = last
-            last.place = topic.place
+    # --- Jobs at rest ----------------------------------------------------------------------------
 
     def topic_of(self, record: bytes) -> Topic:
         """Return the topic that the job belongs to."""
         return self.numbered[PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[1]]
 
-    # --- Jobs at rest ----------------------------------------------------------------------------
+    def key_of_job(self, job_id: int) -> bytes:
+        """Return the key of a job that has one."""
+        record = self.jobs.get(job_id)
+        assert record is not None
+        return key_of(record)
+
+    def is_ghost(self, record: bytes) -> bool:
+        """Tell of a job at rest whether a clear has forgotten it: to be asked while there are any.
+
+        Its record has a number that its topic no longer has.
+        """
+        number: int = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[1]
+        return self.numbered[number].number != number
+
+    def clear(self, topic: Topic, number: int) -> int:
+        """Forget the topic's jobs at rest, and give it this number; return how many. O(1)."""
+        return clear(self, topic, self.delays_lane(), number)
 
     def put(self, topic: Topic, job_id: int, priority: int, due_ms: int, record: bytes) -> None:
-        """Take in a new job, in the state that its record says."""
+        """Take in a new job, in the state that its record says.
+
+        A job in hand that has its key goes on without.
+        """
+        if record[FLAGS_AT] & _KEY:
+            claim(self, topic, job_id, record)
         topic.jobs += 1
         topic.jobs_put += 1
+        topic.bytes += len(record)
         self.jobs_put += 1
         self.last_put_id = max(self.last_put_id, job_id)
         self.jobs.put(job_id, record)
@@ -164,13 +143,16 @@ class Store:
     def put_alike(
         self, topic: Topic, first_id: int, priority: int, due_ms: int, records: list[bytes]
     ) -> None:
-        """Take in new jobs with ids in sequence that differ only in their bodies."""
+        """Take in new jobs with ids in sequence that differ only in their bodies, and in keys.
+
+        What keys they have is claimed already.
+        """
         topic.jobs += len(records)
         topic.jobs_put += len(records)
         self.jobs_put += len(records)
         job_ids = range(first_id, first_id + len(records))
         self.last_put_id = max(self.last_put_id, job_ids[-1])
-        self.jobs.put_run(first_id, records)
+        topic.bytes += self.jobs.put_run(first_id, records)
         if records[0][STATE_AT] == _DELAYED:
             insert = topic.delays.wheel.insert
             is_earlier = False
@@ -192,10 +174,16 @@ class Store:
         priority, number = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)
         topic = self.numbered[number]
         topic.jobs -= 1
+        if record[FLAGS_AT] & _KEY:
+            topic.let_go(key_of(record), job_id)
         if job_id in self.holders:
             self._unhold(topic, job_id)
+            if number != topic.number:
+                leave_old(self, topic, number)
+                topic.bytes += len(record)  # which a clear has taken off already
         else:
             self._unplace(topic, job_id, priority, record)
+        topic.bytes -= len(record)
         return topic
 
     def move(self, job_id: int, changed: bytes) -> Topic:
@@ -226,7 +214,7 @@ class Store:
     def _replace(self, topic: Topic, job_id: int, changed: bytes) -> None:
         due_ms: int = U64.unpack_from(changed, DUE_AT)[0]
         priority: int = PRIORITY_AND_TOPIC.unpack_from(changed, PRIORITY_AT)[0]
-        self.jobs.replace(job_id, changed)
+        topic.bytes += self.jobs.replace(job_id, changed)
         self._place(topic, job_id, priority, due_ms, changed)
 
     def _place(self, topic: Topic, job_id: int, priority: int, due_ms: int, record: bytes) -> None:
@@ -240,8 +228,9 @@ class Store:
             if priority < PRIORITY_URGENT_BELOW:
                 topic.urgent += 1
         else:
-            self.last_rank += 1
-            topic.buried[job_id] = self.last_rank
+            rank = rank_of(record)
+            self.last_rank = max(self.last_rank, rank)
+            topic.buried.add(rank << 64 | job_id)
 
     def _unplace(self, topic: Topic, job_id: int, priority: int, record: bytes) -> None:
         """Take a job at rest out of the queue where its state put it."""
@@ -255,9 +244,7 @@ class Store:
             if priority < PRIORITY_URGENT_BELOW:
                 topic.urgent -= 1
         else:
-            if self.jobs.guarded:
-                self.jobs.preserve(job_id)
-            del topic.buried[job_id]
+            topic.buried.remove(rank_of(record) << 64 | job_id)
 
     # --- Absolute times --------------------------------------------------------------------------
 
@@ -286,6 +273,9 @@ class Store:
         """Place a delayed job where it belongs, if it is unplaced; return its record."""
         record = self.jobs.get(job_id)
         assert record is not None
+        if self.ghosts and self.is_ghost(record):
+            self.absolute.discard(job_id)
+            return record
         changed = self.current(job_id, record)
         if changed is not record:
             self.move(job_id, changed)
@@ -313,7 +303,7 @@ class Store:
         assert record is not None
         ttr_ms: int = U64.unpack_from(record, TTR_AT)[0]
         deadline_ms = ceil_to_tick(now_ms + ttr_ms, self.tick_ms)
-        self.hold(topic, job_id, session, deadline_ms)
+        self.hold(topic, job_id, session, deadline_ms, 1)
         return job_id, deadline_ms, record
 
     def hand_out_run(
@@ -324,6 +314,8 @@ class Store:
         Returns (id, deadline, body) of each. The effects of `hand_out`, at half its cost.
         """
         run = []
+        if topic.throttle is not None:
+            jobs_max = min(jobs_max, topic.throttle.allowed(topic.reserved, self.time_ms))
         ready, holders, deadlines = topic.ready, self.holders, session.deadlines
         jobs = self.jobs
         deadline_ms, ttr_ms = 0, -1
@@ -353,6 +345,8 @@ class Store:
             jobs_max -= 1
             bytes_max -= len(body)
         topic.reserved += len(run)
+        if topic.throttle is not None:
+            self.restrain(topic, topic.throttle, len(run))
         self._insert_leases(same, deadline_ms)
         return run
 
@@ -369,14 +363,21 @@ class Store:
         self._unplace(topic, job_id, priority, record)
         return topic
 
-    def hold(self, topic: Topic, job_id: int, session: Session, deadline_ms: int) -> None:
-        """Note that the session holds the job, just taken off its queue, until the deadline."""
+    def hold(
+        self, topic: Topic, job_id: int, session: Session, deadline_ms: int, rated: int = 0
+    ) -> None:
+        """Note that the session holds the job, just taken off its queue, until the deadline.
+
+        `rated` is 1 when that counts for the topic's hand-out rate.
+        """
         if self.jobs.guarded:
             self.jobs.preserve(job_id)
         self.holders[job_id] = session
         session.deadlines[job_id] = deadline_ms
         session.soonest_ms = min(session.soonest_ms, deadline_ms)
         topic.reserved += 1
+        if topic.throttle is not None:
+            self.restrain(topic, topic.throttle, rated)
         if self.leases.wheel.insert(job_id, deadline_ms, self.time_ms):
             self.agenda.queue(self.leases)
 
@@ -394,80 +395,103 @@ class Store:
 
     def put_back(self, job_id: int, changed: bytes, *, lease_fired: bool = False) -> Topic:
         """End the hold and queue the job where its changed record says."""
-        topic = self.numbered[PRIORITY_AND_TOPIC.unpack_from(changed, PRIORITY_AT)[1]]
+        number = PRIORITY_AND_TOPIC.unpack_from(changed, PRIORITY_AT)[1]
+        topic = self.numbered[number]
         self._unhold(topic, job_id, lease_fired=lease_fired)
+        if number != topic.number:  # it was cleared meanwhile
+            leave_old(self, topic, number)
+            topic.bytes += len(self.jobs.get(job_id) or b"")
+            changed = renumbered(changed, topic.number)
         self._replace(topic, job_id, changed)
         return topic
+
+    def move_over(self, job_id: int, changed: bytes, *, lease_fired: bool = False) -> Topic:
+        """End the hold and queue the job in the other topic that its changed record says.
+
+        Returns the topic that it leaves. Under no key: that was its name in there.
+        """
+        record = self.jobs.get(job_id)
+        assert record is not None
+        number = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[1]
+        former = self.numbered[number]
+        if record[FLAGS_AT] & _KEY:
+            former.let_go(key_of(record), job_id)
+        topic = self.topic_of(changed)
+        self._unhold(former, job_id, lease_fired=lease_fired)
+        former.jobs -= 1
+        if number == former.number:
+            former.bytes -= len(record)
+        else:
+            leave_old(self, former, number)
+        topic.jobs += 1
+        topic.bytes += len(record)
+        self._replace(topic, job_id, changed)
+        # The wheel that it leaves may hold a dead entry of it (it was kicked, or reserved by id),
+        # which would come alive again with the next delay in the other topic.
+        former.delays.wheel.ask(partial(self._delay_ends_in, former))
+        return former
+
+    def bury(self, job_id: int, priority: int) -> Topic:
+        """End the hold and park the job behind all that were buried before."""
+        record = self.jobs.get(job_id)
+        assert record is not None
+        return self.put_back(job_id, buried(record, priority, self.next_rank()))
+
+    def next_rank(self) -> int:
+        """Return the rank of a job that is buried now because somebody asks for it."""
+        return max(self.last_rank + 1, rank_at(self.time_ms, 1))
 
     def _unhold(self, topic: Topic, job_id: int, *, lease_fired: bool = False) -> None:
         if self.jobs.guarded:
             self.jobs.preserve(job_id)
         deadline_ms = self.holders.pop(job_id).deadlines.pop(job_id)
         topic.reserved -= 1
+        if topic.throttle is not None:
+            self.restrain(topic, topic.throttle)
         if not lease_fired:
             self.leases.wheel.cancel(job_id, deadline_ms)
 
     def delete_held(self, session: Session, job_ids: Sequence[int]) -> list[Topic]:
-        """Forget jobs that the session holds; return the topics left without any, in that order.
+        """Forget jobs that the session holds, one at least; return the topics to look after.
 
-        With the effects of `delete` for each, at two thirds of its cost.
+        Those left without jobs, in that order, and those that may hand out more now. With the
+        effects of `delete` for each, at half its cost.
         """
         holders, deadlines, pop = self.holders, session.deadlines, self.jobs.pop
-        emptied = []
+        touched: list[Topic] = []
         topic: Topic | None = None
+        jobs = gone_bytes = 0
         for job_id in job_ids:
-            number = PRIORITY_AND_TOPIC.unpack_from(pop(job_id), PRIORITY_AT)[1]
+            record = pop(job_id)
+            number = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[1]
             if topic is None or topic.number != number:
+                if topic is not None:
+                    self._lose_run(topic, jobs, gone_bytes, touched)
+                    jobs = gone_bytes = 0
                 topic = self.numbered[number]
-            topic.jobs -= 1
-            topic.deletes += 1
-            topic.reserved -= 1
-            if not topic.jobs:
-                emptied.append(topic)
+                if topic.number != number:
+                    leave_old(self, topic, number)
+                    gone_bytes = -len(record)  # a clear has taken them off already
+            if topic.keys is not None and record[FLAGS_AT] & _KEY:
+                topic.let_go(key_of(record), job_id)
+            # Counted here, taken off the topic once for all neighbours: a tenth of the whole.
+            jobs += 1
+            gone_bytes += len(record)
             del holders[job_id]
             del deadlines[job_id]
+        assert topic is not None
+        self._lose_run(topic, jobs, gone_bytes, touched)
         self.leases.wheel.cancel_run(len(job_ids))
-        return emptied
+        return touched
 
-    # --- Pauses and alarms: the ends of waits and pauses -----------------------------------------
-
-    def pause(self, topic: Topic, until_ms: int, pause_ms: int) -> None:
-        """Hand out nothing of the topic until then; with a `pause_ms` of 0, no longer pause it."""
-        self.unpause(topic)
-        if pause_ms:
-            topic.pause_ms = pause_ms
-            topic.paused_until_ms = until_ms
-            topic.pause_alarm = self.set_alarm(until_ms, topic)
-            self.paused[topic.number] = (until_ms, pause_ms)
-
-    def unpause(self, topic: Topic) -> None:
-        """Let the topic hand out its jobs again."""
-        if topic.pause_alarm is not None:
-            self.cancel_alarm(topic.pause_alarm)
-            topic.pause_alarm = None
-        topic.pause_ms = 0
-        topic.paused_until_ms = None
-        self.paused.pop(topic.number, None)
-
-    def set_alarm(self, ring_ms: int, whose: Session | Topic) -> int:
-        """Have `whose` wait or pause ended at that time; return the alarm's number."""
-        self._last_alarm += 1
-        self.alarms[self._last_alarm] = (ring_ms, whose)
-        if self.alarm_lane.wheel.insert(self._last_alarm, ring_ms, self.time_ms):
-            self.agenda.queue(self.alarm_lane)
-        return self._last_alarm
-
-    def silence(self, alarms: list[int]) -> list[Session | Topic]:
-        """Forget alarms that have rung; return whose they were, before any is acted upon."""
-        rung = [self.alarms.pop(alarm)[1] for alarm in alarms]
-        for whose in rung:
-            if isinstance(whose, Topic):
-                whose.pause_alarm = None
-            else:
-                whose.wait_alarm = None
-        return rung
-
-    def cancel_alarm(self, alarm: int) -> None:
-        """Forget an alarm that has not rung."""
-        ring_ms = self.alarms.pop(alarm)[0]
-        self.alarm_lane.wheel.cancel(alarm, ring_ms)
+    def _lose_run(self, topic: Topic, jobs: int, gone_bytes: int, touched: list[Topic]) -> None:
+        """Take held jobs, deleted one after the other, off the topic's counts."""
+        topic.jobs -= jobs
+        topic.bytes -= gone_bytes
+        topic.deletes += jobs
+        topic.reserved -= jobs
+        if topic.throttle is not None:
+            self.restrain(topic, topic.throttle)
+            touched.append(topic)
+        elif not topic.jobs:
+            touched.append(topic)

@@ -13,21 +13,16 @@ again, with this code.
 import enum
 from typing import Final
 
+from delayd.core.changes import came_due, lapsed
 from delayd.core.errors import JobNotFound
-from delayd.core.job import (
-    DUE_AT,
-    STATE_AT,
-    U64,
-    State,
-    body_of,
-    came_due,
-    lapsed,
-)
+from delayd.core.job import DUE_AT, FLAGS_AT, STATE_AT, U64, State, body_of
+from delayd.core.judging import BRINGS_RULE, lapsed_under, place_of
 from delayd.core.limits import ADVANCE_SLICE_JOBS, DEADLINE_SOON_MS
 from delayd.core.records import Kind, pack_reserve, pack_turn
 from delayd.core.room import RESERVE_COST_BYTES, Room
 from delayd.core.session import NEVER_MS, Session
 from delayd.core.store import Store
+from delayd.core.throttle import Throttle
 from delayd.core.topic import DEFAULT_TOPIC, Topic
 from delayd.core.wheel import ceil_to_tick
 
@@ -124,6 +119,19 @@ class Timekeeper:
         store = self.store
         store.time_ms = max(store.time_ms, time_ms)
 
+    def record_time(self) -> None:
+        """Record how far time has been played; answers that tell of it must wait for the sync.
+
+        For a clock that stands still: a restart finds the time in the log and nowhere else.
+        """
+        self._stamp()
+        self._must_sync = True
+
+    @property
+    def has_deliveries(self) -> bool:
+        """Tell whether a wait has ended whose consumer has not been told."""
+        return bool(self._deliveries)
+
     def advance(self, due_by_ms: int, now_ms: int | None = None) -> bool:
         """Let one slice of what is due by then happen; call again until it returns False.
 
@@ -152,19 +160,55 @@ class Timekeeper:
                 self._ring(whose, now_ms)
         return True
 
+    @property
+    def leases_are_settled(self) -> bool:
+        """Tell whether every reservation that is over has ended."""
+        deadline_ms = self.store.leases.wheel.next_deadline()
+        return deadline_ms is None or deadline_ms > self.store.time_ms
+
+    def settle_leases(self, limit: int, now_ms: int) -> bool:
+        """End a slice of the reservations that are over; tell whether all have ended."""
+        if not self.leases_are_settled:
+            for job_id in self.store.leases.wheel.advance(self.store.time_ms, limit):
+                self._lapse(job_id, now_ms, lease_fired=True)
+        return self.leases_are_settled
+
     def _lapse(self, job_id: int, now_ms: int, *, lease_fired: bool) -> None:
         """Take back a job whose ttr ran out."""
-        record = self.store.jobs.get(job_id)
+        store = self.store
+        record = store.jobs.get(job_id)
         assert record is not None
         self.timeouts += 1
-        topic = self.store.put_back(job_id, lapsed(record), lease_fired=lease_fired)
+        topic = store.topic_of(record)
+        if topic.policy is None and record[FLAGS_AT] < BRINGS_RULE:
+            changed = lapsed(record)
+        else:
+            # Counted from the deadline, not from now: when its slice comes makes no difference.
+            deadline_ms = store.holders[job_id].deadlines[job_id]
+            place = place_of(topic)
+            changed = lapsed_under(record, topic.policy, place, deadline_ms, tick_ms=self.tick_ms)
+        self._take_back(topic, job_id, changed, now_ms, lease_fired=lease_fired)
+
+    def _take_back(
+        self, topic: Topic, job_id: int, changed: bytes, now_ms: int, *, lease_fired: bool = False
+    ) -> None:
+        """End the hold on a job of that topic and put it where its changed record says."""
+        store = self.store
+        if store.topic_of(changed) is topic:
+            store.put_back(job_id, changed, lease_fired=lease_fired)
+        else:
+            store.move_over(job_id, changed, lease_fired=lease_fired)
+            self._serve(store.topic_of(changed), now_ms)
+            store.drop_if_unwanted(topic)
         self._serve(topic, now_ms)
 
-    def _ring(self, whose: Session | Topic, now_ms: int) -> None:
-        """End the wait or the pause whose alarm has rung."""
+    def _ring(self, whose: Session | Topic | Throttle, now_ms: int) -> None:
+        """End the wait or the pause whose alarm has rung, or hand out what is allowed by now."""
         if isinstance(whose, Topic):
             self.store.unpause(whose)
             self._serve(whose, now_ms)
+        elif isinstance(whose, Throttle):
+            self._serve(self.store.go_on(whose), now_ms)
         elif not whose.waiting:
             return  # it has just got a job, of a topic whose pause ended in the same instant
         elif self.deadline_soon(whose, now_ms):
@@ -186,6 +230,8 @@ class Timekeeper:
                 return record, State.RESERVED
             self._lapse(job_id, now_ms, lease_fired=False)
             return self.settled(job_id, now_ms)
+        if store.ghosts and store.is_ghost(record):
+            raise JobNotFound(job_id)
         if record[STATE_AT] == _DELAYED:
             if store.absolute.layers:
                 record = store.place_anew(job_id)
@@ -243,7 +289,7 @@ class Timekeeper:
     def _serve(self, topic: Topic, now_ms: int) -> None:
         """Hand the topic's ready jobs to those who wait for them, the longest first."""
         room = self.room
-        while topic.waiters and topic.ready and topic.paused_until_ms is None:
+        while topic.waiters and topic.ready and not topic.blocks:
             if not room.has_for_reserve():
                 return
             session = next(iter(topic.waiters))

@@ -9,9 +9,12 @@ True
 >>> job_id_of(ready_key(2, 4))
 4
 
+Buried jobs are sorted in the same way, by the rank that their records say: when they were buried.
+
 A topic holds ids only; records are in the job table, and the rules are the engine's.
 """
 
+import enum
 import re
 from typing import TYPE_CHECKING, Final
 
@@ -22,10 +25,23 @@ from delayd.core.limits import TOPIC_NAME_BYTES_MAX
 
 if TYPE_CHECKING:
     from delayd.core.agenda import Lane
+    from delayd.core.keys import KeyIndex
+    from delayd.core.policy import Policy
     from delayd.core.session import Session
+    from delayd.core.throttle import Throttle
 
 DEFAULT_TOPIC: Final = "default"
 ID_MASK: Final = 2**64 - 1
+
+
+class Source(enum.IntEnum):
+    """Who said what policy a topic has. Numbers are for ever."""
+
+    CONFIGURATION = 0
+    RUN_TIME = 1
+    """A client; it takes the place of what the configuration says."""
+
+
 _NAME: Final = re.compile(
     rf"[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{{0,{TOPIC_NAME_BYTES_MAX - 1}}}",
 )
@@ -66,21 +82,31 @@ class Topic:
     """The queues and counters of one topic."""
 
     __slots__ = (
+        "blocks",
         "buried",
+        "bytes",
         "delays",
         "deletes",
+        "feeders",
+        "is_plain",
         "jobs",
         "jobs_put",
+        "keys",
         "name",
         "number",
+        "old_held",
         "pause_alarm",
         "pause_ms",
         "paused_until_ms",
         "pauses",
         "place",
+        "policy",
+        "policy_source",
         "ready",
         "recorded",
         "reserved",
+        "target",
+        "throttle",
         "urgent",
         "users",
         "waiters",
@@ -93,10 +119,14 @@ class Topic:
         self.number = number
         self.delays = delays
         self.ready: SortedList[int] = SortedList()
-        self.buried: dict[int, int] = {}
-        """Id → rank, the lower the longer buried; in the order of the ranks."""
+        self.buried: SortedList[int] = SortedList()
+        """As in `ready`, with the rank in place of the priority: the longest buried first."""
+        self.keys: KeyIndex | None = None
+        """Who goes by which key; None while no job has one."""
         self.waiters: dict[Session, None] = {}
         """Who waits, the longest first."""
+        self.blocks = 0
+        """Why nothing is handed out, as bits of `throttle.Block`; 0: jobs go to who wants them."""
         self.paused_until_ms: int | None = None
         self.pause_ms = 0
         self.pause_alarm: int | None = None
@@ -105,9 +135,25 @@ class Topic:
         self.recorded = False
         """Whether the journal knows its number."""
 
+        self.policy: Policy | None = None
+        """What holds for its jobs, beside what holds for all."""
+        self.policy_source = Source.CONFIGURATION
+        self.is_plain = True
+        """Puts need not look: there is no policy, nor a cap on the jobs of all topics."""
+        self.throttle: Throttle | None = None
+        """What its policy says of handing out."""
+        self.target: Topic | None = None
+        """Where its exhausted jobs are moved to, if they are not buried."""
+        self.feeders = 0
+        """Topics whose target this is."""
+
         self.jobs = 0
         """Live jobs in whatever state."""
+        self.bytes = 0
+        """How long their records are, together; without those in hand since before a clear."""
         self.reserved = 0
+        self.old_held: dict[int, int] = {}
+        """Number that it had before a clear → jobs in hand whose records still say so."""
         self.urgent = 0
         """Ready jobs that count as urgent."""
         self.users = 0
@@ -115,6 +161,13 @@ class Topic:
         self.jobs_put = 0
         self.deletes = 0
         self.pauses = 0
+
+    def let_go(self, key: bytes, job_id: int) -> None:
+        """Let the key of a job be free, which has it."""
+        assert self.keys is not None
+        self.keys.remove(key, job_id)
+        if not self.keys:
+            self.keys = None
 
     @property
     def delayed(self) -> int:
@@ -124,4 +177,11 @@ class Topic:
     @property
     def is_wanted(self) -> bool:
         """Tell whether somebody uses or watches it or it holds a job; otherwise it may vanish."""
-        return bool(self.jobs or self.users or self.watchers or self.name == DEFAULT_TOPIC)
+        return bool(
+            self.jobs
+            or self.users
+            or self.watchers
+            or self.name == DEFAULT_TOPIC
+            or self.feeders
+            or (self.policy_source is Source.RUN_TIME and self.policy is not None)
+        )

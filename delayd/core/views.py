@@ -4,28 +4,39 @@ Nothing here is journaled, and nothing here may alter what a client could see. T
 they stand at `now_ms`.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from delayd.core.changes import came_due
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound, TopicNotFound
+from delayd.core.ghosts import renumbered
 from delayd.core.job import (
     DUE_AT,
+    FLAGS_AT,
     HEADER,
+    PRIORITY_AND_TOPIC,
+    PRIORITY_AT,
     U64,
+    Flag,
     State,
     body_of,
-    came_due,
-    lapsed,
+    key_of,
+    rank_of,
     state_of,
     tally_of,
     wall_of,
 )
+from delayd.core.judging import place_of, settled_lapse
 from delayd.core.limits import PRIORITY_URGENT_BELOW
 from delayd.core.records import LAYOUTS, Kind
+from delayd.core.store import Store
+from delayd.core.throttle import Block
 from delayd.core.timekeeper import Handed
 from delayd.core.topic import (
     DEFAULT_TOPIC,
+    Source,
     Topic,
     checked_name,
     head_key,
@@ -149,8 +160,9 @@ def totals(engine: Engine) -> Totals:
 
 def peek(engine: Engine, job_id: int) -> Handed:
     """Return a job in whatever state, without reserving it; `JobNotFound`."""
-    record = engine.store.jobs.get(job_id)
-    if record is None:
+    store = engine.store
+    record = store.jobs.get(job_id)
+    if record is None or (store.ghosts and job_id not in store.holders and store.is_ghost(record)):
         raise JobNotFound(job_id)
     return job_id, body_of(record)
 
@@ -168,9 +180,7 @@ def peek_delayed(engine: Engine, topic: Topic) -> Handed | None:
 
 def peek_buried(engine: Engine, topic: Topic) -> Handed | None:
     """Return the job that has been buried the longest."""
-    for job_id in topic.buried:
-        return peek(engine, job_id)
-    return None
+    return peek(engine, job_id_of(topic.buried[0])) if topic.buried else None
 
 
 def canonical(engine: Engine) -> Iterator[tuple[str | int | bytes | None, ...]]:
@@ -183,34 +193,64 @@ def canonical(engine: Engine) -> Iterator[tuple[str | int | bytes | None, ...]]:
     time_ms = store.time_ms
     yield "last id", store.last_id
     follows_wall = False
-    for job_id, record in sorted(store.jobs):
+    buried: dict[str, list[tuple[int, int]]] = {}
+    has_jobs: set[str] = set()
+    for job_id, record in sorted(live_jobs(store)):
         holder = store.holders.get(job_id)
         deadline_ms = None if holder is None else holder.deadlines[job_id]
         now = record
         if deadline_ms is not None and deadline_ms <= time_ms:
-            now, deadline_ms = lapsed(record), None
+            topic = store.topic_of(record)
+            now, deadline_ms = (
+                settled_lapse(
+                    record,
+                    topic.policy,
+                    place_of(topic),
+                    deadline_ms,
+                    tick_ms=store.tick_ms,
+                    time_ms=time_ms,
+                ),
+                None,
+            )
         elif deadline_ms is None and state_of(record) is State.DELAYED:
             now = store.current(job_id, record)
             due_ms: int = U64.unpack_from(now, DUE_AT)[0]
             now = came_due(now) if due_ms <= time_ms else now
             follows_wall |= due_ms > time_ms and wall_of(now) is not None
-        yield "job", job_id, store.topic_of(record).name, now, deadline_ms
+        name = store.topic_of(now).name
+        has_jobs.add(name)
+        if deadline_ms is None and state_of(now) is State.BURIED:
+            buried.setdefault(name, []).append((rank_of(now), job_id))
+        yield "job", job_id, name, now, deadline_ms
     if follows_wall:
         yield "offset", store.absolute.offset_ms
     for name, topic in sorted(store.topics.items()):
-        if topic.buried:
-            yield "buried", name, *topic.buried
+        if name in buried:
+            yield "buried", name, *(job_id for _, job_id in sorted(buried[name]))
+        is_run_time = topic.policy_source is Source.RUN_TIME
+        if topic.policy is not None and (is_run_time or name in has_jobs):
+            yield "policy", name, topic.policy_source, topic.policy.to_json()
         until_ms = topic.paused_until_ms
         is_paused = until_ms is not None and until_ms > time_ms
         if is_paused and (topic.jobs or name == DEFAULT_TOPIC):
             yield "paused", name, until_ms, topic.pause_ms
 
 
+def live_jobs(store: Store) -> Iterator[tuple[int, bytes]]:
+    """Yield (id, record), the records of those in hand with the numbers that their topics have."""
+    for job_id, record in store.jobs:
+        if job_id in store.holders:
+            yield job_id, renumbered(record, store.topic_of(record).number)
+        elif not store.is_ghost(record):
+            yield job_id, record
+
+
 def check(engine: Engine) -> None:
     """Assert every invariant of the engine's state, slowly. For tests, after each step."""
     store = engine.store
     counted = dict.fromkeys(store.listing, 0)
-    for job_id, record in store.jobs:
+    lengths = dict.fromkeys(store.listing, 0)
+    for job_id, record in live_jobs(store):
         topic = store.topic_of(record)
         counted[topic] += 1
         holder = store.holders.get(job_id)
@@ -218,14 +258,23 @@ def check(engine: Engine) -> None:
         delayed = state_of(record) is State.DELAYED and holder is None
         ready = state_of(record) is State.READY and holder is None
         assert (ready_key(priority, job_id) in topic.ready) == ready
-        assert (job_id in topic.buried) == (state_of(record) is State.BURIED and holder is None)
+        is_buried = state_of(record) is State.BURIED and holder is None
+        assert (ready_key(rank_of(record), job_id) in topic.buried) == is_buried
+        assert bool(record[FLAGS_AT] & Flag.RANK) == (state_of(record) is State.BURIED)
         if delayed:
             assert U64.unpack_from(record, DUE_AT)[0] >= 0
         if holder is not None:
             assert job_id in holder.deadlines
+        if not topic.old_held or holder is None or not _is_old(store, topic, job_id):
+            lengths[topic] += len(record)
     for topic, jobs in counted.items():
         _check_topic(engine, topic, jobs)
-    assert set(store.topics.values()) == set(store.listing) == set(store.numbered.values())
+        _check_limits(engine, topic)
+        assert topic.bytes == lengths[topic]
+    assert engine.room.jobs == sum(counted.values())
+    assert set(store.topics.values()) == set(store.listing)
+    _check_numbers(store)
+    _check_keys(store)
     assert sum(topic.reserved for topic in store.listing) == len(store.holders)
     assert store.jobs.put_bytes == sum(LAYOUTS[Kind.PUT].size + len(job[1]) for job in store.jobs)
     _check_absolute(engine)
@@ -242,6 +291,35 @@ def check(engine: Engine) -> None:
     store.agenda.check(lanes, store.time_ms)
 
 
+def _check_keys(store: Store) -> None:
+    """Assert that records and indexes agree, also on what a clear has forgotten."""
+    keyed: dict[Topic, dict[bytes, int]] = {topic: {} for topic in store.listing}
+    for job_id, record in store.jobs:
+        if record[FLAGS_AT] & Flag.KEY:
+            jobs = keyed.setdefault(store.topic_of(record), {})
+            assert key_of(record) not in jobs, "a key is there twice"
+            jobs[key_of(record)] = job_id
+    for topic, jobs in keyed.items():
+        assert (topic.keys is None) == (not jobs)
+        if topic.keys is not None:
+            topic.keys.check(jobs)
+
+
+def _check_numbers(store: Store) -> None:
+    numbered = {topic.number: topic for topic in store.listing}
+    numbered.update((old, topic) for topic in store.listing for old in topic.old_held)
+    numbered.update((ghost.number, ghost.topic) for ghost in store.ghosts)
+    assert store.numbered == numbered
+    held = Counter(
+        PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[1]
+        for job_id, record in store.jobs
+        if job_id in store.holders
+    )
+    for topic in store.listing:
+        assert topic.old_held == {old: held[old] for old in topic.old_held}
+        assert sum(topic.old_held.values()) + held[topic.number] == topic.reserved
+
+
 def _check_absolute(engine: Engine) -> None:
     store = engine.store
     absolute = store.absolute
@@ -250,7 +328,11 @@ def _check_absolute(engine: Engine) -> None:
     assert absolute.count == len(placed) + len(unplaced)
     assert all(layer.ids for layer in absolute.layers)
     assert absolute.recorded_ms == absolute.offset_ms or not absolute.count
-    for job_id, record in store.jobs:
+    live = dict(live_jobs(store))
+    ghosts = {job_id for job_id, _ in store.jobs} - live.keys()
+    placed -= ghosts
+    unplaced -= ghosts
+    for job_id, record in live.items():
         wall_ms = wall_of(record)
         due_ms: int = U64.unpack_from(record, DUE_AT)[0]
         waits = state_of(record) is State.DELAYED and job_id not in store.holders
@@ -266,16 +348,37 @@ def _check_absolute(engine: Engine) -> None:
     assert not placed | unplaced, "jobs that are gone still follow the wall clock"
 
 
+def _is_old(store: Store, topic: Topic, job_id: int) -> bool:
+    """Tell of a job in hand whether it has been since before a clear of its topic."""
+    record = store.jobs.get(job_id) or b""
+    return bool(PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[1] != topic.number)
+
+
+def _check_limits(engine: Engine, topic: Topic) -> None:
+    store = engine.store
+    policy, throttle = topic.policy, topic.throttle
+    assert topic.is_plain == (policy is None and not store.is_capped)
+    feeders = [each for each in store.listing if each.target is topic]
+    assert topic.feeders == len(feeders)
+    assert topic is not topic.target
+    assert bool(topic.blocks & Block.PAUSED) == (topic.paused_until_ms is not None)
+    if throttle is None:
+        assert not topic.blocks & ~Block.PAUSED
+        assert policy is None or not (policy.reserved_max or policy.rate_per_s)
+    else:
+        assert bool(topic.blocks & Block.FULL) == throttle.is_full(topic.reserved)
+        assert bool(topic.blocks & Block.SLOW) == (throttle.alarm is not None)
+        assert throttle.alarm is None or store.alarms[throttle.alarm][1] is throttle
+
+
 def _check_topic(engine: Engine, topic: Topic, jobs: int) -> None:
     assert topic.jobs == jobs
     assert jobs == len(topic.ready) + topic.reserved + topic.delayed + len(topic.buried)
-    ranks = list(topic.buried.values())
-    assert ranks == sorted(set(ranks)), "the buried are not in the order of their ranks"
-    assert not ranks or ranks[-1] <= engine.store.last_rank
+    assert not topic.buried or topic.buried[-1] >> 64 <= engine.store.last_rank
     assert topic.urgent == sum(key >> 64 < PRIORITY_URGENT_BELOW for key in topic.ready)
     assert topic.is_wanted, f"{topic.name} should have vanished"
     assert engine.store.listing[topic.place] is topic
-    if topic.paused_until_ms is None:
+    if not topic.blocks:
         assert not (topic.ready and topic.waiters), "a job and a consumer miss each other"
     for session in topic.waiters:
         assert session.waiting

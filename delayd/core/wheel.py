@@ -32,6 +32,7 @@ The wheel refuses to know what an entry stands for, and what time it is unless i
 """
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import NamedTuple
@@ -42,6 +43,7 @@ from delayd.core.buckets import (
     Bucket,
     BucketQueue,
     Level,
+    Mark,
     expiration_of,
     level_of,
 )
@@ -137,6 +139,10 @@ class TimingWheel:
         self._sweep: Sweep | None = None
         self._sweep_credit = 0
         self._twins_suspected = False
+
+    def ask(self, due_of: Callable[[int], int | None]) -> None:
+        """Ask another owner from now on, who says the same of all entries that are alive."""
+        self._due_of = due_of
 
     def __len__(self) -> int:
         """Return the number of live entries."""
@@ -252,6 +258,55 @@ class TimingWheel:
             place += 1
         rows = sorted((due_of(entry) or 0, entry) for entry in found)
         return [entry for _, entry in islice(rows, count)]
+
+    # --- Looking along ---------------------------------------------------------------------------
+
+    def enter(self, mark: Mark) -> tuple[int, int] | None:
+        """Let the mark stand in a bucket that is not looked through; None when there is no more.
+
+        Returns (after, until]: where the due times of its live entries lie; nothing that is still
+        to come is due by `after`. Between two calls anything may be done to the wheel: an entry
+        that is in it all the while is seen, now and then twice. A cascade moves entries ahead.
+        """
+        queue, pending = self._queue, self._pending
+        bucket = mark.bucket
+        if mark.end and (bucket is pending or bucket is queue.by_key.get(mark.place >> 1)):
+            key = mark.place >> 1
+        elif pending is not None and pending is not bucket and mark.place <= self._pending_key << 1:
+            key = self._pending_key
+            mark.place, mark.bucket, mark.end = key << 1, pending, len(pending)
+        else:
+            place = bisect_left(queue.keys, mark.place + 1 >> 1)
+            if place == len(queue.keys):
+                return None
+            key = queue.keys[place]
+            mark.place, mark.bucket = key << 1 | 1, queue.by_key[key]
+            mark.end = len(mark.bucket)
+        # What was overdue when it was inserted is in, or behind, a bucket that is due by now.
+        expiration_ms = expiration_of(key)
+        after_ms = expiration_ms - self.tick_ms if expiration_ms > self._clock_ms else -1
+        return after_ms, self._span_of(key)[1]
+
+    def look(self, mark: Mark, limit: int) -> Bucket:
+        """Return so many more entries of the bucket that was just entered, dead ones among them."""
+        bucket = mark.bucket
+        assert bucket is not None, "a bucket is entered before it is looked at"
+        end = min(mark.end, len(bucket))
+        mark.end = max(0, end - limit)
+        return bucket[mark.end : end]
+
+    def take_some(self, limit: int) -> Bucket:
+        """Take some entries out, dead ones among them; none when it is empty.
+
+        For taking a wheel apart: it is good for nothing else from then on.
+        """
+        if self._pending is None:
+            self._sweep = None  # its gap holds entries that are dead anyway
+            if not self._queue.keys:
+                return array("Q")
+            self._pending_key, self._pending = self._take(len(self._queue.keys) - 1)
+            self._pending_at = 0
+        return self._next_chunk(limit)
 
     # --- Placing ---------------------------------------------------------------------------------
 

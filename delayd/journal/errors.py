@@ -4,6 +4,7 @@ The classes differ in what the daemon should do, not in what went wrong; the sen
 and the offset. `DirectoryLocked`: another daemon lives there. `JournalCorrupt`: durable bytes are
 damaged, nothing was changed, a person must decide. `JournalVersion`: a newer delayd wrote this.
 `ForeignFile`: this is no journal's directory, or not only; a wrong path, most likely.
+`WrongClock`: the journal is sound, the choice of the clock does not fit it.
 `JournalFull`: nothing was appended, go on refusing puts. `JournalFailed`: the disk broke its word,
 acknowledge nothing more. `SnapshotFailed`: nothing was lost, try again later.
 """
@@ -55,6 +56,18 @@ class ForeignFile(DamageError):
     def __str__(self) -> str:
         """Say it without an offset, which would sound like damage."""
         return f"{self.file} {self.why}; nothing was touched"
+
+
+class WrongClock(JournalError):
+    """The directory is one of the other clock; nothing was changed."""
+
+    def __init__(self, directory: str, clock: str, how: str) -> None:
+        """Name the directory, the clock it was used with, and the flag that fits."""
+        super().__init__(
+            f"{directory} has been used with {clock}: start with {how} another directory; "
+            "nothing was touched"
+        )
+        self.directory = directory
 
 
 class JournalFailed(JournalError):

@@ -32,7 +32,7 @@ from delayd.journal.disk import NO_ROOM, Disk
 from delayd.journal.errors import JournalFailed
 from delayd.journal.format import IDENTITY_BYTES, Frame, FrameKind
 from delayd.journal.inspection import names_in
-from delayd.journal.names import check_names
+from delayd.journal.names import VIRTUAL_NAME, check_clock, check_names
 from delayd.journal.recovery import Recovery
 from delayd.journal.snapshot import Damage, SnapshotHeader
 from delayd.journal.snapshot_writer import SnapshotWriter
@@ -46,11 +46,27 @@ if TYPE_CHECKING:
 class Journal(Writer):
     """One directory of segments, owned for as long as this object is open."""
 
-    __slots__ = ("_lock_handle", "_snapshot", "damaged_snapshots", "replay_bytes", "torn_tails")
+    __slots__ = (
+        "_is_virtual",
+        "_lock_handle",
+        "_snapshot",
+        "damaged_snapshots",
+        "replay_bytes",
+        "torn_tails",
+    )
 
-    def __init__(self, directory: str, disk: Disk, segment_bytes: int, lock_handle: int) -> None:
+    def __init__(
+        self,
+        directory: str,
+        disk: Disk,
+        segment_bytes: int,
+        lock_handle: int,
+        *,
+        is_virtual: bool = False,
+    ) -> None:
         """Use `Journal.open`."""
         super().__init__(directory, disk, segment_bytes)
+        self._is_virtual = is_virtual
         self._snapshot: SnapshotWriter | None = None
         self._lock_handle = lock_handle
         self.replay_bytes = 0
@@ -61,24 +77,30 @@ class Journal(Writer):
         """Snapshots that replay could not use; for the log."""
 
     @classmethod
-    def open(cls, directory: str, *, disk: Disk, segment_bytes: int) -> "Journal":
+    def open(
+        cls, directory: str, *, disk: Disk, segment_bytes: int, is_virtual: bool = False
+    ) -> "Journal":
         """Take the directory, making it if needed; `replay` comes next.
 
+        `is_virtual`: the times to come are those of a virtual clock.
         Raises DirectoryLocked when another process has it, JournalFailed when it cannot be used.
         """
         assert segment_bytes >= JOURNAL_SEGMENT_BYTES_MIN, "configuration has a higher minimum"
-        return cls(directory, disk, segment_bytes, take_directory(disk, directory))
+        handle = take_directory(disk, directory)
+        return cls(directory, disk, segment_bytes, handle, is_virtual=is_virtual)
 
     def replay(self) -> Iterator[Frame]:
         """Yield every durable frame in order; after the last one the journal takes appends.
 
-        A torn tail is cut after a copy was kept (see `torn_tails`). Raises JournalCorrupt or
-        JournalVersion, with nothing changed, and JournalFailed when a file cannot be used.
+        A torn tail is cut after a copy was kept (see `torn_tails`). Raises JournalCorrupt,
+        JournalVersion or WrongClock, with nothing changed, and JournalFailed when a file cannot be
+        used.
         Frames with an empty payload mark a clean close; their time counts, they carry nothing.
         """
         assert not self._is_replayed, "a journal is replayed once"
         names = names_in(self._disk, self._directory)
         check_names(self._directory, names)
+        check_clock(self._directory, names, is_virtual=self._is_virtual)
         recovery = Recovery(self._disk, self._directory, names)
         frame = None
         for frame in recovery.frames():
@@ -95,6 +117,10 @@ class Journal(Writer):
 
     def _take_over(self, recovery: Recovery, names: list[str]) -> None:
         """Make the directory ready for appends."""
+        if self._is_virtual and VIRTUAL_NAME not in names:
+            # Durable, with all other names, before the first frame can be: no time of this clock
+            # may ever pass for the other's.
+            self._disk.close(self._disk.create(f"{self._directory}/{VIRTUAL_NAME}"))
         books = (self._reserve, self._retention)
         self.torn_tails, active = take_over(
             self._disk, self._directory, names, recovery, *books, self._segment_bytes

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection
 from typing import Final
 
-from delayd.journal.errors import ForeignFile
+from delayd.journal.errors import ForeignFile, WrongClock
 from delayd.journal.format import SEGMENT_NAME
 from delayd.journal.repair import TEMPORARY, TORN_COPY
 from delayd.journal.reserve import SPARE_NAME
@@ -18,6 +18,9 @@ TOLERATED_NAMES: Final = frozenset({LOCK_NAME, "lost+found"})
 
 MARKER_NAME: Final = "import-unfinished"
 """Lies in the directory for as long as not all jobs of an import are in it."""
+
+VIRTUAL_NAME: Final = "virtual-clock"
+"""Lies in a directory that is used with a virtual clock, from the first time on and for good."""
 
 BINLOG_NAME: Final = re.compile(r"binlog\.([1-9][0-9]*)")
 """beanstalkd's files; who gives us its directory is told how to move over."""
@@ -40,8 +43,21 @@ def check_names(directory: str, names: Collection[str]) -> None:
     raise ForeignFile(f"{directory}/{name}", why)
 
 
+def check_clock(directory: str, names: Collection[str], *, is_virtual: bool) -> None:
+    """Raise WrongClock if the directory belongs to the other clock; a fresh one does to neither.
+
+    Their times are not comparable: a job of next week, put on one, would come at once or in years.
+    """
+    if VIRTUAL_NAME in names:
+        if not is_virtual:
+            raise WrongClock(directory, "a virtual clock", "--clock virtual, or with")
+    elif is_virtual and not TOLERATED_NAMES.issuperset(names):
+        raise WrongClock(directory, "the system clock", "--clock system, or with")
+
+
 def _is_ours(name: str) -> bool:
-    return name in TOLERATED_NAMES or any(own.fullmatch(name) for own in OUR_NAMES)
+    is_fixed = name in TOLERATED_NAMES or name == VIRTUAL_NAME
+    return is_fixed or any(own.fullmatch(name) for own in OUR_NAMES)
 
 
 def _is_binlog(name: str) -> bool:

@@ -11,11 +11,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from delayd.core import views
+from delayd.core.details import job_details, topic_details
 from delayd.core.errors import OutOfSpace
 from delayd.core.limits import RESERVE_BATCH_MAX
 from delayd.core.timekeeper import Handed
 from delayd.core.topic import checked_name
 from delayd.line import grammar, replies
+from delayd.line.extensions import EXTENSIONS
 from delayd.line.grammar import BadFormat
 
 if TYPE_CHECKING:
@@ -110,10 +112,10 @@ def _release(client: "Connection", rest: bytes, now_ms: int) -> bytes:
     return replies.RELEASED
 
 
-def _bury(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
+def _bury(client: "Connection", rest: bytes, now_ms: int) -> bytes:
     job_id, priority = grammar.parse_bury(rest)
     client.stats.counts["bury"] += 1
-    client.engine.bury(client.session, job_id, priority)
+    client.engine.bury(client.session, job_id, priority, now_ms)
     return replies.BURIED
 
 
@@ -209,13 +211,16 @@ def _pause_tube(client: "Connection", rest: bytes, now_ms: int) -> bytes:
 def _stats_job(client: "Connection", rest: bytes, now_ms: int) -> bytes:
     job_id = grammar.parse_job_id(rest)
     client.stats.counts["stats-job"] += 1
-    return client.long_reply(replies.stats_job(views.view_job(client.engine, job_id, now_ms)))
+    view = views.view_job(client.engine, job_id, now_ms)
+    details = job_details(client.engine, job_id, now_ms)
+    return client.long_reply(replies.stats_job(view, details, now_ms))
 
 
 def _stats_tube(client: "Connection", rest: bytes, now_ms: int) -> bytes:
     name = checked_name(grammar.parse_name(rest))
     client.stats.counts["stats-tube"] += 1
-    return client.long_reply(replies.stats_tube(views.view_topic(client.engine, name, now_ms)))
+    view = views.view_topic(client.engine, name, now_ms)
+    return client.long_reply(replies.stats_tube(view, topic_details(client.engine, name)))
 
 
 def _stats(client: "Connection", rest: bytes, now_ms: int) -> bytes:
@@ -282,6 +287,7 @@ COMMANDS: Final[tuple[tuple[bytes, Handler], ...]] = (
     (b"pause-tube", _pause_tube),
     (b"put-in-tube ", _put_in_tube),
     (b"reschedule ", _reschedule),
+    *EXTENSIONS,
 )
 """A line's command is the first word here that it begins with, as beanstalkd finds it. So a client
 that probes for commands sees the same answers: `stats x` begins with a known word and is badly

@@ -37,14 +37,25 @@ _NAME: Final = rb"[-A-Za-z0-9+/;.$_()]+"
 _PUT: Final = re.compile(
     rb"put  *([0-9]+) +(" + _SECONDS + rb") +(" + _SECONDS + rb") +([0-9]+)([^\0]*)"
 )
+LONG_LINE: Final = re.compile(
+    rb"put  *[0-9]+ +" + _SECONDS + rb" +" + _SECONDS + rb" +[0-9]+ +[a-z]+="
+    rb"|(?:put-in-tube|(?:delete|reschedule|peek|kick)-key|change|nack|(?:set|get)-policy|redrive"
+    rb"|(?:list|cancel|kick|reschedule)-jobs|calendar|clear-tube) "
+)
+"""How lines begin that may be longer than beanstalkd's: a put with words, and commands of ours."""
+
 _NUMBER_AND_NUMBER: Final = re.compile(rb" *([0-9]+) +([0-9]+)")
+_ONLY_NUMBER: Final = re.compile(rb" *([0-9]+)")
+_NUMBER_AND_MAYBE_NUMBER: Final = re.compile(rb" *([0-9]+)(?: +([0-9]+))?")
+_ONLY_SECONDS: Final = re.compile(rb" *(" + _SECONDS + rb")")
 _NUMBER_AND_SECONDS: Final = re.compile(rb" *([0-9]+) +(" + _SECONDS + rb")")
+_SECONDS_AND_NUMBER: Final = re.compile(rb" *(" + _SECONDS + rb") +([0-9]+)")
 _RELEASE: Final = re.compile(rb" *([0-9]+) +([0-9]+) +(" + _SECONDS + rb")")
 _PAUSE: Final = re.compile(rb" *(" + _NAME + rb") +(" + _SECONDS + rb")")
 _C_INTEGER: Final = re.compile(rb"[ \t\n\v\f\r]*([+-]?)([0-9]+)(\.[0-9]+)?")
 
 
-def _u32(digits: bytes, line: bytes) -> int:
+def u32(digits: bytes, line: bytes) -> int:
     """Return the number, or raise `BadFormat` when it needs more than 32 bits."""
     value = int(digits)
     if value > U32_MAX:
@@ -52,10 +63,10 @@ def _u32(digits: bytes, line: bytes) -> int:
     return value
 
 
-def _milliseconds(seconds: bytes, line: bytes) -> int:
+def milliseconds(seconds: bytes, line: bytes) -> int:
     """Return the seconds in milliseconds, rounded up; `BadFormat` beyond 32 bits of seconds."""
     whole, _, fraction = seconds.partition(b".")
-    ms = _u32(whole, line) * 1_000
+    ms = u32(whole, line) * 1_000
     if fraction:
         ms -= -int(fraction) * 1_000 // 10 ** len(fraction)
     if ms > DURATION_MS_MAX:
@@ -84,19 +95,19 @@ def _parse_id_and(rest: bytes, pattern: re.Pattern[bytes]) -> tuple[int, tuple[b
 def parse_release(rest: bytes) -> tuple[int, int, int]:
     """Return id, priority and delay in milliseconds."""
     job_id, (priority, delay) = _parse_id_and(rest, _RELEASE)
-    return job_id, _u32(priority, rest), _milliseconds(delay, rest)
+    return job_id, u32(priority, rest), milliseconds(delay, rest)
 
 
 def parse_bury(rest: bytes) -> tuple[int, int]:
     """Return id and priority."""
     job_id, (priority,) = _parse_id_and(rest, _NUMBER_AND_NUMBER)
-    return job_id, _u32(priority, rest)
+    return job_id, u32(priority, rest)
 
 
 def parse_reschedule(rest: bytes) -> tuple[int, int]:
     """Return id and delay in milliseconds."""
     job_id, (delay,) = _parse_id_and(rest, _NUMBER_AND_SECONDS)
-    return job_id, _milliseconds(delay, rest)
+    return job_id, milliseconds(delay, rest)
 
 
 def parse_pause(rest: bytes) -> tuple[str, int]:
@@ -104,7 +115,39 @@ def parse_pause(rest: bytes) -> tuple[str, int]:
     match = _PAUSE.fullmatch(rest)
     if match is None:
         raise BadFormat(rest)
-    return match[1].decode("ascii"), _milliseconds(match[2], rest)
+    return match[1].decode("ascii"), milliseconds(match[2], rest)
+
+
+def parse_seconds(rest: bytes) -> int:
+    """Return the one argument of a command that takes seconds, in milliseconds."""
+    match = _ONLY_SECONDS.fullmatch(rest)
+    if match is None:
+        raise BadFormat(rest)
+    return milliseconds(match[1], rest)
+
+
+def parse_bytes(rest: bytes) -> int:
+    """Return the one argument of a command that says how long its body is."""
+    match = _ONLY_NUMBER.fullmatch(rest)
+    if match is None:
+        raise BadFormat(rest)
+    return u32(match[1], rest)
+
+
+def parse_redrive(rest: bytes) -> tuple[int, int]:
+    """Return how many jobs at most, and how many a second; 0: all at once."""
+    match = _NUMBER_AND_MAYBE_NUMBER.fullmatch(rest)
+    if match is None:
+        raise BadFormat(rest)
+    return u32(match[1], rest), u32(match[2] or b"0", rest)
+
+
+def parse_spans(rest: bytes) -> tuple[int, int]:
+    """Return how long a span of time is in milliseconds, and how many there are."""
+    match = _SECONDS_AND_NUMBER.fullmatch(rest)
+    if match is None:
+        raise BadFormat(rest)
+    return milliseconds(match[1], rest), u32(match[2], rest)
 
 
 def parse_batch(rest: bytes) -> tuple[int, int]:
@@ -112,10 +155,10 @@ def parse_batch(rest: bytes) -> tuple[int, int]:
     match = _NUMBER_AND_SECONDS.fullmatch(rest)
     if match is None:
         raise BadFormat(rest)
-    jobs = _u32(match[1], rest)
+    jobs = u32(match[1], rest)
     if not jobs:
         raise BadFormat(rest)
-    return jobs, _milliseconds(match[2], rest)
+    return jobs, milliseconds(match[2], rest)
 
 
 def parse_kick(rest: bytes) -> int:
@@ -141,7 +184,7 @@ def parse_wait(rest: bytes) -> int | None:
     seconds = (value + 2**31) % 2**32 - 2**31
     if seconds < 0:
         return None
-    return _milliseconds(b"%d%s" % (seconds, match[3] or b""), rest)
+    return milliseconds(b"%d%s" % (seconds, match[3] or b""), rest)
 
 
 def parse_name(rest: bytes) -> str:
@@ -175,10 +218,10 @@ def parse_put(line: bytes) -> PutLine | None:
     priority, delay, ttr, body_bytes, extra = match.groups()
     try:
         return PutLine(
-            _u32(priority, line),
-            _milliseconds(delay, line),
-            _milliseconds(ttr, line),
-            _u32(body_bytes, line),
+            u32(priority, line),
+            milliseconds(delay, line),
+            milliseconds(ttr, line),
+            u32(body_bytes, line),
             extra,
         )
     except BadFormat:

@@ -4,10 +4,19 @@ Clients compare words and sometimes whole dictionaries, so keys, their order, th
 their number are exactly beanstalkd's (1.13: strings in quotes but for states).
 """
 
+import enum
+import json
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Final
 
-from delayd.core.errors import Refusal
+from delayd.core.bulk import Bulk
+from delayd.core.details import JobDetails, TopicDetails
+from delayd.core.durations import duration_text
+from delayd.core.errors import JobAlreadyExists, Refusal
+from delayd.core.job import Reason
+from delayd.core.puts import Outcome
+from delayd.core.search import Page
 from delayd.core.timekeeper import Handed
 from delayd.core.views import JobView, TopicView
 
@@ -32,7 +41,30 @@ UNKNOWN_COMMAND: Final = b"UNKNOWN_COMMAND\r\n"
 
 def refused(refusal: Refusal) -> bytes:
     """Say why something was not done."""
+    if isinstance(refusal, JobAlreadyExists):
+        return b"JOB_ALREADY_EXISTS %d\r\n" % refusal.job_id
     return b"%b\r\n" % refusal.word.encode()
+
+
+def advanced(time_ms: int) -> bytes:
+    """Say what time it is by the virtual clock, in seconds since 1970."""
+    return b"ADVANCED %d.%03d\r\n" % divmod(time_ms, 1_000)
+
+
+_OUTCOMES: Final = MappingProxyType(
+    {
+        Outcome.CREATED: b"INSERTED %d\r\n",
+        Outcome.KEPT: b"KEPT %d\r\n",
+        Outcome.REPLACED: b"REPLACED %d\r\n",
+        Outcome.PRESERVED: b"PRESERVED %d\r\n",
+        Outcome.EXTENDED: b"EXTENDED %d\r\n",
+    }
+)
+
+
+def put_outcome(job_id: int, outcome: Outcome) -> bytes:
+    """Say what a put under a key has done."""
+    return _OUTCOMES[outcome] % job_id
 
 
 def reserved(job: Handed) -> bytes:
@@ -68,8 +100,46 @@ def yaml_list(names: Iterable[str]) -> bytes:
 
 
 def _yaml(text: str) -> bytes:
-    body = b"---\n" + text.encode()
+    return ok(b"---\n" + text.encode())
+
+
+def ok(body: bytes) -> bytes:
+    """Answer something to be read."""
     return b"OK %d\r\n%b\r\n" % (len(body), body)
+
+
+def jobs_page(page: Page, offset_ms: int) -> bytes:
+    """Answer a page of jobs; `offset_ms` is how far the wall clock is ahead of delayd time.
+
+    A key is quoted as in JSON, which is YAML too: it may hold whatever can be printed.
+    """
+    after = "" if page.after is None else f"{page.after.due_ms}:{page.after.job_id}"
+    rows = "".join(
+        f"- {{id: {row.job_id}, state: {row.state.name.lower()}, pri: {row.priority}, "
+        f"due: {_epoch(row.due_ms + offset_ms)}, key: {_any_text(row.key)}}}\n"
+        for row in page.rows
+    )
+    return _yaml(f"after: {quoted(after)}\njobs:{' []' if not rows else ''}\n{rows}")
+
+
+def calendar(counts: list[int], bin_ms: int) -> bytes:
+    """Answer how many jobs come due in each span, by when it begins in seconds from now."""
+    return _yaml(
+        "".join(f"{_epoch(span * bin_ms)}: {count}\n" for span, count in enumerate(counts))
+    )
+
+
+def bulk(work: Bulk, word: bytes) -> bytes:
+    """Say to how many jobs something was done, or in a dry run would be.
+
+    When room ran out on the way, how many there were until then is not said: a client that sees
+    OUT_OF_MEMORY does it again in any case, and jobs that it was done to do not match any more.
+    """
+    return b"%b %d\r\n" % (word, work.done) if work.refusal is None else refused(work.refusal)
+
+
+def _epoch(time_ms: int) -> str:
+    return f"{time_ms // 1_000}.{time_ms % 1_000:03}"
 
 
 def quoted(text: str) -> str:
@@ -82,8 +152,11 @@ def seconds_left(left_ms: int) -> int:
     return max(0, left_ms - 1) // 1_000
 
 
-def stats_job(view: JobView) -> bytes:
-    """Answer `stats-job`. `file` is 0: a job's bytes move from file to file, nobody keeps count."""
+def stats_job(view: JobView, details: JobDetails | None, now_ms: int) -> bytes:
+    """Answer `stats-job`. `file` is 0: a job's bytes move from file to file, nobody keeps count.
+
+    What beanstalkd does not know of comes last, and only where there is something to say.
+    """
     return yaml_map(
         {
             "id": view.job_id,
@@ -100,12 +173,42 @@ def stats_job(view: JobView) -> bytes:
             "releases": view.releases,
             "buries": view.buries,
             "kicks": view.kicks,
+            **({} if details is None else _job_details(details, now_ms)),
         },
     )
 
 
-def stats_tube(view: TopicView) -> bytes:
-    """Answer `stats-tube`."""
+def _job_details(details: JobDetails, now_ms: int) -> dict[str, object]:
+    values: dict[str, object] = {}
+    if details.key:
+        values["key"] = _any_text(details.key)
+    if details.retry is not None:
+        values["retry"] = quoted(" ".join(map(duration_text, details.retry.steps_ms)))
+        values["attempts-max"] = details.retry.attempts_max
+        values["jitter-percent"] = details.retry.jitter_percent
+    if details.retry is not None or details.failure is not None:
+        values["attempts"] = details.attempts
+    if details.failure is not None:
+        values["failure"] = _words_of(Reason(details.failure.reason))
+        values["failure-age"] = max(0, now_ms - details.failure.failed_ms) // 1_000
+    if details.origin:
+        values["moved-from"] = quoted(details.origin)
+    if details.error:
+        values["error"] = _any_text(details.error)
+    return values
+
+
+def _words_of(member: enum.Enum) -> str:
+    return member.name.lower().replace("_", "-")
+
+
+def _any_text(text: str) -> str:
+    """Put in quotes what a caller said, as JSON does, which YAML reads too."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def stats_tube(view: TopicView, details: TopicDetails | None) -> bytes:
+    """Answer `stats-tube`; of a tube with a policy also how much of its caps is used."""
     return yaml_map(
         {
             "name": quoted(view.name),
@@ -122,5 +225,23 @@ def stats_tube(view: TopicView) -> bytes:
             "cmd-pause-tube": view.pauses,
             "pause": view.pause_ms // 1_000,
             "pause-time-left": seconds_left(view.pause_left_ms),
+            **({} if details is None else _tube_details(details)),
         },
     )
+
+
+def _tube_details(details: TopicDetails) -> dict[str, object]:
+    policy = details.policy
+    caps = {
+        "jobs-max": policy.jobs_max,
+        "bytes-max": policy.bytes_max,
+        "body-bytes-max": policy.body_bytes_max,
+        "reserved-max": policy.reserved_max,
+        "rate-per-s": policy.rate_per_s,
+    }
+    return {
+        "policy": _words_of(details.source),
+        "current-jobs": details.jobs,
+        "current-bytes": details.record_bytes,
+        **{name: cap for name, cap in caps.items() if cap is not None},
+    }

@@ -32,6 +32,7 @@ from delayd.core.limits import (
 )
 from delayd.core.timekeeper import Handed, WaitEnd
 from delayd.line.connection import Connection
+from delayd.line.passes import LongCommands, StandingClock
 from delayd.line.stats import Stats
 
 IN: Final = select.EPOLLIN
@@ -68,7 +69,9 @@ class Client:
         """Serve a socket just accepted."""
         self.server = server
         self.sock = sock
-        self.connection = Connection(server.engine, server.stats, server.out_bytes_max, self)
+        self.connection = Connection(
+            server.engine, server.stats, server.out_bytes_max, self, server.passes
+        )
         self.mask = IN | HANG_UP
         self.at_end = False
         """The last byte of its input has been read."""
@@ -120,16 +123,21 @@ class LineServer:
         *,
         connections_max: int,
         out_bytes_max: int,
+        up_ms: int = 1,
+        clock: StandingClock | None = None,
     ) -> None:
         """Serve these listening, non-blocking sockets.
 
         `now_ms` tells the time, rounded down: read anew for each client, since what it said may
-        have been sent after the turn began, and its delays count from there.
+        have been sent after the turn began, and its delays count from there. It is at most `up_ms`
+        later. Clients may advance the `clock`, if there is one.
         """
         self.engine = engine
         self.stats = stats
         self.out_bytes_max = out_bytes_max
         self._now_ms = now_ms
+        self._up_ms = up_ms
+        self.passes = LongCommands(engine, clock)
         self._connections_max = connections_max
         self._epoll = select.epoll()
         self._clients: dict[int, Client] = {}
@@ -196,6 +204,14 @@ class LineServer:
                 self._read(client, now_ms)
             else:
                 self._handle(client, event, now_ms)
+
+    def step_pass(self, now_ms: int) -> None:
+        """Carry on with one of the commands that take long; there must be one."""
+        answered = self.passes.step(now_ms)
+        if answered is not None:
+            client = answered.session.owner
+            assert isinstance(client, Client), "whoever began it is a client of this server"
+            self.listen_again(client)
 
     def take_replies(self) -> list[tuple[Client, bytes]]:
         """Return what the connections have answered since the last call, to be given to `send`.
@@ -268,7 +284,7 @@ class LineServer:
             self._close(client, now_ms)
             return
         if data:
-            connection.receive(data, self._now_ms() + 1)
+            connection.receive(data, self._now_ms() + self._up_ms)
             if connection.out or connection.is_closing:
                 self._note(client)
         else:
@@ -302,7 +318,7 @@ class LineServer:
         connection.half_close(now_ms)
         with contextlib.suppress(OSError):
             while connection.is_listening and (data := client.sock.recv(READ_BYTES)):
-                connection.receive(data, self._now_ms() + 1)
+                connection.receive(data, self._now_ms() + self._up_ms)
                 connection.take_out()
 
     def listen_again(self, client: Client) -> None:
@@ -399,15 +415,18 @@ class LineServer:
         del self._clients[fd]
         client.sock.close()
 
-    def close_stalled(self, now_ms: int) -> int:
-        """Close clients that have taken none of their replies for a minute; count them."""
+    def close_stalled(self, now_ms: int, elapsed_ms: int) -> int:
+        """Close clients that have taken none of their replies for a minute; count them.
+
+        The minute is one of `elapsed_ms`, which goes on even when the time of the jobs stands.
+        """
         closed = 0
         for client in list(self._clients.values()):
             if not client.unsent:
                 continue
             if client.stalled_since_ms is None:
-                client.stalled_since_ms = now_ms
-            elif now_ms - client.stalled_since_ms >= STALLED_CLIENT_MS:
+                client.stalled_since_ms = elapsed_ms
+            elif elapsed_ms - client.stalled_since_ms >= STALLED_CLIENT_MS:
                 self._close(client, now_ms)
                 closed += 1
         return closed

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from delayd import __version__
+from delayd.core.details import usage
 from delayd.core.engine import Engine
 from delayd.core.session import Session
 from delayd.core.views import totals
@@ -101,11 +102,11 @@ class Stats:
         self.workers -= session.works
 
     def report(self, now_ms: int) -> dict[str, object]:
-        """Return beanstalkd's 51 values, in its order."""
+        """Return beanstalkd's 51 values, in its order; then use against caps, if there are any."""
         engine = self._engine
         jobs = totals(engine)
         log = self._log_figures()
-        usage = resource.getrusage(resource.RUSAGE_SELF)
+        spent = resource.getrusage(resource.RUSAGE_SELF)
         machine = os.uname()
         waiting = {session for topic in engine.store.listing for session in topic.waiters}
         return {
@@ -126,8 +127,8 @@ class Stats:
             "total-connections": self.connections_total,
             "pid": os.getpid(),
             "version": f'"{__version__}"',
-            "rusage-utime": f"{usage.ru_utime:.6f}",
-            "rusage-stime": f"{usage.ru_stime:.6f}",
+            "rusage-utime": f"{spent.ru_utime:.6f}",
+            "rusage-stime": f"{spent.ru_stime:.6f}",
             "uptime": (now_ms - self._started_ms) // 1_000,
             "binlog-oldest-index": log.oldest_index,
             "binlog-current-index": log.current_index,
@@ -139,4 +140,14 @@ class Stats:
             "hostname": f'"{machine.nodename}"',
             "os": f'"{machine.version}"',
             "platform": f'"{machine.machine}"',
+            **self._caps(),
         }
+
+    def _caps(self) -> dict[str, object]:
+        """Return how near all topics together are to what the configuration allows."""
+        used = usage(self._engine)
+        caps = {"jobs-max": used.jobs_max, "bytes-max": used.bytes_max}
+        given = {name: cap for name, cap in caps.items() if cap is not None}
+        if not given:
+            return {}
+        return {"current-jobs": used.jobs, "current-bytes": used.record_bytes, **given}

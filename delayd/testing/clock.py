@@ -17,6 +17,8 @@ class FakeClock:
     250
     """
 
+    up_ms: Final = 1
+
     def __init__(self, start_ms: int = START_MS) -> None:
         self._now_ms = start_ms
         self._wall_ms = start_ms

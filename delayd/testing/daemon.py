@@ -12,8 +12,15 @@ directory of the caller's own stays, which is how a crash is tried:
     with running_daemon(data_dir=directory) as daemon:
         ...they are there...
 
-`Daemon` is the process alone, for whoever starts another command or other flags. The module refuses
-to know what is spoken over the sockets; the clients' own libraries do.
+With a virtual clock time stands still, so that what happens after days is tried in milliseconds:
+
+    with running_daemon(clock="virtual") as daemon:
+        ...put a job with a delay of a week...
+        daemon.advance(7 * 24 * 3600)
+        ...reserve it...
+
+`Daemon` is the process alone, for whoever starts another command or other flags. But for that one
+command the module refuses to know what is spoken over the sockets; the clients' own libraries do.
 """
 
 import contextlib
@@ -21,11 +28,12 @@ import os
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 START_S_MAX: Final = 30.0
 STOP_S_MAX: Final = 30.0
@@ -44,6 +52,14 @@ class DaemonNotStarted(Exception):
         super().__init__(f"the daemon {how}, having said:\n{log}")
         self.exit_code = exit_code
         self.log = log
+
+
+class ClockStands(Exception):
+    """The clock could not be advanced: it is not virtual, or it would pass the year 9999."""
+
+    def __init__(self, answer: str) -> None:
+        """Keep what the daemon said, instead of ADVANCED."""
+        super().__init__(f"the clock was not advanced, the daemon said {answer!r}")
 
 
 class Daemon:
@@ -94,6 +110,20 @@ class Daemon:
         host, _, port = self.listens_on.rpartition(":")
         return host, int(port)
 
+    def advance(self, seconds: float) -> float:
+        """Let so much time pass by the virtual clock; return its time, in seconds since 1970.
+
+        When this returns everything due by then has happened, in order, and workers that wait have
+        been sent their jobs. Raises `ClockStands` when there is nothing to advance.
+        """
+        with socket.create_connection(self.address) as connection:
+            connection.sendall(b"advance-clock %.3f\r\n" % seconds)
+            with connection.makefile("rb") as replies:
+                word, _, time_s = replies.readline().partition(b" ")
+        if word != b"ADVANCED":
+            raise ClockStands(word.decode().strip())
+        return float(time_s)
+
     def log(self) -> str:
         """Everything it has written to standard error."""
         size = os.fstat(self._log.fileno()).st_size
@@ -136,15 +166,19 @@ class Daemon:
 
 
 @contextlib.contextmanager
-def running_daemon(*flags: str, data_dir: str | os.PathLike[str] | None = None) -> Iterator[Daemon]:
+def running_daemon(
+    *flags: str,
+    data_dir: str | os.PathLike[str] | None = None,
+    clock: Literal["system", "virtual"] = "system",
+) -> Iterator[Daemon]:
     """Start `delayd serve` with these flags on a free port, and stop it in the end.
 
-    Without a `data_dir` it gets one of its own, which is removed afterwards.
+    Without a `data_dir` it gets one of its own, which is removed afterwards. Where the clock is
+    virtual, time stands still but for `Daemon.advance`.
     """
     with contextlib.ExitStack() as stack:
         if data_dir is None:
             data_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="delayd-"))
         where = ("--data-dir", os.fspath(data_dir), "--line", "127.0.0.1:0", "--http", "off")
-        yield stack.enter_context(
-            Daemon((sys.executable, "-m", "delayd", "serve", *where, *flags)),
-        )
+        how = ("--clock", clock, *flags)
+        yield stack.enter_context(Daemon((sys.executable, "-m", "delayd", "serve", *where, *how)))

@@ -11,6 +11,7 @@ from benchmarks.table import Bound, Measure, Outcome, Target, number_words, perc
 FASTER = Measure("puts", "/s", Target(Bound.RATIO_AT_LEAST, 1.5))
 SMALLER = Measure("memory", "MiB", Target(Bound.RATIO_AT_MOST, 1.0))
 NEVER = Measure("early", "jobs", Target(Bound.VALUE_AT_MOST, 0), max)
+SLIGHTLY_MORE = Measure("memory", "bytes", Target(Bound.MORE_AT_MOST, 120))
 PROMPT = Measure("p99", "ms", Target(Bound.VALUE_AT_MOST, 2))
 
 
@@ -41,6 +42,8 @@ def test_a_peer_of_zero_has_no_ratio() -> None:
         (FASTER, [14.9], [10], False),
         (SMALLER, [10], [10], True),
         (SMALLER, [10.1], [10], False),
+        (SLIGHTLY_MORE, [370], [250], True),
+        (SLIGHTLY_MORE, [371], [250], False),
         (PROMPT, [2, 2, 9], [1, 1, 1], True),
         (PROMPT, [1, 2.1, 9], [1, 1, 1], False),
         (NEVER, [0, 0, 0], [0, 0, 0], True),

@@ -6,6 +6,7 @@ from delayd.core.engine import Engine
 from delayd.core.job import HEADER, State, Tally, body_of, state_of, tally_of
 from delayd.core.limits import JOURNAL_WINDOW_BYTES
 from delayd.core.replay import Replay
+from delayd.core.topic import job_id_of
 from delayd.journal.errors import DirectoryLocked, ForeignFile, JournalFailed, JournalFull
 from delayd.journal.journal import Journal
 from delayd.journal.names import MARKER_NAME
@@ -130,7 +131,7 @@ def recovered(disk: SimulatedDisk) -> Engine:
 
 def told(engine: Engine) -> list[tuple[str, int, int, list[int]]]:
     return [
-        (topic.name, len(topic.ready), topic.delayed, list(topic.buried))
+        (topic.name, len(topic.ready), topic.delayed, [*map(job_id_of, topic.buried)])
         for topic in engine.store.listing
     ]
 

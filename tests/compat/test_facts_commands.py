@@ -16,7 +16,7 @@ REFUSALS: Final = (
         "peek",
         "peek-",
         "peekx",
-        "kick-jobs 1",
+        "kick-jobs1",
         "delete\t1",
         " stats",
         "list",

@@ -58,6 +58,7 @@ class Job:
     releases: int = 0
     buries: int = 0
     kicks: int = 0
+    key: bytes = b""
 
 
 @dataclass

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from delayd.core.agenda import Agenda, Lane
 from delayd.core.engine import Engine
-from delayd.core.records import LAYOUTS, Kind
+from delayd.core.records import LAYOUTS, TAILED, Kind
 from delayd.core.replay import Replay
 from delayd.core.session import Session
 from delayd.core.store import Store
 from delayd.core.timekeeper import WaitEnd
 
 if TYPE_CHECKING:
+    from delayd.core.throttle import Throttle
     from delayd.core.topic import Topic
 
 TTR_MS = 60_000
@@ -29,7 +30,7 @@ class TellingAgenda(Agenda):
     def __init__(self, store: Store) -> None:
         super().__init__()
         self.store = store
-        self.last_slice: tuple[Lane, list[int] | list[Session | Topic]] | None = None
+        self.last_slice: tuple[Lane, list[int] | list[Session | Topic | Throttle]] | None = None
 
     def take_due(self, now_ms: int, slice_entries: int) -> tuple[Lane, list[int]] | None:
         due = super().take_due(now_ms, slice_entries)
@@ -176,6 +177,6 @@ def kinds_of(payload: bytes) -> list[Kind]:
         kind = Kind(payload[at])
         layout = LAYOUTS[kind]
         fields = layout.unpack_from(payload, at)
-        at += layout.size + (fields[-1] if kind in {Kind.PUT, Kind.TOPIC} else 0)
+        at += layout.size + (fields[-1] if kind in TAILED else 0)
         kinds.append(kind)
     return kinds

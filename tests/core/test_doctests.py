@@ -16,6 +16,7 @@ MODULES: Final = sorted(
 )
 TEACHING: Final = (
     "delayd.core.copying",
+    "delayd.core.durations",
     "delayd.core.engine",
     "delayd.core.errors",
     "delayd.core.job",
@@ -23,9 +24,9 @@ TEACHING: Final = (
     "delayd.core.table",
     "delayd.core.topic",
     "delayd.core.wheel",
-    "delayd.durations",
     "delayd.journal.format",
     "delayd.line.grammar",
+    "delayd.line.words",
     "delayd.sockets",
     "delayd.testing.disk",
 )

@@ -68,12 +68,15 @@ WITHOUT_IDLE_CLIENT: Final = (
 
 
 class Walk:
+    machine_type = EngineMachine
+    operations: tuple[tuple[int, str, str], ...] = OPERATIONS
+
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.samples = dict(SAMPLES)
         self.crowd = rng.choice((3, 30))
         """Where there are few jobs, many wait for them."""
-        self.machine = EngineMachine()
+        self.machine = self.machine_type()
         self.machine.start(
             tick_ms=rng.choice((1, 1, 10, 1000)),
             wheel_size=rng.choice((2, 20, 256)),
@@ -88,7 +91,8 @@ class Walk:
         if len(machine.model.jobs) > self.crowd and machine.idle():
             machine.delete(rng.randrange(1000), [rng.randrange(10_000) for _ in range(3)])
         else:
-            _, operation, takes = rng.choices(OPERATIONS, [row[0] for row in OPERATIONS])[0]
+            weights = [row[0] for row in self.operations]
+            _, operation, takes = rng.choices(self.operations, weights)[0]
             if machine.idle() or operation in WITHOUT_IDLE_CLIENT:
                 what = {name: self.samples[name](rng) for name in takes.split()}
                 if operation == "delete":

@@ -8,6 +8,7 @@ import pytest
 
 from delayd.core import views
 from delayd.core.absolute import AbsoluteJobs, IdSet
+from delayd.core.changes import came_due
 from delayd.core.copying import Copy
 from delayd.core.dumping import Dump
 from delayd.core.engine import Engine
@@ -19,7 +20,17 @@ from delayd.core.errors import (
     Refusal,
     ValueOutOfRange,
 )
-from delayd.core.job import DUE_AT, FLAGS_AT, U64, Flag, State, body_of, came_due, tally_of, wall_of
+from delayd.core.job import (
+    DUE_AT,
+    FIXED_END,
+    FLAGS_AT,
+    U64,
+    Flag,
+    State,
+    body_of,
+    tally_of,
+    wall_of,
+)
 from delayd.core.limits import WALL_MS_MAX, WALL_STEPS_MAX
 from delayd.core.records import Kind
 from delayd.core.replay import Replay, UnknownRecord
@@ -256,8 +267,17 @@ def test_what_the_first_delayd_with_absolute_times_wrote_is_read_for_ever() -> N
     replay.play(bytes.fromhex((golden / "moments-log").read_text()))
     replay.finish(NOW_MS)
     views.check(replay.engine)
-    said = "".join(f"{each!r}\n" for each in views.canonical(replay.engine))
+    said = "".join(f"{unranked(each)!r}\n" for each in views.canonical(replay.engine))
     assert said == (golden / "moments-state").read_text()
+
+
+def unranked(said: tuple[str | int | bytes | None, ...]) -> tuple[str | int | bytes | None, ...]:
+    """What was said of a job before its record said how long it has been buried."""
+    if isinstance(record := said[-2], bytes) and record[FLAGS_AT] & Flag.RANK:
+        flags = record[FLAGS_AT] & ~Flag.RANK
+        head, end = record[:FLAGS_AT] + bytes((flags,)), FIXED_END[flags]
+        said = *said[:3], head + record[FLAGS_AT + 1 : end] + record[end + 8 :], *said[4:]
+    return said
 
 
 # --- What is refused, and what a log says --------------------------------------------------------
@@ -331,7 +351,7 @@ def test_a_job_whose_offset_no_record_says_and_flags_of_another_time_are_refused
     with pytest.raises(UnknownRecord, match="no record says where the time of 1 is"):
         Replay(Engine(start_ms=0)).play(without)
     flags_at = payload.index(bytes((Kind.PUT,)), 30) + 5 + FLAGS_AT
-    for flags in (4, 0x82, 0xFF):
+    for flags in (0x80, 0x82, 0xFF):
         changed = payload[:flags_at] + bytes((flags,)) + payload[flags_at + 1 :]
         with pytest.raises(UnknownRecord, match=f"the flags of job 1 are {flags}"):
             Replay(Engine(start_ms=0)).play(changed)

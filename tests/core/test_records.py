@@ -1,14 +1,20 @@
 """The bytes of every record: what is in a journal today must be readable for ever."""
 
 import struct
+from pathlib import Path
 from typing import Final
 
 import pytest
 
-from delayd.core import job, records
-from delayd.core.job import COUNT_MAX, Flag, State, Tally, tally_of
+from delayd.core import changes, job, records
+from delayd.core.job import COUNT_MAX, Failure, Flag, Note, Reason, Retry, State, Tally, tally_of
+from delayd.core.policy import Policy
 from delayd.core.records import LAYOUTS, Kind
 from tests.core.rigs import Rig, kinds_of
+
+ROOT: Final = Path(__file__).parents[2]
+NOW_MS: Final = 1_700_000_000_000
+NINE_AND_A_SECOND: Final = "0900000000000000 e803000000000000"
 
 GOLDEN: Final = (
     (Kind.TURN, (0x0102030405060708,), "01 0807060504030201"),
@@ -35,6 +41,19 @@ GOLDEN: Final = (
         (9, 1000, 500, 2000),
         "10 0900000000000000 e803000000000000 f401000000000000 d007000000000000",
     ),
+    (
+        Kind.FAIL,
+        (9, 1000, 1500, 500, 3, 2, 0, 6, 5),
+        f"11 {NINE_AND_A_SECOND} dc05000000000000 f401000000000000 03000000 02 00 06000000 0500",
+    ),
+    (
+        Kind.AMEND,
+        (9, 1000, 500, 2000, 60_000, 3, 1),
+        f"12 {NINE_AND_A_SECOND} f401000000000000 d007000000000000 60ea000000000000 03000000 01",
+    ),
+    (Kind.REWRITE, (42,), "13 2a000000"),
+    (Kind.POLICY, (5, 1, 2), "14 05000000 01 02000000"),
+    (Kind.CLEAR, (5, 6), "15 05000000 06000000"),
 )
 
 FRESH: Final = (
@@ -43,6 +62,17 @@ FRESH: Final = (
 WORKED_ON: Final = (
     "0700000000000000 d007000000000000 f401000000000000 60ea000000000000 04000000 01000000 00 01"
     "0a00000000000000 01000000 00000000 01000000 00000000 00000000"
+)
+
+
+ALL_PARTS: Final = (
+    "0700000000000000 d007000000000000 f401000000000000 60ea000000000000 03000000 01000000 03 7f"
+    "0a00000000000000 05000000 01000000 00000000 01000000 00000000"  # tally
+    "0807060504030201 0100000002000000"  # wall-clock time, rank
+    "01 02000000 6c07000000000000"  # failure
+    "06 6f722d31c3a9"  # key
+    "02 0900 0a 983a000000000000 20bf020000000000"  # retry
+    "04 6d61696c 0300 6fc3a9"  # note
 )
 
 
@@ -69,11 +99,85 @@ def test_a_fresh_job_has_its_bytes_for_ever() -> None:
 
 def test_a_job_that_was_worked_on_has_its_bytes_for_ever() -> None:
     fresh = bytes.fromhex(FRESH) + b"body"
-    record = job.released(fresh, due_ms=2000, delay_ms=10, priority=4)
+    record = changes.released(fresh, due_ms=2000, delay_ms=10, priority=4)
     assert record == bytes.fromhex(WORKED_ON) + b"body"
     assert len(record) == job.HEADER_AND_TALLY + 4 == 74
     assert record[job.FLAGS_AT] == Flag.TALLY
     assert tally_of(record) == Tally(delay_ms=10, reserves=1, releases=1)
+
+
+def whole() -> bytes:
+    """A job with all the parts that there are."""
+    fresh = job.HEADER.pack(7, 1500, 500, 60_000, 3, 1, State.READY, Flag.NONE)
+    failure = Failure(Reason.NACKED, 2, 1900)
+    record = changes.rescheduled(fresh, due_ms=2000, delay_ms=10, wall_ms=0x0102030405060708)
+    record = changes.amend(record, State.BURIED, reserves=5, timeouts=1, buries=1)
+    record = changes.amend(record, State.BURIED, rank=0x200000001, failure=failure)
+    retry, note = Retry((15_000, 180_000), 9, 10), Note("mail", "oé")
+    return changes.with_tail(record, key="or-1é".encode(), retry=retry, note=note, body=b"body")
+
+
+def test_a_job_with_all_parts_has_its_bytes_for_ever() -> None:
+    record = whole()
+    assert record == bytes.fromhex(ALL_PARTS) + b"body"
+    assert job.body_of(record) == b"body"
+    assert job.head_bytes_of(record) == len(record) - 4
+    assert tally_of(record) == (10, 5, 1, 0, 1, 0)
+    assert job.wall_of(record) == 0x0102030405060708
+    assert job.rank_of(record) == 0x200000001
+    assert job.failure_of(record) == (Reason.NACKED, 2, 1900)
+    assert job.attempts_of(record) == 3
+    assert job.key_of(record) == "or-1é".encode()
+    assert job.retry_of(record) == ((15_000, 180_000), 9, 10)
+    assert job.note_of(record) == ("mail", "oé")
+
+
+@pytest.mark.parametrize("flags", range(128))
+def test_parts_are_told_apart_whichever_there_are(flags: int) -> None:
+    """Each of the 128 sets of parts is built, read, and taken through every change."""
+    wall_ms = 77 if flags & Flag.WALL else None
+    state = State.BURIED if flags & Flag.RANK else State.READY
+    failure = Failure(Reason.RELEASED, 0, 9) if flags & Flag.FAILURE else None
+    key = b"key" if flags & Flag.KEY else b""
+    retry = Retry((5,), 6, 7) if flags & Flag.RETRY else None
+    note = Note("", "why") if flags & Flag.NOTE else None
+    record = job.HEADER.pack(7, 2000, 500, 60_000, 3, 1, state, Flag.NONE)
+    if flags & (Flag.TALLY | Flag.WALL | Flag.RANK | Flag.FAILURE):
+        record = changes.amend(record, state, due_ms=2000, wall_ms=wall_ms, failure=failure)
+    record = changes.with_tail(record, key=key, retry=retry, note=note, body=b"body")
+    for change in (
+        lambda record: record,
+        lambda record: changes.with_body(record, b"body"),
+        lambda record: changes.with_note(record, note),
+        lambda record: changes.placed_anew(record, 2000),
+        changes.kicked,
+        changes.returned,
+        lambda record: changes.buried(record, 9, rank=5),
+        lambda record: changes.amended(record, 5, 4, 77, 60_000, 3, State.READY),
+    ):
+        record = change(record)
+        assert (job.key_of(record), job.retry_of(record), job.note_of(record)) == (key, retry, note)
+        assert job.body_of(record) == b"body"
+        is_buried = job.state_of(record) is State.BURIED
+        assert is_buried or not record[job.FLAGS_AT] & Flag.RANK
+        assert job.wall_of(record) in {None, 77}
+        assert job.head_bytes_of(record) == len(record) - 4
+    assert job.key_of(changes.without_key(record)) == b""
+    assert job.body_of(changes.without_key(record)) == b"body"
+    assert job.note_of(changes.with_note(record, None)) is None
+
+
+def test_the_document_shows_a_job_with_all_that_a_failure_leaves() -> None:
+    text = (ROOT / "docs" / "journal-format.md").read_text(encoding="utf-8")
+    block = text.split("with the words `no`:\n")[1].strip().split("\n\n")[0]
+    shown = "".join(line.strip().split("  ")[0] for line in block.splitlines())
+    record = bytes.fromhex(shown)
+    fresh = job.HEADER.pack(7, NOW_MS, NOW_MS - 2048, 60_000, 0, 1, State.READY, Flag.NONE)
+    failure = Failure(Reason.NACKED, 0, NOW_MS)
+    delayed = changes.amend(fresh, State.DELAYED, reserves=1, failure=failure)
+    delayed = changes.amend(delayed, State.DELAYED, due_ms=NOW_MS + 15_000, delay_ms=15_000)
+    note, retry = Note("", "no"), Retry((15_000, 180_000))
+    assert record == changes.with_tail(delayed, key=b"a-17", retry=retry, note=note, body=b"hi")
 
 
 def test_the_offsets_are_those_of_the_layout() -> None:
@@ -88,13 +192,13 @@ def test_the_offsets_are_those_of_the_layout() -> None:
 def test_what_happens_to_a_job_is_counted_and_the_rest_is_kept() -> None:
     record = job.HEADER.pack(7, 1500, 500, 60_000, 3, 1, State.DELAYED, Flag.NONE) + b"body"
     for change in (
-        job.kicked,
-        job.lapsed,
-        job.returned,
-        lambda record: job.buried(record, 9),
-        lambda record: job.rescheduled(record, 5000, 4500),
-        job.came_due,
-        lambda record: job.released(record, 600, 0, 8),
+        changes.kicked,
+        changes.lapsed,
+        changes.returned,
+        lambda record: changes.buried(record, 9, rank=5),
+        lambda record: changes.rescheduled(record, 5000, 4500),
+        changes.came_due,
+        lambda record: changes.released(record, 600, 0, 8),
     ):
         record = change(record)
     assert tally_of(record) == (0, 4, 1, 1, 1, 1)
@@ -104,8 +208,8 @@ def test_what_happens_to_a_job_is_counted_and_the_rest_is_kept() -> None:
 
 def test_a_count_stops_at_its_limit() -> None:
     record = job.HEADER.pack(7, 0, 0, 1, 0, 1, State.READY, Flag.NONE)
-    full = job.amend(record, State.READY, kicks=COUNT_MAX)
-    assert tally_of(job.kicked(full)).kicks == COUNT_MAX
+    full = changes.amend(record, State.READY, kicks=COUNT_MAX)
+    assert tally_of(changes.kicked(full)).kicks == COUNT_MAX
 
 
 def test_every_kind_but_the_snapshots_own_is_written_by_some_operation() -> None:
@@ -122,7 +226,13 @@ def test_every_kind_but_the_snapshots_own_is_written_by_some_operation() -> None
     engine.kick_job(2, rig.now_ms)
     engine.delete(me, 3, rig.now_ms)
     engine.pause("default", 1, rig.now_ms)
+    engine.change(2, rig.now_ms, priority=5)
+    engine.change(2, rig.now_ms, body=b"new")
+    engine.set_policy("default", Policy(retry_ms=(1_000,)), rig.now_ms)
+    engine.nack(me, 4, rig.now_ms)
+    engine.set_policy("default", None, rig.now_ms)
     engine.close_session(me, rig.now_ms)
+    engine.clear(engine.store.topics["default"])
     payload, must_sync = rig.take_log()
     assert must_sync
     assert set(kinds_of(payload)) == set(Kind) - {Kind.LAST, Kind.RANK}

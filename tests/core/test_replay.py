@@ -8,7 +8,7 @@ from delayd.core import views
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
 from delayd.core.job import State
-from delayd.core.records import LAYOUTS, Kind
+from delayd.core.records import LAYOUTS, TAILED, Kind
 from delayd.core.replay import Replay, UnknownRecord
 from tests.core.rigs import TTR_MS, Rig, kinds_of
 
@@ -66,7 +66,7 @@ def record_ends(payload: bytes) -> list[int]:
     at = 0
     for kind in kinds_of(payload):
         fields = LAYOUTS[kind].unpack_from(payload, at)
-        at += LAYOUTS[kind].size + (fields[-1] if kind in {Kind.PUT, Kind.TOPIC} else 0)
+        at += LAYOUTS[kind].size + (fields[-1] if kind in TAILED else 0)
         ends.append(at)
     return ends
 

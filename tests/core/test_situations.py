@@ -1,63 +1,55 @@
-"""What people want of a delay queue, in their words, on a fake clock."""
+"""What people want of a delay queue, in their words, on a fake clock; the daemon is killed on the
+way in each of them, and comes back.
+"""
 
-from delayd.core.job import State
-from delayd.core.session import Session
-from delayd.core.timekeeper import WaitEnd
-from delayd.core.views import view_job
-from tests.core.rigs import Rig
+from datetime import UTC, datetime, timedelta, timezone
 
-SECOND_MS = 1000
-MINUTE_MS = 60 * SECOND_MS
-HOUR_MS = 60 * MINUTE_MS
-DAY_MS = 24 * HOUR_MS
+import pytest
 
-
-def work_off(rig: Rig, worker: Session, until_ms: int) -> list[tuple[int, bytes]]:
-    """Let the worker wait, take and finish jobs until then; return when each came, and its body."""
-    came = []
-    rig.wait(worker)
-    while True:
-        deadline_ms = rig.engine.next_deadline()
-        if deadline_ms is None or deadline_ms > until_ms:
-            break
-        rig.play(max(deadline_ms, rig.time_ms))
-        for session, outcome in rig.engine.take_deliveries():
-            assert session is worker
-            assert not isinstance(outcome, WaitEnd)
-            job_id, body = outcome
-            while job_id:
-                came.append((rig.time_ms, body))
-                rig.engine.delete(worker, job_id, rig.now_ms)
-                job_id, body = rig.engine.reserve(worker, rig.now_ms) or (0, b"")
-            rig.wait(worker)
-    rig.engine.cancel_wait(worker)
-    return came
+from delayd.core.bulk import Action, Bulk
+from delayd.core.job import Reason, State
+from delayd.core.walking import Wanted
+from tests.core.worlds import (
+    DAY_MS,
+    HOUR_MS,
+    LADDER,
+    MINUTE_MS,
+    SECOND_MS,
+    STEPS_MS,
+    Act,
+    World,
+    close,
+    finish,
+    hang,
+    nack,
+    person,
+    release,
+)
 
 
 def test_offers_of_five_one_and_three_seconds_come_out_as_one_three_five() -> None:
-    rig = Rig()
+    world = World(crashes=(500, 2_000, 4_999))
     for seconds in (5, 1, 3):
-        rig.put(delay_ms=seconds * SECOND_MS, body=b"%d" % seconds)
-    came = work_off(rig, rig.client(), MINUTE_MS)
-    assert came == [(1000, b"1"), (3000, b"3"), (5000, b"5")]
+        world.rig.put(delay_ms=seconds * SECOND_MS, body=b"%d" % seconds)
+    assert world.run(MINUTE_MS, finish) == [(1000, b"1"), (3000, b"3"), (5000, b"5")]
 
 
-def test_an_unpaid_order_is_closed_after_thirty_minutes_and_a_paid_one_is_not() -> None:
-    rig = Rig()
-    worker, shop = rig.client("orders"), rig.client()
+@pytest.mark.parametrize("limit_ms", [30 * MINUTE_MS, 12 * HOUR_MS])
+def test_an_unpaid_order_is_closed_in_time_and_a_paid_one_is_not(limit_ms: int) -> None:
+    world = World("orders", crashes=(7 * MINUTE_MS, 17 * MINUTE_MS, limit_ms + 10 * MINUTE_MS))
     orders = {}
     for minute in range(30):
-        rig.play(minute * MINUTE_MS)
-        orders[minute] = rig.put("orders", delay_ms=30 * MINUTE_MS, body=b"%d" % minute)
+        world.pass_until(minute * MINUTE_MS)
+        orders[minute] = world.rig.put("orders", delay_ms=limit_ms, body=b"%d" % minute)
         if minute >= 5 and minute % 10:  # most are paid after five minutes
-            rig.engine.delete(shop, orders.pop(minute - 5), rig.now_ms)
-    came = work_off(rig, worker, 12 * HOUR_MS)
-    assert came == [((minute + 30) * MINUTE_MS, b"%d" % minute) for minute in orders]
+            world.engine.delete(person(world), orders.pop(minute - 5), world.now_ms)
+    came = world.run(2 * DAY_MS, finish)
+    assert came == [(minute * MINUTE_MS + limit_ms, b"%d" % minute) for minute in orders]
     assert [*orders] == [5, 15, 25, 26, 27, 28, 29]
 
 
 def test_a_trial_of_three_days_a_review_after_seven_and_a_message_after_twenty_minutes() -> None:
-    rig = Rig()
+    world = World(crashes=(MINUTE_MS, 6 * HOUR_MS, 3 * DAY_MS - 1, 3 * DAY_MS + 1))
     for name, delay_ms in (
         (b"review", 7 * DAY_MS),
         (b"message", 20 * MINUTE_MS),
@@ -65,8 +57,8 @@ def test_a_trial_of_three_days_a_review_after_seven_and_a_message_after_twenty_m
         (b"merchant", 5 * MINUTE_MS),
         (b"order", 12 * HOUR_MS),
     ):
-        rig.put(delay_ms=delay_ms, body=name)
-    assert work_off(rig, rig.client(), 30 * DAY_MS) == [
+        world.rig.put(delay_ms=delay_ms, body=name)
+    assert world.run(30 * DAY_MS, finish) == [
         (5 * MINUTE_MS, b"merchant"),
         (20 * MINUTE_MS, b"message"),
         (12 * HOUR_MS, b"order"),
@@ -75,49 +67,198 @@ def test_a_trial_of_three_days_a_review_after_seven_and_a_message_after_twenty_m
     ]
 
 
-def test_everything_is_on_time_though_the_daemon_was_killed_in_between() -> None:
-    rig = Rig()
-    rig.put(delay_ms=30 * MINUTE_MS, body=b"order")
-    rig.put(delay_ms=7 * DAY_MS, body=b"review")
-    rig.play(10 * MINUTE_MS)
-    rig.restart()
-    assert work_off(rig, rig.client(), HOUR_MS) == [(30 * MINUTE_MS, b"order")]
-    rig.restart()
-    assert work_off(rig, rig.client(), 30 * DAY_MS) == [(7 * DAY_MS, b"review")]
+def test_a_merchant_who_accepts_in_time_keeps_the_order() -> None:
+    world = World(crashes=(2 * MINUTE_MS,))
+    accepted = world.rig.put(delay_ms=5 * MINUTE_MS, body=b"accepted")
+    world.rig.put(delay_ms=5 * MINUTE_MS, body=b"ignored")
+    world.pass_until(5 * MINUTE_MS - 1)
+    world.engine.delete(person(world), accepted, world.now_ms)
+    assert world.run(DAY_MS, finish) == [(5 * MINUTE_MS, b"ignored")]
 
 
-def test_a_failed_consumer_tries_again_after_a_while_and_gives_up_in_the_end() -> None:
-    rig = Rig()
-    worker = rig.client()
-    rig.put()
-    ladder_ms = [15 * SECOND_MS, 3 * MINUTE_MS, 10 * MINUTE_MS, 30 * MINUTE_MS, 15 * HOUR_MS]
-    tried_at_ms = []
-    for delay_ms in (*ladder_ms, 0):
-        rig.wait(worker) if not (job_id := rig.reserve(worker)) else None
-        while not job_id:
-            deadline_ms = rig.engine.next_deadline()
-            assert deadline_ms is not None
-            rig.play(deadline_ms)
-            for _, outcome in rig.delivered():
-                assert isinstance(outcome, int)
-                job_id = outcome
-        tried_at_ms.append(rig.time_ms)
-        if delay_ms:
-            rig.engine.release(worker, job_id, 0, delay_ms, rig.now_ms)
+def test_news_at_seven_and_messages_at_midnight_come_when_the_wall_clock_says_so() -> None:
+    berlin = timezone(timedelta(hours=1))
+    begins = datetime(2026, 11, 20, 22, 30, tzinfo=berlin)
+    offset_ms = int(begins.timestamp() * 1_000)
+    world = World(crashes=(HOUR_MS, 5 * HOUR_MS))
+    for body, at in (
+        (b"news", datetime(2026, 11, 21, 7, 0, tzinfo=berlin)),
+        (b"midnight", datetime(2026, 11, 21, 0, 0, tzinfo=berlin)),
+        (b"midnight of others", datetime(2026, 11, 21, 0, 0, tzinfo=UTC)),
+    ):
+        world.engine.follow_wall(offset_ms)
+        world.engine.put_at(
+            world.engine.store.topic("default"),
+            priority=0,
+            due_wall_ms=int(at.timestamp() * 1_000),
+            ttr_ms=MINUTE_MS,
+            body=body,
+            now_ms=world.now_ms,
+        )
+    assert world.run(DAY_MS, finish) == [
+        (90 * MINUTE_MS, b"midnight"),
+        (150 * MINUTE_MS, b"midnight of others"),
+        (510 * MINUTE_MS, b"news"),
+    ]
+
+
+def test_a_refund_is_asked_after_every_ten_minutes_until_it_has_succeeded() -> None:
+    world = World(crashes=(5 * MINUTE_MS, 25 * MINUTE_MS))
+    world.rig.put(delay_ms=10 * MINUTE_MS, body=b"refund")
+
+    def ask(world: World, job_id: int, body: bytes) -> None:
+        if len(world.came) < 6:
+            world.engine.release(world.worker, job_id, 0, 10 * MINUTE_MS, world.now_ms)
         else:
-            rig.engine.bury(worker, job_id, 0)
-    expected_ms = [sum(ladder_ms[:tries]) for tries in range(len(ladder_ms) + 1)]
-    assert tried_at_ms == expected_ms
-    seen = view_job(rig.engine, 1, rig.now_ms)
-    assert (seen.state, seen.reserves, seen.releases) == (State.BURIED, 6, 5)
-    # A person looks at it and revives it.
-    rig.engine.kick_job(1, rig.now_ms)
-    assert rig.reserve(worker) == 1
+            finish(world, job_id, body)
+
+    came = world.run(DAY_MS, ask)
+    assert [time_ms for time_ms, _ in came] == [n * 10 * MINUTE_MS for n in range(1, 7)]
+
+
+def test_a_silent_downstream_is_asked_in_steps_by_configuration_alone() -> None:
+    world = World("calls", crashes=(70 * SECOND_MS, 20 * MINUTE_MS))
+    world.set_policy("calls", retry=LADDER)
+    world.rig.put("calls", body=b"call")
+
+    def ask(world: World, job_id: int, body: bytes) -> None:
+        (release if len(world.came) < 5 else finish)(world, job_id, body)
+
+    came = world.run(DAY_MS, ask)
+    assert [time_ms for time_ms, _ in came] == [sum(STEPS_MS[:tries]) for tries in range(5)]
+    assert not world.engine.store.topics["calls"].jobs
+
+
+# --- The ladder ----------------------------------------------------------------------------------
+
+TTR_MS = 40 * SECOND_MS
+CRASHES = (
+    *(5 * SECOND_MS, 50 * SECOND_MS, 4 * MINUTE_MS, 20 * MINUTE_MS, 80 * MINUTE_MS),
+    *(3 * HOUR_MS, 12 * HOUR_MS, 24 * HOUR_MS),
+)
+WAYS = {
+    "hangs past its ttr": (hang, TTR_MS, Reason.TTR_RAN_OUT),
+    "drops its connection": (close, 0, Reason.HOLDER_LEFT),
+    "nacks": (nack, 0, Reason.NACKED),
+    "releases": (release, 0, Reason.RELEASED),
+}
+
+
+def begins_ms(takes_ms: tuple[int, ...]) -> list[int]:
+    """When each attempt begins, if each takes so long to fail."""
+    times_ms = [0]
+    for step_ms, take_ms in zip(STEPS_MS, takes_ms, strict=False):
+        times_ms.append(times_ms[-1] + take_ms + step_ms)
+    return times_ms
+
+
+@pytest.mark.parametrize("crashes", [(), CRASHES], ids=["without a crash", "with crashes"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_notification_is_repeated_by_the_ladder_and_then_a_dead_letter_that_can_be_revived(
+    way: str, crashes: tuple[int, ...]
+) -> None:
+    act, take_ms, reason = WAYS[way]
+    world = World("mail", crashes=crashes)
+    world.set_policy("mail", retry=LADDER)
+    job_id = world.rig.put("mail", ttr_ms=TTR_MS, body=b"hello")
+    came = world.run(60 * HOUR_MS, act)
+    expected_ms = begins_ms((take_ms,) * 9)
+    assert [time_ms for time_ms, _ in came] == expected_ms
+    assert not world.crashes
+
+    assert world.state(job_id) is State.BURIED
+    details = world.details(job_id)
+    assert details.failure is not None
+    assert details.failure.reason is not None
+    assert Reason(details.failure.reason) is reason
+    assert details.failure.failed_ms == expected_ms[-1] + take_ms
+    assert details.attempts == 10
+    assert details.error == ("attempt 10: connection refused" if act is nack else "")
+
+    world.crash()
+    world.engine.kick_job(job_id, world.now_ms)
+    assert world.details(job_id).attempts == 0
+    began_ms = world.rig.time_ms
+    again = world.run(began_ms + 60 * HOUR_MS, act)
+    assert [time_ms - began_ms for time_ms, _ in again] == expected_ms
+    assert world.state(job_id) is State.BURIED
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_workers_that_fail_in_different_ways_climb_the_same_ladder(number: int) -> None:
+    world = World("mail", crashes=CRASHES)
+    world.set_policy("mail", retry=LADDER)
+    job_id = world.rig.put("mail", ttr_ms=TTR_MS)
+    acts = [*WAYS.values()]
+    chosen = [acts[(number + n * (number + 1)) % 4] for n in range(10)]
+
+    def act(world: World, job_id: int, body: bytes) -> None:
+        chosen[len(world.came) - 1][0](world, job_id, body)
+
+    came = world.run(60 * HOUR_MS, act)
+    takes_ms = tuple(take_ms for _, take_ms, _ in chosen)
+    assert [time_ms for time_ms, _ in came] == begins_ms(takes_ms)
+    assert world.state(job_id) is State.BURIED
+
+
+def test_a_failed_consumer_never_tries_again_at_once() -> None:
+    world = World("mail", crashes=(100 * SECOND_MS,))
+    world.set_policy("mail", retry="15s 3m")
+    for _ in range(5):
+        world.rig.put("mail")
+    came = world.run(DAY_MS, close)
+    assert len(came) == 15
+    assert {time_ms for time_ms, _ in came} == {0, 15_000, 195_000}
+
+
+def test_a_job_that_kills_its_consumers_ends_in_the_dead_letters() -> None:
+    world = World("mail", crashes=(HOUR_MS,))
+    world.set_policy("mail", attempts_max=3)
+    poison = world.rig.put("mail", body=b"poison")
+    for n in range(5):
+        world.rig.put("mail", body=b"%d" % n)
+
+    def work(world: World, job_id: int, body: bytes) -> None:
+        (close if body == b"poison" else finish)(world, job_id, body)
+
+    came = world.run(DAY_MS, work)
+    assert [body for _, body in came] == [b"poison"] * 3 + [b"%d" % n for n in range(5)]
+    assert world.state(poison) is State.BURIED
+    topic = world.engine.store.topics["mail"]
+    assert (topic.jobs, len(topic.buried)) == (1, 1)
 
 
 def test_a_consumer_that_dies_without_a_word_costs_one_ttr_and_no_job() -> None:
-    rig = Rig()
-    rig.put(ttr_ms=30 * SECOND_MS, body=b"mail")
-    dead, alive = rig.client(), rig.client()
-    rig.reserve(dead)
-    assert work_off(rig, alive, HOUR_MS) == [(30 * SECOND_MS, b"mail")]
+    world = World(crashes=(10 * SECOND_MS,))
+    world.rig.put(ttr_ms=30 * SECOND_MS, body=b"mail")
+    dead = world.rig.client()
+    world.rig.reserve(dead)
+    assert world.run(HOUR_MS, finish) == [(30 * SECOND_MS, b"mail")]
+
+
+def test_without_a_policy_a_closed_connection_and_a_release_are_ready_at_once() -> None:
+    acts: list[Act] = [close, release, hang, finish]
+    world = World(crashes=(10 * SECOND_MS,))
+    world.rig.put(ttr_ms=30 * SECOND_MS)
+
+    def act(world: World, job_id: int, body: bytes) -> None:
+        acts[len(world.came) - 1](world, job_id, body)
+
+    came = world.run(HOUR_MS, act)
+    assert [time_ms for time_ms, _ in came] == [0, 0, 0, 30 * SECOND_MS]
+
+
+def test_many_dead_letters_are_revived_at_a_limited_rate_with_all_their_settings() -> None:
+    world = World("mail", crashes=(90 * SECOND_MS,))
+    world.set_policy("mail", retry="1s")
+    for n in range(6):
+        world.rig.put("mail", priority=n, ttr_ms=TTR_MS + n, body=b"%d" % n)
+    world.run(MINUTE_MS, nack)
+    assert len(world.engine.store.topics["mail"].buried) == 6
+    wanted = Wanted(frozenset({State.BURIED}))
+    bulk = Bulk(world.engine, "mail", wanted, Action.kick(2), limit=5)
+    while not bulk.step(100, world.now_ms):
+        pass
+    came = world.run(2 * MINUTE_MS, finish)
+    assert came == [(MINUTE_MS + n * 500, b"%d" % n) for n in range(5)]
+    assert len(world.engine.store.topics["mail"].buried) == 1

@@ -10,17 +10,24 @@ import pytest
 from delayd.core import errors, views
 from delayd.core.errors import (
     BodyTooBig,
+    CapReached,
     Draining,
+    JobAlreadyExists,
     JobNotFound,
+    KeyInvalid,
+    KeyNotFound,
     LastWatched,
     OutOfSpace,
+    PolicyInvalid,
     Refusal,
     TopicNameInvalid,
     TopicNotFound,
     ValueOutOfRange,
 )
 from delayd.core.job import TRANSITIONS, Event, State
+from delayd.core.policy import Policy
 from delayd.core.session import Session
+from delayd.core.topic import Source
 from tests.core.rigs import TTR_MS, Rig
 
 JOB = 1
@@ -99,6 +106,18 @@ def reschedule_later(case: Case) -> None:
     case.rig.engine.reschedule(JOB, 1, case.rig.now_ms)
 
 
+def change(case: Case) -> None:
+    case.rig.engine.change(JOB, case.rig.now_ms, priority=7)
+
+
+def change_time(case: Case) -> None:
+    case.rig.engine.change(JOB, case.rig.now_ms, delay_ms=0, body=b"new")
+
+
+def change_time_later(case: Case) -> None:
+    case.rig.engine.change(JOB, case.rig.now_ms, delay_ms=1)
+
+
 def delete(case: Case) -> None:
     case.rig.engine.delete(case.worker, JOB, case.rig.now_ms)
 
@@ -111,6 +130,7 @@ ASKED: Final = MappingProxyType(
         Event.KICK: (kick,),
         Event.TOUCH: (touch,),
         Event.RESCHEDULE: (reschedule, reschedule_later),
+        Event.CHANGE: (change, change_time, change_time_later),
         Event.DELETE: (delete,),
     }
 )
@@ -118,6 +138,19 @@ UNASKED: Final = MappingProxyType(
     {Event.CAME_DUE: (come_due,), Event.HOLD_ENDED: (end_hold_by_time, close)}
 )
 """What nobody asks for cannot be refused; to a job it does not concern it does nothing."""
+
+
+LADDER: Final = Policy(retry_ms=(10 * HOUR_MS,))
+LAST_ATTEMPT: Final = Policy(attempts_max=1)
+UNDER_A_RULE: Final = MappingProxyType(
+    {
+        Event.RELEASE: ((LADDER, release), (LAST_ATTEMPT, release)),
+        Event.HOLD_ENDED: (
+            *((LADDER, end_hold_by_time), (LAST_ATTEMPT, end_hold_by_time)),
+            *((LADDER, close), (LAST_ATTEMPT, close)),
+        ),
+    }
+)
 
 
 def pairs(*, in_table: bool) -> list[tuple[State, Event]]:
@@ -132,6 +165,12 @@ def test_each_pair_of_the_table_leads_to_exactly_the_states_it_names(
     reached = set()
     for operation in (*ASKED.get(event, ()), *UNASKED.get(event, ())):
         case = Case(state)
+        operation(case)
+        views.check(case.rig.engine)
+        reached.add(case.state)
+    for policy, operation in UNDER_A_RULE.get(event, ()):
+        case = Case(state)
+        case.rig.engine.set_policy("default", policy, case.rig.now_ms)
         operation(case)
         views.check(case.rig.engine)
         reached.add(case.state)
@@ -200,8 +239,22 @@ def drained_put(rig: Rig) -> None:
         rig.engine.draining = False
 
 
+def capped_put(rig: Rig) -> None:
+    store = rig.engine.store
+    topic = store.topics["default"]
+    store.set_policy(topic, Policy(jobs_max=2), Source.RUN_TIME)
+    try:
+        put(rig)
+    finally:
+        store.set_policy(topic, None, Source.CONFIGURATION)
+
+
 def view_topic(rig: Rig, name: str) -> None:
     views.view_topic(rig.engine, name, rig.now_ms)
+
+
+def find_key(rig: Rig, key: bytes) -> None:
+    rig.engine.find_key("default", key)
 
 
 def peek(rig: Rig, job_id: int) -> None:
@@ -209,10 +262,17 @@ def peek(rig: Rig, job_id: int) -> None:
 
 
 LONGEST_MS: Final = (2**32 - 1) * 1000
-Operation = Callable[[Rig, Session], None]
+Operation = Callable[[Rig, Session], object]
 REFUSALS: Final[tuple[tuple[type[Refusal], Operation], ...]] = (
     (BodyTooBig, lambda rig, _: put(rig, body=b"x" * 65_536)),
     (Draining, lambda rig, _: drained_put(rig)),
+    (CapReached, lambda rig, _: capped_put(rig)),
+    (PolicyInvalid, lambda _rig, _: Policy.from_json("{]")),
+    (TopicNameInvalid, lambda rig, _: rig.engine.set_policy("a b", LADDER, rig.now_ms)),
+    (TopicNotFound, lambda rig, _: rig.engine.policy_of("nowhere")),
+    (ValueOutOfRange, lambda rig, me: rig.engine.nack(me, JOB, rig.now_ms, delay_ms=-1)),
+    (ValueOutOfRange, lambda rig, me: rig.engine.nack(me, JOB, rig.now_ms, priority=-1)),
+    (JobNotFound, lambda rig, me: rig.engine.nack(me, 2, rig.now_ms)),
     (ValueOutOfRange, lambda rig, _: put(rig, priority=-1)),
     (ValueOutOfRange, lambda rig, _: put(rig, priority=2**32)),
     (ValueOutOfRange, lambda rig, _: put(rig, delay_ms=-1)),
@@ -237,6 +297,9 @@ REFUSALS: Final[tuple[tuple[type[Refusal], Operation], ...]] = (
     (JobNotFound, lambda rig, me: rig.engine.delete(me, 7, rig.now_ms)),
     (JobNotFound, lambda rig, me: rig.engine.delete(me, 2**64 - 1, rig.now_ms)),
     (JobNotFound, lambda rig, _: peek(rig, 7)),
+    (JobNotFound, lambda rig, _: rig.engine.change(7, rig.now_ms, priority=1)),
+    (KeyNotFound, lambda rig, _: find_key(rig, b"no-such-key")),
+    (KeyInvalid, lambda rig, _: find_key(rig, b"two words")),
 )
 
 
@@ -260,8 +323,8 @@ def test_a_refused_operation_changes_nothing(refusal: type[Refusal], operation: 
 
 
 def test_every_refusal_of_the_core_is_tried() -> None:
-    # A full journal refuses before the engine is asked.
+    # A full journal refuses before the engine is asked; a key that is taken, see test_keyed.
     of_the_core = {
         refusal for refusal in Refusal.__subclasses__() if refusal.__module__ == errors.__name__
     }
-    assert {refusal for refusal, _ in REFUSALS} | {OutOfSpace} == of_the_core
+    assert {refusal for refusal, _ in REFUSALS} | {OutOfSpace, JobAlreadyExists} == of_the_core

@@ -16,6 +16,7 @@ from hypothesis.stateful import (
 )
 
 import delayd.core.wheel
+from delayd.core.buckets import Mark
 from delayd.core.sweep import Sweep
 from delayd.core.wheel import ceil_to_tick
 from tests.core.wheels import NO_LIMIT, Owned
@@ -164,3 +165,79 @@ def test_a_long_walk_agrees_with_the_dict_all_the_way(
     owned.run()
     owned.check()
     assert not owned.due_ms
+
+
+def look_along(walk: Walk, rng: random.Random, steps_max: int, span_ms: int) -> None:
+    """Look along the wheel, with up to so many doings between two looks.
+
+    What nobody touches is seen where it belongs, and nothing is left behind that is due earlier.
+    """
+    owned = walk.owned
+    untouched = dict(owned.due_ms)
+    mark, seen = Mark(), set[int]()
+    while (span := owned.wheel.enter(mark)) is not None:
+        after_ms, until_ms = span
+        assert all(due_ms > after_ms for entry, due_ms in untouched.items() if entry not in seen), (
+            "something earlier is still to come"
+        )
+        for entry in owned.wheel.look(mark, rng.choice((1, 2, 10))):
+            if after_ms < untouched.get(entry, -1) <= until_ms:  # otherwise a dead one
+                seen.add(entry)
+        for _ in range(rng.randrange(steps_max + 1)):
+            any_step(walk, rng, span_ms)
+        untouched = {
+            entry: due_ms
+            for entry, due_ms in untouched.items()
+            if owned.due_ms.get(entry) == due_ms
+        }
+    assert untouched.keys() <= seen
+
+
+def any_step(walk: Walk, rng: random.Random, span_ms: int) -> None:
+    """Anything but what is inserted: new entries have numbers of their own."""
+    owned = walk.owned
+    chance = rng.random()
+    if chance < 0.3:
+        due_ms = owned.now_ms + rng.choice((-5, 0, 1, rng.randrange(span_ms)))
+        walk.insert(1000 + rng.randrange(200), max(0, due_ms))
+    elif chance < 0.6 and owned.due_ms:
+        owned.cancel(rng.choice(list(owned.due_ms)))
+    elif chance < 0.7:
+        walk.soonest(rng.randrange(10))
+    else:
+        ahead_ms = rng.choice((0, 1, rng.randrange(1 + span_ms // 10)))
+        walk.advance(owned.now_ms + ahead_ms, rng.choice((1, 3, 10)))
+
+
+@pytest.mark.usefixtures("_sweeps")
+@pytest.mark.parametrize("tick_ms", [1, 10])
+@pytest.mark.parametrize("wheel_size", [2, 20, 256])
+@pytest.mark.parametrize("steps_max", [0, 1, 4])
+def test_a_look_along_the_wheel_sees_all_that_is_in_it_all_the_while(
+    tick_ms: int, wheel_size: int, steps_max: int, rng: random.Random
+) -> None:
+    for _ in range(30):
+        walk = Walk(tick_ms, wheel_size, rng.choice((0, 12_345, 1 << 41)))
+        span_ms = tick_ms * rng.choice((5, 50, 5000, 1_000_000))
+        for entry in range(100):
+            walk.insert(entry, walk.owned.now_ms + rng.randrange(span_ms))
+            if rng.random() < 0.2:
+                any_step(walk, rng, span_ms)
+        look_along(walk, rng, steps_max, span_ms)
+
+
+@pytest.mark.usefixtures("_sweeps")
+@pytest.mark.parametrize("wheel_size", [2, 20, 256])
+def test_a_wheel_that_is_taken_apart_gives_all_that_it_holds(
+    wheel_size: int, rng: random.Random
+) -> None:
+    for _ in range(30):
+        walk = Walk(1, wheel_size, 0)
+        span_ms = rng.choice((5, 50, 5000, 1_000_000))
+        for entry in range(100):
+            walk.insert(entry, walk.owned.now_ms + rng.randrange(span_ms))
+            any_step(walk, rng, span_ms)
+        taken = list[int]()
+        while some := walk.owned.wheel.take_some(7):
+            taken += some
+        assert walk.owned.due_ms.keys() <= set(taken)

@@ -4,12 +4,17 @@ Every frame was synced before the next one was written, so all but the last are 
 damage to them must be refused, whatever byte it hits.
 """
 
+import contextlib
 import random
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
 
 from delayd.core.copying import Copy
 from delayd.core.engine import Engine
+from delayd.core.errors import JobAlreadyExists
+from delayd.core.job import Retry
+from delayd.core.policy import Policy
+from delayd.core.puts import Conflict
 from delayd.core.replay import Replay
 from delayd.journal.disk import Disk
 from delayd.journal.errors import JournalError
@@ -22,6 +27,9 @@ from tests.journal.journals import DIRECTORY, contents_of, disk_with, frame_ends
 
 START_MS: Final = 1_700_000_000_000
 SEED: Final = 3
+
+
+Work = Callable[[Engine, random.Random], Iterator[None]]
 
 
 class Log(NamedTuple):
@@ -44,7 +52,7 @@ def worked_on(engine: Engine, rng: random.Random) -> Iterator[None]:
         for _ in range(rng.randrange(1, 4)):
             body = rng.randbytes(rng.choice((0, 20, 200, 900)))
             delay_ms = rng.choice((0, 0, 500, 86_400_000))
-            times = {"delay_ms": delay_ms, "ttr_ms": 60_000, "now_ms": now_ms}
+            times: dict[str, Any] = {"delay_ms": delay_ms, "ttr_ms": 60_000, "now_ms": now_ms}
             engine.put(topic, priority=rng.randrange(9), body=body, **times)
         if topic.name not in {watched.name for watched in session.watched}:
             engine.watch(session, topic.name)
@@ -59,6 +67,59 @@ def worked_on(engine: Engine, rng: random.Random) -> Iterator[None]:
         engine.kick(topic, rng.randrange(2), now_ms)
         if rng.random() < 0.1:
             engine.pause(topic.name, rng.choice((0, 5_000)), now_ms)
+        yield
+
+
+def worked_on_in_every_way(engine: Engine, rng: random.Random) -> Iterator[None]:
+    """The same with keys, absolute times, policies and clears: each turn has all kinds."""
+    engine.store.topic("mail")
+    for turn, _ in enumerate(worked_on(engine, rng)):
+        now_ms = engine.store.time_ms
+        if turn == 0:
+            policy = Policy(retry_ms=(500, 60_000), exhausted="x.y", jobs_max=10_000)
+            engine.set_policy("tries", policy, now_ms)
+            engine.store.topic("cleared")
+        worker = engine.open_session()
+        for name in ("tries", "mail"):
+            engine.watch(worker, name)
+        tries, topics = engine.store.topics["tries"], engine.store.topics
+        what: dict[str, Any] = {"priority": 3, "ttr_ms": 60_000, "now_ms": now_ms}
+        engine.follow_wall(turn % 3)
+        job_id = engine.put_at(tries, due_wall_ms=now_ms + 700, body=b"at", **what)
+        engine.reschedule_at(job_id, now_ms + 86_400_000, now_ms)
+        for number, on in enumerate(Conflict):
+            key, body = b"key-%d" % ((turn + number) % 7), rng.randbytes(30)
+            with contextlib.suppress(JobAlreadyExists):
+                delay_ms = rng.choice((0, 900, 86_400_000))
+                engine.put_keyed(tries, key, on, delay_ms=delay_ms, body=body, **what)
+        retry = Retry((5_000, 50_000), 7, 10)
+        engine.put(tries, delay_ms=0, body=b"own", retry=retry, **what)
+        for number, (job_id, _) in enumerate(engine.reserve_batch(worker, 5, 1 << 20, now_ms)):
+            engine.touch(worker, job_id, now_ms)
+            if number == 0:
+                engine.nack(worker, job_id, now_ms, error="no é")
+            elif number == 1:
+                engine.bury(worker, job_id, 7, now_ms)
+        engine.change(engine.put(tries, delay_ms=9, body=b"", **what), now_ms, priority=1)
+        job_id = engine.put(topics["mail"], delay_ms=9, body=b"", **what)
+        engine.change(job_id, now_ms, body=b"changed", ttr_ms=5_000)
+        engine.reschedule(job_id, 86_400_000, now_ms)
+        engine.kick_job(job_id, now_ms)
+        engine.pause("mail", 5_000 * (turn % 2), now_ms)
+        cleared = engine.store.topic("cleared")
+        engine.put_keyed(cleared, b"gone", delay_ms=5_000, body=b"", **what)
+        if engine.leases_are_settled:
+            engine.clear(cleared)
+        while engine.store.ghosts:
+            engine.store.ghosts[0].step(engine.store, 100)
+        engine.close_session(worker, now_ms)
+        worker = engine.open_session()
+        for name in topics:
+            engine.watch(worker, name)
+        for job_id, _ in engine.reserve_batch(worker, 1, 1 << 20, now_ms):
+            engine.bury(worker, job_id, 7, now_ms)
+        while engine.advance(now_ms):
+            pass
         yield
 
 
@@ -95,12 +156,12 @@ def log_of(log_bytes: int) -> Log:
     return Log(content[: ends[-1]], payloads, ends)
 
 
-def snapshots_of(turns: int) -> tuple[SimulatedDisk, str]:
+def snapshots_of(turns: int, work: Work = worked_on) -> tuple[SimulatedDisk, str]:
     """Return a disk with two snapshots and the log since the older, and the digest of the state."""
     disk = SimulatedDisk()
     journal = opened(disk, 64 << 10)
     engine = Engine(start_ms=START_MS)
-    for turn, _ in enumerate(worked_on(engine, random.Random(SEED)), 1):
+    for turn, _ in enumerate(work(engine, random.Random(SEED)), 1):
         append_turn(engine, journal)
         if turn in {turns // 2, turns - 5}:
             journal.snapshot_is_due(engine.store.live_bytes)

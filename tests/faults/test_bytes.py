@@ -16,7 +16,7 @@ from hypothesis import strategies
 from delayd.core.engine import Engine
 from delayd.core.replay import Replay, UnknownRecord
 from delayd.journal.errors import DamageError, JournalCorrupt, JournalError, JournalFailed
-from delayd.journal.format import HEADER_BYTES
+from delayd.journal.format import HEADER_BYTES, frame_mark
 from delayd.journal.journal import Journal
 from delayd.journal.recovery import Verdict
 from delayd.journal.snapshot import Damage, verify
@@ -33,7 +33,16 @@ from tests.faults.bytes_of_a_log import (
 )
 from tests.faults.conftest import Runs
 from tests.faults.parts import digest
-from tests.journal.journals import DIRECTORY, contents_of, disk_with, path_of
+from tests.journal.journals import (
+    DIRECTORY,
+    IDENTITY,
+    contents_of,
+    disk_with,
+    frame,
+    frame_ends,
+    header,
+    path_of,
+)
 
 LOG_BYTES: Final = 64 << 10
 TURNS: Final = 60
@@ -234,3 +243,10 @@ def test_a_segment_of_any_bytes_is_refused(content: bytes) -> None:
     if any(content[:HEADER_BYTES]):
         with pytest.raises(JournalCorrupt):
             recovered(disk)
+
+
+def test_frames_are_found_whatever_their_mark() -> None:
+    """A mark is drawn by chance, and may begin with a zero, as what stands behind the frames."""
+    number = next(number for number in range(1, 10_000) if not frame_mark(IDENTITY, number) & 0xFF)
+    content = header(number) + frame(1, 0, b"payload", number=number) + bytes(100)
+    assert frame_ends(content)[1:] == [len(content) - 100]

@@ -8,7 +8,6 @@ from delayd.journal.disk import Disk
 from delayd.journal.format import (
     CHECKSUM,
     FRAME,
-    FRAME_OVERHEAD_BYTES,
     HEADER_BYTES,
     FrameKind,
     SegmentHeader,
@@ -127,9 +126,13 @@ def contents_of(disk: SimulatedDisk) -> dict[str, bytes]:
 
 
 def frame_ends(content: bytes) -> list[int]:
-    """Where the header and then each frame of an undamaged segment ends."""
+    """Where the header and then each frame of an undamaged segment ends.
+
+    Behind the last one are zeros. The mark of a journal is drawn by chance, and one in 256 begins
+    with a zero: so the whole head is looked at.
+    """
     ends = [HEADER_BYTES]
-    while ends[-1] + FRAME_OVERHEAD_BYTES <= len(content) and content[ends[-1]]:
+    while any(content[ends[-1] : ends[-1] + FRAME.size]):
         payload_bytes = FRAME.unpack_from(content, ends[-1])[1]
         ends.append(ends[-1] + FRAME.size + payload_bytes + CHECKSUM.size)
     return ends

@@ -426,7 +426,7 @@ WORDS: Final = (
         "unknown commands",
         b"UNKNOWN_COMMAND",
         *(b"", b" ", b"x", b"PUT 0 0 0 0", b"Stats", b" stats", b"put", b"peek", b"peekx"),
-        *(b"peek-", b"peek-x", b"kick", b"kick-job", b"kick-jobs 1", b"kickx", b"touch", b"bury"),
+        *(b"peek-", b"peek-x", b"kick", b"kick-job", b"kick-jobs1", b"kickx", b"touch", b"bury"),
         *(b"release", b"delete", b"use", b"watch", b"ignore", b"list", b"list-tube", b"delete\t1"),
         *(
             b"put\t0 0 0 1",

@@ -17,8 +17,9 @@ from delayd.core import views
 from delayd.core.engine import Engine
 from delayd.core.limits import BODY_BYTES_DEFAULT
 from delayd.core.timekeeper import Handed, WaitEnd
-from delayd.core.topic import Topic
+from delayd.core.topic import Topic, job_id_of
 from delayd.line.connection import Connection
+from delayd.line.passes import LongCommands
 from delayd.line.stats import Stats
 
 START_MS: Final = 1_000_000
@@ -32,7 +33,7 @@ class Client:
         self._talk = talk
         self._unread: deque[bytes] = deque()
         self._replies = b""
-        self.connection = kind(talk.engine, talk.stats, out_bytes_max, self)
+        self.connection = kind(talk.engine, talk.stats, out_bytes_max, self, talk.commands)
         self.gathered_bytes_max = 0
 
     def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
@@ -76,11 +77,28 @@ class Client:
         return True
 
 
+class Time:
+    """The time of a talk, for clients to advance."""
+
+    def __init__(self, talk: "Talk") -> None:
+        self._talk = talk
+
+    def now_ms(self) -> int:
+        return self._talk.now_ms
+
+    def go_on_to(self, time_ms: int) -> None:
+        assert time_ms >= self._talk.now_ms
+        self._talk.now_ms = time_ms
+
+
 class Talk:
     """The engine, its clients, and what went into the journal."""
 
-    def __init__(self, body_bytes_max: int = BODY_BYTES_DEFAULT) -> None:
+    def __init__(
+        self, body_bytes_max: int = BODY_BYTES_DEFAULT, *, is_virtual: bool = False
+    ) -> None:
         self.engine = Engine(start_ms=START_MS, body_bytes_max=body_bytes_max)
+        self.commands = LongCommands(self.engine, Time(self) if is_virtual else None)
         self.stats = Stats(self.engine, START_MS)
         self.now_ms = START_MS
         self.clients: list[Client] = []
@@ -108,7 +126,9 @@ class Talk:
             for session, outcome in deliveries:
                 assert session.owner is not None
                 session.owner.deliver(outcome, self.now_ms)
-            if not deliveries and not any(went_on):
+            if self.commands.has_more and not deliveries:
+                self.commands.step(self.now_ms)
+            elif not deliveries and not any(went_on):
                 break
         self.log += b"".join(self.engine.take_log()[0])
 
@@ -130,7 +150,7 @@ def topic_state(topic: Topic) -> tuple[object, ...]:
     return (
         topic.name,
         list(topic.ready),
-        list(topic.buried),
+        [job_id_of(key) for key in topic.buried],
         topic.delays.wheel.soonest(1 << 30),
         topic.urgent,
         topic.reserved,

@@ -4,6 +4,7 @@ from itertools import combinations
 import pytest
 
 from delayd.line.commands import COMMANDS, Handler, command_of
+from delayd.line.extensions import EXTENSIONS
 from delayd.line.grammar import BadFormat
 from tests.line.talk import Talk
 
@@ -16,7 +17,7 @@ BEANSTALKD_WORDS = (
 )
 """Debian's beanstalkd compares a line with these in this order; the underscore is a space."""
 
-OURS = (b"reserve-batch ", b"put-in-tube ", b"reschedule ")
+OURS = (b"reserve-batch ", b"put-in-tube ", b"reschedule ", *(word for word, _ in EXTENSIONS))
 
 
 def first_in(words: list[bytes], line: bytes) -> bytes | None:

@@ -22,6 +22,9 @@ class OneByOne(Connection):
         self.begin_put(put, None)
         return at
 
+    def _keyed_run(self, data: bytes, at: int, line: bytes, now_ms: int) -> int:
+        return 0
+
     def _delete_run(self, run: re.Match[bytes], now_ms: int) -> int:
         line = run[0].partition(b"\r\n")[0]
         self._command(line, now_ms)

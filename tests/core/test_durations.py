@@ -2,13 +2,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayd.core.limits import DURATION_MS_MAX, QUANTITY_CHARACTERS_MAX
-from delayd.durations import (
+from delayd.core.durations import (
     DURATION_UNITS_MS,
     duration_text,
     parse_duration_ms,
     parse_size_bytes,
 )
+from delayd.core.limits import DURATION_MS_MAX, QUANTITY_CHARACTERS_MAX
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,431 @@
+"""What holds for the jobs of a topic: defaults, the retry ladder and its end, caps and limits.
+
+A policy is set for a topic at run time or by a pattern in the configuration, and never changes: to
+alter one is to make another. All its fields are optional. A topic without a policy behaves exactly
+as beanstalkd's does.
+
+A **retry rule** is a ladder of delays, a highest number of attempts, or both. Under one every
+failed attempt is judged: `decide` says whether the job is delayed by the next step or, with steps
+or attempts used up, buried or moved to another topic. A job's own rule wins over its topic's.
+
+    ladder 15s 3m, attempt 1 fails at 100 s    delayed until 115 s
+                   attempt 2 fails at 120 s    delayed until 300 s
+                   attempt 3 fails at 310 s    exhausted: buried
+
+>>> rule = Retry(steps_ms=(15_000, 180_000))
+>>> failures = [(1, 100_000), (2, 120_000), (3, 310_000)]
+>>> for attempt, failed_ms in failures:
+...     verdict = decide(Attempt(7, attempt), rule, failed_ms, tick_ms=1)
+...     print(verdict.state.name, verdict.due_ms)
+DELAYED 115000
+DELAYED 300000
+BURIED 310000
+>>> policy = Policy.from_json('{"retry": "15s 3m", "jobs_max": 1000, "exhausted": "bury"}')
+>>> policy.rule.steps_ms, policy.to_json()
+((15000, 180000), '{"jobs_max": 1000, "retry": ["15s", "3m"]}')
+
+Everything here is a function of its arguments, jitter included: replay judges again what the clock
+ended, and must come to the same verdict. The module refuses to know records, queues and topics.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from delayd.core.durations import (
+    DURATION_BOUNDS,
+    duration_text,
+    parse_duration_ms,
+    parse_size_bytes,
+)
+from delayd.core.errors import PolicyInvalid, TopicNameInvalid
+from delayd.core.job import Retry, State
+from delayd.core.limits import (
+    ATTEMPTS_MAX,
+    BODY_BYTES_CEILING,
+    CAP_MAX,
+    DURATION_MS_MAX,
+    JITTER_PERCENT_MAX,
+    POLICY_JSON_BYTES_MAX,
+    RATE_PER_S_MAX,
+    RATE_PER_S_MIN,
+    RETRY_STEPS_MAX,
+)
+from delayd.core.topic import checked_name
+from delayd.core.wheel import ceil_to_tick
+
+BURY: Final = "bury"
+ON_CLOSE: Final = {"failure": False, "return": True}
+
+_SEPARATORS: Final = re.compile(r"[\s,]+")
+_MASK: Final = 2**64 - 1
+
+
+# --- Judging a failed attempt --------------------------------------------------------------------
+
+
+def is_exhausted(rule: Retry, attempt: int) -> bool:
+    """Tell whether nothing comes after the attempt of that number."""
+    if rule.attempts_max and attempt >= rule.attempts_max:
+        return True
+    return bool(rule.steps_ms) and attempt > len(rule.steps_ms)
+
+
+def step_ms(rule: Retry, job_id: int, attempt: int) -> int:
+    """Return how long the job waits after that attempt; 0 without a ladder."""
+    if not rule.steps_ms:
+        return 0
+    wait_ms = rule.steps_ms[attempt - 1]
+    if rule.jitter_percent:
+        chance = _scattered(job_id, attempt)
+        wait_ms += (wait_ms * rule.jitter_percent * chance // 100) >> 64
+    return min(wait_ms, DURATION_MS_MAX)
+
+
+class Attempt(NamedTuple):
+    """An attempt that failed."""
+
+    job_id: int
+    number: int
+    """How often the job had been handed out since it was put, moved or revived: 1 upwards."""
+    was_moved: bool = False
+    """The job came from another topic, where it was exhausted."""
+
+
+class Verdict(NamedTuple):
+    """What becomes of a job whose attempt failed."""
+
+    state: State
+    due_ms: int
+    """When its delay ends; of a job that does not wait, when the attempt failed."""
+    delay_ms: int = 0
+    target: int = 0
+    """The number of the topic that it is moved to; 0: it stays."""
+
+
+def decide(
+    failed: Attempt,
+    rule: Retry,
+    failed_ms: int,
+    *,
+    tick_ms: int,
+    delay_ms: int = 0,
+    target: int = 0,
+) -> Verdict:
+    """Judge a failed attempt under a rule.
+
+    `delay_ms` is what its holder asked for, if anything; `target` the number of the topic to which
+    exhausted jobs are moved, if not buried.
+    """
+    if is_exhausted(rule, failed.number):
+        if target and not failed.was_moved:
+            return Verdict(State.READY, failed_ms, target=target)
+        return Verdict(State.BURIED, failed_ms)
+    delay_ms = delay_ms or step_ms(rule, failed.job_id, failed.number)
+    if not delay_ms:
+        return Verdict(State.READY, failed_ms)
+    return Verdict(State.DELAYED, ceil_to_tick(failed_ms + delay_ms, tick_ms), delay_ms)
+
+
+def rule_for(own: Retry | None, policy: "Policy | None") -> Retry | None:
+    """Return the rule that a job is under: its own over its topic's; None when there is neither.
+
+    A ladder of its own replaces the topic's rule as a whole. A job that only brings its number of
+    attempts climbs the topic's ladder.
+    """
+    topics = None if policy is None else policy.rule
+    if own is None or topics is None or own.steps_ms:
+        return topics if own is None else own
+    return topics._replace(attempts_max=own.attempts_max)
+
+
+def _scattered(job_id: int, attempt: int) -> int:
+    """Return a number of 64 bits that looks drawn, always the same one (Steele's SplitMix64)."""
+    mixed = (job_id + attempt * 0x9E3779B97F4A7C15) & _MASK
+    mixed = ((mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9) & _MASK
+    mixed = ((mixed ^ mixed >> 27) * 0x94D049BB133111EB) & _MASK
+    return mixed ^ mixed >> 31
+
+
+# --- Reading and writing -------------------------------------------------------------------------
+
+Reader = Callable[[object], Any]
+"""Turns what JSON or TOML holds into a field's value; `ValueError`, whose message is the rule."""
+
+
+def _duration(lowest_ms: int) -> Reader:
+    def read(value: object) -> int:
+        duration_ms = parse_duration_ms(value)
+        if duration_ms < lowest_ms:
+            raise ValueError(DURATION_BOUNDS.replace("from 0", "more than 0, up"))
+        return duration_ms
+
+    return read
+
+
+def parse_ladder(value: object) -> tuple[int, ...]:
+    """Turn `"15s 3m 10m"`, `"15s,3m,10m"` or a list of durations into milliseconds.
+
+    Raises `ValueError`, whose message is the rule. A step of 0 is refused: whatever made the
+    attempt fail would make the next one fail too, at once.
+
+    >>> parse_ladder("15s 3m"), parse_ladder([0.05, "1h"])
+    ((15000, 180000), (50, 3600000))
+    """
+    given: list[object] = []
+    if isinstance(value, str):
+        given += (step for step in _SEPARATORS.split(value.strip()) if step)
+    elif isinstance(value, list | tuple):
+        given += value
+    if not 0 < len(given) <= RETRY_STEPS_MAX:
+        rule = f'must be 1 to {RETRY_STEPS_MAX} durations, such as "15s 3m 10m" or ["15s", "3m"]'
+        raise ValueError(rule)
+    steps_ms = tuple(parse_duration_ms(step) for step in given)
+    if 0 in steps_ms:
+        raise ValueError("must have no step of 0: what failed would fail again at once")
+    return steps_ms
+
+
+def _whole(lowest: int, highest: int) -> Reader:
+    def read(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
+            raise ValueError(f"must be a whole number from {lowest} to {highest}")
+        return value
+
+    return read
+
+
+def _size(highest_bytes: int) -> Reader:
+    def read(value: object) -> int:
+        size_bytes = parse_size_bytes(value)
+        if not 1 <= size_bytes <= highest_bytes:
+            raise ValueError(f"must be from 1 to {highest_bytes} bytes")
+        return size_bytes
+
+    return read
+
+
+def _rate(value: object) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not RATE_PER_S_MIN <= value <= RATE_PER_S_MAX:  # type: ignore[operator]
+        raise ValueError(f"must be a number from {RATE_PER_S_MIN} to {RATE_PER_S_MAX}")
+    return value  # type: ignore[return-value]
+
+
+def _exhausted(value: object) -> str | None:
+    if value == BURY:
+        return None
+    try:
+        return checked_name(value if isinstance(value, str) else "")
+    except TopicNameInvalid:
+        raise ValueError('must be "bury" or the name of a topic') from None
+
+
+def _on_close(value: object) -> bool:
+    if not isinstance(value, str) or value not in ON_CLOSE:
+        raise ValueError('must be "failure" or "return"')
+    return ON_CLOSE[value]
+
+
+class Field(NamedTuple):
+    """One row of the table: its name outside, the field of `Policy`, how it is read, written."""
+
+    name: str
+    field: str
+    read: Reader
+    write: Callable[[Any], object] = lambda value: value
+
+
+FIELDS: Final = (
+    Field("ttr", "ttr_ms", _duration(1), duration_text),
+    Field("delay", "delay_ms", _duration(0), duration_text),
+    Field("retry", "retry_ms", parse_ladder, lambda steps_ms: [*map(duration_text, steps_ms)]),
+    Field("jitter_percent", "jitter_percent", _whole(0, JITTER_PERCENT_MAX)),
+    Field("attempts_max", "attempts_max", _whole(1, ATTEMPTS_MAX)),
+    Field("exhausted", "exhausted", _exhausted),
+    Field("on_close", "returns_on_close", _on_close, lambda _: "return"),
+    Field("jobs_max", "jobs_max", _whole(1, CAP_MAX)),
+    Field("bytes_max", "bytes_max", _size(CAP_MAX)),
+    Field("body_bytes_max", "body_bytes_max", _size(BODY_BYTES_CEILING)),
+    Field("delay_max", "delay_ms_max", _duration(0), duration_text),
+    Field("reserved_max", "reserved_max", _whole(1, CAP_MAX)),
+    Field("rate_per_s", "rate_per_s", _rate),
+)
+BY_NAME: Final = {field.name: field for field in FIELDS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What holds for the jobs of a topic; None: as if there were no policy."""
+
+    ttr_ms: int | None = None
+    """What a put gets that asks for a ttr of 0."""
+    delay_ms: int | None = None
+    """What a put gets that asks for no delay."""
+
+    retry_ms: tuple[int, ...] | None = None
+    """The ladder: how long a job waits after its first failed attempt, its second, and so on."""
+    jitter_percent: int | None = None
+    """By how much each step may be lengthened, so that what failed together comes back apart."""
+    attempts_max: int | None = None
+    """How often a job is handed out at most before it is exhausted."""
+    exhausted: str | None = None
+    """The topic that exhausted jobs are moved to; None: they are buried."""
+    returns_on_close: bool | None = None
+    """A connection that closes is no failed attempt: its jobs are ready again at once."""
+
+    jobs_max: int | None = None
+    """How many jobs the topic may hold; a put beyond it is refused. The same of the others."""
+    bytes_max: int | None = None
+    """How long their records may be, together."""
+    body_bytes_max: int | None = None
+    delay_ms_max: int | None = None
+
+    reserved_max: int | None = None
+    """How many jobs may be in the hands of consumers at once; the others wait, ready."""
+    rate_per_s: float | None = None
+    """How many are handed out in a second at most."""
+
+    @property
+    def rule(self) -> Retry | None:
+        """The retry rule for jobs that bring none; None when failed attempts are not judged."""
+        if not self.retry_ms and not self.attempts_max:
+            return None
+        return Retry(self.retry_ms or (), self.attempts_max or 0, self.jitter_percent or 0)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Policy":
+        """Read a policy; `PolicyInvalid` names everything that is wrong with it."""
+        if len(text) > POLICY_JSON_BYTES_MAX:
+            raise PolicyInvalid((f"it is longer than {POLICY_JSON_BYTES_MAX} bytes",))
+        try:
+            given = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise PolicyInvalid((f"it is not JSON: {error}",)) from None
+        if not isinstance(given, dict):
+            raise PolicyInvalid(("it is not a JSON object",))
+        return cls.from_fields(given)
+
+    @classmethod
+    def from_fields(cls, given: Mapping[str, object]) -> "Policy":
+        """Make a policy of fields by their outside names; null says nothing. `PolicyInvalid`."""
+        values: dict[str, Any] = {}
+        errors = []
+        for name, value in given.items():
+            row = BY_NAME.get(name)
+            if row is None:
+                errors.append(f"{name}: {_no_such_field(name)}")
+            elif value is not None:
+                try:
+                    values[row.field] = row.read(value)
+                except ValueError as error:
+                    errors.append(f"{name} = {_shown(value)}: {error}")
+        if errors:
+            raise PolicyInvalid(tuple(errors))
+        return cls(**values)
+
+    def to_json(self) -> str:
+        """Write it as `from_json` reads it, in one spelling only; what says nothing is left out."""
+        written = {
+            row.name: row.write(value) for row in FIELDS if _says(value := getattr(self, row.field))
+        }
+        return json.dumps(written, sort_keys=True, ensure_ascii=True)
+
+    def __bool__(self) -> bool:
+        """Tell whether it says anything."""
+        return any(_says(getattr(self, row.field)) for row in FIELDS)
+
+
+def _says(value: object) -> bool:
+    """Tell whether a field with that value says anything; a number of 0 does."""
+    return value is not None and value is not False
+
+
+def _no_such_field(name: str) -> str:
+    import difflib  # noqa: PLC0415 - only for who made a mistake
+
+    close = difflib.get_close_matches(name, BY_NAME, n=1, cutoff=0.5)
+    return "there is no such field" + (f"; did you mean {close[0]}?" if close else "")
+
+
+def _shown(value: object) -> str:
+    shown = json.dumps(value, default=str)
+    return shown if len(shown) <= 80 else shown[:77] + "..."
+
+
+# --- Patterns ------------------------------------------------------------------------------------
+
+_PATTERN: Final = re.compile(r"[-A-Za-z0-9+/;.$_()*?]{1,200}")
+PATTERN_RULE: Final = "must be 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) and the wildcards * and ?"
+
+
+class Patterns:
+    """The policies of a configuration, each for the topics whose names its pattern fits.
+
+    `*` stands for any characters, also none, `?` for one. Of the patterns that fit a name one
+    counts, whole: a name without wildcards before all others, then the one with the most characters
+    that are not wildcards, of equals the one with the fewest `*`, and then the one given first.
+
+    >>> mail, urgent = Policy(jobs_max=9), Policy(jobs_max=7)
+    >>> patterns = Patterns({"mail.*": mail, "mail.urgent.*": urgent})
+    >>> patterns.of("mail.urgent.de") is urgent, patterns.of("mail.x") is mail, patterns.of("sms")
+    (True, True, None)
+    """
+
+    __slots__ = ("_exact", "_wild", "by_pattern")
+
+    def __init__(self, by_pattern: Mapping[str, Policy] | None = None) -> None:
+        """Take valid patterns (`PATTERN_RULE`), in the order in which they were given."""
+        self.by_pattern = dict(by_pattern or {})
+        wild = [pattern for pattern in self.by_pattern if is_wild(pattern)]
+        self._exact = {name: policy for name, policy in self.by_pattern.items() if name not in wild}
+        wild.sort(key=_generality)  # stable: equals stay as they were given
+        self._wild = [(_expression(pattern), self.by_pattern[pattern]) for pattern in wild]
+
+    def of(self, name: str) -> Policy | None:
+        """Return the policy for a topic of that name; O(patterns).
+
+        None when no pattern fits, or the one that does says nothing.
+        """
+        policy = self._exact.get(name)
+        if policy is None:
+            fitting = (policy for expression, policy in self._wild if expression.fullmatch(name))
+            policy = next(fitting, None)
+        return policy or None
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether they are the same patterns in the same order."""
+        if not isinstance(other, Patterns):
+            return NotImplemented
+        return [*self.by_pattern.items()] == [*other.by_pattern.items()]
+
+    def __hash__(self) -> int:
+        """Return what equal ones share."""
+        return hash(tuple(self.by_pattern.items()))
+
+    def __len__(self) -> int:
+        """Count the patterns."""
+        return len(self.by_pattern)
+
+
+def is_pattern(text: str) -> bool:
+    """Tell whether the text is a pattern of topic names."""
+    return _PATTERN.fullmatch(text) is not None
+
+
+def is_wild(pattern: str) -> bool:
+    """Tell whether the pattern fits more than one name."""
+    return "*" in pattern or "?" in pattern
+
+
+def _generality(pattern: str) -> tuple[int, int]:
+    """Return what is the lower the more specific the pattern."""
+    stars = pattern.count("*")
+    return stars + pattern.count("?") - len(pattern), stars
+
+
+def _expression(pattern: str) -> re.Pattern[str]:
+    parts = (".*" if char == "*" else "." if char == "?" else re.escape(char) for char in pattern)
+    return re.compile("".join(parts))

@@ -1,0 +1,234 @@
+"""What the commands do that beanstalkd does not know, and the table of them.
+
+Handlers as in `commands`, for lines of up to 1,024 bytes. Those that look at many jobs are long
+commands (`passes`): the connection waits while they go on in slices, and is answered in the end.
+"""
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from delayd.core import views
+from delayd.core.bulk import Action, Bulk
+from delayd.core.clearing import Clear
+from delayd.core.failing import SetPolicy
+from delayd.core.job import Event, State
+from delayd.core.limits import POLICY_JSON_BYTES_MAX
+from delayd.core.policy import Policy
+from delayd.core.puts import checked_key
+from delayd.core.search import Calendar, Search
+from delayd.core.topic import checked_name
+from delayd.core.walking import Wanted
+from delayd.line import grammar, replies, words
+from delayd.line.grammar import BadFormat
+from delayd.line.passes import ClockAdvance
+
+if TYPE_CHECKING:
+    from delayd.line.commands import Handler
+    from delayd.line.connection import Connection
+
+
+_DONE: Final = MappingProxyType(
+    {Event.DELETE: b"CANCELLED", Event.KICK: b"KICKED", Event.RESCHEDULE: b"RESCHEDULED"}
+)
+
+
+def _topic_and(rest: bytes) -> tuple[str, bytes]:
+    """Return the name of the topic that the command is about, and what stands behind it."""
+    name, _, rest = rest.lstrip(b" ").partition(b" ")
+    return checked_name(grammar.parse_name(name)), rest
+
+
+# --- Looking -------------------------------------------------------------------------------------
+
+
+def _list_jobs(client: "Connection", rest: bytes, now_ms: int) -> bytes:
+    name, rest = _topic_and(rest)
+    asked = words.parse_filter(rest, words.LIST_READERS)
+    search = Search(client.engine, name, asked.wanted(now_ms), asked.limit, asked.after)
+    absolute = client.engine.store.absolute
+    return client.begin(search, lambda: replies.jobs_page(search.page, absolute.offset_ms))
+
+
+def _calendar(client: "Connection", rest: bytes, now_ms: int) -> bytes:
+    name, rest = _topic_and(rest)
+    bin_ms, bins = grammar.parse_spans(rest)
+    calendar = Calendar(client.engine, name, from_ms=now_ms, bin_ms=bin_ms, bins=bins)
+    return client.begin(calendar, lambda: replies.calendar(calendar.counts, bin_ms))
+
+
+def _nothing_after(rest: bytes) -> None:
+    if rest:
+        raise BadFormat(rest)
+
+
+# --- Keys and changes ----------------------------------------------------------------------------
+
+
+def _key_and(rest: bytes) -> tuple[str, bytes, bytes]:
+    """Return topic and key that the command is about, and what stands behind them."""
+    name, rest = _topic_and(rest)
+    key, _, rest = rest.lstrip(b" ").partition(b" ")
+    return name, checked_key(key), rest
+
+
+def _delete_key(client: "Connection", rest: bytes, now_ms: int) -> bytes:
+    name, key, rest = _key_and(rest)
+    _nothing_after(rest)
+    client.engine.delete(client.session, client.engine.find_key(name, key), now_ms)
+    return replies.DELETED
+
+
+def _reschedule_key(client: "Connection", rest: bytes, now_ms: int) -> bytes:
+    name, key, rest = _key_and(rest)
+    delay_ms = grammar.parse_seconds(rest)
+    client.engine.reschedule(client.engine.find_key(name, key), delay_ms, now_ms)
+    return replies.RESCHEDULED
+
+
+def _peek_key(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
+    name, key, rest = _key_and(rest)
+    _nothing_after(rest)
+    engine = client.engine
+    return client.long_reply(replies.found(views.peek(engine, engine.find_key(name, key))))
+
+
+def _kick_key(client: "Connection", rest: bytes, now_ms: int) -> bytes:
+    name, key, rest = _key_and(rest)
+    _nothing_after(rest)
+    client.engine.kick_job(client.engine.find_key(name, key), now_ms)
+    return replies.KICKED
+
+
+def _change(client: "Connection", rest: bytes, now_ms: int) -> bytes:
+    job_word, _, rest = rest.lstrip(b" ").partition(b" ")
+    job_id = grammar.parse_job_id(job_word)
+    changes = words.parse_changes(rest)
+
+    def change(body: bytes | None, now_ms: int) -> bytes:
+        client.engine.change(
+            job_id,
+            priority=changes.priority,
+            delay_ms=changes.delay_ms,
+            ttr_ms=changes.ttr_ms,
+            body=body,
+            now_ms=now_ms,
+        )
+        return b"CHANGED\r\n"
+
+    body_bytes = changes.body_bytes
+    if body_bytes is None:
+        return change(None, now_ms)
+    if body_bytes > client.engine.body_bytes_max:
+        return client.swallow(body_bytes, replies.JOB_TOO_BIG)
+    return client.expect(body_bytes, change)
+
+
+# --- Failed attempts and policies ----------------------------------------------------------------
+
+
+def _nack(client: "Connection", rest: bytes, now_ms: int) -> bytes:
+    job_id, _, rest = rest.lstrip(b" ").partition(b" ")
+    delay_ms, error = words.split_nack(rest)
+    client.engine.nack(
+        client.session, grammar.parse_job_id(job_id), now_ms, delay_ms=delay_ms, error=error
+    )
+    return b"NACKED\r\n"
+
+
+def _set_policy(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
+    name, rest = _topic_and(rest)
+    json_bytes = grammar.parse_bytes(rest)
+    if json_bytes > POLICY_JSON_BYTES_MAX:
+        return client.swallow(json_bytes, replies.JOB_TOO_BIG)
+
+    def set_it(json: bytes, now_ms: int) -> bytes:
+        work = SetPolicy(client.engine, name, Policy.from_json(json) if json else None)
+        if client.engine.leases_are_settled:
+            work.step(0, now_ms)
+            return b"POLICY_SET\r\n"
+        return client.begin(work, lambda: b"POLICY_SET\r\n")
+
+    return client.expect(json_bytes, set_it)
+
+
+def _get_policy(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
+    name, rest = _topic_and(rest)
+    _nothing_after(rest)
+    policy, _ = client.engine.policy_of(name)
+    return client.long_reply(replies.ok(policy.to_json().encode()))
+
+
+def _redrive(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
+    name, rest = _topic_and(rest)
+    jobs_max, per_s = grammar.parse_redrive(rest)
+    wanted = Wanted(frozenset({State.BURIED}))
+    action = Action.kick(per_s)
+    bulk = Bulk(client.engine, name, wanted, action, limit=jobs_max)
+    return client.begin(bulk, lambda: replies.bulk(bulk, b"REDRIVEN"))
+
+
+# --- Many at once --------------------------------------------------------------------------------
+
+
+def _clear_tube(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
+    name, rest = _topic_and(rest)
+    _nothing_after(rest)
+    clear = Clear(client.engine, name)
+    return client.begin(clear, lambda: b"CLEARED %d\r\n" % clear.count)
+
+
+def _cancel_jobs(client: "Connection", rest: bytes, now_ms: int) -> bytes:
+    name, rest = _topic_and(rest)
+    return _bulk(client, name, rest, Action.cancel(), now_ms)
+
+
+def _kick_jobs(client: "Connection", rest: bytes, now_ms: int) -> bytes:
+    name, rest = _topic_and(rest)
+    return _bulk(client, name, rest, Action.kick(), now_ms)
+
+
+def _reschedule_jobs(client: "Connection", rest: bytes, now_ms: int) -> bytes:
+    name, rest = _topic_and(rest)
+    delay, _, rest = rest.lstrip(b" ").partition(b" ")
+    action = Action.reschedule(grammar.parse_seconds(delay))
+    return _bulk(client, name, rest, action, now_ms)
+
+
+def _bulk(client: "Connection", name: str, rest: bytes, action: Action, now_ms: int) -> bytes:
+    asked = words.parse_filter(rest, words.BULK_READERS)
+    wanted = asked.wanted(now_ms)
+    bulk = Bulk(client.engine, name, wanted, action, dry_run=asked.is_dry)
+    word = b"MATCHED" if asked.is_dry else _DONE[action.event]
+    return client.begin(bulk, lambda: replies.bulk(bulk, word))
+
+
+# --- Time ----------------------------------------------------------------------------------------
+
+
+def _advance_clock(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
+    clock = client.passes.clock
+    if clock is None:
+        return replies.UNKNOWN_COMMAND
+    advance = ClockAdvance(client.engine, clock, grammar.parse_seconds(rest))
+    return client.begin(advance, advance.said)
+
+
+EXTENSIONS: Final[tuple[tuple[bytes, "Handler"], ...]] = (
+    (b"delete-key ", _delete_key),
+    (b"reschedule-key ", _reschedule_key),
+    (b"peek-key ", _peek_key),
+    (b"kick-key ", _kick_key),
+    (b"change ", _change),
+    (b"nack ", _nack),
+    (b"set-policy ", _set_policy),
+    (b"get-policy ", _get_policy),
+    (b"redrive ", _redrive),
+    (b"list-jobs ", _list_jobs),
+    (b"calendar ", _calendar),
+    (b"cancel-jobs ", _cancel_jobs),
+    (b"kick-jobs ", _kick_jobs),
+    (b"reschedule-jobs ", _reschedule_jobs),
+    (b"clear-tube ", _clear_tube),
+    (b"advance-clock ", _advance_clock),
+)
+"""What stands behind beanstalkd's commands in the table. No word begins like one of those."""

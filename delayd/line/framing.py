@@ -1,0 +1,173 @@
+"""Where commands begin and end in what arrives: lines, bodies, and what is thrown away.
+
+Lines end as beanstalkd ends them: in a window of 224 bytes from where the last command ended, the
+*first* CR must be followed by LF. Failing that, the window is thrown away when it is full, and so
+are the next ones until one has an end in it; the whole gets one BAD_FORMAT. Commands that
+beanstalkd does not know may be longer: their window has 1,024 bytes.
+
+    receive ─► bytes not yet a command ─► line ─► command
+                    │                       └─ expect ─► body, once it is all there
+                    └─ too long a line, or a body nobody wants: thrown away as it comes
+
+The same bytes give the same commands whole or one at a time. This module refuses to know what any
+command means, but for the beginnings of those that may be long.
+"""
+
+from collections.abc import Callable
+
+from delayd.core.errors import Refusal
+from delayd.core.limits import LINE_BYTES_MAX, LONG_LINE_BYTES_MAX
+from delayd.line import replies
+from delayd.line.grammar import LONG_LINE
+
+Then = Callable[[bytes, int], bytes]
+"""What to do with a body and the time, and what to reply; it may raise a `Refusal`."""
+
+
+class Framing:
+    """The input of one connection."""
+
+    __slots__ = (
+        "_body",
+        "_expected",
+        "_missing_bytes",
+        "_rest",
+        "_skipping",
+        "_swallow_bytes",
+        "_swallow_reply",
+        "is_bound",
+        "is_choked",
+        "is_closing",
+        "is_waiting",
+        "out",
+    )
+
+    def __init__(self) -> None:
+        """Begin with nothing read."""
+        self.out: list[bytes] = []
+        self.is_bound = False
+        """Something in `out` says what a job is or was made to be: it may leave when the log is on
+        disk. The rest, what a connection says of itself and statistics, depends on nothing."""
+        self.is_choked = False
+        """The long replies in `out` are as much as may wait for a client."""
+        self.is_closing = False
+        """Nothing more is carried out; the connection closes when `out` has been sent."""
+        self.is_waiting = False
+        """A reserve, or a command that takes long, has not been answered yet."""
+        self._rest = b""
+        self._skipping = False
+        self._swallow_bytes = 0
+        self._swallow_reply = b""
+        self._expected: tuple[int, Then] | None = None
+        self._body: list[bytes] = []
+        self._missing_bytes = 0
+
+    @property
+    def is_listening(self) -> bool:
+        """Tell whether more input would be carried out now."""
+        return not (self.is_waiting or self.is_choked or self.is_closing)
+
+    def receive(self, data: bytes, now_ms: int) -> None:
+        """Take in what has arrived and carry out every command that is complete."""
+        if self._missing_bytes > len(data):
+            self._body.append(data)
+            self._missing_bytes -= len(data)
+            return
+        if self._body:
+            data = b"".join((*self._body, data))
+            self._body.clear()
+            self._missing_bytes = 0
+        elif self._rest:
+            data = self._rest + data
+        if self.is_waiting or self.is_choked or self.is_closing:
+            self._rest = data
+            return
+        at = self._run(data, now_ms)
+        self._rest = data[at:] if at else data
+
+    def resume(self, now_ms: int) -> None:
+        """Go on with what had arrived before a wait or a full `out` stopped the reading."""
+        self.receive(b"", now_ms)
+
+    # --- What commands ask for -------------------------------------------------------------------
+
+    def expect(self, body_bytes: int, then: Then) -> bytes:
+        """Let a body of that length and its CRLF follow; no reply before."""
+        self._expected = (body_bytes, then)
+        return b""
+
+    def swallow(self, body_bytes: int, reply: bytes) -> bytes:
+        """Throw away a body of that length and its CRLF, and then reply."""
+        self._swallow_bytes = body_bytes + 2
+        self._swallow_reply = reply
+        return b""
+
+    # --- Through the input -----------------------------------------------------------------------
+
+    def _line(self, data: bytes, at: int, end: int, now_ms: int) -> int:
+        """Carry out the command of one line, or a run of them; return where the input goes on."""
+        raise NotImplementedError
+
+    def _run(self, data: bytes, now_ms: int) -> int:
+        """Carry out the complete commands; return where the first incomplete one begins."""
+        at = self._skip(data, 0) if self._swallow_bytes else 0
+        while True:
+            if self._expected is not None:
+                at = self._take_body(data, at, now_ms)
+                if self.is_waiting or self._expected is not None:
+                    return at
+            end = data.find(b"\r", at, at + LINE_BYTES_MAX - 1)
+            if end < 0 or data[end + 1 : end + 2] != b"\n":
+                window_bytes = self._window_bytes(data, at)
+                end = data.find(b"\r", at, at + window_bytes - 1)
+                if end < 0 or data[end + 1 : end + 2] != b"\n":
+                    if len(data) - at < window_bytes:
+                        return at
+                    self._skipping = True
+                    at += window_bytes
+                    continue
+            at = self._line(data, at, end, now_ms)
+            if at == len(data) and not self._swallow_bytes:
+                return at
+            if self._swallow_bytes:
+                at = self._skip(data, at)
+                if self._swallow_bytes:
+                    return at
+            elif self.is_waiting or self.is_choked or self.is_closing:
+                return at
+
+    def _window_bytes(self, data: bytes, at: int) -> int:
+        """Return how many bytes a line may have that does not end in beanstalkd's window."""
+        if self._skipping or len(data) - at < LINE_BYTES_MAX or not LONG_LINE.match(data, at):
+            return LINE_BYTES_MAX
+        return LONG_LINE_BYTES_MAX
+
+    def _skip(self, data: bytes, at: int) -> int:
+        """Throw away a body that nobody wants, as much of it as is there."""
+        skipped = min(self._swallow_bytes, len(data) - at)
+        if skipped:
+            self._swallow_bytes -= skipped
+            if not self._swallow_bytes:
+                self.out.append(self._swallow_reply)
+        return at + skipped
+
+    def _take_body(self, data: bytes, at: int, now_ms: int) -> int:
+        """Pass the body on when it is all there; return where the input goes on."""
+        assert self._expected is not None
+        body_bytes, then = self._expected
+        end = at + body_bytes
+        if end + 2 > len(data):
+            self._missing_bytes = end + 2 - len(data)
+            self._body.append(data[at:])
+            return len(data)
+        self._expected = None
+        self.is_bound = True
+        if data[end : end + 2] == b"\r\n":
+            try:
+                reply = then(data[at:end], now_ms)
+            except Refusal as refusal:
+                reply = replies.refused(refusal)
+        else:
+            reply = replies.EXPECTED_CRLF
+        self.out.append(reply)
+        return end + 2

@@ -1,0 +1,349 @@
+"""A cleared topic is empty for everybody at once; what is left of its jobs is swept away later."""
+
+import gc
+import tracemalloc
+from collections.abc import Callable
+
+import pytest
+
+from delayd.core import views
+from delayd.core.clearing import Clear
+from delayd.core.copying import Copy
+from delayd.core.errors import JobNotFound, TopicNotFound
+from delayd.core.job import HEADER, State
+from delayd.core.passes import Pass, Passes
+from delayd.core.records import Kind, pack_clear, pack_topic
+from delayd.core.replay import Replay, UnknownRecord
+from delayd.core.search import Search
+from delayd.core.session import Session
+from delayd.core.walking import Wanted
+from tests.core.rigs import Rig, kinds_of
+
+WHOLE = 1 << 40
+
+
+def crowded(rig: Rig, name: str = "default", each: int = 4) -> Session:
+    """Jobs in all states; return who holds some of them."""
+    me = rig.client(name)
+    for _ in range(3 * each):
+        rig.put(name)
+    for _ in range(each):
+        rig.engine.bury(me, rig.reserve(me), 0)
+        rig.reserve(me)
+    for delay_ms in range(each):
+        rig.put(name, delay_ms=100 + delay_ms)
+    return me
+
+
+def clear(rig: Rig, name: str = "default") -> int:
+    return rig.engine.clear(rig.engine.store.topics[name])
+
+
+def sweep(rig: Rig) -> None:
+    passes = Passes(rig.engine)
+    while passes.has_more:
+        assert passes.step(rig.now_ms, budget=3) is None
+
+
+def same_after_a_restart(rig: Rig) -> bool:
+    views.check(rig.engine)
+    return list(views.canonical(rig.replayed())) == list(views.canonical(rig.engine))
+
+
+def everything_done_to(rig: Rig, job_id: int) -> list[Callable[[], object]]:
+    engine, me, now_ms = rig.engine, rig.client(), rig.now_ms
+    return [
+        lambda: views.peek(engine, job_id),
+        lambda: views.view_job(engine, job_id, now_ms),
+        lambda: engine.delete(me, job_id, now_ms),
+        lambda: engine.kick_job(job_id, now_ms),
+        lambda: engine.kick_later(job_id, 5, now_ms),
+        lambda: engine.reserve_job(me, job_id, now_ms),
+        lambda: engine.reschedule(job_id, 5, now_ms),
+        lambda: engine.reschedule_at(job_id, 5, now_ms),
+    ]
+
+
+def test_what_is_cleared_is_found_by_nobody_before_it_is_swept_away() -> None:
+    rig = Rig()
+    me = crowded(rig)
+    waiting = [job_id for job_id, _ in rig.engine.store.jobs if job_id not in me.deadlines]
+    assert clear(rig) == len(waiting) == 12
+    for job_id in waiting:
+        for do in everything_done_to(rig, job_id):
+            with pytest.raises(JobNotFound):
+                do()
+    topic = rig.engine.store.topics["default"]
+    assert (topic.jobs, topic.reserved, topic.delayed, topic.urgent) == (4, 4, 0, 0)
+    assert views.peek_ready(rig.engine, topic) is None
+    assert views.peek_buried(rig.engine, topic) is None
+    assert views.peek_delayed(rig.engine, topic) is None
+    assert rig.engine.kick(topic, 10, rig.now_ms) == 0
+    search = Search(rig.engine, "default", Wanted())
+    while not search.step(10, rig.now_ms):
+        pass
+    assert [row.state for row in search.page.rows] == [State.RESERVED] * 4
+    rig.play(1_000)
+    assert rig.reserve(rig.client()) == 0
+    assert same_after_a_restart(rig)
+
+
+def test_one_record_says_it_and_no_record_says_that_there_was_nothing() -> None:
+    rig = Rig()
+    me = crowded(rig)
+    rig.take_log()
+    clear(rig)
+    payload, must_sync = rig.take_log()
+    assert kinds_of(payload) == [Kind.CLEAR]
+    assert must_sync
+    assert clear(rig) == 0
+    assert rig.take_log() == (b"", False)
+    rig.engine.close_session(me, rig.now_ms)
+    assert clear(rig) == 4
+
+
+def test_a_clear_does_not_look_at_the_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    crowded(rig, each=500)
+    looks = 0
+
+    def get(job_id: int) -> None:
+        nonlocal looks
+        looks += 1
+
+    monkeypatch.setattr(rig.engine.store, "jobs", type("Table", (), {"get": get, "pop": get}))
+    assert clear(rig) == 1500
+    assert looks == 0
+
+
+def test_jobs_in_hand_live_on_and_wait_again_when_they_are_given_back() -> None:
+    rig = Rig()
+    me = crowded(rig)
+    released, deleted, kept, lapsing = me.deadlines
+    clear(rig)
+    rig.engine.touch(me, kept, rig.now_ms)
+    rig.engine.release(me, released, 9, 0, rig.now_ms)
+    rig.engine.delete(me, deleted, rig.now_ms)
+    assert same_after_a_restart(rig)
+    you = rig.client()
+    assert rig.reserve(you) == released
+    rig.engine.bury(you, released, 9)
+    rig.play(60_000)
+    assert {kept, lapsing} == {rig.reserve(you), rig.reserve(you)}
+    assert same_after_a_restart(rig)
+    sweep(rig)
+    store = rig.engine.store
+    assert {job_id for job_id, _ in store.jobs} == {released, kept, lapsing}
+    assert store.numbered == {store.topics["default"].number: store.topics["default"]}
+    assert {HEADER.unpack_from(record)[5] for _, record in store.jobs} == set(store.numbered)
+
+
+def test_waiters_go_on_waiting_and_pauses_go_on() -> None:
+    rig = Rig()
+    rig.put(delay_ms=50)
+    you = rig.client()
+    rig.wait(you)
+    rig.engine.pause("default", 500, rig.now_ms)
+    clear(rig)
+    assert views.view_topic(rig.engine, "default", rig.now_ms).pause_left_ms == 500
+    job_id = rig.put()
+    assert same_after_a_restart(rig)
+    rig.play(499)
+    assert rig.delivered() == []
+    rig.play(500)
+    assert rig.delivered() == [(you, job_id)]
+
+
+def test_a_topic_that_nobody_wants_any_more_vanishes_and_may_come_back() -> None:
+    rig = Rig()
+    for _ in range(20):
+        rig.put("mail", delay_ms=100)
+    clear(rig, "mail")
+    store = rig.engine.store
+    assert "mail" not in store.topics
+    again = rig.put("mail", delay_ms=200)
+    assert same_after_a_restart(rig)
+    sweep(rig)
+    assert [job_id for job_id, _ in store.jobs] == [again]
+    assert len(store.numbered) == 2
+    assert same_after_a_restart(rig)
+
+
+def test_clears_in_a_row_are_swept_away_one_after_the_other() -> None:
+    rig = Rig()
+    me = rig.client()
+    held = []
+    for _ in range(5):
+        for _ in range(6):
+            rig.put()
+        held.append(rig.reserve(me))
+        assert clear(rig) == 5
+        views.check(rig.engine)
+    topic = rig.engine.store.topics["default"]
+    assert len(rig.engine.store.ghosts) == 5
+    assert sorted(topic.old_held.values()) == [1] * 5
+    assert same_after_a_restart(rig)
+    sweep(rig)
+    assert {job_id for job_id, _ in rig.engine.store.jobs} == set(held)
+    rig.engine.close_session(me, rig.now_ms)
+    assert rig.reserve_all(rig.client()) == held
+    assert len(rig.engine.store.numbered) == 1
+    assert same_after_a_restart(rig)
+
+
+def test_a_job_whose_ttr_has_run_out_waits_again_and_is_cleared() -> None:
+    rig = Rig()
+    me = rig.client()
+    for _ in range(500):
+        rig.put(ttr_ms=50)
+    rig.reserve_all(me)
+    kept = rig.put(ttr_ms=5_000)
+    rig.reserve(me)
+    rig.advance(50)
+    with pytest.raises(AssertionError):
+        clear(rig)
+    pass_ = Clear(rig.engine, "default")
+    steps = 1
+    while not pass_.step(100, rig.now_ms):
+        steps += 1
+    assert steps > 2
+    assert pass_.count == 500
+    assert list(me.deadlines) == [kept]
+    assert same_after_a_restart(rig)
+
+
+def test_what_is_due_and_has_not_come_is_cleared() -> None:
+    rig = Rig()
+    for _ in range(500):
+        rig.put(delay_ms=50)
+    rig.advance(50)
+    assert clear(rig) == 500
+    rig.run(100)
+    assert rig.reserve(rig.client()) == 0
+    assert same_after_a_restart(rig)
+
+
+def test_absolute_times_of_cleared_jobs_are_forgotten_placed_or_not() -> None:
+    rig = Rig()
+    engine = rig.engine
+    topic = engine.store.topics["default"]
+    for number in range(300):
+        engine.put_at(topic, priority=0, due_wall_ms=9_000 + number, ttr_ms=9, body=b"", now_ms=0)
+    engine.follow_wall(-5_000)
+    engine.store.place_some()
+    clear(rig)
+    views.check(engine)
+    kept = engine.put_at(topic, priority=0, due_wall_ms=9_000, ttr_ms=9, body=b"", now_ms=0)
+    engine.follow_wall(-6_000)
+    rig.run(1)
+    views.check(engine)
+    assert topic.delayed == 1
+    sweep(rig)
+    assert engine.store.absolute.ids() == ({kept}, set())
+    assert same_after_a_restart(rig)
+
+
+def test_a_clear_is_not_refused_when_the_disk_is_full() -> None:
+    rig = Rig()
+    crowded(rig)
+    jobs = rig.engine.room.jobs
+    rig.engine.room.limit(0, ask=lambda _missing, _body, _places: 0)
+    assert clear(rig) == 12
+    assert rig.engine.room.jobs == jobs - 12
+
+
+def test_no_copy_begins_before_all_is_swept_away() -> None:
+    rig = Rig()
+    crowded(rig)
+    clear(rig)
+    assert not Copy.can_begin(rig.engine.store)
+    with pytest.raises(AssertionError):
+        Copy(rig.engine.store)
+    sweep(rig)
+    assert Copy.can_begin(rig.engine.store)
+
+
+def test_a_copy_gives_jobs_in_hand_the_number_that_their_topic_has() -> None:
+    rig = Rig()
+    me = crowded(rig)
+    clear(rig)
+    sweep(rig)
+    rig.advance(10)
+    payload = Copy(rig.engine.store).take(WHOLE, WHOLE)
+    replay = Replay(rig.new_engine())
+    replay.play(payload)
+    replay.finish(rig.time_ms)
+    views.check(replay.engine)
+    live = list(views.canonical(rig.engine))[1:]
+    assert list(views.canonical(replay.engine))[1:] == live
+    assert replay.engine.store.orphans.deadlines == me.deadlines
+    assert replay.engine.store.topics["default"].old_held == {}
+
+
+def test_memory_and_everything_else_is_as_it_was_before() -> None:
+    rig = Rig()
+    store = rig.engine.store
+    rig.put()
+    clear(rig)
+    sweep(rig)
+    rig.engine.take_log()
+    gc.collect()
+    tracemalloc.start()
+    for number in range(20_000):
+        rig.put(delay_ms=number % 3 * 1_000_000, body=b"x" * 50)
+        rig.engine.take_log()
+    filled_bytes = tracemalloc.get_traced_memory()[0]
+    clear(rig)
+    sweep(rig)
+    rig.engine.take_log()
+    gc.collect()
+    left_bytes = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert filled_bytes > 20_000 * 150
+    assert left_bytes < filled_bytes / 50
+    assert (store.jobs.put_bytes, len(store.jobs), store.jobs.page_numbers()) == (0, 0, [])
+    assert len(store.numbered) == 1
+    assert rig.engine.next_deadline() is None
+
+
+def test_a_sweep_shares_the_steps_with_passes_that_take_turns() -> None:
+    rig = Rig()
+    crowded(rig, each=50)
+    clear(rig)
+    for number in range(100):
+        rig.put(delay_ms=number)
+    passes = Passes(rig.engine)
+    searches = [Search(rig.engine, "default", Wanted(), limit=1) for _ in range(3)]
+    for search in searches:
+        passes.add(search)
+    passes.drop(searches[1])
+    over: list[Pass] = []
+    before = len(rig.engine.store.jobs)
+    while len(over) < 2:
+        a_pass = passes.step(rig.now_ms, budget=20)
+        if a_pass is not None:
+            over.append(a_pass)
+    assert over == [searches[0], searches[2]]
+    assert not searches[1].is_over
+    assert len(rig.engine.store.jobs) < before
+    sweep(rig)
+
+
+def test_a_topic_that_is_not_there_is_refused_at_once_and_one_that_vanishes_is_clear() -> None:
+    rig = Rig()
+    with pytest.raises(TopicNotFound):
+        Clear(rig.engine, "nobody")
+    job_id = rig.put("mail")
+    pass_ = Clear(rig.engine, "mail")
+    rig.engine.delete(rig.client(), job_id, rig.now_ms)
+    assert pass_.step(1, rig.now_ms)
+    assert pass_.count == 0
+
+
+@pytest.mark.parametrize("numbers", [(7, 8), (1, 1), (1, 2)])
+def test_a_clear_that_does_not_fit_what_came_before_is_no_record(numbers: tuple[int, int]) -> None:
+    replay = Replay(Rig().engine)
+    named = pack_topic(Kind.TOPIC, 1, 1) + b"a" + pack_topic(Kind.TOPIC, 2, 1) + b"b"
+    replay.play(named)
+    with pytest.raises(UnknownRecord):
+        replay.play(pack_clear(Kind.CLEAR, *numbers))

@@ -1,0 +1,382 @@
+"""Failed attempts under policies, one rule at a time, live and after a restart."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from delayd.core import views
+from delayd.core.errors import OutOfSpace, TopicNotFound
+from delayd.core.job import Failure, Reason, Retry, State
+from delayd.core.limits import ERROR_BYTES_MAX
+from delayd.core.policy import Patterns, Policy
+from delayd.core.puts import Conflict
+from delayd.core.records import Kind
+from delayd.core.replay import Replay
+from delayd.core.topic import Source
+from tests.core.rigs import kinds_of
+from tests.core.worlds import DAY_MS, SECOND_MS, World, close, finish, hang, nack, release
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """A world that, whatever happened in it, is the same after a restart."""
+    world = World("mail")
+    yield world
+    views.check(world.engine)
+    world.crash()
+
+
+def put_with(world: World, retry: Retry | None, key: bytes = b"") -> int:
+    job_id, _ = world.engine.put_keyed(
+        world.engine.store.topic("mail"),
+        key,
+        Conflict.REJECT,
+        priority=0,
+        ttr_ms=30 * SECOND_MS,
+        body=b"hello",
+        now_ms=world.now_ms,
+        retry=retry,
+    )
+    return job_id
+
+
+def times(came: list[tuple[int, bytes]]) -> list[int]:
+    return [time_ms for time_ms, _ in came]
+
+
+# --- Rules ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("act", [nack, release, close])
+def test_a_jobs_own_ladder_wins_over_its_topics(world: World, act: object) -> None:
+    world.set_policy("mail", retry="1m 1m 1m", attempts_max=2)
+    put_with(world, Retry((1_000, 2_000)))
+    assert times(world.run(DAY_MS, act)) == [0, 1_000, 3_000]  # type: ignore[arg-type]
+    assert world.state(1) is State.BURIED
+
+
+def test_a_jobs_own_ladder_needs_no_policy(world: World) -> None:
+    put_with(world, Retry((1_000,)))
+    assert times(world.run(DAY_MS, hang)) == [0, 31_000]
+    assert world.state(1) is State.BURIED
+
+
+def test_a_job_that_brings_its_attempts_climbs_its_topics_ladder(world: World) -> None:
+    world.set_policy("mail", retry="1s 2s 3s 4s")
+    put_with(world, Retry(attempts_max=3))
+    assert times(world.run(DAY_MS, nack)) == [0, 1_000, 3_000]
+    assert world.state(1) is State.BURIED
+
+
+def test_without_a_ladder_attempts_follow_at_once_until_they_are_used_up(world: World) -> None:
+    world.set_policy("mail", attempts_max=3)
+    put_with(world, None)
+    assert times(world.run(DAY_MS, close)) == [0, 0, 0]
+    assert world.details(1).failure == Failure(Reason.HOLDER_LEFT, 0, 0)
+
+
+def test_a_delay_of_the_workers_own_takes_the_place_of_the_step_and_counts(world: World) -> None:
+    world.set_policy("mail", retry="1s 2s")
+    put_with(world, None)
+
+    def act(world: World, job_id: int, _body: bytes) -> None:
+        if len(world.came) == 1:
+            world.engine.release(world.worker, job_id, 0, 500, world.now_ms)
+        else:
+            world.engine.nack(world.worker, job_id, world.now_ms, delay_ms=700)
+
+    assert times(world.run(DAY_MS, act)) == [0, 500, 1_200]
+    assert world.state(1) is State.BURIED
+
+
+def test_a_step_counts_from_the_failure_and_not_from_the_first_delay(world: World) -> None:
+    world.set_policy("mail", retry="10s")
+    world.rig.put("mail", delay_ms=5_000)
+
+    def slow(world: World, job_id: int, _body: bytes) -> None:
+        world.pass_until(world.rig.time_ms + 3_000)
+        nack(world, job_id, b"")
+
+    assert times(world.run(DAY_MS, slow)) == [5_000, 18_000]
+
+
+@pytest.mark.parametrize("late_ms", [0, 1, 9_999, 50_000])
+def test_a_lapse_counts_from_the_deadline_however_late_its_slice_comes(
+    world: World, late_ms: int
+) -> None:
+    world.set_policy("mail", retry="10s")
+    world.rig.put("mail", ttr_ms=1_000)
+    assert world.rig.reserve(world.worker) == 1
+    world.engine.store.time_ms = 1_000 + late_ms
+    details = world.details(1)
+    assert details.failure == Failure(Reason.TTR_RAN_OUT, 0, 1_000)
+    assert world.state(1) is (State.DELAYED if late_ms < 10_000 else State.READY)
+
+
+def test_a_closed_connection_may_be_no_failure(world: World) -> None:
+    world.set_policy("mail", retry="1s", on_close="return")
+    put_with(world, None)
+    acts = [close, close, close, nack, close, close, nack]
+
+    def act(world: World, job_id: int, body: bytes) -> None:
+        acts[len(world.came) - 1](world, job_id, body)
+
+    assert times(world.run(DAY_MS, act)) == [0, 0, 0, 0, 1_000, 1_000, 1_000]
+    assert world.state(1) is State.BURIED
+    assert world.details(1).failure == Failure(Reason.NACKED, 5, 1_000)
+
+
+def test_connections_that_the_daemon_closes_when_it_stops_are_no_failures(world: World) -> None:
+    world.set_policy("mail", attempts_max=1)
+    put_with(world, None)
+    world.rig.reserve(world.worker)
+    world.engine.is_stopping = True
+    world.engine.close_session(world.worker, world.now_ms)
+    assert world.state(1) is State.READY
+    assert world.details(1).attempts == 0
+
+
+def test_what_a_worker_buries_is_a_dead_letter_whose_ladder_begins_anew(world: World) -> None:
+    world.set_policy("mail", retry="1s 2s")
+    put_with(world, None)
+
+    def bury(world: World, job_id: int, _body: bytes) -> None:
+        world.engine.bury(world.worker, job_id, 9, world.now_ms, "poison")
+
+    world.run(10_000, lambda world, *job: (nack if len(world.came) == 1 else bury)(world, *job))
+    details = world.details(1)
+    assert details.failure == Failure(Reason.BURIED, 0, 1_000)
+    assert details.error == "poison"
+    world.engine.kick_job(1, world.now_ms)
+    began_ms = world.now_ms
+    assert times(world.run(DAY_MS, nack)) == [began_ms, began_ms + 1_000, began_ms + 3_000]
+
+
+def test_a_kicked_delayed_job_stays_where_it_is_on_its_ladder(world: World) -> None:
+    world.set_policy("mail", retry="1h 2s")
+    put_with(world, None)
+    world.run(5, nack)
+    world.engine.kick_job(1, world.now_ms)
+    assert times(world.run(DAY_MS, nack)) == [5, 2_005]
+    assert world.state(1) is State.BURIED
+
+
+def test_without_a_rule_a_nack_is_a_release_whose_error_is_kept(world: World) -> None:
+    put_with(world, None)
+    world.rig.reserve(world.worker)
+    world.engine.nack(world.worker, 1, world.now_ms, delay_ms=50, priority=7, error="no route")
+    seen = views.view_job(world.engine, 1, world.now_ms)
+    assert (seen.state, seen.priority, seen.left_ms, seen.releases) == (State.DELAYED, 7, 50, 1)
+    assert world.details(1).error == "no route"
+    world.pass_until(50)
+    for _ in range(5):
+        world.rig.reserve(world.worker)
+        release(world, 1, b"")
+    assert world.state(1) is State.READY
+
+
+def test_an_error_is_cut_at_a_whole_character_and_the_last_one_known_stays(world: World) -> None:
+    world.set_policy("mail", retry="1s 1s")
+    put_with(world, None)
+    world.rig.reserve(world.worker)
+    world.engine.nack(world.worker, 1, world.now_ms, error="x" + "é" * ERROR_BYTES_MAX)
+    error = "x" + "é" * (ERROR_BYTES_MAX // 2 - 1)
+    assert world.details(1).error == error
+    world.crash()
+    assert times(world.run(1_000, close)) == [1_000]
+    assert world.details(1).error == error
+
+
+# --- Moved to another topic ----------------------------------------------------------------------
+
+
+def test_an_exhausted_job_moves_once_without_its_key_and_is_buried_the_second_time(
+    world: World,
+) -> None:
+    world.set_policy("mail", retry="1s", exhausted="mail.failed")
+    world.set_policy("mail.failed", attempts_max=2, exhausted="mail")
+    put_with(world, None, b"order-17")
+    assert times(world.run(10_000, nack)) == [0, 1_000]
+    topics = world.engine.store.topics
+    assert (topics["mail"].jobs, topics["mail.failed"].jobs) == (0, 1)
+    assert put_with(world, None, b"order-17") == 2
+    details = world.details(1)
+    assert (details.key, details.origin, details.attempts) == ("", "mail", 0)
+    assert details.error == "attempt 2: connection refused"
+
+    world.crash()
+    world.watched = ("mail.failed",)
+    world.worker = world.rig.client("mail.failed")
+    assert times(world.run(20_000, close)) == [10_000, 10_000]
+    assert world.state(1) is State.BURIED
+    assert views.view_job(world.engine, 1, world.now_ms).topic == "mail.failed"
+    assert world.details(1).origin == "mail"
+
+
+def test_a_lapse_moves_a_job_as_well_and_serves_who_waits_there(world: World) -> None:
+    world.set_policy("mail", attempts_max=2, exhausted="dead")
+    world.rig.put("mail", ttr_ms=1_000)
+    world.rig.reserve(world.worker)
+    world.engine.nack(world.worker, 1, world.now_ms, error="no route")
+    world.rig.reserve(world.worker)
+    undertaker = world.rig.client("dead")
+    world.rig.wait(undertaker)
+    world.rig.play(5_000)
+    assert world.rig.delivered() == [(undertaker, 1)]
+    details = world.details(1)
+    assert (details.origin, details.error) == ("mail", "no route")
+
+
+def test_a_policy_that_moves_to_its_own_topic_buries(world: World) -> None:
+    world.set_policy("mail", attempts_max=1, exhausted="mail")
+    put_with(world, None)
+    world.run(1_000, nack)
+    assert world.state(1) is State.BURIED
+
+
+def test_a_job_that_was_moved_is_not_woken_by_what_its_old_topics_wheel_still_holds(
+    world: World,
+) -> None:
+    world.set_policy("mail", attempts_max=1, exhausted="dead")
+    world.rig.put("mail", delay_ms=5_000)  # whose entry stays in the bucket when it is reserved
+    world.engine.reserve_job(world.worker, 1, world.now_ms)
+    world.engine.nack(world.worker, 1, world.now_ms)
+    world.engine.reserve_job(world.worker, 1, world.now_ms)
+    world.engine.release(world.worker, 1, 0, 5_000, world.now_ms)
+    views.check(world.engine)
+    world.rig.play(5_000)
+    views.check(world.engine)
+    assert len(world.engine.store.topics["dead"].ready) == 1
+    assert not world.engine.store.topics["mail"].ready
+
+
+def test_who_is_moved_or_retried_is_never_refused_by_a_cap(world: World) -> None:
+    world.set_policy("mail", retry="1s", exhausted="dead", jobs_max=1, bytes_max=50)
+    world.set_policy("dead", jobs_max=1)
+    world.rig.put("dead")
+    put_with(world, None)
+    world.run(5_000, nack)
+    assert world.engine.store.topics["dead"].jobs == 2
+
+
+# --- Policies ------------------------------------------------------------------------------------
+
+
+def test_a_policy_makes_its_topic_and_its_target_and_both_stay(world: World) -> None:
+    world.set_policy("a", attempts_max=1, exhausted="b")
+    world.crash()
+    assert world.engine.policy_of("a") == (Policy(attempts_max=1, exhausted="b"), Source.RUN_TIME)
+    assert world.engine.policy_of("b") == (Policy(), Source.CONFIGURATION)
+    assert world.engine.set_policy("a", None, world.now_ms) == Policy()
+    for name in ("a", "b"):
+        with pytest.raises(TopicNotFound):
+            world.engine.policy_of(name)
+
+
+def test_a_policy_that_is_there_already_is_not_recorded_again(world: World) -> None:
+    world.set_policy("mail", retry="1s")
+    payload, must_sync = world.rig.take_log()
+    assert kinds_of(payload) == [Kind.TURN, Kind.TOPIC, Kind.POLICY]
+    assert must_sync
+    world.set_policy("mail", retry=["1s"], exhausted="bury")
+    assert world.rig.take_log() == (b"", False)
+
+
+def test_a_policy_is_refused_where_the_journal_has_no_room() -> None:
+    world = World("mail")
+    world.engine.room.limit(1_000, ask=lambda *_: 0)
+    with pytest.raises(OutOfSpace):
+        world.set_policy("other", retry="1s")
+    assert "other" not in world.engine.store.topics
+    assert world.rig.take_log() == (b"", False)
+
+
+def test_what_ran_out_before_a_policy_was_set_is_judged_by_what_held_then(world: World) -> None:
+    world.rig.put("mail", ttr_ms=1_000)
+    world.rig.reserve(world.worker)
+    world.engine.store.time_ms = 1_000
+    world.set_policy("mail", retry="1h")
+    assert world.state(1) is State.READY
+    world.rig.reserve(world.rig.client("mail"))
+    world.engine.store.time_ms = 2_000
+    world.engine.set_policy("mail", None, world.now_ms)
+    assert world.state(1) is State.DELAYED
+
+
+def configured(world: World, patterns: dict[str, Policy], now_ms: int) -> list[Kind]:
+    """Restart with this configuration; return what was recorded because of it."""
+    world.rig.take_log()
+    replay = Replay(world.rig.new_engine())
+    for payload in world.rig.log:
+        replay.play(payload)
+    replay.engine.configure(Patterns(patterns))
+    replay.finish(now_ms)
+    world.rig.engine = replay.engine
+    views.check(replay.engine)
+    world.worker = world.rig.client(*world.watched)
+    return kinds_of(world.rig.take_log()[0])
+
+
+def test_the_configuration_gives_a_topic_its_policy_and_the_log_says_so(world: World) -> None:
+    world.engine.configure(Patterns({"ma*": Policy(retry_ms=(1_000,), exhausted="dead")}))
+    world.rig.put("mail")
+    payload, _ = world.rig.take_log()
+    assert kinds_of(payload) == [Kind.TURN, Kind.TOPIC, Kind.TOPIC, Kind.POLICY, Kind.PUT]
+    world.run(500, nack)
+    world.crash()  # a restart without its configuration, which nothing needs
+    assert times(world.run(5_000, nack)) == [1_000]
+    assert views.view_topic(world.engine, "dead", world.now_ms).ready == 1
+
+
+def test_a_changed_configuration_is_recorded_once_and_holds_for_what_ran_out_meanwhile() -> None:
+    world = World("mail")
+    world.rig.put("mail", ttr_ms=1_000)
+    world.rig.reserve(world.worker)
+    first = {"mail": Policy(retry_ms=(60_000,))}
+    assert configured(world, first, now_ms=5_000) == [Kind.TURN, Kind.POLICY]
+    assert world.state(1) is State.DELAYED
+    world.crash()
+    assert configured(world, first, now_ms=5_000) == []
+    assert configured(world, {}, now_ms=5_000) == [Kind.TURN, Kind.POLICY]
+    assert world.engine.policy_of("mail") == (Policy(), Source.CONFIGURATION)
+
+
+def test_a_policy_of_run_time_takes_the_place_of_the_configured_one_until_it_is_taken_back() -> (
+    None
+):
+    world = World("mail")
+    ours, theirs = Policy(jobs_max=5), Policy(retry_ms=(1_000,))
+    world.engine.configure(Patterns({"mail": theirs}))
+    assert world.engine.policy_of("mail") == (theirs, Source.CONFIGURATION)
+    world.rig.put("mail")
+    assert configured(world, {"mail": theirs}, 0) == []
+    assert world.engine.policy_of("mail") == (theirs, Source.CONFIGURATION)
+    assert world.engine.set_policy("mail", ours, world.now_ms) == ours
+    assert configured(world, {"mail": theirs}, 0) == []
+    assert world.engine.policy_of("mail") == (ours, Source.RUN_TIME)
+    assert world.engine.set_policy("mail", Policy(), world.now_ms) == theirs
+    assert world.engine.policy_of("mail") == (theirs, Source.CONFIGURATION)
+
+
+def test_a_topic_that_comes_back_has_what_is_configured_then_and_no_more_what_was(
+    world: World,
+) -> None:
+    world.engine.configure(Patterns({"a": Policy(attempts_max=1)}))
+    world.rig.put("a")
+    world.engine.delete(world.worker, 1, world.now_ms)
+    assert "a" not in world.engine.store.topics
+    world.engine.configure(None)
+    world.rig.put("a", ttr_ms=1_000)
+    world.engine.reserve_job(world.worker, 2, world.now_ms)
+    world.rig.play(1_000)
+    assert world.state(2) is State.READY
+    world.crash()
+    assert world.state(2) is State.READY
+
+
+def test_finishing_a_job_ends_its_story(world: World) -> None:
+    world.set_policy("mail", retry="1s")
+    put_with(world, None, b"a")
+    world.run(DAY_MS, lambda world, *job: (nack if len(world.came) == 1 else finish)(world, *job))
+    assert not world.engine.store.topics["mail"].jobs
+    assert put_with(world, None, b"a") == 2

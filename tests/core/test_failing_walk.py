@@ -1,0 +1,290 @@
+"""Long seeded walks in which attempts fail under ladders that change, topics have limits, and the
+daemon is killed after any step: what a restart makes of the log is what is there.
+
+Slices are small, so that reservations that are over wait for their slice while other things happen
+to their topic. Copies are taken meanwhile, a job at a time.
+"""
+
+import contextlib
+import random
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from delayd.core import timekeeper, views
+from delayd.core.copying import Copy
+from delayd.core.engine import Engine
+from delayd.core.errors import CapReached, JobAlreadyExists, JobNotFound
+from delayd.core.job import Retry
+from delayd.core.policy import Patterns, Policy
+from delayd.core.puts import Conflict
+from delayd.core.replay import Replay
+from delayd.core.session import Session
+from tests.core.rigs import Rig
+
+TOPICS: Final = ("default", "a", "b", "dead")
+WHOLE: Final = 1 << 40
+
+POLICIES: Final = (
+    None,
+    Policy(retry_ms=(500, 1_000)),
+    Policy(retry_ms=(1, 700, 3_000), jitter_percent=50),
+    Policy(retry_ms=(400,), exhausted="dead"),
+    Policy(retry_ms=(400, 400), exhausted="a", returns_on_close=True),
+    Policy(attempts_max=2, ttr_ms=300, delay_ms=20),
+    Policy(attempts_max=1, exhausted="b"),
+    Policy(reserved_max=2),
+    Policy(rate_per_s=2, retry_ms=(100,) * 9),
+    Policy(jobs_max=8, bytes_max=1_000, reserved_max=1, rate_per_s=100),
+)
+CONFIGURATIONS: Final = (
+    None,
+    Patterns({"*": Policy(retry_ms=(300, 300))}),
+    Patterns({"a": Policy(attempts_max=1, exhausted="dead"), "?": Policy(retry_ms=(50,))}),
+    Patterns({"dead": Policy(attempts_max=2, exhausted="a"), "a": Policy(exhausted="dead")}),
+)
+
+
+class FailingWalk:
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        start_ms = rng.choice((0, 1_800_000_000_000))
+        self.rig = Rig(
+            time_ms=start_ms, tick_ms=rng.choice((1, 1, 7, 1_000)), skew_ms=rng.randrange(2)
+        )
+        self.offset_ms = 0
+        self.rig.engine.configure(rng.choice(CONFIGURATIONS))
+        self.sessions = [self.client() for _ in range(3)]
+
+    @property
+    def engine(self) -> Engine:
+        return self.rig.engine
+
+    def client(self) -> Session:
+        return self.rig.client(*self.rng.sample(TOPICS, 3))
+
+    def held(self) -> tuple[Session, int] | None:
+        holding = [session for session in self.sessions if session.deadlines]
+        if not holding:
+            return None
+        session = self.rng.choice(holding)
+        return session, self.rng.choice([*session.deadlines])
+
+    def some_job(self) -> int:
+        return self.rng.choice([0, *(job_id for job_id, _ in self.engine.store.jobs)])
+
+    # What happens.
+
+    def put(self) -> None:
+        rng = self.rng
+        for _ in range(rng.choice((1, 1, 5))):
+            self.rig.put(
+                rng.choice(TOPICS),
+                delay_ms=rng.choice((0, 0, 100, 900)),
+                ttr_ms=rng.choice((0, 1, 300, 1_000, 5_000)),
+                priority=rng.choice((0, 7, 2_000)),
+                body=b"x" * rng.randrange(60),
+            )
+
+    def put_keyed(self) -> None:
+        """With a key, a ladder of its own, or for a moment of the wall clock."""
+        rng = self.rng
+        wall_ms = self.rig.time_ms + self.offset_ms + rng.randrange(-500, 2_000)
+        self.engine.put_keyed(
+            self.engine.store.topic(rng.choice(TOPICS)),
+            rng.choice((b"", b"k1", b"k2")),
+            rng.choice([*Conflict]),
+            priority=rng.choice((0, 7)),
+            delay_ms=rng.choice((0, 500)),
+            due_wall_ms=rng.choice((None, None, max(0, wall_ms))),
+            ttr_ms=rng.choice((0, 300)),
+            body=b"k" * rng.randrange(30),
+            now_ms=self.rig.now_ms,
+            retry=rng.choice((None, Retry((200, 400)), Retry((100,), 1, 100), Retry((), 2))),
+        )
+
+    def set_clock(self) -> None:
+        self.offset_ms = self.rng.choice((0, 0, self.rng.randrange(-3_000, 3_000)))
+        self.engine.follow_wall(self.offset_ms)
+
+    def reserve(self) -> None:
+        session = self.rng.choice(self.sessions)
+        if session.waiting:
+            self.engine.cancel_wait(session)
+        match self.rng.randrange(4):
+            case 0:
+                self.engine.reserve_batch(session, self.rng.randrange(5), 100, self.rig.now_ms)
+            case 1:
+                is_soon = self.engine.deadline_soon(session, self.rig.now_ms)
+                if not self.rig.reserve(session) and not is_soon:
+                    self.rig.wait(session, self.rng.choice((None, 1_000)))
+            case 2:
+                self.engine.reserve_job(session, self.some_job(), self.rig.now_ms)
+            case _:
+                self.rig.reserve(session)
+
+    def give_back(self) -> None:
+        held = self.held()
+        if held is None:
+            return
+        rng, now_ms = self.rng, self.rig.now_ms
+        delay_ms = rng.choice((0, 0, 0, 250))
+        match rng.randrange(8):
+            case 0 | 1:
+                self.engine.release(*held, rng.choice((0, 2_000)), delay_ms, now_ms)
+            case 2 | 3 | 4:
+                error = rng.choice(("", "no route to host", "é" * 700))
+                self.engine.nack(*held, now_ms, delay_ms=delay_ms, error=error)
+            case 5:
+                self.engine.bury(*held, 3, now_ms, rng.choice(("", "poison")))
+            case 6:
+                self.engine.touch(*held, now_ms)
+            case _:
+                self.engine.delete(*held, now_ms)
+
+    def leave(self) -> None:
+        session = self.rng.choice(self.sessions)
+        self.engine.close_session(session, self.rig.now_ms)
+        self.sessions.remove(session)
+        self.sessions.append(self.client())
+
+    def kick(self) -> None:
+        topic = self.engine.store.topics.get(self.rng.choice(TOPICS))
+        if topic is not None and self.rng.randrange(2):
+            self.engine.kick(topic, self.rng.randrange(4), self.rig.now_ms)
+        else:
+            self.engine.kick_job(self.some_job(), self.rig.now_ms)
+
+    def reschedule(self) -> None:
+        self.engine.reschedule(self.some_job(), self.rng.choice((0, 300)), self.rig.now_ms)
+
+    def change_policy(self) -> None:
+        name, policy = self.rng.choice(TOPICS), self.rng.choice(POLICIES)
+        self.engine.set_policy(name, policy, self.rig.now_ms)
+        holds, _ = self.engine.policy_of(name) if name in self.engine.store.topics else (None, 0)
+        assert policy is None or holds == policy
+
+    def clear(self) -> None:
+        topic = self.engine.store.topics.get(self.rng.choice(TOPICS))
+        if topic is not None and not self.rng.randrange(4):
+            while not self.engine.settle_leases(2, self.rig.now_ms):
+                pass
+            self.engine.clear(topic)
+
+    def sweep(self) -> None:
+        if self.engine.store.ghosts:
+            self.engine.store.ghosts[0].step(self.engine.store, self.rng.choice((1, 100)))
+
+    def slice(self) -> None:
+        self.rig.advance(self.rig.time_ms + self.rng.choice((0, 0, 1, 300, 1_500)))
+
+    def everything(self) -> None:
+        self.rig.run(self.rig.time_ms + self.rng.choice((0, 1, 2_000)))
+
+    def delete(self) -> None:
+        if len(dict(self.engine.store.jobs)) > 20:
+            for _ in range(3):
+                self.engine.delete(self.rng.choice(self.sessions), self.some_job(), self.rig.now_ms)
+
+    def step(self) -> None:
+        doings = (
+            *(self.put, self.reserve, self.reserve, self.reserve, self.give_back, self.give_back),
+            *(self.give_back, self.slice, self.slice, self.slice, self.slice, self.everything),
+            *(self.leave, self.kick, self.reschedule, self.change_policy, self.delete),
+            *(self.clear, self.sweep, self.put_keyed, self.put_keyed, self.set_clock),
+        )
+        with contextlib.suppress(JobNotFound, CapReached, JobAlreadyExists):
+            self.rng.choice(doings)()
+        self.engine.take_deliveries()
+        views.check(self.engine)
+
+    def compare(self) -> None:
+        """Play the log, and find what is there."""
+        replayed = self.rig.replayed()
+        assert state(replayed) == state(self.engine)
+        views.check(replayed)
+
+    def restart(self) -> None:
+        """Die and come back, with another configuration."""
+        self.rig.take_log()
+        replay = Replay(self.rig.new_engine())
+        for payload in self.rig.log:
+            replay.play(payload)
+        before = self.rig.time_ms
+        self.rig.engine = replay.engine
+        replay.engine.configure(self.rng.choice(CONFIGURATIONS))
+        replay.finish(before + self.rng.choice((0, 5, 10_000)))
+        self.engine.follow_wall(self.offset_ms)
+        self.sessions = [self.client() for _ in range(3)]
+
+
+@pytest.mark.parametrize("slice_jobs", [512, 1, 2])
+@pytest.mark.parametrize("number", range(5))
+def test_whatever_fails_the_log_leads_to_the_same_state(
+    slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timekeeper, "ADVANCE_SLICE_JOBS", slice_jobs)
+    walk = FailingWalk(rng)
+    for step in range(300):
+        walk.step()
+        if step % 4 == number % 4:
+            walk.compare()
+        if step % 75 == 74:
+            walk.restart()
+            views.check(walk.engine)
+
+
+def copies(walk: FailingWalk) -> Iterator[None]:
+    """Copy in slices, compare what the copy says and what it and the log behind it lead to."""
+    rng, rig = walk.rng, walk.rig
+    while not Copy.can_begin(rig.engine.store):
+        walk.sweep()
+        rig.advance(rig.time_ms)
+    rig.take_log()
+    frames, time_ms = len(rig.log), rig.time_ms
+    copy = Copy(rig.engine.store)
+    expected = state(rig.engine)
+    pieces = []
+    while not copy.is_over:
+        for _ in range(rng.randrange(4)):
+            walk.step()
+            yield
+        pieces.append(copy.take(1, rng.choice((1, 100))))
+    copied = b"".join(pieces)
+    assert state(restored(rig, time_ms, time_ms, copied)) == expected
+    for _ in range(rng.randrange(10)):
+        walk.step()
+        yield
+    rig.take_log()
+    of_tail = restored(rig, time_ms, rig.time_ms, copied, *rig.log[frames:])
+    assert state(of_tail) == state(rig.engine)
+
+
+def state(engine: Engine) -> list[object]:
+    return [("last id", engine.store.last_put_id), *list(views.canonical(engine))[1:]]
+
+
+def restored(rig: Rig, time_ms: int, now_ms: int, *payloads: bytes) -> Engine:
+    rig.start_ms, kept_ms = time_ms, rig.start_ms
+    replay = Replay(rig.new_engine())
+    rig.start_ms = kept_ms
+    for payload in payloads:
+        replay.play(payload)
+    replay.finish(now_ms)
+    views.check(replay.engine)
+    return replay.engine
+
+
+@pytest.mark.parametrize("slice_jobs", [512, 1, 2])
+@pytest.mark.parametrize("number", range(5))
+def test_a_copy_judges_what_ran_out_by_the_policies_of_the_time_when_it_began(
+    slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timekeeper, "ADVANCE_SLICE_JOBS", slice_jobs)
+    walk = FailingWalk(rng)
+    for _ in range(6 + number):
+        for _ in range(15):
+            walk.step()
+        for _ in copies(walk):
+            pass

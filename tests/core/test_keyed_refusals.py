@@ -1,0 +1,130 @@
+"""Keys where something stands in the way: what is wrong with a put, want of room, caps, clears."""
+
+import pytest
+
+from delayd.core import views
+from delayd.core.errors import (
+    BodyTooBig,
+    CapReached,
+    Draining,
+    JobAlreadyExists,
+    KeyNotFound,
+    OutOfSpace,
+    Refusal,
+    ValueOutOfRange,
+)
+from delayd.core.job import Retry, State
+from delayd.core.limits import EMERGENCY_BYTES
+from delayd.core.policy import Policy
+from delayd.core.puts import Conflict, Outcome
+from tests.core.rigs import TTR_MS, Rig
+from tests.core.test_keyed import HOUR_MS, KEY, WAITING, agree_with_the_log, job_in, put
+
+
+@pytest.mark.parametrize("on", Conflict)
+@pytest.mark.parametrize(
+    ("refusal", "wrong"),
+    [
+        (BodyTooBig, {"body": b"x" * 65_536}),
+        (ValueOutOfRange, {"priority": -1}),
+        (ValueOutOfRange, {"delay_ms": -1}),
+        (ValueOutOfRange, {"due_wall_ms": -1}),
+        (ValueOutOfRange, {"retry": Retry((0,) * 256)}),
+        (ValueOutOfRange, {"retry": Retry((-1,))}),
+        (ValueOutOfRange, {"retry": Retry((1,), 65_536)}),
+        (ValueOutOfRange, {"retry": Retry((1,), 0, 101)}),
+    ],
+)
+def test_what_is_wrong_with_a_put_is_refused_whatever_its_key_means(
+    on: Conflict, refusal: type[Refusal], wrong: dict[str, int]
+) -> None:
+    rig, _ = job_in(State.DELAYED)
+    before = list(views.canonical(rig.engine))
+    with pytest.raises(refusal):
+        put(rig, on=on, **wrong)  # type: ignore[arg-type]
+    rig.engine.draining = True
+    with pytest.raises(Draining):
+        put(rig, on=on)
+    assert list(views.canonical(rig.engine)) == before
+    assert rig.take_log() == (b"", False)
+
+
+@pytest.mark.parametrize("state", [*WAITING, None])
+@pytest.mark.parametrize("on", [Conflict.REPLACE, Conflict.PRESERVE, Conflict.EXTEND])
+def test_without_room_nothing_happens(state: State | None, on: Conflict) -> None:
+    rig = job_in(state)[0] if state else Rig()
+    topic = rig.engine.store.topics["default"]
+    before = list(views.canonical(rig.engine))
+    rig.engine.room.limit(40, lambda *_: -1)
+    with pytest.raises(OutOfSpace):
+        put(rig, on=on, delay_ms=5)
+    with pytest.raises(OutOfSpace):
+        rig.engine.put_keyed_run(topic, 0, 0, 9, [b"a", b"b"], [b"", b""], 0)
+    if state:
+        with pytest.raises(OutOfSpace):
+            rig.engine.change(1, rig.now_ms, priority=5)
+        with pytest.raises(OutOfSpace):
+            rig.engine.change(1, rig.now_ms, body=b"")
+    assert list(views.canonical(rig.engine)) == before
+    assert rig.take_log() == (b"", False)
+    views.check(rig.engine)
+
+
+def test_a_replacement_leaves_what_puts_leave_to_others() -> None:
+    rig, _ = job_in(State.DELAYED)
+    rig.engine.room.limit(EMERGENCY_BYTES, lambda *_: -1)
+    with pytest.raises(OutOfSpace):
+        put(rig, on=Conflict.REPLACE)
+    put(rig, on=Conflict.EXTEND)
+
+
+def test_caps_do_not_stand_in_the_way_of_what_takes_no_more_than_it_had() -> None:
+    rig, _ = job_in(State.DELAYED)
+    topic = rig.engine.store.topics["default"]
+    rig.engine.set_policy("default", Policy(jobs_max=1, bytes_max=topic.bytes), rig.now_ms)
+    with pytest.raises(CapReached):
+        put(rig, b"other")
+    with pytest.raises(CapReached):
+        rig.engine.put_keyed_run(topic, 0, 0, 9, [b"a", b"b"], [b"", b""], 0)
+    assert rig.engine.find_key("default", KEY) == 1
+    put(rig, on=Conflict.REPLACE, body=b"new")
+    rig.engine.change(1, rig.now_ms, body=b"neu")
+    with pytest.raises(CapReached):
+        put(rig, on=Conflict.REPLACE, body=b"x" * 100)
+    with pytest.raises(CapReached):
+        rig.engine.change(1, rig.now_ms, body=b"x" * 100)
+    views.check(rig.engine)
+
+
+@pytest.mark.parametrize("is_swept", [False, True])
+def test_a_clear_frees_the_keys_of_what_waits_and_leaves_theirs_to_jobs_in_hand(
+    is_swept: bool,
+) -> None:
+    rig, worker = job_in(State.RESERVED)
+    store = rig.engine.store
+    topic = store.topics["default"]
+    names = [b"k%d" % number for number in range(9)]
+    rig.engine.put_keyed_run(topic, 0, HOUR_MS, TTR_MS, names, names, 0)
+    rig.engine.clear(topic)
+    views.check(rig.engine)
+    while is_swept and store.ghosts:
+        store.ghosts[0].step(store, 2)
+        views.check(rig.engine)
+    assert rig.engine.find_key("default", KEY) == 1
+    with pytest.raises(JobAlreadyExists):
+        put(rig)
+    with pytest.raises(KeyNotFound):
+        rig.engine.find_key("default", names[0])
+    if not is_swept:
+        assert rig.engine.put_keyed_run(topic, 0, 0, TTR_MS, names[1:3], names[1:3], 0) == 0
+    assert put(rig, names[1], Conflict.EXTEND) == (11, Outcome.CREATED)
+    agree_with_the_log(rig)
+    rig.engine.release(worker, 1, 0, 0, rig.now_ms)
+    while store.ghosts:
+        store.ghosts[0].step(store, 100)
+    assert {name: rig.engine.find_key("default", name) for name in (KEY, names[1])} == {
+        KEY: 1,
+        names[1]: 11,
+    }
+    assert len(topic.keys or ()) == 2
+    agree_with_the_log(rig)

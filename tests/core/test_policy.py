@@ -1,0 +1,355 @@
+"""Policies: read with all errors at once, written in one spelling, judged the same for ever."""
+
+import json
+import re
+import string
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delayd.core.durations import duration_text
+from delayd.core.errors import PolicyInvalid
+from delayd.core.job import Retry, State
+from delayd.core.limits import (
+    ATTEMPTS_MAX,
+    CAP_MAX,
+    DURATION_MS_MAX,
+    POLICY_JSON_BYTES_MAX,
+    RETRY_STEPS_MAX,
+)
+from delayd.core.policy import (
+    BY_NAME,
+    FIELDS,
+    Attempt,
+    Patterns,
+    Policy,
+    Verdict,
+    decide,
+    is_exhausted,
+    is_pattern,
+    parse_ladder,
+    rule_for,
+    step_ms,
+)
+
+SECOND_MS = 1_000
+MINUTE_MS = 60 * SECOND_MS
+HOUR_MS = 60 * MINUTE_MS
+LADDER = "15s 3m 10m 30m 30m 1h 2h 6h 15h"
+LADDER_MS = (
+    *(15 * SECOND_MS, 3 * MINUTE_MS, 10 * MINUTE_MS, 30 * MINUTE_MS, 30 * MINUTE_MS),
+    *(HOUR_MS, 2 * HOUR_MS, 6 * HOUR_MS, 15 * HOUR_MS),
+)
+
+EVERYTHING = Policy(
+    ttr_ms=120_000,
+    delay_ms=1_500,
+    retry_ms=LADDER_MS,
+    jitter_percent=10,
+    attempts_max=7,
+    exhausted="mail.dead",
+    returns_on_close=True,
+    jobs_max=1_000,
+    bytes_max=1 << 20,
+    body_bytes_max=100,
+    delay_ms_max=30 * 24 * HOUR_MS,
+    reserved_max=20,
+    rate_per_s=0.5,
+)
+
+
+# --- Reading and writing -------------------------------------------------------------------------
+
+
+def test_a_policy_is_read_as_people_write_it() -> None:
+    text = f"""{{
+        "ttr": "2m", "delay": 1.5, "retry": "{LADDER}", "jitter_percent": 10, "attempts_max": 7,
+        "exhausted": "mail.dead", "on_close": "return", "jobs_max": 1000, "bytes_max": "1MiB",
+        "body_bytes_max": 100, "delay_max": "30d", "reserved_max": 20, "rate_per_s": 0.5
+    }}"""
+    assert Policy.from_json(text) == Policy.from_json(text.encode()) == EVERYTHING
+
+
+def test_a_policy_has_one_spelling_with_sorted_keys() -> None:
+    text = EVERYTHING.to_json()
+    assert [*json.loads(text)] == sorted(BY_NAME)
+    assert json.loads(text)["retry"] == LADDER.split()
+    assert Policy.from_json(text) == EVERYTHING
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", '{"exhausted": "bury"}', '{"on_close": "failure"}', '{"retry": null}']
+)
+def test_what_says_nothing_is_not_written(text: str) -> None:
+    policy = Policy.from_json(text)
+    assert policy.to_json() == "{}"
+    assert not policy
+    assert policy.rule is None
+
+
+def test_a_policy_that_says_anything_is_true() -> None:
+    for row in FIELDS:
+        assert Policy(**{row.field: getattr(EVERYTHING, row.field)}), row.name
+    assert Policy(delay_ms=0)
+
+
+numbers = st.integers(1, CAP_MAX)
+durations = st.integers(1, DURATION_MS_MAX)
+policies = st.builds(
+    Policy,
+    ttr_ms=st.none() | durations,
+    delay_ms=st.none() | st.integers(0, DURATION_MS_MAX),
+    retry_ms=st.none() | st.lists(durations, min_size=1, max_size=9).map(tuple),
+    jitter_percent=st.none() | st.integers(0, 100),
+    attempts_max=st.none() | st.integers(1, ATTEMPTS_MAX),
+    exhausted=st.none() | st.text(string.ascii_letters, min_size=1).filter("bury".__ne__),
+    returns_on_close=st.none() | st.just(value=True),
+    jobs_max=st.none() | numbers,
+    bytes_max=st.none() | numbers,
+    body_bytes_max=st.none() | st.integers(1, 1 << 30),
+    delay_ms_max=st.none() | st.integers(0, DURATION_MS_MAX),
+    reserved_max=st.none() | numbers,
+    rate_per_s=st.none() | st.integers(1, 1_000_000) | st.floats(0.001, 1e6),
+)
+
+
+@given(policies)
+def test_every_policy_is_read_as_it_was_written(policy: Policy) -> None:
+    assert Policy.from_json(policy.to_json()) == policy
+    assert Policy.from_json(policy.to_json()).to_json() == policy.to_json()
+
+
+def test_every_field_has_one_row() -> None:
+    assert sorted(row.field for row in FIELDS) == sorted(Policy.__dataclass_fields__)
+
+
+def errors_of(text: str) -> tuple[str, ...]:
+    with pytest.raises(PolicyInvalid) as caught:
+        Policy.from_json(text)
+    assert str(caught.value) == "the policy is not valid: " + "; ".join(caught.value.errors)
+    return caught.value.errors
+
+
+def test_all_that_is_wrong_is_named_at_once() -> None:
+    text = '{"ttr": 0, "atempts_max": 3, "retry": ["15s", 0], "jobs_max": "many", "qqq": 1}'
+    assert errors_of(text) == (
+        "ttr = 0: must be more than 0, up to 4294967295 s",
+        "atempts_max: there is no such field; did you mean attempts_max?",
+        'retry = ["15s", 0]: must have no step of 0: what failed would fail again at once',
+        f'jobs_max = "many": must be a whole number from 1 to {CAP_MAX}',
+        "qqq: there is no such field",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("ttr", -1, "must be from 0 to 4294967295 s"),
+        ("ttr", True, 'must be seconds, or a duration such as "50ms", "15s" or "1h30m"'),
+        ("delay", "later", 'must be seconds, or a duration such as "50ms", "15s" or "1h30m"'),
+        ("retry", "", "must be 1 to 255 durations, such as"),
+        ("retry", 15, "must be 1 to 255 durations, such as"),
+        ("retry", [1] * 256, "must be 1 to 255 durations, such as"),
+        ("retry", "15s 137y", "must be seconds, or a duration"),
+        ("jitter_percent", 101, "must be a whole number from 0 to 100"),
+        ("attempts_max", 0, "must be a whole number from 1 to 65535"),
+        ("attempts_max", 2.5, "must be a whole number from 1 to 65535"),
+        ("exhausted", "a b", 'must be "bury" or the name of a topic'),
+        ("exhausted", 5, 'must be "bury" or the name of a topic'),
+        ("on_close", "bury", 'must be "failure" or "return"'),
+        ("on_close", [], 'must be "failure" or "return"'),
+        ("bytes_max", 0, f"must be from 1 to {CAP_MAX} bytes"),
+        ("body_bytes_max", "2GiB", "must be from 1 to 1073741824 bytes"),
+        ("delay_max", "137y", "must be seconds, or a duration"),
+        ("reserved_max", 0, f"must be a whole number from 1 to {CAP_MAX}"),
+        ("rate_per_s", 0, "must be a number from 0.001 to 1000000"),
+        ("rate_per_s", "5", "must be a number from 0.001 to 1000000"),
+        ("rate_per_s", float("nan"), "must be a number from 0.001 to 1000000"),
+    ],
+)
+def test_a_wrong_value_is_named_with_the_rule(name: str, value: object, error: str) -> None:
+    (only,) = errors_of(json.dumps({name: value}))
+    said, _, rule = only.partition(": ")
+    assert said.startswith(f"{name} = ")
+    assert rule.startswith(error)
+    assert len(said) < 100
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("", "it is not JSON: "),
+        ("{" * 10_000, "it is not JSON: "),
+        ("[]", "it is not a JSON object"),
+        ('"15s"', "it is not a JSON object"),
+        (" " * (POLICY_JSON_BYTES_MAX + 1), "it is longer than 16384 bytes"),
+    ],
+)
+def test_what_is_no_policy_at_all_is_one_error(text: str, error: str) -> None:
+    (only,) = errors_of(text)
+    assert only.startswith(error)
+
+
+def test_the_longest_ladder_fits_its_limit() -> None:
+    steps_ms = [DURATION_MS_MAX - n for n in range(RETRY_STEPS_MAX)]
+    text = Policy(retry_ms=parse_ladder([*map(duration_text, steps_ms)])).to_json()
+    assert len(text) <= POLICY_JSON_BYTES_MAX
+    assert Policy.from_json(text).retry_ms == tuple(steps_ms)
+
+
+@pytest.mark.parametrize("text", [LADDER, LADDER.replace(" ", ","), f" {LADDER.split()} "])
+def test_a_ladder_is_separated_by_spaces_or_commas(text: str) -> None:
+    plain = text.strip().strip("[]").replace("'", "")
+    assert parse_ladder(plain) == LADDER_MS
+
+
+# --- Judging -------------------------------------------------------------------------------------
+
+
+def test_each_failed_attempt_waits_for_the_next_step_and_the_one_after_the_last_is_buried() -> None:
+    rule = Retry(LADDER_MS)
+    for number, wait_ms in enumerate(LADDER_MS, 1):
+        verdict = decide(Attempt(7, number), rule, 1_000, tick_ms=1)
+        assert verdict == Verdict(State.DELAYED, 1_000 + wait_ms, wait_ms)
+    verdict = decide(Attempt(7, len(LADDER_MS) + 1), rule, 1_000, tick_ms=1)
+    assert verdict == Verdict(State.BURIED, 1_000)
+
+
+def test_a_delay_of_the_holders_own_takes_the_place_of_the_step_and_counts_all_the_same() -> None:
+    rule = Retry((15_000,))
+    assert decide(Attempt(7, 1), rule, 0, tick_ms=1, delay_ms=5) == Verdict(State.DELAYED, 5, 5)
+    assert decide(Attempt(7, 2), rule, 0, tick_ms=1, delay_ms=5).state is State.BURIED
+
+
+def test_deadlines_are_rounded_up_to_the_tick() -> None:
+    verdict = decide(Attempt(7, 1), Retry((15_001,)), 100, tick_ms=1_000)
+    assert (verdict.due_ms, verdict.delay_ms) == (16_000, 15_001)
+
+
+def test_attempts_are_bounded_without_a_ladder_and_then_follow_each_other_at_once() -> None:
+    rule = Retry(attempts_max=3)
+    states = [decide(Attempt(7, n), rule, 0, tick_ms=1).state for n in (1, 2, 3, 4)]
+    assert states == [State.READY, State.READY, State.BURIED, State.BURIED]
+
+
+def test_whichever_of_steps_and_attempts_is_used_up_first_ends_it() -> None:
+    assert [is_exhausted(Retry((1, 2, 3), 2), n) for n in (1, 2, 3)] == [False, True, True]
+    assert [is_exhausted(Retry((1, 2), 9), n) for n in (1, 2, 3)] == [False, False, True]
+
+
+def test_an_exhausted_job_is_moved_once_and_buried_the_next_time() -> None:
+    rule = Retry(attempts_max=1)
+    first = decide(Attempt(7, 1), rule, 10, tick_ms=1, target=3)
+    second = decide(Attempt(7, 1, was_moved=True), rule, 10, tick_ms=1, target=3)
+    assert first == Verdict(State.READY, 10, 0, 3)
+    assert second == Verdict(State.BURIED, 10)
+
+
+def test_a_jobs_own_ladder_replaces_its_topics_rule_as_a_whole() -> None:
+    policy = Policy(retry_ms=(1, 2, 3), attempts_max=2, jitter_percent=50)
+    own = Retry((9, 9, 9, 9))
+    assert rule_for(own, policy) == own
+    assert rule_for(own, None) == own
+    assert rule_for(None, policy) == policy.rule
+    assert rule_for(None, None) is None
+    assert rule_for(None, Policy(jobs_max=1)) is None
+
+
+def test_a_job_that_only_brings_its_attempts_climbs_its_topics_ladder() -> None:
+    own = Retry(attempts_max=3)
+    assert rule_for(own, Policy(retry_ms=(1, 2, 3, 4), jitter_percent=5)) == Retry(
+        (1, 2, 3, 4), 3, 5
+    )
+    assert rule_for(own, Policy(jobs_max=1)) == own
+
+
+@given(st.integers(1, 2**64 - 1), st.integers(1, 9), st.integers(1, 100), durations)
+def test_jitter_only_lengthens_and_never_beyond_its_share(
+    job_id: int, attempt: int, percent: int, wait_ms: int
+) -> None:
+    rule = Retry((wait_ms,) * 9, jitter_percent=percent)
+    waits_ms = step_ms(rule, job_id, attempt)
+    assert wait_ms <= waits_ms <= min(DURATION_MS_MAX, wait_ms + wait_ms * percent // 100)
+    assert waits_ms == step_ms(rule, job_id, attempt)
+
+
+def test_jitter_spreads_neighbours_evenly_and_never_changes() -> None:
+    rule = Retry((100_000, 100_000), jitter_percent=10)
+    extra_ms = [step_ms(rule, job_id, 1) - 100_000 for job_id in range(1, 10_001)]
+    tenths = [sum(ms // 1_000 == tenth for ms in extra_ms) for tenth in range(10)]
+    assert all(900 < count < 1_100 for count in tenths)
+    assert extra_ms != [step_ms(rule, job_id, 2) - 100_000 for job_id in range(1, 10_001)]
+    # What journals of today were played with must be what they are played with for ever.
+    assert extra_ms[:4] == EXTRA_MS
+
+
+EXTRA_MS = [5665, 5911, 1134, 4314]
+
+
+# --- Patterns ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [
+        ("mail.de.urgent", "mail.*.urgent"),
+        ("mail.x", "mail.?"),
+        ("mail.xx", "mail.*"),
+        ("mail.xy", "mail.*"),
+        ("mail.", "mail.*"),
+        ("mail", "*"),
+        ("orders", "orders"),
+        ("orders2", "*"),
+        ("a.b", "?.b"),
+        ("abb", "*"),
+    ],
+)
+def test_the_most_specific_pattern_counts(name: str, pattern: str) -> None:
+    every = ("*", "mail.*", "mail.?", "mail.*.urgent", "order?", "orders", "?.b", "a.?")
+    patterns = Patterns({each: Policy(jobs_max=n) for n, each in enumerate(every, 1)})
+    assert patterns.of(name) is patterns.by_pattern[pattern]
+
+
+def test_of_patterns_that_are_as_specific_the_first_counts() -> None:
+    first, second = Policy(jobs_max=1), Policy(jobs_max=2)
+    assert Patterns({"a*": first, "*b": second}).of("ab") is first
+    assert Patterns({"*b": second, "a*": first}).of("ab") is second
+
+
+def test_a_dot_in_a_pattern_is_a_dot() -> None:
+    assert Patterns({"a.?": Policy(jobs_max=1)}).of("abc") is None
+
+
+def test_patterns_are_made_of_what_names_are_made_of() -> None:
+    assert is_pattern("mail.*")
+    assert is_pattern("-")
+    assert not any(map(is_pattern, ("", "a b", "x" * 201, "[a]", "é")))
+
+
+def test_without_patterns_no_topic_has_a_policy() -> None:
+    assert Patterns().of("mail") is None
+    assert Patterns() == Patterns({})
+    assert hash(Patterns()) == hash(Patterns({}))
+    assert Patterns({"a": Policy(jobs_max=1)}) != Patterns({"a": Policy(jobs_max=2)})
+
+
+# --- The page ------------------------------------------------------------------------------------
+
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "policies.md").read_text()
+
+
+def test_the_page_explains_every_field() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| ", PAGE, re.MULTILINE)
+    assert rows == [row.name for row in FIELDS]
+
+
+def test_the_examples_of_the_page_are_valid() -> None:
+    (toml,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    (text,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    ((pattern, fields),) = tomllib.loads(toml)["topics"].items()
+    assert is_pattern(pattern)
+    assert Policy.from_fields(fields).retry_ms == LADDER_MS
+    assert Policy.from_json(text).exhausted == "mail.failed"

@@ -1,0 +1,147 @@
+"""A daemon with a worker, in which days pass in milliseconds and the power fails on the way.
+
+`World.run` lets a worker wait for jobs and do with each what it is told. At the times of `crashes`
+the daemon is killed and comes back from its log; its clients connect again, and whoever held a job
+is gone without a word.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from delayd.core import views
+from delayd.core.details import JobDetails, job_details
+from delayd.core.engine import Engine
+from delayd.core.job import State
+from delayd.core.policy import Policy
+from delayd.core.session import Session
+from delayd.core.timekeeper import WaitEnd
+from tests.core.rigs import Rig
+
+SECOND_MS: Final = 1_000
+MINUTE_MS: Final = 60 * SECOND_MS
+HOUR_MS: Final = 60 * MINUTE_MS
+DAY_MS: Final = 24 * HOUR_MS
+
+LADDER: Final = "15s 3m 10m 30m 30m 1h 2h 6h 15h"
+STEPS_MS: Final = (
+    *(15 * SECOND_MS, 3 * MINUTE_MS, 10 * MINUTE_MS, 30 * MINUTE_MS, 30 * MINUTE_MS),
+    *(HOUR_MS, 2 * HOUR_MS, 6 * HOUR_MS, 15 * HOUR_MS),
+)
+
+Act = Callable[["World", int, bytes], object]
+"""What a worker does with a job that it was given."""
+
+
+class World:
+    def __init__(
+        self, *watched: str, crashes: Sequence[int] = (), time_ms: int = 0, tick_ms: int = 1
+    ) -> None:
+        self.rig = Rig(time_ms=time_ms, tick_ms=tick_ms)
+        self.watched = watched or ("default",)
+        self.crashes = sorted(crashes)
+        self.worker = self.rig.client(*self.watched)
+        self.came: list[tuple[int, bytes]] = []
+        """When each job came to a worker, and its body."""
+
+    @property
+    def engine(self) -> Engine:
+        return self.rig.engine
+
+    @property
+    def now_ms(self) -> int:
+        return self.rig.now_ms
+
+    def set_policy(self, name: str, **fields: object) -> None:
+        self.engine.set_policy(name, Policy.from_fields(fields), self.now_ms)
+
+    def state(self, job_id: int) -> State:
+        return views.view_job(self.engine, job_id, self.now_ms).state
+
+    def details(self, job_id: int) -> JobDetails:
+        details = job_details(self.engine, job_id, self.now_ms)
+        assert details is not None
+        return details
+
+    # --- What happens ----------------------------------------------------------------------------
+
+    def crash(self) -> None:
+        """Kill the daemon and start it again."""
+        before = [*views.canonical(self.engine)]
+        self.rig.restart()
+        assert [*views.canonical(self.engine)] == before
+        views.check(self.engine)
+        self.worker = self.rig.client(*self.watched)
+
+    def pass_until(self, time_ms: int) -> None:
+        """Let time pass without anybody working."""
+        while self.crashes and self.crashes[0] <= time_ms:
+            self.rig.play(self.crashes.pop(0))
+            self.crash()
+        self.rig.play(time_ms)
+
+    def run(self, until_ms: int, act: "Act") -> list[tuple[int, bytes]]:
+        """Let a worker wait for jobs until then, and do that with each; return when each came."""
+        came = len(self.came)
+        while True:
+            job = self.engine.reserve(self.worker, self.now_ms)
+            if job is None:
+                job = self.wait(until_ms)
+            if job is None:
+                return self.came[came:]
+            self.came.append((self.rig.time_ms, job[1]))
+            act(self, *job)
+
+    def wait(self, until_ms: int) -> tuple[int, bytes] | None:
+        """Wait for a job until then, through all crashes."""
+        self.rig.wait(self.worker)
+        while True:
+            for session, outcome in self.engine.take_deliveries():
+                assert session is self.worker
+                assert not isinstance(outcome, WaitEnd)
+                return outcome
+            next_ms = self.engine.next_deadline()
+            if next_ms is None or next_ms > until_ms:
+                next_ms = until_ms
+            if self.crashes and self.crashes[0] <= next_ms:
+                self.pass_until(self.crashes[0])
+                self.rig.wait(self.worker)
+            elif next_ms == self.rig.time_ms == until_ms:
+                self.engine.cancel_wait(self.worker)
+                return None
+            else:
+                self.rig.play(max(next_ms, self.rig.time_ms))
+
+
+# --- What workers do -----------------------------------------------------------------------------
+
+
+def finish(world: World, job_id: int, _body: bytes) -> None:
+    world.engine.delete(world.worker, job_id, world.now_ms)
+
+
+def nack(world: World, job_id: int, _body: bytes) -> None:
+    error = f"attempt {len(world.came)}: connection refused"
+    world.engine.nack(world.worker, job_id, world.now_ms, error=error)
+
+
+def release(world: World, job_id: int, _body: bytes) -> None:
+    """What stock beanstalk clients know."""
+    world.engine.release(world.worker, job_id, 0, 0, world.now_ms)
+
+
+def close(world: World, _job_id: int, _body: bytes) -> None:
+    """Die, and be replaced by another one."""
+    world.engine.close_session(world.worker, world.now_ms)
+    world.worker = world.rig.client(*world.watched)
+
+
+def hang(world: World, _job_id: int, _body: bytes) -> None:
+    """Never say anything again, and be joined by another one."""
+    world.worker = world.rig.client(*world.watched)
+
+
+# --- Sessions of people --------------------------------------------------------------------------
+
+
+def person(world: World) -> Session:
+    return world.rig.client()

@@ -1,0 +1,162 @@
+"""A real daemon on a virtual clock: days in milliseconds, a kill in between, a wrong directory."""
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import greenstalk
+import pytest
+
+from delayd.exits import Exit
+from delayd.testing.daemon import ClockStands, DaemonNotStarted, running_daemon
+from tests.line_client import LineClient
+
+TESTING: Final = (Path(__file__).parents[2] / "docs" / "testing.md").read_text(encoding="utf-8")
+WEEK_S: Final = 7 * 24 * 3_600
+LADDER_S: Final = (15, 180, 600, 1_800, 1_800, 3_600, 7_200, 21_600, 54_000)
+
+
+def files_in(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "lock"}
+
+
+def test_seven_days_pass_in_milliseconds() -> None:
+    with running_daemon(clock="virtual") as daemon, LineClient(daemon.address) as client:
+        client.put(b"hello", delay=WEEK_S)
+        start_s = time.monotonic()
+        time_s = daemon.advance(WEEK_S - 0.001)
+        assert client.ask("reserve-with-timeout 0") == "TIMED_OUT"
+        assert daemon.advance(0.001) == pytest.approx(time_s + 0.001)
+        assert client.ask("reserve-with-timeout 0") == "RESERVED 1 5\r\nhello"
+        assert time.monotonic() - start_s < 5, "it slept"
+
+
+def test_a_worker_that_waits_walks_a_ladder_in_one_advance() -> None:
+    with (
+        running_daemon(clock="virtual") as daemon,
+        LineClient(daemon.address) as client,
+        LineClient(daemon.address) as worker,
+    ):
+        client.put(b"hello", ttr=10)
+        said = "".join(f"reserve\r\nrelease 1 0 {delay_s}\r\n" for delay_s in LADDER_S)
+        worker.send(f"{said}reserve\r\nstats-job 1\r\n".encode())
+        daemon.advance(sum(LADDER_S))
+        for _ in LADDER_S:
+            assert worker.reply() == b"RESERVED 1 5\r\nhello\r\n"
+            assert worker.reply() == b"RELEASED\r\n"
+        assert worker.reply() == b"RESERVED 1 5\r\nhello\r\n"
+        stats = worker.reply()
+        assert b"releases: 9\n" in stats
+        assert b"age: %d\n" % sum(LADDER_S) in stats
+
+
+def test_killed_in_the_middle_it_goes_on_where_time_stood(tmp_path: Path) -> None:
+    with running_daemon(data_dir=tmp_path, clock="virtual") as daemon:
+        with LineClient(daemon.address) as client, LineClient(daemon.address) as worker:
+            client.put(b"first", delay=WEEK_S, ttr=60)
+            client.put(b"second", delay=2 * WEEK_S)
+            worker.send(b"reserve\r\n")
+            time_s = daemon.advance(WEEK_S + 59.5)
+            assert worker.reply() == b"RESERVED 1 5\r\nfirst\r\n"
+        daemon.kill()
+    time.sleep(0.6)  # real time that must not count
+    with running_daemon(data_dir=tmp_path, clock="virtual") as daemon:
+        with LineClient(daemon.address) as client:
+            assert daemon.advance(0) == time_s
+            assert client.ask("reserve-with-timeout 0") == "TIMED_OUT"
+            daemon.advance(0.5)
+            assert client.ask("reserve-with-timeout 0") == "RESERVED 1 5\r\nfirst"
+            daemon.advance(WEEK_S - 60.001)
+            assert client.stats("stats-job 2")["state"] == "delayed"
+            daemon.advance(0.001)
+            assert client.stats("stats-job 2")["state"] == "ready"
+        daemon.stop()
+    with running_daemon(data_dir=tmp_path, clock="virtual") as daemon:
+        assert daemon.advance(0) == pytest.approx(time_s + WEEK_S - 59.5)
+
+
+def test_killed_on_its_way_it_has_lost_no_job_and_fired_none_early(tmp_path: Path) -> None:
+    jobs = 3_000
+    with (
+        running_daemon(data_dir=tmp_path, clock="virtual") as daemon,
+        LineClient(daemon.address) as client,
+        LineClient(daemon.address) as worker,
+    ):
+        start_s = daemon.advance(0)
+        for delay_s in range(1, jobs + 1):
+            client.send(b"put 0 %d 60 1\r\nx\r\n" % delay_s)
+        for _ in range(jobs):
+            assert client.reply().startswith(b"INSERTED ")
+        worker.send(b"reserve\r\ndelete 1\r\n" + b"reserve\r\n" * jobs)
+        client.send(b"advance-clock %d\r\n" % (2 * jobs))
+        assert worker.reply() == b"RESERVED 1 1\r\nx\r\n"
+        assert worker.reply() == b"DELETED\r\n"
+        daemon.kill()
+    with (
+        running_daemon(data_dir=tmp_path, clock="virtual") as daemon,
+        LineClient(daemon.address) as client,
+    ):
+        passed_s = daemon.advance(0) - start_s
+        assert 1 <= passed_s <= 2 * jobs
+        stats = client.stats()
+        assert int(stats["current-jobs-delayed"]) == max(0, jobs - int(passed_s + 0.0005))
+        daemon.advance(2 * jobs + 60)
+        assert client.stats()["current-jobs-ready"] == str(jobs - 1)
+
+
+def test_a_directory_of_the_system_clock_is_refused(tmp_path: Path) -> None:
+    with running_daemon(data_dir=tmp_path) as daemon, LineClient(daemon.address) as client:
+        client.put(b"hello")
+        assert client.ask("advance-clock 1") == "UNKNOWN_COMMAND"
+        with pytest.raises(ClockStands):
+            daemon.advance(1)
+    before = files_in(tmp_path)
+    with (
+        pytest.raises(DaemonNotStarted) as caught,
+        running_daemon(data_dir=tmp_path, clock="virtual"),
+    ):
+        pass
+    assert caught.value.exit_code == Exit.BAD_CONFIGURATION
+    assert "has been used with the system clock" in caught.value.log
+    assert files_in(tmp_path) == before
+
+
+def test_a_virtual_directory_is_refused_by_the_system_clock(tmp_path: Path) -> None:
+    with running_daemon(data_dir=tmp_path, clock="virtual"):
+        pass
+    before = files_in(tmp_path)
+    with pytest.raises(DaemonNotStarted) as caught, running_daemon(data_dir=tmp_path):
+        pass
+    assert caught.value.exit_code == Exit.BAD_CONFIGURATION
+    assert "start with --clock virtual" in caught.value.log
+    assert files_in(tmp_path) == before
+
+
+def test_snapshots_and_syncs_go_by_real_time(tmp_path: Path) -> None:
+    flags = ("--sync", "interval")
+    with (
+        running_daemon(*flags, data_dir=tmp_path, clock="virtual") as daemon,
+        greenstalk.Client(daemon.address) as client,
+    ):
+        for number in range(200):
+            client.put(f"{number}", delay=WEEK_S)
+        daemon.advance(2 * WEEK_S)
+        for _ in range(200):
+            client.delete(client.reserve(timeout=0))
+        daemon.kill()
+    with (
+        running_daemon(*flags, data_dir=tmp_path, clock="virtual") as daemon,
+        LineClient(daemon.address) as line,
+    ):
+        assert line.stats()["current-jobs-ready"] == "0"
+
+
+def test_the_program_of_the_page_works() -> None:
+    (program,) = re.findall(r"```python\n(.*?)```", TESTING, re.DOTALL)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=30
+    )
+    assert ran.stdout == "not yet\nreview order 4711\n"

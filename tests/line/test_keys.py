@@ -1,0 +1,244 @@
+"""Keys and changes on the line: what is said, in runs and one by one, whole and in pieces."""
+
+import random
+
+import pytest
+
+from delayd.core.limits import KEY_BYTES_MAX
+from tests.line.talk import Client, Talk, bytewise, in_pieces
+from tests.line.test_runs import both
+
+BAD = b"BAD_FORMAT\r\n"
+NOT_FOUND = b"NOT_FOUND\r\n"
+USED = b"list-tube-used\r\n"
+USING = b"USING default\r\n"
+
+
+def put(key: bytes, body: bytes = b"hi", words: bytes = b"", delay: bytes = b"9") -> bytes:
+    return b"put 0 %b 60 %d key=%b%b\r\n%b\r\n" % (delay, len(body), key, words, body)
+
+
+@pytest.fixture
+def client() -> Client:
+    return Talk(is_virtual=True).client()
+
+
+# --- Conflicts -----------------------------------------------------------------------------------
+
+
+def test_a_taken_key_is_refused_and_the_id_that_is_there_named(client: Client) -> None:
+    assert client.says(put(b"a") + put(b"b") + put(b"a", b"new")) == (
+        b"INSERTED 1\r\nINSERTED 2\r\nJOB_ALREADY_EXISTS 1\r\n"
+    )
+    assert client.says(b"peek 1\r\n") == b"FOUND 1 2\r\nhi\r\n"
+
+
+@pytest.mark.parametrize(
+    ("mode", "said", "body", "left_s"),
+    [
+        (b"reject", b"JOB_ALREADY_EXISTS 1", b"old", 8),
+        (b"keep", b"KEPT 1", b"old", 8),
+        (b"replace", b"REPLACED 1", b"new", 19),
+        (b"preserve", b"PRESERVED 1", b"new", 8),
+        (b"extend", b"EXTENDED 1", b"old", 19),
+    ],
+)
+def test_each_mode_says_what_it_has_done(
+    client: Client, mode: bytes, said: bytes, body: bytes, left_s: int
+) -> None:
+    client.says(put(b"a", b"old"))
+    assert client.says(put(b"a", b"new", b" on=" + mode, b"20")) == said + b"\r\n"
+    assert client.says(b"peek-key default a\r\n") == b"FOUND 1 3\r\n%b\r\n" % body
+    assert b"time-left: %d\n" % left_s in client.says(b"stats-job 1\r\n")
+
+
+def test_a_job_in_hand_loses_its_key_to_the_new_one(client: Client) -> None:
+    client.says(put(b"a", delay=b"0") + b"reserve\r\n")
+    assert client.says(put(b"a")) == b"JOB_ALREADY_EXISTS 1\r\n"
+    assert client.says(put(b"a", words=b" on=replace")) == b"INSERTED 2\r\n"
+    assert client.says(b"peek-key default a\r\n").startswith(b"FOUND 2 ")
+    assert client.says(b"delete 1\r\n") == b"DELETED\r\n"
+
+
+def test_the_same_key_in_two_tubes_is_two_jobs(client: Client) -> None:
+    in_tube = b"put-in-tube %b 0 9 60 2 key=a\r\nhi\r\n"
+    assert client.says(in_tube % b"x" + in_tube % b"y") == b"INSERTED 1\r\nINSERTED 2\r\n"
+    assert client.says(in_tube % b"x") == b"JOB_ALREADY_EXISTS 1\r\n"
+    assert client.says(b"delete-key y a\r\n") == b"DELETED\r\n"
+    assert client.says(b"peek-key x a\r\n").startswith(b"FOUND 1 ")
+
+
+def test_a_job_is_found_by_its_key(client: Client) -> None:
+    key = "Größe/17".encode()
+    client.says(put(key, delay=b"60"))
+    assert client.says(b"reschedule-key default %b 0.5\r\n" % key) == b"RESCHEDULED\r\n"
+    assert client.says(b"kick-key default %b\r\n" % key) == b"KICKED\r\n"
+    assert client.says(b"reserve-with-timeout 0\r\n") == b"RESERVED 1 2\r\nhi\r\n"
+    assert client.says(b"delete-key default %b\r\n" % key) == b"DELETED\r\n"
+    for command in (b"delete-key", b"peek-key", b"kick-key"):
+        assert client.says(b"%b default %b\r\n" % (command, key)) == NOT_FOUND
+        assert client.says(b"%b nowhere %b\r\n" % (command, key)) == NOT_FOUND
+    assert client.says(b"reschedule-key default %b 1\r\n" % key) == NOT_FOUND
+
+
+def test_a_key_is_shown_with_the_job(client: Client) -> None:
+    client.says(put(b'a"b', words=b" retry=15s,3m attempts=5 jitter=10"))
+    shown = client.says(b"stats-job 1\r\n").decode()
+    assert shown.endswith(
+        'kicks: 0\nkey: "a\\"b"\nretry: "15s 3m"\nattempts-max: 5\njitter-percent: 10\n'
+        "attempts: 0\n\r\n"
+    )
+    assert 'key: "a\\"b"}' in client.says(b"list-jobs default prefix=a\r\n").decode()
+
+
+# --- Malformed -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(b"key=", b"key=a key=b", b"key=a on=", b"key=a on=maybe", b"on=keep", b"key=a x=1"),
+        *(b"key=\xff\xfe", b"key=" + b"k" * (KEY_BYTES_MAX + 1), b"retry=soon", b"attempts=0"),
+        *(b"key=a junk", b"key=a retry=15s retry=15s", "key=a\u2028b".encode()),
+    ],
+)
+def test_malformed_words_swallow_the_body_and_the_connection_goes_on(words: bytes) -> None:
+    stream = b"put 0 0 60 6 %b\r\nquit\r\n\r\n" % words + USED
+    talk = Talk()
+    assert talk.client().says(stream) == BAD + USING
+    assert not talk.engine.store.jobs
+    assert Talk().client().says(*bytewise(stream)) == BAD + USING
+    in_tube = b"put-in-tube t 0 0 60 6 %b\r\nquit\r\n\r\n" % words + USED
+    assert Talk().client().says(in_tube) == BAD + USING
+
+
+def test_junk_is_beanstalkds_affair_and_swallows_nothing() -> None:
+    for junk in (b"1", b" x", b"a b=", b"=a", b"KEY=a"):
+        said = Talk().client().says(b"put 0 0 60 2 %b\r\nhi\r\n" % junk)
+        assert said == BAD + b"UNKNOWN_COMMAND\r\n", junk
+
+
+def test_too_big_comes_before_malformed() -> None:
+    stream = b"put 0 0 60 11 key=\r\n" + b"x" * 11 + b"\r\n" + put(b"a", b"x" * 11) + USED
+    client = Talk(body_bytes_max=10).client()
+    assert client.says(stream) == b"JOB_TOO_BIG\r\n" * 2 + USING
+
+
+def test_a_body_without_its_end_is_no_job(client: Client) -> None:
+    said = client.says(b"put 0 0 60 2 key=a\r\nhixx" + USED + put(b"a"))
+    assert said == b"EXPECTED_CRLF\r\n" + USING + b"INSERTED 1\r\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b"delete-key", b"delete-key default", b"delete-key default a b", b"delete-key  "),
+        *(b"peek-key default \xff", b"peek-key -x a", b"kick-key default a b"),
+        *(b"reschedule-key default a", b"reschedule-key default a x", b"reschedule-key default"),
+        *(b"change 1", b"change x pri=1", b"change 1 pri=x", b"change 1 pri=1 pri=2"),
+        *(b"change 1 foo=1", b"change 1 pri=4294967296", b"change"),
+    ],
+)
+def test_malformed_commands_change_nothing(line: bytes) -> None:
+    client = Talk().client()
+    client.says(put(b"a"))
+    before = client.says(b"stats-job 1\r\n")
+    refusal = BAD if b" " in line else b"UNKNOWN_COMMAND\r\n"
+    assert client.says(line + b"\r\n" + USED) == refusal + USING
+    assert client.says(b"stats-job 1\r\n") == before
+
+
+# --- Changes -------------------------------------------------------------------------------------
+
+
+def test_a_waiting_job_is_changed_at_one_stroke(client: Client) -> None:
+    client.says(put(b"a"))
+    assert client.says(b"change 1 pri=7 delay=20.5 ttr=5\r\n") == b"CHANGED\r\n"
+    shown = client.says(b"stats-job 1\r\n")
+    for line in (b"pri: 7\n", b"delay: 20\n", b"ttr: 5\n", b'key: "a"\n'):
+        assert line in shown
+
+
+def test_a_body_is_changed_whole_and_in_pieces() -> None:
+    stream = put(b"a") + b"change 1 bytes=6 pri=1\r\nquit\r\n\r\npeek 1\r\n"
+    replies = b"INSERTED 1\r\nCHANGED\r\nFOUND 1 6\r\nquit\r\n\r\n"
+    assert Talk().client().says(stream) == replies
+    assert Talk().client().says(*bytewise(stream)) == replies
+
+
+def test_a_change_that_cannot_be_swallows_its_body() -> None:
+    client = Talk(body_bytes_max=10).client()
+    client.says(put(b"a", delay=b"0"))
+    body = b"x" * 11
+    assert client.says(b"change 1 bytes=11\r\n%b\r\n" % body + USED) == b"JOB_TOO_BIG\r\n" + USING
+    assert client.says(b"change 9 bytes=2\r\nab\r\n" + USED) == NOT_FOUND + USING
+    assert client.says(b"change 1 bytes=2\r\nabcd" + USED) == b"EXPECTED_CRLF\r\n" + USING
+    client.says(b"reserve\r\n")
+    assert client.says(b"change 1 bytes=2\r\nab\r\n" + USED) == NOT_FOUND + USING
+
+
+# --- Runs ----------------------------------------------------------------------------------------
+
+
+def test_new_keys_in_a_run_are_put_at_once() -> None:
+    stream = b"".join(put(b"k%d" % number) for number in range(50))
+    assert both(stream) == b"".join(b"INSERTED %d\r\n" % number for number in range(1, 51))
+
+
+@pytest.mark.parametrize(
+    "words", [b"", b" on=keep", b" on=replace", b" on=preserve", b" on=extend", b" retry=15s"]
+)
+def test_a_run_is_the_same_as_one_by_one(words: bytes, rng: random.Random) -> None:
+    for _ in range(20):
+        stream = b"".join(
+            put(b"k%d" % rng.randrange(12), b"%02d" % number, words) for number in range(20)
+        )
+        replies = both(stream)
+        assert replies.count(b"\r\n") == 20
+        assert both(*in_pieces(stream, rng)) == replies
+
+
+def test_chance_streams_with_keys_are_the_same_in_runs_and_one_by_one(rng: random.Random) -> None:
+    for _ in range(100):
+        stream = b"".join(chance(rng) for _ in range(30))
+        replies = both(stream)
+        assert both(*in_pieces(stream, rng)) == replies, stream
+        assert both(*bytewise(stream)) == replies, stream
+
+
+def chance(rng: random.Random) -> bytes:
+    key = rng.choice((b"a", b"b", b"c", b"d", "ß".encode(), b"\xff", b"k" * 201, b"e\x7f", b""))
+    words = rng.choice((b"", b"", b"", b" on=replace", b" on=extend", b" on=x", b"  attempts=2"))
+    delay = rng.choice((b"0", b"0", b"9"))
+    return rng.choice(
+        (
+            *[put(key, b"hi", words, delay)] * 6,
+            put(key, b"hi", words, delay).replace(b"hi\r\n", b"hixx"),
+            b"delete-key default a\r\n",
+            b"reserve-with-timeout 0\r\n",
+            b"put 0 0 60 2\r\nhi\r\n",
+            b"change 1 pri=1 bytes=1\r\nx\r\n",
+        )
+    )
+
+
+def test_a_run_is_refused_whole_while_the_daemon_drains() -> None:
+    assert both(put(b"a") + put(b"b"), draining=True) == b"DRAINING\r\n" * 2
+
+
+@pytest.mark.parametrize("policy", [b'{"jobs_max": 3}', b'{"bytes_max": 150}'])
+def test_a_run_beyond_a_cap_is_the_same_as_one_by_one(policy: bytes) -> None:
+    set_it = b"set-policy default %d\r\n%b\r\n" % (len(policy), policy)
+    keyed = b"".join(put(b"k%d" % number) for number in range(6))
+    plain = b"put 0 9 60 2\r\nhi\r\n" * 6
+    for stream in (plain, keyed, keyed[:60] + plain):
+        replies = both(set_it, stream, b"put 0 0 60 2\r\nhi\r\n")
+        assert replies.count(b"INSERTED") == 3
+        assert b"OUT_OF_MEMORY" in replies
+
+
+def test_keys_of_the_longest_lines_are_put_whichever_way_they_come() -> None:
+    ladder = b" retry=" + b",".join([b"1h30m15s"] * 80)
+    stream = b"".join(put(b"k" * length, words=ladder) for length in (1, 100, KEY_BYTES_MAX))
+    assert both(stream) == b"INSERTED 1\r\nINSERTED 2\r\nINSERTED 3\r\n"
+    assert both(*bytewise(stream)) == b"INSERTED 1\r\nINSERTED 2\r\nINSERTED 3\r\n"

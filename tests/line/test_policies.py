@@ -1,0 +1,190 @@
+"""Failed attempts and policies on the line: what is said, refused, shown."""
+
+import json
+
+import pytest
+
+from delayd.core.limits import POLICY_JSON_BYTES_MAX
+from tests.line.talk import Client, Talk
+
+SET = b"POLICY_SET\r\n"
+BAD = b"BAD_FORMAT\r\n"
+NOT_FOUND = b"NOT_FOUND\r\n"
+RESERVED = b"RESERVED 1 1\r\nx\r\n"
+LADDER = b'{"retry": ["15s", "3m"]}'
+
+
+@pytest.fixture
+def client() -> Client:
+    return Talk(is_virtual=True).client()
+
+
+def policy(client: Client, text: bytes, tube: bytes = b"default") -> bytes:
+    return client.says(b"set-policy %b %d\r\n%b\r\n" % (tube, len(text), text))
+
+
+def put_and_reserve(client: Client) -> None:
+    assert client.says(b"put 0 0 60 1\r\nx\r\n", b"reserve\r\n").endswith(RESERVED)
+
+
+def stats(client: Client, of: bytes = b"stats-job 1") -> dict[str, str]:
+    lines = client.says(of + b"\r\n").decode().split("\r\n")[1].splitlines()[1:]
+    return dict(line.split(": ", 1) for line in lines)
+
+
+def test_a_policy_is_set_shown_and_taken_back(client: Client) -> None:
+    assert policy(client, LADDER) == SET
+    said = client.says(b"get-policy default\r\n").split(b"\r\n")
+    assert said[0] == b"OK %d" % len(said[1])
+    assert json.loads(said[1]) == {"retry": ["15s", "3m"]}
+    assert policy(client, b"") == SET
+    assert client.says(b"get-policy default\r\n") == b"OK 2\r\n{}\r\n"
+
+
+def test_a_tube_with_a_policy_stays_though_nobody_uses_it(client: Client) -> None:
+    assert client.says(b"get-policy mail\r\n") == NOT_FOUND
+    assert policy(client, LADDER, b"mail") == SET
+    assert b"- mail\n" in client.says(b"list-tubes\r\n")
+    assert policy(client, b"", b"mail") == SET
+    assert b"- mail\n" not in client.says(b"list-tubes\r\n")
+
+
+def test_a_policy_waits_for_what_ran_out_before_it_and_the_client_with_it(client: Client) -> None:
+    client.says(b"put 0 0 1 0\r\n\r\n" * 600)
+    assert client.says(b"reserve-batch 600 0\r\n").startswith(b"RESERVED_BATCH 600\r\n")
+    engine = client.connection.engine
+    engine.store.time_ms += 1_000
+    assert not engine.leases_are_settled
+    command = b"set-policy default %d\r\n%b\r\n" % (len(LADDER), LADDER)
+    said = client.says(command + b"get-policy default\r\n")
+    assert said == SET + b"OK %d\r\n%b\r\n" % (len(LADDER), LADDER)
+    # They ran out before: no attempt has failed.
+    assert stats(client, b"stats-tube default")["current-jobs-ready"] == "600"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"x", b"[]", b'{"retry": 15}', b'{"ladder": ["15s"]}', b'{"jobs_max": 0}', b"\xff", b'{"a'],
+)
+def test_what_is_no_policy_is_refused_whole(client: Client, text: bytes) -> None:
+    assert policy(client, LADDER) == SET
+    assert policy(client, text) == BAD
+    assert b"15s" in client.says(b"get-policy default\r\n")
+
+
+def test_a_policy_may_be_only_so_long_and_the_connection_goes_on(client: Client) -> None:
+    assert policy(client, b" " * (POLICY_JSON_BYTES_MAX + 1)) == b"JOB_TOO_BIG\r\n"
+    assert policy(client, LADDER + b" " * (POLICY_JSON_BYTES_MAX - len(LADDER))) == SET
+    said = client.says(b"set-policy default 2\r\n{}x\r\nlist-tube-used\r\n")
+    assert said.startswith(b"EXPECTED_CRLF\r\n")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b"set-policy default", b"set-policy default x", b"set-policy -x 2", b"set-policy"),
+        *(b"set-policy default 4294967296", b"get-policy default x", b"get-policy "),
+        *(b"nack x", b"nack ", b"nack 1 delay=x", b"nack -1", b"redrive default", b"redrive no x"),
+        *(b"redrive default 0", b"redrive default 1 x", b"redrive default 1 2 3"),
+        b"redrive default 1 4294967295",
+    ],
+)
+def test_malformed_lines_are_refused_and_the_connection_goes_on(line: bytes) -> None:
+    client = Talk().client()
+    put_and_reserve(client)
+    said = client.says(line + b"\r\nlist-tube-used\r\n")
+    refusal = b"UNKNOWN_COMMAND\r\n" if line == b"set-policy" else BAD
+    assert said == refusal + b"USING default\r\n"
+    assert stats(client)["state"] == "reserved"
+
+
+def test_a_nack_without_a_rule_is_a_release_that_says_why(client: Client) -> None:
+    put_and_reserve(client)
+    assert client.says(b"nack 1 no route = none\r\n") == b"NACKED\r\n"
+    shown = stats(client)
+    assert (shown["state"], shown["releases"]) == ("ready", "1")
+    assert shown["error"] == '"no route = none"'
+
+
+def test_a_nack_climbs_the_ladder_and_its_own_delay_wins(client: Client) -> None:
+    policy(client, LADDER)
+    put_and_reserve(client)
+    assert client.says(b"nack 1\r\n") == b"NACKED\r\n"
+    assert stats(client)["delay"] == "15"
+    assert client.says(b"advance-clock 14.999\r\n", b"reserve-with-timeout 0\r\n").endswith(
+        b"TIMED_OUT\r\n"
+    )
+    assert client.says(b"advance-clock 0.001\r\n", b"reserve\r\n").endswith(RESERVED)
+    assert client.says(b"nack 1 delay=2.5 later\r\n") == b"NACKED\r\n"
+    assert client.says(b"advance-clock 2.5\r\n", b"reserve\r\n").endswith(RESERVED)
+    assert client.says(b"nack 1 it is over\r\n") == b"NACKED\r\n"
+    shown = stats(client)
+    assert shown["state"] == "buried"
+    assert {**shown, "failure-age": ""} == {**shown, "attempts": "3", "failure": "nacked"} | {
+        "failure-age": "",
+        "error": '"it is over"',
+    }
+
+
+def test_only_the_holder_may_nack(client: Client) -> None:
+    put_and_reserve(client)
+    other = client._talk.client()
+    assert other.says(b"nack 1\r\n") == NOT_FOUND
+    assert client.says(b"nack 2\r\n") == NOT_FOUND
+
+
+def test_dead_letters_are_revived_at_a_rate(client: Client) -> None:
+    client.says(b"put 0 0 60 1\r\nx\r\n" * 4, b"reserve\r\n" * 4)
+    client.says(*(b"bury %d 0\r\n" % job_id for job_id in (3, 1, 2, 4)))
+    assert client.says(b"redrive default 3 2\r\n") == b"REDRIVEN 3\r\n"
+    assert client.says(b"reserve-batch 9 0\r\n").startswith(b"RESERVED_BATCH 1\r\nRESERVED 3 ")
+    assert client.says(b"advance-clock 0.5\r\n", b"reserve\r\n").endswith(RESERVED)
+    assert client.says(b"advance-clock 0.5\r\n", b"reserve\r\n").endswith(b"RESERVED 2 1\r\nx\r\n")
+    assert stats(client, b"stats-job 4")["state"] == "buried"
+
+
+def test_without_policy_key_and_failure_statistics_are_beanstalkds(client: Client) -> None:
+    put_and_reserve(client)
+    client.says(b"release 1 0 0\r\n")
+    assert list(stats(client)) == [
+        *("id", "tube", "state", "pri", "age", "delay", "ttr", "time-left", "file"),
+        *("reserves", "timeouts", "releases", "buries", "kicks"),
+    ]
+    assert list(stats(client, b"stats-tube default"))[-1] == "pause-time-left"
+
+
+def test_a_tube_with_a_policy_shows_its_use_against_the_caps(client: Client) -> None:
+    policy(client, b'{"jobs_max": 2, "bytes_max": 1000, "rate_per_s": 0.5}')
+    client.says(b"put 0 0 60 1\r\nx\r\n")
+    shown = stats(client, b"stats-tube default")
+    assert list(shown)[14:] == [
+        *("policy", "current-jobs", "current-bytes", "jobs-max", "bytes-max", "rate-per-s"),
+    ]
+    assert shown["policy"] == "run-time"
+    assert (shown["current-jobs"], shown["jobs-max"]) == ("1", "2")
+    assert int(shown["current-bytes"]) == 43
+    assert shown["rate-per-s"] == "0.5"
+
+
+def test_use_against_the_caps_of_all_tubes_is_in_the_statistics_only_where_there_are_any() -> None:
+    talk = Talk()
+    client = talk.client()
+    assert list(stats(client, b"stats"))[-1] == "platform"
+    talk.engine.configure(jobs_max=2)
+    client.says(b"put 0 0 60 1\r\nx\r\n")
+    shown = stats(client, b"stats")
+    assert list(shown)[51:] == ["current-jobs", "current-bytes", "jobs-max"]
+    assert [shown[name] for name in list(shown)[51:]] == ["1", "43", "2"]
+    said = client.says(b"put 0 0 60 1\r\nx\r\n" * 2)
+    assert said == b"INSERTED 2\r\nOUT_OF_MEMORY\r\n"
+    assert talk.engine.store.last_id == 3, "a put that is refused takes an id all the same"
+
+
+def test_a_put_beyond_a_cap_is_refused_and_the_rest_is_safe(client: Client) -> None:
+    policy(client, b'{"jobs_max": 2}')
+    said = client.says(b"put 0 0 60 1\r\nx\r\n" * 3)
+    assert [line.split(b" ")[0] for line in said.split(b"\r\n")] == [
+        *(b"INSERTED", b"INSERTED", b"OUT_OF_MEMORY", b""),
+    ]
+    assert client.says(b"put 0 0 60 1\r\nx\r\n") == b"OUT_OF_MEMORY\r\n"
+    assert stats(client, b"stats-tube default")["current-jobs-ready"] == "2"

@@ -1,0 +1,46 @@
+"""Snapshots and cleared topics: none begins before all is swept away, and one begins then."""
+
+from delayd.core.limits import SNAPSHOT_ASK_MS
+from delayd.core.passes import Passes
+from tests.snapshot_scene import HOUR_MS, SEGMENT, Scene
+from tests.test_snapshots import long_log
+
+
+def test_none_begins_before_what_a_clear_has_left_behind_is_swept_away() -> None:
+    scene = Scene()
+    scene.put(300, delay_ms=HOUR_MS)
+    long_log(scene)
+    scene.engine.clear(scene.engine.store.topics["default"])
+    scene.commit()
+    scene.clock.advance(SNAPSHOT_ASK_MS)
+    assert scene.chore() == 0
+    assert not scene.workers
+    passes = Passes(scene.engine)
+    while passes.has_more:
+        passes.step(scene.now_ms)
+    scene.turn()
+    scene.rest()
+    assert scene.snapshots.taken >= 1
+    again = scene.restarted()
+    assert again.state() == scene.state()
+    assert not list(again.engine.store.jobs)
+
+
+def test_when_all_is_swept_away_the_log_gets_shorter_without_another_operation() -> None:
+    scene = Scene()
+    scene.put(5_000, delay_ms=HOUR_MS)
+    scene.commit()
+    scene.rest()
+    scene.engine.clear(scene.engine.store.topics["default"])
+    scene.turn()
+    passes = Passes(scene.engine)
+    for _ in range(20):
+        passes.step(scene.now_ms, budget=0)
+        scene.rest(2 * SNAPSHOT_ASK_MS)
+    assert scene.engine.store.ghosts
+    assert scene.snapshots.taken == 0
+    while passes.has_more:
+        passes.step(scene.now_ms)
+    scene.rest()
+    assert scene.snapshots.taken >= 1
+    assert scene.journal.disk_bytes < SEGMENT

@@ -1,0 +1,265 @@
+"""The daemon's turns on a virtual clock: real sockets and no journal; nothing here sleeps."""
+
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Self
+
+import pytest
+
+from delayd import turns as turns_module
+from delayd.clock import NS_PER_MS, STANDING_S, VirtualClock
+from delayd.core import views
+from delayd.core.engine import Engine
+from delayd.core.limits import PASS_SLICE_US, WALL_MS_MAX
+from delayd.core.records import Kind, pack_turn
+from delayd.line.server import LineServer
+from delayd.line.stats import Stats
+from delayd.turns import Turns
+from tests.line.floor import ARRIVAL_S_MAX, heard, listening
+
+START_MS = 1_000_000
+TURNS_MAX = 10_000
+
+
+class Daemon:
+    """Everything of the service but its journal and its event loop."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock(START_MS)
+        self.engine = Engine(start_ms=START_MS)
+        self._stack = ExitStack()
+        self._listener = self._stack.enter_context(listening(None))
+        self.line = LineServer(
+            self.engine,
+            Stats(self.engine, START_MS),
+            [self._listener],
+            self.clock.now_ms,
+            connections_max=100,
+            out_bytes_max=1 << 20,
+            up_ms=self.clock.up_ms,
+            clock=self.clock,
+        )
+        self.turns = Turns(self.engine, self.clock, self.line)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.line.close()
+        self._stack.close()
+
+    @property
+    def passed_ms(self) -> int:
+        return self.clock.now_ms() - START_MS
+
+    def turn(self, wait_s: float = 0.0) -> None:
+        self.turns.turn(self.line.poll(wait_s))
+        views.check(self.engine)
+
+    def turn_until_quiet(self, *, some: bool = True) -> None:
+        """Turns until nothing is left to do; `some`: something is on its way."""
+        self.turn(ARRIVAL_S_MAX if some else 0.0)
+        for _ in range(TURNS_MAX):
+            if self.turns._wait_s(None) != 0.0 and not self.line.poll(0.0):
+                return
+            self.turn()
+        raise AssertionError("it never comes to rest")
+
+    def client(self) -> socket.socket:
+        client = self._stack.enter_context(socket.create_connection(self._listener.getsockname()))
+        self.turn_until_quiet()
+        return client
+
+    def says(self, client: socket.socket, *lines: bytes) -> list[bytes]:
+        client.sendall(b"".join(line + b"\r\n" for line in lines))
+        self.turn_until_quiet()
+        return heard(client).split(b"\r\n")[:-1]
+
+    def waits(self, client: socket.socket) -> None:
+        assert self.says(client, b"reserve") == []
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    with Daemon() as daemon:
+        yield daemon
+
+
+def at(ms: int) -> bytes:
+    return b"ADVANCED %d.%03d" % divmod(START_MS + ms, 1_000)
+
+
+def test_time_stands_until_it_is_advanced(daemon: Daemon) -> None:
+    client = daemon.client()
+    daemon.says(client, b"put 0 604800 60 1", b"x")
+    for _ in range(100):
+        daemon.turn()
+    assert daemon.passed_ms == 0
+    assert daemon.says(client, b"advance-clock 0") == [at(0)]
+
+
+def test_a_job_is_due_when_its_delay_has_been_advanced_and_no_millisecond_before(
+    daemon: Daemon,
+) -> None:
+    client = daemon.client()
+    daemon.says(client, b"put 0 604800 60 1", b"x")
+    said = daemon.says(client, b"advance-clock 604799.999", b"reserve-with-timeout 0")
+    assert said == [at(604_799_999), b"TIMED_OUT"]
+    said = daemon.says(client, b"advance-clock 0.001", b"reserve-with-timeout 0")
+    assert said == [at(604_800_000), b"RESERVED 1 1", b"x"]
+
+
+def test_offers_of_5_1_and_3_seconds_come_out_as_1_3_5(daemon: Daemon) -> None:
+    client, worker = daemon.client(), daemon.client()
+    for delay in (b"5", b"1", b"3"):
+        daemon.says(client, b"put 0 %b 60 1" % delay, delay)
+    worker.sendall(b"reserve\r\n" * 3)
+    daemon.turn_until_quiet()
+    daemon.says(client, b"advance-clock 10")
+    assert heard(worker).split(b"\r\n")[1:-1:2] == [b"1", b"3", b"5"]
+
+
+def test_a_waiting_worker_holds_its_job_from_the_moment_it_was_due(daemon: Daemon) -> None:
+    client, worker = daemon.client(), daemon.client()
+    daemon.says(client, b"put 0 2.5 60 1", b"x")
+    daemon.waits(worker)
+    assert daemon.says(client, b"advance-clock 40") == [at(40_000)]
+    assert heard(worker) == b"RESERVED 1 1\r\nx\r\n"
+    assert daemon.engine.store.holders[1].deadlines == {1: START_MS + 2_500 + 60_000}
+
+
+def test_what_a_worker_had_said_in_advance_is_carried_out_at_that_moment(daemon: Daemon) -> None:
+    client, worker = daemon.client(), daemon.client()
+    daemon.says(client, b"put 0 2 60 1", b"x")
+    worker.sendall(b"reserve\r\nrelease 1 0 3\r\nreserve\r\n")
+    daemon.turn_until_quiet()
+    daemon.says(client, b"advance-clock 4.999")
+    assert heard(worker) == b"RESERVED 1 1\r\nx\r\nRELEASED\r\n"
+    daemon.says(client, b"advance-clock 0.001")
+    assert heard(worker) == b"RESERVED 1 1\r\nx\r\n"
+
+
+def test_what_follows_from_a_ttr_that_runs_out_falls_into_the_same_advance(daemon: Daemon) -> None:
+    client, *workers = (daemon.client() for _ in range(4))
+    daemon.says(client, b"put 0 10 5 1", b"x")
+    for worker in workers:
+        daemon.waits(worker)
+    assert daemon.says(client, b"advance-clock 22") == [at(22_000)]
+    assert [heard(worker) for worker in workers] == [b"RESERVED 1 1\r\nx\r\n"] * 3
+    (deadline_ms,) = daemon.engine.store.holders[1].deadlines.values()
+    assert deadline_ms == START_MS + 10_000 + 3 * 5_000
+    assert daemon.engine.timeouts == 2
+
+
+def test_waits_and_pauses_end_at_their_moment(daemon: Daemon) -> None:
+    client, waiting, paused = (daemon.client() for _ in range(3))
+    assert daemon.says(waiting, b"reserve-with-timeout 7") == []
+    daemon.says(paused, b"watch t", b"ignore default", b"use t", b"put 0 0 60 1", b"x")
+    daemon.says(paused, b"pause-tube t 8")
+    daemon.waits(paused)
+    daemon.says(client, b"advance-clock 7.5")
+    assert heard(waiting) == b"TIMED_OUT\r\n"
+    assert heard(paused) == b""
+    daemon.says(client, b"advance-clock 60")
+    assert heard(paused) == b"RESERVED 1 1\r\nx\r\n"
+    assert daemon.engine.store.holders[1].deadlines == {1: START_MS + 68_000}
+
+
+def test_others_are_served_while_the_clock_is_on_its_way(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, other = daemon.client(), daemon.client()
+    for delay in range(1, 51):
+        daemon.says(client, b"put 0 %d 60 1" % delay, b"x")
+    looks = iter(range(0, 10**12, PASS_SLICE_US * 1_000))
+    monkeypatch.setattr(turns_module, "monotonic_ns", looks.__next__)
+    client.sendall(b"advance-clock 100\r\n")
+    daemon.turn(ARRIVAL_S_MAX)
+    times = [daemon.passed_ms]
+    while times[-1] < 100_000:
+        other.sendall(b"stats-tube default\r\n")
+        daemon.turn(ARRIVAL_S_MAX)
+        times.append(daemon.passed_ms)
+    assert len(times) > 25, "others wait for the whole advance"
+    assert heard(other).count(b"OK ") == len(times) - 1
+    assert heard(client) == at(100_000) + b"\r\n"
+
+
+def test_a_second_advance_counts_from_where_the_first_has_come_to(daemon: Daemon) -> None:
+    first, second = daemon.client(), daemon.client()
+    daemon.says(first, b"put 0 5 60 1", b"x")
+    first.sendall(b"advance-clock 10\r\n")
+    second.sendall(b"advance-clock 10\r\n")
+    daemon.turn_until_quiet()
+    daemon.turn_until_quiet(some=False)
+    told = sorted([heard(first), heard(second)])
+    assert told[0] in {at(10_000) + b"\r\n", at(15_000) + b"\r\n"}
+    assert told[1] == at(daemon.passed_ms) + b"\r\n"
+
+
+def test_who_says_no_more_is_still_answered(daemon: Daemon) -> None:
+    client = daemon.client()
+    daemon.says(client, b"put 0 5 60 1", b"x")
+    client.sendall(b"advance-clock 10\r\nreserve-with-timeout 0\r\n")
+    client.shutdown(socket.SHUT_WR)
+    daemon.turn_until_quiet()
+    assert client.recv(1_000) == at(10_000) + b"\r\nRESERVED 1 1\r\nx\r\n"
+    assert client.recv(1_000) == b""
+
+
+def test_an_advance_whose_connection_breaks_is_forgotten(daemon: Daemon) -> None:
+    client, other = daemon.client(), daemon.client()
+    daemon.waits(other)
+    daemon.says(client, b"put 0 5 60 1", b"x")
+    client.sendall(b"advance-clock 10\r\n")
+    daemon.turn(ARRIVAL_S_MAX)
+    assert daemon.passed_ms == 5_000, "it stops where somebody gets a job"
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+    daemon.turn_until_quiet()
+    assert daemon.passed_ms < 10_000
+    assert not daemon.line.passes.has_more
+    assert heard(other) == b"RESERVED 1 1\r\nx\r\n"
+
+
+def test_the_time_is_in_the_log_before_it_is_told(daemon: Daemon) -> None:
+    client = daemon.client()
+    daemon.engine.take_log()
+    client.sendall(b"advance-clock 10\r\n")
+    daemon.line.serve(daemon.line.poll(ARRIVAL_S_MAX), START_MS)
+    daemon.line.step_pass(START_MS)
+    assert daemon.engine.take_log() == ([pack_turn(Kind.TURN, START_MS + 10_000)], True)
+    ((_, reply),) = daemon.line.take_replies()
+    assert reply == at(10_000) + b"\r\n"
+    assert not daemon.line.take_free_replies()
+
+
+def test_malformed_words_and_times_beyond_the_calendar_are_refused(daemon: Daemon) -> None:
+    client = daemon.client()
+    for word in (b"", b"x", b"-1", b"1 1", b"4294967296", b"1e3"):
+        assert daemon.says(client, b"advance-clock " + word) == [b"BAD_FORMAT"]
+    daemon.clock.go_on_to(WALL_MS_MAX - 999)
+    assert daemon.says(client, b"advance-clock 1") == [b"BAD_FORMAT"]
+    said = daemon.says(client, b"advance-clock 0.999")
+    assert said == [b"ADVANCED %d.999" % (WALL_MS_MAX // 1_000)]
+
+
+def test_it_never_sleeps_until_a_job_is_due(daemon: Daemon) -> None:
+    client = daemon.client()
+    daemon.says(client, b"put 0 0.001 60 1", b"x")
+    assert daemon.turns._wait_s(None) == STANDING_S
+
+
+def test_the_virtual_clock_takes_up_where_it_stopped() -> None:
+    clock = VirtualClock()
+    clock.resume(5_000, 5_000)
+    assert (clock.now_ms(), clock.wall_ms(), clock.wall_offset_ns()) == (5_000, 5_000, (0, 0))
+    assert clock.seconds_until(5_000) == 0.0
+
+
+def test_a_virtual_clock_begins_at_the_time_of_the_system() -> None:
+    before_ms = VirtualClock().now_ms()
+    assert before_ms * NS_PER_MS > 1_700_000_000 * 1_000 * NS_PER_MS
+    assert before_ms <= VirtualClock().now_ms()
