@@ -7,6 +7,8 @@ DATA_DIR ?= data
 PYTHON   ?=
 # Branch coverage of `make test`: make test COVERAGE=--cov. It takes half as long again.
 COVERAGE ?=
+# How many tests run at once. JOBS=0 runs them one after the other in one process, as a debugger wants it.
+JOBS     ?= auto
 # Further words for the program that a target starts: make run ARGS='--sync never'
 ARGS     ?=
 
@@ -44,7 +46,7 @@ run: $(VENV)/.runtime ## start the daemon on DATA_DIR (default ./data); ARGS are
 
 test: $(VENV)/.dev ## run the tests; ARGS are passed to pytest
 	@.ci/debian-packages
-	$(BIN)/python -m pytest $(COVERAGE) $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal $(COVERAGE) $(ARGS)
 
 # What `make test` plays a short run of, played at length: an hour on two cores. REPORT is the table of what was run.
 test-faults: $(VENV)/.dev ## run the long fault suite and print a table of the runs; REPORT=FILE keeps it
