@@ -209,22 +209,25 @@ def _topics(value: object) -> "Patterns | None":
     from delayd.core.errors import PolicyInvalid  # noqa: PLC0415 - few have any, and it takes time
     from delayd.core.policy import PATTERN_RULE, Patterns, Policy, is_pattern  # noqa: PLC0415
 
+    rule, inner_rule = 'must be sections such as [topics."mail.*"]', "must be a section"
     if isinstance(value, str):
+        inner_rule = 'must be an object such as {"retry": "15s 3m"}'
+        rule = 'must be JSON such as {"mail.*": {"retry": "15s 3m"}}'
         try:
-            value = json.loads(value)
+            value = json.loads(value, object_pairs_hook=_without_repeats)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"must be JSON, such as {{}}: {error}") from None
+            raise ValueError(f"{rule}: {error}") from None
     rows = value.items() if isinstance(value, dict) else None
     if rows is None:
-        raise ValueError('must be sections such as [topics."mail.*"]')
+        raise ValueError(rule)
     by_pattern: dict[str, Policy] = {}
     errors = []
     for pattern, given in rows:
         where = f".{_shown(pattern)}"
         if not is_pattern(pattern):
             errors.append((where, PATTERN_RULE))
-        elif not isinstance(given, dict):
-            errors.append((f"{where} = {_shown(given)}", "must be a section"))
+        if not isinstance(given, dict):
+            errors.append((f"{where} = {_shown(given)}", inner_rule))
         else:
             try:
                 by_pattern[pattern] = Policy.from_fields(given)
@@ -233,6 +236,16 @@ def _topics(value: object) -> "Patterns | None":
     if errors:
         raise WrongInside(errors)
     return Patterns(by_pattern) if by_pattern else None
+
+
+def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return a JSON object; TOML refuses names that are given twice, and so do we."""
+    fields: dict[str, object] = {}
+    for name, value in pairs:
+        if name in fields:
+            raise ValueError(f"{_shown(name)} is given twice")
+        fields[name] = value
+    return fields
 
 
 def _line_listen(value: object) -> Address | None:
@@ -308,6 +321,7 @@ BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
 BY_VARIABLE: Final = {setting.variable: setting for setting in SETTINGS}
 BY_FLAG: Final = {setting.flag: setting for setting in SETTINGS if setting.flag}
 SECTIONS: Final = {name.partition(".")[0] for name in BY_NAME if "." in name}
+TABLES: Final = {*SECTIONS, "topics"}
 
 
 def load(
@@ -379,7 +393,7 @@ def _flattened(
             for inner_key, inner_value in value.items():
                 yield f"{key}.{inner_key}", inner_value
         elif isinstance(value, dict) and key not in BY_NAME:
-            errors.append(ConfigError(path, f"[{key}]", _unknown("section", key, SECTIONS)))
+            errors.append(ConfigError(path, f"[{key}]", _unknown("section", key, TABLES)))
         elif key in SECTIONS:
             errors.append(ConfigError(path, f"{key} = {_shown(value)}", "must be a section"))
         else:

@@ -17,6 +17,9 @@ jobs gets shorter without another operation:
 
     1 M jobs put, 1 M deleted ─► a quarter of a second ─► snapshot ─► the files in front of it go
 
+When nearly nothing is left of them and nothing has been appended for a second, the log goes on in a
+small file, two snapshots follow, and together that is all there is.
+
 All of this is one *chore* of the loop: done after each turn, it says when it wants to be done next.
 
 The module refuses to know what is in a snapshot, how its files look, and how much the disk may
@@ -35,8 +38,10 @@ from delayd.clock import monotonic_ns
 from delayd.core.copying import Copy
 from delayd.core.engine import Engine
 from delayd.core.limits import (
+    EMERGENCY_BYTES,
     SNAPSHOT_AHEAD_BYTES,
     SNAPSHOT_ASK_MS,
+    SNAPSHOT_CALM_MS,
     SNAPSHOT_NICENESS,
     SNAPSHOT_PAUSE_MS,
     SNAPSHOT_PAYLOAD_BYTES,
@@ -54,6 +59,7 @@ from delayd.logs import Log
 _NS_PER_MS: Final = 1_000_000
 _NS_PER_S: Final = 1_000_000_000
 _ASK_NS: Final = SNAPSHOT_ASK_MS * _NS_PER_MS
+_CALM_NS: Final = SNAPSHOT_CALM_MS * _NS_PER_MS
 _PAUSE_NS: Final = SNAPSHOT_PAUSE_MS * _NS_PER_MS
 _NEVER_NS: Final = 1 << 62
 _ASKS_PER_FILE: Final = 8
@@ -162,6 +168,9 @@ class Snapshots:
         # The last frame there was when somebody looked, and how much log there was when asked.
         self._seen_sequence = journal.appended_sequence
         self._asked_bytes = 0
+        # The last frame there was when asked, and since when: after a second it is at rest.
+        self._asked_sequence = -1
+        self._calm_ns = 0
         self._step_bytes = journal.segment_bytes // _ASKS_PER_FILE
         # When to ask next, when to take the next slice; no slice is taken while the thread is
         # behind, and nothing is begun before `_retry_ns`.
@@ -221,8 +230,19 @@ class Snapshots:
         """Begin a snapshot if one is due."""
         self._ask_ns = _NEVER_NS
         self._asked_bytes = self._journal.log_bytes_since_snapshot
+        if self._asked_sequence != self._journal.appended_sequence:
+            self._asked_sequence = self._journal.appended_sequence
+            self._calm_ns = now_ns
+        is_calm = now_ns - self._calm_ns >= _CALM_NS
+        live_bytes = self._engine.store.live_bytes
         # Asked even when none can be begun: the journal wants to know how much is live.
-        if not self._journal.snapshot_is_due(self._engine.store.live_bytes):
+        is_due = self._journal.snapshot_is_due(live_bytes)
+        is_long = self._journal.is_mostly_garbage(live_bytes)
+        if is_long and not is_due and not is_calm:
+            self._ask_ns = now_ns + _CALM_NS
+            return
+        shrinks = is_long and is_calm and self._making is None
+        if not is_due and not shrinks:
             if self._engine.store.ghosts:
                 # Much less is live than it seems, and nothing is appended when they are gone.
                 self._ask_ns = now_ns + _ASK_NS
@@ -234,15 +254,27 @@ class Snapshots:
             # wall clock has changed are placed by the next ones, cleared ones swept away.
             self._ask_ns = now_ns
         elif self._making is None:
-            self._begin()
+            self._begin(is_due=is_due, shrinks=shrinks)
 
-    def _begin(self) -> None:
-        is_repetition = self._journal.appended_sequence == self._covered_sequence
-        if is_repetition and self._was_repetition:
-            # When jobs vanish two in a row make both small; a third would be the same once more.
-            return
+    def _shrink(self) -> bool:
+        """Let the log go on in a small file; tell whether it does. Raises JournalError."""
+        journal, store, room = self._journal, self._engine.store, self._engine.room
+        room_bytes = journal.room_bytes
+        needed_bytes = room.set_aside_bytes(len(store.holders)) + EMERGENCY_BYTES
+        is_short = journal.shrink(needed_bytes, store.time_ms, self._wall_ms())
+        # At once: what the next turn accepts must find its room in the file that there is now.
+        room.free_bytes -= room_bytes - journal.room_bytes
+        return is_short
+
+    def _begin(self, *, is_due: bool, shrinks: bool) -> None:
         engine, journal = self._engine, self._journal
         try:
+            if shrinks and not self._shrink() and not is_due:
+                return  # it would free nothing
+            is_repetition = journal.appended_sequence == self._covered_sequence
+            if is_repetition and self._was_repetition:
+                # When jobs vanish two in a row make both small; a third would be the same again.
+                return
             writer = journal.begin_snapshot(
                 journal.appended_sequence, engine.store.time_ms, self._wall_ms()
             )
@@ -252,6 +284,8 @@ class Snapshots:
             self._on_failure(error)
         else:
             self._seen_sequence = journal.appended_sequence
+            if shrinks:  # the frames of our own wake nobody
+                self._asked_sequence = journal.appended_sequence
             self._making = Making(Copy(engine.store), writer, self._new_worker(), self._now_ns())
             self._making.is_repetition = is_repetition
             self._slice_ns = 0

@@ -221,12 +221,14 @@ class Turns:
                 client.send(data)
         elif log or replies:
             self.records += len(log)
+            # Both clocks as they stood at one instant, or a start would lose what the turn took.
+            turn_ms = self._clock.now_ms() - engine.store.time_ms
             self._commit.commit(
                 log,
                 replies,
                 must_sync=must_sync,
                 time_ms=engine.store.time_ms,
-                wall_ms=self._clock.wall_ms(),
+                wall_ms=self._clock.wall_ms() - turn_ms,
                 last_id=engine.store.last_id,
             )
             if log:

@@ -180,7 +180,7 @@ def test_on_a_full_disk_jobs_can_be_touched_buried_kicked_and_released(daemon: D
         assert job
         engine.touch(session, job[0], daemon.now_ms)
         daemon.end_turn()
-        engine.bury(session, job[0], 0)
+        engine.bury(session, job[0], 0, engine.store.time_ms)
         daemon.end_turn()
         engine.kick_job(job[0], daemon.now_ms)
         daemon.end_turn()
@@ -310,7 +310,7 @@ def do_something(daemon: Daemon, rng: random.Random) -> None:
         lambda: engine.reserve_batch(session, 20, 100_000, now_ms),
         lambda: engine.touch(session, held, now_ms),
         lambda: engine.release(session, held, 0, rng.choice([0, 5]), now_ms),
-        lambda: engine.bury(session, held, 0),
+        lambda: engine.bury(session, held, 0, engine.store.time_ms),
         lambda: engine.kick(topic, 30, now_ms),
         lambda: engine.reschedule(job_id, rng.choice([0, 7]), now_ms),
         lambda: engine.delete(session, held, now_ms),

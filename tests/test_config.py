@@ -256,11 +256,42 @@ def test_everything_that_is_wrong_with_the_policies_of_topics_is_told_at_once(wr
         rate_per_s = 5
         """
     assert errors_of(write(text)) == [
-        f'topics."mail.*".retry = "15s soon": {DURATION_RULE}',
+        f'topics."mail.*".retry = "15s soon": step 2, "soon", {DURATION_RULE}',
         f'topics."mail.*".jobs_max = 0: must be a whole number from 1 to {2**62}',
         'topics."orders".atempts_max: there is no such field; did you mean attempts_max?',
         'topics."orders".exhausted = "a b": must be "bury" or the name of a topic',
     ]
+
+
+def test_what_is_wrong_below_a_wrong_pattern_is_told_with_it(write: Write) -> None:
+    assert errors_of(write('[topics."bad name"]\njobs_max = 0\nx = 1')) == [
+        f'topics."bad name": {PATTERN_RULE}',
+        f'topics."bad name".jobs_max = 0: must be a whole number from 1 to {2**62}',
+        'topics."bad name".x: there is no such field',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ("retry=15s", '= "retry=15s": must be JSON such as {"mail.*": {"retry": "15s 3m"}}: Expec'),
+        ("[]", '= "[]": must be JSON such as {"mail.*": {"retry": "15s 3m"}}'),
+        ("5", '= "5": must be JSON such as {"mail.*": {"retry": "15s 3m"}}'),
+        ('{"retry": "15s"}', '."retry" = "15s": must be an object such as {"retry": "15s 3m"}'),
+        ('{"a": {"ttr": 0}}', '."a".ttr = 0: must be more than 0'),
+    ],
+)
+def test_wrong_policies_in_the_variable_are_named_with_an_example(said: str, error: str) -> None:
+    (only,) = errors_of(environment={"DELAYD_TOPICS": said})
+    assert only.startswith("environment: DELAYD_TOPICS" + ("" if error[0] == "." else " ") + error)
+
+
+@pytest.mark.parametrize(
+    ("said", "name"), [('{"a": {"ttr": 1, "ttr": 2}}', "ttr"), ('{"a": {}, "b": {}, "a": {}}', "a")]
+)
+def test_what_the_variable_says_twice_is_refused(said: str, name: str) -> None:
+    (only,) = errors_of(environment={"DELAYD_TOPICS": said})
+    assert only.endswith(f'": {{"retry": "15s 3m"}}}}: "{name}" is given twice')
 
 
 def test_the_policies_in_the_example_can_be_uncommented(write: Write) -> None:
@@ -343,7 +374,9 @@ def test_the_policies_in_the_example_can_be_uncommented(write: Write) -> None:
         ("topics = 5", 'topics = 5: must be sections such as [topics."mail.*"]'),
         ("topics.a = 5", 'topics."a" = 5: must be a section'),
         ('[topics."a b"]', f'topics."a b": {PATTERN_RULE}'),
-        ('topics = "{"', 'topics = "{": must be JSON, such as {}: '),
+        ('topics = "{"', 'topics = "{": must be JSON such as {"mail.*": {"retry": "15s 3m"}}: '),
+        ('[topic."x"]', "[topic]: there is no such section; did you mean topics?"),
+        ("[topic]", "[topic]: there is no such section; did you mean topics?"),
         ('log.level = "INFO"', 'log.level = "INFO": must be one of debug, info, warning, error'),
         ('log.format = "xml"', 'log.format = "xml": must be one of text, json'),
         ('http.listen = ""', 'http.listen = "": must be off: this version speaks the line'),

@@ -189,7 +189,7 @@ def few_buried_among_many_deleted(scene: Scene) -> None:
     for _ in range(200):
         job_ids = scene.put(100)
         scene.turn()
-        scene.engine.bury(scene.me, scene.reserve(), 0)
+        scene.engine.bury(scene.me, scene.reserve(), 0, scene.engine.store.time_ms)
         scene.turn(ms=1)
         scene.delete(job_ids[1:])
         scene.turn(ms=20)

@@ -454,3 +454,20 @@ def test_a_fault_in_a_turn_ends_the_process_at_once_with_a_code_of_its_own(
         service._sleep(None)
     assert ended.value.args == (Exit.OUR_FAULT,)
     assert "a fault of ours" in written.getvalue()
+
+
+def test_a_frame_has_both_clocks_as_they_stood_when_the_turn_began(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or each start would lose what the last turn before it took."""
+    stage = Stage(Watch())
+    stage.clock.step_wall(5_000)
+    begun_ms = stage.clock.now_ms()
+
+    def serve_slowly(_events: object, _now_ms: int) -> None:
+        stage.put()
+        stage.clock.advance(7)
+
+    monkeypatch.setattr(stage.line, "serve", serve_slowly)
+    stage.turns.turn()
+    assert stage.commit.times_ms == [(begun_ms, begun_ms + 5_000)]

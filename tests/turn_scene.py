@@ -107,6 +107,8 @@ class ScriptedCommit:
         self.durable_id = 0
         self.late_ids: dict[int, int] = {}
         self.on_commit: Happening = int
+        self.times_ms: list[tuple[int, int]] = []
+        """What the frames say of delayd time and the wall clock."""
 
     def reap(self) -> None:
         self._events.append("reap")
@@ -121,7 +123,8 @@ class ScriptedCommit:
         wall_ms: int,
         last_id: int,
     ) -> None:
-        del must_sync, time_ms, wall_ms
+        del must_sync
+        self.times_ms.append((time_ms, wall_ms))
         self._events.append(f"commit {len(log)} up to {last_id}")
         self.on_commit()
         for recipient, data in replies:

@@ -10,7 +10,7 @@ job is changed twice. One that is replaced under its key meanwhile is judged by 
       Action.cancel()            delayed, ready, buried: gone
       Action.kick(per_s=0)       delayed, buried: ready, the first at once, each later one a
                                  1/per_s later; 0: all at once
-      Action.reschedule(delay)   delayed, ready, buried: due so long after it was their turn
+      Action.reschedule(delay)   delayed, ready: due so long after it was their turn
 
     .done: how many were changed (dry run: would be)   .refusal: what ended it early, or None
 
@@ -30,13 +30,14 @@ when a step meets `OutOfSpace` the pass is over and says so, with the jobs befor
 (2, 1)
 """
 
+import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from delayd.core.absolute import IdSet
-from delayd.core.errors import JobNotFound, OutOfSpace
+from delayd.core.errors import JobNotFound, OutOfSpace, Refusal, ValueOutOfRange
 from delayd.core.job import TRANSITIONS, Event, State
 from delayd.core.limits import BULK_PER_S_MAX, CAP_MAX, DURATION_MS_MAX, PASS_ACTION_COST
-from delayd.core.moments import check_range
+from delayd.core.moments import check_delay, check_range
 from delayd.core.search import check_between
 from delayd.core.session import Session
 from delayd.core.walking import ROW_ID_END, Walk, Wanted, topic_named
@@ -52,7 +53,7 @@ class Action(NamedTuple):
 
     event: Event
     delay_ms: int = 0
-    per_s: int = 0
+    per_s: float = 0
 
     @classmethod
     def cancel(cls) -> "Action":
@@ -60,9 +61,9 @@ class Action(NamedTuple):
         return cls(Event.DELETE)
 
     @classmethod
-    def kick(cls, per_s: int = 0) -> "Action":
+    def kick(cls, per_s: float = 0) -> "Action":
         """Make it ready, so many a second; 0: all at once. `ValueOutOfRange`."""
-        check_range("per_s", per_s, BULK_PER_S_MAX)
+        check_range("per_s", math.ceil(per_s), BULK_PER_S_MAX)
         return cls(Event.KICK, per_s=per_s)
 
     @classmethod
@@ -99,6 +100,8 @@ class Bulk:
         self._engine = engine
         self._topic = topic_named(engine, name)
         self._action = action
+        if action.event is Event.RESCHEDULE:
+            check_delay(self._topic, action.delay_ms)
         self._walk = Walk(
             engine, self._topic, wanted._replace(states=wanted.states & action.states)
         )
@@ -109,7 +112,7 @@ class Bulk:
         self._seen = IdSet()
         self.done = 0
         """How many jobs were changed; in a dry run, how many would have been."""
-        self.refusal: OutOfSpace | None = None
+        self.refusal: Refusal | None = None
         """Why it ended before it was through."""
         self.is_over = False
 
@@ -137,7 +140,7 @@ class Bulk:
                 self.done += 1
         except JobNotFound:  # it went to a consumer who waited, with the one before it
             return
-        except OutOfSpace as refusal:
+        except (OutOfSpace, ValueOutOfRange) as refusal:  # the policy may have changed meanwhile
             self.refusal = refusal
             self.is_over = True
         if self.done >= self._limit:
@@ -151,7 +154,7 @@ class Bulk:
         if action.event is Event.RESCHEDULE:
             engine.reschedule(job_id, action.delay_ms, now_ms)
         elif action.per_s and self.done:
-            engine.kick_later(job_id, self.done * _MS_PER_S // action.per_s or 1, now_ms)
+            engine.kick_later(job_id, int(self.done * _MS_PER_S / action.per_s) or 1, now_ms)
         else:
             engine.kick_job(job_id, now_ms)
         return True

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from delayd.core.changes import without_key
 from delayd.core.ghosts import forget
-from delayd.core.job import PRIORITY_AND_TOPIC, PRIORITY_AT, key_of
+from delayd.core.job import key_of
 from delayd.core.keys import KeyIndex
 
 if TYPE_CHECKING:
@@ -74,6 +74,4 @@ def _lose_key(store: "Store", topic: "Topic", job_id: int) -> None:
     record = store.jobs.get(job_id)
     assert record is not None
     topic.let_go(key_of(record), job_id)
-    more_bytes = store.jobs.replace(job_id, without_key(record))
-    if PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[1] == topic.number:
-        topic.bytes += more_bytes  # a clear has taken those of older jobs off already
+    topic.bytes += store.jobs.replace(job_id, without_key(record))

@@ -41,7 +41,7 @@ class Clearing(Failing):
     """An engine that can do something to many jobs at once, or to one after the other."""
 
     def clear(self, topic: "Topic") -> int:
-        """Forget the jobs of the topic that nobody holds; return how many. O(1).
+        """Forget the jobs of the topic that nobody holds; return how many. O(jobs in hand).
 
         No reservation may be due that has not ended (`settle_leases`). Never refused: there is room
         set aside for the removal of each job, and one is enough.

@@ -30,12 +30,10 @@ of times a second: plain arguments and plain values, no objects in between.
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import Final, NoReturn
+from typing import Final
 
 from delayd.core.changes import kicked, rescheduled
 from delayd.core.errors import (
-    BodyTooBig,
-    Draining,
     JobNotFound,
     LastWatched,
     OutOfSpace,
@@ -52,7 +50,7 @@ from delayd.core.limits import (
     WHEEL_SIZE_DEFAULT,
     WHEEL_TICK_MS_DEFAULT,
 )
-from delayd.core.moments import check_range
+from delayd.core.moments import check_delay, check_range
 from delayd.core.records import (
     Kind,
     pack_delete,
@@ -222,7 +220,7 @@ class Engine(Keyed):
             and 0 <= delay_ms <= DURATION_MS_MAX
             and 0 <= ttr_ms <= DURATION_MS_MAX
         ):
-            self._refuse_put(priority, delay_ms, ttr_ms, body_bytes)
+            self._vet_put(priority, delay_ms, ttr_ms, body_bytes)
         if not topic.is_plain:
             delay_ms, ttr_ms = self._admit_bodies(topic, bodies, body_bytes, delay_ms, ttr_ms)
         self.room.take_for_puts(len(bodies), body_bytes)
@@ -263,17 +261,6 @@ class Engine(Keyed):
             delay_ms=delay_ms,
             ttr_ms=ttr_ms,
         )
-
-    def _refuse_put(self, priority: int, delay_ms: int, ttr_ms: int, body_bytes: int) -> NoReturn:
-        """Raise what is wrong with a put."""
-        if body_bytes > self.body_bytes_max:
-            raise BodyTooBig(body_bytes, self.body_bytes_max)
-        if self.draining:
-            raise Draining
-        check_range("priority", priority, PRIORITY_MAX)
-        check_range("delay_ms", delay_ms, DURATION_MS_MAX)
-        check_range("ttr_ms", ttr_ms, DURATION_MS_MAX)
-        raise AssertionError("nothing is wrong with it")
 
     # --- Handing out -----------------------------------------------------------------------------
 
@@ -426,9 +413,13 @@ class Engine(Keyed):
         return kicked_count
 
     def reschedule(self, job_id: int, delay_ms: int, now_ms: int) -> None:
-        """Let a delayed or ready job come due after this delay instead; `JobNotFound`."""
+        """Let a delayed or ready job come due after this delay instead.
+
+        Raises `JobNotFound`, `ValueOutOfRange`.
+        """
         check_range("delay_ms", delay_ms, DURATION_MS_MAX)
         record = self._job(job_id, Event.RESCHEDULE, now_ms)
+        check_delay(self.store.topic_of(record), delay_ms)
         due_ms = ceil_to_tick(now_ms + delay_ms, self.tick_ms) if delay_ms else now_ms
         self._write(pack_reschedule(Kind.RESCHEDULE, job_id, due_ms, delay_ms))
         self._serve(self.store.move(job_id, rescheduled(record, due_ms, delay_ms)), now_ms)

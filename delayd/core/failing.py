@@ -24,7 +24,7 @@ The layer between the wall clock's (`core.moments`) and the operations of client
 from typing import TYPE_CHECKING, Final
 
 from delayd.core.changes import released, returned
-from delayd.core.errors import JobNotFound, TopicNotFound
+from delayd.core.errors import JobNotFound
 from delayd.core.job import FLAGS_AT, PRIORITY_AND_TOPIC, PRIORITY_AT, Reason, Retry, State
 from delayd.core.judging import BRINGS_RULE, attempt_of, cut_error, failed, place_of, rule_of
 from delayd.core.limits import (
@@ -128,18 +128,16 @@ class Failing(Moments):
         session: "Session",
         job_id: int,
         priority: int,
-        now_ms: int | None = None,
+        now_ms: int,
         error: str = "",
     ) -> None:
         """Park a job until it is kicked; `JobNotFound`, `ValueOutOfRange`, `OutOfSpace`.
 
         Under a retry rule, or with an error, it is a dead letter like those that are exhausted.
-        `now_ms` may be left out where nobody waits for jobs of a topic with limits.
         """
         record = self._held(session, job_id)
         check_range("priority", priority, PRIORITY_MAX)
         store = self.store
-        now_ms = store.time_ms if now_ms is None else now_ms
         topic = store.topic_of(record)
         if self._rule(topic, record) is None and not error:
             self._write(pack_bury(Kind.BURY, job_id, priority))
@@ -264,11 +262,15 @@ class Failing(Moments):
         self._write(policy_record(topic.number, source, text))
 
     def policy_of(self, name: str) -> tuple[Policy, Source]:
-        """Return what holds for the topic, and who said so; `TopicNotFound`, `TopicNameInvalid`."""
+        """Return what holds for the topic, and who said so; `TopicNameInvalid`.
+
+        Of a topic that is not there: what would hold if somebody used it.
+        """
         topic = self.store.topics.get(checked_name(name))
-        if topic is None:
-            raise TopicNotFound(name)
-        return topic.policy or Policy(), topic.policy_source
+        if topic is not None:
+            return topic.policy or Policy(), topic.policy_source
+        policy = None if self.store.policy_for is None else self.store.policy_for(name)
+        return policy or Policy(), Source.CONFIGURATION
 
     def configure(
         self,

@@ -50,7 +50,7 @@ def renumbered(record: bytes, number: int) -> bytes:
 
 
 def clear(store: "Store", topic: "Topic", lane: Lane, number: int) -> int:
-    """Turn the topic's jobs at rest into ghosts; return how many. O(1), but for clears before.
+    """Turn the topic's jobs at rest into ghosts; return how many. O(jobs in hand).
 
     `lane` is where its delayed jobs will be, `number` the one that it has from now on.
     """
@@ -66,13 +66,21 @@ def clear(store: "Store", topic: "Topic", lane: Lane, number: int) -> int:
     topic.buried = SortedList()
     topic.urgent = 0
     topic.jobs = topic.reserved
-    topic.bytes = 0
+    topic.bytes = _held_bytes(store, topic)
     if topic.number in store.paused:
         store.paused[number] = store.paused.pop(topic.number)
     topic.number = number
     store.numbered[number] = topic
     store.last_topic_number = max(store.last_topic_number, number)
     return cleared
+
+
+def _held_bytes(store: "Store", topic: "Topic") -> int:
+    """Return how long the records of the topic's jobs in hand are, together."""
+    if not topic.reserved:
+        return 0
+    records = filter(None, map(store.jobs.get, store.holders))
+    return sum(len(record) for record in records if store.topic_of(record) is topic)
 
 
 def leave_old(store: "Store", topic: "Topic", number: int) -> None:

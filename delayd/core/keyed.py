@@ -45,7 +45,6 @@ from delayd.core.claims import claim_run, owner_of, unclaim_run
 from delayd.core.clearing import Clearing
 from delayd.core.errors import (
     BodyTooBig,
-    Draining,
     JobAlreadyExists,
     KeyNotFound,
     Refusal,
@@ -155,19 +154,21 @@ class Keyed(Clearing):
         empty key is none. `job_id` is given when an id was taken before. Raises `JobAlreadyExists`,
         `KeyInvalid` and what `put` raises.
         """
-        self._vet(priority, delay_ms, due_wall_ms, ttr_ms, len(body))
+        self._vet_put(priority, delay_ms, ttr_ms, len(body), due_wall_ms)
         check_retry(retry)
         old_id = self._taken(topic, key, on, now_ms) if key else 0
         if old_id and on is Conflict.KEEP:
             return old_id, Outcome.KEPT
         old = self.store.jobs.get(old_id) or b""
+        is_extension = bool(old) and on is Conflict.EXTEND
         when = self._when(0 if on is Conflict.PRESERVE and old else delay_ms, due_wall_ms, now_ms)
         if not topic.is_plain:
             parts_bytes = HEADER_BYTES + len(pack_key(key)) + len(pack_retry(retry))
             default_ms, ttr_ms = self._admit(
                 topic,
                 jobs=0 if old else 1,
-                record_bytes=parts_bytes + len(body) - len(old),
+                # An `extend` keeps the old body, whatever comes with it.
+                record_bytes=0 if is_extension else parts_bytes + len(body) - len(old),
                 body_bytes=len(body),
                 delay_ms=when.delay_ms,
                 ttr_ms=ttr_ms,
@@ -177,7 +178,7 @@ class Keyed(Clearing):
         what = What(priority, ttr_ms or TTR_MS_FOR_ZERO, retry, body)
         if not old:
             return self._create(topic, key, what, when, now_ms, job_id), Outcome.CREATED
-        if on is Conflict.EXTEND:
+        if is_extension:
             self._extend(old_id, old, when, now_ms)
             return old_id, Outcome.EXTENDED
         if on is Conflict.REPLACE:
@@ -185,6 +186,35 @@ class Keyed(Clearing):
             return old_id, Outcome.REPLACED
         self._rewrite(old_id, preserved(old, what), now_ms)
         return old_id, Outcome.PRESERVED
+
+    def put_at(
+        self,
+        topic: Topic,
+        *,
+        priority: int,
+        due_wall_ms: int,
+        ttr_ms: int,
+        body: bytes,
+        now_ms: int,
+        job_id: int = 0,
+    ) -> int:
+        """Accept a job for a moment of the wall clock, one that is past included; return its id.
+
+        By the offset that `follow_wall` was told last; `job_id` when that was taken before. Raises
+        what `put` raises.
+        """
+        job_id = job_id or self.take_id()
+        self.put_keyed(
+            topic,
+            b"",
+            priority=priority,
+            due_wall_ms=due_wall_ms,
+            ttr_ms=ttr_ms,
+            body=body,
+            now_ms=now_ms,
+            job_id=job_id,
+        )
+        return job_id
 
     def _taken(self, topic: Topic, key: bytes, on: Conflict, now_ms: int) -> int:
         """Return the job that has the key and stands in the way of a put; 0 when none does."""
@@ -197,25 +227,6 @@ class Keyed(Clearing):
         if on is Conflict.REJECT:
             raise JobAlreadyExists(old_id, key)
         return 0 if state is State.RESERVED and on is not Conflict.KEEP else old_id
-
-    def _vet(
-        self,
-        priority: int,
-        delay_ms: int,
-        due_wall_ms: int | None,
-        ttr_ms: int,
-        body_bytes: int,
-    ) -> None:
-        """Raise what is wrong with a put, whatever its topic."""
-        if body_bytes > self.body_bytes_max:
-            raise BodyTooBig(body_bytes, self.body_bytes_max)
-        if self.draining:
-            raise Draining
-        check_range("priority", priority, PRIORITY_MAX)
-        check_range("ttr_ms", ttr_ms, DURATION_MS_MAX)
-        check_range("delay_ms", delay_ms, DURATION_MS_MAX)
-        if due_wall_ms is not None:
-            check_range("due_wall_ms", due_wall_ms, WALL_MS_MAX)
 
     def _when(self, delay_ms: int, due_wall_ms: int | None, now_ms: int) -> When:
         if due_wall_ms is not None:
@@ -245,12 +256,6 @@ class Keyed(Clearing):
         self._serve(topic, now_ms)
         return job_id
 
-    def _tell_offset(self) -> None:
-        """See that the log says where absolute times are."""
-        absolute = self.store.absolute
-        if absolute.recorded_ms != absolute.offset_ms:
-            self._record_offset(absolute.offset_ms)
-
     # --- Putting many ----------------------------------------------------------------------------
 
     def put_keyed_run(
@@ -270,8 +275,8 @@ class Keyed(Clearing):
         """
         store = self.store
         check_keys(keys)
-        body_bytes = max(map(len, bodies))
-        self._vet(priority, delay_ms, None, ttr_ms, body_bytes)
+        body_bytes = len(bodies[0]) if len(bodies) == 1 else max(map(len, bodies))
+        self._vet_put(priority, delay_ms, ttr_ms, body_bytes)
         first_id = store.last_id + 1
         if not claim_run(store, topic, keys, first_id):
             return 0
@@ -350,7 +355,8 @@ class Keyed(Clearing):
         record = self._job(job_id, Event.CHANGE, now_ms)
         _, due_ms, _, ttr_now_ms, priority_now, _, state, _ = HEADER.unpack_from(record)
         when = When(due_ms, tally_of(record).delay_ms, wall_of(record))
-        if delay_ms is not None or due_wall_ms is not None:
+        has_new_time = delay_ms is not None or due_wall_ms is not None
+        if has_new_time:
             when = self._when(delay_ms or 0, due_wall_ms, now_ms)
             state = int(when.state)
         topic = self.store.topic_of(record)
@@ -360,7 +366,7 @@ class Keyed(Clearing):
                 jobs=0,
                 record_bytes=0 if body is None else len(body) - len(body_of(record)),
                 body_bytes=0 if body is None else len(body),
-                delay_ms=0 if state == State.BURIED else when.delay_ms,
+                delay_ms=when.delay_ms if has_new_time else 0,
                 ttr_ms=0,
             )
         ttr_ms = ttr_now_ms if ttr_ms is None else ttr_ms or TTR_MS_FOR_ZERO

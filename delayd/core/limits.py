@@ -176,6 +176,16 @@ JOURNAL_FILES_PER_SEGMENT: Final = 4
 """The log is cut into files of a quarter of the configured size: that size is the slack of the
 bound on disk use, and two half-used files at the ends of the log must fit into it."""
 
+JOURNAL_SHRUNK_BYTES: Final = 1 << 20
+"""The file in which the log of a daemon at rest goes on when nearly nothing is live: it takes 700
+jobs, beside `EMERGENCY_BYTES`, before the next file of the usual length is made."""
+
+GARBAGE_PER_LIVE: Final = 8
+"""A log at rest is shrunk beyond so many times what is live and a part of a file."""
+
+GARBAGE_PER_FILE: Final = 16
+"""That part, 4 MiB by default: shrinking takes two snapshots and ten syncs, 20 ms in all."""
+
 JOURNAL_UNSYNCED_SEGMENTS_MAX: Final = 16
 """Full files that may wait for a sync; each holds a descriptor and a file of dirty pages."""
 
@@ -258,6 +268,9 @@ SNAPSHOT_AHEAD_BYTES: Final = 4 << 20
 SNAPSHOT_ASK_MS: Final = 250
 """How soon after the log has grown it is asked whether a snapshot is due; an idle daemon asks once
 more and sleeps."""
+
+SNAPSHOT_CALM_MS: Final = 1_000
+"""How long nothing is appended before a daemon counts as at rest, and its log may be shrunk."""
 
 SNAPSHOT_RETRY_MS_MIN: Final = 10_000
 """After a snapshot has failed, the next try; each further failure doubles it."""

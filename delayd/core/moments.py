@@ -1,6 +1,7 @@
 """Absolute times: jobs that are put for a moment of the wall clock instead of a delay.
 
-    put_at(due_wall_ms=W)  ─►  due at W minus offset of delayd time, and W in the record
+    put_at(due_wall_ms=W)  ─►  due at W minus offset of delayd time, and W in the record; it is in
+                               `core.keyed`, as one more way to put a job
     follow_wall(offset)    ─►  the wall clock was set: all such jobs are placed anew, in slices
 
 `offset` is wall clock minus delayd time. Whoever calls sees to it that it is right: the service
@@ -19,14 +20,13 @@ from typing import Final
 
 from delayd.core.changes import rescheduled
 from delayd.core.errors import BodyTooBig, CapReached, Draining, JobNotFound, ValueOutOfRange
-from delayd.core.job import HEADER, HEADER_BYTES, TRANSITIONS, U64, Event, Flag, State
-from delayd.core.limits import DURATION_MS_MAX, PRIORITY_MAX, TTR_MS_FOR_ZERO, WALL_MS_MAX
+from delayd.core.job import TRANSITIONS, Event
+from delayd.core.limits import DURATION_MS_MAX, PRIORITY_MAX, WALL_MS_MAX
 from delayd.core.records import (
     LAYOUTS,
     Kind,
     pack_appoint,
     pack_offset,
-    pack_put,
     policy_record,
     topic_record,
 )
@@ -34,6 +34,13 @@ from delayd.core.timekeeper import Timekeeper
 from delayd.core.topic import Topic
 
 _OFFSET_BYTES: Final = LAYOUTS[Kind.OFFSET].size
+
+
+def check_delay(topic: Topic, delay_ms: int) -> None:
+    """Raise `ValueOutOfRange` if nobody may ask for so long a delay in this topic."""
+    policy = topic.policy
+    if policy is not None and policy.delay_ms_max is not None:
+        check_range("delay_ms", delay_ms, policy.delay_ms_max)
 
 
 class Moments(Timekeeper):
@@ -76,6 +83,25 @@ class Moments(Timekeeper):
         for each in chain:
             each.recorded = True
 
+    def _vet_put(
+        self,
+        priority: int,
+        delay_ms: int,
+        ttr_ms: int,
+        body_bytes: int,
+        due_wall_ms: int | None = None,
+    ) -> None:
+        """Raise what is wrong with a put, whatever its topic."""
+        if body_bytes > self.body_bytes_max:
+            raise BodyTooBig(body_bytes, self.body_bytes_max)
+        if self.draining:
+            raise Draining
+        check_range("priority", priority, PRIORITY_MAX)
+        check_range("delay_ms", delay_ms, DURATION_MS_MAX)
+        check_range("ttr_ms", ttr_ms, DURATION_MS_MAX)
+        if due_wall_ms is not None:
+            check_range("due_wall_ms", due_wall_ms, WALL_MS_MAX)
+
     def _admit(
         self,
         topic: Topic,
@@ -96,8 +122,7 @@ class Moments(Timekeeper):
         if policy is not None:
             if policy.body_bytes_max is not None and body_bytes > policy.body_bytes_max:
                 raise BodyTooBig(body_bytes, policy.body_bytes_max)
-            if policy.delay_ms_max is not None:
-                check_range("delay_ms", delay_ms, policy.delay_ms_max)
+            check_delay(topic, delay_ms)
             if policy.jobs_max is not None and jobs > max(0, policy.jobs_max - topic.jobs):
                 raise CapReached("jobs_max", policy.jobs_max, topic.jobs, topic.name)
             if policy.bytes_max is not None and record_bytes > max(
@@ -139,6 +164,12 @@ class Moments(Timekeeper):
             self._record_offset(offset_ms)
         self.store.step_wall(offset_ms)
 
+    def _tell_offset(self) -> None:
+        """See that the log says where absolute times are."""
+        absolute = self.store.absolute
+        if absolute.recorded_ms != absolute.offset_ms:
+            self._record_offset(absolute.offset_ms)
+
     def _record_offset(self, offset_ms: int) -> None:
         """Record the offset; never refused, since the clock was not set by a client.
 
@@ -152,57 +183,6 @@ class Moments(Timekeeper):
 
     # --- Operations ------------------------------------------------------------------------------
 
-    def put_at(
-        self,
-        topic: Topic,
-        *,
-        priority: int,
-        due_wall_ms: int,
-        ttr_ms: int,
-        body: bytes,
-        now_ms: int,
-        job_id: int = 0,
-    ) -> int:
-        """Accept a job for a moment of the wall clock, one that is past included; return its id.
-
-        By the offset that `follow_wall` was told last; `job_id` when that was taken before. Raises
-        `Draining`, `BodyTooBig`, `ValueOutOfRange`, `CapReached`, `OutOfSpace`.
-        """
-        store = self.store
-        job_id = job_id or self.take_id()
-        if len(body) > self.body_bytes_max:
-            raise BodyTooBig(len(body), self.body_bytes_max)
-        if self.draining:
-            raise Draining
-        check_range("priority", priority, PRIORITY_MAX)
-        check_range("due_wall_ms", due_wall_ms, WALL_MS_MAX)
-        check_range("ttr_ms", ttr_ms, DURATION_MS_MAX)
-        due_ms, delay_ms = self._placed(due_wall_ms, now_ms)
-        if not topic.is_plain:
-            record_bytes = HEADER_BYTES + U64.size + len(body)
-            _, ttr_ms = self._admit(
-                topic,
-                jobs=1,
-                record_bytes=record_bytes,
-                body_bytes=len(body),
-                delay_ms=delay_ms,
-                ttr_ms=ttr_ms,
-            )
-        self.room.take_for_puts(1, len(body) + U64.size + _OFFSET_BYTES)
-        state = State.DELAYED if delay_ms else State.READY
-        ttr_ms = ttr_ms or TTR_MS_FOR_ZERO
-        if store.absolute.recorded_ms != store.absolute.offset_ms:
-            self._record_offset(store.absolute.offset_ms)
-        if not topic.recorded:
-            self._record_topic(topic)
-        head = HEADER.pack(job_id, due_ms, now_ms, ttr_ms, priority, topic.number, state, Flag.WALL)
-        record = head + U64.pack(due_wall_ms) + body
-        self._write_promised(pack_put(Kind.PUT, len(record)) + record)
-        store.put(topic, job_id, priority, due_ms, record)
-        store.note_wall(job_id, record)
-        self._serve(topic, now_ms)
-        return job_id
-
     def reschedule_at(self, job_id: int, due_wall_ms: int, now_ms: int) -> None:
         """Let a delayed or ready job come at that moment of the wall clock instead.
 
@@ -212,10 +192,10 @@ class Moments(Timekeeper):
         check_range("due_wall_ms", due_wall_ms, WALL_MS_MAX)
         record = self._job(job_id, Event.RESCHEDULE, now_ms)
         due_ms, delay_ms = self._placed(due_wall_ms, now_ms)
+        check_delay(store.topic_of(record), delay_ms)
         appointment = pack_appoint(Kind.APPOINT, job_id, due_ms, delay_ms, due_wall_ms)
         self.room.require(2 * (len(appointment) + _OFFSET_BYTES))
-        if store.absolute.recorded_ms != store.absolute.offset_ms:
-            self._record_offset(store.absolute.offset_ms)
+        self._tell_offset()
         self._write(appointment)
         changed = rescheduled(record, due_ms, delay_ms, due_wall_ms)
         topic = store.move(job_id, changed)

@@ -30,7 +30,7 @@ ended, and must come to the same verdict. The module refuses to know records, qu
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -168,8 +168,8 @@ def _duration(lowest_ms: int) -> Reader:
 def parse_ladder(value: object) -> tuple[int, ...]:
     """Turn `"15s 3m 10m"`, `"15s,3m,10m"` or a list of durations into milliseconds.
 
-    Raises `ValueError`, whose message is the rule. A step of 0 is refused: whatever made the
-    attempt fail would make the next one fail too, at once.
+    Raises `ValueError`, whose message names each step that is wrong and the rule. A step of 0 is
+    refused: whatever made the attempt fail would make the next one fail too, at once.
 
     >>> parse_ladder("15s 3m"), parse_ladder([0.05, "1h"])
     ((15000, 180000), (50, 3600000))
@@ -182,10 +182,22 @@ def parse_ladder(value: object) -> tuple[int, ...]:
     if not 0 < len(given) <= RETRY_STEPS_MAX:
         rule = f'must be 1 to {RETRY_STEPS_MAX} durations, such as "15s 3m 10m" or ["15s", "3m"]'
         raise ValueError(rule)
-    steps_ms = tuple(parse_duration_ms(step) for step in given)
-    if 0 in steps_ms:
-        raise ValueError("must have no step of 0: what failed would fail again at once")
-    return steps_ms
+    steps_ms, errors = [], []
+    for number, step in enumerate(given, 1):
+        try:
+            steps_ms.append(_step(step))
+        except ValueError as error:
+            errors.append(f"step {number}, {_shown(step)}, {error}")
+    if errors:
+        raise ValueError("; ".join(errors))
+    return tuple(steps_ms)
+
+
+def _step(value: object) -> int:
+    duration_ms = parse_duration_ms(value)
+    if not duration_ms:
+        raise ValueError("must be more than 0: what failed would fail again at once")
+    return duration_ms
 
 
 def _whole(lowest: int, highest: int) -> Reader:
@@ -300,19 +312,23 @@ class Policy:
         """Read a policy; `PolicyInvalid` names everything that is wrong with it."""
         if len(text) > POLICY_JSON_BYTES_MAX:
             raise PolicyInvalid((f"it is longer than {POLICY_JSON_BYTES_MAX} bytes",))
+        twice: dict[str, None] = {}
         try:
-            given = json.loads(text)
+            given = json.loads(text, object_pairs_hook=lambda pairs: _noted(pairs, twice))
         except (ValueError, RecursionError) as error:
             raise PolicyInvalid((f"it is not JSON: {error}",)) from None
         if not isinstance(given, dict):
             raise PolicyInvalid(("it is not a JSON object",))
-        return cls.from_fields(given)
+        return cls.from_fields(given, twice)
 
     @classmethod
-    def from_fields(cls, given: Mapping[str, object]) -> "Policy":
-        """Make a policy of fields by their outside names; null says nothing. `PolicyInvalid`."""
+    def from_fields(cls, given: Mapping[str, object], twice: Iterable[str] = ()) -> "Policy":
+        """Make a policy of fields by their outside names; null says nothing. `PolicyInvalid`.
+
+        `twice` names fields that were given more than once: nobody can say which one is meant.
+        """
         values: dict[str, Any] = {}
-        errors = []
+        errors = [f"{name}: is given twice" for name in twice]
         for name, value in given.items():
             row = BY_NAME.get(name)
             if row is None:
@@ -336,6 +352,16 @@ class Policy:
     def __bool__(self) -> bool:
         """Tell whether it says anything."""
         return any(_says(getattr(self, row.field)) for row in FIELDS)
+
+
+def _noted(pairs: list[tuple[str, object]], twice: dict[str, None]) -> dict[str, object]:
+    """Return a JSON object's fields, and note those that it has more than once."""
+    fields: dict[str, object] = {}
+    for name, value in pairs:
+        if name in fields:
+            twice[name] = None
+        fields[name] = value
+    return fields
 
 
 def _says(value: object) -> bool:

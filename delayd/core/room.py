@@ -92,11 +92,6 @@ class Room:
         self.free_bytes -= cost_bytes
         self.jobs += jobs
 
-    def give_back_for_puts(self, jobs: int, body_bytes: int) -> None:
-        """Give back what was taken for jobs that were not put after all."""
-        self.free_bytes += jobs * (PUT_COST_BYTES + 2 * body_bytes) + TOPIC_COST_BYTES
-        self.jobs -= jobs
-
     def take_for_rewrite(self, head_bytes: int, body_bytes: int) -> None:
         """Take room for the new record of a job that is there already; `OutOfSpace`.
 

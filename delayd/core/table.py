@@ -65,6 +65,9 @@ class JobTable:
         A third of the cost of `put` each.
         """
         count = len(records)
+        if count == 1:
+            self.put(first_id, records[0])
+            return len(records[0])
         done = 0
         while done < count:
             job_id = first_id + done

@@ -265,8 +265,7 @@ def check(engine: Engine) -> None:
             assert U64.unpack_from(record, DUE_AT)[0] >= 0
         if holder is not None:
             assert job_id in holder.deadlines
-        if not topic.old_held or holder is None or not _is_old(store, topic, job_id):
-            lengths[topic] += len(record)
+        lengths[topic] += len(record)
     for topic, jobs in counted.items():
         _check_topic(engine, topic, jobs)
         _check_limits(engine, topic)
@@ -346,12 +345,6 @@ def _check_absolute(engine: Engine) -> None:
         placed.discard(job_id)
         unplaced.discard(job_id)
     assert not placed | unplaced, "jobs that are gone still follow the wall clock"
-
-
-def _is_old(store: Store, topic: Topic, job_id: int) -> bool:
-    """Tell of a job in hand whether it has been since before a clear of its topic."""
-    record = store.jobs.get(job_id) or b""
-    return bool(PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[1] != topic.number)
 
 
 def _check_limits(engine: Engine, topic: Topic) -> None:

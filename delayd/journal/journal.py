@@ -27,10 +27,10 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from delayd.core.limits import JOURNAL_SEGMENT_BYTES_MIN
+from delayd.core.limits import JOURNAL_SEGMENT_BYTES_MIN, JOURNAL_SHRUNK_BYTES
 from delayd.journal.disk import NO_ROOM, Disk
 from delayd.journal.errors import JournalFailed
-from delayd.journal.format import IDENTITY_BYTES, Frame, FrameKind
+from delayd.journal.format import HEADER_BYTES, IDENTITY_BYTES, Frame, FrameKind
 from delayd.journal.inspection import names_in
 from delayd.journal.names import VIRTUAL_NAME, check_clock, check_names
 from delayd.journal.recovery import Recovery
@@ -163,6 +163,40 @@ class Journal(Writer):
         """
         is_due = self._retention.is_due(live_bytes)
         return is_due and (self._snapshot is None or self._snapshot.is_over)
+
+    def is_mostly_garbage(self, live_bytes: int) -> bool:
+        """Tell whether `shrink` and two snapshots would make much less of the log."""
+        return self._retention.is_mostly_garbage(live_bytes)
+
+    def shrink(self, room_bytes: int, time_ms: int, wall_ms: int) -> bool:
+        """Go on in a small file, which leaves this much room; tell whether that is so.
+
+        It is so already when the last one is hardly used, and it is not where the disk has no room
+        for both the file and snapshots: those come first. All other files go with the second
+        snapshot that is taken from here on, the part of the reserve that is not needed goes at
+        once. Called between appends, like them; raises JournalFull and JournalFailed.
+        """
+        if self._failure is not None:
+            raise JournalFailed(*self._failure)
+        active = self._active
+        if active is None or active.end <= self._retention.garbage_bytes_min:
+            return True
+        capacity = min(self._segment_bytes, max(JOURNAL_SHRUNK_BYTES, 2 * room_bytes))
+        if self._reserve.room_bytes + capacity - 2 * HEADER_BYTES < room_bytes:
+            return False
+        needed_bytes = capacity + 2 * self._retention.next_snapshot_bytes
+        with self._writing:
+            try:
+                if self._disk.free_bytes(self._directory) < needed_bytes:
+                    return False
+                self._rotate(0, time_ms, wall_ms, capacity)
+            except OSError as error:
+                if error.errno in NO_ROOM:
+                    return False
+                self._begin_anew(self._directory, f"no file for a shorter log: {error.strerror}")
+        self.append(b"", time_ms, wall_ms)
+        self.shrink_room(room_bytes)
+        return True
 
     def begin_snapshot(self, sequence: int, time_ms: int, wall_ms: int) -> SnapshotWriter:
         """Begin a snapshot of the state after the last frame, which is `sequence`.

@@ -12,6 +12,7 @@ bytes at the same place, and then synced.
 This module refuses to decide anything.
 """
 
+import errno
 import re
 from typing import Final, NamedTuple
 
@@ -74,7 +75,7 @@ def cut(disk: Disk, directory: str, names: list[str], recovery: Recovery) -> lis
             handle = disk.open(segment.path, write=True)
             try:
                 disk.truncate(handle, offset)
-                disk.sync(handle)
+                _sync_for_good(disk, handle)
             finally:
                 disk.close(handle)
         else:
@@ -82,6 +83,17 @@ def cut(disk: Disk, directory: str, names: list[str], recovery: Recovery) -> lis
             disk.sync_directory(directory)
             recovery.segments.pop()
     return tails
+
+
+def _sync_for_good(disk: Disk, handle: int) -> None:
+    """Sync a file of the log. An error is never a lack of room, after which one tries again.
+
+    What was written may be gone then, and a second sync would find nothing left to do.
+    """
+    try:
+        disk.sync(handle)
+    except OSError as error:
+        raise OSError(errno.EIO, error.strerror) from error
 
 
 def _keep_copy(disk: Disk, names: list[str], segment: SegmentFile, offset: int) -> TornTail | None:

@@ -64,11 +64,6 @@ class Reserve:
         """What must be left on the disk. Without room for a snapshot nothing would ever be freed
         but by removing the last job."""
 
-    @property
-    def largest_bytes(self) -> int:
-        """What the largest spare file takes; 0 when there is none."""
-        return max((usable_bytes(spare.capacity) for spare in self._spares), default=0)
-
     def places(self, payload_bytes: int) -> int:
         """Count the spare files that take a frame with this payload."""
         return sum(usable_bytes(spare.capacity) >= payload_bytes for spare in self._spares)

@@ -26,6 +26,10 @@ but not before half a file; or when all files together come within one file of w
 the next snapshot would free more than it takes. The second is what happens when jobs vanish: the
 state is small, the snapshots are still large. Two snapshots in a row make both of them small.
 
+A daemon at rest goes further when nearly nothing is live (`is_mostly_garbage`): the log goes on in
+a fresh small file (`Journal.shrink`), and when two snapshots stand behind its first frame all older
+files go. What 1 M jobs have left behind when the last is deleted is then one MiB, a second later.
+
 Say the segment is 256 MiB, so a file is 64 MiB. With nothing live, room = 64 MiB, and a snapshot
 (of next to nothing) is due for every 32 MiB of log. With 100 MiB live that compress to half,
 room = 200 + 64 - 50 - 50 = 164 MiB, and one is due for every 82 MiB. With 100 MiB live that do not
@@ -54,7 +58,7 @@ import errno
 import threading
 from typing import Final, NamedTuple
 
-from delayd.core.limits import JOURNAL_FILES_PER_SEGMENT
+from delayd.core.limits import GARBAGE_PER_FILE, GARBAGE_PER_LIVE, JOURNAL_FILES_PER_SEGMENT
 from delayd.journal.disk import Disk
 from delayd.journal.recovery import Recovery
 from delayd.journal.segment import Segment
@@ -252,6 +256,16 @@ class Retention:
                 held_bytes=newest.payload_bytes,
                 expected_bytes=expected_bytes,
             )
+
+    def is_mostly_garbage(self, live_bytes: int) -> bool:
+        """Tell whether the log is worth shrinking when the daemon is at rest."""
+        log_bytes = self._full_bytes + (self._log[-1].used_bytes if self._log else 0)
+        return log_bytes > GARBAGE_PER_LIVE * live_bytes + self.garbage_bytes_min
+
+    @property
+    def garbage_bytes_min(self) -> int:
+        """How long a log may be whatever is live, and a file that need not be replaced."""
+        return self._file_bytes // GARBAGE_PER_FILE
 
     @property
     def next_snapshot_bytes(self) -> int:

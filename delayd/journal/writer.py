@@ -222,8 +222,10 @@ class Writer:
         while len(self._unsynced) > segments_max:
             self.sync()
 
-    def _rotate(self, payload_bytes: int, time_ms: int, wall_ms: int) -> Segment:
+    def _rotate(self, payload_bytes: int, time_ms: int, wall_ms: int, capacity: int = 0) -> Segment:
         """Go on in a new segment that holds at least this payload. Raises OSError.
+
+        It is as long as `capacity` says, if that is given, and not of the reserve.
 
         Only the very first one is synced here. Before any other, recovery knows the journal's
         identity from its predecessors and can tell what a crash left of it.
@@ -234,7 +236,10 @@ class Writer:
         previous = self._active
         sequences = (self._appended, self._synced)
         header = next_header(previous, self._identity, sequences, (time_ms, wall_ms))
-        segment = self._begin_segment(header, payload_bytes)
+        if capacity:
+            segment = Segment.begin(self._disk, self._directory, header, capacity)
+        else:
+            segment = self._begin_segment(header, payload_bytes)
         try:
             segment.publish(self._directory)
             if previous is None:

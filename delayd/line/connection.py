@@ -28,10 +28,10 @@ from delayd.core.topic import Topic
 from delayd.line import replies
 from delayd.line.commands import UNBOUND, command_of, handed_over
 from delayd.line.framing import Framing
-from delayd.line.grammar import PutLine, parse_put
+from delayd.line.grammar import BadFormat, PutLine, announced_bytes, parse_put, read_put
 from delayd.line.passes import LongCommands
 from delayd.line.stats import Stats
-from delayd.line.words import WORDS, PutWords, Shape, parse_put_words, shape_of, split_at_key
+from delayd.line.words import PutWords, Shape, parse_put_words, shape_of, split_at_key
 
 _EQUALS: Final = ord("=")
 """Only lines with words have one; to look for a byte takes 30 ns, to look for ` key=` 300."""
@@ -191,8 +191,12 @@ class Connection(Framing):
             self._skipping = False
             self.out.append(replies.BAD_FORMAT)
         elif line.startswith(b"put "):
-            if _EQUALS in line and (behind := self._keyed_run(data, at, line, now_ms)):
-                return behind
+            if _EQUALS in line:
+                if behind := self._keyed_run(data, at, line, now_ms):
+                    return behind
+                put = read_put(line)
+                self.out.append(self.begin_put(put, None) if put else self._badly_formed(line))
+                return after
             put = parse_put(line)
             if put is not None and not put.extra and put.body_bytes <= self.engine.body_bytes_max:
                 return self._put_run(data, data[at:after], after, put, now_ms)
@@ -217,13 +221,18 @@ class Connection(Framing):
             is_bound = handler not in UNBOUND
             reply = handler(self, rest, now_ms)
         except Refusal as refusal:
-            reply = replies.refused(refusal)
+            reply = self._badly_formed(line, replies.refused(refusal))
         if reply:
             self.out.append(reply)
             if is_bound and reply not in replies.NO_JOB:
                 self.is_bound = True
         elif self.session.waiting and self.is_half_closed:
             self._wait_no_longer()
+
+    def _badly_formed(self, line: bytes, reply: bytes = replies.BAD_FORMAT) -> bytes:
+        """Reply, but first throw away the body that the line announces: it is no commands."""
+        body_bytes = announced_bytes(line)
+        return reply if body_bytes is None else self.swallow(body_bytes, reply)
 
     def _unknown(self, line: bytes) -> None:
         if line.startswith(_WEB_REQUESTS):
@@ -372,9 +381,11 @@ class Connection(Framing):
 
     def _begin_with_words(self, put: PutLine, name: str | None) -> bytes:
         """Check what stands behind the number of bytes, and expect the body or throw it away."""
-        if not WORDS.match(put.extra):
+        if name is None and _EQUALS not in put.extra:
             return replies.BAD_FORMAT  # beanstalkd's junk: for it this announces no body
         try:
+            if not put.extra.startswith(b" "):
+                raise BadFormat(put.extra)
             words = parse_put_words(put.extra)
         except Refusal as refusal:
             return self.swallow(put.body_bytes, replies.refused(refusal))
@@ -409,15 +420,7 @@ class Connection(Framing):
         engine = self.engine
         topic = self.used if name is None else engine.store.topic(name)
         try:
-            engine.put(
-                topic,
-                priority=put.priority,
-                delay_ms=put.delay_ms,
-                ttr_ms=put.ttr_ms,
-                body=body,
-                now_ms=now_ms,
-                job_id=job_id,
-            )
+            engine.put_alike(topic, put.priority, put.delay_ms, put.ttr_ms, (body,), now_ms, job_id)
         except Refusal as refusal:
             engine.store.drop_if_unwanted(topic)
             return replies.refused(refusal)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from delayd.core import views
 from delayd.core.bulk import Action, Bulk
 from delayd.core.clearing import Clear
+from delayd.core.errors import PolicyInvalid
 from delayd.core.failing import SetPolicy
 from delayd.core.job import Event, State
 from delayd.core.limits import POLICY_JSON_BYTES_MAX
@@ -142,7 +143,11 @@ def _set_policy(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
         return client.swallow(json_bytes, replies.JOB_TOO_BIG)
 
     def set_it(json: bytes, now_ms: int) -> bytes:
-        work = SetPolicy(client.engine, name, Policy.from_json(json) if json else None)
+        try:
+            policy = Policy.from_json(json) if json else None
+        except PolicyInvalid as refusal:
+            return replies.policy_refused(refusal)
+        work = SetPolicy(client.engine, name, policy)
         if client.engine.leases_are_settled:
             work.step(0, now_ms)
             return b"POLICY_SET\r\n"

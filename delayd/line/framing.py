@@ -3,7 +3,8 @@
 Lines end as beanstalkd ends them: in a window of 224 bytes from where the last command ended, the
 *first* CR must be followed by LF. Failing that, the window is thrown away when it is full, and so
 are the next ones until one has an end in it; the whole gets one BAD_FORMAT. Commands that
-beanstalkd does not know may be longer: their window has 1,024 bytes.
+beanstalkd does not know end with their first CRLF and may have 1,024 bytes; of a longer one
+everything goes up to that CRLF, and the body that it announces.
 
     receive ─► bytes not yet a command ─► line ─► command
                     │                       └─ expect ─► body, once it is all there
@@ -18,7 +19,7 @@ from collections.abc import Callable
 from delayd.core.errors import Refusal
 from delayd.core.limits import LINE_BYTES_MAX, LONG_LINE_BYTES_MAX
 from delayd.line import replies
-from delayd.line.grammar import LONG_LINE
+from delayd.line.grammar import LONG_LINE, announced_bytes
 
 Then = Callable[[bytes, int], bytes]
 """What to do with a body and the time, and what to reply; it may raise a `Refusal`."""
@@ -31,6 +32,7 @@ class Framing:
         "_body",
         "_expected",
         "_missing_bytes",
+        "_overlong",
         "_rest",
         "_skipping",
         "_swallow_bytes",
@@ -56,6 +58,9 @@ class Framing:
         """A reserve, or a command that takes long, has not been answered yet."""
         self._rest = b""
         self._skipping = False
+        self._overlong: bytes | None = None
+        """How a command of ours begins and goes on whose line is too long, until its end is there:
+        its announcement of a body may stand on either side of what makes it too long."""
         self._swallow_bytes = 0
         self._swallow_reply = b""
         self._expected: tuple[int, Then] | None = None
@@ -111,20 +116,28 @@ class Framing:
     def _run(self, data: bytes, now_ms: int) -> int:
         """Carry out the complete commands; return where the first incomplete one begins."""
         at = self._skip(data, 0) if self._swallow_bytes else 0
+        if self._overlong is not None:
+            at = self._throw_away(data, at, self._overlong)
         while True:
             if self._expected is not None:
                 at = self._take_body(data, at, now_ms)
-                if self.is_waiting or self._expected is not None:
+                if at == len(data) or self.is_waiting or self._expected is not None:
                     return at
             end = data.find(b"\r", at, at + LINE_BYTES_MAX - 1)
             if end < 0 or data[end + 1 : end + 2] != b"\n":
-                window_bytes = self._window_bytes(data, at)
-                end = data.find(b"\r", at, at + window_bytes - 1)
-                if end < 0 or data[end + 1 : end + 2] != b"\n":
+                is_ours = self._is_ours(data, at, end)
+                window_bytes = LONG_LINE_BYTES_MAX if is_ours else LINE_BYTES_MAX
+                end = data.find(b"\r\n", at, at + window_bytes) if is_ours else -1
+                if end < 0:
                     if len(data) - at < window_bytes:
                         return at
-                    self._skipping = True
-                    at += window_bytes
+                    if is_ours:
+                        at = self._throw_away(data, at, b"")
+                        if at == len(data):
+                            return at
+                    else:
+                        self._skipping = True
+                        at += window_bytes
                     continue
             at = self._line(data, at, end, now_ms)
             if at == len(data) and not self._swallow_bytes:
@@ -136,11 +149,33 @@ class Framing:
             elif self.is_waiting or self.is_choked or self.is_closing:
                 return at
 
-    def _window_bytes(self, data: bytes, at: int) -> int:
-        """Return how many bytes a line may have that does not end in beanstalkd's window."""
-        if self._skipping or len(data) - at < LINE_BYTES_MAX or not LONG_LINE.match(data, at):
-            return LINE_BYTES_MAX
-        return LONG_LINE_BYTES_MAX
+    def _is_ours(self, data: bytes, at: int, cr: int) -> bool:
+        """Tell whether a line is a command of ours that does not end in beanstalkd's window.
+
+        That is known when the window is full, or has a CR with something else than LF behind it.
+        """
+        known = at + LINE_BYTES_MAX if cr < 0 else cr + 2
+        if self._skipping or known > len(data):
+            return False
+        return LONG_LINE.match(data, at, known) is not None
+
+    def _throw_away(self, data: bytes, at: int, line: bytes) -> int:
+        """Throw away a line of ours that is too long, and the body behind it; reply in the end.
+
+        `line` is what is known of it from before.
+        """
+        end = data.find(b"\r\n", at)
+        if end < 0:
+            stop = len(data) - data.endswith(b"\r")
+            self._overlong = _ends_of(line + data[at:stop])
+            return stop
+        self._overlong = None
+        body_bytes = announced_bytes(_ends_of(line + data[at:end]))
+        if body_bytes is None:
+            self.out.append(replies.BAD_FORMAT)
+            return end + 2
+        self.swallow(body_bytes, replies.BAD_FORMAT)
+        return self._skip(data, end + 2)
 
     def _skip(self, data: bytes, at: int) -> int:
         """Throw away a body that nobody wants, as much of it as is there."""
@@ -171,3 +206,12 @@ class Framing:
             reply = replies.EXPECTED_CRLF
         self.out.append(reply)
         return end + 2
+
+
+def _ends_of(line: bytes) -> bytes:
+    """Return a line without its middle, if it is that long.
+
+    >>> len(_ends_of(b"x" * 100_000)), _ends_of(b"list-tubes")
+    (1248, b'list-tubes')
+    """
+    return line[:LONG_LINE_BYTES_MAX] + line[LONG_LINE_BYTES_MAX:][-LINE_BYTES_MAX:]

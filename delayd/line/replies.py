@@ -13,7 +13,7 @@ from typing import Final
 from delayd.core.bulk import Bulk
 from delayd.core.details import JobDetails, TopicDetails
 from delayd.core.durations import duration_text
-from delayd.core.errors import JobAlreadyExists, Refusal
+from delayd.core.errors import JobAlreadyExists, PolicyInvalid, Refusal
 from delayd.core.job import Reason
 from delayd.core.puts import Outcome
 from delayd.core.search import Page
@@ -35,6 +35,9 @@ TIMED_OUT: Final = b"TIMED_OUT\r\n"
 NO_JOB: Final = frozenset({DEADLINE_SOON, TIMED_OUT})
 """What a reserve is told that gets none."""
 
+_ERRORS_BYTES_MAX: Final = 1_000
+"""Of what is wrong with a policy; a client that reads lines reads one of ours."""
+
 TOUCHED: Final = b"TOUCHED\r\n"
 UNKNOWN_COMMAND: Final = b"UNKNOWN_COMMAND\r\n"
 
@@ -44,6 +47,22 @@ def refused(refusal: Refusal) -> bytes:
     if isinstance(refusal, JobAlreadyExists):
         return b"JOB_ALREADY_EXISTS %d\r\n" % refusal.job_id
     return b"%b\r\n" % refusal.word.encode()
+
+
+def policy_refused(refusal: PolicyInvalid) -> bytes:
+    """Say everything that is wrong with a policy, on one line: no client reads it but people."""
+    text = "".join(map(_visible, "; ".join(refusal.errors))).encode()
+    if len(text) > _ERRORS_BYTES_MAX:
+        text = text[: _ERRORS_BYTES_MAX - 3].decode(errors="ignore").encode() + b"..."
+    return b"BAD_FORMAT %b\r\n" % text
+
+
+def _visible(character: str) -> str:
+    """Return the character, or how Python writes it if it cannot be seen."""
+    if character.isprintable():
+        return character
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
 def advanced(time_ms: int) -> bytes:

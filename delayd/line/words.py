@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from delayd.core.durations import parse_duration_ms
 from delayd.core.job import Retry, State
 from delayd.core.limits import (
     ATTEMPTS_MAX,
@@ -30,16 +31,13 @@ from delayd.core.policy import parse_ladder
 from delayd.core.puts import Conflict, checked_key
 from delayd.core.search import Cursor
 from delayd.core.walking import NEVER_DUE_MS, Wanted
-from delayd.line.grammar import BadFormat, PutLine, milliseconds, parse_put, u32
-
-WORDS: Final = re.compile(rb" *[a-z]+=")
-"""How what follows a put's number of bytes begins, if it is words and not beanstalkd's junk."""
+from delayd.line.grammar import BadFormat, PutLine, parse_put, u32
 
 _KEY_WORD: Final = b" key="
 _KEY: Final = rb"[!-~\x80-\xff]{1,%d}" % KEY_BYTES_MAX
 _CURSOR: Final = re.compile(r"([0-9]{1,20}):([0-9]{1,20})")
 _DIGITS: Final = re.compile(r"[0-9]{1,10}")
-_SECONDS: Final = re.compile(r"[0-9]{1,10}(?:\.[0-9]{1,9})?")
+_DURATION: Final = re.compile(r"[0-9][0-9.a-z]*")
 
 Reader = Callable[[str], Any]
 """Turns a word's value into an argument; `ValueError` for what it cannot be."""
@@ -74,10 +72,10 @@ def _text(value: str) -> str:
     return value
 
 
-def _seconds(value: str) -> int:
-    if not _SECONDS.fullmatch(value):
+def _duration(value: str) -> int:
+    if not _DURATION.fullmatch(value):
         raise ValueError(value)
-    return milliseconds(value.encode(), value.encode())
+    return parse_duration_ms(value)
 
 
 def _number(value: str) -> int:
@@ -110,7 +108,10 @@ def parse_put_words(text: bytes) -> PutWords:
     """Return what the words say; `BadFormat`, `KeyInvalid`."""
     values = _words(text, _PUT_READERS)
     steps_ms, attempts_max = values.get("retry", ()), values.get("attempts", 0)
-    if ("on" in values and "key" not in values) or ("jitter" in values and not steps_ms):
+    lacks_its_word = ("on" in values and "key" not in values) or (
+        "jitter" in values and not steps_ms
+    )
+    if lacks_its_word or not values:
         raise BadFormat(text)
     retry = Retry(steps_ms, attempts_max, values.get("jitter", 0))
     return PutWords(
@@ -193,8 +194,8 @@ class Changes(NamedTuple):
 
 _CHANGE_READERS: Final[dict[str, Reader]] = {
     "pri": _number,
-    "delay": _seconds,
-    "ttr": _seconds,
+    "delay": _duration,
+    "ttr": _duration,
     "bytes": _number,
 }
 
@@ -245,8 +246,8 @@ def _cursor(value: str) -> Cursor:
 
 _WANTED_READERS: Final[dict[str, Reader]] = {
     "state": _states,
-    "from": _seconds,
-    "to": _seconds,
+    "from": _duration,
+    "to": _duration,
     "prefix": _text,
 }
 LIST_READERS: Final[dict[str, Reader]] = {
@@ -256,7 +257,7 @@ LIST_READERS: Final[dict[str, Reader]] = {
 }
 BULK_READERS: Final[dict[str, Reader]] = {
     **_WANTED_READERS,
-    "dry": lambda value: bool(_whole(0, 1)(value)),
+    "dry": lambda value: bool(_whole(1, 1)(value)),
 }
 
 
@@ -284,7 +285,7 @@ def split_nack(text: bytes) -> tuple[int, str]:
     if text.startswith(b"delay="):
         word, _, text = text.partition(b" ")
         try:
-            delay_ms = _seconds(word.removeprefix(b"delay=").decode())
+            delay_ms = _duration(word.removeprefix(b"delay=").decode())
         except ValueError as error:
             raise BadFormat(word) from error
     return delay_ms, text.decode(errors="replace")

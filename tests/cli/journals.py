@@ -35,7 +35,7 @@ def work(engine: Engine, body: bytes = b"hello") -> None:
         )
     job = engine.reserve(session, START_MS)
     assert job is not None
-    engine.bury(session, job[0], 5)
+    engine.bury(session, job[0], 5, engine.store.time_ms)
     engine.reserve(session, START_MS)
 
 

@@ -100,8 +100,9 @@ def test_a_job_can_be_put_into_a_tube_that_is_not_used(connect_ours: Connect) ->
 
 def test_a_put_into_a_tube_is_refused_like_a_put(connect_ours: Connect) -> None:
     client = connect_ours()
-    for command in ("-a 0 0 0 0", "a 0 0 0", "a x 0 0 0", "a 0 0 0 0 0", f"{'a' * 201} 0 0 0 0"):
-        assert client.ask(f"put-in-tube {command}") == "BAD_FORMAT"
+    assert client.ask("put-in-tube a 0 0 0") == "BAD_FORMAT"
+    for command in ("-a 0 0 0", "a x 0 0", "a 0 0 0 0", f"{'a' * 201} 0 0 0"):
+        assert client.ask(f"put-in-tube {command}", b"") == "BAD_FORMAT"
     client.send(b"put-in-tube a 0 0 0 3\r\nabcdelist-tube-used\r\n")
     assert client.reply() == b"EXPECTED_CRLF\r\n"
     assert client.reply() == b"USING default\r\n"

@@ -124,7 +124,7 @@ def test_kicked_at_a_rate_the_first_comes_at_once_and_the_others_one_after_the_o
     rig = Rig()
     me = rig.client()
     for _ in range(6):
-        rig.engine.bury(me, rig.put() and rig.reserve(me), 0)
+        rig.engine.bury(me, rig.put() and rig.reserve(me), 0, rig.engine.store.time_ms)
     rig.take_log()
     bulk = Bulk(rig.engine, "default", Wanted(frozenset({State.BURIED})), Action.kick(per_s=4))
     assert carried_out(rig, bulk).done == 6

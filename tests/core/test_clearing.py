@@ -28,7 +28,7 @@ def crowded(rig: Rig, name: str = "default", each: int = 4) -> Session:
     for _ in range(3 * each):
         rig.put(name)
     for _ in range(each):
-        rig.engine.bury(me, rig.reserve(me), 0)
+        rig.engine.bury(me, rig.reserve(me), 0, rig.engine.store.time_ms)
         rig.reserve(me)
     for delay_ms in range(each):
         rig.put(name, delay_ms=100 + delay_ms)
@@ -102,9 +102,9 @@ def test_one_record_says_it_and_no_record_says_that_there_was_nothing() -> None:
     assert clear(rig) == 4
 
 
-def test_a_clear_does_not_look_at_the_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clear_looks_at_no_jobs_but_those_in_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig()
-    crowded(rig, each=500)
+    me = crowded(rig, each=500)
     looks = 0
 
     def get(job_id: int) -> None:
@@ -113,7 +113,19 @@ def test_a_clear_does_not_look_at_the_jobs(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(rig.engine.store, "jobs", type("Table", (), {"get": get, "pop": get}))
     assert clear(rig) == 1500
-    assert looks == 0
+    assert looks == len(me.deadlines)
+
+
+def test_what_is_in_hand_counts_against_the_cap_on_bytes_after_a_clear() -> None:
+    rig = Rig()
+    me = crowded(rig)
+    topic = rig.engine.store.topics["default"]
+    clear(rig)
+    records = [rig.engine.store.jobs.get(job_id) or b"" for job_id in me.deadlines]
+    assert topic.bytes == sum(map(len, records)) > 0
+    for job_id in list(me.deadlines):
+        rig.engine.delete(me, job_id, rig.now_ms)
+    assert topic.bytes == 0
 
 
 def test_jobs_in_hand_live_on_and_wait_again_when_they_are_given_back() -> None:
@@ -127,7 +139,7 @@ def test_jobs_in_hand_live_on_and_wait_again_when_they_are_given_back() -> None:
     assert same_after_a_restart(rig)
     you = rig.client()
     assert rig.reserve(you) == released
-    rig.engine.bury(you, released, 9)
+    rig.engine.bury(you, released, 9, rig.engine.store.time_ms)
     rig.play(60_000)
     assert {kept, lapsing} == {rig.reserve(you), rig.reserve(you)}
     assert same_after_a_restart(rig)

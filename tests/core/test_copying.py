@@ -93,7 +93,7 @@ def doing(
         lambda: engine.reserve(me, now_ms),
         lambda: engine.reserve(me, now_ms),
         lambda: engine.kick(topic, 2, now_ms),
-        lambda: engine.bury(me, job_id, 7),
+        lambda: engine.bury(me, job_id, 7, engine.store.time_ms),
         lambda: engine.release(me, job_id, 3, 900, now_ms),
         lambda: engine.delete(me, job_id, now_ms),
         lambda: engine.reserve_job(me, job_id, now_ms),
@@ -193,12 +193,12 @@ def test_buried_jobs_are_kicked_in_the_order_they_were_buried_and_later_ones_aft
         rig.put()
     rig.reserve_all(me)
     for job_id in (4, 2, 5):
-        rig.engine.bury(me, job_id, 0)
+        rig.engine.bury(me, job_id, 0, rig.engine.store.time_ms)
     copied = whole(rig.engine)
     rig.take_log()
     frames = len(rig.log)
     for job_id in (1, 3):
-        rig.engine.bury(me, job_id, 0)
+        rig.engine.bury(me, job_id, 0, rig.engine.store.time_ms)
     rig.engine.kick_job(2, rig.now_ms)
     rig.take_log()
     engine = restored(rig, rig.time_ms, copied, *rig.log[frames:])
@@ -274,7 +274,7 @@ def test_people_can_read_a_copy() -> None:
     rig.put()
     rig.put()
     rig.reserve_all(me)
-    rig.engine.bury(me, 1, 0)
+    rig.engine.bury(me, 1, 0, rig.engine.store.time_ms)
     shown = [(record.kind, record.fields) for record in Dump().records(whole(rig.engine))]
     assert (Kind.RANK, {"id": 0, "rank": 1}) in shown
     assert [fields["rank"] for kind, fields in shown if fields.get("state") == "buried"] == [1]

@@ -169,7 +169,7 @@ def test_what_the_engine_writes_is_shown_record_for_record() -> None:
     engine.put(session.used, priority=0, delay_ms=0, ttr_ms=9_000, body=b"x", now_ms=0)
     engine.reserve(session, 0)
     engine.touch(session, 1, 0)
-    engine.bury(session, 1, 4)
+    engine.bury(session, 1, 4, engine.store.time_ms)
     engine.kick_job(1, 0)
     engine.reschedule(1, 5, 0)
     engine.pause("default", 9, 0)

@@ -235,7 +235,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         job_id = self.pick_job(which, client)
         self.agree(
             lambda: self.model.bury(client, job_id, priority),
-            lambda: self.rig.engine.bury(session, job_id, priority),
+            lambda: self.rig.engine.bury(session, job_id, priority, self.rig.engine.store.time_ms),
         )
 
     @precondition(lambda self: self.idle())

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from delayd.core import views
-from delayd.core.errors import OutOfSpace, TopicNotFound
+from delayd.core.errors import OutOfSpace
 from delayd.core.job import Failure, Reason, Retry, State
 from delayd.core.limits import ERROR_BYTES_MAX
 from delayd.core.policy import Patterns, Policy
@@ -269,8 +269,17 @@ def test_a_policy_makes_its_topic_and_its_target_and_both_stay(world: World) -> 
     assert world.engine.policy_of("b") == (Policy(), Source.CONFIGURATION)
     assert world.engine.set_policy("a", None, world.now_ms) == Policy()
     for name in ("a", "b"):
-        with pytest.raises(TopicNotFound):
-            world.engine.policy_of(name)
+        assert name not in world.engine.store.topics
+        assert world.engine.policy_of(name) == (Policy(), Source.CONFIGURATION)
+
+
+def test_of_a_topic_that_nobody_uses_is_said_what_would_hold() -> None:
+    world = World("mail")
+    theirs = Policy(retry_ms=(1_000,))
+    world.engine.configure(Patterns({"order*": theirs}))
+    assert world.engine.policy_of("orders") == (theirs, Source.CONFIGURATION)
+    assert world.engine.policy_of("others") == (Policy(), Source.CONFIGURATION)
+    assert "orders" not in world.engine.store.topics
 
 
 def test_a_policy_that_is_there_already_is_not_recorded_again(world: World) -> None:

@@ -8,11 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayd.core import views
+from delayd.core.bulk import Action, Bulk
 from delayd.core.details import Usage, usage
 from delayd.core.errors import BodyTooBig, CapReached, ValueOutOfRange
 from delayd.core.job import HEADER_BYTES
 from delayd.core.policy import Policy
+from delayd.core.puts import Conflict, Outcome
 from delayd.core.session import Session
+from delayd.core.walking import Wanted
 from tests.core.rigs import Rig
 
 HOUR_MS = 3_600_000
@@ -68,6 +71,28 @@ def test_a_put_over_a_cap_is_refused_with_cap_value_and_use_and_the_rest_is_safe
     assert rig.engine.store.topics["mail"].jobs == 3
 
 
+def test_an_extend_needs_no_bytes_whatever_body_comes_with_it() -> None:
+    rig = rig_with(bytes_max=200)
+
+    def put(body: bytes, on: Conflict) -> Outcome:
+        _, outcome = rig.engine.put_keyed(
+            rig.engine.store.topic("mail"),
+            b"a",
+            on,
+            priority=0,
+            delay_ms=5_000,
+            ttr_ms=9_000,
+            body=body,
+            now_ms=rig.now_ms,
+        )
+        return outcome
+
+    assert put(b"x" * 100, Conflict.REJECT) is Outcome.CREATED
+    with pytest.raises(CapReached):
+        put(b"x" * 180, Conflict.REPLACE)
+    assert put(b"x" * 180, Conflict.EXTEND) is Outcome.EXTENDED
+
+
 def test_a_run_of_puts_is_accepted_whole_or_not_at_all() -> None:
     rig = rig_with(jobs_max=5)
     topic = rig.engine.store.topics["mail"]
@@ -99,6 +124,24 @@ def test_bodies_and_delays_have_caps_of_their_own() -> None:
     with pytest.raises(ValueOutOfRange, match="delay_ms is 3600001, outside 0 to 3600000"):
         rig.put("mail", delay_ms=HOUR_MS + 1)
     rig.put("other", body=b"x" * 11, delay_ms=HOUR_MS + 1)
+
+
+def test_the_cap_on_delays_judges_new_ones_only() -> None:
+    rig = Rig()
+    engine = rig.engine
+    job_id = rig.put(delay_ms=300_000)
+    engine.set_policy("default", Policy(delay_ms_max=60_000), rig.now_ms)
+    engine.change(job_id, rig.now_ms, priority=3)
+    engine.change(job_id, rig.now_ms, body=b"longer than it was")
+    for ask in (
+        lambda: engine.change(job_id, rig.now_ms, delay_ms=60_001),
+        lambda: engine.reschedule(job_id, 60_001, rig.now_ms),
+        lambda: engine.reschedule_at(job_id, rig.now_ms + 60_002, rig.now_ms),
+        lambda: Bulk(engine, "default", Wanted(), Action.reschedule(60_001)),
+    ):
+        with pytest.raises(ValueOutOfRange, match="outside 0 to 60000"):
+            ask()
+    engine.reschedule(job_id, 60_000, rig.now_ms)
 
 
 def test_there_are_caps_on_all_topics_together() -> None:

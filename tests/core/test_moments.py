@@ -188,7 +188,7 @@ def test_the_tally_and_the_body_stand_beside_the_moment() -> None:
     me = rig.client()
     job_id = put_at(rig, NOW_MS, body=b"body")
     assert rig.engine.reserve(me, rig.now_ms) == (job_id, b"body")
-    rig.engine.bury(me, job_id, 5)
+    rig.engine.bury(me, job_id, 5, rig.engine.store.time_ms)
     record = rig.engine.store.jobs.get(job_id)
     assert record is not None
     assert (wall_of(record), body_of(record), tally_of(record).buries) == (NOW_MS, b"body", 1)

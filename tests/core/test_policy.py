@@ -138,7 +138,7 @@ def test_all_that_is_wrong_is_named_at_once() -> None:
     assert errors_of(text) == (
         "ttr = 0: must be more than 0, up to 4294967295 s",
         "atempts_max: there is no such field; did you mean attempts_max?",
-        'retry = ["15s", 0]: must have no step of 0: what failed would fail again at once',
+        'retry = ["15s", 0]: step 2, 0, must be more than 0: what failed would fail again at once',
         f'jobs_max = "many": must be a whole number from 1 to {CAP_MAX}',
         "qqq: there is no such field",
     )
@@ -153,7 +153,9 @@ def test_all_that_is_wrong_is_named_at_once() -> None:
         ("retry", "", "must be 1 to 255 durations, such as"),
         ("retry", 15, "must be 1 to 255 durations, such as"),
         ("retry", [1] * 256, "must be 1 to 255 durations, such as"),
-        ("retry", "15s 137y", "must be seconds, or a duration"),
+        ("retry", "15s 137y", 'step 2, "137y", must be seconds, or a duration'),
+        ("retry", "0s 15s 1q", 'step 1, "0s", must be more than 0: what failed would fail again'),
+        ("retry", ["15s", -1, None], "step 2, -1, must be from 0 to 4294967295 s; step 3, null, "),
         ("jitter_percent", 101, "must be a whole number from 0 to 100"),
         ("attempts_max", 0, "must be a whole number from 1 to 65535"),
         ("attempts_max", 2.5, "must be a whole number from 1 to 65535"),
@@ -186,6 +188,8 @@ def test_a_wrong_value_is_named_with_the_rule(name: str, value: object, error: s
         ("[]", "it is not a JSON object"),
         ('"15s"', "it is not a JSON object"),
         (" " * (POLICY_JSON_BYTES_MAX + 1), "it is longer than 16384 bytes"),
+        ('{"jobs_max": 1, "jobs_max": 1}', "jobs_max: is given twice"),
+        ('{"jobs_max": null, "jobs_max": 1, "jobs_max": 2}', "jobs_max: is given twice"),
     ],
 )
 def test_what_is_no_policy_at_all_is_one_error(text: str, error: str) -> None:

@@ -222,7 +222,7 @@ def test_every_kind_but_the_snapshots_own_is_written_by_some_operation() -> None
     engine.release(me, 1, 0, 5, rig.now_ms)
     engine.reschedule(1, 9, rig.now_ms)
     engine.reschedule_at(1, 9, rig.now_ms)
-    engine.bury(me, 2, 0)
+    engine.bury(me, 2, 0, engine.store.time_ms)
     engine.kick_job(2, rig.now_ms)
     engine.delete(me, 3, rig.now_ms)
     engine.pause("default", 1, rig.now_ms)

@@ -30,7 +30,7 @@ def busy(rng: random.Random) -> Rig:
         if step % 5 == 1:
             rig.engine.release(client, job_id, 7, rng.choice((0, 50_000)), rig.now_ms)
         elif step % 5 == 2:
-            rig.engine.bury(client, job_id, 8)
+            rig.engine.bury(client, job_id, 8, rig.engine.store.time_ms)
         elif step % 5 == 3:
             rig.engine.delete(client, job_id, rig.now_ms)
     rig.engine.pause("a", HOUR_MS, rig.now_ms)
@@ -80,7 +80,7 @@ def test_a_payload_that_is_cut_inside_a_record_is_refused_at_every_byte() -> Non
     rig.engine.touch(me, 1, rig.now_ms)
     rig.engine.release(me, 1, 0, 5, rig.now_ms)
     rig.engine.reschedule(1, 9, rig.now_ms)
-    rig.engine.bury(me, 2, 0)
+    rig.engine.bury(me, 2, 0, rig.engine.store.time_ms)
     rig.engine.kick_job(2, rig.now_ms)
     rig.engine.delete(me, 3, rig.now_ms)
     rig.engine.pause("topic", 1, rig.now_ms)
@@ -266,7 +266,7 @@ def test_buried_jobs_are_kicked_in_the_order_they_were_buried() -> None:
         rig.put()
     rig.reserve_all(me)
     for job_id in (2, 3, 1):
-        rig.engine.bury(me, job_id, 0)
+        rig.engine.bury(me, job_id, 0, rig.engine.store.time_ms)
     rig.restart()
     topic = rig.engine.store.topics["default"]
     assert rig.engine.kick(topic, 2, rig.now_ms) == 2
@@ -281,8 +281,8 @@ def test_whichever_way_a_job_came_back_its_record_is_the_same_after_a_restart() 
     rig.reserve_all(me)
     rig.engine.release(me, 1, 9, 0, rig.now_ms)
     rig.engine.release(me, 2, 8, 7000, rig.now_ms)
-    rig.engine.bury(me, 3, 7)
-    rig.engine.bury(me, 4, 6)
+    rig.engine.bury(me, 3, 7, rig.engine.store.time_ms)
+    rig.engine.bury(me, 4, 6, rig.engine.store.time_ms)
     rig.engine.kick_job(4, rig.now_ms)
     rig.engine.reschedule(1, 6000, rig.now_ms)
     rig.engine.close_session(me, rig.now_ms)

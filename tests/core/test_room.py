@@ -87,7 +87,7 @@ def full_engine() -> tuple[Engine, Session, int]:
     for _ in range(3):
         engine.put(topic, priority=0, delay_ms=0, ttr_ms=60_000, body=b"", now_ms=0)
     engine.reserve(session, 0)
-    engine.bury(session, 1, 0)
+    engine.bury(session, 1, 0, engine.store.time_ms)
     engine.reserve(session, 0)
     engine.take_log()
     engine.room.limit(0, none_left)
@@ -101,7 +101,7 @@ REFUSED: dict[str, Callable[[Engine, Session, int], object]] = {
     "reserve": lambda engine, session, _: engine.reserve(session, 0),
     "reserve-job": lambda engine, session, _: engine.reserve_job(session, 3, 0),
     "release": lambda engine, session, held: engine.release(session, held, 0, 0, 0),
-    "bury": lambda engine, session, held: engine.bury(session, held, 0),
+    "bury": lambda engine, session, held: engine.bury(session, held, 0, engine.store.time_ms),
     "touch": lambda engine, session, held: engine.touch(session, held, 0),
     "kick": lambda engine, session, _: engine.kick(engine.store.topics["default"], 9, 0),
     "kick-job": lambda engine, session, _: engine.kick_job(1, 0),
@@ -142,6 +142,6 @@ def test_a_batch_stops_where_the_room_ends() -> None:
     assert engine.reserve_batch(session, 5, 1_000, 0) == []
     for job_id in (1, 2):
         engine.room.limit(1_000, none_left)
-        engine.bury(session, job_id, 0)
+        engine.bury(session, job_id, 0, engine.store.time_ms)
     engine.room.limit(2 * 9 + 9, none_left)
     assert engine.kick(topic, 5, 0) == 1

@@ -56,7 +56,7 @@ def test_release_and_bury_give_the_job_another_priority() -> None:
     rig.reserve_all(me)
     rig.engine.release(me, 1, 9, 0, rig.now_ms)
     rig.engine.release(me, 2, 7, 0, rig.now_ms)
-    rig.engine.bury(me, 3, 8)
+    rig.engine.bury(me, 3, 8, rig.engine.store.time_ms)
     rig.engine.kick_job(3, rig.now_ms)
     assert rig.reserve_all(me) == [2, 3, 1]
 
@@ -221,7 +221,7 @@ def test_kick_takes_the_longest_buried_first_and_no_delayed_job_while_one_is_bur
     rig.put(delay_ms=1000)
     rig.reserve_all(me)
     for job_id in (3, 1, 2):
-        rig.engine.bury(me, job_id, 0)
+        rig.engine.bury(me, job_id, 0, rig.engine.store.time_ms)
     topic = rig.engine.store.topics["default"]
     assert rig.engine.kick(topic, 2, rig.now_ms) == 2
     assert rig.reserve_all(me) == [1, 3]
@@ -252,8 +252,8 @@ def test_peeks_show_the_next_ready_soonest_due_and_longest_buried_job() -> None:
         rig.put(body=b"%d" % number, priority=number // 2)
     rig.reserve(me)
     rig.reserve(me)
-    rig.engine.bury(me, 2, 0)
-    rig.engine.bury(me, 1, 0)
+    rig.engine.bury(me, 2, 0, rig.engine.store.time_ms)
+    rig.engine.bury(me, 1, 0, rig.engine.store.time_ms)
     rig.engine.reschedule(4, 9000, rig.now_ms)
     rig.engine.reschedule(5, 1000, rig.now_ms)
     assert [peek(rig.engine, topic) for peek in peeks] == [(3, b"2"), (5, b"4"), (2, b"1")]

@@ -47,7 +47,7 @@ class Case:
         if state in {State.RESERVED, State.BURIED}:
             self.rig.reserve(self.worker)
         if state is State.BURIED:
-            self.rig.engine.bury(self.worker, JOB, 5)
+            self.rig.engine.bury(self.worker, JOB, 5, self.rig.engine.store.time_ms)
         assert self.state is state
         self.rig.take_log()
 
@@ -87,7 +87,7 @@ def release_later(case: Case) -> None:
 
 
 def bury(case: Case) -> None:
-    case.rig.engine.bury(case.worker, JOB, 0)
+    case.rig.engine.bury(case.worker, JOB, 0, case.rig.engine.store.time_ms)
 
 
 def kick(case: Case) -> None:
@@ -269,7 +269,7 @@ REFUSALS: Final[tuple[tuple[type[Refusal], Operation], ...]] = (
     (CapReached, lambda rig, _: capped_put(rig)),
     (PolicyInvalid, lambda _rig, _: Policy.from_json("{]")),
     (TopicNameInvalid, lambda rig, _: rig.engine.set_policy("a b", LADDER, rig.now_ms)),
-    (TopicNotFound, lambda rig, _: rig.engine.policy_of("nowhere")),
+    (TopicNameInvalid, lambda rig, _: rig.engine.policy_of("a b")),
     (ValueOutOfRange, lambda rig, me: rig.engine.nack(me, JOB, rig.now_ms, delay_ms=-1)),
     (ValueOutOfRange, lambda rig, me: rig.engine.nack(me, JOB, rig.now_ms, priority=-1)),
     (JobNotFound, lambda rig, me: rig.engine.nack(me, 2, rig.now_ms)),
@@ -281,7 +281,7 @@ REFUSALS: Final[tuple[tuple[type[Refusal], Operation], ...]] = (
     (ValueOutOfRange, lambda rig, _: put(rig, ttr_ms=LONGEST_MS + 1)),
     (ValueOutOfRange, lambda rig, me: rig.engine.release(me, JOB, 2**32, 0, rig.now_ms)),
     (ValueOutOfRange, lambda rig, me: rig.engine.release(me, JOB, 0, -1, rig.now_ms)),
-    (ValueOutOfRange, lambda rig, me: rig.engine.bury(me, JOB, -1)),
+    (ValueOutOfRange, lambda rig, me: rig.engine.bury(me, JOB, -1, rig.engine.store.time_ms)),
     (ValueOutOfRange, lambda rig, _: rig.engine.reschedule(2, LONGEST_MS + 1, rig.now_ms)),
     (ValueOutOfRange, lambda rig, _: rig.engine.pause("default", -1, rig.now_ms)),
     (TopicNotFound, lambda rig, _: rig.engine.pause("nowhere", 0, rig.now_ms)),

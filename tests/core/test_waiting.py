@@ -191,7 +191,7 @@ def test_whatever_makes_a_job_ready_serves_who_waits(how: str) -> None:
     if how in {"release", "kick", "lapse", "close"}:
         rig.reserve(holder)
     if how == "kick":
-        rig.engine.bury(holder, 1, 0)
+        rig.engine.bury(holder, 1, 0, rig.engine.store.time_ms)
     if how in {"resume", "put"}:
         rig.engine.pause("default", 60_000, rig.now_ms)
     rig.wait(me)

@@ -63,7 +63,7 @@ def worked_on(engine: Engine, rng: random.Random) -> Iterator[None]:
             elif roll == 2:
                 engine.release(session, job_id, 3, rng.choice((0, 700)), now_ms)
             elif roll == 3:
-                engine.bury(session, job_id, 7)
+                engine.bury(session, job_id, 7, engine.store.time_ms)
         engine.kick(topic, rng.randrange(2), now_ms)
         if rng.random() < 0.1:
             engine.pause(topic.name, rng.choice((0, 5_000)), now_ms)

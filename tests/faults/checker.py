@@ -17,24 +17,23 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Final
 
-from tests.faults.digests import Digests, Violation
-from tests.faults.history import Entry, Seen
+from tests.faults.digests import Violation
+from tests.faults.history import Entry, Seen, as_bytes, as_seen
+from tests.faults.judge import Ghost
+from tests.faults.several import Several
 from tests.faults.states import (
     ABSENT,
     BY_HOLDER,
     BY_ID,
+    BY_KEY,
     FOREVER,
-    ROUNDING_MS,
+    SWEEPING,
     Job,
     Operation,
     State,
     Way,
-    after,
-    as_bytes,
-    as_seen,
     fits,
-    held_by,
-    reachable,
+    is_ruled,
 )
 
 NOTES_FROM: Final = 1 << 40
@@ -58,48 +57,16 @@ def violations(
     return checker.violations
 
 
-class Checker:
+class Checker(Several):
     """Takes a history entry by entry."""
-
-    def __init__(self, late_ms_max: float = FOREVER, loss_ms: float = 0) -> None:
-        self.violations: list[Violation] = []
-        self._late_ms = late_ms_max
-        self._loss_ms = loss_ms
-        self._operations: dict[int, Operation] = {}
-        """Those without an end."""
-        self._jobs: dict[int, Job] = {}
-        self._broken: set[int] = set()
-        """Jobs about which enough has been said."""
-        self._told: set[int] = set()
-        """Their puts."""
-        self._nameless: dict[bytes, Operation] = {}
-        """Puts whose id nobody has been told, by body."""
-        self._ghosts: dict[int, tuple[float, list[Operation]]] = {}
-        """Of those that a stop cut short: when, and who may have been given the job before."""
-        self._refused: dict[bytes, Operation] = {}
-        self._reserves: dict[int, Operation] = {}
-        """Reserves without an end: any job may have been handed out to them."""
-        self._left: Counter[int] = Counter()
-        """How many jobs may still come of each of them."""
-        self._first: dict[object, Operation] = {}
-        """The first reserve of each batch."""
-        self._gone: list[tuple[Operation, float]] = []
-        """Those whose connection has closed since the last start, and when."""
-        self._closes: dict[int, Operation] = {}
-        self._batches: dict[object, list[Operation]] = {}
-        """Puts that were sent in one piece."""
-        self._handed: dict[object, list[int]] = {}
-        """Jobs that were handed out in one piece."""
-        self._closed = 0
-        self._entries = 0
-        self._started_ms: float = 0
-        self._has_sync_failed = False
-        self._digests = Digests()
 
     def take(self, entry: Entry) -> None:
         """Take the next entry."""
         what, number, at_ms, rest = entry
         self._entries += 1
+        if at_ms < self._now_ms:
+            self._go_back()
+        self._now_ms = at_ms
         if what == "note":
             self._note(at_ms, rest)
         elif what == "invoke":
@@ -107,21 +74,13 @@ class Checker:
             self._invoke(Operation(number, kind, client, at_ms, rest))
         else:
             operation = self._operations[number]
-            operation.end, operation.ended_ms = what, at_ms
+            operation.end, operation.ended_ms, operation.ended = what, at_ms, self._entries
             if what != "unknown":
                 del self._operations[number]
             if what == "ok":
                 self._ok(operation, at_ms, rest)
             elif what == "fail":
                 self._fail(operation, at_ms, str(rest["why"]))
-
-    def _break(self, invariant: str, why: str, job: Job | None, *more: Operation) -> None:
-        numbers = [*(job.operations if job else ()), *(each.number for each in more)]
-        self.violations.append(Violation(invariant, why, tuple(dict.fromkeys(numbers))))
-        if job:
-            self._told.add(job.put.number)
-            self._broken.add(job.job_id)
-            del self._jobs[job.job_id]
 
     # --- Operations -----------------------------------------------------------------------------
 
@@ -132,6 +91,12 @@ class Checker:
             if (batch := operation.what.get("batch")) is not None:
                 self._batches.setdefault(batch, []).append(operation)
             self._nameless[operation.body] = operation
+        if operation.kind in SWEEPING or operation.text("key"):
+            self._wide[operation.number] = operation
+            for concerned in list(self._concerned(operation)):
+                concerned.open[operation.number] = operation
+        if operation.kind in {"policy", "pause"}:
+            self._laws.invoke(operation)
         elif operation.kind == "reserve":
             # Those of one batch are one operation that happens to several jobs.
             first = self._batch_of(operation)
@@ -152,10 +117,17 @@ class Checker:
         job_id = rest.get("job_id", operation.what.get("job_id", 0))
         assert isinstance(job_id, int)
         kind = operation.kind
-        if self._has_sync_failed and not self._loss_ms and (kind == "put" or kind in BY_ID):
+        is_new = kind == "put" and rest.get("outcome") not in {"kept", "there"}
+        if self._has_sync_failed and not self._loss_ms and (is_new or kind in BY_ID):
             why = f"{kind} was acknowledged after a sync had failed"
             self.violations.append(Violation("I9", why, (operation.number,)))
-        if kind == "close":
+        if kind in {"policy", "pause"}:
+            self._laws.ok(operation, at_ms)
+        elif kind in BY_KEY or kind in SWEEPING:
+            self._ok_of_many(operation, at_ms)
+        elif operation.text("key"):
+            self._put_by_key(operation, at_ms, job_id, str(rest.get("outcome", "created")))
+        elif kind == "close":
             self._closed_for_good(operation, at_ms)
         elif kind == "reserve":
             self._reserved(operation, at_ms, job_id, as_bytes(rest.get("body", b"")))
@@ -176,44 +148,6 @@ class Checker:
             elif not self._nameless:
                 self._break("I3", f"{kind} of job {job_id}, which nobody put", None, operation)
 
-    def _job(self, job_id: int, body: bytes, *about: Operation) -> Job | None:
-        """Return the job of this id; one that shows for the first time is known by its body."""
-        job = self._jobs.get(job_id)
-        if job and job.put.body != body and body in self._nameless and job.may_be_lost:
-            del self._jobs[job_id]  # and its id was given anew
-            job = None
-        if job is None and job_id not in self._broken:
-            put = self._nameless.pop(body, None)
-            if put is None:
-                self._invented(job_id, body, about)
-                return None
-            job = Job(job_id, put, {(ABSENT, frozenset())}, {put.number: put})
-            job.operations.append(put.number)
-            job.returned = set(held_by(self._gone, put))
-            job.reserved = self._entries if job.returned else 0
-            if put.number in self._ghosts:
-                stopped_ms, reserves = self._ghosts[put.number]
-                ways = self._reachable(job, stopped_ms, *reserves)
-                job.ways = {(state._replace(holder=None), frozenset()) for state, _ in ways}
-                job.open.clear()
-            self._jobs[job_id] = job
-        if job and job.put.body != body:
-            self._break("I3", f"job {job_id} has another body than it was put with", job, *about)
-            return None
-        return job
-
-    def _invented(self, job_id: int, body: bytes, about: tuple[Operation, ...]) -> None:
-        self._broken.add(job_id)
-        if body in self._refused:
-            why = f"job {job_id} is there, and its put was refused"
-            self._break("I4", why, None, self._refused[body], *about)
-            return
-        for put in self._nameless.values():
-            if put.body.startswith(body) or body.startswith(put.body):
-                self._break("I4", f"job {job_id} is a part of what was put", None, put, *about)
-                return
-        self._break("I3", f"job {job_id} was put by nobody", None, *about)
-
     def _reserved(self, operation: Operation, at_ms: float, job_id: int, body: bytes) -> None:
         operation, member = self._batch_of(operation), operation
         self._check_batch(member, job_id)
@@ -223,14 +157,14 @@ class Checker:
             return
         job.operations.append(operation.number)
         ready = [
-            state.hi
+            max(state.hi, self._laws.paused_until_ms(state.job.topic))
             for state, _ in self._reachable(job, at_ms)
             if state.kind in {"waiting", "held"} and state.lo <= at_ms
         ]
         if ready and at_ms - max(*ready, operation.at_ms, self._started_ms) > self._late_ms:
             self._break("I6", f"job {job_id} came late", job)
         else:
-            self._happened(job, operation, at_ms)
+            self._happened(job, operation, at_ms, body)
         self._end_reserve(operation)
 
     def _batch_of(self, operation: Operation) -> Operation:
@@ -261,6 +195,11 @@ class Checker:
             self._end_reserve(self._batch_of(operation))
             if why == "TIMED_OUT":
                 self._gave_up(operation, at_ms)
+        elif operation.kind in {"policy", "pause"}:
+            self._laws.fail(operation)
+        if operation.number in self._wide:
+            self._refused_to_many(operation, at_ms, why)
+            return
         job = self._jobs.get(operation.value("job_id"))
         if job is None or operation.number not in job.open:
             return  # the job was not known when it was asked for
@@ -283,67 +222,16 @@ class Checker:
         if not isinstance(topics, list | tuple):
             return
         for job in list(self._jobs.values()):
-            if job.put.what.get("topic", "default") in topics and self._is_overdue(job, at_ms):
+            if job.topics <= set(topics) and self._is_overdue(job, at_ms):
                 self._break("I6", f"job {job.job_id} was ready, and nobody got it", job, operation)
 
     def _is_overdue(self, job: Job, at_ms: float) -> bool:
         return all(
-            state.kind == "waiting" and max(state.hi, self._started_ms) + self._late_ms < at_ms
+            state.kind == "waiting"
+            and max(state.hi, self._started_ms, self._laws.paused_until_ms(state.job.topic))
+            < at_ms - self._late_ms
             for state, _ in self._reachable(job, at_ms)
         )
-
-    # --- Ways -----------------------------------------------------------------------------------
-
-    def _reachable(self, job: Job, now_ms: float, *more: Operation) -> set[Way]:
-        """Return all that may be the case by now."""
-        topic = job.put.what.get("topic", "default")
-        begun = {each.number: each for each in more} | job.open | self._closes
-        for number, reserve in self._reserves.items():
-            topics = reserve.what.get("topics")
-            if not isinstance(topics, list | tuple) or topic in topics:
-                begun[number] = reserve
-        ways = {way for way in job.ways if all(abs(number) in begun for number in way[1])}
-        holders = {state.holder for state, _ in ways} | {
-            each.client for each in (*more, *self._reserves.values())
-        }
-        for number, close in self._closes.items():
-            if close.client not in holders:
-                del begun[number]
-        ttr_ms = job.put.value("ttr_ms")
-        return reachable(ways, begun, ttr_ms, now_ms)
-
-    def _happened(self, job: Job, operation: Operation, now_ms: float) -> None:
-        """Keep the ways in which the operation has happened."""
-        number = operation.number
-        ways = self._reachable(job, now_ms, operation)
-        kept = {(state, done - {number}) for state, done in ways if number in done}
-        if operation.kind == "reserve":
-            # Its reply does not wait for a sync, neither of this nor of what made it possible.
-            job.before |= {state for state, done in ways if number not in done}
-            job.reserved = self._entries
-        elif operation.begun > job.reserved:
-            job.returned.clear()
-            job.before.clear()
-        else:
-            ttr_ms = job.put.value("ttr_ms")
-            later = (after(state, operation, ttr_ms, now_ms) for state in job.before)
-            job.before = {state for state in later if state is not None}
-        if kept:
-            job.open.pop(number, None)
-            self._keep(job, kept, now_ms)
-            return
-        states = {state for state, _ in ways}
-        kinds = {state.kind for state in states}
-        if kinds <= {"gone"}:
-            invariant, why = "I2", "was deleted before"
-        elif "held" in kinds:
-            invariant, why = "I7", "is held by somebody else"
-        elif operation.kind == "reserve" and "waiting" in kinds:
-            invariant, why = "I6", "comes early"
-        else:
-            invariant, why = "I4", f"can only be {', '.join(sorted(kinds))}"
-        said = f"{operation.kind} of job {job.job_id} at {now_ms}, which {why}"
-        self._break(invariant, said, job, operation)
 
     def _closed_for_good(self, close: Operation, now_ms: float) -> None:
         """A connection has gone: what it has asked for has happened by now, or never will."""
@@ -352,9 +240,14 @@ class Checker:
         for job in self._jobs.values():
             mine = {number for number, each in job.open.items() if each.client == client}
             mine |= {each.number for each in reserves} | {close.number}
-            is_concerned = len(mine) > len(reserves) + 1 or any(
-                state.holder == client or done & mine or (reserves and state.lo <= now_ms)
-                for state, done in job.ways
+            both = mine | {-number for number in mine}
+            is_concerned = (
+                len(mine) > len(reserves) + 1
+                or (reserves and job.open)
+                or any(
+                    state.holder == client or done & mine or (reserves and state.lo <= now_ms)
+                    for state, done in job.ways
+                )
             )
             if not is_concerned:
                 continue
@@ -364,18 +257,24 @@ class Checker:
                 job.open.pop(number, None)
             self._keep(
                 job,
-                {(state, done - mine) for state, done in ways if state.holder != client},
+                {(state, done - both) for state, done in ways if state.holder != client},
                 now_ms,
             )
         for each in reserves:
             del self._reserves[each.number]
             self._gone.append((each, now_ms))
+        self._end_wide([each for each in self._wide.values() if each.client == client])
         del self._closes[close.number]
 
-    def _keep(self, job: Job, ways: set[Way], now_ms: float) -> None:
-        if self._loss_ms and ways != job.ways:
-            job.past.append((now_ms, job.ways))
-        job.ways = ways
+    def _end_wide(self, operations: list[Operation]) -> None:
+        for operation in operations:
+            del self._wide[operation.number]
+            self._past.append((self._entries, operation))
+
+    def _go_back(self) -> None:
+        """Delayd time has gone back: what the clock had done was written down nowhere."""
+        for job in self._jobs.values():
+            job.ways |= {(state._replace(holder=None), frozenset()) for state in job.undone}
 
     # --- What befalls the daemon ----------------------------------------------------------------
 
@@ -386,6 +285,7 @@ class Checker:
         elif what == "started":
             self._started_ms = at_ms
             self._gone.clear()
+            self._past.clear()
             for job in self._jobs.values():
                 job.returned.clear()
                 job.before.clear()
@@ -418,17 +318,16 @@ class Checker:
                 for until_ms, ways in job.past:
                     states |= {state for state, _ in ways if until_ms >= earliest_ms}
             elif how == "stop":
-                states |= {
-                    State("waiting", 0, at_ms + ROUNDING_MS, priority=state.priority)
-                    for state in states
-                    if state.kind == "held"
-                }
+                states |= self._let_go(states, at_ms)
             job.ways = {(state._replace(holder=None), frozenset()) for state in states}
             job.open.clear()
         for put in self._nameless.values():
-            self._ghosts.setdefault(put.number, (at_ms, list(self._reserves.values())))
+            others = [*self._reserves.values(), *self._closes.values()]
+            self._ghosts.setdefault(put.number, Ghost(at_ms, how, others))
         for operation in self._operations.values():
             operation.is_cut = True
+        self._laws.stop(at_ms)
+        self._end_wide(list(self._wide.values()))
         self._operations.clear()
         self._reserves.clear()
         self._first.clear()
@@ -442,15 +341,41 @@ class Checker:
             if job is None:
                 continue
             ways = self._reachable(job, at_ms)
-            kept = {way for way in ways if fits(way[0], seen, at_ms, self._late_ms)}
+            kept = {way for way in ways if self._may_be_seen(way[0], seen, at_ms)}
             if kept:
+                if not any(state.kind == "held" for state, _ in kept):
+                    job.undone |= {state for state, _ in ways if state.kind == "held"}
                 self._keep(job, kept, at_ms)
                 continue
             kinds = ", ".join(sorted({state.kind for state, _ in ways}))
+            if seen.attempts is not None and self._went_back(seen, ways):
+                why = f"job {seen.job_id} has {seen.attempts} attempts, and had more"
+                self._break("I12", why, job)
+                continue
             invariant = "I2" if kinds == "gone" else "I4" if job.open or len(ways) > 1 else "I8"
             self._break(invariant, f"job {seen.job_id} is {seen.state}, can be {kinds}", job)
+        self._check_keys(jobs)
         if is_complete:
             self._check_missing(at_ms, {seen.job_id for seen in jobs})
+
+    def _may_be_seen(self, state: State, seen: Seen, at_ms: float) -> bool:
+        """Tell whether somebody may see this. Under a rule it shows that a ttr has run out."""
+        if state.kind == "held" and seen.state == "ready":
+            laws = self._laws.of(state.job.topic, state.lo)
+            return not is_ruled(state, laws) and fits(state, seen, at_ms, self._late_ms)
+        return fits(state, seen, at_ms, self._late_ms)
+
+    @staticmethod
+    def _went_back(seen: Seen, ways: Iterable[Way]) -> bool:
+        same = [state.job.attempts for state, _ in ways if state.kind not in {"absent", "gone"}]
+        return bool(same) and seen.attempts is not None and seen.attempts < min(same)
+
+    def _check_keys(self, jobs: list[Seen]) -> None:
+        """A key is held by one live job of its topic at most."""
+        holders = Counter((seen.topic, seen.key) for seen in jobs if seen.key)
+        for (topic, key), count in holders.items():
+            if count > 1:
+                self._break("I11", f"{count} jobs of {topic} have the key {key}", None)
 
     def _check_missing(self, at_ms: float, there: set[int]) -> None:
         lost = []

@@ -5,11 +5,12 @@ come; each becomes an operation of the history. It refuses to know what the righ
 """
 
 import contextlib
+import json
 import random
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tests.faults.history import History
 
@@ -18,14 +19,43 @@ READ_BYTES: Final = 1 << 16
 CUT_SHARE: Final = 0.1
 DELAYS_MS: Final = (0, 0, 0, 1, 7, 40, 300, 1_000, 3_600_000)
 TTRS_MS: Final = (50, 400, 1_000, 60_000)
+DEAD: Final = "dead"
+"""Where exhausted jobs are moved to."""
+
+RULED: Final = ("default", "b")
+"""The tubes whose policies change."""
+
+KEYS: Final = ("k1", "k2", "k3", "k4", "k5", "k6")
+KEYS_EACH: Final = 2
+LADDERS: Final = (((40,), 0, 0), ((7, 300), 0, 20), ((), 1, 0), ((40, 1), 2, 0))
+"""Steps in milliseconds, highest number of attempts, jitter in percent."""
+
 GOOD_WORDS: Final = {
-    b"DELETED": "delete",
-    b"RELEASED": "release",
-    b"BURIED": "bury",
-    b"TOUCHED": "touch",
-    b"KICKED": "kick",
-    b"RESCHEDULED": "reschedule",
+    b"DELETED": {"delete", "delete-key"},
+    b"RELEASED": {"release"},
+    b"BURIED": {"bury"},
+    b"TOUCHED": {"touch"},
+    b"KICKED": {"kick", "kick-key"},
+    b"RESCHEDULED": {"reschedule", "reschedule-key"},
+    b"NACKED": {"nack"},
+    b"CHANGED": {"change"},
+    b"CLEARED": {"clear"},
+    b"CANCELLED": {"cancel"},
+    b"POLICY_SET": {"policy"},
+    b"PAUSED": {"pause"},
 }
+OUTCOMES: Final = {
+    b"INSERTED": "created",
+    b"KEPT": "kept",
+    b"REPLACED": "replaced",
+    b"PRESERVED": "preserved",
+    b"EXTENDED": "extended",
+    b"JOB_ALREADY_EXISTS": "there",
+}
+REFUSALS: Final = {
+    *(b"NOT_FOUND", b"TIMED_OUT", b"DEADLINE_SOON", b"OUT_OF_MEMORY", b"DRAINING"),
+}
+MODES: Final = ("reject", "keep", "replace", "preserve", "extend")
 
 
 class Asked(NamedTuple):
@@ -47,9 +77,12 @@ class World(NamedTuple):
     known: dict[int, bytes]
     """Jobs whose put was acknowledged and whose delete was not."""
     bodies: list[int]
-    """How many puts there were, and batches; a number for each makes its body, and its name."""
+    """How many puts there were, batches and policies; a number for each makes its name."""
     may_refuse: bool
     """A put may be refused among others that are not, so that a batch says nothing."""
+    keys: list[str]
+    """Those that nobody uses. Each is one client's, so that it knows what it has been told of it;
+    the next one has it when the one before has been told everything."""
 
 
 class Client:
@@ -67,6 +100,7 @@ class Client:
         self.held: list[int] = []
         self.watched = ["default"]
         self.is_patient = False
+        self.keys = [world.keys.pop() for _ in range(min(KEYS_EACH, len(world.keys)))]
         self._heard = b""
 
     def speak(self) -> None:
@@ -97,6 +131,8 @@ class Client:
     def close(self) -> None:
         """Go away."""
         self.sock.close()
+        if not self.asked:
+            self.world.keys.extend(self.keys)
 
     # --- Replies --------------------------------------------------------------------------------
 
@@ -123,19 +159,21 @@ class Client:
         asked = self.asked.popleft()
         history, now_ms = self.world.history, self.world.now_ms()
         word = words[0]
-        if word == b"INSERTED":
+        if word in OUTCOMES:
             job_id = int(words[1])
-            history.ok(asked.numbers[0], now_ms, job_id=job_id)
+            history.ok(asked.numbers[0], now_ms, job_id=job_id, outcome=OUTCOMES[word])
             self.world.known[job_id] = b""
-        elif GOOD_WORDS.get(word) == asked.kind:
+        elif asked.kind in GOOD_WORDS.get(word, ()):
             history.ok(asked.numbers[0], now_ms)
             if asked.kind == "delete":
                 self.world.known.pop(asked.job_id, None)
-            if asked.kind in {"delete", "release", "bury"} and asked.job_id in self.held:
+            is_out_of_hand = asked.kind in {"delete", "release", "bury", "nack"}
+            if is_out_of_hand and asked.job_id in self.held:
                 self.held.remove(asked.job_id)
-        elif asked.kind in {"watch", "use", "pause"}:
-            assert word in {b"WATCHING", b"USING", b"PAUSED", b"NOT_FOUND", b"OUT_OF_MEMORY"}, word
+        elif asked.kind == "watch":
+            assert word in {b"WATCHING", b"OUT_OF_MEMORY"}, word
         else:
+            assert word in REFUSALS, (word, asked)
             for number in asked.numbers:
                 is_first = number == asked.numbers[0]
                 history.fail(number, now_ms, word.decode() if is_first else "UNUSED")
@@ -152,7 +190,7 @@ class Client:
         if job_id:
             what["job_id"] = job_id
         numbers = []
-        if kind not in {"watch", "use", "pause"}:
+        if kind != "watch":
             numbers = [invoke(kind, now_ms, client=self.name, **what) for _ in range(times)]
         self.asked.append(Asked(numbers, kind, job_id))
         self._send(line)
@@ -165,7 +203,11 @@ class Client:
     def act(self) -> None:
         """Do something."""
         roll = self.world.rng.random()
-        if roll < 0.35:
+        if self.world.bodies[2] < len(RULED) and roll < 0.2:
+            self._set_policy()  # so that it holds for most of the run
+        elif len(self.watched) == 1 and roll > 0.7:
+            self.watch()
+        elif roll < 0.35:
             self.put()
         elif roll < 0.6:
             self.reserve()
@@ -173,28 +215,34 @@ class Client:
             self.work(self.world.rng.choice(self.held))
         elif roll < 0.96 and self.world.known:
             self.interfere(self.world.rng.choice(list(self.world.known)))
-        elif roll < 0.98:
-            tube = self.world.rng.choice(TUBES)
-            if tube not in self.watched:
-                self.watched.append(tube)
-            self.say(b"watch %b\r\n" % tube.encode(), "watch")
+        elif roll < 0.985:
+            self.rule()
+        elif roll < 0.99:
+            self.watch()
         else:
             self.put()
+
+    def watch(self) -> None:
+        """Ask for jobs of one more tube."""
+        tube = self.world.rng.choice((*TUBES, DEAD))
+        if tube not in self.watched:
+            self.watched.append(tube)
+        self.say(b"watch %b\r\n" % tube.encode(), "watch")
 
     def put(self) -> None:
         """Put a job, or several in one piece."""
         rng, bodies = self.world.rng, self.world.bodies
         delay_ms, ttr_ms, priority = rng.choice(DELAYS_MS), rng.choice(TTRS_MS), rng.choice((0, 9))
-        tube = rng.choice(TUBES)
+        tube, words, said = self._words()
         jobs = rng.choice((1, 1, 1, 2, 5))
         length = rng.choice((0, 0, 30, 200, 900, 4_000)) if rng.random() < 0.5 else 20
-        batch = None if self.world.may_refuse or jobs == 1 else f"put {bodies[0]}"
+        batch = None if self.world.may_refuse or jobs == 1 or words else f"put {bodies[0]}"
         for _ in range(jobs):
             bodies[0] += 1
             body = b"body %d" % bodies[0] + b"." * length
-            line = b"put-in-tube %b %d %b %b %d\r\n%b\r\n" % (
+            line = b"put-in-tube %b %d %b %b %d%b\r\n%b\r\n" % (
                 *(tube.encode(), priority, seconds(delay_ms), seconds(ttr_ms)),
-                *(len(body), body),
+                *(len(body), words, body),
             )
             self.say(
                 line,
@@ -205,7 +253,68 @@ class Client:
                 priority=priority,
                 body=body,
                 batch=batch,
+                **said,
             )
+
+    def _tube_of(self, key: str) -> str:
+        """Draw a tube, mostly the same: so that somebody has the key there."""
+        rng = self.world.rng
+        return TUBES[KEYS.index(key) % len(TUBES)] if rng.random() < 0.8 else rng.choice(TUBES)
+
+    def _words(self) -> tuple[str, bytes, dict[str, Any]]:
+        """Draw a tube and what stands behind a put: a key, a ladder of its own; and its note."""
+        rng = self.world.rng
+        tube = rng.choice(TUBES)
+        words, said = b"", dict[str, Any]()
+        if self.keys and rng.random() < 0.4:
+            key, mode = rng.choice(self.keys), rng.choice(MODES)
+            tube = self._tube_of(key)
+            words += b" key=%b on=%b" % (key.encode(), mode.encode())
+            said |= {"key": key, "on": mode}
+        if rng.random() < 0.2:
+            steps_ms, attempts_max, jitter = rule = rng.choice(LADDERS)
+            if steps_ms:
+                words += b" retry=" + b",".join(b"%dms" % step_ms for step_ms in steps_ms)
+                words += b" jitter=%d" % jitter
+            if attempts_max:
+                words += b" attempts=%d" % attempts_max
+            said["retry"] = rule
+        return tube, words, said
+
+    def rule(self) -> None:
+        """Do something to a whole tube."""
+        rng = self.world.rng
+        kind = rng.choice((*["policy"] * 5, "pause", "clear", "cancel"))
+        tube = rng.choice(TUBES)
+        if kind == "pause":
+            pause_ms = rng.choice((50, 300))
+            line = b"pause-tube %b %b\r\n" % (tube.encode(), seconds(pause_ms))
+            self.say(line, kind, topic=tube, pause_ms=pause_ms)
+        elif kind == "policy":
+            self._set_policy()
+        elif kind == "clear":
+            self.say(b"clear-tube %b\r\n" % tube.encode(), kind, topic=tube)
+        else:
+            self.say(b"cancel-jobs %b\r\n" % tube.encode(), kind, topic=tube)
+
+    def _set_policy(self) -> None:
+        rng = self.world.rng
+        self.world.bodies[2] += 1
+        tube = rng.choice(RULED)
+        what: dict[str, Any] = {"topic": tube}
+        fields: dict[str, object] = {}
+        if rng.random() < 0.8:
+            steps_ms, attempts_max, jitter = what["retry"] = rng.choice(LADDERS)
+            what["target"] = rng.choice(("", DEAD, DEAD))
+            what["returns"] = rng.random() < 0.3
+            fields |= {"exhausted": what["target"]} if what["target"] else {}
+            fields |= {"on_close": "return"} if what["returns"] else {}
+            fields |= {"retry": [step_ms / 1_000 for step_ms in steps_ms]} if steps_ms else {}
+            fields |= {"attempts_max": attempts_max} if attempts_max else {}
+            fields |= {"jitter_percent": jitter} if jitter else {}
+        text = json.dumps(fields).encode() if fields else b""
+        line = b"set-policy %b %d\r\n%b\r\n" % (tube.encode(), len(text), text)
+        self.say(line, "policy", **what)
 
     def reserve(self) -> None:
         """Ask for a job, or for several."""
@@ -227,27 +336,67 @@ class Client:
     def work(self, job_id: int) -> None:
         """Say something of a job in hand."""
         rng = self.world.rng
-        kind = rng.choice(("delete", "delete", "release", "release", "bury", "touch"))
+        kind = rng.choice(("delete", "delete", "release", "release", "bury", "touch", "nack"))
         priority, delay_ms = rng.choice((0, 9)), rng.choice(DELAYS_MS)
         if kind == "release":
             line = b"release %d %d %b\r\n" % (job_id, priority, seconds(delay_ms))
             self.say(line, kind, job_id, priority=priority, delay_ms=delay_ms)
         elif kind == "bury":
             self.say(b"bury %d %d\r\n" % (job_id, priority), kind, job_id, priority=priority)
+        elif kind == "nack":
+            delay = b" delay=%b" % seconds(delay_ms) if delay_ms else b""
+            error = rng.choice((b"", b" no route to host", b" " + b"x" * 700))
+            line = b"nack %d%b%b\r\n" % (job_id, delay, error)
+            self.say(line, kind, job_id, delay_ms=delay_ms)
         else:
             self.say(b"%b %d\r\n" % (kind.encode(), job_id), kind, job_id)
 
     def interfere(self, job_id: int) -> None:
         """Do something to any job."""
         rng = self.world.rng
-        kind = rng.choice(("delete", "kick", "reschedule", "touch"))
+        kind = rng.choice(("delete", "kick", "reschedule", "touch", "change", "by key"))
         delay_ms = rng.choice(DELAYS_MS)
-        if kind == "reschedule":
+        if kind == "by key":
+            self._interfere_by_key(delay_ms)
+        elif kind == "change":
+            self._change(job_id, delay_ms)
+        elif kind == "reschedule":
             line = b"reschedule %d %b\r\n" % (job_id, seconds(delay_ms))
             self.say(line, kind, job_id, delay_ms=delay_ms)
         else:
             command = b"kick-job" if kind == "kick" else kind.encode()
             self.say(b"%b %d\r\n" % (command, job_id), kind, job_id)
+
+    def _interfere_by_key(self, delay_ms: int) -> None:
+        rng = self.world.rng
+        if not self.keys:
+            return
+        kind = rng.choice(("delete-key", "kick-key", "reschedule-key"))
+        key = rng.choice(self.keys)
+        tube = self._tube_of(key)
+        line = b"%b %b %b" % (kind.encode(), tube.encode(), key.encode())
+        what: dict[str, Any] = {"topic": tube, "key": key}
+        if kind == "reschedule-key":
+            line += b" %b" % seconds(delay_ms)
+            what["delay_ms"] = delay_ms
+        self.say(line + b"\r\n", kind, **what)
+
+    def _change(self, job_id: int, delay_ms: int) -> None:
+        rng, bodies = self.world.rng, self.world.bodies
+        line, what = b"change %d pri=3" % job_id, dict[str, Any](priority=3)
+        if rng.random() < 0.5:
+            line += b" delay=%b" % seconds(delay_ms)
+            what["delay_ms"] = delay_ms
+        if rng.random() < 0.3:
+            ttr_ms = rng.choice(TTRS_MS)
+            line += b" ttr=%b" % seconds(ttr_ms)
+            what["ttr_ms"] = ttr_ms
+        if rng.random() < 0.4:
+            bodies[0] += 1
+            body = b"body %d" % bodies[0] + b"!" * rng.choice((0, 30, 900))
+            what["body"] = body
+            line += b" bytes=%d\r\n%b" % (len(body), body)
+        self.say(line + b"\r\n", "change", job_id, **what)
 
     def _send(self, line: bytes) -> None:
         """Have it sent with what is to be sent already, cut where a network may cut it."""

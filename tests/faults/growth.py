@@ -128,7 +128,7 @@ def a_few_buried_among_many(house: House, jobs: int) -> None:
         house.put(0)
         for job_id in house.reserved(1):
             if number % (jobs // 400) == 0:
-                house.engine.bury(house.worker, job_id, 0)
+                house.engine.bury(house.worker, job_id, 0, house.engine.store.time_ms)
             else:
                 house.engine.delete(house.worker, job_id, house.clock.now_ms() + 1)
         if number % 20 == 19:

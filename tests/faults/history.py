@@ -18,15 +18,25 @@ processes together. Bodies must differ: a put that nobody heard the end of is kn
 
 Operations: put (topic, delay_ms, ttr_ms, priority) · reserve (topics, if its giving up is to be
 checked; batch_max) · release (job_id, delay_ms, priority) · bury (job_id, priority) · touch ·
-delete · kick (one job, by its id) · reschedule (job_id, delay_ms) · anything else, which is passed
-over. The `ok` of a reserve names its job and body. A reserve-batch is as many reserves as it asks
-for, invoked together with one `batch`; those that got nothing `fail` with "UNUSED". Puts sent in
-one piece carry one `batch` too, unless one of them may be refused (a full disk).
+delete · kick (one job, by its id) · reschedule (job_id, delay_ms) · nack (job_id, delay_ms) ·
+change (job_id, and what of delay_ms, priority, ttr_ms, body is to be new) · delete-key, kick-key,
+reschedule-key (topic, key) · clear, cancel (topic) · policy (topic, retry, target, returns) · pause
+(topic, pause_ms) · anything else, which is passed over.
 
-Notes: "stopped", "started", "closed" (client) · "sync failed", "fresh start" (what was to be synced
-is durable elsewhere, R3) · "drained" (enough consumers have waited for all topics: what is due has
-come) · "prefix" (sequence, digest: the state after that frame, whose `acked` is the frame up to
-which replies had left) · "recovered" (digest) · "same" (what, left, right).
+A put may have a `key` and say by `on` how a conflict ends; the `ok` has the `outcome` then:
+created, kept, replaced, preserved, extended, or there (refused: the job has it). Whoever uses a key
+is the only one, until everything has been answered. A put, and a policy, may have a retry rule:
+`retry`, its steps in ms, highest number of attempts and jitter in percent; a put with `wall_ms` is
+for a moment of the wall clock. The `ok` of a reserve names its job and body. A reserve-batch is as
+many reserves as it asks for, invoked together with one `batch`; those that got nothing `fail` with
+"UNUSED". Puts sent in one piece carry one `batch` too, unless one of them may be refused (a full
+disk).
+
+Notes: "stopped", "started", "closed" (client; `stops` if the daemon stops) · "sync failed", "fresh
+start" (what was to be synced is durable elsewhere, R3) · "drained" (enough consumers have waited
+for all topics: what is due has come) · "prefix" (sequence, digest: the state after that frame,
+whose `acked` is the frame up to which replies had left) · "recovered" (digest) · "same" (what,
+left, right).
 
     I1 acknowledged puts are there          I6 nothing comes early, or late by more than late_ms_max
     I2 what was deleted never returns       I7 one holder until its ttr is over
@@ -34,6 +44,7 @@ which replies had left) · "recovered" (digest) · "same" (what, left, right).
     I4 an operation happens whole or not       acknowledged
     I5 of what was sent in one piece a      I9 nothing is acknowledged after a failed sync until R3
        prefix happens; batches keep to max  I10 snapshot and tail are the full log
+    I11 a key is one live job's in its topic I12 attempts never go backwards
 """
 
 import json
@@ -56,6 +67,12 @@ class Seen(NamedTuple):
     """When the delay, or the reservation, ends."""
 
     priority: int | None = None
+    topic: str | None = None
+    key: str | None = None
+    """"" for none."""
+
+    attempts: int | None = None
+    """How often it was handed out since it was put or revived, -1 if no attempt has failed."""
 
 
 class History:
@@ -123,3 +140,17 @@ def merged(*logs: Iterable[Entry]) -> list[Entry]:
         for what, number, at_ms, rest in log
     ]
     return sorted(tagged, key=lambda entry: (entry[2], entry[0] != "invoke"))
+
+
+def as_bytes(value: object) -> bytes:
+    if isinstance(value, str):
+        return value.encode("latin-1")
+    assert isinstance(value, bytes)
+    return value
+
+
+def as_seen(job: object) -> Seen:
+    """Return what an observation in a history says of one job."""
+    assert isinstance(job, list | tuple)
+    job_id, state, body, *rest = job
+    return Seen(job_id, state, as_bytes(body), *rest)

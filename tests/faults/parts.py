@@ -11,7 +11,18 @@ from dataclasses import dataclass, field
 from delayd.config import SyncPolicy
 from delayd.core import views
 from delayd.core.engine import Engine
-from delayd.core.job import DUE_AT, HEADER, U64, State, body_of, state_of
+from delayd.core.job import (
+    DUE_AT,
+    FLAGS_AT,
+    HEADER,
+    U64,
+    Flag,
+    attempts_of,
+    body_of,
+    key_of,
+    state_of,
+)
+from delayd.core.judging import place_of, settled_lapse
 from delayd.journal.errors import JournalError
 from delayd.journal.journal import Journal
 from delayd.line.server import LineServer
@@ -99,20 +110,36 @@ def seen_in(engine: Engine) -> list[Seen]:
     """Return all jobs as somebody would see them now."""
     store = engine.store
     jobs = []
-    for job_id, record in store.jobs:
+    for job_id, record in views.live_jobs(store):
         holder = store.holders.get(job_id)
-        due_ms: int = U64.unpack_from(record, DUE_AT)[0]
-        priority: int = HEADER.unpack_from(record)[4]
-        state = state_of(record).name.lower()
-        seen_due_ms = None
-        if holder is not None:
-            state, seen_due_ms = "reserved", holder.deadlines[job_id]
-            if seen_due_ms <= store.time_ms:
-                state, seen_due_ms = "ready", None
-        elif state_of(record) is State.DELAYED:
-            state, seen_due_ms = ("ready", None) if due_ms <= store.time_ms else (state, due_ms)
-        jobs.append(Seen(job_id, state, body_of(record), seen_due_ms, priority))
+        seen_ms = None if holder is None else holder.deadlines[job_id]
+        if seen_ms is not None and seen_ms > store.time_ms:
+            state, now = "reserved", record
+        else:
+            now = record if seen_ms is None else _lapsed(engine, record, seen_ms)
+            state, seen_ms = state_of(now).name.lower(), None
+            if state == "delayed":
+                due_ms: int = U64.unpack_from(now, DUE_AT)[0]
+                state, seen_ms = ("ready", None) if due_ms <= store.time_ms else (state, due_ms)
+        priority: int = HEADER.unpack_from(now)[4]
+        attempts = attempts_of(now) if now[FLAGS_AT] & Flag.FAILURE else -1
+        whose = (store.topic_of(now).name, key_of(now).decode(), attempts)
+        jobs.append(Seen(job_id, state, body_of(now), seen_ms, priority, *whose))
     return jobs
+
+
+def _lapsed(engine: Engine, record: bytes, deadline_ms: int) -> bytes:
+    """Return the record of a job whose ttr has run out, whether or not its slice has come."""
+    store = engine.store
+    topic = store.topic_of(record)
+    return settled_lapse(
+        record,
+        topic.policy,
+        place_of(topic),
+        deadline_ms,
+        tick_ms=store.tick_ms,
+        time_ms=store.time_ms,
+    )
 
 
 @dataclass

@@ -4,14 +4,17 @@ Each fault is one that some system has had. `test_planted` says which test finds
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 from unittest import mock
 
+import delayd.core.timekeeper
 import delayd.journal.journal
 import delayd.journal.reader
 import delayd.journal.snapshot
 from delayd.commit import Replies
+from delayd.core.changes import lapsed
+from delayd.core.replay import Replay
 from delayd.journal.snapshot import SnapshotInfo
 from delayd.journal.snapshot_writer import SnapshotWriter
 from tests.faults.adapter import SteppedCommit
@@ -100,6 +103,62 @@ def no_checksums() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def keys_forgotten() -> Iterator[None]:
+    """A replay does not make the index of keys: nobody is found by one, nobody is in the way."""
+    finish = Replay.finish
+
+    def finish_without_keys(self: Replay, now_ms: int) -> None:
+        finish(self, now_ms)
+        for topic in self.engine.store.listing:
+            topic.keys = topic.keys and NoKeys()  # type: ignore[assignment]
+
+    with mock.patch.object(Replay, "finish", finish_without_keys):
+        yield
+
+
+class NoKeys:
+    """An index that knows nobody and takes note of nobody, and that its own check finds in order.
+
+    So it is the clients who have to find out.
+    """
+
+    def __len__(self) -> int:
+        return 1
+
+    def find(self, _key: bytes) -> int:
+        return 0
+
+    def add(self, _key: bytes, _job_id: int) -> None:
+        pass
+
+    def claim_run(self, _keys: Sequence[bytes], _first_id: int) -> bool:
+        return True
+
+    def remove(self, _key: bytes, _job_id: int) -> None:
+        pass
+
+    def check(self, _jobs: dict[bytes, int]) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def lapses_forgotten() -> Iterator[None]:
+    """A replay lets a job whose ttr ran out be ready, as if no ladder was there."""
+    turn = Replay._turn
+
+    def turn_without_ladders(self: Replay, time_ms: int) -> None:
+        with mock.patch.object(delayd.core.timekeeper, "lapsed_under", just_lapsed):
+            turn(self, time_ms)
+
+    with mock.patch.object(Replay, "_turn", turn_without_ladders):
+        yield
+
+
+def just_lapsed(record: bytes, *_what: object, **_more: object) -> bytes:
+    return lapsed(record)
+
+
+@contextlib.contextmanager
 def removing_early() -> Iterator[None]:
     """Remove old segments and snapshots before the new snapshot is durable."""
     with mock.patch.object(delayd.journal.journal, "SnapshotWriter", RemovingEarly):
@@ -116,6 +175,8 @@ PARTS: Final[dict[str, Parts]] = {
 
 PATCHES: Final[dict[str, Callable[[], contextlib.AbstractContextManager[None]]]] = {
     "checks no checksum": no_checksums,
+    "forgets keys in a replay": keys_forgotten,
+    "forgets in a replay that a ttr ran out under a ladder": lapses_forgotten,
     "removes old segments before the snapshot is durable": removing_early,
 }
 """The others."""

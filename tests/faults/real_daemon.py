@@ -129,6 +129,25 @@ def said(listener: socket.socket, what: str) -> str:
             return message
 
 
+@contextmanager
+def standing_still(daemon: Daemon) -> Iterator[None]:
+    """Let the daemon stand still for a while, none of its threads in the middle of a call."""
+    daemon.process.send_signal(signal.SIGSTOP)
+    try:
+        until_s = time.monotonic() + TRACER_S_MAX
+        tasks = Path(f"/proc/{daemon.pid}/task")
+        while any(_state_of(task) != "T" for task in tasks.iterdir()):
+            assert time.monotonic() < until_s, "a thread of the daemon does not stand still"
+            time.sleep(POLL_S)
+        yield
+    finally:
+        daemon.process.send_signal(signal.SIGCONT)
+
+
+def _state_of(task: Path) -> str:
+    return (task / "stat").read_text().rpartition(")")[2].split()[0]
+
+
 def wait_for_exit(daemon: Daemon, within_s: float = 30.0) -> int | None:
     """Return its exit code; None if it goes on."""
     try:

@@ -180,9 +180,14 @@ class LoopDisk:
     def lose(self, path: Path, first_byte: int) -> int:
         """Let the device have no place for what is written to the file from a byte on.
 
-        What stands in the file before its next page is as good as ever. Returns how many bytes.
+        What stands in the file before its next page is as good as ever. Returns how many bytes; 0,
+        and nothing has changed, where the file has no page behind that byte.
         The image lies on a file system that is full: a write to a hole in it fails, as on a disk
         with bad sectors, and the system hears of it when it has long said that the write was done.
+
+        Whoever writes to the file must stand still meanwhile: what is written behind the byte
+        before its place is taken away, and synced, is lost without anybody's fault but ours. That
+        this happened looks just like a sync that lied.
         """
         lost = 0
         for logical, physical, length in extents_of(path):
@@ -191,7 +196,8 @@ class LoopDisk:
                 with self.image.open("r+b") as image:
                     punch_hole(image.fileno(), physical + begin - logical, logical + length - begin)
                 lost += logical + length - begin
-        fill(self.image.with_name("ballast"))
+        if lost:
+            fill(self.image.with_name("ballast"))
         return lost
 
     def find_again(self) -> None:

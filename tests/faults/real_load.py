@@ -23,7 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 from tests.faults.checker import Checker, Violation
 from tests.faults.history import Entry, History, Seen
@@ -55,6 +55,10 @@ WAIT_S_MAX: Final = 20.0
 PATIENCE_S: Final = 120.0
 
 
+class Unheard(EOFError):
+    """An answer came when none counted any more: for its client, the daemon is gone."""
+
+
 class Record:
     """A history that several threads write, and the checker that reads it along."""
 
@@ -69,6 +73,9 @@ class Record:
         """How many operations had a good answer."""
         self.is_deaf = False
         """What is answered does not count any more; see `hear_no_more`."""
+        self.has_room = True
+        """False: a put may be refused for want of room, and the next in the same piece may not,
+        which is shorter. So what was sent in one piece says nothing where answers are missing."""
         self._lock = threading.Lock()
         self._taken = 0
         self._changes: dict[int, int] = {}
@@ -97,17 +104,19 @@ class Record:
 
         A real power cut has no witnesses. In a simulated one a sync that is under way when the
         file system is shut down may succeed (ext4 forgets an extent's conversion without a word),
-        and its reply arrives: after the cut, as nothing that was acknowledged ever can.
+        and its reply arrives: after the cut, as nothing that was acknowledged ever can. Whoever is
+        given such an answer does nothing any more: nobody may delete a job that no history has as
+        handed out, or give back one by leaving.
         """
         with self._lock:
             self.is_deaf = True
 
     def ok(self, number: int, job_id: int, **rest: object) -> None:
+        """It was acknowledged. Raises `Unheard`."""
         with self._lock:
             if self.is_deaf:
                 self.last_id = max(self.last_id, job_id)
-                self.history.unknown(number, now_ms())
-                return
+                self._unheard(number)
             self.last_id = max(self.last_id, job_id)
             self.acknowledged += 1
             self.history.ok(number, now_ms(), job_id=job_id, **rest)
@@ -115,19 +124,27 @@ class Record:
             del self._begun[number]
 
     def fail(self, number: int, why: str, job_id: int = 0) -> None:
-        """It was refused; what somebody else did to the job meanwhile may be the reason."""
+        """It was refused; what somebody else did to the job meanwhile may be the reason.
+
+        Raises `Unheard`.
+        """
         with self._lock:
             if self.is_deaf:
-                self.history.unknown(number, now_ms())
-                return
+                self._unheard(number)
             if self._changes.get(job_id, 0) > self._begun.pop(number):
                 why = "raced"
             self.history.fail(number, now_ms(), why)
 
     def unknown(self, number: int) -> None:
+        """No answer will come, unless it has."""
         with self._lock:
-            self._begun.pop(number, None)
-            self.history.unknown(number, now_ms())
+            if self._begun.pop(number, None) is not None:
+                self.history.unknown(number, now_ms())
+
+    def _unheard(self, number: int) -> NoReturn:
+        del self._begun[number]
+        self.history.unknown(number, now_ms())
+        raise Unheard
 
     def note(self, what: str, **rest: object) -> None:
         with self._lock:
@@ -235,7 +252,8 @@ class Worker(threading.Thread):
             for said in self._said[heard:]:
                 for number in said.numbers:
                     self.record.unknown(number)
-            self.client.close()
+            if not self.record.is_deaf:
+                self.client.close()
         self._pieces.clear()
         self._said.clear()
         return not self.has_lost_it
@@ -244,8 +262,8 @@ class Worker(threading.Thread):
         """Close the connection in the middle of a run; what it holds is for others."""
         if not self.has_lost_it:
             self.record.note("closed", client=self.name)
-            self.client.close()
-            self.has_lost_it = True
+        self.client.close()
+        self.has_lost_it = True
 
     # --- What is said ---------------------------------------------------------------------------
 
@@ -266,7 +284,7 @@ class Worker(threading.Thread):
 
     def _put(self, count: int) -> None:
         rng = self.rng
-        batch = f"{self.name} {self.turns}"
+        batch = f"{self.name} {self.turns}" if self.record.has_room else None
         for _ in range(count):
             self._count += 1
             size = rng.choice(self._sizes)

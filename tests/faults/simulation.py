@@ -13,12 +13,10 @@ It refuses to judge: it writes the history that `checker` judges. Beside that it
 start makes of the disk with a replay of all frames that were ever appended.
 """
 
-import contextlib
 import errno
 import math
 import random
 import socket
-from collections.abc import Callable
 from typing import Final
 
 from delayd.commit import Space
@@ -29,8 +27,9 @@ from delayd.core.job import State, state_of
 from delayd.core.replay import Replay, UnknownRecord
 from delayd.journal.errors import DamageError, JournalError
 from delayd.testing.clock import FakeClock
-from delayd.testing.disk import Piece, PowerCut
+from delayd.testing.disk import PowerCut
 from delayd.turns import Turns
+from tests.faults import within
 from tests.faults.adapter import (
     INTERVAL_MS,
     Kernel,
@@ -41,7 +40,7 @@ from tests.faults.adapter import (
     turn,
 )
 from tests.faults.checker import Violation, violations
-from tests.faults.clients import TUBES, Client, World
+from tests.faults.clients import DEAD, KEYS, TUBES, Client, World
 from tests.faults.history import History
 from tests.faults.parts import Daemon, Parts, Plan, RecordingJournal, Refused, digest, seen_in
 from tests.faults.states import FOREVER
@@ -51,6 +50,10 @@ SEGMENT_BYTES: Final = 32 << 10
 SYNC_MS_MAX: Final = 200
 ARRIVES_SHARE: Final = 0.8
 EAGER_SHARE: Final = 0.5
+COMPARED_SHARE: Final = 0.005
+"""How often the daemon is compared with its log, which takes as long as a start."""
+
+APPOINTED_SHARE: Final = 0.03
 LATE_MS_MAX: Final = 1_000
 """How long a reply may take that waits for two slow syncs, and then some."""
 
@@ -68,7 +71,8 @@ class Run:
         self.clock = FakeClock()
         self.history = History()
         may_refuse = bool(self.plan.faults & {"full", "error"})
-        self.world = World(self.rng, self.history, self.clock.now_ms, {}, [0, 0], may_refuse)
+        now_ms, keys = self.clock.now_ms, list(KEYS)
+        self.world = World(self.rng, self.history, now_ms, {}, [0, 0, 0], may_refuse, keys)
         self.disk = self.parts.disk(lambda what: self.history.note(what, self.clock.now_ms()))
         self.payloads: dict[int, bytes] = {}
         """Every frame that was ever appended and has not been lost."""
@@ -135,6 +139,7 @@ class Run:
         self.disk.capacity_bytes = None
         if self.daemon is not None and self.daemon.journal.has_failed:
             self._kill("power")
+        self._compare_with_its_log()
         while self.daemon is None:
             self._start()
         daemon = self.daemon
@@ -147,11 +152,12 @@ class Run:
                 self._ask(self._client(), b"kick-job %d\r\n" % job_id, "kick", job_id)
         consumers = [self._client() for _ in range(3)]
         for consumer in consumers:
-            for tube in TUBES:
+            for tube in (*TUBES, DEAD):
                 self._ask(consumer, b"watch %b\r\n" % tube.encode(), "watch")
-            consumer.watched = list(TUBES)
+            consumer.watched = [*TUBES, DEAD]
         for _ in range(10_000):
-            self._consume(consumers)
+            if any(consumer.is_free for consumer in consumers):
+                self._consume(consumers)
             if not len(daemon.engine.store.jobs):
                 break
             deadline_ms = daemon.engine.next_deadline()
@@ -225,6 +231,8 @@ class Run:
             daemon.snapshots.worker.step(may_sync_log=may_sync_log)
         if rng.random() < 0.05:
             self._fault()
+        elif rng.random() < COMPARED_SHARE:
+            self._compare_with_its_log()
 
     def _speak(self, daemon: Daemon) -> None:
         if len(daemon.clients) < self.plan.clients:
@@ -233,6 +241,8 @@ class Run:
             if client.is_free and self.rng.random() < 0.7:
                 client.act()
                 self.left -= 1
+        if self.rng.random() < APPOINTED_SHARE:
+            within.appoint(daemon, self.world, self.clock)
 
     def _client(self) -> Client:
         daemon = self.daemon
@@ -331,6 +341,7 @@ class Run:
         for lost in [number for number in self.payloads if number > sequence]:
             del self.payloads[lost]
         self._compare_with_replay(engine, sequence)
+        self.world.keys[:] = KEYS
         self.acked = min(self.acked, sequence)
         for job_id in [
             job_id for job_id in self.world.known if engine.store.jobs.get(job_id) is None
@@ -343,19 +354,21 @@ class Run:
     def _compare_with_replay(self, engine: Engine, sequence: int) -> None:
         """Note what the state is, and what it is after all frames up to this one."""
         now_ms = self.clock.now_ms()
-        full = Replay(self._new_engine(0))
-        for number in sorted(self.payloads):
-            full.play(self.payloads[number])
-        full.engine.store.time_ms = max(full.engine.store.time_ms, engine.store.time_ms)
         if self.daemon is not None:
             self.acked = max(self.acked, self.daemon.commit.acked)
         acked = 0
         if self.plan.policy is SyncPolicy.ALWAYS:
             acked = self.acked
-        expected, found = digest(full.engine), digest(engine)
+        expected, found = within.digest_after(self.payloads, engine.store.time_ms), digest(engine)
         self.history.note("prefix", now_ms, sequence=sequence, digest=expected, acked=acked)
         self.history.note("recovered", now_ms, digest=found)
         self.history.note("same", now_ms, of="state and full log", left=expected, right=found)
+
+    def _compare_with_its_log(self) -> None:
+        """Note that a daemon between two turns is what its log says, synced or not."""
+        daemon = self.daemon
+        if daemon is not None and daemon.failure is None and not daemon.journal.has_failed:
+            within.compare_with_log(daemon.engine, self.payloads, self.history, self.clock.now_ms())
 
     def _new_engine(self, start_ms: int) -> Engine:
         return Engine(start_ms=start_ms)
@@ -428,6 +441,7 @@ class Run:
 
     def _kill(self, how: str) -> None:
         """The process is gone; what it has written is not."""
+        self._compare_with_its_log()
         self._forget(how)
         self.disk.kill()
         if self.rng.random() < 0.3:
@@ -443,9 +457,8 @@ class Run:
         self.disk.crash(self._survivors())
         self.clock.advance(self.rng.choice((0, 100, 5_000)))
 
-    def _survivors(self) -> Callable[[Piece], bool]:
-        rng, share = self.rng, self.rng.choice((0.0, 0.1, 0.5, 0.9, 1.0))
-        return lambda _piece: rng.random() < share
+    def _survivors(self) -> within.Survives:
+        return within.survivors(self.rng)
 
     def _forget(self, how: str) -> None:
         daemon, self.daemon = self.daemon, None
@@ -458,30 +471,16 @@ class Run:
                     client.listen()
                 client.close()
             daemon.line.close()
-            self._drain_backlog()
+            within.drain_backlog(self.listener)
         self.disk.meanwhile = None
         self.history.note("stopped", self.clock.now_ms(), how=how)
-
-    def _drain_backlog(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                self.listener.accept()[0].close()
 
     def _stop(self) -> None:
         """Stop in good order, as `Service._stop` does."""
         daemon = self.daemon
         assert daemon is not None
         self._turn()
-        for client in daemon.clients:
-            self.history.note("closed", self.clock.now_ms(), client=client.name)
-        daemon.line.close_clients(self.clock.now_ms() + 1)
-        daemon.turns.end_turn(self.clock.now_ms())
-        daemon.turns.is_over = True
-        daemon.commit.close()
-        if daemon.snapshots is not None:
-            daemon.snapshots.close()
-        with contextlib.suppress(JournalError):
-            daemon.journal.close()
+        within.stop_in_order(daemon, self.history, self.clock.now_ms())
         self._forget("stop" if daemon.failure is None else "power")
         self.disk.kill()
 

@@ -41,7 +41,9 @@ from tests.journal.journals import (
     frame,
     frame_ends,
     header,
+    opened,
     path_of,
+    segment_of,
 )
 
 LOG_BYTES: Final = 64 << 10
@@ -250,3 +252,18 @@ def test_frames_are_found_whatever_their_mark() -> None:
     number = next(number for number in range(1, 10_000) if not frame_mark(IDENTITY, number) & 0xFF)
     content = header(number) + frame(1, 0, b"payload", number=number) + bytes(100)
     assert frame_ends(content)[1:] == [len(content) - 100]
+
+
+def test_a_sync_of_the_log_that_fails_in_a_start_ends_it() -> None:
+    """A start that cuts a torn end tries again without room for the copy, but never after that."""
+    ended = []
+    for number in range(1, 4):
+        disk = disk_with(segment_of([b"one", b"two"]) + b"torn")
+        room = OSError(errno.ENOSPC, "No space left on device")
+        disk.fail(disk.verb_counts["sync"] + number, room, "sync")
+        try:
+            opened(disk)[0].close()
+        except JournalFailed:
+            ended.append(number)
+    # The first sync is of the copy.
+    assert ended == [2, 3]

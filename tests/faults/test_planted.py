@@ -68,6 +68,8 @@ FINDERS: Final = MappingProxyType(
             boundaries_of_snapshots,
         ),
         "checks no checksum": (simulated, flipped),
+        "forgets keys in a replay": (simulated,),
+        "forgets in a replay that a ttr ran out under a ladder": (simulated,),
         "removes old segments before the snapshot is durable": (
             simulated_with_snapshots,
             boundaries_of_snapshots,

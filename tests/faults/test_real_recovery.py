@@ -1,5 +1,6 @@
 """T-K3 and T-B: kills while a start or a repair puts things right, and directories in disorder."""
 
+import itertools
 import os
 import random
 import shutil
@@ -17,7 +18,7 @@ import pytest
 from delayd.exits import Exit
 from delayd.testing.daemon import DaemonNotStarted
 from tests.faults.conftest import Runs
-from tests.faults.real_daemon import Injection, Tracing, started, wait_for_tracer
+from tests.faults.real_daemon import Injection, Tracing, standing_still, started, wait_for_tracer
 from tests.faults.real_load import PatientClient, Record, drain, load, look, wait_until
 from tests.faults.real_trace import FILE_CALLS, calls_in, sampled, sites
 from tests.faults.real_workload import recover_and_check
@@ -49,13 +50,16 @@ def killed(quick_disk: Path) -> tuple[Path, Record]:
     record = Record()
     with started(directory) as daemon:
         record.note("started")
-        with load(daemon.address, record, "killed", workers=2) as crew:
-            wait_until(lambda: len(snapshots_of(directory)) == 2)
-            wait_until(lambda: len(segments_of(directory)) > 2)
-            for worker in crew:
-                worker.may_go_on = False
-        put_the_last(daemon.address, directory, record)
-        daemon.kill()
+        for number in itertools.count():
+            with load(daemon.address, record, f"killed {number}", workers=2):
+                wait_until(lambda: len(snapshots_of(directory)) == 2)
+                wait_until(lambda: len(segments_of(directory)) > 2)
+            put_the_last(daemon.address, directory, record)
+            with standing_still(daemon):
+                # Meanwhile a snapshot may have taken the place of all files but the last.
+                if len(segments_of(directory)) > 2 and len(snapshots_of(directory)) == 2:
+                    daemon.kill()
+                    break
     record.note("stopped", how="kill")
     record.check("before anything was done to it")
     return directory, record

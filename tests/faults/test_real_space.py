@@ -13,7 +13,14 @@ import pytest
 from delayd.exits import Exit
 from delayd.testing.daemon import DaemonNotStarted
 from tests.faults.conftest import Runs
-from tests.faults.real_daemon import Injection, Tracing, need, started, wait_for_exit
+from tests.faults.real_daemon import (
+    Injection,
+    Tracing,
+    need,
+    standing_still,
+    started,
+    wait_for_exit,
+)
 from tests.faults.real_disk import loop_disk, run, small_disk
 from tests.faults.real_load import (
     PatientClient,
@@ -33,6 +40,9 @@ LIMITED_BYTES: Final = 128 << 10
 """The smallest file of the reserve: below that, there is no room at all."""
 
 SEGMENTS: Final = "256KiB"
+SYNC_S_MAX: Final = 0.1
+"""How long the kernel takes for a sync of a disk in memory, even on a busy machine."""
+
 ROOM_CALLS: Final = ("fallocate", "fdatasync", "fsync", "ftruncate", "openat", "pwrite64", "rename")
 
 
@@ -91,6 +101,7 @@ def test_n1_the_disk_is_full(tmp_path: Path, runs: Runs) -> None:
             ballast = path / "ballast"
             ballast.write_bytes(bytes(BALLAST_BYTES))
             record = Record()
+            record.has_room = False
             refused = work_without_room(path / "data", record, rng, ballast)
             assert refused["put"]
             assert not refused["delete"], "a delete was refused"
@@ -108,6 +119,7 @@ def test_n1_no_room_at_each_system_call(quick_path: Path, runs: Runs, how_long: 
         when = f"{number}+" if for_good else str(number)
         tracing = Tracing(scene.trace, name, [Injection(name, "error=ENOSPC", when)])
         with scene.trial() as (directory, record):
+            record.has_room = False
             code, log = work(directory, record, "second", tracing)
             about = f"ENOSPC at {name} {when}: exit {code}\n{log}"
             assert code in {Exit.OK, Exit.JOURNAL_FAILED}, about
@@ -120,6 +132,7 @@ def test_n2_there_are_no_names_left(tmp_path: Path, runs: Runs) -> None:
     for rng in runs.rng("T-N2 inodes", 1, 10):
         with small_disk(tmp_path, f"size=32m,nr_inodes={rng.randint(9, 12)}") as path:
             record = Record()
+            record.has_room = False
             refused = work_without_room(path / "data", record, rng, None)
             assert refused["put"]
             assert not refused["delete"], "a delete was refused"
@@ -127,7 +140,13 @@ def test_n2_there_are_no_names_left(tmp_path: Path, runs: Runs) -> None:
 
 
 def test_n2_the_file_system_turns_read_only(tmp_path: Path, runs: Runs) -> None:
-    """T-N2: ext4 finds a fault in itself and takes no more writes: exit 74, nothing is lost."""
+    """T-N2: ext4 finds a fault in itself and takes no more writes: exit 74, nothing is lost.
+
+    The daemon stands still meanwhile. A sync that is under way in that very moment is answered with
+    success (Linux 6.18), though the transaction is given up that would have made the pages part of
+    the file: ext4_sync_file_exit says 0 two milliseconds after ext4_error. Nobody can promise more
+    than the file system does.
+    """
     record = Record()
     with loop_disk(tmp_path, options="errors=remount-ro") as disk:
         with started(disk.home) as daemon:
@@ -135,10 +154,12 @@ def test_n2_the_file_system_turns_read_only(tmp_path: Path, runs: Runs) -> None:
             with load(daemon.address, record, "read-only"):
                 time.sleep(0.2)
                 trigger = Path("/sys/fs/ext4") / Path(disk.device).name / "trigger_fs_error"
-                trigger.write_text("a test of delayd")
+                with standing_still(daemon):
+                    time.sleep(SYNC_S_MAX)  # what the kernel was asked for is done
+                    trigger.write_text("a test of delayd")
                 assert wait_for_exit(daemon) == Exit.JOURNAL_FAILED, daemon.log()
             assert "the journal failed" in daemon.log()
-        record.note("stopped", how="kill")
+        record.note("stopped", how="power")  # what was written and not synced is gone
         with pytest.raises(DaemonNotStarted) as caught, started(disk.home):
             pass
         assert caught.value.exit_code == Exit.JOURNAL_FAILED
@@ -156,6 +177,7 @@ def test_e3_files_have_a_limit(quick_path: Path, runs: Runs) -> None:
     for rng in runs.rng("T-E3 limit", 1, 10):
         home = quick_path / str(rng.random())
         record = Record()
+        record.has_room = False
         limit = rng.choice((50_000, 140_000, 250_000))
         before = (need("prlimit"), f"--fsize={limit}:unlimited")
         with started(home, segment_bytes="1MiB", before=before) as daemon:
@@ -182,6 +204,7 @@ def test_e3_a_limit_falls_on_what_is_being_written(quick_path: Path, runs: Runs)
     for rng in runs.rng("T-E3 falls", 1, 20):
         home = quick_path / str(rng.random())
         record = Record()
+        record.has_room = False
         with started(home, segment_bytes=SEGMENTS) as daemon:
             record.note("started")
             with load(daemon.address, record, str(rng.random())):

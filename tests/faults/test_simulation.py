@@ -5,12 +5,15 @@ way stays here as a fixed seed.
 """
 
 import random
-from typing import Final
+from collections import Counter
+from typing import Final, cast
 
 import pytest
 
 from delayd.config import SyncPolicy
+from tests.faults.clients import DEAD, OUTCOMES
 from tests.faults.conftest import Runs
+from tests.faults.history import as_seen
 from tests.faults.parts import Plan
 from tests.faults.simulation import played
 
@@ -24,7 +27,10 @@ FIXED: Final[tuple[tuple[int, str], ...]] = (
     (25_361, "turns in the middle of a fresh start, which holds the lock: of the simulation alone"),
     (21_501, "a sync fails that has nothing left to make durable"),
 )
-"""Seeds that once failed, and what they had found."""
+"""Seeds that once failed, and what they had found.
+
+What a seed plays changes whenever clients learn to say more.
+"""
 
 
 def test_every_seed_keeps_every_promise(runs: Runs) -> None:
@@ -60,6 +66,24 @@ def test_a_seed_is_played_the_same_way_twice() -> None:
     first, second = played(7), played(7)
     assert first.history.entries == second.history.entries
     assert first.disk.call_count == second.disk.call_count
+
+
+def test_every_way_with_keys_ladders_and_topics_happens() -> None:
+    """T-L1: and so often that a fault meets it."""
+    outcomes: Counter[object] = Counter()
+    seen: Counter[str] = Counter()
+    for seed in range(30):
+        for what, _, _, rest in played(seed).history.entries:
+            outcomes[rest.get("outcome")] += what == "ok"
+            if rest.get("what") == "observed":
+                for job in map(as_seen, cast("list[object]", rest["jobs"])):
+                    seen["dead letters"] += job.state == "buried" and (job.attempts or 0) > 0
+                    seen["climbing"] += job.state == "delayed" and (job.attempts or 0) > 0
+                    seen["moved"] += job.topic == DEAD
+                    seen["with a key"] += bool(job.key)
+    assert min(outcomes[outcome] for outcome in OUTCOMES.values()) > 20, outcomes
+    assert min(seen.values()) > 5, seen
+    assert len(seen) == 4
 
 
 def test_the_faults_that_a_plan_names_happen() -> None:

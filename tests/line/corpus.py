@@ -380,8 +380,8 @@ TUBES: Final = (
         b"ignore a@b",
         b"stats-tube a:b",
         b"stats-tube  default",
-        b"put-in-tube -a 0 0 0 0",
-        b"put-in-tube  a 0 0 0 0",
+        b"put-in-tube -a",
+        b"put-in-tube  a",
         b"pause-tube -a 1",
         b"pause-tube a" + NAME_200 + b" 1",
     ),
@@ -410,13 +410,25 @@ TUBES: Final = (
     Exchange(
         "putting into a tube is refused as any put is",
         (
-            *(b"put-in-tube", b"put-in-tube a", b"put-in-tube a 0 0 0", b"put-in-tube a 0 0 0 0 x"),
+            *(b"put-in-tube", b"put-in-tube a", b"put-in-tube a 0 0 0"),
             *(b"put-in-tube a 0 0 60 21", b"x" * 21, b"put-in-tube a 0 0 60 1", b"xxxlist-tubes"),
         ),
         (
-            *(b"UNKNOWN_COMMAND", *(b"BAD_FORMAT",) * 3, b"JOB_TOO_BIG", b"EXPECTED_CRLF"),
+            *(b"UNKNOWN_COMMAND", *(b"BAD_FORMAT",) * 2, b"JOB_TOO_BIG", b"EXPECTED_CRLF"),
             *yaml("- default"),
         ),
+    ),
+    Exchange(
+        "the body of a malformed put into a tube is swallowed",
+        (
+            *(b"put-in-tube a 0 0 0 0 x", b"", b"put-in-tube -a 0 0 0 4", b"quit"),
+            *(b"put-in-tube  a 0 0 0 4", b"quit", b"put-in-tube a b 0 0 0 4", b"quit"),
+            *(b"put-in-tube a 0 0 4294967296 4", b"quit", b"put-in-tube a x 0 0 4", b"quit"),
+            *(b"put-in-tube a 0 0 0 4 ", b"quit", b"put-in-tube a 0 0 0 4x=1", b"quit"),
+            *(b"put-in-tube a\0 0 0 0 4", b"quit", b"put-in-tube a 0 0 0 4 key", b"quit"),
+            b"list-tube-used",
+        ),
+        ((b"BAD_FORMAT",) * 10 + (b"USING default",)),
     ),
     each("a tube that is not there has no statistics", b"NOT_FOUND", b"stats-tube a"),
 )

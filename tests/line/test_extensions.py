@@ -129,7 +129,7 @@ def test_what_nobody_uses_is_not_found(client: Client) -> None:
         *(b"calendar default 1 0", b"calendar default 1 1001", b"calendar default x 1"),
         *(b"cancel-jobs default limit=1", b"cancel-jobs default dry=2", b"kick-jobs default ="),
         *(b"reschedule-jobs default", b"reschedule-jobs default x", b"clear-tube default x"),
-        *(b"reschedule-jobs default -1", b"cancel-jobs default\0", b"cancel-jobs default to=1h"),
+        *(b"reschedule-jobs default -1", b"cancel-jobs default\0", b"cancel-jobs default to=1q"),
         b"reschedule-jobs default 4294967296",
     ],
 )

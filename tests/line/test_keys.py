@@ -5,6 +5,7 @@ import random
 import pytest
 
 from delayd.core.limits import KEY_BYTES_MAX
+from delayd.line.grammar import parse_put
 from tests.line.talk import Client, Talk, bytewise, in_pieces
 from tests.line.test_runs import both
 
@@ -100,6 +101,7 @@ def test_a_key_is_shown_with_the_job(client: Client) -> None:
         *(b"key=", b"key=a key=b", b"key=a on=", b"key=a on=maybe", b"on=keep", b"key=a x=1"),
         *(b"key=\xff\xfe", b"key=" + b"k" * (KEY_BYTES_MAX + 1), b"retry=soon", b"attempts=0"),
         *(b"key=a junk", b"key=a retry=15s retry=15s", "key=a\u2028b".encode()),
+        *(b"KEY=a", b"=a", b"k-e-y=1", b"key=a\0b", b"key=a\rb", b"a b=", b"1=", b"key=a key\0"),
     ],
 )
 def test_malformed_words_swallow_the_body_and_the_connection_goes_on(words: bytes) -> None:
@@ -113,9 +115,32 @@ def test_malformed_words_swallow_the_body_and_the_connection_goes_on(words: byte
 
 
 def test_junk_is_beanstalkds_affair_and_swallows_nothing() -> None:
-    for junk in (b"1", b" x", b"a b=", b"=a", b"KEY=a"):
+    for junk in (b"1", b" x", b"key", b"", b"a\0"):
         said = Talk().client().says(b"put 0 0 60 2 %b\r\nhi\r\n" % junk)
         assert said == BAD + b"UNKNOWN_COMMAND\r\n", junk
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b"put 4294967296 0 60 6 key=a", b"put 0 0 4294967296 6 key=a", b"put 0 x 60 6 key=a"),
+        *(b"put 0 0 60 6key=a", b"put 0 0 60 6=a", b"put-in-tube bad^t 0 0 60 6 key=a"),
+        *(b"put-in-tube t 0 0 60 6 key", b"put-in-tube t 0 100 99999999999 6 key=a"),
+        *(b"put-in-tube two words 0 0 60 6", b"put-in-tube t 0 -1 60 6", b"put-in-tube t 0 0 0 6 "),
+        *(b"put-in-tube t 0 0 60 6 " + b"x" * 300, b"put 0 0 60 6 key=" + b"x" * 2_000),
+        *(b"put-in-tube " + b"t" * 2_000 + b" 0 0 60 6", b"put 0 0 60 6 KEY=" + b"x" * 500),
+        *(b"set-policy bad^t 6", b"set-policy t 6 x", b"set-policy t\0 6"),
+        b"change 1 ttr=" + b"9" * 5_000 + b" bytes=6",
+        *(b"change x bytes=6", b"change 1 bytes=6 foo=1", b"change 1 bytes=6 pri=\0"),
+    ],
+)
+def test_a_body_that_is_announced_is_never_taken_for_commands(line: bytes) -> None:
+    stream = line + b"\r\nquit\r\n\r\n" + USED
+    talk = Talk()
+    assert talk.client().says(stream) == BAD + USING
+    assert Talk().client().says(*bytewise(stream)) == BAD + USING
+    assert not talk.engine.store.jobs
+    assert len(talk.engine.store.listing) == 1
 
 
 def test_too_big_comes_before_malformed() -> None:
@@ -242,3 +267,15 @@ def test_keys_of_the_longest_lines_are_put_whichever_way_they_come() -> None:
     stream = b"".join(put(b"k" * length, words=ladder) for length in (1, 100, KEY_BYTES_MAX))
     assert both(stream) == b"INSERTED 1\r\nINSERTED 2\r\nINSERTED 3\r\n"
     assert both(*bytewise(stream)) == b"INSERTED 1\r\nINSERTED 2\r\nINSERTED 3\r\n"
+
+
+def test_lines_with_keys_push_no_others_out_of_what_is_remembered(client: Client) -> None:
+    client.says(put(b"a", words=b" on=keep"))
+    remembered = parse_put.cache_info().currsize
+    for number in range(9):
+        for piece in bytewise(put(b"n%d" % number, words=b" on=keep")):
+            client.says(piece)
+        client.says(b"put-in-tube mail 0 9 60 1 key=m%d\r\nx\r\n" % number)
+    assert client.says(b"peek-key mail m8\r\n").startswith(b"FOUND")
+    assert client.says(b"peek-key default n8\r\n").startswith(b"FOUND")
+    assert parse_put.cache_info().currsize == remembered

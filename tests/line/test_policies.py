@@ -42,7 +42,8 @@ def test_a_policy_is_set_shown_and_taken_back(client: Client) -> None:
 
 
 def test_a_tube_with_a_policy_stays_though_nobody_uses_it(client: Client) -> None:
-    assert client.says(b"get-policy mail\r\n") == NOT_FOUND
+    assert client.says(b"get-policy mail\r\n") == b"OK 2\r\n{}\r\n"
+    assert b"- mail\n" not in client.says(b"list-tubes\r\n")
     assert policy(client, LADDER, b"mail") == SET
     assert b"- mail\n" in client.says(b"list-tubes\r\n")
     assert policy(client, b"", b"mail") == SET
@@ -68,8 +69,32 @@ def test_a_policy_waits_for_what_ran_out_before_it_and_the_client_with_it(client
 )
 def test_what_is_no_policy_is_refused_whole(client: Client, text: bytes) -> None:
     assert policy(client, LADDER) == SET
-    assert policy(client, text) == BAD
+    said = policy(client, text)
+    assert said.startswith(b"BAD_FORMAT ")
+    assert said.count(b"\n") == 1
     assert b"15s" in client.says(b"get-policy default\r\n")
+
+
+def test_everything_that_is_wrong_with_a_policy_is_told_on_one_line(client: Client) -> None:
+    text = b'{"ttr": 0, "retry": "0s 1q", "a\\r\\n\\u0000b": 1, "gr\xc3\xb6": 1, "ttr": -1}'
+    assert policy(client, text).decode() == (
+        "BAD_FORMAT ttr: is given twice; ttr = -1: must be from 0 to 4294967295 s; "
+        'retry = "0s 1q": step 1, "0s", must be more than 0: what failed would fail again at '
+        'once; step 2, "1q", must be seconds, or a duration such as "50ms", "15s" or '
+        '"1h30m"; a\\x0d\\x0a\\x00b: there is no such field; grö: there is no such field\r\n'
+    )
+
+
+@pytest.mark.parametrize("name", ["x", "ö", "\\u0007", "\\ud800", "\\u2028"])
+def test_what_is_told_of_a_wrong_policy_has_a_thousand_bytes_at_most(
+    client: Client, name: str
+) -> None:
+    said = policy(client, b'{"%b": 1}' % (name * 2_000).encode())
+    text = said.removeprefix(b"BAD_FORMAT ").removesuffix(b"\r\n")
+    assert 990 <= len(text) <= 1_000
+    assert text.endswith(b"...")
+    assert text.decode().isprintable()
+    assert client.says(b"list-tube-used\r\n") == b"USING default\r\n"
 
 
 def test_a_policy_may_be_only_so_long_and_the_connection_goes_on(client: Client) -> None:
@@ -82,11 +107,12 @@ def test_a_policy_may_be_only_so_long_and_the_connection_goes_on(client: Client)
 @pytest.mark.parametrize(
     "line",
     [
-        *(b"set-policy default", b"set-policy default x", b"set-policy -x 2", b"set-policy"),
+        *(b"set-policy default", b"set-policy default x", b"set-policy -x", b"set-policy"),
         *(b"set-policy default 4294967296", b"get-policy default x", b"get-policy "),
         *(b"nack x", b"nack ", b"nack 1 delay=x", b"nack -1", b"redrive default", b"redrive no x"),
         *(b"redrive default 0", b"redrive default 1 x", b"redrive default 1 2 3"),
-        b"redrive default 1 4294967295",
+        *(b"redrive default 1 4294967295", b"redrive default 5 0", b"redrive default 5 0.0001"),
+        *(b"redrive default 5 .5", b"redrive default 5 1e3", b"redrive default 5 0.0"),
     ],
 )
 def test_malformed_lines_are_refused_and_the_connection_goes_on(line: bytes) -> None:
@@ -141,6 +167,14 @@ def test_dead_letters_are_revived_at_a_rate(client: Client) -> None:
     assert client.says(b"advance-clock 0.5\r\n", b"reserve\r\n").endswith(RESERVED)
     assert client.says(b"advance-clock 0.5\r\n", b"reserve\r\n").endswith(b"RESERVED 2 1\r\nx\r\n")
     assert stats(client, b"stats-job 4")["state"] == "buried"
+
+
+def test_dead_letters_are_revived_slower_than_one_a_second(client: Client) -> None:
+    client.says(b"put 0 0 60 1\r\nx\r\n" * 3, b"reserve\r\n" * 3)
+    client.says(*(b"bury %d 0\r\n" % job_id for job_id in (1, 2, 3)))
+    assert client.says(b"redrive default 3 0.1\r\n") == b"REDRIVEN 3\r\n"
+    shown = [stats(client, b"stats-job %d" % job_id)["delay"] for job_id in (2, 3)]
+    assert shown == ["10", "20"]
 
 
 def test_without_policy_key_and_failure_statistics_are_beanstalkds(client: Client) -> None:

@@ -63,8 +63,9 @@ def test_malformed_put_words_are_refused(text: bytes) -> None:
 
 def test_changes_are_read_and_one_at_least_is_wanted() -> None:
     assert parse_changes(b"pri=3 ttr=0.5") == Changes(priority=3, ttr_ms=500)
+    assert parse_changes(b"ttr=1m30s delay=0.5s") == Changes(ttr_ms=90_000, delay_ms=500)
     assert parse_changes(b"bytes=12 delay=1") == Changes(delay_ms=1_000, body_bytes=12)
-    for text in (b"", b" ", b"pri", b"pri=-1", b"pri=4294967296", b"delay=1s", b"ttr=.5", b"x=1"):
+    for text in (b"", b" ", b"pri", b"pri=-1", b"pri=4294967296", b"delay=1q", b"ttr=.5", b"x=1"):
         with pytest.raises(BadFormat):
             parse_changes(text)
 
@@ -78,6 +79,9 @@ def test_filters_are_read() -> None:
     asked = words.parse_filter(b"prefix=o- from=2 dry=1", words.BULK_READERS)
     assert asked.is_dry
     assert (asked.wanted(1).from_ms, asked.prefix) == (2_001, "o-")
+    for text in (b"dry=0", b"dry=2", b"dry=true", b"dry="):
+        with pytest.raises(BadFormat):
+            words.parse_filter(text, words.BULK_READERS)
 
 
 @pytest.mark.parametrize(
@@ -98,9 +102,12 @@ def test_a_nack_takes_a_delay_and_the_rest_is_for_people() -> None:
     assert words.split_nack(b" no route") == (0, "no route")
     assert words.split_nack(b"") == (0, "")
     assert words.split_nack(b"delay=2") == (2_000, "")
+    assert words.split_nack(b"delay=5s too slow") == (5_000, "too slow")
+    assert words.split_nack(b"the delay=5s") == (0, "the delay=5s")
     assert words.split_nack(b"\xff") == (0, "\ufffd")
-    with pytest.raises(BadFormat):
-        words.split_nack(b"delay=soon x")
+    for text in (b"delay=soon x", b"delay=", b"delay=5\t", "delay=٣".encode(), b"delay=137y"):
+        with pytest.raises(BadFormat):
+            words.split_nack(text)
 
 
 # --- Shapes --------------------------------------------------------------------------------------
@@ -163,12 +170,29 @@ def test_a_line_of_ours_has_1024_bytes(begin: bytes) -> None:
 
 @pytest.mark.parametrize("begin", [*LONG, b"nack 1 ", b"set-policy ", b"change 1 x="])
 def test_a_longer_one_is_thrown_away_like_beanstalkds(begin: bytes) -> None:
-    # As there, a CR at the very end of the window is not looked at, and the line goes on.
-    for more, replies in ((-1, BAD), (0, BAD + USING), (100, BAD + USING)):
+    # Its end is found wherever it stands, also where beanstalkd's windows would cut it in two.
+    for more in (-1, 0, 1, 100, LINE_BYTES_MAX - 1, LINE_BYTES_MAX, 10_000):
         count = LONG_LINE_BYTES_MAX + more - len(begin)
-        stream = begin + b"x" * count + b"\r\n" + USED
-        assert Talk().client().says(stream) == replies
-        assert Talk().client().says(*bytewise(stream)) == replies
+        stream = begin + b"x" * count + b"\r\n" + b"hi\r\n" * begin.startswith(b"put") + USED
+        assert Talk().client().says(stream) == BAD + USING, more
+        assert Talk().client().says(*bytewise(stream)) == BAD + USING, more
+        both = (stream[: -len(USED) - 1], stream[-len(USED) - 1 :])
+        assert Talk().client().says(*both) == BAD + USING, more
+
+
+def test_a_cr_in_a_line_of_ours_does_not_hide_its_end() -> None:
+    for stream in (b"nack 1 a\rb\r\n", b"delete-key default a\r\rb\r\n"):
+        replies = Talk().client().says(stream + USED)
+        assert replies.endswith(USING)
+        assert replies.count(b"\r\n") == 2
+        assert Talk().client().says(*bytewise(stream + USED)) == replies
+
+
+def test_whether_a_line_is_ours_is_seen_in_its_first_224_bytes() -> None:
+    stream = b"put 0 0 60 2" + b" " * 300 + b"key=a\r\nhi\r\n" + USED
+    said = Talk().client().says(stream)
+    assert said == BAD + b"UNKNOWN_COMMAND\r\n" + USING
+    assert Talk().client().says(*bytewise(stream)) == said
 
 
 @pytest.mark.parametrize(
@@ -186,6 +210,8 @@ def test_an_endless_line_of_ours_takes_little_memory() -> None:
     for _ in range(100):
         assert client.says(b"x" * 500) == b""
         assert len(client.connection._rest) < LONG_LINE_BYTES_MAX
+        assert len(client.connection._overlong or b"") < 2 * LONG_LINE_BYTES_MAX
+    assert client.says(b"\r", b"\n", USED) == BAD + USING
 
 
 def test_pieces_make_no_difference(rng: random.Random) -> None:
@@ -196,3 +222,20 @@ def test_pieces_make_no_difference(rng: random.Random) -> None:
         )
         whole = Talk().client().says(stream)
         assert Talk().client().says(*in_pieces(stream, rng)) == whole
+
+
+def test_pieces_make_no_difference_whatever_is_in_a_line_of_ours(rng: random.Random) -> None:
+    for _ in range(200):
+        stream = b"".join(bit_of_ours(rng) for _ in range(rng.randrange(1, 25)))
+        whole = Talk().client().says(stream)
+        assert Talk().client().says(*in_pieces(stream, rng)) == whole, stream
+        assert Talk().client().says(*bytewise(stream)) == whole, stream
+
+
+def bit_of_ours(rng: random.Random) -> bytes:
+    begins = (*LONG, b"nack 1 ", b"set-policy t 3", b"change 1 bytes=4 ", b"put-in-tube t 0 0 9 30")
+    ends = (b"\r\n", b"\r\n", b"\r\n", b"\r", b"\n", b"\0", b"\rx", b" ", b"\r\r\n", USED)
+    fill = rng.choice(b"x= 1").to_bytes() * rng.choice(
+        (0, 1, 30, 222, 223, 224, 1_000, 1_023, 1_248)
+    )
+    return rng.choice((rng.choice(begins), fill, rng.choice(ends)))

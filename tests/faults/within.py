@@ -1,0 +1,101 @@
+"""What the simulation does without a client: to an engine from within, and to what a crash leaves.
+
+It refuses to know when.
+"""
+
+import contextlib
+import random
+import socket
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from delayd.core import views
+from delayd.core.engine import Engine
+from delayd.core.errors import Refusal
+from delayd.core.replay import Replay
+from delayd.journal.errors import JournalError
+from delayd.testing.clock import FakeClock
+from delayd.testing.disk import Piece
+from tests.faults.clients import DELAYS_MS, TUBES, World
+from tests.faults.history import History
+from tests.faults.parts import Daemon, digest
+
+APPOINTED_TTR_MS: Final = 400
+Survives = Callable[[Piece], bool]
+"""Which of the un-synced pieces reach the disk."""
+
+
+def appoint(daemon: Daemon, world: World, clock: FakeClock) -> None:
+    """Put a job for a moment of the wall clock, which the line protocol cannot say.
+
+    Nobody is told that it happened; and when it comes is for the wall clock to say.
+    """
+    now_ms = clock.now_ms()
+    world.bodies[0] += 1
+    body, tube = b"body %d at" % world.bodies[0], world.rng.choice(TUBES)
+    due_wall_ms = clock.wall_ms() + world.rng.choice(DELAYS_MS)
+    what = {"topic": tube, "ttr_ms": APPOINTED_TTR_MS, "body": body, "wall_ms": due_wall_ms}
+    number = world.history.invoke("put", now_ms, client="within", **what)
+    daemon.turns.look_at_wall_clock()
+    topic = daemon.engine.store.topic(tube)
+    try:
+        daemon.engine.put_at(
+            topic,
+            priority=0,
+            due_wall_ms=due_wall_ms,
+            ttr_ms=APPOINTED_TTR_MS,
+            body=body,
+            now_ms=now_ms + clock.up_ms,
+        )
+    except Refusal as refusal:
+        world.history.fail(number, now_ms, refusal.word)
+        daemon.engine.store.drop_if_unwanted(topic)
+    else:
+        world.history.unknown(number, now_ms)
+
+
+def digest_after(payloads: Mapping[int, bytes], time_ms: int) -> str:
+    """Return the digest of what all these frames make, one after the other, as of that time."""
+    full = Replay(Engine(start_ms=0))
+    for number in sorted(payloads):
+        full.play(payloads[number])
+    full.engine.store.time_ms = max(full.engine.store.time_ms, time_ms)
+    return digest(full.engine)
+
+
+def compare_with_log(
+    engine: Engine, payloads: Mapping[int, bytes], history: History, now_ms: int
+) -> None:
+    """Note what the engine is, and what a replay of all that it has logged makes."""
+    if not engine.room.is_short:  # then jobs and consumers wait side by side
+        views.check(engine)
+    left, right = digest_after(payloads, engine.store.time_ms), digest(engine)
+    history.note("same", now_ms, of="log and who wrote it", left=left, right=right)
+
+
+def survivors(rng: random.Random) -> Survives:
+    """Let chance decide what of the un-synced reaches the disk, and how much."""
+    share = rng.choice((0.0, 0.1, 0.5, 0.9, 1.0))
+    return lambda _piece: rng.random() < share
+
+
+def drain_backlog(listener: socket.socket) -> None:
+    """Let those go whom nobody has accepted before the daemon ended."""
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            listener.accept()[0].close()
+
+
+def stop_in_order(daemon: Daemon, history: History, now_ms: int) -> None:
+    """Do what `Service._stop` does, after its last turn."""
+    for client in daemon.clients:
+        history.note("closed", now_ms, client=client.name, stops=True)
+    daemon.engine.is_stopping = True
+    daemon.line.close_clients(now_ms + 1)
+    daemon.turns.end_turn(now_ms)
+    daemon.turns.is_over = True
+    daemon.commit.close()
+    if daemon.snapshots is not None:
+        daemon.snapshots.close()
+    with contextlib.suppress(JournalError):
+        daemon.journal.close()
