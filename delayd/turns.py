@@ -177,11 +177,12 @@ class Turns:
         """Fire what is due, for a bounded time; what is left has its turn after everybody else."""
         if self._commit is not None:
             self._commit.reap()
-        advance = self._engine.advance
+        engine = self._engine
+        advance = engine.advance
         now_ms = due_by_ms + self._up_ms
         if advance(due_by_ms, now_ms):
             until_ns = monotonic_ns() + ADVANCE_SLICE_US * 1_000
-            while advance(due_by_ms, now_ms):
+            while not engine.is_crowded and advance(due_by_ms, now_ms):
                 if monotonic_ns() > until_ns:
                     break
 

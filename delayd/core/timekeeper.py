@@ -60,6 +60,8 @@ class Timekeeper:
         self._turn_ms = -1
         self._deliveries: list[Delivery] = []
         self._places_next = True
+        self.is_crowded = False
+        """The last slice was one of jobs that came due, not of a cascade, and left more of them."""
         self.store.topic(DEFAULT_TOPIC)
 
     # --- What the caller takes away after each turn ----------------------------------------------
@@ -139,6 +141,7 @@ class Timekeeper:
         """
         store = self.store
         store.time_ms = max(store.time_ms, due_by_ms)
+        self.is_crowded = False
         if store.absolute.layers and self._places_next:
             store.place_some()
             self._places_next = False
@@ -148,6 +151,8 @@ class Timekeeper:
         if due is None:
             return bool(store.absolute.layers)
         lane, fired = due
+        if len(fired) > ADVANCE_SLICE_JOBS // 2:
+            self.is_crowded = lane.wake_ms is not None and lane.wake_ms <= due_by_ms
         now_ms = due_by_ms if now_ms is None else now_ms
         if lane.topic is not None:
             store.come_due(lane.topic, fired)
