@@ -75,7 +75,7 @@ def test_a_killed_daemon_starts_from_its_snapshot_and_the_log_behind_it(
         put_standing(daemon)
         daemon.kill()
     assert not (data / "segment-0000000001.log").exists()
-    assert len(snapshots_in(data)) == 2
+    assert snapshots_in(data)
     with start() as daemon:
         assert standing_jobs(daemon) == 2 * STANDING
 
@@ -83,8 +83,12 @@ def test_a_killed_daemon_starts_from_its_snapshot_and_the_log_behind_it(
 def test_a_damaged_snapshot_is_passed_over_with_a_warning(start: Start, data: Path) -> None:
     with start() as daemon:
         put_standing(daemon)
-        snapshots_taken(data, daemon, 3)
         daemon.kill()
+    while len(snapshots_in(data)) < 2:
+        # Killed while it takes one it may have given up the older, where three would not fit.
+        with start() as daemon:
+            snapshots_taken(data, daemon, 3)
+            daemon.kill()
     newest = snapshots_in(data)[-1]
     content = bytearray(newest.read_bytes())
     content[len(content) // 2] ^= 1
