@@ -157,7 +157,9 @@ def examine(disk: Disk, path: str, number: int) -> SegmentFile:
 
 def _judge_header(head: bytes, number: int) -> tuple[SegmentHeader | None, Found | None, str]:
     """Return (header, what is wrong, the reason in words)."""
-    if len(head) < HEADER_BYTES or not any(head):
+    begun = head.rstrip(b"\0")
+    if len(head) < HEADER_BYTES or (len(begun) < len(MAGIC) and MAGIC.startswith(begun)):
+        # Zeros, or the first bytes of a write that was cut short before the power was.
         return None, Found.NO_HEADER, "the segment has no header"
     magic, version = PREFIX.unpack_from(head)
     if magic != MAGIC:

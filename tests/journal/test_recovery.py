@@ -340,3 +340,13 @@ def test_a_start_does_not_trust_pages_that_a_failed_sync_called_clean() -> None:
     _, payloads = opened(disk)
     disk.crash()
     assert payloads_in(disk) == payloads
+
+
+@pytest.mark.parametrize("begun", range(8))
+def test_a_header_that_was_only_begun_is_none_and_the_end_before_it_is_cut(begun: int) -> None:
+    """A write may be cut short, and the power before the rest of it is written."""
+    head = CONTINUATION[:begun] + bytes(HEADER_BYTES - begun)
+    disk = disk_with(FIRST + b"\xff" * 50 + ZEROS, head + ZEROS)
+    recovery = Recovery(disk, DIRECTORY, disk.list_directory(DIRECTORY))
+    assert [frame.payload for frame in recovery.frames()] == GOOD
+    assert recovery.verdict is Verdict.CUT
