@@ -17,10 +17,10 @@ from delayd.core.errors import KeyNotFound, Refusal
 from delayd.core.job import State, key_of
 from delayd.core.policy import Policy
 from delayd.core.puts import Conflict
+from tests.core.copies import copied_on_the_way, restored, small_pages, state, whole
 from tests.core.rigs import Rig
-from tests.core.test_copying import life_of, restored, small_pages, state, taken_while, whole
 from tests.core.test_engine_model import EngineMachine
-from tests.core.test_engine_walk import OPERATIONS, Walk
+from tests.core.test_engine_walk import OPERATIONS, Walk, walked_to_the_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,14 +81,7 @@ def test_a_long_walk_with_clears_agrees_with_the_model_all_the_way(
     slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timekeeper, "ADVANCE_SLICE_JOBS", slice_jobs)
-    walk = ClearingWalk(rng)
-    for step in range(600):
-        walk.step()
-        if step % 20 == 0:
-            walk.machine.the_log_alone_leads_to_the_same_state()
-        if step % 200 == 199:
-            walk.machine.restart(chance=0)
-    walk.machine.teardown()
+    walked_to_the_end(ClearingWalk(rng), steps=600)
 
 
 @pytest.mark.parametrize("bits", [0, 1, 6])
@@ -100,25 +93,11 @@ def test_a_copy_during_clears_is_the_state_it_began_with_and_goes_on_with_the_lo
     monkeypatch.setattr(timekeeper, "ADVANCE_SLICE_JOBS", slice_jobs)
     small_pages(monkeypatch, bits)
     walk = ClearingWalk(rng)
-    rig = walk.machine.rig
     for _ in range(6):
         for _ in range(rng.randrange(80)):
             walk.step()
         walk.machine.sweep_all()
-        rig.take_log()
-        time_ms, frames = rig.time_ms, len(rig.log)
-        expected, at_once = state(rig.engine), whole(rig.engine)
-        copied = taken_while(walk, steps_max=number)
-        assert copied == at_once
-        assert state(restored(rig, time_ms, copied)) == expected
-        for _ in range(rng.randrange(20)):
-            walk.step()
-        rig.take_log()
-        of_tail = restored(rig, time_ms, copied, *rig.log[frames:], now_ms=rig.time_ms)
-        of_log = rig.replayed()
-        assert state(of_tail) == state(of_log) == state(rig.engine)
-        seed = rng.randrange(1 << 30)
-        assert list(life_of(of_tail, seed)) == list(life_of(of_log, seed))
+        copied_on_the_way(walk, steps_max=number)
 
 
 POLICIES: Final = (

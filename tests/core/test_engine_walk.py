@@ -101,17 +101,21 @@ class Walk:
         machine.agree_in_all_that_can_be_seen()
 
 
-@pytest.mark.parametrize("slice_jobs", [512, 1, 3])
-@pytest.mark.parametrize("number", range(4))
-def test_a_long_walk_agrees_with_the_model_all_the_way(
-    slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(timekeeper, "ADVANCE_SLICE_JOBS", slice_jobs)
-    walk = Walk(rng)
-    for step in range(800):
+def walked_to_the_end(walk: Walk, steps: int) -> None:
+    """Go all the way, with restarts; now and then the log alone must lead to the same state."""
+    for step in range(steps):
         walk.step()
         if step % 20 == 0:
             walk.machine.the_log_alone_leads_to_the_same_state()
         if step % 200 == 199:
             walk.machine.restart(chance=0)
     walk.machine.teardown()
+
+
+@pytest.mark.parametrize("slice_jobs", [512, 1, 3])
+@pytest.mark.parametrize("number", range(4))
+def test_a_long_walk_agrees_with_the_model_all_the_way(
+    slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timekeeper, "ADVANCE_SLICE_JOBS", slice_jobs)
+    walked_to_the_end(Walk(rng), steps=800)

@@ -21,6 +21,7 @@ from delayd.core.policy import Patterns, Policy
 from delayd.core.puts import Conflict
 from delayd.core.replay import Replay
 from delayd.core.session import Session
+from tests.core.copies import restored, state
 from tests.core.rigs import Rig
 
 TOPICS: Final = ("default", "a", "b", "dead")
@@ -252,28 +253,13 @@ def copies(walk: FailingWalk) -> Iterator[None]:
             yield
         pieces.append(copy.take(1, rng.choice((1, 100))))
     copied = b"".join(pieces)
-    assert state(restored(rig, time_ms, time_ms, copied)) == expected
+    assert state(restored(rig, time_ms, copied)) == expected
     for _ in range(rng.randrange(10)):
         walk.step()
         yield
     rig.take_log()
-    of_tail = restored(rig, time_ms, rig.time_ms, copied, *rig.log[frames:])
+    of_tail = restored(rig, time_ms, copied, *rig.log[frames:], now_ms=rig.time_ms)
     assert state(of_tail) == state(rig.engine)
-
-
-def state(engine: Engine) -> list[object]:
-    return [("last id", engine.store.last_put_id), *list(views.canonical(engine))[1:]]
-
-
-def restored(rig: Rig, time_ms: int, now_ms: int, *payloads: bytes) -> Engine:
-    rig.start_ms, kept_ms = time_ms, rig.start_ms
-    replay = Replay(rig.new_engine())
-    rig.start_ms = kept_ms
-    for payload in payloads:
-        replay.play(payload)
-    replay.finish(now_ms)
-    views.check(replay.engine)
-    return replay.engine
 
 
 @pytest.mark.parametrize("slice_jobs", [512, 1, 2])

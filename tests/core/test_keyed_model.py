@@ -11,11 +11,10 @@ from hypothesis.stateful import rule, run_state_machine_as_test
 
 from delayd.core import keys as index
 from delayd.core import timekeeper, views
-from delayd.core.copying import Copy
 from delayd.core.job import key_of
 from delayd.core.puts import Conflict
+from tests.core.copies import copied_on_the_way, small_pages
 from tests.core.keyed_model import KeyedModel
-from tests.core.test_copying import restored, small_pages, state
 from tests.core.test_engine_model import (
     EngineMachine,
     bodies,
@@ -199,24 +198,10 @@ def test_a_copy_with_keyed_jobs_goes_on_with_the_log_behind_it(
     monkeypatch.setattr(timekeeper, "ADVANCE_SLICE_JOBS", 1)
     small_pages(monkeypatch, bits)
     walk = KeyedWalk(rng)
-    rig = walk.machine.rig
     for _ in range(6):
         for _ in range(rng.randrange(60)):
             walk.step()
-        rig.take_log()
-        time_ms, frames, expected = rig.time_ms, len(rig.log), state(rig.engine)
-        copy, pieces = Copy(rig.engine.store), []
-        while not copy.is_over:
-            for _ in range(rng.randrange(number + 2)):
-                walk.step()
-            pieces.append(copy.take(rng.choice((1, 3)), rng.choice((1, 200))))
-        copied = b"".join(pieces)
-        assert state(restored(rig, time_ms, copied)) == expected
-        for _ in range(rng.randrange(20)):
-            walk.step()
-        rig.take_log()
-        of_tail = restored(rig, time_ms, copied, *rig.log[frames:], now_ms=rig.time_ms)
-        assert state(of_tail) == state(rig.replayed()) == state(rig.engine)
+        copied_on_the_way(walk, steps_max=number + 1)
 
 
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:

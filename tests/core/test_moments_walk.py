@@ -13,9 +13,8 @@ import pytest
 
 from delayd.core import absolute, timekeeper, views
 from delayd.core.copying import Copy
-from delayd.core.engine import Engine
 from delayd.core.job import State
-from delayd.core.replay import Replay
+from tests.core.copies import restored
 from tests.core.rigs import Rig
 from tests.core.test_moments import HOUR_MS, NOW_MS, WHOLE, left_ms, put_at, same, state_of
 
@@ -164,25 +163,14 @@ def copies(walk: Walk) -> Iterator[None]:
         pieces.append(copy.take(rng.choice((1, 20)), WHOLE))
         yield
     copied = b"".join(pieces)
-    assert [*views.canonical(restored(rig, time_ms, time_ms, copied))] == expected
+    assert [*views.canonical(restored(rig, time_ms, copied))] == expected
     for _ in range(rng.randrange(20)):
         walk.step()
         yield
     rig.take_log()
-    of_tail = restored(rig, time_ms, rig.time_ms, copied, *rig.log[frames:])
+    of_tail = restored(rig, time_ms, copied, *rig.log[frames:], now_ms=rig.time_ms)
     assert [*views.canonical(of_tail)] == [*views.canonical(rig.replayed())]
     assert [*views.canonical(of_tail)] == [*views.canonical(rig.engine)]
-
-
-def restored(rig: Rig, time_ms: int, now_ms: int, *payloads: bytes) -> Engine:
-    rig.start_ms, kept_ms = time_ms, rig.start_ms
-    replay = Replay(rig.new_engine())
-    rig.start_ms = kept_ms
-    for payload in payloads:
-        replay.play(payload)
-    replay.finish(now_ms)
-    views.check(replay.engine)
-    return replay.engine
 
 
 @pytest.mark.parametrize("slice_jobs", [512, 1])

@@ -1,0 +1,127 @@
+"""Copies taken while a walk goes on, and what a start makes of them and of the log behind them.
+
+    copied_on_the_way(walk, steps_max=3)     # copies, compares, goes on, and compares again
+
+Pages can be made small, so that most of them change before the copy comes to them.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from delayd.core import copying, table, views
+from delayd.core.copying import Copy
+from delayd.core.engine import Engine
+from delayd.core.errors import Refusal
+from delayd.core.replay import Replay
+from delayd.core.session import Session
+from delayd.core.topic import Topic
+from tests.core.rigs import Rig
+from tests.core.test_engine_walk import Walk
+
+HOUR_MS = 3_600_000
+WHOLE = 1 << 40
+
+
+def whole(engine: Engine) -> bytes:
+    """A copy taken in one slice."""
+    return Copy(engine.store).take(WHOLE, WHOLE)
+
+
+def state(engine: Engine) -> list[object]:
+    """What a copy keeps: ids that were taken and came to nothing are no part of it."""
+    return [("last id", engine.store.last_put_id), *list(views.canonical(engine))[1:]]
+
+
+def restored(rig: Rig, time_ms: int, *payloads: bytes, now_ms: int | None = None) -> Engine:
+    """What a start at `now_ms` makes of a copy that began at `time_ms` and the log behind it."""
+    rig.start_ms, kept_ms = time_ms, rig.start_ms
+    replay = Replay(rig.new_engine())
+    rig.start_ms = kept_ms
+    for payload in payloads:
+        replay.play(payload)
+    replay.finish(time_ms if now_ms is None else now_ms)
+    views.check(replay.engine)
+    return replay.engine
+
+
+def small_pages(monkeypatch: pytest.MonkeyPatch, bits: int) -> None:
+    monkeypatch.setattr(table, "PAGE_BITS", bits)
+    monkeypatch.setattr(table, "PAGE_MASK", (1 << bits) - 1)
+    monkeypatch.setattr(table, "_PAGE_JOBS", 1 << bits)
+    monkeypatch.setattr(copying, "PAGE_BITS", bits)
+
+
+def taken_while(walk: Walk, steps_max: int) -> bytes:
+    """A copy of what is there now, with steps of the walk between its slices."""
+    rng = walk.rng
+    copy = Copy(walk.machine.rig.engine.store)
+    pieces = []
+    while not copy.is_over:
+        for _ in range(rng.randrange(steps_max + 1)):
+            walk.step()
+        pieces.append(copy.take(rng.choice((1, 2, 7)), rng.choice((1, 60, WHOLE))))
+    return b"".join(pieces)
+
+
+def life_of(engine: Engine, seed: int) -> Iterator[object]:
+    """The same doings on any engine, and what came of each."""
+    rng = random.Random(seed)
+    now_ms = engine.store.time_ms
+    me = engine.open_session()
+    for name in ("a", "b", "c"):
+        engine.watch(me, name)
+    for _ in range(60):
+        now_ms += rng.choice((0, 1, 999, 5_000, HOUR_MS))
+        while engine.advance(now_ms):
+            pass
+        topic = engine.store.topics[rng.choice(("default", "a", "b", "c"))]
+        job_id = rng.choice([0, *me.deadlines, *sorted(job for job, _ in engine.store.jobs)])
+        try:
+            yield doing(engine, me, topic, job_id, rng.randrange(9), now_ms)
+        except Refusal as refusal:
+            yield type(refusal)
+        yield state(engine)
+
+
+def doing(
+    engine: Engine, me: Session, topic: Topic, job_id: int, number: int, now_ms: int
+) -> object:
+    doings: tuple[Callable[[], object], ...] = (
+        lambda: engine.reserve(me, now_ms),
+        lambda: engine.reserve(me, now_ms),
+        lambda: engine.kick(topic, 2, now_ms),
+        lambda: engine.bury(me, job_id, 7, engine.store.time_ms),
+        lambda: engine.release(me, job_id, 3, 900, now_ms),
+        lambda: engine.delete(me, job_id, now_ms),
+        lambda: engine.reserve_job(me, job_id, now_ms),
+        lambda: engine.reschedule(job_id, 2_000, now_ms),
+        lambda: views.view_job(engine, job_id, now_ms),
+    )
+    seen = views.peek_delayed(engine, topic), views.peek_buried(engine, topic)
+    return seen, doings[number]()
+
+
+def copied_on_the_way(walk: Walk, steps_max: int) -> None:
+    """Take a copy with steps between its slices; it is the state that it began with.
+
+    What it and the log behind it lead to is the state of now, and has the same life before it.
+    """
+    rig, rng = walk.machine.rig, walk.rng
+    rig.take_log()
+    time_ms, frames = rig.time_ms, len(rig.log)
+    expected, at_once = state(rig.engine), whole(rig.engine)
+    copied = taken_while(walk, steps_max)
+    assert copied == at_once
+    engine = restored(rig, time_ms, copied)
+    assert state(engine) == expected
+    assert whole(restored(rig, time_ms, whole(engine))) == whole(engine)
+    for _ in range(rng.randrange(20)):
+        walk.step()
+    rig.take_log()
+    of_tail = restored(rig, time_ms, copied, *rig.log[frames:], now_ms=rig.time_ms)
+    of_log = rig.replayed()
+    assert state(of_tail) == state(of_log) == state(rig.engine)
+    seed = rng.randrange(1 << 30)
+    assert list(life_of(of_tail, seed)) == list(life_of(of_log, seed))
