@@ -14,6 +14,7 @@ The same bytes give the same commands whole or one at a time. This module refuse
 command means, but for the beginnings of those that may be long.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from delayd.core.errors import Refusal
@@ -25,7 +26,7 @@ Then = Callable[[bytes, int], bytes]
 """What to do with a body and the time, and what to reply; it may raise a `Refusal`."""
 
 
-class Framing:
+class Framing(ABC):
     """The input of one connection."""
 
     __slots__ = (
@@ -109,9 +110,9 @@ class Framing:
 
     # --- Through the input -----------------------------------------------------------------------
 
+    @abstractmethod
     def _line(self, data: bytes, at: int, end: int, now_ms: int) -> int:
         """Carry out the command of one line, or a run of them; return where the input goes on."""
-        raise NotImplementedError
 
     def _run(self, data: bytes, now_ms: int) -> int:
         """Carry out the complete commands; return where the first incomplete one begins."""
