@@ -80,7 +80,7 @@ def rows() -> Iterator[Row]:
     yield "clear, until it is answered", lambda e: Clear(e, "default")
 
 
-def take_turn(passes: Passes) -> Pass | None:
+def take_turn(passes: Passes[Pass]) -> Pass | None:
     """Take steps for as long as one turn goes on with them; return the pass that is over."""
     until = perf_counter() + PASS_SLICE_US / 1e6
     while passes.has_more:
@@ -92,7 +92,7 @@ def take_turn(passes: Passes) -> Pass | None:
     return None
 
 
-def carry_out(engine: Engine, passes: Passes) -> tuple[list[float], float]:
+def carry_out(engine: Engine, passes: Passes[Pass]) -> tuple[list[float], float]:
     """Take turns until a pass is over, or all are; return how long each took, and the worst's work.
 
     All in ms. Work is what the processor did for it: a turn takes longer when others are at work.
@@ -129,7 +129,7 @@ def main() -> None:
     gc.freeze()
     gc.set_threshold(GC_YOUNG_OBJECTS)
     gc.enable()
-    passes = Passes(engine)
+    passes: Passes[Pass] = Passes(engine)
     heads = "".join(f"{head:>8}" for head in ("turns", "worst", "work", "p99"))
     print(f"{f'{jobs:,} jobs':<36}{heads}{'seconds':>9}")
     for name, make in rows():

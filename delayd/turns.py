@@ -192,13 +192,15 @@ class Turns:
         One of them may have moved the clock. It stops where somebody gets a job, who is told of it
         before time goes on.
         """
-        clock, engine, line = self._clock, self._engine, self._line
+        clock, engine, passes = self._clock, self._engine, self._line.passes
         until_ns = monotonic_ns() + PASS_SLICE_US * 1_000
         self._has_more = True
         if self._commit is None or not self._commit.is_backed_up:
             while not engine.has_deliveries:
-                line.step_pass(clock.now_ms() + self._up_ms)
-                if not line.passes.has_more or monotonic_ns() > until_ns:
+                now_ms = clock.now_ms() + self._up_ms
+                if (errand := passes.step(now_ms)) is not None:
+                    errand.conclude(now_ms)
+                if not passes.has_more or monotonic_ns() > until_ns:
                     break
         return clock.now_ms()
 

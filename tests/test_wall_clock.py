@@ -17,10 +17,10 @@ from delayd.core import views
 from delayd.core.engine import Engine
 from delayd.core.job import State
 from delayd.core.limits import WALL_BRACKET_NS, WALL_READINGS_MAX, WALL_STEP_MS
+from delayd.core.passes import Errand, Passes
 from delayd.core.timekeeper import Handed, WaitEnd
 from delayd.journal.disk import RealDisk
 from delayd.journal.journal import Journal
-from delayd.line.passes import LongCommands
 from delayd.logs import Log
 from delayd.service import recover
 from delayd.systemd import Notifier
@@ -43,7 +43,7 @@ class NoClients:
     durable_id = 0
 
     def __init__(self) -> None:
-        self.passes = LongCommands(Engine(start_ms=0))
+        self.passes: Passes[Errand] = Passes(Engine(start_ms=0))
 
     def serve(self, events: object, now_ms: int) -> None:
         """Nobody has said anything."""

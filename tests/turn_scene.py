@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, cast
 
 from delayd.clock import NS_PER_S
 from delayd.core.engine import Engine
+from delayd.core.passes import Errand, Passes
 from delayd.core.timekeeper import Handed, WaitEnd
-from delayd.line.passes import LongCommands
 from delayd.testing.clock import FakeClock
 from delayd.turns import Turns
 
@@ -63,7 +63,7 @@ class ScriptedLine:
         self.script: list[Happening] = []
         """What happens at the end of each poll."""
         self.has_more = False
-        self.passes = LongCommands(Engine(start_ms=0))
+        self.passes: Passes[Errand] = Passes(Engine(start_ms=0))
         self.durable_id = 0
         self.late_ids: Container[int] = ()
         self.replies: list[tuple[Recipient, bytes]] = []

@@ -16,10 +16,12 @@ clock. How often steps are taken, and what the result is good for, is the owner'
     while passes.has_more:                    # in each turn, for PASS_SLICE_US at most,
         over = passes.step(now_ms)            # before its records are committed
         if over is not None: answer(over)     # over.result, over.page, over.counts
+
+Where several front ends share one queue, what they add is an `Errand`: it knows whom to answer.
 """
 
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from delayd.core.limits import PASS_STEP_JOBS
 
@@ -35,7 +37,18 @@ class Pass(Protocol):
         ...
 
 
-class Passes:
+class Errand(Pass, Protocol):
+    """A pass with somebody who waits for what it finds."""
+
+    def conclude(self, now_ms: int) -> None:
+        """Answer: the last step has been taken."""
+        ...
+
+
+PassT = TypeVar("PassT", bound=Pass)
+
+
+class Passes(Generic[PassT]):
     """The passes of one engine that are not over."""
 
     __slots__ = ("_engine", "_queue")
@@ -43,22 +56,22 @@ class Passes:
     def __init__(self, engine: "Engine") -> None:
         """Start with none."""
         self._engine = engine
-        self._queue: deque[Pass] = deque()
+        self._queue: deque[PassT] = deque()
 
     @property
     def has_more(self) -> bool:
         """Tell whether there is a step to take."""
         return bool(self._queue or self._engine.store.ghosts)
 
-    def add(self, a_pass: Pass) -> None:
+    def add(self, a_pass: PassT) -> None:
         """Have this done too."""
         self._queue.append(a_pass)
 
-    def drop(self, a_pass: Pass) -> None:
+    def drop(self, a_pass: PassT) -> None:
         """Forget a pass: nobody wants its result any more. What it has done stays done."""
         self._queue.remove(a_pass)
 
-    def step(self, now_ms: int, budget: int = PASS_STEP_JOBS) -> Pass | None:
+    def step(self, now_ms: int, budget: int = PASS_STEP_JOBS) -> PassT | None:
         """Take a step of the pass whose turn it is; return it if that was its last.
 
         At rest nothing happens. What is swept away waits for nobody, and nobody waits for it: it

@@ -21,7 +21,7 @@ from typing import Final
 
 from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, Refusal
-from delayd.core.passes import Pass
+from delayd.core.passes import Pass, Passes
 from delayd.core.session import Owner, Session
 from delayd.core.timekeeper import Handed, WaitEnd
 from delayd.core.topic import Topic
@@ -85,7 +85,7 @@ class Connection(Framing):
         """
         super().__init__()
         self.engine = engine
-        self.passes = LongCommands(engine) if passes is None else passes
+        self.passes = LongCommands(Passes(engine)) if passes is None else passes
         self.stats = stats
         self.session: Session = engine.open_session(owner)
         self.is_half_closed = False

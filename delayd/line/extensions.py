@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from delayd.core import views
+from delayd.core.advancing import ClockAdvance
 from delayd.core.bulk import Action, Bulk
 from delayd.core.clearing import Clear
 from delayd.core.errors import PolicyInvalid
@@ -21,7 +22,6 @@ from delayd.core.topic import checked_name
 from delayd.core.walking import Wanted
 from delayd.line import grammar, replies, words
 from delayd.line.grammar import BadFormat
-from delayd.line.passes import ClockAdvance
 
 if TYPE_CHECKING:
     from delayd.line.commands import Handler
@@ -215,7 +215,7 @@ def _advance_clock(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
     if clock is None:
         return replies.UNKNOWN_COMMAND
     advance = ClockAdvance(client.engine, clock, grammar.parse_seconds(rest))
-    return client.begin(advance, advance.said)
+    return client.begin(advance, lambda: replies.advanced(advance.time_ms))
 
 
 EXTENSIONS: Final[tuple[tuple[bytes, "Handler"], ...]] = (

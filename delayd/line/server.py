@@ -20,6 +20,7 @@ import socket
 from collections.abc import Callable, Container, Sequence
 from typing import Final
 
+from delayd.core.advancing import StandingClock
 from delayd.core.engine import Engine
 from delayd.core.limits import (
     ACCEPTS_PER_TURN,
@@ -30,9 +31,10 @@ from delayd.core.limits import (
     STALLED_CLIENT_MS,
     TCP_USER_TIMEOUT_MS,
 )
+from delayd.core.passes import Errand, Passes
 from delayd.core.timekeeper import Handed, WaitEnd
 from delayd.line.connection import Connection
-from delayd.line.passes import LongCommands, StandingClock
+from delayd.line.passes import LongCommands
 from delayd.line.stats import Stats
 
 IN: Final = select.EPOLLIN
@@ -70,7 +72,7 @@ class Client:
         self.server = server
         self.sock = sock
         self.connection = Connection(
-            server.engine, server.stats, server.out_bytes_max, self, server.passes
+            server.engine, server.stats, server.out_bytes_max, self, server.long_commands
         )
         self.mask = IN | HANG_UP
         self.at_end = False
@@ -125,6 +127,7 @@ class LineServer:
         out_bytes_max: int,
         up_ms: int = 1,
         clock: StandingClock | None = None,
+        passes: Passes[Errand] | None = None,
     ) -> None:
         """Serve these listening, non-blocking sockets.
 
@@ -137,7 +140,9 @@ class LineServer:
         self.out_bytes_max = out_bytes_max
         self._now_ms = now_ms
         self._up_ms = up_ms
-        self.passes = LongCommands(engine, clock)
+        self.passes: Passes[Errand] = Passes(engine) if passes is None else passes
+        """What takes long, of this front end and of others."""
+        self.long_commands = LongCommands(self.passes, clock, self._answered)
         self._connections_max = connections_max
         self._epoll = select.epoll()
         self._clients: dict[int, Client] = {}
@@ -205,13 +210,11 @@ class LineServer:
             else:
                 self._handle(client, event, now_ms)
 
-    def step_pass(self, now_ms: int) -> None:
-        """Carry on with one of the commands that take long; there must be one."""
-        answered = self.passes.step(now_ms)
-        if answered is not None:
-            client = answered.session.owner
-            assert isinstance(client, Client), "whoever began it is a client of this server"
-            self.listen_again(client)
+    def _answered(self, connection: Connection) -> None:
+        """Go on with a client whose command took long."""
+        client = connection.session.owner
+        assert isinstance(client, Client), "whoever began it is a client of this server"
+        self.listen_again(client)
 
     def take_replies(self) -> list[tuple[Client, bytes]]:
         """Return what the connections have answered since the last call, to be given to `send`.

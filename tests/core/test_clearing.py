@@ -40,7 +40,7 @@ def clear(rig: Rig, name: str = "default") -> int:
 
 
 def sweep(rig: Rig) -> None:
-    passes = Passes(rig.engine)
+    passes: Passes[Pass] = Passes(rig.engine)
     while passes.has_more:
         assert passes.step(rig.now_ms, budget=3) is None
 
@@ -324,7 +324,7 @@ def test_a_sweep_shares_the_steps_with_passes_that_take_turns() -> None:
     clear(rig)
     for number in range(100):
         rig.put(delay_ms=number)
-    passes = Passes(rig.engine)
+    passes: Passes[Pass] = Passes(rig.engine)
     searches = [Search(rig.engine, "default", Wanted(), limit=1) for _ in range(3)]
     for search in searches:
         passes.add(search)

@@ -78,7 +78,7 @@ ACTIONS = ("cancel", "kick", "reschedule")
 def test_a_step_looks_at_no_more_jobs_than_it_may(name: str, delay_ms: int) -> None:
     rig, table = crowded(delay_ms)
     rig.advance(1_000)  # whatever is due has not come, but for one slice
-    passes = Passes(rig.engine)
+    passes: Passes[Pass] = Passes(rig.engine)
     passes.add(MAKERS[name](rig.engine))
     # Reservations that are over are settled first, with several looks for each.
     most = max(4 * ADVANCE_SLICE_JOBS, PASS_STEP_JOBS + PAGE_JOBS)

@@ -16,10 +16,11 @@ from typing import Final
 from delayd.core import views
 from delayd.core.engine import Engine
 from delayd.core.limits import BODY_BYTES_DEFAULT
+from delayd.core.passes import Errand, Passes
 from delayd.core.timekeeper import Handed, WaitEnd
 from delayd.core.topic import Topic, job_id_of
 from delayd.line.connection import Connection
-from delayd.line.passes import LongCommands
+from delayd.line.passes import LongCommand, LongCommands
 from delayd.line.stats import Stats
 
 START_MS: Final = 1_000_000
@@ -98,7 +99,8 @@ class Talk:
         self, body_bytes_max: int = BODY_BYTES_DEFAULT, *, is_virtual: bool = False
     ) -> None:
         self.engine = Engine(start_ms=START_MS, body_bytes_max=body_bytes_max)
-        self.commands = LongCommands(self.engine, Time(self) if is_virtual else None)
+        self.errands: Passes[Errand] = Passes(self.engine)
+        self.commands = LongCommands(self.errands, Time(self) if is_virtual else None)
         self.stats = Stats(self.engine, START_MS)
         self.now_ms = START_MS
         self.clients: list[Client] = []
@@ -118,6 +120,15 @@ class Talk:
             pass
         self.turn()
 
+    def step_pass(self) -> Connection | None:
+        """Take a step of what takes long; return the connection that it answers, if it does."""
+        errand = self.errands.step(self.now_ms)
+        if errand is None:
+            return None
+        assert isinstance(errand, LongCommand)
+        errand.conclude(self.now_ms)
+        return errand.connection
+
     def turn(self) -> None:
         """Let everybody go on until nobody has anything to do."""
         while True:
@@ -126,8 +137,8 @@ class Talk:
             for session, outcome in deliveries:
                 assert session.owner is not None
                 session.owner.deliver(outcome, self.now_ms)
-            if self.commands.has_more and not deliveries:
-                self.commands.step(self.now_ms)
+            if self.errands.has_more and not deliveries:
+                self.step_pass()
             elif not deliveries and not any(went_on):
                 break
         self.log += b"".join(self.engine.take_log()[0])

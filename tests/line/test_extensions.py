@@ -147,11 +147,11 @@ def test_a_connection_waits_for_its_pass_and_others_are_served() -> None:
     client.connection.receive(b"cancel-jobs default\r\nlist-tube-used\r\n", talk.now_ms)
     assert client.connection.is_waiting
     steps = 0
-    while talk.commands.has_more:
+    while talk.errands.has_more:
         assert not client.connection.out
         other.connection.receive(b"list-tube-used\r\n", talk.now_ms)
         assert other.connection.take_out() == b"USING default\r\n"
-        talk.commands.step(talk.now_ms)
+        talk.step_pass()
         steps += 1
     assert steps > 3
     assert client.connection.take_out() == b"CANCELLED 768\r\nUSING default\r\n"
@@ -162,9 +162,9 @@ def test_a_pass_is_forgotten_when_its_connection_closes() -> None:
     client, other = talk.client(), talk.client()
     many(client, 3 * PASS_STEP_JOBS)
     client.connection.receive(b"cancel-jobs default\r\n", talk.now_ms)
-    talk.commands.step(talk.now_ms)
+    talk.step_pass()
     client.closes()
-    assert not talk.commands.has_more
+    assert not talk.errands.has_more
     left = states(other)[2]
     assert 0 < left < 3 * PASS_STEP_JOBS
 
@@ -193,8 +193,8 @@ def test_passes_take_turns() -> None:
     for client in clients:
         client.connection.receive(b"calendar default 100 1\r\n", talk.now_ms)
     answered = []
-    while talk.commands.has_more:
-        connection = talk.commands.step(talk.now_ms)
+    while talk.errands.has_more:
+        connection = talk.step_pass()
         if connection is not None:
             answered.append(connection)
     assert answered == [client.connection for client in clients]
