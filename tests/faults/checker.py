@@ -19,7 +19,7 @@ from typing import Final
 
 from tests.faults.digests import Violation
 from tests.faults.history import Entry, Seen, as_bytes, as_seen
-from tests.faults.judge import Ghost
+from tests.faults.judge import Ghost, Gone
 from tests.faults.several import Several
 from tests.faults.states import (
     ABSENT,
@@ -205,10 +205,13 @@ class Checker(Several):
             return  # the job was not known when it was asked for
         number = operation.number
         ways = self._reachable(job, at_ms)
+        untouched = {way for way in ways if number not in way[1]}
         if why == "NOT_FOUND":
-            kept = {(state, done - {-number}) for state, done in ways if -number in done}
+            ways = {way for way in untouched if -number in way[1]}
+            self._show_reserves(job, untouched, ways)
         else:
-            kept = {(state, done - {-number}) for state, done in ways if number not in done}
+            ways = untouched
+        kept = {(state, done - {-number}) for state, done in ways}
         if kept:
             job.open.pop(number, None)
             self._keep(job, kept, at_ms)
@@ -262,7 +265,7 @@ class Checker(Several):
             )
         for each in reserves:
             del self._reserves[each.number]
-            self._gone.append((each, now_ms))
+            self._gone.append(Gone(each, now_ms, self._entries))
         self._end_wide([each for each in self._wide.values() if each.client == client])
         del self._closes[close.number]
 
@@ -289,6 +292,7 @@ class Checker(Several):
             for job in self._jobs.values():
                 job.returned.clear()
                 job.before.clear()
+                job.undone_past.clear()
                 job.past.clear()  # a start makes durable what it goes on from
         elif what == "closed":
             self._closed += 1
@@ -317,6 +321,8 @@ class Checker(Several):
                 earliest_ms = at_ms - self._loss_ms
                 for until_ms, ways in job.past:
                     states |= {state for state, _ in ways if until_ms >= earliest_ms}
+                for until_ms, undone in job.undone_past:
+                    job.undone |= undone if until_ms >= earliest_ms else set()
             elif how == "stop":
                 states |= self._let_go(states, at_ms)
             job.ways = {(state._replace(holder=None), frozenset()) for state in states}
@@ -343,6 +349,7 @@ class Checker(Several):
             ways = self._reachable(job, at_ms)
             kept = {way for way in ways if self._may_be_seen(way[0], seen, at_ms)}
             if kept:
+                self._show_reserves(job, ways, kept)
                 if not any(state.kind == "held" for state, _ in kept):
                     job.undone |= {state for state, _ in ways if state.kind == "held"}
                 self._keep(job, kept, at_ms)

@@ -25,8 +25,6 @@ from tests.faults.states import (
     Way,
     after,
     excused,
-    held_by,
-    is_ruled,
     reachable,
 )
 
@@ -38,6 +36,16 @@ class Ghost(NamedTuple):
     how: str
     cut: list[Operation]
     """Who may have been given the job before, and who may have left."""
+
+
+class Gone(NamedTuple):
+    """A reserve that nobody will hear the end of."""
+
+    reserve: Operation
+    closed_ms: float
+    """When its connection closed."""
+    closed: int
+    """And how many entries there were."""
 
 
 def concerns(operation: Operation, put: Operation) -> bool:
@@ -72,8 +80,8 @@ class Judge:
         """How many jobs may still come of each of them."""
         self._first: dict[object, Operation] = {}
         """The first reserve of each batch."""
-        self._gone: list[tuple[Operation, float]] = []
-        """Those whose connection has closed since the last start, and when."""
+        self._gone: list[Gone] = []
+        """Those whose connection has closed since the last start."""
         self._closes: dict[int, Operation] = {}
         self._batches: dict[object, list[Operation]] = {}
         """Puts that were sent in one piece."""
@@ -125,8 +133,6 @@ class Judge:
         """
         job = Job(job_id, put, {(ABSENT, frozenset())}, {put.number: put}, {put.number})
         job.operations.append(put.number)
-        job.returned = set(held_by(self._gone, put))
-        job.reserved = self._entries if job.returned else 0
         self._jobs[job_id] = job
         key = put.text("key")
         if key:
@@ -135,8 +141,7 @@ class Judge:
         begun = [each for each in self._wide.values() if concerns(each, put)]
         job.open |= {each.number: each for each in begun}
         job.creators |= {each.number for each in (*begun, *late) if each.kind == "put"}
-        made = frozenset({put.number})
-        job.ways |= {(state, made) for state in self._given_back(put)}
+        self._come_back(job, late)
         if put.number in self._ghosts:
             stopped_ms, how, cut = self._ghosts[put.number]
             states = {state for state, _ in self._reachable(job, stopped_ms, *cut, *late)}
@@ -150,20 +155,44 @@ class Judge:
             job.ways = {(state, done - numbers) for state, done in ways}
         return job
 
-    def _given_back(self, put: Operation) -> set[State]:
-        """Return what a job may be that connections held which closed before anybody spoke of it.
+    def _come_back(self, job: Job, late: list[Operation]) -> None:
+        """Let a job be one that connections held which closed before anybody spoke of it.
 
-        Where no rule holds it is what it was.
+        Meanwhile somebody may have put another one under its key. But for that, and where no rule
+        holds, it is what it was.
         """
-        states = set(after(ABSENT, put, Context(put.at_ms)))
-        before = frozenset(states)
-        if any(is_ruled(state, self._laws.of(put.topic, put.at_ms)) for state in before):
-            for reserve, closed_ms in self._gone:
-                context = Context(closed_ms, self._laws.of)
-                close = Operation(0, "close", reserve.client, put.at_ms, {})
-                held = [each for state in states for each in after(state, reserve, context)]
-                states.update(each for state in held for each in after(state, close, context))
-        return states - before
+        begun = job.open | {each.number: each for each in late}
+        puts = [begun[number] for number in job.creators]
+        since, since_ms = min(put.begun for put in puts), min(put.at_ms for put in puts)
+        ghost = self._ghosts.get(job.put.number)
+        now_ms = self._now_ms if ghost is None else ghost.stopped_ms
+        context = Context(now_ms, self._laws.of, job.creators)
+        gone = [each for each in self._gone if each.closed > since]
+        ways = reachable(set(job.ways), begun, context) if gone else set[Way]()
+        for reserve, closed_ms, _ in gone:
+            then = context._replace(now_ms=closed_ms)
+            close = Operation(0, "close", reserve.client, since_ms, {})
+            held = {(each, done) for state, done in ways for each in after(state, reserve, then)}
+            back = reachable(held, begun, then)
+            mine = {way for way in back if way[0].holder == reserve.client}
+            job.returned |= {state for state, _ in mine}
+            back = back - mine
+            back |= {(each, done) for state, done in mine for each in after(state, close, then)}
+            ready = {
+                (state.job, state.priority, done)
+                for state, done in ways
+                if state.kind == "waiting" and state.lo <= closed_ms
+            }
+            new = {
+                (state, done)
+                for state, done in back
+                if state.kind != "waiting"
+                or state.hi > closed_ms + ROUNDING_MS
+                or (state.job, state.priority, done) not in ready
+            }
+            ways |= reachable(new, begun, context)
+            job.ways |= new
+        job.reserved = self._entries if job.returned else 0
 
     def _may_have(self, job: Job, body: bytes) -> bool:
         """Tell whether the job may have this body by now."""
@@ -206,7 +235,6 @@ class Judge:
         """Keep the ways in which the operation has happened, to a job with this body."""
         number = operation.number
         job.changed = self._entries
-        job.undone.clear()
         ways = self._reachable(job, now_ms, operation)
         kept = {
             (state, done - {number})
@@ -217,6 +245,7 @@ class Judge:
             # Its reply does not wait for a sync, neither of this nor of what made it possible.
             job.before |= {state for state, done in ways if number not in done}
             job.reserved = self._entries
+            self._is_written(job)
         else:
             self._is_durable(job, operation, now_ms)
         if kept:
@@ -246,11 +275,40 @@ class Judge:
                 job.past.append((now_ms, {(state, frozenset()) for state in job.before}))
             job.returned.clear()
             job.before.clear()
+            self._is_written(job, now_ms)
         else:
             context = Context(now_ms, self._laws.of)
             job.before = {
                 later for state in job.before for later in after(state, operation, context)
             }
+
+    def _is_written(self, job: Job, durable_ms: float = FOREVER) -> None:
+        """Something of the job was written: time does not go back to before, unless it is lost.
+
+        `durable_ms`: and it was acknowledged then, so that it is lost as other things are.
+        """
+        if job.undone:
+            job.undone_past.append((FOREVER, set(job.undone)))
+            job.undone.clear()
+        if durable_ms < FOREVER:
+            job.undone_past = [
+                (min(until_ms, durable_ms), states)
+                for until_ms, states in job.undone_past
+                if self._loss_ms
+            ]
+
+    def _show_reserves(self, job: Job, ways: set[Way], kept: set[Way]) -> None:
+        """Keep what the job was before reserves which show before they are answered.
+
+        `ways` are those that were possible until now. That somebody was refused a job shows that it
+        was handed out, and does not make it durable.
+        """
+        dropped = ways - kept
+        shown = {number for _, done in kept for number in done} & self._reserves.keys()
+        before = {state for state, done in dropped if not shown <= done}
+        if before:
+            job.before |= before
+            job.reserved = self._entries
 
     def _keep(self, job: Job, ways: set[Way], now_ms: float) -> None:
         if self._loss_ms and ways != job.ways:

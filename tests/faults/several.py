@@ -49,6 +49,8 @@ class Several(Judge):
             self._break("I11", why, None, operation)
         for job, ways in chosen:
             fates = {number} if len(chosen) == 1 and not self._nameless else {number, -number}
+            if len(fates) == 1:
+                self._is_written(job, at_ms)
             self._end(job, operation, ways, fates, at_ms)
 
     def _swept(self, job: Job, operation: Operation, ways: set[Way], at_ms: float) -> None:
@@ -70,9 +72,11 @@ class Several(Judge):
         both = {number, -number}
         kept = {(state, done - both) for state, done in ways if fates is None or done & fates}
         if kept:
+            if fates == {-number}:
+                passed = {way for way in ways if -number in way[1]}
+                self._show_reserves(job, {way for way in ways if number not in way[1]}, passed)
             job.open.pop(number, None)
             job.changed = self._entries
-            job.undone.clear()
             self._keep(job, kept, at_ms)
             return
         states = ", ".join(sorted({state.kind for state, _ in ways}))

@@ -169,6 +169,8 @@ class Job:
     undone: set[State] = field(default_factory=set)
     """How it was held when it was seen that its ttr had run out. Nobody writes that down: should
     delayd time go back across a restart, because the wall clock was set back, it is held again."""
+    undone_past: list[tuple[float, set[State]]] = field(default_factory=list)
+    """The same of what was written since, and until when a power cut could take that."""
     reserved: int = 0
     """How many entries there were when it was handed out the last time."""
     changed: int = 0
@@ -441,13 +443,6 @@ def passed_by(state: State, operation: Operation, context: Context) -> list[Stat
     elif kind not in BY_ID:
         return []
     return [state] if may_refuse(state, kind, operation, now_ms) else []
-
-
-def held_by(gone: Iterable[tuple[Operation, float]], put: Operation) -> Iterator[State]:
-    """Yield how connections may have held a job which closed before anybody spoke of it."""
-    for reserve, closed_ms in gone:
-        for waiting in after(ABSENT, put, Context(put.at_ms)):
-            yield from after(waiting, reserve, Context(closed_ms))
 
 
 def may_refuse(state: State, kind: str, operation: Operation, now_ms: float) -> bool:

@@ -11,6 +11,8 @@ from tests.faults.test_history import START_MS, Story, judged
 ONE_STEP: Final = ((50,), 0, 0)
 """A ladder of one step of 50 ms."""
 
+ONCE_FAILED: Final = Seen(1, "ready", b"body 1", None, 0, "default", "", 1)
+
 
 class Ruled(Story):
     """With the words for what is told here."""
@@ -28,6 +30,34 @@ class Ruled(Story):
         number = self.ask("put", **settings)
         self.now_ms += 1
         self.ok(number, self.now_ms, job_id=job_id, outcome=outcome)
+
+    def hold_and_leave(self, client: str) -> None:
+        """Somebody asks for a job, and goes before there is an answer."""
+        self.ask("reserve", client)
+        self.leave(client)
+
+    def leave(self, client: str) -> None:
+        self.ok(self.ask("close", client), self.now_ms)
+
+    def ask_twice_under(self, key: str, **what: Any) -> list[int]:  # noqa: ANN401
+        """Put two jobs in one piece: bodies a and b, the later in the place of the one before."""
+        settings: dict[str, Any] = {"key": key, "on": "replace", "ttr_ms": 100, **what}
+        return [self.ask("put", "c", body=body, **settings) for body in (b"a", b"b")]
+
+    def lapse(self) -> None:
+        """A job under a ladder is handed out, its ttr runs out, and that is seen at a start."""
+        self.put(1, retry=ONE_STEP)
+        self.reserve(1, "b")
+        self.now_ms += 200
+        self.note("stopped", self.now_ms, how="power")
+        self.look(ONCE_FAILED)
+        self.note("started", self.now_ms)
+
+    def go_back(self, how: str = "power") -> None:
+        """Stop, and have the wall clock set back meanwhile: to when the ttr had not run out."""
+        self.note("stopped", self.now_ms, how=how)
+        self.now_ms = START_MS + 50
+        self.look(Seen(1, "reserved", b"body 1", START_MS + 101, 0, "default", "", -1))
 
     def done(self, kind: str, **what: Any) -> None:  # noqa: ANN401
         number = self.ask(kind, **what)
@@ -100,12 +130,72 @@ def a_topic_is_cleared_but_for_what_is_in_hand(story: Ruled) -> None:
     story.look((2, "reserved"), (3, "ready"))
 
 
+def a_refusal_shows_a_hand_out_that_a_power_cut_takes_back(story: Ruled) -> None:
+    story.put(1)
+    reserve = story.ask("reserve", "b")
+    story.refused("delete", 1)
+    story.ok(reserve, story.now_ms, job_id=1, body=b"body 1")
+    story.stop("power")
+    story.look((1, "ready"))
+
+
+def a_refusal_by_key_shows_one_that_nobody_is_told_of(story: Ruled) -> None:
+    story.put_under("k", "reject", 1, "created", body=b"a", retry=ONE_STEP)
+    story.ask("reserve", "b")
+    story.fail(story.ask("delete-key", key="k", topic="default"), story.now_ms, "NOT_FOUND")
+    story.stop("power")
+    story.look(Seen(1, "ready", b"a", None, 0, "default", "k", -1))
+
+
+def a_key_is_lost_while_somebody_holds_the_job_and_leaves(story: Ruled) -> None:
+    first, second = story.ask_twice_under("k")
+    story.hold_and_leave("b")
+    story.ok(first, story.now_ms, job_id=1, outcome="created")
+    story.ok(second, story.now_ms, job_id=2, outcome="created")
+    story.look(
+        Seen(1, "ready", b"a", None, 0, "default", "", -1),
+        Seen(2, "ready", b"b", None, 0, "default", "k", -1),
+    )
+
+
+def what_was_replaced_fails_with_who_holds_it_and_leaves(story: Ruled) -> None:
+    first, second = story.ask_twice_under("k", retry=((), 1, 0))
+    story.hold_and_leave("b")
+    story.ok(first, story.now_ms, job_id=1, outcome="created")
+    story.ok(second, story.now_ms, job_id=1, outcome="replaced")
+    story.look(Seen(1, "buried", b"b", None, 0, "default", "k", 1))
+
+
+def a_lapse_is_undone_when_time_goes_back_and_what_came_after_is_lost(story: Ruled) -> None:
+    story.lapse()
+    story.reserve(1, "b")
+    story.go_back()
+
+
+def a_lapse_is_undone_whatever_was_refused_since(story: Ruled) -> None:
+    story.put_under("k", "reject", 1, "created", body=b"body 1", retry=ONE_STEP)
+    story.reserve(1, "b")
+    story.now_ms += 200
+    story.stop("power")
+    story.look(ONCE_FAILED._replace(key="k"))
+    story.put_under("k", "reject", 1, "there", body=b"x")
+    story.note("stopped", story.now_ms, how="kill")
+    story.now_ms = START_MS + 50
+    story.look(Seen(1, "reserved", b"body 1", START_MS + 101, 0, "default", "k", -1))
+
+
 PASSED: Final = (
     a_key_goes_through_all_modes,
     a_replacement_without_an_answer_happened_or_not,
     a_ladder_is_climbed_to_its_end,
     a_policy_that_may_hold_moves_a_job_or_not,
     a_topic_is_cleared_but_for_what_is_in_hand,
+    a_refusal_shows_a_hand_out_that_a_power_cut_takes_back,
+    a_refusal_by_key_shows_one_that_nobody_is_told_of,
+    a_key_is_lost_while_somebody_holds_the_job_and_leaves,
+    what_was_replaced_fails_with_who_holds_it_and_leaves,
+    a_lapse_is_undone_when_time_goes_back_and_what_came_after_is_lost,
+    a_lapse_is_undone_whatever_was_refused_since,
 )
 
 
@@ -198,6 +288,86 @@ def an_old_policy_holds(story: Ruled) -> None:
     story.look(Seen(1, "ready", b"body 1", None, 0, "b", "", 1))
 
 
+def a_hand_out_is_taken_back_by_a_kill(story: Ruled) -> None:
+    story.put(1)
+    reserve = story.ask("reserve", "b")
+    story.refused("delete", 1)
+    story.ok(reserve, story.now_ms, job_id=1, body=b"body 1")
+    story.stop()
+    story.look((1, "ready"))
+
+
+def a_hand_out_is_taken_back_behind_what_was_acknowledged(story: Ruled) -> None:
+    story.put(1)
+    reserve = story.ask("reserve", "b")
+    story.refused("delete", 1)
+    story.ok(reserve, story.now_ms, job_id=1, body=b"body 1")
+    story.did("touch", 1, "b")
+    story.stop("power")
+    story.look((1, "ready"))
+
+
+def a_delete_that_was_refused_is_done_by_a_power_cut(story: Ruled) -> None:
+    story.put(1)
+    reserve = story.ask("reserve", "b")
+    story.refused("delete", 1)
+    story.ok(reserve, story.now_ms, job_id=1, body=b"body 1")
+    story.stop("power")
+    story.look()
+
+
+def a_key_is_lost_to_a_put_when_the_holder_has_left(story: Ruled) -> None:
+    story.hold_and_leave("b")
+    first, second = story.ask_twice_under("k")
+    story.ok(first, story.now_ms, job_id=1, outcome="created")
+    story.ok(second, story.now_ms, job_id=2, outcome="created")
+    story.look(
+        Seen(1, "ready", b"a", None, 0, "default", "", -1),
+        Seen(2, "ready", b"b", None, 0, "default", "k", -1),
+    )
+
+
+def a_key_is_lost_though_the_holder_watched_another_topic(story: Ruled) -> None:
+    first, second = story.ask_twice_under("k")
+    story.ask("reserve", "b", topics=["other"])
+    story.leave("b")
+    story.ok(first, story.now_ms, job_id=1, outcome="created")
+    story.ok(second, story.now_ms, job_id=2, outcome="created")
+    story.look(
+        Seen(1, "ready", b"a", None, 0, "default", "", -1),
+        Seen(2, "ready", b"b", None, 0, "default", "k", -1),
+    )
+
+
+def what_was_replaced_fails_and_nobody_held_it(story: Ruled) -> None:
+    first, second = story.ask_twice_under("k", retry=((), 1, 0))
+    story.ok(first, story.now_ms, job_id=1, outcome="created")
+    story.ok(second, story.now_ms, job_id=1, outcome="replaced")
+    story.look(Seen(1, "buried", b"b", None, 0, "default", "k", 1))
+
+
+def what_is_replaced_when_its_holder_has_left_fails(story: Ruled) -> None:
+    settings: dict[str, Any] = {"on": "replace", "ttr_ms": 100, "retry": ((), 1, 0)}
+    put = story.ask("put", "c", body=b"a", key="k", **settings)
+    story.hold_and_leave("b")
+    story.ok(put, story.now_ms, job_id=1, outcome="created")
+    story.put_under("k", job_id=1, outcome="replaced", body=b"b", **settings)
+    story.look(Seen(1, "buried", b"b", None, 0, "default", "k", 1))
+
+
+def a_lapse_is_undone_behind_what_was_acknowledged(story: Ruled) -> None:
+    story.lapse()
+    story.reserve(1, "b")
+    story.did("bury", 1, "b")
+    story.go_back()
+
+
+def a_lapse_is_undone_by_a_kill_behind_a_hand_out(story: Ruled) -> None:
+    story.lapse()
+    story.reserve(1, "b")
+    story.go_back("kill")
+
+
 BROKEN: Final = (
     ("I11", two_jobs_have_a_key),
     ("I11", two_jobs_are_seen_with_a_key),
@@ -210,6 +380,15 @@ BROKEN: Final = (
     ("I2", what_was_cleared_is_there),
     ("I2", what_was_cancelled_is_there),
     ("I8", an_old_policy_holds),
+    ("I8", a_hand_out_is_taken_back_by_a_kill),
+    ("I8", a_hand_out_is_taken_back_behind_what_was_acknowledged),
+    ("I1", a_delete_that_was_refused_is_done_by_a_power_cut),
+    ("I8", a_key_is_lost_to_a_put_when_the_holder_has_left),
+    ("I8", a_key_is_lost_though_the_holder_watched_another_topic),
+    ("I4", what_was_replaced_fails_and_nobody_held_it),
+    ("I8", what_is_replaced_when_its_holder_has_left_fails),
+    ("I12", a_lapse_is_undone_behind_what_was_acknowledged),
+    ("I12", a_lapse_is_undone_by_a_kill_behind_a_hand_out),
 )
 
 
@@ -221,3 +400,17 @@ def test_what_may_not_happen_is_found(invariant: str, tell: Callable[[Ruled], No
     assert story.now_ms == START_MS
     tell(story)
     assert invariant in judged(story)
+
+
+@pytest.mark.parametrize(("late_ms", "expected"), [(40, []), (60, ["I12"])])
+def test_a_lapse_is_undone_when_what_came_after_may_be_lost(
+    late_ms: int, expected: list[str]
+) -> None:
+    """Where a power cut may take 50 ms of what was acknowledged."""
+    story = Ruled()
+    story.lapse()
+    story.reserve(1, "b")
+    story.did("bury", 1, "b")
+    story.now_ms += late_ms
+    story.go_back()
+    assert judged(story, loss_ms=50) == expected

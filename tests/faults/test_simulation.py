@@ -26,6 +26,13 @@ FIXED: Final[tuple[tuple[int, str], ...]] = (
     (35_301, "a job is given to a connection that closes before the answer to its put arrives"),
     (25_361, "turns in the middle of a fresh start, which holds the lock: of the simulation alone"),
     (21_501, "a sync fails that has nothing left to make durable"),
+    (1_003_324, "a refusal shows that a job was handed out, which a power cut then takes back"),
+    (
+        1_000_705,
+        "a job loses its key while somebody holds it who leaves before its put is answered",
+    ),
+    (1_005_447, "a job is replaced, handed out and exhausted before its put is answered"),
+    (1_003_634, "time goes back twice, and what came between is lost"),
 )
 """Seeds that once failed, and what they had found.
 
