@@ -19,7 +19,7 @@ PROJECT  := delayd tests benchmarks
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv run test test-faults lint format lock bench-line bench-wheel bench-keys bench-passes clean
+.PHONY: help venv run test test-faults lint format lock bench-line bench-wheel bench-http bench-keys bench-passes bench-scrape clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,11 +72,17 @@ bench-line: $(VENV)/.dev ## measure the line protocol against beanstalkd
 bench-wheel: $(VENV)/.dev ## measure the timing wheel against its rivals
 	$(BIN)/python -m benchmarks.wheel $(ARGS)
 
+bench-http: $(VENV)/.dev ## measure the HTTP API against a bare aiohttp handler
+	$(BIN)/python -m benchmarks.http $(ARGS)
+
 bench-keys: $(VENV)/.dev ## measure jobs with keys beside jobs without
 	$(BIN)/python -m benchmarks.keys $(ARGS)
 
 bench-passes: $(VENV)/.dev ## measure how long looking at two million jobs holds up others
 	$(BIN)/python -m benchmarks.passes $(ARGS)
+
+bench-scrape: $(VENV)/.dev ## measure how long a scrape of 10,000 topics holds up others
+	$(BIN)/python -m benchmarks.scrape $(ARGS)
 
 clean: ## remove what make and the tools made; the data directory stays
 	rm -rf $(VENV) .lock-venv .coverage .coverage.* htmlcov dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

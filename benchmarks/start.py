@@ -55,7 +55,8 @@ def main() -> None:
     commands = {
         "delayd-beanstalkd": [str(beside / "delayd-beanstalkd"), "-l", "unix:{}"],
         "delayd serve": [
-            *(str(beside / "delayd"), "serve", "--line", "unix:{}", "--data-dir", "{}.data"),
+            *(str(beside / "delayd"), "serve", "--http", "off"),
+            *("--line", "unix:{}", "--data-dir", "{}.data"),
         ],
         "bare Python": [
             # The floor: nothing but the interpreter and the two calls.

@@ -27,12 +27,15 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from delayd.clock import monotonic_ns
 from delayd.config import SyncPolicy
+from delayd.core.histogram import Histogram
 from delayd.core.limits import (
+    BATCH_BOUNDS_RECORDS,
     EMERGENCY_BYTES,
     JOURNAL_RECORD_HEAD_BYTES,
     ROOM_RETRY_MS,
     SLOW_SYNC_MS,
     SPARE_BYTES_MIN,
+    SYNC_BOUNDS_NS,
     UNSYNCED_BYTES_MAX,
 )
 from delayd.journal.aio import KernelSync
@@ -113,6 +116,17 @@ class GroupCommit:
         self.on_slow_sync: Callable[[int], object] = _ignore
         """Is told of each slow sync, in milliseconds."""
         self._sync_begun_ns = 0
+        self.sync_ns = Histogram(SYNC_BOUNDS_NS)
+        """How long syncs took."""
+        self.commit_ns = Histogram(SYNC_BOUNDS_NS)
+        """For each sync, how long the first turn that it covers has waited until its replies left;
+        where none waits for it, how long it took."""
+        self.batch_records = Histogram(BATCH_BOUNDS_RECORDS)
+        """How many records each sync has covered."""
+        self._unsynced_records = 0
+        # Since when the first turn has waited for the next sync, and for the one going on; 0: none.
+        self._waits_since_ns = 0
+        self._batch_since_ns = 0
         self._failure: JournalError | None = None
         self._is_closed = False
         self._jobs: queue.SimpleQueue[bool] = queue.SimpleQueue()
@@ -164,6 +178,7 @@ class GroupCommit:
             except JournalError as error:
                 self._fail(error)
                 return
+            self._unsynced_records += len(log)
         self._last_id = last_id
         if self._policy is not SyncPolicy.ALWAYS:
             self.durable_id = last_id
@@ -173,6 +188,8 @@ class GroupCommit:
             return
         self._must_sync = self._must_sync or must_sync
         if self._syncing is not None:
+            if not self._waits_since_ns:
+                self._waits_since_ns = monotonic_ns()
             self._waiting += replies
             self._waiting_bytes += sum(map(len, log)) + sum(len(data) for _, data in replies)
         elif not self._must_sync:
@@ -206,6 +223,8 @@ class GroupCommit:
         """Count the sync."""
         self.syncs += 1
         self.longest_sync_ns = max(self.longest_sync_ns, sync_ns)
+        self.sync_ns.note(sync_ns)
+        self.commit_ns.note(monotonic_ns() - self._batch_since_ns)
         if sync_ns > SLOW_SYNC_MS * NS_PER_MS:
             self.slow_syncs += 1
             self.on_slow_sync(sync_ns // NS_PER_MS)
@@ -217,6 +236,10 @@ class GroupCommit:
         self._syncing_id = self._last_id
         self._syncs_begun += 1
         self._sync_begun_ns = monotonic_ns()
+        self._batch_since_ns = self._waits_since_ns or self._sync_begun_ns
+        self._waits_since_ns = 0
+        self.batch_records.note(self._unsynced_records)
+        self._unsynced_records = 0
         if self._kernel is None or not self._begin_in_kernel(self._kernel):
             self._jobs.put(True)
 
@@ -287,7 +310,7 @@ class GroupCommit:
             # What waits depends on nothing newer than what has just been synced.
             replies = [*replies, *self._waiting]
             self._syncing, self._waiting = None, []
-            self._waiting_bytes = 0
+            self._waiting_bytes = self._waits_since_ns = 0
         _release(replies)
 
     def _forget_late(self) -> None:

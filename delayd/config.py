@@ -17,22 +17,22 @@ listens only after it.
 
 import enum
 import itertools
-import json
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from delayd.core import limits
-from delayd.core.durations import duration_text, parse_duration_ms, parse_size_bytes, size_text
+from delayd import readers
+from delayd.core import client_limits, limits
 from delayd.logs import LogFormat, LogLevel
-from delayd.sockets import UNIX_MODE_DEFAULT, Address, TcpAddress, is_local, parse_address
+from delayd.readers import Reader, WrongInside, shown
+from delayd.sockets import UNIX_MODE_DEFAULT, Address, TcpAddress, is_local
 
 if TYPE_CHECKING:
     from delayd.core.policy import Patterns
 
 LINE_LISTEN_DEFAULT: Final = TcpAddress("127.0.0.1", 11300)
-OFF: Final = "off"
+HTTP_LISTEN_DEFAULT: Final = TcpAddress("127.0.0.1", 11301)
 
 ENVIRONMENT_PREFIX: Final = "DELAYD_"
 CONFIG_FILE_VARIABLE: Final = "DELAYD_CONFIG"
@@ -75,10 +75,35 @@ class Config:
 
     line_listen: Address | None = LINE_LISTEN_DEFAULT
     line_unix_mode: int = UNIX_MODE_DEFAULT
+    line_tls: bool = False
     line_connections_max: int = limits.CONNECTIONS_DEFAULT
     line_write_buffer_bytes_max: int = limits.WRITE_BUFFER_BYTES_DEFAULT
 
-    http_listen: Address | None = None
+    http_listen: Address | None = HTTP_LISTEN_DEFAULT
+    http_unix_mode: int = UNIX_MODE_DEFAULT
+    http_tls: bool = False
+    http_hosts: tuple[str, ...] = ()
+    """Names by which clients may address the API, beside localhost and every numeric address."""
+    http_connections_max: int = limits.CONNECTIONS_DEFAULT
+    http_connections_per_ip_max: int = client_limits.HTTP_CONNECTIONS_PER_IP_DEFAULT
+    http_strangers_per_ip_max: int = client_limits.HTTP_STRANGERS_PER_IP_DEFAULT
+    http_header_ms: int = client_limits.HTTP_HEADER_MS_DEFAULT
+    http_body_ms: int = client_limits.HTTP_BODY_MS_DEFAULT
+    http_idle_ms: int = client_limits.HTTP_IDLE_MS_DEFAULT
+    http_held_bytes_max: int = client_limits.HTTP_HELD_BYTES_DEFAULT
+    http_write_buffer_bytes_max: int = limits.WRITE_BUFFER_BYTES_DEFAULT
+
+    auth_tokens: str | None = None
+    """The file of the tokens; None: nobody has to say who they are."""
+    auth_unix_uids: frozenset[int] | None = None
+    """Who may come over a unix socket without a token; with None for both its mode decides."""
+    auth_unix_gids: frozenset[int] | None = None
+
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    """None: it is in the file of the certificate."""
+    tls_client_ca: str | None = None
+    """Clients need a certificate of one of these authorities; None: they need none."""
 
     sync: SyncPolicy = SyncPolicy.ALWAYS
     sync_interval_ms: int = limits.SYNC_INTERVAL_MS_DEFAULT
@@ -117,158 +142,6 @@ class ConfigErrors(Exception):
         self.errors = tuple(errors)
 
 
-class WrongInside(ValueError):
-    """A value of several parts, some of which are wrong."""
-
-    def __init__(self, errors: Iterable[tuple[str, str]]) -> None:
-        """Name each: what was said, beginning with where in the value, and the rule."""
-        super().__init__("has parts that are wrong")
-        self.errors = tuple(errors)
-
-
-# A reader turns what TOML, a variable or a flag holds into the value of a field, or raises
-# ValueError with the rule as its message.
-Reader = Callable[[object], Any]
-
-
-def _text(rule: str) -> Reader:
-    def read(value: object) -> str:
-        if not isinstance(value, str) or not value or "\0" in value:
-            raise ValueError(rule)
-        return value
-
-    return read
-
-
-def _flag(value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    if value in {"true", "false"}:
-        return value == "true"
-    raise ValueError("must be true or false")
-
-
-def _one_of(choices: Mapping[str, object]) -> Reader:
-    def read(value: object) -> object:
-        if isinstance(value, str) and value in choices:
-            return choices[value]
-        raise ValueError("must be one of " + ", ".join(choices))
-
-    return read
-
-
-def _whole(lowest: int, highest: int) -> Reader:
-    def read(value: object) -> int:
-        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
-            value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
-            raise ValueError(f"must be a whole number from {lowest} to {highest}")
-        return value
-
-    return read
-
-
-def _duration(lowest_ms: int, highest_ms: int) -> Reader:
-    def read(value: object) -> int:
-        duration_ms = parse_duration_ms(value)
-        if not lowest_ms <= duration_ms <= highest_ms:
-            bounds = f'"{duration_text(lowest_ms)}" to "{duration_text(highest_ms)}"'
-            raise ValueError(f"must be from {bounds}")
-        return duration_ms
-
-    return read
-
-
-def _size(lowest_bytes: int, highest_bytes: int) -> Reader:
-    def read(value: object) -> int:
-        size_bytes = parse_size_bytes(value)
-        if not lowest_bytes <= size_bytes <= highest_bytes:
-            bounds = f"{lowest_bytes} to {highest_bytes} bytes"
-            if not str(value).isdigit():  # who writes units is answered in units
-                bounds = f'"{size_text(lowest_bytes)}" to "{size_text(highest_bytes)}"'
-            raise ValueError(f"must be from {bounds}")
-        return size_bytes
-
-    return read
-
-
-def _or_off(read: Reader) -> Reader:
-    def read_unless_off(value: object) -> object:
-        if value == OFF:
-            return None
-        try:
-            return read(value)
-        except ValueError as error:
-            raise ValueError(f"{error}, or off") from None
-
-    return read_unless_off
-
-
-def _topics(value: object) -> "Patterns | None":
-    """Read the policies of topics: a table of tables, or the same as JSON in a variable."""
-    from delayd.core.errors import PolicyInvalid  # noqa: PLC0415 - few have any, and it takes time
-    from delayd.core.policy import PATTERN_RULE, Patterns, Policy, is_pattern  # noqa: PLC0415
-
-    rule, inner_rule = 'must be sections such as [topics."mail.*"]', "must be a section"
-    if isinstance(value, str):
-        inner_rule = 'must be an object such as {"retry": "15s 3m"}'
-        rule = 'must be JSON such as {"mail.*": {"retry": "15s 3m"}}'
-        try:
-            value = json.loads(value, object_pairs_hook=_without_repeats)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{rule}: {error}") from None
-    rows = value.items() if isinstance(value, dict) else None
-    if rows is None:
-        raise ValueError(rule)
-    by_pattern: dict[str, Policy] = {}
-    errors = []
-    for pattern, given in rows:
-        where = f".{_shown(pattern)}"
-        if not is_pattern(pattern):
-            errors.append((where, PATTERN_RULE))
-        if not isinstance(given, dict):
-            errors.append((f"{where} = {_shown(given)}", inner_rule))
-        else:
-            try:
-                by_pattern[pattern] = Policy.from_fields(given)
-            except PolicyInvalid as refusal:
-                errors += [(f"{where}.{error}", "") for error in refusal.errors]
-    if errors:
-        raise WrongInside(errors)
-    return Patterns(by_pattern) if by_pattern else None
-
-
-def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return a JSON object; TOML refuses names that are given twice, and so do we."""
-    fields: dict[str, object] = {}
-    for name, value in pairs:
-        if name in fields:
-            raise ValueError(f"{_shown(name)} is given twice")
-        fields[name] = value
-    return fields
-
-
-def _line_listen(value: object) -> Address | None:
-    if value == OFF:
-        return None
-    if isinstance(value, str):
-        return parse_address(value)
-    raise ValueError("must be HOST:PORT, unix:PATH or off")
-
-
-def _http_listen(value: object) -> None:
-    if value != OFF:
-        raise ValueError("must be off: this version speaks the line protocol only")
-
-
-def _unix_mode(value: object) -> int:
-    if isinstance(value, str) and len(value) <= 4 and value and set(value) <= set("01234567"):
-        mode = int(value, 8)
-        if mode <= 0o777:
-            return mode
-    raise ValueError('must be a file mode in octal digits, such as "0660"')
-
-
 class Setting(NamedTuple):
     """One row of the table: its name in the file, the field it fills, how it is read, its flag."""
 
@@ -288,34 +161,65 @@ _SYNC_POLICIES: Final = {policy.value: policy for policy in SyncPolicy}
 _LOG_FORMATS: Final = {form.value: form for form in LogFormat}
 _LOG_LEVELS: Final = {level.name.lower(): level for level in LogLevel}
 
+_FILE: Final = readers.text("must be the path of a file")
+_CONNECTIONS: Final = readers.whole(1, limits.CONNECTIONS_MAX)
+_WRITE_BUFFER: Final = readers.size(limits.WRITE_BUFFER_BYTES_MIN, limits.WRITE_BUFFER_BYTES_MAX)
+_HTTP_TIMEOUT: Final = readers.duration(
+    client_limits.HTTP_TIMEOUT_MS_MIN, client_limits.HTTP_TIMEOUT_MS_MAX
+)
+
 SETTINGS: Final = (
-    Setting("data_dir", "data_dir", _text("must be the path of a directory"), "--data-dir"),
-    Setting("clock", "clock", _one_of(_CLOCKS), "--clock"),
-    Setting("insecure_no_auth", "insecure_no_auth", _flag, "--insecure-no-auth"),
-    Setting("line.listen", "line_listen", _line_listen, "--line"),
-    Setting("line.unix_mode", "line_unix_mode", _unix_mode),
-    Setting("line.connections_max", "line_connections_max", _whole(1, limits.CONNECTIONS_MAX)),
+    Setting("data_dir", "data_dir", readers.text("must be the path of a directory"), "--data-dir"),
+    Setting("clock", "clock", readers.one_of(_CLOCKS), "--clock"),
+    Setting("insecure_no_auth", "insecure_no_auth", readers.flag, "--insecure-no-auth"),
+    Setting("line.listen", "line_listen", readers.address, "--line"),
+    Setting("line.unix_mode", "line_unix_mode", readers.unix_mode),
+    Setting("line.tls", "line_tls", readers.flag),
+    Setting("line.connections_max", "line_connections_max", _CONNECTIONS),
+    Setting("line.write_buffer_bytes_max", "line_write_buffer_bytes_max", _WRITE_BUFFER),
+    Setting("http.listen", "http_listen", readers.address, "--http"),
+    Setting("http.unix_mode", "http_unix_mode", readers.unix_mode),
+    Setting("http.tls", "http_tls", readers.flag),
+    Setting("http.hosts", "http_hosts", readers.host_names),
+    Setting("http.connections_max", "http_connections_max", _CONNECTIONS),
+    Setting("http.connections_per_ip_max", "http_connections_per_ip_max", _CONNECTIONS),
+    Setting("http.strangers_per_ip_max", "http_strangers_per_ip_max", _CONNECTIONS),
+    Setting("http.header_timeout", "http_header_ms", _HTTP_TIMEOUT),
+    Setting("http.body_timeout", "http_body_ms", _HTTP_TIMEOUT),
+    Setting("http.idle_timeout", "http_idle_ms", _HTTP_TIMEOUT),
     Setting(
-        "line.write_buffer_bytes_max",
-        "line_write_buffer_bytes_max",
-        _size(limits.WRITE_BUFFER_BYTES_MIN, limits.WRITE_BUFFER_BYTES_MAX),
+        "http.held_bytes_max",
+        "http_held_bytes_max",
+        readers.size(client_limits.HTTP_HELD_BYTES_MIN, client_limits.HTTP_HELD_BYTES_MAX),
     ),
-    Setting("http.listen", "http_listen", _http_listen, "--http"),
-    Setting("journal.sync", "sync", _one_of(_SYNC_POLICIES), "--sync"),
-    Setting("journal.sync_interval", "sync_interval_ms", _duration(1, limits.SYNC_INTERVAL_MS_MAX)),
+    Setting("http.write_buffer_bytes_max", "http_write_buffer_bytes_max", _WRITE_BUFFER),
+    Setting("auth.tokens", "auth_tokens", readers.or_off(_FILE)),
+    Setting("auth.unix_uids", "auth_unix_uids", readers.or_off(readers.ids)),
+    Setting("auth.unix_gids", "auth_unix_gids", readers.or_off(readers.ids)),
+    Setting("tls.certificate", "tls_certificate", readers.or_off(_FILE)),
+    Setting("tls.key", "tls_key", readers.or_off(_FILE)),
+    Setting("tls.client_ca", "tls_client_ca", readers.or_off(_FILE)),
+    Setting("journal.sync", "sync", readers.one_of(_SYNC_POLICIES), "--sync"),
+    Setting(
+        "journal.sync_interval",
+        "sync_interval_ms",
+        readers.duration(1, limits.SYNC_INTERVAL_MS_MAX),
+    ),
     Setting(
         "journal.segment_bytes",
         "segment_bytes",
-        _size(limits.JOURNAL_SEGMENT_BYTES_MIN, limits.JOURNAL_SEGMENT_BYTES_MAX),
+        readers.size(limits.JOURNAL_SEGMENT_BYTES_MIN, limits.JOURNAL_SEGMENT_BYTES_MAX),
     ),
-    Setting("wheel.tick", "tick_ms", _duration(1, limits.WHEEL_TICK_MS_MAX)),
-    Setting("wheel.size", "wheel_size", _whole(limits.WHEEL_SIZE_MIN, limits.WHEEL_SIZE_MAX)),
-    Setting("jobs.body_bytes_max", "body_bytes_max", _size(1, limits.BODY_BYTES_CEILING)),
-    Setting("jobs.jobs_max", "jobs_max", _or_off(_whole(1, limits.CAP_MAX))),
-    Setting("jobs.bytes_max", "bytes_max", _or_off(_size(1, limits.CAP_MAX))),
-    Setting("topics", "topics", _topics),
-    Setting("log.format", "log_format", _one_of(_LOG_FORMATS), "--log-format"),
-    Setting("log.level", "log_level", _one_of(_LOG_LEVELS)),
+    Setting("wheel.tick", "tick_ms", readers.duration(1, limits.WHEEL_TICK_MS_MAX)),
+    Setting(
+        "wheel.size", "wheel_size", readers.whole(limits.WHEEL_SIZE_MIN, limits.WHEEL_SIZE_MAX)
+    ),
+    Setting("jobs.body_bytes_max", "body_bytes_max", readers.size(1, limits.BODY_BYTES_CEILING)),
+    Setting("jobs.jobs_max", "jobs_max", readers.or_off(readers.whole(1, limits.CAP_MAX))),
+    Setting("jobs.bytes_max", "bytes_max", readers.or_off(readers.size(1, limits.CAP_MAX))),
+    Setting("topics", "topics", readers.topics),
+    Setting("log.format", "log_format", readers.one_of(_LOG_FORMATS), "--log-format"),
+    Setting("log.level", "log_level", readers.one_of(_LOG_LEVELS)),
 )
 BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
 BY_VARIABLE: Final = {setting.variable: setting for setting in SETTINGS}
@@ -347,7 +251,7 @@ def load(
         except WrongInside as wrong:
             errors += [ConfigError(source, said_as + said, rule) for said, rule in wrong.errors]
         except ValueError as error:
-            errors.append(ConfigError(source, f"{said_as} = {_shown(value)}", str(error)))
+            errors.append(ConfigError(source, f"{said_as} = {shown(value)}", str(error)))
     if errors:
         raise ConfigErrors(errors)
     config = replace(Config(), **fields)
@@ -355,11 +259,6 @@ def load(
     if errors:
         raise ConfigErrors(errors)
     return config
-
-
-def _shown(value: object) -> str:
-    """A value on one line, control characters escaped, as it would be written in the file."""
-    return json.dumps(value, default=str)
 
 
 Given = tuple[Setting, object, str, str]
@@ -395,7 +294,7 @@ def _flattened(
         elif isinstance(value, dict) and key not in BY_NAME:
             errors.append(ConfigError(path, f"[{key}]", _unknown("section", key, TABLES)))
         elif key in SECTIONS:
-            errors.append(ConfigError(path, f"{key} = {_shown(value)}", "must be a section"))
+            errors.append(ConfigError(path, f"{key} = {shown(value)}", "must be a section"))
         else:
             yield key, value
 
@@ -430,11 +329,35 @@ def _broken_rules(config: Config) -> Iterator[ConfigError]:
     """The rules that concern more than one setting."""
     if config.line_listen is None and config.http_listen is None:
         yield ConfigError("", "line.listen and http.listen", "must not both be off")
-    if config.insecure_no_auth:
-        return
-    for name, address in (("line.listen", config.line_listen), ("http.listen", config.http_listen)):
-        if address is not None and not is_local(address):
+    yield from _broken_tls_rules(config)
+    for name, address, has_tls in (
+        ("line.listen", config.line_listen, config.line_tls),
+        ("http.listen", config.http_listen, config.http_tls),
+    ):
+        if address is not None and is_exposed(config, address, has_tls=has_tls):
             yield exposed(name, address)
+
+
+def _broken_tls_rules(config: Config) -> Iterator[ConfigError]:
+    if config.tls_certificate is not None:
+        if not (config.line_tls or config.http_tls):
+            rule = "is of no use while line.tls and http.tls are false"
+            yield ConfigError("", f"tls.certificate = {shown(config.tls_certificate)}", rule)
+        return
+    for name, value in (
+        ("line.tls", config.line_tls),
+        ("http.tls", config.http_tls),
+        ("tls.key", config.tls_key),
+        ("tls.client_ca", config.tls_client_ca),
+    ):
+        if value:
+            yield ConfigError("", f"{name} = {shown(value)}", "needs a tls.certificate")
+
+
+def is_exposed(config: Config, address: Address, *, has_tls: bool) -> bool:
+    """Whether machines reach the address that have to say neither by token nor certificate who."""
+    is_guarded = config.auth_tokens is not None or (has_tls and config.tls_client_ca is not None)
+    return not (is_guarded or config.insecure_no_auth or is_local(address))
 
 
 def exposed(name: str, address: Address) -> ConfigError:
@@ -443,5 +366,6 @@ def exposed(name: str, address: Address) -> ConfigError:
         "",
         f'{name} = "{address}"',
         "must be a loopback address, localhost or a unix socket, because whoever reaches it can"
-        " use every job; --insecure-no-auth accepts that",
+        " use every job; auth.tokens or tls.client_ca keep strangers out, --insecure-no-auth lets"
+        " them in",
     )

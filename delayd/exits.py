@@ -30,8 +30,8 @@ class Exit(enum.IntEnum):
     """Reading or writing the journal failed; nothing was acknowledged after that."""
 
     DIRECTORY_LOCKED = 75
-    """Another daemon holds the data directory."""
+    """Another daemon holds the data directory, or another command the tokens file."""
 
     BAD_CONFIGURATION = 78
-    """Values of the configuration break rules, all of them listed; or a clock was chosen that the
-    data directory was not used with."""
+    """Values of the configuration break rules, all of them listed; or the files of tokens or
+    certificates cannot be used; or a clock was chosen that the data directory was not used with."""

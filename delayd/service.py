@@ -14,47 +14,47 @@ would be a fault of ours: it repairs it, logs it, and counts it in `repairs`.
 
 import asyncio
 import contextlib
-import gc
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from delayd import __version__
+from delayd.access.entrance import Entrance
+from delayd.access.errors import AccessInvalid
 from delayd.clock import Clock, VirtualClock, monotonic_ns, open_set_watch, system_wall_ms
 from delayd.commit import GroupCommit, Space
-from delayd.config import ClockKind, Config
+from delayd.config import Config
 from delayd.core.engine import Engine
 from delayd.core.limits import (
-    GC_YOUNG_OBJECTS,
     MISSED_WAKE_UP_MS,
-    RECOVERY_REPORT_MS,
     SLOW_SYNC_MS,
     STOP_MS_MAX,
     WATCHDOG_MS,
 )
-from delayd.core.replay import Replay, UnknownRecord
+from delayd.core.refusals import Refusals
 from delayd.exits import Exit
 from delayd.journal.aio import open_kernel_sync
-from delayd.journal.disk import RealDisk
 from delayd.journal.errors import (
-    DamageError,
-    DirectoryLocked,
-    JournalCorrupt,
     JournalError,
-    WrongClock,
 )
 from delayd.journal.journal import Journal
-from delayd.journal.takeover import look_first
+from delayd.line.door import Door
 from delayd.line.server import LineServer
 from delayd.line.stats import LogFigures, Stats
 from delayd.logs import Log
+from delayd.peers import Sparingly, is_trouble_of_a_peer, raise_descriptor_limit
+from delayd.recovering import exit_code_of, recover
 from delayd.snapshots import Snapshots
 from delayd.sockets import Listeners, TcpAddress
 from delayd.systemd import Notifier
 from delayd.turns import Turns, TurnSelector
+
+if TYPE_CHECKING:
+    from delayd.http.api import Reports
+    from delayd.http.app import HttpServer
 
 NS_PER_MS: Final = 1_000_000
 
@@ -74,110 +74,22 @@ def run(config: Config, listeners: Listeners, clock: Clock, notifier: Notifier) 
     """Serve until told to stop; return the exit code. Takes over the listeners."""
     log = Log(sys.stderr, system_wall_ms, log_format=config.log_format, level=config.log_level)
     try:
+        entrance = Entrance.open(config)
+    except AccessInvalid as error:
+        listeners.close()
+        for problem in error.errors:
+            log.error("who may come in cannot be told", reason=problem)  # noqa: TRY400 (our own log)
+        return Exit.BAD_CONFIGURATION
+    entrance.warn(listeners, log)
+    raise_descriptor_limit()
+    try:
         engine, journal = recover(config, clock, log, notifier)
     except JournalError as error:
         listeners.close()
         log.error("the journal cannot be used", reason=str(error))  # noqa: TRY400 (our own log)
         return exit_code_of(error)
-    service = Service(config, listeners, clock, log, notifier, engine, journal)
+    service = Service(config, listeners, clock, log, notifier, engine, journal, entrance)
     return service.run()
-
-
-def exit_code_of(error: JournalError) -> Exit:
-    """Return how the process ends after such an error."""
-    if isinstance(error, DirectoryLocked):
-        return Exit.DIRECTORY_LOCKED
-    if isinstance(error, WrongClock):
-        return Exit.BAD_CONFIGURATION
-    if isinstance(error, DamageError):
-        return Exit.CORRUPT_JOURNAL
-    return Exit.JOURNAL_FAILED
-
-
-def recover(
-    config: Config, clock: Clock, log: Log, notifier: Notifier
-) -> tuple[Engine, Journal | None]:
-    """Bring the engine to where the journal says it was. Raises `JournalError`.
-
-    The garbage collector is off meanwhile and what was loaded is then taken out of its sight: jobs
-    are bytes, but the tables that hold them would be walked again and again.
-    """
-    gc.disable()
-    if config.data_dir is None:
-        engine = _begun(config, clock.now_ms())
-        journal = None
-    else:
-        disk = RealDisk()
-        look_first(disk, config.data_dir)
-        journal = Journal.open(
-            config.data_dir,
-            disk=disk,
-            segment_bytes=config.segment_bytes,
-            is_virtual=config.clock is ClockKind.VIRTUAL,
-        )
-        engine = _replayed(config, journal, clock, log, notifier)
-    gc.freeze()
-    gc.set_threshold(GC_YOUNG_OBJECTS)
-    gc.enable()
-    return engine, journal
-
-
-def _new_engine(config: Config, start_ms: int) -> Engine:
-    return Engine(
-        start_ms=start_ms,
-        tick_ms=config.tick_ms,
-        wheel_size=config.wheel_size,
-        body_bytes_max=config.body_bytes_max,
-    )
-
-
-def _begun(config: Config, start_ms: int) -> Engine:
-    """Return an engine that begins with nothing."""
-    engine = _new_engine(config, start_ms)
-    _configure(engine, config)
-    return engine
-
-
-def _configure(engine: Engine, config: Config) -> None:
-    engine.configure(config.topics, config.jobs_max, config.bytes_max)
-
-
-def _replayed(
-    config: Config, journal: Journal, clock: Clock, log: Log, notifier: Notifier
-) -> Engine:
-    replay = None
-    last = None
-    done_bytes = 0
-    report_ns = monotonic_ns() + RECOVERY_REPORT_MS * NS_PER_MS
-    for frame in journal.replay():
-        if replay is None:
-            replay = Replay(_new_engine(config, frame.time_ms))
-        try:
-            replay.play(frame.payload)
-        except UnknownRecord as error:
-            where = f"frame {frame.sequence} holds {error}"
-            raise JournalCorrupt(config.data_dir or "", 0, where) from error
-        last = frame
-        done_bytes += len(frame.payload)
-        if monotonic_ns() > report_ns:
-            report_ns += RECOVERY_REPORT_MS * NS_PER_MS
-            jobs = len(replay.engine.store.jobs)
-            percent = min(99, 100 * done_bytes // journal.replay_bytes)
-            log.info("recovering", jobs=jobs, frame=frame.sequence, percent=percent)
-            status = f"recovering: {jobs} jobs so far, about {percent} %"
-            notifier.extend_start_ms(10 * RECOVERY_REPORT_MS, status)
-    for damage in journal.damaged_snapshots:
-        log.warning("a damaged snapshot was passed over", snapshot=str(damage))
-    for tail in journal.torn_tails:
-        log.warning("the torn end of the last write was cut off", tail=str(tail))
-    if last is not None:
-        clock.resume(last.time_ms, last.wall_ms)
-    if replay is None:
-        return _begun(config, clock.now_ms())
-    # Before time goes on: what ran out while nobody ran is judged by the configuration of now.
-    _configure(replay.engine, config)
-    replay.finish(clock.now_ms())
-    return replay.engine
 
 
 class Service:
@@ -192,6 +104,7 @@ class Service:
         notifier: Notifier,
         engine: Engine,
         journal: Journal | None,
+        entrance: Entrance,
     ) -> None:
         """Put the parts together; `serve` starts them."""
         self._config = config
@@ -201,12 +114,15 @@ class Service:
         self._notifier = notifier
         self._engine = engine
         self._journal = journal
+        self._entrance = entrance
         self._commit: GroupCommit | None = None
         self._snapshots: Snapshots | None = None
         self._exit = Exit.OK
+        self._sparingly = Sparingly(lambda: monotonic_ns() // NS_PER_MS)
         self.repairs = 0
         """Wake-ups that the watchdog found missing; always 0, or there is a fault in here."""
-        stats = Stats(engine, clock.now_ms(), self._log_figures)
+        self._refusals = Refusals()
+        stats = Stats(engine, clock.now_ms(), self._log_figures, self._refusals)
         self._line = LineServer(
             engine,
             stats,
@@ -216,7 +132,9 @@ class Service:
             out_bytes_max=config.line_write_buffer_bytes_max,
             up_ms=clock.up_ms,
             clock=clock if isinstance(clock, VirtualClock) else None,
+            door=Door(entrance.doorkeeper, entrance.line_tls),
         )
+        self._http: HttpServer | None = None
 
     # --- From start to stop ----------------------------------------------------------------------
 
@@ -236,12 +154,13 @@ class Service:
         self._begin_turns()
         self._line.listen_to(selector.fileno(), self._turns.nudge)
         selector.sleep = self._sleep
-        self._loop.set_exception_handler(self._crash)
+        self._loop.set_exception_handler(self._complain)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stopping.set)
         self._loop.add_signal_handler(signal.SIGUSR1, self._drain)
         self._loop.add_signal_handler(signal.SIGHUP, self._reload)
         self._turns.turn()
+        await self._open_http()
         self._watchdog()
         self._announce()
         await self._stopping.wait()
@@ -285,6 +204,61 @@ class Service:
         if self._set_watch is not None:
             self._line.listen_to(self._set_watch.fileno(), self._wall_clock_set, each_time=False)
 
+    async def _open_http(self) -> None:
+        """Serve the API, if there is an address for it."""
+        if not self._listeners.http:
+            return
+        from delayd.http.api import Api  # noqa: PLC0415 - aiohttp takes 250 ms
+        from delayd.http.assembly import http_server  # noqa: PLC0415
+        from delayd.http.bounds import bounds_of  # noqa: PLC0415
+
+        clock = self._clock
+        api = Api(
+            self._engine,
+            self._turns,
+            clock,
+            self._line.passes,
+            standing=clock if isinstance(clock, VirtualClock) else None,
+            refusals=self._refusals,
+            reports=self._reports(),
+        )
+        self._http = http_server(
+            api,
+            self._entrance,
+            bounds_of(self._config),
+            self._config.http_hosts,
+            [listener.socket for listener in self._listeners.http],
+            lambda fault: self._crash(self._loop, {"exception": fault}),
+        )
+        await self._http.start()
+
+    def _reports(self) -> "Reports":
+        """Return where the API asks about the daemon itself."""
+        from delayd.http.api import Reports  # noqa: PLC0415
+        from delayd.metrics import CONTENT_TYPE, Metrics  # noqa: PLC0415 - 60 ms
+        from delayd.reporting import sources_of  # noqa: PLC0415
+
+        sources = sources_of(
+            self._engine,
+            self._turns,
+            self._journal,
+            self._commit,
+            connections=self._connections,
+            repairs=lambda: self.repairs,
+        )
+        return Reports(
+            self._line.stats.beside_jobs,
+            metrics=Metrics(self._engine, self._refusals, sources).chunks,
+            metrics_type=CONTENT_TYPE,
+            sync_going_on_ms=lambda: self._commit.sync_going_on_ms if self._commit else 0,
+        )
+
+    def _connections(self) -> dict[str, int]:
+        """Count who is connected, by what is spoken."""
+        guard = None if self._http is None else self._http.guard
+        counts = {"line": self._line.stats.connections}
+        return counts if guard is None else {**counts, "http": guard.open_count}
+
     def _sleep(self, timeout_s: float | None) -> None:
         """Take turns; a fault in one of them ends the process."""
         try:
@@ -303,10 +277,12 @@ class Service:
 
     def _announce(self) -> None:
         addresses = [listener.address for listener in self._listeners.line]
-        where = ", ".join(f"line {address}" for address in addresses)
+        spoken = [f"line {address}" for address in addresses]
+        spoken += [f"http {listener.address}" for listener in self._listeners.http]
+        where = ", ".join(spoken)
         said = f"delayd {__version__} ready: {where}\n"
         for address in addresses[:1]:
-            if isinstance(address, TcpAddress):
+            if isinstance(address, TcpAddress) and self._entrance.is_open:
                 said += TRY_IT.format(host=address.host, port=address.port)
         if sys.stdout is not None:  # that nobody wants to hear it is no reason to stop
             with contextlib.suppress(OSError):
@@ -324,15 +300,29 @@ class Service:
             self._log.info("draining: new jobs are refused")
 
     def _reload(self) -> None:
-        self._log.info("nothing to reload: the configuration is read at the start")
+        self._entrance.reload(self._log)
+        self._close_unwelcome()
+
+    def _close_unwelcome(self) -> None:
+        """Close clients of the line whose tokens were revoked, or are past their time."""
+        if closed := self._line.close_unwelcome(self._clock.now_ms() + self._clock.up_ms):
+            self._log.warning("clients whose tokens are good no more were closed", clients=closed)
+        self._turns.ask()
 
     async def _stop(self) -> None:
         """Stop in order: no more clients, last replies, reservations back, commit, close."""
         self._notifier.stopping("stopping")
         self._line.stop_accepting()
+        http = self._http
+        if http is not None:
+            http.stop_accepting()
         self._listeners.close()
+        if http is not None and self._exit is not Exit.OK:
+            http.abort()
         if self._exit is Exit.OK:
             self._turns.turn()
+            if http is not None:
+                await http.stop()
             await self._last_replies()
             self._engine.is_stopping = True
             self._line.close_clients(self._clock.now_ms() + self._clock.up_ms)
@@ -345,6 +335,7 @@ class Service:
             self._set_watch.close()
         if self._snapshots is not None:
             self._snapshots.close()
+        self._entrance.keep_days(self._log)
         if self._journal is not None:
             try:
                 self._journal.close()
@@ -358,6 +349,14 @@ class Service:
             if not self._line.has_unsent:
                 return
             await asyncio.sleep(_STOP_STEP_MS / 1_000)
+
+    def _complain(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Log what happened to a connection, now and then; anything else is a fault of ours."""
+        if not is_trouble_of_a_peer(context):
+            self._crash(loop, context)
+        elif self._sparingly.may_say(type(context["exception"]).__name__):
+            reason = f"{context['message']}: {context['exception']}"
+            self._log.warning("a connection failed", reason=reason)
 
     def _crash(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """End the process at once, after a fault of our own.
@@ -421,8 +420,10 @@ class Service:
         closed = self._line.close_stalled(now_ms + self._clock.up_ms, monotonic_ns() // NS_PER_MS)
         if closed:
             self._log.warning("clients that do not read were closed", clients=closed)
+        self._close_unwelcome()
         if self._commit is not None and self._commit.sync_going_on_ms > SLOW_SYNC_MS:
             self._log.error("the disk does not answer", ms=self._commit.sync_going_on_ms)
+        self._entrance.keep_days(self._log)
         self._turns.ask()
         self._notifier.watchdog()
         wait_ms = min(WATCHDOG_MS, (self._notifier.watchdog_ms or 2 * WATCHDOG_MS) // 2)

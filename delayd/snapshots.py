@@ -352,6 +352,7 @@ class Snapshots:
         self._making = None
         making.worker.end()
         self._covered_sequence = info.sequence
+        self._journal.snapshot_ms = info.header.time_ms
         self._was_repetition = making.is_repetition
         self.taken += 1
         self._retry_ms = SNAPSHOT_RETRY_MS_MIN

@@ -21,45 +21,51 @@ MODULE_LINES_MAX: Final = 500
 FUNCTION_LINES_MAX: Final = 60
 
 # Small modules that every shell may lean on, and that know no other part than the core's limits.
-TOOLS: Final = ("clock", "exits", "logs", "sockets", "systemd")
+TOOLS: Final = ("clock", "exits", "logs", "peers", "sockets", "systemd")
 # For each part of delayd, the parts below it that it may import. A name with a dot allows that
 # module alone. Parts may always import themselves, and `delayd` for its version.
 MAY_IMPORT: Final = MappingProxyType(
     {
         "core": (),
         "journal": ("core.errors", "core.job", "core.limits"),
-        **dict.fromkeys(TOOLS, ("core.limits",)),
+        **dict.fromkeys(TOOLS, ("core.client_limits", "core.limits")),
         "binlog": ("core", "journal"),
-        "config": (*TOOLS, "access", "core", "journal"),
-        "line": (*TOOLS, "core"),
-        "access": (*TOOLS, "core.limits"),
-        "gate": ("core",),
-        "http": (*TOOLS, "access", "core", "gate"),
+        "config": (*TOOLS, "access", "core", "journal", "readers"),
+        "readers": ("core", "sockets"),
+        "line": (*TOOLS, "access", "core"),
+        "access": (*TOOLS, "core.client_limits", "core.limits", "core.policy"),
+        "http": (*TOOLS, "access", "core"),
         "push": (*TOOLS, "core"),
         "metrics": ("core",),
-        "commit": (*TOOLS, "config", "core.limits", "core.records", "journal"),
+        "reporting": (*TOOLS, "commit", "core", "journal", "metrics", "turns"),
+        "commit": (
+            *(*TOOLS, "config", "journal"),
+            *("core.histogram", "core.limits", "core.records"),
+        ),
         "snapshots": (*TOOLS, "core", "journal"),
+        "recovering": (*TOOLS, "config", "core", "journal"),
         "service": (
             *TOOLS,
             "access",
             "commit",
             "config",
             "core",
-            "gate",
             "http",
             "journal",
             "line",
             "metrics",
             "push",
+            "recovering",
+            "reporting",
             "snapshots",
             "turns",
         ),
-        "turns": (*TOOLS, "commit", "core", "gate", "line"),
+        "turns": (*TOOLS, "commit", "core", "line"),
         "testing": (*TOOLS, "config", "core", "journal", "line", "service"),
         "cli": (
             *TOOLS,
             *("access", "binlog", "config", "core", "http", "journal", "line"),
-            *("metrics", "push", "service"),
+            *("metrics", "push", "recovering", "service"),
         ),
         "__main__": ("cli",),
         "__init__": (),
@@ -97,7 +103,7 @@ HOMES: Final = MappingProxyType(
         "aiohttp": (("delayd/http/", "delayd/push/"), "put HTTP into delayd/http or delayd/push"),
         "asyncio": (
             (
-                *("delayd/service.py", "delayd/gate.py", "delayd/line/server.py"),
+                *("delayd/service.py", "delayd/line/server.py"),
                 *("delayd/http/", "delayd/push/", "delayd/testing/"),
             ),
             "return what should happen, and let the service or a server wait for it",
@@ -126,6 +132,7 @@ PATH_METHODS: Final = frozenset(("read_bytes", "read_text", "write_bytes", "writ
 # Who else may touch files, and why.
 FILE_READERS: Final = MappingProxyType(
     {
+        "delayd/access/": "reads tokens and certificates, writes the days of their use",
         "delayd/config.py": "reads the configuration file, once",
         "delayd/cli/streams.py": "opens the file that swallows everything",
         "delayd/testing/": "makes and clears the directories of daemons under test",

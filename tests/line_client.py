@@ -56,7 +56,9 @@ class LineClient:
         if line_end == 0:
             return b""
         word, *numbers = bytes(self._received[: line_end - 2]).split(b" ")
-        end = line_end + int(numbers[-1]) + 2 if word in WITH_BODY else line_end
+        # OK alone answers auth.
+        has_body = word in WITH_BODY and bool(numbers)
+        end = line_end + int(numbers[-1]) + 2 if has_body else line_end
         while len(self._received) < end:
             self._receive(required=True)
         whole = bytes(self._received[:end])

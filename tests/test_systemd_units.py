@@ -8,6 +8,8 @@ from typing import Final
 
 import pytest
 
+from delayd.config import HTTP_LISTEN_DEFAULT, LINE_LISTEN_DEFAULT
+
 UNITS: Final = Path(__file__).parent.parent / "systemd"
 EXPOSURE_MAX_TENTHS: Final = 12  # Debian's redis-server scores 12, a unit without hardening 96
 
@@ -40,5 +42,14 @@ def test_the_service_is_not_restarted_where_that_would_not_help() -> None:
     assert service["RestartPreventExitStatus"].split() == ["64", "65", "75", "78"]
 
 
-def test_the_socket_is_the_default_address_of_the_line_protocol() -> None:
-    assert read_unit("delayd.socket")["Socket"]["ListenStream"] == "127.0.0.1:11300"
+def test_the_sockets_are_the_default_addresses() -> None:
+    line, http = (read_unit(name)["Socket"] for name in ("delayd.socket", "delayd-http.socket"))
+    assert line["ListenStream"] == str(LINE_LISTEN_DEFAULT)
+    assert http["ListenStream"] == str(HTTP_LISTEN_DEFAULT)
+    assert "FileDescriptorName" not in line
+    assert http["FileDescriptorName"] == "http"
+    assert http["Service"] == "delayd.service"
+
+
+def test_a_reload_has_tokens_and_certificates_read_again() -> None:
+    assert read_unit("delayd.service")["Service"]["ExecReload"] == "/bin/kill -HUP $MAINPID"

@@ -22,7 +22,7 @@ from delayd.core.timekeeper import Handed, WaitEnd
 from delayd.journal.disk import RealDisk
 from delayd.journal.journal import Journal
 from delayd.logs import Log
-from delayd.service import recover
+from delayd.recovering import recover
 from delayd.systemd import Notifier
 from delayd.testing.clock import FakeClock
 from delayd.turns import Turns

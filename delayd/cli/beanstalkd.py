@@ -219,6 +219,7 @@ def config_of(request: Request) -> "Config":
         data_dir=request.data_dir,
         insecure_no_auth=True,
         line_listen=request.listen,
+        http_listen=None,
         sync=policies.get(interval_ms, SyncPolicy.INTERVAL),
         sync_interval_ms=interval_ms or limits.SYNC_INTERVAL_MS_DEFAULT,
         segment_bytes=request.segment_bytes,

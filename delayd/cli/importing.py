@@ -57,7 +57,7 @@ def import_beanstalkd(
         complain(str(error))
         return Exit.USAGE
     except JournalError as error:
-        from delayd.service import exit_code_of
+        from delayd.recovering import exit_code_of
 
         complain(str(error))
         return exit_code_of(error)

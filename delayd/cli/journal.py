@@ -167,7 +167,7 @@ def attended(disk: "Disk", directory: str) -> Iterator[None]:
 def failed(error: Exception) -> int:
     """Say what happened; return the exit code that the daemon would have ended with."""
     from delayd.journal.errors import JournalError
-    from delayd.service import exit_code_of
+    from delayd.recovering import exit_code_of
 
     assert isinstance(error, JournalError)
     complain(str(error))

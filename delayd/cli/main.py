@@ -18,11 +18,12 @@ from delayd.cli import streams
 from delayd.cli.importing import import_beanstalkd
 from delayd.cli.journal import journal
 from delayd.cli.terminal import complain
+from delayd.cli.token import token
 from delayd.exits import Exit
 
 if TYPE_CHECKING:
     from delayd.config import Config
-    from delayd.sockets import Listeners
+    from delayd.sockets import Address, Listener, Listeners
 
 INTERRUPTED: Final = 128 + 2
 """How shells report a process that ended by Ctrl-C."""
@@ -45,7 +46,7 @@ def version() -> int:
 @click.option("--config", "path", metavar="FILE", help="TOML file; see config.example.toml.")
 @click.option("--data-dir", metavar="DIR", help="Where the jobs are kept.")
 @click.option("--line", metavar="ADDRESS", help="HOST:PORT, unix:PATH or off; port 0: any.")
-@click.option("--http", metavar="ADDRESS", help="off; this version speaks the line protocol only.")
+@click.option("--http", metavar="ADDRESS", help="The same for the HTTP API.")
 @click.option("--sync", metavar="POLICY", help="always, interval or never.")
 @click.option("--log-format", metavar="FORMAT", help="text or json.")
 @click.option("--clock", metavar="CLOCK", help="system, or virtual for tests.")
@@ -93,34 +94,46 @@ def serve(path: str | None, **given: object) -> int:
 def open_listeners(config: "Config", environment: Mapping[str, str], pid: int) -> "Listeners":
     """Listen where systemd or else the configuration says.
 
-    Sockets from systemd take the place of the configured address, and the same rules hold for them.
-    Raises `CannotListen` or `ConfigErrors`.
+    Sockets from systemd take the place of the configured address of what is spoken there, and the
+    same rules hold for them. Raises `CannotListen` or `ConfigErrors`; then nothing is open.
     """
-    from delayd.config import ConfigError, ConfigErrors, exposed
-    from delayd.sockets import Listeners, inherited_listeners, is_local, open_listener
+    from delayd.config import ConfigErrors, exposed, is_exposed
+    from delayd.sockets import CannotListen, inherited_listeners
 
     inherited = inherited_listeners(environment, pid)
     errors = [
-        ConfigError("systemd", f"{listener.address}", "no socket may be named http yet")
-        for listener in inherited.http
+        exposed("systemd", listener.address)
+        for listeners, has_tls in (
+            (inherited.line, config.line_tls),
+            (inherited.http, config.http_tls),
+        )
+        for listener in listeners
+        if is_exposed(config, listener.address, has_tls=has_tls)
     ]
-    if not config.insecure_no_auth:
-        errors += [
-            exposed("systemd", listener.address)
-            for listener in inherited.line
-            if not is_local(listener.address)
-        ]
     if errors:
         inherited.close()
         raise ConfigErrors(errors)
-    if inherited.line:
-        return inherited
-    assert config.line_listen is not None, "one of the two is on, and HTTP cannot be"
-    return Listeners(line=(open_listener(config.line_listen, unix_mode=config.line_unix_mode),))
+    opened = inherited
+    try:
+        if not opened.line:
+            opened = opened._replace(line=_opened(config.line_listen, config.line_unix_mode))
+        if not opened.http:
+            opened = opened._replace(http=_opened(config.http_listen, config.http_unix_mode))
+    except CannotListen:
+        opened.close()
+        raise
+    return opened
+
+
+def _opened(address: "Address | None", unix_mode: int) -> "tuple[Listener, ...]":
+    from delayd.sockets import open_listener
+
+    return () if address is None else (open_listener(address, unix_mode=unix_mode),)
 
 
 delayd.add_command(journal)
 delayd.add_command(import_beanstalkd)
+delayd.add_command(token)
 
 
 def invoke(words: Sequence[str]) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from delayd.core.agenda import Agenda, Lane
+from delayd.core.buckets import WheelCounts
 from delayd.core.session import Session
 from delayd.core.throttle import Block, Throttle
 from delayd.core.topic import Topic
@@ -27,6 +28,7 @@ class Alarms:
         self.time_ms = start_ms
         """Everything due by then has happened, or is settled when somebody asks."""
         self.agenda = Agenda()
+        self.wheel_counts = WheelCounts()
         self.paused: dict[int, tuple[int, int]] = {}
         """Number of a topic → until when it is paused, and how long that is; of all there are."""
         self.alarms: dict[int, tuple[int, Session | Topic | Throttle]] = {}
@@ -35,7 +37,8 @@ class Alarms:
         self._last_alarm = 0
 
     def _wheel(self, due_of: Callable[[int], int | None]) -> TimingWheel:
-        return TimingWheel(self.tick_ms, self.wheel_size, self.time_ms, due_of)
+        counts = self.wheel_counts
+        return TimingWheel(self.tick_ms, self.wheel_size, self.time_ms, due_of, counts)
 
     def _alarm_rings(self, alarm: int) -> int | None:
         row = self.alarms.get(alarm)

@@ -32,6 +32,19 @@ LEVELS_MAX: Final = (1 << LEVEL_BITS) - 1
 RANK_MASK: Final = LEVELS_MAX
 
 
+class WheelCounts:
+    """What is counted over all wheels of a store."""
+
+    __slots__ = ("cascaded", "levels")
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self.cascaded = 0
+        """Entries of a higher level that were placed again, on a lower one."""
+        self.levels = 1
+        """The most that any wheel has had."""
+
+
 class Level(NamedTuple):
     """One wheel of the hierarchy: `wheel_size` buckets of `tick_ms`, together `interval_ms`."""
 

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 from delayd.core.changes import kicked, rescheduled
 from delayd.core.failing import Failing
 from delayd.core.job import Event
+from delayd.core.operations import Operation
 from delayd.core.records import Kind, pack_clear, pack_kick, pack_reschedule
 from delayd.core.walking import topic_named
 from delayd.core.wheel import ceil_to_tick
@@ -54,6 +55,7 @@ class Clearing(Failing):
         self._write_promised(pack_clear(Kind.CLEAR, topic.number, number))
         cleared = store.clear(topic, number)
         self.room.jobs -= cleared
+        store.count(topic, Operation.CLEAR, cleared)
         store.drop_if_unwanted(topic)
         return cleared
 
@@ -66,7 +68,8 @@ class Clearing(Failing):
         due_ms = ceil_to_tick(now_ms + delay_ms, self.tick_ms)
         kick = pack_kick(Kind.KICK, job_id)
         self._write(kick + pack_reschedule(Kind.RESCHEDULE, job_id, due_ms, delay_ms))
-        self.store.move(job_id, rescheduled(kicked(record), due_ms, delay_ms))
+        topic = self.store.move(job_id, rescheduled(kicked(record), due_ms, delay_ms))
+        self.store.count(topic, Operation.KICK)
 
 
 class Clear:

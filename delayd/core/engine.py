@@ -51,6 +51,7 @@ from delayd.core.limits import (
     WHEEL_TICK_MS_DEFAULT,
 )
 from delayd.core.moments import check_delay, check_range
+from delayd.core.operations import Operation
 from delayd.core.records import (
     Kind,
     pack_delete,
@@ -150,6 +151,13 @@ class Engine(Keyed):
         if len(session.watched) == 1:
             raise LastWatched(name)
         self._unwatch(session, topic)
+
+    def stop_consuming(self, session: Session) -> None:
+        """Let the session wait and watch no more; what it holds it goes on holding."""
+        if session.waiting:
+            self._leave_queues(session)
+        while session.watched:
+            self._unwatch(session, session.watched[-1])
 
     def _unwatch(self, session: Session, topic: Topic) -> None:
         remove_swapping(session.watched, topic)
@@ -336,6 +344,7 @@ class Engine(Keyed):
         deadline_ms = ceil_to_tick(now_ms + U64.unpack_from(record, TTR_AT)[0], self.tick_ms)
         self._write(pack_touch(Kind.TOUCH, job_id, deadline_ms))
         self.store.extend(job_id, deadline_ms)
+        self.store.count(self.store.topic_of(record), Operation.TOUCH)
 
     # --- By anybody ------------------------------------------------------------------------------
 
@@ -372,7 +381,10 @@ class Engine(Keyed):
             return False
         self._write_promised(pack_delete(_DELETE, job_id))
         topic = store.delete(job_id)
+        if store.time_ms >= topic.roll_ms:
+            store.roll(topic)
         topic.deletes += 1
+        store.counters.deletes += 1
         if topic.throttle is not None:
             self._serve(topic, now_ms)
         if not topic.jobs:
@@ -391,7 +403,9 @@ class Engine(Keyed):
         """Make a buried or delayed job ready; `JobNotFound`."""
         record = self._job(job_id, Event.KICK, now_ms)
         self._write(pack_kick(Kind.KICK, job_id))
-        self._serve(self.store.move(job_id, kicked(record)), now_ms)
+        topic = self.store.move(job_id, kicked(record))
+        self.store.count(topic, Operation.KICK)
+        self._serve(topic, now_ms)
 
     def kick(self, topic: Topic, bound: int, now_ms: int) -> int:
         """Make up to `bound` buried jobs ready, or, when none is buried, delayed ones; count them.
@@ -422,7 +436,9 @@ class Engine(Keyed):
         check_delay(self.store.topic_of(record), delay_ms)
         due_ms = ceil_to_tick(now_ms + delay_ms, self.tick_ms) if delay_ms else now_ms
         self._write(pack_reschedule(Kind.RESCHEDULE, job_id, due_ms, delay_ms))
-        self._serve(self.store.move(job_id, rescheduled(record, due_ms, delay_ms)), now_ms)
+        topic = self.store.move(job_id, rescheduled(record, due_ms, delay_ms))
+        self.store.count(topic, Operation.RESCHEDULE)
+        self._serve(topic, now_ms)
 
     def pause(self, name: str, pause_ms: int, now_ms: int) -> None:
         """Hand out nothing of the topic for that long; 0 resumes at once. `TopicNotFound`."""
@@ -435,6 +451,7 @@ class Engine(Keyed):
             self._record_topic(topic)
         self._write(pack_pause(Kind.PAUSE, topic.number, until_ms, pause_ms))
         topic.pauses += 1
+        self.store.count(topic, Operation.PAUSE)
         self.store.pause(topic, until_ms, pause_ms)
         if not pause_ms:
             self._serve(topic, now_ms)

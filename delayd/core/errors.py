@@ -1,18 +1,19 @@
 """One class per refusal, one sentence each, one word on every wire.
 
 A `Refusal` says *you are wrong, and nothing has changed*: it is raised before the first record of
-an operation is written. Its `word` is what the line protocol answers; the sentence carries the
-offending value and the rule. Mistakes of our own are `AssertionError`s and never reach a client as
-a refusal.
+an operation is written. Its `word` is what the line protocol answers and how HTTP's problem is
+called, its `status` the code that HTTP answers; the sentence carries the offending value and the
+rule. Mistakes of our own are `AssertionError`s and never reach a client as a refusal.
 
 >>> str(JobNotFound(7))
 'there is no job 7 in a state that allows this'
->>> JobNotFound.word
-'NOT_FOUND'
+>>> JobNotFound.word, JobNotFound.status
+('NOT_FOUND', 404)
 """
 
 from typing import ClassVar
 
+from delayd.core.client_limits import RETRY_AFTER_DRAINING_S, RETRY_AFTER_FULL_S
 from delayd.core.limits import KEY_BYTES_MAX
 
 
@@ -25,12 +26,17 @@ class Refusal(Exception):
     """An operation that was not carried out; the state is as it was before."""
 
     word: ClassVar[str]
+    """One or more classes share one: what a client is to do is the same."""
+    status: ClassVar[int]
+    retry_after_s: ClassVar[int | None] = None
+    """When it may go better, where nothing is wrong with the request itself."""
 
 
 class JobNotFound(Refusal):
     """The job does not exist, or its state or holder does not allow the operation."""
 
     word = "NOT_FOUND"
+    status = 404
 
     def __init__(self, job_id: int) -> None:
         """Name the job."""
@@ -41,6 +47,7 @@ class KeyNotFound(Refusal):
     """No live job of the topic has the key."""
 
     word = "NOT_FOUND"
+    status = 404
 
     def __init__(self, topic: str, key: bytes) -> None:
         """Name the topic and the key."""
@@ -51,6 +58,7 @@ class KeyInvalid(Refusal):
     """The key breaks the rule that keeps keys readable on every wire."""
 
     word = "BAD_FORMAT"
+    status = 422
 
     def __init__(self, key: bytes) -> None:
         """Name the key and the rule."""
@@ -64,6 +72,7 @@ class JobAlreadyExists(Refusal):
     """A live job of the topic has the key; it can be kept, replaced, preserved or extended."""
 
     word = "JOB_ALREADY_EXISTS"
+    status = 409
 
     def __init__(self, job_id: int, key: bytes) -> None:
         """Name the job that is there, and the key."""
@@ -75,6 +84,7 @@ class TopicNotFound(Refusal):
     """Nobody uses or watches the topic and it holds no jobs."""
 
     word = "NOT_FOUND"
+    status = 404
 
     def __init__(self, name: str) -> None:
         """Name the topic."""
@@ -85,6 +95,7 @@ class TopicNameInvalid(Refusal):
     """The name breaks the rule that keeps names safe on every wire."""
 
     word = "BAD_FORMAT"
+    status = 422
 
     def __init__(self, name: str) -> None:
         """Name the topic and the rule."""
@@ -98,16 +109,19 @@ class ValueOutOfRange(Refusal):
     """A number lies outside what the operation takes."""
 
     word = "BAD_FORMAT"
+    status = 422
 
     def __init__(self, field: str, value: int, lowest: int, highest: int) -> None:
         """Name the field, its value and both bounds (inclusive)."""
         super().__init__(f"{field} is {value}, outside {lowest} to {highest}")
+        self.field = field
 
 
 class BodyTooBig(Refusal):
     """The body is longer than this daemon accepts."""
 
     word = "JOB_TOO_BIG"
+    status = 413
 
     def __init__(self, body_bytes: int, body_bytes_max: int) -> None:
         """Name both sizes in bytes."""
@@ -118,6 +132,7 @@ class LastWatched(Refusal):
     """A consumer must watch at least one topic."""
 
     word = "NOT_IGNORED"
+    status = 409
 
     def __init__(self, name: str) -> None:
         """Name the topic."""
@@ -128,6 +143,8 @@ class Draining(Refusal):
     """The daemon was told to accept no more jobs."""
 
     word = "DRAINING"
+    status = 503
+    retry_after_s = RETRY_AFTER_DRAINING_S
 
     def __init__(self) -> None:
         """Say so."""
@@ -138,6 +155,7 @@ class PolicyInvalid(Refusal):
     """A policy that says something that cannot be."""
 
     word = "BAD_FORMAT"
+    status = 422
 
     def __init__(self, errors: tuple[str, ...]) -> None:
         """Name everything that is wrong with it."""
@@ -149,6 +167,8 @@ class CapReached(Refusal):
     """The topic, or the daemon, holds as much as it is allowed to."""
 
     word = "OUT_OF_MEMORY"
+    status = 507
+    retry_after_s = RETRY_AFTER_FULL_S
 
     def __init__(self, cap: str, highest: int, in_use: int, topic: str | None = None) -> None:
         """Name the cap, its value and what is in use; `topic` is None for the daemon's own."""
@@ -160,6 +180,8 @@ class OutOfSpace(Refusal):
     """The journal has no room left for this; what is left belongs to removals."""
 
     word = "OUT_OF_MEMORY"
+    status = 507
+    retry_after_s = RETRY_AFTER_FULL_S
 
     def __init__(self) -> None:
         """Say so."""

@@ -34,6 +34,7 @@ from delayd.core.limits import (
     PRIORITY_MAX,
 )
 from delayd.core.moments import Moments, check_range
+from delayd.core.operations import Operation
 from delayd.core.policy import Policy, Verdict, decide
 from delayd.core.records import (
     Kind,
@@ -53,6 +54,19 @@ if TYPE_CHECKING:
 
 _NO_RULE: Final = Retry()
 """Exhausts nothing and delays nothing."""
+
+_COUNTED_AS: Final = {
+    Reason.NACKED: Operation.NACK,
+    Reason.RELEASED: Operation.RELEASE,
+    Reason.BURIED: Operation.BURY,
+    Reason.TTR_RAN_OUT: Operation.TIMEOUT,
+    Reason.HOLDER_LEFT: Operation.RETURN,
+    Reason.EXCUSED: Operation.RETURN,
+    Reason.UNDELIVERED: Operation.RETURN,
+}
+
+_UNASKED: Final = frozenset({Reason.HOLDER_LEFT, Reason.EXCUSED, Reason.UNDELIVERED})
+"""Ends of a reservation that nobody asked for: room is set aside for them."""
 
 _POLICY_COST_BYTES: Final = 2 * TOPIC_COST_BYTES + 2 * (10 + POLICY_JSON_BYTES_MAX)
 """What setting a policy takes at most: two topics' names and the policy."""
@@ -94,6 +108,7 @@ class Failing(Moments):
             due_ms = ceil_to_tick(now_ms + delay_ms, self.tick_ms) if delay_ms else now_ms
             self._write(pack_release(Kind.RELEASE, job_id, due_ms, delay_ms, priority))
             changed = released(record, due_ms, delay_ms, priority)
+            self.store.count(topic, Operation.RELEASE)
             self._serve(self.store.put_back(job_id, changed), now_ms)
         else:
             verdict = self._judge(topic, record, rule, now_ms, delay_ms)
@@ -142,6 +157,7 @@ class Failing(Moments):
         if self._rule(topic, record) is None and not error:
             self._write(pack_bury(Kind.BURY, job_id, priority))
             store.bury(job_id, priority)
+            store.count(topic, Operation.BURY)
             if topic.throttle is not None:
                 self._serve(topic, now_ms)
         else:
@@ -156,6 +172,7 @@ class Failing(Moments):
         rule = self._rule(topic, record)
         if rule is None:
             self._write_promised(pack_return(Kind.RETURN, job_id))
+            self.store.count(topic, Operation.RETURN)
             self._serve(self.store.put_back(job_id, returned(record)), now_ms)
             return
         reason = Reason.HOLDER_LEFT
@@ -165,6 +182,22 @@ class Failing(Moments):
         else:
             verdict = self._judge(topic, record, rule, now_ms)
         self._fail(topic, job_id, record, verdict, reason, now_ms)
+
+    def take_undelivered(self, session: "Session", now_ms: int) -> None:
+        """Take back what the session holds and nobody has heard of. Never refused.
+
+        Ready again at once, whatever the rule says, and the attempt does not count: whoever asked
+        was gone before the answer left. O(jobs held).
+        """
+        for job_id, deadline_ms in list(session.deadlines.items()):
+            if deadline_ms <= self.store.time_ms:
+                self._lapse(job_id, now_ms, lease_fired=False)
+                continue
+            record = self.store.jobs.get(job_id)
+            assert record is not None
+            topic = self.store.topic_of(record)
+            verdict = Verdict(State.READY, now_ms)
+            self._fail(topic, job_id, record, verdict, Reason.UNDELIVERED, now_ms)
 
     # --- Judging ---------------------------------------------------------------------------------
 
@@ -210,10 +243,11 @@ class Failing(Moments):
             verdict.target,
             len(text),
         )
-        if reason in {Reason.HOLDER_LEFT, Reason.EXCUSED}:
+        if reason in _UNASKED:
             self._write_promised(item + text)
         else:
             self._write(item + text)
+        self.store.count(topic, _COUNTED_AS[reason])
         changed = failed(
             record,
             verdict,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from sortedcontainers import SortedList
 
 from delayd.core.agenda import Lane
+from delayd.core.ages import Ages
 from delayd.core.job import (
     FLAGS_AT,
     PRIORITY_AND_TOPIC,
@@ -64,6 +65,7 @@ def clear(store: "Store", topic: "Topic", lane: Lane, number: int) -> int:
     lane.topic = topic
     topic.ready = SortedList()
     topic.buried = SortedList()
+    topic.ages = Ages()
     topic.urgent = 0
     topic.jobs = topic.reserved
     topic.bytes = _held_bytes(store, topic)

@@ -155,6 +155,8 @@ class Reason(enum.IntEnum):
     """Its holder parked it."""
     EXCUSED = 6
     """Its connection closed, where that does not count as a failed attempt."""
+    UNDELIVERED = 7
+    """Whoever asked for it was gone before the answer left: nobody has seen it."""
 
 
 class Failure(NamedTuple):

@@ -44,6 +44,9 @@ from delayd.core.policy import Attempt, Policy, Verdict, decide, rule_for
 if TYPE_CHECKING:
     from delayd.core.topic import Topic
 
+UNCOUNTED: Final = frozenset({Reason.EXCUSED, Reason.UNDELIVERED})
+"""Ends of a reservation that are no failed attempts."""
+
 BRINGS_RULE: Final = int(Flag.RETRY)
 """Flags of a record below this: the job brings no retry rule of its own."""
 
@@ -94,10 +97,11 @@ def failed(
     """Return the record of a job whose attempt failed, as the verdict says.
 
     `origin` is the topic that it leaves if it is moved, `rank` its place among the buried if it is
-    buried. An excused attempt does not count; of an error that is not known the last one stays.
+    buried. One of `UNCOUNTED` does not count; of an error that is not known the last one stays.
     """
-    failure = failure_of(record) or Failure(reason, tally_of(record).reserves, failed_ms)
-    if reason == Reason.EXCUSED:
+    reserves = 0 if reason == Reason.UNDELIVERED else tally_of(record).reserves
+    failure = failure_of(record) or Failure(reason, reserves, failed_ms)
+    if reason in UNCOUNTED:
         failure = failure._replace(attempts_before=failure.attempts_before + 1)
     elif verdict.target:  # a new life in another topic
         failure = Failure(reason, min(COUNT_MAX, tally_of(record).reserves + 1), failed_ms)

@@ -73,6 +73,7 @@ from delayd.core.limits import (
     WALL_MS_MAX,
 )
 from delayd.core.moments import check_range
+from delayd.core.operations import Operation
 from delayd.core.puts import (
     Conflict,
     Outcome,
@@ -423,4 +424,5 @@ class Keyed(Clearing):
         self._write_promised(item)
         topic = self.store.move(job_id, changed)
         self.store.note_wall(job_id, changed)
+        self.store.count(topic, Operation.CHANGE)
         self._serve(topic, now_ms)

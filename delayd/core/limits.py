@@ -71,6 +71,77 @@ above 1,000 a second."""
 POLICY_JSON_BYTES_MAX: Final = 16 << 10
 """A policy as text: a ladder of 255 steps written at length takes half of it."""
 
+# --- Figures -------------------------------------------------------------------------------------
+
+LATENESS_BOUNDS_MS: Final = (
+    *(1, 2, 5, 10, 20, 50, 100, 200, 500),
+    *(1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000, 1_800_000, 3_600_000),
+)
+"""The buckets of lateness: from the tick of the wheel to the hour, two to three times the one
+before. Each is a series of every topic, so there are no more."""
+
+AGE_SLOT_BITS: Final = 7
+"""The age of the oldest ready job is exact to 2**7 = 128 ms: what people look at is seconds."""
+
+AGE_SLOTS_MAX: Final = 128
+"""Slots of ages in one topic, 12 kB; beyond it they get wider, which makes the age of the oldest
+exact to a 64th of itself."""
+
+AGES_KEPT_MAX: Final = 100_000
+"""Ready jobs of a topic that came back or were kicked, of which it is kept in mind since when they
+have been ready: 9 MB."""
+
+RATE_WINDOW_MS: Final = 60_000
+"""Rates are told for the last minute."""
+
+RATE_CELL_MS: Final = 10_000
+"""How often counters are written down for it, at most: a sixth of the minute."""
+
+RATE_CELLS: Final = 8
+"""Six make a minute; one may reach into it, and one has just begun."""
+
+TOPICS_SHOWN_MAX: Final = 200
+"""Topics whose metrics have their name as a label. Each has up to 50 series, so a scrape has 10,000
+at most, which is what one target should have; the others are summed as one."""
+
+SYNC_BOUNDS_NS: Final = (
+    *(100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000, 10_000_000, 20_000_000),
+    *(50_000_000, 100_000_000, 200_000_000, 500_000_000, 1_000_000_000, 5_000_000_000),
+)
+"""The buckets of syncs and commits: from a disk with a battery, 0.1 ms, to one that hangs."""
+
+BATCH_BOUNDS_RECORDS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
+"""The buckets of batches: from a lone client's record to what comes within a slow sync."""
+
+HELD_BOUNDS_NS: Final = (
+    *(100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000, 10_000_000, 20_000_000),
+    *(50_000_000, 100_000_000, 500_000_000, 1_000_000_000),
+)
+"""The buckets of how long the loop was held: 5 ms is what nothing of ours should exceed."""
+
+HELD_NOTED_NS: Final = 500_000
+"""Shorter than that is not looked at for being the longest of the minute: that would cost every
+turn 0.2 µs."""
+
+CENSUS_STEP_TOPICS: Final = 200
+"""Topics counted in one step of a census: 0.4 ms."""
+
+METRICS_STEP_TOPICS: Final = 20
+"""Topics of which a piece of a scrape tells at most: 0.5 ms, 50 kB."""
+
+REFUSAL_REASONS_MAX: Final = 64
+"""Words for why something was refused, twice as many as there are: each is a series."""
+
+LONGEST_CELL_NS: Final = 6_000_000_000
+"""What was the longest of the last minute is known to a tenth of it."""
+
+LONGEST_CELLS: Final = 10
+"""So many make the minute."""
+
+TOPIC_SWAPS_MAX: Final = 8
+"""Topics that a scrape gives a name to in place of others, when they have become much busier: each
+ends 50 series and begins as many."""
+
 # --- Slices: how much is done at once before everybody else is served ----------------------------
 
 ADVANCE_SLICE_JOBS: Final = 128
@@ -333,41 +404,6 @@ LISTEN_BACKLOG: Final = 1_024
 UNIX_PATH_BYTES_MAX: Final = 107
 """sockaddr_un holds 108 bytes, the last of which is NUL."""
 
-# --- The line protocol ---------------------------------------------------------------------------
-
-LINE_BYTES_MAX: Final = 224
-"""A command with its CRLF (beanstalkd: room for `pause-tube`, a name of 200 and a u32)."""
-
-LONG_LINE_BYTES_MAX: Final = 1_024
-"""The same for commands that beanstalkd does not know: a key of 200 bytes, a ladder, an error."""
-
-PARSED_LINES_MAX: Final = 4_096
-"""Put lines whose parsing is remembered: producers repeat themselves; at most 1.5 MB."""
-
-PARSED_SHAPES_MAX: Final = 256
-"""The same for puts with words, whose keys differ and nothing else; each has two expressions."""
-
-RESERVE_BATCH_MAX: Final = 1_000
-"""Jobs that one `reserve-batch` hands out at most; asking for more is no error."""
-
-READ_BYTES: Final = 16 << 10
-"""What is read from one connection in one turn; a bound on the work one client gets at once."""
-
-EVENTS_PER_TURN: Final = 64
-"""Connections served in one turn before due jobs and everybody else get theirs."""
-
-ACCEPTS_PER_TURN: Final = 64
-"""New connections taken in one turn."""
-
-STALLED_CLIENT_MS: Final = 60_000
-"""A client that has read nothing of its replies for this long is closed; its jobs return."""
-
-TCP_USER_TIMEOUT_MS: Final = 30_000
-"""How long sent data may stay unacknowledged before a peer counts as gone; half of the above."""
-
-KEEPALIVE_S: Final = 60
-"""Idle time before an idle peer is asked whether it is still there."""
-
 # --- The service ---------------------------------------------------------------------------------
 
 WATCHDOG_MS: Final = 60_000
@@ -386,5 +422,5 @@ MISSED_WAKE_UP_MS: Final = 1_000
 RECOVERY_REPORT_MS: Final = 1_000
 """How often a long recovery says how far it is."""
 
-GC_YOUNG_OBJECTS: Final = 100_000
+GC_YOUNG_OBJECTS: Final = 2_000
 """Objects made before the collector looks at the young ones; jobs are bytes and not among them."""

@@ -22,6 +22,7 @@ from delayd.core.changes import rescheduled
 from delayd.core.errors import BodyTooBig, CapReached, Draining, JobNotFound, ValueOutOfRange
 from delayd.core.job import TRANSITIONS, Event
 from delayd.core.limits import DURATION_MS_MAX, PRIORITY_MAX, WALL_MS_MAX
+from delayd.core.operations import Operation
 from delayd.core.records import (
     LAYOUTS,
     Kind,
@@ -200,6 +201,7 @@ class Moments(Timekeeper):
         changed = rescheduled(record, due_ms, delay_ms, due_wall_ms)
         topic = store.move(job_id, changed)
         store.note_wall(job_id, changed)
+        store.count(topic, Operation.RESCHEDULE)
         self._serve(topic, now_ms)
 
     def _placed(self, due_wall_ms: int, now_ms: int) -> tuple[int, int]:

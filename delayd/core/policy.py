@@ -387,6 +387,10 @@ _PATTERN: Final = re.compile(r"[-A-Za-z0-9+/;.$_()*?]{1,200}")
 PATTERN_RULE: Final = "must be 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) and the wildcards * and ?"
 
 
+OWN_TOPIC: Final = "$idempotency"
+"""Where the daemon keeps jobs of its own: no wildcard fits it, only its name."""
+
+
 class Patterns:
     """The policies of a configuration, each for the topics whose names its pattern fits.
 
@@ -416,7 +420,7 @@ class Patterns:
         None when no pattern fits, or the one that does says nothing.
         """
         policy = self._exact.get(name)
-        if policy is None:
+        if policy is None and name != OWN_TOPIC:
             fitting = (policy for expression, policy in self._wild if expression.fullmatch(name))
             policy = next(fitting, None)
         return policy or None

@@ -118,9 +118,8 @@ class Replay:
         store = self._store
         store.keeps_topics = False
         for topic in list(store.listing):
-            topic.jobs_put = 0
             store.drop_if_unwanted(topic)
-        store.jobs_put = 0
+        store.begin_figures()
         self.engine.timeouts = 0
         self.engine.room.jobs = len(store.jobs)
         store.time_ms = max(store.time_ms, now_ms)

@@ -92,6 +92,11 @@ class Room:
         self.free_bytes -= cost_bytes
         self.jobs += jobs
 
+    def require_for_put(self, body_bytes: int) -> None:
+        """See that a job with a body of this length would be taken; `OutOfSpace`."""
+        cost_bytes = PUT_COST_BYTES + 2 * body_bytes + TOPIC_COST_BYTES
+        self.require(cost_bytes + EMERGENCY_BYTES)
+
     def take_for_rewrite(self, head_bytes: int, body_bytes: int) -> None:
         """Take room for the new record of a job that is there already; `OutOfSpace`.
 

@@ -18,6 +18,7 @@ from delayd.core.errors import JobNotFound
 from delayd.core.job import DUE_AT, FLAGS_AT, STATE_AT, U64, State, body_of
 from delayd.core.judging import BRINGS_RULE, lapsed_under, place_of
 from delayd.core.limits import ADVANCE_SLICE_JOBS, DEADLINE_SOON_MS
+from delayd.core.operations import Operation
 from delayd.core.records import Kind, pack_reserve, pack_turn
 from delayd.core.room import RESERVE_COST_BYTES, Room
 from delayd.core.session import NEVER_MS, Session
@@ -185,6 +186,7 @@ class Timekeeper:
         assert record is not None
         self.timeouts += 1
         topic = store.topic_of(record)
+        store.count(topic, Operation.TIMEOUT)
         if topic.policy is None and record[FLAGS_AT] < BRINGS_RULE:
             changed = lapsed(record)
         else:
@@ -240,8 +242,11 @@ class Timekeeper:
         if record[STATE_AT] == _DELAYED:
             if store.absolute.layers:
                 record = store.place_anew(job_id)
-            if U64.unpack_from(record, DUE_AT)[0] <= store.time_ms:
-                self._serve(store.move(job_id, came_due(record)), now_ms)
+            due_ms: int = U64.unpack_from(record, DUE_AT)[0]
+            if due_ms <= store.time_ms:
+                topic = store.move(job_id, came_due(record))
+                store.count_overdue(topic, due_ms, due_ms)
+                self._serve(topic, now_ms)
                 return self.settled(job_id, now_ms)
         return record, State(record[STATE_AT])
 

@@ -20,13 +20,16 @@ from typing import TYPE_CHECKING, Final
 
 from sortedcontainers import SortedList
 
+from delayd.core.ages import Ages
 from delayd.core.errors import TopicNameInvalid
 from delayd.core.limits import TOPIC_NAME_BYTES_MAX
 
 if TYPE_CHECKING:
     from delayd.core.agenda import Lane
     from delayd.core.keys import KeyIndex
+    from delayd.core.lateness import Histogram
     from delayd.core.policy import Policy
+    from delayd.core.rates import Rates
     from delayd.core.session import Session
     from delayd.core.throttle import Throttle
 
@@ -82,6 +85,7 @@ class Topic:
     """The queues and counters of one topic."""
 
     __slots__ = (
+        "ages",
         "blocks",
         "buried",
         "bytes",
@@ -89,12 +93,15 @@ class Topic:
         "deletes",
         "feeders",
         "is_plain",
+        "is_shown",
         "jobs",
         "jobs_put",
         "keys",
         "name",
         "number",
         "old_held",
+        "operations",
+        "overdue",
         "pause_alarm",
         "pause_ms",
         "paused_until_ms",
@@ -102,13 +109,17 @@ class Topic:
         "place",
         "policy",
         "policy_source",
+        "rates",
         "ready",
         "recorded",
         "reserved",
+        "reserves",
+        "roll_ms",
         "target",
         "throttle",
         "urgent",
         "users",
+        "waited",
         "waiters",
         "watchers",
     )
@@ -161,6 +172,27 @@ class Topic:
         self.jobs_put = 0
         self.deletes = 0
         self.pauses = 0
+
+        # Figures: how it goes, since the start of the daemon.
+        self.ages = Ages()
+        self.is_shown = False
+        """Its metrics have its name; otherwise they are among the others'."""
+        self.begin_figures()
+
+    def begin_figures(self) -> None:
+        """Count from zero, but for the ages of the jobs that are ready."""
+        self.jobs_put = 0
+        self.reserves = 0
+        self.deletes = 0
+        self.operations: list[int] = []
+        """How often what happened, by `Operation`, without those three; empty before the first."""
+        self.rates: Rates | None = None
+        self.roll_ms = 0
+        """When the next of those three begins a new cell of the rates; see `Topics.roll`."""
+        self.overdue: Histogram = []
+        """How late delays ended; empty before the first."""
+        self.waited: Histogram = []
+        """How long jobs were ready until they were reserved."""
 
     def let_go(self, key: bytes, job_id: int) -> None:
         """Let the key of a job be free, which has it."""

@@ -14,6 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 from delayd.core.agenda import Lane
 from delayd.core.alarms import Alarms
+from delayd.core.counters import Counters
+from delayd.core.lateness import new_histogram
+from delayd.core.limits import RATE_CELL_MS, TOPICS_SHOWN_MAX
+from delayd.core.operations import COUNTED_APART, Operation
+from delayd.core.rates import Rates
 from delayd.core.throttle import Block, Throttle
 from delayd.core.topic import Source, Topic
 
@@ -46,6 +51,11 @@ class Topics(Alarms):
         """The topics in order of creation, a removed one's place taken by the last (beanstalkd)."""
         self.keeps_topics = False
         """No topic vanishes: a replay goes on."""
+        self.jobs_put = 0
+        """Jobs taken in since the start, also by topics that have vanished since."""
+        self.counters = Counters()
+        self.shown = 0
+        """Topics whose metrics have their name."""
         self.is_capped = False
         """There are caps on all jobs together, so no put goes unexamined."""
         self.policy_for: Callable[[str], Policy | None] | None = None
@@ -69,6 +79,8 @@ class Topics(Alarms):
             lane = self.delays_lane()
             topic = lane.topic = Topic(name, number, lane)
             topic.place = len(self.listing)
+            topic.is_shown = self.shown < TOPICS_SHOWN_MAX
+            self.shown += topic.is_shown
             topic.is_plain = not self.is_capped
             self.listing.append(topic)
             self.topics[name] = topic
@@ -94,12 +106,48 @@ class Topics(Alarms):
         self.agenda.forget(topic.delays)
         del self.topics[topic.name]
         del self.numbered[topic.number]
+        self.shown -= topic.is_shown
         last = self.listing.pop()
         if last is not topic:
             self.listing[topic.place] = last
             last.place = topic.place
         if topic.policy is not None:
             self.set_policy(topic, None, Source.CONFIGURATION)
+
+    # --- Figures ---------------------------------------------------------------------------------
+
+    def roll(self, topic: Topic) -> None:
+        """Begin a new cell of the topic's rates: something is about to be counted.
+
+        Once in `RATE_CELL_MS`, so what is made anew or tidied up now and then has its place here.
+        """
+        topic.roll_ms = self.time_ms + RATE_CELL_MS
+        if topic.rates is None:
+            topic.rates = Rates()
+            topic.waited = new_histogram()
+        topic.rates.begin(self.time_ms, (topic.jobs_put, topic.reserves, topic.deletes))
+        topic.ages.tidy()
+        counters = self.counters
+        if self.time_ms >= counters.rates.next_ms:
+            counts = (self.jobs_put, counters.reserves, counters.deletes)
+            counters.rates.begin(self.time_ms, counts)
+
+    def count(self, topic: Topic, operation: Operation, jobs: int = 1) -> None:
+        """Count what happened to jobs of the topic; not put, reserve and delete."""
+        assert operation >= COUNTED_APART, f"{operation.word} is counted apart"
+        if not topic.operations:
+            topic.operations = [0] * len(Operation)
+        topic.operations[operation] += jobs
+        self.counters.operations[operation] += jobs
+
+    def begin_figures(self) -> None:
+        """Count from zero: what was counted so far was the past. O(topics)."""
+        self.jobs_put = 0
+        self.counters = Counters()
+        self.wheel_counts.cascaded = 0
+        for topic in self.listing:
+            topic.begin_figures()
+            topic.ages.tidy()
 
     # --- Policies --------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from delayd.core.job import (
     wall_of,
 )
 from delayd.core.judging import place_of, settled_lapse
-from delayd.core.limits import PRIORITY_URGENT_BELOW
+from delayd.core.limits import PRIORITY_URGENT_BELOW, TOPICS_SHOWN_MAX
 from delayd.core.records import LAYOUTS, Kind
 from delayd.core.store import Store
 from delayd.core.throttle import Block
@@ -272,6 +272,7 @@ def check(engine: Engine) -> None:
         assert topic.bytes == lengths[topic]
     assert engine.room.jobs == sum(counted.values())
     assert set(store.topics.values()) == set(store.listing)
+    assert store.shown == sum(topic.is_shown for topic in store.listing) <= TOPICS_SHOWN_MAX
     _check_numbers(store)
     _check_keys(store)
     assert sum(topic.reserved for topic in store.listing) == len(store.holders)
@@ -368,6 +369,8 @@ def _check_topic(engine: Engine, topic: Topic, jobs: int) -> None:
     assert topic.jobs == jobs
     assert jobs == len(topic.ready) + topic.reserved + topic.delayed + len(topic.buried)
     assert not topic.buried or topic.buried[-1] >> 64 <= engine.store.last_rank
+    ready = [(job_id_of(key), engine.store.jobs.get(job_id_of(key))) for key in topic.ready]
+    topic.ages.check((job_id, U64.unpack_from(rec or b"", DUE_AT)[0]) for job_id, rec in ready)
     assert topic.urgent == sum(key >> 64 < PRIORITY_URGENT_BELOW for key in topic.ready)
     assert topic.is_wanted, f"{topic.name} should have vanished"
     assert engine.store.listing[topic.place] is topic

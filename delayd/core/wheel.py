@@ -44,6 +44,7 @@ from delayd.core.buckets import (
     BucketQueue,
     Level,
     Mark,
+    WheelCounts,
     expiration_of,
     level_of,
 )
@@ -93,6 +94,7 @@ class TimingWheel:
 
     __slots__ = (
         "_clock_ms",
+        "_counts",
         "_dead",
         "_due_of",
         "_levels",
@@ -117,11 +119,13 @@ class TimingWheel:
         wheel_size: int,
         start_ms: int,
         due_of: Callable[[int], int | None],
+        counts: WheelCounts | None = None,
     ) -> None:
-        """Start empty at `start_ms`, with one level."""
+        """Start empty at `start_ms`, with one level; several wheels may share `counts`."""
         self.tick_ms = tick_ms
         self.wheel_size = wheel_size
         self._due_of = due_of
+        self._counts = WheelCounts() if counts is None else counts
         # A multiple of the tick. No bucket that is not pending expires before it.
         self._clock_ms = start_ms - start_ms % tick_ms
         self._levels = [Level(1, tick_ms, tick_ms * wheel_size)]
@@ -347,6 +351,7 @@ class TimingWheel:
             number, _, tick_ms = self._levels[-1]
             level = Level(number + 1, tick_ms, tick_ms * self.wheel_size)
             self._levels.append(level)
+            self._counts.levels = max(self._counts.levels, level.number)
             if ahead_ms < level.interval_ms - self._clock_ms % tick_ms:
                 return level.number, level.tick_ms
 
@@ -408,6 +413,7 @@ class TimingWheel:
             for level in reversed(self._levels[1 : level_of(key) - 1])
         ]
         lower.append((start_ms, tick_ms, self._levels[0].rank))
+        self._counts.cascaded += len(chunk)
         last_due_ms = -1
         append = chunk.append
         dead = 0

@@ -52,6 +52,7 @@ class Journal(Writer):
         "_snapshot",
         "damaged_snapshots",
         "replay_bytes",
+        "snapshot_ms",
         "torn_tails",
     )
 
@@ -71,6 +72,8 @@ class Journal(Writer):
         self._lock_handle = lock_handle
         self.replay_bytes = 0
         """About how many bytes of frames `replay` yields, once it has yielded the first."""
+        self.snapshot_ms: int | None = None
+        """Of what moment the newest snapshot is, in delayd time; None when there is none."""
         self.torn_tails: list[TornTail] = []
         """What replay had to cut; for the log."""
         self.damaged_snapshots: list[Damage] = []
@@ -126,6 +129,8 @@ class Journal(Writer):
             self._disk, self._directory, names, recovery, *books, self._segment_bytes
         )
         self.damaged_snapshots = recovery.base.damaged
+        if recovery.base.snapshot is not None:
+            self.snapshot_ms = recovery.base.snapshot.header.time_ms
         self._appended = self._synced = recovery.sequence
         self._identity = recovery.identity or self._disk.unique_bytes(IDENTITY_BYTES)
         if active is not None:

@@ -1,29 +1,26 @@
 """What each command of the line protocol does: one function each, and the table of them.
 
-A handler takes the connection, the bytes after its command word and the time, and returns the
-reply, or nothing when the client now waits. It parses first, then counts the command (beanstalkd
-counts a command once its arguments are well-formed, found or not), then asks the engine. Refusals
-pass through.
+A handler parses first, then counts the command (beanstalkd counts a command once its arguments are
+well-formed, found or not), then asks the engine. Refusals pass through.
 """
 
-from collections.abc import Callable
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from delayd.access.scopes import Scope
 from delayd.core import views
+from delayd.core.client_limits import RESERVE_BATCH_MAX
 from delayd.core.details import job_details, topic_details
 from delayd.core.errors import OutOfSpace
-from delayd.core.limits import RESERVE_BATCH_MAX
 from delayd.core.timekeeper import Handed
 from delayd.core.topic import checked_name
 from delayd.line import grammar, replies
-from delayd.line.extensions import EXTENSIONS
+from delayd.line.extensions import EXTENSIONS, authenticate
 from delayd.line.grammar import BadFormat
+from delayd.line.table import About, Command
 
 if TYPE_CHECKING:
     from delayd.line.connection import Connection
-
-Handler = Callable[["Connection", bytes, int], bytes]
 
 WAITS: Final = b""
 """No reply yet."""
@@ -232,7 +229,7 @@ def _stats(client: "Connection", rest: bytes, now_ms: int) -> bytes:
 def _list_tubes(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
     _nothing_after(rest)
     client.stats.counts["list-tubes"] += 1
-    names = (topic.name for topic in client.engine.store.listing)
+    names = (topic.name for topic in client.visible(client.engine.store.listing))
     return client.long_reply(replies.yaml_list(names))
 
 
@@ -259,34 +256,34 @@ def _quit(client: "Connection", _rest: bytes, _now_ms: int) -> bytes:
     return b""
 
 
-COMMANDS: Final[tuple[tuple[bytes, Handler], ...]] = (
-    (b"peek ", _peek),
-    (b"peek-ready", _peek_ready),
-    (b"peek-delayed", _peek_delayed),
-    (b"peek-buried", _peek_buried),
-    (b"reserve-with-timeout ", _reserve_with_timeout),
-    (b"reserve-job ", _reserve_job),
-    (b"reserve-batch ", _reserve_batch),
-    (b"reserve", _reserve),
-    (b"delete ", _delete),
-    (b"release ", _release),
-    (b"bury ", _bury),
-    (b"kick ", _kick),
-    (b"kick-job ", _kick_job),
-    (b"touch ", _touch),
-    (b"stats-job ", _stats_job),
-    (b"stats-tube ", _stats_tube),
-    (b"stats", _stats),
-    (b"use ", _use),
-    (b"watch ", _watch),
-    (b"ignore ", _ignore),
-    (b"list-tubes-watched", _list_tubes_watched),
-    (b"list-tube-used", _list_tube_used),
-    (b"list-tubes", _list_tubes),
-    (b"quit", _quit),
-    (b"pause-tube", _pause_tube),
-    (b"put-in-tube ", _put_in_tube),
-    (b"reschedule ", _reschedule),
+COMMANDS: Final = (
+    Command(b"peek ", _peek, About.JOB, Scope.PEEK),
+    Command(b"peek-ready", _peek_ready, About.USED, Scope.PEEK),
+    Command(b"peek-delayed", _peek_delayed, About.USED, Scope.PEEK),
+    Command(b"peek-buried", _peek_buried, About.USED, Scope.PEEK),
+    Command(b"reserve-with-timeout ", _reserve_with_timeout, About.WATCHED, Scope.RESERVE),
+    Command(b"reserve-job ", _reserve_job, About.JOB, Scope.RESERVE),
+    Command(b"reserve-batch ", _reserve_batch, About.WATCHED, Scope.RESERVE),
+    Command(b"reserve", _reserve, About.WATCHED, Scope.RESERVE),
+    Command(b"delete ", _delete, About.JOB, Scope.DELETE),
+    Command(b"release ", _release, About.JOB, Scope.RELEASE),
+    Command(b"bury ", _bury, About.JOB, Scope.BURY),
+    Command(b"kick ", _kick, About.USED, Scope.KICK),
+    Command(b"kick-job ", _kick_job, About.JOB, Scope.KICK),
+    Command(b"touch ", _touch, About.JOB, Scope.RELEASE),
+    Command(b"stats-job ", _stats_job, About.JOB, Scope.PEEK),
+    Command(b"stats-tube ", _stats_tube, About.NAMED, Scope.STATS),
+    Command(b"stats", _stats, About.DAEMON, Scope.STATS),
+    Command(b"use ", _use, About.NAMED, Scope.PUT, (Scope.KICK, Scope.PEEK)),
+    Command(b"watch ", _watch, About.NAMED, Scope.RESERVE),
+    Command(b"ignore ", _ignore, About.ITSELF),
+    Command(b"list-tubes-watched", _list_tubes_watched, About.ITSELF),
+    Command(b"list-tube-used", _list_tube_used, About.ITSELF),
+    Command(b"list-tubes", _list_tubes, About.ITSELF),
+    Command(b"quit", _quit, About.DOOR),
+    Command(b"pause-tube", _pause_tube, About.NAMED, Scope.PAUSE),
+    Command(b"put-in-tube ", _put_in_tube, About.NAMED, Scope.PUT),
+    Command(b"reschedule ", _reschedule, About.JOB, Scope.PUT),
     *EXTENSIONS,
 )
 """A line's command is the first word here that it begins with, as beanstalkd finds it. So a client
@@ -297,32 +294,32 @@ itself.)"""
 UNBOUND: Final = frozenset(
     {
         *(_use, _watch, _ignore, _list_tubes, _list_tubes_watched, _list_tube_used),
-        *(_stats, _stats_tube, _put_in_tube, _quit),
+        *(_stats, _stats_tube, _put_in_tube, _quit, authenticate),
     }
 )
 """Their replies say nothing of a job, and leave however slow the disk may be. (What begins a put is
 not yet one.)"""
 
 _BY_FIRST_WORD: Final = MappingProxyType(
-    {word[:-1]: handler for word, handler in COMMANDS if word.endswith(b" ")}
+    {command.word[:-1]: command for command in COMMANDS if command.word.endswith(b" ")}
 )
 _BY_LINE: Final = MappingProxyType(
-    {word: handler for word, handler in COMMANDS if not word.endswith(b" ")}
+    {command.word: command for command in COMMANDS if not command.word.endswith(b" ")}
 )
 
 
-def command_of(line: bytes) -> tuple[Handler, bytes] | None:
-    """Return who carries out a line and the bytes after its word; None for an unknown command.
+def command_of(line: bytes) -> tuple[Command, bytes] | None:
+    """Return the row of a line's command and the bytes after its word; None for an unknown one.
 
     Raises `BadFormat` for a NUL in a line, whatever its command.
     """
     if b"\0" in line:
         raise BadFormat(line)
     first, space, rest = line.partition(b" ")
-    handler = _BY_FIRST_WORD.get(first) if space else _BY_LINE.get(line)
-    if handler is not None:
-        return handler, rest
-    for word, handler in COMMANDS:
-        if line.startswith(word):
-            return handler, line[len(word) :]
+    command = _BY_FIRST_WORD.get(first) if space else _BY_LINE.get(line)
+    if command is not None:
+        return command, rest
+    for command in COMMANDS:
+        if line.startswith(command.word):
+            return command, line[len(command.word) :]
     return None

@@ -15,10 +15,11 @@ connection is told at the end of the turn. Until then it still waits.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
+from delayd.access.scopes import Scope
 from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, Refusal
 from delayd.core.passes import Pass, Passes
@@ -40,16 +41,12 @@ _RESERVE: Final = b"reserve\r\n"
 _RESERVES: Final = re.compile(rb"(?:reserve\r\n)+")
 _DELETES: Final = re.compile(rb"(?:delete [0-9]{1,19}\r\n)+")
 
-_WEB_REQUESTS: Final = (
-    b"GET /",
-    b"POST /",
-    b"HEAD /",
-    b"PUT /",
-    b"DELETE /",
-    b"OPTIONS /",
-    b"Host:",
+_WEB_REQUEST: Final = re.compile(
+    rb"(?:GET|HEAD|POST|PUT|DELETE|OPTIONS|PATCH|TRACE) +(?:/|\*|https?:)|CONNECT +[^ ]+:[0-9]"
+    rb"|PRI \* HTTP/|[^ ]+ [^ ]+ HTTP/[0-9.]+$|[Hh][Oo][Ss][Tt] *:"
 )
-"""A browser was led to this port by a page; it is cut off before it can say more."""
+"""A browser was led to this port by a page; it is cut off before it can say more. Its requests
+begin with such a line, and no command does."""
 
 _WAIT_ENDS: Final = {
     WaitEnd.TIMED_OUT: replies.TIMED_OUT,
@@ -116,6 +113,23 @@ class Connection(Framing):
         if self._out_bytes > self.out_bytes_max:
             self.is_choked = True
         return reply
+
+    def may(self, _scope: Scope, _topic: str) -> bool:
+        """Tell whether the client may do this to the topic; see `guarded` for those who may not."""
+        return True
+
+    @property
+    def is_welcome(self) -> bool:
+        """Whether the client may stay."""
+        return True
+
+    def visible(self, topics: Iterable[Topic]) -> Iterable[Topic]:
+        """Return the topics that the client may know of."""
+        return topics
+
+    def authenticate(self, _token: bytes) -> bytes:
+        """Answer a client that says who it is where nobody has to."""
+        return self.refuse(replies.UNKNOWN_COMMAND)
 
     def begin(self, work: Pass, say: Callable[[], bytes]) -> bytes:
         """Carry out a command in slices, and reply in the end; the connection waits meanwhile."""
@@ -189,13 +203,13 @@ class Connection(Framing):
         after = end + 2
         if self._skipping:
             self._skipping = False
-            self.out.append(replies.BAD_FORMAT)
+            self.out.append(self.refuse(replies.BAD_FORMAT))
         elif line.startswith(b"put "):
             if _EQUALS in line:
                 if behind := self._keyed_run(data, at, line, now_ms):
                     return behind
                 put = read_put(line)
-                self.out.append(self.begin_put(put, None) if put else self._badly_formed(line))
+                self.out.append(self.begin_put(put, None) if put else self.turn_down(line))
                 return after
             put = parse_put(line)
             if put is not None and not put.extra and put.body_bytes <= self.engine.body_bytes_max:
@@ -217,11 +231,11 @@ class Connection(Framing):
             if command is None:
                 self._unknown(line)
                 return
-            handler, rest = command
+            handler = command[0].handle
             is_bound = handler not in UNBOUND
-            reply = handler(self, rest, now_ms)
+            reply = handler(self, command[1], now_ms)
         except Refusal as refusal:
-            reply = self._badly_formed(line, replies.refused(refusal))
+            reply = self.turn_down(line, replies.refused(refusal))
         if reply:
             self.out.append(reply)
             if is_bound and reply not in replies.NO_JOB:
@@ -229,16 +243,28 @@ class Connection(Framing):
         elif self.session.waiting and self.is_half_closed:
             self._wait_no_longer()
 
-    def _badly_formed(self, line: bytes, reply: bytes = replies.BAD_FORMAT) -> bytes:
+    def turn_down(self, line: bytes, reply: bytes = replies.BAD_FORMAT) -> bytes:
         """Reply, but first throw away the body that the line announces: it is no commands."""
+        self.refuse(reply)
         body_bytes = announced_bytes(line)
         return reply if body_bytes is None else self.swallow(body_bytes, reply)
 
     def _unknown(self, line: bytes) -> None:
-        if line.startswith(_WEB_REQUESTS):
+        if self._is_foreign(line, 0):
             self.is_closing = True
         else:
-            self.out.append(replies.UNKNOWN_COMMAND)
+            self.out.append(self.refuse(replies.UNKNOWN_COMMAND))
+
+    def _is_foreign(self, data: bytes, at: int) -> bool:
+        if _WEB_REQUEST.match(data, at) is None:
+            return False
+        self.stats.note_refusal("HTTP_REQUEST")
+        return True
+
+    def refuse(self, reply: bytes, times: int = 1) -> bytes:
+        """Return a reply that refuses something, having counted it."""
+        self.stats.note_refusal(reply.split(maxsplit=1)[0].decode(), times)
+        return reply
 
     # --- Runs ------------------------------------------------------------------------------------
     #
@@ -279,13 +305,13 @@ class Connection(Framing):
             )
         except CapReached as refusal:
             if jobs == 1:
-                return replies.refused(refusal)
+                return self.refuse(replies.refused(refusal))
             # All or none would refuse those too for which there is room. Their ids are taken.
             first_id = self.engine.store.last_id + 1 - jobs
             each = enumerate(bodies, first_id)
             return b"".join([self._put_alike(put, [body], now_ms, at) for at, body in each])
         except Refusal as refusal:
-            return replies.refused(refusal) * jobs
+            return self.refuse(replies.refused(refusal), jobs) * jobs
         if jobs == 1:
             return b"INSERTED %d\r\n" % first_id
         return b"INSERTED %d\r\n" * jobs % tuple(range(first_id, first_id + jobs))
@@ -325,7 +351,7 @@ class Connection(Framing):
                 named = words._replace(key=key)
                 answers.append(self._put_with_words(put, named, None, body, now_ms))
             except Refusal as refusal:
-                answers.append(replies.refused(refusal))
+                answers.append(self.refuse(replies.refused(refusal)))
         return b"".join(answers)
 
     def _put_new(
@@ -348,6 +374,7 @@ class Connection(Framing):
         if all(deleted):
             self.out.append(replies.DELETED * len(deleted))
         else:
+            self.refuse(replies.NOT_FOUND, deleted.count(False))
             self.out += [replies.DELETED if done else replies.NOT_FOUND for done in deleted]
         return run.end()
 
@@ -370,10 +397,10 @@ class Connection(Framing):
     def begin_put(self, put: PutLine | None, name: str | None) -> bytes:
         """Check a put line in beanstalkd's order; expect its body, or throw it away."""
         if put is None:
-            return replies.BAD_FORMAT
+            return self.refuse(replies.BAD_FORMAT)
         self.stats.counts["put"] += 1
         if put.body_bytes > self.engine.body_bytes_max:
-            return self.swallow(put.body_bytes, replies.JOB_TOO_BIG)
+            return self.swallow(put.body_bytes, self.refuse(replies.JOB_TOO_BIG))
         if put.extra:
             return self._begin_with_words(put, name)
         self.stats.note_producer(self.session)
@@ -382,13 +409,14 @@ class Connection(Framing):
     def _begin_with_words(self, put: PutLine, name: str | None) -> bytes:
         """Check what stands behind the number of bytes, and expect the body or throw it away."""
         if name is None and _EQUALS not in put.extra:
-            return replies.BAD_FORMAT  # beanstalkd's junk: for it this announces no body
+            # beanstalkd's junk: for it this announces no body.
+            return self.refuse(replies.BAD_FORMAT)
         try:
             if not put.extra.startswith(b" "):
                 raise BadFormat(put.extra)
             words = parse_put_words(put.extra)
         except Refusal as refusal:
-            return self.swallow(put.body_bytes, replies.refused(refusal))
+            return self.swallow(put.body_bytes, self.refuse(replies.refused(refusal)))
         self.stats.note_producer(self.session)
         return self.expect(put.body_bytes, partial(self._put_with_words, put, words, name))
 
@@ -423,5 +451,5 @@ class Connection(Framing):
             engine.put_alike(topic, put.priority, put.delay_ms, put.ttr_ms, (body,), now_ms, job_id)
         except Refusal as refusal:
             engine.store.drop_if_unwanted(topic)
-            return replies.refused(refusal)
+            return self.refuse(replies.refused(refusal))
         return b"INSERTED %d\r\n" % job_id

@@ -7,6 +7,7 @@ commands (`passes`): the connection waits while they go on in slices, and is ans
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from delayd.access.scopes import Scope
 from delayd.core import views
 from delayd.core.advancing import ClockAdvance
 from delayd.core.bulk import Action, Bulk
@@ -22,9 +23,9 @@ from delayd.core.topic import checked_name
 from delayd.core.walking import Wanted
 from delayd.line import grammar, replies, words
 from delayd.line.grammar import BadFormat
+from delayd.line.table import About, Command
 
 if TYPE_CHECKING:
-    from delayd.line.commands import Handler
     from delayd.line.connection import Connection
 
 
@@ -37,6 +38,14 @@ def _topic_and(rest: bytes) -> tuple[str, bytes]:
     """Return the name of the topic that the command is about, and what stands behind it."""
     name, _, rest = rest.lstrip(b" ").partition(b" ")
     return checked_name(grammar.parse_name(name)), rest
+
+
+# --- Who is there --------------------------------------------------------------------------------
+
+
+def authenticate(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
+    """Let the client say who it is."""
+    return client.authenticate(rest)
 
 
 # --- Looking -------------------------------------------------------------------------------------
@@ -120,7 +129,7 @@ def _change(client: "Connection", rest: bytes, now_ms: int) -> bytes:
     if body_bytes is None:
         return change(None, now_ms)
     if body_bytes > client.engine.body_bytes_max:
-        return client.swallow(body_bytes, replies.JOB_TOO_BIG)
+        return client.swallow(body_bytes, client.refuse(replies.JOB_TOO_BIG))
     return client.expect(body_bytes, change)
 
 
@@ -140,13 +149,17 @@ def _set_policy(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
     name, rest = _topic_and(rest)
     json_bytes = grammar.parse_bytes(rest)
     if json_bytes > POLICY_JSON_BYTES_MAX:
-        return client.swallow(json_bytes, replies.JOB_TOO_BIG)
+        return client.swallow(json_bytes, client.refuse(replies.JOB_TOO_BIG))
 
     def set_it(json: bytes, now_ms: int) -> bytes:
         try:
             policy = Policy.from_json(json) if json else None
         except PolicyInvalid as refusal:
-            return replies.policy_refused(refusal)
+            return client.refuse(replies.policy_refused(refusal))
+        target = None if policy is None else policy.exhausted
+        if target is not None and not client.may(Scope.ADMIN, target):
+            # Exhausted jobs would be put there.
+            return client.refuse(replies.FORBIDDEN)
         work = SetPolicy(client.engine, name, policy)
         if client.engine.leases_are_settled:
             work.step(0, now_ms)
@@ -213,27 +226,28 @@ def _bulk(client: "Connection", name: str, rest: bytes, action: Action, now_ms: 
 def _advance_clock(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
     clock = client.passes.clock
     if clock is None:
-        return replies.UNKNOWN_COMMAND
+        return client.refuse(replies.UNKNOWN_COMMAND)
     advance = ClockAdvance(client.engine, clock, grammar.parse_seconds(rest))
     return client.begin(advance, lambda: replies.advanced(advance.time_ms))
 
 
-EXTENSIONS: Final[tuple[tuple[bytes, "Handler"], ...]] = (
-    (b"delete-key ", _delete_key),
-    (b"reschedule-key ", _reschedule_key),
-    (b"peek-key ", _peek_key),
-    (b"kick-key ", _kick_key),
-    (b"change ", _change),
-    (b"nack ", _nack),
-    (b"set-policy ", _set_policy),
-    (b"get-policy ", _get_policy),
-    (b"redrive ", _redrive),
-    (b"list-jobs ", _list_jobs),
-    (b"calendar ", _calendar),
-    (b"cancel-jobs ", _cancel_jobs),
-    (b"kick-jobs ", _kick_jobs),
-    (b"reschedule-jobs ", _reschedule_jobs),
-    (b"clear-tube ", _clear_tube),
-    (b"advance-clock ", _advance_clock),
+EXTENSIONS: Final = (
+    Command(b"auth ", authenticate, About.DOOR),
+    Command(b"delete-key ", _delete_key, About.NAMED, Scope.DELETE),
+    Command(b"reschedule-key ", _reschedule_key, About.NAMED, Scope.PUT),
+    Command(b"peek-key ", _peek_key, About.NAMED, Scope.PEEK),
+    Command(b"kick-key ", _kick_key, About.NAMED, Scope.KICK),
+    Command(b"change ", _change, About.JOB, Scope.PUT),
+    Command(b"nack ", _nack, About.JOB, Scope.RELEASE),
+    Command(b"set-policy ", _set_policy, About.NAMED, Scope.ADMIN),
+    Command(b"get-policy ", _get_policy, About.NAMED, Scope.STATS),
+    Command(b"redrive ", _redrive, About.NAMED, Scope.KICK),
+    Command(b"list-jobs ", _list_jobs, About.NAMED, Scope.PEEK),
+    Command(b"calendar ", _calendar, About.NAMED, Scope.PEEK),
+    Command(b"cancel-jobs ", _cancel_jobs, About.NAMED, Scope.DELETE),
+    Command(b"kick-jobs ", _kick_jobs, About.NAMED, Scope.KICK),
+    Command(b"reschedule-jobs ", _reschedule_jobs, About.NAMED, Scope.PUT),
+    Command(b"clear-tube ", _clear_tube, About.NAMED, Scope.ADMIN),
+    Command(b"advance-clock ", _advance_clock, About.DAEMON, Scope.ADMIN),
 )
 """What stands behind beanstalkd's commands in the table. No word begins like one of those."""

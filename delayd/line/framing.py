@@ -17,8 +17,8 @@ command means, but for the beginnings of those that may be long.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+from delayd.core.client_limits import LINE_BYTES_MAX, LONG_LINE_BYTES_MAX
 from delayd.core.errors import Refusal
-from delayd.core.limits import LINE_BYTES_MAX, LONG_LINE_BYTES_MAX
 from delayd.line import replies
 from delayd.line.grammar import LONG_LINE, announced_bytes
 
@@ -32,6 +32,7 @@ class Framing(ABC):
     __slots__ = (
         "_body",
         "_expected",
+        "_is_odd",
         "_missing_bytes",
         "_overlong",
         "_rest",
@@ -58,6 +59,8 @@ class Framing(ABC):
         self.is_waiting = False
         """A reserve, or a command that takes long, has not been answered yet."""
         self._rest = b""
+        self._is_odd = False
+        """Something else than a line may have been begun: one thing to look at after each read."""
         self._skipping = False
         self._overlong: bytes | None = None
         """How a command of ours begins and goes on whose line is too long, until its end is there:
@@ -73,12 +76,30 @@ class Framing(ABC):
         """Tell whether more input would be carried out now."""
         return not (self.is_waiting or self.is_choked or self.is_closing)
 
-    def receive(self, data: bytes, now_ms: int) -> None:
-        """Take in what has arrived and carry out every command that is complete."""
+    @property
+    def half_said(self) -> int | None:
+        """Return of what was begun and not ended how many bytes of a body are missing.
+
+        0 where it is a line; None where nothing was begun. None too while nothing is carried out:
+        the rest may be there, and nobody has looked at it.
+        """
+        if self.is_waiting or self.is_choked or self.is_closing:
+            return None
+        if self._swallow_bytes:
+            return self._swallow_bytes
+        if self._expected is not None:
+            return self._missing_bytes or self._expected[0] + 2
+        return 0 if self._rest or self._skipping or self._overlong is not None else None
+
+    def receive(self, data: bytes, now_ms: int) -> bool:
+        """Take in what has arrived and carry out every command that is complete.
+
+        Returns whether something is half said.
+        """
         if self._missing_bytes > len(data):
             self._body.append(data)
             self._missing_bytes -= len(data)
-            return
+            return True
         if self._body:
             data = b"".join((*self._body, data))
             self._body.clear()
@@ -87,9 +108,18 @@ class Framing(ABC):
             data = self._rest + data
         if self.is_waiting or self.is_choked or self.is_closing:
             self._rest = data
-            return
+            return False
         at = self._run(data, now_ms)
         self._rest = data[at:] if at else data
+        if self._is_odd:
+            self._is_odd = (
+                self._expected is not None
+                or self._swallow_bytes > 0
+                or self._skipping
+                or self._overlong is not None
+            )
+            return self._is_odd or self._rest != b""
+        return self._rest != b""
 
     def resume(self, now_ms: int) -> None:
         """Go on with what had arrived before a wait or a full `out` stopped the reading."""
@@ -99,11 +129,13 @@ class Framing(ABC):
 
     def expect(self, body_bytes: int, then: Then) -> bytes:
         """Let a body of that length and its CRLF follow; no reply before."""
+        self._is_odd = True
         self._expected = (body_bytes, then)
         return b""
 
     def swallow(self, body_bytes: int, reply: bytes) -> bytes:
         """Throw away a body of that length and its CRLF, and then reply."""
+        self._is_odd = True
         self._swallow_bytes = body_bytes + 2
         self._swallow_reply = reply
         return b""
@@ -113,6 +145,14 @@ class Framing(ABC):
     @abstractmethod
     def _line(self, data: bytes, at: int, end: int, now_ms: int) -> int:
         """Carry out the command of one line, or a run of them; return where the input goes on."""
+
+    @abstractmethod
+    def _is_foreign(self, data: bytes, at: int) -> bool:
+        """Tell of a line, however long, whether it is said in a protocol that is not ours."""
+
+    @abstractmethod
+    def refuse(self, reply: bytes, times: int = 1) -> bytes:
+        """Return a reply that refuses something, having counted it."""
 
     def _run(self, data: bytes, now_ms: int) -> int:
         """Carry out the complete commands; return where the first incomplete one begins."""
@@ -136,8 +176,11 @@ class Framing(ABC):
                         at = self._throw_away(data, at, b"")
                         if at == len(data):
                             return at
+                    elif not self._skipping and self._is_foreign(data, at):
+                        self.is_closing = True
+                        return at
                     else:
-                        self._skipping = True
+                        self._skipping = self._is_odd = True
                         at += window_bytes
                     continue
             at = self._line(data, at, end, now_ms)
@@ -168,14 +211,15 @@ class Framing(ABC):
         end = data.find(b"\r\n", at)
         if end < 0:
             stop = len(data) - data.endswith(b"\r")
+            self._is_odd = True
             self._overlong = _ends_of(line + data[at:stop])
             return stop
         self._overlong = None
         body_bytes = announced_bytes(_ends_of(line + data[at:end]))
         if body_bytes is None:
-            self.out.append(replies.BAD_FORMAT)
+            self.out.append(self.refuse(replies.BAD_FORMAT))
             return end + 2
-        self.swallow(body_bytes, replies.BAD_FORMAT)
+        self.swallow(body_bytes, self.refuse(replies.BAD_FORMAT))
         return self._skip(data, end + 2)
 
     def _skip(self, data: bytes, at: int) -> int:
@@ -202,9 +246,9 @@ class Framing(ABC):
             try:
                 reply = then(data[at:end], now_ms)
             except Refusal as refusal:
-                reply = replies.refused(refusal)
+                reply = self.refuse(replies.refused(refusal))
         else:
-            reply = replies.EXPECTED_CRLF
+            reply = self.refuse(replies.EXPECTED_CRLF)
         self.out.append(reply)
         return end + 2
 

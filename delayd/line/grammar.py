@@ -13,8 +13,9 @@ import functools
 import re
 from typing import Final, NamedTuple
 
+from delayd.core.client_limits import PARSED_LINES_MAX
 from delayd.core.errors import Refusal
-from delayd.core.limits import DURATION_MS_MAX, JOB_ID_MAX, PARSED_LINES_MAX, RATE_PER_S_MIN
+from delayd.core.limits import DURATION_MS_MAX, JOB_ID_MAX, RATE_PER_S_MIN
 
 U32_MAX: Final = 2**32 - 1
 
@@ -23,6 +24,7 @@ class BadFormat(Refusal):
     """The line is not a well-formed command."""
 
     word = "BAD_FORMAT"
+    status = 400
 
     def __init__(self, line: bytes) -> None:
         """Quote the line."""

@@ -46,7 +46,7 @@ class LongCommand:
                 return False
             self.reply = self._say()
         except Refusal as refusal:
-            self.reply = replies.refused(refusal)
+            self.reply = self.connection.refuse(replies.refused(refusal))
         return True
 
     def conclude(self, now_ms: int) -> None:

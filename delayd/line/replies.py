@@ -24,6 +24,7 @@ BURIED: Final = b"BURIED\r\n"
 DEADLINE_SOON: Final = b"DEADLINE_SOON\r\n"
 DELETED: Final = b"DELETED\r\n"
 EXPECTED_CRLF: Final = b"EXPECTED_CRLF\r\n"
+FORBIDDEN: Final = b"FORBIDDEN\r\n"
 JOB_TOO_BIG: Final = b"JOB_TOO_BIG\r\n"
 KICKED: Final = b"KICKED\r\n"
 NOT_FOUND: Final = b"NOT_FOUND\r\n"
@@ -39,6 +40,7 @@ _ERRORS_BYTES_MAX: Final = 1_000
 """Of what is wrong with a policy; a client that reads lines reads one of ours."""
 
 TOUCHED: Final = b"TOUCHED\r\n"
+UNAUTHORIZED: Final = b"UNAUTHORIZED\r\n"
 UNKNOWN_COMMAND: Final = b"UNKNOWN_COMMAND\r\n"
 
 

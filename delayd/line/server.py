@@ -14,32 +14,31 @@ replies pile up beyond the limit, or who takes none of them for a minute, is clo
 """
 
 import contextlib
-import errno
 import select
 import socket
 from collections.abc import Callable, Container, Sequence
 from typing import Final
 
+from delayd.clock import monotonic_ns
 from delayd.core.advancing import StandingClock
+from delayd.core.client_limits import EVENTS_PER_TURN, READ_BYTES, STALLED_CLIENT_MS
 from delayd.core.engine import Engine
-from delayd.core.limits import (
-    ACCEPTS_PER_TURN,
-    EVENTS_PER_TURN,
-    JOB_ID_MAX,
-    KEEPALIVE_S,
-    READ_BYTES,
-    STALLED_CLIENT_MS,
-    TCP_USER_TIMEOUT_MS,
-)
+from delayd.core.limits import JOB_ID_MAX
 from delayd.core.passes import Errand, Passes
 from delayd.core.timekeeper import Handed, WaitEnd
+from delayd.line.arrivals import Arrivals
+from delayd.line.client import Client, Wire
 from delayd.line.connection import Connection
+from delayd.line.door import Caller, Door
+from delayd.line.guarded import GuardedConnection
 from delayd.line.passes import LongCommands
+from delayd.line.patience import Patience, Speaker
 from delayd.line.stats import Stats
 
 IN: Final = select.EPOLLIN
 OUT: Final = select.EPOLLOUT
 HANG_UP: Final = select.EPOLLRDHUP
+NS_PER_MS: Final = 1_000_000
 FD_SETSIZE: Final = 1_024
 """The first descriptor that select(2) cannot watch."""
 
@@ -48,69 +47,10 @@ PRECISE_WAIT_S: Final = 0.02
 
 BROKEN: Final = select.EPOLLERR | select.EPOLLHUP
 
-_NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
-
-class Client:
-    """One connection with its socket."""
-
-    __slots__ = (
-        "at_end",
-        "connection",
-        "is_dirty",
-        "is_gone",
-        "mask",
-        "promised",
-        "server",
-        "sock",
-        "stalled_since_ms",
-        "unsent",
-    )
-
-    def __init__(self, server: "LineServer", sock: socket.socket) -> None:
-        """Serve a socket just accepted."""
-        self.server = server
-        self.sock = sock
-        self.connection = Connection(
-            server.engine, server.stats, server.out_bytes_max, self, server.long_commands
-        )
-        self.mask = IN | HANG_UP
-        self.at_end = False
-        """The last byte of its input has been read."""
-        self.is_gone = False
-        """Its socket is closed."""
-        self.is_dirty = False
-        """It is on the server's list of those with replies to send."""
-        self.promised = 0
-        """Sends that are still to come, from turns whose records are not durable yet."""
-        self.unsent: bytes | memoryview = b""
-        self.stalled_since_ms: int | None = None
-
-    def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
-        """Answer the reserve that waited."""
-        self.server.deliver(self, outcome, now_ms)
-
-    def send(self, data: bytes) -> None:
-        """Send replies that are free to leave; each that was taken, in that order.
-
-        In one piece; what the socket does not take is kept.
-        """
-        server = self.server
-        self.promised -= 1
-        if self.is_gone:
-            return
-        if self.unsent:
-            self.unsent = b"".join((self.unsent, data))
-        elif data:
-            sent = server.send_some(self, data)
-            if sent < len(data):
-                self.unsent = memoryview(data)[sent:]
-        if self.unsent:
-            server.keep_unsent(self)
-        elif not self.promised:
-            connection = self.connection
-            if connection.is_closing or connection.is_choked or self.at_end:
-                server.settle(self)
+def elapsed_ms() -> int:
+    """Return a time for deadlines of connections; that of the jobs may stand still."""
+    return monotonic_ns() // NS_PER_MS
 
 
 class LineServer:
@@ -128,12 +68,15 @@ class LineServer:
         up_ms: int = 1,
         clock: StandingClock | None = None,
         passes: Passes[Errand] | None = None,
+        door: Door | None = None,
+        elapsed_ms: Callable[[], int] = elapsed_ms,
     ) -> None:
         """Serve these listening, non-blocking sockets.
 
         `now_ms` tells the time, rounded down: read anew for each client, since what it said may
         have been sent after the turn began, and its delays count from there. It is at most `up_ms`
-        later. Clients may advance the `clock`, if there is one.
+        later. Clients may advance the `clock`, if there is one. The `door` says who comes in as
+        whom; None: everybody may do everything.
         """
         self.engine = engine
         self.stats = stats
@@ -143,10 +86,23 @@ class LineServer:
         self.passes: Passes[Errand] = Passes(engine) if passes is None else passes
         """What takes long, of this front end and of others."""
         self.long_commands = LongCommands(self.passes, clock, self._answered)
-        self._connections_max = connections_max
         self._epoll = select.epoll()
         self._clients: dict[int, Client] = {}
-        self._listeners = {listener.fileno(): listener for listener in listeners}
+        self.door = Door() if door is None else door
+        self._elapsed_ms = elapsed_ms
+        self.patience = Patience(elapsed_ms)
+        self._hears_clients = True
+        self.time_ms = 0
+        """What time it was when a late answer was last given."""
+        self._arrivals = Arrivals(
+            listeners,
+            self._epoll,
+            self.door,
+            self.patience,
+            stats,
+            self._welcome,
+            has_room=lambda shaking: shaking + len(self._clients) < connections_max,
+        )
         self._dirty: list[Client] = []
         self._free: list[tuple[Client, bytes]] = []
         self.durable_id = JOB_ID_MAX
@@ -155,13 +111,9 @@ class LineServer:
         """But not these."""
         self._settled: list[Client] = []
         """Clients that can go on, or be closed, now that everything has been sent to them."""
-        self._spare = socket.socket()
-        """A descriptor to give up when there are no more; see `_turn_away`."""
         self._others: dict[int, Callable[[], object]] = {}
         self._others_epoll = select.epoll()
         """Watches only them, for the times when clients are not listened to."""
-        for fd in self._listeners:
-            self._epoll.register(fd, IN)
 
     def fileno(self) -> int:
         """Return the descriptor that is readable when `poll` would return something."""
@@ -186,6 +138,9 @@ class LineServer:
     def poll(self, wait_s: float | None, *, hears_clients: bool = True) -> list[tuple[int, int]]:
         """Wait for events, so long at most (None: for ever), and return them for `serve`."""
         epoll = self._epoll if hears_clients else self._others_epoll
+        self._hears_clients = hears_clients
+        if self.patience.alarm_ms is not None:
+            wait_s = self.patience.wait_s(wait_s)
         if wait_s and wait_s < PRECISE_WAIT_S and epoll.fileno() < FD_SETSIZE:
             # epoll counts in milliseconds, which would make every job half of one late.
             if not select.select((epoll,), (), (), wait_s)[0]:
@@ -197,18 +152,41 @@ class LineServer:
         """Read from every client that has said something and carry it out."""
         if self._settled:
             self._go_on(now_ms)
+        if self.patience.alarm_ms is not None:
+            self._look_at_time(now_ms)
         clients = self._clients
         for fd, event in events:
             client = clients.get(fd)
             if client is None:
                 if fd in self._others:
                     self._others[fd]()
-                elif fd in self._listeners:
-                    self._accept(self._listeners[fd])
+                else:
+                    self._arrivals.handle(fd, now_ms)
             elif event == IN:
                 self._read(client, now_ms)
             else:
                 self._handle(client, event, now_ms)
+
+    def _look_at_time(self, now_ms: int) -> None:
+        """Give answers that were to come later, and close who takes too long over something."""
+        self._arrivals.begin_turn()
+        if not self.patience.is_due:
+            return
+        self.time_ms = now_ms
+        for answer in self.patience.answers():
+            answer()
+        for speaker in self.patience.too_slow(counts=self._hears_clients):
+            self._lose_patience(speaker, now_ms)
+
+    def _lose_patience(self, speaker: Speaker, now_ms: int) -> None:
+        if not isinstance(speaker, Client):
+            self._arrivals.lose_patience(speaker)
+            return
+        # Under heavy load the rest may be there, and nobody has come to read it yet.
+        self._read(speaker, now_ms)
+        if self.patience.is_too_slow(speaker):
+            self.stats.note_refusal("TOO_SLOW")
+            self._close(speaker, now_ms)
 
     def _answered(self, connection: Connection) -> None:
         """Go on with a client whose command took long."""
@@ -287,7 +265,8 @@ class LineServer:
             self._close(client, now_ms)
             return
         if data:
-            connection.receive(data, self._now_ms() + self._up_ms)
+            if connection.receive(data, self._now_ms() + self._up_ms) or client.is_begun:
+                self._mind(client, has_moved=bool(connection.out))
             if connection.out or connection.is_closing:
                 self._note(client)
         else:
@@ -328,7 +307,13 @@ class LineServer:
         """Read from the client again, now that it no longer waits; have its replies taken."""
         if not (client.at_end or client.unsent):
             self._watch(client, client.mask | IN)
+        if client.is_begun or client.connection.half_said is not None:
+            self._mind(client, has_moved=True)
         self._note(client)
+
+    def _mind(self, client: Client, *, has_moved: bool) -> None:
+        """Have an eye on the client while it is in the middle of something."""
+        client.is_begun = self.patience.note(client, has_moved=has_moved)
 
     def _watch(self, client: Client, mask: int) -> None:
         if mask != client.mask:
@@ -379,40 +364,29 @@ class LineServer:
 
     # --- Coming and going ------------------------------------------------------------------------
 
-    def _accept(self, listener: socket.socket) -> None:
-        for _ in range(ACCEPTS_PER_TURN):
-            try:
-                sock, _ = listener.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno in _NO_DESCRIPTORS:
-                    self._turn_away(listener)
-                return
-            if len(self._clients) >= self._connections_max:
-                sock.close()
-                continue
-            prepare(sock)
-            fd = sock.fileno()
-            self._clients[fd] = Client(self, sock)
-            self._epoll.register(fd, IN | HANG_UP)
+    def connection_for(self, client: Client) -> Connection:
+        """Return the protocol state for a client who has come in."""
+        engine, stats, commands = self.engine, self.stats, self.long_commands
+        if not self.door.asks:
+            return Connection(engine, stats, self.out_bytes_max, client, commands)
+        return GuardedConnection(
+            engine, stats, self.out_bytes_max, client, commands, self.door, self._elapsed_ms
+        )
 
-    def _turn_away(self, listener: socket.socket) -> None:
-        """Close a connection for which there is no descriptor, by giving up a spare one for it.
-
-        Left in the backlog it would wake the loop for ever.
-        """
-        self._spare.close()
-        with contextlib.suppress(OSError):
-            listener.accept()[0].close()
-        with contextlib.suppress(OSError):
-            self._spare = socket.socket()
+    def _welcome(self, sock: Wire, caller: Caller, now_ms: int | None) -> None:
+        """Serve somebody who has come in; with a time: something may have been said already."""
+        client = Client(self, sock, caller, IN | HANG_UP)
+        self._clients[sock.fileno()] = client
+        if now_ms is not None:
+            self._read(client, now_ms)
 
     def _close(self, client: Client, now_ms: int) -> None:
         fd = client.sock.fileno()
         if fd < 0:
             return
         client.is_gone = True
+        self.patience.forget(client)
+        self.door.leave(client.caller)
         client.connection.close(now_ms)
         self._epoll.unregister(fd)
         del self._clients[fd]
@@ -430,15 +404,25 @@ class LineServer:
             if client.stalled_since_ms is None:
                 client.stalled_since_ms = elapsed_ms
             elif elapsed_ms - client.stalled_since_ms >= STALLED_CLIENT_MS:
+                self.stats.note_refusal("TAKES_NO_REPLIES")
                 self._close(client, now_ms)
                 closed += 1
         return closed
 
+    def close_unwelcome(self, now_ms: int) -> int:
+        """Close clients whose tokens are no longer good; count them.
+
+        A token may have been revoked, or its time is past. What such a client held is ready again.
+        """
+        gone = [client for client in self._clients.values() if not client.connection.is_welcome]
+        for client in gone:
+            self.stats.note_refusal("UNAUTHORIZED")
+            self._close(client, now_ms)
+        return len(gone)
+
     def stop_accepting(self) -> None:
         """Let go of the listening sockets, which their owner then closes."""
-        for fd in self._listeners:
-            self._epoll.unregister(fd)
-        self._listeners.clear()
+        self._arrivals.stop()
 
     @property
     def has_unsent(self) -> bool:
@@ -459,15 +443,3 @@ class LineServer:
         self._clients.clear()
         self._epoll.close()
         self._others_epoll.close()
-        self._spare.close()
-
-
-def prepare(sock: socket.socket) -> None:
-    """Set what every connection needs: no waiting, no delay, and news of a peer that has died."""
-    sock.setblocking(False)
-    if sock.family == socket.AF_UNIX:
-        return
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TCP_USER_TIMEOUT_MS)

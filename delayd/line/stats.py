@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from delayd import __version__
 from delayd.core.details import usage
 from delayd.core.engine import Engine
+from delayd.core.refusals import Refusals
 from delayd.core.session import Session
 from delayd.core.views import totals
 
@@ -66,11 +67,13 @@ class Stats:
         engine: Engine,
         started_ms: int,
         log_figures: Callable[[], LogFigures] = LogFigures,
+        refusals: Refusals | None = None,
     ) -> None:
-        """Start at zero."""
+        """Start at zero; `refusals` counts what every front end refuses."""
         self._engine = engine
         self._started_ms = started_ms
         self._log_figures = log_figures
+        self._refusals = Refusals() if refusals is None else refusals
         self._instance = instance_id()
         self.counts: dict[str, int] = dict.fromkeys(COUNTED, 0)
         self.connections = 0
@@ -100,6 +103,13 @@ class Stats:
         self.connections -= 1
         self.producers -= session.produces
         self.workers -= session.works
+
+    def note_refusal(self, reason: str, times: int = 1) -> None:
+        """Count what was refused: a word of the wire, or why a connection was closed.
+
+        All that this package refuses comes by here.
+        """
+        self._refusals.note(reason, times)
 
     def report(self, now_ms: int) -> dict[str, object]:
         """Return beanstalkd's 51 values, in its order; then use against caps, if there are any."""
@@ -141,6 +151,38 @@ class Stats:
             "os": f'"{machine.version}"',
             "platform": f'"{machine.machine}"',
             **self._caps(),
+        }
+
+    def beside_jobs(self, now_ms: int) -> dict[str, object]:
+        """Return what there is to say of the daemon but its jobs, as plain values; in seconds."""
+        log = self._log_figures()
+        spent = resource.getrusage(resource.RUSAGE_SELF)
+        machine = os.uname()
+        return {
+            "version": __version__,
+            "id": self._instance,
+            "pid": os.getpid(),
+            "uptime": (now_ms - self._started_ms) / 1_000,
+            "cpu": {"user": spent.ru_utime, "system": spent.ru_stime},
+            "machine": {
+                "hostname": machine.nodename,
+                "os": machine.version,
+                "platform": machine.machine,
+            },
+            "journal": {
+                "oldest_file": log.oldest_index,
+                "current_file": log.current_index,
+                "jobs_copied": log.records_migrated,
+                "records_written": log.records_written,
+                "segment_bytes": log.max_bytes,
+            },
+            "line": {
+                "connections": self.connections,
+                "connections_total": self.connections_total,
+                "producers": self.producers,
+                "workers": self.workers,
+                "commands": {**self.counts},
+            },
         }
 
     def _caps(self) -> dict[str, object]:

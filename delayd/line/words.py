@@ -16,17 +16,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from delayd.core.client_limits import LONG_LINE_BYTES_MAX, PARSED_SHAPES_MAX, READ_BYTES
 from delayd.core.durations import parse_duration_ms
 from delayd.core.job import Retry, State
-from delayd.core.limits import (
-    ATTEMPTS_MAX,
-    JITTER_PERCENT_MAX,
-    KEY_BYTES_MAX,
-    LONG_LINE_BYTES_MAX,
-    PARSED_SHAPES_MAX,
-    READ_BYTES,
-    SEARCH_JOBS_MAX,
-)
+from delayd.core.limits import ATTEMPTS_MAX, JITTER_PERCENT_MAX, KEY_BYTES_MAX, SEARCH_JOBS_MAX
 from delayd.core.policy import parse_ladder
 from delayd.core.puts import Conflict, checked_key
 from delayd.core.search import Cursor

@@ -38,7 +38,7 @@ from typing import Final, Literal, Self
 START_S_MAX: Final = 30.0
 STOP_S_MAX: Final = 30.0
 
-_READY: Final = re.compile(rb"^delayd \S+ ready: line ([^\s,]+)", re.MULTILINE)
+_READY: Final = re.compile(rb"^delayd \S+ ready: (.+)\n", re.MULTILINE)
 _OURS: Final = ("DELAYD_", "LISTEN_", "NOTIFY_", "WATCHDOG_")
 """Variables that mean something to a daemon; what is set where tests run is not for it."""
 
@@ -89,8 +89,11 @@ class Daemon:
                 pass_fds=inherited_fds,
             )
             stack.pop_all()  # from here on the log is closed by whoever ends the process
-        self.listens_on = self._wait_until_ready()
+        listens_on = self._wait_until_ready()
+        self.listens_on = listens_on.get("line", "")
         """Where it said that it listens: `127.0.0.1:11300` or `unix:/run/line.sock`."""
+        self.http_listens_on = listens_on.get("http", "")
+        """The same for HTTP; empty where it is off, as it is for `running_daemon`."""
 
     def __enter__(self) -> Self:
         return self
@@ -107,8 +110,12 @@ class Daemon:
     @property
     def address(self) -> tuple[str, int]:
         """Host and port, for a daemon that listens on one."""
-        host, _, port = self.listens_on.rpartition(":")
-        return host, int(port)
+        return _host_and_port(self.listens_on)
+
+    @property
+    def http_address(self) -> tuple[str, int]:
+        """The same for HTTP."""
+        return _host_and_port(self.http_listens_on)
 
     def advance(self, seconds: float) -> float:
         """Let so much time pass by the virtual clock; return its time, in seconds since 1970.
@@ -148,14 +155,19 @@ class Daemon:
             self.process.stdout.close()
         return code
 
-    def _wait_until_ready(self) -> str:
+    def _wait_until_ready(self) -> dict[str, str]:
+        """Return by what is spoken the first address for it."""
         assert self.process.stdout is not None
         output = self.process.stdout.fileno()
         said = b""
         while select.select([output], [], [], START_S_MAX)[0] and (data := os.read(output, 4096)):
             said += data
             if found := _READY.search(said):
-                return found[1].decode()
+                addresses: dict[str, str] = {}
+                for part in found[1].decode().split(", "):
+                    spoken, _, address = part.partition(" ")
+                    addresses.setdefault(spoken, address)
+                return addresses
         with contextlib.suppress(subprocess.TimeoutExpired):
             # Standard output has ended, or time is over: it ends about now or never.
             self.process.wait(1.0)
@@ -163,6 +175,11 @@ class Daemon:
         self.kill()
         with self._log:
             raise DaemonNotStarted(code, self.log())
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 @contextlib.contextmanager

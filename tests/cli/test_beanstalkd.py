@@ -133,6 +133,7 @@ def test_the_defaults_are_those_of_the_request() -> None:
         data_dir=None,
         insecure_no_auth=True,
         line_listen=TcpAddress("127.0.0.1", 11300),
+        http_listen=None,
         sync=SyncPolicy.INTERVAL,
         sync_interval_ms=50,
         segment_bytes=10_485_760,

@@ -12,7 +12,7 @@ from delayd.logs import LogFormat
 from delayd.sockets import TcpAddress
 from tests.cli.conftest import EXIT_OF_THE_SERVICE, Service, imported_by
 
-HTTP_RULE = "must be off: this version speaks the line protocol only"
+HTTP_RULE = "must be HOST:PORT or unix:PATH"
 
 
 @pytest.fixture(autouse=True)
@@ -20,6 +20,8 @@ def _environment_of_a_newcomer(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in tuple(os.environ):
         if name.startswith(("DELAYD_", "LISTEN_")):
             monkeypatch.delenv(name)
+    # Unless a test says otherwise: a daemon may run on the machine that tests.
+    monkeypatch.setenv("DELAYD_HTTP_LISTEN", "off")
 
 
 def test_serve_runs_the_service_with_what_the_flags_say(service: Service) -> None:
@@ -28,12 +30,32 @@ def test_serve_runs_the_service_with_what_the_flags_say(service: Service) -> Non
     assert service.config == Config(
         data_dir="d",
         line_listen=TcpAddress("127.0.0.1", 0),
+        http_listen=None,
         sync=SyncPolicy.NEVER,
         log_format=LogFormat.JSON,
     )
     (listener,) = service.listeners.line
     with socket.create_connection(listener.socket.getsockname()):
         pass
+
+
+def test_serve_listens_for_http_where_the_flag_says(service: Service) -> None:
+    assert invoke(["serve", "--line", "off", "--http", "127.0.0.1:0"]) == EXIT_OF_THE_SERVICE
+    assert not service.listeners.line
+    (listener,) = service.listeners.http
+    with socket.create_connection(listener.socket.getsockname()):
+        pass
+
+
+def test_what_was_opened_first_is_closed_when_the_second_cannot_be(
+    service: Service, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "line.sock"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert invoke(["serve", "--line", f"unix:{path}", "--http", where]) == Exit.CANNOT_LISTEN
+    assert capsys.readouterr().err == (f"delayd: cannot listen on {where}: the address is in use\n")
+    assert not path.exists()
 
 
 def test_every_setting_with_a_flag_has_its_option() -> None:
@@ -56,13 +78,16 @@ def test_the_file_may_be_named_by_a_flag_or_a_variable(
     assert service.config.data_dir == "flag"
 
 
-def test_the_unix_socket_has_the_configured_mode(
+def test_the_unix_sockets_have_the_configured_modes(
     service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("DELAYD_LINE_UNIX_MODE", "0600")
-    path = tmp_path / "line.sock"
-    assert invoke(["serve", "--line", f"unix:{path}"]) == EXIT_OF_THE_SERVICE
-    assert path.stat().st_mode & 0o777 == 0o600
+    monkeypatch.setenv("DELAYD_HTTP_UNIX_MODE", "0666")
+    line, http = tmp_path / "line.sock", tmp_path / "http.sock"
+    words = ["serve", "--line", f"unix:{line}", "--http", f"unix:{http}"]
+    assert invoke(words) == EXIT_OF_THE_SERVICE
+    assert line.stat().st_mode & 0o777 == 0o600
+    assert http.stat().st_mode & 0o777 == 0o666
 
 
 def test_a_bad_configuration_prints_all_its_errors_and_exits_78(
@@ -154,12 +179,30 @@ def test_a_socket_from_systemd_that_others_reach_needs_the_users_word(
     assert f'systemd = "{address}": must be a loopback address' in capsys.readouterr().err
 
 
-def test_a_socket_for_http_is_refused_while_there_is_none(
-    service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_socket_that_systemd_calls_http_takes_the_place_of_the_address_for_http(
+    service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = hand_over(monkeypatch, "127.0.0.1", "http")
+    assert invoke(["serve", "--line", "127.0.0.1:0"]) == EXIT_OF_THE_SERVICE
+    assert [str(listener.address) for listener in service.listeners.http] == [address]
+    assert len(service.listeners.line) == 1
+
+
+def test_a_socket_for_http_that_others_reach_needs_the_users_word(
+    service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = hand_over(monkeypatch, "0.0.0.0", "http")  # noqa: S104 - refused
     assert invoke(["serve"]) == Exit.BAD_CONFIGURATION
-    assert f"systemd: {address}: no socket may be named http" in capsys.readouterr().err
+    assert f'systemd = "{address}": must be a loopback address' in capsys.readouterr().err
+
+
+def test_a_socket_that_others_reach_is_taken_where_tokens_are_asked_for(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DELAYD_AUTH_TOKENS", "tokens.json")
+    address = hand_over(monkeypatch, "0.0.0.0", "")  # noqa: S104 - nobody connects
+    assert invoke(["serve"]) == EXIT_OF_THE_SERVICE
+    assert service.addresses() == [address]
 
 
 # --- Imports -------------------------------------------------------------------------------------

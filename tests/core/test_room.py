@@ -145,3 +145,17 @@ def test_a_batch_stops_where_the_room_ends() -> None:
         engine.bury(session, job_id, 0, engine.store.time_ms)
     engine.room.limit(2 * 9 + 9, none_left)
     assert engine.kick(topic, 5, 0) == 1
+
+
+@pytest.mark.parametrize("body_bytes", [0, 1, 100, BODY_BYTES_DEFAULT])
+def test_what_is_required_for_a_put_is_what_a_put_takes(body_bytes: int) -> None:
+    job_bytes = PUT_COST_BYTES + 2 * body_bytes + TOPIC_COST_BYTES
+    enough = room_of(job_bytes + EMERGENCY_BYTES)
+    enough.require_for_put(body_bytes)
+    assert enough.free_bytes == job_bytes + EMERGENCY_BYTES, "nothing is taken"
+    enough.take_for_puts(1, body_bytes)
+    too_little = room_of(job_bytes + EMERGENCY_BYTES - 1)
+    with pytest.raises(OutOfSpace):
+        too_little.require_for_put(body_bytes)
+    with pytest.raises(OutOfSpace):
+        too_little.take_for_puts(1, body_bytes)

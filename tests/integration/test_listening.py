@@ -13,7 +13,7 @@ from delayd.exits import Exit
 from delayd.testing.daemon import Daemon, DaemonNotStarted, running_daemon
 from tests.line_client import LineClient
 
-SERVE = (sys.executable, "-m", "delayd", "serve")
+SERVE = (sys.executable, "-m", "delayd", "serve", "--http", "off")
 
 ACTIVATE = """\
 import os, sys

@@ -1,10 +1,14 @@
 """What README.md tells a newcomer to type does what it says, with shorter delays."""
 
+import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Final
+
+import pytest
 
 from delayd.testing.daemon import Daemon, running_daemon
 
@@ -19,9 +23,11 @@ def typed(text: str, daemon: Daemon, data_dir: Path) -> str:
     """What a reader types, for this daemon in this directory."""
     for written, meant in (
         ("11300", str(daemon.address[1])),
+        ("localhost:11301", daemon.http_listens_on),
         ("data/lock", f"{data_dir}/lock"),
         ("put 0 20 ", "put 0 1 "),
         ("delay=10", "delay=1"),
+        ('"delay": "10s"', '"delay": "1s"'),
     ):
         text = text.replace(written, meant)
     return text
@@ -57,3 +63,26 @@ def test_the_program_of_the_readme_works(tmp_path: Path) -> None:
             timeout=20,
         )
     assert ran.stdout == "hello, ten seconds later\n"
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_job_over_http_comes_and_is_acknowledged(tmp_path: Path) -> None:
+    blocks = re.findall(r"(?:^    .*\n)+", section("Over HTTP"), re.MULTILINE)
+    with running_daemon("--http", "127.0.0.1:0", data_dir=tmp_path) as daemon:
+        ran = subprocess.run(
+            [
+                "bash",
+                "-c",
+                typed("\n".join(blocks).replace("curl ", "curl -sS "), daemon, tmp_path),
+            ],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=20,
+        )
+    assert not ran.stderr
+    put, got, done = map(json.loads, ran.stdout.splitlines())
+    (job,) = got["jobs"]
+    assert put["id"] == job["id"] == done["id"] == 1
+    assert job["body"] == {"to": "ada"}
+    assert job["lateness"] < 1

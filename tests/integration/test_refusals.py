@@ -12,7 +12,7 @@ from delayd.exits import Exit
 from delayd.testing.daemon import Daemon, DaemonNotStarted, running_daemon
 from tests.line_client import LineClient
 
-SERVE = (sys.executable, "-m", "delayd", "serve", "--line", "127.0.0.1:0")
+SERVE = (sys.executable, "-m", "delayd", "serve", "--line", "127.0.0.1:0", "--http", "off")
 
 
 def refusal(*flags: str, data_dir: Path) -> DaemonNotStarted:

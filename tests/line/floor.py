@@ -20,7 +20,11 @@ from typing import Final, Self
 
 from delayd.core import views
 from delayd.core.engine import Engine
-from delayd.line.server import Client, LineServer
+from delayd.core.refusals import Refusals
+from delayd.line.client import Client
+from delayd.line.door import Door
+from delayd.line.secure import SecureSocket
+from delayd.line.server import LineServer
 from delayd.line.stats import Stats
 
 START_MS: Final = 1_000_000
@@ -47,9 +51,13 @@ class Floor:
         connections_max: int = 100,
         out_bytes_max: int = 1 << 20,
         body_bytes_max: int = 65_535,
+        door: Door | None = None,
+        refusals: Refusals | None = None,
     ) -> None:
         self.engine = Engine(start_ms=START_MS, body_bytes_max=body_bytes_max)
         self.now_ms = START_MS
+        self.elapsed_ms = 0
+        """The time of deadlines; see `elapses`."""
         self.holds = False
         self.free_sends = 0
         """Replies that did not wait, so far."""
@@ -58,11 +66,13 @@ class Floor:
         self._listener = self._sockets.enter_context(listener or listening(path))
         self.server = CountingServer(
             self.engine,
-            Stats(self.engine, START_MS),
+            Stats(self.engine, START_MS, refusals=refusals),
             [self._listener],
             lambda: self.now_ms - 1,
             connections_max=connections_max,
             out_bytes_max=out_bytes_max,
+            door=door,
+            elapsed_ms=lambda: self.elapsed_ms,
         )
         self.server.sends = []
 
@@ -89,8 +99,18 @@ class Floor:
         self.turn_until_quiet(some=True)
         for accepted in set(self.clients) - before:
             if buffer_bytes:
-                accepted.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
+                plain(accepted).setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
         return client
+
+    def elapses(self, seconds: float) -> None:
+        """Let the time of deadlines go on; wake whenever the server asks to be woken."""
+        ends_ms = self.elapsed_ms + round(seconds * 1_000)
+        while (alarm_ms := self.server.patience.alarm_ms) is not None and alarm_ms <= ends_ms:
+            self.elapsed_ms = max(self.elapsed_ms, alarm_ms)
+            assert self.server.poll(None) is not None, "it does not sleep beyond its alarm"
+            self.turn()
+            self.turn_until_quiet()
+        self.elapsed_ms = ends_ms
 
     def turn(self) -> None:
         self.server.serve(self.server.poll(0), self.now_ms)
@@ -146,6 +166,13 @@ def listening(path: Path | None) -> socket.socket:
         listener.listen()
     listener.setblocking(False)
     return listener
+
+
+def plain(client: Client) -> socket.socket:
+    """The socket that the kernel knows."""
+    sock = client.sock.plain if isinstance(client.sock, SecureSocket) else client.sock
+    assert isinstance(sock, socket.socket)
+    return sock
 
 
 def heard(client: socket.socket) -> bytes:

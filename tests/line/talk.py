@@ -10,18 +10,23 @@ a job is not read from, and one whose replies pile up goes on when they have bee
 
 import random
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from delayd.core import views
 from delayd.core.engine import Engine
 from delayd.core.limits import BODY_BYTES_DEFAULT
 from delayd.core.passes import Errand, Passes
+from delayd.core.refusals import Refusals
 from delayd.core.timekeeper import Handed, WaitEnd
 from delayd.core.topic import Topic, job_id_of
 from delayd.line.connection import Connection
+from delayd.line.door import Caller
 from delayd.line.passes import LongCommand, LongCommands
 from delayd.line.stats import Stats
+
+Kind = Callable[..., Connection]
+"""Makes the connection of a client; takes what `Connection` takes."""
 
 START_MS: Final = 1_000_000
 OUT_BYTES_MAX: Final = 1 << 20
@@ -30,15 +35,21 @@ OUT_BYTES_MAX: Final = 1 << 20
 class Client:
     """One connection, and what came out of it so far."""
 
-    def __init__(self, talk: "Talk", out_bytes_max: int, kind: type[Connection]) -> None:
+    def __init__(
+        self, talk: "Talk", out_bytes_max: int, kind: Kind, caller: Caller | None = None
+    ) -> None:
         self._talk = talk
         self._unread: deque[bytes] = deque()
         self._replies = b""
+        self.caller = caller or Caller("192.0.2.7", "192.0.2.7")
         self.connection = kind(talk.engine, talk.stats, out_bytes_max, self, talk.commands)
         self.gathered_bytes_max = 0
 
     def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
         self.connection.deliver(outcome, now_ms)
+
+    def postpone(self, by_ms: int, answer: Callable[[int], object]) -> None:
+        self._talk.late.append((self._talk.now_ms + by_ms, self, answer))
 
     def says(self, *pieces: bytes) -> bytes:
         """Send the pieces, one in a turn, and return what has been answered since the last call."""
@@ -101,15 +112,21 @@ class Talk:
         self.engine = Engine(start_ms=START_MS, body_bytes_max=body_bytes_max)
         self.errands: Passes[Errand] = Passes(self.engine)
         self.commands = LongCommands(self.errands, Time(self) if is_virtual else None)
-        self.stats = Stats(self.engine, START_MS)
+        self.refusals = Refusals()
+        self.stats = Stats(self.engine, START_MS, refusals=self.refusals)
         self.now_ms = START_MS
         self.clients: list[Client] = []
         self.log = b""
+        self.late: list[tuple[int, Client, Callable[[int], object]]] = []
+        """What was postponed: until when, by whom, and whom to call then."""
 
     def client(
-        self, out_bytes_max: int = OUT_BYTES_MAX, kind: type[Connection] = Connection
+        self,
+        out_bytes_max: int = OUT_BYTES_MAX,
+        kind: Kind = Connection,
+        caller: Caller | None = None,
     ) -> Client:
-        client = Client(self, out_bytes_max, kind)
+        client = Client(self, out_bytes_max, kind, caller)
         self.clients.append(client)
         return client
 
@@ -118,6 +135,12 @@ class Talk:
         self.now_ms += ms
         while self.engine.advance(self.now_ms):
             pass
+        late, self.late = self.late, []
+        for due_ms, client, answer in late:
+            if due_ms > self.now_ms:
+                self.late.append((due_ms, client, answer))
+            elif client in self.clients:
+                answer(self.now_ms)
         self.turn()
 
     def step_pass(self) -> Connection | None:

@@ -3,12 +3,13 @@ from itertools import combinations
 
 import pytest
 
-from delayd.line.commands import COMMANDS, Handler, command_of
+from delayd.line.commands import COMMANDS, command_of
 from delayd.line.extensions import EXTENSIONS
 from delayd.line.grammar import BadFormat
+from delayd.line.table import Command
 from tests.line.talk import Talk
 
-WORDS = [word for word, _ in COMMANDS]
+WORDS = [command.word for command in COMMANDS]
 
 BEANSTALKD_WORDS = (
     "peek_ peek-ready peek-delayed peek-buried reserve-with-timeout_ reserve-job_ reserve delete_"
@@ -17,15 +18,15 @@ BEANSTALKD_WORDS = (
 )
 """Debian's beanstalkd compares a line with these in this order; the underscore is a space."""
 
-OURS = (b"reserve-batch ", b"put-in-tube ", b"reschedule ", *(word for word, _ in EXTENSIONS))
+OURS = (b"reserve-batch ", b"put-in-tube ", b"reschedule ", *(each.word for each in EXTENSIONS))
 
 
 def first_in(words: list[bytes], line: bytes) -> bytes | None:
     return next((word for word in words if line.startswith(word)), None)
 
 
-def handler_of(word: bytes | None) -> Handler | None:
-    return None if word is None else dict(COMMANDS)[word]
+def row_of(word: bytes | None) -> Command | None:
+    return next((command for command in COMMANDS if command.word == word), None)
 
 
 def random_lines(rng: random.Random) -> list[bytes]:
@@ -44,17 +45,17 @@ def test_no_row_hides_another() -> None:
         assert not second.startswith(first)
 
 
-@pytest.mark.parametrize(("word", "handler"), COMMANDS)
-def test_every_row_is_reached(word: bytes, handler: Handler) -> None:
-    assert command_of(word) == (handler, b"")
-    assert command_of(word + b"1 x") == (handler, b"1 x")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_row_is_reached(command: Command) -> None:
+    assert command_of(command.word) == (command, b"")
+    assert command_of(command.word + b"1 x") == (command, b"1 x")
 
 
 def test_a_line_belongs_to_the_first_word_that_it_begins_with(rng: random.Random) -> None:
     for line in random_lines(rng):
         word = first_in(WORDS, line)
         rest = line[len(word) :] if word is not None else b""
-        expected = None if word is None else (handler_of(word), rest)
+        expected = None if word is None else (row_of(word), rest)
         assert command_of(line) == expected, line
 
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from delayd.core.limits import LINE_BYTES_MAX
+from delayd.core.client_limits import LINE_BYTES_MAX
+from tests.line.corpus import BODY_BYTES_MAX, EXCHANGES, Exchange
 from tests.line.talk import Talk, bytewise, in_pieces
 
 USED = b"list-tube-used"
@@ -115,3 +116,50 @@ def test_a_body_of_the_highest_size_is_thrown_away_in_constant_memory() -> None:
     assert client.connection._swallow_bytes == 4_294_967_297
     client.says(b"x" * 1_000)
     assert client.connection._swallow_bytes == 4_294_966_297
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES, ids=str)
+def test_after_each_piece_it_is_known_whether_something_is_half_said(
+    exchange: Exchange, rng: random.Random
+) -> None:
+    for pieces in (bytewise(exchange.request), in_pieces(exchange.request, rng)):
+        talk = Talk(BODY_BYTES_MAX)
+        connection = talk.client().connection
+        for piece in pieces:
+            is_half_said = connection.receive(piece, talk.now_ms)
+            if connection.is_listening:
+                assert is_half_said == (connection.half_said is not None)
+            else:
+                assert connection.half_said is None
+                break
+        else:
+            assert connection.half_said is None
+
+
+@pytest.mark.parametrize(
+    ("said", "missing_bytes"),
+    [
+        (b"", None),
+        (b"list-tube-used\r\n", None),
+        (b"list-tube-used\r\nl", 0),
+        (b"put 0 0 60 5", 0),
+        (b"put 0 0 60 5\r", 0),
+        (b"put 0 0 60 5\r\n", 7),
+        (b"put 0 0 60 5\r\nhel", 4),
+        (b"put 0 0 60 5\r\nhello\r", 1),
+        (b"put 0 0 60 5\r\nhello\r\n", None),
+        (b"put 0 0 60 21\r\n", 23),
+        (b"put 0 0 60 21\r\n" + b"x" * 22, 1),
+        (b"put 0 0 60 21\r\n" + b"x" * 23, None),
+        (b"x" * 224, 0),
+        (b"x" * 448, 0),
+        (b"x" * 448 + b"\r\n", None),
+        (b"put-in-tube " + b"x" * 2_000, 0),
+        (b"put-in-tube " + b"x" * 2_000 + b" 0 0 60 9\r\n", 11),
+        (b"reserve\r\nlist", None),
+    ],
+)
+def test_what_is_missing_is_known(said: bytes, missing_bytes: int | None) -> None:
+    connection = Talk(BODY_BYTES_MAX).client().connection
+    connection.receive(said, 0)
+    assert connection.half_said == missing_bytes

@@ -12,8 +12,9 @@ from typing import Final
 
 import pytest
 
-from delayd.line.server import IN, Client, LineServer
-from tests.line.floor import Floor, heard
+from delayd.line.client import Client
+from delayd.line.server import IN, LineServer
+from tests.line.floor import Floor, heard, plain
 
 PUT: Final = b"put 0 0 60 1\r\nx\r\n"
 DELAYED_PUT: Final = b"put 0 1 60 1\r\nx\r\n"
@@ -270,7 +271,7 @@ def test_a_second_answer_of_the_same_turn_leaves_with_the_first_and_behind_it(
     passes(floor, 1_002)
     assert heard(consumer) == RESERVED % 1 + RESERVED % 3
     waited = floor.clients[1]
-    assert waited.sock.getpeername() == consumer.getsockname()
+    assert plain(waited).getpeername() == consumer.getsockname()
     assert floor.server.sends.count(waited) == 1
     assert not waited.promised
 
@@ -375,7 +376,7 @@ class Bound:
 
 def is_read_from(floor: Floor, client: socket.socket) -> bool:
     name = client.getsockname()
-    return any(each.mask & IN for each in floor.clients if each.sock.getpeername() == name)
+    return any(each.mask & IN for each in floor.clients if plain(each).getpeername() == name)
 
 
 def test_each_client_hears_the_same_with_and_without_free_replies(seed: int) -> None:

@@ -7,12 +7,16 @@ from typing import Final
 
 import pytest
 
+from delayd.access.scopes import Scope
 from delayd.line.commands import COMMANDS
 from delayd.line.extensions import EXTENSIONS
 from delayd.line.grammar import LONG_LINE
 from tests.line.talk import Talk
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
+SHORT: Final = (b"auth ", b"advance-clock ")
+"""Commands of ours that need no long lines."""
+
 EXAMPLES: Final = re.findall(r"^```\n(> .*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 
@@ -36,11 +40,33 @@ def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 5
 
 
-@pytest.mark.parametrize("word", [word.decode().strip() for word, _ in COMMANDS])
+@pytest.mark.parametrize("word", [command.word.decode().strip() for command in COMMANDS])
 def test_every_command_is_on_the_page(word: str) -> None:
     assert re.search(rf"`{word}[ `]", PAGE), f"{word} is not described"
 
 
-@pytest.mark.parametrize("word", [word for word, _ in EXTENSIONS if word != b"advance-clock "])
+@pytest.mark.parametrize("word", [each.word for each in EXTENSIONS if each.word not in SHORT])
 def test_every_command_of_ours_may_be_long(word: bytes) -> None:
     assert LONG_LINE.match(word)
+
+
+def scopes_on_the_page() -> dict[str, set[str]]:
+    """By commands, without `put`'s forms: which scopes the page says that they take."""
+    (table,) = re.findall(
+        r"^\| scope \| commands \|\n\|---\|---\|\n((?:\|.*\n)+)", PAGE, re.MULTILINE
+    )
+    scopes: dict[str, set[str]] = {}
+    for scope, commands in re.findall(r"^\| `([a-z]+)` \| (.*) \|$", table, re.MULTILINE):
+        for command in re.findall(r"`([a-z-]+)`", commands):
+            scopes.setdefault(command, set()).add(scope)
+    return scopes
+
+
+def test_each_command_takes_the_scopes_that_the_page_says() -> None:
+    told = scopes_on_the_page()
+    assert told.pop("put") == {Scope.PUT}
+    assert told == {
+        command.word.decode().strip(): {command.scope, *command.or_scopes}
+        for command in COMMANDS
+        if command.scope is not None
+    }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from delayd.core.limits import STALLED_CLIENT_MS
+from delayd.core.client_limits import STALLED_CLIENT_MS
 from tests.line.floor import Floor, heard, is_cut_off
 
 PUT = b"put 0 0 60 2\r\nhi\r\n"
@@ -370,6 +370,19 @@ def test_a_connection_lost_before_it_was_accepted_is_nothing(number: int) -> Non
         listener.error = number
         floor.says(floor.client(), b"list-tube-used\r\n")
         assert len(floor.clients) == 1
+
+
+def test_a_connection_of_which_the_kernel_says_nothing_any_more_is_nothing(
+    monkeypatch: pytest.MonkeyPatch, floor: Floor
+) -> None:
+    def gone(sock: socket.socket) -> None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("delayd.line.arrivals.prepare", gone)
+        assert is_cut_off(floor.client())
+    floor.says(floor.client(), b"list-tube-used\r\n")
+    assert len(floor.clients) == 1
 
 
 def test_clients_that_say_nothing_cost_nothing(floor: Floor) -> None:

@@ -4,9 +4,10 @@ import random
 
 import pytest
 
+from delayd.core.client_limits import LINE_BYTES_MAX, LONG_LINE_BYTES_MAX
 from delayd.core.errors import Refusal
 from delayd.core.job import Retry, State
-from delayd.core.limits import KEY_BYTES_MAX, LINE_BYTES_MAX, LONG_LINE_BYTES_MAX
+from delayd.core.limits import KEY_BYTES_MAX
 from delayd.core.puts import Conflict
 from delayd.core.search import Cursor
 from delayd.line import words

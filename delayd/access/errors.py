@@ -1,0 +1,44 @@
+"""What is wrong with the files that say who may come in, told at once and without secrets.
+
+A person who mends a tokens file may have put a whole token where its hash belongs. What is said of
+the file goes to logs and terminals, so nothing that could be a secret is repeated:
+
+>>> redacted('name = "dlyd_0a1b2c3d_MZyx_0123456789abcdefghijklmnopqrstuvwxyzAB"')
+'name = "dlyd_0a1b2c3d_..."'
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Final
+
+_TOKEN: Final = re.compile(r"(dlyd_[0-9a-f]{8}_)[A-Za-z0-9_-]+")
+_SECRET: Final = re.compile(r"[A-Za-z0-9_-]{40,}")
+"""As long as a secret, of its characters, with a few lost in copying."""
+
+
+class AccessInvalid(Exception):
+    """Files of tokens or certificates cannot be used; `errors` says everything that is wrong."""
+
+    def __init__(self, errors: Iterable[str]) -> None:
+        """Take one sentence for each; what could be a secret in them is left out."""
+        self.errors = tuple(map(redacted, errors))
+        super().__init__("\n".join(self.errors))
+
+
+class TokensInvalid(AccessInvalid):
+    """The tokens file cannot be used."""
+
+
+class CertificateInvalid(AccessInvalid):
+    """The certificate, its key or the authorities of clients cannot be used."""
+
+
+def redacted(text: str) -> str:
+    """Leave the secrets of tokens out of a text; their ids stay."""
+    return _TOKEN.sub(r"\1...", text)
+
+
+def shown(value: object) -> str:
+    """Write a value on one line, without anything in it that could be a secret."""
+    return _SECRET.sub("...", redacted(json.dumps(value, default=str)))

@@ -1,0 +1,76 @@
+"""How often wrong tokens came from an address, so that its next ones are answered late.
+
+The address of an IPv6 peer counts by its first 64 bits: who has one of them has them all. A peer
+that fails `AUTH_FAILURES_MAX` times within `AUTH_FAILURES_WINDOW_MS` is answered `AUTH_DELAY_MS`
+later until the first of these failures is older than that.
+
+>>> failures = Failures()
+>>> for second in range(10):
+...     failures.note("192.0.2.7", second * 1_000)
+>>> failures.delay_ms("192.0.2.7", 10_000), failures.delay_ms("192.0.2.8", 10_000)
+(1000, 0)
+>>> failures.delay_ms("192.0.2.7", 60_000)
+0
+
+Memory is bounded: of more addresses than `AUTH_PEERS_MAX` the one that was quiet for longest is
+forgotten. Who waits, and how, is not known here.
+"""
+
+from collections import OrderedDict, deque
+
+from delayd.core.client_limits import (
+    AUTH_DELAY_MS,
+    AUTH_FAILURES_MAX,
+    AUTH_FAILURES_WINDOW_MS,
+    AUTH_PEERS_MAX,
+)
+from delayd.peers import origin_of
+
+
+def network(peer: str) -> str:
+    """Return what a peer's address counts as: itself, or for IPv6 the network it is in.
+
+    >>> network("::ffff:192.0.2.7"), network("2001:db8::1%eth0"), network("127.0.0.5")
+    ('192.0.2.7', '2001:db8::', 'this machine')
+    """
+    try:
+        return origin_of((peer, 0)) or "this machine"
+    except OSError:  # not an address: a unix socket's path
+        return "this machine"
+
+
+class Failures:
+    """The latest failures of each address; `now_ms` never goes back."""
+
+    __slots__ = ("_times", "total")
+
+    def __init__(self) -> None:
+        """Begin with a clean record for everybody."""
+        self._times: OrderedDict[str, deque[int]] = OrderedDict()
+        self.total = 0
+        """Failures of everybody since the start."""
+
+    def note(self, peer: str, now_ms: int) -> None:
+        """Count a failure."""
+        self.total += 1
+        where = network(peer)
+        times = self._times.get(where)
+        if times is None:
+            times = self._times[where] = deque(maxlen=AUTH_FAILURES_MAX)
+        times.append(now_ms)
+        self._times.move_to_end(where)
+        while len(self._times) > AUTH_PEERS_MAX:
+            self._times.popitem(last=False)
+
+    def delay_ms(self, peer: str, now_ms: int) -> int:
+        """Return how long an answer to this peer has to wait; 0 for most."""
+        if not self._times:
+            return 0
+        times = self._times.get(network(peer))
+        if times is None or len(times) < AUTH_FAILURES_MAX:
+            return 0
+        return AUTH_DELAY_MS if now_ms - times[0] < AUTH_FAILURES_WINDOW_MS else 0
+
+    def __len__(self) -> int:
+        """Count the addresses that are remembered."""
+        return len(self._times)

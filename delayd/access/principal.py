@@ -1,0 +1,62 @@
+"""Somebody who has been let in, and what they may do.
+
+A principal has scopes, each good for the topics whose names fit one of its globs (`*` is any text,
+`?` any character). A call about no topic in particular concerns them all, so it takes the glob `*`.
+Everything is refused that is not allowed.
+
+>>> worker = Principal("worker", "0a1b2c3d", frozenset({Scope.RESERVE, Scope.STATS}), ("mail.*",))
+>>> worker.may(Scope.RESERVE, "mail.out"), worker.may(Scope.RESERVE, "sms")
+(True, False)
+>>> worker.may(Scope.PUT, "mail.out"), worker.may(Scope.STATS, None)
+(False, False)
+>>> EVERYBODY.may(Scope.ADMIN, None)
+True
+"""
+
+import fnmatch
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from delayd.access.scopes import Scope
+
+ALL_SCOPES: Final = frozenset(Scope)
+ALL_TOPICS: Final = ("*",)
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who somebody is, by a name for logs, and what they may do."""
+
+    name: str
+    token_id: str = ""
+    """The id of the token that was shown; empty for who is known otherwise."""
+    scopes: frozenset[Scope] = ALL_SCOPES
+    topics: tuple[str, ...] = ALL_TOPICS
+    """Globs of topic names; each is valid (`core.policy.PATTERN_RULE`)."""
+    digest: bytes = field(default=b"", repr=False)
+    """Of the token's secret: an id that is given a new secret is another principal."""
+    _fits: re.Pattern[str] | None = field(init=False, repr=False, compare=False)
+    """Of the names of its topics; None: all."""
+
+    def __post_init__(self) -> None:
+        """Compile the globs: atomic groups keep matching linear however many `*` they have."""
+        fits = None
+        if "*" not in self.topics:
+            fits = re.compile("|".join(fnmatch.translate(glob) for glob in self.topics) or r"(?!)")
+        object.__setattr__(self, "_fits", fits)
+
+    def may(self, scope: Scope, topic: str | None) -> bool:
+        """Tell whether they may do this to the topic; None is a call that concerns no single one.
+
+        O(globs · length of the name), O(1) for who may use every topic.
+        """
+        if scope not in self.scopes:
+            return False
+        if self._fits is None:
+            return True
+        return topic is not None and self._fits.match(topic) is not None
+
+
+EVERYBODY: Final = Principal("everybody")
+"""Who comes while nobody has to say who they are: may do everything."""

@@ -1,0 +1,44 @@
+"""What a token can be good for, by the words that `delayd token create --scope` takes.
+
+A scope is a kind of operation. Which operation needs which is a column in the tables of the two
+front ends; `Principal.may` puts scope and topic together.
+"""
+
+import enum
+
+
+class Scope(enum.StrEnum):
+    """A kind of operation; the values are the words."""
+
+    PUT = "put"
+    """Put jobs, and change those that are there: due time, priority, ttr, body."""
+
+    RESERVE = "reserve"
+    """Be handed jobs, bodies included."""
+
+    DELETE = "delete"
+    """Acknowledge, delete and cancel."""
+
+    RELEASE = "release"
+    """Give a reserved job back, or ask for more time."""
+
+    BURY = "bury"
+    """Set a reserved job aside."""
+
+    KICK = "kick"
+    """Bring buried and delayed jobs back."""
+
+    PEEK = "peek"
+    """Look at jobs, bodies included; who lacks it is not told that a job exists."""
+
+    PAUSE = "pause"
+    """Stop and resume the handing out of a topic's jobs."""
+
+    STATS = "stats"
+    """See figures: topics, counts, metrics."""
+
+    ADMIN = "admin"
+    """Set policies, clear topics, set a virtual clock."""
+
+    WEBHOOK = "webhook"
+    """Have jobs sent to an address."""

@@ -1,0 +1,131 @@
+"""Changing the tokens file: one writer at a time, and either the old file or the new one.
+
+    lock FILE.lock ─► read FILE ─► write FILE.new, sync ─► rename to FILE, sync its directory
+
+A daemon that reads meanwhile, and a machine that loses power, find one of the two whole. The new
+file is its owner's alone (0600). `Files` is what is needed of a `journal.disk.Disk`, so that a
+simulated one can fail here as well. Who may be in the file is not known here.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from delayd.access.entries import Entry, from_bytes, to_bytes
+from delayd.access.errors import TokensInvalid
+from delayd.core.client_limits import TOKENS_FILE_BYTES_MAX, TOKENS_MAX
+
+LOCK_SUFFIX: Final = ".lock"
+DRAFT_SUFFIX: Final = ".new"
+
+
+class Files(Protocol):
+    """The verbs of a `Disk` that are used; they raise `OSError`."""
+
+    def lock(self, path: str) -> int:
+        """Take the lock file, making it if needed; `close` gives it back."""
+        ...
+
+    def open(self, path: str) -> int:
+        """Open an existing file."""
+        ...
+
+    def create(self, path: str) -> int:
+        """Make an empty file for its owner alone and open it for writing."""
+        ...
+
+    def close(self, handle: int, /) -> None:
+        """Close the handle."""
+        ...
+
+    def pread(self, handle: int, count: int, offset: int, /) -> bytes:
+        """Return up to `count` bytes from `offset`; none at the end of the file."""
+        ...
+
+    def pwrite(self, handle: int, data: bytes, offset: int, /) -> int:
+        """Write at `offset` and return how many bytes were written."""
+        ...
+
+    def sync(self, handle: int, /) -> None:
+        """Make the file durable."""
+        ...
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in the directory durable."""
+        ...
+
+    def rename(self, old_path: str, new_path: str) -> None:
+        """Give the file another name, replacing what had it."""
+        ...
+
+    def unlink(self, path: str) -> None:
+        """Remove the name."""
+        ...
+
+
+def change(
+    disk: Files,
+    path: str,
+    alter: Callable[[tuple[Entry, ...]], Iterable[Entry]],
+    own: Callable[[int], None] | None = None,
+) -> None:
+    """Put what `alter` makes of the entries into the file; it is durable when this returns.
+
+    A file that is not there has no entries. `own` may give the new file, which is not its name yet,
+    to whom the old one belongs. What `alter` and `own` raise leaves everything as it was. Raises
+    `TokensInvalid` for a file that is not in order, what the disk says of a held lock, `OSError`.
+    """
+    lock = disk.lock(path + LOCK_SUFFIX)
+    try:
+        entries = tuple(alter(read(disk, path)))
+        if len(entries) > TOKENS_MAX:
+            raise TokensInvalid([f"{path}: has {TOKENS_MAX} tokens, and no more fit"])
+        draft = path + DRAFT_SUFFIX
+        # One that a crash left behind may be anybody's to read.
+        with contextlib.suppress(FileNotFoundError):
+            disk.unlink(draft)
+        try:
+            _write(disk, draft, to_bytes(entries), own)
+            disk.rename(draft, path)
+        except Exception:
+            with contextlib.suppress(OSError):
+                disk.unlink(draft)
+            raise
+        disk.sync_directory(os.path.dirname(path) or ".")
+    finally:
+        disk.close(lock)
+
+
+def read(disk: Files, path: str) -> tuple[Entry, ...]:
+    """Return the entries of the file; none if it is not there. Raises `TokensInvalid`, `OSError`.
+
+    It need not be as the daemon wants it: to write it anew mends its mode.
+    """
+    try:
+        handle = disk.open(path)
+    except FileNotFoundError:
+        return ()
+    data = b""
+    try:
+        while len(data) <= TOKENS_FILE_BYTES_MAX:
+            more = disk.pread(handle, TOKENS_FILE_BYTES_MAX, len(data))
+            if not more:
+                return from_bytes(data, path)
+            data += more
+    finally:
+        disk.close(handle)
+    raise TokensInvalid([f"{path}: is longer than {TOKENS_FILE_BYTES_MAX} bytes"])
+
+
+def _write(disk: Files, path: str, data: bytes, own: Callable[[int], None] | None) -> None:
+    handle = disk.create(path)
+    try:
+        if own is not None:
+            own(handle)
+        written_bytes = 0
+        while written_bytes < len(data):
+            written_bytes += disk.pwrite(handle, data[written_bytes:], written_bytes)
+        disk.sync(handle)
+    finally:
+        disk.close(handle)

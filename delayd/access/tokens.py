@@ -1,0 +1,120 @@
+"""Tokens: what a client shows, and how it is recognised.
+
+    dlyd_0a1b2c3d_MZyx…43 characters
+    │    │        └─ the secret: 32 random bytes in base64url; only its SHA-256 is kept
+    │    └─ the id: finds the entry, and may be told to anybody
+    └─ lets scanners of repositories and logs find tokens that should not be there
+
+To recognise one takes the same work whether its id is known or not, and comparing takes the same
+time wherever the hashes differ, so neither tells a stranger anything.
+
+>>> text, entry = issue(bytes(36), "demo", {Scope.PUT}, ["*"], created_s=0)
+>>> text
+'dlyd_00000000_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'
+>>> tokens = Tokens([entry])
+>>> tokens.find(text, 1.0).name, tokens.find(text[:-1] + "B", 1.0)
+('demo', None)
+"""
+
+import base64
+import hashlib
+import hmac
+import os
+import re
+import stat
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from delayd.access.entries import Entry, from_bytes
+from delayd.access.errors import TokensInvalid
+from delayd.access.principal import Principal
+from delayd.access.scopes import Scope
+from delayd.core.client_limits import TOKENS_FILE_BYTES_MAX
+
+ID_BYTES: Final = 4
+SECRET_BYTES: Final = 32
+TOKEN_BYTES: Final = ID_BYTES + SECRET_BYTES
+"""What has to be drawn for a token."""
+
+TOKEN: Final = re.compile(r"dlyd_([0-9a-f]{8})_([A-Za-z0-9_-]{43})", re.ASCII)
+
+_OF_NOBODY: Final = bytes(32)
+"""No secret has this hash that anybody knows."""
+
+
+def issue(
+    drawn: bytes,
+    name: str,
+    scopes: AbstractSet[Scope],
+    topics: Iterable[str],
+    *,
+    created_s: int,
+    not_after_s: int | None = None,
+) -> tuple[str, Entry]:
+    """Make a token of `TOKEN_BYTES` random bytes: its text, and what is kept of it."""
+    assert len(drawn) == TOKEN_BYTES
+    token_id = drawn[:ID_BYTES].hex()
+    secret = base64.urlsafe_b64encode(drawn[ID_BYTES:]).decode().rstrip("=")
+    digest = hashlib.sha256(secret.encode()).hexdigest()
+    entry = Entry(token_id, name, digest, frozenset(scopes), tuple(topics), created_s, not_after_s)
+    return f"dlyd_{token_id}_{secret}", entry
+
+
+class Tokens:
+    """The tokens of a file, ready to be recognised. To change them is to load others."""
+
+    __slots__ = ("_known", "entries", "path")
+
+    def __init__(self, entries: Iterable[Entry], path: str = "") -> None:
+        """Take entries with different ids."""
+        self.path = path
+        self.entries = tuple(entries)
+        self._known = {
+            entry.id: (
+                Principal(
+                    entry.name, entry.id, entry.scopes, entry.topics, bytes.fromhex(entry.sha256)
+                ),
+                entry,
+            )
+            for entry in self.entries
+        }
+
+    @classmethod
+    def load(cls, path: str) -> "Tokens":
+        """Read the file. Raises `TokensInvalid` with everything that is wrong with it."""
+        return cls(from_bytes(_contents(path), path), path)
+
+    def find(self, secret: str, epoch_s: float) -> Principal | None:
+        """Tell whose token this text is; None: nobody's, or its time is past."""
+        match = TOKEN.fullmatch(secret)
+        token_id, shown = match.groups() if match else ("", "")
+        known = self._known.get(token_id)
+        digest = _OF_NOBODY if known is None else known[0].digest
+        is_right = hmac.compare_digest(hashlib.sha256(shown.encode()).digest(), digest)
+        if known is None or not is_right or known[1].is_over(epoch_s):
+            return None
+        return known[0]
+
+    def renewed(self, principal: Principal, epoch_s: float) -> Principal | None:
+        """Return the principal as its token stands here; None: revoked, replaced or over."""
+        known = self._known.get(principal.token_id)
+        if known is None or known[0].digest != principal.digest or known[1].is_over(epoch_s):
+            return None
+        return known[0]
+
+
+def _contents(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            data = file.read(TOKENS_FILE_BYTES_MAX + 1)
+    except (OSError, ValueError) as error:  # a path with a NUL
+        reason = getattr(error, "strerror", None) or str(error)
+        raise TokensInvalid([f"{path}: cannot be read: {reason}"]) from None
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        rule = "others may write to it, and so make tokens: chmod 600"
+        raise TokensInvalid([f"{path}: has the mode {stat.S_IMODE(mode):04o}: {rule}"])
+    if len(data) > TOKENS_FILE_BYTES_MAX:
+        raise TokensInvalid([f"{path}: is longer than {TOKENS_FILE_BYTES_MAX} bytes"])
+    return data

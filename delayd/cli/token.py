@@ -1,0 +1,339 @@
+"""`delayd token`: make tokens, look at what there are, take them back.
+
+A token is printed once, alone and on standard output, so that it can go straight to where secrets
+are kept; the tokens file has only its hash. Everything else is said on standard error. The file is
+that of `--tokens`, or what a daemon of the same configuration reads. A daemon that runs goes on
+with the tokens it knows until it is told to read them again.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from delayd.cli.terminal import complain
+from delayd.exits import Exit
+
+if TYPE_CHECKING:
+    from delayd.access.entries import Entry
+    from delayd.access.scopes import Scope
+
+ALL: Final = "all"
+RELOAD: Final = "a daemon that runs needs SIGHUP to notice: systemctl reload delayd"
+
+_WHERE: Final = (
+    click.option("--tokens", "tokens_path", metavar="FILE", help="The tokens file."),
+    click.option(
+        "--config", "config_path", metavar="FILE", help="The configuration that names it."
+    ),
+)
+
+
+class Refused(Exception):
+    """The command cannot be carried out; nothing was changed."""
+
+    def __init__(self, exit_code: Exit, *errors: str) -> None:
+        """Say why, one sentence for each reason."""
+        super().__init__("\n".join(errors))
+        self.exit_code = exit_code
+        self.errors = errors
+
+
+def _takes_a_file(command: Callable[..., int]) -> Callable[..., int]:
+    for option in reversed(_WHERE):
+        command = option(command)
+    return command
+
+
+@click.group()
+def token() -> None:
+    """Make, list and revoke the tokens that clients show."""
+
+
+@token.command()
+@click.argument("name")
+@click.option("--scope", "scopes", multiple=True, metavar="SCOPE", help="put, reserve, ...; all.")
+@click.option("--topic", "globs", multiple=True, metavar="GLOB", help="mail.*, ...; '*' for all.")
+@click.option("--not-after", metavar="TIME", help="2027-01-31T12:00:00Z, or 90d from now.")
+@_takes_a_file
+def create(
+    name: str,
+    scopes: tuple[str, ...],
+    globs: tuple[str, ...],
+    not_after: str | None,
+    tokens_path: str | None,
+    config_path: str | None,
+) -> int:
+    """Make a token for NAME and print it, this once.
+
+    What it may do is said with --scope, for which topics with --topic; both can be repeated, or
+    have several values with commas in between. There is no default: a token may do what is said.
+    """
+    try:
+        wanted = _wanted(name, scopes, globs, not_after)
+        path = _tokens_path(tokens_path, config_path)
+        text, token_id = _create(path, wanted)
+    except Refused as refused:
+        return _told(refused)
+    try:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+    except OSError as error:
+        complain(f"the token could not be printed ({error.strerror}): revoke {token_id}")
+        return Exit.USAGE
+    _say(f"token {token_id} is in {path}, without its secret: it is shown here and never again")
+    _say(RELOAD)
+    return Exit.OK
+
+
+@token.command("list")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object for each token.")
+@_takes_a_file
+def list_tokens(*, as_json: bool, tokens_path: str | None, config_path: str | None) -> int:
+    """Print the tokens there are, never their secrets."""
+    from delayd.access.errors import TokensInvalid
+    from delayd.access.tokens import Tokens
+    from delayd.access.usage import days_of
+    from delayd.clock import system_wall_ms
+
+    try:
+        path = _tokens_path(tokens_path, config_path)
+        entries = Tokens.load(path).entries
+    except TokensInvalid as error:
+        return _told(Refused(Exit.BAD_CONFIGURATION, *error.errors))
+    except Refused as refused:
+        return _told(refused)
+    days = days_of(path)
+    now_s = system_wall_ms() / 1_000
+    rows = [_row(entry, days.get(entry.id), now_s) for entry in entries]
+    if as_json:
+        for row in rows:
+            click.echo(json.dumps(row))
+    else:
+        for line in _table(rows):
+            click.echo(line)
+    return Exit.OK
+
+
+@token.command()
+@click.argument("token_id", metavar="ID")
+@_takes_a_file
+def revoke(token_id: str, tokens_path: str | None, config_path: str | None) -> int:
+    """Take the token of that ID back."""
+    try:
+        path = _tokens_path(tokens_path, config_path)
+        name = _revoke(path, token_id)
+    except Refused as refused:
+        return _told(refused)
+    _say(f"token {name} is gone from {path}")
+    _say(RELOAD)
+    return Exit.OK
+
+
+def _wanted(
+    name: str, scopes: Sequence[str], globs: Sequence[str], not_after: str | None
+) -> dict[str, Any]:
+    """Read what was asked for, as the arguments of `issue`. Raises `Refused` with every mistake."""
+    from delayd.access.entries import checked_glob, checked_name
+    from delayd.access.errors import shown
+    from delayd.clock import system_wall_ms
+
+    errors: list[str] = []
+    now_s = system_wall_ms() // 1_000
+
+    def end_s(text: str) -> int:
+        return _end_s(text, now_s)
+
+    read: dict[str, list[Any]] = {}
+    for said, values, reader in (
+        ("NAME", [name], checked_name),
+        ("--scope", _parts(scopes), _scopes),
+        ("--topic", _parts(globs), checked_glob),
+        ("--not-after", [not_after] if not_after is not None else [], end_s),
+    ):
+        read[said] = []
+        for value in values:
+            try:
+                read[said].append(reader(value))
+            except ValueError as error:
+                errors.append(f"{said} {shown(value)}: {error}")
+    if not _parts(scopes):
+        errors.append("--scope: say what the token is good for, such as --scope put,reserve")
+    if not _parts(globs):
+        errors.append("--topic: say for which topics it is good, such as --topic 'mail.*'")
+    if errors:
+        raise Refused(Exit.USAGE, *errors)
+    return {
+        "name": read["NAME"][0],
+        "scopes": set().union(*read["--scope"]),
+        "topics": read["--topic"],
+        "created_s": now_s,
+        "not_after_s": read["--not-after"][0] if read["--not-after"] else None,
+    }
+
+
+def _parts(values: Sequence[str]) -> list[str]:
+    return [part for value in values for part in value.split(",")]
+
+
+def _scopes(text: str) -> "set[Scope]":
+    from delayd.access.entries import checked_scope
+    from delayd.access.scopes import Scope
+
+    return set(Scope) if text == ALL else {checked_scope(text)}
+
+
+def _end_s(text: str, now_s: int) -> int:
+    """Read a moment to come, or how long from now. Raises ValueError with the rule."""
+    from delayd.access.entries import MOMENT_RULE, moment_s
+    from delayd.core.durations import parse_duration_ms
+    from delayd.core.limits import WALL_MS_MAX
+
+    try:
+        end_s = moment_s(text)
+    except ValueError:
+        try:
+            end_s = now_s + parse_duration_ms(text) // 1_000
+        except ValueError:
+            raise ValueError(f"{MOMENT_RULE}, or a duration such as 90d") from None
+    if not now_s < end_s <= WALL_MS_MAX // 1_000:
+        raise ValueError("must be in the future, and before the year 10000")
+    return end_s
+
+
+def _tokens_path(tokens_path: str | None, config_path: str | None) -> str:
+    """Return the file that is meant. Raises `Refused`."""
+    from delayd.config import CONFIG_FILE_VARIABLE, ConfigErrors, load
+
+    if tokens_path is None:
+        try:
+            config = load(
+                config_path or os.environ.get(CONFIG_FILE_VARIABLE) or None, os.environ, {}
+            )
+        except ConfigErrors as errors:
+            raise Refused(Exit.BAD_CONFIGURATION, *map(str, errors.errors)) from None
+        tokens_path = config.auth_tokens
+    if not tokens_path:
+        said = "auth.tokens is off" if config_path else "no tokens file is known"
+        raise Refused(Exit.USAGE, f"{said}: --tokens FILE names one, or auth.tokens")
+    # Who made the name a link wants the file behind it changed, and not the link.
+    return os.path.realpath(tokens_path)
+
+
+def _create(path: str, wanted: dict[str, Any]) -> tuple[str, str]:
+    """Add a token; return its text and its id. Raises `Refused`."""
+    from delayd.access.tokens import TOKEN_BYTES, issue
+
+    made: list[tuple[str, Entry]] = []
+
+    def add(entries: "tuple[Entry, ...]") -> "tuple[Entry, ...]":
+        taken = {entry.id for entry in entries}
+        text, entry = issue(os.urandom(TOKEN_BYTES), **wanted)
+        while entry.id in taken:
+            text, entry = issue(os.urandom(TOKEN_BYTES), **wanted)
+        made.append((text, entry))
+        return (*entries, entry)
+
+    _change(path, add)
+    ((text, entry),) = made
+    return text, entry.id
+
+
+def _revoke(path: str, token_id: str) -> str:
+    """Remove a token; return its id and name as they are shown. Raises `Refused`."""
+    from delayd.access.errors import shown
+    from delayd.access.tokens import TOKEN
+
+    match = TOKEN.fullmatch(token_id)
+    wanted = match[1] if match else token_id  # who has the token at hand has its id
+    gone: list[Entry] = []
+
+    def remove(entries: "tuple[Entry, ...]") -> "list[Entry]":
+        gone.extend(entry for entry in entries if entry.id == wanted)
+        if not gone:
+            raise Refused(Exit.USAGE, f"ID {shown(wanted)}: there is no such token in {path}")
+        return [entry for entry in entries if entry.id != wanted]
+
+    _change(path, remove)
+    return f"{gone[0].id} ({gone[0].name})"
+
+
+def _change(path: str, alter: "Callable[[tuple[Entry, ...]], Sequence[Entry]]") -> None:
+    from delayd.access.errors import TokensInvalid
+    from delayd.access.token_file import change
+    from delayd.journal.disk import LockHeldError, RealDisk
+
+    try:
+        change(RealDisk(), path, alter, lambda handle: _give_away(path, handle))
+    except TokensInvalid as error:
+        raise Refused(Exit.BAD_CONFIGURATION, *error.errors) from None
+    except LockHeldError as error:
+        holder = f"process {error.holder_pid}" if error.holder_pid else "another process"
+        said = f"{path}: {holder} is changing it: try again"
+        raise Refused(Exit.DIRECTORY_LOCKED, said) from None
+    except OSError as error:
+        said = f"{path}: cannot be changed: {error.strerror or error}"
+        raise Refused(Exit.BAD_CONFIGURATION, said) from None
+
+
+def _give_away(path: str, handle: int) -> None:
+    """Let a file that replaces another belong to the same user; raises `OSError` if it cannot.
+
+    Or else root, making a token, would lock the daemon out of its file. For the same reason a new
+    file of root's belongs to whom its directory belongs.
+    """
+    try:
+        old = os.stat(path)
+    except FileNotFoundError:
+        if os.geteuid() != 0:
+            return
+        old = os.stat(os.path.dirname(path))
+    new = os.fstat(handle)
+    if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
+        os.fchown(handle, old.st_uid, old.st_gid)
+
+
+def _row(entry: "Entry", last_used: str | None, now_s: float) -> dict[str, Any]:
+    fields = entry.fields()
+    del fields["sha256"]
+    fields.setdefault("not_after", None)
+    return fields | {"last_used": last_used, "is_over": entry.is_over(now_s)}
+
+
+def _table(rows: "Sequence[dict[str, Any]]") -> list[str]:
+    """Lay the rows out in columns as wide as they need to be."""
+    titles = ("ID", "NAME", "SCOPES", "TOPICS", "CREATED", "NOT AFTER", "LAST USED")
+    cells = [titles]
+    for row in rows:
+        end = row["not_after"] or "-"
+        cells.append(
+            (
+                row["id"],
+                row["name"],
+                ",".join(row["scopes"]),
+                ",".join(row["topics"]),
+                row["created"],
+                f"{end} (over)" if row["is_over"] else end,
+                row["last_used"] or "-",
+            )
+        )
+    widths = [max(len(line[column]) for line in cells) for column in range(len(titles))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in cells
+    ]
+
+
+def _say(message: str) -> None:
+    click.echo(f"delayd: {message}", err=True)
+
+
+def _told(refused: Refused) -> int:
+    from delayd.access.errors import redacted
+
+    for error in refused.errors:
+        complain(redacted(error))
+    return refused.exit_code

@@ -1,0 +1,305 @@
+"""What the handlers share: the engine and the way to it, and one call on its way through.
+
+    durable()            wait until what was just done is on disk
+    carry_out(work)      wait until a pass over many jobs is through (`core.passes`)
+    call.allow(...)      refuse who may not do this
+    call.topic, job_id   what the path names, checked
+
+Handlers run on the loop, between turns. The engine answers at once, so nothing else happens between
+two of a handler's calls of it; only at an `await` others have their turn.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+import orjson
+from aiohttp import web
+
+from delayd import __version__
+from delayd.access.principal import EVERYBODY, Principal
+from delayd.access.scopes import Scope
+from delayd.core.advancing import StandingClock
+from delayd.core.engine import Engine
+from delayd.core.errors import JobNotFound, Refusal
+from delayd.core.limits import JOB_ID_MAX
+from delayd.core.passes import Errand, Pass, Passes
+from delayd.core.refusals import Refusals
+from delayd.core.session import Session
+from delayd.core.topic import Topic, checked_name
+from delayd.http.idempotency import Forgetting
+from delayd.http.problems import (
+    CONTENT_TYPE,
+    FieldError,
+    Forbidden,
+    RequestInvalid,
+    headers_of,
+    problem_of,
+)
+
+if TYPE_CHECKING:
+    from delayd.http.guard import Guard
+    from delayd.http.reserving import Consumer
+    from delayd.http.routes import Route
+
+NO_CONTENT: Final = 204
+JSON: Final = "application/json"
+SERVER: Final = f"delayd/{__version__}"
+JSON_HEADERS: Final = {"Content-Type": JSON, "Server": SERVER}
+"""Of every answer that has a body; set at once, which aiohttp does in half the time."""
+NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class Turns(Protocol):
+    """What is needed of the daemon's turns."""
+
+    def when_durable(self, waiter: asyncio.Future[None]) -> None:
+        """Have the future done when all that was done so far is durable."""
+        ...
+
+    def nudge(self) -> None:
+        """Let asyncio look at its callbacks again."""
+        ...
+
+    def ask(self) -> None:
+        """Have the next turn come at once."""
+        ...
+
+    def look_at_wall_clock(self) -> None:
+        """Follow the wall clock."""
+        ...
+
+
+class Clock(Protocol):
+    """The daemon's time."""
+
+    @property
+    def up_ms(self) -> int:
+        """What rounds a reading up."""
+        ...
+
+    def now_ms(self) -> int:
+        """Delayd time, rounded down."""
+        ...
+
+    def wall_ms(self) -> int:
+        """The wall clock."""
+        ...
+
+
+class Awaited:
+    """A pass that a request waits for."""
+
+    __slots__ = ("_api", "_work", "future", "is_over", "refusal")
+
+    def __init__(self, api: "Api", work: Pass) -> None:
+        """Begin."""
+        self._api = api
+        self._work = work
+        self.future: asyncio.Future[None] = api.loop.create_future()
+        """Done when the pass is over and durable."""
+        self.refusal: Refusal | None = None
+        self.is_over = False
+        """The last step has been taken."""
+
+    def step(self, budget: int, now_ms: int) -> bool:
+        """Take a step; tell whether it was the last."""
+        try:
+            return self._work.step(budget, now_ms)
+        except Refusal as refusal:
+            self.refusal = refusal
+            return True
+
+    def conclude(self, now_ms: int) -> None:
+        """Have the request go on when what was done is durable."""
+        del now_ms
+        self.is_over = True
+        self._api.turns.when_durable(self.future)
+
+
+def _nothing(_now_ms: int) -> Mapping[str, object]:
+    return {}
+
+
+class Reports(NamedTuple):
+    """What the service knows of itself, for the calls that look at the daemon; asked each time."""
+
+    beside_jobs: Callable[[int], Mapping[str, object]] = _nothing
+    """What there is to say of the daemon but its jobs, at this time."""
+    metrics: Callable[[int], Iterable[bytes]] | None = None
+    """A page of metrics for Prometheus at this time, in pieces, some of which may be empty."""
+    metrics_type: str = "text/plain; version=0.0.4; charset=utf-8"
+    """Its media type."""
+    sync_going_on_ms: Callable[[], int] = int
+    """For how long the journal's disk has been syncing; 0: it is not."""
+
+
+NO_REPORTS: Final = Reports()
+
+
+class Api:
+    """What handlers work with."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        turns: Turns,
+        clock: Clock,
+        passes: Passes[Errand],
+        *,
+        standing: StandingClock | None = None,
+        reports: Reports = NO_REPORTS,
+        refusals: Refusals | None = None,
+    ) -> None:
+        """Put it together, on the loop that runs; `standing` is the clock that may be advanced."""
+        self.engine = engine
+        self.turns = turns
+        self.clock = clock
+        self.passes = passes
+        self.standing = standing
+        self.reports = reports
+        self.refusals = Refusals() if refusals is None else refusals
+        """Counts what is refused, on the line as well."""
+        self.guard: Guard | None = None
+        """Who is connected; None before the start."""
+        self.loop = asyncio.get_running_loop()
+        self.nobody: Final = Session()
+        self.waiting: set[Consumer] = set()
+        """Who waits for a job."""
+        self.forgetting = Forgetting(engine)
+        self.is_stopping = False
+
+    def now_ms(self) -> int:
+        """Return the time by which requests count, rounded up."""
+        return self.clock.now_ms() + self.clock.up_ms
+
+    def wall_ms(self, time_ms: int) -> int:
+        """Return where on the wall clock a moment of delayd time is."""
+        return time_ms + self.engine.store.absolute.offset_ms
+
+    async def durable(self) -> None:
+        """Wait until all that was done so far is as durable as the policy promises."""
+        future: asyncio.Future[None] = self.loop.create_future()
+        self.turns.when_durable(future)
+        await future
+
+    async def carry_out(self, work: Pass) -> None:
+        """Wait until the pass is over and what it did durable; what it raises."""
+        awaited = Awaited(self, work)
+        self.passes.add(awaited)
+        self.turns.ask()
+        try:
+            await awaited.future
+        except asyncio.CancelledError:
+            if not awaited.is_over:
+                self.passes.drop(awaited)
+            raise
+        if awaited.refusal is not None:
+            raise awaited.refusal
+
+    def topic(self, name: str) -> Topic:
+        """Return the topic of this valid name, made when there is none."""
+        store = self.engine.store
+        return store.topics.get(name) or store.topic(name)
+
+
+class Call:
+    """One request that has been let in: who asks, what for, with what."""
+
+    __slots__ = ("api", "data", "given", "names", "principal", "query", "request", "route")
+
+    def __init__(
+        self,
+        api: Api,
+        route: "Route",
+        request: web.BaseRequest,
+        names: Mapping[str, str],
+        principal: Principal,
+        data: bytes,
+        given: Any,  # noqa: ANN401 (the form of the route)
+        query: Any,  # noqa: ANN401 (the form of the route)
+    ) -> None:
+        """Take note."""
+        self.api = api
+        self.route = route
+        self.request = request
+        self.names = names
+        """What stands in the path where any text may."""
+        self.principal = principal
+        self.data = data
+        self.given = given
+        self.query = query
+
+    @property
+    def topic(self) -> str:
+        """The topic that the path names, checked; refused to who may not do this to it."""
+        name = checked_name(self.names["topic"])
+        assert self.route.scope is not None
+        self.allow(self.route.scope, name)
+        return name
+
+    @property
+    def key(self) -> bytes:
+        """The key that the path names; not checked yet."""
+        return self.names["key"].encode("utf-8", "surrogateescape")
+
+    @property
+    def job_id(self) -> int:
+        """The job that the path names."""
+        text = self.names["id"]
+        if not (text.isascii() and text.isdigit() and len(text) <= 20):
+            raise RequestInvalid([FieldError("id", f"{text!r} is not the id of a job")])
+        job_id = int(text)
+        if not 0 < job_id <= JOB_ID_MAX:
+            raise JobNotFound(job_id)
+        return job_id
+
+    def allow(self, scope: Scope, topic: str | None) -> None:
+        """Refuse who may not do this to the topic."""
+        principal = self.principal
+        if principal is not EVERYBODY and not principal.may(scope, topic):
+            where = "" if topic is None else f" in topic {topic!r}"
+            raise Forbidden(f"the token is not good for {scope.value}{where}")
+
+    def allow_some(self, scope: Scope) -> None:
+        """Refuse who may do this to no topic at all; about the others the answer says nothing."""
+        if scope not in self.principal.scopes:
+            raise Forbidden(f"the token is not good for {scope.value}")
+
+    def allow_job(self, scope: Scope, job_id: int) -> bytes:
+        """Return the record of a job; who may not even see it is told that there is none."""
+        store = self.api.engine.store
+        record = store.jobs.get(job_id)
+        if record is None or (
+            store.ghosts and store.is_ghost(record) and job_id not in store.holders
+        ):
+            raise JobNotFound(job_id)
+        principal = self.principal
+        if principal is not EVERYBODY:
+            topic = store.topic_of(record).name
+            if not principal.may(scope, topic):
+                if not principal.may(Scope.PEEK, topic):
+                    raise JobNotFound(job_id)
+                raise Forbidden(f"the token is not good for {scope.value} in topic {topic!r}")
+        return record
+
+
+def reply(status: int, content: object, headers: Mapping[str, str] = NO_HEADERS) -> web.Response:
+    """Return an answer in JSON."""
+    return web.Response(
+        body=orjson.dumps(content), status=status, headers={**JSON_HEADERS, **headers}
+    )
+
+
+def nothing() -> web.Response:
+    """Return an answer that says nothing: 204."""
+    return web.Response(status=NO_CONTENT, headers={"Server": SERVER})
+
+
+def refused(refusal: Refusal, **done: int) -> web.Response:
+    """Return the answer to a request that is refused; to how many it was done all the same."""
+    headers = {"Content-Type": CONTENT_TYPE, "Server": SERVER, **headers_of(refusal)}
+    return web.Response(
+        body=orjson.dumps(problem_of(refusal) | done), status=refusal.status, headers=headers
+    )

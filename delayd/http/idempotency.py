@@ -1,0 +1,166 @@
+"""Idempotency-Key: a put that is sent again, because its answer got lost, makes no second job.
+
+A *memo* is itself a job, of the topic `$idempotency`: its key is a digest of who put, where and
+under which Idempotency-Key; its body says which job that made, and a digest of the request. It is
+put in the same turn as the job, so that either both are on disk or neither. It survives restarts
+like every job, and when it comes due, `IDEMPOTENCY_MS` later, it is reserved and deleted right
+here.
+
+    POST, Idempotency-Key: a   ─► memo a: job 7, and job 7      201, id 7
+    POST, Idempotency-Key: a   ─► memo a is there: job 7        201, id 7
+    the same, another body     ─► 422: the key was used for something else
+"""
+
+import hashlib
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+
+from delayd.core.client_limits import (
+    HTTP_BATCH_MAX,
+    IDEMPOTENCY_KEY_BYTES_MAX,
+    IDEMPOTENCY_MS,
+    PRIORITY_DEFAULT,
+    READ_BYTES,
+    TTR_MS_DEFAULT,
+)
+from delayd.core.errors import Refusal
+from delayd.core.job import body_of
+from delayd.core.policy import OWN_TOPIC
+from delayd.core.session import Session
+from delayd.core.timekeeper import Handed, WaitEnd
+from delayd.http.problems import FieldError, KeyReused, RequestInvalid
+
+if TYPE_CHECKING:
+    from delayd.core.engine import Engine
+    from delayd.http.api import Api, Call
+
+TOPIC: Final = OWN_TOPIC
+HEADER: Final = "Idempotency-Key"
+
+
+class Note(msgspec.Struct):
+    """What the body of a memo says."""
+
+    job: Annotated[int, msgspec.Meta(ge=1)]
+    """The job that was put."""
+    request: str
+    """A digest of what asked for it."""
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(Note).decode
+
+
+class Memo:
+    """What is known of an Idempotency-Key."""
+
+    __slots__ = ("_api", "_key", "_print", "_put_id", "job_id")
+
+    def __init__(self, api: "Api", key: bytes, fingerprint: str) -> None:
+        """Look it up; `KeyReused` if it came with another request."""
+        self._api = api
+        self._key = key
+        self._print = fingerprint
+        self._put_id = 0
+        self.job_id = 0
+        """The job that was put under it; 0: none yet."""
+        engine = api.engine
+        if TOPIC in engine.store.topics:
+            try:
+                memo_id = engine.find_key(TOPIC, key)
+            except Refusal:
+                return
+            record = engine.store.jobs.get(memo_id)
+            assert record is not None
+            try:
+                note = _decode(body_of(record))
+            except (msgspec.DecodeError, UnicodeDecodeError):  # a client has put it
+                raise KeyReused from None
+            if note.request != fingerprint:
+                raise KeyReused
+            self.job_id = note.job
+
+    def keep(self, now_ms: int) -> int:
+        """Remember that a job is about to be put; return the id that it is to have."""
+        engine = self._api.engine
+        job_id = engine.take_id()
+        body = _encode(Note(job_id, self._print))
+        topic = self._api.topic(TOPIC)
+        try:
+            self._put_id, _ = engine.put_keyed(
+                topic,
+                self._key,
+                priority=PRIORITY_DEFAULT,
+                delay_ms=IDEMPOTENCY_MS,
+                ttr_ms=TTR_MS_DEFAULT,
+                body=body,
+                now_ms=now_ms,
+            )
+        except Refusal:
+            engine.store.drop_if_unwanted(topic)
+            raise
+        self._api.forgetting.begin(now_ms)
+        return job_id
+
+    def forget(self, now_ms: int) -> None:
+        """The job was refused: the next request may try again."""
+        if self._put_id:
+            self._api.engine.delete(self._api.nobody, self._put_id, now_ms)
+            self._api.forgetting.rest()
+
+
+def memo_of(call: "Call", topic: str) -> Memo | None:
+    """Return what is known of the request's key, None if it has none; `KeyReused`."""
+    header = call.request.headers.get(HEADER)
+    if header is None:
+        return None
+    if not 1 <= len(header.encode("utf-8", "surrogateescape")) <= IDEMPOTENCY_KEY_BYTES_MAX:
+        rule = f"must be 1 to {IDEMPOTENCY_KEY_BYTES_MAX} bytes"
+        raise RequestInvalid([FieldError(HEADER, rule)])
+    parts = (call.principal.name, call.principal.token_id, topic, header)
+    key = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
+    return Memo(call.api, key.encode(), hashlib.sha256(call.data).hexdigest())
+
+
+def refuse_for_batch(call: "Call") -> None:
+    """Refuse an Idempotency-Key where it could not say which job."""
+    if HEADER in call.request.headers:
+        rule = "counts for one job; give the jobs of a batch a key each, with on_conflict keep"
+        raise RequestInvalid([FieldError(HEADER, rule)])
+
+
+class Forgetting:
+    """Reserves memos that have come due, and deletes them."""
+
+    def __init__(self, engine: "Engine") -> None:
+        """Wait for nothing yet."""
+        self._engine = engine
+        self._session = Session(self)
+
+    def begin(self, now_ms: int) -> None:
+        """Wait for memos, from when there are any; a second time nothing happens."""
+        session = self._session
+        if not session.watched and TOPIC in self._engine.store.topics:
+            self._engine.watch(session, TOPIC)
+            self._go_on(now_ms)
+
+    def rest(self) -> None:
+        """Wait no more if there is nothing to wait for: then the topic may go."""
+        session = self._session
+        if session.watched and not session.watched[0].jobs:
+            self._engine.stop_consuming(session)
+
+    def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
+        """Delete one that has come due, and those behind it."""
+        assert not isinstance(outcome, WaitEnd), "it waits without an end"
+        self._engine.delete(self._session, outcome[0], now_ms)
+        self._go_on(now_ms)
+
+    def _go_on(self, now_ms: int) -> None:
+        """Delete what is due (it comes in slices), and wait for more while there is more."""
+        engine, session = self._engine, self._session
+        while due := engine.reserve_batch(session, HTTP_BATCH_MAX, READ_BYTES, now_ms):
+            engine.delete_batch(session, [job_id for job_id, _ in due], now_ms)
+        engine.wait(session, now_ms, None)
+        self.rest()

@@ -1,0 +1,361 @@
+"""The API as an OpenAPI 3.1 document, made of the tables and structs that the daemon runs by.
+
+    routes      which calls there are, what their bodies and queries say, which scope they need
+    manual      what they are for and what they answer
+    schemas, answers, overviews, values     the schemas
+    problems    what a call may be refused for: status, word, headers
+
+Nothing is written down twice: what is wrong here is wrong in the daemon too. The document is made
+when somebody asks for it first, in 20 ms, and kept.
+
+>>> from delayd.http.routes import ROUTES
+>>> put = document(ROUTES)["paths"]["/v1/topics/{topic}/jobs"]["post"]
+>>> put["operationId"], put["security"], sorted(put["responses"])[:4]
+('put_job', [{'token': ['put']}, {}], ['200', '201', '207', '400'])
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import orjson
+from aiohttp import web
+
+from delayd import __version__
+from delayd.core.client_limits import HTTP_BODY_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX
+from delayd.core.errors import Refusal, TopicNameInvalid
+from delayd.core.limits import JOB_ID_MAX
+from delayd.http import answers
+from delayd.http.bounds import HeaderTooLong, OurFault, PathTooLong
+from delayd.http.idempotency import HEADER as IDEMPOTENCY_KEY
+from delayd.http.manual import JSON, Entry, Said, Section
+from delayd.http.problems import (
+    CONTENT_TYPE,
+    BadRequest,
+    BodyTooLong,
+    Busy,
+    ExpectationWrong,
+    Forbidden,
+    KeyReused,
+    MediaTypeWrong,
+    NotJson,
+    RequestInvalid,
+    Stopping,
+    TooMany,
+    TooSlow,
+    Unauthorized,
+    VersionWrong,
+    title_of,
+)
+from delayd.http.reading import Form, form_in
+from delayd.http.values import VALUE_TYPES, Duration, schema_of_value
+
+if TYPE_CHECKING:
+    from delayd.http.api import Call
+    from delayd.http.routes import Route
+
+Schema = dict[str, Any]
+Refusals = tuple[type[Refusal], ...]
+"""Those of one status that a call has."""
+
+_REF: Final = "#/components/schemas/{name}"
+_OF_ALL: Final = (
+    *(BadRequest, Forbidden, TooSlow, PathTooLong, ExpectationWrong, TooMany, HeaderTooLong),
+    *(OurFault, Stopping, Busy, VersionWrong),
+)
+"""What any request may be refused for; forbidden is one that a web page has sent."""
+_OF_BODIES: Final = (NotJson, RequestInvalid, MediaTypeWrong, BodyTooLong)
+_ABOUT: Final = """\
+delayd keeps jobs safe until their time and then hands them to whoever works on them.
+
+Lengths of time are seconds, or texts such as `15s` and `1h30m`; moments are RFC 3339 or seconds \
+since 1970. What is answered is on disk. A refusal is a problem (RFC 9457) that names everything \
+that is wrong, and has changed nothing. Members may be added to answers in later versions: ignore \
+those that you do not know.
+
+With tokens configured a call needs one that has its scope, for its topic.\
+"""
+
+
+async def serve(_call: "Call") -> web.Response:
+    """Answer with the document."""
+    return web.Response(body=_written(), content_type=JSON)
+
+
+@cache
+def _written() -> bytes:
+    from delayd.http.routes import ROUTES  # noqa: PLC0415 (the table has `serve` in it)
+
+    return orjson.dumps(document(ROUTES))
+
+
+def document(routes: "Iterable[Route]") -> Schema:
+    """Return the document for these calls."""
+    paths: dict[str, Schema] = {}
+    told = [route for route in routes if route.says is not None]
+    for route in told:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "delayd",
+            "version": __version__,
+            "description": _ABOUT,
+            "license": {"name": "MIT", "identifier": "MIT"},
+        },
+        "tags": [{"name": section.value} for section in Section],
+        "paths": paths,
+        "components": {
+            "schemas": _schemas(told),
+            "responses": _problems(told),
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "What `delayd token create` printed: `Authorization: Bearer "
+                    "dlyd_...`. Beside each call stands the scope that its token needs. Without "
+                    "`auth.tokens` in the configuration nobody needs one.",
+                }
+            },
+        },
+    }
+
+
+# --- Schemas -------------------------------------------------------------------------------------
+
+
+def _ref(kind: type) -> Schema:
+    return {"$ref": _REF.format(name=kind.__name__)}
+
+
+def _value_ref(kind: type) -> Schema:
+    if kind not in VALUE_TYPES:
+        raise NotImplementedError(kind)
+    return _ref(kind)
+
+
+def _schemas(routes: "Sequence[Route]") -> Schema:
+    """Return the schemas of everything that is said in bodies, by name."""
+    forms = {kind for route in routes for kind in (route.form, route.batch) if kind is not None}
+    said = chain.from_iterable(_entry(route).answers.values() for route in routes)
+    replies: set[type] = {answers.Problem, *chain.from_iterable(one.kinds for one in said)}
+    asked = _components(forms)
+    for kind in _all_forms(forms):
+        rules = [rule for base in kind.__mro__ for rule in vars(base).get("told_rules", ())]
+        if rules:
+            asked[kind.__name__]["allOf"] = rules
+    answered = _components(replies)
+    for schema in answered.values():
+        schema.pop("additionalProperties", None)  # there may be more in later versions
+    both = asked.keys() & answered.keys()
+    assert all(asked[name] == answered[name] for name in both), both
+    values = {kind.__name__: schema_of_value(kind) for kind in VALUE_TYPES}
+    return dict(sorted({**values, **asked, **answered}.items()))
+
+
+def _components(kinds: Iterable[type]) -> dict[str, Schema]:
+    by_name = sorted(kinds, key=lambda kind: kind.__name__)
+    return msgspec.json.schema_components(by_name, schema_hook=_value_ref, ref_template=_REF)[1]
+
+
+def _all_forms(forms: Iterable[type[Form]]) -> set[type[Form]]:
+    """Return these forms and those that are in lists of theirs."""
+    found = set(forms)
+    for form in forms:
+        found |= {inner for field in msgspec.structs.fields(form) if (inner := form_in(field.type))}
+    return found
+
+
+# --- Calls ---------------------------------------------------------------------------------------
+
+
+def _entry(route: "Route") -> Entry:
+    assert route.says is not None
+    return route.says
+
+
+def _operation(route: "Route") -> Schema:
+    entry = _entry(route)
+    about = entry.about
+    if route.scope is not None:
+        about += f"\n\nScope: `{route.scope.value}`."
+    operation: Schema = {
+        "operationId": entry.name,
+        "tags": [entry.section.value],
+        "summary": entry.summary,
+        "description": about.strip(),
+        "security": [] if route.scope is None else [{"token": [route.scope.value]}, {}],
+        "parameters": [*_parameters(route)],
+    }
+    if route.form is not None:
+        operation["requestBody"] = _request_body(route)
+    operation["responses"] = {
+        str(status): response for status, response in sorted(_responses(route).items())
+    }
+    return operation
+
+
+def _request_body(route: "Route") -> Schema:
+    kinds = [kind for kind in (route.form, route.batch) if kind is not None]
+    return {
+        "description": f"{HTTP_BODY_BYTES_MAX:,} bytes at most.",
+        "required": not route.may_be_empty,
+        "content": {JSON: {"schema": _one_of(kinds)}},
+    }
+
+
+def _one_of(kinds: Sequence[type]) -> Schema:
+    refs = [_ref(kind) for kind in kinds]
+    return refs[0] if len(refs) == 1 else {"anyOf": refs}
+
+
+_IN_PATHS: Final[Mapping[str, Schema]] = {
+    "topic": {"$ref": _REF.format(name="TopicName")},
+    "key": {"$ref": _REF.format(name="Key")},
+    "id": {"type": "integer", "minimum": 1, "maximum": JOB_ID_MAX, "examples": [17]},
+}
+
+
+def _parameters(route: "Route") -> Iterable[Schema]:
+    """Yield the parameters in path, query and header."""
+    for name in re.findall(r"{(\w+)}", route.path):
+        yield {"name": name, "in": "path", "required": True, "schema": _IN_PATHS[name]}
+    if route.query is not None:
+        yield from map(_query_parameter, msgspec.structs.fields(route.query))
+    if KeyReused in _entry(route).refusals:
+        yield {
+            "name": IDEMPOTENCY_KEY,
+            "in": "header",
+            "required": False,
+            "description": "The same request with the same text, sent again within a day, makes no "
+            "second job. For one job without a key; not for a batch.",
+            "schema": {"type": "string", "minLength": 1, "maxLength": IDEMPOTENCY_KEY_BYTES_MAX},
+        }
+
+
+def _query_parameter(field: msgspec.structs.FieldInfo) -> Schema:
+    ((schema,), _) = msgspec.json.schema_components(
+        [field.type], schema_hook=_value_ref, ref_template=_REF
+    )
+    about = schema.pop("description", "")
+    if isinstance(field.default, str | int | float) and field.default not in {"", 0}:
+        schema["default"] = (
+            field.default / 1_000 if isinstance(field.default, Duration) else field.default
+        )
+    return {
+        "name": field.encode_name,
+        "in": "query",
+        "required": field.required,
+        "description": about,
+        "schema": schema,
+    }
+
+
+# --- Answers -------------------------------------------------------------------------------------
+
+
+def _responses(route: "Route") -> dict[int, Schema]:
+    found = {status: _response(said) for status, said in _entry(route).answers.items()}
+    for status, refusals in _refusals_by_status(route).items():
+        assert status not in found, route.path
+        found[status] = {"$ref": f"#/components/responses/{_name_of(refusals)}"}
+    return found
+
+
+def _refusals_by_status(route: "Route") -> dict[int, Refusals]:
+    by_status: dict[int, Refusals] = {}
+    for refusal in dict.fromkeys(refusals_of(route)):
+        by_status[refusal.status] = (*by_status.get(refusal.status, ()), refusal)
+    return by_status
+
+
+def _name_of(refusals: Refusals) -> str:
+    """Return what the response for these is called; many calls share it."""
+    return ".".join(refusal.__name__ for refusal in refusals)
+
+
+def _problems(routes: "Iterable[Route]") -> Schema:
+    """Return the responses for refusals, by name."""
+    kinds = {kinds for route in routes for kinds in _refusals_by_status(route).values()}
+    return {_name_of(refusals): _problem(refusals) for refusals in sorted(kinds, key=_name_of)}
+
+
+def refusals_of(route: "Route") -> Iterable[type[Refusal]]:
+    """Yield what the call may be refused for; some twice."""
+    yield from _OF_ALL
+    if route.scope is not None:
+        yield Unauthorized
+    if route.form is not None:
+        yield from _OF_BODIES
+    if route.query is not None or "{id}" in route.path:
+        yield RequestInvalid
+    if "{topic}" in route.path:
+        yield TopicNameInvalid
+    yield from _entry(route).refusals
+
+
+def _links(kind: type) -> Schema:
+    """Return what may follow on such an answer, by the name of the call."""
+    links: Schema = {}
+    if kind is answers.Put:
+        for name in ("get_job", "change_job", "cancel_job"):
+            links[name] = {"operationId": name, "parameters": {"id": "$response.body#/id"}}
+    if kind is answers.Reserved:
+        for name in ("ack", "nack", "touch", "bury"):
+            links[name] = {
+                "operationId": name,
+                "parameters": {"id": "$response.body#/jobs/0/id"},
+                "requestBody": {"token": "$response.body#/jobs/0/token"},
+            }
+    return links
+
+
+def _response(said: Said) -> Schema:
+    response: Schema = {"description": said.when}
+    links = {name: link for kind in said.kinds for name, link in _links(kind).items()}
+    if links:
+        response["links"] = links
+    if said.has_location:
+        location = _header("Leads to the job.", {"type": "string"})
+        location["required"] = len(said.kinds) == 1  # a batch has none
+        response["headers"] = {"Location": location}
+    if said.kinds:
+        response["content"] = {JSON: {"schema": _one_of(said.kinds)}}
+    elif said.media:
+        kind = "object" if said.media == JSON else "string"
+        response["content"] = {said.media: {"schema": {"type": kind}}}
+    return response
+
+
+def _problem(refusals: Refusals) -> Schema:
+    """Return the response for refusals of one status."""
+    by_word: dict[str, list[str]] = {}
+    for refusal in refusals:
+        by_word.setdefault(refusal.word, []).append(title_of(refusal))
+    lines = [f"`{word}`: {' '.join(dict.fromkeys(titles))}" for word, titles in by_word.items()]
+    schema = {
+        "allOf": [
+            _ref(answers.Problem),
+            {"properties": {"word": {"enum": [*by_word]}, "status": {"const": refusals[0].status}}},
+        ]
+    }
+    response: Schema = {
+        "description": "\n\n".join(lines),
+        "content": {CONTENT_TYPE: {"schema": schema}},
+    }
+    headers = {}
+    if any(refusal.retry_after_s is not None for refusal in refusals):
+        about = "After so many seconds it may go better."
+        headers["Retry-After"] = _header(about, {"type": "integer", "minimum": 1})
+    if Unauthorized in refusals:
+        headers["WWW-Authenticate"] = _header("Bearer, of this realm.", {"type": "string"})
+    if headers:
+        response["headers"] = headers
+    return response
+
+
+def _header(about: str, schema: Schema) -> Schema:
+    return {"description": about, "required": True, "schema": schema}

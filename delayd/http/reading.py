@@ -1,0 +1,229 @@
+"""From a request's bytes to the struct that its schema describes, or to everything that is wrong.
+
+msgspec reads and checks in one go, and stops at the first mistake. So a request that fails is read
+again, field by field, and its answer names all of them. What concerns several fields at once says
+the struct itself, in `broken_rules`.
+
+>>> class Wish(Form):
+...     delay: Duration = Duration(0)
+...     priority: int = 0
+>>> Reader(Wish).read(b'{"delay": "15s"}').delay
+15000
+>>> try: Reader(Wish).read(b'{"delay": "soon", "priority": "high", "colour": 1}')
+... except RequestInvalid as refusal: print(*(error.field for error in refusal.errors))
+delay priority colour
+
+JSON is read by orjson first, which is strict: UTF-8, no NaN, no control characters, 1,024 levels.
+Of a name that is there twice the last value counts, as nearly all readers have it.
+"""
+
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import islice
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+import msgspec
+import orjson
+
+from delayd.core.client_limits import HTTP_BATCH_MAX, HTTP_ERRORS_MAX
+from delayd.http.problems import FieldError, NotJson, RequestInvalid
+from delayd.http.values import Duration, decode_value
+
+__all__ = ("Duration", "Form", "QueryReader", "Reader")
+
+
+Rules = tuple[dict[str, Any], ...]
+
+
+class Form(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What a request says; a subclass has a field for each thing that it may say."""
+
+    told_rules: ClassVar[Rules] = ()
+    """What `broken_rules` checks, as JSON schemas say it; a subclass names its own."""
+
+    def broken_rules(self) -> list[FieldError]:
+        """Return what is wrong with several fields together."""
+        return []
+
+
+FormT = TypeVar("FormT", bound=Form)
+
+NAME_CHARACTERS_MAX: Final = 64
+"""Of a field's name for which another one is proposed: comparing takes long."""
+SOMETHING: Final = 0
+"""Stands for a value that is wrong, where rules ask which fields are there."""
+_Raws: Final = dict[str, msgspec.Raw]
+
+
+class Reader(Generic[FormT]):
+    """Reads the bodies of one kind of request."""
+
+    def __init__(self, kind: type[FormT]) -> None:
+        """Prepare."""
+        self.kind = kind
+        self._decode = msgspec.json.Decoder(kind, dec_hook=decode_value).decode
+
+    def read(self, data: bytes) -> FormT:
+        """Return what the body says; `NotJson`, `RequestInvalid`."""
+        try:
+            orjson.loads(data)
+            given = self._decode(data)
+        except msgspec.ValidationError as error:
+            raise self._refusal(data, str(error)) from None
+        except (ValueError, RecursionError) as error:
+            raise NotJson(str(error)) from None
+        if broken := given.broken_rules():
+            raise RequestInvalid(broken)
+        return given
+
+    def _refusal(self, data: bytes, said: str) -> NotJson | RequestInvalid:
+        """Return everything that is wrong with a body of which msgspec has said one thing."""
+        try:
+            errors = [*islice(errors_in(data, self.kind), HTTP_ERRORS_MAX)]
+        except RecursionError as error:  # msgspec goes less deep than orjson
+            return NotJson(str(error))
+        return RequestInvalid(errors or [FieldError("", said)])
+
+
+def errors_in(data: bytes | msgspec.Raw, kind: type[Form], where: str = "") -> Iterator[FieldError]:
+    """Yield everything that is wrong with an object of this kind; where: `jobs[3]` or nothing."""
+    try:
+        raws = msgspec.json.decode(data, type=_Raws)
+    except msgspec.ValidationError:
+        yield FieldError(where, "must be an object")
+        return
+    dot = f"{where}." if where else ""
+    fields = _fields(kind)
+    good: dict[str, Any] = {}
+    for field in fields.values():
+        if field.encode_name not in raws:
+            if field.required:
+                yield FieldError(dot + field.encode_name, "is missing")
+            continue
+        raw = raws.pop(field.encode_name)
+        inner = form_in(field.type)
+        errors = [*_errors_of(raw, field.type, inner, dot + field.encode_name)]
+        yield from errors
+        if not errors:
+            good[field.name] = msgspec.json.decode(raw, type=field.type, dec_hook=decode_value)
+        elif not field.required:
+            good[field.name] = SOMETHING
+    for name in raws:
+        yield FieldError(dot + name, _unknown(name, fields))
+    if all(field.name in good or not field.required for field in fields.values()):
+        for error in kind(**good).broken_rules():
+            yield FieldError(dot + error.field, error.detail)
+
+
+def _errors_of(
+    raw: msgspec.Raw,
+    kind: Any,  # noqa: ANN401 (a type)
+    inner: type[Form] | None,
+    where: str,
+) -> Iterator[FieldError]:
+    """Yield what is wrong with the value of a field."""
+    if inner is not None:
+        try:
+            items: Sequence[msgspec.Raw] = msgspec.json.decode(raw, type=list[msgspec.Raw])
+        except msgspec.ValidationError:
+            yield FieldError(where, "must be an array")
+            return
+        if len(items) > HTTP_BATCH_MAX:
+            yield FieldError(where, f"has {len(items)} items, more than {HTTP_BATCH_MAX}")
+            return
+        before = 0
+        for number, item in enumerate(items):
+            for error in errors_in(item, inner, f"{where}[{number}]"):
+                before += 1
+                yield error
+        if before:
+            return
+    try:
+        msgspec.json.decode(raw, type=kind, dec_hook=decode_value)
+    except msgspec.ValidationError as error:
+        yield FieldError(where, _rule(str(error)))
+
+
+def _rule(said: str) -> str:
+    """Return msgspec's sentence as a rule, without the path that the field says already."""
+    said = said.partition(" - at `$")[0]
+    return f"must be: {said[0].lower()}{said[1:]}" if said.startswith("Expected") else said
+
+
+def _unknown(name: str, fields: Mapping[str, msgspec.structs.FieldInfo]) -> str:
+    import difflib  # noqa: PLC0415 (only for who made a mistake)
+
+    if len(name) > NAME_CHARACTERS_MAX:
+        return "there is no such field"
+    near = difflib.get_close_matches(name, fields, n=1, cutoff=0.5)
+    return "there is no such field" + (f"; did you mean {near[0]}?" if near else "")
+
+
+@cache
+def _fields(kind: type[Form]) -> Mapping[str, msgspec.structs.FieldInfo]:
+    return {field.encode_name: field for field in msgspec.structs.fields(kind)}
+
+
+def form_in(kind: Any) -> type[Form] | None:  # noqa: ANN401 (a type)
+    """Return the form of which the type is a list; None if it is none."""
+    if typing.get_origin(kind) is typing.Annotated:
+        return form_in(typing.get_args(kind)[0])
+    if typing.get_origin(kind) in {types.UnionType, typing.Union}:
+        return next(filter(None, map(form_in, typing.get_args(kind))), None)
+    if typing.get_origin(kind) is list:
+        (inner,) = typing.get_args(kind)
+        return inner if isinstance(inner, type) and issubclass(inner, Form) else None
+    return None
+
+
+def _is_list(kind: Any) -> bool:  # noqa: ANN401 (a type)
+    """Tell whether a name may be given several times, for a value of the list each time."""
+    if typing.get_origin(kind) is typing.Annotated:
+        return _is_list(typing.get_args(kind)[0])
+    return typing.get_origin(kind) is list
+
+
+class QueryReader(Generic[FormT]):
+    """Reads the queries of one kind of request: names and values behind the `?`."""
+
+    def __init__(self, kind: type[FormT]) -> None:
+        """Prepare."""
+        self.kind = kind
+
+    def read(self, pairs: Sequence[tuple[str, str]]) -> FormT:
+        """Return what the query says; `RequestInvalid`."""
+        fields = _fields(self.kind)
+        raws: dict[str, Any] = {}
+        errors = []
+        for name, value in pairs:
+            field = fields.get(name)
+            if field is None:
+                errors.append(FieldError(name, _unknown(name, fields)))
+            elif _is_list(field.type):
+                raws.setdefault(name, []).append(value)
+            elif name in raws:
+                errors.append(FieldError(name, "is given twice"))
+            else:
+                raws[name] = value
+        good: dict[str, Any] = {}
+        for name, raw in raws.items():
+            field = fields[name]
+            try:
+                good[field.name] = msgspec.convert(
+                    raw, field.type, strict=False, dec_hook=decode_value
+                )
+            except msgspec.ValidationError as error:
+                errors.append(FieldError(name, _rule(str(error))))
+        errors += [
+            FieldError(name, "is missing")
+            for name, field in fields.items()
+            if field.required and name not in raws
+        ]
+        if not errors:
+            given = self.kind(**good)
+            errors = given.broken_rules()
+            if not errors:
+                return given
+        raise RequestInvalid(errors)

@@ -1,0 +1,198 @@
+"""Jobs as replies tell of them.
+
+Times are moments of the wall clock (RFC 3339) and lengths of time in seconds. A body comes as
+`body`, the very text, where it is JSON, and else as `body_base64`.
+
+>>> orjson.dumps(body_member(b'{"a":  1.0}'))
+b'{"body":{"a":  1.0}}'
+>>> body_member(b"hello")
+{'body_base64': 'aGVsbG8='}
+"""
+
+import base64
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+import orjson
+
+from delayd.core.durations import duration_text
+from delayd.core.job import (
+    DUE_AT,
+    FLAGS_AT,
+    HEADER,
+    HEADER_BYTES,
+    TALLY,
+    U64,
+    Flag,
+    Reason,
+    Retry,
+    State,
+    attempts_of,
+    body_of,
+    failure_of,
+    key_of,
+    note_of,
+    retry_of,
+    tally_of,
+)
+from delayd.core.walking import seen_state
+from delayd.http.values import moment_text
+
+if TYPE_CHECKING:
+    from delayd.core.store import Store
+
+BodyForm = Literal["auto", "base64"]
+
+_SPACES: Final = b" \t\r\n"
+_TALLY: Final = int(Flag.TALLY)
+_FAILURE: Final = int(Flag.FAILURE)
+_KEY: Final = int(Flag.KEY)
+
+
+def is_json(body: bytes) -> bool:
+    """Tell whether the body is a JSON text with nothing around it, to be handed back as it is."""
+    if not body or body[0] in _SPACES or body[-1] in _SPACES:
+        return False
+    try:
+        orjson.loads(body)
+    except ValueError:
+        return False
+    return True
+
+
+def body_member(body: bytes, form: str = "auto") -> dict[str, Any]:
+    """Return the member that holds the body."""
+    if form == "auto" and is_json(body):
+        return {"body": orjson.Fragment(body)}
+    return {"body_base64": base64.b64encode(body).decode()}
+
+
+class Ticket(NamedTuple):
+    """What tells one reservation from all others, those of the job's earlier lives included."""
+
+    job_id: int
+    created_ms: int
+    reserves: int
+    """The how manieth hand-out of this life it is."""
+
+
+def ticket_of(record: bytes) -> Ticket:
+    """Return the ticket of a job that is in somebody's hands."""
+    job_id, _, created_ms, *_ = HEADER.unpack_from(record)
+    reserves = 0
+    if record[FLAGS_AT] & _TALLY:
+        reserves = TALLY.unpack_from(record, HEADER_BYTES)[1]
+    return Ticket(job_id, created_ms, reserves + 1)
+
+
+def token_of(ticket: Ticket) -> str:
+    """Write a ticket as the token that its holder gets.
+
+    >>> token_of(Ticket(17, 1_795_287_600_250, 1))
+    '17-1a1ff7acc7a-1'
+    """
+    return f"{ticket.job_id}-{ticket.created_ms:x}-{ticket.reserves}"
+
+
+def parse_token(token: str) -> Ticket:
+    """Read a token that has the right form."""
+    job_id, created_ms, reserves = token.split("-")
+    return Ticket(int(job_id), int(created_ms, 16), int(reserves))
+
+
+def reserved_job(store: "Store", job_id: int, now_ms: int, form: str) -> dict[str, Any]:
+    """Return what the holder of a job is told of it."""
+    record = store.jobs.get(job_id)
+    assert record is not None
+    _, due_ms, created_ms, ttr_ms, priority, number, _, flags = HEADER.unpack_from(record)
+    offset_ms = store.absolute.offset_ms
+    reserves = 0
+    if flags & _TALLY:
+        reserves = TALLY.unpack_from(record, HEADER_BYTES)[1]
+    told: dict[str, Any] = {
+        "id": job_id,
+        "topic": store.numbered[number].name,
+        "token": f"{job_id}-{created_ms:x}-{reserves + 1}",
+        "attempt": (attempts_of(record) if flags & _FAILURE else reserves) + 1,
+        "priority": priority,
+        "due": moment_text(due_ms + offset_ms),
+        "lateness": max(0, now_ms - due_ms) / 1_000,
+        "ttr": ttr_ms / 1_000,
+        "expires": moment_text(store.holders[job_id].deadlines[job_id] + offset_ms),
+    }
+    if flags & _KEY:
+        told["key"] = key_of(record).decode()
+    if flags & _FAILURE:
+        told["failure"] = failure_member(record, offset_ms)
+    told.update(body_member(body_of(record), form))
+    return told
+
+
+def failure_member(record: bytes, offset_ms: int) -> dict[str, Any] | None:
+    """Return what is known of the last failed attempt."""
+    failure = failure_of(record)
+    if failure is None:
+        return None
+    note = note_of(record)
+    told: dict[str, Any] = {
+        "reason": Reason(failure.reason).name.lower(),
+        "at": moment_text(failure.failed_ms + offset_ms),
+    }
+    if note is not None and note.error:
+        told["error"] = note.error
+    if note is not None and note.origin:
+        told["origin"] = note.origin
+    return told
+
+
+def retry_member(retry: Retry) -> dict[str, Any]:
+    """Return a retry rule as a put says it."""
+    told: dict[str, Any] = {}
+    if retry.steps_ms:
+        told["retry"] = [*map(duration_text, retry.steps_ms)]
+    if retry.attempts_max:
+        told["max_attempts"] = retry.attempts_max
+    if retry.jitter_percent:
+        told["jitter_percent"] = retry.jitter_percent
+    return told
+
+
+def whole_job(store: "Store", job_id: int, record: bytes) -> dict[str, Any]:
+    """Return all there is to say of a job but its body."""
+    record = store.current(job_id, record)
+    state = seen_state(store, job_id, record)
+    _, due_ms, created_ms, ttr_ms, priority, _, _, _ = HEADER.unpack_from(record)
+    offset_ms = store.absolute.offset_ms
+    tally = tally_of(record)
+    in_hand = state is State.RESERVED
+    told: dict[str, Any] = {
+        "id": job_id,
+        "topic": store.topic_of(record).name,
+        "state": state.name.lower(),
+        "priority": priority,
+        "due": moment_text(due_ms + offset_ms),
+        "created": moment_text(created_ms + offset_ms),
+        "ttr": ttr_ms / 1_000,
+        "attempts": attempts_of(record) + in_hand,
+        "reserves": tally.reserves + in_hand,
+        "timeouts": tally.timeouts,
+        "releases": tally.releases,
+        "buries": tally.buries,
+        "kicks": tally.kicks,
+    }
+    if in_hand:
+        told["expires"] = moment_text(store.holders[job_id].deadlines[job_id] + offset_ms)
+    if key := key_of(record):
+        told["key"] = key.decode()
+    if (retry := retry_of(record)) is not None:
+        told.update(retry_member(retry))
+    if (failure := failure_member(record, offset_ms)) is not None:
+        told["failure"] = failure
+    return told
+
+
+def due_text(store: "Store", job_id: int) -> str:
+    """Return when a job is due, as replies have it."""
+    record = store.jobs.get(job_id)
+    assert record is not None
+    due_ms: int = U64.unpack_from(record, DUE_AT)[0]
+    return moment_text(due_ms + store.absolute.offset_ms)

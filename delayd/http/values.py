@@ -1,0 +1,329 @@
+"""Values as JSON has them, and what they are inside: durations, moments, names, keys, ladders.
+
+Each is a type of its own, so that a schema can say what a field holds. msgspec makes them by
+`decode_value`, which raises `ValueError` with the rule as its message; `schema_of_value` says the
+same to those who read the OpenAPI document.
+
+>>> decode_value(Duration, "1h30m"), decode_value(Duration, 0.05)
+(5400000, 50)
+>>> decode_value(Moment, "2026-11-21T20:00:00+01:00"), decode_value(Moment, 1_795_287_600)
+(1795287600000, 1795287600000)
+>>> moment_text(1_795_287_600_250)
+'2026-11-21T19:00:00.250Z'
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from datetime import UTC, datetime
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Final
+
+from delayd.core.client_limits import SECONDS_WRITTEN_MAX
+from delayd.core.durations import DURATION_UNITS_MS, parse_duration_ms
+from delayd.core.errors import KeyInvalid, TopicNameInvalid
+from delayd.core.job import State
+from delayd.core.limits import (
+    DURATION_MS_MAX,
+    KEY_BYTES_MAX,
+    QUANTITY_CHARACTERS_MAX,
+    RETRY_STEPS_MAX,
+    TOPIC_NAME_BYTES_MAX,
+    WALL_MS_MAX,
+)
+from delayd.core.policy import parse_ladder
+from delayd.core.puts import checked_key
+from delayd.core.topic import checked_name
+
+MOMENT_RULE: Final = (
+    'must be a moment such as "2026-11-21T19:00:00Z", with its offset, or seconds since 1970'
+)
+
+
+class Duration(int):
+    """A length of time, in milliseconds; in JSON seconds or a text such as `"15s"`."""
+
+    __slots__ = ()
+
+
+class Moment(int):
+    """A moment of the wall clock, in milliseconds since 1970; in JSON RFC 3339 or seconds."""
+
+    __slots__ = ()
+
+
+class TopicName(str):
+    """The name of a topic."""
+
+    __slots__ = ()
+
+
+class Key(bytes):
+    """The caller's own name for a job, in UTF-8."""
+
+    __slots__ = ()
+
+
+class Ladder(tuple[int, ...]):
+    """The steps of a retry ladder, in milliseconds."""
+
+    __slots__ = ()
+
+
+class States(frozenset[State]):
+    """States in which jobs may be; in a query their names, with commas between them."""
+
+    __slots__ = ()
+
+
+class TimeBound(tuple[int, bool]):
+    """A moment of the wall clock, or a length of time from now; both in milliseconds."""
+
+    __slots__ = ()
+
+    @property
+    def ms(self) -> int:
+        """Since 1970, or from now; less than 0: that long ago."""
+        return self[0]
+
+    @property
+    def is_moment(self) -> bool:
+        """Whether it is a moment."""
+        return self[1]
+
+
+class PageMark(tuple[int, int]):
+    """Behind which job a page begins: its due time in milliseconds, its id."""
+
+    __slots__ = ()
+
+
+def parse_moment_ms(value: object) -> int:
+    """Turn RFC 3339 or seconds since 1970 into milliseconds, rounded up; `ValueError`."""
+    if isinstance(value, str):
+        return _text_ms(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if 0 <= value <= WALL_MS_MAX / 1_000:  # false for NaN too
+            return min(WALL_MS_MAX, -(-round(value * 1_000_000) // 1_000))
+        raise ValueError("must be from 1970 to the year 9999")
+    raise ValueError(MOMENT_RULE)
+
+
+def _text_ms(text: str) -> int:
+    # A date alone, and a time without its offset, are read by the library and are not RFC 3339.
+    if len(text) < len("2026-11-21T19:00:00Z") or text[10] not in "Tt ":
+        raise ValueError(MOMENT_RULE)
+    try:
+        moment = datetime.fromisoformat(text.upper())
+    except ValueError:
+        raise ValueError(MOMENT_RULE) from None
+    if moment.tzinfo is None:
+        raise ValueError(MOMENT_RULE)
+    try:
+        since = moment - datetime.fromtimestamp(0, UTC)
+    except OverflowError:
+        raise ValueError("must be from 1970 to the year 9999") from None
+    moment_ms = -(
+        -(since.days * 86_400_000_000 + since.seconds * 1_000_000 + since.microseconds) // 1_000
+    )
+    if not 0 <= moment_ms <= WALL_MS_MAX:
+        raise ValueError("must be from 1970 to the year 9999")
+    return moment_ms
+
+
+def moment_text(wall_ms: int) -> str:
+    """Write a moment as RFC 3339, in UTC and with milliseconds; the calendar's end if beyond."""
+    second, ms = divmod(wall_ms, 1_000)
+    return f"{_second_text(second)}.{ms:03d}Z"
+
+
+@lru_cache(maxsize=SECONDS_WRITTEN_MAX)
+def _second_text(second: int) -> str:
+    """Write a second; what is told of at one time is mostly of few of them."""
+    second = max(0, min(second, WALL_MS_MAX // 1_000))
+    return f"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H:%M:%S}"
+
+
+def seconds(duration_ms: int) -> float:
+    """Write a length of time as seconds, as replies have it."""
+    return duration_ms / 1_000
+
+
+def _name(value: object) -> TopicName:
+    if not isinstance(value, str):
+        raise ValueError("must be the name of a topic")  # noqa: TRY004 (msgspec asks for ValueError)
+    try:
+        return TopicName(checked_name(value))
+    except TopicNameInvalid as refusal:
+        raise ValueError(str(refusal)) from None
+
+
+def _key(value: object) -> Key:
+    if not isinstance(value, str):
+        raise ValueError("must be a text")  # noqa: TRY004 (msgspec asks for ValueError)
+    try:
+        return Key(checked_key(value.encode("utf-8", "surrogatepass")))
+    except KeyInvalid as refusal:
+        raise ValueError(str(refusal)) from None
+
+
+def _states(value: object) -> States:
+    names = value.split(",") if isinstance(value, str) else []
+    if not names or not _STATES.keys() >= set(names):
+        raise ValueError("must be one or more of " + ", ".join(_STATES) + ", with commas between")
+    return States(_STATES[name] for name in names)
+
+
+def _time_bound(value: object) -> TimeBound:
+    """Read a time relative to now, also one that is past, or a moment.
+
+    >>> _time_bound("1h"), _time_bound("-0.5"), _time_bound("1970-01-01T00:00:05Z")
+    ((3600000, False), (-500, False), (5000, True))
+    """
+    if isinstance(value, str):
+        if value[4:5] == "-":
+            return TimeBound((_text_ms(value), True))
+        if value.startswith("-"):
+            return TimeBound((-parse_duration_ms(value[1:]), False))
+    try:
+        return TimeBound((parse_duration_ms(value), False))
+    except ValueError as error:
+        raise ValueError(f"{error}, or a moment of RFC 3339") from None
+
+
+def page_mark_text(due_ms: int, job_id: int) -> str:
+    """Write a page mark; clients take it as it is.
+
+    >>> page_mark_text(1_795_287_600_250, 7), _page_mark("1a1ff7acc7a-7")
+    ('1a1ff7acc7a-7', (1795287600250, 7))
+    """
+    return f"{due_ms:x}-{job_id}"
+
+
+def _page_mark(value: object) -> PageMark:
+    match = _PAGE_MARK.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError("must be what an earlier page had as its after")
+    return PageMark((int(match[1], 16), int(match[2])))
+
+
+_STATES: Final = MappingProxyType({state.name.lower(): state for state in State})
+_PAGE_MARK: Final = re.compile("([0-9a-f]{1,16})-([0-9]{1,20})")
+
+_READERS: Final[Mapping[type, Callable[[object], object]]] = MappingProxyType(
+    {
+        Duration: lambda value: Duration(parse_duration_ms(value)),
+        Moment: lambda value: Moment(parse_moment_ms(value)),
+        TopicName: _name,
+        Key: _key,
+        Ladder: lambda value: Ladder(parse_ladder(value)),
+        States: _states,
+        TimeBound: _time_bound,
+        PageMark: _page_mark,
+    }
+)
+
+_NUMBER: Final = "[0-9]+([.][0-9]+)?"
+_DURATION_PATTERN: Final = "^({}|{})$".format(
+    _NUMBER, "".join(f"({_NUMBER}{unit} *)?" for unit in DURATION_UNITS_MS)
+)
+_DURATION_SCHEMA: Final = {
+    "description": "Seconds, or a text such as 50ms, 15s, 1h30m or 7d.",
+    "anyOf": [
+        {"type": "number", "minimum": 0, "maximum": DURATION_MS_MAX // 1_000},
+        {
+            "type": "string",
+            "pattern": _DURATION_PATTERN,
+            "minLength": 1,
+            "maxLength": QUANTITY_CHARACTERS_MAX,
+        },
+    ],
+}
+_SCHEMAS: Final[Mapping[type, dict[str, Any]]] = MappingProxyType(
+    {
+        Duration: {**_DURATION_SCHEMA, "examples": ["15s", 3600]},
+        Moment: {
+            "description": "RFC 3339 with an offset, or seconds since 1970.",
+            "anyOf": [
+                {"type": "string", "format": "date-time"},
+                {"type": "number", "minimum": 0, "maximum": WALL_MS_MAX // 1_000},
+            ],
+            "examples": ["2030-01-01T09:00:00Z"],
+        },
+        TopicName: {
+            "description": "The name of a topic.",
+            "type": "string",
+            "minLength": 1,
+            "maxLength": TOPIC_NAME_BYTES_MAX,
+            "pattern": "^[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]*$",
+            "examples": ["mail"],
+        },
+        Key: {
+            "description": "The caller's own name for a job: printable, without spaces,"
+            f" {KEY_BYTES_MAX} bytes of UTF-8 at most; unique among the live jobs of its topic.",
+            "type": "string",
+            "minLength": 1,
+            "maxLength": KEY_BYTES_MAX,
+            "pattern": r"^[^\s\u0000-\u001f\u007f-\u009f]+$",
+            "examples": ["order-17"],
+        },
+        Ladder: {
+            "description": "The delays after the first failed attempt, the second, and so on:"
+            " a text such as 15s 3m 10m, or a list of durations.",
+            "anyOf": [
+                {"type": "string", "pattern": "^ *[0-9][0-9.wdhms ,]*$"},
+                {
+                    "type": "array",
+                    "items": _DURATION_SCHEMA,
+                    "minItems": 1,
+                    "maxItems": RETRY_STEPS_MAX,
+                },
+            ],
+            "examples": ["15s 3m 10m"],
+        },
+        States: {
+            "description": "One state or several: " + ", ".join(_STATES) + "; with commas between.",
+            "type": "string",
+            "pattern": "^({0})(,({0}))*$".format("|".join(_STATES)),
+            "examples": ["buried", "ready,delayed"],
+        },
+        TimeBound: {
+            "description": "A length of time from now, with a minus before it that long ago; or a"
+            " moment: RFC 3339 with an offset.",
+            "anyOf": [
+                {"type": "string", "format": "date-time"},
+                {
+                    "type": "string",
+                    "pattern": "^-?" + _DURATION_PATTERN.removeprefix("^"),
+                    "minLength": 1,
+                    "maxLength": QUANTITY_CHARACTERS_MAX,
+                },
+            ],
+            "examples": ["1h", "-15m", "2030-01-01T09:00:00Z"],
+        },
+        PageMark: {
+            "description": "Where the page before this one has ended, as it was told.",
+            "type": "string",
+            "pattern": "^[0-9a-f]{1,16}-[0-9]{1,20}$",
+        },
+    }
+)
+
+VALUE_TYPES: Final = tuple(_SCHEMAS)
+
+
+def decode_value(kind: type, value: Any) -> Any:  # noqa: ANN401 (whatever JSON holds)
+    """Make a value of one of these types; `ValueError` with the rule."""
+    reader = _READERS.get(kind)
+    if reader is None:
+        raise NotImplementedError(kind)
+    return reader(value)
+
+
+def schema_of_value(kind: type) -> dict[str, Any]:
+    """Return the JSON schema of one of these types, the caller's to change: msgspec does."""
+    schema = _SCHEMAS.get(kind)
+    if schema is None:
+        raise NotImplementedError(kind)
+    return deepcopy(schema)

@@ -1,0 +1,85 @@
+import pytest
+
+from delayd.access.failures import Failures, network
+from delayd.core.client_limits import (
+    AUTH_DELAY_MS,
+    AUTH_FAILURES_MAX,
+    AUTH_FAILURES_WINDOW_MS,
+    AUTH_PEERS_MAX,
+)
+
+PEER = "192.0.2.7"
+
+
+def test_the_limit_is_ten_in_a_minute_and_then_a_second() -> None:
+    assert (AUTH_FAILURES_MAX, AUTH_FAILURES_WINDOW_MS, AUTH_DELAY_MS) == (10, 60_000, 1_000)
+
+
+def test_the_tenth_failure_within_a_minute_is_the_first_that_costs_a_delay() -> None:
+    failures = Failures()
+    for number in range(AUTH_FAILURES_MAX):
+        assert failures.delay_ms(PEER, number) == 0
+        failures.note(PEER, number)
+    assert failures.delay_ms(PEER, AUTH_FAILURES_MAX) == AUTH_DELAY_MS
+    assert failures.total == AUTH_FAILURES_MAX
+
+
+def test_a_delay_ends_a_minute_after_the_first_of_the_latest_ten() -> None:
+    failures = Failures()
+    for time_ms in range(0, 11_000, 1_000):
+        failures.note(PEER, time_ms)
+    first_ms = 1_000
+    end_ms = first_ms + AUTH_FAILURES_WINDOW_MS
+    assert failures.delay_ms(PEER, end_ms - 1) == AUTH_DELAY_MS
+    assert failures.delay_ms(PEER, end_ms) == 0
+
+
+def test_nine_in_a_minute_for_ever_cost_nothing() -> None:
+    failures = Failures()
+    for number in range(1_000):
+        time_ms = number * AUTH_FAILURES_WINDOW_MS // (AUTH_FAILURES_MAX - 1)
+        failures.note(PEER, time_ms)
+        assert failures.delay_ms(PEER, time_ms) == 0
+
+
+def test_one_address_does_not_delay_another() -> None:
+    failures = Failures()
+    for _ in range(100):
+        failures.note(PEER, 0)
+    assert failures.delay_ms("192.0.2.8", 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("2001:db8:0:1::1", "2001:db8:0:1:ffff:ffff:ffff:ffff"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("fe80::1%eth0", "fe80::2"),
+        ("127.0.0.1", "::1"),
+        ("", "unix:/run/delayd.sock"),
+    ],
+)
+def test_addresses_of_one_owner_count_as_one(one: str, other: str) -> None:
+    failures = Failures()
+    for number in range(AUTH_FAILURES_MAX):
+        failures.note((one, other)[number % 2], 0)
+    assert failures.delay_ms(one, 0) == failures.delay_ms(other, 0) == AUTH_DELAY_MS
+
+
+def test_the_next_network_is_somebody_else() -> None:
+    assert network("2001:db8:0:1::1") != network("2001:db8:0:2::1")
+
+
+def test_memory_is_bounded_and_the_one_who_was_quiet_for_longest_goes() -> None:
+    failures = Failures()
+    for number in range(AUTH_FAILURES_MAX):
+        failures.note("198.51.100.1", number)
+        failures.note("198.51.100.2", number)
+    for number in range(AUTH_PEERS_MAX - 1):
+        failures.note(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 20)
+        if number == AUTH_PEERS_MAX - 10:
+            assert failures.delay_ms("198.51.100.1", 20) == AUTH_DELAY_MS
+            failures.note("198.51.100.1", 20)
+    assert len(failures) == AUTH_PEERS_MAX
+    assert failures.delay_ms("198.51.100.1", 20) == AUTH_DELAY_MS
+    assert failures.delay_ms("198.51.100.2", 20) == 0

@@ -1,0 +1,95 @@
+"""docs/security.md says what is the case."""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from delayd.access.entries import from_bytes
+from delayd.access.scopes import Scope
+from delayd.config import BY_NAME, SECTIONS, load
+from delayd.core.client_limits import (
+    AUTH_FAILURES_MAX,
+    HTTP_BODY_BYTES_MAX,
+    HTTP_BODY_MS_DEFAULT,
+    HTTP_CONNECTIONS_PER_IP_DEFAULT,
+    HTTP_HEADER_MS_DEFAULT,
+    HTTP_HEADERS_MAX,
+    HTTP_IDLE_MS_DEFAULT,
+    HTTP_STRANGERS_PER_IP_DEFAULT,
+    LINE_BYTES_MAX,
+    LINE_CONNECTIONS_PER_ADDRESS_MAX,
+    LINE_HALF_SAID_S_MAX,
+    LINE_STRANGERS_PER_ADDRESS_MAX,
+    LONG_LINE_BYTES_MAX,
+    TOKENS_MAX,
+)
+from delayd.core.limits import WRITE_BUFFER_BYTES_DEFAULT
+from delayd.line.commands import COMMANDS
+
+PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.mark.parametrize("text", blocks("toml"))
+def test_each_piece_of_configuration_is_valid(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "delayd.toml"
+    path.write_text(text)
+    load(str(path), {}, {})
+    uncommented = re.sub(r"(?m)^# (\w+ = )", r"\1", text)
+    assert tomllib.loads(uncommented).keys() == tomllib.loads(text).keys()
+    path.write_text(uncommented)
+    load(str(path), {}, {})
+
+
+def test_the_tokens_file_that_is_shown_is_in_order() -> None:
+    (text,) = blocks("json")
+    (entry,) = from_bytes(text.encode(), "page")
+    assert entry.scopes == {Scope.RESERVE, Scope.DELETE}
+    assert set(json.loads(text)["tokens"][0]) == set(entry.fields())
+
+
+def test_every_setting_that_is_named_exists() -> None:
+    named = set(re.findall(r"`([a-z_]+\.[a-z_]+)`", PAGE))
+    settings = {name for name in named if name.partition(".")[0] in SECTIONS}
+    assert settings
+    assert settings <= set(BY_NAME)
+
+
+def test_every_command_is_where_its_scope_says() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", PAGE, re.MULTILINE))
+    for command in COMMANDS:
+        word = command.word.decode().strip()
+        for scope, cell in rows.items():
+            if f"`{word}`" in cell and command.scope is not None:
+                assert scope == command.scope, word
+    for scope in Scope:
+        assert rows[scope].strip() or scope is Scope.WEBHOOK
+
+
+def test_the_bounds_are_those_of_the_limits() -> None:
+    rows = [line for line in PAGE.splitlines() if line.startswith("| ")]
+
+    def row(beginning: str) -> str:
+        (only,) = (line for line in rows if line.startswith(f"| {beginning}"))
+        return only
+
+    assert f"| {AUTH_FAILURES_MAX} a minute |" in row("wrong tokens")
+    assert LINE_CONNECTIONS_PER_ADDRESS_MAX == HTTP_CONNECTIONS_PER_IP_DEFAULT
+    assert f"| {HTTP_CONNECTIONS_PER_IP_DEFAULT:,} (" in row("connections from one address")
+    assert LINE_STRANGERS_PER_ADDRESS_MAX == HTTP_STRANGERS_PER_IP_DEFAULT
+    assert f"| {HTTP_STRANGERS_PER_IP_DEFAULT} (" in row("of these, without")
+    assert f"| {LINE_BYTES_MAX} bytes, {LONG_LINE_BYTES_MAX:,} for" in row("a command line")
+    assert f"| {HTTP_BODY_BYTES_MAX >> 20} MiB" in row("an HTTP request")
+    assert f"{HTTP_HEADERS_MAX} headers" in row("an HTTP request")
+    assert LINE_HALF_SAID_S_MAX * 1_000 == HTTP_HEADER_MS_DEFAULT
+    assert f"| {LINE_HALF_SAID_S_MAX} s (" in row("a request or line")
+    assert HTTP_BODY_MS_DEFAULT == 60_000
+    assert f"| {HTTP_IDLE_MS_DEFAULT // 1_000} s (" in row("an idle HTTP")
+    assert f"| {WRITE_BUFFER_BYTES_DEFAULT >> 20} MiB (" in row("answers that are not read")
+    assert f"at most {TOKENS_MAX:,} entries" in PAGE

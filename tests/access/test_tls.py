@@ -1,0 +1,185 @@
+import ssl
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+from delayd.access.errors import CertificateInvalid
+from delayd.access.peers import certificate_name
+from delayd.access.tls import (
+    AUTHORITIES_RULE,
+    BOTH_RULE,
+    CERTIFICATE_RULE,
+    HTTP_PROTOCOLS,
+    KEY_RULE,
+    Files,
+    renew,
+    server_context,
+)
+from tests.access.handshakes import Authority, encrypted, shake_hands
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def test_a_client_that_trusts_the_authority_meets_the_server(authority: Authority) -> None:
+    met = shake_hands(server_context(authority.files()), authority.client())
+    assert met.server_name == "localhost"
+    assert met.client.version() == "TLSv1.3"
+    assert met.server.getpeercert() is None
+
+
+def test_a_certificate_and_its_key_may_be_in_one_file(authority: Authority) -> None:
+    files = authority.files()
+    both = authority.directory / "both.pem"
+    assert files.key is not None
+    both.write_bytes(Path(files.key).read_bytes() + Path(files.certificate).read_bytes())
+    shake_hands(server_context(Files(str(both))), authority.client())
+
+
+def test_tls_1_2_is_spoken_and_nothing_older(authority: Authority) -> None:
+    server = server_context(authority.files())
+    client = authority.client()
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    assert shake_hands(server, client).client.version() == "TLSv1.2"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        client.minimum_version = ssl.TLSVersion.TLSv1
+        client.maximum_version = ssl.TLSVersion.TLSv1_1
+    client.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.raises(ssl.SSLError, match=r"(?i)protocol"):
+        shake_hands(server, client)
+
+
+@pytest.mark.parametrize(
+    ("offered", "wanted", "agreed"),
+    [
+        (HTTP_PROTOCOLS, ["h2", "http/1.1"], "http/1.1"),
+        (HTTP_PROTOCOLS, ["h2"], None),
+        ((), ["http/1.1"], None),
+    ],
+)
+def test_http_1_1_is_agreed_on_where_it_is_spoken(
+    authority: Authority, offered: tuple[str, ...], wanted: list[str], agreed: str | None
+) -> None:
+    client = authority.client()
+    client.set_alpn_protocols(wanted)
+    met = shake_hands(server_context(authority.files(), offered), client)
+    assert met.server.selected_alpn_protocol() == agreed
+
+
+# --- Certificates of clients ---------------------------------------------------------------------
+
+
+def test_a_client_without_a_certificate_is_refused_where_one_is_required(
+    authority: Authority,
+) -> None:
+    server = server_context(authority.files()._replace(client_ca=authority.path))
+    with pytest.raises(ssl.SSLError, match=r"(?i)peer did not return a certificate"):
+        shake_hands(server, authority.client())
+
+
+def test_a_client_of_another_authority_is_refused(authority: Authority, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = Authority(tmp_path / "other")
+    server = server_context(authority.files()._replace(client_ca=other.path))
+    with pytest.raises(ssl.SSLError, match=r"(?i)certificate verify failed"):
+        shake_hands(server, authority.client("worker.example.net"))
+
+
+def test_a_client_has_the_name_of_its_certificate(authority: Authority) -> None:
+    server = server_context(authority.files()._replace(client_ca=authority.path))
+    met = shake_hands(server, authority.client("worker.example.net"))
+    certificate = met.server.getpeercert()
+    assert certificate is not None
+    assert certificate_name(certificate) == "worker.example.net"
+
+
+# --- Files that are wrong ------------------------------------------------------------------------
+
+
+def errors_of(files: Files) -> tuple[str, ...]:
+    with pytest.raises(CertificateInvalid) as caught:
+        server_context(files)
+    return caught.value.errors
+
+
+def test_all_files_that_cannot_be_read_are_told_at_once(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing")
+    assert errors_of(Files(missing, str(tmp_path), missing)) == (
+        f"tls.certificate = {missing}: cannot be read: No such file or directory",
+        f"tls.key = {tmp_path}: cannot be read: Is a directory",
+        f"tls.client_ca = {missing}: cannot be read: No such file or directory",
+    )
+
+
+def test_the_file_that_is_wrong_is_the_one_that_is_named(
+    authority: Authority, tmp_path: Path
+) -> None:
+    files = authority.files()
+    junk = str(tmp_path / "junk")
+    Path(junk).write_text("junk")
+    other = tmp_path / "other"
+    other.mkdir()
+    key = Authority(other).files().key
+
+    assert errors_of(files._replace(certificate=junk))[0].startswith(
+        f"tls.certificate = {junk}: {CERTIFICATE_RULE}"
+    )
+    assert errors_of(files._replace(key=junk))[0].startswith(f"tls.key = {junk}: {KEY_RULE}")
+    assert errors_of(files._replace(key=key)) == (
+        f"tls.key = {key}: {KEY_RULE} (KEY_VALUES_MISMATCH)",
+    )
+    assert errors_of(files._replace(key=None))[0].startswith(
+        f"tls.certificate = {files.certificate}: {BOTH_RULE}"
+    )
+    both = errors_of(files._replace(certificate=junk, client_ca=junk))
+    assert both[0].startswith(f"tls.certificate = {junk}: {CERTIFICATE_RULE}")
+    assert both[1].startswith(f"tls.client_ca = {junk}: {AUTHORITIES_RULE}")
+
+
+def test_a_key_with_a_passphrase_is_refused_and_nobody_is_asked_for_it(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = authority.files()
+    assert files.key is not None
+    encrypted(files.key)
+    monkeypatch.setattr(sys, "stdin", None)
+    assert errors_of(files) == (
+        f"tls.key = {files.key}: must hold a private key without a passphrase",
+    )
+
+
+# --- New certificates ----------------------------------------------------------------------------
+
+
+def test_a_living_context_shows_the_new_certificate(authority: Authority) -> None:
+    files = authority.files("old.example.net")
+    server, client = server_context(files), authority.client()
+    assert shake_hands(server, client, "old.example.net").server_name == "old.example.net"
+    renew(server, authority.files("new.example.net"))
+    assert shake_hands(server, client, "new.example.net").server_name == "new.example.net"
+
+
+def test_a_context_stays_as_it_was_when_the_new_files_are_wrong(authority: Authority) -> None:
+    files = authority.files("old.example.net")
+    assert files.key is not None
+    server, client = server_context(files), authority.client()
+    old_key = Path(files.key).read_bytes()
+    authority.files("new.example.net")
+    Path(files.key).write_bytes(old_key)  # as when only one of the two has been renewed yet
+    with pytest.raises(CertificateInvalid, match="KEY_VALUES_MISMATCH"):
+        renew(server, files)
+    assert shake_hands(server, client, "old.example.net").server_name == "old.example.net"
+
+
+def test_clients_need_their_certificates_after_a_renewal_too(authority: Authority) -> None:
+    files = authority.files()._replace(client_ca=authority.path)
+    server = server_context(files)
+    renew(server, authority.files())
+    with pytest.raises(ssl.SSLError):
+        shake_hands(server, authority.client())
+    shake_hands(server, authority.client("worker.example.net"))

@@ -1,0 +1,356 @@
+import errno
+import io
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from delayd.access.entries import MOMENT_RULE, NAME_RULE, SCOPE_RULE, Entry
+from delayd.access.scopes import Scope
+from delayd.access.tokens import Tokens
+from delayd.access.usage import Usage
+from delayd.cli.main import invoke
+from delayd.core.policy import PATTERN_RULE
+from delayd.exits import Exit
+from delayd.journal.disk import RealDisk
+
+NOW = "2026-11-21T10:15:00Z"
+NOW_MS = 1_795_256_100_000
+TOKEN = re.compile(r"dlyd_([0-9a-f]{8})_([A-Za-z0-9_-]{43})\n")
+RELOAD = "delayd: a daemon that runs needs SIGHUP to notice: systemctl reload delayd"
+
+END_RULE = "must be in the future, and before the year 10000"
+WITHOUT = "without its secret: it is shown here and never again"
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _environment_of_a_newcomer(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in tuple(os.environ):
+        if name.startswith("DELAYD_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setattr("delayd.clock.system_wall_ms", lambda: NOW_MS)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "tokens.json"
+
+
+def create(path: Path, *words: str) -> int:
+    return invoke(["token", "create", *words, "--tokens", str(path)])
+
+
+def made(path: Path, capsys: Capture, *words: str) -> tuple[str, Entry]:
+    """Create a token; its text and its entry."""
+    assert create(path, *words) == Exit.OK
+    match = TOKEN.fullmatch(capsys.readouterr().out)
+    assert match is not None
+    (entry,) = (entry for entry in Tokens.load(str(path)).entries if entry.id == match[1])
+    return match[0].strip(), entry
+
+
+# --- Creating ------------------------------------------------------------------------------------
+
+
+def test_a_token_is_printed_once_and_alone_and_the_rest_is_on_standard_error(
+    path: Path, capsys: Capture
+) -> None:
+    assert create(path, "mail worker", "--scope", "reserve", "--topic", "mail.*") == Exit.OK
+    printed = capsys.readouterr()
+    match = TOKEN.fullmatch(printed.out)
+    assert match is not None
+    assert printed.err.splitlines() == [
+        f"delayd: token {match[1]} is in {path}, {WITHOUT}",
+        RELOAD,
+    ]
+    assert match[2] not in path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_token_may_what_was_said_and_is_recognised(path: Path, capsys: Capture) -> None:
+    words = "w --scope put,peek --scope stats --topic mail.*,sms --topic x --not-after 90d"
+    text, entry = made(path, capsys, *words.split())
+    assert entry == Entry(
+        id=text[5:13],
+        name="w",
+        sha256=entry.sha256,
+        scopes=frozenset({Scope.PUT, Scope.PEEK, Scope.STATS}),
+        topics=("mail.*", "sms", "x"),
+        created_s=NOW_MS // 1_000,
+        not_after_s=NOW_MS // 1_000 + 90 * 86_400,
+    )
+    assert Tokens.load(str(path)).find(text, NOW_MS / 1_000) is not None
+
+
+def test_all_is_every_scope(path: Path, capsys: Capture) -> None:
+    assert made(path, capsys, "w", "--scope", "all", "--topic", "*")[1].scopes == set(Scope)
+
+
+def test_an_end_may_be_a_time(path: Path, capsys: Capture) -> None:
+    words = "w --scope put --topic * --not-after 2027-01-01T00:00:00+01:00"
+    assert made(path, capsys, *words.split())[1].not_after_s == 1_798_758_000
+
+
+def test_every_token_is_added_to_those_there_are(path: Path, capsys: Capture) -> None:
+    texts = [made(path, capsys, f"w{n}", "--scope", "put", "--topic", "*")[0] for n in range(3)]
+    tokens = Tokens.load(str(path))
+    found = [tokens.find(text, 0.0) for text in texts]
+    assert [principal and principal.name for principal in found] == ["w0", "w1", "w2"]
+
+
+def test_an_id_that_is_taken_is_drawn_again(
+    path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = iter([b"a" * 36, b"a" * 4 + b"b" * 32, b"c" * 36])
+    monkeypatch.setattr(os, "urandom", lambda count: next(drawn))
+    ids = [made(path, capsys, "w", "--scope", "put", "--topic", "*")[1].id for _ in range(2)]
+    assert ids == ["61616161", "63636363"]
+
+
+def test_all_mistakes_are_told_at_once_with_their_values(path: Path, capsys: Capture) -> None:
+    words = "--scope putt,, --topic a[b --not-after 2020-01-01T00:00:00Z"
+    assert create(path, "a\nb", *words.split()) == Exit.USAGE
+    assert capsys.readouterr().err.splitlines() == [
+        f'delayd: NAME "a\\nb": {NAME_RULE}',
+        f'delayd: --scope "putt": {SCOPE_RULE}; did you mean put?',
+        f'delayd: --scope "": {SCOPE_RULE}',
+        f'delayd: --scope "": {SCOPE_RULE}',
+        f'delayd: --topic "a[b": {PATTERN_RULE}',
+        f'delayd: --not-after "2020-01-01T00:00:00Z": {END_RULE}',
+    ]
+    assert not path.exists()
+
+
+def test_nothing_is_allowed_that_was_not_said(path: Path, capsys: Capture) -> None:
+    assert create(path, "w") == Exit.USAGE
+    scope, topic = capsys.readouterr().err.splitlines()
+    assert scope.startswith("delayd: --scope: say what the token is good for")
+    assert topic.startswith("delayd: --topic: say for which topics it is good")
+
+
+@pytest.mark.parametrize("text", ["soon", "2027-01-01", "9000y", "0", "2026-11-21T10:15:00Z"])
+def test_an_end_that_is_no_time_to_come_is_refused(path: Path, capsys: Capture, text: str) -> None:
+    assert create(path, "w", "--scope", "put", "--topic", "*", "--not-after", text) == Exit.USAGE
+    (only,) = capsys.readouterr().err.splitlines()
+    assert only.startswith(f'delayd: --not-after "{text}": must be ')
+    if text == "soon":
+        assert only.endswith(f"{MOMENT_RULE}, or a duration such as 90d")
+
+
+class FullDisk(io.StringIO):
+    """Standard output that went into a file."""
+
+    def flush(self) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_token_that_nobody_could_be_told_is_named_for_revoking(
+    path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout", FullDisk())
+    assert create(path, "w", "--scope", "put", "--topic", "*") == Exit.USAGE
+    (entry,) = Tokens.load(str(path)).entries
+    expected = f"could not be printed (No space left on device): revoke {entry.id}"
+    assert expected in capsys.readouterr().err
+
+
+# --- Where the file is ---------------------------------------------------------------------------
+
+
+def test_the_file_is_the_one_that_the_daemon_reads(
+    path: Path, capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["token", "create", "w", "--scope", "put", "--topic", "*"]
+    config = tmp_path / "delayd.toml"
+    config.write_text(f'auth.tokens = "{path}"')
+    assert invoke([*words, "--config", str(config)]) == Exit.OK
+    monkeypatch.setenv("DELAYD_CONFIG", str(config))
+    assert invoke(words) == Exit.OK
+    monkeypatch.delenv("DELAYD_CONFIG")
+    monkeypatch.setenv("DELAYD_AUTH_TOKENS", str(path))
+    assert invoke(words) == Exit.OK
+    assert len(Tokens.load(str(path)).entries) == 3
+
+
+@pytest.mark.parametrize("command", ["create w --scope put --topic *", "list", "revoke 00000000"])
+def test_without_a_file_nothing_is_done(command: str, capsys: Capture, tmp_path: Path) -> None:
+    assert invoke(["token", *command.split()]) == Exit.USAGE
+    said = "--tokens FILE names one, or auth.tokens"
+    assert capsys.readouterr().err == f"delayd: no tokens file is known: {said}\n"
+    config = tmp_path / "delayd.toml"
+    config.write_text("")
+    assert invoke(["token", *command.split(), "--config", str(config)]) == Exit.USAGE
+    assert capsys.readouterr().err == f"delayd: auth.tokens is off: {said}\n"
+    config.write_text("wheel.size = 1\nwheel.tik = 1")
+    assert invoke(["token", *command.split(), "--config", str(config)]) == Exit.BAD_CONFIGURATION
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+def test_the_file_behind_a_link_is_changed_and_the_link_stays(
+    path: Path, capsys: Capture, tmp_path: Path
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    made(link, capsys, "w", "--scope", "put", "--topic", "*")
+    assert link.is_symlink()
+    assert len(Tokens.load(str(path)).entries) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_file_that_root_changes_stays_its_owners(path: Path, capsys: Capture) -> None:
+    words = ("w", "--scope", "put", "--topic", "*")
+    made(path, capsys, *words)
+    os.chown(path, 1_234, 2_345)
+    made(path, capsys, *words)
+    assert (path.stat().st_uid, path.stat().st_gid) == (1_234, 2_345)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_file_that_root_makes_is_of_whoever_has_its_directory(
+    path: Path, capsys: Capture
+) -> None:
+    os.chown(path.parent, 1_234, 2_345)
+    made(path, capsys, "w", "--scope", "put", "--topic", "*")
+    assert (path.stat().st_uid, path.stat().st_gid) == (1_234, 2_345)
+
+
+@pytest.mark.parametrize("command", ["create w --scope put --topic *", "revoke 00000000"])
+def test_a_file_that_is_not_in_order_is_left_alone(
+    path: Path, capsys: Capture, command: str
+) -> None:
+    path.write_text("[]")
+    words = ["token", *command.split(), "--tokens"]
+    assert invoke([*words, str(path)]) == Exit.BAD_CONFIGURATION
+    assert capsys.readouterr().err.startswith(f"delayd: {path}: must be an object of")
+    assert path.read_text() == "[]"
+    missing = path / "missing" / "tokens.json"
+    assert invoke([*words, str(missing)]) == Exit.BAD_CONFIGURATION
+    assert f"{missing}: cannot be changed: Not a directory" in capsys.readouterr().err
+
+
+def test_who_comes_second_is_told_who_is_first(path: Path, capsys: Capture) -> None:
+    disk = RealDisk()
+    lock = disk.lock(f"{path}.lock")
+    assert create(path, "w", "--scope", "put", "--topic", "*") == Exit.DIRECTORY_LOCKED
+    disk.close(lock)
+    said = f"delayd: {path}: process {os.getpid()} is changing it: try again\n"
+    assert capsys.readouterr().err == said
+
+
+# --- Listing and revoking ------------------------------------------------------------------------
+
+
+def listed(path: Path, capsys: Capture, *words: str) -> list[str]:
+    assert invoke(["token", "list", "--tokens", str(path), *words]) == Exit.OK
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_list_shows_all_but_secrets_and_hashes(
+    path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = "mail --scope put,peek --topic mail.*,sms --not-after 90d"
+    text, entry = made(path, capsys, *words.split())
+    _, second = made(path, capsys, "a b", "--scope", "put", "--topic", "*")
+    usage = Usage()
+    usage.note(entry.id, NOW_MS)
+    usage.write(str(path), {entry.id})
+    assert [re.split(r"  +", line) for line in listed(path, capsys)] == [
+        ["ID", "NAME", "SCOPES", "TOPICS", "CREATED", "NOT AFTER", "LAST USED"],
+        [entry.id, "mail", "put,peek", "mail.*,sms", NOW, "2027-02-19T10:15:00Z", "2026-11-21"],
+        [second.id, "a b", "put", "*", NOW, "-", "-"],
+    ]
+    title, first, other = listed(path, capsys)
+    assert title.index("NOT AFTER") == first.index("2027-02-19") == other.index("-  ")
+    rows = [json.loads(line) for line in listed(path, capsys, "--json")]
+    assert rows[0] == {
+        "id": entry.id,
+        "name": "mail",
+        "scopes": ["put", "peek"],
+        "topics": ["mail.*", "sms"],
+        "created": NOW,
+        "not_after": "2027-02-19T10:15:00Z",
+        "last_used": "2026-11-21",
+        "is_over": False,
+    }
+    assert (rows[1]["not_after"], rows[1]["last_used"]) == (None, None)
+    monkeypatch.setattr("delayd.clock.system_wall_ms", lambda: NOW_MS + 91 * 86_400_000)
+    assert json.loads(listed(path, capsys, "--json")[0])["is_over"]
+    assert " 2027-02-19T10:15:00Z (over)  2026-11-21" in listed(path, capsys)[1]
+    for line in listed(path, capsys) + listed(path, capsys, "--json"):
+        assert entry.sha256 not in line
+        assert text[-43:] not in line
+
+
+def test_a_list_of_nothing_is_its_title(path: Path, capsys: Capture) -> None:
+    _, entry = made(path, capsys, "w", "--scope", "put", "--topic", "*")
+    assert invoke(["token", "revoke", entry.id, "--tokens", str(path)]) == Exit.OK
+    capsys.readouterr()
+    assert [line.split()[0] for line in listed(path, capsys)] == ["ID"]
+    assert listed(path, capsys, "--json") == []
+
+
+def test_a_list_of_what_is_not_in_order_is_refused(path: Path, capsys: Capture) -> None:
+    words = ["token", "list", "--tokens", str(path)]
+    assert invoke(words) == Exit.BAD_CONFIGURATION
+    assert capsys.readouterr().err == (
+        f"delayd: {path}: cannot be read: No such file or directory\n"
+    )
+    path.write_text('{"version": 9, "tokens": []}')
+    assert invoke(words) == Exit.BAD_CONFIGURATION
+
+
+@pytest.mark.parametrize("by", ["its id", "itself"])
+def test_a_token_is_revoked_by(by: str, path: Path, capsys: Capture) -> None:
+    text, entry = made(path, capsys, "one", "--scope", "put", "--topic", "*")
+    kept, _ = made(path, capsys, "two", "--scope", "put", "--topic", "*")
+    said = entry.id if by == "its id" else text
+    assert invoke(["token", "revoke", said, "--tokens", str(path)]) == Exit.OK
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.splitlines() == [
+        f"delayd: token {entry.id} (one) is gone from {path}",
+        RELOAD,
+    ]
+    tokens = Tokens.load(str(path))
+    assert tokens.find(text, 0.0) is None
+    assert tokens.find(kept, 0.0) is not None
+
+
+@pytest.mark.parametrize("said", ["00000000", "w", "", "0000"])
+def test_a_token_that_is_not_there_cannot_be_revoked(
+    path: Path, capsys: Capture, said: str
+) -> None:
+    made(path, capsys, "w", "--scope", "put", "--topic", "*")
+    before = path.read_bytes()
+    assert invoke(["token", "revoke", said, "--tokens", str(path)]) == Exit.USAGE
+    expected = f'delayd: ID "{said}": there is no such token in {path}\n'
+    assert capsys.readouterr().err == expected
+    assert path.read_bytes() == before
+
+
+# --- Secrets -------------------------------------------------------------------------------------
+
+
+def test_a_token_in_the_wrong_place_is_not_repeated(path: Path, capsys: Capture) -> None:
+    text, entry = made(path, capsys, "w", "--scope", "put", "--topic", "*")
+    secret = text.rpartition(f"{entry.id}_")[2]
+    misplaced = str(path.parent / text / "tokens.json")
+    for words, where in (
+        (["create", "w", "--scope", text, "--topic", "*"], str(path)),
+        (["create", "w", "--scope", "put", "--topic", f"[{text}"], str(path)),
+        (["create", "w", "--scope", "put", "--topic", "*", "--not-after", text], str(path)),
+        (["create", f"{text}\n", "--scope", "put", "--topic", "*"], str(path)),
+        (["create", "w", "--scope", "put", "--topic", "*"], misplaced),
+        (["revoke", secret], str(path)),
+        (["revoke", f"{text}x"], str(path)),
+        (["list"], misplaced),
+    ):
+        assert invoke(["token", *words, "--tokens", where]) != Exit.OK
+        printed = capsys.readouterr()
+        assert printed.err
+        assert secret not in printed.err + printed.out

@@ -1,0 +1,426 @@
+"""T-R6 to T-R8 and T-M1: what is no request, requests in pieces, lost answers, memory."""
+
+import random
+import re
+import select
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from delayd.core import client_limits
+from delayd.testing.daemon import Daemon
+from tests.faults.conftest import Runs
+from tests.faults.real_daemon import need, started
+from tests.faults.real_http import (
+    HTTP,
+    Answer,
+    HttpClient,
+    descriptors,
+    memory_bytes,
+    request,
+)
+from tests.faults.real_load import wait_until
+from tests.line_client import LineClient
+
+MIB: Final = 1 << 20
+PUT: Final = "/v1/topics/mail/jobs"
+SMALL: Final = b'{"body":1}'
+
+
+def raw(body: bytes, *headers: str, path: str = PUT, kind: str = "application/json") -> bytes:
+    """A put with any body at all."""
+    lines = [f"POST {path} HTTP/1.1", "Host: 127.0.0.1", f"Content-Type: {kind}"]
+    head = "\r\n".join((*lines, f"Content-Length: {len(body)}", *headers, "", ""))
+    return head.encode() + body
+
+
+def chunked(body: bytes, *headers: str) -> bytes:
+    """The same in chunks, which the body holds already."""
+    lines = [f"POST {PUT} HTTP/1.1", "Host: 127.0.0.1", "Content-Type: application/json"]
+    return "\r\n".join((*lines, "Transfer-Encoding: chunked", *headers, "", "")).encode() + body
+
+
+def bytewise(body: bytes) -> bytes:
+    return b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
+
+
+# --- T-R6: what is not a request -----------------------------------------------------------------
+
+
+GOES_ON: Final[Mapping[str, tuple[bytes, int]]] = {
+    "a body that is too long": (raw(b'{"body":"' + b"x" * 5 * MIB + b'"}'), 413),
+    "a million jobs": (raw(b'{"jobs":[' + b",".join([SMALL] * 10**6) + b"]}"), 413),
+    "too many jobs": (raw(b'{"jobs":[' + b",".join([SMALL] * 1_001) + b"]}"), 422),
+    "a deep body": (raw(b'{"body":' + b"[" * 100_000 + b"]" * 100_000 + b"}"), 400),
+    "a deep body, cut off": (raw(b'{"body":' + b"[" * 100_000), 400),
+    "not a number": (raw(b'{"body":NaN}'), 400),
+    "infinity": (raw(b'{"body":1,"delay":1e400}'), 400),
+    "a number of 5,000 digits": (raw(b'{"body":1,"delay":' + b"9" * 5_000 + b"}"), 400),
+    "a name twice": (raw(b'{"body":1,"body":2}'), 201),
+    "bad UTF-8": (raw(b'{"body":"\xff"}'), 400),
+    "half a surrogate": (raw(b'{"body":"\\ud800"}'), 400),
+    "no body": (raw(b""), 400),
+    "a list": (raw(b"[]"), 422),
+    "a topic with CRLF": (raw(SMALL, path="/v1/topics/a%0d%0aX:y/jobs"), 422),
+    "a topic with NUL": (raw(SMALL, path="/v1/topics/a%00b/jobs"), 422),
+    "a topic that is too long": (raw(SMALL, path=f"/v1/topics/{'a' * 201}/jobs"), 422),
+    "a packed body": (raw(SMALL, "Content-Encoding: gzip"), 415),
+    "a body packed unknown": (raw(SMALL, "Content-Encoding: compress"), 415),
+    "a form": (raw(SMALL, kind="text/plain"), 415),
+    "chunks of one byte": (chunked(bytewise(b'{"body":"' + b"x" * 20_000 + b'"}')), 201),
+    "a chunk with a tail": (
+        chunked(b"a;" + b"e" * 100_000 + b"\r\n" + SMALL + b"\r\n0\r\n\r\n"),
+        201,
+    ),
+    "another protocol": (
+        request("GET", "/v1/jobs/1", None, "Connection: Upgrade", "Upgrade: websocket"),
+        200,
+    ),
+    "somewhere above": (request("GET", "/v1/../../etc/passwd"), 404),
+    "another method": (request("TRACE", "/v1/jobs/1"), 405),
+}
+"""What is answered, and the connection goes on."""
+
+ENDS: Final[Mapping[str, tuple[bytes, int]]] = {
+    "a path that is too long": (request("GET", "/" + "a" * 9_000), 414),
+    "a header that is too long": (request("GET", "/v1/jobs/1", None, "X: " + "a" * 9_000), 431),
+    "too many headers": (request("GET", "/v1/jobs/1", None, *["X: y"] * 200), 431),
+    "trailers without end": (chunked(b"0\r\n" + b"X: y\r\n" * 200 + b"\r\n"), 431),
+    "two lengths": (chunked(b"a\r\n" + SMALL + b"\r\n0\r\n\r\n", "Content-Length: 5"), 400),
+    "a length that differs": (raw(SMALL, "Content-Length: 11"), 400),
+    "a length below zero": (raw(SMALL).replace(b"Length: 10", b"Length: -1"), 400),
+    "a chunk of no number": (chunked(b"zz\r\n"), 400),
+    "a chunk of less than nothing": (chunked(b"-1\r\n"), 400),
+    "a chunk too long for any number": (chunked(b"f" * 17 + b"\r\nxx"), 400),
+    "a header that is folded": (request("GET", "/v1/jobs/1", None, "X: y\r\n z"), 400),
+    "no host": (b"GET /v1/jobs/1 HTTP/1.1\r\n\r\n", 400),
+    "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
+    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 3, 400),
+    "the line protocol": (b"put 0 0 1 1\r\nx\r\n", 400),
+}
+"""What is answered, and the connection ends: nobody knows where the next request would begin."""
+
+
+@pytest.mark.timeout(300)
+def test_r6_what_is_not_a_request_is_refused_and_harms_nobody(tmp_path: Path, runs: Runs) -> None:
+    """T-R6: malformed and oversized requests: a good answer, bounded memory, others go on."""
+    with (
+        started(tmp_path, *HTTP, segment_bytes="256MiB") as daemon,
+        HttpClient(daemon.http_address) as other,
+    ):
+        assert other.ask("POST", PUT, {"body": 0}).status == 201
+        for what, (data, status) in GOES_ON.items():
+            with HttpClient(daemon.http_address) as client:
+                client.send_what_it_takes(data)
+                answer = client.answer()
+                assert answer.status == status, (what, answer)
+                again = client.ask("GET", "/v1/jobs/1")
+                assert again.status == 200, (what, again)
+            assert other.ask("GET", "/v1/jobs/1").status == 200, what
+            runs.count("T-R6")
+        for what, (data, status) in ENDS.items():
+            with HttpClient(daemon.http_address) as client:
+                client.send_what_it_takes(data)
+                answer = client.answer()
+                assert answer.status == status, (what, answer)
+                assert client.is_closed(), what
+            assert other.ask("GET", "/v1/jobs/1").status == 200, what
+            runs.count("T-R6")
+        assert memory_bytes(daemon, "VmHWM") < 250 * MIB
+        assert "a fault" not in daemon.log()
+
+
+WORDS: Final = (
+    *(b"GET ", b"POST ", b"PUT ", b"HEAD ", b"DELETE ", b"PATCH ", b" HTTP/1.1", b" HTTP/1.0"),
+    *(b"/v1/topics/mail/jobs", b"/v1/topics/mail/reserve", b"/v1/jobs/1", b"/v1/ack", b"/healthz"),
+    *(
+        b"\r\n",
+        b"\r\n\r\n",
+        b"\n",
+        b"\r",
+        b"\0",
+        b"\xff",
+        b": ",
+        b"%00",
+        b"%",
+        b"?",
+        b"{",
+        b"[",
+        b'"',
+    ),
+    *(b"Host: 127.0.0.1\r\n", b"Content-Length: 10\r\n", b"Content-Length: 99999\r\n"),
+    *(b"Transfer-Encoding: chunked\r\n", b"Content-Type: application/json\r\n", b"5\r\n", b"0\r\n"),
+    *(b"Expect: 100-continue\r\n", b"Connection: close\r\n", b"Upgrade: websocket\r\n"),
+    *(b"Connection: Upgrade\r\n", b"Content-Encoding: gzip\r\n", b"Idempotency-Key: k\r\n"),
+)
+"""What mutations put in."""
+
+
+def requests_of(rng: random.Random) -> bytes:
+    """Some good requests in a row, some of which are spoilt."""
+    good = (
+        raw(b'{"body":"' + b"x" * rng.choice((1, 100, 70_000, 400_000)) + b'"}'),
+        raw(b'{"jobs":[' + b",".join([SMALL] * rng.randrange(1, 30)) + b"]}"),
+        chunked(b"5\r\n" + SMALL[:5] + b"\r\n5\r\n" + SMALL[5:] + b"\r\n0\r\n\r\n"),
+        raw(SMALL, "Expect: 100-continue"),
+        raw(SMALL, f"Idempotency-Key: {rng.randrange(5)}"),
+        request("POST", "/v1/topics/mail/reserve", {"max": 5, "wait": rng.choice(("0s", "1s"))}),
+        request("GET", f"/v1/jobs/{rng.randrange(50)}"),
+        request("PUT", f"/v1/topics/mail/keys/{rng.randrange(5)}", {"body": 1, "delay": "1h"}),
+        request("POST", "/v1/ack", {"tokens": ["1-1-1"]}),
+    )
+    data = bytearray(b"".join(rng.choices(good, k=rng.randrange(1, 5))))
+    for _ in range(rng.choice((0, 0, 1, 1, 3, 10))):
+        at = rng.randrange(len(data))
+        match rng.randrange(4):
+            case 0:
+                data[at] = rng.randrange(256)
+            case 1:
+                del data[at : at + rng.choice((1, 2, 10, 1_000))]
+            case 2:
+                data[at:at] = rng.choice(WORDS)
+            case _:
+                data[at:at] = data[rng.randrange(len(data)) :][: rng.randrange(200)]
+        if not data:
+            break
+    return bytes(data)
+
+
+def attack(daemon: Daemon, rng: random.Random) -> None:
+    """Send that in pieces, and go at some moment in some way."""
+    data = requests_of(rng)
+    client = HttpClient(daemon.http_address, receive_bytes=rng.choice((0, 0, 0, 4_096)))
+    client.socket.setblocking(False)
+    ends_at = rng.choice((len(data), rng.randrange(len(data) + 1)))
+    at = 0
+    with suppress(OSError):  # it may be closed at any moment
+        while at < ends_at:
+            piece = data[at : min(ends_at, at + rng.choice((1, 7, 100, 5_000, 1 << 20)))]
+            with suppress(BlockingIOError):
+                at += client.socket.send(piece)
+            if rng.random() < 0.3:
+                select.select([], [client.socket], [], 0.0005)
+            if rng.random() < 0.01:
+                break
+        if rng.random() < 0.5:
+            select.select([client.socket], [], [], 0.002)
+            with suppress(BlockingIOError):
+                client.socket.recv(1 << rng.randrange(16))
+        if rng.random() < 0.3:
+            client.socket.shutdown(rng.choice((socket.SHUT_WR, socket.SHUT_RD, socket.SHUT_RDWR)))
+    if rng.random() < 0.5:
+        client.die()
+    else:
+        client.close()
+
+
+@pytest.mark.timeout(3_600)
+def test_r6_no_bytes_harm_the_daemon(quick_path: Path, runs: Runs) -> None:
+    """T-R6: spoilt requests, in pieces, from clients that go at any moment."""
+    few = {"DELAYD_HTTP_HELD_BYTES_MAX": str(MIB), "DELAYD_HTTP_HEADER_TIMEOUT": "1s"}
+    with started(quick_path, *HTTP, environment=few) as daemon:
+        for rng in runs.rng("T-R6", 5, 300):
+            for _ in range(60):
+                attack(daemon, rng)
+            with HttpClient(daemon.http_address) as client:
+                answer = client.ask("POST", "/v1/topics/others/jobs", {"body": 0})
+                assert answer.status == 201, daemon.log()
+        assert "a fault" not in daemon.log()
+        wait_until(lambda: descriptors(daemon) < 40)
+
+
+ODD_LINES: Final = (
+    (b"put 0 0 60 70000\r\n" + b"x" * 70_000 + b"\r\n", b"JOB_TOO_BIG\r\n"),
+    (b"put 0 0 60 9999999\r\n" + b"x" * 9_999_999 + b"\r\n", b"JOB_TOO_BIG\r\n"),
+    (b"put 0 0 60 5\r\nhello!!", b"EXPECTED_CRLF\r\n"),
+    (b"use " + b"a" * 300 + b"\r\n", b"BAD_FORMAT\r\n"),
+    (b"y" * 100_000 + b"\r\n", b"BAD_FORMAT\r\n"),
+    (b"use a\rb" + b"c" * 300 + b"\r\n", b"BAD_FORMAT\r\n"),
+    (b"use \xff\xfe\r\n", b"BAD_FORMAT\r\n"),
+    (b"put 0 0 60 99999999999999999999\r\n", b"BAD_FORMAT\r\n"),
+    (b"put -1 0 60 1\r\n", b"BAD_FORMAT\r\n"),
+    (b"\0\0\0\0\r\n", b"BAD_FORMAT\r\n"),
+)
+"""What is said on the line, and how the answer begins."""
+
+
+@pytest.mark.timeout(120)
+def test_r6_odd_lines_are_refused_and_the_next_one_is_heard(tmp_path: Path, runs: Runs) -> None:
+    """T-R6: bodies and lines that are too long, and lines that are no commands."""
+    with started(tmp_path) as daemon:
+        for said, answer in ODD_LINES:
+            with LineClient(daemon.address) as client:
+                client.send(said + b"\r\nlist-tube-used\r\n")
+                heard = client.reply()
+                assert heard == answer, said[:50]
+                while (heard := client.reply()) != b"USING default\r\n":
+                    assert heard in {b"UNKNOWN_COMMAND\r\n", b"BAD_FORMAT\r\n"}, said[:50]
+            runs.count("T-R6")
+        assert memory_bytes(daemon, "VmHWM") < 150 * MIB
+
+
+# --- T-R7: requests in pieces --------------------------------------------------------------------
+
+
+KEYED: Final = "/v1/topics/mail/keys/a%2Fkey"
+ROW: Final = (
+    ("PUT", KEYED, {"body": {"n": 1}, "delay": "1h"}),
+    ("GET", KEYED, None),
+    ("POST", PUT, {"body": "ready"}),
+    ("POST", "/v1/topics/mail/reserve", {"max": 1}),
+    ("GET", "/v1/jobs/18446744073709551615", None),
+    ("DELETE", KEYED, None),
+)
+"""Requests that leave nothing behind but one job reserved."""
+
+_CHANGES: Final = re.compile(
+    rb'"id":\d+|"token":"[^"]+"|"(due|created|expires|reserved_at)":"[^"]+"|"late(ness)?[^"]*":[^,}]+'
+)
+
+
+def answers_to(daemon: Daemon, data: bytes, at: int, answers: int) -> list[tuple[int, bytes]]:
+    """Send the bytes in two pieces; return the answers without what differs from run to run."""
+    with HttpClient(daemon.http_address) as client:
+        client.send(data[:at])
+        if at:
+            # So that the first piece has been read by the time the second one comes.
+            time.sleep(0.0005)
+        client.send(data[at:])
+        heard = [client.answer() for _ in range(answers)]
+    return [(answer.status, _CHANGES.sub(b"", answer.body)) for answer in heard]
+
+
+@pytest.mark.timeout(300)
+def test_r7_requests_in_a_row_are_answered_alike_in_whatever_pieces(
+    tmp_path: Path, runs: Runs
+) -> None:
+    """T-R7: six requests in one packet, and cut in two at every byte."""
+    data = b"".join(request(*each) for each in ROW)
+    with started(tmp_path, *HTTP, "--sync", "never", segment_bytes="256MiB") as daemon:
+        whole = answers_to(daemon, data, 0, len(ROW))
+        assert [status for status, _ in whole] == [201, 200, 201, 200, 404, 200]
+        step = 1 if runs.is_long else 3
+        for at in range(1, len(data), step):
+            assert answers_to(daemon, data, at, len(ROW)) == whole, data[:at]
+            runs.count("T-R7")
+
+
+# --- T-R8: answers that nobody read --------------------------------------------------------------
+
+
+@pytest.mark.timeout(120)
+def test_r8_what_was_asked_for_twice_is_done_once(tmp_path: Path, runs: Runs) -> None:
+    """T-R8: the client dies after it has asked and before it has read; it asks again."""
+    key = "Idempotency-Key: order-17"
+    with started(tmp_path, *HTTP) as daemon, HttpClient(daemon.http_address) as client:
+        for number in range(runs.times(5, 200)):
+            put = request("POST", PUT, {"body": number}, f"{key}-{number}")
+            dying = HttpClient(daemon.http_address)
+            dying.send(put)
+            dying.die()
+            client.send(put)
+            answer = client.answer()
+            while answer.status == 409:  # the first one is still being carried out
+                client.send(put)
+                answer = client.answer()
+            assert answer.status in {200, 201}, answer
+            reserved = client.ask("POST", "/v1/topics/mail/reserve", {"max": 10}).json["jobs"]
+            assert [job["id"] for job in reserved] == [answer.json["id"]], "one job, not two"
+
+            (job,) = reserved
+            ack = request("POST", f"/v1/jobs/{job['id']}/ack", {"token": job["token"]})
+            dying = HttpClient(daemon.http_address)
+            dying.send(ack)
+            dying.die()
+            wait_until(lambda job=job: ask_for(client, job["id"]).status == 404)  # type: ignore[misc]
+            client.send(ack)
+            assert client.answer().status in {404, 409}, "it is gone, and nobody else's"
+            runs.count("T-R8")
+
+
+def ask_once(daemon: Daemon, content: object) -> Answer:
+    with HttpClient(daemon.http_address) as client:
+        return client.ask("POST", PUT, content)
+
+
+def ask_for(client: HttpClient, job_id: int) -> Answer:
+    return client.ask("GET", f"/v1/jobs/{job_id}")
+
+
+# --- T-M1: memory --------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(300)
+def test_m1_puts_are_refused_before_memory_is_short(tmp_path: Path, runs: Runs) -> None:
+    """T-M1: a bound on the bytes of jobs, and one on all memory, which is never reached."""
+    bytes_max = runs.times(16, 128) * MIB
+    # Beside its jobs the daemon may have what Python and the libraries map, and the log's buffers.
+    memory_max = 600 * MIB + 2 * bytes_max
+    bounded = [need("prlimit"), f"--as={memory_max}", "--"]
+    flags = (*HTTP, "--sync", "never")
+    with (
+        started(
+            tmp_path,
+            *flags,
+            before=bounded,
+            segment_bytes="256MiB",
+            environment={"DELAYD_JOBS_BYTES_MAX": str(bytes_max)},
+        ) as daemon,
+        HttpClient(daemon.http_address) as client,
+        LineClient(daemon.address) as worker,
+    ):
+        batch = {"jobs": [{"body": "x" * 30_000, "ttr": "1h"}] * 100}
+        put = 0
+        while (answer := client.ask("POST", PUT, batch)).status != 507:
+            assert answer.status in {200, 201, 207}, answer
+            put += sum(result["status"] == 201 for result in answer.json["results"])
+            assert put * 30_000 <= bytes_max
+            if any(result["status"] == 507 for result in answer.json["results"]):
+                break
+        assert worker.ask("put 0 0 60", b"x" * 60_000) == "OUT_OF_MEMORY"
+        assert put * 31_000 > bytes_max * 9 // 10, "nearly all of it could be used"
+        taken = 0
+        while (answer := client.ask("POST", "/v1/topics/mail/reserve", {"max": 50})).status == 200:
+            tokens = [job["token"] for job in answer.json["jobs"]]
+            assert client.ask("POST", "/v1/ack", {"tokens": tokens}).status == 200
+            taken += len(tokens)
+        assert taken == put, "whatever was accepted is there"
+        assert worker.ask("put 0 0 60", b"x" * 60_000).startswith("INSERTED")
+        runs.count("T-M1")
+
+
+@pytest.mark.timeout(300)
+def test_m1_bodies_in_flight_are_bounded(tmp_path: Path, runs: Runs) -> None:
+    """T-M1: clients that send long bodies at once and never end them: most are refused."""
+    held = {"DELAYD_HTTP_HELD_BYTES_MAX": str(8 * MIB)}
+    clients = []
+    with (
+        started(tmp_path, *HTTP, environment=held) as daemon,
+        HttpClient(daemon.http_address) as other,
+    ):
+        assert other.ask("POST", PUT, {"body": 0}).status == 201
+        before_bytes = memory_bytes(daemon, "VmHWM")
+        body = raw(b'{"body":"' + b"x" * (client_limits.HTTP_BODY_BYTES_MAX - 20) + b'"}')[:-1_000]
+        for _ in range(runs.times(20, 200)):
+            client = HttpClient(daemon.http_address)
+            clients.append(client)
+            client.send_what_it_takes(body)
+            assert other.ask("GET", "/v1/jobs/1").status == 200, daemon.log()
+        grown_bytes = memory_bytes(daemon, "VmHWM") - before_bytes
+        assert grown_bytes < 8 * MIB + client_limits.HTTP_BODY_BYTES_MAX * 6, grown_bytes
+        everybody = [client.socket for client in clients]
+        wait_until(lambda: len(select.select(everybody, [], [], 0)[0]) >= len(clients) - 2)
+        refused = set(select.select(everybody, [], [], 0)[0])
+        assert len(refused) < len(clients), "who fits in may go on"
+        for client in clients:
+            if client.socket in refused:
+                assert client.answer().status in {0, 503}
+        for client in clients:
+            client.close()
+        wait_until(lambda: ask_once(daemon, {"body": "x" * 60_000}).status == 201)
+        runs.count("T-M1")

@@ -1,0 +1,293 @@
+"""A guard on a fake clock, and clients in memory: bytes in, bytes out, no socket.
+
+    with_guard(scenario): runs `await scenario(scene)` on a loop, and checks the books after it
+
+    client = scene.connect()
+    await client.send(b"GET /quick HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")
+    assert client.status() == 200
+
+A `Client` is the transport that the connection writes to. It takes what it is given at once, or
+nothing at all (`takes = False`). Time passes by `scene.pass_ms`, which also makes the rounds.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from aiohttp import web
+
+from delayd.http.bounds import Bounds, Refused
+from delayd.http.connections import Connection
+from delayd.http.guard import Guard
+
+FAR: Final = ("192.0.2.1", 50_000)
+HERE: Final = ("127.0.0.1", 50_000)
+START_MS: Final = 1_000_000
+
+REPLY: Final = re.compile(rb"HTTP/1\.[01] (\d{3}) [^\r\n]*\r\n(.*?)\r\n\r\n", re.DOTALL)
+
+
+class Client(asyncio.Transport):
+    """The network side of one connection."""
+
+    def __init__(self, connection: Connection, peer: object) -> None:
+        super().__init__({"peername": peer})
+        self.connection = connection
+        self.received = bytearray()
+        self.unsent = 0
+        self.takes = True
+        self._reads = True
+        self._closed = False
+        self.was_aborted = False
+        self._closing = False
+        self._high = 0
+
+    # --- What the connection calls ---------------------------------------------------------------
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        assert high is not None
+        self._high = high
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    def write(self, data: Any) -> None:  # noqa: ANN401 (asyncio's signature)
+        assert not self._closed, "nothing is written to a closed transport"
+        self.received += data
+        if not self.takes:
+            was_below = self.unsent <= self._high
+            self.unsent += len(data)
+            if was_below and self.unsent > self._high:
+                self.connection.pause_writing()
+
+    def writelines(self, list_of_data: Any) -> None:  # noqa: ANN401
+        self.write(b"".join(list_of_data))
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        if not self._closing:
+            self._closing = True
+            if not self.unsent:
+                asyncio.get_running_loop().call_soon(self._lose, None)
+
+    def abort(self) -> None:
+        if not self._closed:
+            self._closing = True
+            self.was_aborted = True
+            self.unsent = 0
+            asyncio.get_running_loop().call_soon(self._lose, None)
+
+    def _lose(self, exc: Exception | None) -> None:
+        if not self._closed:
+            self._closed = True
+            self.connection.connection_lost(exc)
+
+    def pause_reading(self) -> None:
+        self._reads = False
+
+    def resume_reading(self) -> None:
+        self._reads = True
+
+    # --- What a test does ------------------------------------------------------------------------
+
+    async def send(self, data: bytes) -> None:
+        """Let the connection have some bytes, and everything happen that follows from them."""
+        if not self._closing:
+            self.connection.data_received(data)
+        await settle()
+
+    async def take(self, count: int) -> None:
+        """Take some of what waits."""
+        was_above = self.unsent > self._high
+        self.unsent -= min(count, self.unsent)
+        if was_above and self.unsent <= self._high // 4:
+            self.connection.resume_writing()
+        if self._closing and not self.unsent:
+            self._lose(None)
+        await settle()
+
+    def is_read_from(self) -> bool:
+        """Whether the connection wants more."""
+        return self._reads
+
+    def is_closed(self) -> bool:
+        """Whether the connection has ended."""
+        return self._closed
+
+    async def break_off(self) -> None:
+        """Go without a word."""
+        self._closing = True
+        self._lose(ConnectionResetError())
+        await settle()
+
+    def statuses(self) -> list[int]:
+        """The replies so far; their bodies must not look like heads."""
+        return [int(reply[1]) for reply in REPLY.finditer(self.received)]
+
+    def status(self) -> int:
+        """The only reply so far."""
+        (only,) = self.statuses()
+        return only
+
+    def problem(self) -> dict[str, Any]:
+        """The body of the only reply."""
+        assert b"content-type: application/problem+json" in self.received.lower()
+        problem: dict[str, Any] = json.loads(self.received.partition(b"\r\n\r\n")[2])
+        assert problem["status"] == self.status()
+        return problem
+
+
+async def settle() -> None:
+    """Let everything happen that waits for nothing but its turn."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Let things happen until they have; real sockets take more turns than one can count."""
+    while not condition():  # noqa: ASYNC110 (what it waits for tells nobody)
+        await asyncio.sleep(0)
+
+
+class Scene:
+    """A guard before a small application."""
+
+    def __init__(self, server: web.Server, bounds: Bounds, *, needs_token: bool) -> None:
+        self.clock_ms = START_MS
+        self.faults: list[BaseException] = []
+        self.done: list[str] = []
+        """Paths of the requests that were carried out, when they were answered."""
+        self.go = asyncio.Event()
+        """What /slow waits for."""
+        self.guard = Guard(
+            server, bounds, lambda: self.clock_ms, self.faults.append, needs_token=needs_token
+        )
+
+    def connect(self, peer: object = FAR, descriptor: int = 10) -> Client:
+        """Let a client in."""
+        admitted = self.try_to_connect(peer, descriptor)
+        assert isinstance(admitted, Connection), admitted
+        client = Client(admitted, peer)
+        admitted.connection_made(client)
+        return client
+
+    def try_to_connect(self, peer: object = FAR, descriptor: int = 10) -> Connection | Refused:
+        return self.guard.admit(peer, descriptor)
+
+    async def pass_ms(self, ms: int, steps: int = 1) -> None:
+        """Let time pass, and whatever it brings."""
+        await settle()
+        for step in range(steps):
+            self.clock_ms += ms * (step + 1) // steps - ms * step // steps
+            self.guard.rounds.go()
+            await settle()
+            self.guard.check()
+
+
+def with_guard(
+    scenario: Callable[[Scene], Awaitable[None]],
+    bounds: Bounds | None = None,
+    *,
+    needs_token: bool = False,
+    has_faults: bool = False,
+) -> None:
+    """Play a scenario."""
+
+    async def play() -> None:
+        holder: list[Scene] = []
+        runner = web.AppRunner(_application(holder), handler_cancellation=True)
+        await runner.setup()
+        assert runner.server is not None
+        scene = Scene(runner.server, bounds or Bounds(), needs_token=needs_token)
+        holder.append(scene)
+        await scenario(scene)
+        scene.guard.check()
+        scene.guard.close()
+        await settle()
+        assert scene.guard.open_count == 0
+        assert scene.guard.held_bytes == 0
+        scene.guard.check()
+        await runner.cleanup()
+        assert bool(scene.faults) == has_faults, scene.faults
+
+    asyncio.run(play())
+
+
+def _application(holder: list[Scene]) -> web.Application:
+    """/quick answers at once, /slow when told to, /body its body's length, /early without it,
+    /long with so many bytes, /told as well and learns whether they left, /broken never."""
+
+    async def quick(request: web.Request) -> web.Response:
+        await request.read()
+        return _answer(request)
+
+    async def slow(request: web.Request) -> web.Response:
+        await holder[0].go.wait()
+        return _answer(request)
+
+    async def body(request: web.Request) -> web.Response:
+        return _answer(request, str(len(await request.read())))
+
+    async def early(request: web.Request) -> web.Response:
+        return _answer(request)
+
+    async def long(request: web.Request) -> web.Response:
+        return _answer(request, "x" * int(request.query["bytes"]))
+
+    async def told(request: web.Request) -> web.StreamResponse:
+        answer = web.Response(text="x" * int(request.query["bytes"]))
+        try:
+            await answer.prepare(request)
+            await answer.write_eof()
+        except asyncio.CancelledError:
+            holder[0].done.append("not told")
+            raise
+        holder[0].done.append("told")
+        return answer
+
+    async def broken(request: web.Request) -> web.Response:
+        raise KeyError("a fault of ours")
+
+    def _answer(request: web.Request, text: str = "") -> web.Response:
+        holder[0].done.append(request.path)
+        return web.Response(text=text)
+
+    app = web.Application(client_max_size=1 << 30)
+    for handler in (quick, slow, body, early, long, told, broken):
+        app.router.add_route("*", f"/{handler.__name__}", handler)
+    return app
+
+
+def get(path: str, *headers: str) -> bytes:
+    """A request without a body."""
+    return "\r\n".join((f"GET {path} HTTP/1.1", "Host: here", *headers, "", "")).encode()
+
+
+def post(path: str, body: bytes, *headers: str) -> bytes:
+    """A request with a body."""
+    lines = (f"POST {path} HTTP/1.1", "Host: here", f"Content-Length: {len(body)}", *headers)
+    return "\r\n".join((*lines, "", "")).encode() + body
+
+
+def head_of_post(path: str, body_bytes: int) -> bytes:
+    """The same without the body."""
+    return post(path, b"").replace(b"Content-Length: 0", b"Content-Length: %d" % body_bytes)
+
+
+def scenario(
+    bounds: Bounds | None = None, *, needs_token: bool = False, has_faults: bool = False
+) -> Callable[[Callable[[Scene], Awaitable[None]]], Callable[[], None]]:
+    """Make a test of an async function that takes a scene."""
+
+    def decorate(play: Callable[[Scene], Awaitable[None]]) -> Callable[[], None]:
+        def test() -> None:
+            with_guard(play, bounds, needs_token=needs_token, has_faults=has_faults)
+
+        test.__name__ = play.__name__
+        return test
+
+    return decorate

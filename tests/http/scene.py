@@ -1,0 +1,338 @@
+"""The HTTP API in memory: the daemon's own parts on a clock that the test moves, and clients of it.
+
+    with Scene() as scene:
+        scene.ok("POST", "/v1/topics/mail/jobs", {"body": 1, "delay": "5s"})
+        worker = scene.send("POST", "/v1/topics/mail/reserve", {"wait": "30s"})
+        assert worker.answer is None
+        scene.pass_ms(5_001)
+        assert worker.the_answer.json["jobs"][0]["body"] == 1
+
+    scene.call(method, path, json=..., ...)    the answer: status, headers, body, json, word, fields
+    scene.ok(method, path, json=...)           the JSON of an answer that is no problem
+    scene.send(...)                            a request on a connection of its own, which may wait
+    scene.pass_ms(5_000)                       time goes on, and what follows from it happens
+    scene.token(Scope.PEEK, topics=("mail",))  a new token; of `Scene(needs_token=True)`
+    scene.disk.hold(), scene.disk.release()    nothing becomes durable; all of it does
+    scene.after_restart()                      an engine made of what became durable
+    scene.engine, .clock, .api, .server, .line the parts
+
+There is no port, no socket and no sleep: a client is a transport in memory, asyncio's time is the
+test's clock, and the loop runs until nobody has anything to do, with turns taken where it would
+sleep, as in the service. A fault in a handler fails the test. `Scene(is_virtual=True)` has a clock
+that clients may advance.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Self, cast
+
+from delayd.access.doorkeeper import Doorkeeper
+from delayd.access.entrance import Entrance
+from delayd.access.scopes import Scope
+from delayd.access.tokens import Tokens
+from delayd.clock import VirtualClock
+from delayd.core import views
+from delayd.core.engine import Engine
+from delayd.core.replay import Replay
+from delayd.http.api import NO_REPORTS, Api, Reports
+from delayd.http.assembly import http_server
+from delayd.http.bounds import Bounds
+from delayd.line.server import LineServer
+from delayd.line.stats import Stats
+from delayd.testing.clock import START_MS, FakeClock
+from delayd.turns import Turns, TurnSelector
+from tests.access.samples import made
+from tests.http.callers import Answer, Client, request
+
+if TYPE_CHECKING:
+    from delayd.access.entries import Entry
+    from delayd.commit import GroupCommit, Sink
+
+PEER: Final = ("127.0.0.1", 50_000)
+TURNS_MAX: Final = 100_000
+"""What needs more turns than this never ends."""
+
+
+class Disk:
+    """Keeps the frames of all turns, and lets the replies go; a `GroupCommit` without a file."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.durable_frames = 0
+        self.is_syncing = False
+        self.is_backed_up = False
+        self.sync_going_on_ms = 0
+        self.durable_id = 0
+        self.late_ids: dict[int, int] = {}
+        self._is_held = False
+        self._waiting: list[tuple[Sink, bytes]] = []
+
+    def hold(self) -> None:
+        """Let nothing become durable from now on."""
+        self._is_held = True
+
+    def release(self) -> None:
+        """Let everything be durable, and tell those who wait for it; `settle` sees what they do."""
+        self._is_held = False
+        self._release()
+
+    def reap(self) -> None:
+        """Nothing ends by itself."""
+
+    def note_late(self, job_ids: Sequence[int]) -> None:
+        """Whoever is told waits for all of the log here."""
+
+    def commit(
+        self,
+        log: list[bytes],
+        replies: Iterable[tuple["Sink", bytes]],
+        *,
+        must_sync: bool,
+        time_ms: int,
+        wall_ms: int,
+        last_id: int,
+    ) -> None:
+        """Keep the records of a turn."""
+        del must_sync, time_ms, wall_ms
+        if log:
+            self.frames.append(b"".join(log))
+        self._waiting += replies
+        if not self._is_held:
+            self.durable_id = last_id
+            self._release()
+
+    def _release(self) -> None:
+        self.durable_frames = len(self.frames)
+        waiting, self._waiting = self._waiting, []
+        for sink, data in waiting:
+            sink.send(data)
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """An event loop whose time is the test's."""
+
+    def __init__(self, selector: TurnSelector, now_ms: Callable[[], int]) -> None:
+        super().__init__(selector)
+        self._now_ms = now_ms
+        self.ahead_s = 0.0
+        """How far beyond the test's clock it is, at the end."""
+
+    def time(self) -> float:
+        """Seconds since the scene began."""
+        return (self._now_ms() - START_MS) / 1_000 + self.ahead_s
+
+
+class Scene:
+    """A daemon without disk and network, and its clients."""
+
+    def __init__(
+        self,
+        *,
+        is_virtual: bool = False,
+        needs_token: bool = False,
+        is_checked: bool = True,
+        hosts: Sequence[str] = (),
+        bounds: Bounds | None = None,
+        reports: Reports = NO_REPORTS,
+    ) -> None:
+        """Begin; `is_checked`: the engine is checked after each turn, which is slow with many jobs.
+
+        `needs_token`: nobody may do anything but by a `token`, which `call` and `send` take.
+        """
+        self.clock: FakeClock | VirtualClock = (
+            VirtualClock(START_MS) if is_virtual else FakeClock(START_MS)
+        )
+        self.engine = Engine(start_ms=START_MS)
+        self.disk = Disk()
+        self.faults: list[BaseException] = []
+        self.is_checked = is_checked
+        self.turns_taken = 0
+        self._entries: list[Entry] = []
+        self.doorkeeper = Doorkeeper(
+            Tokens([]) if needs_token else None, wall_ms=self.clock.wall_ms
+        )
+        self.line = LineServer(
+            self.engine,
+            Stats(self.engine, START_MS),
+            [],
+            self.clock.now_ms,
+            connections_max=100,
+            out_bytes_max=1 << 20,
+            up_ms=self.clock.up_ms,
+        )
+        commit = cast("GroupCommit", self.disk)
+        self.turns = Turns(self.engine, self.clock, self.line, commit)
+        selector = TurnSelector()
+        selector.sleep = self._sleep
+        self.loop = Loop(selector, self.clock.now_ms)
+        self.loop.set_exception_handler(self._note_fault)
+        self._is_ending = False
+        self.loop.run_until_complete(self._start(tuple(hosts), bounds or Bounds(), reports))
+        guard = self.server.guard
+        assert guard is not None
+        self.guard = guard
+        self._client: Client | None = None
+        self._clients: list[Client] = []
+        self.settle()
+
+    async def _start(self, hosts: Sequence[str], bounds: Bounds, reports: Reports) -> None:
+        self.api = Api(
+            self.engine,
+            self.turns,
+            self.clock,
+            self.line.passes,
+            standing=self.clock if isinstance(self.clock, VirtualClock) else None,
+            reports=reports._replace(sync_going_on_ms=lambda: self.disk.sync_going_on_ms),
+        )
+        entrance = Entrance(self.doorkeeper)
+        self.server = http_server(self.api, entrance, bounds, hosts, (), self.faults.append)
+        await self.server.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for client in self._clients:
+            client.close()
+        with _unless(kind is not None):
+            self.settle()
+            self.guard.check()
+        self._is_ending = True
+        self.server.stop_accepting()
+        self.loop.run_until_complete(self.server.stop())
+        self.loop.close()
+        self.line.close()
+
+    # --- Asking ----------------------------------------------------------------------------------
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        json: object = None,
+        *,
+        data: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        token: str = "",
+    ) -> Answer:
+        """Ask, and return the answer, which comes without waiting.
+
+        `json` is sent as such, `data` as it is; JSON's media type is said if there is a body.
+        """
+        client = self._client
+        if client is None or client.is_closing():
+            client = self._client = self.connect()
+        client.say(method, request(method, path, json, data=data, headers=headers, token=token))
+        self.settle()
+        return client.the_answer
+
+    def ok(
+        self,
+        method: str,
+        path: str,
+        json: object = None,
+        *,
+        token: str = "",
+    ) -> Any:  # noqa: ANN401 (whatever it is)
+        """Ask, and return the JSON of the answer, which is no problem."""
+        answer = self.call(method, path, json, token=token)
+        assert answer.status in {200, 201}, answer
+        return answer.json
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        json: object = None,
+        *,
+        data: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        token: str = "",
+        is_settled: bool = True,
+    ) -> Client:
+        """Ask on a connection of its own, and return it; `answer` is None while there is none.
+
+        Without `is_settled` nothing has happened yet: until `step` or `settle`.
+        """
+        client = self.connect()
+        client.say(method, request(method, path, json, data=data, headers=headers, token=token))
+        if is_settled:
+            self.settle()
+        return client
+
+    def connect(self, peer: tuple[str, int] = PEER) -> Client:
+        """A connection on which nothing has been said."""
+        client = Client(self.guard, peer)
+        self._clients.append(client)
+        return client
+
+    def token(self, *scopes: Scope, topics: tuple[str, ...] = ("*",)) -> str:
+        """A new token, good for these scopes; for all of them if none is named."""
+        text, entry = made(len(self._entries) + 1, scopes or tuple(Scope), topics)
+        self._entries.append(entry)
+        self.doorkeeper.tokens = Tokens(self._entries)
+        return text
+
+    # --- Going on --------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Let everything happen until nobody has anything to do but wait."""
+        self.loop.run_forever()
+        if self.faults:
+            raise self.faults[0]
+
+    def pass_ms(self, by_ms: int) -> None:
+        """Let so much time pass, and what follows from it happen."""
+        if isinstance(self.clock, VirtualClock):
+            self.clock.go_on_to(self.clock.now_ms() + by_ms)
+        else:
+            self.clock.advance(by_ms)
+        self.settle()
+
+    def step(self) -> None:
+        """Let asyncio call what is ready, once, and take one turn."""
+        self.loop.call_soon(self.loop.stop)
+        self.loop.run_forever()
+        if self.faults:
+            raise self.faults[0]
+
+    def after_restart(self) -> Engine:
+        """An engine made of what had become durable when the daemon was killed, at this time."""
+        replay = Replay(Engine(start_ms=START_MS))
+        for frame in self.disk.frames[: self.disk.durable_frames]:
+            replay.play(frame)
+        replay.finish(self.clock.now_ms())
+        return replay.engine
+
+    def _sleep(self, timeout_s: float | None) -> None:
+        """Take turns until asyncio has something to do, or nobody has."""
+        turns = self.turns
+        for _ in range(TURNS_MAX):
+            turns.sleep(0)
+            self.turns_taken += 1
+            if self.is_checked:
+                views.check(self.engine)
+            if timeout_s == 0 or turns._is_nudged:
+                return
+            if turns._wait_s(None) != 0:
+                break
+        else:
+            raise AssertionError("it never comes to rest")
+        if self._is_ending and timeout_s is not None:
+            self.loop.ahead_s += timeout_s
+        else:
+            self.loop.stop()
+
+    def _note_fault(self, _loop: object, context: dict[str, Any]) -> None:
+        self.faults.append(context.get("exception") or AssertionError(context["message"]))
+
+
+@contextmanager
+def _unless(is_over: bool) -> Iterator[None]:
+    """Do not let a failure on the way out hide the first one."""
+    try:
+        yield
+    except Exception:
+        if not is_over:
+            raise

@@ -1,0 +1,220 @@
+"""The OpenAPI document is valid, whole, and says of bodies what the daemon does with them."""
+
+import json
+from typing import Any, Final
+
+import msgspec
+import pytest
+from openapi_schema_validator import OAS31Validator
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from delayd.http import answers, manual, overviews
+from delayd.http.openapi import document, refusals_of
+from delayd.http.problems import MethodNotAllowed, NoSuchCall, RequestInvalid
+from delayd.http.reading import Reader
+from delayd.http.routes import ROUTES
+from tests.http.refusing import http_refusals
+from tests.http.scene import Scene
+
+DOCUMENT: Final[dict[str, Any]] = document(ROUTES)
+
+
+def operation(name: str) -> dict[str, Any]:
+    (found,) = (
+        operation
+        for methods in DOCUMENT["paths"].values()
+        for operation in methods.values()
+        if operation["operationId"] == name
+    )
+    return dict(found)
+
+
+def resolved(response: dict[str, str]) -> dict[str, Any]:
+    name = response["$ref"].removeprefix("#/components/responses/")
+    return dict(DOCUMENT["components"]["responses"][name])
+
+
+def test_the_document_is_valid() -> None:
+    assert [*OpenAPIV31SpecValidator(DOCUMENT).iter_errors()] == []
+
+
+def test_it_is_served_without_a_token_and_read_by_anybody() -> None:
+    with Scene(needs_token=True) as scene:
+        answer = scene.call("GET", "/openapi.json")
+        assert answer.status == 200
+        assert answer.json == DOCUMENT
+        assert scene.call("HEAD", "/openapi.json").status == 200
+        assert scene.call("GET", "/v1/topics").status == 401
+
+
+def test_every_call_is_described_under_a_name_of_its_own() -> None:
+    names = {route.says.name for route in ROUTES if route.says is not None}
+    assert len(names) == len(ROUTES)
+    described = {
+        (method.upper(), path) for path, methods in DOCUMENT["paths"].items() for method in methods
+    }
+    assert described == {(route.method, route.path) for route in ROUTES}
+
+
+def test_every_entry_of_the_manual_belongs_to_a_call() -> None:
+    entries = {entry.name for entry in vars(manual).values() if isinstance(entry, manual.Entry)}
+    assert entries == {route.says.name for route in ROUTES if route.says is not None}
+
+
+def test_every_answer_of_the_module_is_in_the_document() -> None:
+    kinds = {
+        name
+        for name, kind in {**vars(answers), **vars(overviews)}.items()
+        if isinstance(kind, type) and issubclass(kind, answers.Answer)
+    }
+    assert kinds - {"Answer", "ListedJob"} <= DOCUMENT["components"]["schemas"].keys()
+
+
+def test_every_refusal_of_a_call_is_under_its_status_with_its_word() -> None:
+    for route in ROUTES:
+        responses = DOCUMENT["paths"][route.path][route.method.lower()]["responses"]
+        for refusal in refusals_of(route):
+            response = resolved(responses[str(refusal.status)])
+            content = response["content"]["application/problem+json"]["schema"]["allOf"][1]
+            assert refusal.word in content["properties"]["word"]["enum"]
+            assert not refusal.retry_after_s or "Retry-After" in response["headers"]
+
+
+@pytest.mark.parametrize(
+    "name", ["put_job", "reserve", "ack", "get_job", "set_policy", "get_topic"]
+)
+def test_a_call_names_its_scope_and_what_is_answered_without_it(name: str) -> None:
+    (scopes, nothing) = operation(name)["security"]
+    assert nothing == {}
+    (scope,) = scopes["token"]
+    assert f"`{scope}`" in operation(name)["description"]
+    assert "WWW-Authenticate" in resolved(operation(name)["responses"]["401"])["headers"]
+
+
+def test_only_the_put_of_one_job_has_an_idempotency_key() -> None:
+    having = [
+        operation["operationId"]
+        for methods in DOCUMENT["paths"].values()
+        for operation in methods.values()
+        if any(parameter["name"] == "Idempotency-Key" for parameter in operation["parameters"])
+    ]
+    assert having == ["put_job"]
+
+
+def test_members_may_be_added_to_answers_and_not_to_requests() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    assert schemas["PutJob"]["additionalProperties"] is False
+    assert "additionalProperties" not in schemas["ReservedJob"]
+    with pytest.raises(msgspec.ValidationError):
+        answers.strictly(answers.Named).decode(b'{"id": 1, "colour": "red"}')
+
+
+SAMPLES: Final = [
+    ("PutJob", {"body": None}, True),
+    ("PutJob", {"body": {"a": [1]}, "delay": "1h 30m", "priority": 0, "ttr": 0.5}, True),
+    ("PutJob", {"body_base64": "aGVsbG8=", "at": 1_795_287_600}, True),
+    (
+        "PutJob",
+        {"body": 1, "at": "2030-01-01T09:00:00Z", "key": "käse", "on_conflict": "keep"},
+        True,
+    ),
+    ("PutJob", {"body": 1, "retry": ["15s", 180], "jitter_percent": 10, "max_attempts": 5}, True),
+    ("PutJob", {"body": 1, "retry": "15s, 3m"}, True),
+    ("PutJob", {}, False),
+    ("PutJob", {"body": 1, "body_base64": "aA=="}, False),
+    ("PutJob", {"body_base64": "ä"}, False),
+    ("PutJob", {"body": 1, "delay": 1, "at": 1}, False),
+    ("PutJob", {"body": 1, "delay": "soon"}, False),
+    ("PutJob", {"body": 1, "delay": "3s1m"}, False),
+    ("PutJob", {"body": 1, "delay": ""}, False),
+    ("PutJob", {"body": 1, "delay": -1}, False),
+    ("PutJob", {"body": 1, "delay": 4_294_967_296}, False),
+    ("PutJob", {"body": 1, "at": -1}, False),
+    ("PutJob", {"body": 1, "key": ""}, False),
+    ("PutJob", {"body": 1, "key": "a b"}, False),
+    ("PutJob", {"body": 1, "key": "k" * 201}, False),
+    ("PutJob", {"body": 1, "on_conflict": "keep"}, False),
+    ("PutJob", {"body": 1, "key": "k", "on_conflict": "ask"}, False),
+    ("PutJob", {"body": 1, "jitter_percent": 10}, False),
+    ("PutJob", {"body": 1, "retry": []}, False),
+    ("PutJob", {"body": 1, "retry": ["1s"] * 256}, False),
+    ("PutJob", {"body": 1, "max_attempts": 0}, False),
+    ("PutJob", {"body": 1, "priority": 4_294_967_296}, False),
+    ("PutJob", {"body": 1, "url": "http://localhost"}, False),
+    ("PutJob", {"body": 1, "colour": "red"}, False),
+    ("PutJobs", {"jobs": [{"body": 1}]}, True),
+    ("PutJobs", {"jobs": []}, False),
+    ("PutJobs", {"jobs": [{}]}, False),
+    ("PutKeyed", {"body": 1, "on_conflict": "extend"}, True),
+    ("PutKeyed", {"body": 1, "key": "k"}, False),
+    ("ChangeJob", {"priority": 1}, True),
+    ("ChangeJob", {}, False),
+    ("ChangeJob", {"delay": 1, "at": 1}, False),
+    ("Reserve", {}, True),
+    ("Reserve", {"max": 1000, "wait": 60, "bodies": "base64"}, True),
+    ("Reserve", {"max": 0}, False),
+    ("Reserve", {"max": 1001}, False),
+    ("Reserve", {"wait": 61}, False),
+    ("Reserve", {"bodies": "plain"}, False),
+    ("ReserveAny", {"topics": ["a", "b.c"]}, True),
+    ("ReserveAny", {"topics": ["-a"]}, False),
+    ("ReserveAny", {"topics": []}, False),
+    ("ReserveAny", {}, False),
+    ("Held", {"token": "17-19e0a2b3c4d-1"}, True),
+    ("Held", {"token": "0-19e0a2b3c4d-1"}, False),
+    ("Held", {"token": "99999999999999999999-0-1"}, False),
+    ("Held", {"token": 17}, False),
+    ("Nack", {"token": "17-19e0a2b3c4d-1", "delay": "5s", "error": "why", "priority": 1}, True),
+    ("Nack", {"token": "17-19e0a2b3c4d-1", "error": None}, False),
+    ("Kick", {"max": 1, "per_second": 0.5}, True),
+    ("Kick", {"per_second": -1}, False),
+    ("Pause", {"duration": "1m"}, True),
+    ("Pause", {}, False),
+]
+
+
+@pytest.mark.parametrize(("name", "body", "is_valid"), SAMPLES)
+def test_the_schemas_of_bodies_and_their_readers_agree(
+    name: str, body: object, is_valid: bool
+) -> None:
+    forms = {kind.__name__: kind for row in ROUTES for kind in (row.form, row.batch) if kind}
+    schema = {"$ref": f"#/components/schemas/{name}", "components": DOCUMENT["components"]}
+    validator = OAS31Validator(schema)
+    assert validator.is_valid(body) is is_valid
+    try:
+        Reader(forms[name]).read(json.dumps(body).encode())
+    except RequestInvalid:
+        assert not is_valid
+    else:
+        assert is_valid
+
+
+def test_a_token_of_a_job_number_beyond_all_numbers_is_refused() -> None:
+    """schemathesis ended the daemon with it: orjson writes no number of more than 64 bits."""
+    with Scene() as scene:
+        for token in ("99999999999999999999-0-1", "18446744073709551616-0-1", "0-0-1"):
+            answer = scene.call("POST", "/v1/ack", {"tokens": [token]})
+            assert (answer.status, answer.fields) == (422, ["tokens"])
+            answer = scene.call("POST", "/v1/nack", {"nacks": [{"token": token}]})
+            assert (answer.status, answer.fields) == (422, ["nacks[0].token"])
+        answer = scene.call("POST", "/v1/ack", {"tokens": ["9999999999999999999-0-1"]})
+        assert answer.status == 207
+        assert answer.json["results"][0]["status"] == 404
+
+
+def test_what_bodies_may_be_is_exact_to_the_line_end() -> None:
+    """A pattern that ends in `$` would let a line end pass."""
+    with Scene() as scene:
+        answer = scene.call("POST", "/v1/topics/a/reserve", {"bodies": "auto\n"})
+        assert (answer.status, answer.fields) == (422, ["bodies"])
+
+
+def test_every_refusal_is_one_of_some_call() -> None:
+    of_calls = {refusal for route in ROUTES for refusal in refusals_of(route)}
+    assert {*http_refusals()} - of_calls == {NoSuchCall, MethodNotAllowed}, "of no call at all"
+
+
+def test_a_refusal_that_two_calls_share_has_one_class() -> None:
+    kinds = {refusal for route in ROUTES for refusal in refusals_of(route)}
+    by_status_and_title = {(kind.status, kind.word, kind.__doc__) for kind in kinds}
+    assert len(by_status_and_title) == len(kinds)

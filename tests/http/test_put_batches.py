@@ -1,0 +1,187 @@
+"""Batches of puts: one commit, a result for each job, and the same as one put after the other."""
+
+import random
+from typing import Any
+
+import pytest
+
+from delayd.core.client_limits import HTTP_BATCH_MAX, HTTP_ERRORS_MAX
+from delayd.core.engine import Engine
+from delayd.core.limits import BODY_BYTES_DEFAULT
+from tests.http.scene import Scene
+
+JOBS = "/v1/topics/mail/jobs"
+RESERVE = "/v1/topics/mail/reserve"
+
+
+def put(scene: Scene, **fields: object) -> dict[str, Any]:
+    return dict(scene.ok("POST", JOBS, {"body": 1, **fields}))
+
+
+def test_a_batch_is_one_commit() -> None:
+    with Scene() as scene:
+        before = len(scene.disk.frames)
+        told = scene.ok("POST", JOBS, {"jobs": [{"body": n} for n in range(HTTP_BATCH_MAX)]})
+        assert len(scene.disk.frames) == before + 1
+        assert [one["id"] for one in told["results"]] == list(range(1, HTTP_BATCH_MAX + 1))
+        assert {one["status"] for one in told["results"]} == {201}
+        jobs = scene.ok("POST", RESERVE, {"max": HTTP_BATCH_MAX})["jobs"]
+        assert [job["body"] for job in jobs] == list(range(HTTP_BATCH_MAX))
+
+
+def test_each_job_of_a_batch_has_its_result() -> None:
+    with Scene(is_virtual=True) as scene:
+        put(scene, body="old", key="a")
+        answer = scene.call(
+            "POST",
+            JOBS,
+            {
+                "jobs": [
+                    {"body": 1, "delay": "5s"},
+                    {"body": 2, "key": "a"},
+                    {"body": 3, "key": "a", "on_conflict": "replace"},
+                    {"body": "x" * BODY_BYTES_DEFAULT},
+                    {"body_base64": "/w==", "retry": "1s"},
+                ]
+            },
+        )
+        assert answer.status == 207
+        results = answer.json["results"]
+        assert [one["status"] for one in results] == [201, 409, 200, 413, 201]
+        assert results[0]["due"] == "2023-11-14T22:13:25.000Z"
+        assert results[1]["problem"]["job_id"] == 1
+        assert (results[2]["id"], results[2]["outcome"]) == (1, "replaced")
+        assert results[3]["problem"]["word"] == "JOB_TOO_BIG"
+        assert scene.engine.room.jobs == 3
+
+
+def test_a_batch_in_which_all_went_well_is_created_whatever_it_replaced() -> None:
+    with Scene() as scene:
+        put(scene, key="a")
+        jobs = [{"body": 1, "key": "a", "on_conflict": on} for on in ("keep", "replace")]
+        answer = scene.call("POST", JOBS, {"jobs": jobs})
+        assert (answer.status, len(answer.json["results"])) == (201, 2)
+
+
+def test_all_mistakes_of_a_batch_are_named_and_nothing_of_it_is_put() -> None:
+    with Scene() as scene:
+        jobs: list[object] = [{"body": 1} for _ in range(6)]
+        jobs[1] = {"body": 1, "delay": "soon", "priority": -1}
+        jobs[3] = {"delay": 1, "at": 2}
+        jobs[4] = 7
+        answer = scene.call("POST", JOBS, {"jobs": jobs})
+        assert (answer.status, answer.word) == (422, "BAD_FORMAT")
+        assert sorted(answer.fields) == [
+            *("jobs[1].delay", "jobs[1].priority"),
+            *("jobs[3].at", "jobs[3].body", "jobs[4]"),
+        ]
+        assert not scene.disk.frames
+
+
+def test_rules_about_several_fields_are_named_of_each_job() -> None:
+    with Scene() as scene:
+        jobs = [{"body": 1}, {}, {"body": 1, "on_conflict": "keep"}]
+        answer = scene.call("POST", JOBS, {"jobs": jobs})
+        assert answer.fields == ["jobs[1].body", "jobs[2].on_conflict"]
+
+
+def test_of_very_many_mistakes_so_many_are_named() -> None:
+    with Scene() as scene:
+        for jobs in ([{}] * HTTP_BATCH_MAX, [7] * HTTP_BATCH_MAX):
+            answer = scene.call("POST", JOBS, {"jobs": jobs})
+            assert len(answer.fields) == HTTP_ERRORS_MAX
+
+
+@pytest.mark.parametrize(
+    ("given", "fields"),
+    [
+        ({"jobs": [{"body": 1}] * (HTTP_BATCH_MAX + 1)}, ["jobs"]),
+        ({"jobs": []}, ["jobs"]),
+        ({"jobs": None}, ["jobs"]),
+        ({"jobs": {"body": 1}}, ["jobs"]),
+        ({"jobs": [{"body": 1}], "body": 1}, ["body"]),
+        ({"body": 1, "jobs": [{"body": 1}]}, ["body"]),
+    ],
+)
+def test_a_batch_that_is_none_is_refused(given: object, fields: list[str]) -> None:
+    with Scene() as scene:
+        answer = scene.call("POST", JOBS, given)
+        assert (answer.status, answer.fields) == (422, fields)
+        assert not scene.disk.frames
+
+
+def test_a_batch_may_be_written_with_spaces() -> None:
+    with Scene() as scene:
+        answer = scene.call("POST", JOBS, data=b' { "jobs" : [ { "body" : 1 } ] } ')
+        assert (answer.status, len(answer.json["results"])) == (201, 1)
+
+
+def test_a_batch_of_which_all_is_refused_leaves_no_topic() -> None:
+    with Scene() as scene:
+        body = "x" * BODY_BYTES_DEFAULT
+        answer = scene.call("POST", JOBS, {"jobs": [{"body": body}, {"body": body, "key": "a"}]})
+        assert [one["status"] for one in answer.json["results"]] == [413, 413]
+        assert "mail" not in scene.engine.store.topics
+
+
+def test_a_cap_stops_a_batch_where_it_is_reached() -> None:
+    with Scene() as scene:
+        scene.ok("PUT", "/v1/topics/mail/policy", {"jobs_max": 3})
+        answer = scene.call("POST", JOBS, {"jobs": [{"body": n} for n in range(5)]})
+        assert [one["status"] for one in answer.json["results"]] == [201, 201, 201, 507, 507]
+
+
+def drawn(rng: random.Random) -> dict[str, object]:
+    """A job, mostly like others, now and then with something of its own."""
+    job: dict[str, object] = {"body": rng.randrange(100)}
+    if rng.random() < 0.1:
+        job = {"body_base64": rng.choice(["", "/w==", "YWJj"])}
+    if rng.random() < 0.05:
+        job["body"] = "x" * rng.choice([BODY_BYTES_DEFAULT, 30])
+        job.pop("body_base64", None)
+    for chance, field, values in (
+        (0.3, "delay", [0, 5, "5s", "1h"]),
+        (0.2, "priority", [0, 7]),
+        (0.1, "ttr", [0, 9]),
+        (0.1, "retry", ["1s 2s"]),
+        (0.1, "max_attempts", [3]),
+        (0.3, "key", ["a", "b", "c"]),
+    ):
+        if rng.random() < chance:
+            job[field] = rng.choice(values)
+    if "delay" not in job and rng.random() < 0.1:
+        job["at"] = "2023-11-14T23:00:00Z"
+    if "key" in job and rng.random() < 0.7:
+        job["on_conflict"] = rng.choice(["reject", "keep", "replace", "preserve", "extend"])
+    return job
+
+
+def contents(engine: Engine) -> list[tuple[Any, ...]]:
+    """What is there but for the ids, of which those that were refused have used some up."""
+    store = engine.store
+    records = map(store.jobs.get, range(1, store.last_id + 1))
+    return [(store.topic_of(record).name, record[8:]) for record in records if record is not None]
+
+
+@pytest.mark.parametrize("policy", [None, {"jobs_max": 25, "ttr": "9s"}, {"body_bytes_max": 3}])
+def test_a_batch_does_what_one_put_after_the_other_does(
+    policy: dict[str, object] | None, rng: random.Random
+) -> None:
+    for _ in range(25):
+        jobs = [drawn(rng) for _ in range(rng.randrange(1, 40))]
+        with Scene() as scene, Scene() as other:
+            for one in (scene, other):
+                one.engine.store.topic("mail").users += 1  # it keeps its number
+                if policy is not None:
+                    one.ok("PUT", "/v1/topics/mail/policy", policy)
+            results = scene.call("POST", JOBS, {"jobs": jobs}).json["results"]
+            for job, result in zip(jobs, results, strict=True):
+                alone = other.call("POST", JOBS, job)
+                said = dict(alone.json) if alone.status < 300 else {"problem": alone.json}
+                problem = said.get("problem", {})
+                assert alone.status == result["status"]
+                assert problem.get("word") == result.get("problem", {}).get("word")
+                assert said.get("outcome") == result.get("outcome")
+                assert said.get("due") == result.get("due")
+            assert contents(scene.engine) == contents(other.engine)
+            assert contents(scene.after_restart()) == contents(scene.engine)

@@ -1,0 +1,211 @@
+"""Puts that are refused: everything that is wrong with one is named, and nothing has changed."""
+
+import json
+from typing import Any
+
+import pytest
+
+from delayd.core.client_limits import (
+    HTTP_BODY_BYTES_MAX,
+    RETRY_AFTER_DRAINING_S,
+    RETRY_AFTER_FULL_S,
+)
+from delayd.core.limits import BODY_BYTES_DEFAULT
+from tests.http.scene import Scene
+
+JOBS = "/v1/topics/mail/jobs"
+RESERVE = "/v1/topics/mail/reserve"
+
+
+def put(scene: Scene, **fields: object) -> dict[str, Any]:
+    return dict(scene.ok("POST", JOBS, {"body": 1, **fields}))
+
+
+def reserved(scene: Scene) -> dict[str, Any]:
+    (job,) = scene.ok("POST", RESERVE)["jobs"]
+    return dict(job)
+
+
+# --- What is wrong --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "fields"),
+    [
+        ({}, ["body"]),
+        ([1], [""]),
+        (7, [""]),
+        ({"body": 1, "body_base64": "YQ=="}, ["body_base64"]),
+        ({"body_base64": "YQ"}, ["body_base64"]),
+        ({"body_base64": "%"}, ["body_base64"]),
+        ({"body": 1, "delay": 1, "at": 2}, ["at"]),
+        ({"body": 1, "delay": -1}, ["delay"]),
+        ({"body": 1, "delay": None}, ["delay"]),
+        ({"body": 1, "delay": True}, ["delay"]),
+        ({"body": 1, "delay": "9999999d"}, ["delay"]),
+        ({"body": 1, "at": "2023-11-14"}, ["at"]),
+        ({"body": 1, "at": "2023-11-14T22:13:20"}, ["at"]),
+        ({"body": 1, "at": -1}, ["at"]),
+        ({"body": 1, "at": 1e300}, ["at"]),
+        ({"body": 1, "at": "0001-01-01T00:00:00Z"}, ["at"]),
+        ({"body": 1, "priority": -1}, ["priority"]),
+        ({"body": 1, "priority": 2**32}, ["priority"]),
+        ({"body": 1, "priority": 1.5}, ["priority"]),
+        ({"body": 1, "ttr": "x"}, ["ttr"]),
+        ({"body": 1, "retry": []}, ["retry"]),
+        ({"body": 1, "retry": "15s x"}, ["retry"]),
+        ({"body": 1, "retry": [1] * 256}, ["retry"]),
+        ({"body": 1, "max_attempts": 0}, ["max_attempts"]),
+        ({"body": 1, "jitter_percent": 5}, ["jitter_percent"]),
+        ({"body": 1, "retry": "x", "jitter_percent": 5}, ["retry"]),
+        ({"body": 1, "retry": "1s", "jitter_percent": 101}, ["jitter_percent"]),
+        ({"body": 1, "on_conflict": "keep"}, ["on_conflict"]),
+        ({"body": 1, "key": "a b", "on_conflict": "keep"}, ["key"]),
+        ({"body": 1, "key": "a", "on_conflict": "fight"}, ["on_conflict"]),
+        ({"body": 1, "url": "https://example.com"}, ["url"]),
+        ({"body": 1, "push": None}, ["push"]),
+        ({"body": 1, "colour": "red"}, ["colour"]),
+        (
+            {"delay": "soon", "at": 1, "ttr": -1, "priority": "high", "colour": 1, "url": ""},
+            ["delay", "ttr", "priority", "colour", "body", "at", "url"],
+        ),
+    ],
+)
+def test_everything_that_is_wrong_is_named(given: object, fields: list[str]) -> None:
+    with Scene() as scene:
+        answer = scene.call("POST", JOBS, data=json.dumps(given).encode())
+        assert (answer.status, answer.word) == (422, "BAD_FORMAT")
+        assert sorted(answer.fields) == sorted(fields)
+        assert not scene.disk.frames, "nothing has changed"
+        assert "mail" not in scene.engine.store.topics
+
+
+def test_a_key_in_the_path_is_none_in_the_body() -> None:
+    with Scene() as scene:
+        answer = scene.call("PUT", "/v1/topics/mail/keys/a", {"body": 1, "key": "b"})
+        assert (answer.status, answer.fields) == (422, ["key"])
+        answer = scene.call("PUT", "/v1/topics/mail/keys/a%20b", {"body": 1})
+        assert (answer.status, answer.word) == (422, "BAD_FORMAT")
+
+
+def test_a_field_that_is_nearly_right_is_proposed() -> None:
+    with Scene() as scene:
+        answer = scene.call("POST", JOBS, {"body": 1, "dealy": 5, "x" * 10_000: 1})
+        near, far = answer.json["errors"]
+        assert near["detail"].endswith("did you mean delay?")
+        assert far["detail"] == "there is no such field"
+
+
+@pytest.mark.parametrize("topic", ["-mail", "a%20b", "%C3%A9", "x" * 201, "a%2Fb%00"])
+def test_a_name_that_no_topic_can_have_is_refused(topic: str) -> None:
+    with Scene() as scene:
+        answer = scene.call("POST", f"/v1/topics/{topic}/jobs", {"body": 1})
+        assert (answer.status, answer.word) == (422, "BAD_FORMAT")
+
+
+# --- What the engine refuses ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policy", "given"),
+    [
+        ({"jobs_max": 1}, {"body": 2}),
+        ({"bytes_max": 100}, {"body": "x" * 100}),
+    ],
+)
+def test_a_cap_that_is_reached_says_when_to_come_again(
+    policy: dict[str, object], given: dict[str, object]
+) -> None:
+    with Scene() as scene:
+        scene.ok("PUT", "/v1/topics/mail/policy", policy)
+        put(scene)
+        for more in ({}, {"key": "a"}, {"retry": "1s"}):
+            answer = scene.call("POST", JOBS, {**given, **more})
+            assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
+            assert answer.headers["retry-after"] == str(RETRY_AFTER_FULL_S)
+        assert scene.engine.room.jobs == 1
+
+
+def test_what_the_policy_does_not_allow_names_the_field() -> None:
+    with Scene() as scene:
+        scene.ok("PUT", "/v1/topics/mail/policy", {"delay_max": "1h", "body_bytes_max": 10})
+        answer = scene.call("POST", JOBS, {"body": 1, "delay": "2h"})
+        assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", ["delay"])
+        assert scene.call("POST", JOBS, {"body": "x" * 10}).status == 413
+
+
+def test_a_daemon_that_drains_takes_no_job() -> None:
+    with Scene() as scene:
+        put(scene)
+        scene.engine.draining = True
+        for method, path in (("POST", JOBS), ("PUT", "/v1/topics/mail/keys/a")):
+            answer = scene.call(method, path, {"body": 1})
+            assert (answer.status, answer.word) == (503, "DRAINING")
+            assert answer.headers["retry-after"] == str(RETRY_AFTER_DRAINING_S)
+        answer = scene.call("POST", JOBS, {"jobs": [{"body": 1}, {"body": 2}]})
+        assert answer.status == 207
+        assert [one["problem"]["word"] for one in answer.json["results"]] == ["DRAINING"] * 2
+        assert reserved(scene)["id"] == 1
+
+
+def test_a_full_disk_takes_no_job_and_can_be_emptied() -> None:
+    with Scene() as scene:
+        put(scene)
+        job = reserved(scene)
+        scene.engine.room.limit(2_000, lambda *_: -1)
+        answer = scene.call("POST", "/v1/topics/sms/jobs", {"body": 1})
+        assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
+        assert answer.headers["retry-after"] == str(RETRY_AFTER_FULL_S)
+        assert "sms" not in scene.engine.store.topics
+        scene.ok("POST", "/v1/jobs/1/ack", {"token": job["token"]})
+        assert scene.engine.room.jobs == 0
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b'{"body":NaN}',
+        b'{"body":1e999}',
+        b'{"body":"\xff"}',
+        rb'{"body":"\ud800"}',
+        b'{"body":1}x',
+        b'\xef\xbb\xbf{"body":1}',
+        b"{'body':1}",
+        b'{"body":%b}' % (b"[" * 200_000),
+        b'{"body":%b}' % (b"[" * 1_010 + b"]" * 1_010),
+    ],
+)
+def test_what_is_no_json_is_refused(data: bytes) -> None:
+    with Scene() as scene:
+        answer = scene.call("POST", JOBS, data=data)
+        assert (answer.status, answer.word) == (400, "BAD_JSON")
+        assert scene.engine.room.jobs == 0
+
+
+@pytest.mark.parametrize("depth", [900, 1_000, 1_010, 1_020, 2_000, 100_000])
+@pytest.mark.parametrize(
+    "data", [b'{"priority":"x","body":%b}', b'{"colour":%b}', b'{"jobs":[{"key":7,"body":%b}]}']
+)
+def test_a_mistake_beside_a_deep_body_is_refused_like_any_other(data: bytes, depth: int) -> None:
+    with Scene() as scene:
+        answer = scene.call("POST", JOBS, data=data % (b"[" * depth + b"]" * depth))
+        assert (answer.status, answer.word) in {(400, "BAD_JSON"), (422, "BAD_FORMAT")}
+
+
+def test_a_body_as_long_as_this_daemon_takes_is_taken_and_no_longer_one() -> None:
+    with Scene() as scene:
+        put(scene, body="x" * (BODY_BYTES_DEFAULT - 2))
+        answer = scene.call("POST", JOBS, {"body": "x" * (BODY_BYTES_DEFAULT - 1)})
+        assert (answer.status, answer.word) == (413, "JOB_TOO_BIG")
+        answer = scene.call("PUT", "/v1/topics/mail/keys/a", {"body": "x" * BODY_BYTES_DEFAULT})
+        assert (answer.status, answer.word) == (413, "JOB_TOO_BIG")
+        assert scene.engine.room.jobs == 1
+
+
+def test_a_request_that_is_too_long_is_refused_by_its_length() -> None:
+    with Scene() as scene:
+        answer = scene.call("POST", JOBS, data=b" " * (HTTP_BODY_BYTES_MAX + 1))
+        assert (answer.status, answer.word) == (413, "JOB_TOO_BIG")
+        assert scene.call("POST", JOBS, data=b'{"body":1}'.ljust(HTTP_BODY_BYTES_MAX)).status == 201

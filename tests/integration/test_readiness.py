@@ -1,0 +1,59 @@
+"""A real daemon says whether it takes jobs: while it drains, and while its disk is full."""
+
+import http.client
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from delayd.core.limits import ROOM_RETRY_MS
+from delayd.testing.daemon import Daemon, running_daemon
+from tests.integration.test_full_disk import BODY, fill, small_disk, use_up
+from tests.line_client import LineClient
+
+__all__ = ("small_disk",)
+
+HTTP = ("--http", "127.0.0.1:0")
+WAIT_S_MAX = 20.0
+
+
+def get(daemon: Daemon, path: str) -> tuple[int, Any]:
+    """Ask on a connection of its own; status and JSON."""
+    connection = http.client.HTTPConnection(*daemon.http_address, timeout=WAIT_S_MAX)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+    finally:
+        connection.close()
+
+
+def test_a_daemon_that_drains_lives_and_takes_no_jobs() -> None:
+    with running_daemon(*HTTP) as daemon:
+        assert get(daemon, "/readyz") == (200, {"status": "ready"})
+        os.kill(daemon.process.pid, signal.SIGUSR1)
+        deadline = time.monotonic() + WAIT_S_MAX
+        while (told := get(daemon, "/readyz"))[0] == 200:
+            assert time.monotonic() < deadline
+        assert (told[0], told[1]["word"]) == (503, "DRAINING")
+        assert get(daemon, "/healthz") == (200, {"status": "ok"})
+        status, stats = get(daemon, "/v1/stats")
+        assert (status, stats["draining"], stats["pid"]) == (200, True, daemon.process.pid)
+
+
+def test_a_daemon_whose_disk_is_full_is_ready_again_when_there_is_space(small_disk: Path) -> None:
+    home = small_disk / "data"
+    home.mkdir()
+    with running_daemon(*HTTP, data_dir=home) as daemon, LineClient(daemon.address) as client:
+        ours = small_disk / "ours"
+        ours.write_bytes(bytes(5 << 18))  # more than what a snapshot of the rest would take
+        fill(client)
+        use_up(small_disk)
+        assert client.ask("put 0 0 60", BODY) == "OUT_OF_MEMORY"
+        status, problem = get(daemon, "/readyz")
+        assert (status, problem["word"]) == (503, "NOT_READY")
+        ours.unlink()
+        time.sleep(ROOM_RETRY_MS / 1_000)
+        assert get(daemon, "/readyz") == (200, {"status": "ready"}), "it asks though nobody puts"

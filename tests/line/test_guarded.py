@@ -1,0 +1,499 @@
+"""Who has to say who it is: strangers, tokens, and what each command takes."""
+
+import random
+from typing import Final
+
+import pytest
+
+from delayd.access.scopes import Scope
+from delayd.core.client_limits import AUTH_DELAY_MS, AUTH_FAILURES_MAX
+from delayd.line.commands import COMMANDS
+from delayd.line.table import About, Command
+from tests.line.corpus import BODY_BYTES_MAX, EXCHANGES, Exchange
+from tests.line.guests import ALL, EPOCH_MS, WRONG, House
+from tests.line.talk import Talk, bytewise, in_pieces, topic_state
+
+UNAUTHORIZED: Final = b"UNAUTHORIZED\r\n"
+FORBIDDEN: Final = b"FORBIDDEN\r\n"
+NOT_FOUND: Final = b"NOT_FOUND\r\n"
+OK: Final = b"OK\r\n"
+HI: Final = b"put 0 0 60 2\r\nhi\r\n"
+
+SAMPLES: Final = (
+    b"peek 1",
+    b"peek-ready",
+    b"peek-delayed",
+    b"peek-buried",
+    b"reserve-with-timeout 0",
+    b"reserve-job 1",
+    b"reserve-batch 3 0",
+    b"reserve",
+    b"delete 1",
+    b"release 1 0 0",
+    b"bury 1 0",
+    b"kick 1",
+    b"kick-job 1",
+    b"touch 1",
+    b"stats-job 1",
+    b"stats-tube mail",
+    b"stats",
+    b"use mail",
+    b"watch mail",
+    b"pause-tube mail 0",
+    b"put-in-tube mail 0 0 60 2\r\nhi",
+    b"reschedule 1 5",
+    b"delete-key mail k",
+    b"reschedule-key mail k 5",
+    b"peek-key mail k",
+    b"kick-key mail k",
+    b"change 1 bytes=2\r\nhi",
+    b"nack 1 sorry",
+    b"set-policy mail 2\r\n{}",
+    b"get-policy mail",
+    b"redrive mail 1",
+    b"list-jobs mail",
+    b"calendar mail 1 1",
+    b"cancel-jobs mail",
+    b"kick-jobs mail",
+    b"reschedule-jobs mail 5",
+    b"clear-tube mail",
+    b"advance-clock 1",
+)
+"""A line for each command that takes a scope; where it is about a job, about the first one."""
+
+SCOPED: Final = tuple(command for command in COMMANDS if command.scope is not None)
+BY_ID: Final = tuple(command for command in COMMANDS if command.about is About.JOB)
+
+
+def sample_of(command: Command) -> bytes:
+    found = [line for line in SAMPLES if line.startswith(command.word)]
+    if not command.word.endswith(b" ") and command.word != b"pause-tube":
+        found = [line for line in found if line == command.word]
+    assert len(found) == 1, command.word
+    return found[0] + b"\r\n"
+
+
+# --- The table -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_takes_a_scope_or_is_about_nothing_but_the_connection(
+    command: Command,
+) -> None:
+    takes_none = command.about in {About.DOOR, About.ITSELF}
+    assert (command.scope is None) == takes_none
+    assert not (takes_none and command.or_scopes)
+
+
+def test_strangers_may_show_a_token_and_go() -> None:
+    doors = [command.word for command in COMMANDS if command.about is About.DOOR]
+    assert sorted(doors) == [b"auth ", b"quit"]
+
+
+def house_with_a_job() -> House:
+    """In `mail`, with the key k, in the hands of nobody."""
+    house = House(is_virtual=True)
+    house.guest(*ALL).says(b"put-in-tube mail 0 0 60 2 key=k\r\nhi\r\n")
+    return house
+
+
+@pytest.mark.parametrize("command", SCOPED)
+def test_without_its_scope_a_command_is_forbidden_and_nothing_happens(command: Command) -> None:
+    house = house_with_a_job()
+    others = set(Scope) - {command.scope, *command.or_scopes}
+    guest = house.guest(*others)
+    before = house.state()
+    expected = FORBIDDEN
+    if command.about is About.JOB and command.scope is Scope.PEEK:
+        expected = NOT_FOUND
+    assert guest.says(sample_of(command) + b"list-tube-used\r\n") == (
+        expected + b"USING default\r\n"
+    )
+    after = house.state()
+    for what in ("jobs", "held", "topics", "last id"):
+        assert after[what] == before[what]
+
+
+@pytest.mark.parametrize("command", SCOPED)
+def test_with_its_scope_alone_a_command_is_carried_out(command: Command) -> None:
+    assert command.scope is not None
+    for scope in (command.scope, *command.or_scopes):
+        house = house_with_a_job()
+        said = house.guest(scope).says(sample_of(command))
+        assert said not in {FORBIDDEN, UNAUTHORIZED}
+        # Held by nobody, it is not there for those who say something of what they hold.
+        if said == NOT_FOUND:
+            assert command.word in {
+                *(b"release ", b"bury ", b"touch ", b"nack ", b"kick-job ", b"kick-key "),
+                *(b"peek-ready", b"peek-delayed", b"peek-buried"),
+            }
+
+
+@pytest.mark.parametrize("command", [each for each in SCOPED if each.about is About.NAMED])
+def test_a_scope_for_one_tube_is_none_for_another(command: Command) -> None:
+    house = house_with_a_job()
+    guest = house.guest(*ALL, topics=("mail.*", "post"))
+    assert guest.says(sample_of(command)) == FORBIDDEN
+    guest = house.guest(*ALL, topics=("m?il",))
+    assert guest.says(sample_of(command)) not in {FORBIDDEN, UNAUTHORIZED}
+
+
+OF_A_TUBE: Final = tuple(line for line in SAMPLES if b" mail" in line)
+OF_NO_TUBE: Final = (b"stats", b"advance-clock 1")
+OF_WHAT_IS_USED: Final = (
+    *(b"peek-ready", b"peek-delayed", b"peek-buried", b"kick 1"),
+    *(b"reserve", b"reserve-with-timeout 0", b"reserve-batch 3 0"),
+)
+OF_A_JOB: Final = tuple(set(SAMPLES) - {*OF_A_TUBE, *OF_NO_TUBE, *OF_WHAT_IS_USED})
+
+
+@pytest.mark.parametrize("line", [*SAMPLES, b"put 0 0 60 2\r\nhi"])
+def test_what_counts_is_the_tube_that_a_command_is_about(line: bytes) -> None:
+    elsewhere = house_with_a_job().guest(*ALL, topics=("default",)).says(line + b"\r\n")
+    there = house_with_a_job().guest(*ALL, topics=("mail",)).says(line + b"\r\n")
+    if line in OF_A_TUBE:
+        assert elsewhere == FORBIDDEN != there
+    elif line in OF_A_JOB:
+        assert elsewhere == NOT_FOUND
+        assert there != FORBIDDEN
+    elif line in OF_NO_TUBE:
+        assert elsewhere == there == FORBIDDEN
+    else:
+        assert there == FORBIDDEN != elsewhere
+
+
+# --- Strangers -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "exchange", [each for each in EXCHANGES if b"quit" not in b"".join(each.sent)], ids=str
+)
+def test_a_stranger_is_told_nothing_and_changes_nothing(exchange: Exchange) -> None:
+    house = House(BODY_BYTES_MAX)
+    stranger = house.stranger()
+    before = house.state()
+    said = stranger.says(exchange.request + b"list-tube-used\r\n")
+    assert set(said.splitlines(keepends=True)) <= {UNAUTHORIZED, b"BAD_FORMAT\r\n"}
+    assert said.endswith(UNAUTHORIZED) or not stranger.connection.is_listening
+    assert house.state() == before
+    assert not house.log
+
+
+def test_a_strangers_body_is_thrown_away_and_never_taken_for_commands() -> None:
+    house = House()
+    stranger = house.stranger()
+    body = b"auth %b\r\n" % house.token(*ALL)
+    announced = len(body) - 2
+    for line in (
+        b"put 0 0 60 %d\r\n",
+        b"put 0 0 60 %d key=a\r\n",
+        b"put 0 0 60 %d key=a nonsense\r\n",
+        b"put-in-tube t 0 0 60 %d\r\n",
+        b"set-policy t %d\r\n",
+        b"change 1 bytes=%d\r\n",
+    ):
+        for pieces in (lambda data: (data,), bytewise):
+            assert stranger.says(*pieces(line % announced + body)) == UNAUTHORIZED
+    assert stranger.says(b"list-tube-used\r\n") == UNAUTHORIZED
+    assert stranger.says(body + b"list-tube-used\r\n") == OK + b"USING default\r\n"
+
+
+def test_a_body_longer_than_any_job_is_thrown_away_too() -> None:
+    stranger = House().stranger()
+    body = b"auth x\r\n" * 25_000
+    assert stranger.says(b"put 0 0 60 200000\r\n" + body + b"\r\nstats\r\n") == UNAUTHORIZED * 2
+
+
+def test_what_a_stranger_is_refused_is_counted() -> None:
+    house = House()
+    stranger = house.stranger()
+    stranger.says(HI + b"stats\r\nnonsense\r\nauth x\r\nput-in-tube t 0 0 1 2\r\nhi\r\n")
+    assert house.refusals.by_reason == {"UNAUTHORIZED": 5}
+    guest = house.guest(Scope.PEEK)
+    guest.says(HI + b"reserve\r\nstats\r\npeek 7\r\ndelete 7\r\n")
+    assert house.refusals.by_reason == {"UNAUTHORIZED": 5, "FORBIDDEN": 3, "NOT_FOUND": 2}
+
+
+def test_a_stranger_may_leave() -> None:
+    stranger = House().stranger()
+    assert stranger.says(b"quit\r\n") == b""
+    assert stranger.connection.is_closing
+
+
+def test_a_nul_tells_a_stranger_nothing_new() -> None:
+    assert House().stranger().says(b"stats\0\r\nauth \0\r\n") == UNAUTHORIZED * 2
+
+
+# --- Showing a token -----------------------------------------------------------------------------
+
+
+def test_where_nobody_has_to_say_who_it_is_auth_is_unknown() -> None:
+    assert Talk().client().says(b"auth %b\r\n" % WRONG) == b"UNKNOWN_COMMAND\r\n"
+
+
+@pytest.mark.parametrize(
+    "said", [WRONG, b"", b"x", WRONG[:-1], WRONG + b"x", b"\xff\xfe", b"a b", b" " + WRONG]
+)
+def test_a_wrong_token_changes_nothing(said: bytes) -> None:
+    house = House()
+    stranger = house.stranger()
+    assert stranger.says(b"auth %b\r\nlist-tube-used\r\n" % said) == UNAUTHORIZED * 2
+    guest = house.guest(Scope.STATS)
+    assert guest.says(b"auth %b\r\nlist-tubes\r\n" % said).startswith(UNAUTHORIZED + b"OK ")
+
+
+def test_a_right_token_is_known_in_any_pieces(rng: random.Random) -> None:
+    house = House()
+    said = b"stats\r\nauth %b\r\nlist-tube-used\r\n" % house.token(Scope.PUT)
+    for _ in range(20):
+        assert (
+            house.stranger().says(*in_pieces(said, rng)) == UNAUTHORIZED + OK + b"USING default\r\n"
+        )
+
+
+def test_another_token_takes_the_place_of_the_first() -> None:
+    house = House()
+    guest = house.guest(Scope.PUT)
+    assert guest.says(HI + b"stats-tube default\r\n") == b"INSERTED 1\r\n" + FORBIDDEN
+    assert guest.says(b"auth %b\r\n" % house.token(Scope.PEEK)) == OK
+    assert guest.says(HI + b"peek 1\r\n") == FORBIDDEN + b"FOUND 1 2\r\nhi\r\n"
+
+
+def test_who_fails_often_is_answered_late_and_nobody_else() -> None:
+    house = House()
+    stranger, other, elsewhere = house.stranger(), house.stranger(), house.stranger("192.0.2.8")
+    auth = b"auth %b\r\n" % WRONG
+    assert stranger.says(auth * (AUTH_FAILURES_MAX - 1)) == UNAUTHORIZED * (AUTH_FAILURES_MAX - 1)
+    assert stranger.says(auth + b"stats\r\n") == b""
+    assert other.says(auth) == b""
+    assert elsewhere.says(auth) == UNAUTHORIZED
+    guest = house.guest(Scope.PUT)
+    assert guest.says(HI) == b"INSERTED 1\r\n"
+    house.passes(AUTH_DELAY_MS - 1)
+    assert stranger.replies() == other.replies() == b""
+    house.passes(1)
+    assert stranger.replies() == UNAUTHORIZED * 2
+    assert other.replies() == UNAUTHORIZED
+
+
+def test_a_right_token_is_answered_at_once_however_often_that_address_has_failed() -> None:
+    house = House()
+    for _ in range(AUTH_FAILURES_MAX):
+        house.stranger().says(b"auth %b\r\n" % WRONG)
+    assert house.guest(Scope.PUT).says(HI) == b"INSERTED 1\r\n"
+
+
+def test_who_goes_while_its_answer_is_late_is_forgotten() -> None:
+    house = House()
+    stranger = house.stranger()
+    stranger.says(b"auth %b\r\n" % WRONG * AUTH_FAILURES_MAX)
+    stranger.closes()
+    house.passes(AUTH_DELAY_MS)
+    assert not house.late
+
+
+def test_a_token_is_not_in_what_is_raised_or_shown() -> None:
+    house = House()
+    guest = house.guest(*ALL)
+    assert "x" * 43 not in repr(guest.caller.principal)
+    for line in (b"auth %b\r\n", b"auth  %b\r\n", b"auth %b trailing\r\n"):
+        assert b"dlyd" not in house.stranger().says(line % WRONG)
+
+
+# --- Tokens that are good no more ----------------------------------------------------------------
+
+
+def test_a_client_is_welcome_while_its_token_is_good() -> None:
+    house = House()
+    guest = house.guest(Scope.PUT)
+    assert house.is_welcome(guest)
+    assert house.is_welcome(house.stranger())
+    house.entries.clear()
+    house.tell()
+    assert not house.is_welcome(guest)
+
+
+def test_a_token_whose_time_is_past_is_good_no_more() -> None:
+    house = House()
+    token = house.token(Scope.PUT, not_after_s=EPOCH_MS // 1_000)
+    guest = house.stranger()
+    assert guest.says(b"auth %b\r\n" % token) == OK
+    assert house.is_welcome(guest)
+    house.wall_ms += 1_001
+    assert not house.is_welcome(guest)
+    assert house.stranger().says(b"auth %b\r\n" % token) == UNAUTHORIZED
+
+
+def test_a_client_that_waits_for_jobs_it_may_no_longer_have_is_not_welcome() -> None:
+    house = House()
+    guest = house.guest(Scope.RESERVE, Scope.PUT)
+    guest.says(b"reserve\r\n")
+    assert house.is_welcome(guest)
+    (entry,) = house.entries
+    house.entries = [
+        type(entry)(entry.id, entry.name, entry.sha256, frozenset({Scope.PUT}), ("*",), 0)
+    ]
+    house.tell()
+    assert not house.is_welcome(guest)
+
+
+# --- Tubes ---------------------------------------------------------------------------------------
+
+
+def test_list_tubes_shows_what_the_client_may_see() -> None:
+    house = House()
+    admin = house.guest(*ALL)
+    for name in (b"mail", b"post", b"mail.out"):
+        admin.says(b"put-in-tube %b 0 0 60 2\r\nhi\r\n" % name)
+    names = b"- default\n- mail\n- post\n- mail.out\n"
+    assert admin.says(b"list-tubes\r\n") == b"OK %d\r\n---\n%b\r\n" % (4 + len(names), names)
+    seen = b"---\n- mail\n- mail.out\n"
+    for scope in (Scope.STATS, Scope.PEEK):
+        guest = house.guest(scope, topics=("mail*",))
+        assert guest.says(b"list-tubes\r\n") == b"OK %d\r\n%b\r\n" % (len(seen), seen)
+    for guest in (house.guest(Scope.PUT), house.guest(Scope.STATS, topics=("x",))):
+        assert guest.says(b"list-tubes\r\n") == b"OK 4\r\n---\n\r\n"
+
+
+def test_nobody_reserves_while_it_watches_a_tube_that_it_may_not_reserve_from() -> None:
+    house = House()
+    house.guest(*ALL).says(HI + b"put-in-tube mail 0 0 60 4\r\nmail\r\n")
+    worker = house.guest(Scope.RESERVE, topics=("mail",))
+    reserves = b"reserve\r\nreserve-with-timeout 0\r\nreserve-batch 2 0\r\nreserve\r\nreserve\r\n"
+    assert worker.says(reserves) == FORBIDDEN * 5
+    assert worker.says(b"watch post\r\nwatch mail\r\n" + reserves) == (
+        FORBIDDEN + b"WATCHING 2\r\n" + FORBIDDEN * 5
+    )
+    assert (
+        worker.says(b"ignore default\r\nreserve\r\n") == b"WATCHING 1\r\nRESERVED 2 4\r\nmail\r\n"
+    )
+
+
+def test_a_tube_that_the_client_may_not_use_is_not_made() -> None:
+    house = House()
+    guest = house.guest(*ALL, topics=("mail",))
+    before = house.state()["topics"]
+    assert (
+        guest.says(b"use post\r\nwatch post\r\nput-in-tube post 0 0 1 0\r\n\r\n") == FORBIDDEN * 3
+    )
+    assert house.state()["topics"] == before
+
+
+def test_a_policy_moves_jobs_only_to_where_its_maker_is_admin_too() -> None:
+    house = House()
+    guest = house.guest(*ALL, topics=("mail*",))
+    theirs, ours = b'{"retry": "1s", "exhausted": "post"}', b'{"exhausted": "mail.dead"}'
+    assert guest.says(b"set-policy mail %d\r\n%b\r\n" % (len(theirs), theirs)) == FORBIDDEN
+    assert guest.says(b"get-policy mail\r\n") == b"OK 2\r\n{}\r\n"
+    assert guest.says(b"set-policy mail %d\r\n%b\r\n" % (len(ours), ours)) == b"POLICY_SET\r\n"
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES, ids=str)
+def test_who_may_do_everything_is_answered_as_everybody(exchange: Exchange) -> None:
+    house, talk = House(BODY_BYTES_MAX), Talk(BODY_BYTES_MAX)
+    guest = house.guest(*ALL)
+    assert guest.says(exchange.request) == exchange.response
+    talk.client().says(exchange.request)
+    theirs, ours = talk.state(), house.state()
+    assert (ours["jobs"], ours["topics"], ours["counts"]) == (
+        theirs["jobs"],
+        theirs["topics"],
+        theirs["counts"],
+    )
+
+
+# --- Jobs that must not show ---------------------------------------------------------------------
+
+TAILS: Final = (
+    *(b"%d", b" %d", b"%d ", b"%d x", b"0%d", b"%d 0 0", b"%d 0", b"%d 0 0 0", b"%d -1", b"%d 5"),
+    *(b"%d delay=5", b"%d bytes=2\r\nhi", b"%d bytes=2\r\nhixxx", b"%d bytes=99999\r\n"),
+    *(b"%d pri=1 x=2 bytes=2\r\nhi", b"%d delay=x", b"%d 1.5", b"%d\t", b"%dx", b"x%d"),
+)
+
+
+def whats_said_of(job_id: int, command: Command, *, is_there: bool) -> tuple[bytes, object]:
+    """The replies to everything that can be said of a job with a command, and what was counted."""
+    house = House()
+    admin = house.guest(*ALL)
+    admin.says(b"put-in-tube secret 0 0 60 2\r\nhi\r\n")
+    if not is_there:
+        admin.says(b"delete 1\r\n")
+    guest = house.guest(*ALL, topics=("mine", "default"))
+    before = dict(house.stats.counts)
+    said = b"".join(
+        guest.says(command.word + tail % job_id + b"\r\nlist-tube-used\r\n") for tail in TAILS
+    )
+    counted = {name: count - before[name] for name, count in house.stats.counts.items()}
+    secret = house.engine.store.topics.get("secret")
+    assert (secret is not None) == is_there
+    if secret is not None:
+        assert topic_state(secret)[1] == [1]
+    return said, counted
+
+
+@pytest.mark.parametrize("command", BY_ID)
+def test_a_job_that_the_client_may_not_see_does_not_show(command: Command) -> None:
+    assert whats_said_of(1, command, is_there=True) == whats_said_of(1, command, is_there=False)
+    assert NOT_FOUND in whats_said_of(1, command, is_there=True)[0]
+
+
+@pytest.mark.parametrize("command", BY_ID)
+def test_a_job_that_the_client_may_see_and_not_touch_is_forbidden(command: Command) -> None:
+    house = House()
+    house.guest(*ALL).says(HI)
+    said = house.guest(Scope.PEEK).says(sample_of(command))
+    assert (said == FORBIDDEN) == (command.scope is not Scope.PEEK)
+
+
+def test_a_job_in_hand_is_no_secret_to_its_holder() -> None:
+    house = House()
+    house.guest(*ALL).says(HI)
+    worker = house.guest(Scope.RESERVE, Scope.DELETE)
+    assert worker.says(b"reserve\r\nbury 1 0\r\nrelease 1 0 0\r\nbury 2 0\r\n") == (
+        b"RESERVED 1 2\r\nhi\r\n" + FORBIDDEN * 2 + NOT_FOUND
+    )
+    assert worker.says(b"delete 1\r\n") == b"DELETED\r\n"
+
+
+def test_deletes_in_a_run_are_looked_at_one_by_one_where_they_differ(rng: random.Random) -> None:
+    house = House()
+    admin = house.guest(*ALL)
+    for name in (b"mine", b"secret", b"mine", b"seen"):
+        admin.says(b"put-in-tube %b 0 0 60 2\r\nhi\r\n" % name)
+    guest = house.guest(Scope.DELETE, topics=("mine",))
+    run = b"delete 1\r\ndelete 2\r\ndelete 3\r\ndelete 4\r\ndelete 9\r\ndelete 1\r\n"
+    deleted = b"DELETED\r\n"
+    assert guest.says(*in_pieces(run, rng)) == deleted + NOT_FOUND + deleted + NOT_FOUND * 3
+    assert [job for job in (1, 2, 3, 4) if house.engine.store.jobs.get(job)] == [2, 4]
+
+
+def test_no_line_whatever_reaches_a_tube_that_is_not_the_clients(rng: random.Random) -> None:
+    words = [
+        b"secret",
+        b"mine",
+        b"default",
+        b"1",
+        b"2",
+        b"0",
+        b"k",
+        b"60",
+        b"state=ready",
+        b"dry=1",
+    ]
+    gaps = [b" ", b" ", b" ", b"  ", b"", b"\t", b"\r", b"\n"]
+    heads = [*(command.word for command in COMMANDS if command.word != b"quit"), b"put "]
+    house = House(is_virtual=True)
+    admin = house.guest(*ALL)
+    admin.says(b"put-in-tube secret 0 0 60 2 key=k\r\nhi\r\nput-in-tube secret 0 90 60 2\r\nhi\r\n")
+    secret = house.engine.store.topics["secret"]
+    before = topic_state(secret)
+    everything_else = set(ALL) - {Scope.ADMIN}
+    guest = house.guest(*everything_else, topics=("mine",))
+    for _ in range(5_000):
+        tail = b"".join(rng.choice(words) + rng.choice(gaps) for _ in range(rng.randrange(1, 6)))
+        guest.says(rng.choice(heads) + rng.choice(gaps) + tail + b"\r\n")
+        if guest.connection.is_waiting or guest.connection.is_closing:
+            guest.closes()
+            guest = house.guest(*everything_else, topics=("mine",))
+    assert topic_state(secret) == before
+    assert set(house.engine.store.topics) <= {"default", "secret", "mine"}

@@ -1,0 +1,119 @@
+"""What a web page makes a browser send to the line's port does nothing."""
+
+import random
+
+import pytest
+
+from delayd.access.scopes import Scope
+from tests.line.guests import House
+from tests.line.talk import Talk, bytewise, in_pieces
+
+METHODS = (
+    *("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "QUERY", "PROPFIND"),
+    *("put", "delete"),
+)
+PUT = b"put 0 0 60 2\r\nhi\r\n"
+COMMANDS = b"\r\n" + PUT * 3 + b"kick 100\r\nclear-tube default\r\nset-policy default 0\r\n\r\n"
+
+
+def browser_post(path: bytes, body: bytes, method: bytes = b"POST") -> bytes:
+    """What `fetch(url, {method: "POST", mode: "no-cors", body})` sends, which nobody is asked."""
+    return (
+        b"%b %b HTTP/1.1\r\n"
+        b"Host: 127.0.0.1:11300\r\n"
+        b"User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0\r\n"
+        b"Accept: */*\r\n"
+        b"Accept-Language: en-US,en;q=0.5\r\n"
+        b"Accept-Encoding: gzip, deflate, br, zstd\r\n"
+        b"Referer: https://example.net/\r\n"
+        b"Content-Type: text/plain;charset=UTF-8\r\n"
+        b"Content-Length: %d\r\n"
+        b"Origin: https://example.net\r\n"
+        b"Connection: keep-alive\r\n"
+        b"\r\n%b" % (method, path, len(body), body)
+    )
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        b"/",
+        b"/?a=b",
+        b"/" + b"a" * 300,
+        b"/" + b"a" * 1_000,
+        b"/" + b"a" * 8_000,
+        *(b"/" + b"a" * extra for extra in range(200, 226)),
+    ],
+    ids=len,
+)
+def test_nothing_that_a_page_posts_is_carried_out(path: bytes, rng: random.Random) -> None:
+    said = browser_post(path, COMMANDS)
+    for pieces in ((said,), bytewise(said), in_pieces(said, rng)):
+        talk = Talk()
+        client = talk.client()
+        assert client.says(*pieces) == b""
+        assert client.connection.is_closing
+        assert not talk.log
+        assert talk.state()["last id"] == 0
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_known(method: str) -> None:
+    talk = Talk()
+    client = talk.client()
+    client.says(browser_post(b"/", COMMANDS, method.encode()))
+    assert client.connection.is_closing
+    assert not talk.log
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"GET http://127.0.0.1:11300/ HTTP/1.1",
+        b"CONNECT 127.0.0.1:11300 HTTP/1.1",
+        b"OPTIONS * HTTP/1.1",
+        b"PRI * HTTP/2.0",
+        b"host: a",
+        b"HOST : a",
+        b"GET  / HTTP/1.0",
+    ],
+)
+def test_other_ways_to_say_it_are_known_too(said: bytes) -> None:
+    client = Talk().client()
+    assert client.says(said + b"\r\n" + PUT) == b""
+    assert client.connection.is_closing
+
+
+@pytest.mark.parametrize(
+    "said", [b"PUT 0 0 60 2", b"GET", b"GET x", b"Hosts: a", b"POST", b"use x HTTP/1.1 y"]
+)
+def test_what_only_looks_like_it_is_answered_as_ever(said: bytes) -> None:
+    client = Talk().client()
+    assert client.says(said + b"\r\n") in {b"UNKNOWN_COMMAND\r\n", b"BAD_FORMAT\r\n"}
+    assert client.connection.is_listening
+
+
+def test_a_form_that_says_auth_in_its_body_is_not_heard() -> None:
+    house = House()
+    stranger = house.stranger()
+    body = b"auth %b\r\n" % house.token(Scope.PUT) + PUT
+    assert stranger.says(browser_post(b"/" + b"x" * 500, body)) == b""
+    assert stranger.connection.is_closing
+    assert stranger.caller.principal is None
+
+
+def test_replies_to_what_came_before_still_leave() -> None:
+    client = Talk().client()
+    assert client.says(PUT + browser_post(b"/", COMMANDS)) == b"INSERTED 1\r\n"
+    assert client.connection.is_closing
+
+
+@pytest.mark.parametrize("kind", ["known", "a stranger"])
+def test_each_is_counted_once(kind: str) -> None:
+    house = House()
+    client = house.client() if kind == "known" else house.stranger()
+    for path in (b"/", b"/" + b"x" * 500):
+        client.says(browser_post(path, COMMANDS))
+        client.closes()
+        client = house.client() if kind == "known" else house.stranger()
+    assert house.refusals.by_reason == {"HTTP_REQUEST": 2}

@@ -1,0 +1,370 @@
+"""The page for Prometheus: its format by prometheus-client's parser and writer; its docs."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from prometheus_client import exposition, metrics_core, registry
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from delayd.core.histogram import Histogram
+from delayd.core.lateness import SUM_AT, new_histogram
+from delayd.core.limits import (
+    BATCH_BOUNDS_RECORDS,
+    HELD_BOUNDS_NS,
+    LATENESS_BOUNDS_MS,
+    METRICS_STEP_TOPICS,
+    SYNC_BOUNDS_NS,
+    TOPICS_SHOWN_MAX,
+)
+from delayd.core.operations import Operation
+from delayd.core.refusals import Refusals
+from delayd.metrics import CONTENT_TYPE, OTHER_TOPICS, JournalFigures, Metrics, Sources, TurnFigures
+from tests.core.rigs import Rig
+
+ROOT: Final = Path(__file__).parents[1]
+OPERATIONS_PAGE: Final = ROOT / "docs" / "operations.md"
+DASHBOARD: Final = ROOT / "docs" / "grafana-dashboard.json"
+START_MS: Final = 1_700_000_000_000
+
+
+class Page:
+    """Metrics of a rig's engine."""
+
+    def __init__(self, rig: Rig, *, has_journal: bool = True) -> None:
+        self.rig = rig
+        self.refusals = Refusals()
+        self.journal = JournalFigures(
+            Histogram(SYNC_BOUNDS_NS),
+            Histogram(SYNC_BOUNDS_NS),
+            Histogram(BATCH_BOUNDS_RECORDS),
+            12_345_678,
+            90_000,
+        )
+        self.turns = TurnFigures(Histogram(HELD_BOUNDS_NS), 1_500_000)
+        sources = Sources(
+            "1.2.3",
+            lambda: self.journal if has_journal else None,
+            lambda: self.turns,
+            lambda: {"line": 17, "http": 4},
+            lambda: 2,
+        )
+        self.metrics = Metrics(rig.engine, self.refusals, sources)
+
+    def pieces(self) -> list[bytes]:
+        return list(self.metrics.chunks(self.rig.now_ms))
+
+    def text(self) -> str:
+        return b"".join(self.pieces()).decode()
+
+    def families(self) -> dict[str, Metric]:
+        families = list(text_string_to_metric_families(self.text()))
+        names = [family.name for family in families]
+        assert len(set(names)) == len(names), "a family is there twice"
+        return {family.name: family for family in families}
+
+    def samples(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+        found: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+        for family in self.families().values():
+            for sample in family.samples:
+                key = (sample.name, tuple(sorted(sample.labels.items())))
+                assert key not in found, f"{key} is there twice"
+                found[key] = sample.value
+        return found
+
+
+def busy_rig(topics: int = 5) -> Rig:
+    """A rig in which everything has happened that there is a metric of."""
+    rig = Rig(time_ms=START_MS)
+    for number in range(topics):
+        name = f"mail.{number}"
+        for delay_ms in (0, 0, 0, 1_000):
+            rig.put(name, delay_ms=delay_ms)
+    rig.run(START_MS + 1_250)
+    session = rig.client(*(f"mail.{number}" for number in range(topics)))
+    for _ in range(topics):
+        rig.reserve(session)
+    return rig
+
+
+class One:
+    def __init__(self, family: Metric) -> None:
+        self.family = family
+
+    def collect(self) -> Iterator[Metric]:
+        yield self.family
+
+
+# --- The format ----------------------------------------------------------------------------------
+
+
+def test_the_page_is_what_prometheus_client_would_write() -> None:
+    page = Page(busy_rig())
+    page.refusals.note("DRAINING", 1_234_567)
+    text = page.text()
+    rewritten = ""
+    for family in text_string_to_metric_families(text):
+        rewritten += exposition.generate_latest(One(family)).decode()
+    assert text == rewritten
+
+
+@pytest.mark.parametrize("jobs", [1, 999_999, 1_000_000, 123_456_789])
+def test_a_histogram_of_a_topic_is_written_like_prometheus_client_writes_it(jobs: int) -> None:
+    rig = Rig(time_ms=START_MS)
+    rig.put("mail")
+    topic = rig.engine.store.topics["mail"]
+    topic.waited = new_histogram()
+    topic.waited[0], topic.waited[7], topic.waited[SUM_AT] = jobs, jobs, 250 * jobs
+    family = metrics_core.HistogramMetricFamily(
+        "delayd_ready_to_reserved_seconds",
+        "How long jobs were ready until they were reserved.",
+        labels=["topic"],
+    )
+    bounds = [*(str(bound / 1_000) for bound in LATENESS_BOUNDS_MS), "+Inf"]
+    buckets = [(bound, jobs if at < 7 else 2 * jobs) for at, bound in enumerate(bounds)]
+    family.add_metric(["mail"], buckets, jobs / 4)
+    assert exposition.generate_latest(One(family)).decode() in Page(rig).text()
+
+
+def test_its_media_type_is_that_of_the_text_format() -> None:
+    assert CONTENT_TYPE == exposition.CONTENT_TYPE_PLAIN_0_0_4
+
+
+def test_names_follow_the_conventions() -> None:
+    for family in Page(busy_rig()).families().values():
+        if not family.name.startswith("delayd_"):
+            continue
+        assert family.documentation.endswith(".")
+        assert re.fullmatch(r"[a-z][a-z_]*", family.name)
+        assert not family.name.endswith(("_ms", "_ns", "_milliseconds", "_count", "_sum"))
+        if family.type == "counter":
+            assert all(sample.name.endswith("_total") for sample in family.samples)
+
+
+# --- What it tells -------------------------------------------------------------------------------
+
+
+def test_jobs_are_told_by_topic_and_state() -> None:
+    page = Page(busy_rig())
+    samples = page.samples()
+    for number in range(5):
+        told = {
+            state: samples["delayd_jobs", (("state", state), ("topic", f"mail.{number}"))]
+            for state in ("ready", "reserved", "delayed", "buried")
+        }
+        view = page.rig.engine.store.topics[f"mail.{number}"]
+        assert told == {
+            "ready": len(view.ready),
+            "reserved": view.reserved,
+            "delayed": 0,
+            "buried": 0,
+        }
+    assert samples["delayd_topics", ()] == 6
+
+
+def test_lateness_is_told_in_seconds() -> None:
+    page = Page(busy_rig())
+    samples = page.samples()
+    name, topic = "delayd_due_to_ready_seconds", ("topic", "mail.0")
+    assert samples[f"{name}_count", (topic,)] == 1
+    assert samples[f"{name}_sum", (topic,)] == 0.25
+    assert samples[f"{name}_bucket", (("le", "0.2"), topic)] == 0
+    assert samples[f"{name}_bucket", (("le", "0.5"), topic)] == 1
+    assert samples[f"{name}_bucket", (("le", "+Inf"), topic)] == 1
+    # Three that were put at once, and one that came later.
+    assert samples["delayd_ready_to_reserved_seconds_sum", (topic,)] == 3 * 1.25 + 0.25
+    assert ("delayd_oldest_ready_age_seconds", (topic,)) not in samples, "none is ready"
+    assert 1.1 < samples["delayd_oldest_ready_age_seconds", (("topic", "mail.1"),)] <= 1.25
+
+
+def test_what_the_daemon_counts_is_told() -> None:
+    page = Page(busy_rig())
+    page.refusals.note("DRAINING", 3)
+    page.journal.commit_ns.note(1_500_000)
+    page.journal.batch_records.note(7)
+    page.turns.held_ns.note(300_000)
+    samples = page.samples()
+    assert samples["delayd_refusals_total", (("reason", "DRAINING"),)] == 3
+    assert samples["delayd_connections", (("front_end", "line"),)] == 17
+    assert samples["delayd_build_info", (("version", "1.2.3"),)] == 1
+    assert samples["delayd_watchdog_repairs_total", ()] == 2
+    assert samples["delayd_journal_bytes", ()] == 12_345_678
+    assert samples["delayd_snapshot_age_seconds", ()] == 90
+    assert samples["delayd_journal_commit_seconds_bucket", (("le", "0.001"),)] == 0
+    assert samples["delayd_journal_commit_seconds_bucket", (("le", "0.002"),)] == 1
+    assert samples["delayd_journal_batch_records_bucket", (("le", "10.0"),)] == 1
+    assert samples["delayd_loop_lag_seconds_sum", ()] == 0.0003
+    assert samples["delayd_loop_lag_longest_seconds", ()] == 0.0015
+    assert samples["delayd_wheel_levels", ()] >= 2
+    assert samples["delayd_wheel_cascades_total", ()] == 5
+    told = {
+        labels[0][1]: value
+        for (name, labels), value in samples.items()
+        if name == "delayd_operations_total"
+    }
+    assert set(told) == {operation.word for operation in Operation}
+    assert (told["put"], told["reserve"]) == (20, 5)
+
+
+def test_without_a_journal_nothing_is_told_of_one() -> None:
+    names = Page(busy_rig(), has_journal=False).families()
+    assert not [name for name in names if "journal" in name or "snapshot" in name]
+
+
+def test_topics_beyond_the_limit_are_told_of_as_one() -> None:
+    beyond = 40
+    page = Page(busy_rig(TOPICS_SHOWN_MAX + beyond))
+    samples = page.samples()
+    named = {
+        value
+        for name, labels in samples
+        for label, value in labels
+        if label == "topic" and name == "delayd_jobs"
+    }
+    assert len(named) == TOPICS_SHOWN_MAX + 1
+    states = ("ready", "reserved", "delayed", "buried")
+    all_jobs = sum(value for (name, _), value in samples.items() if name == "delayd_jobs")
+    assert all_jobs == 4 * (TOPICS_SHOWN_MAX + beyond)
+    others = ("topic", OTHER_TOPICS)
+    counts = [samples["delayd_jobs", (("state", state), others)] for state in states]
+    assert sum(counts) == 4 * (beyond + 1)  # `default` has one of the names
+    assert samples["delayd_due_to_ready_seconds_count", (others,)] == beyond + 1
+    assert samples["delayd_oldest_ready_age_seconds", (others,)] > 1
+
+
+def test_no_counter_ever_goes_back_when_names_change_hands() -> None:
+    rig = busy_rig(TOPICS_SHOWN_MAX + 40)
+    page = Page(rig)
+    before: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+    for round_ in range(6):
+        for number in range(8):
+            topic = f"mail.{TOPICS_SHOWN_MAX + number + round_}"
+            for _ in range(40):
+                rig.put(topic, ttr_ms=9_999)
+            rig.engine.reserve_batch(rig.client(topic), 5, 1 << 20, rig.now_ms)
+        samples = page.samples()
+        for key, value in samples.items():
+            if key[0].startswith("delayd") and key[0].endswith(("_total", "_count", "_bucket")):
+                assert value >= before.get(key, 0), key
+        before = samples
+
+
+# --- Pieces --------------------------------------------------------------------------------------
+
+
+def test_a_piece_tells_of_a_bounded_number_of_topics() -> None:
+    rig = busy_rig(1_000)
+    pieces = Page(rig).pieces()
+    for piece in pieces:
+        topics = set(re.findall(rb'topic="(mail[^"]*)"', piece))
+        assert len(topics) <= METRICS_STEP_TOPICS
+        assert len(piece) < 64 << 10
+
+
+def test_topics_may_come_and_go_between_pieces() -> None:
+    rig = busy_rig(60)
+    page = Page(rig)
+    text = b""
+    for number, piece in enumerate(page.metrics.chunks(rig.now_ms)):
+        text += piece
+        rig.put(f"new.{number}")
+        name = f"mail.{number % 60}"
+        if name in rig.engine.store.topics:
+            session = rig.client(name)
+            rig.engine.delete_batch(session, rig.reserve_all(session), rig.now_ms)
+            rig.engine.close_session(session, rig.now_ms)
+    families = list(text_string_to_metric_families(text.decode()))
+    keys = [
+        (sample.name, *sorted(sample.labels.items()))
+        for family in families
+        for sample in family.samples
+    ]
+    assert len(set(keys)) == len(keys)
+
+
+def test_prometheus_client_is_imported_when_metrics_are_made_and_not_before() -> None:
+    code = "import sys, delayd.metrics; sys.exit('prometheus_client' in sys.modules)"
+    assert subprocess.run((sys.executable, "-c", code), check=False).returncode == 0
+
+
+def test_its_own_registry_is_used_and_not_the_one_of_the_process() -> None:
+    before = {metric.name for metric in registry.REGISTRY.collect()}
+    Page(busy_rig()).text()
+    assert {metric.name for metric in registry.REGISTRY.collect()} == before
+
+
+# --- Documents -----------------------------------------------------------------------------------
+
+
+def sample_names() -> dict[str, str]:
+    """Family as people know it → its type, of everything that a busy daemon tells."""
+    page = Page(busy_rig())
+    page.refusals.note("DRAINING")
+    return {
+        family.name + ("_total" if family.type == "counter" else ""): family.type
+        for family in page.families().values()
+        if family.name.startswith("delayd_")
+    }
+
+
+def test_the_page_about_running_lists_all_metrics_and_no_others() -> None:
+    rows = re.findall(
+        r"^\| `(delayd_\w+)(\{[^`]*\})?` \| (\w+) \|", OPERATIONS_PAGE.read_text(), re.MULTILINE
+    )
+    assert {name: kind for name, _, kind in rows} == sample_names()
+    labels: dict[str, set[str]] = {}
+    page = Page(busy_rig())
+    page.refusals.note("DRAINING")
+    for family in page.families().values():
+        found = {label for sample in family.samples for label in sample.labels} - {"le"}
+        labels[family.name + ("_total" if family.type == "counter" else "")] = found
+    for name, told, _ in rows:
+        assert set(re.findall(r"\w+", told)) == labels[name], name
+
+
+def queries(node: object) -> Iterator[str]:
+    """Every expression of a dashboard, however deep."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key in {"expr", "query", "definition"} and isinstance(value, str):
+                yield value
+            else:
+                yield from queries(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from queries(value)
+
+
+def test_the_dashboard_asks_for_nothing_that_is_not_told() -> None:
+    dashboard = json.loads(DASHBOARD.read_text())
+    page = Page(busy_rig())
+    page.refusals.note("DRAINING")
+    told = {name for name, _ in page.samples()}
+    asked = {
+        name
+        for query in queries(dashboard)
+        for name in re.findall(r"\b(?:delayd|process|python)_\w+", query)
+    }
+    assert asked <= told, asked - told
+    families = {re.sub(r"_(bucket|count|sum)$", "", name) for name in asked}
+    assert set(sample_names()) <= families, "the dashboard does not show it"
+
+
+def test_the_dashboard_lets_people_choose_their_source() -> None:
+    dashboard = json.loads(DASHBOARD.read_text())
+    variables = {variable["name"]: variable for variable in dashboard["templating"]["list"]}
+    assert variables["datasource"]["type"] == "datasource"
+    assert variables["datasource"]["query"] == "prometheus"
+    panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+    assert panels
+    for panel in panels:
+        assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+        assert panel["targets"]
+        assert panel["fieldConfig"]["defaults"]["unit"]
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])

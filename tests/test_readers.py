@@ -1,0 +1,172 @@
+import itertools
+from pathlib import Path
+
+import pytest
+
+from delayd.config import load
+from delayd.core.durations import DURATION_RULE
+from delayd.core.policy import FIELDS, PATTERN_RULE
+from tests.config_scene import EXAMPLE, errors_of, written
+
+IDS_RULE = f"must be a list of whole numbers from 0 to {2**32 - 2}, or off"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("insecure_no_auth = 1", "insecure_no_auth = 1: must be true or false"),
+        ('data_dir = ""', 'data_dir = "": must be the path of a directory'),
+        ("line = 5", "line = 5: must be a section"),
+        ("line.listen = 5", "line.listen = 5: must be HOST:PORT, unix:PATH or off"),
+        ("line.listen = {}", "line.listen = {}: must be HOST:PORT, unix:PATH or off"),
+        ("line.listen.x = 1", 'line.listen = {"x": 1}: must be HOST:PORT, unix:PATH or off'),
+        ("qqq = 1", "qqq: there is no such setting"),
+        ("qqq = {}", "[qqq]: there is no such section"),
+        ("data_dir = 1979-05-27", 'data_dir = "1979-05-27": must be the path of a directory'),
+        (
+            'line.unix_mode = "1000"',
+            'line.unix_mode = "1000": must be a file mode in octal digits, such as "0660"',
+        ),
+        (
+            "line.unix_mode = 432",
+            'line.unix_mode = 432: must be a file mode in octal digits, such as "0660"',
+        ),
+        ("wheel.size = true", "wheel.size = true: must be a whole number from 2 to 65536"),
+        ("wheel.size = 1", "wheel.size = 1: must be a whole number from 2 to 65536"),
+        ("wheel.size = 65537", "wheel.size = 65537: must be a whole number from 2 to 65536"),
+        ("wheel.tick = 0", 'wheel.tick = 0: must be from "1ms" to "1s"'),
+        ('wheel.tick = "1001ms"', 'wheel.tick = "1001ms": must be from "1ms" to "1s"'),
+        (
+            'journal.sync_interval = "soon"',
+            'journal.sync_interval = "soon": must be seconds, or a duration such as "50ms"',
+        ),
+        (
+            "journal.sync_interval = nan",
+            "journal.sync_interval = NaN: must be from 0 to 4294967295 s",
+        ),
+        (
+            "journal.segment_bytes = 4095",
+            "journal.segment_bytes = 4095: must be from 4096 to 4294967296 bytes",
+        ),
+        (
+            'jobs.body_bytes_max = "1025MiB"',
+            'jobs.body_bytes_max = "1025MiB": must be from "1B" to "1GiB"',
+        ),
+        (
+            'journal.segment_bytes = "1 kB"',
+            'journal.segment_bytes = "1 kB": must be from "4KiB" to "4GiB"',
+        ),
+        (
+            'journal.segment_bytes = "100"',
+            'journal.segment_bytes = "100": must be from 4096 to 4294967296 bytes',
+        ),
+        (
+            "jobs.body_bytes_max = 0",
+            "jobs.body_bytes_max = 0: must be from 1 to 1073741824 bytes",
+        ),
+        (
+            "line.connections_max = 0",
+            "line.connections_max = 0: must be a whole number from 1 to 1000000",
+        ),
+        (
+            "line.write_buffer_bytes_max = 1",
+            "line.write_buffer_bytes_max = 1: must be from 4096 to 1073741824 bytes",
+        ),
+        (
+            "jobs.jobs_max = 0",
+            f"jobs.jobs_max = 0: must be a whole number from 1 to {2**62}, or off",
+        ),
+        ('jobs.bytes_max = "x"', 'jobs.bytes_max = "x": must be bytes, or a size such as "64KiB"'),
+        ("topics = 5", 'topics = 5: must be sections such as [topics."mail.*"]'),
+        ("topics.a = 5", 'topics."a" = 5: must be a section'),
+        ('[topics."a b"]', f'topics."a b": {PATTERN_RULE}'),
+        ('topics = "{"', 'topics = "{": must be JSON such as {"mail.*": {"retry": "15s 3m"}}: '),
+        ('[topic."x"]', "[topic]: there is no such section; did you mean topics?"),
+        ("[topic]", "[topic]: there is no such section; did you mean topics?"),
+        ('log.level = "INFO"', 'log.level = "INFO": must be one of debug, info, warning, error'),
+        ('log.format = "xml"', 'log.format = "xml": must be one of text, json'),
+        ('http.listen = ""', 'http.listen = "": must be HOST:PORT or unix:PATH'),
+        ("http.listen = false", "http.listen = false: must be HOST:PORT, unix:PATH or off"),
+        ("http.tls = 1", "http.tls = 1: must be true or false"),
+        ("auth.tokens = 1", "auth.tokens = 1: must be the path of a file, or off"),
+        *(
+            (f"auth.unix_uids = {said}", f"auth.unix_uids = {said}: {IDS_RULE}")
+            for said in ("1000", "[]", "[-1]", "[1.5]", f"[{2**32 - 1}]", '["root"]', "[true]")
+        ),
+        ('auth.unix_gids = "1,,2"', f'auth.unix_gids = "1,,2": {IDS_RULE}'),
+        ("line.tls = true", "line.tls = true: needs a tls.certificate"),
+        ("http.tls = true", "http.tls = true: needs a tls.certificate"),
+        ('tls.key = "k"', 'tls.key = "k": needs a tls.certificate'),
+        ('tls.client_ca = "k"', 'tls.client_ca = "k": needs a tls.certificate'),
+        (
+            'tls.certificate = "c"',
+            'tls.certificate = "c": is of no use while line.tls and http.tls are false',
+        ),
+    ],
+)
+def test_a_wrong_value_is_named_with_the_rule(tmp_path: Path, text: str, error: str) -> None:
+    (only,) = errors_of(written(tmp_path, text))
+    assert only.startswith(error)
+
+
+def test_everything_that_is_wrong_with_the_policies_of_topics_is_told_at_once(
+    tmp_path: Path,
+) -> None:
+    text = """
+        [topics."mail.*"]
+        retry = "15s soon"
+        jobs_max = 0
+        [topics.orders]
+        atempts_max = 3
+        exhausted = "a b"
+        [topics."?"]
+        rate_per_s = 5
+        """
+    assert errors_of(written(tmp_path, text)) == [
+        f'topics."mail.*".retry = "15s soon": step 2, "soon", {DURATION_RULE}',
+        f'topics."mail.*".jobs_max = 0: must be a whole number from 1 to {2**62}',
+        'topics."orders".atempts_max: there is no such field; did you mean attempts_max?',
+        'topics."orders".exhausted = "a b": must be "bury" or the name of a topic',
+    ]
+
+
+def test_what_is_wrong_below_a_wrong_pattern_is_told_with_it(tmp_path: Path) -> None:
+    assert errors_of(written(tmp_path, '[topics."bad name"]\njobs_max = 0\nx = 1')) == [
+        f'topics."bad name": {PATTERN_RULE}',
+        f'topics."bad name".jobs_max = 0: must be a whole number from 1 to {2**62}',
+        'topics."bad name".x: there is no such field',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ("retry=15s", '= "retry=15s": must be JSON such as {"mail.*": {"retry": "15s 3m"}}: Expec'),
+        ("[]", '= "[]": must be JSON such as {"mail.*": {"retry": "15s 3m"}}'),
+        ("5", '= "5": must be JSON such as {"mail.*": {"retry": "15s 3m"}}'),
+        ('{"retry": "15s"}', '."retry" = "15s": must be an object such as {"retry": "15s 3m"}'),
+        ('{"a": {"ttr": 0}}', '."a".ttr = 0: must be more than 0'),
+    ],
+)
+def test_wrong_policies_in_the_variable_are_named_with_an_example(said: str, error: str) -> None:
+    (only,) = errors_of(environment={"DELAYD_TOPICS": said})
+    assert only.startswith("environment: DELAYD_TOPICS" + ("" if error[0] == "." else " ") + error)
+
+
+@pytest.mark.parametrize(
+    ("said", "name"), [('{"a": {"ttr": 1, "ttr": 2}}', "ttr"), ('{"a": {}, "b": {}, "a": {}}', "a")]
+)
+def test_what_the_variable_says_twice_is_refused(said: str, name: str) -> None:
+    (only,) = errors_of(environment={"DELAYD_TOPICS": said})
+    assert only.endswith(f'": {{"retry": "15s 3m"}}}}: "{name}" is given twice')
+
+
+def test_the_policies_in_the_example_can_be_uncommented(tmp_path: Path) -> None:
+    _, _, section = EXAMPLE.read_text().partition("\n[topics]\n")
+    rows = itertools.takewhile(lambda row: row.startswith("# "), section.splitlines())
+    policies = load(written(tmp_path, "\n".join(row[2:] for row in rows)), {}, {}).topics
+    assert policies is not None
+    policy = policies.of("mail.welcome")
+    assert policy is not None
+    given = {row.name for row in FIELDS if getattr(policy, row.field) is not None}
+    assert given == {row.name for row in FIELDS} - {"exhausted"}  # to bury says nothing
