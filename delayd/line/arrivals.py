@@ -14,7 +14,7 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from delayd.core.client_limits import ACCEPTS_PER_TURN, HANDSHAKES_PER_TURN
+from delayd.core.client_limits import ACCEPT_PAUSE_MS, ACCEPTS_PER_TURN, HANDSHAKES_PER_TURN
 from delayd.line.client import Wire
 from delayd.line.door import Caller, Door, TurnedAway
 from delayd.line.patience import Patience, Speaker
@@ -159,16 +159,26 @@ class Arrivals:
     def _turn_away(self, listener: socket.socket) -> None:
         """Close a connection for which there is no descriptor, by giving up a spare one for it.
 
-        Left in the backlog it would wake the loop for ever.
+        Left in the backlog it would wake the loop for ever; so if even that does not help, nobody
+        is listened to for a while.
         """
         self._stats.note_refusal("NO_DESCRIPTORS")
         if self._spare is not None:
             self._spare.close()
             self._spare = None
-        with contextlib.suppress(OSError):
+        try:
             listener.accept()[0].close()
+        except BlockingIOError:
+            pass  # it has gone by itself
+        except OSError:
+            self._epoll.unregister(listener.fileno())
+            self._patience.postpone(ACCEPT_PAUSE_MS, lambda: self._listen_again(listener))
         with contextlib.suppress(OSError):
             self._spare = socket.socket()
+
+    def _listen_again(self, listener: socket.socket) -> None:
+        if listener.fileno() in self._listeners:
+            self._epoll.register(listener.fileno(), IN)
 
     # --- Handshakes ------------------------------------------------------------------------------
 

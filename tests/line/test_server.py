@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from delayd.core.client_limits import STALLED_CLIENT_MS
+from delayd.core.client_limits import ACCEPT_PAUSE_MS, STALLED_CLIENT_MS
 from tests.line.floor import Floor, heard, is_cut_off
 
 PUT = b"put 0 0 60 2\r\nhi\r\n"
@@ -346,6 +346,25 @@ def test_without_a_descriptor_a_new_connection_is_closed_and_nothing_spins(floor
         assert is_cut_off(client)
         client.close()
     floor.says(floor.client(), b"quit\r\n")
+
+
+def test_when_no_descriptor_can_be_given_up_nobody_is_listened_to_for_a_second(
+    floor: Floor,
+) -> None:
+    served, waiting = floor.client(), socket.socket()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # less than are in use
+        waiting.connect(floor._listener.getsockname())
+        floor.turn_until_quiet(some=True)  # it would never be
+        floor.says(served, b"list-tube-used\r\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert heard(served) == b"USING default\r\n"
+    floor.elapses(ACCEPT_PAUSE_MS / 1_000)
+    floor.says(waiting, b"list-tube-used\r\n")
+    assert heard(waiting) == b"USING default\r\n"
+    waiting.close()
 
 
 class Reluctant(socket.socket):
