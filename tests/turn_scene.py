@@ -107,6 +107,12 @@ class ScriptedCommit:
         self.durable_id = 0
         self.late_ids: dict[int, int] = {}
         self.on_commit: Happening = int
+        self.is_holding = False
+        """Nothing becomes durable: whoever waits is told by the test, out of `replies`."""
+        self.synced: list[bool] = []
+        """Of each commit whether it has to be synced."""
+        self.replies: list[list[tuple[Recipient, bytes]]] = []
+        """Of each commit who waits for it, and what for."""
         self.times_ms: list[tuple[int, int]] = []
         """What the frames say of delayd time and the wall clock."""
 
@@ -123,12 +129,14 @@ class ScriptedCommit:
         wall_ms: int,
         last_id: int,
     ) -> None:
-        del must_sync
+        self.synced.append(must_sync)
+        self.replies.append([*replies])
         self.times_ms.append((time_ms, wall_ms))
         self._events.append(f"commit {len(log)} up to {last_id}")
         self.on_commit()
-        for recipient, data in replies:
-            recipient.send(data)
+        if not self.is_holding:
+            for recipient, data in replies:
+                recipient.send(data)
 
 
 class Stage:

@@ -36,7 +36,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from delayd.core.absolute import IdSet
 from delayd.core.errors import JobNotFound, OutOfSpace, Refusal, ValueOutOfRange
 from delayd.core.job import TRANSITIONS, Event, State
-from delayd.core.limits import BULK_PER_S_MAX, CAP_MAX, DURATION_MS_MAX, PASS_ACTION_COST
+from delayd.core.limits import (
+    BULK_PER_S_MAX,
+    CAP_MAX,
+    DURATION_MS_MAX,
+    PASS_ACTION_COST,
+    RATE_PER_S_MIN,
+)
 from delayd.core.moments import check_delay, check_range
 from delayd.core.search import check_between
 from delayd.core.session import Session
@@ -62,8 +68,9 @@ class Action(NamedTuple):
 
     @classmethod
     def kick(cls, per_s: float = 0) -> "Action":
-        """Make it ready, so many a second; 0: all at once. `ValueOutOfRange`."""
+        """Make it ready, so many a second, 0.001 at least; 0: all at once. `ValueOutOfRange`."""
         check_range("per_s", math.ceil(per_s), BULK_PER_S_MAX)
+        assert not 0 < per_s < RATE_PER_S_MIN, "who reads it refuses what the clock cannot count to"
         return cls(Event.KICK, per_s=per_s)
 
     @classmethod

@@ -21,7 +21,7 @@ caller's.
 import re
 from typing import Final
 
-from delayd.core.limits import DURATION_MS_MAX, QUANTITY_CHARACTERS_MAX
+from delayd.core.limits import DURATION_MS_MAX, QUANTITY_CHARACTERS_MAX, SECONDS_MAX
 
 DURATION_RULE: Final = 'must be seconds, or a duration such as "50ms", "15s" or "1h30m"'
 DURATION_BOUNDS: Final = f"must be from 0 to {DURATION_MS_MAX // 1000} s"
@@ -68,6 +68,8 @@ def parse_duration_ms(value: object) -> int:
 
 
 def _seconds_ms(value: object) -> int:
+    if type(value) is int and 0 <= value <= SECONDS_MAX:
+        return value * 1_000  # as most are
     if isinstance(value, int | float) and not isinstance(value, bool):
         if 0 <= value <= DURATION_MS_MAX // 1000:  # false for NaN too
             # By way of microseconds, which takes off the error of the nearest float.

@@ -377,7 +377,10 @@ def _no_such_field(name: str) -> str:
 
 
 def _shown(value: object) -> str:
-    shown = json.dumps(value, default=str)
+    try:
+        shown = json.dumps(value, default=str)
+    except RecursionError:  # it goes as deep as can just be read
+        return "..."
     return shown if len(shown) <= 80 else shown[:77] + "..."
 
 

@@ -29,7 +29,7 @@ from aiohttp.streams import StreamReader
 
 from delayd.core import client_limits
 from delayd.http.bounds import Deadline, HeaderTooLong, OurFault, PathTooLong, Refused
-from delayd.http.problems import CONTENT_TYPE, BadRequest, HttpRefusal, problem_of
+from delayd.http.problems import CONTENT_TYPE, SERVER, BadRequest, HttpRefusal, problem_of
 
 if TYPE_CHECKING:
     from delayd.http.guard import Guard
@@ -233,7 +233,9 @@ class Connection(web_protocol.RequestHandler):
         if isinstance(refusal, OurFault):
             self._note_fault(exc)
         answer = web.Response(
-            status=refusal.status, body=orjson.dumps(problem_of(refusal)), content_type=CONTENT_TYPE
+            status=refusal.status,
+            body=orjson.dumps(problem_of(refusal)),
+            headers={"Content-Type": CONTENT_TYPE, "Server": SERVER},
         )
         answer.force_close()
         return answer

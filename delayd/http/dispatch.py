@@ -18,9 +18,12 @@ uses.
 PUT is not among GET
 """
 
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Generic, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from delayd.core.client_limits import TARGET_KNOWN_CHARACTERS, TARGETS_KNOWN_MAX
 from delayd.http.problems import MethodNotAllowed, NoSuchCall
 
 AnswerT = TypeVar("AnswerT")
@@ -48,6 +51,7 @@ class Dispatch(Generic[AnswerT]):
     def __init__(self) -> None:
         """Begin with none."""
         self._root: Place[AnswerT] = Place()
+        self._found = lru_cache(maxsize=TARGETS_KNOWN_MAX)(self._walk)
 
     def add(self, method: str, path: str, answer: AnswerT) -> None:
         """Have this answer requests of a path, whose segments in braces may be any."""
@@ -64,11 +68,17 @@ class Dispatch(Generic[AnswerT]):
         assert method not in place.answers, f"{method} {path} is there twice"
         place.answers[method] = answer
 
-    def find(self, method: str, target: str) -> tuple[AnswerT, dict[str, str]]:
+    def find(self, method: str, target: str) -> tuple[AnswerT, Mapping[str, str]]:
         """Return what answers, and what stands where any text may; the target is as it was sent.
 
-        Raises `NoSuchCall`, `MethodNotAllowed`.
+        Producers say the same again and again: what was found is remembered. Raises `NoSuchCall`,
+        `MethodNotAllowed`.
         """
+        if len(target) > TARGET_KNOWN_CHARACTERS:
+            return self._walk(method, target)
+        return self._found(method, target)
+
+    def _walk(self, method: str, target: str) -> tuple[AnswerT, Mapping[str, str]]:
         path = target.partition("?")[0]
         if not path.startswith("/"):  # http://host/path, as proxies are asked
             path = urlsplit(target).path

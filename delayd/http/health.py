@@ -19,9 +19,9 @@ from delayd.core.client_limits import READY_BODY_BYTES
 from delayd.core.errors import Draining, OutOfSpace
 from delayd.core.figures import daemon_figures
 from delayd.core.limits import CENSUS_STEP_TOPICS, SLOW_SYNC_MS
-from delayd.http.api import SERVER, Call, reply
+from delayd.http.api import Call, reply
 from delayd.http.figures import daemon_member
-from delayd.http.problems import NoClock, NotReady
+from delayd.http.problems import SERVER, NoClock, NotReady
 from delayd.http.values import moment_text
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ here.
 """
 
 import hashlib
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -26,6 +26,7 @@ from delayd.core.client_limits import (
 )
 from delayd.core.errors import Refusal
 from delayd.core.job import body_of
+from delayd.core.limits import JOB_ID_MAX
 from delayd.core.policy import OWN_TOPIC
 from delayd.core.session import Session
 from delayd.core.timekeeper import Handed, WaitEnd
@@ -42,7 +43,7 @@ HEADER: Final = "Idempotency-Key"
 class Note(msgspec.Struct):
     """What the body of a memo says."""
 
-    job: Annotated[int, msgspec.Meta(ge=1)]
+    job: int
     """The job that was put."""
     request: str
     """A digest of what asked for it."""
@@ -77,7 +78,7 @@ class Memo:
                 note = _decode(body_of(record))
             except (msgspec.DecodeError, UnicodeDecodeError):  # a client has put it
                 raise KeyReused from None
-            if note.request != fingerprint:
+            if note.request != fingerprint or not 0 < note.job <= JOB_ID_MAX:
                 raise KeyReused
             self.job_id = note.job
 

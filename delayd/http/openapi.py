@@ -34,6 +34,7 @@ from delayd.http.idempotency import HEADER as IDEMPOTENCY_KEY
 from delayd.http.manual import JSON, Entry, Said, Section
 from delayd.http.problems import (
     CONTENT_TYPE,
+    SERVER,
     BadRequest,
     BodyTooLong,
     Busy,
@@ -82,7 +83,7 @@ With tokens configured a call needs one that has its scope, for its topic.\
 
 async def serve(_call: "Call") -> web.Response:
     """Answer with the document."""
-    return web.Response(body=_written(), content_type=JSON)
+    return web.Response(body=_written(), headers={"Content-Type": JSON, "Server": SERVER})
 
 
 @cache

@@ -18,6 +18,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from delayd import __version__
 from delayd.core.client_limits import HTTP_ERRORS_MAX
 from delayd.core.errors import (
     JobAlreadyExists,
@@ -27,6 +28,7 @@ from delayd.core.errors import (
 )
 
 CONTENT_TYPE: Final = "application/problem+json"
+SERVER: Final = f"delayd/{__version__}"
 TYPE_PREFIX: Final = "urn:delayd:"
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from delayd.core.client_limits import TTR_MS_DEFAULT
 from delayd.core.errors import Refusal
 from delayd.core.puts import Conflict, Outcome, checked_key
-from delayd.http.api import Api, Call, reply
+from delayd.http.api import JSON_HEADERS, Api, Call, reply
 from delayd.http.idempotency import Memo, memo_of, refuse_for_batch
 from delayd.http.problems import problem_of
 from delayd.http.schemas import UNSET, PutJob, PutJobs, WithRule
@@ -120,7 +120,8 @@ def _put(
 
 def _answered(content: dict[str, Any]) -> "web.Response":
     status = 201 if content["outcome"] is CREATED else 200
-    return reply(status, content, {"Location": f"/v1/jobs/{content['id']}"})
+    location = f"/v1/jobs/{content['id']}"
+    return reply(status, content, {**JSON_HEADERS, "Location": location})
 
 
 async def put_key(call: Call) -> "web.Response":

@@ -58,6 +58,8 @@ class Consumer:
 
     def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
         """The wait has ended, in the middle of a turn: take what is ready besides."""
+        if self.future.done():
+            return  # its client has gone, and what it was to get is given back
         if not isinstance(outcome, WaitEnd):
             self.jobs.append(outcome)
             self.take(now_ms)
@@ -65,7 +67,7 @@ class Consumer:
 
     def stop(self) -> None:
         """Wait no more: the daemon stops."""
-        if self.session.waiting and not self.future.done():  # done: its client has just gone
+        if self.session.waiting and not self.future.done():
             self.was_stopped = True
             self._api.engine.cancel_wait(self.session)
             self.future.set_result(None)

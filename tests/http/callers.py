@@ -14,7 +14,7 @@ from delayd.http.connections import Connection
 if TYPE_CHECKING:
     from delayd.http.guard import Guard
 
-_HEAD: Final = re.compile(rb"HTTP/1\.1 (\d{3}) [^\r\n]*\r\n(.*?\r\n)\r\n", re.DOTALL)
+_HEAD: Final = re.compile(rb"HTTP/\d\.\d (\d{3}) [^\r\n]*\r\n(.*?\r\n)\r\n", re.DOTALL)
 
 
 class Answer(NamedTuple):

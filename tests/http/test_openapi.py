@@ -168,6 +168,8 @@ SAMPLES: Final = [
     ("Nack", {"token": "17-19e0a2b3c4d-1", "error": None}, False),
     ("Kick", {"max": 1, "per_second": 0.5}, True),
     ("Kick", {"per_second": -1}, False),
+    ("Kick", {"per_second": 0}, True),
+    ("Kick", {"per_second": 5e-324}, False),
     ("Pause", {"duration": "1m"}, True),
     ("Pause", {}, False),
 ]

@@ -323,6 +323,7 @@ def test_a_kick_at_a_rate_makes_them_ready_one_after_the_other() -> None:
         ({"max": 0}, ["max"]),
         ({"max": CAP_MAX + 1, "per_second": -1}, ["max", "per_second"]),
         ({"per_second": "fast"}, ["per_second"]),
+        ({"per_second": 1e-20}, ["per_second"]),
         ({"maximum": 1}, ["maximum"]),
     ],
 )

@@ -1,0 +1,203 @@
+"""What is so of every call there is: tokens, hosts, media types, methods. Walks the table."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from delayd.access.scopes import Scope
+from delayd.http.routes import ROUTES, Route
+from tests.http.callers import Answer, Client
+from tests.http.scene import Scene
+
+JOBS = "/v1/topics/mail/jobs"
+GIVEN: Final[dict[str, Any]] = {
+    "PutJob": {"body": 1},
+    "PutKeyed": {"body": 1},
+    "ChangeJob": {"priority": 1},
+    "Reserve": {},
+    "ReserveAny": {"topics": ["mail"]},
+    "Held": {"token": "1-0-1"},
+    "Nack": {"token": "1-0-1"},
+    "Bury": {"token": "1-0-1"},
+    "HeldMany": {"tokens": ["1-0-1"]},
+    "NackMany": {"nacks": [{"token": "1-0-1"}]},
+    "Reschedule": {"delay": 5},
+    "PolicyBody": {"ttr": "5s"},
+    "Pause": {"duration": 5},
+    "Nothing": {},
+    "Kick": {},
+    "Advance": {"by": 1},
+}
+"""Something that each form takes."""
+
+
+def path_of(route: Route) -> str:
+    return route.path.format(topic="mail", id="1", key="a")
+
+
+def given_to(route: Route) -> object:
+    return None if route.form is None else GIVEN[route.form.__name__]
+
+
+def named(route: Route) -> str:
+    return f"{route.method} {route.path}"
+
+
+def every(pick: Callable[[Route], object] = bool) -> pytest.MarkDecorator:
+    """One test for each route that is picked."""
+    return pytest.mark.parametrize("route", [*filter(pick, ROUTES)], ids=named)
+
+
+def ask(scene: Scene, route: Route, **how: Any) -> Answer:  # noqa: ANN401 (as `Scene.call`)
+    """Ask what the route is for, of job 1, which has the key a."""
+    how.setdefault("json", given_to(route))
+    return scene.call(route.method, path_of(route), **how)
+
+
+def spoken(scene: Scene, data: bytes, method: str = "GET") -> Client:
+    """Say something that no client of ours would say."""
+    client = scene.connect()
+    client.say(method, data)
+    scene.settle()
+    return client
+
+
+def test_every_form_has_something_that_it_takes() -> None:
+    assert {route.form.__name__ for route in ROUTES if route.form is not None} == {*GIVEN}
+
+
+@every()
+def test_a_call_is_answered_in_json_by_delayd(route: Route) -> None:
+    with Scene(is_virtual=True) as scene:
+        scene.ok("POST", JOBS, {"body": 1, "key": "a", "delay": 9})
+        answer = ask(scene, route)
+        assert answer.status in {200, 201, 204, 207, 409}
+        if answer.status != 204 and route.path != "/metrics":
+            assert answer.headers["content-type"] in {
+                "application/json",
+                "application/problem+json",
+            }
+        assert answer.headers["server"].startswith("delayd/")
+
+
+@every()
+def test_a_call_needs_a_token_unless_it_is_anybodys(route: Route) -> None:
+    with Scene(needs_token=True) as scene:
+        scene.ok("POST", JOBS, {"body": 1, "key": "a", "delay": 9}, token=scene.token())
+        for token in ("", "dlyd_00000001_" + "x" * 43):
+            answer = ask(scene, route, token=token)
+            if route.scope is None:
+                assert answer.status == 200
+            else:
+                assert (answer.status, answer.word) == (401, "UNAUTHORIZED")
+                assert answer.headers["www-authenticate"].startswith("Bearer")
+        assert ask(scene, route, token=scene.token()).status in {200, 201, 204, 207, 409}
+
+
+@every(lambda route: route.scope is not None)
+def test_a_call_needs_a_token_that_is_good_for_it(route: Route) -> None:
+    with Scene(needs_token=True, is_virtual=True) as scene:
+        scene.ok("POST", JOBS, {"body": 1, "key": "a", "delay": 9}, token=scene.token())
+        assert route.scope is not None
+        good = ask(scene, route, token=scene.token(route.scope)).status
+        assert good in {200, 201, 204, 207, 409}
+    with Scene(needs_token=True, is_virtual=True) as scene:
+        scene.ok("POST", JOBS, {"body": 1, "key": "a", "delay": 9}, token=scene.token())
+        token = scene.token(*({*Scope} - {route.scope}))
+        answer = ask(scene, route, token=token)
+        if answer.status == 207:  # what is said of many jobs is said of each
+            (result,) = answer.json["results"]
+            assert result["status"] == 403
+            return
+        is_hidden = route.scope is Scope.PEEK and route.path.startswith("/v1/jobs/")
+        assert answer.status == (404 if is_hidden else 403)
+        assert answer.word == ("NOT_FOUND" if is_hidden else "FORBIDDEN")
+
+
+@every(lambda route: "{topic}" in route.path and route.scope is not None)
+def test_a_call_about_a_topic_needs_a_token_for_that_topic(route: Route) -> None:
+    with Scene(needs_token=True) as scene:
+        scene.ok("POST", JOBS, {"body": 1, "key": "a", "delay": 9}, token=scene.token())
+        frames = len(scene.disk.frames)
+        answer = ask(scene, route, token=scene.token(topics=("sms", "mail.*")))
+        assert (answer.status, answer.word) == (403, "FORBIDDEN")
+        assert len(scene.disk.frames) == frames, "nothing has changed"
+
+
+@every()
+def test_a_call_is_not_for_web_pages_and_other_hosts(route: Route) -> None:
+    with Scene() as scene:
+        for headers in ({"Host": "evil.example"}, {"Origin": "http://localhost"}):
+            answer = ask(scene, route, headers=headers)
+            assert (answer.status, answer.word) == (403, "FORBIDDEN")
+        assert not scene.disk.frames
+
+
+@every()
+def test_a_call_takes_what_it_says_and_nothing_else(route: Route) -> None:
+    with Scene() as scene:
+        if route.query is None:
+            for query in ("?", "?x=1"):
+                answer = scene.call(route.method, path_of(route) + query, given_to(route))
+                assert (answer.status, answer.word) == (400, "BAD_FORMAT")
+        else:
+            answer = scene.call(route.method, path_of(route) + "?colour=1&colour=2&%ff=3")
+            assert answer.status in {400, 422}
+        if route.form is None:
+            answer = ask(scene, route, json={})
+            assert (answer.status, answer.word) == (400, "BAD_FORMAT")
+            return
+        for headers in ({"Content-Type": "text/plain"}, {"Content-Encoding": "gzip"}):
+            answer = ask(scene, route, headers=headers)
+            assert (answer.status, answer.word) == (415, "UNSUPPORTED_MEDIA_TYPE")
+        answer = scene.call(route.method, path_of(route), data=b"{")
+        assert (answer.status, answer.word) == (400, "BAD_JSON")
+        answer = scene.call(route.method, path_of(route), data=b"[]")
+        assert (answer.status, answer.word) == (422, "BAD_FORMAT")
+        answer = ask(scene, route, json={**GIVEN[route.form.__name__], "colour": 1})
+        assert (answer.status, answer.fields) == (422, ["colour"])
+        answer = scene.call(route.method, path_of(route))
+        assert (answer.status == 400) == (not route.may_be_empty)
+        assert not scene.disk.frames or route.may_be_empty
+
+
+@every()
+def test_a_path_has_its_methods_and_says_them(route: Route) -> None:
+    allowed = {other.method for other in ROUTES if other.path == route.path}
+    if "GET" in allowed:
+        allowed.add("HEAD")
+    with Scene() as scene:
+        for method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} - allowed:
+            answer = scene.call(method, path_of(route))
+            assert answer.status == 405
+            assert answer.headers["allow"] == ", ".join(sorted(allowed))
+            if method != "HEAD":
+                assert answer.word == "METHOD_NOT_ALLOWED"
+
+
+@every(lambda route: route.method == "GET")
+def test_a_head_is_a_get_without_the_body(route: Route) -> None:
+    with Scene() as scene:
+        scene.ok("POST", JOBS, {"body": 1, "key": "a", "delay": 9})
+        get, head = (scene.call(method, path_of(route)) for method in ("GET", "HEAD"))
+        assert (head.status, head.body) == (200, b"")
+        for name in ("content-type", "content-length", "server"):
+            assert get.headers.get(name) == head.headers.get(name)
+        assert scene.call("GET", "/healthz").status == 200, "the connection goes on"
+
+
+@every()
+def test_a_daemon_that_stops_says_so_to_every_call(route: Route) -> None:
+    with Scene() as scene:
+        scene.server.stop_accepting()
+        answer = ask(scene, route)
+        assert (answer.status, answer.word) == (503, "STOPPING")
+        assert answer.headers["retry-after"] == "1"
+
+
+@every()
+def test_no_call_is_one_of_http_2(route: Route) -> None:
+    with Scene() as scene:
+        data = f"{route.method} {path_of(route)} HTTP/2.0\r\nHost: localhost\r\n\r\n".encode()
+        assert spoken(scene, data, route.method).the_answer.status == 505

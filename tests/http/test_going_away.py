@@ -1,0 +1,218 @@
+"""Those who go away while they wait or before they are answered: their jobs go to somebody else."""
+
+import random
+from typing import Any
+
+import pytest
+
+from delayd.core.engine import Engine
+from delayd.http.telling import whole_job
+from tests.http.callers import Client
+from tests.http.scene import Scene
+
+RESERVE = "/v1/topics/mail/reserve"
+
+
+def put(scene: Scene, topic: str = "mail", **fields: object) -> int:
+    told = scene.ok("POST", f"/v1/topics/{topic}/jobs", {"body": None, **fields})
+    return int(told["id"])
+
+
+def put_unsettled(scene: Scene, delay_ms: int = 0) -> int:
+    """Put a job without letting anything else happen."""
+    topic = scene.engine.store.topics.get("mail") or scene.engine.store.topic("mail")
+    now_ms = scene.clock.now_ms() + 1
+    job_id = scene.engine.put_alike(topic, 0, delay_ms, 10**9, (b"1",), now_ms)
+    scene.turns.ask()
+    return job_id
+
+
+def wait(scene: Scene, **fields: object) -> Client:
+    return scene.send("POST", RESERVE, {"wait": "30s", **fields})
+
+
+def ids(client: Client) -> list[int]:
+    """The jobs that a client was handed; none if it was told that there are none."""
+    answer = client.the_answer
+    assert answer.status in {200, 204}, answer
+    return [job["id"] for job in answer.json["jobs"]] if answer.status == 200 else []
+
+
+def told(engine: Engine, job_id: int = 1) -> dict[str, Any]:
+    record = engine.store.jobs.get(job_id)
+    assert record is not None
+    return whole_job(engine.store, job_id, record)
+
+
+# --- While waiting --------------------------------------------------------------------------------
+
+
+def test_who_goes_away_while_waiting_is_forgotten_at_once() -> None:
+    with Scene() as scene:
+        first, second = wait(scene), wait(scene)
+        first.hang_up()
+        scene.settle()
+        assert len(scene.api.waiting) == 1
+        put(scene)
+        assert ids(second) == [1]
+        assert told(scene.engine)["reserves"] == 1, "it was handed out once"
+
+
+def test_a_job_that_comes_as_its_waiter_goes_is_the_next_ones() -> None:
+    with Scene() as scene:
+        put(scene, delay=5)
+        first, second = wait(scene), wait(scene)
+        first.hang_up()
+        scene.pass_ms(5_001)
+        assert ids(second) == [1]
+        assert second.the_answer.json["jobs"][0]["attempt"] == 1
+
+
+@pytest.mark.parametrize("jobs_max", [1, 2])
+@pytest.mark.parametrize("callbacks", [0, 1, 2, 3])
+def test_a_job_that_is_put_as_its_waiter_goes_is_ready(jobs_max: int, callbacks: int) -> None:
+    with Scene() as scene:
+        leaving = wait(scene, max=jobs_max)
+
+        def put_after(callbacks: int) -> None:
+            if callbacks:
+                scene.loop.call_soon(put_after, callbacks - 1)
+            else:
+                put_unsettled(scene)
+
+        put_after(callbacks)
+        leaving.hang_up()
+        scene.settle()
+        job = told(scene.engine)
+        assert (job["state"], job["attempts"]) == ("ready", 0)
+
+
+def gone_before_the_answer(scene: Scene, how: str) -> None:
+    """Somebody reserves, and is gone before the answer is."""
+    scene.disk.hold()
+    client = wait(scene, max=10)
+    assert client.answer is None
+    if how == "while it is made durable":
+        client.hang_up()
+        scene.settle()
+        scene.disk.release()
+    elif how == "when it is durable":
+        client.hang_up()
+        scene.disk.release()
+    else:
+        assert how == "when the answer is about to leave"
+        scene.disk.release()
+        client.hang_up()
+    scene.settle()
+    assert client.answer is None
+    assert not client.received, "nothing of the answer has left"
+
+
+HOW = ("while it is made durable", "when it is durable", "when the answer is about to leave")
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("policy", [{}, {"retry": "1h 1h"}, {"attempts_max": 1}])
+def test_a_job_whose_worker_has_gone_is_ready_at_once_and_was_not_attempted(
+    how: str, policy: dict[str, object]
+) -> None:
+    with Scene() as scene:
+        scene.ok("PUT", "/v1/topics/mail/policy", policy)
+        put(scene)
+        put(scene, delay="1h")
+        for number in (1, 2, 3):
+            gone_before_the_answer(scene, how)
+            for engine in (scene.engine, scene.after_restart()):
+                job = told(engine)
+                assert (job["state"], job["attempts"]) == ("ready", 0)
+                assert (job["reserves"], job["timeouts"]) == (number, 0)
+                assert job["failure"]["reason"] == "undelivered"
+        (job,) = scene.ok("POST", RESERVE)["jobs"]
+        assert (job["id"], job["attempt"]) == (1, 1)
+        scene.ok("POST", "/v1/jobs/1/nack", {"token": job["token"]})
+        state = {"retry": "delayed", "attempts_max": "buried", "": "ready"}[next(iter(policy), "")]
+        assert told(scene.engine)["state"] == state
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_job_whose_worker_has_gone_is_handed_to_who_waits(how: str) -> None:
+    with Scene() as scene:
+        put(scene)
+        scene.disk.hold()
+        first, second = wait(scene), wait(scene)
+        scene.disk.release()
+        first.hang_up()
+        scene.settle()
+        assert ids(second) == [1]
+        (job,) = second.the_answer.json["jobs"]
+        assert (job["attempt"], job["token"].rpartition("-")[2]) == (1, "2")
+        scene.ok("POST", "/v1/jobs/1/ack", {"token": job["token"]})
+
+
+def test_attempts_from_before_stay_counted() -> None:
+    with Scene() as scene:
+        put(scene, retry="0.01 0.01")
+        (job,) = scene.ok("POST", RESERVE)["jobs"]
+        scene.ok("POST", "/v1/jobs/1/nack", {"token": job["token"], "error": "no luck"})
+        scene.pass_ms(20)
+        gone_before_the_answer(scene, HOW[0])
+        (job,) = scene.ok("POST", RESERVE)["jobs"]
+        assert (job["attempt"], job["failure"]["error"]) == (2, "no luck")
+
+
+def test_a_job_whose_answer_has_left_stays_reserved_though_its_worker_goes() -> None:
+    with Scene() as scene:
+        put(scene, ttr=5)
+        client = wait(scene)
+        assert ids(client) == [1]
+        client.hang_up()
+        scene.settle()
+        assert scene.call("POST", RESERVE).status == 204
+        scene.pass_ms(5_001)
+        assert scene.ok("POST", RESERVE)["jobs"][0]["attempt"] == 2
+
+
+def test_who_goes_away_as_the_daemon_stops_is_in_nobodys_way() -> None:
+    with Scene() as scene:
+        leaving, waiting = wait(scene), wait(scene)
+        leaving.hang_up()
+        scene.loop.call_soon(scene.server.stop_accepting)
+        scene.settle()
+        assert waiting.the_answer.status == 503
+        assert not scene.api.waiting
+
+
+# --- All of it at once ----------------------------------------------------------------------------
+
+
+def test_whoever_comes_and_goes_each_job_is_in_one_hand_or_ready(rng: random.Random) -> None:
+    for _ in range(40):
+        with Scene() as scene:
+            clients: list[Client] = []
+            jobs: set[int] = set()
+            for _ in range(60):
+                act = rng.randrange(7)
+                if act == 0:
+                    jobs.add(put_unsettled(scene, rng.choice([0, 0, 10])))
+                elif act <= 2:
+                    given = {"max": rng.choice([1, 3]), "wait": rng.choice([0, 1, 30])}
+                    clients.append(scene.send("POST", RESERVE, given, is_settled=False))
+                elif act == 3 and clients:
+                    rng.choice(clients).hang_up()
+                elif act == 4:
+                    scene.disk.hold()
+                elif act == 5:
+                    scene.disk.release()
+                else:
+                    scene.pass_ms(rng.choice([0, 10, 1_001]))
+                if rng.random() < 0.5:
+                    scene.step()
+            scene.disk.release()
+            scene.pass_ms(20)
+            heard = [
+                job_id for client in clients if client.answer is not None for job_id in ids(client)
+            ]
+            assert len(heard) == len({*heard})
+            for job_id in jobs:
+                state = told(scene.engine, job_id)["state"]
+                assert state == ("reserved" if job_id in heard else "ready")

@@ -1,0 +1,340 @@
+"""Idempotency-Key: however often a put is sent, it makes one job, for a day."""
+
+import hashlib
+import random
+from typing import Any
+
+import pytest
+
+from delayd.access.scopes import Scope
+from delayd.core.client_limits import IDEMPOTENCY_KEY_BYTES_MAX, IDEMPOTENCY_MS
+from delayd.core.engine import Engine
+from delayd.core.policy import Patterns, Policy
+from delayd.core.replay import Replay
+from delayd.http.idempotency import TOPIC, Forgetting
+from delayd.testing.clock import START_MS
+from tests.http.callers import Answer
+from tests.http.scene import Scene
+
+JOBS = "/v1/topics/mail/jobs"
+DELAY = "7d"
+"""Longer than keys are remembered."""
+
+
+def put(
+    scene: Scene,
+    key: str = "a",
+    *,
+    path: str = JOBS,
+    token: str = "",
+    **fields: object,
+) -> Answer:
+    given = {"body": 1, "delay": DELAY, **fields}
+    return scene.call("POST", path, given, headers={"Idempotency-Key": key}, token=token)
+
+
+def topics(scene: Scene) -> set[str]:
+    return {*scene.engine.store.topics} - {"default"}
+
+
+def jobs_of(engine: Engine, name: str) -> int:
+    topic = engine.store.topics.get(name)
+    return 0 if topic is None else topic.jobs
+
+
+# --- The same again ------------------------------------------------------------------------------
+
+
+def test_the_same_request_again_makes_no_second_job() -> None:
+    with Scene() as scene:
+        first = put(scene)
+        for _ in range(3):
+            scene.pass_ms(1_000)
+            again = put(scene)
+            assert (again.status, again.json) == (201, first.json)
+            assert again.headers["location"] == first.headers["location"] == "/v1/jobs/1"
+        assert jobs_of(scene.engine, "mail") == 1
+
+
+def test_another_key_or_none_makes_another_job() -> None:
+    with Scene() as scene:
+        put(scene)
+        assert put(scene, "b").status == 201
+        scene.ok("POST", JOBS, {"body": 1, "delay": DELAY})
+        assert jobs_of(scene.engine, "mail") == 3
+
+
+@pytest.mark.parametrize(("field", "value"), [("body", 2), ("delay", 5), ("priority", 1)])
+def test_another_request_under_the_same_key_is_refused(field: str, value: object) -> None:
+    with Scene() as scene:
+        put(scene)
+        given = {"body": 1, "delay": DELAY, field: value}
+        answer = scene.call("POST", JOBS, given, headers={"Idempotency-Key": "a"})
+        assert (answer.status, answer.word) == (422, "IDEMPOTENCY_KEY_REUSED")
+        assert jobs_of(scene.engine, "mail") == 1
+
+
+def test_a_key_counts_for_one_topic() -> None:
+    with Scene() as scene:
+        put(scene)
+        assert put(scene, path="/v1/topics/sms/jobs", body=2).status == 201
+
+
+def test_a_key_is_its_callers_own() -> None:
+    with Scene(needs_token=True) as scene:
+        ann, bob = scene.token(Scope.PUT), scene.token(Scope.PUT)
+        first, second = (put(scene, token=token, body=token).json["id"] for token in (ann, bob))
+        assert first != second
+        assert put(scene, token=ann, body=ann).json["id"] == first
+
+
+def test_a_job_that_has_gone_since_is_not_made_again() -> None:
+    with Scene() as scene:
+        first = put(scene)
+        scene.ok("DELETE", "/v1/jobs/1")
+        again = put(scene)
+        assert again.status == 201
+        assert again.json == {"id": first.json["id"], "outcome": "created"}
+        assert jobs_of(scene.engine, "mail") == 0
+
+
+@pytest.mark.parametrize(
+    "fields", [{"at": "2023-11-21T00:00:00Z", "delay": None}, {"retry": "1s"}, {"max_attempts": 3}]
+)
+def test_puts_of_every_kind_are_remembered(fields: dict[str, object]) -> None:
+    with Scene() as scene:
+        given = {"body": 1, "delay": DELAY, **fields}
+        given = {name: value for name, value in given.items() if value is not None}
+        answers = [
+            scene.call("POST", JOBS, given, headers={"Idempotency-Key": "a"}) for _ in range(2)
+        ]
+        assert answers[0].json == answers[1].json
+        assert jobs_of(scene.engine, "mail") == 1
+
+
+def test_who_sends_it_twice_at_once_gets_one_job() -> None:
+    with Scene() as scene:
+        scene.disk.hold()
+        given = {"body": 1, "delay": DELAY}
+        headers = {"Idempotency-Key": "a"}
+        clients = [scene.send("POST", JOBS, given, headers=headers) for _ in range(2)]
+        assert [client.answer for client in clients] == [None, None], "the second one waits too"
+        scene.disk.release()
+        scene.settle()
+        assert clients[0].the_answer.json == clients[1].the_answer.json
+        assert jobs_of(scene.engine, "mail") == 1
+
+
+# --- Where it does not count ---------------------------------------------------------------------
+
+
+def test_a_put_under_a_key_of_its_own_needs_none() -> None:
+    with Scene() as scene:
+        assert put(scene, key="a", body=1).status == 201
+        scene.ok("DELETE", "/v1/jobs/1")
+        given = {"body": 1, "key": "order-17"}
+        headers = {"Idempotency-Key": "b"}
+        assert scene.call("POST", JOBS, given, headers=headers).status == 201
+        assert scene.call("POST", JOBS, given, headers=headers).status == 409
+        path = "/v1/topics/mail/keys/order-17"
+        for body in (1, 2):
+            answer = scene.call("PUT", path, {"body": body}, headers=headers)
+            assert answer.json["outcome"] == "replaced"
+        assert jobs_of(scene.engine, TOPIC) == 1
+
+
+def test_a_batch_takes_none() -> None:
+    with Scene() as scene:
+        answer = scene.call("POST", JOBS, {"jobs": [{"body": 1}]}, headers={"Idempotency-Key": "a"})
+        assert (answer.status, answer.word) == (422, "BAD_FORMAT")
+        assert answer.fields == ["Idempotency-Key"]
+        assert topics(scene) == set()
+
+
+@pytest.mark.parametrize("key", ["", "x" * (IDEMPOTENCY_KEY_BYTES_MAX + 1)])
+def test_a_key_that_is_too_long_or_none_is_refused(key: str) -> None:
+    with Scene() as scene:
+        answer = put(scene, key)
+        assert (answer.status, answer.fields) == (422, ["Idempotency-Key"])
+        assert topics(scene) == set()
+
+
+@pytest.mark.parametrize("key", ["x" * IDEMPOTENCY_KEY_BYTES_MAX, "a b", '"quoted"', "größe"])
+def test_a_key_is_any_text(key: str) -> None:
+    with Scene() as scene:
+        assert put(scene, key).json == put(scene, key).json
+
+
+# --- Refused puts --------------------------------------------------------------------------------
+
+
+def test_a_put_that_was_refused_may_be_tried_again() -> None:
+    with Scene() as scene:
+        scene.ok("PUT", "/v1/topics/mail/policy", {"jobs_max": 1})
+        scene.ok("POST", JOBS, {"body": 0})
+        assert put(scene).status == 507
+        assert jobs_of(scene.engine, TOPIC) == jobs_of(scene.after_restart(), TOPIC) == 0
+        assert TOPIC not in topics(scene), "nothing is left of it"
+        scene.ok("DELETE", "/v1/jobs/1")
+        assert put(scene).status == 201
+        assert put(scene).status == 201
+        assert jobs_of(scene.engine, "mail") == 1
+
+
+def test_a_put_that_is_malformed_is_not_remembered() -> None:
+    with Scene() as scene:
+        assert put(scene, priority=-1).status == 422
+        assert put(scene).status == 201
+
+
+@pytest.mark.parametrize("free_bytes", range(0, 2_000, 50))
+def test_where_the_disk_is_full_both_are_put_or_neither(free_bytes: int) -> None:
+    with Scene() as scene:
+        scene.engine.room.limit(64 * 1_024 + free_bytes, lambda *_: -1)
+        status = put(scene).status
+        for engine in (scene.engine, scene.after_restart()):
+            jobs = jobs_of(engine, "mail"), jobs_of(engine, TOPIC)
+            assert jobs == ((1, 1) if status == 201 else (0, 0))
+        assert topics(scene) == ({"mail", TOPIC} if status == 201 else set())
+
+
+def test_the_policies_of_other_topics_are_not_its_own() -> None:
+    with Scene() as scene:
+        theirs = Policy(delay_ms_max=1_000, body_bytes_max=10, jobs_max=1, attempts_max=1)
+        scene.engine.configure(Patterns({"*": theirs, "?*": theirs}))
+        assert put(scene, delay=1).status == 201
+        assert put(scene, delay=1).status == 201
+        assert put(scene, "b", path="/v1/topics/sms/jobs", delay=1).status == 201
+
+
+def test_a_daemon_that_drains_still_tells_what_it_has_put() -> None:
+    with Scene() as scene:
+        first = put(scene)
+        scene.engine.draining = True
+        assert put(scene).json == first.json
+        assert put(scene, "b").status == 503
+        assert jobs_of(scene.engine, TOPIC) == 1
+
+
+# --- Restarts ------------------------------------------------------------------------------------
+
+
+def test_job_and_memo_are_in_one_commit() -> None:
+    with Scene() as scene:
+        put(scene)
+        assert len(scene.disk.frames) == 1
+        again = scene.after_restart()
+        assert (jobs_of(again, "mail"), jobs_of(again, TOPIC)) == (1, 1)
+
+
+def test_what_was_put_before_a_crash_is_remembered_after_it(rng: random.Random) -> None:
+    with Scene() as scene:
+        for number in range(5):
+            put(scene, f"{number}", body=number)
+        told = put(scene, "3", body=3).json
+        frames = scene.disk.frames
+    with Scene() as later:
+        replay = Replay(later.engine)
+        for frame in frames:
+            replay.play(frame)
+        replay.finish(START_MS)
+        later.api.forgetting.begin(later.api.now_ms())  # as at the start
+        assert put(later, "3", body=3).json == told
+        assert put(later, "3", body=4).status == 422
+        assert put(later, "9").json["id"] > told["id"]
+        later.pass_ms(IDEMPOTENCY_MS + 10)
+        assert jobs_of(later.engine, TOPIC) == 0
+        assert jobs_of(later.engine, "mail") == 6
+
+
+# --- The end of the day --------------------------------------------------------------------------
+
+
+def test_after_a_day_the_key_is_free_and_nothing_is_left_of_it() -> None:
+    with Scene() as scene:
+        put(scene)
+        scene.pass_ms(IDEMPOTENCY_MS)
+        assert put(scene).json["id"] == 1
+        scene.pass_ms(2)
+        assert topics(scene) == {"mail"}
+        assert scene.after_restart().room.jobs == scene.engine.room.jobs == 1
+        assert put(scene, body=2).status == 201
+        assert jobs_of(scene.engine, "mail") == 2
+
+
+def test_very_many_keys_are_forgotten_in_slices(rng: random.Random) -> None:
+    with Scene(is_checked=False) as scene:
+        for number in range(1_500):
+            put(scene, f"{number}")
+            if number == 700:
+                scene.pass_ms(5_000)
+        assert jobs_of(scene.engine, TOPIC) == 1_500
+        scene.pass_ms(IDEMPOTENCY_MS - 5_000 + 10)
+        assert jobs_of(scene.engine, TOPIC) == 1_500 - 701
+        scene.pass_ms(5_000)
+        assert topics(scene) == {"mail"}
+        assert scene.after_restart().room.jobs == 1_500
+
+
+def test_nobody_is_waited_for_where_there_is_nothing() -> None:
+    with Scene() as scene:
+        assert topics(scene) == set()
+        forgetting = Forgetting(scene.engine)
+        forgetting.begin(scene.api.now_ms())
+        assert topics(scene) == set()
+
+
+# --- Jobs that others put there ------------------------------------------------------------------
+
+
+def memo_key(topic: str, key: str) -> str:
+    return hashlib.sha256(f"everybody\0\0{topic}\0{key}".encode()).hexdigest()
+
+
+def memo_body(scene: Scene) -> dict[str, Any]:
+    """What the only memo says."""
+    (memo,) = scene.ok("GET", f"/v1/topics/{TOPIC}/jobs?bodies=true")["jobs"]
+    assert memo["key"] == memo_key("mail", "a")
+    return dict(memo["body"])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"body": 1},
+        {"body": {"job": "x", "request": 7}},
+        {"body": {"job": 0, "request": ""}},
+        {"body": {"job": -1, "request": ""}},
+        {"body": {}},
+        {"body_base64": "/w=="},
+        {"body_base64": ""},
+    ],
+)
+def test_what_is_no_memo_breaks_nothing(given: dict[str, object]) -> None:
+    with Scene() as scene:
+        put(scene)
+        memo_body(scene)
+        path = f"/v1/topics/{TOPIC}/keys/{memo_key('mail', 'a')}"
+        scene.ok("PUT", path, {"delay": "1h", **given})
+        answer = put(scene)
+        assert (answer.status, answer.word) == (422, "IDEMPOTENCY_KEY_REUSED")
+
+
+@pytest.mark.parametrize("job_id", [-1, 0, 2**64])
+def test_a_memo_of_a_job_that_cannot_be_breaks_nothing(job_id: int) -> None:
+    with Scene() as scene:
+        put(scene)
+        body = memo_body(scene)
+        path = f"/v1/topics/{TOPIC}/keys/{memo_key('mail', 'a')}"
+        scene.ok("PUT", path, {"delay": "1h", "body": {**body, "job": job_id}})
+        assert put(scene).word == "IDEMPOTENCY_KEY_REUSED"
+
+
+def test_a_memo_that_somebody_holds_is_one_all_the_same() -> None:
+    with Scene() as scene:
+        put(scene)
+        scene.ok("POST", "/v1/topics/$idempotency/pause", {"duration": "2d"})
+        scene.pass_ms(IDEMPOTENCY_MS + 10)
+        assert put(scene).json["id"] == 1
+        scene.pass_ms(IDEMPOTENCY_MS + 10)
+        assert TOPIC not in topics(scene)

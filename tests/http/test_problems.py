@@ -1,0 +1,351 @@
+"""Refusals: each has a word, a status and a title, the same on both wires, and all can happen."""
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Callable, Iterator
+from typing import Final, NoReturn
+
+import orjson
+import pytest
+
+import delayd.core
+import delayd.http
+import delayd.line
+from delayd.access.scopes import Scope
+from delayd.core import errors
+from delayd.core.client_limits import HTTP_BODY_BYTES_MAX, HTTP_ERRORS_MAX
+from delayd.core.errors import Refusal
+from delayd.http import bounds, problems
+from delayd.http.answers import Problem, strictly
+from delayd.http.api import refused
+from delayd.http.bounds import Bounds, Refused
+from delayd.http.problems import FIELDS, FieldError, HttpRefusal, headers_of, problem_of, title_of
+from delayd.line import grammar, replies
+from tests.http.callers import Answer
+from tests.http.scene import Scene
+
+JOBS = "/v1/topics/mail/jobs"
+
+EXAMPLES: Final = (
+    errors.JobNotFound(7),
+    errors.KeyNotFound("mail", b"a"),
+    errors.KeyInvalid(b"\xff \n"),
+    errors.JobAlreadyExists(7, b"gr\xc3\xb6"),
+    errors.TopicNotFound("mail"),
+    errors.TopicNameInvalid("\udcff"),
+    errors.ValueOutOfRange("delay_ms", -1, 0, 9),
+    errors.BodyTooBig(10, 9),
+    errors.LastWatched("mail"),
+    errors.Draining(),
+    errors.PolicyInvalid(("ttr = 'x': must be a duration", "it is none")),
+    errors.CapReached("jobs_max", 9, 9, "mail"),
+    errors.OutOfSpace(),
+    grammar.BadFormat(b"put\xff"),
+    problems.NotJson("it ends too soon"),
+    problems.BadRequest("no"),
+    problems.RequestInvalid([FieldError("delay", "is missing"), FieldError("", "is none")]),
+    problems.Unauthorized(),
+    problems.Forbidden("no"),
+    problems.NoSuchCall("/x"),
+    problems.MethodNotAllowed("PUT", ("GET", "HEAD")),
+    problems.TooSlow("no"),
+    problems.JobReserved(7),
+    problems.ReservationLost(7),
+    problems.WrongState(7, "ready", "kick"),
+    problems.KeyReused(),
+    problems.BodyTooLong(9),
+    problems.MediaTypeWrong("no"),
+    problems.TooMany("no"),
+    problems.Busy("no"),
+    problems.Stopping(),
+    problems.NotReady("no"),
+    problems.ExpectationWrong("\udcff"),
+    problems.VersionWrong(),
+    problems.NoClock(),
+    bounds.PathTooLong("no"),
+    bounds.HeaderTooLong("no"),
+    bounds.OurFault("no"),
+)
+"""One of each."""
+
+KNOWN: Final = {
+    "BadFormat": ("BAD_FORMAT", 400),
+    "BadRequest": ("BAD_FORMAT", 400),
+    "BodyTooBig": ("JOB_TOO_BIG", 413),
+    "BodyTooLong": ("JOB_TOO_BIG", 413),
+    "Busy": ("BUSY", 503),
+    "CapReached": ("OUT_OF_MEMORY", 507),
+    "Draining": ("DRAINING", 503),
+    "ExpectationWrong": ("EXPECTATION_FAILED", 417),
+    "Forbidden": ("FORBIDDEN", 403),
+    "HeaderTooLong": ("HEADER_TOO_LONG", 431),
+    "JobAlreadyExists": ("JOB_ALREADY_EXISTS", 409),
+    "JobNotFound": ("NOT_FOUND", 404),
+    "JobReserved": ("RESERVED", 409),
+    "KeyInvalid": ("BAD_FORMAT", 422),
+    "KeyNotFound": ("NOT_FOUND", 404),
+    "KeyReused": ("IDEMPOTENCY_KEY_REUSED", 422),
+    "LastWatched": ("NOT_IGNORED", 409),
+    "MediaTypeWrong": ("UNSUPPORTED_MEDIA_TYPE", 415),
+    "MethodNotAllowed": ("METHOD_NOT_ALLOWED", 405),
+    "NoClock": ("NO_VIRTUAL_CLOCK", 409),
+    "NoSuchCall": ("UNKNOWN_COMMAND", 404),
+    "NotJson": ("BAD_JSON", 400),
+    "NotReady": ("NOT_READY", 503),
+    "OurFault": ("INTERNAL_ERROR", 500),
+    "OutOfSpace": ("OUT_OF_MEMORY", 507),
+    "PathTooLong": ("URI_TOO_LONG", 414),
+    "PolicyInvalid": ("BAD_FORMAT", 422),
+    "RequestInvalid": ("BAD_FORMAT", 422),
+    "ReservationLost": ("NOT_RESERVED", 409),
+    "Stopping": ("STOPPING", 503),
+    "TooMany": ("TOO_MANY_REQUESTS", 429),
+    "TooSlow": ("REQUEST_TIMEOUT", 408),
+    "TopicNameInvalid": ("BAD_FORMAT", 422),
+    "TopicNotFound": ("NOT_FOUND", 404),
+    "Unauthorized": ("UNAUTHORIZED", 401),
+    "ValueOutOfRange": ("BAD_FORMAT", 422),
+    "VersionWrong": ("HTTP_VERSION_NOT_SUPPORTED", 505),
+    "WrongState": ("WRONG_STATE", 409),
+}
+"""Clients rely on these: they are added to, and never changed."""
+
+each = pytest.mark.parametrize("refusal", EXAMPLES, ids=lambda refusal: type(refusal).__name__)
+
+
+def every(kind: type[Refusal]) -> Iterator[type[Refusal]]:
+    """Every class below this one."""
+    for below in kind.__subclasses__():
+        yield below
+        yield from every(below)
+
+
+# --- The classes ---------------------------------------------------------------------------------
+
+
+def test_every_refusal_there_is_has_its_word_and_an_example() -> None:
+    for package in (delayd.core, delayd.line, delayd.http):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+    ours = {kind for kind in every(Refusal) if kind.__module__.startswith("delayd.")}
+    ours.discard(HttpRefusal)
+    assert ours == {type(refusal) for refusal in EXAMPLES}
+    assert {kind.__name__: (kind.word, kind.status) for kind in ours} == KNOWN
+
+
+@each
+def test_a_problem_says_what_the_class_and_the_case_are(refusal: Refusal) -> None:
+    kind = type(refusal)
+    answer = refused(refusal)
+    assert answer.status == kind.status
+    assert isinstance(answer.body, bytes)
+    problem = strictly(Problem).decode(answer.body)
+    assert problem.type == f"urn:delayd:{kind.word}"
+    assert re.fullmatch("[A-Z_]+", problem.word)
+    assert (problem.word, problem.status) == (kind.word, kind.status)
+    assert problem.title == title_of(kind)
+    assert re.fullmatch(r"[A-Z][^.]*(\. [A-Z][^.]*)?\.", problem.title), "a sentence"
+    assert problem.detail == str(refusal)
+    assert problem.detail
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.headers["server"].startswith("delayd/")
+
+
+@each
+def test_the_words_are_the_same_on_both_wires(refusal: Refusal) -> None:
+    line = replies.refused(refusal)
+    assert line.endswith(b"\r\n")
+    assert line.split()[0].decode() == problem_of(refusal)["word"]
+
+
+@each
+def test_where_nothing_is_wrong_with_the_request_it_is_said_when_to_come_again(
+    refusal: Refusal,
+) -> None:
+    comes_again = refusal.status in {429, 503, 507}
+    assert (refusal.retry_after_s is not None) == comes_again
+    assert headers_of(refusal).get("Retry-After", "").isdigit() == comes_again
+
+
+def test_the_job_that_is_in_the_way_is_named() -> None:
+    named = {type(refusal) for refusal in EXAMPLES if "job_id" in problem_of(refusal)}
+    assert named == {kind for kind in map(type, EXAMPLES) if "job_id" in _arguments(kind)} - {
+        errors.JobNotFound
+    }
+
+
+def _arguments(kind: type[Refusal]) -> tuple[str, ...]:
+    return kind.__init__.__code__.co_varnames if "__init__" in vars(kind) else ()
+
+
+def test_headers_belong_to_their_statuses() -> None:
+    for refusal in EXAMPLES:
+        headers = headers_of(refusal)
+        assert ("WWW-Authenticate" in headers) == (refusal.status == 401)
+        assert ("Allow" in headers) == (refusal.status == 405)
+
+
+def test_fields_are_named_as_the_request_has_them() -> None:
+    for core, field in FIELDS.items():
+        (error,) = problems.errors_of(errors.ValueOutOfRange(core, 9, 0, 1))
+        assert error.field == field
+    (error,) = problems.errors_of(errors.ValueOutOfRange("priority", 9, 0, 1))
+    assert error.field == "priority"
+    two = problems.errors_of(errors.PolicyInvalid(("ttr = 'x': is none", "it is none")))
+    assert [*two] == [FieldError("ttr", "'x': is none"), FieldError("", "it is none")]
+
+
+def test_of_many_mistakes_the_sentence_names_three_and_the_list_so_many() -> None:
+    refusal = problems.RequestInvalid([FieldError(f"f{n}", "is wrong") for n in range(1_000)])
+    assert str(refusal) == "f0: is wrong; f1: is wrong; f2: is wrong ..."
+    assert len(refusal.errors) == HTTP_ERRORS_MAX
+    assert orjson.dumps(problem_of(refusal))
+
+
+# --- Each can happen -----------------------------------------------------------------------------
+
+
+def bad_format(scene: Scene) -> Answer:
+    return scene.call("POST", JOBS, data=b"{")
+
+
+def unauthorized(scene: Scene) -> Answer:
+    return scene.call("GET", JOBS)
+
+
+def forbidden(scene: Scene) -> Answer:
+    return scene.call("GET", JOBS, token=scene.token(Scope.PUT))
+
+
+def not_found(scene: Scene) -> Answer:
+    return scene.call("GET", "/v1/jobs/1")
+
+
+def not_allowed(scene: Scene) -> Answer:
+    return scene.call("PUT", "/v1/jobs/1")
+
+
+def too_slow(scene: Scene) -> Answer:
+    client = scene.connect()
+    client.say("GET", b"GET /healthz")
+    scene.settle()
+    now_ms = scene.guard.now_ms() + scene.guard.bounds.header_ms + 1
+    client.protocol.look(now_ms)
+    scene.settle()
+    return client.the_answer
+
+
+def already_there(scene: Scene) -> Answer:
+    first, second = (scene.call("POST", JOBS, {"body": 1, "key": "a"}) for _ in range(2))
+    assert first.status == 201
+    return second
+
+
+def too_long(scene: Scene) -> Answer:
+    return scene.call("POST", JOBS, data=b" " * (HTTP_BODY_BYTES_MAX + 1))
+
+
+def path_too_long(scene: Scene) -> Answer:
+    return scene.call("GET", "/" + "x" * 10_000)
+
+
+def of_another_kind(scene: Scene) -> Answer:
+    return scene.call("POST", JOBS, {"body": 1}, headers={"Content-Type": "text/plain"})
+
+
+def unexpected(scene: Scene) -> Answer:
+    client = scene.connect()
+    head = f"POST {JOBS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    client.say("POST", f"{head}Content-Length: 9\r\nExpect: luck\r\n\r\n".encode())
+    scene.settle()
+    return client.the_answer
+
+
+def invalid(scene: Scene) -> Answer:
+    return scene.call("POST", JOBS, {"body": 1, "delay": "soon"})
+
+
+def too_many(scene: Scene) -> Answer:
+    peer = ("192.0.2.7", 1)
+    scene.connect(peer)
+    assert scene.guard.admit(peer, 0) is Refused.CONNECTIONS_PER_IP
+    client = scene.connect()
+    client.say("GET", b"")
+    client.write(scene.guard.replies[Refused.CONNECTIONS_PER_IP])
+    return client.the_answer
+
+
+def header_too_long(scene: Scene) -> Answer:
+    return scene.call("GET", "/healthz", headers={"X": "x" * 10_000})
+
+
+def stopping(scene: Scene) -> Answer:
+    scene.server.stop_accepting()
+    return scene.call("GET", "/healthz")
+
+
+def version_wrong(scene: Scene) -> Answer:
+    client = scene.connect()
+    client.say("GET", b"GET /healthz HTTP/2.0\r\nHost: localhost\r\n\r\n")
+    scene.settle()
+    return client.the_answer
+
+
+def full(scene: Scene) -> Answer:
+    scene.engine.room.limit(0, lambda *_: -1)
+    return scene.call("POST", JOBS, {"body": 1})
+
+
+HAPPENINGS: Final[dict[int, Callable[[Scene], Answer]]] = {
+    400: bad_format,
+    401: unauthorized,
+    403: forbidden,
+    404: not_found,
+    405: not_allowed,
+    408: too_slow,
+    409: already_there,
+    413: too_long,
+    414: path_too_long,
+    415: of_another_kind,
+    417: unexpected,
+    422: invalid,
+    429: too_many,
+    431: header_too_long,
+    503: stopping,
+    505: version_wrong,
+    507: full,
+}
+
+
+def test_each_status_but_that_of_our_own_faults_can_happen() -> None:
+    statuses = {status for _, status in KNOWN.values()}
+    assert {*HAPPENINGS} == statuses - {500}
+
+
+@pytest.mark.parametrize("status", HAPPENINGS)
+def test_a_client_that_meets_a_refusal_is_told_all_of_it(status: int) -> None:
+    needs_token = status in {401, 403}
+    with Scene(needs_token=needs_token, bounds=Bounds(connections_per_ip_max=1)) as scene:
+        answer = HAPPENINGS[status](scene)
+        assert answer.status == status
+        problem = strictly(Problem).decode(answer.body)
+        assert (answer.word, problem.status) == (problem.word, status)
+        assert (problem.word, status) in KNOWN.values()
+        assert ("retry-after" in answer.headers) == (status in {429, 503, 507})
+
+
+def test_a_fault_of_our_own_says_nothing_of_itself() -> None:
+    def fail(*_: object) -> NoReturn:
+        raise ValueError("a secret")
+
+    with Scene() as scene:
+        scene.server._dispatch.add("GET", "/fault", fail)
+        client = scene.send("GET", "/fault", is_settled=False)
+        with pytest.raises(ValueError, match="a secret"):
+            scene.settle()
+        scene.faults.clear()
+        scene.settle()
+        answer = client.the_answer
+        assert (answer.status, answer.word) == (500, "INTERNAL_ERROR")
+        assert b"secret" not in answer.body
