@@ -18,10 +18,19 @@ import contextlib
 import datetime as dt
 import enum
 import json
+import logging
 from collections.abc import Callable
 from typing import TextIO
 
 Value = str | int | float | bool | None
+
+
+def keep_libraries_quiet() -> None:
+    """See that only `Log` writes: asyncio has a line for many a peer that goes away while we write.
+
+    Strangers could fill the log with it, and it is no JSON where that is asked for.
+    """
+    logging.getLogger().addHandler(logging.NullHandler())
 
 
 class LogFormat(enum.Enum):

@@ -44,7 +44,7 @@ from delayd.journal.journal import Journal
 from delayd.line.door import Door
 from delayd.line.server import LineServer
 from delayd.line.stats import LogFigures, Stats
-from delayd.logs import Log
+from delayd.logs import Log, keep_libraries_quiet
 from delayd.peers import Sparingly, is_trouble_of_a_peer, raise_descriptor_limit
 from delayd.recovering import exit_code_of, recover
 from delayd.snapshots import Snapshots
@@ -73,12 +73,13 @@ _STOP_STEP_MS: Final = 10
 def run(config: Config, listeners: Listeners, clock: Clock, notifier: Notifier) -> int:
     """Serve until told to stop; return the exit code. Takes over the listeners."""
     log = Log(sys.stderr, system_wall_ms, log_format=config.log_format, level=config.log_level)
+    keep_libraries_quiet()
     try:
         entrance = Entrance.open(config)
     except AccessInvalid as error:
         listeners.close()
         for problem in error.errors:
-            log.error("who may come in cannot be told", reason=problem)  # noqa: TRY400 (our own log)
+            log.error("tokens or certificates cannot be used", reason=problem)  # noqa: TRY400 (our own log)
         return Exit.BAD_CONFIGURATION
     entrance.warn(listeners, log)
     raise_descriptor_limit()

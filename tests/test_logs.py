@@ -1,5 +1,7 @@
 import io
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -52,6 +54,17 @@ def test_lines_below_the_level_are_not_written() -> None:
     log.warning("yes")
     log.error("yes")
     assert [line.split()[1] for line in stream.getvalue().splitlines()] == ["warning", "error"]
+
+
+def test_libraries_do_not_write_into_the_log() -> None:
+    told = (
+        "import logging as l; from delayd.logs import keep_libraries_quiet as k; {}; l.error('x')"
+    )
+    for call, said in (("k", "x\n"), ("k()", "")):
+        done = subprocess.run(
+            [sys.executable, "-c", told.format(call)], check=True, capture_output=True, text=True
+        )
+        assert done.stderr.removeprefix("ERROR:root:") == said
 
 
 def test_a_log_that_cannot_be_written_is_no_reason_to_stop() -> None:

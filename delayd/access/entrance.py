@@ -86,7 +86,7 @@ class Entrance(NamedTuple):
             try:
                 tokens = Tokens.load(settings.auth_tokens)
             except TokensInvalid as error:
-                errors += error.errors
+                errors += (f"auth.tokens = {problem}" for problem in error.errors)
         line_tls = http_tls = None
         if settings.tls_certificate is not None:
             try:

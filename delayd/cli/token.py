@@ -249,6 +249,9 @@ def _revoke(path: str, token_id: str) -> str:
 
     match = TOKEN.fullmatch(token_id)
     wanted = match[1] if match else token_id  # who has the token at hand has its id
+    if os.path.isdir(os.path.dirname(path)) and not os.path.exists(path):
+        # Before the lock is taken, whose file would stay behind beside none.
+        raise Refused(Exit.BAD_CONFIGURATION, f"{path}: cannot be read: No such file or directory")
     gone: list[Entry] = []
 
     def remove(entries: "tuple[Entry, ...]") -> "list[Entry]":

@@ -161,6 +161,14 @@ HTTP_RESERVED_BYTES_MAX: Final = 4 << 20
 HTTP_ERRORS_MAX: Final = 100
 """Mistakes that one problem names; who has made more sees the pattern."""
 
+HTTP_CONTAINERS_MAX: Final = 250_000
+"""Arrays and objects of one request, by its brackets; to read so many takes up to 100 ms. Each of a
+thousand jobs may have 250. Without it 4 MiB of empty ones held everybody up for more than a second.
+"""
+
+HTTP_ERROR_CHARACTERS_MAX: Final = 1_000
+"""Of a mistake's field, and of what is wrong there: a request of 4 MiB may be one single name."""
+
 HTTP_HEADER_MS_DEFAULT: Final = 10_000
 """How long a request's head may take: from its first byte, the first one from the connection on. A
 head is a packet or two, which get lost twice at most in that time."""

@@ -14,12 +14,17 @@ rule. Mistakes of our own are `AssertionError`s and never reach a client as a re
 from typing import ClassVar
 
 from delayd.core.client_limits import RETRY_AFTER_DRAINING_S, RETRY_AFTER_FULL_S
-from delayd.core.limits import KEY_BYTES_MAX
+from delayd.core.limits import KEY_BYTES_MAX, TOPIC_NAME_BYTES_MAX
 
 
 def shown(key: bytes) -> str:
-    """Return a key as it can stand in a sentence, whatever its bytes."""
-    return repr(key.decode("utf-8", "backslashreplace"))
+    """Return a key as it can stand in a sentence, whatever its bytes; of a long one the beginning.
+
+    >>> shown(b"a"), len(shown(b"a" * 1_000_000))
+    ("'a'", 205)
+    """
+    rest = "" if len(key) <= KEY_BYTES_MAX else "..."
+    return repr(key[:KEY_BYTES_MAX].decode("utf-8", "backslashreplace")) + rest
 
 
 class Refusal(Exception):
@@ -100,8 +105,8 @@ class TopicNameInvalid(Refusal):
     def __init__(self, name: str) -> None:
         """Name the topic and the rule."""
         super().__init__(
-            f"topic name {name!r} is not 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) "
-            "or begins with -",
+            f"topic name {name[: TOPIC_NAME_BYTES_MAX + 1]!r} is not 1 to 200 of"
+            " A-Z a-z 0-9 - + / ; . $ _ ( ) or begins with -",
         )
 
 

@@ -68,6 +68,9 @@ RATE_BURST_MS: Final = 100
 worth, one job at least. With none at all a wheel that ticks in milliseconds could not reach rates
 above 1,000 a second."""
 
+RETRY_STEPS_NAMED_MAX: Final = 10
+"""Steps of a ladder of which it is said what is wrong with them; who has more sees the pattern."""
+
 POLICY_JSON_BYTES_MAX: Final = 16 << 10
 """A policy as text: a ladder of 255 steps written at length takes half of it."""
 

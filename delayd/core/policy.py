@@ -49,9 +49,11 @@ from delayd.core.limits import (
     DURATION_MS_MAX,
     JITTER_PERCENT_MAX,
     POLICY_JSON_BYTES_MAX,
+    QUANTITY_CHARACTERS_MAX,
     RATE_PER_S_MAX,
     RATE_PER_S_MIN,
     RETRY_STEPS_MAX,
+    RETRY_STEPS_NAMED_MAX,
 )
 from delayd.core.topic import checked_name
 from delayd.core.wheel import ceil_to_tick
@@ -61,6 +63,8 @@ ON_CLOSE: Final = {"failure": False, "return": True}
 
 _SEPARATORS: Final = re.compile(r"[\s,]+")
 _MASK: Final = 2**64 - 1
+_LADDER_CHARACTERS_MAX: Final = RETRY_STEPS_MAX * (QUANTITY_CHARACTERS_MAX + 1)
+"""Every step as long as a quantity may be, and what is between them: nobody writes a ladder so."""
 
 
 # --- Judging a failed attempt --------------------------------------------------------------------
@@ -168,14 +172,14 @@ def _duration(lowest_ms: int) -> Reader:
 def parse_ladder(value: object) -> tuple[int, ...]:
     """Turn `"15s 3m 10m"`, `"15s,3m,10m"` or a list of durations into milliseconds.
 
-    Raises `ValueError`, whose message names each step that is wrong and the rule. A step of 0 is
-    refused: whatever made the attempt fail would make the next one fail too, at once.
+    Raises `ValueError`, whose message names the first steps that are wrong and the rule. A step of
+    0 is refused: whatever made the attempt fail would make the next one fail too, at once.
 
     >>> parse_ladder("15s 3m"), parse_ladder([0.05, "1h"])
     ((15000, 180000), (50, 3600000))
     """
     given: list[object] = []
-    if isinstance(value, str):
+    if isinstance(value, str) and len(value) <= _LADDER_CHARACTERS_MAX:
         given += (step for step in _SEPARATORS.split(value.strip()) if step)
     elif isinstance(value, list | tuple):
         given += value
@@ -188,6 +192,8 @@ def parse_ladder(value: object) -> tuple[int, ...]:
             steps_ms.append(_step(step))
         except ValueError as error:
             errors.append(f"step {number}, {_shown(step)}, {error}")
+            if len(errors) == RETRY_STEPS_NAMED_MAX:
+                break
     if errors:
         raise ValueError("; ".join(errors))
     return tuple(steps_ms)

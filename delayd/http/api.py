@@ -33,6 +33,7 @@ from delayd.http.problems import (
     FieldError,
     Forbidden,
     RequestInvalid,
+    Unauthorized,
     headers_of,
     problem_of,
 )
@@ -135,6 +136,10 @@ class Reports(NamedTuple):
 NO_REPORTS: Final = Reports()
 
 
+def _still(principal: Principal) -> Principal:
+    return principal
+
+
 class Api:
     """What handlers work with."""
 
@@ -165,6 +170,8 @@ class Api:
         self.waiting: set[Consumer] = set()
         """Who waits for a job."""
         self.forgetting = Forgetting(engine)
+        self.renewed: Callable[[Principal], Principal | None] = _still
+        """Tells who somebody is by now; None: nobody any more."""
         self.is_stopping = False
 
     def now_ms(self) -> int:
@@ -251,6 +258,11 @@ class Call:
         if not 0 < job_id <= JOB_ID_MAX:
             raise JobNotFound(job_id)
         return job_id
+
+    def renew(self) -> None:
+        """Refuse who was let in and has lost it since: revoked, or its time is past."""
+        if self.principal is not EVERYBODY and self.api.renewed(self.principal) is None:
+            raise Unauthorized
 
     def allow(self, scope: Scope, topic: str | None) -> None:
         """Refuse who may not do this to the topic."""

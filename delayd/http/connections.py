@@ -198,10 +198,13 @@ class Connection(web_protocol.RequestHandler):
     def log_access(
         self,
         request: web.BaseRequest,
-        response: web.StreamResponse,  # noqa: ARG002 (aiohttp's signature)
-        time: float | None,  # noqa: ARG002
+        response: web.StreamResponse,
+        time: float | None,  # noqa: ARG002 (aiohttp's signature)
     ) -> None:
         """Note that a request has been answered; aiohttp would log it here."""
+        if isinstance(response, web.Response):
+            # aiohttp holds the answer until it has the next: a thousand workers, a MiB for each.
+            response._body = None  # noqa: SLF001
         guard = self._guard
         if self._body is not None and request.content is self._body and not self._body.is_eof():
             self._is_spent = True

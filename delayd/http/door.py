@@ -27,9 +27,9 @@ from delayd.http.problems import (
     BadRequest,
     BodyTooLong,
     ExpectationWrong,
-    Forbidden,
     MediaTypeWrong,
     RequestInvalid,
+    SourceRefused,
     Stopping,
     Unauthorized,
     VersionWrong,
@@ -55,7 +55,7 @@ class Hosts:
         """Values of the header that are good, as they were written."""
 
     def check(self, host: str | None) -> None:
-        """Refuse a request that was meant for somebody else; `Forbidden`, `BadRequest`."""
+        """Refuse a request that was meant for somebody else; `SourceRefused`, `BadRequest`."""
         if host in self._known:
             return
         if not host:
@@ -63,7 +63,7 @@ class Hosts:
         name = host.rpartition(":")[0] if ":" in host and not host.endswith("]") else host
         name = name.removeprefix("[").removesuffix("]").lower()
         if name not in self._names and not _is_address(name):
-            raise Forbidden(f"the Host {host!r} is none of this daemon's names: see http.hosts")
+            raise SourceRefused(f"the Host {host!r} is none of this daemon's names: see http.hosts")
         if len(self._known) < HTTP_HOSTS_KNOWN_MAX:
             self._known.add(host)
 
@@ -134,10 +134,10 @@ class Door:
         return refused(refusal)
 
     def _check_source(self, headers: Mapping[str, str]) -> None:
-        """Refuse what a web page has sent; `Forbidden`."""
+        """Refuse what a web page has sent; `SourceRefused`."""
         self._hosts.check(headers.get(hdrs.HOST))
         if hdrs.ORIGIN in headers:
-            raise Forbidden("requests of web pages (with an Origin) are not served")
+            raise SourceRefused("requests of web pages (with an Origin) are not served")
 
     async def _admit(self, request: web.BaseRequest) -> Principal:
         """Return who asks; `Unauthorized`."""
@@ -174,7 +174,7 @@ class Door:
 async def read_bytes(request: web.BaseRequest) -> bytes:
     """Return the body of a request that says it is JSON; `MediaTypeWrong`, `BodyTooLong`."""
     headers = request.headers
-    if hdrs.CONTENT_ENCODING in headers:
+    if headers.get(hdrs.CONTENT_ENCODING, "identity") != "identity":
         raise MediaTypeWrong("requests are read as they are: no Content-Encoding")
     stream = request.content
     if stream is EMPTY_PAYLOAD:
@@ -182,7 +182,8 @@ async def read_bytes(request: web.BaseRequest) -> bytes:
     kind = headers.get(hdrs.CONTENT_TYPE, "")
     # Mostly it is just that. aiohttp would read it with Python's `email`, which falls over `; a*`.
     if kind != JSON and kind.partition(";")[0].strip().lower() != JSON:
-        raise MediaTypeWrong(f"the Content-Type is {kind!r}, not {JSON!r}")
+        said = f"is {kind!r}, not" if kind else "is missing; it must be"
+        raise MediaTypeWrong(f"the Content-Type {said} {JSON!r}")
     if (request.content_length or 0) > HTTP_BODY_BYTES_MAX:
         raise BodyTooLong(HTTP_BODY_BYTES_MAX)
     if stream.is_eof():  # it came with the head, as short ones do

@@ -124,10 +124,10 @@ def memo_of(call: "Call", topic: str) -> Memo | None:
     return Memo(call.api, key.encode(), hashlib.sha256(call.data).hexdigest())
 
 
-def refuse_for_batch(call: "Call") -> None:
-    """Refuse an Idempotency-Key where it could not say which job."""
+def refuse_beside(call: "Call", reason: str) -> None:
+    """Refuse an Idempotency-Key where it would not do what its sender expects."""
     if HEADER in call.request.headers:
-        rule = "counts for one job; give the jobs of a batch a key each, with on_conflict keep"
+        rule = f"is for a single job without a key; {reason}"
         raise RequestInvalid([FieldError(HEADER, rule)])
 
 

@@ -44,6 +44,7 @@ from delayd.http.problems import (
     MediaTypeWrong,
     NotJson,
     RequestInvalid,
+    SourceRefused,
     Stopping,
     TooMany,
     TooSlow,
@@ -64,7 +65,16 @@ Refusals = tuple[type[Refusal], ...]
 
 _REF: Final = "#/components/schemas/{name}"
 _OF_ALL: Final = (
-    *(BadRequest, Forbidden, TooSlow, PathTooLong, ExpectationWrong, TooMany, HeaderTooLong),
+    *(
+        BadRequest,
+        Forbidden,
+        SourceRefused,
+        TooSlow,
+        PathTooLong,
+        ExpectationWrong,
+        TooMany,
+        HeaderTooLong,
+    ),
     *(OurFault, Stopping, Busy, VersionWrong),
 )
 """What any request may be refused for; forbidden is one that a web page has sent."""

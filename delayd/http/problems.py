@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from delayd import __version__
-from delayd.core.client_limits import HTTP_ERRORS_MAX
+from delayd.core.client_limits import HTTP_ERROR_CHARACTERS_MAX, HTTP_ERRORS_MAX
 from delayd.core.errors import (
     JobAlreadyExists,
     PolicyInvalid,
@@ -71,11 +71,18 @@ class RequestInvalid(HttpRefusal):
 
     def __init__(self, errors: Sequence[FieldError]) -> None:
         """Name each field and the rule it breaks."""
+        errors = [FieldError(*map(_cut, error)) for error in errors[:HTTP_ERRORS_MAX]]
         shown = [
             f"{error.field}: {error.detail}" if error.field else error.detail for error in errors
         ]
         super().__init__("; ".join(shown[:3]) + (" ..." if len(shown) > 3 else ""))
-        self.errors = tuple(errors[:HTTP_ERRORS_MAX])
+        self.errors = tuple(errors)
+
+
+def _cut(text: str) -> str:
+    if len(text) <= HTTP_ERROR_CHARACTERS_MAX:
+        return text
+    return text[:HTTP_ERROR_CHARACTERS_MAX] + "..."
 
 
 class Unauthorized(HttpRefusal):
@@ -91,6 +98,13 @@ class Unauthorized(HttpRefusal):
 
 class Forbidden(HttpRefusal):
     """The token is not good for this."""
+
+    word = "FORBIDDEN"
+    status = 403
+
+
+class SourceRefused(HttpRefusal):
+    """The request was meant for somebody else, or comes from a web page."""
 
     word = "FORBIDDEN"
     status = 403

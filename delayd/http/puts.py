@@ -12,7 +12,7 @@ from delayd.core.client_limits import TTR_MS_DEFAULT
 from delayd.core.errors import Refusal
 from delayd.core.puts import Conflict, Outcome, checked_key
 from delayd.http.api import JSON_HEADERS, Api, Call, reply
-from delayd.http.idempotency import Memo, memo_of, refuse_for_batch
+from delayd.http.idempotency import Memo, memo_of, refuse_beside
 from delayd.http.problems import problem_of
 from delayd.http.schemas import UNSET, PutJob, PutJobs, WithRule
 from delayd.http.telling import due_text
@@ -85,12 +85,14 @@ async def put(call: Call) -> "web.Response":
     """Put a job, or a batch."""
     name = call.topic
     if isinstance(call.given, PutJobs):
-        refuse_for_batch(call)
+        refuse_beside(call, "the jobs of a batch can have a key each, with on_conflict keep")
         return await _put_batch(call, name, call.given.jobs)
     job: PutJob = call.given
     key = job.key if isinstance(job.key, bytes) else b""
     on = job.on_conflict if isinstance(job.on_conflict, Conflict) else Conflict.REJECT
     api = call.api
+    if key:
+        refuse_beside(call, "the job has a key: on_conflict says what a second put does")
     memo = None if key else memo_of(call, name)
     if memo is not None and memo.job_id:
         content = {"id": memo.job_id, "outcome": CREATED}

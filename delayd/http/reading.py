@@ -17,6 +17,8 @@ JSON is read by orjson first, which is strict: UTF-8, no NaN, no control charact
 Of a name that is there twice the last value counts, as nearly all readers have it.
 """
 
+import enum
+import re
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +29,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 import msgspec
 import orjson
 
-from delayd.core.client_limits import HTTP_BATCH_MAX, HTTP_ERRORS_MAX
+from delayd.core.client_limits import HTTP_BATCH_MAX, HTTP_CONTAINERS_MAX, HTTP_ERRORS_MAX
 from delayd.http.problems import FieldError, NotJson, RequestInvalid
 from delayd.http.values import Duration, decode_value
 
@@ -54,6 +56,20 @@ NAME_CHARACTERS_MAX: Final = 64
 """Of a field's name for which another one is proposed: comparing takes long."""
 SOMETHING: Final = 0
 """Stands for a value that is wrong, where rules ask which fields are there."""
+_GOT: Final = re.compile(r"Expected `([^`]*)`, got `([^`]*)`")
+_BOUND: Final = re.compile(r"Expected `(?:\w+)`( of length)? (>=|<=|>|<) ([0-9.e+]+)")
+_SIGNS: Final = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
+_TYPES: Final = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text",
+    "bool": "true or false",
+    "array": "an array",
+    "object": "an object",
+    "null": "null",
+    "bytes": "a text in base64",
+}
+"""What msgspec calls the kinds of values, in words of people who write JSON."""
 _Raws: Final = dict[str, msgspec.Raw]
 
 
@@ -69,6 +85,8 @@ class Reader(Generic[FormT]):
 
     def read(self, data: bytes) -> FormT:
         """Return what the body says; `NotJson`, `RequestInvalid`."""
+        if len(data) > HTTP_CONTAINERS_MAX:
+            _refuse_dense(data)
         try:
             parsed = orjson.loads(data)
             if self._lengths and type(parsed) is dict:
@@ -97,6 +115,13 @@ class Reader(Generic[FormT]):
         except RecursionError as error:  # msgspec goes less deep than orjson
             return NotJson(str(error))
         return RequestInvalid(errors or [FieldError("", said)])
+
+
+def _refuse_dense(data: bytes) -> None:
+    """Refuse a text of which reading would hold everybody up: 4 MiB of `[],[],` take a second."""
+    if data.count(b"[") + data.count(b"{") > HTTP_CONTAINERS_MAX:
+        rule = f"has more than {HTTP_CONTAINERS_MAX} arrays and objects: send several requests"
+        raise RequestInvalid([FieldError("", rule)])
 
 
 def _lengths_of(kind: type[Form]) -> Iterator[tuple[str, int]]:
@@ -163,13 +188,45 @@ def _errors_of(
     try:
         msgspec.json.decode(raw, type=kind, dec_hook=decode_value)
     except msgspec.ValidationError as error:
-        yield FieldError(where, _rule(str(error)))
+        yield _told(where, str(error), kind)
 
 
-def _rule(said: str) -> str:
-    """Return msgspec's sentence as a rule, without the path that the field says already."""
-    said = said.partition(" - at `$")[0]
-    return f"must be: {said[0].lower()}{said[1:]}" if said.startswith("Expected") else said
+def _told(where: str, said: str, kind: Any) -> FieldError:  # noqa: ANN401 (a type)
+    """Return msgspec's sentence as a rule, and where in the value it is broken.
+
+    >>> _told("tokens", "Expected `str`, got `int` - at `$[3]`", list[str])
+    FieldError(field='tokens[3]', detail='must be a text, not a whole number')
+    >>> _told("priority", "Expected `int` >= 0", int).detail
+    'must be at least 0'
+    """
+    said, _, path = said.partition(" - at `$")
+    where += path.rstrip("`")
+    if (match := _GOT.fullmatch(said)) is not None:
+        return FieldError(where, f"must be {_words(match[1])}, not {_words(match[2])}")
+    if (match := _BOUND.fullmatch(said)) is not None:
+        what = " long" if match[1] else ""
+        return FieldError(where, f"must be {_SIGNS[match[2]]} {match[3]}{what}")
+    if said.startswith("Invalid enum value"):
+        value = said.removeprefix("Invalid enum value ")
+        return FieldError(where, f"must be one of {', '.join(_choices(kind))}, not {value}")
+    if "matching regex" in said:
+        return FieldError(where, "has not the form that it must have: see /openapi.json")
+    return FieldError(where, said)
+
+
+def _words(types_said: str) -> str:
+    return " or ".join(_TYPES.get(name.strip(), name) for name in types_said.split("|"))
+
+
+def _choices(kind: Any) -> Iterator[str]:  # noqa: ANN401 (a type)
+    """Yield the texts that a field may be."""
+    if typing.get_origin(kind) is typing.Literal:
+        yield from typing.get_args(kind)
+    elif isinstance(kind, type) and issubclass(kind, enum.Enum):
+        yield from (str(member.value) for member in kind)
+    else:
+        for inner in typing.get_args(kind):
+            yield from _choices(inner)
 
 
 def _unknown(name: str, fields: Mapping[str, msgspec.structs.FieldInfo]) -> str:
@@ -177,7 +234,7 @@ def _unknown(name: str, fields: Mapping[str, msgspec.structs.FieldInfo]) -> str:
 
     if len(name) > NAME_CHARACTERS_MAX:
         return "there is no such field"
-    near = difflib.get_close_matches(name, fields, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, fields, n=1, cutoff=0.6)
     return "there is no such field" + (f"; did you mean {near[0]}?" if near else "")
 
 
@@ -235,7 +292,7 @@ class QueryReader(Generic[FormT]):
                     raw, field.type, strict=False, dec_hook=decode_value
                 )
             except msgspec.ValidationError as error:
-                errors.append(FieldError(name, _rule(str(error))))
+                errors.append(_told(name, str(error), field.type)._replace(field=name))
         errors += [
             FieldError(name, "is missing")
             for name, field in fields.items()

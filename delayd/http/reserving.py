@@ -21,7 +21,7 @@ from delayd.core.client_limits import HTTP_RESERVED_BYTES_MAX
 from delayd.core.session import Session
 from delayd.core.timekeeper import Handed, WaitEnd
 from delayd.http.api import Api, Call, nothing, reply
-from delayd.http.problems import ReservationLost, Stopping
+from delayd.http.problems import ReservationLost, Stopping, Unauthorized
 from delayd.http.telling import Ticket, reserved_job, ticket_of
 
 if TYPE_CHECKING:
@@ -109,12 +109,13 @@ async def _reserve(call: Call, topics: tuple[str, ...]) -> web.StreamResponse:
             await consumer.future
         elif given.wait:
             await _wait(api, consumer, int(given.wait))
+            call.renew()
         # From here to the end nothing else runs until the answer is on its way.
         if not consumer.jobs:
             consumer.leave()
             return nothing()
         return await _hand_over(call, consumer, given.bodies)
-    except (asyncio.CancelledError, Stopping):
+    except (asyncio.CancelledError, Stopping, Unauthorized):
         consumer.give_back()
         raise
 

@@ -294,25 +294,24 @@ class Pause(Form, kw_only=True):
         return [] if self.duration else [FieldError("duration", "must be more than 0; see resume")]
 
 
+PerSecond = Annotated[
+    float,
+    Meta(
+        ge=RATE_PER_S_MIN,
+        le=BULK_PER_S_MAX,
+        description="How fast; all at once by default. A rate that was reckoned to be 0 is refused,"
+        " or it would let everything go.",
+    ),
+]
+
+
 class Kick(Form, kw_only=True):
     """Buried jobs to be made ready."""
-
-    told_rules: ClassVar[Rules] = (
-        {"properties": {"per_second": {"anyOf": [{"const": 0}, {"minimum": RATE_PER_S_MIN}]}}},
-    )
 
     max: Annotated[int, Meta(ge=1, le=CAP_MAX, description="Jobs at most; all by default.")] = (
         CAP_MAX
     )
-    per_second: Annotated[
-        float, Meta(ge=0, le=BULK_PER_S_MAX, description="How fast; 0: all at once.")
-    ] = 0
-
-    def broken_rules(self) -> list[FieldError]:
-        """A rate that is next to nothing would put jobs off beyond the end of time."""
-        if 0 < self.per_second < RATE_PER_S_MIN:
-            return [FieldError("per_second", f"must be 0, or at least {RATE_PER_S_MIN}")]
-        return []
+    per_second: PerSecond | Unset = UNSET
 
 
 class Reschedule(Form, kw_only=True):

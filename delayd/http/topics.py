@@ -26,6 +26,7 @@ from delayd.core.topic import Source, Topic
 from delayd.core.walking import Wanted
 from delayd.http.api import Api, Call, refused, reply
 from delayd.http.figures import topic_member
+from delayd.http.schemas import UNSET
 from delayd.http.values import moment_text
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ async def kick(call: Call) -> "web.Response":
     """Make buried jobs ready, the longest buried first; at a rate, if one is given."""
     given: Kick = call.given
     api, name = call.api, call.topic
-    action = Action.kick(given.per_second)
+    action = Action.kick(0 if given.per_second is UNSET else given.per_second)
     wanted = Wanted(frozenset({State.BURIED}))
     bulk = Bulk(api.engine, name, wanted, action, limit=given.max)
     return await carry_out_bulk(api, bulk, "kicked")

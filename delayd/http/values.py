@@ -183,7 +183,8 @@ def _time_bound(value: object) -> TimeBound:
     """
     if isinstance(value, str):
         if value[4:5] == "-":
-            return TimeBound((_text_ms(value), True))
+            # A + that was not written as %2B has become a space.
+            return TimeBound((_text_ms(value[:11] + value[11:].replace(" ", "+")), True))
         if value.startswith("-"):
             return TimeBound((-parse_duration_ms(value[1:]), False))
     try:

@@ -87,7 +87,7 @@ def test_all_that_is_wrong_with_all_files_is_told_at_once(tmp_path: Path) -> Non
     with pytest.raises(AccessInvalid) as caught:
         Entrance.open(settings)
     assert caught.value.errors == (
-        f"{missing}: cannot be read: No such file or directory",
+        f"auth.tokens = {missing}: cannot be read: No such file or directory",
         f"tls.certificate = {missing}: cannot be read: No such file or directory",
         f"tls.key = {missing}: cannot be read: No such file or directory",
     )

@@ -333,6 +333,13 @@ def test_a_token_that_is_not_there_cannot_be_revoked(
     assert path.read_bytes() == before
 
 
+def test_nothing_can_be_revoked_in_a_file_that_is_not_there(path: Path, capsys: Capture) -> None:
+    assert invoke(["token", "revoke", "00000000", "--tokens", str(path)]) == Exit.BAD_CONFIGURATION
+    said = f"delayd: {path}: cannot be read: No such file or directory\n"
+    assert capsys.readouterr().err == said
+    assert list(path.parent.iterdir()) == []
+
+
 # --- Secrets -------------------------------------------------------------------------------------
 
 

@@ -197,6 +197,19 @@ def test_what_is_no_policy_at_all_is_one_error(text: str, error: str) -> None:
     assert only.startswith(error)
 
 
+def test_a_policy_that_is_nested_deeply_is_refused_however_deeply() -> None:
+    for depth in range(700, 1_000):
+        with pytest.raises(PolicyInvalid):
+            Policy.from_json('{"ttr": ' + "[" * depth + "]" * depth + "}")
+
+
+def test_of_a_ladder_that_is_all_wrong_the_first_steps_are_named() -> None:
+    with pytest.raises(ValueError, match=r"step 1, .*; step 10, [^;]*$"):
+        parse_ladder("x " * RETRY_STEPS_MAX)
+    with pytest.raises(ValueError, match="must be 1 to"):
+        parse_ladder(" " * 1_000_000 + "15s")
+
+
 def test_the_longest_ladder_fits_its_limit() -> None:
     steps_ms = [DURATION_MS_MAX - n for n in range(RETRY_STEPS_MAX)]
     text = Policy(retry_ms=parse_ladder([*map(duration_text, steps_ms)])).to_json()

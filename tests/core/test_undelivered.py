@@ -82,6 +82,15 @@ def test_between_attempts_it_costs_none_of_them(world: World) -> None:
     assert [time_ms for time_ms, _ in world.run(DAY_MS, act)] == [0, 1_000, 3_000]
 
 
+def test_without_a_rule_what_came_before_stays_counted(world: World) -> None:
+    put(world)
+    for _ in range(2):
+        assert world.rig.reserve(world.worker)
+        world.engine.release(world.worker, 1, 7, 0, world.now_ms)
+    undelivered(world)
+    assert world.details(1).attempts == 2
+
+
 def test_what_is_known_of_the_last_failure_stays(world: World) -> None:
     put(world, Retry((1_000,)))
     assert world.rig.reserve(world.worker)

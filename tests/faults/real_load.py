@@ -47,6 +47,10 @@ GONE: Final = (OSError, EOFError)
 PEEKS_BEYOND: Final = 64
 """Ids looked at beyond those that anybody was told, at least."""
 
+REFUSED_MAX: Final = 20_000
+"""A put that is refused for want of room has taken an id too: so many may come one after another,
+and then one that there was room for and nobody was told of."""
+
 PEEKS_AT_ONCE: Final = 32
 """Who asks for more than the daemon keeps for one client, and reads nothing, is closed."""
 
@@ -419,10 +423,23 @@ def wait_until(is_so: Callable[[], bool], within_s: float = WAIT_S_MAX) -> None:
 def look(client: LineClient, record: Record) -> list[Seen]:
     """Look at every job there is, and write that down."""
     last_id = record.last_id + PEEKS_BEYOND + WORKERS * 12
-    seen = []
-    for job_id in range(1, last_id + 1):
-        if job_id % PEEKS_AT_ONCE == 1:
-            some = range(job_id, min(job_id + PEEKS_AT_ONCE, last_id + 1))
+    seen = list(_found(client, range(1, last_id + 1)))
+    stats = client.stats()
+    kinds = ("ready", "reserved", "delayed", "buried")
+    there = sum(int(stats[f"current-jobs-{kind}"]) for kind in kinds)
+    while len(seen) < there and last_id < record.last_id + REFUSED_MAX:
+        seen += _found(client, range(last_id + 1, last_id + 1 + PEEKS_AT_ONCE))
+        last_id += PEEKS_AT_ONCE
+    assert there == len(seen), f"{there} jobs are there, {len(seen)} were found up to {last_id}"
+    record.observe(seen)
+    return seen
+
+
+def _found(client: LineClient, job_ids: range) -> Iterator[Seen]:
+    """Yield what there is of these jobs."""
+    for at, job_id in enumerate(job_ids):
+        if at % PEEKS_AT_ONCE == 0:
+            some = job_ids[at : at + PEEKS_AT_ONCE]
             client.send(b"".join(b"peek %d\r\nstats-job %d\r\n" % (n, n) for n in some))
         peeked, told = client.reply(), client.reply()
         if not peeked or not told:
@@ -431,13 +448,7 @@ def look(client: LineClient, record: Record) -> list[Seen]:
             fields = dict(line.split(b": ", 1) for line in told.split(b"\n")[2:-1] if b": " in line)
             body = peeked.partition(b"\r\n")[2][:-2]
             state = fields[b"state"].decode()
-            seen.append(Seen(job_id, state, body, None, int(fields[b"pri"])))
-    stats = client.stats()
-    kinds = ("ready", "reserved", "delayed", "buried")
-    there = sum(int(stats[f"current-jobs-{kind}"]) for kind in kinds)
-    assert there == len(seen), f"{there} jobs are there, {len(seen)} were found up to {last_id}"
-    record.observe(seen)
-    return seen
+            yield Seen(job_id, state, body, None, int(fields[b"pri"]))
 
 
 def drain(client: LineClient, record: Record) -> int:

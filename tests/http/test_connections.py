@@ -409,6 +409,18 @@ async def test_aiohttp_sets_no_timer_of_its_own(scene: Scene) -> None:
     assert all(timer.cancelled() for timer in timers), "with nobody there nothing wakes the loop"
 
 
+@scenario()
+async def test_an_answer_that_was_sent_is_not_kept_until_the_next_one(scene: Scene) -> None:
+    client = scene.connect()
+    await client.send(get("/quick"))
+    assert client.status() == 200
+    task = client.connection._task_handler
+    assert task is not None
+    answer = task.get_coro().cr_frame.f_locals["resp"]  # type: ignore[union-attr]
+    assert answer.status == 200
+    assert answer.body is None
+
+
 def test_the_parser_in_python_is_not_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     require_c_parser()
     monkeypatch.setattr(http_parser, "HttpRequestParser", http_parser.HttpRequestParserPy)

@@ -11,7 +11,7 @@ from delayd.core.client_limits import (
 )
 from delayd.http import door
 from delayd.http.door import Hosts
-from delayd.http.problems import Forbidden
+from delayd.http.problems import SourceRefused
 from tests.http.callers import Client
 from tests.http.scene import Scene
 
@@ -94,7 +94,7 @@ def test_of_names_that_are_good_so_many_are_remembered() -> None:
     for number in range(2 * HTTP_HOSTS_KNOWN_MAX):
         hosts.check(f"localhost:{number}")
     assert len(hosts._known) == HTTP_HOSTS_KNOWN_MAX
-    with pytest.raises(Forbidden):
+    with pytest.raises(SourceRefused):
         hosts.check("evil.example")
     assert "evil.example" not in hosts._known
 
@@ -151,7 +151,13 @@ def test_a_body_whose_kind_is_not_said_is_refused() -> None:
         assert client.the_answer.status == 415
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "identity", ""])
+def test_a_body_may_be_said_to_be_as_it_is() -> None:
+    with Scene() as scene:
+        headers = {"Content-Encoding": "identity"}
+        assert scene.call("POST", JOBS, {"body": 1}, headers=headers).status == 201
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "identity, gzip", ""])
 def test_a_body_is_read_as_it_is(encoding: str) -> None:
     with Scene() as scene:
         answer = scene.call("POST", JOBS, {"body": 1}, headers={"Content-Encoding": encoding})

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from delayd.access.scopes import Scope
+from delayd.access.tokens import Tokens
 from delayd.core.engine import Engine
 from delayd.http.telling import whole_job
 from tests.http.callers import Client
@@ -66,6 +68,19 @@ def test_a_job_that_comes_as_its_waiter_goes_is_the_next_ones() -> None:
         scene.pass_ms(5_001)
         assert ids(second) == [1]
         assert second.the_answer.json["jobs"][0]["attempt"] == 1
+
+
+def test_whose_token_is_revoked_while_they_wait_gets_nothing() -> None:
+    with Scene(needs_token=True) as scene:
+        admin, token = scene.token(), scene.token(Scope.RESERVE)
+        waiting = scene.send("POST", RESERVE, {"wait": "30s"}, token=token)
+        assert scene.doorkeeper.tokens is not None
+        scene.doorkeeper.tokens = Tokens(scene.doorkeeper.tokens.entries[:1])
+        assert waiting.answer is None
+        scene.ok("POST", "/v1/topics/mail/jobs", {"body": 1}, token=admin)
+        assert waiting.the_answer.word == "UNAUTHORIZED"
+        job = told(scene.engine)
+        assert (job["state"], job["attempts"]) == ("ready", 0)
 
 
 @pytest.mark.parametrize("jobs_max", [1, 2])

@@ -128,14 +128,15 @@ def test_who_sends_it_twice_at_once_gets_one_job() -> None:
 # --- Where it does not count ---------------------------------------------------------------------
 
 
-def test_a_put_under_a_key_of_its_own_needs_none() -> None:
+def test_beside_a_key_of_the_job_it_is_refused_and_a_put_by_key_needs_none() -> None:
     with Scene() as scene:
         assert put(scene, key="a", body=1).status == 201
         scene.ok("DELETE", "/v1/jobs/1")
         given = {"body": 1, "key": "order-17"}
         headers = {"Idempotency-Key": "b"}
-        assert scene.call("POST", JOBS, given, headers=headers).status == 201
-        assert scene.call("POST", JOBS, given, headers=headers).status == 409
+        answer = scene.call("POST", JOBS, given, headers=headers)
+        assert (answer.status, answer.fields) == (422, ["Idempotency-Key"])
+        assert scene.call("POST", JOBS, given).status == 201
         path = "/v1/topics/mail/keys/order-17"
         for body in (1, 2):
             answer = scene.call("PUT", path, {"body": body}, headers=headers)

@@ -168,7 +168,7 @@ SAMPLES: Final = [
     ("Nack", {"token": "17-19e0a2b3c4d-1", "error": None}, False),
     ("Kick", {"max": 1, "per_second": 0.5}, True),
     ("Kick", {"per_second": -1}, False),
-    ("Kick", {"per_second": 0}, True),
+    ("Kick", {"per_second": 0}, False),
     ("Kick", {"per_second": 5e-324}, False),
     ("Pause", {"duration": "1m"}, True),
     ("Pause", {}, False),
@@ -196,7 +196,7 @@ def test_a_token_of_a_job_number_beyond_all_numbers_is_refused() -> None:
     with Scene() as scene:
         for token in ("99999999999999999999-0-1", "18446744073709551616-0-1", "0-0-1"):
             answer = scene.call("POST", "/v1/ack", {"tokens": [token]})
-            assert (answer.status, answer.fields) == (422, ["tokens"])
+            assert (answer.status, answer.fields) == (422, ["tokens[0]"])
             answer = scene.call("POST", "/v1/nack", {"nacks": [{"token": token}]})
             assert (answer.status, answer.fields) == (422, ["nacks[0].token"])
         answer = scene.call("POST", "/v1/ack", {"tokens": ["9999999999999999999-0-1"]})

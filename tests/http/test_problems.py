@@ -21,6 +21,7 @@ from delayd.http.answers import Problem, strictly
 from delayd.http.api import refused
 from delayd.http.bounds import Bounds, Refused
 from delayd.http.problems import FIELDS, FieldError, HttpRefusal, headers_of, problem_of, title_of
+from delayd.http.schemas import PutJob
 from delayd.line import grammar, replies
 from tests.http.callers import Answer
 from tests.http.scene import Scene
@@ -47,6 +48,7 @@ EXAMPLES: Final = (
     problems.RequestInvalid([FieldError("delay", "is missing"), FieldError("", "is none")]),
     problems.Unauthorized(),
     problems.Forbidden("no"),
+    problems.SourceRefused("no"),
     problems.NoSuchCall("/x"),
     problems.MethodNotAllowed("PUT", ("GET", "HEAD")),
     problems.TooSlow("no"),
@@ -99,6 +101,7 @@ KNOWN: Final = {
     "PolicyInvalid": ("BAD_FORMAT", 422),
     "RequestInvalid": ("BAD_FORMAT", 422),
     "ReservationLost": ("NOT_RESERVED", 409),
+    "SourceRefused": ("FORBIDDEN", 403),
     "Stopping": ("STOPPING", 503),
     "TooMany": ("TOO_MANY_REQUESTS", 429),
     "TooSlow": ("REQUEST_TIMEOUT", 408),
@@ -187,11 +190,19 @@ def test_headers_belong_to_their_statuses() -> None:
 
 
 def test_fields_are_named_as_the_request_has_them() -> None:
-    for core, field in FIELDS.items():
+    for core, field in (
+        ("delay_ms", "delay"),
+        ("due_wall_ms", "at"),
+        ("ttr_ms", "ttr"),
+        ("retry steps", "retry"),
+        ("retry step in ms", "retry"),
+        ("attempts", "max_attempts"),
+        ("jitter in percent", "jitter_percent"),
+        ("priority", "priority"),
+    ):
         (error,) = problems.errors_of(errors.ValueOutOfRange(core, 9, 0, 1))
         assert error.field == field
-    (error,) = problems.errors_of(errors.ValueOutOfRange("priority", 9, 0, 1))
-    assert error.field == "priority"
+    assert {*FIELDS.values()} <= {*PutJob.__struct_fields__}
     two = problems.errors_of(errors.PolicyInvalid(("ttr = 'x': is none", "it is none")))
     assert [*two] == [FieldError("ttr", "'x': is none"), FieldError("", "it is none")]
 

@@ -87,8 +87,8 @@ def test_rules_about_several_fields_are_named_of_each_job() -> None:
 
 def test_of_very_many_mistakes_so_many_are_named() -> None:
     with Scene() as scene:
-        for jobs in ([{}] * HTTP_BATCH_MAX, [7] * HTTP_BATCH_MAX):
-            answer = scene.call("POST", JOBS, {"jobs": jobs})
+        for job in ({"body": 1, "delay": "soon"}, 7):
+            answer = scene.call("POST", JOBS, {"jobs": [job] * HTTP_BATCH_MAX})
             assert len(answer.fields) == HTTP_ERRORS_MAX
 
 

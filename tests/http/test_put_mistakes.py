@@ -7,6 +7,7 @@ import pytest
 
 from delayd.core.client_limits import (
     HTTP_BODY_BYTES_MAX,
+    HTTP_CONTAINERS_MAX,
     RETRY_AFTER_DRAINING_S,
     RETRY_AFTER_FULL_S,
 )
@@ -45,6 +46,7 @@ def reserved(scene: Scene) -> dict[str, Any]:
         ({"body": 1, "delay": "9999999d"}, ["delay"]),
         ({"body": 1, "at": "2023-11-14"}, ["at"]),
         ({"body": 1, "at": "2023-11-14T22:13:20"}, ["at"]),
+        ({"body": 1, "at": "2023-11-14T22:13:20.500"}, ["at"]),
         ({"body": 1, "at": -1}, ["at"]),
         ({"body": 1, "at": 1e300}, ["at"]),
         ({"body": 1, "at": "0001-01-01T00:00:00Z"}, ["at"]),
@@ -192,6 +194,32 @@ def test_a_mistake_beside_a_deep_body_is_refused_like_any_other(data: bytes, dep
     with Scene() as scene:
         answer = scene.call("POST", JOBS, data=data % (b"[" * depth + b"]" * depth))
         assert (answer.status, answer.word) in {(400, "BAD_JSON"), (422, "BAD_FORMAT")}
+
+
+@pytest.mark.parametrize(
+    ("path", "data"),
+    [
+        (JOBS, b'{"body":1,"%b":1}'),
+        (JOBS, b'{"body":1,"key":"%b"}'),
+        (JOBS, b'{"jobs":[{"body":1,"%b":1}]}'),
+        ("/v1/reserve", b'{"topics":["%b-"]}'),
+    ],
+)
+def test_a_mistake_as_long_as_a_request_may_be_is_not_said_again(path: str, data: bytes) -> None:
+    with Scene() as scene:
+        answer = scene.call("POST", path, data=data % (b"\xee\x80\x80" * 1_000_000))
+        assert (answer.status, answer.word) == (422, "BAD_FORMAT")
+        assert len(answer.body) < 20_000
+
+
+@pytest.mark.parametrize("inner", [b"[]", b"{}"])
+def test_a_request_of_very_many_arrays_or_objects_is_not_read(inner: bytes) -> None:
+    with Scene() as scene:
+        many = b",".join([inner] * (HTTP_CONTAINERS_MAX - 1))
+        answer = scene.call("POST", JOBS, data=b'{"body":[%b]}' % many)
+        assert (answer.status, answer.fields) == (422, [""])
+        answer = scene.call("POST", JOBS, data=b'{"body":[%b]}' % many[6:])
+        assert (answer.status, answer.word) == (413, "JOB_TOO_BIG")
 
 
 def test_a_body_as_long_as_this_daemon_takes_is_taken_and_no_longer_one() -> None:

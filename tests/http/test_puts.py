@@ -205,15 +205,20 @@ def test_a_moment_follows_the_wall_clock_and_a_delay_does_not() -> None:
         assert scene.call("POST", RESERVE).status == 204
 
 
-def test_a_moment_is_placed_by_the_wall_clock_of_now_and_not_of_the_start() -> None:
+@pytest.mark.parametrize("key", [{}, {"key": "a"}])
+@pytest.mark.parametrize("step_ms", [3_600_000, -3_600_000])
+def test_a_moment_is_one_of_the_wall_clock_of_now_and_not_of_the_start(
+    step_ms: int, key: dict[str, str]
+) -> None:
     with Scene() as scene:
+        waiting = scene.send("POST", RESERVE, {"wait": "30s"})
         assert isinstance(scene.clock, FakeClock)
-        scene.clock.step_wall(3_600_000)
-        put(scene, at="2023-11-14T23:13:30Z")
+        scene.clock.step_wall(step_ms)
+        put(scene, at=(scene.clock.wall_ms() + 10_000) / 1_000, **key)
         scene.pass_ms(9_999)
-        assert scene.call("POST", RESERVE).status == 204
+        assert waiting.answer is None
         scene.pass_ms(2)
-        assert reserved(scene)["id"] == 1
+        assert waiting.the_answer.json["jobs"][0]["id"] == 1
 
 
 # --- Keys -----------------------------------------------------------------------------------------

@@ -77,6 +77,7 @@ def test_what_the_page_tells_to_type_does_what_it_says(tmp_path: Path) -> None:
 
     create, list_tokens, revoke = typed.splitlines()
     assert run(create).stdout == ""
+    assert (tmp_path / "worker.token").stat().st_mode & 0o077 == 0
     text = (tmp_path / "worker.token").read_text().strip()
     (entry,) = from_bytes((tmp_path / "tokens.json").read_bytes(), "t")
     assert entry.scopes == {Scope.RESERVE, Scope.DELETE, Scope.RELEASE, Scope.BURY}
@@ -180,7 +181,7 @@ def test_files_that_are_wrong_are_all_told_and_nothing_is_started(tmp_path: Path
         pass
     assert caught.value.exit_code == Exit.BAD_CONFIGURATION
     tokens, certificate = caught.value.log.splitlines()
-    assert f"{missing}: cannot be read: No such file or directory" in tokens
+    assert f"auth.tokens = {missing}: cannot be read: No such file or directory" in tokens
     assert f"tls.certificate = {missing}: cannot be read" in certificate
     assert not (tmp_path / "data").exists()
 
