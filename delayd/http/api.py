@@ -260,9 +260,15 @@ class Call:
         return job_id
 
     def renew(self) -> None:
-        """Refuse who was let in and has lost it since: revoked, or its time is past."""
-        if self.principal is not EVERYBODY and self.api.renewed(self.principal) is None:
-            raise Unauthorized
+        """Refuse who was let in and has lost it since: revoked, or its time is past.
+
+        What the token is good for may be less by now: `allow` is to be asked again.
+        """
+        if self.principal is not EVERYBODY:
+            principal = self.api.renewed(self.principal)
+            if principal is None:
+                raise Unauthorized
+            self.principal = principal
 
     def allow(self, scope: Scope, topic: str | None) -> None:
         """Refuse who may not do this to the topic."""
@@ -286,6 +292,8 @@ class Call:
             raise JobNotFound(job_id)
         principal = self.principal
         if principal is not EVERYBODY:
+            # Its ttr may have run out just now, and that may have moved it to another topic.
+            record, _ = self.api.engine.settled(job_id, self.api.now_ms())
             topic = store.topic_of(record).name
             if not principal.may(scope, topic):
                 if not principal.may(Scope.PEEK, topic):

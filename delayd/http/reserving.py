@@ -18,10 +18,11 @@ from aiohttp import web
 
 from delayd.access.scopes import Scope
 from delayd.core.client_limits import HTTP_RESERVED_BYTES_MAX
+from delayd.core.errors import Refusal
 from delayd.core.session import Session
 from delayd.core.timekeeper import Handed, WaitEnd
 from delayd.http.api import Api, Call, nothing, reply
-from delayd.http.problems import ReservationLost, Stopping, Unauthorized
+from delayd.http.problems import ReservationLost, Stopping
 from delayd.http.telling import Ticket, reserved_job, ticket_of
 
 if TYPE_CHECKING:
@@ -55,6 +56,12 @@ class Consumer:
             self.jobs += self._api.engine.reserve_batch(
                 self.session, jobs_max, HTTP_RESERVED_BYTES_MAX, now_ms
             )
+
+    def take_one(self, now_ms: int) -> None:
+        """Take one that is ready after all, where there was no room for it; `OutOfSpace`."""
+        job = self._api.engine.reserve(self.session, now_ms)
+        if job is not None:
+            self.jobs.append(job)
 
     def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
         """The wait has ended, in the middle of a turn: take what is ready besides."""
@@ -104,18 +111,22 @@ async def _reserve(call: Call, topics: tuple[str, ...]) -> web.StreamResponse:
     consumer = Consumer(api, topics, given.max)
     try:
         consumer.take(api.now_ms())
+        if not consumer.jobs:
+            consumer.take_one(api.now_ms())
         if consumer.jobs:
             api.turns.when_durable(consumer.future)
             await consumer.future
         elif given.wait:
             await _wait(api, consumer, int(given.wait))
             call.renew()
+            for name in topics:
+                call.allow(Scope.RESERVE, name)
         # From here to the end nothing else runs until the answer is on its way.
         if not consumer.jobs:
             consumer.leave()
             return nothing()
         return await _hand_over(call, consumer, given.bodies)
-    except (asyncio.CancelledError, Stopping, Unauthorized):
+    except (asyncio.CancelledError, Refusal):
         consumer.give_back()
         raise
 

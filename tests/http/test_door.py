@@ -12,7 +12,7 @@ from delayd.core.client_limits import (
 from delayd.http import door
 from delayd.http.door import Hosts
 from delayd.http.problems import SourceRefused
-from tests.http.callers import Client
+from tests.http.callers import Client, request
 from tests.http.scene import Scene
 
 JOBS = "/v1/topics/mail/jobs"
@@ -179,6 +179,36 @@ def test_a_body_may_come_in_pieces(size: int) -> None:
             client.protocol.data_received(chunk)
         scene.settle()
         assert client.the_answer.status == 201
+
+
+def test_wherever_requests_are_cut_the_answers_are_the_same() -> None:
+    said = (
+        request("POST", JOBS, {"body": "first"}),
+        request("PUT", "/v1/topics/mail/keys/a%2Fb", {"body": "second", "delay": 5}),
+        request("GET", "/v1/topics/mail/keys/a%2Fb"),
+        request("POST", "/v1/topics/mail/reserve", {"max": 2}),
+        request("GET", "/v1/jobs/9"),
+    )
+    whole = b"".join(said)
+    expected = answers_to(said, whole)
+    assert [status for status, _ in expected] == [201, 201, 200, 200, 404]
+    for at in range(1, len(whole)):
+        assert answers_to(said, whole[:at], whole[at:]) == expected
+    assert answers_to(said, *(whole[at : at + 1] for at in range(len(whole)))) == expected
+
+
+def answers_to(said: tuple[bytes, ...], *pieces: bytes) -> list[tuple[int, bytes]]:
+    """The answers to these requests, sent on one connection in pieces."""
+    with Scene(is_checked=False) as scene:
+        client = scene.connect()
+        for one in said:
+            client.say(one.split()[0].decode(), b"")
+        for piece in pieces:
+            scene.settle()
+            client.protocol.data_received(piece)
+        scene.settle()
+        assert client.answer is not None
+        return [(answer.status, answer.body) for answer in client._answers]
 
 
 def test_who_asks_before_it_sends_is_told_to_go_ahead() -> None:

@@ -1,6 +1,7 @@
 """Those who go away while they wait or before they are answered: their jobs go to somebody else."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -79,6 +80,20 @@ def test_whose_token_is_revoked_while_they_wait_gets_nothing() -> None:
         assert waiting.answer is None
         scene.ok("POST", "/v1/topics/mail/jobs", {"body": 1}, token=admin)
         assert waiting.the_answer.word == "UNAUTHORIZED"
+        job = told(scene.engine)
+        assert (job["state"], job["attempts"]) == ("ready", 0)
+
+
+@pytest.mark.parametrize("less", [{"scopes": frozenset({Scope.PUT})}, {"topics": ("sms",)}])
+def test_whose_token_is_good_for_less_while_they_wait_gets_nothing(less: dict[str, Any]) -> None:
+    with Scene(needs_token=True) as scene:
+        admin, token = scene.token(), scene.token(Scope.RESERVE)
+        waiting = scene.send("POST", RESERVE, {"wait": "30s"}, token=token)
+        assert scene.doorkeeper.tokens is not None
+        first, second = scene.doorkeeper.tokens.entries
+        scene.doorkeeper.tokens = Tokens([first, replace(second, **less)])
+        scene.ok("POST", "/v1/topics/mail/jobs", {"body": 1}, token=admin)
+        assert waiting.the_answer.word == "FORBIDDEN"
         job = told(scene.engine)
         assert (job["state"], job["attempts"]) == ("ready", 0)
 

@@ -1,12 +1,16 @@
 """One job by its id or its key: looked at, changed, cancelled, kicked."""
 
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 import pytest
 
+from delayd.access.principal import Principal
 from delayd.access.scopes import Scope
+from delayd.core.errors import JobNotFound
 from delayd.core.limits import BODY_BYTES_DEFAULT, JOB_ID_MAX
+from delayd.http.api import Call
+from delayd.http.routes import ROUTES
 from delayd.testing.clock import FakeClock
 from tests.http.scene import Scene
 
@@ -358,3 +362,19 @@ def test_who_may_not_see_a_job_is_told_that_there_is_none(
 
 def _for_2(given: object) -> object:
     return {"token": "2-0-1"} if isinstance(given, dict) and "token" in given else given
+
+
+def test_a_job_that_its_ttr_has_moved_is_judged_by_where_it_is_before_its_slice_comes() -> None:
+    with Scene() as scene:
+        policy = {"attempts_max": 1, "exhausted": "dead"}
+        scene.ok("PUT", "/v1/topics/mail/policy", policy)
+        put(scene, ttr=1)
+        reserved(scene)
+        assert isinstance(scene.clock, FakeClock)
+        scene.clock.advance(1_001)
+        scene.engine.reach(scene.clock.now_ms())  # very many run out at once: it is not its turn
+        theirs = Principal("theirs", "0a1b2c3d", frozenset(Scope), ("mail",))
+        call = Call(scene.api, ROUTES[0], cast("Any", None), {}, theirs, b"", None, None)
+        with pytest.raises(JobNotFound):
+            call.allow_job(Scope.DELETE, 1)
+        assert scene.engine.store.topics["dead"].jobs == 1

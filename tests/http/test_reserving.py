@@ -10,6 +10,7 @@ from delayd.core.client_limits import (
     HTTP_RESERVED_BYTES_MAX,
     HTTP_TOPICS_MAX,
     HTTP_WAIT_MS_MAX,
+    RETRY_AFTER_FULL_S,
 )
 from delayd.core.engine import Engine
 from delayd.core.limits import BODY_BYTES_DEFAULT
@@ -119,6 +120,29 @@ def test_no_more_bodies_are_handed_out_than_an_answer_should_hold() -> None:
         assert len(scene.ok("POST", RESERVE, {"max": 100})["jobs"]) == expected
         both = {"topics": ["mail", "sms"], "max": 100}
         assert len(scene.ok("POST", "/v1/reserve", both)["jobs"]) == expected
+
+
+@pytest.mark.parametrize("path", [RESERVE, "/v1/reserve"])
+@pytest.mark.parametrize("wait_s", [0, 30])
+def test_where_there_is_no_room_for_a_reservation_it_is_said_so(path: str, wait_s: int) -> None:
+    with Scene() as scene:
+        given: dict[str, object] = {"wait": wait_s, "max": 5}
+        if path == "/v1/reserve":
+            given["topics"] = ["mail", "sms"]
+        scene.engine.room.limit(0, lambda *_: -1)
+        if not wait_s:
+            assert scene.call("POST", path, given).status == 204, "nothing is ready"
+        scene.engine.room.limit(10_000_000, lambda *_: -1)
+        put(scene)
+        scene.engine.room.limit(0, lambda *_: -1)
+        answer = scene.call("POST", path, given)
+        assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
+        assert answer.headers["retry-after"] == str(RETRY_AFTER_FULL_S)
+        assert told(scene.engine)["state"] == "ready"
+        assert not scene.api.waiting
+        assert scene.engine.store.topics["mail"].watchers == 0
+        scene.engine.room.limit(0, lambda missing_bytes, *_: missing_bytes)
+        assert len(scene.ok("POST", path, given)["jobs"]) == 1, "room was made"
 
 
 def test_one_body_is_handed_out_however_long_it_is() -> None:
