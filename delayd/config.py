@@ -90,6 +90,7 @@ class Config:
     http_header_ms: int = client_limits.HTTP_HEADER_MS_DEFAULT
     http_body_ms: int = client_limits.HTTP_BODY_MS_DEFAULT
     http_idle_ms: int = client_limits.HTTP_IDLE_MS_DEFAULT
+    http_body_bytes_max: int = client_limits.HTTP_BODY_BYTES_DEFAULT
     http_held_bytes_max: int = client_limits.HTTP_HELD_BYTES_DEFAULT
     http_write_buffer_bytes_max: int = limits.WRITE_BUFFER_BYTES_DEFAULT
 
@@ -187,6 +188,11 @@ SETTINGS: Final = (
     Setting("http.header_timeout", "http_header_ms", _HTTP_TIMEOUT),
     Setting("http.body_timeout", "http_body_ms", _HTTP_TIMEOUT),
     Setting("http.idle_timeout", "http_idle_ms", _HTTP_TIMEOUT),
+    Setting(
+        "http.body_bytes_max",
+        "http_body_bytes_max",
+        readers.size(client_limits.HTTP_BODY_BYTES_MIN, client_limits.HTTP_BODY_BYTES_MAX),
+    ),
     Setting(
         "http.held_bytes_max",
         "http_held_bytes_max",

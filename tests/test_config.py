@@ -84,6 +84,7 @@ OF_THE_FILE = Config(
     http_header_ms=5_000,
     http_body_ms=30_000,
     http_idle_ms=120_000,
+    http_body_bytes_max=8 << 20,
     http_held_bytes_max=32 << 20,
     http_write_buffer_bytes_max=512 << 10,
     auth_tokens="tokens.json",
@@ -122,6 +123,7 @@ OF_VARIABLES = Config(
     http_header_ms=1_500,
     http_body_ms=2_000,
     http_idle_ms=3_600_000,
+    http_body_bytes_max=1 << 10,
     http_held_bytes_max=1 << 20,
     http_write_buffer_bytes_max=4_096,
     auth_tokens="t",
@@ -168,6 +170,7 @@ def test_every_setting_can_be_in_the_file(tmp_path: Path) -> None:
         header_timeout = "5s"
         body_timeout = 30
         idle_timeout = "2m"
+        body_bytes_max = "8MiB"
         held_bytes_max = "32MiB"
         write_buffer_bytes_max = "512KiB"
         [auth]
@@ -219,6 +222,7 @@ def test_every_setting_can_be_a_variable() -> None:
         "DELAYD_HTTP_HEADER_TIMEOUT": "1500ms",
         "DELAYD_HTTP_BODY_TIMEOUT": "2",
         "DELAYD_HTTP_IDLE_TIMEOUT": "1h",
+        "DELAYD_HTTP_BODY_BYTES_MAX": "1KiB",
         "DELAYD_HTTP_HELD_BYTES_MAX": "1MiB",
         "DELAYD_HTTP_WRITE_BUFFER_BYTES_MAX": "4KiB",
         "DELAYD_AUTH_TOKENS": "t",

@@ -113,8 +113,14 @@ RETRY_AFTER_DRAINING_S: Final = 5
 RETRY_AFTER_FULL_S: Final = 5
 """The same where there is no room: consumers need a while to make some."""
 
-HTTP_BODY_BYTES_MAX: Final = 4 << 20
+HTTP_BODY_BYTES_DEFAULT: Final = 4 << 20
 """A request's: a thousand jobs of 4 kB each."""
+
+HTTP_BODY_BYTES_MIN: Final = 1 << 10
+"""Less would refuse what every client says."""
+
+HTTP_BODY_BYTES_MAX: Final = 64 << 20
+"""A request is read whole, and holds the loop while it is: a third of a second for this."""
 
 HTTP_BATCH_MAX: Final = 1_000
 """Jobs put, reserved, acknowledged by one request: some 10 ms of work."""

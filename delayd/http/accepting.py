@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from delayd.core.client_limits import (
     ACCEPT_PAUSE_MS,
     ACCEPTS_PER_TURN,
+    HANDSHAKES_PER_TURN,
     TLS_CLOSE_MS,
     TLS_HANDSHAKE_MS,
 )
@@ -62,7 +63,8 @@ class Acceptor:
         self._spare.close()
 
     def _accept(self, listener: socket.socket) -> None:
-        for _ in range(ACCEPTS_PER_TURN):
+        # A handshake takes the processor a millisecond or two.
+        for _ in range(ACCEPTS_PER_TURN if self._tls is None else HANDSHAKES_PER_TURN):
             try:
                 sock, peer = listener.accept()
             except BlockingIOError:

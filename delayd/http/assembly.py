@@ -23,5 +23,5 @@ def http_server(
 ) -> HttpServer:
     """Return the server; `start` begins to accept. Raises `NoCParser`."""
     api.renewed = entrance.doorkeeper.renewed
-    door = Door(api, entrance.doorkeeper, Hosts(hosts))
+    door = Door(api, entrance.doorkeeper, Hosts(hosts), bounds.body_bytes_max)
     return HttpServer(api, door, listeners, bounds, on_fault=on_fault, tls=entrance.http_tls)

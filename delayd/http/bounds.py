@@ -24,6 +24,7 @@ class Bounds:
     header_ms: int = client_limits.HTTP_HEADER_MS_DEFAULT
     body_ms: int = client_limits.HTTP_BODY_MS_DEFAULT
     idle_ms: int = client_limits.HTTP_IDLE_MS_DEFAULT
+    body_bytes_max: int = client_limits.HTTP_BODY_BYTES_DEFAULT
     held_bytes_max: int = client_limits.HTTP_HELD_BYTES_DEFAULT
     write_buffer_bytes_max: int = limits.WRITE_BUFFER_BYTES_DEFAULT
 

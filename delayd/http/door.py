@@ -19,7 +19,7 @@ from aiohttp.streams import EMPTY_PAYLOAD
 from delayd.access.doorkeeper import Doorkeeper
 from delayd.access.principal import EVERYBODY, Principal
 from delayd.clock import monotonic_ns
-from delayd.core.client_limits import HTTP_BODY_BYTES_MAX, HTTP_HOSTS_KNOWN_MAX
+from delayd.core.client_limits import HTTP_BODY_BYTES_DEFAULT, HTTP_HOSTS_KNOWN_MAX
 from delayd.core.errors import Refusal
 from delayd.http.api import JSON, Api, Call, refused
 from delayd.http.connections import Connection
@@ -79,8 +79,15 @@ def _is_address(name: str) -> bool:
 class Door:
     """Lets requests in."""
 
-    def __init__(self, api: Api, doorkeeper: Doorkeeper, hosts: Hosts) -> None:
-        """Ask this doorkeeper about tokens."""
+    def __init__(
+        self,
+        api: Api,
+        doorkeeper: Doorkeeper,
+        hosts: Hosts,
+        body_bytes_max: int = HTTP_BODY_BYTES_DEFAULT,
+    ) -> None:
+        """Ask this doorkeeper about tokens, and read bodies that are no longer."""
+        self._body_bytes_max = body_bytes_max
         self._api = api
         self._doorkeeper = doorkeeper
         self._hosts = hosts
@@ -93,7 +100,7 @@ class Door:
     def entrance(self, route: Route) -> Entrance:
         """Return what answers the requests of a route."""
         api, handler, doorkeeper = self._api, route.handler, self._doorkeeper
-        is_guarded = route.scope is not None
+        is_guarded, body_bytes_max = route.scope is not None, self._body_bytes_max
         read_body = _body_reader(route)
         query = None if route.query is None else QueryReader(route.query)
 
@@ -110,7 +117,7 @@ class Door:
                 data = b""
                 given = None
                 if read_body is not None:
-                    data = await read_bytes(request)
+                    data = await read_bytes(request, body_bytes_max)
                     given = read_body(data)
                 elif request.can_read_body:
                     raise BadRequest("this call takes no body")
@@ -171,7 +178,7 @@ class Door:
         return principal
 
 
-async def read_bytes(request: web.BaseRequest) -> bytes:
+async def read_bytes(request: web.BaseRequest, bytes_max: int) -> bytes:
     """Return the body of a request that says it is JSON; `MediaTypeWrong`, `BodyTooLong`."""
     headers = request.headers
     if headers.get(hdrs.CONTENT_ENCODING, "identity") != "identity":
@@ -184,20 +191,20 @@ async def read_bytes(request: web.BaseRequest) -> bytes:
     if kind != JSON and kind.partition(";")[0].strip().lower() != JSON:
         said = f"is {kind!r}, not" if kind else "is missing; it must be"
         raise MediaTypeWrong(f"the Content-Type {said} {JSON!r}")
-    if (request.content_length or 0) > HTTP_BODY_BYTES_MAX:
-        raise BodyTooLong(HTTP_BODY_BYTES_MAX)
+    if (request.content_length or 0) > bytes_max:
+        raise BodyTooLong(bytes_max)
     if stream.is_eof():  # it came with the head, as short ones do
         data = stream.read_nowait()
-        if len(data) > HTTP_BODY_BYTES_MAX:
-            raise BodyTooLong(HTTP_BODY_BYTES_MAX)
+        if len(data) > bytes_max:
+            raise BodyTooLong(bytes_max)
         return data
     if hdrs.EXPECT in headers:
         await _go_ahead(request)
     body = bytearray()
     while chunk := await stream.readany():
         body += chunk
-        if len(body) > HTTP_BODY_BYTES_MAX:
-            raise BodyTooLong(HTTP_BODY_BYTES_MAX)
+        if len(body) > bytes_max:
+            raise BodyTooLong(bytes_max)
     return bytes(body)
 
 

@@ -56,14 +56,13 @@ _decode: Final = msgspec.json.Decoder(Note).decode
 class Memo:
     """What is known of an Idempotency-Key."""
 
-    __slots__ = ("_api", "_key", "_print", "_put_id", "job_id")
+    __slots__ = ("_api", "_key", "_print", "job_id")
 
     def __init__(self, api: "Api", key: bytes, fingerprint: str) -> None:
         """Look it up; `KeyReused` if it came with another request."""
         self._api = api
         self._key = key
         self._print = fingerprint
-        self._put_id = 0
         self.job_id = 0
         """The job that was put under it; 0: none yet."""
         engine = api.engine
@@ -82,33 +81,30 @@ class Memo:
                 raise KeyReused
             self.job_id = note.job
 
-    def keep(self, now_ms: int) -> int:
-        """Remember that a job is about to be put; return the id that it is to have."""
+    def keep(self, job_id: int, now_ms: int) -> None:
+        """Remember that this job has just been put, or take it back and say why that cannot be.
+
+        It stands behind its job in the log: where a crash cuts between them, the retry makes a
+        second job, and none is believed to be there that is not.
+        """
         engine = self._api.engine
-        job_id = engine.take_id()
-        body = _encode(Note(job_id, self._print))
         topic = self._api.topic(TOPIC)
         try:
-            self._put_id, _ = engine.put_keyed(
+            engine.put_keyed(
                 topic,
                 self._key,
                 priority=PRIORITY_DEFAULT,
                 delay_ms=IDEMPOTENCY_MS,
                 ttr_ms=TTR_MS_DEFAULT,
-                body=body,
+                body=_encode(Note(job_id, self._print)),
                 now_ms=now_ms,
             )
         except Refusal:
             engine.store.drop_if_unwanted(topic)
-            raise
+            if engine.delete_batch(self._api.nobody, (job_id,), now_ms)[0]:
+                raise
+            return  # a worker has it already: so it was put, and is not remembered
         self._api.forgetting.begin(now_ms)
-        return job_id
-
-    def forget(self, now_ms: int) -> None:
-        """The job was refused: the next request may try again."""
-        if self._put_id:
-            self._api.engine.delete(self._api.nobody, self._put_id, now_ms)
-            self._api.forgetting.rest()
 
 
 def memo_of(call: "Call", topic: str) -> Memo | None:

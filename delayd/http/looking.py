@@ -55,7 +55,7 @@ async def list_jobs(call: Call) -> "web.Response":
     search = Search(api.engine, name, wanted, query.limit, after)
     await api.carry_out(search)
     rows, after = search.page
-    jobs, ends_at = await _rows(api, rows, with_bodies=query.bodies)
+    jobs, ends_at = await _rows(api, name, rows, with_bodies=query.bodies)
     if ends_at is not None:
         after = ends_at
     if query.bodies:
@@ -64,11 +64,11 @@ async def list_jobs(call: Call) -> "web.Response":
 
 
 async def _rows(
-    api: Api, rows: list[Row], *, with_bodies: bool
+    api: Api, topic: str, rows: list[Row], *, with_bodies: bool
 ) -> tuple[list[dict[str, Any]], Cursor | None]:
     """Return what is told of these jobs, and behind which of them the page ends; None: the last.
 
-    A body is that of now: a job that has gone meanwhile is not told of.
+    A body is that of now: a job that has gone meanwhile, or to another topic, is not told of.
     """
     offset_ms = api.engine.store.absolute.offset_ms
     told: list[dict[str, Any]] = []
@@ -86,6 +86,9 @@ async def _rows(
             try:
                 _, body = views.peek(api.engine, row.job_id)
             except JobNotFound:
+                continue
+            record = api.engine.store.jobs.get(row.job_id)
+            if record is None or api.engine.store.topic_of(record).name != topic:
                 continue
             total_bytes += len(body)
             if told and total_bytes > HTTP_PAGE_BYTES_MAX:

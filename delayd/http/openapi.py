@@ -25,7 +25,7 @@ import orjson
 from aiohttp import web
 
 from delayd import __version__
-from delayd.core.client_limits import HTTP_BODY_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX
+from delayd.core.client_limits import HTTP_BODY_BYTES_DEFAULT, IDEMPOTENCY_KEY_BYTES_MAX
 from delayd.core.errors import Refusal, TopicNameInvalid
 from delayd.core.limits import JOB_ID_MAX
 from delayd.http import answers
@@ -212,7 +212,7 @@ def _operation(route: "Route") -> Schema:
 def _request_body(route: "Route") -> Schema:
     kinds = [kind for kind in (route.form, route.batch) if kind is not None]
     return {
-        "description": f"{HTTP_BODY_BYTES_MAX:,} bytes at most.",
+        "description": f"{HTTP_BODY_BYTES_DEFAULT:,} bytes at most, or `http.body_bytes_max`.",
         "required": not route.may_be_empty,
         "content": {JSON: {"schema": _one_of(kinds)}},
     }

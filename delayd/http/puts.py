@@ -43,12 +43,8 @@ def put_one(
     key: bytes,
     on: Conflict,
     now_ms: int,
-    job_id: int = 0,
 ) -> tuple[int, Outcome]:
-    """Put a job; return its id (`job_id` if that was taken before) and what happened.
-
-    Raises what the engine refuses.
-    """
+    """Put a job; return its id and what happened. Raises what the engine refuses."""
     body = job.body_bytes
     assert body is not None
     delay_ms = job.delay if isinstance(job.delay, int) else 0
@@ -57,7 +53,7 @@ def put_one(
     ttr_ms = ttr_ms_of(job, topic)
     engine = api.engine
     if not key and due_wall_ms is None and retry is None:
-        job_id = engine.put_alike(topic, job.priority, delay_ms, ttr_ms, (body,), now_ms, job_id)
+        job_id = engine.put_alike(topic, job.priority, delay_ms, ttr_ms, (body,), now_ms)
         return job_id, Outcome.CREATED
     if due_wall_ms is not None:
         api.turns.look_at_wall_clock()
@@ -72,7 +68,6 @@ def put_one(
         body=body,
         now_ms=now_ms,
         retry=retry,
-        job_id=job_id,
     )
 
 
@@ -111,11 +106,11 @@ def _put(
     topic = api.topic(name)
     now_ms = api.now_ms()
     try:
-        job_id = 0 if memo is None else memo.keep(now_ms)
-        return told(api, *put_one(api, topic, job, key, on, now_ms, job_id))
-    except Refusal:
+        job_id, outcome = put_one(api, topic, job, key, on, now_ms)
         if memo is not None:
-            memo.forget(now_ms)
+            memo.keep(job_id, now_ms)
+        return told(api, job_id, outcome)
+    except Refusal:
         api.engine.store.drop_if_unwanted(topic)
         raise
 

@@ -12,6 +12,7 @@ b'{"body":{"a":  1.0}}'
 import base64
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+import msgspec
 import orjson
 
 from delayd.core.durations import duration_text
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 BodyForm = Literal["auto", "base64"]
 
+_skip: Final = msgspec.json.Decoder(msgspec.Raw).decode
+"""Looks whether it is JSON, but for UTF-8, and makes nothing of it: a tenth of reading it."""
 _SPACES: Final = b" \t\r\n"
 _TALLY: Final = int(Flag.TALLY)
 _FAILURE: Final = int(Flag.FAILURE)
@@ -53,8 +56,9 @@ def is_json(body: bytes) -> bool:
     if not body or body[0] in _SPACES or body[-1] in _SPACES:
         return False
     try:
-        orjson.loads(body)
-    except ValueError:
+        body.decode()
+        _skip(body)
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
         return False
     return True
 

@@ -19,6 +19,7 @@ from typing import Final, Protocol
 
 from delayd.access.scopes import Scope
 from delayd.core.engine import Engine
+from delayd.core.errors import JobNotFound
 from delayd.core.session import Owner
 from delayd.core.topic import Topic
 from delayd.line import replies
@@ -206,8 +207,13 @@ class GuardedConnection(Connection):
 
     def _topic_of_job(self, rest: bytes) -> str | None:
         job_id = _first_word(rest)
-        record = self.engine.store.jobs.get(int(job_id)) if job_id.isdigit() else None
-        return None if record is None else self.engine.store.topic_of(record).name
+        if not job_id.isdigit():
+            return None
+        try:  # a ttr that has run out may have moved it, and its slice has not come
+            record, _ = self.engine.settled(int(job_id), self.engine.store.time_ms + 1)
+        except JobNotFound:
+            return None
+        return self.engine.store.topic_of(record).name
 
     def _knows_job(self, command: Command, rest: bytes) -> bool:
         """Tell whether the client may know that the job exists, if it does: as the answer shows."""

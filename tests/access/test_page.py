@@ -12,7 +12,7 @@ from delayd.access.scopes import Scope
 from delayd.config import BY_NAME, SECTIONS, load
 from delayd.core.client_limits import (
     AUTH_FAILURES_MAX,
-    HTTP_BODY_BYTES_MAX,
+    HTTP_BODY_BYTES_DEFAULT,
     HTTP_BODY_MS_DEFAULT,
     HTTP_CONNECTIONS_PER_IP_DEFAULT,
     HTTP_HEADER_MS_DEFAULT,
@@ -85,7 +85,7 @@ def test_the_bounds_are_those_of_the_limits() -> None:
     assert LINE_STRANGERS_PER_ADDRESS_MAX == HTTP_STRANGERS_PER_IP_DEFAULT
     assert f"| {HTTP_STRANGERS_PER_IP_DEFAULT} (" in row("of these, without")
     assert f"| {LINE_BYTES_MAX} bytes, {LONG_LINE_BYTES_MAX:,} for" in row("a command line")
-    assert f"| {HTTP_BODY_BYTES_MAX >> 20} MiB" in row("an HTTP request")
+    assert f"| {HTTP_BODY_BYTES_DEFAULT >> 20} MiB" in row("an HTTP request")
     assert f"{HTTP_HEADERS_MAX} headers" in row("an HTTP request")
     assert LINE_HALF_SAID_S_MAX * 1_000 == HTTP_HEADER_MS_DEFAULT
     assert f"| {LINE_HALF_SAID_S_MAX} s (" in row("a request or line")

@@ -339,3 +339,33 @@ def test_a_memo_that_somebody_holds_is_one_all_the_same() -> None:
         assert put(scene).json["id"] == 1
         scene.pass_ms(IDEMPOTENCY_MS + 10)
         assert TOPIC not in topics(scene)
+
+
+# --- Between the job and what is remembered of it ------------------------------------------------
+
+
+def test_what_is_remembered_stands_behind_its_job_in_the_log() -> None:
+    with Scene() as scene:
+        job_id = put(scene).json["id"]
+        memo = scene.engine.store.topics[TOPIC]
+        (memo_id,) = memo.delays.wheel.soonest(1)
+        assert memo_id > job_id, "a crash between them would promise a job that is not there"
+
+
+def test_a_put_that_cannot_be_remembered_is_refused_as_a_whole() -> None:
+    with Scene() as scene:
+        scene.engine.configure(jobs_max=1)
+        answer = put(scene)
+        assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
+        assert not topics(scene)
+        assert scene.call("POST", JOBS, {"body": 1}).status == 201, "there is room for one"
+
+
+def test_a_job_that_a_worker_has_already_stays_put_though_it_cannot_be_remembered() -> None:
+    with Scene() as scene:
+        scene.engine.configure(jobs_max=1)
+        worker = scene.send("POST", "/v1/topics/mail/reserve", {"wait": "10s"})
+        assert put(scene, delay=0).status == 201
+        assert worker.answer is not None
+        assert [job["id"] for job in worker.answer.json["jobs"]] == [1]
+        assert topics(scene) == {"mail"}

@@ -14,7 +14,7 @@ import delayd.http
 import delayd.line
 from delayd.access.scopes import Scope
 from delayd.core import errors
-from delayd.core.client_limits import HTTP_BODY_BYTES_MAX, HTTP_ERRORS_MAX
+from delayd.core.client_limits import HTTP_BODY_BYTES_DEFAULT, HTTP_ERRORS_MAX
 from delayd.core.errors import Refusal
 from delayd.http import bounds, problems
 from delayd.http.answers import Problem, strictly
@@ -254,7 +254,7 @@ def already_there(scene: Scene) -> Answer:
 
 
 def too_long(scene: Scene) -> Answer:
-    return scene.call("POST", JOBS, data=b" " * (HTTP_BODY_BYTES_MAX + 1))
+    return scene.call("POST", JOBS, data=b" " * (HTTP_BODY_BYTES_DEFAULT + 1))
 
 
 def path_too_long(scene: Scene) -> Answer:

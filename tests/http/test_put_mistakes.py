@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from delayd.core.client_limits import (
-    HTTP_BODY_BYTES_MAX,
+    HTTP_BODY_BYTES_DEFAULT,
     HTTP_CONTAINERS_MAX,
     RETRY_AFTER_DRAINING_S,
     RETRY_AFTER_FULL_S,
@@ -234,6 +234,9 @@ def test_a_body_as_long_as_this_daemon_takes_is_taken_and_no_longer_one() -> Non
 
 def test_a_request_that_is_too_long_is_refused_by_its_length() -> None:
     with Scene() as scene:
-        answer = scene.call("POST", JOBS, data=b" " * (HTTP_BODY_BYTES_MAX + 1))
+        answer = scene.call("POST", JOBS, data=b" " * (HTTP_BODY_BYTES_DEFAULT + 1))
         assert (answer.status, answer.word) == (413, "JOB_TOO_BIG")
-        assert scene.call("POST", JOBS, data=b'{"body":1}'.ljust(HTTP_BODY_BYTES_MAX)).status == 201
+        assert (
+            scene.call("POST", JOBS, data=b'{"body":1}'.ljust(HTTP_BODY_BYTES_DEFAULT)).status
+            == 201
+        )
