@@ -270,3 +270,6 @@ TARGETS_KNOWN_MAX: Final = 1_024
 
 TARGET_KNOWN_CHARACTERS: Final = 256
 """Of such a path at most, so that nobody can fill the memory with long ones."""
+
+LADDERS_KNOWN_MAX: Final = 64
+"""Retry ladders whose steps are remembered by how they were written: 2 MB if all are long."""

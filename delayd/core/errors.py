@@ -6,7 +6,7 @@ called, its `status` the code that HTTP answers; the sentence carries the offend
 rule. Mistakes of our own are `AssertionError`s and never reach a client as a refusal.
 
 >>> str(JobNotFound(7))
-'there is no job 7 in a state that allows this'
+'there is no job 7, or its state does not allow this'
 >>> JobNotFound.word, JobNotFound.status
 ('NOT_FOUND', 404)
 """
@@ -45,7 +45,7 @@ class JobNotFound(Refusal):
 
     def __init__(self, job_id: int) -> None:
         """Name the job."""
-        super().__init__(f"there is no job {job_id} in a state that allows this")
+        super().__init__(f"there is no job {job_id}, or its state does not allow this")
 
 
 class KeyNotFound(Refusal):

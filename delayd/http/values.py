@@ -20,7 +20,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
 
-from delayd.core.client_limits import SECONDS_WRITTEN_MAX
+from delayd.core.client_limits import LADDERS_KNOWN_MAX, SECONDS_WRITTEN_MAX
 from delayd.core.durations import DURATION_UNITS_MS, parse_duration_ms
 from delayd.core.errors import KeyInvalid, TopicNameInvalid
 from delayd.core.job import State
@@ -212,13 +212,23 @@ def _page_mark(value: object) -> PageMark:
 _STATES: Final = MappingProxyType({state.name.lower(): state for state in State})
 _PAGE_MARK: Final = re.compile("([0-9a-f]{1,16})-([0-9]{1,20})")
 
+def _ladder(value: object) -> Ladder:
+    return _ladder_of_text(value) if isinstance(value, str) else Ladder(parse_ladder(value))
+
+
+@lru_cache(maxsize=LADDERS_KNOWN_MAX)
+def _ladder_of_text(text: str) -> Ladder:
+    """Read a ladder: jobs of a batch mostly have the same, and one of 255 steps takes 0.3 ms."""
+    return Ladder(parse_ladder(text))
+
+
 _READERS: Final[Mapping[type, Callable[[object], object]]] = MappingProxyType(
     {
         Duration: lambda value: Duration(parse_duration_ms(value)),
         Moment: lambda value: Moment(parse_moment_ms(value)),
         TopicName: _name,
         Key: _key,
-        Ladder: lambda value: Ladder(parse_ladder(value)),
+        Ladder: _ladder,
         States: _states,
         TimeBound: _time_bound,
         PageMark: _page_mark,
