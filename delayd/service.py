@@ -82,6 +82,9 @@ def run(config: Config, listeners: Listeners, clock: Clock, notifier: Notifier) 
             log.error("tokens or certificates cannot be used", reason=problem)  # noqa: TRY400 (our own log)
         return Exit.BAD_CONFIGURATION
     entrance.warn(listeners, log)
+    entrance.doorkeeper.on_guessing = lambda where: log.warning(
+        "wrong tokens come from an address: it is answered late", address=where
+    )
     raise_descriptor_limit()
     try:
         engine, journal = recover(config, clock, log, notifier)

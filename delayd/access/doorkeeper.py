@@ -24,12 +24,16 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from delayd.access.errors import TokensInvalid
-from delayd.access.failures import Failures
+from delayd.access.failures import Failures, network
 from delayd.access.peers import Socket, certificate_name, unix_peer
 from delayd.access.principal import EVERYBODY, Principal
 from delayd.access.tokens import Tokens
 from delayd.access.usage import Usage, days_of
 from delayd.clock import system_wall_ms
+
+
+def _ignore(_where: str) -> None:
+    """Take no notice."""
 
 
 class Doorkeeper:
@@ -50,6 +54,8 @@ class Doorkeeper:
         self._gids = frozenset(unix_gids or ())
         self._wall_ms = wall_ms
         self._failures = Failures()
+        self.on_guessing: Callable[[str], object] = _ignore
+        """Told of each address that has shown so many wrong tokens that it is answered late."""
         self._can_keep_days = True
         self.usage = Usage(days_of(tokens.path) if tokens is not None and tokens.path else None)
         self.generation = 0
@@ -97,7 +103,8 @@ class Doorkeeper:
         if self.tokens is not None:
             principal = self.tokens.find(token, wall_ms / 1_000)
         if principal is None:
-            self._failures.note(peer, now_ms)
+            if self._failures.note(peer, now_ms):
+                self.on_guessing(network(peer))
             return None
         self.usage.note(principal.token_id, wall_ms)
         return principal

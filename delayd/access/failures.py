@@ -50,8 +50,9 @@ class Failures:
         self.total = 0
         """Failures of everybody since the start."""
 
-    def note(self, peer: str, now_ms: int) -> None:
-        """Count a failure."""
+    def note(self, peer: str, now_ms: int) -> bool:
+        """Count a failure; tell whether it is the one from which on this peer is answered late."""
+        was_late = self.delay_ms(peer, now_ms) > 0
         self.total += 1
         where = network(peer)
         times = self._times.get(where)
@@ -61,6 +62,7 @@ class Failures:
         self._times.move_to_end(where)
         while len(self._times) > AUTH_PEERS_MAX:
             self._times.popitem(last=False)
+        return not was_late and self.delay_ms(peer, now_ms) > 0
 
     def delay_ms(self, peer: str, now_ms: int) -> int:
         """Return how long an answer to this peer has to wait; 0 for most."""

@@ -212,6 +212,7 @@ def _page_mark(value: object) -> PageMark:
 _STATES: Final = MappingProxyType({state.name.lower(): state for state in State})
 _PAGE_MARK: Final = re.compile("([0-9a-f]{1,16})-([0-9]{1,20})")
 
+
 def _ladder(value: object) -> Ladder:
     return _ladder_of_text(value) if isinstance(value, str) else Ladder(parse_ladder(value))
 

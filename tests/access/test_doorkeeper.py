@@ -208,3 +208,12 @@ def test_days_that_cannot_be_written_are_told_of_once(tmp_path: Path) -> None:
         assert keeper.admit(TEXT, PEER, 0) is not None
         told.append(keeper.write_usage())
     assert told == ["Is a directory", "", ""]
+
+
+def test_an_address_that_guesses_is_told_of_by_its_name() -> None:
+    doorkeeper = Doorkeeper(Tokens([]))
+    told: list[str] = []
+    doorkeeper.on_guessing = told.append
+    for number in range(AUTH_FAILURES_MAX + 5):
+        assert doorkeeper.admit("dlyd_wrong", "192.0.2.7", number) is None
+    assert told == ["192.0.2.7"]

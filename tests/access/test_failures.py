@@ -83,3 +83,13 @@ def test_memory_is_bounded_and_the_one_who_was_quiet_for_longest_goes() -> None:
     assert len(failures) == AUTH_PEERS_MAX
     assert failures.delay_ms("198.51.100.1", 20) == AUTH_DELAY_MS
     assert failures.delay_ms("198.51.100.2", 20) == 0
+
+
+def test_it_is_said_once_that_a_peer_is_answered_late_and_again_when_it_begins_anew() -> None:
+    failures = Failures()
+    told = [failures.note(PEER, time_ms) for time_ms in range(2 * AUTH_FAILURES_MAX)]
+    assert told.index(True) == AUTH_FAILURES_MAX - 1
+    assert told.count(True) == 1
+    later_ms = 10 * AUTH_FAILURES_WINDOW_MS
+    told = [failures.note(PEER, later_ms + number) for number in range(2 * AUTH_FAILURES_MAX)]
+    assert told.count(True) == 1
