@@ -2,23 +2,17 @@
 
 import random
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from delayd.access.scopes import Scope
 from delayd.access.tokens import Tokens
-from delayd.core.engine import Engine
-from delayd.http.telling import whole_job
-from tests.http.callers import Client
 from tests.http.scene import Scene
+from tests.http.workers import RESERVE, ids, put, told, wait
 
-RESERVE = "/v1/topics/mail/reserve"
-
-
-def put(scene: Scene, topic: str = "mail", **fields: object) -> int:
-    told = scene.ok("POST", f"/v1/topics/{topic}/jobs", {"body": None, **fields})
-    return int(told["id"])
+if TYPE_CHECKING:
+    from tests.http.callers import Client
 
 
 def put_unsettled(scene: Scene, delay_ms: int = 0) -> int:
@@ -28,23 +22,6 @@ def put_unsettled(scene: Scene, delay_ms: int = 0) -> int:
     job_id = scene.engine.put_alike(topic, 0, delay_ms, 10**9, (b"1",), now_ms)
     scene.turns.ask()
     return job_id
-
-
-def wait(scene: Scene, **fields: object) -> Client:
-    return scene.send("POST", RESERVE, {"wait": "30s", **fields})
-
-
-def ids(client: Client) -> list[int]:
-    """The jobs that a client was handed; none if it was told that there are none."""
-    answer = client.the_answer
-    assert answer.status in {200, 204}, answer
-    return [job["id"] for job in answer.json["jobs"]] if answer.status == 200 else []
-
-
-def told(engine: Engine, job_id: int = 1) -> dict[str, Any]:
-    record = engine.store.jobs.get(job_id)
-    assert record is not None
-    return whole_job(engine.store, job_id, record)
 
 
 # --- While waiting --------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """Handing out jobs: at once, after a wait, to several, and not to those who have gone."""
 
-from typing import Any
-
 import pytest
 
 from delayd.access.scopes import Scope
@@ -12,36 +10,11 @@ from delayd.core.client_limits import (
     HTTP_WAIT_MS_MAX,
     RETRY_AFTER_FULL_S,
 )
-from delayd.core.engine import Engine
 from delayd.core.limits import BODY_BYTES_DEFAULT
-from delayd.http.telling import whole_job
-from tests.http.callers import Client
 from tests.http.scene import Scene
+from tests.http.workers import RESERVE, ids, put, told, wait
 
 JOBS = "/v1/topics/mail/jobs"
-RESERVE = "/v1/topics/mail/reserve"
-
-
-def put(scene: Scene, topic: str = "mail", **fields: object) -> int:
-    told = scene.ok("POST", f"/v1/topics/{topic}/jobs", {"body": None, **fields})
-    return int(told["id"])
-
-
-def wait(scene: Scene, **fields: object) -> Client:
-    return scene.send("POST", RESERVE, {"wait": "30s", **fields})
-
-
-def ids(client: Client) -> list[int]:
-    """The jobs that a client was handed; none if it was told that there are none."""
-    answer = client.the_answer
-    assert answer.status in {200, 204}, answer
-    return [job["id"] for job in answer.json["jobs"]] if answer.status == 200 else []
-
-
-def told(engine: Engine, job_id: int = 1) -> dict[str, Any]:
-    record = engine.store.jobs.get(job_id)
-    assert record is not None
-    return whole_job(engine.store, job_id, record)
 
 
 # --- At once --------------------------------------------------------------------------------------
