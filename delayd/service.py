@@ -29,7 +29,6 @@ from delayd.commit import GroupCommit, Space
 from delayd.config import Config
 from delayd.core.engine import Engine
 from delayd.core.limits import (
-    MISSED_WAKE_UP_MS,
     SLOW_SYNC_MS,
     STOP_MS_MAX,
     WATCHDOG_MS,
@@ -417,10 +416,9 @@ class Service:
     def _watchdog(self) -> None:
         """Look for a wake-up that was missed, for stalled clients, and come back in a minute."""
         now_ms = self._clock.now_ms()
-        deadline_ms = self._engine.next_deadline()
-        if deadline_ms is not None and deadline_ms + MISSED_WAKE_UP_MS < now_ms:
+        if late_ms := self._turns.overslept_ms():
             self.repairs += 1
-            self._log.error("a wake-up was missed and is repaired", late_ms=now_ms - deadline_ms)
+            self._log.error("a wake-up was missed and is repaired", late_ms=late_ms)
         closed = self._line.close_stalled(now_ms + self._clock.up_ms, monotonic_ns() // NS_PER_MS)
         if closed:
             self._log.warning("clients that do not read were closed", clients=closed)

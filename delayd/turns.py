@@ -27,6 +27,7 @@ from delayd.core.limits import (
     ADVANCE_SLICE_US,
     HELD_BOUNDS_NS,
     HELD_NOTED_NS,
+    MISSED_WAKE_UP_MS,
     PASS_SLICE_US,
     ROOM_PLENTY_BYTES,
     ROOM_TURNS_MAX,
@@ -115,6 +116,8 @@ class Turns:
         if commit is not None:
             line.late_ids = commit.late_ids
         self._room_turns = 0
+        self._turned_ms = 0
+        """When the last turn was taken."""
         self._waiters: list[Waiter] = []
         self.held_ns = Histogram(HELD_BOUNDS_NS)
         """How long it took from each poll to the next, with all that asyncio did in between."""
@@ -199,7 +202,7 @@ class Turns:
         if self.is_over:
             return
         self._has_more = False
-        due_by_ms = self._clock.now_ms()
+        self._turned_ms = due_by_ms = self._clock.now_ms()
         engine = self._engine
         if engine.room.is_short:
             self._serve_short(due_by_ms + self._up_ms)
@@ -213,6 +216,17 @@ class Turns:
         if self._line.passes.has_more:
             due_by_ms = self._step_passes()
         self.end_turn(due_by_ms)
+
+    def overslept_ms(self) -> int:
+        """Return how long ago somebody should have been woken; 0, or there is a fault in here.
+
+        Who has taken a turn lately has not overslept, however much is due: that comes in slices.
+        """
+        deadline_ms = self._engine.next_deadline()
+        if deadline_ms is None:
+            return 0
+        late_ms = self._clock.now_ms() - max(deadline_ms, self._turned_ms)
+        return late_ms if late_ms > MISSED_WAKE_UP_MS else 0
 
     def look_at_wall_clock(self) -> None:
         """See whether it was set. Done in each turn in which a job waits for a moment of it.
