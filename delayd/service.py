@@ -164,6 +164,7 @@ class Service:
         self._loop.add_signal_handler(signal.SIGHUP, self._reload)
         self._turns.turn()
         await self._open_http()
+        self._turns.turn()  # that took a while, in which nobody was to be woken
         self._watchdog()
         self._announce()
         await self._stopping.wait()
