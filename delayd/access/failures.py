@@ -5,8 +5,8 @@ that fails `AUTH_FAILURES_MAX` times within `AUTH_FAILURES_WINDOW_MS` is answere
 later until the first of these failures is older than that.
 
 >>> failures = Failures()
->>> for second in range(10):
-...     failures.note("192.0.2.7", second * 1_000)
+>>> [failures.note("192.0.2.7", second * 1_000) for second in range(10)].index(True)
+9
 >>> failures.delay_ms("192.0.2.7", 10_000), failures.delay_ms("192.0.2.8", 10_000)
 (1000, 0)
 >>> failures.delay_ms("192.0.2.7", 60_000)

@@ -184,7 +184,7 @@ def test_a_pair_that_is_not_in_the_table_is_refused_and_changes_nothing(
     for operation in ASKED.get(event, ()):
         case = Case(state)
         before = case.canonical()
-        with pytest.raises(JobNotFound, match="no job 1 "):
+        with pytest.raises(JobNotFound, match="no job 1, "):
             operation(case)
         assert case.canonical() == before
         assert case.rig.take_log() == (b"", False)
