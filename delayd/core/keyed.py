@@ -222,7 +222,10 @@ class Keyed(Clearing):
         old_id = owner_of(self.store, topic, checked_key(key))
         if not old_id:
             return 0
+        # That may move the last job of a topic to another one. It stays: it is about to get a job.
+        topic.users += 1
         state = self.settled(old_id, now_ms)[1]
+        topic.users -= 1
         if not owner_of(self.store, topic, key):
             return 0  # its ttr has run out, and that moved it to another topic, without its key
         if on is Conflict.REJECT:

@@ -28,6 +28,7 @@ from delayd.core.job import (
     retry_of,
     wall_of,
 )
+from delayd.core.policy import Patterns, Policy
 from delayd.core.puts import Conflict, Outcome, checked_key
 from delayd.core.records import Kind
 from delayd.core.session import Session
@@ -408,3 +409,20 @@ def test_a_keyed_job_can_follow_the_wall_clock() -> None:
     put(rig, b"a", Conflict.REPLACE, delay_ms=5)
     assert wall_of(record_of(rig, 1)) is None
     agree_with_the_log(rig)
+
+
+def test_a_topic_whose_last_job_is_moved_away_by_the_put_itself_is_there_for_the_new_one() -> None:
+    rig = Rig()
+    rig.engine.configure(Patterns({"mail": Policy(attempts_max=1, exhausted="dead")}))
+    assert put(rig, topic="mail", body=b"old") == (1, Outcome.CREATED)
+    worker = Session()
+    rig.engine.watch(worker, "mail")
+    assert rig.reserve(worker) == 1
+    rig.engine.stop_consuming(worker)
+    # Its ttr is over, and its slice has not come: the put finds out, and the job goes to the dead.
+    rig.engine.reach(rig.time_ms + TTR_MS + 1)
+    assert put(rig, on=Conflict.REPLACE, topic="mail", body=b"new") == (2, Outcome.CREATED)
+    topics = rig.engine.store.topics
+    assert [topics[name].jobs for name in ("mail", "dead")] == [1, 1]
+    views.check(rig.engine)
+    assert [*views.canonical(rig.replayed())] == [*views.canonical(rig.engine)]
