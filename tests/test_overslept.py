@@ -2,18 +2,15 @@
 
 import pytest
 
-from delayd import turns as turns_module
 from delayd.core.limits import MISSED_WAKE_UP_MS
-from tests.turn_scene import Stage, Watch
+from tests.turn_scene import Stage, set_watch
 
 DELAY_MS = 5_000
 
 
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
-    watch = Watch()
-    monkeypatch.setattr(turns_module, "monotonic_ns", watch)
-    made = Stage(watch)
+    made = Stage(set_watch(monkeypatch))
     made.turns.turn()
     return made
 

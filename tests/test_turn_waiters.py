@@ -4,9 +4,8 @@ from typing import Final
 
 import pytest
 
-from delayd import turns as turns_module
 from delayd.core.timekeeper import Handed, WaitEnd
-from tests.turn_scene import Recipient, Stage, Watch
+from tests.turn_scene import Recipient, Stage, Watch, set_watch
 
 MANY: Final = 1_000
 
@@ -43,9 +42,7 @@ class Caller(Recipient):
 
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
-    made = Watch()
-    monkeypatch.setattr(turns_module, "monotonic_ns", made)
-    return made
+    return set_watch(monkeypatch)
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, cast
 import pytest
 
 from delayd import commit as commit_module
-from delayd import turns as turns_module
 from delayd.core.errors import OutOfSpace
 from delayd.core.limits import (
     ADVANCE_SLICE_JOBS,
@@ -28,7 +27,7 @@ from delayd.testing.clock import FakeClock
 from delayd.testing.disk import SimulatedDisk
 from delayd.turns import Turns, TurnSelector
 from tests import test_commit_trouble as trouble
-from tests.turn_scene import ScriptedLine, Stage, Watch
+from tests.turn_scene import ScriptedLine, Stage, Watch, set_watch
 
 if TYPE_CHECKING:
     import asyncio
@@ -41,9 +40,7 @@ BREATHER_S: Final = SYNC_BREATHER_MS / 1_000
 
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
-    made = Watch()
-    monkeypatch.setattr(turns_module, "monotonic_ns", made)
-    return made
+    return set_watch(monkeypatch)
 
 
 @pytest.fixture

@@ -10,6 +10,9 @@ test says happens then. Nothing here sleeps.
 from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, cast
 
+import pytest
+
+from delayd import turns as turns_module
 from delayd.clock import NS_PER_S
 from delayd.core.engine import Engine
 from delayd.core.passes import Errand, Passes
@@ -173,3 +176,10 @@ class Stage:
     def look(self) -> list[str]:
         events, self.events[:] = list(self.events), []
         return events
+
+
+def set_watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
+    """Let turns measure by a watch that the test winds."""
+    made = Watch()
+    monkeypatch.setattr(turns_module, "monotonic_ns", made)
+    return made

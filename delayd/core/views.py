@@ -160,11 +160,15 @@ def totals(engine: Engine) -> Totals:
 
 def peek(engine: Engine, job_id: int) -> Handed:
     """Return a job in whatever state, without reserving it; `JobNotFound`."""
-    store = engine.store
+    return job_id, body_of(live_record(engine.store, job_id))
+
+
+def live_record(store: Store, job_id: int) -> bytes:
+    """Return the record of a job as it stands, settled or not; `JobNotFound`."""
     record = store.jobs.get(job_id)
     if record is None or (store.ghosts and job_id not in store.holders and store.is_ghost(record)):
         raise JobNotFound(job_id)
-    return job_id, body_of(record)
+    return record
 
 
 def peek_ready(engine: Engine, topic: Topic) -> Handed | None:

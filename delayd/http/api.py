@@ -25,7 +25,8 @@ from delayd.core.limits import JOB_ID_MAX
 from delayd.core.passes import Errand, Pass, Passes
 from delayd.core.refusals import Refusals
 from delayd.core.session import Session
-from delayd.core.topic import Topic, checked_name
+from delayd.core.topic import checked_name
+from delayd.core.views import live_record
 from delayd.http.idempotency import Forgetting
 from delayd.http.problems import (
     CONTENT_TYPE,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from delayd.http.routes import Route
 
 NO_CONTENT: Final = 204
+MULTI_STATUS: Final = 207
 JSON: Final = "application/json"
 JSON_HEADERS: Final = {"Content-Type": JSON, "Server": SERVER}
 """Of every answer that has a body; set at once, which aiohttp does in half the time."""
@@ -54,10 +56,6 @@ class Turns(Protocol):
 
     def when_durable(self, waiter: asyncio.Future[None]) -> None:
         """Have the future done when all that was done so far is durable."""
-        ...
-
-    def nudge(self) -> None:
-        """Let asyncio look at its callbacks again."""
         ...
 
     def ask(self) -> None:
@@ -79,10 +77,6 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Delayd time, rounded down."""
-        ...
-
-    def wall_ms(self) -> int:
-        """The wall clock."""
         ...
 
 
@@ -202,11 +196,6 @@ class Api:
         if awaited.refusal is not None:
             raise awaited.refusal
 
-    def topic(self, name: str) -> Topic:
-        """Return the topic of this valid name, made when there is none."""
-        store = self.engine.store
-        return store.topics.get(name) or store.topic(name)
-
 
 class Call:
     """One request that has been let in: who asks, what for, with what."""
@@ -285,11 +274,7 @@ class Call:
     def allow_job(self, scope: Scope, job_id: int) -> bytes:
         """Return the record of a job; who may not even see it is told that there is none."""
         store = self.api.engine.store
-        record = store.jobs.get(job_id)
-        if record is None or (
-            store.ghosts and store.is_ghost(record) and job_id not in store.holders
-        ):
-            raise JobNotFound(job_id)
+        record = live_record(store, job_id)
         principal = self.principal
         if principal is not EVERYBODY:
             # Its ttr may have run out just now, and that may have moved it to another topic.
@@ -318,3 +303,15 @@ def refused(refusal: Refusal, **done: int) -> web.Response:
     return web.Response(
         body=orjson.dumps(problem_of(refusal) | done), status=refusal.status, headers=headers
     )
+
+
+def refused_item(refusal: Refusal) -> dict[str, Any]:
+    """Return what a batch tells of one of many that is refused."""
+    return {"status": refusal.status, "problem": problem_of(refusal)}
+
+
+def reply_of_many(results: list[dict[str, Any]], status: int) -> web.Response:
+    """Return the answer to a batch: this status if none of them was refused."""
+    if any("problem" in result for result in results):
+        status = MULTI_STATUS
+    return reply(status, {"results": results})

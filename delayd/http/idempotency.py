@@ -88,7 +88,7 @@ class Memo:
         second job, and none is believed to be there that is not.
         """
         engine = self._api.engine
-        topic = self._api.topic(TOPIC)
+        topic = engine.store.topic(TOPIC)
         try:
             engine.put_keyed(
                 topic,

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from delayd.access.scopes import Scope
 from delayd.core.errors import JobNotFound
 from delayd.core.job import State, body_of
-from delayd.core.topic import checked_name
 from delayd.http.api import Call, reply
 from delayd.http.problems import JobReserved, WrongState
 from delayd.http.telling import body_member, due_text, whole_job
@@ -17,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def _by_key(call: Call) -> int:
-    """Return the job that has the key of the path; `KeyNotFound`."""
-    return call.api.engine.find_key(checked_name(call.names["topic"]), call.key)
+    """Return the job that has the key of the path, in a topic that is allowed; `KeyNotFound`."""
+    return call.api.engine.find_key(call.topic, call.key)
 
 
 async def get(call: Call) -> "web.Response":
@@ -28,7 +27,6 @@ async def get(call: Call) -> "web.Response":
 
 async def get_key(call: Call) -> "web.Response":
     """Look at the job that has the key of the path."""
-    _ = call.topic
     return await _get(call, _by_key(call))
 
 
@@ -48,7 +46,6 @@ async def change(call: Call) -> "web.Response":
 
 async def change_key(call: Call) -> "web.Response":
     """Change the job that has the key of the path."""
-    _ = call.topic
     return await _change(call, _by_key(call))
 
 
@@ -89,7 +86,6 @@ async def cancel(call: Call) -> "web.Response":
 
 async def cancel_key(call: Call) -> "web.Response":
     """Cancel the job that has the key of the path."""
-    _ = call.topic
     return await _cancel(call, _by_key(call))
 
 
@@ -113,7 +109,6 @@ async def kick(call: Call) -> "web.Response":
 
 async def kick_key(call: Call) -> "web.Response":
     """Make the job ready that has the key of the path."""
-    _ = call.topic
     return await _kick(call, _by_key(call))
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from delayd.access.scopes import Scope
 from delayd.core.errors import JobNotFound, Refusal
 from delayd.core.job import PRIORITY_AND_TOPIC, PRIORITY_AT, State
-from delayd.http.api import Api, Call, reply
-from delayd.http.problems import FieldError, RequestInvalid, problem_of
+from delayd.http.api import Api, Call, refused_item, reply, reply_of_many
+from delayd.http.problems import FieldError, RequestInvalid
 from delayd.http.reserving import holder_of
 from delayd.http.schemas import Bury, Held, HeldMany, Nack, NackMany
-from delayd.http.telling import parse_token
+from delayd.http.telling import due_text, parse_token
 from delayd.http.values import moment_text
 
 if TYPE_CHECKING:
@@ -68,8 +68,6 @@ def _became(api: Api, job_id: int) -> dict[str, Any]:
     told: dict[str, Any] = {"id": job_id, "state": state.name.lower()}
     told["topic"] = api.engine.store.topic_of(record).name
     if state is State.DELAYED:
-        from delayd.http.telling import due_text  # noqa: PLC0415 (few need it)
-
         told["due"] = due_text(api.engine.store, job_id)
     return told
 
@@ -117,7 +115,7 @@ async def ack_many(call: Call) -> "web.Response":
             if job_id in seen:
                 raise JobNotFound(job_id)
         except Refusal as refusal:
-            results.append({"id": job_id, "status": refusal.status, "problem": problem_of(refusal)})
+            results.append({"id": job_id, **refused_item(refusal)})
         else:
             seen.add(job_id)
             held.setdefault(session, []).append(job_id)
@@ -125,7 +123,7 @@ async def ack_many(call: Call) -> "web.Response":
     for session, job_ids in held.items():
         assert all(api.engine.delete_batch(session, job_ids, now_ms)), "all of them were held"
     await api.durable()
-    return _results(results)
+    return reply_of_many(results, 200)
 
 
 async def nack_many(call: Call) -> "web.Response":
@@ -140,13 +138,8 @@ async def nack_many(call: Call) -> "web.Response":
             record = call.allow_job(Scope.RELEASE, job_id)
             _nack(api, holder_of(api, ticket, record), job_id, one)
         except Refusal as refusal:
-            results.append({"id": job_id, "status": refusal.status, "problem": problem_of(refusal)})
+            results.append({"id": job_id, **refused_item(refusal)})
         else:
             results.append({"status": 200, **_became(api, job_id)})
     await api.durable()
-    return _results(results)
-
-
-def _results(results: list[dict[str, Any]]) -> "web.Response":
-    status = 200 if all(result["status"] == 200 for result in results) else 207
-    return reply(status, {"results": results})
+    return reply_of_many(results, 200)

@@ -13,7 +13,6 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from delayd.access.scopes import Scope
-from delayd.core import views
 from delayd.core.bulk import Action, Bulk
 from delayd.core.client_limits import (
     HTTP_CALENDAR_TOPICS_MAX,
@@ -22,7 +21,9 @@ from delayd.core.client_limits import (
     HTTP_PAGE_SLICE_ROWS,
 )
 from delayd.core.errors import JobNotFound, TopicNotFound
+from delayd.core.job import body_of
 from delayd.core.search import Calendar, Cursor, Row, Search
+from delayd.core.views import live_record
 from delayd.http.api import Api, Call, reply
 from delayd.http.telling import body_member
 from delayd.http.topics import carry_out_bulk, names_behind
@@ -70,7 +71,8 @@ async def _rows(
 
     A body is that of now: a job that has gone meanwhile, or to another topic, is not told of.
     """
-    offset_ms = api.engine.store.absolute.offset_ms
+    store = api.engine.store
+    offset_ms = store.absolute.offset_ms
     told: list[dict[str, Any]] = []
     total_bytes = slice_bytes = 0
     for number, row in enumerate(rows, 1):
@@ -84,12 +86,12 @@ async def _rows(
             job["key"] = row.key
         if with_bodies:
             try:
-                _, body = views.peek(api.engine, row.job_id)
+                record = live_record(store, row.job_id)
             except JobNotFound:
                 continue
-            record = api.engine.store.jobs.get(row.job_id)
-            if record is None or api.engine.store.topic_of(record).name != topic:
+            if store.topic_of(record).name != topic:
                 continue
+            body = body_of(record)
             total_bytes += len(body)
             if told and total_bytes > HTTP_PAGE_BYTES_MAX:
                 before = rows[number - 2]

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from delayd.core.client_limits import TTR_MS_DEFAULT
 from delayd.core.errors import Refusal
 from delayd.core.puts import Conflict, Outcome, checked_key
-from delayd.http.api import JSON_HEADERS, Api, Call, reply
+from delayd.http.api import JSON_HEADERS, Api, Call, refused_item, reply, reply_of_many
 from delayd.http.idempotency import Memo, memo_of, refuse_beside
-from delayd.http.problems import problem_of
 from delayd.http.schemas import UNSET, PutJob, PutJobs, WithRule
 from delayd.http.telling import due_text
 
@@ -36,6 +35,16 @@ def ttr_ms_of(job: WithRule, topic: "Topic") -> int:
     return 0 if has_own else TTR_MS_DEFAULT
 
 
+def _delay_ms(job: WithRule) -> int:
+    return job.delay if isinstance(job.delay, int) else 0
+
+
+def _key_of(job: PutJob) -> tuple[bytes, Conflict]:
+    """Return the key that a job is put under, empty if there is none, and what if it is taken."""
+    key = job.key if isinstance(job.key, bytes) else b""
+    return key, job.on_conflict if isinstance(job.on_conflict, Conflict) else Conflict.REJECT
+
+
 def put_one(
     api: Api,
     topic: "Topic",
@@ -47,7 +56,7 @@ def put_one(
     """Put a job; return its id and what happened. Raises what the engine refuses."""
     body = job.body_bytes
     assert body is not None
-    delay_ms = job.delay if isinstance(job.delay, int) else 0
+    delay_ms = _delay_ms(job)
     due_wall_ms = job.at if isinstance(job.at, int) else None
     retry = job.rule
     ttr_ms = ttr_ms_of(job, topic)
@@ -83,8 +92,7 @@ async def put(call: Call) -> "web.Response":
         refuse_beside(call, "the jobs of a batch can have a key each, with on_conflict keep")
         return await _put_batch(call, name, call.given.jobs)
     job: PutJob = call.given
-    key = job.key if isinstance(job.key, bytes) else b""
-    on = job.on_conflict if isinstance(job.on_conflict, Conflict) else Conflict.REJECT
+    key, on = _key_of(job)
     api = call.api
     if key:
         refuse_beside(call, "the job has a key: on_conflict says what a second put does")
@@ -103,7 +111,7 @@ def _put(
     api: Api, name: str, job: WithRule, key: bytes, on: Conflict, memo: Memo | None = None
 ) -> dict[str, Any]:
     """Put a job, and keep in mind under which Idempotency-Key; return what is told of it."""
-    topic = api.topic(name)
+    topic = api.engine.store.topic(name)
     now_ms = api.now_ms()
     try:
         job_id, outcome = put_one(api, topic, job, key, on, now_ms)
@@ -137,16 +145,11 @@ async def put_key(call: Call) -> "web.Response":
 async def _put_batch(call: Call, name: str, jobs: list[PutJob]) -> "web.Response":
     """Put all of them, and tell of each what became of it."""
     api = call.api
-    topic = api.topic(name)
-    topic.users += 1  # whatever is refused, it stays until the last one has been tried
-    try:
-        results = _put_all(api, topic, jobs, api.now_ms())
-    finally:
-        topic.users -= 1
-        api.engine.store.drop_if_unwanted(topic)
+    topic = api.engine.store.topic(name)
+    results = _put_all(api, topic, jobs, api.now_ms())
+    api.engine.store.drop_if_unwanted(topic)  # all of them may have been refused
     await api.durable()
-    status = 201 if all(result["status"] in {200, 201} for result in results) else 207
-    return reply(status, {"results": results})
+    return reply_of_many(results, 201)
 
 
 def _put_all(api: Api, topic: "Topic", jobs: list[PutJob], now_ms: int) -> list[dict[str, Any]]:
@@ -184,27 +187,25 @@ def _put_run(
 ) -> list[dict[str, Any]] | None:
     """Put jobs that differ only in their bodies; None if not all of them could be."""
     job = jobs[0]
-    delay_ms = job.delay if isinstance(job.delay, int) else 0
     bodies = [one.body_bytes or b"" for one in jobs]
     try:
         first_id = api.engine.put_alike(
-            topic, job.priority, delay_ms, ttr_ms_of(job, topic), bodies, now_ms
+            topic, job.priority, _delay_ms(job), ttr_ms_of(job, topic), bodies, now_ms
         )
     except Refusal:
         return None  # one by one it shows which of them are
     due = due_text(api.engine.store, first_id)
     return [
-        {"status": 201, "id": job_id, "outcome": "created", "due": due}
+        {"status": 201, "id": job_id, "outcome": CREATED, "due": due}
         for job_id in range(first_id, first_id + len(jobs))
     ]
 
 
 def _result(api: Api, topic: "Topic", job: PutJob, now_ms: int) -> dict[str, Any]:
-    key = job.key if isinstance(job.key, bytes) else b""
-    on = job.on_conflict if isinstance(job.on_conflict, Conflict) else Conflict.REJECT
+    key, on = _key_of(job)
     try:
         job_id, outcome = put_one(api, topic, job, key, on, now_ms)
     except Refusal as refusal:
-        return {"status": refusal.status, "problem": problem_of(refusal)}
+        return refused_item(refusal)
     status = 201 if outcome is Outcome.CREATED else 200
     return {"status": status, **told(api, job_id, outcome)}

@@ -10,7 +10,7 @@ b'{"body":{"a":  1.0}}'
 """
 
 import base64
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import orjson
@@ -40,8 +40,6 @@ from delayd.http.values import moment_text
 
 if TYPE_CHECKING:
     from delayd.core.store import Store
-
-BodyForm = Literal["auto", "base64"]
 
 _skip: Final = msgspec.json.Decoder(msgspec.Raw).decode
 """Looks whether it is JSON, but for UTF-8, and makes nothing of it: a tenth of reading it."""
@@ -79,22 +77,27 @@ class Ticket(NamedTuple):
     """The how manieth hand-out of this life it is."""
 
 
+def _came_back(record: bytes) -> int:
+    """Return how often the job came back from a holder: of its tally that alone, 0.5 µs less."""
+    if not record[FLAGS_AT] & _TALLY:
+        return 0
+    reserves: int = TALLY.unpack_from(record, HEADER_BYTES)[1]
+    return reserves
+
+
 def ticket_of(record: bytes) -> Ticket:
     """Return the ticket of a job that is in somebody's hands."""
     job_id, _, created_ms, *_ = HEADER.unpack_from(record)
-    reserves = 0
-    if record[FLAGS_AT] & _TALLY:
-        reserves = TALLY.unpack_from(record, HEADER_BYTES)[1]
-    return Ticket(job_id, created_ms, reserves + 1)
+    return Ticket(job_id, created_ms, _came_back(record) + 1)
 
 
-def token_of(ticket: Ticket) -> str:
+def token_of(job_id: int, created_ms: int, reserves: int) -> str:
     """Write a ticket as the token that its holder gets.
 
-    >>> token_of(Ticket(17, 1_795_287_600_250, 1))
+    >>> token_of(*Ticket(17, 1_795_287_600_250, 1))
     '17-1a1ff7acc7a-1'
     """
-    return f"{ticket.job_id}-{ticket.created_ms:x}-{ticket.reserves}"
+    return f"{job_id}-{created_ms:x}-{reserves}"
 
 
 def parse_token(token: str) -> Ticket:
@@ -109,14 +112,12 @@ def reserved_job(store: "Store", job_id: int, now_ms: int, form: str) -> dict[st
     assert record is not None
     _, due_ms, created_ms, ttr_ms, priority, number, _, flags = HEADER.unpack_from(record)
     offset_ms = store.absolute.offset_ms
-    reserves = 0
-    if flags & _TALLY:
-        reserves = TALLY.unpack_from(record, HEADER_BYTES)[1]
+    reserves = _came_back(record) + 1
     told: dict[str, Any] = {
         "id": job_id,
         "topic": store.numbered[number].name,
-        "token": f"{job_id}-{created_ms:x}-{reserves + 1}",
-        "attempt": (attempts_of(record) if flags & _FAILURE else reserves) + 1,
+        "token": token_of(job_id, created_ms, reserves),
+        "attempt": attempts_of(record) + 1 if flags & _FAILURE else reserves,
         "priority": priority,
         "due": moment_text(due_ms + offset_ms),
         "lateness": max(0, now_ms - due_ms) / 1_000,

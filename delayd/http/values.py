@@ -327,15 +327,9 @@ VALUE_TYPES: Final = tuple(_SCHEMAS)
 
 def decode_value(kind: type, value: Any) -> Any:  # noqa: ANN401 (whatever JSON holds)
     """Make a value of one of these types; `ValueError` with the rule."""
-    reader = _READERS.get(kind)
-    if reader is None:
-        raise NotImplementedError(kind)
-    return reader(value)
+    return _READERS[kind](value)
 
 
 def schema_of_value(kind: type) -> dict[str, Any]:
     """Return the JSON schema of one of these types, the caller's to change: msgspec does."""
-    schema = _SCHEMAS.get(kind)
-    if schema is None:
-        raise NotImplementedError(kind)
-    return deepcopy(schema)
+    return deepcopy(_SCHEMAS[kind])

@@ -1,7 +1,6 @@
 """Puts that are refused: everything that is wrong with one is named, and nothing has changed."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -12,20 +11,8 @@ from delayd.core.client_limits import (
     RETRY_AFTER_FULL_S,
 )
 from delayd.core.limits import BODY_BYTES_DEFAULT
+from tests.http.producers import JOBS, put, reserved
 from tests.http.scene import Scene
-
-JOBS = "/v1/topics/mail/jobs"
-RESERVE = "/v1/topics/mail/reserve"
-
-
-def put(scene: Scene, **fields: object) -> dict[str, Any]:
-    return dict(scene.ok("POST", JOBS, {"body": 1, **fields}))
-
-
-def reserved(scene: Scene) -> dict[str, Any]:
-    (job,) = scene.ok("POST", RESERVE)["jobs"]
-    return dict(job)
-
 
 # --- What is wrong --------------------------------------------------------------------------------
 

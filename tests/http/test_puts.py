@@ -9,19 +9,8 @@ from delayd.core.job import body_of
 from delayd.core.limits import KEY_BYTES_MAX
 from delayd.testing.clock import FakeClock
 from tests.http.callers import Answer
+from tests.http.producers import JOBS, RESERVE, put, reserved
 from tests.http.scene import Scene
-
-JOBS = "/v1/topics/mail/jobs"
-RESERVE = "/v1/topics/mail/reserve"
-
-
-def put(scene: Scene, **fields: object) -> dict[str, Any]:
-    return dict(scene.ok("POST", JOBS, {"body": 1, **fields}))
-
-
-def reserved(scene: Scene) -> dict[str, Any]:
-    (job,) = scene.ok("POST", RESERVE)["jobs"]
-    return dict(job)
 
 
 def looked_at(scene: Scene, job_id: int = 1) -> dict[str, Any]:
