@@ -250,7 +250,11 @@ def test_a_binlog_that_a_running_beanstalkd_holds_is_refused(
     needs_beanstalkd()
     (tmp_path / "binlog").mkdir()
     words = ["import-beanstalkd", str(tmp_path / "binlog"), "--data-dir", str(tmp_path / "data")]
-    with servers.beanstalkd("-b", str(tmp_path / "binlog")):
+    with (
+        servers.beanstalkd("-b", str(tmp_path / "binlog")) as server,
+        LineClient(server.address) as client,
+    ):
+        client.ask("list-tubes")  # it listens before it opens its binlog, and answers after
         assert invoke(words) == Exit.DIRECTORY_LOCKED
     assert "lock is held by another process" in capsys.readouterr().err
     assert not (tmp_path / "data").exists()
