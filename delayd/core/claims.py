@@ -14,6 +14,7 @@ them, is for the engine to decide (`core.keyed`).
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from delayd.core.changes import without_key
@@ -65,7 +66,7 @@ def unclaim_run(topic: "Topic", keys: Sequence[bytes], first_id: int) -> None:
 def index_of(store: "Store", topic: "Topic") -> KeyIndex:
     """Return the index of the topic's keys, made when there is none yet."""
     if topic.keys is None:
-        topic.keys = KeyIndex(store.key_of_job)
+        topic.keys = KeyIndex(partial(store.named_among, topic))
     return topic.keys
 
 

@@ -294,6 +294,15 @@ def key_of(record: bytes) -> bytes:
     return record[at + 1 : at + 1 + record[at]]
 
 
+def has_key(record: bytes, key: bytes) -> bool:
+    """Tell whether that is the caller's own name for the job."""
+    flags = record[FLAGS_AT]
+    if not flags & _KEY:
+        return False
+    at = FIXED_END[flags & FIXED_MASK]
+    return record[at] == len(key) and record.startswith(key, at + 1)
+
+
 def retry_of(record: bytes) -> Retry | None:
     """Return the job's own retry rule; None when its topic's counts."""
     flags = record[FLAGS_AT]

@@ -222,16 +222,21 @@ SWEEP_BUCKET_COST: Final = 16
 
 # --- The index of keys ---------------------------------------------------------------------------
 
-KEY_SEGMENT_SLOTS: Final = 1_024
-"""Slots of a segment: dividing one, 650 keys, holds a put up for 0.2 ms. With 4,096 it would be
-0.8 ms, and with 256 a put costs a tenth more, since directory and segments leave the cache."""
+KEYS_UNDIVIDED: Final = 8_192
+"""From so many keys of a topic on its index is a dict for each `KEY_PARTS`th of them: the division
+takes 1 ms, and 256 dicts for few keys would take more memory than what is in them."""
 
-KEY_SEGMENT_SLOTS_MIN: Final = 16
-"""What a topic with a single keyed job pays for: 400 bytes."""
+KEY_PARTS: Final = 256
+"""A dict of 40,000 keys, a part of ten million, takes 1 ms to grow. 64 are as fast, and 1,024 take
+longer by a tenth, since they leave the cache."""
 
-KEY_STRAY_SLOTS_MAX: Final = 48
-"""How far from its home a key may lie: the longest search, 3 µs. Segments are 70 to 75 % full when
-they are divided, so a key takes 72 bytes at most. With 24 it takes 82, and a put is no faster."""
+KEY_ANCHOR_IDS: Final = 8
+"""Neighbours that an entry may mean. With 8 a look-up costs 1 µs and an entry 4 bytes more than a
+hash, with 16 they would be 2 µs and 2 bytes."""
+
+KEY_BYTES_SPARSE: Final = 256
+"""A dict that takes more than this for each of its entries is made anew. One that grows takes 54 at
+most, so it is left alone until four fifths have gone."""
 
 # --- The journal ---------------------------------------------------------------------------------
 

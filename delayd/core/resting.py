@@ -23,12 +23,12 @@ from delayd.core.job import (
     U64,
     Flag,
     State,
-    key_of,
+    has_key,
     rank_of,
     wall_of,
 )
 from delayd.core.lateness import new_histogram, note_run, span
-from delayd.core.limits import PRIORITY_URGENT_BELOW
+from delayd.core.limits import KEY_ANCHOR_IDS, PRIORITY_URGENT_BELOW
 from delayd.core.table import JobTable
 from delayd.core.topic import Topic
 from delayd.core.topics import Topics
@@ -84,11 +84,13 @@ class Resting(Topics):
         """Return the topic that the job belongs to."""
         return self.numbered[PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[1]]
 
-    def key_of_job(self, job_id: int) -> bytes:
-        """Return the key of a job that has one."""
-        record = self.jobs.get(job_id)
-        assert record is not None
-        return key_of(record)
+    def named_among(self, topic: Topic, anchor: int, key: bytes) -> int:
+        """Return which job of the topic has the key, of the eight from that id on; 0: none."""
+        for job_id in range(anchor, anchor + KEY_ANCHOR_IDS):
+            record = self.jobs.get(job_id)
+            if record is not None and has_key(record, key) and self.topic_of(record) is topic:
+                return job_id
+        return 0
 
     def is_ghost(self, record: bytes) -> bool:
         """Tell of a job at rest whether a clear has forgotten it: to be asked while there are any.

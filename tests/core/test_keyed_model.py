@@ -180,7 +180,7 @@ def test_a_long_walk_with_keys_agrees_with_the_model_and_the_log_after_every_ste
 ) -> None:
     """Slices stay unfinished: what is due is settled when somebody asks, live and in replay."""
     monkeypatch.setattr(timekeeper, "ADVANCE_SLICE_JOBS", slice_jobs)
-    small_segments(monkeypatch)
+    small_parts(monkeypatch)
     walk = KeyedWalk(rng)
     for step in range(250):
         walk.step()
@@ -204,8 +204,9 @@ def test_a_copy_with_keyed_jobs_goes_on_with_the_log_behind_it(
         copied_on_the_way(walk, steps_max=number + 1)
 
 
-def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a few keys suffice for many segments."""
-    monkeypatch.setattr(index, "KEY_SEGMENT_SLOTS", 4)
-    monkeypatch.setattr(index, "KEY_SEGMENT_SLOTS_MIN", 2)
-    monkeypatch.setattr(index, "MERGE_EVERY", 1)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a few keys suffice for several parts."""
+    monkeypatch.setattr(index, "KEYS_UNDIVIDED", 8)
+    monkeypatch.setattr(index, "KEY_PARTS", 4)
+    monkeypatch.setattr(index, "KEY_BYTES_SPARSE", 64)
+    monkeypatch.setattr(index, "LOOK_EVERY", 1)

@@ -9,19 +9,19 @@ import pytest
 
 from delayd.core import keys
 from delayd.core.keys import KeyIndex
-from delayd.core.limits import KEY_SEGMENT_SLOTS, KEY_SEGMENT_SLOTS_MIN
+from delayd.core.limits import KEY_ANCHOR_IDS, KEY_BYTES_SPARSE, KEY_PARTS, KEYS_UNDIVIDED
 
 HASHES: Final[MappingProxyType[str, Callable[[bytes], int]]] = MappingProxyType(
     {
         "fair": hash,
         "all the same": lambda _: 5,
-        "zero, which stands for an empty slot": lambda _: 0,
         "few that differ": lambda key: hash(key) & 0x300003,
         "low bits the same": lambda key: hash(key) << 22,
         "high bits the same": lambda key: hash(key) & 0xFFFFF,
         "in sequence": lambda key: int(key.split(b"-")[1]),
     }
 )
+EMPTY_BYTES: Final = {}.__sizeof__()
 
 
 class Keyed:
@@ -30,12 +30,16 @@ class Keyed:
     def __init__(self, hash_of: Callable[[bytes], int] = hash) -> None:
         self.key_of: dict[int, bytes] = {}
         self.jobs: dict[bytes, int] = {}
-        self.index = KeyIndex(self.key_of.__getitem__, hash_of)
+        self.index = KeyIndex(self.named_among, hash_of)
+        self.is_fair = hash_of is hash
         self.last_id = 0
+
+    def named_among(self, anchor: int, key: bytes) -> int:
+        job_id = self.jobs.get(key, 0)
+        return job_id if anchor <= job_id < anchor + KEY_ANCHOR_IDS else 0
 
     def name(self, wanted: list[bytes]) -> int:
         first_id = self.last_id + 1
-        self.key_of.update(enumerate(wanted, first_id))
         self.last_id += len(wanted)
         return first_id
 
@@ -44,10 +48,12 @@ class Keyed:
         self.index.add(key, self.last_id)
 
     def claim(self, wanted: list[bytes]) -> None:
+        """A run of free keys is taken in, but perhaps not one whose hashes others have."""
         are_free = len(set(wanted)) == len(wanted) and not self.jobs.keys() & set(wanted)
         first_id = self.name(wanted)
-        assert self.index.claim_run(wanted, first_id) == are_free
-        if are_free:
+        is_done = self.index.claim_run(wanted, first_id)
+        assert is_done == are_free if self.is_fair else is_done <= are_free
+        if is_done:
             self.jobs.update({key: job_id for job_id, key in enumerate(wanted, first_id)})
 
     def remove(self, key: bytes) -> None:
@@ -55,8 +61,10 @@ class Keyed:
 
 
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "KEY_SEGMENT_SLOTS", 16)
-    monkeypatch.setattr(keys, "KEY_SEGMENT_SLOTS_MIN", 4)
+    monkeypatch.setattr(keys, "KEYS_UNDIVIDED", 40)
+    monkeypatch.setattr(keys, "KEY_PARTS", 4)
+    monkeypatch.setattr(keys, "KEY_BYTES_SPARSE", 64)
+    monkeypatch.setattr(keys, "LOOK_EVERY", 2)
 
 
 def named(number: int) -> bytes:
@@ -79,7 +87,7 @@ def test_it_is_a_dict(
     for step in range(600):
         is_growing = step // 100 % 2 == 0
         if is_growing:
-            keyed.claim([named(rng.randrange(space)) for _ in range(rng.randrange(1, 9))])
+            keyed.claim([named(rng.randrange(space)) for _ in range(rng.randrange(1, 19))])
         key = named(rng.randrange(space))
         assert keyed.index.find(key) == keyed.jobs.get(key, 0)
         if is_growing and key not in keyed.jobs:
@@ -93,13 +101,13 @@ def test_it_is_a_dict(
         keyed.remove(next(iter(keyed.jobs)))
     keyed.index.check({})
     assert not keyed.index
-    assert keyed.index.slots == (4 if is_small else KEY_SEGMENT_SLOTS_MIN)
+    assert keyed.index.table_bytes == EMPTY_BYTES
 
 
 def test_a_run_that_meets_a_taken_key_leaves_nothing_behind() -> None:
     keyed = Keyed()
     keyed.claim([named(number) for number in range(2_000)])
-    for at in (0, 7, 18):
+    for at in (0, 7, 8, 18):
         wanted = [named(number) for number in range(5_000, 5_020)]
         keyed.claim([*wanted[:at], named(1_000), *wanted[at + 1 :]])
         keyed.claim([*wanted[:19], wanted[at]])
@@ -108,47 +116,70 @@ def test_a_run_that_meets_a_taken_key_leaves_nothing_behind() -> None:
 
 
 def test_memory_follows_the_number_of_keys_both_ways() -> None:
-    """100,000 keys take 13 to 70 % of the slots; what is left of them takes as much again."""
     keyed = Keyed()
     for start in range(0, 100_000, 100):
         keyed.claim([named(number) for number in range(start, start + 100)])
-        assert keyed.index.slots <= max(KEY_SEGMENT_SLOTS_MIN, 8 * len(keyed.index))
-    assert keyed.index.slots >= 1.4 * len(keyed.index)
+    full_bytes = keyed.index.table_bytes
+    assert 24 * 100_000 < full_bytes < 54 * 100_000
     for number in range(100_000):
         keyed.remove(named(number))
         if number % 10_000 == 9_999 or number > 99_900:
-            left = len(keyed.index)
-            assert keyed.index.slots <= max(4 * KEY_SEGMENT_SLOTS, 20 * left)
+            slack = keys.LOOK_EVERY * len(keyed.index._parts)
+            assert keyed.index.table_bytes <= KEY_BYTES_SPARSE * (len(keyed.index) + 2 * slack)
     keyed.index.check({})
-    assert keyed.index.slots == KEY_SEGMENT_SLOTS_MIN
+    assert keyed.index.table_bytes == EMPTY_BYTES
 
 
-def test_no_put_waits_for_more_than_one_segment() -> None:
-    """However many keys there are: what is moved at once is bounded."""
+def test_no_put_waits_for_more_than_one_part_to_grow() -> None:
+    """Many keys are divided once, while they are few; from then on each part is for itself."""
     keyed = Keyed()
-    moved = 0
+    numbers = iter(range(100_000))
+    keyed.claim([named(next(numbers)) for _ in range(KEYS_UNDIVIDED)])
+    assert len(keyed.index._parts) == 1
+    keyed.claim([named(next(numbers))])
+    assert len(keyed.index._parts) == KEY_PARTS
+    keyed.claim([named(number) for number in numbers])
+    assert max(map(len, keyed.index._parts)) < 1.5 * 100_000 / KEY_PARTS
 
-    for number in range(30_000):
-        before = keyed.index.slots
-        keyed.claim([named(number)])
-        moved = max(moved, keyed.index.slots - before)
-    assert moved == 3 * KEY_SEGMENT_SLOTS
+
+def test_few_that_are_left_of_many_are_in_one_part_again() -> None:
+    keyed = Keyed()
+    keyed.claim([named(number) for number in range(KEYS_UNDIVIDED + 1)])
+    for number in range(KEYS_UNDIVIDED // 2):
+        keyed.remove(named(number))
+    assert len(keyed.index._parts) == KEY_PARTS
+    for number in range(KEYS_UNDIVIDED // 2, KEYS_UNDIVIDED):
+        keyed.remove(named(number))
+    assert len(keyed.index._parts) == 1
+    keyed.index.check({named(KEYS_UNDIVIDED): KEYS_UNDIVIDED + 1})
 
 
-def test_keys_whose_hashes_are_all_alike_are_found_all_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """No client can choose such keys; they wait in a crowd, and the directory stays small."""
-    small(monkeypatch)
+def test_neighbours_share_an_anchor() -> None:
+    """It is one number object for eight jobs, put one by one or in a run."""
+    for is_run in (False, True):
+        keyed = Keyed()
+        wanted = [named(number) for number in range(100)]
+        if is_run:
+            keyed.claim(wanted)
+        else:
+            for key in wanted:
+                keyed.add(key)
+        anchors = keyed.index._parts[0].values()
+        assert len({id(anchor) for anchor in anchors}) == -(-100 // KEY_ANCHOR_IDS)
+
+
+def test_keys_whose_hashes_are_all_alike_are_found_all_the_same() -> None:
+    """No client can choose such keys; they wait in a crowd."""
     keyed = Keyed(lambda _: 5)
     for number in range(60):
         keyed.add(named(number))
-    assert len(keyed.index._crowd) > 40
-    assert len(keyed.index._segments) <= 64 * 64
+    assert len(keyed.index._crowd) == 59
     keyed.claim([named(60), named(61)])
     keyed.claim([named(62), named(3)])
-    keyed.claim([named(63), named(63)])
     keyed.index.check(keyed.jobs)
-    for number in range(62):
+    keyed.remove(named(0))
+    keyed.add(named(0))
+    keyed.index.check(keyed.jobs)
+    for number in range(60):
         keyed.remove(named(number))
     keyed.index.check({})
