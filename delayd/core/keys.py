@@ -102,9 +102,11 @@ class KeyIndex:
     def claim_run(self, keys: Sequence[bytes], first_id: int) -> bool:
         """Add the keys of jobs with ids in sequence, newer than all; tell whether that was done.
 
-        It is not, and nothing has changed, if one is taken or there twice. A third of the cost of
-        `find` and `add` for each.
+        It is not, and nothing has changed, if one is taken or there twice, or has a hash that was
+        another's. A third of the cost of `find` and `add` for each.
         """
+        if self._crowd and not self._crowd.keys().isdisjoint(keys):
+            return False
         parts, mask = self._parts, self._mask
         for at in range(0, len(keys), KEY_ANCHOR_IDS):
             anchor = first_id + at
