@@ -117,7 +117,7 @@ def test_everything_that_is_wrong_with_the_policies_of_topics_is_told_at_once(
         retry = "15s soon"
         jobs_max = 0
         [topics.orders]
-        atempts_max = 3
+        max_atempts = 3
         exhausted = "a b"
         [topics."?"]
         rate_per_s = 5
@@ -125,7 +125,7 @@ def test_everything_that_is_wrong_with_the_policies_of_topics_is_told_at_once(
     assert errors_of(written(tmp_path, text)) == [
         f'topics."mail.*".retry = "15s soon": step 2, "soon", {DURATION_RULE}',
         f'topics."mail.*".jobs_max = 0: must be a whole number from 1 to {2**62}',
-        'topics."orders".atempts_max: there is no such field; did you mean attempts_max?',
+        'topics."orders".max_atempts: there is no such field; did you mean max_attempts?',
         'topics."orders".exhausted = "a b": must be "bury" or the name of a topic',
     ]
 

@@ -11,6 +11,7 @@ job is changed twice. One that is replaced under its key meanwhile is judged by 
       Action.kick(per_s=0)       delayed, buried: ready, the first at once, each later one a
                                  1/per_s later; 0: all at once
       Action.reschedule(delay)   delayed, ready: due so long after it was their turn
+      Action.reschedule_at(wall) delayed, ready: due at that moment of the wall clock
 
     .done: how many were changed (dry run: would be)   .refusal: what ended it early, or None
 
@@ -42,6 +43,7 @@ from delayd.core.limits import (
     DURATION_MS_MAX,
     PASS_ACTION_COST,
     RATE_PER_S_MIN,
+    WALL_MS_MAX,
 )
 from delayd.core.moments import check_delay, check_range
 from delayd.core.search import check_between
@@ -59,6 +61,8 @@ class Action(NamedTuple):
 
     event: Event
     delay_ms: int = 0
+    due_wall_ms: int | None = None
+    """The moment that counts instead of the delay, in milliseconds since 1970."""
     per_s: float = 0
 
     @classmethod
@@ -78,6 +82,12 @@ class Action(NamedTuple):
         """Let it come due so long from when it is its turn. `ValueOutOfRange`."""
         check_range("delay_ms", delay_ms, DURATION_MS_MAX)
         return cls(Event.RESCHEDULE, delay_ms)
+
+    @classmethod
+    def reschedule_at(cls, due_wall_ms: int) -> "Action":
+        """Let it come due at this moment of the wall clock. `ValueOutOfRange`."""
+        check_range("due_wall_ms", due_wall_ms, WALL_MS_MAX)
+        return cls(Event.RESCHEDULE, due_wall_ms=due_wall_ms)
 
     @property
     def states(self) -> frozenset[State]:
@@ -158,7 +168,9 @@ class Bulk:
         engine, action = self._engine, self._action
         if action.event is Event.DELETE:
             return engine.delete_batch(self._nobody, (job_id,), now_ms)[0]
-        if action.event is Event.RESCHEDULE:
+        if action.due_wall_ms is not None:
+            engine.reschedule_at(job_id, action.due_wall_ms, now_ms)
+        elif action.event is Event.RESCHEDULE:
             engine.reschedule(job_id, action.delay_ms, now_ms)
         elif action.per_s and self.done:
             engine.kick_later(job_id, int(self.done * _MS_PER_S / action.per_s) or 1, now_ms)

@@ -205,7 +205,7 @@ def _parts(at: int, record: bytes) -> Iterator[tuple[str, Value]]:
     retry = retry_of(record)
     if retry is not None:
         yield "retry", " ".join(map(duration_text, retry.steps_ms))
-        yield "attempts_max", retry.attempts_max
+        yield "max_attempts", retry.attempts_max
         yield "jitter_percent", retry.jitter_percent
     note = note_of(record)
     if note is not None:

@@ -261,7 +261,7 @@ FIELDS: Final = (
     Field("delay", "delay_ms", _duration(0), duration_text),
     Field("retry", "retry_ms", parse_ladder, lambda steps_ms: [*map(duration_text, steps_ms)]),
     Field("jitter_percent", "jitter_percent", _whole(0, JITTER_PERCENT_MAX)),
-    Field("attempts_max", "attempts_max", _whole(1, ATTEMPTS_MAX)),
+    Field("max_attempts", "attempts_max", _whole(1, ATTEMPTS_MAX)),
     Field("exhausted", "exhausted", _exhausted),
     Field("on_close", "returns_on_close", _on_close, lambda _: "return"),
     Field("jobs_max", "jobs_max", _whole(1, CAP_MAX)),
@@ -272,6 +272,8 @@ FIELDS: Final = (
     Field("rate_per_s", "rate_per_s", _rate),
 )
 BY_NAME: Final = {field.name: field for field in FIELDS}
+FORMER_NAMES: Final = {"attempts_max": "max_attempts"}
+"""What older journals say, and is still understood wherever a policy is read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,9 +338,11 @@ class Policy:
         values: dict[str, Any] = {}
         errors = [f"{name}: is given twice" for name in twice]
         for name, value in given.items():
-            row = BY_NAME.get(name)
+            row = BY_NAME.get(FORMER_NAMES.get(name, name))
             if row is None:
                 errors.append(f"{name}: {_no_such_field(name)}")
+            elif row.name != name and row.name in given:
+                errors.append(f"{name}: means {row.name}, which is given too")
             elif value is not None:
                 try:
                     values[row.field] = row.read(value)

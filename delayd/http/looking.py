@@ -119,8 +119,12 @@ async def kick_jobs(call: Call) -> "web.Response":
 
 
 async def reschedule_jobs(call: Call) -> "web.Response":
-    """Let all these jobs that are delayed or ready come due after a delay from now."""
+    """Let all these jobs that are delayed or ready come due after a delay, or at a moment."""
     given: Reschedule = call.given
+    if isinstance(given.at, int):
+        call.api.turns.look_at_wall_clock()
+        return await _do(call, Action.reschedule_at(given.at), "rescheduled")
+    assert isinstance(given.delay, int)
     return await _do(call, Action.reschedule(given.delay), "rescheduled")
 
 

@@ -299,7 +299,8 @@ RESCHEDULE_JOBS: Final = Entry(
     "reschedule_jobs",
     Section.JOBS,
     "Reschedule many jobs",
-    f"All that match and are delayed or ready come due after the same delay from now. {_BULK}",
+    "All that match and are delayed or ready come due after the same delay from now, or at the"
+    f" same time. {_BULK}",
     _MANY_DONE,
     (TopicNotFound, ValueOutOfRange, OutOfSpace),
 )

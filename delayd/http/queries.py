@@ -180,7 +180,7 @@ class PolicyBody(Form, kw_only=True, forbid_unknown_fields=False):
                 "delay": schema_of_value(Duration),
                 "retry": schema_of_value(Ladder),
                 "jitter_percent": {"type": "integer", "minimum": 0, "maximum": JITTER_PERCENT_MAX},
-                "attempts_max": {"type": "integer", "minimum": 1, "maximum": ATTEMPTS_MAX},
+                "max_attempts": {"type": "integer", "minimum": 1, "maximum": ATTEMPTS_MAX},
                 "exhausted": schema_of_value(TopicName),
                 "on_close": {"enum": ["failure", "return"]},
                 "jobs_max": _CAP,
@@ -201,7 +201,7 @@ class PolicyBody(Form, kw_only=True, forbid_unknown_fields=False):
     delay: _Setting = UNSET
     retry: _Setting = UNSET
     jitter_percent: _Setting = UNSET
-    attempts_max: _Setting = UNSET
+    max_attempts: _Setting = UNSET
     exhausted: _Setting = UNSET
     on_close: _Setting = UNSET
     jobs_max: _Setting = UNSET

@@ -317,7 +317,18 @@ class Kick(Form, kw_only=True):
 class Reschedule(Form, kw_only=True):
     """When jobs are to come due."""
 
-    delay: Annotated[Duration, Meta(description="Counted from when it is done.")]
+    told_rules: ClassVar[Rules] = ({"oneOf": [{"required": ["delay"]}, {"required": ["at"]}]},)
+
+    delay: Annotated[Duration, Meta(description="Counted from when it is done.")] | Unset = UNSET
+    at: Moment | Unset = UNSET
+
+    def broken_rules(self) -> list[FieldError]:
+        """One time there must be, and no more."""
+        if self.delay is self.at is UNSET:
+            return [FieldError("delay", "is missing; at takes its place")]
+        if UNSET not in (self.delay, self.at):
+            return [FieldError("at", "cannot come beside delay")]
+        return []
 
 
 class Advance(Form, kw_only=True):

@@ -205,7 +205,7 @@ def _job_details(details: JobDetails, now_ms: int) -> dict[str, object]:
         values["key"] = _any_text(details.key)
     if details.retry is not None:
         values["retry"] = quoted(" ".join(map(duration_text, details.retry.steps_ms)))
-        values["attempts-max"] = details.retry.attempts_max
+        values["max-attempts"] = details.retry.attempts_max
         values["jitter-percent"] = details.retry.jitter_percent
     if details.retry is not None or details.failure is not None:
         values["attempts"] = details.attempts

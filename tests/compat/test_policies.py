@@ -14,7 +14,7 @@ CONFIGURATION: Final = """
 retry = ["15s", "3m", "10m", "30m", "30m", "1h", "2h", "6h", "15h"]
 
 [topics."once"]
-attempts_max = 1
+max_attempts = 1
 exhausted = "mail.dead"
 """
 LADDER_S: Final = (15, 180, 600, 1_800, 1_800, 3_600, 7_200, 21_600, 54_000)

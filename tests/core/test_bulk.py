@@ -8,8 +8,8 @@ import pytest
 from delayd.core import views
 from delayd.core.bulk import Action, Bulk
 from delayd.core.errors import OutOfSpace, TopicNotFound, ValueOutOfRange
-from delayd.core.job import State, tally_of
-from delayd.core.limits import BULK_PER_S_MAX, CAP_MAX, DURATION_MS_MAX, PASS_STEP_JOBS
+from delayd.core.job import Event, State, tally_of, wall_of
+from delayd.core.limits import BULK_PER_S_MAX, CAP_MAX, DURATION_MS_MAX, PASS_STEP_JOBS, WALL_MS_MAX
 from delayd.core.records import Kind
 from delayd.core.walking import Wanted
 from tests.core.crowds import Crowd
@@ -17,6 +17,8 @@ from tests.core.rigs import Rig, kinds_of
 
 DELAY_MS = 7_777_777
 """One that nobody else asks for."""
+WALL_MS = 3_777_777_777_777
+IDS = ["cancel", "kick", "redrive", "reschedule", "appoint"]
 
 
 def carried_out(rig: Rig, bulk: Bulk, budget: int = PASS_STEP_JOBS) -> Bulk:
@@ -26,7 +28,13 @@ def carried_out(rig: Rig, bulk: Bulk, budget: int = PASS_STEP_JOBS) -> Bulk:
 
 
 def all_actions() -> list[Action]:
-    return [Action.cancel(), Action.kick(), Action.kick(per_s=3), Action.reschedule(DELAY_MS)]
+    return [
+        Action.cancel(),
+        Action.kick(),
+        Action.kick(per_s=3),
+        Action.reschedule(DELAY_MS),
+        Action.reschedule_at(WALL_MS),
+    ]
 
 
 def is_done(crowd: Crowd, job_id: int, action: Action) -> bool:
@@ -38,11 +46,13 @@ def is_done(crowd: Crowd, job_id: int, action: Action) -> bool:
         return False
     if action == Action.reschedule(DELAY_MS):
         return tally_of(record).delay_ms == DELAY_MS
+    if action == Action.reschedule_at(WALL_MS):
+        return wall_of(record) == WALL_MS
     return tally_of(record).kicks == crowd.kicks[job_id] + 1
 
 
 @pytest.mark.parametrize("number", range(5))
-@pytest.mark.parametrize("action", all_actions(), ids=["cancel", "kick", "redrive", "reschedule"])
+@pytest.mark.parametrize("action", all_actions(), ids=IDS)
 def test_it_is_done_to_all_that_are_wanted_and_to_nobody_else(
     number: int, action: Action, rng: random.Random
 ) -> None:
@@ -66,7 +76,7 @@ def test_it_is_done_to_all_that_are_wanted_and_to_nobody_else(
 
 
 @pytest.mark.parametrize("number", range(5))
-@pytest.mark.parametrize("action", all_actions(), ids=["cancel", "kick", "redrive", "reschedule"])
+@pytest.mark.parametrize("action", all_actions(), ids=IDS)
 def test_it_is_done_to_a_job_that_nobody_touches_meanwhile(
     number: int, action: Action, rng: random.Random
 ) -> None:
@@ -90,9 +100,7 @@ def test_it_is_done_to_a_job_that_nobody_touches_meanwhile(
                 assert views.view_job(crowd.engine, job_id, crowd.rig.now_ms).state is State.READY
         later = [job_id for job_id in crowd.ids() if job_id > last_id]
         assert not any(
-            is_done(crowd, job_id, action)
-            for job_id in later
-            if action == Action.reschedule(DELAY_MS)
+            is_done(crowd, job_id, action) for job_id in later if action.event is Event.RESCHEDULE
         )
         live = list(views.canonical(crowd.engine))
         assert list(views.canonical(crowd.rig.replayed())) == live
@@ -204,6 +212,8 @@ def test_what_cannot_be_done_is_refused_at_once() -> None:
             Action.kick(per_s)
     with pytest.raises(ValueOutOfRange):
         Action.reschedule(DURATION_MS_MAX + 1)
+    with pytest.raises(ValueOutOfRange):
+        Action.reschedule_at(WALL_MS_MAX + 1)
 
 
 def test_kicked_at_the_highest_rate_they_keep_their_order() -> None:

@@ -110,7 +110,7 @@ def test_every_part_of_a_job_is_shown() -> None:
         ("failed_ms", 1_900),
         ("key", "order-é"),
         ("retry", "15s 3m"),
-        ("attempts_max", 9),
+        ("max_attempts", 9),
         ("jitter_percent", 10),
         ("origin", "mail"),
         ("error", "timeout"),

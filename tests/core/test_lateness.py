@@ -205,7 +205,7 @@ def test_every_operation_is_counted() -> None:
 def test_what_fails_under_a_rule_is_counted_by_what_it_was() -> None:
     rig = Rig(time_ms=START_MS)
     engine, session = rig.engine, rig.engine.open_session()
-    engine.set_policy("default", Policy.from_json(b'{"attempts_max": 100}'), rig.now_ms)
+    engine.set_policy("default", Policy.from_json(b'{"max_attempts": 100}'), rig.now_ms)
     put(rig, jobs=4, ttr_ms=1_000)
     engine.reserve_batch(session, 4, 100, rig.now_ms)
     engine.release(session, 1, 0, 0, rig.now_ms)

@@ -66,7 +66,7 @@ EVERYTHING = Policy(
 
 def test_a_policy_is_read_as_people_write_it() -> None:
     text = f"""{{
-        "ttr": "2m", "delay": 1.5, "retry": "{LADDER}", "jitter_percent": 10, "attempts_max": 7,
+        "ttr": "2m", "delay": 1.5, "retry": "{LADDER}", "jitter_percent": 10, "max_attempts": 7,
         "exhausted": "mail.dead", "on_close": "return", "jobs_max": 1000, "bytes_max": "1MiB",
         "body_bytes_max": 100, "delay_max": "30d", "reserved_max": 20, "rate_per_s": 0.5
     }}"""
@@ -134,14 +134,27 @@ def errors_of(text: str) -> tuple[str, ...]:
 
 
 def test_all_that_is_wrong_is_named_at_once() -> None:
-    text = '{"ttr": 0, "atempts_max": 3, "retry": ["15s", 0], "jobs_max": "many", "qqq": 1}'
+    text = '{"ttr": 0, "max_atempts": 3, "retry": ["15s", 0], "jobs_max": "many", "qqq": 1}'
     assert errors_of(text) == (
         "ttr = 0: must be more than 0, up to 4294967295 s",
-        "atempts_max: there is no such field; did you mean attempts_max?",
+        "max_atempts: there is no such field; did you mean max_attempts?",
         'retry = ["15s", 0]: step 2, 0, must be more than 0: what failed would fail again at once',
         f'jobs_max = "many": must be a whole number from 1 to {CAP_MAX}',
         "qqq: there is no such field",
     )
+
+
+def test_the_former_name_of_a_field_is_read_but_not_written() -> None:
+    """Journals that were written before say it."""
+    policy = Policy.from_json('{"attempts_max": 3}')
+    assert policy == Policy(attempts_max=3)
+    assert policy.to_json() == '{"max_attempts": 3}'
+    for text in (
+        '{"attempts_max": 3, "max_attempts": 3}',
+        '{"max_attempts": 3, "attempts_max": 3}',
+    ):
+        assert errors_of(text) == ("attempts_max: means max_attempts, which is given too",)
+    assert errors_of('{"attempts_max": 0}')[0].startswith("attempts_max = 0: must be a whole")
 
 
 @pytest.mark.parametrize(
@@ -157,8 +170,8 @@ def test_all_that_is_wrong_is_named_at_once() -> None:
         ("retry", "0s 15s 1q", 'step 1, "0s", must be more than 0: what failed would fail again'),
         ("retry", ["15s", -1, None], "step 2, -1, must be from 0 to 4294967295 s; step 3, null, "),
         ("jitter_percent", 101, "must be a whole number from 0 to 100"),
-        ("attempts_max", 0, "must be a whole number from 1 to 65535"),
-        ("attempts_max", 2.5, "must be a whole number from 1 to 65535"),
+        ("max_attempts", 0, "must be a whole number from 1 to 65535"),
+        ("max_attempts", 2.5, "must be a whole number from 1 to 65535"),
         ("exhausted", "a b", 'must be "bury" or the name of a topic'),
         ("exhausted", 5, 'must be "bury" or the name of a topic'),
         ("on_close", "bury", 'must be "failure" or "return"'),

@@ -163,7 +163,7 @@ def test_of_nobody_nothing_is_taken(world: World) -> None:
     assert world.rig.take_log() == (b"", False)
 
 
-@pytest.mark.parametrize("policy", [{}, {"retry": "1s 2s"}, {"attempts_max": 2}])
+@pytest.mark.parametrize("policy", [{}, {"retry": "1s 2s"}, {"max_attempts": 2}])
 def test_played_back_it_is_what_it_was(policy: dict[str, object], rng: random.Random) -> None:
     for _ in range(20):
         world = World("mail", crashes=[rng.randrange(20_000) for _ in range(3)])

@@ -310,7 +310,7 @@ class Client:
             fields |= {"exhausted": what["target"]} if what["target"] else {}
             fields |= {"on_close": "return"} if what["returns"] else {}
             fields |= {"retry": [step_ms / 1_000 for step_ms in steps_ms]} if steps_ms else {}
-            fields |= {"attempts_max": attempts_max} if attempts_max else {}
+            fields |= {"max_attempts": attempts_max} if attempts_max else {}
             fields |= {"jitter_percent": jitter} if jitter else {}
         text = json.dumps(fields).encode() if fields else b""
         line = b"set-policy %b %d\r\n%b\r\n" % (tube.encode(), len(text), text)

@@ -107,7 +107,7 @@ class Life:
         return self.rng.choice(
             (
                 {},
-                {"retry": "1s 5s", "jitter_percent": 10, "attempts_max": 3, "exhausted": "mail"},
+                {"retry": "1s 5s", "jitter_percent": 10, "max_attempts": 3, "exhausted": "mail"},
                 {"ttr": "2s", "delay": "10ms", "on_close": "return", "delay_max": "1d"},
                 {"jobs_max": 10, "bytes_max": "4KiB", "body_bytes_max": 1000},
                 {"reserved_max": 2, "rate_per_s": 0.5},

@@ -119,7 +119,7 @@ HOW = ("while it is made durable", "when it is durable", "when the answer is abo
 
 
 @pytest.mark.parametrize("how", HOW)
-@pytest.mark.parametrize("policy", [{}, {"retry": "1h 1h"}, {"attempts_max": 1}])
+@pytest.mark.parametrize("policy", [{}, {"retry": "1h 1h"}, {"max_attempts": 1}])
 def test_a_job_whose_worker_has_gone_is_ready_at_once_and_was_not_attempted(
     how: str, policy: dict[str, object]
 ) -> None:
@@ -137,7 +137,7 @@ def test_a_job_whose_worker_has_gone_is_ready_at_once_and_was_not_attempted(
         (job,) = scene.ok("POST", RESERVE)["jobs"]
         assert (job["id"], job["attempt"]) == (1, 1)
         scene.ok("POST", "/v1/jobs/1/nack", {"token": job["token"]})
-        state = {"retry": "delayed", "attempts_max": "buried", "": "ready"}[next(iter(policy), "")]
+        state = {"retry": "delayed", "max_attempts": "buried", "": "ready"}[next(iter(policy), "")]
         assert told(scene.engine)["state"] == state
 
 

@@ -366,7 +366,7 @@ def _for_2(given: object) -> object:
 
 def test_a_job_that_its_ttr_has_moved_is_judged_by_where_it_is_before_its_slice_comes() -> None:
     with Scene() as scene:
-        policy = {"attempts_max": 1, "exhausted": "dead"}
+        policy = {"max_attempts": 1, "exhausted": "dead"}
         scene.ok("PUT", "/v1/topics/mail/policy", policy)
         put(scene, ttr=1)
         reserved(scene)

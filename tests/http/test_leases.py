@@ -102,7 +102,7 @@ def test_nacks_climb_the_ladder_until_it_ends() -> None:
 
 def test_an_exhausted_job_is_moved_where_the_policy_says() -> None:
     with Scene() as scene:
-        policy = {"attempts_max": 1, "exhausted": "mail.failed"}
+        policy = {"max_attempts": 1, "exhausted": "mail.failed"}
         scene.ok("PUT", "/v1/topics/mail/policy", policy)
         answer = say(scene, "nack", reserved(scene), error="no")
         assert answer.json == {"id": 1, "topic": "mail.failed", "state": "ready"}

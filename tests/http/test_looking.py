@@ -316,11 +316,23 @@ def test_rescheduling_by_a_filter_moves_what_waits() -> None:
         assert listed(scene, "state=delayed&from=2h&to=121m") == [jobs["ready"], jobs["delayed"]]
 
 
+def test_rescheduling_by_a_filter_to_a_moment_follows_the_wall_clock() -> None:
+    with Scene(is_virtual=True) as scene:
+        jobs = one_of_each(scene)
+        moment = "2070-01-01T07:00:00.000Z"
+        answer = scene.ok("POST", f"{JOBS}/reschedule", {"at": moment})
+        assert answer == {"rescheduled": 2}
+        for state in ("delayed", "ready"):
+            assert scene.ok("GET", f"/v1/jobs/{jobs[state]}")["due"] == moment
+
+
 @pytest.mark.parametrize(
     ("query", "given", "fields"),
     [
         ("", {}, ["delay"]),
         ("", {"delay": "soon"}, ["delay"]),
+        ("", {"delay": 1, "at": 4_000_000_000}, ["at"]),
+        ("", {"at": "soon"}, ["at"]),
         ("?limit=3", {"delay": 1}, ["limit"]),
         ("?dry_run=2", {"delay": 1}, ["dry_run"]),
     ],

@@ -21,7 +21,7 @@ jobs_max = 3
 """
 BURY_AT_ONCE: Final = """
 [topics."mail.*"]
-attempts_max = 1
+max_attempts = 1
 """
 
 
