@@ -60,7 +60,6 @@ def serve_everybody_else(http: Address, line: Address, times: int = 20) -> None:
 # --- T-R1: many connections ----------------------------------------------------------------------
 
 
-@pytest.mark.timeout(600)
 def test_r1_idle_crowds_cost_little_and_hold_up_nobody(tmp_path: Path, runs: Runs) -> None:
     """T-R1: thousands of idle connections of each kind: bounded memory, others are answered."""
     number = runs.times(200, 9_000)
@@ -87,7 +86,6 @@ def test_r1_idle_crowds_cost_little_and_hold_up_nobody(tmp_path: Path, runs: Run
         runs.count("T-R1", 2 * number, "idle connections")
 
 
-@pytest.mark.timeout(600)
 def test_r1_storms_of_connections_hold_up_nobody(tmp_path: Path, runs: Runs) -> None:
     """T-R1: connections that come and go by the hundred: others are answered in between."""
     storms = runs.times(5, 200)
@@ -108,7 +106,6 @@ def test_r1_storms_of_connections_hold_up_nobody(tmp_path: Path, runs: Runs) -> 
         wait_until(lambda: descriptors(daemon) <= before + FILES)
 
 
-@pytest.mark.timeout(120)
 def test_r1_one_connection_too_many_is_told_so(tmp_path: Path, runs: Runs) -> None:
     """T-R1: beyond the bound there is an answer, and room again when somebody has gone."""
     bound = {"DELAYD_HTTP_CONNECTIONS_MAX": "5"}
@@ -134,7 +131,6 @@ SLOW_REQUESTS: Final = {
 }
 
 
-@pytest.mark.timeout(120)
 def test_r2_requests_that_drip_are_answered_408_and_closed(tmp_path: Path, runs: Runs) -> None:
     """T-R2: a byte now and then, in a head, in a body, in chunks."""
     with started(tmp_path, *HTTP, environment=QUICK) as daemon:
@@ -166,7 +162,6 @@ def test_r2_requests_that_drip_are_answered_408_and_closed(tmp_path: Path, runs:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
 def test_r2_commands_that_drip_are_closed(tmp_path: Path, runs: Runs) -> None:
     """T-R2: a byte now and then, in a command of the line and in the body of a put."""
     with started(tmp_path, *HTTP) as daemon:
@@ -206,7 +201,6 @@ LONG_BYTES: Final = 65_000
 """Together more than the system keeps for a client that does not read."""
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("how", ["dies", pytest.param("waits", marks=pytest.mark.long)])
 def test_r3_jobs_that_nobody_has_read_return(tmp_path: Path, runs: Runs, how: str) -> None:
     """T-R3: a batch for a client that does not read it, and dies or is closed: all jobs return."""
@@ -235,7 +229,6 @@ def test_r3_jobs_that_nobody_has_read_return(tmp_path: Path, runs: Runs, how: st
         runs.count("T-R3")
 
 
-@pytest.mark.timeout(120)
 def test_r3_a_waiting_client_that_dies_is_given_nothing(tmp_path: Path, runs: Runs) -> None:
     """T-R3: long polls whose clients have died; the next one that lives gets the job at once."""
     with (
@@ -295,7 +288,6 @@ def network() -> Iterator[list[str]]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
 def test_r4_peers_that_are_gone_without_a_word_are_noticed(
     tmp_path: Path, runs: Runs, network: list[str]
 ) -> None:
@@ -332,7 +324,6 @@ def test_r4_peers_that_are_gone_without_a_word_are_noticed(
 # --- T-R5: no descriptors left -------------------------------------------------------------------
 
 
-@pytest.mark.timeout(120)
 def test_r5_the_journal_never_lacks_descriptors(tmp_path: Path, runs: Runs) -> None:
     """T-R5: all descriptors but those of the journal are in use; it goes on, and recovers."""
     few = [need("prlimit"), "--nofile=64:64", "--"]
@@ -366,7 +357,6 @@ def test_r5_the_journal_never_lacks_descriptors(tmp_path: Path, runs: Runs) -> N
         runs.count("T-R5")
 
 
-@pytest.mark.timeout(120)
 def test_r5_a_limit_below_what_is_in_use_stops_puts_until_it_is_raised(
     tmp_path: Path, runs: Runs
 ) -> None:
