@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-import orjson
 from aiohttp import web
 
 from delayd.access.principal import EVERYBODY, Principal
@@ -28,27 +27,12 @@ from delayd.core.session import Session
 from delayd.core.topic import checked_name
 from delayd.core.views import live_record
 from delayd.http.idempotency import Forgetting
-from delayd.http.problems import (
-    CONTENT_TYPE,
-    SERVER,
-    FieldError,
-    Forbidden,
-    RequestInvalid,
-    Unauthorized,
-    headers_of,
-    problem_of,
-)
+from delayd.http.problems import FieldError, Forbidden, RequestInvalid, Unauthorized
 
 if TYPE_CHECKING:
     from delayd.http.guard import Guard
     from delayd.http.reserving import Consumer
     from delayd.http.routes import Route
-
-NO_CONTENT: Final = 204
-MULTI_STATUS: Final = 207
-JSON: Final = "application/json"
-JSON_HEADERS: Final = {"Content-Type": JSON, "Server": SERVER}
-"""Of every answer that has a body; set at once, which aiohttp does in half the time."""
 
 
 class Turns(Protocol):
@@ -285,33 +269,3 @@ class Call:
                     raise JobNotFound(job_id)
                 raise Forbidden(f"the token is not good for {scope.value} in topic {topic!r}")
         return record
-
-
-def reply(status: int, content: object, headers: Mapping[str, str] = JSON_HEADERS) -> web.Response:
-    """Return an answer in JSON; `headers` are all there are."""
-    return web.Response(body=orjson.dumps(content), status=status, headers=headers)
-
-
-def nothing() -> web.Response:
-    """Return an answer that says nothing: 204."""
-    return web.Response(status=NO_CONTENT, headers={"Server": SERVER})
-
-
-def refused(refusal: Refusal, **done: int) -> web.Response:
-    """Return the answer to a request that is refused; to how many it was done all the same."""
-    headers = {"Content-Type": CONTENT_TYPE, "Server": SERVER, **headers_of(refusal)}
-    return web.Response(
-        body=orjson.dumps(problem_of(refusal) | done), status=refusal.status, headers=headers
-    )
-
-
-def refused_item(refusal: Refusal) -> dict[str, Any]:
-    """Return what a batch tells of one of many that is refused."""
-    return {"status": refusal.status, "problem": problem_of(refusal)}
-
-
-def reply_of_many(results: list[dict[str, Any]], status: int) -> web.Response:
-    """Return the answer to a batch: this status if none of them was refused."""
-    if any("problem" in result for result in results):
-        status = MULTI_STATUS
-    return reply(status, {"results": results})

@@ -29,7 +29,8 @@ from aiohttp.streams import StreamReader
 
 from delayd.core import client_limits
 from delayd.http.bounds import Deadline, HeaderTooLong, OurFault, PathTooLong, Refused
-from delayd.http.problems import CONTENT_TYPE, SERVER, BadRequest, HttpRefusal, problem_of
+from delayd.http.problems import CONTENT_TYPE, BadRequest, HttpRefusal, problem_of
+from delayd.http.replies import Reply
 
 if TYPE_CHECKING:
     from delayd.http.guard import Guard
@@ -198,13 +199,10 @@ class Connection(web_protocol.RequestHandler):
     def log_access(
         self,
         request: web.BaseRequest,
-        response: web.StreamResponse,
-        time: float | None,  # noqa: ARG002 (aiohttp's signature)
+        response: web.StreamResponse,  # noqa: ARG002 (aiohttp's signature)
+        time: float | None,  # noqa: ARG002
     ) -> None:
         """Note that a request has been answered; aiohttp would log it here."""
-        if isinstance(response, web.Response):
-            # aiohttp holds the answer until it has the next: a thousand workers, a MiB for each.
-            response._body = None  # noqa: SLF001
         guard = self._guard
         if self._body is not None and request.content is self._body and not self._body.is_eof():
             self._is_spent = True
@@ -235,13 +233,7 @@ class Connection(web_protocol.RequestHandler):
         refusal = self._refusal_for(exc)
         if isinstance(refusal, OurFault):
             self._note_fault(exc)
-        answer = web.Response(
-            status=refusal.status,
-            body=orjson.dumps(problem_of(refusal)),
-            headers={"Content-Type": CONTENT_TYPE, "Server": SERVER},
-        )
-        answer.force_close()
-        return answer
+        return Reply(refusal.status, orjson.dumps(problem_of(refusal)), CONTENT_TYPE, closes=True)
 
     def log_exception(self, *_args: object, **fields: object) -> None:
         """Tell of a fault of ours; aiohttp would log it and go on."""

@@ -21,9 +21,10 @@ from delayd.access.principal import EVERYBODY, Principal
 from delayd.clock import monotonic_ns
 from delayd.core.client_limits import HTTP_BODY_BYTES_DEFAULT, HTTP_HOSTS_KNOWN_MAX
 from delayd.core.errors import Refusal
-from delayd.http.api import JSON, Api, Call, refused
+from delayd.http.api import Api, Call
 from delayd.http.connections import Connection
 from delayd.http.problems import (
+    JSON,
     BadRequest,
     BodyTooLong,
     ExpectationWrong,
@@ -35,6 +36,7 @@ from delayd.http.problems import (
     VersionWrong,
 )
 from delayd.http.reading import Form, QueryReader, Reader
+from delayd.http.replies import refused
 from delayd.http.routes import Route
 
 Names = Mapping[str, str]

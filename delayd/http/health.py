@@ -19,21 +19,22 @@ from delayd.core.client_limits import READY_BODY_BYTES
 from delayd.core.errors import Draining, OutOfSpace
 from delayd.core.figures import daemon_figures
 from delayd.core.limits import CENSUS_STEP_TOPICS, SLOW_SYNC_MS
-from delayd.http.api import Call, reply
+from delayd.http.api import Call
 from delayd.http.figures import daemon_member
 from delayd.http.problems import SERVER, NoClock, NotReady
+from delayd.http.replies import Reply, reply
 from delayd.http.values import moment_text
 
 if TYPE_CHECKING:
     from delayd.http.schemas import Advance
 
 
-async def healthz(_call: Call) -> web.Response:
+async def healthz(_call: Call) -> Reply:
     """Say that the process serves: whoever reads this has been served."""
     return reply(200, {"status": "ok"})
 
 
-async def readyz(call: Call) -> web.Response:
+async def readyz(call: Call) -> Reply:
     """Say whether a job would be taken on now, and be safe."""
     api = call.api
     if api.engine.draining:
@@ -49,7 +50,7 @@ async def readyz(call: Call) -> web.Response:
     return reply(200, {"status": "ready"})
 
 
-async def stats(call: Call) -> web.Response:
+async def stats(call: Call) -> Reply:
     """Tell the figures of the daemon as a whole."""
     call.allow(Scope.STATS, None)
     api = call.api
@@ -82,7 +83,7 @@ async def metrics(call: Call) -> web.StreamResponse:
     return response
 
 
-async def advance(call: Call) -> web.Response:
+async def advance(call: Call) -> Reply:
     """Let the virtual clock go on, through everything that is due on the way."""
     api = call.api
     call.allow(Scope.ADMIN, None)

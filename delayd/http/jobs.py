@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING
 from delayd.access.scopes import Scope
 from delayd.core.errors import JobNotFound
 from delayd.core.job import State, body_of
-from delayd.http.api import Call, reply
+from delayd.http.api import Call
 from delayd.http.problems import JobReserved, WrongState
+from delayd.http.replies import Reply, reply
 from delayd.http.telling import body_member, due_text, whole_job
 
 if TYPE_CHECKING:
-    from aiohttp import web
-
     from delayd.http.schemas import ChangeJob
 
 
@@ -20,17 +19,17 @@ def _by_key(call: Call) -> int:
     return call.api.engine.find_key(call.topic, call.key)
 
 
-async def get(call: Call) -> "web.Response":
+async def get(call: Call) -> Reply:
     """Look at the job of the path."""
     return await _get(call, call.job_id)
 
 
-async def get_key(call: Call) -> "web.Response":
+async def get_key(call: Call) -> Reply:
     """Look at the job that has the key of the path."""
     return await _get(call, _by_key(call))
 
 
-async def _get(call: Call, job_id: int) -> "web.Response":
+async def _get(call: Call, job_id: int) -> Reply:
     call.allow_job(Scope.PEEK, job_id)
     api = call.api
     record, _ = api.engine.settled(job_id, api.now_ms())
@@ -39,17 +38,17 @@ async def _get(call: Call, job_id: int) -> "web.Response":
     return reply(200, content)
 
 
-async def change(call: Call) -> "web.Response":
+async def change(call: Call) -> Reply:
     """Change the job of the path."""
     return await _change(call, call.job_id)
 
 
-async def change_key(call: Call) -> "web.Response":
+async def change_key(call: Call) -> Reply:
     """Change the job that has the key of the path."""
     return await _change(call, _by_key(call))
 
 
-async def _change(call: Call, job_id: int) -> "web.Response":
+async def _change(call: Call, job_id: int) -> Reply:
     given: ChangeJob = call.given
     call.allow_job(Scope.PUT, job_id)
     api = call.api
@@ -79,17 +78,17 @@ def _refuse_reserved(call: Call, job_id: int, now_ms: int) -> State:
     return state
 
 
-async def cancel(call: Call) -> "web.Response":
+async def cancel(call: Call) -> Reply:
     """Cancel the job of the path."""
     return await _cancel(call, call.job_id)
 
 
-async def cancel_key(call: Call) -> "web.Response":
+async def cancel_key(call: Call) -> Reply:
     """Cancel the job that has the key of the path."""
     return await _cancel(call, _by_key(call))
 
 
-async def _cancel(call: Call, job_id: int) -> "web.Response":
+async def _cancel(call: Call, job_id: int) -> Reply:
     call.allow_job(Scope.DELETE, job_id)
     api = call.api
     now_ms = api.now_ms()
@@ -100,19 +99,19 @@ async def _cancel(call: Call, job_id: int) -> "web.Response":
     return reply(200, {"id": job_id})
 
 
-async def kick(call: Call) -> "web.Response":
+async def kick(call: Call) -> Reply:
     """Make the job of the path ready, which is delayed or buried."""
     job_id = call.job_id
     call.allow_job(Scope.KICK, job_id)
     return await _kick(call, job_id)
 
 
-async def kick_key(call: Call) -> "web.Response":
+async def kick_key(call: Call) -> Reply:
     """Make the job ready that has the key of the path."""
     return await _kick(call, _by_key(call))
 
 
-async def _kick(call: Call, job_id: int) -> "web.Response":
+async def _kick(call: Call, job_id: int) -> Reply:
     api = call.api
     now_ms = api.now_ms()
     state = _refuse_reserved(call, job_id, now_ms)

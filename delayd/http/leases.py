@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 from delayd.access.scopes import Scope
 from delayd.core.errors import JobNotFound, Refusal
 from delayd.core.job import PRIORITY_AND_TOPIC, PRIORITY_AT, State
-from delayd.http.api import Api, Call, refused_item, reply, reply_of_many
+from delayd.http.api import Api, Call
 from delayd.http.problems import FieldError, RequestInvalid
+from delayd.http.replies import Reply, refused_item, reply, reply_of_many
 from delayd.http.reserving import holder_of
 from delayd.http.schemas import Bury, Held, HeldMany, Nack, NackMany
 from delayd.http.telling import due_text, parse_token
 from delayd.http.values import moment_text
 
 if TYPE_CHECKING:
-    from aiohttp import web
-
     from delayd.core.session import Session
 
 
@@ -33,7 +32,7 @@ def _reservation(call: Call, scope: Scope) -> tuple[int, "Session", bytes]:
     return job_id, holder_of(call.api, ticket, record), record
 
 
-async def ack(call: Call) -> "web.Response":
+async def ack(call: Call) -> Reply:
     """The job is done: it is gone for good."""
     job_id, session, _ = _reservation(call, Scope.DELETE)
     call.api.engine.delete(session, job_id, call.api.now_ms())
@@ -41,7 +40,7 @@ async def ack(call: Call) -> "web.Response":
     return reply(200, {"id": job_id})
 
 
-async def nack(call: Call) -> "web.Response":
+async def nack(call: Call) -> Reply:
     """The attempt has failed; what becomes of the job says its retry rule."""
     given: Nack = call.given
     job_id, session, _ = _reservation(call, Scope.RELEASE)
@@ -72,7 +71,7 @@ def _became(api: Api, job_id: int) -> dict[str, Any]:
     return told
 
 
-async def touch(call: Call) -> "web.Response":
+async def touch(call: Call) -> Reply:
     """Let the reservation last a full ttr from now."""
     job_id, session, _ = _reservation(call, Scope.RELEASE)
     api = call.api
@@ -82,7 +81,7 @@ async def touch(call: Call) -> "web.Response":
     return reply(200, {"id": job_id, "expires": expires})
 
 
-async def bury(call: Call) -> "web.Response":
+async def bury(call: Call) -> Reply:
     """Park the job until it is kicked."""
     given: Bury = call.given
     job_id, session, record = _reservation(call, Scope.BURY)
@@ -98,7 +97,7 @@ async def bury(call: Call) -> "web.Response":
 # --- Many ----------------------------------------------------------------------------------------
 
 
-async def ack_many(call: Call) -> "web.Response":
+async def ack_many(call: Call) -> Reply:
     """Acknowledge many jobs in one commit, and tell of each whether it was still theirs."""
     given: HeldMany = call.given
     api = call.api
@@ -126,7 +125,7 @@ async def ack_many(call: Call) -> "web.Response":
     return reply_of_many(results, 200)
 
 
-async def nack_many(call: Call) -> "web.Response":
+async def nack_many(call: Call) -> Reply:
     """Nack many jobs in one commit, and tell of each what became of it."""
     given: NackMany = call.given
     api = call.api

@@ -24,14 +24,13 @@ from delayd.core.errors import JobNotFound, TopicNotFound
 from delayd.core.job import body_of
 from delayd.core.search import Calendar, Cursor, Row, Search
 from delayd.core.views import live_record
-from delayd.http.api import Api, Call, reply
+from delayd.http.api import Api, Call
+from delayd.http.replies import Reply, reply
 from delayd.http.telling import body_member
 from delayd.http.topics import carry_out_bulk, names_behind
 from delayd.http.values import moment_text, page_mark_text, seconds
 
 if TYPE_CHECKING:
-    from aiohttp import web
-
     from delayd.core.walking import Wanted
     from delayd.http.queries import Horizon, ListJobs, ManyJobs, Which
     from delayd.http.schemas import Reschedule
@@ -47,7 +46,7 @@ def _wanted(api: Api, query: "Which", now_ms: int) -> "Wanted":
 # --- A page --------------------------------------------------------------------------------------
 
 
-async def list_jobs(call: Call) -> "web.Response":
+async def list_jobs(call: Call) -> Reply:
     """Tell of one page of jobs, in due order."""
     api, name = call.api, call.topic
     query: ListJobs = call.query
@@ -108,17 +107,17 @@ async def _rows(
 # --- Many at once --------------------------------------------------------------------------------
 
 
-async def cancel_jobs(call: Call) -> "web.Response":
+async def cancel_jobs(call: Call) -> Reply:
     """Cancel all these jobs but those that somebody works on."""
     return await _do(call, Action.cancel(), "cancelled")
 
 
-async def kick_jobs(call: Call) -> "web.Response":
+async def kick_jobs(call: Call) -> Reply:
     """Make all these jobs ready that are delayed or buried."""
     return await _do(call, Action.kick(), "kicked")
 
 
-async def reschedule_jobs(call: Call) -> "web.Response":
+async def reschedule_jobs(call: Call) -> Reply:
     """Let all these jobs that are delayed or ready come due after a delay, or at a moment."""
     given: Reschedule = call.given
     if isinstance(given.at, int):
@@ -128,7 +127,7 @@ async def reschedule_jobs(call: Call) -> "web.Response":
     return await _do(call, Action.reschedule(given.delay), "rescheduled")
 
 
-async def _do(call: Call, action: Action, done: str) -> "web.Response":
+async def _do(call: Call, action: Action, done: str) -> Reply:
     api, name = call.api, call.topic
     query: ManyJobs = call.query
     wanted = _wanted(api, query, api.now_ms())
@@ -139,7 +138,7 @@ async def _do(call: Call, action: Action, done: str) -> "web.Response":
 # --- The calendar --------------------------------------------------------------------------------
 
 
-async def calendar(call: Call) -> "web.Response":
+async def calendar(call: Call) -> Reply:
     """Count what comes due in each of so many spans of time, by topic."""
     api = call.api
     query: Horizon = call.query

@@ -29,6 +29,7 @@ from delayd.core.errors import (
 from delayd.http import answers, overviews
 from delayd.http.answers import Answer
 from delayd.http.problems import (
+    JSON,
     JobReserved,
     KeyReused,
     NoClock,
@@ -36,8 +37,6 @@ from delayd.http.problems import (
     ReservationLost,
     WrongState,
 )
-
-JSON: Final = "application/json"
 
 
 class Section(enum.Enum):

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import orjson
-from aiohttp import web
 
 from delayd import __version__
 from delayd.core.client_limits import HTTP_BODY_BYTES_DEFAULT, IDEMPOTENCY_KEY_BYTES_MAX
@@ -31,10 +30,10 @@ from delayd.core.limits import JOB_ID_MAX
 from delayd.http import answers
 from delayd.http.bounds import HeaderTooLong, OurFault, PathTooLong
 from delayd.http.idempotency import HEADER as IDEMPOTENCY_KEY
-from delayd.http.manual import JSON, Entry, Said, Section
+from delayd.http.manual import Entry, Said, Section
 from delayd.http.problems import (
     CONTENT_TYPE,
-    SERVER,
+    JSON,
     BadRequest,
     BodyTooLong,
     Busy,
@@ -53,6 +52,7 @@ from delayd.http.problems import (
     title_of,
 )
 from delayd.http.reading import Form, form_in
+from delayd.http.replies import Reply
 from delayd.http.values import VALUE_TYPES, Duration, schema_of_value
 
 if TYPE_CHECKING:
@@ -91,9 +91,9 @@ With tokens configured a call needs one that has its scope, for its topic.\
 """
 
 
-async def serve(_call: "Call") -> web.Response:
+async def serve(_call: "Call") -> Reply:
     """Answer with the document."""
-    return web.Response(body=_written(), headers={"Content-Type": JSON, "Server": SERVER})
+    return Reply(200, _written())
 
 
 @cache

@@ -27,7 +27,9 @@ from delayd.core.errors import (
     ValueOutOfRange,
 )
 
+JSON: Final = "application/json"
 CONTENT_TYPE: Final = "application/problem+json"
+"""Of the answers that are problems."""
 SERVER: Final = f"delayd/{__version__}"
 TYPE_PREFIX: Final = "urn:delayd:"
 

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 from delayd.core.client_limits import TTR_MS_DEFAULT
 from delayd.core.errors import Refusal
 from delayd.core.puts import Conflict, Outcome, checked_key
-from delayd.http.api import JSON_HEADERS, Api, Call, refused_item, reply, reply_of_many
+from delayd.http.api import Api, Call
 from delayd.http.idempotency import Memo, memo_of, refuse_beside
+from delayd.http.replies import Reply, refused_item, reply, reply_of_many
 from delayd.http.schemas import UNSET, PutJob, PutJobs, WithRule
 from delayd.http.telling import due_text
 
 if TYPE_CHECKING:
-    from aiohttp import web
-
     from delayd.core.topic import Topic
 
 
@@ -85,7 +84,7 @@ def told(api: Api, job_id: int, outcome: Outcome) -> dict[str, Any]:
     return {"id": job_id, "outcome": OUTCOMES[outcome], "due": due_text(api.engine.store, job_id)}
 
 
-async def put(call: Call) -> "web.Response":
+async def put(call: Call) -> Reply:
     """Put a job, or a batch."""
     name = call.topic
     if isinstance(call.given, PutJobs):
@@ -123,13 +122,13 @@ def _put(
         raise
 
 
-def _answered(content: dict[str, Any]) -> "web.Response":
+def _answered(content: dict[str, Any]) -> Reply:
     status = 201 if content["outcome"] is CREATED else 200
     location = f"/v1/jobs/{content['id']}"
-    return reply(status, content, {**JSON_HEADERS, "Location": location})
+    return reply(status, content, {"Location": location})
 
 
-async def put_key(call: Call) -> "web.Response":
+async def put_key(call: Call) -> Reply:
     """Put a job under the key of the path, in the place of the one that has it."""
     name = call.topic
     job = call.given
@@ -142,7 +141,7 @@ async def put_key(call: Call) -> "web.Response":
 # --- Batches -------------------------------------------------------------------------------------
 
 
-async def _put_batch(call: Call, name: str, jobs: list[PutJob]) -> "web.Response":
+async def _put_batch(call: Call, name: str, jobs: list[PutJob]) -> Reply:
     """Put all of them, and tell of each what became of it."""
     api = call.api
     topic = api.engine.store.topic(name)

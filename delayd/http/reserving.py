@@ -21,8 +21,9 @@ from delayd.core.client_limits import HTTP_RESERVED_BYTES_MAX
 from delayd.core.errors import Refusal
 from delayd.core.session import Session
 from delayd.core.timekeeper import Handed, WaitEnd
-from delayd.http.api import Api, Call, nothing, reply
+from delayd.http.api import Api, Call
 from delayd.http.problems import ReservationLost, Stopping
+from delayd.http.replies import nothing, reply
 from delayd.http.telling import Ticket, reserved_job, ticket_of
 
 if TYPE_CHECKING:

@@ -24,14 +24,13 @@ from delayd.core.job import State
 from delayd.core.policy import Policy
 from delayd.core.topic import Source, Topic
 from delayd.core.walking import Wanted
-from delayd.http.api import Api, Call, refused, reply
+from delayd.http.api import Api, Call
 from delayd.http.figures import topic_member
+from delayd.http.replies import Reply, refused, reply
 from delayd.http.schemas import UNSET
 from delayd.http.values import moment_text
 
 if TYPE_CHECKING:
-    from aiohttp import web
-
     from delayd.http.queries import ListTopics
     from delayd.http.schemas import Kick, Pause
 
@@ -66,7 +65,7 @@ async def names_behind(
     return nsmallest(count, found)
 
 
-async def list_topics(call: Call) -> "web.Response":
+async def list_topics(call: Call) -> Reply:
     """Tell of one page of topics, sorted by name."""
     api = call.api
     query: ListTopics = call.query
@@ -103,7 +102,7 @@ def counts_of(api: Api, topic: Topic) -> dict[str, Any]:
     }
 
 
-async def get_topic(call: Call) -> "web.Response":
+async def get_topic(call: Call) -> Reply:
     """Tell all there is to say of a topic."""
     api, name = call.api, call.topic
     topic = api.engine.store.topics.get(name)
@@ -127,14 +126,14 @@ def policy_member(policy: Policy | None, source: Source) -> dict[str, Any]:
     return {"policy": orjson.Fragment(text), "source": source.name.lower()}
 
 
-async def get_policy(call: Call) -> "web.Response":
+async def get_policy(call: Call) -> Reply:
     """Tell what holds for the topic, or would if there were one."""
     content = policy_member(*call.api.engine.policy_of(call.topic))
     await call.api.durable()
     return reply(200, content)
 
 
-async def set_policy(call: Call) -> "web.Response":
+async def set_policy(call: Call) -> Reply:
     """Let this hold for the topic from now on, and nothing else."""
     name = call.topic
     policy = Policy.from_json(call.data)
@@ -143,12 +142,12 @@ async def set_policy(call: Call) -> "web.Response":
     return await _set_policy(call, name, policy)
 
 
-async def drop_policy(call: Call) -> "web.Response":
+async def drop_policy(call: Call) -> Reply:
     """Let hold for the topic what the configuration says."""
     return await _set_policy(call, call.topic, None)
 
 
-async def _set_policy(call: Call, name: str, policy: Policy | None) -> "web.Response":
+async def _set_policy(call: Call, name: str, policy: Policy | None) -> Reply:
     engine = call.api.engine
     await call.api.carry_out(SetPolicy(engine, name, policy))
     return reply(200, policy_member(*engine.policy_of(name)))
@@ -157,18 +156,18 @@ async def _set_policy(call: Call, name: str, policy: Policy | None) -> "web.Resp
 # --- What is done to them ------------------------------------------------------------------------
 
 
-async def pause(call: Call) -> "web.Response":
+async def pause(call: Call) -> Reply:
     """Hand out nothing of the topic for a while."""
     given: Pause = call.given
     return await _pause(call, given.duration)
 
 
-async def resume(call: Call) -> "web.Response":
+async def resume(call: Call) -> Reply:
     """Hand out the topic's jobs again."""
     return await _pause(call, 0)
 
 
-async def _pause(call: Call, pause_ms: int) -> "web.Response":
+async def _pause(call: Call, pause_ms: int) -> Reply:
     api, name = call.api, call.topic
     api.engine.pause(name, pause_ms, api.now_ms())
     topic = api.engine.store.topics[name]
@@ -178,7 +177,7 @@ async def _pause(call: Call, pause_ms: int) -> "web.Response":
     return reply(200, {"paused_until": until})
 
 
-async def kick(call: Call) -> "web.Response":
+async def kick(call: Call) -> Reply:
     """Make buried jobs ready, the longest buried first; at a rate, if one is given."""
     given: Kick = call.given
     api, name = call.api, call.topic
@@ -188,7 +187,7 @@ async def kick(call: Call) -> "web.Response":
     return await carry_out_bulk(api, bulk, "kicked")
 
 
-async def carry_out_bulk(api: Api, bulk: Bulk, done: str) -> "web.Response":
+async def carry_out_bulk(api: Api, bulk: Bulk, done: str) -> Reply:
     """Tell to how many jobs it was done, also where a refusal has ended it early."""
     await api.carry_out(bulk)
     if bulk.refusal is not None:
@@ -196,7 +195,7 @@ async def carry_out_bulk(api: Api, bulk: Bulk, done: str) -> "web.Response":
     return reply(200, {done: bulk.done})
 
 
-async def clear(call: Call) -> "web.Response":
+async def clear(call: Call) -> Reply:
     """Forget all jobs of the topic that nobody works on."""
     api = call.api
     work = Clear(api.engine, call.topic)

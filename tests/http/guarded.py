@@ -21,6 +21,7 @@ from aiohttp import web
 from delayd.http.bounds import Bounds, Refused
 from delayd.http.connections import Connection
 from delayd.http.guard import Guard
+from delayd.http.replies import Reply
 
 FAR: Final = ("192.0.2.1", 50_000)
 HERE: Final = ("127.0.0.1", 50_000)
@@ -221,25 +222,25 @@ def _application(holder: list[Scene]) -> web.Application:
     """/quick answers at once, /slow when told to, /body its body's length, /early without it,
     /long with so many bytes, /told as well and learns whether they left, /broken never."""
 
-    async def quick(request: web.Request) -> web.Response:
+    async def quick(request: web.Request) -> Reply:
         await request.read()
         return _answer(request)
 
-    async def slow(request: web.Request) -> web.Response:
+    async def slow(request: web.Request) -> Reply:
         await holder[0].go.wait()
         return _answer(request)
 
-    async def body(request: web.Request) -> web.Response:
+    async def body(request: web.Request) -> Reply:
         return _answer(request, str(len(await request.read())))
 
-    async def early(request: web.Request) -> web.Response:
+    async def early(request: web.Request) -> Reply:
         return _answer(request)
 
-    async def long(request: web.Request) -> web.Response:
+    async def long(request: web.Request) -> Reply:
         return _answer(request, "x" * int(request.query["bytes"]))
 
     async def told(request: web.Request) -> web.StreamResponse:
-        answer = web.Response(text="x" * int(request.query["bytes"]))
+        answer = Reply(200, b"x" * int(request.query["bytes"]), "text/plain")
         try:
             await answer.prepare(request)
             await answer.write_eof()
@@ -249,12 +250,12 @@ def _application(holder: list[Scene]) -> web.Application:
         holder[0].done.append("told")
         return answer
 
-    async def broken(request: web.Request) -> web.Response:
+    async def broken(request: web.Request) -> Reply:
         raise KeyError("a fault of ours")
 
-    def _answer(request: web.Request, text: str = "") -> web.Response:
+    def _answer(request: web.Request, text: str = "") -> Reply:
         holder[0].done.append(request.path)
-        return web.Response(text=text)
+        return Reply(200, text.encode(), "text/plain")
 
     app = web.Application(client_max_size=1 << 30)
     for handler in (quick, slow, body, early, long, told, broken):

@@ -418,7 +418,7 @@ async def test_an_answer_that_was_sent_is_not_kept_until_the_next_one(scene: Sce
     assert task is not None
     answer = task.get_coro().cr_frame.f_locals["resp"]  # type: ignore[union-attr]
     assert answer.status == 200
-    assert answer.body is None
+    assert answer.body == b""
 
 
 def test_the_parser_in_python_is_not_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
