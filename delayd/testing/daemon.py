@@ -159,8 +159,10 @@ class Daemon:
         """Return by what is spoken the first address for it."""
         assert self.process.stdout is not None
         output = self.process.stdout.fileno()
-        said = b""
-        while select.select([output], [], [], START_S_MAX)[0] and (data := os.read(output, 4096)):
+        said, said_all = b"", False
+        while not said_all and select.select([output], [], [], START_S_MAX)[0]:
+            data = os.read(output, 4096)
+            said_all = not data
             said += data
             if found := _READY.search(said):
                 addresses: dict[str, str] = {}
@@ -169,8 +171,8 @@ class Daemon:
                     addresses.setdefault(spoken, address)
                 return addresses
         with contextlib.suppress(subprocess.TimeoutExpired):
-            # Standard output has ended, or time is over: it ends about now or never.
-            self.process.wait(1.0)
+            # Standard output has ended, so the process does; or time is over, and it never will.
+            self.process.wait(STOP_S_MAX if said_all else 1.0)
         code = self.process.poll()
         self.kill()
         with self._log:

@@ -24,13 +24,14 @@ from itertools import pairwise
 from typing import Final, Self
 
 from tests.compat.masks import comparable
-from tests.line_client import LineClient
+from tests.line_client import REPLY_S_MAX, LineClient
 from tests.servers import Address
 
 # Refused by every server, without a trace in any counter.
 PROBE: Final = b"kick-job 18446744073709551615\r\n"
 PROBE_REPLY: Final = b"NOT_FOUND\r\n"
-PATIENCE_S: Final = 10.0
+PATIENCE_S: Final = 30.0
+SILENCE: Final = b"<nothing>"
 CONTROL: Final = -1  # the connection number under which transcripts show it
 TRANSCRIPT_LINES: Final = 24
 SHOWN_BYTES: Final = 160
@@ -118,6 +119,8 @@ class Side:
         client = self.control if connection == CONTROL else self.connections[connection]
         try:
             reply = client.reply()
+        except TimeoutError:
+            return SILENCE
         except (OSError, EOFError, ValueError) as failure:
             return f"<{type(failure).__name__}: {failure}>".encode()
         reply = comparable(reply, quotes=self._quotes)
@@ -169,6 +172,8 @@ class Lockstep:
         self.reference = Side(reference, None)
         self.candidate = Side(candidate, distortion)
         self.patience_s = patience_s
+        self.in_vain_s = 0.0
+        """How long has been waited for what did not come."""
         self.twins: dict[int, Twin] = {}
         self.first_job = 0
         self.last_job = 0
@@ -259,6 +264,7 @@ class Lockstep:
             if all(map(self._has_settled, self._sides)) and not self._reference_spoke():
                 break
             if time.monotonic() > deadline:
+                self.in_vain_s += self.patience_s
                 self._refuse_unasked_replies()
                 counts = b"connections %d, waiting %d"
                 expected, got = (counts % side.look() for side in self._sides)
@@ -443,5 +449,6 @@ class Lockstep:
         self._log.append(f"  {connection}: {what}")
 
     def _differ(self, connection: int, what: str, expected: bytes, got: bytes) -> None:
+        self.in_vain_s += REPLY_S_MAX * (expected, got).count(SILENCE)
         who = "control" if connection == CONTROL else f"connection {connection}"
         raise Difference(f"{who}, {what}", expected, got, self.transcript())

@@ -7,6 +7,7 @@ beanstalkd against itself: as it is, and with replies that were tampered with.
 import random
 import re
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -24,7 +25,8 @@ BLOCKS: Final = range(6)
 WALKS_PER_BLOCK: Final = 16
 SMALL_BODY_BYTES_MAX: Final = 100
 TIMED_WALKS: Final = 8
-TIMED_TRIES: Final = 3
+TIMED_TRIES: Final = 8
+TIMED_PROOFS: Final = 3
 WALKS_BEFORE_A_LIE_IS_NOTICED: Final = 30
 
 small_bodies = partial(walk, body_bytes_max=SMALL_BODY_BYTES_MAX)
@@ -91,18 +93,24 @@ def test_random_commands_get_the_same_replies_while_draining(seed: int) -> None:
         check(pair, f"{seed} draining", walk)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_waits_and_ends_of_time_come_alike(seed: int) -> None:
     names = [f"{seed} timed {number}" for number in range(TIMED_WALKS)]
-    differences: dict[str, Difference] = {}
+    seen: Counter[str] = Counter()
     for _ in range(TIMED_TRIES):
         differences, late = timed_walks(servers.delayd_beanstalkd, names)
         names = sorted({*differences, *late})
         if not names:
             return
-    for name, difference in differences.items():
-        difference.add_note(f"This walk again: seed {name!r}. It differed {TIMED_TRIES} times.")
-        raise difference
+        for name in differences.keys() - late:
+            seen[name] += 1
+            if seen[name] == TIMED_PROOFS:
+                difference = differences[name]
+                difference.add_note(
+                    f"This walk again: seed {name!r}. It differed {TIMED_PROOFS} times."
+                )
+                raise difference
+    pytest.skip(f"this machine is too busy to tell for {len(names)} walks")
 
 
 def timed_walks(
@@ -170,12 +178,15 @@ def take_walks(pair: Pair, seed: str) -> None:
         walk(pair.lockstep, random.Random(f"{seed} {number}"))
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_lie_about_the_end_of_time_is_noticed(seed: int) -> None:
     names = [f"{seed} timed {number}" for number in range(TIMED_WALKS)]
     lie = reworded(rb"^(timeouts|job-timeouts): [1-9].*", rb"\1: 0")
-    differences, _late = timed_walks(servers.beanstalkd, names, lie)
-    assert any("timeouts: 0" in str(difference) for difference in differences.values())
+    for _ in range(TIMED_TRIES):
+        differences, _late = timed_walks(servers.beanstalkd, names, lie)
+        if any("timeouts: 0" in str(difference) for difference in differences.values()):
+            return
+    pytest.fail("nobody has noticed")
 
 
 def check_walks(pair: Pair, seed: str) -> None:

@@ -5,9 +5,9 @@ from typing import Final
 
 import pytest
 
-from tests.compat.conftest import Connect
+from tests.compat.conftest import Connect, TimeLeft
 
-LATE_S_MAX: Final = 2.0
+LATE_S_MAX: Final = 30.0
 
 
 class Stopwatch:
@@ -22,8 +22,10 @@ class Stopwatch:
 
 def test_a_put_may_be_delayed_by_a_fraction_of_a_second(connect_ours: Connect) -> None:
     client, watch = connect_ours(), Stopwatch()
-    assert client.ask("put 0 0.25 60", b"x").startswith("INSERTED ")
-    assert client.ask("reserve-with-timeout 0") == "TIMED_OUT"
+    # In one packet, so that no time passes between the two.
+    client.send(b"put 0 0.25 60 1\r\nx\r\nreserve-with-timeout 0\r\n")
+    assert client.reply().startswith(b"INSERTED ")
+    assert client.reply() == b"TIMED_OUT\r\n"
     assert client.ask("reserve").endswith(" 1\r\nx")
     assert watch.shows(0.25)
 
@@ -147,9 +149,11 @@ def test_a_malformed_batch_is_refused(connect_ours: Connect, arguments: str) -> 
 def test_a_waiting_job_can_be_given_another_time(connect_ours: Connect) -> None:
     client = connect_ours()
     ready, delayed = client.put(), client.put(delay=100)
-    assert client.ask(f"reschedule {ready} 50") == "RESCHEDULED"
+    left = TimeLeft(500)
+    assert client.ask(f"reschedule {ready} 500") == "RESCHEDULED"
     stats = client.stats(f"stats-job {ready}")
-    assert (stats["state"], stats["time-left"]) == ("delayed", "49")
+    assert stats["state"] == "delayed"
+    assert left.is_told_by(stats["time-left"])
     watch = Stopwatch()
     assert client.ask(f"reschedule {delayed} 0.25") == "RESCHEDULED"
     assert client.ask("reserve") == f"RESERVED {delayed} 0\r\n"

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from tests.compat.conftest import Connect
+from tests.compat.conftest import Connect, TimeLeft
 
 STATS_JOB: Final = (
     *("id", "tube", "state", "pri", "age", "delay", "ttr", "time-left", "file", "reserves"),
@@ -44,7 +44,7 @@ def test_the_delayed_job_that_is_due_first_is_peeked_at(connect: Connect) -> Non
     client = connect()
     assert client.ask("peek-delayed") == "NOT_FOUND"
     client.put(b"A")
-    late, soon = client.put(b"B", delay=99), client.put(b"C", delay=10)
+    late, soon = client.put(b"B", delay=999), client.put(b"C", delay=100)
     assert client.ask("peek-delayed") == f"FOUND {soon} 1\r\nC"
     assert client.ask(f"delete {soon}") == "DELETED"
     assert client.ask("peek-delayed") == f"FOUND {late} 1\r\nB"
@@ -68,7 +68,7 @@ def test_only_a_reserved_job_can_be_buried_and_a_kick_makes_it_ready(connect: Co
 
 def test_kick_job_takes_a_buried_or_delayed_job_and_no_other(connect: Connect) -> None:
     client = connect()
-    buried, delayed = client.put(b"A"), client.put(b"B", delay=10)
+    buried, delayed = client.put(b"A"), client.put(b"B", delay=100)
     assert client.ask(f"kick-job {buried}") == "NOT_FOUND"
     client.ask("reserve")
     assert client.ask(f"kick-job {buried}") == "NOT_FOUND"
@@ -145,11 +145,11 @@ def test_a_ready_job_has_no_time_left(connect: Connect) -> None:
 
 def test_a_reserved_job_has_less_than_its_ttr_left(connect: Connect) -> None:
     client = connect()
-    job = client.put(ttr=10)
-    client.ask("reserve")
-    assert client.stats(f"stats-job {job}")["time-left"] == "9"
-    assert client.ask(f"touch {job}") == "TOUCHED"
-    assert client.stats(f"stats-job {job}")["time-left"] == "9"
+    job = client.put(ttr=100)
+    for command, answer in (("reserve", f"RESERVED {job} 0\r\n"), (f"touch {job}", "TOUCHED")):
+        left = TimeLeft(100)
+        assert client.ask(command) == answer
+        assert left.is_told_by(client.stats(f"stats-job {job}")["time-left"])
 
 
 @pytest.mark.parametrize("ttr", [0, 1, 120, 4294, 4295, 4296, 4297, 5000, 21600, 4_294_967_295])
@@ -160,7 +160,7 @@ def test_a_job_keeps_its_ttr_and_none_becomes_one_second(connect: Connect, ttr: 
 
 def test_any_client_may_delete_a_job_that_is_not_reserved(connect: Connect) -> None:
     client, other = connect(), connect()
-    ready, delayed, buried = client.put(), client.put(delay=9), client.put()
+    ready, delayed, buried = client.put(), client.put(delay=100), client.put()
     client.ask(f"reserve-job {buried}")
     client.ask(f"bury {buried} 0")
     for job in (ready, delayed, buried):
@@ -190,11 +190,13 @@ def test_a_job_in_any_tube_can_be_reserved_by_its_id(connect: Connect, state: st
         client.ask(f"bury {job} 0")
     client.ask("pause-tube elsewhere 100")
     assert client.stats(f"stats-job {job}")["state"] == state
+    left = TimeLeft(60)
     assert other.ask(f"reserve-job {job}") == f"RESERVED {job} 1\r\nA"
     assert client.ask(f"reserve-job {job}") == "NOT_FOUND"
     assert other.ask(f"reserve-job {job}") == "NOT_FOUND"
     stats = client.stats(f"stats-job {job}")
-    assert (stats["state"], stats["time-left"]) == ("reserved", "59")
+    assert stats["state"] == "reserved"
+    assert left.is_told_by(stats["time-left"])
     assert other.ask(f"release {job} 0 0") == "RELEASED"
     assert client.stats(f"stats-job {job}")["state"] == "ready"
 

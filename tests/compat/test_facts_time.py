@@ -10,18 +10,18 @@ from typing import Final
 
 import pytest
 
-from tests.compat.conftest import SERVERS, Connect
+from tests.compat.conftest import SERVERS, Connect, TimeLeft
 from tests.line_client import LineClient
 
-LATE_S_MAX: Final = 2.0
+LATE_S_MAX: Final = 30.0
 
 # Time passes alike in both ways of running delayd; one of them is enough to wait for.
 pytestmark = pytest.mark.parametrize("any_server", SERVERS[:2], indirect=True, scope="module")
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    """Ask again and again, for at most ten seconds."""
-    deadline = time.monotonic() + 10
+    """Ask again and again, for at most a minute."""
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.002)
@@ -39,9 +39,11 @@ def test_a_paused_tube_hands_out_nothing_until_the_pause_is_over(connect: Connec
     client = connect()
     job = client.put(b"x", ttr=0)
     started = time.monotonic()
-    assert client.ask("pause-tube default 1") == "PAUSED"
-    assert client.ask("reserve-with-timeout 0") == "TIMED_OUT"
-    assert client.ask("peek-ready") == f"FOUND {job} 1\r\nx"
+    # In one packet: the pause cannot be over by the time it is asked for.
+    client.send(b"pause-tube default 1\r\nreserve-with-timeout 0\r\npeek-ready\r\n")
+    assert client.reply() == b"PAUSED\r\n"
+    assert client.reply() == b"TIMED_OUT\r\n"
+    assert client.reply() == b"FOUND %d 1\r\nx\r\n" % job
     assert client.ask("reserve") == f"RESERVED {job} 1\r\nx"
     assert 1 <= time.monotonic() - started < 1 + LATE_S_MAX
     stats = client.stats("stats-tube default")
@@ -51,9 +53,11 @@ def test_a_paused_tube_hands_out_nothing_until_the_pause_is_over(connect: Connec
 def test_ending_a_pause_wakes_who_waits(connect: Connect) -> None:
     client, waiter = connect(), connect()
     job = client.put()
+    left = TimeLeft(86_400)
     assert client.ask("pause-tube default 86400") == "PAUSED"
     stats = client.stats("stats-tube default")
-    assert (stats["pause"], stats["pause-time-left"]) == ("86400", "86399")
+    assert stats["pause"] == "86400"
+    assert left.is_told_by(stats["pause-time-left"])
     send_and_wait(waiter, "reserve", client)
     assert client.ask("pause-tube default 0") == "PAUSED"
     assert waiter.reply() == b"RESERVED %d 0\r\n\r\n" % job
@@ -69,10 +73,11 @@ def test_a_reserve_right_after_the_end_of_a_pause_succeeds(connect: Connect) -> 
 
 def test_a_delayed_job_becomes_ready_when_it_is_due_and_not_before(connect: Connect) -> None:
     client = connect()
+    later = client.put(delay=1_000)
+    assert client.stats(f"stats-job {later}")["state"] == "delayed"
+    assert client.ask("reserve-with-timeout 0") == "TIMED_OUT"
     started = time.monotonic()
     job = client.put(delay=1)
-    assert client.stats(f"stats-job {job}")["state"] == "delayed"
-    assert client.ask("reserve-with-timeout 0") == "TIMED_OUT"
     assert client.ask("reserve") == f"RESERVED {job} 0\r\n"
     assert 1 <= time.monotonic() - started < 1 + LATE_S_MAX
 
@@ -141,11 +146,12 @@ def test_a_half_closed_connection_gets_all_its_replies_and_waits_no_longer(
 def test_an_ending_reservation_is_announced_instead_of_another_job(connect: Connect) -> None:
     client = connect()
     job = client.put(b"a", ttr=1)
-    assert client.ask("reserve-with-timeout 1") == f"RESERVED {job} 1\r\na"
-    assert client.ask("reserve-with-timeout 1") == "DEADLINE_SOON"
-    assert client.ask("reserve") == "DEADLINE_SOON"
-    assert client.stats(f"stats-job {job}")["state"] == "reserved"
-    assert client.ask(f"release {job} 0 0") == "RELEASED"
+    # In one packet, so that the second has not passed before the last of them is read.
+    told = b"reserve-with-timeout 1\r\nreserve-with-timeout 1\r\nreserve\r\nrelease %d 0 0\r\n"
+    client.send(told % job)
+    assert client.reply() == b"RESERVED %d 1\r\na\r\n" % job
+    assert client.reply() == client.reply() == b"DEADLINE_SOON\r\n"
+    assert client.reply() == b"RELEASED\r\n"
     assert client.stats(f"stats-job {job}")["state"] == "ready"
 
 
@@ -154,9 +160,10 @@ def test_an_ending_reservation_is_not_announced_while_there_is_a_ready_job(
 ) -> None:
     client = connect()
     client.put(ttr=1)
-    client.ask("reserve")
-    job = client.put(b"b")
-    assert client.ask("reserve") == f"RESERVED {job} 1\r\nb"
+    job = client.put(b"b", priority=1)
+    client.send(b"reserve\r\nreserve\r\n")
+    client.reply()
+    assert client.reply() == b"RESERVED %d 1\r\nb\r\n" % job
 
 
 def test_a_job_reserved_by_its_id_is_never_refused_for_an_ending_reservation(
@@ -164,9 +171,10 @@ def test_a_job_reserved_by_its_id_is_never_refused_for_an_ending_reservation(
 ) -> None:
     client = connect()
     client.put(ttr=1)
-    client.ask("reserve")
     job = client.put(b"b", delay=100)
-    assert client.ask(f"reserve-job {job}") == f"RESERVED {job} 1\r\nb"
+    client.send(b"reserve\r\nreserve-job %d\r\n" % job)
+    client.reply()
+    assert client.reply() == b"RESERVED %d 1\r\nb\r\n" % job
 
 
 def test_who_waits_is_told_one_second_before_a_reservation_ends_and_a_touch_renews_it(
@@ -175,11 +183,14 @@ def test_who_waits_is_told_one_second_before_a_reservation_ends_and_a_touch_rene
     client = connect()
     job = client.put(ttr=2)
     started = time.monotonic()
-    client.ask("reserve")
-    assert client.ask("reserve") == "DEADLINE_SOON"
+    # In one packet: it is read when the wait is over, and then at once.
+    touch = b"touch %d\r\nreserve-with-timeout 0\r\n" % job
+    client.send(b"reserve\r\nreserve\r\n" + touch)
+    client.reply()
+    assert client.reply() == b"DEADLINE_SOON\r\n"
     assert 1 <= time.monotonic() - started < 1 + LATE_S_MAX
-    assert client.ask(f"touch {job}") == "TOUCHED"
-    assert client.ask("reserve-with-timeout 0") == "TIMED_OUT"
+    assert client.reply() == b"TOUCHED\r\n"
+    assert client.reply() == b"TIMED_OUT\r\n"
 
 
 def test_a_job_whose_ttr_is_over_is_ready_for_others(connect: Connect) -> None:

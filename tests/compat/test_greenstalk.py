@@ -1,11 +1,13 @@
 """greenstalk, a client that knows nothing of delayd, uses every one of its methods on it."""
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
 import greenstalk
 import pytest
 
+from tests.compat.conftest import TimeLeft
 from tests.servers import Server
 
 TextClient = greenstalk.Client[str]
@@ -27,6 +29,8 @@ def client(our_server: Server) -> Iterator[Client]:
     for each in made:
         each.close()
     with greenstalk.Client(our_server.address) as keeper:
+        while keeper.stats()["current-connections"] > 1:
+            pass  # what they held is not free before the server has seen that they are gone
         for job in range(1, keeper.stats()["total-jobs"] * 2 + 2):
             try:
                 keeper.delete(job)
@@ -83,11 +87,14 @@ def test_the_most_urgent_job_comes_first(client: Client) -> None:
 
 def test_a_delayed_job_comes_when_it_is_due(client: Client) -> None:
     queue = client()
-    queue.put("later", delay=1)
+    queue.put("later", delay=1000)
     with pytest.raises(greenstalk.TimedOutError):
         queue.reserve(timeout=0)
     assert queue.peek_delayed().body == "later"
-    assert queue.reserve(timeout=5).body == "later"
+    began_s = time.monotonic()
+    queue.put("soon", delay=1)
+    assert queue.reserve(timeout=30).body == "soon"
+    assert time.monotonic() - began_s >= 1
 
 
 def test_a_job_is_reserved_by_its_id(client: Client) -> None:
@@ -102,10 +109,12 @@ def test_a_job_is_released_with_another_priority_and_delay(client: Client) -> No
     queue = client()
     queue.put("x")
     job = queue.reserve(timeout=0)
+    left = TimeLeft(100)
     queue.release(job, priority=9, delay=100)
     stats = queue.stats_job(job)
     assert (stats["state"], stats["pri"], stats["delay"]) == ("delayed", 9, 100)
-    assert (stats["time-left"], stats["releases"]) == (99, 1)
+    assert left.is_told_by(stats["time-left"])
+    assert stats["releases"] == 1
 
 
 def test_a_job_is_buried_peeked_at_and_kicked(client: Client) -> None:
@@ -123,7 +132,7 @@ def test_a_job_is_buried_peeked_at_and_kicked(client: Client) -> None:
 
 def test_a_job_is_touched_while_it_is_reserved(client: Client) -> None:
     queue = client()
-    queue.put("x", ttr=1)
+    queue.put("x", ttr=4)  # of which it is told one second before the end
     job = queue.reserve(timeout=0)
     queue.touch(job)
     with pytest.raises(greenstalk.DeadlineSoonError):
@@ -136,20 +145,25 @@ def test_a_job_is_touched_while_it_is_reserved(client: Client) -> None:
 def test_a_tube_is_paused_and_resumed(client: Client) -> None:
     queue = client()
     queue.put("x")
+    left = TimeLeft(100)
     queue.pause_tube("default", 100)
     with pytest.raises(greenstalk.TimedOutError):
         queue.reserve(timeout=0)
-    assert queue.stats_tube("default")["pause-time-left"] == 99
+    assert left.is_told_by(queue.stats_tube("default")["pause-time-left"])
     queue.pause_tube("default", 0)
     assert queue.reserve(timeout=0).body == "x"
 
 
 def test_statistics_are_whole_dictionaries(client: Client) -> None:
     queue = client(use="counted")
+    began_s = time.monotonic()
     job = queue.put("x", priority=7, ttr=33)
     none = dict.fromkeys(("reserves", "timeouts", "releases", "buries", "kicks"), 0)
-    job_stats = {"id": job, "tube": "counted", "state": "ready", "pri": 7, "age": 0, "delay": 0}
-    assert queue.stats_job(job) == job_stats | none | {"ttr": 33, "time-left": 0, "file": 0}
+    job_stats = {"id": job, "tube": "counted", "state": "ready", "pri": 7, "delay": 0}
+    told = queue.stats_job(job)
+    assert 0 <= told["age"] <= time.monotonic() - began_s
+    job_stats |= {"age": told["age"], "ttr": 33, "time-left": 0, "file": 0}
+    assert told == job_stats | none
     one = dict.fromkeys(("current-jobs-urgent", "current-jobs-ready", "current-using"), 1)
     none = dict.fromkeys(greenstalk.StatsTube.__annotations__, 0)
     assert queue.stats_tube("counted") == none | one | {"total-jobs": 1, "name": "counted"}
@@ -183,4 +197,4 @@ def test_a_client_that_closes_gives_its_jobs_back(client: Client) -> None:
     job = queue.put("x", ttr=100)
     queue.reserve(timeout=0)
     queue.close()
-    assert other.reserve(timeout=5).id == job
+    assert other.reserve(timeout=60).id == job

@@ -3,8 +3,9 @@
 beanstalkd counts in whole seconds, so what a step starts ends a whole number of seconds later. The
 13 steps of a timed walk start at multiples of 5/13 s, so that no two of them, whole seconds apart,
 come closer to each other than 1/13 s: whatever ends, ends clearly before or after each step, and
-both servers may be late by some milliseconds. Several walks run at the same time, each with two
-servers of its own, since they mostly wait.
+both servers may be late by some milliseconds. When the machine lets us or one of them wait longer
+than that, the walk is late, and what it shows says nothing. Several walks run at the same time,
+each with two servers of its own, since they mostly wait.
 
 One thing beanstalkd does not do, and the walks do not ask for: a timed reserve that finds a ready
 job at once leaves its time behind as the connection's timer, and when that is shorter than the ttr,
@@ -14,10 +15,12 @@ the jobs of the connection end only with its next command. So nobody keeps what 
 import random
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from tests.compat.lockstep import Act, Difference, Lockstep, Step
 from tests.compat.walks import Pair
+from tests.servers import Server
 
 STEPS: Final = 13
 SPACING_S: Final = 5 / STEPS
@@ -41,6 +44,8 @@ class TimedWalk:
     rng: random.Random = field(init=False)
     taken: int = 0
     late_s: float = 0.0
+    _waited_s: list[float] = field(default_factory=list)
+    """How long each server has waited for a processor so far."""
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.name)
@@ -48,6 +53,12 @@ class TimedWalk:
     @property
     def lockstep(self) -> Lockstep:
         return self.pair.lockstep
+
+    def note_waits(self) -> None:
+        """See whether a server has been ready to run for long, and did not."""
+        before, self._waited_s = self._waited_s, [waited_s(each) for each in self.pair.servers]
+        waits = (now - then for now, then in zip(self._waited_s, before, strict=False))
+        self.late_s = max(self.late_s, *waits, 0.0)
 
     def take_next(self) -> None:
         """Take the step that is due now; the last one compares everything."""
@@ -124,22 +135,38 @@ class TimedWalk:
         return Step(ADMIN, units=(self.rng.choice(choices) + b"\r\n",))
 
 
+def waited_s(server: Server) -> float:
+    """How long it has waited for a processor; 0 where the kernel does not say."""
+    try:
+        said = Path(f"/proc/{server.process.pid}/schedstat").read_text(encoding="ascii")
+    except FileNotFoundError:
+        return 0.0
+    return int(said.split()[1]) / 1e9
+
+
 def run(walks: list[TimedWalk]) -> dict[str, Difference]:
     """Take the walks side by side, evenly offset; the differences by name."""
     differences: dict[str, Difference] = {}
     for walk in walks:
         _ = walk.lockstep  # starts the servers before the clock
+        walk.note_waits()
     offset_s = SPACING_S / len(walks)
     started = time.monotonic()
     for turn in range(STEPS + 1):
         for number, walk in enumerate(walks):
             due = started + turn * SPACING_S + number * offset_s
             time.sleep(max(0.0, due - time.monotonic()))
+            walk.note_waits()
             if walk.name in differences:
                 continue
+            walk.late_s = max(walk.late_s, time.monotonic() - due)
             try:
                 walk.take_next()
             except Difference as difference:
                 differences[walk.name] = difference
-            walk.late_s = max(walk.late_s, time.monotonic() - due)
+            else:
+                walk.late_s = max(walk.late_s, time.monotonic() - due)
+    time.sleep(SPACING_S)
+    for walk in walks:
+        walk.note_waits()
     return differences

@@ -284,7 +284,7 @@ class Checker(Several):
     def _note(self, at_ms: float, rest: dict[str, object]) -> None:
         what = rest["what"]
         if what == "stopped":
-            self._stopped(at_ms, str(rest["how"]))
+            self._stopped(at_ms, str(rest["how"]), float(str(rest.get("ago_ms", 0))))
         elif what == "started":
             self._started_ms = at_ms
             self._gone.clear()
@@ -313,12 +313,12 @@ class Checker(Several):
         else:
             self.violations += self._digests.take(rest)
 
-    def _stopped(self, at_ms: float, how: str) -> None:
+    def _stopped(self, at_ms: float, how: str, ago_ms: float) -> None:
         for job in self._jobs.values():
             states = {state for state, _ in self._reachable(job, at_ms)} | job.returned
             if how == "power":
                 states |= job.before
-                earliest_ms = at_ms - self._loss_ms
+                earliest_ms = at_ms - ago_ms - self._loss_ms
                 for until_ms, ways in job.past:
                     states |= {state for state, _ in ways if until_ms >= earliest_ms}
                 for until_ms, undone in job.undone_past:

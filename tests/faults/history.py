@@ -32,11 +32,11 @@ many reserves as it asks for, invoked together with one `batch`; those that got 
 "UNUSED". Puts sent in one piece carry one `batch` too, unless one of them may be refused (a full
 disk).
 
-Notes: "stopped", "started", "closed" (client; `stops` if the daemon stops) · "sync failed", "fresh
-start" (what was to be synced is durable elsewhere, R3) · "drained" (enough consumers have waited
-for all topics: what is due has come) · "prefix" (sequence, digest: the state after that frame,
-whose `acked` is the frame up to which replies had left) · "recovered" (digest) · "same" (what,
-left, right).
+Notes: "stopped" (how; `ago_ms` if that was a while ago), "started", "closed" (client; `stops` if
+the daemon stops) · "sync failed", "fresh start" (what was to be synced is durable elsewhere, R3) ·
+"drained" (enough consumers have waited for all topics: what is due has come) · "prefix" (sequence,
+digest: the state after that frame, whose `acked` is the frame up to which replies had left) ·
+"recovered" (digest) · "same" (what, left, right).
 
     I1 acknowledged puts are there          I6 nothing comes early, or late by more than late_ms_max
     I2 what was deleted never returns       I7 one holder until its ttr is over

@@ -48,7 +48,7 @@ THROTTLE: Final = Path("/sys/fs/cgroup/blkio/blkio.throttle.write_iops_device")
 SPACE_BESIDE_BYTES: Final = 1 << 20
 """Beside an image that has all its space: for the ballast."""
 
-UNMOUNT_S_MAX: Final = 20.0
+UNMOUNT_S_MAX: Final = 60.0
 PAGE_BYTES: Final = 4096
 SYNC_FILE_RANGE_WRITE: Final = 2
 

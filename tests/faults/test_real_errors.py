@@ -10,7 +10,13 @@ import pytest
 from delayd.exits import Exit
 from delayd.testing.daemon import Daemon
 from tests.faults.conftest import Runs
-from tests.faults.real_daemon import Injection, Tracing, standing_still, started
+from tests.faults.real_daemon import (
+    Injection,
+    Tracing,
+    standing_still,
+    started,
+    wait_for_tracer,
+)
 from tests.faults.real_disk import LoopDisk, loop_disk
 from tests.faults.real_load import Record, load, look_at_the_rest, wait_until
 from tests.faults.real_trace import FILE_CALLS, sampled
@@ -57,7 +63,9 @@ def test_e1_an_error_at_each_system_call(quick_path: Path, runs: Runs, how_long:
             code, log = work(directory, record, "second", tracing)
             about = f"EIO at {name} {when}: exit {code}\n{log}"
             assert code in {Exit.OK, Exit.JOURNAL_FAILED}, about
-            if code != Exit.OK or name in LOUD:
+            # Threads may share the work differently from run to run: some numbers are not reached.
+            is_struck = "(INJECTED)" in wait_for_tracer(tracing.output)
+            if code != Exit.OK or (is_struck and name in LOUD):
                 assert is_honest(log), about
             recover_and_check(directory, record, about)
         runs.count(f"T-E1 {how_long}", 1, name)

@@ -73,7 +73,8 @@ def test_k2_killed_at_each_system_call(quick_path: Path, runs: Runs) -> None:
         tried[name] += ended == -signal.SIGKILL
         runs.count(f"T-K2 {name}", ended == -signal.SIGKILL, "kills")
     # Threads may share the work differently from run to run: some numbers are not reached.
-    assert tried.total() >= 0.8 * len(list(sampled(found, runs, OFTEN))), tried
+    share = 0.8 if runs.is_long else 0.5
+    assert tried.total() >= share * len(list(sampled(found, runs, OFTEN))), tried
 
 
 # --- Where it hurts -----------------------------------------------------------------------------

@@ -13,16 +13,17 @@ from typing import IO, Final, Self
 import pytest
 
 from tests.faults.conftest import Runs
-from tests.faults.real_daemon import now_ms, started
+from tests.faults.real_daemon import SMALL_SEGMENTS, now_ms, started
 from tests.faults.real_disk import Cut, LoopDisk, loop_disk
 from tests.faults.real_load import PatientClient, Record, load, look, look_at_the_rest
 
 CUTS: Final = (Cut.AT_ONCE, Cut.AT_ONCE, Cut.AT_ONCE, Cut.AFTER_LOG)
 CUTS_PER_DIRECTORY: Final = 12
-ANSWER_S_MAX: Final = 20.0
+ANSWER_S_MAX: Final = 60.0
 INTERVAL_MS: Final = 50
-SYNC_MS_MAX: Final = 300
-"""How long a sync may take here: what it covers is lost if the power goes before its end."""
+SYNC_MS_MAX: Final = 4_000
+"""How long a sync may take on a busy machine: what it covers is lost if the power goes before its
+end."""
 
 
 # --- The journal alone --------------------------------------------------------------------------
@@ -135,14 +136,33 @@ def cut_one_run(
 # --- The whole daemon ---------------------------------------------------------------------------
 
 
+def put_early(client: PatientClient, record: Record) -> None:
+    """Put jobs that nothing happens to any more."""
+    for number in range(20):
+        body = b"early %d" % number
+        what = {"body": body, "delay_ms": 3_600_000, "ttr_ms": 60_000, "priority": 0}
+        operation = record.invoke("put", client="early", **what)
+        record.ok(operation, client.put(body, delay=3_600))
+
+
 def cut_under_load(
-    disk: LoopDisk, record: Record, rng: random.Random, policy: str, home: Path
+    disk: LoopDisk,
+    record: Record,
+    rng: random.Random,
+    policy: str,
+    home: Path,
+    early_ms: int | None = None,
 ) -> None:
-    """Start, look, work, and lose the power."""
-    with started(home, "--sync", policy) as daemon:
+    """Start, look, work, and lose the power; some work may be done long before the rest."""
+    # What was early is in the log alone: nothing is synced that a snapshot is made of.
+    segment_bytes = SMALL_SEGMENTS if early_ms is None else "16MiB"
+    with started(home, "--sync", policy, segment_bytes=segment_bytes) as daemon:
         record.note("started")
         with PatientClient(daemon.address) as client:
             look(client, record)
+            if early_ms is not None:
+                put_early(client, record)
+                time.sleep(early_ms / 1_000)
         record.check("by the cut before")
         with load(daemon.address, record, str(rng.random())):
             time.sleep(rng.uniform(0.0, 0.2))
@@ -152,8 +172,7 @@ def cut_under_load(
             cut_ms = now_ms()
             disk.cut_power(rng.choice(CUTS))
             daemon.kill()
-    record.note("stopped", how="power")
-    assert now_ms() - cut_ms < record.slack_ms, "the machine is too busy to tell what may be lost"
+    record.note_power_cut(cut_ms)
     disk.power_off()
     disk.power_on()
 
@@ -184,11 +203,13 @@ def test_p1_the_power_goes_under_a_daemon_that_syncs_later(
 
     Ids of jobs that were lost are given again: each cut has a directory and a history of its own.
     """
-    loss_ms = INTERVAL_MS + SYNC_MS_MAX if policy == "interval" else float("inf")
+    is_bounded = policy == "interval"
+    loss_ms = INTERVAL_MS + SYNC_MS_MAX if is_bounded else float("inf")
     with loop_disk(tmp_path) as disk:
         for rng in runs.rng(f"T-P1 {policy} ext4", 1, 60):
             record = Record(loss_ms=loss_ms)
             home = disk.mount_point / str(rng.random())
-            cut_under_load(disk, record, rng, policy, home)
+            early_ms = INTERVAL_MS + SYNC_MS_MAX if is_bounded else None
+            cut_under_load(disk, record, rng, policy, home, early_ms)
             look_at_the_rest(home, record)
             runs.count(f"T-P1 {policy} ext4", 1, "power cuts")

@@ -271,7 +271,7 @@ KEYED: Final = "/v1/topics/mail/keys/a%2Fkey"
 ROW: Final = (
     ("PUT", KEYED, {"body": {"n": 1}, "delay": "1h"}),
     ("GET", KEYED, None),
-    ("POST", PUT, {"body": "ready"}),
+    ("POST", PUT, {"body": "ready", "ttr": "1h"}),
     ("POST", "/v1/topics/mail/reserve", {"max": 1}),
     ("GET", "/v1/jobs/18446744073709551615", None),
     ("DELETE", KEYED, None),

@@ -40,7 +40,7 @@ LIMITED_BYTES: Final = 128 << 10
 """The smallest file of the reserve: below that, there is no room at all."""
 
 SEGMENTS: Final = "256KiB"
-SYNC_S_MAX: Final = 0.1
+SYNC_S_MAX: Final = 1.0
 """How long the kernel takes for a sync of a disk in memory, even on a busy machine."""
 
 ROOM_CALLS: Final = ("fallocate", "fdatasync", "fsync", "ftruncate", "openat", "pwrite64", "rename")

@@ -11,7 +11,8 @@ from delayd.testing.daemon import Daemon
 from tests.line_client import LineClient
 from tests.servers import HOST, START_S_MAX, executable, free_port, launch
 
-LISTENS_S_MAX = 1.0  # generous: benchmarks measure it, and 100 ms is the aim
+LISTENS_CPU_S_MAX = 1.0
+"""Generous: benchmarks measure it, and 100 ms is the aim. Others who are at work do not count."""
 
 
 @pytest.fixture
@@ -62,16 +63,22 @@ def test_a_directory_in_use_exits_75(tmp_path: Path, directory: Path) -> None:
 
 
 def test_it_listens_soon_after_it_was_started(directory: Path) -> None:
-    port = free_port()
-    begun_s = time.monotonic()
-    command = (executable("delayd-beanstalkd"), "-l", HOST, "-p", str(port))
-    server = launch("delayd-beanstalkd", command)
-    try:
-        while not is_listening(port):
-            assert time.monotonic() - begun_s < START_S_MAX
-        assert time.monotonic() - begun_s < LISTENS_S_MAX
-    finally:
-        server.stop()
+    command = (executable("delayd-beanstalkd"), "-l", HOST, "-p")
+    with free_port() as port:
+        server = launch("delayd-beanstalkd", (*command, str(port)))
+        begun_s = time.monotonic()
+        try:
+            while not is_listening(port):
+                assert time.monotonic() - begun_s < START_S_MAX, server.output()
+            assert cpu_s(server.process.pid) < LISTENS_CPU_S_MAX
+        finally:
+            server.stop()
+
+
+def cpu_s(pid: int) -> float:
+    """How long the process has been at work."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def is_listening(port: int) -> bool:

@@ -27,7 +27,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 def ask(address: str | tuple[str, int], data: bytes) -> bytes:
     family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as client:
-        client.settimeout(10)
+        client.settimeout(60)
         client.connect(address)
         client.sendall(data)
         client.shutdown(socket.SHUT_WR)
@@ -56,7 +56,7 @@ def test_a_line_for_newcomers_works_when_pasted(tmp_path: Path) -> None:
         assert re.fullmatch(r"delayd \S+ ready: line 127\.0\.0\.1:\d+\n", process.stdout.readline())
         pasted = process.stdout.readline().partition(": ")[2].replace("put 0 5 ", "put 0 0 ")
         ran = [
-            subprocess.run(["sh", "-c", pasted], capture_output=True, check=True, timeout=20)
+            subprocess.run(["sh", "-c", pasted], capture_output=True, check=True, timeout=60)
             for _ in range(2)
         ]
         process.terminate()
@@ -84,7 +84,7 @@ def test_it_serves_though_nobody_wants_to_hear_it(tmp_path: Path, closed: str) -
 
 
 def wait_until_listening(path: Path) -> None:
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + 60
     while True:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             if not probe.connect_ex(str(path)):
@@ -161,16 +161,17 @@ def test_systemd_is_told_when_it_is_ready_and_when_it_stops(tmp_path: Path) -> N
     path = tmp_path / "notify.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
         notify.bind(str(path))
-        notify.settimeout(10)
+        notify.settimeout(60)
         command = (*SERVE, "--data-dir", str(tmp_path / "data"), "--line", "127.0.0.1:0")
-        environment = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "200000"}
+        environment = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "1000000"}
         told = []
         with Daemon(command, environment=environment) as daemon:
             while b"READY=1" not in told:
                 told += notify.recv(4_096).split(b"\n")
             assert b"STATUS=serving on line " + daemon.listens_on.encode() in told
             told = []
-            while told.count(b"WATCHDOG=1") < 3:
+            # Twice as often as it must; and what nobody reads in five seconds is lost.
+            while told.count(b"WATCHDOG=1") < 2:
                 told += notify.recv(4_096).split(b"\n")
         while b"STOPPING=1" not in told:
             told += notify.recv(4_096).split(b"\n")

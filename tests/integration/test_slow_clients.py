@@ -16,7 +16,7 @@ from delayd.testing.daemon import Daemon, running_daemon
 
 NAME: Final = "jobs.example.net"
 DRIP_S: Final = 3.0
-CUT_OFF_S_MAX: Final = LINE_HALF_SAID_S_MAX + 10.0
+CUT_OFF_S_MAX: Final = LINE_HALF_SAID_S_MAX + 60.0
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def sockets() -> Iterator[contextlib.ExitStack]:
 def joins(daemon: Daemon, authority: trustme.CA) -> ssl.SSLSocket:
     context = ssl.create_default_context()
     authority.configure_trust(context)
-    client = socket.create_connection(daemon.address, 10)
+    client = socket.create_connection(daemon.address, 60)
     return context.wrap_socket(client, server_hostname=NAME)
 
 
@@ -66,12 +66,13 @@ def is_cut_off(client: socket.socket) -> bool:
     except OSError:
         return True
     finally:
-        client.settimeout(10)
+        client.settimeout(60)
 
 
 def test_whoever_drips_is_cut_off_and_nobody_else_notices(
     daemon: Daemon, authority: trustme.CA, sockets: contextlib.ExitStack
 ) -> None:
+    began_s = time.monotonic()
     clients: dict[str, tuple[socket.socket, bytes]] = {
         "nothing of a handshake": (socket.create_connection(daemon.address), b""),
         "a handshake": (socket.create_connection(daemon.address), b"\x16\x03\x01\x02\x00\x01\x00"),
@@ -83,7 +84,6 @@ def test_whoever_drips_is_cut_off_and_nobody_else_notices(
         sockets.enter_context(client)
     clients["a body"][0].sendall(b"put 0 0 60 100\r\n")
     worker.sendall(b"reserve\r\n")
-    began_s = time.monotonic()
     after_s: dict[str, float] = {}
     dripped = 0
     while len(after_s) < len(clients):
@@ -92,11 +92,12 @@ def test_whoever_drips_is_cut_off_and_nobody_else_notices(
         if elapsed_s >= dripped * DRIP_S:
             for what, (client, said) in clients.items():
                 if what not in after_s and said[dripped : dripped + 1]:
-                    client.sendall(said[dripped : dripped + 1])
+                    with contextlib.suppress(ConnectionError):  # it has just been cut off
+                        client.sendall(said[dripped : dripped + 1])
             dripped += 1
         for what, (client, _) in clients.items():
             if what not in after_s and is_cut_off(client):
-                after_s[what] = elapsed_s
+                after_s[what] = time.monotonic() - began_s
         time.sleep(0.05)
     assert min(after_s.values()) >= LINE_HALF_SAID_S_MAX - 0.5
     ask(idle, b"put 0 0 60 2\r\nhi\r\n", b"INSERTED 2\r\n")
