@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from delayd import readers
 from delayd.core import client_limits, limits
 from delayd.logs import LogFormat, LogLevel
-from delayd.readers import Reader, WrongInside, shown
+from delayd.readers import Reader, Said, WrongInside, shown
 from delayd.sockets import UNIX_MODE_DEFAULT, Address, TcpAddress, is_local
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def load(
     given = itertools.chain(
         _from_file(path, errors),
         _from_environment(environment, errors),
-        ((BY_FLAG[flag], value, "command line", flag) for flag, value in flags.items()),
+        _from_flags(flags),
     )
     for setting, value, source, said_as in given:
         try:
@@ -309,7 +309,7 @@ def _from_environment(environment: Mapping[str, str], errors: list[ConfigError])
     source = "environment"
     for name, value in sorted(environment.items()):
         if name in BY_VARIABLE:
-            yield BY_VARIABLE[name], value, source, name
+            yield BY_VARIABLE[name], Said(value), source, name
         elif (
             name.startswith(ENVIRONMENT_PREFIX)
             and name != CONFIG_FILE_VARIABLE
@@ -319,6 +319,12 @@ def _from_environment(environment: Mapping[str, str], errors: list[ConfigError])
             errors.append(
                 ConfigError(source, name, _unknown("variable", name, known, ENVIRONMENT_PREFIX))
             )
+
+
+def _from_flags(flags: Mapping[str, object]) -> Iterator[Given]:
+    for flag, value in flags.items():
+        given = Said(value) if isinstance(value, str) else value
+        yield BY_FLAG[flag], given, "command line", flag
 
 
 def _unknown(kind: str, name: str, known: Collection[str], prefix: str = "") -> str:

@@ -2,28 +2,48 @@
 
 A reader takes the one and returns the other, or raises ValueError with the rule that was broken as
 its message; a value of several parts raises `WrongInside`, which names each part that is wrong.
-A variable and a flag always hold text, so readers of numbers read texts too.
+A variable and a flag hold nothing but text, which is `Said`: numbers, lists and true are read from
+that as well. In a TOML file, which has numbers, lists and true, the same text is a mistake.
 
->>> whole(1, 10)("7"), or_off(size(1, 2**40))("64KiB"), or_off(size(1, 2**40))("off")
+>>> whole(1, 10)(Said("7")), or_off(size(1, 2**40))("64KiB"), or_off(size(1, 2**40))("off")
 (7, 65536, None)
->>> sorted(ids("1000,33")), ids([0])
+>>> sorted(ids(Said("1000,33"))), ids([0])
 ([33, 1000], frozenset({0}))
+>>> whole(1, 10)("7")
+Traceback (most recent call last):
+  ...
+ValueError: must be a whole number from 1 to 10
 
 The module refuses to know which settings there are.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from delayd.core import client_limits
-from delayd.core.durations import duration_text, parse_duration_ms, parse_size_bytes, size_text
+from delayd.core.durations import (
+    US_PER_MS,
+    duration_text,
+    parse_duration_ms,
+    parse_duration_us,
+    parse_size_bytes,
+    size_text,
+)
 from delayd.sockets import Address, parse_address
 
 if TYPE_CHECKING:
     from delayd.core.policy import Patterns
 
 OFF: Final = "off"
+_HOST: Final = re.compile(r"[A-Za-z0-9._-]+")
+
+
+class Said(str):
+    """Text of a variable or a flag, where nothing but text can be said."""
+
+    __slots__ = ()
 
 
 class WrongInside(ValueError):
@@ -55,7 +75,7 @@ def flag(value: object) -> bool:
     """Read true or false."""
     if isinstance(value, bool):
         return value
-    if value in {"true", "false"}:
+    if isinstance(value, Said) and value in {"true", "false"}:
         return value == "true"
     raise ValueError("must be true or false")
 
@@ -75,7 +95,7 @@ def whole(lowest: int, highest: int) -> Reader:
     """Read a whole number within the bounds."""
 
     def read(value: object) -> int:
-        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
+        if isinstance(value, Said) and value.isascii() and value.isdigit() and len(value) < 20:
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
             raise ValueError(f"must be a whole number from {lowest} to {highest}")
@@ -89,7 +109,8 @@ def duration(lowest_ms: int, highest_ms: int) -> Reader:
 
     def read(value: object) -> int:
         duration_ms = parse_duration_ms(value)
-        if not lowest_ms <= duration_ms <= highest_ms:
+        # Not by the milliseconds, which are rounded up: 0.1 ms is less than 1 ms.
+        if not lowest_ms * US_PER_MS <= parse_duration_us(value) <= highest_ms * US_PER_MS:
             bounds = f'"{duration_text(lowest_ms)}" to "{duration_text(highest_ms)}"'
             raise ValueError(f"must be from {bounds}")
         return duration_ms
@@ -130,9 +151,10 @@ def topics(value: object) -> "Patterns | None":
     """Read the policies of topics: a table of tables, or the same as JSON in a variable."""
     from delayd.core.errors import PolicyInvalid  # noqa: PLC0415 - few have any, and it takes time
     from delayd.core.policy import PATTERN_RULE, Patterns, Policy, is_pattern  # noqa: PLC0415
+    from delayd.core.topic import OWN_TOPIC  # noqa: PLC0415
 
     rule, inner_rule = 'must be sections such as [topics."mail.*"]', "must be a section"
-    if isinstance(value, str):
+    if isinstance(value, Said):
         inner_rule = 'must be an object such as {"retry": "15s 3m"}'
         rule = 'must be JSON such as {"mail.*": {"retry": "15s 3m"}}'
         try:
@@ -152,9 +174,13 @@ def topics(value: object) -> "Patterns | None":
             errors.append((f"{where} = {shown(given)}", inner_rule))
         else:
             try:
-                by_pattern[pattern] = Policy.from_fields(given)
+                policy = by_pattern[pattern] = Policy.from_fields(given)
             except PolicyInvalid as refusal:
                 errors += [(f"{where}.{error}", "") for error in refusal.errors]
+            else:
+                if policy.exhausted == OWN_TOPIC:
+                    there = f"{where}.exhausted = {shown(OWN_TOPIC)}"
+                    errors.append((there, "must be another topic: this one is the daemon's own"))
     if errors:
         raise WrongInside(errors)
     return Patterns(by_pattern) if by_pattern else None
@@ -181,7 +207,7 @@ def address(value: object) -> Address | None:
 
 def ids(value: object) -> frozenset[int]:
     """Read the numbers of users or groups: a list, or in a variable `1000,1001`."""
-    given = value.split(",") if isinstance(value, str) else value
+    given = [Said(part) for part in value.split(",")] if isinstance(value, Said) else value
     rule = f"must be a list of whole numbers from 0 to {client_limits.UNIX_ID_MAX}"
     if not isinstance(given, list) or not given:
         raise ValueError(rule)
@@ -207,13 +233,9 @@ def shown(value: object) -> str:
 
 def host_names(value: object) -> tuple[str, ...]:
     """Read names of hosts: a list, or a text with commas in a variable."""
-    names = value.replace(",", " ").split() if isinstance(value, str) else value
+    names = value.replace(",", " ").split() if isinstance(value, Said) else value
     if not isinstance(names, list) or not all(
-        isinstance(name, str)
-        and name.isascii()
-        and name.isprintable()
-        and not set(name) & set(" /:[]")
-        for name in names
+        isinstance(name, str) and _HOST.fullmatch(name) for name in names
     ):
         raise ValueError('must be names of hosts, such as ["jobs.example.com"], without ports')
     return tuple(name.lower() for name in names)

@@ -6,6 +6,7 @@ With progress in the log, and for systemd, when it takes longer than a second.
 """
 
 import gc
+import shlex
 from typing import Final
 
 from delayd.clock import Clock, monotonic_ns
@@ -18,6 +19,7 @@ from delayd.journal.disk import RealDisk
 from delayd.journal.errors import (
     DamageError,
     DirectoryLocked,
+    ForeignFile,
     JournalCorrupt,
     JournalError,
     WrongClock,
@@ -41,6 +43,13 @@ def exit_code_of(error: JournalError) -> Exit:
     return Exit.JOURNAL_FAILED
 
 
+def what_helps(error: JournalError, config: Config) -> dict[str, str]:
+    """Return the command that tells more of what was refused, as a field for the log."""
+    if isinstance(error, DamageError) and not isinstance(error, ForeignFile):
+        return {"more": f"delayd journal check {shlex.quote(str(config.data_dir))}"}
+    return {}
+
+
 def recover(
     config: Config, clock: Clock, log: Log, notifier: Notifier
 ) -> tuple[Engine, Journal | None]:
@@ -62,7 +71,11 @@ def recover(
             segment_bytes=config.segment_bytes,
             is_virtual=config.clock is ClockKind.VIRTUAL,
         )
-        engine = _replayed(config, journal, clock, log, notifier)
+        try:
+            engine = _replayed(config, journal, clock, log, notifier)
+        except JournalError:
+            journal.close()
+            raise
     gc.freeze()
     gc.set_threshold(GC_YOUNG_OBJECTS)
     gc.enable()
@@ -117,6 +130,8 @@ def _replayed(
         log.warning("a damaged snapshot was passed over", snapshot=str(damage))
     for tail in journal.torn_tails:
         log.warning("the torn end of the last write was cut off", tail=str(tail))
+    for doubt in journal.doubts:
+        log.warning(doubt.sentence, found=doubt.found)
     if last is not None:
         clock.resume(last.time_ms, last.wall_ms)
     if replay is None:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from delayd import __version__
 from delayd.access.entrance import Entrance
 from delayd.access.errors import AccessInvalid
+from delayd.access.strangers import Strangers
 from delayd.clock import Clock, VirtualClock, monotonic_ns, open_set_watch, system_wall_ms
 from delayd.commit import GroupCommit, Space
 from delayd.config import Config
@@ -45,7 +46,7 @@ from delayd.line.server import LineServer
 from delayd.line.stats import LogFigures, Stats
 from delayd.logs import Log, keep_libraries_quiet
 from delayd.peers import Sparingly, is_trouble_of_a_peer, raise_descriptor_limit
-from delayd.recovering import exit_code_of, recover
+from delayd.recovering import exit_code_of, recover, what_helps
 from delayd.snapshots import Snapshots
 from delayd.sockets import Listeners, TcpAddress
 from delayd.systemd import Notifier
@@ -84,12 +85,13 @@ def run(config: Config, listeners: Listeners, clock: Clock, notifier: Notifier) 
     entrance.doorkeeper.on_guessing = lambda where: log.warning(
         "wrong tokens come from an address: it is answered late", address=where
     )
+    Strangers(log, lambda: monotonic_ns() // NS_PER_MS).listen_to(entrance.doorkeeper)
     raise_descriptor_limit()
     try:
         engine, journal = recover(config, clock, log, notifier)
     except JournalError as error:
         listeners.close()
-        log.error("the journal cannot be used", reason=str(error))  # noqa: TRY400 (our own log)
+        log.error("the journal cannot be used", reason=str(error), **what_helps(error, config))  # noqa: TRY400 (our own log)
         return exit_code_of(error)
     service = Service(config, listeners, clock, log, notifier, engine, journal, entrance)
     return service.run()
@@ -293,7 +295,10 @@ class Service:
                 sys.stdout.write(said)
                 sys.stdout.flush()
         # What the line above does not say: on a terminal both are seen.
-        self._log.info("serving", data_dir=self._config.data_dir, jobs=len(self._engine.store.jobs))
+        data_dir = self._config.data_dir
+        if data_dir is not None:  # where a relative one lies depends on who started us
+            data_dir = os.path.abspath(data_dir)
+        self._log.info("serving", data_dir=data_dir, jobs=len(self._engine.store.jobs))
         self._notifier.ready(f"serving on {where}")
 
     def _drain(self) -> None:

@@ -80,7 +80,11 @@ IDS_RULE = f"must be a list of whole numbers from 0 to {2**32 - 2}, or off"
         ("topics = 5", 'topics = 5: must be sections such as [topics."mail.*"]'),
         ("topics.a = 5", 'topics."a" = 5: must be a section'),
         ('[topics."a b"]', f'topics."a b": {PATTERN_RULE}'),
-        ('topics = "{"', 'topics = "{": must be JSON such as {"mail.*": {"retry": "15s 3m"}}: '),
+        (
+            'topics.a.exhausted = "$idempotency"',
+            'topics."a".exhausted = "$idempotency": must be another topic: this one is the daemon',
+        ),
+        ('topics = "{}"', 'topics = "{}": must be sections such as [topics."mail.*"]'),
         ('[topic."x"]', "[topic]: there is no such section; did you mean topics?"),
         ("[topic]", "[topic]: there is no such section; did you mean topics?"),
         ('log.level = "INFO"', 'log.level = "INFO": must be one of debug, info, warning, error'),
@@ -142,6 +146,7 @@ def test_what_is_wrong_below_a_wrong_pattern_is_told_with_it(tmp_path: Path) -> 
     ("said", "error"),
     [
         ("retry=15s", '= "retry=15s": must be JSON such as {"mail.*": {"retry": "15s 3m"}}: Expec'),
+        ("{", '= "{": must be JSON such as {"mail.*": {"retry": "15s 3m"}}: Expec'),
         ("[]", '= "[]": must be JSON such as {"mail.*": {"retry": "15s 3m"}}'),
         ("5", '= "5": must be JSON such as {"mail.*": {"retry": "15s 3m"}}'),
         ('{"retry": "15s"}', '."retry" = "15s": must be an object such as {"retry": "15s 3m"}'),

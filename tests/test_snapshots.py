@@ -454,8 +454,7 @@ def test_the_thread_ends_with_its_snapshot(tmp_path: Path, rng: random.Random) -
     me = engine.open_session()
     while snapshots.taken < 3:
         bodies = [rng.randbytes(100) for _ in range(20)]
-        put = {"priority": 0, "delay_ms": 0, "ttr_ms": 1}
-        first_id = engine.put_alike(topic, **put, bodies=bodies, now_ms=0)
+        first_id = engine.put_alike(topic, 0, 0, 1, bodies, 0)
         engine.delete_batch(me, range(first_id, first_id + 19), 0)
         journal.append(b"".join(engine.take_log()[0]), 0, 0)
         journal.sync()

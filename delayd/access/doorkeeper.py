@@ -25,14 +25,14 @@ from typing import Any
 
 from delayd.access.errors import TokensInvalid
 from delayd.access.failures import Failures, network
-from delayd.access.peers import Socket, certificate_name, unix_peer
+from delayd.access.peers import Socket, UnixPeer, certificate_name, unix_peer
 from delayd.access.principal import EVERYBODY, Principal
 from delayd.access.tokens import Tokens
 from delayd.access.usage import Usage, days_of
 from delayd.clock import system_wall_ms
 
 
-def _ignore(_where: str) -> None:
+def _ignore(*_told: object) -> None:
     """Take no notice."""
 
 
@@ -56,6 +56,10 @@ class Doorkeeper:
         self._failures = Failures()
         self.on_guessing: Callable[[str], object] = _ignore
         """Told of each address that has shown so many wrong tokens that it is answered late."""
+        self.on_unlisted: Callable[[UnixPeer], object] = _ignore
+        """Told of each user of a unix socket who is on no list, where there are no tokens."""
+        self.on_unshaken: Callable[[str, Exception], object] = _ignore
+        """Told by the front ends of each TLS handshake that failed: from which address, and why."""
         self._can_keep_days = True
         self.usage = Usage(days_of(tokens.path) if tokens is not None and tokens.path else None)
         self.generation = 0
@@ -84,6 +88,8 @@ class Doorkeeper:
             peer = unix_peer(connection)
             if peer.uid in self._uids or peer.gids & self._gids:
                 return Principal(f"uid {peer.uid}")
+            if self.tokens is None:
+                self.on_unlisted(peer)
             return None
         if self.tokens is not None:
             return None

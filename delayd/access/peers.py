@@ -38,6 +38,7 @@ class UnixPeer(NamedTuple):
     """The process that connected to a unix socket, as it was then."""
 
     uid: int
+    gid: int
     gids: frozenset[int]
     """Its group, and those it is in besides."""
 
@@ -46,7 +47,7 @@ def unix_peer(connection: Socket) -> UnixPeer:
     """Return who connected to the unix socket. Raises `OSError` when it is none."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, uid, gid = _CREDENTIALS.unpack(raw)
-    return UnixPeer(uid, frozenset({gid, *_more_groups(connection)}))
+    return UnixPeer(uid, gid, frozenset({gid, *_more_groups(connection)}))
 
 
 def _more_groups(connection: Socket) -> tuple[int, ...]:

@@ -41,4 +41,5 @@ class Scope(enum.StrEnum):
     """Set policies, clear topics, set a virtual clock."""
 
     WEBHOOK = "webhook"
-    """Have jobs sent to an address."""
+    """Have jobs sent to an address. Nothing takes it yet; `--scope all` has it, so that tokens need
+    not be made anew one day."""

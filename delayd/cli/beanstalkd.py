@@ -238,7 +238,11 @@ def start(words: Sequence[str], environment: Mapping[str, str]) -> int:
     for warning in request.warnings:
         _complain(warning)
     if request.answer:
-        print(request.answer)
+        try:
+            streams.tell([request.answer])
+        except streams.CannotTell as error:
+            _complain(str(error))
+            return Exit.USAGE
         return Exit.OK
     try:
         listeners = listeners_for(request, environment, os.getpid())

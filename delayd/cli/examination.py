@@ -14,6 +14,7 @@ from delayd.cli.terminal import progress
 from delayd.core.engine import Engine
 from delayd.core.replay import Replay, UnknownRecord
 from delayd.journal.disk import Disk
+from delayd.journal.doubts import Doubt, doubts
 from delayd.journal.errors import DamageError, JournalCorrupt
 from delayd.journal.format import FRAME_OVERHEAD_BYTES, Frame
 from delayd.journal.inspection import Rest, names_in, rest_behind
@@ -37,6 +38,7 @@ class Examination:
     """The directory is one of a virtual clock."""
     rest: Rest = field(default_factory=Rest)
     refusal: DamageError | None = None
+    doubts: list[Doubt] = field(default_factory=list)
 
     def lines(self) -> Iterator[str]:
         """Say it to a person."""
@@ -74,11 +76,16 @@ class Examination:
         elif self.recovery.verdict is Verdict.CUT:
             assert place is not None
             yield f"verdict    cut: {where}: {place.why}"
-            yield f"           a start copies what stands there and cuts it off: {self.rest}"
+            if self.rest.data_bytes:
+                yield f"           a start copies what stands there and cuts it off: {self.rest}"
+            else:
+                yield "           a start removes the file: there is nothing in it"
         elif place is None:
             yield "verdict    accept: there is no log, a new one would begin"
         else:
             yield "verdict    accept: the log is whole"
+        for doubt in self.doubts:
+            yield f"warning    {doubt}"
 
 
 def frames_of(recovery: Recovery, on_bytes: Callable[[int], None]) -> Iterator[Source]:
@@ -100,6 +107,7 @@ def examine(disk: Disk, directory: str) -> Examination:
         check_names(directory, names)
         with collector_off(), progress("checking", log_bytes(recovery)) as on_bytes:
             _play(examination, frames_of(recovery, on_bytes), directory)
+        examination.doubts = doubts(directory, names, recovery)
     except DamageError as error:
         examination.refusal = error
     if recovery.place and recovery.verdict is not Verdict.ACCEPT:

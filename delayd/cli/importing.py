@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from delayd.cli.streams import tell
 from delayd.cli.terminal import complain, progress
 from delayd.exits import Exit
 
@@ -41,6 +42,8 @@ def import_beanstalkd(
         directory = str(config.data_dir)
         if os.path.realpath(directory) == os.path.realpath(binlog_dir):
             raise click.UsageError("the data directory must be another one than the binlog's")
+        # Before anything else: without --data-dir nobody has said where, at least not here.
+        complain(f"the jobs go to {os.path.abspath(directory)}")
         with collector_off(), held(disk, binlog_dir):
             binlog = read(disk, binlog_dir, skip_damage=skip_damage)
             clock = SystemClock()
@@ -61,7 +64,7 @@ def import_beanstalkd(
 
         complain(str(error))
         return exit_code_of(error)
-    click.echo(f"{directory} now holds {jobs_of(engine)}")
+    tell([f"{directory} now holds {jobs_of(engine)}"])
     return Exit.OK
 
 

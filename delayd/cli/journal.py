@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from delayd.cli.streams import tell
 from delayd.cli.terminal import complain, progress
 from delayd.exits import Exit
 
@@ -61,8 +62,7 @@ def check(directory: str) -> int:
             examination = examine(disk, directory)
     except JournalError as error:
         return failed(error)
-    for line in examination.lines():
-        click.echo(line)
+    tell(examination.lines())
     return Exit.CORRUPT_JOURNAL if examination.refusal else Exit.OK
 
 
@@ -90,8 +90,7 @@ def dump(directory: str, *, as_json: bool) -> int:
         # On a terminal the lines themselves are the progress.
         total_bytes = 0 if sys.stdout.isatty() else log_bytes(recovery)
         with attended(disk, directory), progress("dumping", total_bytes) as on_bytes:
-            for line in lines(frames_of(recovery, on_bytes), directory, as_json=as_json):
-                sys.stdout.write(f"{line}\n")
+            tell(lines(frames_of(recovery, on_bytes), directory, as_json=as_json))
         check_names(directory, names)
     except JournalError as error:
         return failed(error)
@@ -128,16 +127,14 @@ def repair(directory: str, place: tuple[int, int], *, yes: bool) -> int:
             if not (yes or may_go_on()):
                 complain("nothing was changed")
                 return Exit.USAGE
-            for tail in operation.cut():
-                click.echo(f"cut: {tail}")
+            tell([f"cut: {tail}" for tail in operation.cut()])
         examination = examine(disk, directory)
     except NoSuchPlace as error:
         complain(str(error))
         return Exit.USAGE
     except JournalError as error:
         return failed(error)
-    for line in examination.lines():
-        click.echo(line)
+    tell(examination.lines())
     return Exit.CORRUPT_JOURNAL if examination.refusal else Exit.OK
 
 

@@ -38,7 +38,7 @@ def delayd() -> None:
 @delayd.command()
 def version() -> int:
     """Show the versions of delayd and of the Python that runs it."""
-    click.echo(f"delayd {__version__} (Python {platform.python_version()})")
+    streams.tell([f"delayd {__version__} (Python {platform.python_version()})"])
     return Exit.OK
 
 
@@ -145,6 +145,11 @@ def invoke(words: Sequence[str]) -> int:
         return Exit.USAGE
     except click.Abort:
         return INTERRUPTED
+    except streams.CannotTell as error:
+        complain(str(error))
+        return Exit.USAGE
+    except SystemExit:
+        return Exit.OK  # click ends with 1 when nobody reads its help to the end: see `tell`
 
 
 def main() -> None:

@@ -10,6 +10,27 @@ how we exit: the interpreter makes 120 of every exit code when it cannot write t
 import atexit
 import os
 import sys
+from collections.abc import Iterable
+
+
+class CannotTell(Exception):
+    """Standard output takes nothing more, though somebody still wants it; the message says why."""
+
+
+def tell(lines: Iterable[str]) -> None:
+    """Write lines to standard output. Raises CannotTell.
+
+    Whoever stops reading, as `head` does, has got what was wanted: the rest is left out, and that
+    is no failure.
+    """
+    try:
+        for line in lines:
+            sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        pass
+    except OSError as error:
+        raise CannotTell(f"the output cannot be written: {error.strerror}") from error
 
 
 def complete() -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from delayd.cli.streams import tell
 from delayd.cli.terminal import complain
 from delayd.exits import Exit
 
@@ -109,12 +110,7 @@ def list_tokens(*, as_json: bool, tokens_path: str | None, config_path: str | No
     days = days_of(path)
     now_s = system_wall_ms() / 1_000
     rows = [_row(entry, days.get(entry.id), now_s) for entry in entries]
-    if as_json:
-        for row in rows:
-            click.echo(json.dumps(row))
-    else:
-        for line in _table(rows):
-            click.echo(line)
+    tell(map(json.dumps, rows) if as_json else _table(rows))
     return Exit.OK
 
 

@@ -49,7 +49,7 @@ class ClockAdvance:
         if until_ms is None:
             # Not before its turn comes: another advance may have been under way.
             until_ms = now_ms + self._by_ms
-            check_range("time", until_ms, WALL_MS_MAX)
+            check_range("time in ms", until_ms, WALL_MS_MAX)
             self._until_ms = until_ms
         next_ms = engine.next_deadline()
         if next_ms is not None and next_ms <= until_ms:

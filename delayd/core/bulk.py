@@ -16,8 +16,9 @@ job is changed twice. One that is replaced under its key meanwhile is judged by 
     .done: how many were changed (dry run: would be)   .refusal: what ended it early, or None
 
 States that the action cannot be done to are left out of the filter; reserved jobs are always: they
-are their holders'. `Bulk` raises `TopicNotFound`, `TopicNameInvalid` and `ValueOutOfRange` at once;
-when a step meets `OutOfSpace` the pass is over and says so, with the jobs before it done.
+are their holders'. `Bulk` raises `TopicNotFound`, `TopicNameInvalid`, `TopicIsOwn` (of a dry run
+too), `ValueOutOfRange` and `DelayTooLong` at once; when a step meets `OutOfSpace` the pass is over
+and says so, with the jobs before it done.
 
 >>> from delayd.core.engine import Engine
 >>> engine = Engine(start_ms=0)
@@ -35,7 +36,7 @@ import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from delayd.core.absolute import IdSet
-from delayd.core.errors import JobNotFound, OutOfSpace, Refusal, ValueOutOfRange
+from delayd.core.errors import DelayTooLong, JobNotFound, OutOfSpace, Refusal
 from delayd.core.job import TRANSITIONS, Event, State
 from delayd.core.limits import (
     BULK_PER_S_MAX,
@@ -73,20 +74,20 @@ class Action(NamedTuple):
     @classmethod
     def kick(cls, per_s: float = 0) -> "Action":
         """Make it ready, so many a second, 0.001 at least; 0: all at once. `ValueOutOfRange`."""
-        check_range("per_s", math.ceil(per_s), BULK_PER_S_MAX)
+        check_range("jobs a second", math.ceil(per_s), BULK_PER_S_MAX)
         assert not 0 < per_s < RATE_PER_S_MIN, "who reads it refuses what the clock cannot count to"
         return cls(Event.KICK, per_s=per_s)
 
     @classmethod
     def reschedule(cls, delay_ms: int) -> "Action":
         """Let it come due so long from when it is its turn. `ValueOutOfRange`."""
-        check_range("delay_ms", delay_ms, DURATION_MS_MAX)
+        check_range("delay in ms", delay_ms, DURATION_MS_MAX)
         return cls(Event.RESCHEDULE, delay_ms)
 
     @classmethod
     def reschedule_at(cls, due_wall_ms: int) -> "Action":
         """Let it come due at this moment of the wall clock. `ValueOutOfRange`."""
-        check_range("due_wall_ms", due_wall_ms, WALL_MS_MAX)
+        check_range("moment in ms", due_wall_ms, WALL_MS_MAX)
         return cls(Event.RESCHEDULE, due_wall_ms=due_wall_ms)
 
     @property
@@ -115,6 +116,7 @@ class Bulk:
         """Begin; see the module for what is raised. At most `limit` jobs are changed."""
         check_between("limit", limit, 1, CAP_MAX)
         self._engine = engine
+        engine.keep_out(name)
         self._topic = topic_named(engine, name)
         self._action = action
         if action.event is Event.RESCHEDULE:
@@ -157,7 +159,7 @@ class Bulk:
                 self.done += 1
         except JobNotFound:  # it went to a consumer who waited, with the one before it
             return
-        except (OutOfSpace, ValueOutOfRange) as refusal:  # the policy may have changed meanwhile
+        except (OutOfSpace, DelayTooLong) as refusal:  # the policy may have changed meanwhile
             self.refusal = refusal
             self.is_over = True
         if self.done >= self._limit:

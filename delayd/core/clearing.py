@@ -10,7 +10,8 @@ A job is judged by the clock. One whose ttr has run out waits again, and is clea
 its slice has come; so everything of that kind is settled first. Where much has run out at once that
 takes a while: `Clear` is a pass (`core.passes`) that settles a slice at a time and then clears.
 
-    Clear(engine, topic_name)    .count, when it is over; `TopicNotFound`, `TopicNameInvalid`
+    Clear(engine, topic_name)    .count, when it is over; `TopicNotFound`, `TopicNameInvalid`,
+                                 `TopicIsOwn`
 
 >>> from delayd.core.engine import Engine
 >>> engine = Engine(start_ms=0)
@@ -78,7 +79,8 @@ class Clear:
     __slots__ = ("_engine", "_name", "count", "is_over")
 
     def __init__(self, engine: "Engine", name: str) -> None:
-        """Begin; `TopicNotFound`, `TopicNameInvalid`."""
+        """Begin; `TopicNotFound`, `TopicNameInvalid`, `TopicIsOwn`."""
+        engine.keep_out(name)
         topic_named(engine, name)
         self._engine = engine
         self._name = name

@@ -27,6 +27,8 @@ DURATION_RULE: Final = 'must be seconds, or a duration such as "50ms", "15s" or 
 DURATION_BOUNDS: Final = f"must be from 0 to {DURATION_MS_MAX // 1000} s"
 SIZE_RULE: Final = 'must be bytes, or a size such as "64KiB", "10MB" or "1GiB"'
 
+US_PER_MS: Final = 1_000
+
 # From the largest to the smallest: a duration names them in this order, each at most once.
 DURATION_UNITS_MS: Final = {
     "w": 604_800_000,
@@ -67,30 +69,43 @@ def parse_duration_ms(value: object) -> int:
     return duration_ms
 
 
+def parse_duration_us(value: object) -> int:
+    """Turn the same into microseconds, rounded up: for bounds that rounding must not hide.
+
+    >>> parse_duration_us("0.1ms"), parse_duration_us(0.0001), parse_duration_ms("0.1ms")
+    (100, 100, 1)
+    """
+    if isinstance(value, str):
+        return _duration_text_ms(value, US_PER_MS)
+    duration_ms = _seconds_ms(value)
+    return round(value * 1_000_000) if isinstance(value, float) else duration_ms * US_PER_MS
+
+
 def _seconds_ms(value: object) -> int:
     if type(value) is int and 0 <= value <= SECONDS_MAX:
         return value * 1_000  # as most are
     if isinstance(value, int | float) and not isinstance(value, bool):
         if 0 <= value <= DURATION_MS_MAX // 1000:  # false for NaN too
             # By way of microseconds, which takes off the error of the nearest float.
-            return -(-round(value * 1_000_000) // 1000)
+            return -(-round(value * 1_000_000) // 1000) or int(value > 0)
         raise ValueError(DURATION_BOUNDS)
     raise ValueError(DURATION_RULE)
 
 
-def _duration_text_ms(text: str) -> int:
+def _duration_text_ms(text: str, per_ms: int = 1) -> int:
+    """Read a text as milliseconds, or as parts of which there are so many in one."""
     text = text.strip()
     if not text or len(text) > QUANTITY_CHARACTERS_MAX:
         raise ValueError(DURATION_RULE)
     number = _NUMBER_ONLY.fullmatch(text)
     if number:
-        return _scaled(number[1], number[2], 1000)
+        return _scaled(number[1], number[2], 1000 * per_ms)
     match = _DURATION.fullmatch(text)
     if not match:
         raise ValueError(DURATION_RULE)
     groups = iter(match.groups())
     return sum(
-        _scaled(whole, fraction, unit_ms)
+        _scaled(whole, fraction, unit_ms * per_ms)
         for whole, fraction, unit_ms in zip(groups, groups, DURATION_UNITS_MS.values(), strict=True)
         if whole is not None
     )

@@ -37,6 +37,7 @@ from delayd.core.errors import (
     JobNotFound,
     LastWatched,
     OutOfSpace,
+    TopicIsOwn,
     TopicNotFound,
 )
 from delayd.core.job import HEADER, HEADER_BYTES, TTR_AT, U64, Event, Retry, State, body_of
@@ -67,6 +68,7 @@ from delayd.core.session import Owner, Session
 from delayd.core.timekeeper import Handed
 from delayd.core.topic import (
     DEFAULT_TOPIC,
+    OWN_TOPIC,
     Topic,
     checked_name,
     head_key,
@@ -137,7 +139,8 @@ class Engine(Keyed):
             self.store.drop_if_unwanted(topic)
 
     def watch(self, session: Session, name: str) -> None:
-        """Let the session reserve from this topic too, made when there is none."""
+        """Let the session reserve from this topic too, made when there is none; `TopicIsOwn`."""
+        self.keep_out(name)
         topic = self.store.topics.get(name) or self.store.topic(checked_name(name))
         if topic not in session.watched:
             session.watched.append(topic)
@@ -181,7 +184,7 @@ class Engine(Keyed):
         """Accept a job and return its id (`job_id` when that was taken before).
 
         `retry` is its own retry rule. Raises `Draining`, `BodyTooBig`, `ValueOutOfRange`,
-        `CapReached`, `OutOfSpace`.
+        `TopicIsOwn`, `DelayTooLong`, `CapReached`, `OutOfSpace`.
         """
         job_id = job_id or self.take_id()
         if retry is not None:
@@ -209,10 +212,13 @@ class Engine(Keyed):
         bodies: Sequence[bytes],
         now_ms: int,
         first_id: int = 0,
+        *,
+        at_once: bool = False,
     ) -> int:
         """Accept jobs that differ only in their bodies; return the first of their ids, in sequence.
 
         Refuses all or none, like `put`. A job costs a third of what a `put` of its own costs.
+        `at_once`: a delay of 0 is meant, and not left to the topic's policy.
         """
         store = self.store
         if not first_id:
@@ -230,7 +236,7 @@ class Engine(Keyed):
         ):
             self._vet_put(priority, delay_ms, ttr_ms, body_bytes)
         if not topic.is_plain:
-            delay_ms, ttr_ms = self._admit_bodies(topic, bodies, body_bytes, delay_ms, ttr_ms)
+            delay_ms, ttr_ms = self._admit_bodies(topic, bodies, delay_ms, ttr_ms, at_once=at_once)
         self.room.take_for_puts(len(bodies), body_bytes)
         due_ms = ceil_to_tick(now_ms + delay_ms, self.tick_ms) if delay_ms else now_ms
         state = _DELAYED if delay_ms else _READY
@@ -258,16 +264,23 @@ class Engine(Keyed):
         return first_id
 
     def _admit_bodies(
-        self, topic: Topic, bodies: Sequence[bytes], body_bytes: int, delay_ms: int, ttr_ms: int
+        self,
+        topic: Topic,
+        bodies: Sequence[bytes],
+        delay_ms: int,
+        ttr_ms: int,
+        *,
+        at_once: bool,
     ) -> tuple[int, int]:
         """Return what delay and ttr jobs with these bodies get in a topic that is not plain."""
         return self._admit(
             topic,
             jobs=len(bodies),
             record_bytes=HEADER_BYTES * len(bodies) + sum(map(len, bodies)),
-            body_bytes=body_bytes,
+            body_bytes=max(map(len, bodies)),
             delay_ms=delay_ms,
             ttr_ms=ttr_ms,
+            at_once=at_once,
         )
 
     # --- Handing out -----------------------------------------------------------------------------
@@ -349,8 +362,10 @@ class Engine(Keyed):
     # --- By anybody ------------------------------------------------------------------------------
 
     def delete(self, session: Session, job_id: int, now_ms: int) -> None:
-        """Delete a job that the session holds or that nobody holds; `JobNotFound`."""
+        """Delete a job that the session holds or that nobody holds; `JobNotFound`, `TopicIsOwn`."""
         if not self.delete_batch(session, (job_id,), now_ms)[0]:
+            if self.is_off_limits(self.settled(job_id, now_ms)[0]):
+                raise TopicIsOwn(OWN_TOPIC)
             raise JobNotFound(job_id)
 
     def delete_batch(self, session: Session, job_ids: Sequence[int], now_ms: int) -> list[bool]:
@@ -393,14 +408,17 @@ class Engine(Keyed):
         return True
 
     def _is_free(self, job_id: int, now_ms: int) -> bool:
-        """Tell whether the job exists and nobody holds it."""
+        """Tell whether the job exists and nobody holds it, nor the daemon keeps it for itself."""
         try:
-            return self.settled(job_id, now_ms)[1] is not State.RESERVED
+            record, state = self.settled(job_id, now_ms)
         except JobNotFound:
             return False
+        if self.store.own is not None and self.is_off_limits(record):
+            return False
+        return state is not State.RESERVED
 
     def kick_job(self, job_id: int, now_ms: int) -> None:
-        """Make a buried or delayed job ready; `JobNotFound`."""
+        """Make a buried or delayed job ready; `JobNotFound`, `TopicIsOwn`."""
         record = self._job(job_id, Event.KICK, now_ms)
         self._write(pack_kick(Kind.KICK, job_id))
         topic = self.store.move(job_id, kicked(record))
@@ -410,8 +428,9 @@ class Engine(Keyed):
     def kick(self, topic: Topic, bound: int, now_ms: int) -> int:
         """Make up to `bound` buried jobs ready, or, when none is buried, delayed ones; count them.
 
-        The longest buried first; of the delayed, the soonest due first.
+        The longest buried first; of the delayed, the soonest due first. Raises `TopicIsOwn`.
         """
+        self.keep_out(topic.name)
         kicked_count = 0
         job_ids = list(map(job_id_of, islice(topic.buried, bound)))
         for job_id in job_ids or topic.delays.wheel.soonest(bound):
@@ -429,9 +448,9 @@ class Engine(Keyed):
     def reschedule(self, job_id: int, delay_ms: int, now_ms: int) -> None:
         """Let a delayed or ready job come due after this delay instead.
 
-        Raises `JobNotFound`, `ValueOutOfRange`.
+        Raises `JobNotFound`, `TopicIsOwn`, `ValueOutOfRange`, `DelayTooLong`.
         """
-        check_range("delay_ms", delay_ms, DURATION_MS_MAX)
+        check_range("delay in ms", delay_ms, DURATION_MS_MAX)
         record = self._job(job_id, Event.RESCHEDULE, now_ms)
         check_delay(self.store.topic_of(record), delay_ms)
         due_ms = ceil_to_tick(now_ms + delay_ms, self.tick_ms) if delay_ms else now_ms
@@ -441,11 +460,15 @@ class Engine(Keyed):
         self._serve(topic, now_ms)
 
     def pause(self, name: str, pause_ms: int, now_ms: int) -> None:
-        """Hand out nothing of the topic for that long; 0 resumes at once. `TopicNotFound`."""
+        """Hand out nothing of the topic for that long; 0 resumes at once.
+
+        Raises `TopicNotFound`, `TopicIsOwn`, `ValueOutOfRange`.
+        """
+        self.keep_out(name)
         topic = self.store.topics.get(checked_name(name))
         if topic is None:
             raise TopicNotFound(name)
-        check_range("pause_ms", pause_ms, DURATION_MS_MAX)
+        check_range("pause in ms", pause_ms, DURATION_MS_MAX)
         until_ms = ceil_to_tick(now_ms + pause_ms, self.tick_ms) if pause_ms else 0
         if not topic.recorded:
             self._record_topic(topic)

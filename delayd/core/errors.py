@@ -3,7 +3,8 @@
 A `Refusal` says *you are wrong, and nothing has changed*: it is raised before the first record of
 an operation is written. Its `word` is what the line protocol answers and how HTTP's problem is
 called, its `status` the code that HTTP answers; the sentence carries the offending value and the
-rule. Mistakes of our own are `AssertionError`s and never reach a client as a refusal.
+rule. `line_word` is there for who has shown no token and speaks beanstalkd's protocol alone: a word
+that it knows. Mistakes of our own are `AssertionError`s and never reach a client as a refusal.
 
 >>> str(JobNotFound(7))
 'there is no job 7, or its state does not allow this'
@@ -14,6 +15,7 @@ rule. Mistakes of our own are `AssertionError`s and never reach a client as a re
 from typing import ClassVar
 
 from delayd.core.client_limits import RETRY_AFTER_DRAINING_S, RETRY_AFTER_FULL_S
+from delayd.core.durations import duration_text
 from delayd.core.limits import KEY_BYTES_MAX, TOPIC_NAME_BYTES_MAX
 
 
@@ -33,6 +35,8 @@ class Refusal(Exception):
     word: ClassVar[str]
     """One or more classes share one: what a client is to do is the same."""
     status: ClassVar[int]
+    line_word: ClassVar[str | None] = None
+    """What the line says instead; None: the word."""
     retry_after_s: ClassVar[int | None] = None
     """When it may go better, where nothing is wrong with the request itself."""
 
@@ -96,6 +100,21 @@ class TopicNotFound(Refusal):
         super().__init__(f"there is no topic {name!r}")
 
 
+class TopicIsOwn(Refusal):
+    """The topic is the daemon's own: everybody may look at it, and nobody else changes it."""
+
+    word = "FORBIDDEN"
+    status = 403
+    line_word = "NOT_FOUND"
+
+    def __init__(self, name: str) -> None:
+        """Name the topic."""
+        super().__init__(
+            f"topic {name!r} is the daemon's own: it can be looked at, and nobody but the daemon"
+            " changes what is in it"
+        )
+
+
 class TopicNameInvalid(Refusal):
     """The name breaks the rule that keeps names safe on every wire."""
 
@@ -122,15 +141,35 @@ class ValueOutOfRange(Refusal):
         self.field = field
 
 
+class DelayTooLong(Refusal):
+    """The job would wait for longer than its topic allows."""
+
+    word = "BAD_FORMAT"
+    status = 422
+
+    def __init__(self, delay_ms: int, delay_ms_max: int, topic: str, *, is_moment: bool) -> None:
+        """Name the cap and the delay; `is_moment`: of the wall clock, and so long until then."""
+        super().__init__(
+            f"delay_max of topic {topic!r} is {duration_text(delay_ms_max)},"
+            f" and this would be {duration_text(delay_ms)}"
+        )
+        self.is_moment = is_moment
+
+
 class BodyTooBig(Refusal):
-    """The body is longer than this daemon accepts."""
+    """The body is longer than this daemon, or the topic, accepts."""
 
     word = "JOB_TOO_BIG"
     status = 413
 
-    def __init__(self, body_bytes: int, body_bytes_max: int) -> None:
-        """Name both sizes in bytes."""
-        super().__init__(f"the body has {body_bytes} bytes, at most {body_bytes_max} are accepted")
+    def __init__(self, body_bytes: int, body_bytes_max: int, topic: str | None = None) -> None:
+        """Name both sizes in bytes; `topic` is None where the daemon itself takes no more."""
+        super().__init__(
+            f"the body has {body_bytes} bytes, at most {body_bytes_max} are accepted"
+            if topic is None
+            else f"body_bytes_max of topic {topic!r} is {body_bytes_max},"
+            f" and this body has {body_bytes} bytes"
+        )
 
 
 class LastWatched(Refusal):
@@ -175,10 +214,24 @@ class CapReached(Refusal):
     status = 507
     retry_after_s = RETRY_AFTER_FULL_S
 
-    def __init__(self, cap: str, highest: int, in_use: int, topic: str | None = None) -> None:
-        """Name the cap, its value and what is in use; `topic` is None for the daemon's own."""
+    def __init__(
+        self, cap: str, highest: int, in_use: int, topic: str | None = None, *, needed: int = 1
+    ) -> None:
+        """Name the cap, its value and what is in use; `topic` is None for the daemon's own.
+
+        Where more than one is `needed`, some may be free: then it is said how many.
+        """
         whose = "this daemon" if topic is None else f"topic {topic!r}"
-        super().__init__(f"{cap} of {whose} is {highest} and {in_use} are in use")
+        super().__init__(
+            f"{cap} of {whose} is {highest} and {in_use} are in use"
+            if needed == 1
+            else f"{cap} of {whose} is {highest}, {in_use} are in use and {needed} more are needed"
+        )
+        self.cap = cap
+        self.highest = highest
+        self.in_use = in_use
+        self.needed = needed
+        self.topic = topic
 
 
 class OutOfSpace(Refusal):

@@ -35,6 +35,7 @@ from delayd.core.limits import (
 )
 from delayd.core.moments import Moments, check_range
 from delayd.core.operations import Operation
+from delayd.core.own import lawful_policy
 from delayd.core.policy import Policy, Verdict, decide
 from delayd.core.records import (
     Kind,
@@ -101,7 +102,7 @@ class Failing(Moments):
         """
         record = self._held(session, job_id)
         check_range("priority", priority, PRIORITY_MAX)
-        check_range("delay_ms", delay_ms, DURATION_MS_MAX)
+        check_range("delay in ms", delay_ms, DURATION_MS_MAX)
         topic = self.store.topic_of(record)
         rule = self._rule(topic, record)
         if rule is None:
@@ -130,7 +131,7 @@ class Failing(Moments):
         at most `ERROR_BYTES_MAX` of it.
         """
         record = self._held(session, job_id)
-        check_range("delay_ms", delay_ms, DURATION_MS_MAX)
+        check_range("delay in ms", delay_ms, DURATION_MS_MAX)
         if priority is not None:
             check_range("priority", priority, PRIORITY_MAX)
         topic = self.store.topic_of(record)
@@ -267,10 +268,11 @@ class Failing(Moments):
 
         It takes the place of what the configuration says, as a whole; None, or one that says
         nothing, gives way to that again. Makes the topic, and the one that its exhausted jobs are
-        moved to. Raises `TopicNameInvalid`, `OutOfSpace`. O(reservations that are over).
+        moved to. Raises `TopicNameInvalid`, `TopicIsOwn`, `OutOfSpace`. O(reservations that are
+        over).
         """
         store = self.store
-        checked_name(name)
+        self.vet_policy(name, policy)
         self.room.require(_POLICY_COST_BYTES)
         while not self.settle_leases(ADVANCE_SLICE_JOBS, now_ms):
             pass
@@ -284,6 +286,12 @@ class Failing(Moments):
             self._serve(topic, now_ms)
         store.drop_if_unwanted(topic)
         return policy or Policy()
+
+    def vet_policy(self, name: str, policy: Policy | None) -> None:
+        """Raise `TopicNameInvalid` or `TopicIsOwn` if nobody may set that policy for the topic."""
+        self.keep_out(checked_name(name))
+        if policy is not None and policy.exhausted is not None:
+            self.keep_out(policy.exhausted)  # its jobs would be put there
 
     def _change_policy(self, topic: Topic, policy: Policy | None, source: Source) -> None:
         """Record that this holds for the topic from now on, and let it be so."""
@@ -323,16 +331,21 @@ class Failing(Moments):
         store.is_capped = jobs_max is not None or bytes_max is not None
         store.policy_for = None if patterns is None else patterns.of
         for topic in list(store.listing):
-            topic.is_plain = topic.policy is None and not store.is_capped
-            if topic.policy_source is Source.RUN_TIME and topic.policy is not None:
-                continue
-            policy = None if patterns is None else patterns.of(topic.name)
+            if store.topics.get(topic.name) is not topic:
+                continue  # it was there for the sake of a policy that is no more
+            store.mark_plain(topic)
+            source = topic.policy_source
+            policy = lawful_policy(topic) if source is Source.RUN_TIME else None
+            if not policy:
+                source = Source.CONFIGURATION
+                policy = None if patterns is None else patterns.of(topic.name)
             if policy == topic.policy:
                 continue
             if topic.recorded:
-                self._change_policy(topic, policy, Source.CONFIGURATION)
+                self._change_policy(topic, policy, source)
             else:
-                store.set_policy(topic, policy, Source.CONFIGURATION)
+                store.set_policy(topic, policy, source)
+            store.drop_if_unwanted(topic)
 
 
 class SetPolicy:
@@ -344,9 +357,10 @@ class SetPolicy:
     __slots__ = ("_engine", "_name", "_policy")
 
     def __init__(self, engine: Failing, name: str, policy: Policy | None) -> None:
-        """Begin; `TopicNameInvalid`."""
+        """Begin; `TopicNameInvalid`, `TopicIsOwn`."""
+        engine.vet_policy(name, policy)
         self._engine = engine
-        self._name = checked_name(name)
+        self._name = name
         self._policy = policy
 
     def step(self, budget: int, now_ms: int) -> bool:

@@ -148,14 +148,17 @@ class Keyed(Clearing):
         now_ms: int,
         retry: Retry | None = None,
         job_id: int = 0,
+        at_once: bool = False,
     ) -> tuple[int, Outcome]:
         """Accept a job under a key, or do with the one that has it what `on` says; return its id.
 
         With `due_wall_ms` it comes at that moment of the wall clock, whatever `delay_ms` says. An
-        empty key is none. `job_id` is given when an id was taken before. Raises `JobAlreadyExists`,
-        `KeyInvalid` and what `put` raises.
+        empty key is none. `job_id` is given when an id was taken before; `at_once` as in
+        `put_alike`. Raises `JobAlreadyExists`, `KeyInvalid` and what `put` raises.
         """
         self._vet_put(priority, delay_ms, ttr_ms, len(body), due_wall_ms)
+        if topic.is_own:
+            self.keep_out(topic.name)  # before anything is said of who has the key
         check_retry(retry)
         old_id = self._taken(topic, key, on, now_ms) if key else 0
         if old_id and on is Conflict.KEEP:
@@ -173,6 +176,8 @@ class Keyed(Clearing):
                 body_bytes=len(body),
                 delay_ms=when.delay_ms,
                 ttr_ms=ttr_ms,
+                at_once=at_once,
+                is_moment=due_wall_ms is not None,
             )
             if due_wall_ms is None:
                 when = self._when(default_ms, None, now_ms)
@@ -352,7 +357,8 @@ class Keyed(Clearing):
         """Change what is given of a job that waits or is buried; all or nothing, in one record.
 
         A new time takes a buried job out again. Raises `JobNotFound`, also for one in somebody's
-        hands, `BodyTooBig`, `ValueOutOfRange`, `CapReached`, `OutOfSpace`.
+        hands, `TopicIsOwn`, `BodyTooBig`, `ValueOutOfRange`, `DelayTooLong`, `CapReached`,
+        `OutOfSpace`.
         """
         assert delay_ms is None or due_wall_ms is None
         self._vet_change(delay_ms, due_wall_ms, priority, ttr_ms, body)
@@ -372,6 +378,7 @@ class Keyed(Clearing):
                 body_bytes=0 if body is None else len(body),
                 delay_ms=when.delay_ms if has_new_time else 0,
                 ttr_ms=0,
+                is_moment=due_wall_ms is not None,
             )
         ttr_ms = ttr_now_ms if ttr_ms is None else ttr_ms or TTR_MS_FOR_ZERO
         fields = (
@@ -397,9 +404,9 @@ class Keyed(Clearing):
         if body is not None and len(body) > self.body_bytes_max:
             raise BodyTooBig(len(body), self.body_bytes_max)
         check_range("priority", priority or 0, PRIORITY_MAX)
-        check_range("delay_ms", delay_ms or 0, DURATION_MS_MAX)
-        check_range("due_wall_ms", due_wall_ms or 0, WALL_MS_MAX)
-        check_range("ttr_ms", ttr_ms or 0, DURATION_MS_MAX)
+        check_range("delay in ms", delay_ms or 0, DURATION_MS_MAX)
+        check_range("moment in ms", due_wall_ms or 0, WALL_MS_MAX)
+        check_range("ttr in ms", ttr_ms or 0, DURATION_MS_MAX)
 
     def _extend(self, job_id: int, record: bytes, when: When, now_ms: int) -> None:
         """Give a job that waits or is buried another time."""

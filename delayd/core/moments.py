@@ -19,10 +19,19 @@ The half of the engine that knows the wall clock; the relative half is `core.eng
 from typing import Final
 
 from delayd.core.changes import rescheduled
-from delayd.core.errors import BodyTooBig, CapReached, Draining, JobNotFound, ValueOutOfRange
+from delayd.core.errors import (
+    BodyTooBig,
+    CapReached,
+    DelayTooLong,
+    Draining,
+    JobNotFound,
+    TopicIsOwn,
+    ValueOutOfRange,
+)
 from delayd.core.job import TRANSITIONS, Event
 from delayd.core.limits import DURATION_MS_MAX, PRIORITY_MAX, WALL_MS_MAX
 from delayd.core.operations import Operation
+from delayd.core.own import OwnTopic
 from delayd.core.records import (
     LAYOUTS,
     Kind,
@@ -31,20 +40,22 @@ from delayd.core.records import (
     policy_record,
     topic_record,
 )
-from delayd.core.timekeeper import Timekeeper
-from delayd.core.topic import Topic
+from delayd.core.topic import OWN_TOPIC, Topic
 
 _OFFSET_BYTES: Final = LAYOUTS[Kind.OFFSET].size
 
 
-def check_delay(topic: Topic, delay_ms: int) -> None:
-    """Raise `ValueOutOfRange` if nobody may ask for so long a delay in this topic."""
+def check_delay(topic: Topic, delay_ms: int, *, is_moment: bool = False) -> None:
+    """Raise `DelayTooLong` if nobody may ask for so long a delay in this topic.
+
+    `is_moment`: a moment was asked for, and it is so long until then.
+    """
     policy = topic.policy
-    if policy is not None and policy.delay_ms_max is not None:
-        check_range("delay_ms", delay_ms, policy.delay_ms_max)
+    if policy is not None and policy.delay_ms_max is not None and delay_ms > policy.delay_ms_max:
+        raise DelayTooLong(delay_ms, policy.delay_ms_max, topic.name, is_moment=is_moment)
 
 
-class Moments(Timekeeper):
+class Moments(OwnTopic):
     """A timekeeper that can be told what the wall clock says."""
 
     def __init__(self, start_ms: int, tick_ms: int, wheel_size: int, body_bytes_max: int) -> None:
@@ -98,10 +109,10 @@ class Moments(Timekeeper):
         if self.draining:
             raise Draining
         check_range("priority", priority, PRIORITY_MAX)
-        check_range("delay_ms", delay_ms, DURATION_MS_MAX)
-        check_range("ttr_ms", ttr_ms, DURATION_MS_MAX)
+        check_range("delay in ms", delay_ms, DURATION_MS_MAX)
+        check_range("ttr in ms", ttr_ms, DURATION_MS_MAX)
         if due_wall_ms is not None:
-            check_range("due_wall_ms", due_wall_ms, WALL_MS_MAX)
+            check_range("moment in ms", due_wall_ms, WALL_MS_MAX)
 
     def _admit(
         self,
@@ -112,30 +123,37 @@ class Moments(Timekeeper):
         body_bytes: int,
         delay_ms: int,
         ttr_ms: int,
+        at_once: bool = False,
+        is_moment: bool = False,
     ) -> tuple[int, int]:
         """Return what delay and ttr jobs get that are put to a topic which is not plain.
 
         `record_bytes` is how long the records of all of them are, `body_bytes` the longest body;
         of a job that is there already, how much longer its record gets, and `jobs` is 0.
-        Raises `BodyTooBig`, `ValueOutOfRange`, `CapReached`.
+        `at_once`: a delay of 0 was asked for, so the policy's does not take its place.
+        `is_moment`: it is a moment that was asked for, and so long until then.
+        Raises `TopicIsOwn`, `BodyTooBig`, `DelayTooLong`, `CapReached`.
         """
+        self.keep_out(topic.name)
         policy = topic.policy
         if policy is not None:
             if policy.body_bytes_max is not None and body_bytes > policy.body_bytes_max:
-                raise BodyTooBig(body_bytes, policy.body_bytes_max)
-            check_delay(topic, delay_ms)
+                raise BodyTooBig(body_bytes, policy.body_bytes_max, topic.name)
+            check_delay(topic, delay_ms, is_moment=is_moment)
             if policy.jobs_max is not None and jobs > max(0, policy.jobs_max - topic.jobs):
-                raise CapReached("jobs_max", policy.jobs_max, topic.jobs, topic.name)
+                raise CapReached("jobs_max", policy.jobs_max, topic.jobs, topic.name, needed=jobs)
             if policy.bytes_max is not None and record_bytes > max(
                 0, policy.bytes_max - topic.bytes
             ):
-                raise CapReached("bytes_max", policy.bytes_max, topic.bytes, topic.name)
-            delay_ms = delay_ms or policy.delay_ms or 0
+                raise CapReached(
+                    "bytes_max", policy.bytes_max, topic.bytes, topic.name, needed=record_bytes
+                )
+            delay_ms = delay_ms or (0 if at_once else policy.delay_ms or 0)
             ttr_ms = ttr_ms or policy.ttr_ms or 0
         if self.jobs_max is not None and jobs > max(0, self.jobs_max - self.room.jobs):
-            raise CapReached("jobs_max", self.jobs_max, self.room.jobs)
+            raise CapReached("jobs_max", self.jobs_max, self.room.jobs, needed=jobs)
         if self.bytes_max is not None and record_bytes > max(0, self.bytes_max - self.record_bytes):
-            raise CapReached("bytes_max", self.bytes_max, self.record_bytes)
+            raise CapReached("bytes_max", self.bytes_max, self.record_bytes, needed=record_bytes)
         return delay_ms, ttr_ms
 
     @property
@@ -144,8 +162,10 @@ class Moments(Timekeeper):
         return self.store.jobs.put_bytes - LAYOUTS[Kind.PUT].size * self.room.jobs
 
     def _job(self, job_id: int, event: Event, now_ms: int) -> bytes:
-        """Return the record of a job that the event may happen to, or raise `JobNotFound`."""
+        """Return the record of a job that the event may happen to; `JobNotFound`, `TopicIsOwn`."""
         record, state = self.settled(job_id, now_ms)
+        if self.store.own is not None and self.is_off_limits(record):
+            raise TopicIsOwn(OWN_TOPIC)
         if (state, event) not in TRANSITIONS:
             raise JobNotFound(job_id)
         return record
@@ -187,13 +207,13 @@ class Moments(Timekeeper):
     def reschedule_at(self, job_id: int, due_wall_ms: int, now_ms: int) -> None:
         """Let a delayed or ready job come at that moment of the wall clock instead.
 
-        Raises `JobNotFound`, `ValueOutOfRange`, `OutOfSpace`.
+        Raises `JobNotFound`, `ValueOutOfRange`, `DelayTooLong`, `OutOfSpace`.
         """
         store = self.store
-        check_range("due_wall_ms", due_wall_ms, WALL_MS_MAX)
+        check_range("moment in ms", due_wall_ms, WALL_MS_MAX)
         record = self._job(job_id, Event.RESCHEDULE, now_ms)
         due_ms, delay_ms = self._placed(due_wall_ms, now_ms)
-        check_delay(store.topic_of(record), delay_ms)
+        check_delay(store.topic_of(record), delay_ms, is_moment=True)
         appointment = pack_appoint(Kind.APPOINT, job_id, due_ms, delay_ms, due_wall_ms)
         self.room.require(2 * (len(appointment) + _OFFSET_BYTES))
         self._tell_offset()

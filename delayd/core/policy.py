@@ -55,7 +55,7 @@ from delayd.core.limits import (
     RETRY_STEPS_MAX,
     RETRY_STEPS_NAMED_MAX,
 )
-from delayd.core.topic import checked_name
+from delayd.core.topic import OWN_TOPIC, checked_name
 from delayd.core.wheel import ceil_to_tick
 
 BURY: Final = "bury"
@@ -400,16 +400,13 @@ _PATTERN: Final = re.compile(r"[-A-Za-z0-9+/;.$_()*?]{1,200}")
 PATTERN_RULE: Final = "must be 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) and the wildcards * and ?"
 
 
-OWN_TOPIC: Final = "$idempotency"
-"""Where the daemon keeps jobs of its own: no wildcard fits it, only its name."""
-
-
 class Patterns:
     """The policies of a configuration, each for the topics whose names its pattern fits.
 
     `*` stands for any characters, also none, `?` for one. Of the patterns that fit a name one
     counts, whole: a name without wildcards before all others, then the one with the most characters
-    that are not wildcards, of equals the one with the fewest `*`, and then the one given first.
+    that are not wildcards, of equals the one with the fewest `*`, and then the one given first. No
+    wildcard fits the daemon's own topic, only its name.
 
     >>> mail, urgent = Policy(jobs_max=9), Policy(jobs_max=7)
     >>> patterns = Patterns({"mail.*": mail, "mail.urgent.*": urgent})

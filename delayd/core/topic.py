@@ -25,6 +25,8 @@ from delayd.core.errors import TopicNameInvalid
 from delayd.core.limits import TOPIC_NAME_BYTES_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from delayd.core.agenda import Lane
     from delayd.core.keys import KeyIndex
     from delayd.core.lateness import Histogram
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from delayd.core.throttle import Throttle
 
 DEFAULT_TOPIC: Final = "default"
+OWN_TOPIC: Final = "$idempotency"
+"""Where the daemon keeps jobs of its own; see `core.own`."""
 ID_MASK: Final = 2**64 - 1
 
 
@@ -92,6 +96,7 @@ class Topic:
         "delays",
         "deletes",
         "feeders",
+        "is_own",
         "is_plain",
         "is_shown",
         "jobs",
@@ -127,6 +132,8 @@ class Topic:
     def __init__(self, name: str, number: int, delays: "Lane") -> None:
         """Make an empty topic; `number` stands for the name in records."""
         self.name = name
+        self.is_own = name == OWN_TOPIC
+        """Nobody but the daemon changes what is in it."""
         self.number = number
         self.delays = delays
         self.ready: SortedList[int] = SortedList()
@@ -149,8 +156,9 @@ class Topic:
         self.policy: Policy | None = None
         """What holds for its jobs, beside what holds for all."""
         self.policy_source = Source.CONFIGURATION
-        self.is_plain = True
-        """Puts need not look: there is no policy, nor a cap on the jobs of all topics."""
+        self.is_plain = not self.is_own
+        """Puts need not look: there is no policy, nor a cap on the jobs of all topics, and it is
+        not the daemon's own."""
         self.throttle: Throttle | None = None
         """What its policy says of handing out."""
         self.target: Topic | None = None
@@ -205,6 +213,16 @@ class Topic:
     def delayed(self) -> int:
         """Count the delayed jobs."""
         return len(self.delays.wheel)
+
+    @property
+    def clients_watching(self) -> int:
+        """Count who would take jobs of it, but for the daemon itself."""
+        return 0 if self.is_own else self.watchers
+
+    @property
+    def clients_waiting(self) -> "Collection[Session]":
+        """Those who wait for a job of it, but for the daemon itself."""
+        return () if self.is_own else self.waiters
 
     @property
     def is_wanted(self) -> bool:

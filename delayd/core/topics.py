@@ -46,6 +46,8 @@ class Topics(Alarms):
         self._due_of_delay = delay_ends
         self.topics: dict[str, Topic] = {}
         self.numbered: dict[int, Topic] = {}
+        self.own: Topic | None = None
+        """The daemon's own, while there is something in it; see `core.own`."""
         self.last_topic_number = 0
         self.listing: list[Topic] = []
         """The topics in order of creation, a removed one's place taken by the last (beanstalkd)."""
@@ -81,7 +83,9 @@ class Topics(Alarms):
             topic.place = len(self.listing)
             topic.is_shown = self.shown < TOPICS_SHOWN_MAX
             self.shown += topic.is_shown
-            topic.is_plain = not self.is_capped
+            self.mark_plain(topic)
+            if topic.is_own:
+                self.own = topic
             self.listing.append(topic)
             self.topics[name] = topic
         else:
@@ -106,6 +110,8 @@ class Topics(Alarms):
         self.agenda.forget(topic.delays)
         del self.topics[topic.name]
         del self.numbered[topic.number]
+        if topic.is_own:
+            self.own = None
         self.shown -= topic.is_shown
         last = self.listing.pop()
         if last is not topic:
@@ -158,7 +164,7 @@ class Topics(Alarms):
         """
         topic.policy = policy
         topic.policy_source = source
-        topic.is_plain = policy is None and not self.is_capped
+        self.mark_plain(topic)
         former, topic.target = topic.target, None
         # Moved to where it is, a job would be buried the next time; so it is at once.
         if policy is not None and policy.exhausted not in {None, topic.name}:
@@ -168,6 +174,10 @@ class Topics(Alarms):
             former.feeders -= 1
             self.drop_if_unwanted(former)
         self._set_throttle(topic, policy)
+
+    def mark_plain(self, topic: Topic) -> None:
+        """Let puts into the topic know whether they have to look at what holds for it."""
+        topic.is_plain = topic.policy is None and not self.is_capped and not topic.is_own
 
     def _set_throttle(self, topic: Topic, policy: "Policy | None") -> None:
         former, throttle = topic.throttle, None

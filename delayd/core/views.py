@@ -36,6 +36,7 @@ from delayd.core.throttle import Block
 from delayd.core.timekeeper import Handed
 from delayd.core.topic import (
     DEFAULT_TOPIC,
+    OWN_TOPIC,
     Source,
     Topic,
     checked_name,
@@ -136,8 +137,8 @@ def view_topic(engine: Engine, name: str, now_ms: int) -> TopicView:
         len(topic.buried),
         topic.jobs_put,
         topic.users,
-        topic.watchers,
-        len(topic.waiters),
+        topic.clients_watching,
+        len(topic.clients_waiting),
         topic.deletes,
         topic.pauses,
         topic.pause_ms,
@@ -314,6 +315,7 @@ def _check_numbers(store: Store) -> None:
     numbered.update((old, topic) for topic in store.listing for old in topic.old_held)
     numbered.update((ghost.number, ghost.topic) for ghost in store.ghosts)
     assert store.numbered == numbered
+    assert store.own is store.topics.get(OWN_TOPIC)
     held = Counter(
         PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[1]
         for job_id, record in store.jobs
@@ -355,7 +357,7 @@ def _check_absolute(engine: Engine) -> None:
 def _check_limits(engine: Engine, topic: Topic) -> None:
     store = engine.store
     policy, throttle = topic.policy, topic.throttle
-    assert topic.is_plain == (policy is None and not store.is_capped)
+    assert topic.is_plain == (policy is None and not store.is_capped and not topic.is_own)
     feeders = [each for each in store.listing if each.target is topic]
     assert topic.feeders == len(feeders)
     assert topic is not topic.target

@@ -78,7 +78,7 @@ class Acceptor:
             if isinstance(admitted, Refused):
                 self._refuse(sock, admitted)
                 continue
-            task = self._guard.loop.create_task(self._let_in(sock, admitted))
+            task = self._guard.loop.create_task(self._let_in(sock, peer, admitted))
             self._arriving.add(task)
             task.add_done_callback(self._arriving.discard)
 
@@ -105,7 +105,7 @@ class Acceptor:
         with contextlib.suppress(OSError):
             self._spare = socket.socket()
 
-    async def _let_in(self, sock: socket.socket, connection: Connection) -> None:
+    async def _let_in(self, sock: socket.socket, peer: object, connection: Connection) -> None:
         handshake_s = close_s = None
         if self._tls is not None:
             handshake_s, close_s = TLS_HANDSHAKE_MS / 1_000, TLS_CLOSE_MS / 1_000
@@ -123,9 +123,12 @@ class Acceptor:
                 ssl_handshake_timeout=handshake_s,
                 ssl_shutdown_timeout=close_s,
             )
-        except OSError:
+        except OSError as error:
             # It has gone, or its handshake came to nothing; the transport closes the socket.
             self._guard.forget(connection)
+            if self._tls is not None:
+                self._guard.note("TLS_HANDSHAKE")
+                self._guard.on_unshaken(peer, error)
         except asyncio.CancelledError:
             self._guard.forget(connection)
             raise

@@ -34,6 +34,9 @@ Seconds = Annotated[float, Meta(ge=0, description="A length of time, in seconds.
 Count = Annotated[int, Meta(ge=0)]
 Priority = Annotated[int, Meta(ge=0, le=PRIORITY_MAX)]
 Status = Annotated[int, Meta(ge=200, le=599, description="As of a request about this one alone.")]
+Attempts = Annotated[
+    Count, Meta(description="Since its retry ladder began, with the one that is under way.")
+]
 Ladder = Annotated[list[str], Meta(description="The delays after each failed attempt.")]
 JsonBody = Annotated[
     Any, Meta(description="The body where it is JSON: the very text that was put.")
@@ -250,7 +253,7 @@ class ListedJob(Answer, kw_only=True):
     due: MomentText
     created: MomentText
     ttr: Seconds
-    attempts: Annotated[Count, Meta(description="Since its retry ladder began.")]
+    attempts: Attempts
     reserves: Annotated[Count, Meta(description="How often it was handed out.")]
     timeouts: Count
     releases: Annotated[Count, Meta(description="Nacks count too.")]

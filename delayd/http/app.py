@@ -86,6 +86,7 @@ class HttpServer:
             needs_token=self._door.needs_token,
         )
         self.guard.note = self._api.refusals.note
+        self.guard.on_unshaken = self._door.note_unshaken
         self._api.guard = self.guard
         self._acceptor = Acceptor(self.guard, self._listeners, self._tls)
         self._acceptor.open()

@@ -99,6 +99,11 @@ class Door:
         """Whether somebody has to show a token."""
         return self._doorkeeper.needs_token
 
+    def note_unshaken(self, peer: object, error: Exception) -> None:
+        """Tell the doorkeeper of somebody whose handshake came to nothing."""
+        where = str(peer[0]) if isinstance(peer, tuple) else "unix"
+        self._doorkeeper.on_unshaken(where, error)
+
     def entrance(self, route: Route) -> Entrance:
         """Return what answers the requests of a route."""
         api, handler, doorkeeper = self._api, route.handler, self._doorkeeper

@@ -54,6 +54,8 @@ class Guard:
         """Bytes of requests that have not been answered."""
         self.note: Callable[[str], object] = _ignore
         """Told of each refusal and each deadline that was missed, by name: for metrics."""
+        self.on_unshaken: Callable[[object, Exception], object] = _ignore
+        """Told of each TLS handshake that failed: what accept(2) said of the peer, and why."""
         self.refused = dict.fromkeys(Refused, 0)
         self.closed = dict.fromkeys(Deadline, 0)
         self.too_slow = reply_of(TooSlow("the request did not arrive in time"))
@@ -145,7 +147,7 @@ class Guard:
         assert self._strangers == {origin: strangers.count(origin) for origin in strangers}
 
 
-def _ignore(_reason: str) -> None:
+def _ignore(*_told: object) -> None:
     """Take no notice."""
 
 

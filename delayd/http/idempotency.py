@@ -4,11 +4,13 @@ A *memo* is itself a job, of the topic `$idempotency`: its key is a digest of wh
 under which Idempotency-Key; its body says which job that made, and a digest of the request. It is
 put in the same turn as the job, so that either both are on disk or neither. It survives restarts
 like every job, and when it comes due, `IDEMPOTENCY_MS` later, it is reserved and deleted right
-here.
+here. Nobody else can do anything to it (`core.own`): this module alone is let in, `as_daemon`.
 
     POST, Idempotency-Key: a   ─► memo a: job 7, and job 7      201, id 7
     POST, Idempotency-Key: a   ─► memo a is there: job 7        201, id 7
     the same, another body     ─► 422: the key was used for something else
+
+So such a put takes room for two, also of the daemon's caps on all jobs.
 """
 
 import hashlib
@@ -24,12 +26,13 @@ from delayd.core.client_limits import (
     READ_BYTES,
     TTR_MS_DEFAULT,
 )
-from delayd.core.errors import Refusal
+from delayd.core.errors import CapReached, Refusal
 from delayd.core.job import body_of
 from delayd.core.limits import JOB_ID_MAX
-from delayd.core.policy import OWN_TOPIC
+from delayd.core.own import reclaim
 from delayd.core.session import Session
 from delayd.core.timekeeper import Handed, WaitEnd
+from delayd.core.topic import OWN_TOPIC
 from delayd.http.problems import FieldError, KeyReused, RequestInvalid
 
 if TYPE_CHECKING:
@@ -75,7 +78,7 @@ class Memo:
             assert record is not None
             try:
                 note = _decode(body_of(record))
-            except (msgspec.DecodeError, UnicodeDecodeError):  # a client has put it
+            except (msgspec.DecodeError, UnicodeDecodeError):  # put when clients could
                 raise KeyReused from None
             if note.request != fingerprint or not 0 < note.job <= JOB_ID_MAX:
                 raise KeyReused
@@ -90,21 +93,31 @@ class Memo:
         engine = self._api.engine
         topic = engine.store.topic(TOPIC)
         try:
-            engine.put_keyed(
-                topic,
-                self._key,
-                priority=PRIORITY_DEFAULT,
-                delay_ms=IDEMPOTENCY_MS,
-                ttr_ms=TTR_MS_DEFAULT,
-                body=_encode(Note(job_id, self._print)),
-                now_ms=now_ms,
-            )
-        except Refusal:
+            with engine.as_daemon():
+                engine.put_keyed(
+                    topic,
+                    self._key,
+                    priority=PRIORITY_DEFAULT,
+                    delay_ms=IDEMPOTENCY_MS,
+                    ttr_ms=TTR_MS_DEFAULT,
+                    body=_encode(Note(job_id, self._print)),
+                    now_ms=now_ms,
+                )
+        except Refusal as refusal:
             engine.store.drop_if_unwanted(topic)
             if engine.delete_batch(self._api.nobody, (job_id,), now_ms)[0]:
-                raise
+                raise _of_both(engine, refusal) from None
             return  # a worker has it already: so it was put, and is not remembered
         self._api.forgetting.begin(now_ms)
+
+
+def _of_both(engine: "Engine", refusal: Refusal) -> Refusal:
+    """Return why there was no room for job and memo, now that neither is there any more."""
+    if not isinstance(refusal, CapReached) or refusal.topic is not None:
+        return refusal
+    in_use = {"jobs_max": engine.room.jobs, "bytes_max": engine.record_bytes}[refusal.cap]
+    needed = refusal.in_use + refusal.needed - in_use
+    return CapReached(refusal.cap, refusal.highest, in_use, needed=needed)
 
 
 def memo_of(call: "Call", topic: str) -> Memo | None:
@@ -137,9 +150,11 @@ class Forgetting:
 
     def begin(self, now_ms: int) -> None:
         """Wait for memos, from when there are any; a second time nothing happens."""
-        session = self._session
-        if not session.watched and TOPIC in self._engine.store.topics:
-            self._engine.watch(session, TOPIC)
+        engine, session = self._engine, self._session
+        if not session.watched and TOPIC in engine.store.topics:
+            reclaim(engine, now_ms)
+            with engine.as_daemon():
+                engine.watch(session, TOPIC)
             self._go_on(now_ms)
 
     def rest(self) -> None:
@@ -151,13 +166,15 @@ class Forgetting:
     def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
         """Delete one that has come due, and those behind it."""
         assert not isinstance(outcome, WaitEnd), "it waits without an end"
-        self._engine.delete(self._session, outcome[0], now_ms)
+        with self._engine.as_daemon():
+            self._engine.delete(self._session, outcome[0], now_ms)
         self._go_on(now_ms)
 
     def _go_on(self, now_ms: int) -> None:
         """Delete what is due (it comes in slices), and wait for more while there is more."""
         engine, session = self._engine, self._session
-        while due := engine.reserve_batch(session, HTTP_BATCH_MAX, READ_BYTES, now_ms):
-            engine.delete_batch(session, [job_id for job_id, _ in due], now_ms)
+        with engine.as_daemon():
+            while due := engine.reserve_batch(session, HTTP_BATCH_MAX, READ_BYTES, now_ms):
+                engine.delete_batch(session, [job_id for job_id, _ in due], now_ms)
         engine.wait(session, now_ms, None)
         self.rest()

@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from delayd.access.scopes import Scope
-from delayd.core.errors import JobNotFound
 from delayd.core.job import State, body_of
 from delayd.http.api import Call
 from delayd.http.problems import JobReserved, WrongState
@@ -93,8 +92,7 @@ async def _cancel(call: Call, job_id: int) -> Reply:
     api = call.api
     now_ms = api.now_ms()
     _refuse_reserved(call, job_id, now_ms)
-    if not api.engine.delete_batch(api.nobody, (job_id,), now_ms)[0]:
-        raise JobNotFound(job_id)
+    api.engine.delete(api.nobody, job_id, now_ms)
     await api.durable()
     return reply(200, {"id": job_id})
 

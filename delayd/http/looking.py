@@ -12,6 +12,8 @@ what was done by then stays done.
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from delayd.access.scopes import Scope
 from delayd.core.bulk import Action, Bulk
 from delayd.core.client_limits import (
@@ -26,7 +28,7 @@ from delayd.core.search import Calendar, Cursor, Row, Search
 from delayd.core.views import live_record
 from delayd.http.api import Api, Call
 from delayd.http.replies import Reply, reply
-from delayd.http.telling import body_member
+from delayd.http.telling import body_member, failure_told
 from delayd.http.topics import carry_out_bulk, names_behind
 from delayd.http.values import moment_text, page_mark_text, seconds
 
@@ -75,14 +77,8 @@ async def _rows(
     told: list[dict[str, Any]] = []
     total_bytes = slice_bytes = 0
     for number, row in enumerate(rows, 1):
-        job: dict[str, Any] = {
-            "id": row.job_id,
-            "state": row.state.name.lower(),
-            "due": moment_text(row.due_ms + offset_ms),
-            "priority": row.priority,
-        }
-        if row.key:
-            job["key"] = row.key
+        job, row_bytes = _row(row, offset_ms)
+        body = b""
         if with_bodies:
             try:
                 record = live_record(store, row.job_id)
@@ -91,17 +87,41 @@ async def _rows(
             if store.topic_of(record).name != topic:
                 continue
             body = body_of(record)
-            total_bytes += len(body)
-            if told and total_bytes > HTTP_PAGE_BYTES_MAX:
-                before = rows[number - 2]
-                return told, Cursor(before.due_ms, before.job_id)
+            row_bytes += len(body)
+        total_bytes += row_bytes
+        if told and total_bytes > HTTP_PAGE_BYTES_MAX:
+            before = rows[number - 2]
+            return told, Cursor(before.due_ms, before.job_id)
+        if with_bodies:
             job |= body_member(body)
-            slice_bytes += len(body)
+        slice_bytes += row_bytes
         told.append(job)
         if slice_bytes > HTTP_PAGE_SLICE_BYTES or number % HTTP_PAGE_SLICE_ROWS == 0:
             slice_bytes = 0
             await asyncio.sleep(0)
     return told, None
+
+
+def _row(row: Row, offset_ms: int) -> tuple[dict[str, Any], int]:
+    """Return what is told of a job but its body, and how many bytes of it are its failure.
+
+    That is written here, in a slice: a thousand errors of control characters take 16 ms.
+    """
+    job: dict[str, Any] = {
+        "id": row.job_id,
+        "state": row.state.name.lower(),
+        "due": moment_text(row.due_ms + offset_ms),
+        "priority": row.priority,
+    }
+    if row.key:
+        job["key"] = row.key
+    if row.failed is None:
+        return job, 0
+    attempts, failure, note = row.failed
+    text = orjson.dumps(failure_told(failure, note, offset_ms))
+    job["attempts"] = attempts
+    job["failure"] = orjson.Fragment(text)
+    return job, len(text)
 
 
 # --- Many at once --------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from delayd.core.client_limits import HTTP_BATCH_MAX, HTTP_WAIT_MS_MAX
 from delayd.core.errors import (
     BodyTooBig,
     CapReached,
+    DelayTooLong,
     Draining,
     JobAlreadyExists,
     JobNotFound,
@@ -22,6 +23,7 @@ from delayd.core.errors import (
     OutOfSpace,
     PolicyInvalid,
     Refusal,
+    TopicIsOwn,
     TopicNameInvalid,
     TopicNotFound,
     ValueOutOfRange,
@@ -80,9 +82,23 @@ def _said(**by_status: Said) -> Mapping[int, Said]:
     return MappingProxyType({int(name[1:]): said for name, said in by_status.items()})
 
 
-_PUT_REFUSALS: Final = (ValueOutOfRange, BodyTooBig, CapReached, OutOfSpace, Draining)
+_PUT_REFUSALS: Final = (
+    ValueOutOfRange,
+    DelayTooLong,
+    BodyTooBig,
+    CapReached,
+    OutOfSpace,
+    Draining,
+)
 _HELD: Final = (JobNotFound, ReservationLost)
-_CHANGE_REFUSALS: Final = (JobReserved, ValueOutOfRange, BodyTooBig, CapReached, OutOfSpace)
+_CHANGE_REFUSALS: Final = (
+    JobReserved,
+    ValueOutOfRange,
+    DelayTooLong,
+    BodyTooBig,
+    CapReached,
+    OutOfSpace,
+)
 _NAMED: Final = _said(s200=Said("It is done; the job's number.", (answers.Named,)))
 _CHANGED: Final = _said(s200=Said("It is changed.", (answers.Changed,)))
 _JOB: Final = _said(s200=Said("The job.", (answers.Job,)))
@@ -156,6 +172,7 @@ RESERVE_ANY: Final = RESERVE._replace(
     name="reserve_any",
     summary="Reserve jobs of several topics",
     about="The same for several topics: the most urgent of them all come first.",
+    refusals=(*RESERVE.refusals, TopicIsOwn),
 )
 ACK: Final = Entry(
     "ack",
@@ -301,7 +318,7 @@ RESCHEDULE_JOBS: Final = Entry(
     "All that match and are delayed or ready come due after the same delay from now, or at the"
     f" same time. {_BULK}",
     _MANY_DONE,
-    (TopicNotFound, ValueOutOfRange, OutOfSpace),
+    (TopicNotFound, ValueOutOfRange, DelayTooLong, OutOfSpace),
 )
 CALENDAR: Final = Entry(
     "get_calendar",

@@ -24,8 +24,9 @@ import msgspec
 import orjson
 
 from delayd import __version__
+from delayd.access.scopes import Scope
 from delayd.core.client_limits import HTTP_BODY_BYTES_DEFAULT, IDEMPOTENCY_KEY_BYTES_MAX
-from delayd.core.errors import Refusal, TopicNameInvalid
+from delayd.core.errors import Refusal, TopicIsOwn, TopicNameInvalid
 from delayd.core.limits import JOB_ID_MAX
 from delayd.http import answers
 from delayd.http.bounds import HeaderTooLong, OurFault, PathTooLong
@@ -78,6 +79,8 @@ _OF_ALL: Final = (
     *(OurFault, Stopping, Busy, VersionWrong),
 )
 """What any request may be refused for; forbidden is one that a web page has sent."""
+_LOOKING: Final = frozenset({None, Scope.PEEK, Scope.STATS})
+"""The scopes of calls that change nothing."""
 _OF_BODIES: Final = (NotJson, RequestInvalid, MediaTypeWrong, BodyTooLong)
 _ABOUT: Final = """\
 delayd keeps jobs safe until their time and then hands them to whoever works on them.
@@ -304,6 +307,8 @@ def refusals_of(route: "Route") -> Iterable[type[Refusal]]:
         yield RequestInvalid
     if "{topic}" in route.path:
         yield TopicNameInvalid
+    if route.scope not in _LOOKING and ("{topic}" in route.path or "{id}" in route.path):
+        yield TopicIsOwn
     yield from _entry(route).refusals
 
 

@@ -12,8 +12,10 @@ from delayd.core.throttle import Block
 from delayd.core.topic import Source
 from delayd.http.answers import (
     Answer,
+    Attempts,
     BytesBody,
     Count,
+    Failure,
     JobId,
     JsonBody,
     Ladder,
@@ -37,6 +39,8 @@ class PageJob(Answer, kw_only=True):
     due: MomentText
     priority: Priority
     key: str | Unset = UNSET
+    attempts: Attempts | Unset = UNSET
+    failure: Failure | Unset = UNSET
     body: JsonBody = UNSET
     body_base64: BytesBody = UNSET
 

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 from delayd import __version__
 from delayd.core.client_limits import HTTP_ERROR_CHARACTERS_MAX, HTTP_ERRORS_MAX
 from delayd.core.errors import (
+    DelayTooLong,
     JobAlreadyExists,
     PolicyInvalid,
     Refusal,
@@ -302,9 +303,13 @@ def problem_of(refusal: Refusal) -> dict[str, object]:
 _POLICY_ERROR: Final = re.compile(r"([^\s=:]+)(?: = |: )(.*)", re.DOTALL)
 
 FIELDS: Final = {
-    "delay_ms": "delay",
-    "due_wall_ms": "at",
-    "ttr_ms": "ttr",
+    "delay in ms": "delay",
+    "moment in ms": "at",
+    "ttr in ms": "ttr",
+    "pause in ms": "duration",
+    "time in ms": "by",
+    "jobs a second": "per_second",
+    "span in ms": "horizon",
     "retry step in ms": "retry",
     "retry steps": "retry",
     "attempts": "max_attempts",
@@ -321,6 +326,8 @@ def errors_of(refusal: Refusal) -> Sequence[FieldError]:
         return [*map(_policy_error, refusal.errors)]
     if isinstance(refusal, ValueOutOfRange):
         return [FieldError(FIELDS.get(refusal.field, refusal.field), str(refusal))]
+    if isinstance(refusal, DelayTooLong):
+        return [FieldError("at" if refusal.is_moment else "delay", str(refusal))]
     return ()
 
 

@@ -34,8 +34,15 @@ def ttr_ms_of(job: WithRule, topic: "Topic") -> int:
     return 0 if has_own else TTR_MS_DEFAULT
 
 
-def _delay_ms(job: WithRule) -> int:
-    return job.delay if isinstance(job.delay, int) else 0
+def _delay_of(job: WithRule) -> tuple[int, bool]:
+    """Return the delay that a job gets, and whether it is to come at once whatever its topic says.
+
+    The core takes a delay of 0 for none that was said, as the line protocol has no way to say
+    nothing. Here who writes it means it.
+    """
+    if isinstance(job.delay, int):
+        return job.delay, not job.delay
+    return 0, False
 
 
 def _key_of(job: PutJob) -> tuple[bytes, Conflict]:
@@ -55,13 +62,15 @@ def put_one(
     """Put a job; return its id and what happened. Raises what the engine refuses."""
     body = job.body_bytes
     assert body is not None
-    delay_ms = _delay_ms(job)
+    delay_ms, at_once = _delay_of(job)
     due_wall_ms = job.at if isinstance(job.at, int) else None
     retry = job.rule
     ttr_ms = ttr_ms_of(job, topic)
     engine = api.engine
     if not key and due_wall_ms is None and retry is None:
-        job_id = engine.put_alike(topic, job.priority, delay_ms, ttr_ms, (body,), now_ms)
+        job_id = engine.put_alike(
+            topic, job.priority, delay_ms, ttr_ms, (body,), now_ms, at_once=at_once
+        )
         return job_id, Outcome.CREATED
     if due_wall_ms is not None:
         api.turns.look_at_wall_clock()
@@ -76,6 +85,7 @@ def put_one(
         body=body,
         now_ms=now_ms,
         retry=retry,
+        at_once=at_once,
     )
 
 
@@ -186,10 +196,12 @@ def _put_run(
 ) -> list[dict[str, Any]] | None:
     """Put jobs that differ only in their bodies; None if not all of them could be."""
     job = jobs[0]
+    delay_ms, at_once = _delay_of(job)
+    ttr_ms = ttr_ms_of(job, topic)
     bodies = [one.body_bytes or b"" for one in jobs]
     try:
         first_id = api.engine.put_alike(
-            topic, job.priority, _delay_ms(job), ttr_ms_of(job, topic), bodies, now_ms
+            topic, job.priority, delay_ms, ttr_ms, bodies, now_ms, at_once=at_once
         )
     except Refusal:
         return None  # one by one it shows which of them are

@@ -203,6 +203,8 @@ def _told(where: str, said: str, kind: Any) -> FieldError:  # noqa: ANN401 (a ty
     where += path.rstrip("`")
     if (match := _GOT.fullmatch(said)) is not None:
         return FieldError(where, f"must be {_words(match[1])}, not {_words(match[2])}")
+    if said.startswith("Expected `str` ") and (rule := _rule_of(kind)):
+        return FieldError(where, rule)
     if (match := _BOUND.fullmatch(said)) is not None:
         what = " long" if match[1] else ""
         return FieldError(where, f"must be {_SIGNS[match[2]]} {match[3]}{what}")
@@ -212,6 +214,14 @@ def _told(where: str, said: str, kind: Any) -> FieldError:  # noqa: ANN401 (a ty
     if "matching regex" in said:
         return FieldError(where, "has not the form that it must have: see /openapi.json")
     return FieldError(where, said)
+
+
+def _rule_of(kind: Any) -> str:  # noqa: ANN401 (a type)
+    """Return the rule that the type names for its texts: `extra={"rule": ...}`; empty for most."""
+    for meta in getattr(kind, "__metadata__", ()):
+        if isinstance(meta, msgspec.Meta) and meta.extra and "rule" in meta.extra:
+            return str(meta.extra["rule"])
+    return next(filter(None, map(_rule_of, typing.get_args(kind))), "")
 
 
 def _words(types_said: str) -> str:

@@ -18,9 +18,10 @@ from aiohttp import web
 
 from delayd.access.scopes import Scope
 from delayd.core.client_limits import HTTP_RESERVED_BYTES_MAX
-from delayd.core.errors import Refusal
+from delayd.core.errors import Refusal, TopicIsOwn
 from delayd.core.session import Session
 from delayd.core.timekeeper import Handed, WaitEnd
+from delayd.core.topic import OWN_TOPIC
 from delayd.http.api import Api, Call
 from delayd.http.problems import ReservationLost, Stopping
 from delayd.http.replies import nothing, reply
@@ -35,23 +36,30 @@ if TYPE_CHECKING:
 class Consumer:
     """Who reserves by HTTP; the owner of the session."""
 
-    __slots__ = ("_api", "_jobs_max", "future", "jobs", "session", "was_stopped")
+    __slots__ = ("_api", "_jobs_max", "future", "handed_ms", "jobs", "session", "was_stopped")
 
     def __init__(self, api: Api, topics: "Sequence[str]", jobs_max: int) -> None:
-        """Watch these topics."""
+        """Watch these topics; `TopicIsOwn`."""
         self._api = api
         self._jobs_max = jobs_max
         self.session = Session(self)
         self.jobs: list[Handed] = []
+        self.handed_ms = 0
+        """When it got them: all at one time, and told of later, when they are durable."""
         self.future: asyncio.Future[None] = api.loop.create_future()
         """Done when there is something to tell, and it is durable."""
         self.was_stopped = False
         """The daemon stopped while it waited."""
-        for name in topics:
-            api.engine.watch(self.session, name)
+        try:
+            for name in topics:
+                api.engine.watch(self.session, name)
+        except Refusal:
+            self.leave()
+            raise
 
     def take(self, now_ms: int) -> None:
         """Take what is ready, as much as is wanted."""
+        self.handed_ms = now_ms
         jobs_max = self._jobs_max - len(self.jobs)
         if jobs_max:
             self.jobs += self._api.engine.reserve_batch(
@@ -60,6 +68,7 @@ class Consumer:
 
     def take_one(self, now_ms: int) -> None:
         """Take one that is ready after all, where there was no room for it; `OutOfSpace`."""
+        self.handed_ms = now_ms
         job = self._api.engine.reserve(self.session, now_ms)
         if job is not None:
             self.jobs.append(job)
@@ -151,12 +160,13 @@ async def _hand_over(call: Call, consumer: Consumer, bodies: str) -> web.StreamR
     """Write the answer; take everything back if that cannot be done."""
     api, request = call.api, call.request
     consumer.leave()
-    now_ms = api.now_ms()
     store = api.engine.store
     held = consumer.session.deadlines
     # One whose ttr ran out meanwhile is no longer theirs; the next reserve will have it.
     told = [
-        reserved_job(store, job_id, now_ms, bodies) for job_id, _ in consumer.jobs if job_id in held
+        reserved_job(store, job_id, consumer.handed_ms, bodies)
+        for job_id, _ in consumer.jobs
+        if job_id in held
     ]
     if not told:
         return nothing()
@@ -174,8 +184,13 @@ async def _hand_over(call: Call, consumer: Consumer, bodies: str) -> web.StreamR
 
 
 def holder_of(api: Api, ticket: Ticket, record: bytes) -> Session:
-    """Return the session under which a job is reserved with that ticket; `ReservationLost`."""
+    """Return the session under which a job is reserved with that ticket; `ReservationLost`.
+
+    `TopicIsOwn` for a job that was handed out before that was refused, and survived a restart.
+    """
     store = api.engine.store
+    if api.engine.is_off_limits(record):
+        raise TopicIsOwn(OWN_TOPIC)
     holder = store.holders.get(ticket.job_id)
     is_ours = holder is not None and (isinstance(holder.owner, Consumer) or holder is store.orphans)
     if (

@@ -27,7 +27,7 @@ from delayd.core.limits import (
 from delayd.core.puts import Conflict
 from delayd.http.problems import FieldError
 from delayd.http.reading import Form, Rules
-from delayd.http.values import Duration, Key, Ladder, Moment, TopicName
+from delayd.http.values import Duration, Key, Ladder, Moment, TopicName, Ttr
 
 Meta: Final = msgspec.Meta
 Unset = msgspec.UnsetType
@@ -51,6 +51,7 @@ Token = Annotated[
         pattern="^[1-9][0-9]{0,18}-[0-9a-f]{1,16}-[0-9]{1,10}$",
         description="What the reserve gave with the job: good for this reservation alone.",
         examples=["17-19e0a2b3c4d-1"],
+        extra={"rule": 'must be what the reserve gave with the job, such as "17-19e0a2b3c4d-1"'},
     ),
 ]
 ErrorText = Annotated[
@@ -104,7 +105,10 @@ class WithTime(WithBody, kw_only=True):
 
     told_rules: ClassVar[Rules] = ({"not": {"required": ["delay", "at"]}},)
 
-    delay: Duration | Unset = UNSET
+    delay: (
+        Annotated[Duration, Meta(description="0: at once, whatever the topic's policy says.")]
+        | Unset
+    ) = UNSET
     at: Moment | Unset = UNSET
 
     def broken_rules(self) -> list[FieldError]:
@@ -124,7 +128,7 @@ class WithRule(WithTime, kw_only=True):
     )
 
     priority: Priority = PRIORITY_DEFAULT
-    ttr: Duration | Unset = UNSET
+    ttr: Ttr | Unset = UNSET
     retry: Ladder | Unset = UNSET
     max_attempts: Attempts | Unset = UNSET
     jitter_percent: Percent | Unset = UNSET
@@ -209,7 +213,7 @@ class ChangeJob(WithTime, kw_only=True):
     told_rules: ClassVar[Rules] = ({"minProperties": 1},)
 
     priority: Priority | Unset = UNSET
-    ttr: Duration | Unset = UNSET
+    ttr: Ttr | Unset = UNSET
 
     def broken_rules(self) -> list[FieldError]:
         """Something there must be."""

@@ -97,7 +97,7 @@ def counts_of(api: Api, topic: Topic) -> dict[str, Any]:
         "reserved": topic.reserved,
         "buried": len(topic.buried),
         "urgent": topic.urgent,
-        "waiting": len(topic.waiters),
+        "waiting": len(topic.clients_waiting),
         "paused_until": None if until_ms is None else moment_text(api.wall_ms(until_ms)),
     }
 

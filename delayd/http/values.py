@@ -47,6 +47,12 @@ class Duration(int):
     __slots__ = ()
 
 
+class Ttr(int):
+    """A length of time above 0, in milliseconds; in JSON like a `Duration`."""
+
+    __slots__ = ()
+
+
 class Moment(int):
     """A moment of the wall clock, in milliseconds since 1970; in JSON RFC 3339 or seconds."""
 
@@ -150,6 +156,13 @@ def seconds(duration_ms: int) -> float:
     return duration_ms / 1_000
 
 
+def _ttr(value: object) -> Ttr:
+    ttr_ms = parse_duration_ms(value)
+    if not ttr_ms:
+        raise ValueError("must be more than 0")
+    return Ttr(ttr_ms)
+
+
 def _name(value: object) -> TopicName:
     if not isinstance(value, str):
         raise ValueError("must be the name of a topic")  # noqa: TRY004 (msgspec asks for ValueError)
@@ -226,6 +239,7 @@ def _ladder_of_text(text: str) -> Ladder:
 _READERS: Final[Mapping[type, Callable[[object], object]]] = MappingProxyType(
     {
         Duration: lambda value: Duration(parse_duration_ms(value)),
+        Ttr: _ttr,
         Moment: lambda value: Moment(parse_moment_ms(value)),
         TopicName: _name,
         Key: _key,
@@ -240,21 +254,31 @@ _NUMBER: Final = "[0-9]+([.][0-9]+)?"
 _DURATION_PATTERN: Final = "^({}|{})$".format(
     _NUMBER, "".join(f"({_NUMBER}{unit} *)?" for unit in DURATION_UNITS_MS)
 )
+_DURATION_TOLD: Final = "Seconds, or a text such as 50ms, 15s, 1h30m or 7d; without units seconds."
+_DURATION_TEXT: Final = {
+    "type": "string",
+    "pattern": _DURATION_PATTERN,
+    "minLength": 1,
+    "maxLength": QUANTITY_CHARACTERS_MAX,
+}
 _DURATION_SCHEMA: Final = {
-    "description": "Seconds, or a text such as 50ms, 15s, 1h30m or 7d.",
+    "description": _DURATION_TOLD,
     "anyOf": [
         {"type": "number", "minimum": 0, "maximum": DURATION_MS_MAX // 1_000},
-        {
-            "type": "string",
-            "pattern": _DURATION_PATTERN,
-            "minLength": 1,
-            "maxLength": QUANTITY_CHARACTERS_MAX,
-        },
+        _DURATION_TEXT,
     ],
 }
 _SCHEMAS: Final[Mapping[type, dict[str, Any]]] = MappingProxyType(
     {
         Duration: {**_DURATION_SCHEMA, "examples": ["15s", 3600]},
+        Ttr: {
+            "description": f"{_DURATION_TOLD} More than 0.",
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0, "maximum": DURATION_MS_MAX // 1_000},
+                {**_DURATION_TEXT, "pattern": "^(?=.*[1-9])" + _DURATION_PATTERN.removeprefix("^")},
+            ],
+            "examples": ["1m", 60],
+        },
         Moment: {
             "description": "RFC 3339 with an offset, or seconds since 1970.",
             "anyOf": [

@@ -18,7 +18,7 @@ from delayd.journal.inspection import Rest, names_in, rest_behind
 from delayd.journal.reader import FrameReader, Position, Stop
 from delayd.journal.recovery import Found, Place, Recovery, SegmentFile
 from delayd.journal.repair import TornTail, cut
-from delayd.journal.takeover import look_first, take_directory
+from delayd.journal.takeover import look_first, release_directory, take_directory
 
 
 class NoSuchPlace(Exception):
@@ -57,7 +57,7 @@ def prepared(disk: Disk, directory: str, number: int, offset: int) -> Iterator[O
     Raises DirectoryLocked, ForeignFile, NoSuchPlace, JournalFailed.
     """
     look_first(disk, directory)
-    handle = take_directory(disk, directory)
+    handle, _ = take_directory(disk, directory)
     try:
         names = names_in(disk, directory)
         recovery = Recovery(disk, directory, names)
@@ -68,7 +68,7 @@ def prepared(disk: Disk, directory: str, number: int, offset: int) -> Iterator[O
         rest = rest_behind(disk, recovery, place)
         yield Operation(disk, directory, names, recovery, place, rest)
     finally:
-        disk.close(handle)
+        release_directory(disk, handle)
 
 
 def place_to_cut(disk: Disk, recovery: Recovery, number: int, offset: int) -> Place:

@@ -23,12 +23,12 @@ and what `room_bytes` says is there, an append does not have to ask the disk for
 The journal refuses to know what a payload means, what time it is, and when it should sync.
 """
 
-import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from delayd.core.limits import JOURNAL_SEGMENT_BYTES_MIN, JOURNAL_SHRUNK_BYTES
 from delayd.journal.disk import NO_ROOM, Disk
+from delayd.journal.doubts import Doubt, doubts
 from delayd.journal.errors import JournalFailed
 from delayd.journal.format import HEADER_BYTES, IDENTITY_BYTES, Frame, FrameKind
 from delayd.journal.inspection import names_in
@@ -36,7 +36,7 @@ from delayd.journal.names import VIRTUAL_NAME, check_clock, check_names
 from delayd.journal.recovery import Recovery
 from delayd.journal.snapshot import Damage, SnapshotHeader
 from delayd.journal.snapshot_writer import SnapshotWriter
-from delayd.journal.takeover import take_directory, take_over
+from delayd.journal.takeover import release_directory, take_directory, take_over
 from delayd.journal.writer import Writer
 
 if TYPE_CHECKING:
@@ -47,10 +47,12 @@ class Journal(Writer):
     """One directory of segments, owned for as long as this object is open."""
 
     __slots__ = (
+        "_found",
         "_is_virtual",
         "_lock_handle",
         "_snapshot",
         "damaged_snapshots",
+        "doubts",
         "replay_bytes",
         "snapshot_ms",
         "torn_tails",
@@ -62,6 +64,7 @@ class Journal(Writer):
         disk: Disk,
         segment_bytes: int,
         lock_handle: int,
+        found: list[str],
         *,
         is_virtual: bool = False,
     ) -> None:
@@ -70,6 +73,8 @@ class Journal(Writer):
         self._is_virtual = is_virtual
         self._snapshot: SnapshotWriter | None = None
         self._lock_handle = lock_handle
+        self._found = found
+        """What was in the directory when it was taken."""
         self.replay_bytes = 0
         """About how many bytes of frames `replay` yields, once it has yielded the first."""
         self.snapshot_ms: int | None = None
@@ -78,6 +83,8 @@ class Journal(Writer):
         """What replay had to cut; for the log."""
         self.damaged_snapshots: list[Damage] = []
         """Snapshots that replay could not use; for the log."""
+        self.doubts: list[Doubt] = []
+        """What may be a loss that nothing on the disk can prove; for the log."""
 
     @classmethod
     def open(
@@ -89,8 +96,8 @@ class Journal(Writer):
         Raises DirectoryLocked when another process has it, JournalFailed when it cannot be used.
         """
         assert segment_bytes >= JOURNAL_SEGMENT_BYTES_MIN, "configuration has a higher minimum"
-        handle = take_directory(disk, directory)
-        return cls(directory, disk, segment_bytes, handle, is_virtual=is_virtual)
+        handle, found = take_directory(disk, directory)
+        return cls(directory, disk, segment_bytes, handle, found, is_virtual=is_virtual)
 
     def replay(self) -> Iterator[Frame]:
         """Yield every durable frame in order; after the last one the journal takes appends.
@@ -111,6 +118,7 @@ class Journal(Writer):
             yield frame
         if frame is not None:
             self._times = (frame.time_ms, frame.wall_ms)
+        self.doubts = doubts(self._directory, self._found, recovery)
         try:
             self._take_over(recovery, names)
         except OSError as error:
@@ -246,8 +254,7 @@ class Journal(Writer):
             self._reserve.close()
             self._unsynced.clear()
             self._active = None
-            with contextlib.suppress(OSError):
-                self._disk.close(self._lock_handle)
+            release_directory(self._disk, self._lock_handle)
 
     def _finish(self) -> None:
         """Sync, then write and sync the frame that testifies to it."""

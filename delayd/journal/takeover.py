@@ -6,8 +6,12 @@ anything is removed, and the next recovery comes to the same verdict at every po
 This module refuses to decide anything, and to hold anything: it returns what it has opened.
 """
 
+import contextlib
+import os
+
 from delayd.journal.disk import NO_ROOM, Disk, LockHeldError
 from delayd.journal.errors import DirectoryLocked, JournalFailed
+from delayd.journal.inspection import names_in
 from delayd.journal.names import LOCK_NAME, check_names
 from delayd.journal.recovery import Recovery, Verdict
 from delayd.journal.repair import TornTail, cut, remove_leftovers, settle
@@ -30,26 +34,49 @@ def look_first(disk: Disk, directory: str) -> None:
     check_names(directory, names)
 
 
-def take_directory(disk: Disk, directory: str) -> int:
-    """Make the directory if needed and lock it; return the lock's handle.
+def take_directory(disk: Disk, directory: str) -> tuple[int, list[str]]:
+    """Make the directory if needed and lock it; return the lock's handle, and what was in there.
 
     Raises DirectoryLocked when another process has it, JournalFailed when it cannot be used.
     """
     try:
         disk.make_directory(directory)
     except FileNotFoundError as error:
-        parent = directory.rstrip("/").rpartition("/")[0] or "."
-        why = f"cannot be made: there is no directory {parent}, make that first"
-        raise JournalFailed(directory, why) from error
+        raise JournalFailed(directory, f"cannot be made: {_why(disk, directory)}") from error
     except OSError as error:
         raise JournalFailed(directory, f"cannot be made: {error.strerror}") from error
+    names = names_in(disk, directory)  # before the lock is one of them
     path = f"{directory}/{LOCK_NAME}"
     try:
-        return disk.lock(path)
+        return disk.lock(path), names
     except LockHeldError as held:
         raise DirectoryLocked(path, held.holder_pid) from None
     except OSError as error:
         raise JournalFailed(path, f"cannot be locked: {error.strerror}") from error
+
+
+def _why(disk: Disk, directory: str) -> str:
+    """Say why a directory cannot be made where the system says that something is not there."""
+    parent = os.path.dirname(directory.rstrip("/")) or "."
+    try:
+        disk.list_directory(parent)
+    except FileNotFoundError:
+        return f"there is no directory {parent}, make that first"
+    except OSError:
+        pass  # it is there, as far as can be told, and must not be read
+    # Such as /proc, of which the system says so whatever shall be made in it.
+    return f"{parent} is there, but takes no new directory"
+
+
+def release_directory(disk: Disk, handle: int) -> None:
+    """Give a directory back: empty its lock, then close it.
+
+    In this order, so that what is emptied is never the number of who comes next.
+    """
+    with contextlib.suppress(OSError):  # the number only serves people
+        disk.truncate(handle, 0)
+    with contextlib.suppress(OSError):
+        disk.close(handle)
 
 
 def take_over(

@@ -28,6 +28,9 @@ IN: Final = select.EPOLLIN
 OUT: Final = select.EPOLLOUT
 HANG_UP: Final = select.EPOLLRDHUP
 
+NO_HANDSHAKE: Final = "TLS_HANDSHAKE"
+"""Why they are turned away who speak no TLS, or none that is good enough."""
+
 Welcome = Callable[[Wire, Caller, int | None], object]
 """Takes somebody in, whose events IN and HANG_UP are watched for; a time if it has been heard."""
 
@@ -199,9 +202,11 @@ class Arrivals:
                 return
             if certificate := sock.certificate:
                 self._door.recognise(handshake.caller, sock.plain, certificate)
-        except (OSError, ValueError):  # ValueError: ssl's word for a peer that was never there
-            self._drop(handshake)
-            self._stats.note_refusal("TLS_HANDSHAKE")
+        except OSError as error:
+            self._give_up(handshake, error)
+            return
+        except ValueError:  # ssl's word for a peer that was never there
+            self._give_up(handshake, ConnectionError())
             return
         self._forget(handshake)
         self._epoll.modify(sock.fileno(), IN | HANG_UP)
@@ -215,8 +220,12 @@ class Arrivals:
     def lose_patience(self, speaker: Speaker) -> None:
         """Close somebody whose handshake takes too long."""
         assert isinstance(speaker, Handshake), "clients are their server's"
-        self._stats.note_refusal("TLS_HANDSHAKE")
-        self._drop(speaker)
+        self._give_up(speaker, ConnectionAbortedError("the handshake took too long"))
+
+    def _give_up(self, handshake: Handshake, error: Exception) -> None:
+        self._stats.note_refusal(NO_HANDSHAKE)
+        self._door.note_unshaken(handshake.caller, error)
+        self._drop(handshake)
 
     def _drop(self, handshake: Handshake) -> None:
         self._forget(handshake)

@@ -107,6 +107,11 @@ class Door:
             if caller.principal is not None:
                 self._is_known(caller)
 
+    def note_unshaken(self, caller: Caller, error: Exception) -> None:
+        """Tell the doorkeeper of somebody whose handshake came to nothing."""
+        if self._doorkeeper is not None:
+            self._doorkeeper.on_unshaken(caller.peer, error)
+
     def leave(self, caller: Caller) -> None:
         """Forget somebody who was let in."""
         self._is_known(caller)

@@ -48,7 +48,7 @@ def refused(refusal: Refusal) -> bytes:
     """Say why something was not done."""
     if isinstance(refusal, JobAlreadyExists):
         return b"JOB_ALREADY_EXISTS %d\r\n" % refusal.job_id
-    return b"%b\r\n" % refusal.word.encode()
+    return b"%b\r\n" % (refusal.line_word or refusal.word).encode()
 
 
 def policy_refused(refusal: PolicyInvalid) -> bytes:

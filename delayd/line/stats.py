@@ -118,7 +118,7 @@ class Stats:
         log = self._log_figures()
         spent = resource.getrusage(resource.RUSAGE_SELF)
         machine = os.uname()
-        waiting = {session for topic in engine.store.listing for session in topic.waiters}
+        waiting = {session for topic in engine.store.listing for session in topic.clients_waiting}
         return {
             "current-jobs-urgent": jobs.urgent,
             "current-jobs-ready": jobs.ready,

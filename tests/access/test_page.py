@@ -27,6 +27,7 @@ from delayd.core.client_limits import (
     TOKENS_MAX,
 )
 from delayd.core.limits import WRITE_BUFFER_BYTES_DEFAULT
+from delayd.http.routes import ROUTES
 from delayd.line.commands import COMMANDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
@@ -61,15 +62,24 @@ def test_every_setting_that_is_named_exists() -> None:
     assert settings <= set(BY_NAME)
 
 
-def test_every_command_is_where_its_scope_says() -> None:
-    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", PAGE, re.MULTILINE))
+def test_the_table_of_scopes_names_the_commands_of_each_and_nothing_else() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| ?(.*?) ?\| .* \|$", PAGE, re.MULTILINE)
+    told = {scope: set(re.findall(r"`([a-z-]+)`", cell)) for scope, cell in rows}
+    takes: dict[str, set[str]] = {scope.value: set() for scope in Scope}
+    takes[Scope.PUT].add("put")  # which the framing reads, before there is a command
     for command in COMMANDS:
-        word = command.word.decode().strip()
-        for scope, cell in rows.items():
-            if f"`{word}`" in cell and command.scope is not None:
-                assert scope == command.scope, word
-    for scope in Scope:
-        assert rows[scope].strip() or scope is Scope.WEBHOOK
+        if command.scope is not None:
+            for scope in (command.scope, *command.or_scopes):
+                takes[scope].add(command.word.decode().strip())
+    assert told == takes
+
+
+def test_a_scope_that_nothing_takes_is_said_to_be_of_no_use_yet() -> None:
+    used = {scope for command in COMMANDS for scope in (command.scope, *command.or_scopes)}
+    used |= {route.scope for route in ROUTES} | {Scope.PUT}
+    for scope in set(Scope) - used:
+        assert f"| `{scope}` | | nothing yet" in PAGE
+    assert PAGE.count("| nothing yet") == len(set(Scope) - used)
 
 
 def test_the_bounds_are_those_of_the_limits() -> None:

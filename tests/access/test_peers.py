@@ -20,7 +20,7 @@ def test_the_kernel_says_who_is_at_the_other_end(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     peer = unix_peer(pair[0])
-    assert peer.uid == os.geteuid()
+    assert (peer.uid, peer.gid) == (os.geteuid(), os.getegid())
     assert peer.gids == {os.getegid(), *os.getgroups()}
 
 
@@ -42,12 +42,12 @@ class Kernel:
 
 
 def test_a_kernel_that_tells_no_further_groups_tells_the_first() -> None:
-    assert unix_peer(Kernel(None)) == (1_000, frozenset({33}))
+    assert unix_peer(Kernel(None)) == (1_000, 33, frozenset({33}))
 
 
 @pytest.mark.parametrize("more", [(), (4,), (33, 4, 2**32 - 2)])
 def test_all_groups_count_and_not_the_first_alone(more: tuple[int, ...]) -> None:
-    assert unix_peer(Kernel(more)) == (1_000, frozenset({33, *more}))
+    assert unix_peer(Kernel(more)) == (1_000, 33, frozenset({33, *more}))
 
 
 def test_a_tcp_socket_has_no_user() -> None:

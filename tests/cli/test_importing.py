@@ -65,6 +65,18 @@ def test_the_data_directory_may_come_from_the_configuration(
     assert (tmp_path / "file" / "segment-0000000001.log").exists()
 
 
+def test_its_first_line_says_where_the_jobs_go_by_an_absolute_path(
+    binlog_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert invoke(["import-beanstalkd", str(binlog_dir)]) == Exit.OK
+    first, *_ = capsys.readouterr().err.splitlines()
+    assert first == f"delayd: the jobs go to {tmp_path}/delayd-data"
+    assert (tmp_path / "delayd-data" / "segment-0000000001.log").exists()
+    assert invoke(["import-beanstalkd", "nothing"]) == Exit.USAGE
+    assert "the jobs go to" not in capsys.readouterr().err
+
+
 def test_a_bad_configuration_is_told(binlog_dir: Path, capsys: Capture) -> None:
     words = ["import-beanstalkd", str(binlog_dir), "--config", "/nowhere"]
     assert invoke(words) == Exit.BAD_CONFIGURATION

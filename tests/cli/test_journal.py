@@ -13,6 +13,7 @@ from delayd.cli.main import invoke
 from delayd.core.engine import Engine
 from delayd.exits import Exit
 from delayd.journal.disk import RealDisk
+from delayd.journal.doubts import NO_HEADER, NO_LOG
 from delayd.journal.format import HEADER_BYTES
 from delayd.journal.journal import Journal
 from delayd.journal.names import LOCK_NAME
@@ -63,6 +64,32 @@ def test_check_of_an_empty_directory_finds_nothing_to_object_to(
         "verdict    accept: there is no log, a new one would begin",
     ]
     assert contents(tmp_path) == {}
+
+
+def test_check_of_a_used_directory_without_a_log_says_what_that_may_mean(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    for name in (LOCK_NAME, "spare-0000000001.log"):
+        (tmp_path / name).touch()
+    assert invoke(["journal", "check", str(tmp_path)]) == Exit.OK
+    assert lines_of(capsys)[1:] == [
+        "verdict    accept: there is no log, a new one would begin",
+        f"warning    {NO_LOG} ({tmp_path} holds spare-0000000001.log)",
+    ]
+
+
+def test_check_of_an_emptied_log_says_what_that_may_mean(tmp_path: Path, capsys: Capture) -> None:
+    path = fill(tmp_path)
+    path.write_bytes(b"")
+    assert invoke(["journal", "check", str(tmp_path)]) == Exit.OK
+    assert lines_of(capsys) == [
+        "segments   1, 0 bytes",
+        f"verdict    cut: {path} at offset 0: the segment has no header",
+        "           a start removes the file: there is nothing in it",
+        f"warning    {NO_HEADER} ({path}: 0 bytes)",
+        f"warning    {NO_LOG} ({tmp_path} holds {path.name})",
+    ]
+    assert path.exists()
 
 
 def test_check_announces_the_cut_that_a_start_then_makes(tmp_path: Path, capsys: Capture) -> None:

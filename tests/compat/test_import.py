@@ -6,6 +6,7 @@ by a kill -9. `test_a_real_binlog_...` writes them anew and expects the same of 
 
 import random
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -119,7 +120,7 @@ def seen(engine: Engine) -> dict[int, Seen]:
         topic, state = engine.store.topic_of(record), state_of(record)
         jobs[job_id] = Seen(topic.name, body_of(record), state, priority, ttr_ms, tally_of(record))
         if state is State.DELAYED:
-            assert 0 <= due_ms - created_ms - tally_of(record).delay_ms < 10_000
+            assert 0 <= due_ms - created_ms - tally_of(record).delay_ms < 600_000
     return jobs
 
 
@@ -131,7 +132,7 @@ def test_the_kept_binlog_is_read_as_the_beanstalkd_meant_it(
     out, err = capsys.readouterr()
     said = "9 jobs in 2 topics: 5 ready, 2 delayed, 0 reserved, 2 buried"
     assert out == f"{tmp_path}/data now holds {said}\n"
-    assert not err
+    assert err == f"delayd: the jobs go to {tmp_path}/data\n", "and nothing was left out"
 
 
 def test_a_real_binlog_is_read_as_the_beanstalkd_meant_it(tmp_path: Path) -> None:
@@ -178,13 +179,14 @@ def jobs_of(client: LineClient, last_id: int) -> list[dict[str, str]]:
     return jobs
 
 
-def same_jobs(theirs: list[dict[str, str]], ours: list[dict[str, str]]) -> None:
+def same_jobs(theirs: list[dict[str, str]], ours: list[dict[str, str]], apart_s: float) -> None:
+    """Compare what was asked for within so many seconds."""
     for their, our in zip(theirs, ours, strict=True):
         if their["state"] == "buried":
             # A restarted beanstalkd counts burying them once more.
             their["buries"] = str(int(their["buries"]) - 1)
         for key in ("age", "time-left"):
-            assert abs(int(their.pop(key)) - int(our.pop(key))) <= 2
+            assert abs(int(their.pop(key)) - int(our.pop(key))) <= 2 + apart_s
         assert our == their
 
 
@@ -212,8 +214,9 @@ def compare_with_a_restart(binlog_dir: Path, tmp_path: Path, last_id: int) -> in
         LineClient(theirs.address) as their_client,
         LineClient(ours.address) as our_client,
     ):
-        jobs = jobs_of(their_client, last_id)
-        same_jobs(jobs, jobs_of(our_client, last_id))
+        began_s = time.monotonic()
+        jobs, our_jobs = jobs_of(their_client, last_id), jobs_of(our_client, last_id)
+        same_jobs(jobs, our_jobs, time.monotonic() - began_s)
         for tube in ("tube-0", "tube-1", "tube-2"):
             assert order_of(our_client, tube) == order_of(their_client, tube)
     return len(jobs)

@@ -59,7 +59,9 @@ class Crowd:
             lambda: engine.reserve(self.me, now_ms),
             lambda: engine.reserve_job(self.me, job_id, now_ms),
             lambda: engine.release(self.me, held, 5, delay_ms, now_ms),
-            lambda: engine.bury(self.me, held, 5, engine.store.time_ms),
+            lambda: engine.bury(
+                self.me, held, 5, engine.store.time_ms, rng.choice(("", "no route to host"))
+            ),
             lambda: engine.delete(self.me, held, now_ms),
             lambda: engine.kick_job(job_id, now_ms),
             lambda: engine.reschedule(job_id, delay_ms, now_ms),

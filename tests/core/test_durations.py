@@ -19,6 +19,8 @@ from delayd.core.limits import DURATION_MS_MAX, QUANTITY_CHARACTERS_MAX
         (0.05, 50),
         (1.1, 1_100),
         (0.0001, 1),
+        (1e-9, 1),
+        (5e-324, 1),
         (2**32 - 1, DURATION_MS_MAX),
         ("15", 15_000),
         ("1.1", 1_100),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,8 +11,8 @@ from hypothesis import strategies as st
 from delayd.core import views
 from delayd.core.bulk import Action, Bulk
 from delayd.core.details import Usage, usage
-from delayd.core.errors import BodyTooBig, CapReached, ValueOutOfRange
-from delayd.core.job import HEADER_BYTES
+from delayd.core.errors import BodyTooBig, CapReached, DelayTooLong
+from delayd.core.job import HEADER_BYTES, State
 from delayd.core.policy import Policy
 from delayd.core.puts import Conflict, Outcome
 from delayd.core.session import Session
@@ -53,10 +54,30 @@ def test_a_job_for_a_moment_gets_the_topics_ttr_and_no_other_delay() -> None:
         )
     seen = [views.view_job(rig.engine, job_id, rig.now_ms) for job_id in (1, 2)]
     assert [(job.left_ms, job.ttr_ms) for job in seen] == [(0, 120_000), (HOUR_MS, 120_000)]
-    with pytest.raises(ValueOutOfRange, match="delay_ms is 3600001, outside 0 to 3600000"):
+    with pytest.raises(DelayTooLong, match=r"is 1h, and this would be 1h1ms$") as refused:
         rig.engine.put_at(
             topic, priority=0, due_wall_ms=HOUR_MS + 1, ttr_ms=0, body=b"", now_ms=rig.now_ms
         )
+    assert refused.value.is_moment
+
+
+def test_a_delay_of_0_that_is_meant_is_one_whatever_the_topic_says() -> None:
+    rig = rig_with(ttr="2m", delay="5s")
+    topic = rig.engine.store.topic("mail")
+    for at_once, state in ((False, State.DELAYED), (True, State.READY)):
+        first_id = rig.engine.put_alike(topic, 0, 0, 0, (b"", b""), rig.now_ms, at_once=at_once)
+        keyed_id, _ = rig.engine.put_keyed(
+            topic,
+            b"%d" % at_once,
+            priority=0,
+            ttr_ms=0,
+            body=b"",
+            now_ms=rig.now_ms,
+            at_once=at_once,
+        )
+        for job_id in (first_id, first_id + 1, keyed_id):
+            job = views.view_job(rig.engine, job_id, rig.now_ms)
+            assert (job.state, job.ttr_ms) == (state, 120_000)
 
 
 def test_a_put_over_a_cap_is_refused_with_cap_value_and_use_and_the_rest_is_safe() -> None:
@@ -96,7 +117,7 @@ def test_an_extend_needs_no_bytes_whatever_body_comes_with_it() -> None:
 def test_a_run_of_puts_is_accepted_whole_or_not_at_all() -> None:
     rig = rig_with(jobs_max=5)
     topic = rig.engine.store.topics["mail"]
-    put = {"priority": 0, "delay_ms": 0, "ttr_ms": 9, "now_ms": 0}
+    put: dict[str, Any] = {"priority": 0, "delay_ms": 0, "ttr_ms": 9, "now_ms": 0}
     rig.engine.put_alike(topic, bodies=[b""] * 3, **put)
     with pytest.raises(CapReached):
         rig.engine.put_alike(topic, bodies=[b""] * 3, **put)
@@ -108,7 +129,8 @@ def test_bytes_are_those_of_records_and_come_free_with_their_jobs() -> None:
     rig = rig_with(bytes_max=2 * (HEADER_BYTES + 100))
     rig.put("mail", body=b"x" * 100)
     rig.put("mail", body=b"x" * 100)
-    with pytest.raises(CapReached, match=r"^bytes_max of topic 'mail' is 284 and 284 are in use$"):
+    over = r"^bytes_max of topic 'mail' is 284, 284 are in use and 42 more are needed$"
+    with pytest.raises(CapReached, match=over):
         rig.put("mail", body=b"")
     me = rig.client("mail")
     rig.engine.delete_batch(me, rig.reserve_all(me), rig.now_ms)
@@ -119,10 +141,13 @@ def test_bytes_are_those_of_records_and_come_free_with_their_jobs() -> None:
 def test_bodies_and_delays_have_caps_of_their_own() -> None:
     rig = rig_with(body_bytes_max=10, delay_max="1h")
     rig.put("mail", body=b"x" * 10, delay_ms=HOUR_MS)
-    with pytest.raises(BodyTooBig, match="has 11 bytes, at most 10 are accepted"):
+    over = r"^body_bytes_max of topic 'mail' is 10, and this body has 11 bytes$"
+    with pytest.raises(BodyTooBig, match=over):
         rig.put("mail", body=b"x" * 11)
-    with pytest.raises(ValueOutOfRange, match="delay_ms is 3600001, outside 0 to 3600000"):
+    over = r"^delay_max of topic 'mail' is 1h, and this would be 1h1ms$"
+    with pytest.raises(DelayTooLong, match=over) as refused:
         rig.put("mail", delay_ms=HOUR_MS + 1)
+    assert not refused.value.is_moment
     rig.put("other", body=b"x" * 11, delay_ms=HOUR_MS + 1)
 
 
@@ -139,7 +164,7 @@ def test_the_cap_on_delays_judges_new_ones_only() -> None:
         lambda: engine.reschedule_at(job_id, rig.now_ms + 60_002, rig.now_ms),
         lambda: Bulk(engine, "default", Wanted(), Action.reschedule(60_001)),
     ):
-        with pytest.raises(ValueOutOfRange, match="outside 0 to 60000"):
+        with pytest.raises(DelayTooLong, match=r"is 1m, and this would be 1m[12]ms$"):
             ask()
     engine.reschedule(job_id, 60_000, rig.now_ms)
 
@@ -150,7 +175,8 @@ def test_there_are_caps_on_all_topics_together() -> None:
     rig.engine.configure(None, jobs_max=3, bytes_max=200)
     rig.put("b", body=b"x" * 50)
     assert usage(rig.engine) == Usage(2, 2 * HEADER_BYTES + 51, 3, 200)
-    with pytest.raises(CapReached, match=r"^bytes_max of this daemon is 200 and 135 are in use$"):
+    over = r"^bytes_max of this daemon is 200, 135 are in use and 72 more are needed$"
+    with pytest.raises(CapReached, match=over):
         rig.put("c", body=b"x" * 30)
     rig.put("c")
     with pytest.raises(CapReached, match=r"^jobs_max of this daemon is 3 and 3 are in use$"):

@@ -8,8 +8,9 @@ import pytest
 
 from delayd.core import views, walking
 from delayd.core.changes import with_tail
+from delayd.core.details import job_details
 from delayd.core.errors import TopicNameInvalid, TopicNotFound, ValueOutOfRange
-from delayd.core.job import State, body_of
+from delayd.core.job import Note, State, body_of
 from delayd.core.limits import CALENDAR_BINS_MAX, SEARCH_JOBS_MAX
 from delayd.core.search import Calendar, Cursor, Page, Row, Search
 from delayd.core.walking import Wanted
@@ -59,7 +60,15 @@ def test_pages_put_together_are_all_that_is_wanted_in_due_order(
         )
         for row in rows:
             seen = views.view_job(crowd.engine, row.job_id, crowd.rig.now_ms)
-            assert row[1:] == (seen.state, expected[row.job_id][0], seen.priority, "")
+            assert row[1:5] == (seen.state, expected[row.job_id][0], seen.priority, "")
+            told = job_details(crowd.engine, row.job_id, crowd.rig.now_ms)
+            if told is None or told.failure is None:
+                assert row.failed is None
+            else:
+                assert row.failed is not None
+                assert row.failed[:2] == (told.attempts, told.failure)
+                note = row.failed.note or Note()
+                assert (note.error, note.origin) == (told.error, told.origin)
 
 
 @pytest.mark.parametrize("held_copied_max", [0, 16_384])

@@ -11,6 +11,7 @@ from delayd.core import errors, views
 from delayd.core.errors import (
     BodyTooBig,
     CapReached,
+    DelayTooLong,
     Draining,
     JobAlreadyExists,
     JobNotFound,
@@ -20,6 +21,7 @@ from delayd.core.errors import (
     OutOfSpace,
     PolicyInvalid,
     Refusal,
+    TopicIsOwn,
     TopicNameInvalid,
     TopicNotFound,
     ValueOutOfRange,
@@ -27,7 +29,7 @@ from delayd.core.errors import (
 from delayd.core.job import TRANSITIONS, Event, State
 from delayd.core.policy import Policy
 from delayd.core.session import Session
-from delayd.core.topic import Source
+from delayd.core.topic import OWN_TOPIC, Source
 from tests.core.rigs import TTR_MS, Rig
 
 JOB = 1
@@ -239,12 +241,12 @@ def drained_put(rig: Rig) -> None:
         rig.engine.draining = False
 
 
-def capped_put(rig: Rig) -> None:
+def put_under(rig: Rig, policy: Policy, **what: int | bytes) -> None:
     store = rig.engine.store
     topic = store.topics["default"]
-    store.set_policy(topic, Policy(jobs_max=2), Source.RUN_TIME)
+    store.set_policy(topic, policy, Source.RUN_TIME)
     try:
-        put(rig)
+        put(rig, **what)
     finally:
         store.set_policy(topic, None, Source.CONFIGURATION)
 
@@ -266,7 +268,9 @@ Operation = Callable[[Rig, Session], object]
 REFUSALS: Final[tuple[tuple[type[Refusal], Operation], ...]] = (
     (BodyTooBig, lambda rig, _: put(rig, body=b"x" * 65_536)),
     (Draining, lambda rig, _: drained_put(rig)),
-    (CapReached, lambda rig, _: capped_put(rig)),
+    (CapReached, lambda rig, _: put_under(rig, Policy(jobs_max=2))),
+    (DelayTooLong, lambda rig, _: put_under(rig, Policy(delay_ms_max=1), delay_ms=2)),
+    (BodyTooBig, lambda rig, _: put_under(rig, Policy(body_bytes_max=1), body=b"ab")),
     (PolicyInvalid, lambda _rig, _: Policy.from_json("{]")),
     (TopicNameInvalid, lambda rig, _: rig.engine.set_policy("a b", LADDER, rig.now_ms)),
     (TopicNameInvalid, lambda rig, _: rig.engine.policy_of("a b")),
@@ -300,6 +304,7 @@ REFUSALS: Final[tuple[tuple[type[Refusal], Operation], ...]] = (
     (JobNotFound, lambda rig, _: rig.engine.change(7, rig.now_ms, priority=1)),
     (KeyNotFound, lambda rig, _: find_key(rig, b"no-such-key")),
     (KeyInvalid, lambda rig, _: find_key(rig, b"two words")),
+    (TopicIsOwn, lambda rig, me: rig.engine.watch(me, OWN_TOPIC)),
 )
 
 

@@ -31,6 +31,8 @@ DOCUMENT: Final[dict[str, Any]] = document(ROUTES)
 TOPICS: Final = ("mail", "orders", "a/b;c")
 KEYS: Final = ("order-17", "käse", "a/b")
 STEPS: Final = 3_000
+INTERNAL: Final = re.compile(rb"[a-z]_ms\b")
+"""How the daemon calls a length of time where nobody sees it."""
 NOT_SENSIBLE: Final = frozenset((400, 401, 403, 405, 413, 415, 500))
 """What nobody is answered here: all requests are well-formed."""
 
@@ -67,7 +69,7 @@ class Life:
         text = self.rng.choice(('"hello"', '{"a": 1.0}', "null", "plain", "\xff"))
         said: dict[str, Any] = {"body_base64": base64.b64encode(text.encode("latin-1")).decode()}
         if draw() < 0.4:
-            said |= {"delay": self.rng.choice((0.01, "1s", "1h"))}
+            said |= self.rng.choice(({"delay": 0.01}, {"delay": "1h"}, {"delay": "2d"}, {"at": 1}))
         if draw() < 0.2:
             said |= {"retry": "1s 2s", "jitter_percent": 50}
         if draw() < 0.2:
@@ -109,7 +111,7 @@ class Life:
                 {},
                 {"retry": "1s 5s", "jitter_percent": 10, "max_attempts": 3, "exhausted": "mail"},
                 {"ttr": "2s", "delay": "10ms", "on_close": "return", "delay_max": "1d"},
-                {"jobs_max": 10, "bytes_max": "4KiB", "body_bytes_max": 1000},
+                {"jobs_max": 10, "bytes_max": "4KiB", "body_bytes_max": 1000, "delay_max": "1d"},
                 {"reserved_max": 2, "rate_per_s": 0.5},
             )
         )
@@ -189,6 +191,9 @@ def check(route: Route, answer: Answer) -> None:
     where = f"{route.method} {route.path}: {answer}"
     assert route.says is not None
     assert answer.status not in NOT_SENSIBLE, where
+    assert "json" not in answer.headers.get("content-type", "") or not INTERNAL.search(
+        answer.body
+    ), where
     response = response_of(route.path, route.method.lower(), answer.status)
     if answer.status >= 400:
         assert_is(answer, (Problem,), where)

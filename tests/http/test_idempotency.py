@@ -1,6 +1,7 @@
 """Idempotency-Key: however often a put is sent, it makes one job, for a day."""
 
 import hashlib
+import json
 import random
 from typing import Any
 
@@ -10,6 +11,7 @@ from delayd.access.scopes import Scope
 from delayd.core.client_limits import IDEMPOTENCY_KEY_BYTES_MAX, IDEMPOTENCY_MS
 from delayd.core.engine import Engine
 from delayd.core.policy import Patterns, Policy
+from delayd.core.puts import Conflict
 from delayd.core.replay import Replay
 from delayd.http.idempotency import TOPIC, Forgetting
 from delayd.testing.clock import START_MS
@@ -285,7 +287,7 @@ def test_nobody_is_waited_for_where_there_is_nothing() -> None:
         assert topics(scene) == set()
 
 
-# --- Jobs that others put there ------------------------------------------------------------------
+# --- Jobs that clients of older daemons put there ------------------------------------------------
 
 
 def memo_key(topic: str, key: str) -> str:
@@ -299,24 +301,38 @@ def memo_body(scene: Scene) -> dict[str, Any]:
     return dict(memo["body"])
 
 
+def forge(scene: Scene, body: bytes) -> None:
+    """Put something in the place of the memo, as clients could before that was refused."""
+    with scene.engine.as_daemon():
+        scene.engine.put_keyed(
+            scene.engine.store.topics[TOPIC],
+            memo_key("mail", "a").encode(),
+            Conflict.REPLACE,
+            priority=0,
+            delay_ms=3_600_000,
+            ttr_ms=60_000,
+            body=body,
+            now_ms=scene.api.now_ms(),
+        )
+
+
 @pytest.mark.parametrize(
-    "given",
+    "body",
     [
-        {"body": 1},
-        {"body": {"job": "x", "request": 7}},
-        {"body": {"job": 0, "request": ""}},
-        {"body": {"job": -1, "request": ""}},
-        {"body": {}},
-        {"body_base64": "/w=="},
-        {"body_base64": ""},
+        b"1",
+        b'{"job": "x", "request": 7}',
+        b'{"job": 0, "request": ""}',
+        b'{"job": -1, "request": ""}',
+        b"{}",
+        b"\xff",
+        b"",
     ],
 )
-def test_what_is_no_memo_breaks_nothing(given: dict[str, object]) -> None:
+def test_what_is_no_memo_breaks_nothing(body: bytes) -> None:
     with Scene() as scene:
         put(scene)
         memo_body(scene)
-        path = f"/v1/topics/{TOPIC}/keys/{memo_key('mail', 'a')}"
-        scene.ok("PUT", path, {"delay": "1h", **given})
+        forge(scene, body)
         answer = put(scene)
         assert (answer.status, answer.word) == (422, "IDEMPOTENCY_KEY_REUSED")
 
@@ -325,16 +341,15 @@ def test_what_is_no_memo_breaks_nothing(given: dict[str, object]) -> None:
 def test_a_memo_of_a_job_that_cannot_be_breaks_nothing(job_id: int) -> None:
     with Scene() as scene:
         put(scene)
-        body = memo_body(scene)
-        path = f"/v1/topics/{TOPIC}/keys/{memo_key('mail', 'a')}"
-        scene.ok("PUT", path, {"delay": "1h", "body": {**body, "job": job_id}})
+        forge(scene, json.dumps({**memo_body(scene), "job": job_id}).encode())
         assert put(scene).word == "IDEMPOTENCY_KEY_REUSED"
 
 
-def test_a_memo_that_somebody_holds_is_one_all_the_same() -> None:
+def test_a_memo_that_is_due_and_still_there_is_one_all_the_same() -> None:
     with Scene() as scene:
         put(scene)
-        scene.ok("POST", "/v1/topics/$idempotency/pause", {"duration": "2d"})
+        with scene.engine.as_daemon():
+            scene.engine.pause(TOPIC, 2 * IDEMPOTENCY_MS, scene.api.now_ms())
         scene.pass_ms(IDEMPOTENCY_MS + 10)
         assert put(scene).json["id"] == 1
         scene.pass_ms(IDEMPOTENCY_MS + 10)
@@ -358,7 +373,31 @@ def test_a_put_that_cannot_be_remembered_is_refused_as_a_whole() -> None:
         answer = put(scene)
         assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
         assert not topics(scene)
+        said = "jobs_max of this daemon is 1, 0 are in use and 2 more are needed"
+        assert answer.json["detail"] == said
         assert scene.call("POST", JOBS, {"body": 1}).status == 201, "there is room for one"
+
+
+def test_a_refusal_says_what_job_and_memo_need_and_what_is_in_use_without_them() -> None:
+    with Scene() as scene:
+        for _ in range(2):
+            scene.ok("POST", JOBS, {"body": 1})
+        scene.engine.configure(jobs_max=3)
+        said = "jobs_max of this daemon is 3, 2 are in use and 2 more are needed"
+        assert put(scene).json["detail"] == said
+        scene.ok("POST", JOBS, {"body": 1})
+        assert put(scene).json["detail"] == "jobs_max of this daemon is 3 and 3 are in use"
+        in_use = scene.engine.record_bytes
+        scene.engine.configure(bytes_max=in_use + 100)
+        answer = put(scene)
+        assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
+        scene.engine.configure(None)
+        before = scene.engine.record_bytes
+        assert before == in_use, "nothing was left behind"
+        assert put(scene).status == 201
+        needed = scene.engine.record_bytes - before
+        said = f"bytes_max of this daemon is {in_use + 100}, {in_use} are in use and {needed} more"
+        assert answer.json["detail"] == f"{said} are needed"
 
 
 def test_a_job_that_a_worker_has_already_stays_put_though_it_cannot_be_remembered() -> None:

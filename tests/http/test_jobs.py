@@ -234,6 +234,8 @@ def test_a_change_is_bounded_as_a_put_is() -> None:
         assert (answer.status, answer.word) == (413, "JOB_TOO_BIG")
         answer = scene.call("PATCH", BY_ID, {"delay": "2h"})
         assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", ["delay"])
+        answer = scene.call("PATCH", BY_ID, {"at": "2030-01-01T00:00:00Z"})
+        assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", ["at"])
         answer = scene.call("PATCH", BY_ID, {"body": "x" * 1_000})
         assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
         assert answer.headers["retry-after"]

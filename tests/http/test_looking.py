@@ -14,6 +14,7 @@ from delayd.core.client_limits import (
 )
 from delayd.core.limits import (
     CALENDAR_BINS_MAX,
+    ERROR_BYTES_MAX,
     KEY_BYTES_MAX,
     PASS_SLICE_US,
     PASS_STEP_JOBS,
@@ -78,6 +79,51 @@ def test_a_row_tells_what_it_takes_to_find_the_job_again() -> None:
             ],
             "after": None,
         }
+
+
+def test_a_row_of_a_job_that_has_failed_tells_what_the_job_itself_tells() -> None:
+    with Scene(is_virtual=True) as scene:
+        policy = {"retry": "1s", "exhausted": "mail.failed"}
+        scene.ok("PUT", "/v1/topics/mail/policy", policy)
+        put(scene)
+        for error, topic, origin in (
+            ("no route to host", "mail", None),
+            ("gone", "mail.failed", "mail"),
+        ):
+            scene.pass_ms(1_000)
+            (job,) = scene.ok("POST", "/v1/topics/mail/reserve")["jobs"]
+            token = {"token": job["token"], "error": error}
+            scene.ok("POST", f"/v1/jobs/{job['id']}/nack", token)
+            (row,) = scene.ok("GET", f"/v1/topics/{topic}/jobs")["jobs"]
+            whole = scene.ok("GET", "/v1/jobs/1")
+            assert (row["failure"]["error"], row["failure"].get("origin")) == (error, origin)
+            assert {name: whole[name] for name in row} == row
+            assert row.keys() == {"id", "state", "due", "priority", "attempts", "failure"}
+        scene.ok("POST", "/v1/topics/mail.failed/reserve")
+        (row,) = scene.ok("GET", "/v1/topics/mail.failed/jobs?state=reserved")["jobs"]
+        assert row["attempts"] == scene.ok("GET", "/v1/jobs/1")["attempts"] == 1, "under way"
+
+
+def test_a_page_of_long_errors_ends_where_there_are_enough() -> None:
+    with Scene(is_checked=False) as scene:
+        engine, topic = scene.engine, scene.engine.store.topic("mail")
+        now_ms = scene.clock.now_ms()
+        engine.put_alike(topic, 0, 0, 60_000, [b"{}"] * SEARCH_JOBS_MAX, now_ms)
+        session = engine.open_session()
+        engine.watch(session, "mail")
+        for job_id, _ in engine.reserve_batch(session, SEARCH_JOBS_MAX, 1 << 20, now_ms):
+            engine.bury(session, job_id, 0, now_ms, "\1" * ERROR_BYTES_MAX)
+        found: list[int] = []
+        for query in ("", "&bodies=true"):
+            before = len(found)
+            told: dict[str, Any] = {"after": None}
+            while len(found) == before or told["after"] is not None:
+                after = "" if told["after"] is None else f"&after={told['after']}"
+                answer = scene.call("GET", f"{JOBS}?limit={SEARCH_JOBS_MAX}{query}{after}")
+                assert len(answer.body) < HTTP_PAGE_BYTES_MAX + 200 * SEARCH_JOBS_MAX
+                told = answer.json
+                found += ids(told)
+        assert found == [*range(1, SEARCH_JOBS_MAX + 1)] * 2
 
 
 def test_jobs_are_found_by_each_state_and_by_several() -> None:
@@ -352,6 +398,9 @@ def test_a_delay_beyond_what_the_policy_allows_is_refused() -> None:
         scene.ok("PUT", "/v1/topics/mail/policy", {"delay_max": "1h"})
         answer = scene.call("POST", f"{JOBS}/reschedule", {"delay": "2h"})
         assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", ["delay"])
+        answer = scene.call("POST", f"{JOBS}/reschedule", {"at": "2030-01-01T00:00:00Z"})
+        assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", ["at"])
+        assert answer.json["rescheduled"] == 0
 
 
 def test_a_reschedule_that_finds_no_more_room_says_how_far_it_came() -> None:

@@ -20,8 +20,9 @@ from delayd.http import bounds, problems
 from delayd.http.answers import Problem, strictly
 from delayd.http.bounds import Bounds, Refused
 from delayd.http.problems import FIELDS, FieldError, HttpRefusal, headers_of, problem_of, title_of
+from delayd.http.queries import Horizon
 from delayd.http.replies import refused
-from delayd.http.schemas import PutJob
+from delayd.http.schemas import Advance, Kick, Pause, PutJob
 from delayd.line import grammar, replies
 from tests.http.callers import Answer
 from tests.http.scene import Scene
@@ -35,7 +36,9 @@ EXAMPLES: Final = (
     errors.JobAlreadyExists(7, b"gr\xc3\xb6"),
     errors.TopicNotFound("mail"),
     errors.TopicNameInvalid("\udcff"),
-    errors.ValueOutOfRange("delay_ms", -1, 0, 9),
+    errors.TopicIsOwn("$idempotency"),
+    errors.ValueOutOfRange("delay in ms", -1, 0, 9),
+    errors.DelayTooLong(2_000, 1_000, "mail", is_moment=False),
     errors.BodyTooBig(10, 9),
     errors.LastWatched("mail"),
     errors.Draining(),
@@ -78,6 +81,7 @@ KNOWN: Final = {
     "BodyTooLong": ("JOB_TOO_BIG", 413),
     "Busy": ("BUSY", 503),
     "CapReached": ("OUT_OF_MEMORY", 507),
+    "DelayTooLong": ("BAD_FORMAT", 422),
     "Draining": ("DRAINING", 503),
     "ExpectationWrong": ("EXPECTATION_FAILED", 417),
     "Forbidden": ("FORBIDDEN", 403),
@@ -105,6 +109,7 @@ KNOWN: Final = {
     "Stopping": ("STOPPING", 503),
     "TooMany": ("TOO_MANY_REQUESTS", 429),
     "TooSlow": ("REQUEST_TIMEOUT", 408),
+    "TopicIsOwn": ("FORBIDDEN", 403),
     "TopicNameInvalid": ("BAD_FORMAT", 422),
     "TopicNotFound": ("NOT_FOUND", 404),
     "Unauthorized": ("UNAUTHORIZED", 401),
@@ -157,7 +162,14 @@ def test_a_problem_says_what_the_class_and_the_case_are(refusal: Refusal) -> Non
 def test_the_words_are_the_same_on_both_wires(refusal: Refusal) -> None:
     line = replies.refused(refusal)
     assert line.endswith(b"\r\n")
-    assert line.split()[0].decode() == problem_of(refusal)["word"]
+    words = {line.split()[0].decode(), problem_of(refusal)["word"]}
+    assert words == {refusal.line_word or refusal.word, refusal.word}
+
+
+def test_only_what_clients_of_beanstalkd_meet_unawares_has_another_word_on_the_line() -> None:
+    """`FORBIDDEN` is for who has shown a token; for all others there is nothing to change."""
+    others = {type(refusal): refusal.line_word for refusal in EXAMPLES if refusal.line_word}
+    assert others == {errors.TopicIsOwn: errors.TopicNotFound.word}
 
 
 @each
@@ -189,9 +201,13 @@ def test_headers_belong_to_their_statuses() -> None:
 
 def test_fields_are_named_as_the_request_has_them() -> None:
     for core, field in (
-        ("delay_ms", "delay"),
-        ("due_wall_ms", "at"),
-        ("ttr_ms", "ttr"),
+        ("delay in ms", "delay"),
+        ("moment in ms", "at"),
+        ("ttr in ms", "ttr"),
+        ("pause in ms", "duration"),
+        ("time in ms", "by"),
+        ("jobs a second", "per_second"),
+        ("span in ms", "horizon"),
         ("retry steps", "retry"),
         ("retry step in ms", "retry"),
         ("attempts", "max_attempts"),
@@ -200,7 +216,11 @@ def test_fields_are_named_as_the_request_has_them() -> None:
     ):
         (error,) = problems.errors_of(errors.ValueOutOfRange(core, 9, 0, 1))
         assert error.field == field
-    assert {*FIELDS.values()} <= {*PutJob.__struct_fields__}
+    forms = (PutJob, Pause, Advance, Kick, Horizon)
+    assert {*FIELDS.values()} <= {name for form in forms for name in form.__struct_fields__}
+    for is_moment, field in ((False, "delay"), (True, "at")):
+        refusal = errors.DelayTooLong(2_000, 1_000, "mail", is_moment=is_moment)
+        assert [error.field for error in problems.errors_of(refusal)] == [field]
     two = problems.errors_of(errors.PolicyInvalid(("ttr = 'x': is none", "it is none")))
     assert [*two] == [FieldError("ttr", "'x': is none"), FieldError("", "it is none")]
 

@@ -142,7 +142,7 @@ def drawn(rng: random.Random) -> dict[str, object]:
     for chance, field, values in (
         (0.3, "delay", [0, 5, "5s", "1h"]),
         (0.2, "priority", [0, 7]),
-        (0.1, "ttr", [0, 9]),
+        (0.1, "ttr", ["1s", 9]),
         (0.1, "retry", ["1s 2s"]),
         (0.1, "max_attempts", [3]),
         (0.3, "key", ["a", "b", "c"]),
@@ -163,7 +163,15 @@ def contents(engine: Engine) -> list[tuple[Any, ...]]:
     return [(store.topic_of(record).name, record[8:]) for record in records if record is not None]
 
 
-@pytest.mark.parametrize("policy", [None, {"jobs_max": 25, "ttr": "9s"}, {"body_bytes_max": 3}])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        None,
+        {"jobs_max": 25, "ttr": "9s"},
+        {"body_bytes_max": 3},
+        {"delay": "7s", "delay_max": "1m"},
+    ],
+)
 def test_a_batch_does_what_one_put_after_the_other_does(
     policy: dict[str, object] | None, rng: random.Random
 ) -> None:

@@ -41,6 +41,9 @@ from tests.http.scene import Scene
         ({"body": 1, "priority": 2**32}, ["priority"]),
         ({"body": 1, "priority": 1.5}, ["priority"]),
         ({"body": 1, "ttr": "x"}, ["ttr"]),
+        ({"body": 1, "ttr": 0}, ["ttr"]),
+        ({"body": 1, "ttr": "0s", "key": "a", "on_conflict": "keep"}, ["ttr"]),
+        ({"jobs": [{"body": 1}, {"body": 1, "ttr": 0.0}]}, ["jobs[1].ttr"]),
         ({"body": 1, "retry": []}, ["retry"]),
         ({"body": 1, "retry": "15s x"}, ["retry"]),
         ({"body": 1, "retry": [1] * 256}, ["retry"]),
@@ -120,7 +123,42 @@ def test_what_the_policy_does_not_allow_names_the_field() -> None:
         scene.ok("PUT", "/v1/topics/mail/policy", {"delay_max": "1h", "body_bytes_max": 10})
         answer = scene.call("POST", JOBS, {"body": 1, "delay": "2h"})
         assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", ["delay"])
-        assert scene.call("POST", JOBS, {"body": "x" * 10}).status == 413
+        said = "delay_max of topic 'mail' is 1h, and this would be 2h"
+        assert (answer.json["detail"], answer.json["errors"][0]["detail"]) == (said, said)
+        answer = scene.call("POST", JOBS, {"body": "x" * 10})
+        assert (answer.status, answer.word) == (413, "JOB_TOO_BIG")
+        said = "body_bytes_max of topic 'mail' is 10, and this body has 12 bytes"
+        assert answer.json["detail"] == said
+
+
+@pytest.mark.parametrize("more", [{}, {"key": "a"}, {"max_attempts": 2}])
+def test_a_moment_beyond_what_the_policy_allows_is_blamed_and_no_delay(
+    more: dict[str, object],
+) -> None:
+    with Scene(is_virtual=True) as scene:
+        scene.ok("PUT", "/v1/topics/mail/policy", {"delay_max": "1h"})
+        job = {"body": 1, "at": "2023-11-15T22:13:21Z", **more}
+        answer = scene.call("POST", JOBS, job)
+        assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", ["at"])
+        assert answer.json["detail"] == "delay_max of topic 'mail' is 1h, and this would be 1d1s"
+        (result,) = scene.call("POST", JOBS, {"jobs": [job]}).json["results"]
+        assert result["problem"]["errors"][0]["field"] == "at"
+        assert not scene.engine.room.jobs
+
+
+def test_a_ttr_of_0_is_refused_wherever_one_is_said() -> None:
+    with Scene() as scene:
+        put(scene, key="a")
+        before = scene.ok("GET", "/v1/jobs/1")
+        by_key = "/v1/topics/mail/keys/a"
+        for method, path in (("PUT", by_key), ("PATCH", by_key), ("PATCH", "/v1/jobs/1")):
+            job = {"body": 1, "ttr": 0}
+            answer = scene.call(method, path, job)
+            assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", ["ttr"])
+            assert answer.json["errors"][0]["detail"] == "must be more than 0"
+        assert scene.ok("GET", "/v1/jobs/1") == before
+        put(scene, ttr=1e-9)
+        assert scene.ok("GET", "/v1/jobs/2")["ttr"] == 0.001, "more than 0 is rounded up"
 
 
 def test_a_daemon_that_drains_takes_no_job() -> None:

@@ -79,6 +79,24 @@ def test_what_the_topics_policy_says_counts_where_the_put_says_nothing() -> None
         assert dues == ["30", "21", "30", "30", "30"]
 
 
+@pytest.mark.parametrize("delay", [0, 0.0, "0s"])
+def test_a_delay_of_0_that_is_said_is_one_whatever_the_topics_policy_says(delay: object) -> None:
+    with Scene(is_virtual=True) as scene:
+        scene.ok("PUT", "/v1/topics/mail/policy", {"delay": "10s"})
+        put(scene, delay=delay)
+        put(scene, delay=delay, key="a")
+        put(scene, delay=delay, retry="1s")
+        scene.ok("POST", JOBS, {"jobs": [{"body": 1, "delay": delay}] * 2 + [{"body": 1}] * 2})
+        scene.ok("PUT", "/v1/topics/mail/keys/b", {"body": 1, "delay": delay})
+        again = {"body": 1, "delay": delay, "key": "b"}
+        for on in ("extend", "replace"):
+            scene.ok("POST", JOBS, again | {"on_conflict": on})
+        states = [looked_at(scene, job_id)["state"] for job_id in range(1, 9)]
+        assert states == ["ready"] * 5 + ["delayed"] * 2 + ["ready"]
+        put(scene, key="b", on_conflict="replace")
+        assert looked_at(scene, 8)["state"] == "delayed"
+
+
 # --- Bodies ---------------------------------------------------------------------------------------
 
 

@@ -1,17 +1,22 @@
 """Bodies and what is wrong with them: all of it at once, and never for long."""
 
+import msgspec
 import pytest
 
 from delayd.core.client_limits import HTTP_BATCH_MAX, HTTP_ERRORS_MAX, HTTP_TOPICS_MAX
 from delayd.http.problems import NotJson, RequestInvalid
 from delayd.http.reading import Form, Reader
-from delayd.http.schemas import HeldMany, PutJob, PutJobs, ReserveAny
+from delayd.http.schemas import Held, HeldMany, PutJob, PutJobs, ReserveAny
 
 
 def refusal_of(kind: type[Form], body: bytes) -> RequestInvalid:
     with pytest.raises(RequestInvalid) as caught:
         Reader(kind).read(body)
     return caught.value
+
+
+def errors_of(kind: type[Form], body: bytes) -> list[tuple[str, str]]:
+    return [(error.field, error.detail) for error in refusal_of(kind, body).errors]
 
 
 @pytest.mark.parametrize(
@@ -70,3 +75,18 @@ def test_a_body_that_is_nested_deeply_is_read_or_refused_and_never_our_fault(dep
     except NotJson:
         return
     assert read.body_bytes == b"[" * depth + b"]" * depth
+
+
+@pytest.mark.parametrize("token", ["", "foo", "x" * 61, "1-x-1", "dlyd_0a1b2c3d_secret"])
+def test_what_is_no_token_of_a_reservation_is_told_what_one_looks_like(token: str) -> None:
+    rule = 'must be what the reserve gave with the job, such as "17-19e0a2b3c4d-1"'
+    body = msgspec.json.encode({"token": token})
+    assert errors_of(Held, body) == [("token", rule)]
+    body = msgspec.json.encode({"tokens": ["17-19e0a2b3c4d-1", token]})
+    assert errors_of(HeldMany, body) == [("tokens[1]", rule)]
+
+
+def test_a_token_of_another_kind_and_no_tokens_at_all_are_told_as_such() -> None:
+    assert errors_of(Held, b'{"token": 7}') == [("token", "must be a text, not a whole number")]
+    assert errors_of(HeldMany, b'{"tokens": []}') == [("tokens", "must be at least 1 long")]
+    Reader(Held).read(b'{"token": "17-19e0a2b3c4d-1"}')

@@ -237,6 +237,45 @@ def test_a_connection_waits_again_and_again() -> None:
         assert scene.guard.open_count == 1
 
 
+def test_lateness_is_that_of_the_hand_out_and_not_of_the_answer() -> None:
+    with Scene(is_virtual=True) as scene:
+        waiting = wait(scene)
+        put(scene, delay=29)
+        scene.disk.hold()
+        advance = scene.send("POST", "/v1/clock/advance", {"by": 31})
+        assert waiting.answer is advance.answer is None
+        scene.disk.release()
+        scene.settle()
+        assert advance.the_answer.json["now"] == "2023-11-14T22:13:51.000Z"
+        (job,) = waiting.the_answer.json["jobs"]
+        assert (job["due"], job["expires"]) == (
+            "2023-11-14T22:13:49.000Z",
+            "2023-11-14T22:14:49.000Z",
+        )
+        assert job["lateness"] == 0.0
+
+
+@pytest.mark.parametrize("has_waited", [False, True])
+def test_a_slow_disk_makes_no_job_late_that_was_handed_out_in_time(has_waited: bool) -> None:
+    with Scene(is_virtual=True) as scene:
+        if has_waited:
+            client = wait(scene)
+            put(scene, delay=1)
+            scene.disk.hold()
+        else:
+            put(scene, delay=1)
+            scene.pass_ms(1_000)
+            scene.disk.hold()
+            client = scene.send("POST", RESERVE)
+        scene.pass_ms(1_000)
+        scene.pass_ms(5_000)
+        assert client.answer is None
+        scene.disk.release()
+        scene.settle()
+        (job,) = client.the_answer.json["jobs"]
+        assert job["lateness"] == 0.0
+
+
 # --- Several topics -------------------------------------------------------------------------------
 
 

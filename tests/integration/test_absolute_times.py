@@ -3,6 +3,7 @@
 No protocol offers absolute times yet, so the jobs are put into its journal before it starts.
 """
 
+import re
 import time
 from pathlib import Path
 
@@ -40,21 +41,24 @@ def test_a_job_follows_the_wall_clock_of_the_daemon(tmp_path: Path) -> None:
     journal_with(home, now_ms + 1_500, now_ms + HOUR_MS, now_ms + 3 * HOUR_MS)
     with started(home, environment=wall.environment) as daemon:
         with PatientClient(daemon.address) as client:
-            assert client.ask("reserve-with-timeout 10").startswith("RESERVED 1 ")
+            assert client.ask("reserve-with-timeout 60").startswith("RESERVED 1 ")
             assert time.time_ns() // 1_000_000 >= now_ms + 1_500
             wall.set("+3600")
-            assert client.ask("reserve-with-timeout 2").startswith("RESERVED 2 ")
+            assert client.ask("reserve-with-timeout 60").startswith("RESERVED 2 ")
             left_s = int(client.stats("stats-job 3")["time-left"])
-            assert 2 * 3_600 - 30 <= left_s <= 2 * 3_600
+            assert 2 * 3_600 - 300 <= left_s <= 2 * 3_600
             wall.set("-3600")
             client.ask("reserve-with-timeout 0")
             left_s = int(client.stats("stats-job 3")["time-left"])
-            assert 4 * 3_600 - 30 <= left_s <= 4 * 3_600
-        assert daemon.log().count("the wall clock was set") == 2
+            assert 4 * 3_600 - 300 <= left_s <= 4 * 3_600
+        # Milliseconds may go by between its first readings of two clocks, which it puts right too.
+        told = re.findall(r"the wall clock was set.* by_ms=(-?\d+)", daemon.log())
+        steps = [round(int(step_ms) / HOUR_MS) for step_ms in told]
+        assert [step for step in steps if step] == [1, -2]
         daemon.kill()
     wall.set("+7200")
     with started(home, environment=wall.environment) as daemon:
         with PatientClient(daemon.address) as client:
             left_s = int(client.stats("stats-job 3")["time-left"])
-            assert 3_600 - 60 <= left_s <= 3_600
+            assert 3_600 - 300 <= left_s <= 3_600
         daemon.kill()

@@ -29,7 +29,7 @@ PHASES: Final = ("coverage", "fuzzing")
 EXAMPLES_MAX: Final = 6
 CONFIG: Final[dict[str, Any]] = {
     "continue-on-failure": True,
-    "request-timeout": 20.0,
+    "request-timeout": 60.0,
     "checks": {
         "positive_data_acceptance": {"enabled": False},
         "ignored_auth": {"enabled": False},

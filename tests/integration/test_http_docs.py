@@ -98,7 +98,7 @@ class Shift(NamedTuple):
 def carried_out(command: str, daemon: Daemon) -> str:
     typed = command.replace(ADDRESS, daemon.http_listens_on).replace("curl ", "curl -sS ", 1)
     ran = subprocess.run(
-        ["bash", "-c", typed], check=False, capture_output=True, text=True, timeout=20
+        ["bash", "-c", typed], check=False, capture_output=True, text=True, timeout=60
     )
     assert not ran.stderr, ran.stderr
     return ran.stdout.replace("\r\n", "\n").removesuffix("\n")

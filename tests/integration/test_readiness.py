@@ -16,7 +16,7 @@ from tests.line_client import LineClient
 __all__ = ("small_disk",)
 
 HTTP = ("--http", "127.0.0.1:0")
-WAIT_S_MAX = 20.0
+WAIT_S_MAX = 60.0
 
 
 def get(daemon: Daemon, path: str) -> tuple[int, Any]:

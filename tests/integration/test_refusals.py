@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from delayd.exits import Exit
+from delayd.journal.doubts import NO_HEADER, NO_LOG
 from delayd.testing.daemon import Daemon, DaemonNotStarted, running_daemon
 from tests.line_client import LineClient
 
@@ -48,6 +49,33 @@ def test_a_second_daemon_on_a_directory_exits_75_and_the_first_is_unharmed(tmp_p
         assert client.ask("peek 2") == "FOUND 2 10\r\nstill here"
 
 
+def test_a_daemon_that_never_had_a_job_starts_again_without_a_warning(tmp_path: Path) -> None:
+    for _ in range(2):
+        with running_daemon(data_dir=tmp_path) as daemon:
+            daemon.stop()
+            assert "warning" not in daemon.log()
+
+
+@pytest.mark.parametrize("what", ["emptied", "removed"])
+def test_a_log_that_is_gone_begins_anew_with_a_warning(tmp_path: Path, what: str) -> None:
+    with running_daemon(data_dir=tmp_path) as daemon, LineClient(daemon.address) as client:
+        for number in range(31):
+            client.put(b"body number %d" % number)
+        daemon.stop()
+        assert (tmp_path / "lock").read_bytes() == b"", "nobody holds it any more"
+        assert "warning" not in daemon.log()
+    (segment,) = tmp_path.glob("segment-*.log")
+    if what == "emptied":
+        segment.write_bytes(b"")
+    else:
+        segment.rename(tmp_path / f"{segment.name}.torn-0")
+    with running_daemon(data_dir=tmp_path) as daemon, LineClient(daemon.address) as client:
+        log = daemon.log()
+        assert f"warning {NO_LOG} found=" in log
+        assert (f'warning {NO_HEADER} found="{segment}: 0 bytes"' in log) == (what == "emptied")
+        client.put(b"anew")
+
+
 @pytest.mark.parametrize("end", [Daemon.stop, Daemon.kill])
 def test_a_damaged_journal_exits_65_and_nothing_is_touched(
     tmp_path: Path, end: Callable[[Daemon], int]
@@ -65,6 +93,8 @@ def test_a_damaged_journal_exits_65_and_nothing_is_touched(
         refused = refusal(data_dir=tmp_path)
         assert refused.exit_code == Exit.CORRUPT_JOURNAL
         assert f"{segment} at offset" in refused.log
+        assert f'more="delayd journal check {tmp_path}"' in refused.log
+        assert (tmp_path / "lock").read_bytes() == b"", "nobody holds it any more"
         assert contents(tmp_path) == before
 
 
@@ -94,6 +124,7 @@ def test_a_directory_of_somebody_else_exits_65_and_nothing_is_made_in_it(
     assert refused.exit_code == Exit.CORRUPT_JOURNAL
     assert f"{tmp_path}/{name} is " in refused.log
     assert "; nothing was touched" in refused.log
+    assert "journal check" not in refused.log, "there is no journal to look into"
     assert ("delayd import-beanstalkd" in refused.log) == (name == "binlog.1")
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
@@ -155,7 +186,7 @@ def test_a_write_that_fails_exits_74_and_nothing_acknowledged_is_lost(
         assert bystander.put(b"makes the first file") == 1
         resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE, (200_000, 200_000))
         job_ids = put_until_it_ends(daemon)
-        assert daemon.process.wait(10) == Exit.JOURNAL_FAILED
+        assert daemon.process.wait(60) == Exit.JOURNAL_FAILED
         assert "the journal failed" in daemon.log()
         assert "Traceback" not in daemon.log()
         assert bystander.reply() == b""

@@ -12,7 +12,7 @@ import pytest
 from delayd.testing.daemon import Daemon, running_daemon
 from tests.line_client import LineClient
 
-SNAPSHOT_S_MAX: Final = 20.0
+SNAPSHOT_S_MAX: Final = 60.0
 SEGMENT_BYTES: Final = "256KiB"
 STANDING: Final = 200
 BODY: Final = b"x" * 400

@@ -31,7 +31,7 @@ def test_seven_days_pass_in_milliseconds() -> None:
         assert client.ask("reserve-with-timeout 0") == "TIMED_OUT"
         assert daemon.advance(0.001) == pytest.approx(time_s + 0.001)
         assert client.ask("reserve-with-timeout 0") == "RESERVED 1 5\r\nhello"
-        assert time.monotonic() - start_s < 5, "it slept"
+        assert time.monotonic() - start_s < 60, "it slept"
 
 
 def test_a_worker_that_waits_walks_a_ladder_in_one_advance() -> None:
@@ -157,6 +157,6 @@ def test_snapshots_and_syncs_go_by_real_time(tmp_path: Path) -> None:
 def test_the_program_of_the_page_works() -> None:
     (program,) = re.findall(r"```python\n(.*?)```", TESTING, re.DOTALL)
     ran = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=30
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=120
     )
     assert ran.stdout == "not yet\nreview order 4711\n"

@@ -134,7 +134,7 @@ def test_closing_waits_for_the_sync_going_on_and_leaks_no_descriptor(handle: int
         os.pwrite(handle, bytes(4096), 0)
         kernel.begin(handle)
         kernel.close()
-    assert descriptors() == before
+    assert descriptors() <= before, "others may have closed some"
 
 
 def test_a_closed_queue_takes_nothing_more(handle: int) -> None:
@@ -224,7 +224,7 @@ def test_an_unknown_machine_has_no_kernel_sync(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(platform, "machine", lambda: "pdp11")
     before = descriptors()
     assert open_kernel_sync() is None
-    assert descriptors() == before
+    assert descriptors() <= before, "others may have closed some"
 
 
 def test_a_kernel_that_refuses_the_queue_leaves_nothing_open(
@@ -234,7 +234,7 @@ def test_a_kernel_that_refuses_the_queue_leaves_nothing_open(
     monkeypatch.setattr(aio, "CALLS", {platform.machine(): unknown})
     before = descriptors()
     assert open_kernel_sync() is None
-    assert descriptors() == before
+    assert descriptors() <= before, "others may have closed some"
 
 
 def test_a_process_without_descriptors_left_has_no_kernel_sync(

@@ -1,6 +1,7 @@
 """The journal as the service uses it: append, sync, rotate, replay, close."""
 
 import copy
+import os
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from delayd.journal.disk import RealDisk
 from delayd.journal.errors import DirectoryLocked, JournalFailed
 from delayd.journal.format import FRAME_OVERHEAD_BYTES, HEADER_BYTES, Frame, segment_name
 from delayd.journal.journal import Journal
+from delayd.journal.names import LOCK_NAME
 from delayd.journal.segment import Segment
 from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import (
@@ -83,6 +85,42 @@ def test_a_second_journal_on_the_directory_is_refused_and_the_first_unharmed() -
     append_all(journal, [b"first"])
     journal.close()
     assert payloads_in(disk) == [b"first"]
+
+
+def test_a_journal_that_is_closed_leaves_no_number_of_a_process_in_its_lock(tmp_path: Path) -> None:
+    lock = tmp_path / LOCK_NAME
+    journal = Journal.open(str(tmp_path), disk=RealDisk(), segment_bytes=CONFIGURED_BYTES)
+    assert not list(journal.replay())
+    assert lock.read_text() == f"{os.getpid()}\n"
+    append_all(journal, [b"first"])
+    assert lock.read_text() == f"{os.getpid()}\n"
+    journal.close()
+    assert lock.read_text() == ""
+    journal.close()
+    Journal.open(str(tmp_path), disk=RealDisk(), segment_bytes=CONFIGURED_BYTES).close()
+
+
+def test_a_lock_that_cannot_be_emptied_is_given_back_all_the_same() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    disk.fail(disk.verb_counts["truncate"] + 1, OSError(28, "ENOSPC"), "truncate")
+    journal.close()
+    assert payloads_in(disk) == []
+
+
+@pytest.mark.parametrize(
+    ("directory", "why"),
+    [
+        ("/proc/foo", "/proc is there, but takes no new directory"),
+        ("/proc/foo/", "/proc is there, but takes no new directory"),
+        ("/proc/foo/bar", "there is no directory /proc/foo, make that first"),
+        ("/nowhere/at/all", "there is no directory /nowhere/at, make that first"),
+    ],
+)
+def test_a_directory_that_cannot_be_made_is_told_with_the_reason(directory: str, why: str) -> None:
+    with pytest.raises(JournalFailed) as caught:
+        Journal.open(directory, disk=RealDisk(), segment_bytes=CONFIGURED_BYTES)
+    assert str(caught.value) == f"{directory}: cannot be made: {why}"
 
 
 def test_sequences_go_on_across_segments_and_restarts() -> None:

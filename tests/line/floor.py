@@ -29,7 +29,7 @@ from delayd.line.stats import Stats
 
 START_MS: Final = 1_000_000
 TURNS_MAX: Final = 2_000
-ARRIVAL_S_MAX: Final = 10.0
+ARRIVAL_S_MAX: Final = 60.0
 
 
 class CountingServer(LineServer):

@@ -10,13 +10,17 @@ import pytest
 from delayd.access.doorkeeper import Doorkeeper
 from delayd.access.principal import EVERYBODY
 from delayd.access.scopes import Scope
+from delayd.access.strangers import reason_of
+from delayd.access.tls import server_context
 from delayd.access.tokens import TOKEN_BYTES, Tokens, issue
 from delayd.core.client_limits import (
     LINE_CONNECTIONS_PER_ADDRESS_MAX,
+    LINE_HALF_SAID_S_MAX,
     LINE_STRANGERS_PER_ADDRESS_MAX,
 )
 from delayd.core.refusals import Refusals
 from delayd.line.door import Caller, Door, TurnedAway
+from tests.access.handshakes import Authority
 from tests.line.floor import Floor, heard, is_cut_off
 
 PUT = b"put 0 0 60 2\r\nhi\r\n"
@@ -238,3 +242,20 @@ def test_a_client_whose_token_is_revoked_is_closed_and_its_jobs_return() -> None
         floor.says(stranger, PUT)
         assert heard(producer) == b"OK\r\nINSERTED 2\r\n"
         assert heard(stranger) == UNAUTHORIZED
+
+
+# --- Who is turned away --------------------------------------------------------------------------
+
+
+def test_the_doorkeeper_is_told_of_a_handshake_that_fails_and_of_one_that_takes_too_long(
+    tmp_path: Path,
+) -> None:
+    files = Authority(tmp_path).files()
+    doorkeeper, told = Doorkeeper(), list[tuple[str, str]]()
+    doorkeeper.on_unshaken = lambda where, error: told.append((where, reason_of(error)))
+    with Floor(door=Door(doorkeeper, server_context(files))) as floor:
+        floor.says(floor.client(), b"GET / HTTP/1.1\r\n\r\n")
+        floor.client()
+        floor.turn_until_quiet()
+        floor.elapses(LINE_HALF_SAID_S_MAX + 1)
+    assert told == [("127.0.0.1", "http request"), ("127.0.0.1", "the handshake took too long")]

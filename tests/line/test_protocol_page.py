@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 
 from delayd.access.scopes import Scope
+from delayd.core.job import Reason
 from delayd.line.commands import COMMANDS
 from delayd.line.extensions import EXTENSIONS
 from delayd.line.grammar import LONG_LINE
@@ -43,6 +44,13 @@ def test_there_are_examples() -> None:
 @pytest.mark.parametrize("word", [command.word.decode().strip() for command in COMMANDS])
 def test_every_command_is_on_the_page(word: str) -> None:
     assert re.search(rf"`{word}[ `]", PAGE), f"{word} is not described"
+
+
+def test_every_reason_of_a_failure_is_on_the_page() -> None:
+    (told,) = re.findall(r"after a failure `failure` \(([^)]*)\)", PAGE)
+    assert re.findall(r"`([a-z-]+)`", told) == [
+        reason.name.lower().replace("_", "-") for reason in Reason
+    ]
 
 
 @pytest.mark.parametrize("word", [each.word for each in EXTENSIONS if each.word not in SHORT])

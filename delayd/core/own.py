@@ -1,0 +1,98 @@
+"""The daemon's own topic: everybody may look at it, and only the daemon changes what is in it.
+
+HTTP keeps what it knows of Idempotency-Keys as jobs of `$idempotency`. A memo that a client could
+kick, delete or reschedule would protect nobody: the same put, sent again, would make a second job.
+So the rule is the engine's, and the same on every wire, with tokens and without:
+
+    keep_out(name)          asked by what is about a topic: watch, kick, pause, clear, a policy
+    `_job`, `_delete`       ask `is_off_limits(record)` for what is about a job by its id
+    `put_keyed`, `_admit`   for puts; the topic is never plain (`Topics.mark_plain`), so that puts
+                            into other topics have nothing more to look at
+    with as_daemon():       the door past it; `http/idempotency.py` alone goes through
+
+Who cannot watch it reserves nothing of it, and so holders need not be asked.
+
+>>> from delayd.core.engine import Engine
+>>> engine = Engine(start_ms=0)
+>>> session = engine.open_session()
+>>> engine.watch(session, OWN_TOPIC)  # doctest: +ELLIPSIS
+Traceback (most recent call last):
+delayd.core.errors.TopicIsOwn: topic '$idempotency' is the daemon's own: ...
+>>> with engine.as_daemon():
+...     engine.watch(session, OWN_TOPIC)
+
+Journals are replayed whatever they say of that topic: daemons before this rule let clients in.
+`reclaim` and `lawful_policy` put in order at the start what such clients have left.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from delayd.core.client_limits import IDEMPOTENCY_MS
+from delayd.core.errors import Refusal, TopicIsOwn
+from delayd.core.timekeeper import Timekeeper
+from delayd.core.topic import OWN_TOPIC, Topic, job_id_of
+
+if TYPE_CHECKING:
+    from delayd.core.engine import Engine
+    from delayd.core.policy import Policy
+
+
+class OwnTopic(Timekeeper):
+    """A timekeeper of whose topics one is its own."""
+
+    def __init__(self, start_ms: int, tick_ms: int, wheel_size: int) -> None:
+        """Start without jobs at `start_ms` of delayd time."""
+        super().__init__(start_ms, tick_ms, wheel_size)
+        self._is_daemon = False
+
+    @contextmanager
+    def as_daemon(self) -> Iterator[None]:
+        """Let what is done inside be done to the daemon's own topic as well."""
+        self._is_daemon = True
+        try:
+            yield
+        finally:
+            self._is_daemon = False
+
+    def keep_out(self, name: str) -> None:
+        """Raise `TopicIsOwn` if a client asks to change what is in the topic of that name."""
+        if name == OWN_TOPIC and not self._is_daemon:
+            raise TopicIsOwn(name)
+
+    def is_off_limits(self, record: bytes) -> bool:
+        """Tell whether the job is the daemon's own, and a client asks to change it.
+
+        Operations that run often ask for `store.own` before: 20 ns where nothing is remembered.
+        """
+        own = self.store.own
+        return own is not None and not self._is_daemon and self.store.topic_of(record) is own
+
+
+def reclaim(engine: "Engine", now_ms: int) -> None:
+    """Undo what clients did to the jobs of the daemon's own topic when they still could.
+
+    A pause ends. What was buried waits for a full day from now: no key is forgotten too soon.
+    """
+    own = engine.store.own
+    if own is None:
+        return
+    # What there is no room for now is done at the next start; nothing depends on it.
+    with suppress(Refusal), engine.as_daemon():
+        if own.paused_until_ms is not None:
+            engine.pause(OWN_TOPIC, 0, now_ms)
+        for key in list(own.buried):
+            engine.change(job_id_of(key), now_ms, delay_ms=IDEMPOTENCY_MS)
+
+
+def lawful_policy(topic: Topic) -> "Policy | None":
+    """Return the policy that a client has set for the topic, as far as that is allowed by now.
+
+    None for the daemon's own topic. Jobs that were to be moved there when exhausted are buried.
+    """
+    policy = topic.policy
+    if policy is None or topic.is_own:
+        return None
+    return replace(policy, exhausted=None) if policy.exhausted == OWN_TOPIC else policy

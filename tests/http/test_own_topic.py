@@ -1,0 +1,155 @@
+"""The topic of the memos, over HTTP: looked at by whoever may, changed by nobody, 403."""
+
+from typing import Final
+
+import pytest
+
+from delayd.access.scopes import Scope
+from delayd.core.client_limits import IDEMPOTENCY_MS
+from delayd.core.topic import OWN_TOPIC
+from delayd.http.routes import ROUTES, Route
+from tests.http.callers import Answer
+from tests.http.scene import Scene
+from tests.http.test_every_call import every, given_to
+
+LOOKING: Final = {None, Scope.PEEK, Scope.STATS}
+JOB, MEMO = 1, 2
+HELD: Final = {"token": f"{MEMO}-0-1"}
+GIVEN: Final = {"Held": HELD, "Nack": HELD, "Bury": HELD}
+
+
+def is_about_it(route: Route) -> bool:
+    return "{topic}" in route.path or "{id}" in route.path
+
+
+def put(scene: Scene, token: str = "") -> int:
+    """Put the order; the second time it is the same one."""
+    given, headers = {"body": 1, "delay": "7d"}, {"Idempotency-Key": "a"}
+    path = "/v1/topics/mail/jobs"
+    answer = scene.call("POST", path, given, headers=headers, token=token)
+    assert answer.status == 201
+    return int(answer.json["id"])
+
+
+def ask(scene: Scene, route: Route, token: str = "") -> Answer:
+    """Ask what the route is for, of the memo or its topic."""
+    key = scene.ok("GET", f"/v1/jobs/{MEMO}", token=token)["key"]
+    path = route.path.format(topic=OWN_TOPIC, id=MEMO, key=key)
+    form = "" if route.form is None else route.form.__name__
+    return scene.call(route.method, path, GIVEN.get(form, given_to(route)), token=token)
+
+
+def is_refused(answer: Answer) -> None:
+    assert (answer.status, answer.word) == (403, "FORBIDDEN")
+    assert answer.json["detail"].startswith("topic '$idempotency' is the daemon's own: ")
+
+
+@pytest.mark.parametrize("needs_token", [False, True])
+@every(lambda route: is_about_it(route) and route.scope not in LOOKING)
+def test_whatever_would_change_it_is_refused(route: Route, needs_token: bool) -> None:
+    with Scene(needs_token=needs_token) as scene:
+        token = scene.token() if needs_token else ""
+        assert put(scene, token) == JOB
+        memo = scene.engine.store.jobs.get(MEMO)
+        is_refused(ask(scene, route, token))
+        assert scene.engine.store.jobs.get(MEMO) == memo
+        scene.pass_ms(IDEMPOTENCY_MS - 1_000)
+        assert put(scene, token) == JOB
+
+
+@every(lambda route: is_about_it(route) and route.scope in LOOKING)
+def test_it_can_be_looked_at(route: Route) -> None:
+    with Scene() as scene:
+        put(scene)
+        assert ask(scene, route).status == 200
+
+
+def test_of_a_token_it_is_said_first_what_that_may_not() -> None:
+    with Scene(needs_token=True) as scene:
+        put(scene, scene.token())
+        for topics, status in ((("mail",), 404), ((OWN_TOPIC,), 403)):
+            token = scene.token(Scope.PUT, topics=topics)
+            answer = scene.call("PATCH", f"/v1/jobs/{MEMO}", {"delay": 0}, token=token)
+            assert answer.status == status
+
+
+def test_of_many_jobs_each_is_refused() -> None:
+    with Scene() as scene:
+        put(scene)
+        for path, given in (
+            (f"/v1/topics/{OWN_TOPIC}/jobs", {"jobs": [{"body": 1}, {"body": 1, "key": "b"}]}),
+            ("/v1/ack", {"tokens": [HELD["token"]]}),
+            ("/v1/nack", {"nacks": [HELD]}),
+        ):
+            answer = scene.call("POST", path, given)
+            assert answer.status == 207
+            for result in answer.json["results"]:
+                assert result["status"] == 403
+                assert "the daemon's own" in result["problem"]["detail"]
+        assert scene.engine.room.jobs == 2
+
+
+def test_who_would_reserve_from_it_among_others_watches_none_of_them() -> None:
+    with Scene() as scene:
+        put(scene)
+        given = {"topics": ["mail", "sms", OWN_TOPIC], "wait": "10s"}
+        is_refused(scene.call("POST", "/v1/reserve", given))
+        assert "sms" not in scene.engine.store.topics
+        assert scene.engine.store.topics["mail"].watchers == 0
+
+
+def test_a_policy_that_would_move_jobs_there_is_refused() -> None:
+    with Scene() as scene:
+        given = {"max_attempts": 1, "exhausted": OWN_TOPIC}
+        is_refused(scene.call("PUT", "/v1/topics/mail/policy", given))
+        assert "mail" not in scene.engine.store.topics
+
+
+def test_a_script_that_goes_through_all_topics_takes_no_protection_away() -> None:
+    with Scene() as scene:
+        assert put(scene) == JOB
+        for topic in scene.ok("GET", "/v1/topics")["topics"]:
+            path = f"/v1/topics/{topic['name']}"
+            is_own = topic["name"] == OWN_TOPIC
+            for method, where, given in (
+                ("POST", "/jobs/reschedule", {"delay": 0}),
+                ("POST", "/jobs/kick", {}),
+                ("POST", "/kick", {}),
+                ("PUT", "/policy", {"delay_max": 1}),
+                ("DELETE", "/policy", None),
+                ("POST", "/pause", {"duration": "1d"}),
+                ("POST", "/resume", {}),
+                ("DELETE", "/jobs", None),
+                ("POST", "/clear", {}),
+            ):
+                status = scene.call(method, path + where, given).status
+                assert status in ({403} if is_own else {200, 404})
+        assert put(scene) == JOB
+        scene.pass_ms(IDEMPOTENCY_MS - 1_000)
+        assert put(scene) == JOB
+        scene.pass_ms(2_000)
+        assert put(scene) > JOB, "the day is over"
+
+
+def test_the_daemon_itself_counts_as_no_consumer_of_it() -> None:
+    with Scene() as scene:
+        put(scene)
+        assert scene.engine.store.topics[OWN_TOPIC].waiters
+        (listed,) = (
+            topic for topic in scene.ok("GET", "/v1/topics")["topics"] if topic["name"] == OWN_TOPIC
+        )
+        shown = scene.ok("GET", f"/v1/topics/{OWN_TOPIC}")
+        assert (listed["waiting"], shown["waiting"], shown["watching"]) == (0, 0, 0)
+        assert scene.line.stats.report(scene.api.now_ms())["current-waiting"] == 0
+
+
+def test_each_call_that_is_refused_says_so_in_the_document() -> None:
+    with Scene() as scene:
+        document = scene.ok("GET", "/openapi.json")
+    told = {name for name in document["components"]["responses"] if "TopicIsOwn" in name}
+    for route in ROUTES:
+        refs = document["paths"][route.path][route.method.lower()]["responses"]
+        says = refs["403"]["$ref"].rpartition("/")[2] in told
+        assert says == (
+            (is_about_it(route) and route.scope not in LOOKING) or route.path == "/v1/reserve"
+        )
