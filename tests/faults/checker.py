@@ -91,6 +91,8 @@ class Checker(Several):
             if (batch := operation.what.get("batch")) is not None:
                 self._batches.setdefault(batch, []).append(operation)
             self._nameless[operation.body] = operation
+        if operation.kind in SWEEPING:
+            self._sweeps.append(operation)
         if operation.kind in SWEEPING or operation.text("key"):
             self._wide[operation.number] = operation
             for concerned in list(self._concerned(operation)):
@@ -413,12 +415,22 @@ class Checker(Several):
             if all(operation.end or operation.is_cut for operation in batch):
                 del self._batches[name]
 
-    @staticmethod
-    def _present(batch: list[Operation], known: set[int]) -> Iterator[tuple[Operation, bool]]:
-        """Yield the puts of a batch that can have happened, and whether they did."""
+    def _present(self, batch: list[Operation], known: set[int]) -> Iterator[tuple[Operation, bool]]:
+        """Yield the puts of a batch that can have happened, and whether they did.
+
+        Of one that nobody knows of, and may have been swept away with its topic, nobody can say.
+        """
         for operation in batch:
-            if operation.end != "fail":
-                yield operation, operation.number in known or operation.end == "ok"
+            is_there = operation.number in known or operation.end == "ok"
+            if operation.end != "fail" and (is_there or not self._may_be_swept(operation)):
+                yield operation, is_there
+
+    def _may_be_swept(self, put: Operation) -> bool:
+        """Tell whether somebody may have emptied its topic since the put was sent."""
+        return any(
+            sweep.topic == put.topic and (not sweep.end or sweep.ended >= put.begun)
+            for sweep in self._sweeps
+        )
 
     def _check_prefix(self, puts: list[tuple[Operation, bool]]) -> None:
         for (earlier, is_there), (later, is_next_there) in pairwise(puts):

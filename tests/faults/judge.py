@@ -85,6 +85,8 @@ class Judge:
         self._closes: dict[int, Operation] = {}
         self._batches: dict[object, list[Operation]] = {}
         """Puts that were sent in one piece."""
+        self._sweeps: list[Operation] = []
+        """Whatever was to empty a topic."""
         self._handed: dict[object, list[int]] = {}
         """Jobs that were handed out in one piece."""
         self._closed = 0

@@ -44,6 +44,11 @@ class Ruled(Story):
         settings: dict[str, Any] = {"key": key, "on": "replace", "ttr_ms": 100, **what}
         return [self.ask("put", "c", body=body, **settings) for body in (b"a", b"b")]
 
+    def batch_of_three(self) -> None:
+        """Send three puts in one piece, and hear nothing."""
+        for number in (1, 2, 3):
+            self.ask("put", "c", body=b"body %d" % number, batch=1)
+
     def lapse(self) -> None:
         """A job under a ladder is handed out, its ttr runs out, and that is seen at a start."""
         self.put(1, retry=ONE_STEP)
@@ -130,6 +135,15 @@ def a_topic_is_cleared_but_for_what_is_in_hand(story: Ruled) -> None:
     story.look((2, "reserved"), (3, "ready"))
 
 
+def the_first_of_a_batch_are_cleared_and_nobody_is_answered(story: Ruled) -> None:
+    """A piece comes in pieces, and who clears the topic comes in between."""
+    story.batch_of_three()
+    story.ask("clear", "d", topic="default")
+    story.leave("c")
+    story.leave("d")
+    story.look((3, "ready"))
+
+
 def a_refusal_shows_a_hand_out_that_a_power_cut_takes_back(story: Ruled) -> None:
     story.put(1)
     reserve = story.ask("reserve", "b")
@@ -190,6 +204,7 @@ PASSED: Final = (
     a_ladder_is_climbed_to_its_end,
     a_policy_that_may_hold_moves_a_job_or_not,
     a_topic_is_cleared_but_for_what_is_in_hand,
+    the_first_of_a_batch_are_cleared_and_nobody_is_answered,
     a_refusal_shows_a_hand_out_that_a_power_cut_takes_back,
     a_refusal_by_key_shows_one_that_nobody_is_told_of,
     a_key_is_lost_while_somebody_holds_the_job_and_leaves,
@@ -272,6 +287,24 @@ def what_was_cleared_is_there(story: Ruled) -> None:
     story.done("clear", topic="default")
     story.stop("power")
     story.look((1, "ready"))
+
+
+def the_first_of_a_batch_are_gone_and_another_topic_was_cleared(story: Ruled) -> None:
+    story.put(9, topic="other")
+    story.batch_of_three()
+    story.ask("clear", "d", topic="other")
+    story.leave("c")
+    story.leave("d")
+    story.look((3, "ready"), (9, "ready"))
+
+
+def the_first_of_a_batch_are_gone_and_the_topic_was_cleared_before(story: Ruled) -> None:
+    story.put(9)
+    story.done("clear", topic="default")
+    story.now_ms += 1
+    story.batch_of_three()
+    story.leave("c")
+    story.look((3, "ready"))
 
 
 def what_was_cancelled_is_there(story: Ruled) -> None:
@@ -378,6 +411,8 @@ BROKEN: Final = (
     ("I4", a_lapse_is_forgotten),
     ("I12", attempts_go_backwards),
     ("I2", what_was_cleared_is_there),
+    ("I5", the_first_of_a_batch_are_gone_and_another_topic_was_cleared),
+    ("I5", the_first_of_a_batch_are_gone_and_the_topic_was_cleared_before),
     ("I2", what_was_cancelled_is_there),
     ("I8", an_old_policy_holds),
     ("I8", a_hand_out_is_taken_back_by_a_kill),

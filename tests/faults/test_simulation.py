@@ -33,6 +33,7 @@ FIXED: Final[tuple[tuple[int, str], ...]] = (
     ),
     (1_005_447, "a job is replaced, handed out and exhausted before its put is answered"),
     (1_003_634, "time goes back twice, and what came between is lost"),
+    (3_000_089, "a clear comes between the puts of one piece, and nobody is answered"),
 )
 """Seeds that once failed, and what they had found.
 
