@@ -16,6 +16,7 @@ from typing import Final
 import pytest
 
 from delayd.exits import Exit
+from delayd.journal.format import HEADER_BYTES, unpack_header
 from delayd.testing.daemon import DaemonNotStarted
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import Injection, Tracing, standing_still, started, wait_for_tracer
@@ -35,6 +36,16 @@ def segments_of(directory: Path) -> list[Path]:
 
 def snapshots_of(directory: Path) -> list[Path]:
     return sorted(directory.glob("snapshot-*.snap"))
+
+
+def needs_the_last_two(directory: Path) -> bool:
+    """Whether there are more files of the log, and no snapshot speaks for one of the last two."""
+    segments, snapshots = segments_of(directory), snapshots_of(directory)
+    if len(segments) <= 2:
+        return False
+    header = unpack_header(segments[-2].read_bytes()[:HEADER_BYTES])
+    assert header is not None
+    return int(snapshots[-1].stem.partition("-")[2]) < header.first_sequence
 
 
 def contents(directory: Path) -> dict[str, bytes | None]:
@@ -57,7 +68,7 @@ def killed(quick_disk: Path) -> tuple[Path, Record]:
             put_the_last(daemon.address, directory, record)
             with standing_still(daemon):
                 # Meanwhile a snapshot may have taken the place of all files but the last.
-                if len(segments_of(directory)) > 2 and len(snapshots_of(directory)) == 2:
+                if len(snapshots_of(directory)) == 2 and needs_the_last_two(directory):
                     daemon.kill()
                     break
     record.note("stopped", how="kill")
