@@ -33,6 +33,8 @@ NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 OUT_OF_RESOURCES: Final = NO_DESCRIPTORS | {errno.ENOBUFS, errno.ENOMEM}
 """What accept(2) fails with when the system has no room for one more connection."""
 
+UNIX_PEER: Final = "unix"
+"""What peers of unix sockets are called: they have no address."""
 _MAPPED: Final = b"\0" * 10 + b"\xff\xff"
 """How an IPv4 address begins in IPv6 clothes."""
 
@@ -69,6 +71,14 @@ def raise_descriptor_limit() -> int:
     if limit != limit_max:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit_max, limit_max))
     return limit_max
+
+
+def name_of(peer: object) -> str:
+    """Return the address of a peer, for messages and where failures are counted; "unix" has none.
+
+    `peer` is what accept(2) says, as for `origin_of`.
+    """
+    return str(peer[0]) if isinstance(peer, tuple) else UNIX_PEER
 
 
 def origin_of(peer: object) -> str | None:

@@ -82,9 +82,6 @@ def run(config: Config, listeners: Listeners, clock: Clock, notifier: Notifier) 
             log.error("tokens or certificates cannot be used", reason=problem)  # noqa: TRY400 (our own log)
         return Exit.BAD_CONFIGURATION
     entrance.warn(listeners, log)
-    entrance.doorkeeper.on_guessing = lambda where: log.warning(
-        "wrong tokens come from an address: it is answered late", address=where
-    )
     Strangers(log, lambda: monotonic_ns() // NS_PER_MS).listen_to(entrance.doorkeeper)
     raise_descriptor_limit()
     try:

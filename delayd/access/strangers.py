@@ -3,7 +3,8 @@
 A front end that turns somebody away closes the connection, and its peer learns nothing: a worker
 under another user, or without its certificate, just does not get in. So the log has a line, with
 what is needed to find out who that is and nothing that could be a secret. Of each kind there is one
-line a minute, since strangers must not fill the log; `delayd_refusals_total` counts them all.
+line a minute, since strangers must not fill the log; `delayd_refusals_total` counts them all. Who
+guesses tokens is told of too, each address once while it does.
 
 A peer that leaves in the middle of a handshake is not told of: that is how something looks whether
 a port is open.
@@ -30,8 +31,13 @@ class Strangers:
 
     def listen_to(self, doorkeeper: "Doorkeeper") -> None:
         """Be told by this doorkeeper."""
+        doorkeeper.on_guessing = self.guessing
         doorkeeper.on_unlisted = self.unlisted
         doorkeeper.on_unshaken = self.unshaken
+
+    def guessing(self, address: str) -> None:
+        """Tell of an address that has begun to show too many wrong tokens: seldom by itself."""
+        self._log.warning("wrong tokens come from an address: it is answered late", address=address)
 
     def unlisted(self, peer: "UnixPeer") -> None:
         """Tell of a user of a unix socket who is on no list, where there are no tokens."""

@@ -37,7 +37,6 @@ from delayd.core.errors import (
     JobNotFound,
     LastWatched,
     OutOfSpace,
-    TopicIsOwn,
     TopicNotFound,
 )
 from delayd.core.job import HEADER, HEADER_BYTES, TTR_AT, U64, Event, Retry, State, body_of
@@ -68,7 +67,6 @@ from delayd.core.session import Owner, Session
 from delayd.core.timekeeper import Handed
 from delayd.core.topic import (
     DEFAULT_TOPIC,
-    OWN_TOPIC,
     Topic,
     checked_name,
     head_key,
@@ -364,8 +362,7 @@ class Engine(Keyed):
     def delete(self, session: Session, job_id: int, now_ms: int) -> None:
         """Delete a job that the session holds or that nobody holds; `JobNotFound`, `TopicIsOwn`."""
         if not self.delete_batch(session, (job_id,), now_ms)[0]:
-            if self.is_off_limits(self.settled(job_id, now_ms)[0]):
-                raise TopicIsOwn(OWN_TOPIC)
+            self.keep_off(self.settled(job_id, now_ms)[0])
             raise JobNotFound(job_id)
 
     def delete_batch(self, session: Session, job_ids: Sequence[int], now_ms: int) -> list[bool]:

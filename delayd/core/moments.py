@@ -25,7 +25,6 @@ from delayd.core.errors import (
     DelayTooLong,
     Draining,
     JobNotFound,
-    TopicIsOwn,
     ValueOutOfRange,
 )
 from delayd.core.job import TRANSITIONS, Event
@@ -40,7 +39,7 @@ from delayd.core.records import (
     policy_record,
     topic_record,
 )
-from delayd.core.topic import OWN_TOPIC, Topic
+from delayd.core.topic import Topic
 
 _OFFSET_BYTES: Final = LAYOUTS[Kind.OFFSET].size
 
@@ -164,8 +163,8 @@ class Moments(OwnTopic):
     def _job(self, job_id: int, event: Event, now_ms: int) -> bytes:
         """Return the record of a job that the event may happen to; `JobNotFound`, `TopicIsOwn`."""
         record, state = self.settled(job_id, now_ms)
-        if self.store.own is not None and self.is_off_limits(record):
-            raise TopicIsOwn(OWN_TOPIC)
+        if self.store.own is not None:
+            self.keep_off(record)
         if (state, event) not in TRANSITIONS:
             raise JobNotFound(job_id)
         return record

@@ -5,7 +5,8 @@ kick, delete or reschedule would protect nobody: the same put, sent again, would
 So the rule is the engine's, and the same on every wire, with tokens and without:
 
     keep_out(name)          asked by what is about a topic: watch, kick, pause, clear, a policy
-    `_job`, `_delete`       ask `is_off_limits(record)` for what is about a job by its id
+    keep_off(record)        asked by `_job` and `delete` for what is about a job by its id; runs of
+                            deletes ask `is_off_limits`
     `put_keyed`, `_admit`   for puts; the topic is never plain (`Topics.mark_plain`), so that puts
                             into other topics have nothing more to look at
     with as_daemon():       the door past it; `http/idempotency.py` alone goes through
@@ -69,6 +70,11 @@ class OwnTopic(Timekeeper):
         """
         own = self.store.own
         return own is not None and not self._is_daemon and self.store.topic_of(record) is own
+
+    def keep_off(self, record: bytes) -> None:
+        """Raise `TopicIsOwn` if a client asks to change a job that is the daemon's own."""
+        if self.is_off_limits(record):
+            raise TopicIsOwn(OWN_TOPIC)
 
 
 def reclaim(engine: "Engine", now_ms: int) -> None:

@@ -160,6 +160,16 @@ class Api:
         """Return where on the wall clock a moment of delayd time is."""
         return time_ms + self.engine.store.absolute.offset_ms
 
+    def moment_ms(self, at: object) -> int | None:
+        """Return the moment of the wall clock that a form names, and follow that clock; None: none.
+
+        `at` is unset where the form names none.
+        """
+        if not isinstance(at, int):
+            return None
+        self.turns.look_at_wall_clock()
+        return at
+
     async def durable(self) -> None:
         """Wait until all that was done so far is as durable as the policy promises."""
         future: asyncio.Future[None] = self.loop.create_future()

@@ -22,15 +22,14 @@ import asyncio
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
 from aiohttp import http_parser, web, web_protocol
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from aiohttp.streams import StreamReader
 
 from delayd.core import client_limits
 from delayd.http.bounds import Deadline, HeaderTooLong, OurFault, PathTooLong, Refused
-from delayd.http.problems import CONTENT_TYPE, BadRequest, HttpRefusal, problem_of
-from delayd.http.replies import Reply
+from delayd.http.problems import BadRequest, HttpRefusal
+from delayd.http.replies import refused
 
 if TYPE_CHECKING:
     from delayd.http.guard import Guard
@@ -233,7 +232,9 @@ class Connection(web_protocol.RequestHandler):
         refusal = self._refusal_for(exc)
         if isinstance(refusal, OurFault):
             self._note_fault(exc)
-        return Reply(refusal.status, orjson.dumps(problem_of(refusal)), CONTENT_TYPE, closes=True)
+        answer = refused(refusal)
+        answer.force_close()
+        return answer
 
     def log_exception(self, *_args: object, **fields: object) -> None:
         """Tell of a fault of ours; aiohttp would log it and go on."""

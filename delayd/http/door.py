@@ -38,6 +38,7 @@ from delayd.http.problems import (
 from delayd.http.reading import Form, QueryReader, Reader
 from delayd.http.replies import refused
 from delayd.http.routes import Route
+from delayd.peers import name_of
 
 Names = Mapping[str, str]
 """What stands in the path where any text may."""
@@ -101,8 +102,7 @@ class Door:
 
     def note_unshaken(self, peer: object, error: Exception) -> None:
         """Tell the doorkeeper of somebody whose handshake came to nothing."""
-        where = str(peer[0]) if isinstance(peer, tuple) else "unix"
-        self._doorkeeper.on_unshaken(where, error)
+        self._doorkeeper.on_unshaken(name_of(peer), error)
 
     def entrance(self, route: Route) -> Entrance:
         """Return what answers the requests of a route."""

@@ -53,13 +53,11 @@ async def _change(call: Call, job_id: int) -> Reply:
     api = call.api
     now_ms = api.now_ms()
     _refuse_reserved(call, job_id, now_ms)
-    if isinstance(given.at, int):
-        api.turns.look_at_wall_clock()
     api.engine.change(
         job_id,
         now_ms,
         delay_ms=given.delay if isinstance(given.delay, int) else None,
-        due_wall_ms=given.at if isinstance(given.at, int) else None,
+        due_wall_ms=api.moment_ms(given.at),
         priority=given.priority if isinstance(given.priority, int) else None,
         ttr_ms=given.ttr if isinstance(given.ttr, int) else None,
         body=given.body_bytes,

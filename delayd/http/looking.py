@@ -140,9 +140,9 @@ async def kick_jobs(call: Call) -> Reply:
 async def reschedule_jobs(call: Call) -> Reply:
     """Let all these jobs that are delayed or ready come due after a delay, or at a moment."""
     given: Reschedule = call.given
-    if isinstance(given.at, int):
-        call.api.turns.look_at_wall_clock()
-        return await _do(call, Action.reschedule_at(given.at), "rescheduled")
+    moment_ms = call.api.moment_ms(given.at)
+    if moment_ms is not None:
+        return await _do(call, Action.reschedule_at(moment_ms), "rescheduled")
     assert isinstance(given.delay, int)
     return await _do(call, Action.reschedule(given.delay), "rescheduled")
 

@@ -63,7 +63,7 @@ def put_one(
     body = job.body_bytes
     assert body is not None
     delay_ms, at_once = _delay_of(job)
-    due_wall_ms = job.at if isinstance(job.at, int) else None
+    due_wall_ms = api.moment_ms(job.at)
     retry = job.rule
     ttr_ms = ttr_ms_of(job, topic)
     engine = api.engine
@@ -72,8 +72,6 @@ def put_one(
             topic, job.priority, delay_ms, ttr_ms, (body,), now_ms, at_once=at_once
         )
         return job_id, Outcome.CREATED
-    if due_wall_ms is not None:
-        api.turns.look_at_wall_clock()
     return engine.put_keyed(
         topic,
         key,

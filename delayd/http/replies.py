@@ -48,10 +48,8 @@ class Reply(web.StreamResponse):
         body: bytes = b"",
         media_type: str = JSON,
         headers: Mapping[str, str] | None = None,
-        *,
-        closes: bool = False,
     ) -> None:
-        """Have this to say; `closes`: and nothing more on this connection.
+        """Have this to say.
 
         `headers` come beside those that every answer has. They are the daemon's own words: what
         clients say is not to be repeated there.
@@ -60,13 +58,17 @@ class Reply(web.StreamResponse):
         self.body = body
         self.media_type = media_type
         self._more_headers = headers
-        self._closes = closes
+        self._closes = False
         self._asked: web.BaseRequest | None = None
 
     @property
     def keep_alive(self) -> bool:
         """Whether the connection serves another request."""
         return not self._closes
+
+    def force_close(self) -> None:
+        """Say nothing more on this connection."""
+        self._closes = True
 
     async def prepare(self, request: web.BaseRequest) -> "AbstractStreamWriter":
         """Take note of whom it answers; aiohttp calls this first."""

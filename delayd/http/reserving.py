@@ -18,10 +18,9 @@ from aiohttp import web
 
 from delayd.access.scopes import Scope
 from delayd.core.client_limits import HTTP_RESERVED_BYTES_MAX
-from delayd.core.errors import Refusal, TopicIsOwn
+from delayd.core.errors import Refusal
 from delayd.core.session import Session
 from delayd.core.timekeeper import Handed, WaitEnd
-from delayd.core.topic import OWN_TOPIC
 from delayd.http.api import Api, Call
 from delayd.http.problems import ReservationLost, Stopping
 from delayd.http.replies import nothing, reply
@@ -189,8 +188,7 @@ def holder_of(api: Api, ticket: Ticket, record: bytes) -> Session:
     `TopicIsOwn` for a job that was handed out before that was refused, and survived a restart.
     """
     store = api.engine.store
-    if api.engine.is_off_limits(record):
-        raise TopicIsOwn(OWN_TOPIC)
+    api.engine.keep_off(record)
     holder = store.holders.get(ticket.job_id)
     is_ours = holder is not None and (isinstance(holder.owner, Consumer) or holder is store.orphans)
     if (

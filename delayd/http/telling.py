@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import orjson
 
-from delayd.core.client_limits import HTTP_CONTAINERS_MAX
 from delayd.core.durations import duration_text
 from delayd.core.job import (
     DUE_AT,
@@ -45,7 +44,7 @@ from delayd.core.job import (
     tally_of,
 )
 from delayd.core.walking import seen_state
-from delayd.http.values import moment_text
+from delayd.http.values import is_dense, moment_text
 
 if TYPE_CHECKING:
     from delayd.core.store import Store
@@ -67,9 +66,7 @@ _KEY: Final = int(Flag.KEY)
 
 def is_json(body: bytes) -> bool:
     """Tell whether the body is a JSON text with nothing around it, to be handed back as it is."""
-    if not body or body[0] in _SPACES or body[-1] in _SPACES:
-        return False
-    if len(body) > HTTP_CONTAINERS_MAX < body.count(b"[") + body.count(b"{"):
+    if not body or body[0] in _SPACES or body[-1] in _SPACES or is_dense(body):
         return False
     try:
         body.decode()

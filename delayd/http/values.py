@@ -20,7 +20,11 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
 
-from delayd.core.client_limits import LADDERS_KNOWN_MAX, SECONDS_WRITTEN_MAX
+from delayd.core.client_limits import (
+    HTTP_CONTAINERS_MAX,
+    LADDERS_KNOWN_MAX,
+    SECONDS_WRITTEN_MAX,
+)
 from delayd.core.durations import DURATION_UNITS_MS, parse_duration_ms
 from delayd.core.errors import KeyInvalid, TopicNameInvalid
 from delayd.core.job import State
@@ -154,6 +158,11 @@ def _second_text(second: int) -> str:
 def seconds(duration_ms: int) -> float:
     """Write a length of time as seconds, as replies have it."""
     return duration_ms / 1_000
+
+
+def is_dense(text: bytes) -> bool:
+    """Tell of JSON whether to read it would hold everybody up: 4 MiB of `[],[],` take a second."""
+    return len(text) > HTTP_CONTAINERS_MAX < text.count(b"[") + text.count(b"{")
 
 
 def _ttr(value: object) -> Ttr:

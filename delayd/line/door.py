@@ -10,22 +10,19 @@ it has shown a token, and an address that is not of this machine may have only s
 import socket
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from delayd.access.principal import EVERYBODY, Principal
 from delayd.core.client_limits import (
     LINE_CONNECTIONS_PER_ADDRESS_MAX,
     LINE_STRANGERS_PER_ADDRESS_MAX,
 )
-from delayd.peers import origin_of
+from delayd.peers import name_of, origin_of
 
 if TYPE_CHECKING:
     import ssl
 
     from delayd.access.doorkeeper import Doorkeeper
-
-UNIX_PEER: Final = "unix"
-"""What peers of unix sockets are called: they have no address."""
 
 
 class TurnedAway(Exception):
@@ -78,8 +75,7 @@ class Door:
 
         Raises `TurnedAway`. Everybody let in must `leave`.
         """
-        peer = str(address[0]) if isinstance(address, tuple) else UNIX_PEER
-        caller = Caller(peer, origin_of(address))
+        caller = Caller(name_of(address), origin_of(address))
         if self._doorkeeper is not None:
             caller.principal = self._doorkeeper.greet(sock)
             if caller.principal is None and not self.asks:

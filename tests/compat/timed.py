@@ -152,12 +152,13 @@ def run(walks: list[TimedWalk]) -> dict[str, Difference]:
         walk.note_waits()
     offset_s = SPACING_S / len(walks)
     started = time.monotonic()
-    for turn in range(STEPS + 1):
+    # After the last step there is one more look, at who has still been waiting.
+    for turn in range(STEPS + 2):
         for number, walk in enumerate(walks):
             due = started + turn * SPACING_S + number * offset_s
             time.sleep(max(0.0, due - time.monotonic()))
             walk.note_waits()
-            if walk.name in differences:
+            if turn > STEPS or walk.name in differences:
                 continue
             walk.late_s = max(walk.late_s, time.monotonic() - due)
             try:
@@ -166,7 +167,4 @@ def run(walks: list[TimedWalk]) -> dict[str, Difference]:
                 differences[walk.name] = difference
             else:
                 walk.late_s = max(walk.late_s, time.monotonic() - due)
-    time.sleep(SPACING_S)
-    for walk in walks:
-        walk.note_waits()
     return differences

@@ -99,6 +99,7 @@ def test_the_connection_is_kept_as_its_client_wants(
 
 
 def test_who_is_to_say_no_more_is_told_so() -> None:
-    answer = Reply(400, closes=True)
+    answer = Reply(400)
+    answer.force_close()
     assert b"\r\nConnection: close\r\n" in sent(answer)
     assert not answer.keep_alive

@@ -125,6 +125,26 @@ def contents_of(disk: SimulatedDisk) -> dict[str, bytes]:
     return {name: disk.file_bytes(f"{DIRECTORY}/{name}") for name in sorted(names)}
 
 
+PUT: Final = numbered(12, 900)
+"""What `files_of` puts."""
+
+
+def files_of(*, with_snapshots: bool = True, is_closed: bool = False) -> dict[str, bytes]:
+    """The whole log from frame 1 to 12 in three files, and snapshots up to frames 4 and 8."""
+    files: dict[str, bytes] = {}
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    for number in range(0, 12, 4):
+        append_all(journal, PUT[number : number + 4], sync_each=True)
+        files |= contents_of(disk)
+        if with_snapshots and number < 8:
+            journal.snapshot_is_due(100_000)
+            take_snapshot(journal, PUT[: number + 4])
+    if is_closed:
+        journal.close()
+    return files | contents_of(disk)
+
+
 def frame_ends(content: bytes) -> list[int]:
     """Where the header and then each frame of an undamaged segment ends.
 

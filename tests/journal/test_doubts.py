@@ -13,19 +13,17 @@ from delayd.journal.journal import Journal
 from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import (
     DIRECTORY,
+    PUT,
     append_all,
-    contents_of,
     disk_with,
+    files_of,
     frame,
     header,
-    numbered,
     opened,
     path_of,
     segment_of,
-    take_snapshot,
 )
 
-PUT: Final = numbered(12, 900)
 LOG: Final = segment_of([b"first", b"second"])
 
 
@@ -114,22 +112,6 @@ def test_each_doubt_is_told_once_and_not_at_the_next_start_when_there_are_jobs_a
 
 
 # --- Something is left ---------------------------------------------------------------------------
-
-
-def files_of(*, with_snapshots: bool, is_closed: bool) -> dict[str, bytes]:
-    """Twelve frames in three files, the newest two of two snapshots in between."""
-    files: dict[str, bytes] = {}
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
-    for number in range(0, 12, 4):
-        append_all(journal, PUT[number : number + 4], sync_each=True)
-        files |= contents_of(disk)
-        if with_snapshots and number < 8:
-            journal.snapshot_is_due(100_000)
-            take_snapshot(journal, PUT[: number + 4])
-    if is_closed:
-        journal.close()
-    return files | contents_of(disk)
 
 
 LOSSES: Final[dict[str, Callable[[bytes], bytes | None]]] = {

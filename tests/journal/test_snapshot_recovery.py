@@ -15,8 +15,10 @@ from delayd.journal.snapshot import SNAPSHOT_HEADER, snapshot_name
 from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import (
     DIRECTORY,
+    PUT,
     append_all,
     contents_of,
+    files_of,
     numbered,
     opened,
     path_of,
@@ -25,24 +27,9 @@ from tests.journal.journals import (
 )
 
 DOCUMENT: Final = Path(__file__).parent.parent.parent / "docs" / "journal-format.md"
-PUT: Final = numbered(12, 900)
 
 
-def journal_files() -> dict[str, bytes]:
-    """Snapshots up to frames 4 and 8, the whole log from frame 1 to 12 in three files."""
-    files: dict[str, bytes] = {}
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
-    for number in range(0, 12, 4):
-        append_all(journal, PUT[number : number + 4], sync_each=True)
-        files |= contents_of(disk)
-        if number < 8:
-            journal.snapshot_is_due(100_000)
-            take_snapshot(journal, PUT[: number + 4])
-    return files | contents_of(disk)
-
-
-FILES: Final = journal_files()
+FILES: Final = files_of()
 OLDER, NEWEST = snapshot_name(4), snapshot_name(8)
 SEGMENTS: Final = sorted(name for name in FILES if name.startswith("segment"))
 
