@@ -103,7 +103,7 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrivals:
+class LineAcceptor:
     """The jobs due in a span: how late each was, and how many came early."""
 
     lateness_s: Sequence[float]
@@ -182,7 +182,7 @@ class Stream:
             self._received[int(number)] = now
             send(sock, b"delete %b\r\nreserve\r\n" % job_id)
 
-    def arrivals(self, first_due: float, last_due: float) -> Arrivals:
+    def arrivals(self, first_due: float, last_due: float) -> LineAcceptor:
         """Judge the jobs due in this span; all must have been accepted and have arrived."""
         check_inserted(b"".join(self._replies))
         if not self.finished():
@@ -193,7 +193,7 @@ class Stream:
             for due, received in zip(self._due, self._received, strict=True)
             if first_due <= due < last_due
         ]
-        return Arrivals(lateness, sum(late < 0 for late in lateness))
+        return LineAcceptor(lateness, sum(late < 0 for late in lateness))
 
 
 class Probe:
@@ -265,7 +265,7 @@ class Watcher:
 class Steady:
     """What a steady stream saw."""
 
-    arrivals: Arrivals
+    arrivals: LineAcceptor
     generator_share: float
     own_lag_s: float
 
@@ -298,7 +298,7 @@ def steady_stream(port: int, *, per_second: int, workers: int, seconds: float) -
 class Burst:
     """What others saw while a great many jobs came due at one instant."""
 
-    arrivals: Arrivals
+    arrivals: LineAcceptor
     held_s: float
     took_s: float
     probes: int
@@ -347,7 +347,7 @@ def beside_a_burst(
 class Beside:
     """What a steady stream and a probe saw while something else went on in the server."""
 
-    arrivals: Arrivals
+    arrivals: LineAcceptor
     held_s: float
     took_s: float
     own_lag_s: float

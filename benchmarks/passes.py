@@ -4,7 +4,7 @@ One topic with `--jobs` jobs (2,000,000) and bodies of 100 bytes: half of them d
 within a week, a quarter ready, a quarter buried. In one process,
 without a journal; the records are taken away after each turn. For each operation:
 
-    turns     how many turns it takes, each of which gives it `PASS_SLICE_US`
+    turns     how many turns it takes, each of which gives it `TASK_SLICE_US`
     worst     the longest such turn, in ms: how long everybody else waits. It must stay below 5
     work      the longest by the time of the processor: what remains of `worst` on an idle machine
     p99       of the turns
@@ -21,14 +21,14 @@ import statistics
 from collections.abc import Callable, Iterator
 from time import perf_counter, process_time
 
-from delayd.core.bulk import Action, Bulk
+from delayd.core.background import BackgroundTasks, Task
 from delayd.core.clearing import Clear
 from delayd.core.engine import Engine
 from delayd.core.job import State
-from delayd.core.limits import GC_YOUNG_OBJECTS, PASS_SLICE_US
-from delayd.core.passes import Pass, Passes
-from delayd.core.search import Calendar, Cursor, Search
-from delayd.core.walking import Wanted
+from delayd.core.scans.bulk import Action, Bulk
+from delayd.core.scans.list import Calendar, Cursor, Search
+from delayd.core.scans.scan import Wanted
+from delayd.limits import GC_YOUNG_OBJECTS, TASK_SLICE_US
 
 WEEK_MS = 7 * 86_400_000
 BODY = b"x" * 100
@@ -38,7 +38,7 @@ DELAYED = Wanted(frozenset({State.DELAYED}))
 READY = Wanted(frozenset({State.READY}))
 BURIED = Wanted(frozenset({State.BURIED}))
 
-Row = tuple[str, Callable[[Engine], Pass]]
+Row = tuple[str, Callable[[Engine], Task]]
 
 
 def crowded(jobs: int) -> Engine:
@@ -80,9 +80,9 @@ def rows() -> Iterator[Row]:
     yield "clear, until it is answered", lambda e: Clear(e, "default")
 
 
-def take_turn(passes: Passes[Pass]) -> Pass | None:
+def take_turn(passes: BackgroundTasks[Task]) -> Task | None:
     """Take steps for as long as one turn goes on with them; return the pass that is over."""
-    until = perf_counter() + PASS_SLICE_US / 1e6
+    until = perf_counter() + TASK_SLICE_US / 1e6
     while passes.has_more:
         over = passes.step(now_ms=0)
         if over is not None:
@@ -92,7 +92,7 @@ def take_turn(passes: Passes[Pass]) -> Pass | None:
     return None
 
 
-def carry_out(engine: Engine, passes: Passes[Pass]) -> tuple[list[float], float]:
+def carry_out(engine: Engine, passes: BackgroundTasks[Task]) -> tuple[list[float], float]:
     """Take turns until a pass is over, or all are; return how long each took, and the worst's work.
 
     All in ms. Work is what the processor did for it: a turn takes longer when others are at work.
@@ -129,7 +129,7 @@ def main() -> None:
     gc.freeze()
     gc.set_threshold(GC_YOUNG_OBJECTS)
     gc.enable()
-    passes: Passes[Pass] = Passes(engine)
+    passes: BackgroundTasks[Task] = BackgroundTasks(engine)
     heads = "".join(f"{head:>8}" for head in ("turns", "worst", "work", "p99"))
     print(f"{f'{jobs:,} jobs':<36}{heads}{'seconds':>9}")
     for name, make in rows():

@@ -25,14 +25,14 @@ from time import perf_counter, process_time
 from typing import TYPE_CHECKING
 
 from delayd.core.engine import Engine
-from delayd.core.histogram import Histogram
-from delayd.core.limits import (
+from delayd.core.stats.histogram import Histogram
+from delayd.core.stats.refusals import Refusals
+from delayd.limits import (
     BATCH_BOUNDS_RECORDS,
     GC_YOUNG_OBJECTS,
     HELD_BOUNDS_NS,
     SYNC_BOUNDS_NS,
 )
-from delayd.core.refusals import Refusals
 from delayd.metrics import JournalFigures, Metrics, Sources, TurnFigures
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import ClassVar, Final
 
 from sortedcontainers import SortedList
 
-from delayd.core.limits import ADVANCE_SLICE_JOBS, WHEEL_SIZE_DEFAULT, WHEEL_TICK_MS_DEFAULT
-from delayd.core.wheel import TimingWheel
+from delayd.core.wheel.wheel import TimingWheel
+from delayd.limits import ADVANCE_SLICE_JOBS, WHEEL_SIZE_DEFAULT, WHEEL_TICK_MS_DEFAULT
 
 DueTimes = list[int | None]
 

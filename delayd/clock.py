@@ -36,7 +36,7 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from delayd.core.limits import WALL_BRACKET_NS, WALL_READINGS_MAX
+from delayd.limits import WALL_BRACKET_NS, WALL_READINGS_MAX
 
 NS_PER_MS: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000

@@ -27,8 +27,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from delayd.clock import monotonic_ns
 from delayd.config import SyncPolicy
-from delayd.core.histogram import Histogram
-from delayd.core.limits import (
+from delayd.core.stats.histogram import Histogram
+from delayd.journal.aio import KernelSync
+from delayd.journal.errors import JournalError, JournalFull
+from delayd.journal.journal import Journal
+from delayd.limits import (
     BATCH_BOUNDS_RECORDS,
     EMERGENCY_BYTES,
     JOURNAL_RECORD_HEAD_BYTES,
@@ -38,9 +41,6 @@ from delayd.core.limits import (
     SYNC_BOUNDS_NS,
     UNSYNCED_BYTES_MAX,
 )
-from delayd.journal.aio import KernelSync
-from delayd.journal.errors import JournalError, JournalFull
-from delayd.journal.journal import Journal
 
 if TYPE_CHECKING:
     from delayd.journal.writer import Ticket
@@ -103,8 +103,8 @@ class GroupCommit:
         self._must_sync = False
         self._timer_is_set = False
         self.durable_id = 0
-        """Jobs up to this id have been synced, `late_ids` aside, or the policy does not wait."""
-        self.late_ids: dict[int, int] = {}
+        """Jobs up to this id are synced, `out_of_order_ids` aside, or the policy does not wait."""
+        self.out_of_order_ids: dict[int, int] = {}
         """Jobs with earlier ids whose put ended late → number of the sync that covers it."""
         self._syncs_begun = 0
         self._last_id = 0
@@ -201,7 +201,7 @@ class GroupCommit:
     def note_late(self, job_ids: Sequence[int]) -> None:
         """Take note that these jobs are in the log to come, though their ids were taken before."""
         if self._policy is SyncPolicy.ALWAYS:
-            self.late_ids.update(dict.fromkeys(job_ids, self._syncs_begun + 1))
+            self.out_of_order_ids.update(dict.fromkeys(job_ids, self._syncs_begun + 1))
 
     def _append(self, log: Sequence[bytes], time_ms: int, wall_ms: int) -> None:
         """Append the records as one frame; as several where only the ends of files are left.
@@ -301,7 +301,7 @@ class GroupCommit:
             return
         replies = self._syncing or ()
         self.durable_id = max(self.durable_id, self._syncing_id)
-        if self.late_ids:
+        if self.out_of_order_ids:
             self._forget_late()
         self._judge(sync_ns)
         if self._must_sync:
@@ -315,9 +315,9 @@ class GroupCommit:
 
     def _forget_late(self) -> None:
         """Forget late jobs that the sync just ended has covered."""
-        late_ids, ended = self.late_ids, self._syncs_begun
-        for job_id in [job_id for job_id, sync in late_ids.items() if sync <= ended]:
-            del late_ids[job_id]
+        out_of_order_ids, ended = self.out_of_order_ids, self._syncs_begun
+        for job_id in [job_id for job_id, sync in out_of_order_ids.items() if sync <= ended]:
+            del out_of_order_ids[job_id]
 
     def _sync_some_time(self, log: Sequence[bytes]) -> None:
         """See that what was appended is synced when the policy says, or when it gets too much."""

@@ -22,11 +22,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from delayd import readers
-from delayd.core import client_limits, limits
+from delayd import limits, readers
 from delayd.logs import LogFormat, LogLevel
+from delayd.net.addresses import UNIX_MODE_DEFAULT, Address, TcpAddress, is_local
 from delayd.readers import Reader, Said, WrongInside, shown
-from delayd.sockets import UNIX_MODE_DEFAULT, Address, TcpAddress, is_local
 
 if TYPE_CHECKING:
     from delayd.core.policy import Patterns
@@ -85,13 +84,13 @@ class Config:
     http_hosts: tuple[str, ...] = ()
     """Names by which clients may address the API, beside localhost and every numeric address."""
     http_connections_max: int = limits.CONNECTIONS_DEFAULT
-    http_connections_per_ip_max: int = client_limits.HTTP_CONNECTIONS_PER_IP_DEFAULT
-    http_strangers_per_ip_max: int = client_limits.HTTP_STRANGERS_PER_IP_DEFAULT
-    http_header_ms: int = client_limits.HTTP_HEADER_MS_DEFAULT
-    http_body_ms: int = client_limits.HTTP_BODY_MS_DEFAULT
-    http_idle_ms: int = client_limits.HTTP_IDLE_MS_DEFAULT
-    http_body_bytes_max: int = client_limits.HTTP_BODY_BYTES_DEFAULT
-    http_held_bytes_max: int = client_limits.HTTP_HELD_BYTES_DEFAULT
+    http_connections_per_ip_max: int = limits.HTTP_CONNECTIONS_PER_IP_DEFAULT
+    http_strangers_per_ip_max: int = limits.HTTP_STRANGERS_PER_IP_DEFAULT
+    http_header_ms: int = limits.HTTP_HEADER_MS_DEFAULT
+    http_body_ms: int = limits.HTTP_BODY_MS_DEFAULT
+    http_idle_ms: int = limits.HTTP_IDLE_MS_DEFAULT
+    http_body_bytes_max: int = limits.HTTP_BODY_BYTES_DEFAULT
+    http_held_bytes_max: int = limits.HTTP_HELD_BYTES_DEFAULT
     http_write_buffer_bytes_max: int = limits.WRITE_BUFFER_BYTES_DEFAULT
 
     auth_tokens: str | None = None
@@ -165,9 +164,7 @@ _LOG_LEVELS: Final = {level.name.lower(): level for level in LogLevel}
 _FILE: Final = readers.text("must be the path of a file")
 _CONNECTIONS: Final = readers.whole(1, limits.CONNECTIONS_MAX)
 _WRITE_BUFFER: Final = readers.size(limits.WRITE_BUFFER_BYTES_MIN, limits.WRITE_BUFFER_BYTES_MAX)
-_HTTP_TIMEOUT: Final = readers.duration(
-    client_limits.HTTP_TIMEOUT_MS_MIN, client_limits.HTTP_TIMEOUT_MS_MAX
-)
+_HTTP_TIMEOUT: Final = readers.duration(limits.HTTP_TIMEOUT_MS_MIN, limits.HTTP_TIMEOUT_MS_MAX)
 
 SETTINGS: Final = (
     Setting("data_dir", "data_dir", readers.text("must be the path of a directory"), "--data-dir"),
@@ -191,12 +188,12 @@ SETTINGS: Final = (
     Setting(
         "http.body_bytes_max",
         "http_body_bytes_max",
-        readers.size(client_limits.HTTP_BODY_BYTES_MIN, client_limits.HTTP_BODY_BYTES_MAX),
+        readers.size(limits.HTTP_BODY_BYTES_MIN, limits.HTTP_BODY_BYTES_MAX),
     ),
     Setting(
         "http.held_bytes_max",
         "http_held_bytes_max",
-        readers.size(client_limits.HTTP_HELD_BYTES_MIN, client_limits.HTTP_HELD_BYTES_MAX),
+        readers.size(limits.HTTP_HELD_BYTES_MIN, limits.HTTP_HELD_BYTES_MAX),
     ),
     Setting("http.write_buffer_bytes_max", "http_write_buffer_bytes_max", _WRITE_BUFFER),
     Setting("auth.tokens", "auth_tokens", readers.or_off(_FILE)),

@@ -3,9 +3,9 @@
     for piece in metrics.chunks(now_ms):     # of text, each made within a millisecond
         await response.write(piece)          # everybody else has a turn
 
-First comes what concerns the whole daemon, meanwhile all topics are counted (`core.census`), then
-what concerns topics: one family of metrics after the other, some topics in each piece. A topic is
-told of as it is when its piece is made.
+First comes what concerns the whole daemon, meanwhile all topics are counted (`core.stats.totals`),
+then what concerns topics: one family of metrics after the other, some topics in each piece. A topic
+is told of as it is when its piece is made.
 
 The daemon's own families are collected and written by prometheus-client. Those of topics are
 written here, in the same format, for ten times as many samples take longer than anybody may wait:
@@ -18,16 +18,16 @@ when it is made, before the daemon serves, and not when the first scrape comes.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from delayd.core.census import Census, Sums
 from delayd.core.details import usage
 from delayd.core.engine import Engine
-from delayd.core.figures import age_ms, daemon_operations, topic_operations
-from delayd.core.histogram import Histogram
-from delayd.core.lateness import SUM_AT, count_of
-from delayd.core.limits import CENSUS_STEP_TOPICS, LATENESS_BOUNDS_MS, METRICS_STEP_TOPICS
-from delayd.core.operations import COUNTED_APART, Operation
-from delayd.core.refusals import Refusals
+from delayd.core.stats.figures import age_ms, daemon_operations, topic_operations
+from delayd.core.stats.histogram import Histogram
+from delayd.core.stats.latency import SUM_AT, count_of
+from delayd.core.stats.operations import COUNTED_APART, Operation
+from delayd.core.stats.refusals import Refusals
+from delayd.core.stats.totals import StateTotals, TotalsScan
 from delayd.core.topic import Topic
+from delayd.limits import CENSUS_STEP_TOPICS, LATENESS_BOUNDS_MS, METRICS_STEP_TOPICS
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -129,7 +129,7 @@ class Metrics:
 
     def chunks(self, now_ms: int) -> Iterator[bytes]:
         """Yield a page of metrics in pieces, some of them empty; others may have turns between."""
-        census = Census(self._engine.store)
+        census = TotalsScan(self._engine.store)
         for family in self._families():
             census.step(CENSUS_STEP_TOPICS)
             yield self._text(family)
@@ -270,7 +270,7 @@ class Metrics:
 
     # --- Topics ----------------------------------------------------------------------------------
 
-    def _others(self, family: tuple[str, str, str], others: Sums, now_ms: int) -> bytes:
+    def _others(self, family: tuple[str, str, str], others: StateTotals, now_ms: int) -> bytes:
         """Return the lines of a family about the topics without a name of their own."""
         counters = self._engine.store.counters
         text = ""

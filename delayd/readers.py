@@ -22,8 +22,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from delayd.core import client_limits
-from delayd.core.durations import (
+from delayd import limits
+from delayd.net.addresses import Address, parse_address
+from delayd.text import (
     US_PER_MS,
     duration_text,
     parse_duration_ms,
@@ -31,7 +32,6 @@ from delayd.core.durations import (
     parse_size_bytes,
     size_text,
 )
-from delayd.sockets import Address, parse_address
 
 if TYPE_CHECKING:
     from delayd.core.policy import Patterns
@@ -151,7 +151,7 @@ def topics(value: object) -> "Patterns | None":
     """Read the policies of topics: a table of tables, or the same as JSON in a variable."""
     from delayd.core.errors import PolicyInvalid  # noqa: PLC0415 - few have any, and it takes time
     from delayd.core.policy import PATTERN_RULE, Patterns, Policy, is_pattern  # noqa: PLC0415
-    from delayd.core.topic import OWN_TOPIC  # noqa: PLC0415
+    from delayd.core.topic import INTERNAL_TOPIC  # noqa: PLC0415
 
     rule, inner_rule = 'must be sections such as [topics."mail.*"]', "must be a section"
     if isinstance(value, Said):
@@ -178,8 +178,8 @@ def topics(value: object) -> "Patterns | None":
             except PolicyInvalid as refusal:
                 errors += [(f"{where}.{error}", "") for error in refusal.errors]
             else:
-                if policy.exhausted == OWN_TOPIC:
-                    there = f"{where}.exhausted = {shown(OWN_TOPIC)}"
+                if policy.exhausted == INTERNAL_TOPIC:
+                    there = f"{where}.exhausted = {shown(INTERNAL_TOPIC)}"
                     errors.append((there, "must be another topic: this one is the daemon's own"))
     if errors:
         raise WrongInside(errors)
@@ -208,11 +208,11 @@ def address(value: object) -> Address | None:
 def ids(value: object) -> frozenset[int]:
     """Read the numbers of users or groups: a list, or in a variable `1000,1001`."""
     given = [Said(part) for part in value.split(",")] if isinstance(value, Said) else value
-    rule = f"must be a list of whole numbers from 0 to {client_limits.UNIX_ID_MAX}"
+    rule = f"must be a list of whole numbers from 0 to {limits.UNIX_ID_MAX}"
     if not isinstance(given, list) or not given:
         raise ValueError(rule)
     try:
-        return frozenset(map(whole(0, client_limits.UNIX_ID_MAX), given))
+        return frozenset(map(whole(0, limits.UNIX_ID_MAX), given))
     except ValueError:
         raise ValueError(rule) from None
 

@@ -22,39 +22,39 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from delayd import __version__
-from delayd.access.entrance import Entrance
+from delayd.access.control import AccessControl
 from delayd.access.errors import AccessInvalid
-from delayd.access.strangers import Strangers
+from delayd.access.rejections import Rejections
 from delayd.clock import Clock, VirtualClock, monotonic_ns, open_set_watch, system_wall_ms
 from delayd.commit import GroupCommit, Space
 from delayd.config import Config
 from delayd.core.engine import Engine
-from delayd.core.limits import (
-    SLOW_SYNC_MS,
-    STOP_MS_MAX,
-    WATCHDOG_MS,
-)
-from delayd.core.refusals import Refusals
+from delayd.core.stats.refusals import Refusals
 from delayd.exits import Exit
 from delayd.journal.aio import open_kernel_sync
 from delayd.journal.errors import (
     JournalError,
 )
 from delayd.journal.journal import Journal
-from delayd.line.door import Door
+from delayd.limits import (
+    SLOW_SYNC_MS,
+    STOP_MS_MAX,
+    WATCHDOG_MS,
+)
+from delayd.line.admission import Door
 from delayd.line.server import LineServer
 from delayd.line.stats import LogFigures, Stats
 from delayd.logs import Log, keep_libraries_quiet
-from delayd.peers import Sparingly, is_trouble_of_a_peer, raise_descriptor_limit
-from delayd.recovering import exit_code_of, recover, what_helps
+from delayd.net.addresses import Listeners, TcpAddress
+from delayd.net.peers import RateLimited, is_peer_error, raise_descriptor_limit
+from delayd.recover import exit_code_of, recover, what_helps
 from delayd.snapshots import Snapshots
-from delayd.sockets import Listeners, TcpAddress
 from delayd.systemd import Notifier
 from delayd.turns import Turns, TurnSelector
 
 if TYPE_CHECKING:
     from delayd.http.api import Reports
-    from delayd.http.app import HttpServer
+    from delayd.http.server import HttpServer
 
 NS_PER_MS: Final = 1_000_000
 
@@ -75,14 +75,14 @@ def run(config: Config, listeners: Listeners, clock: Clock, notifier: Notifier) 
     log = Log(sys.stderr, system_wall_ms, log_format=config.log_format, level=config.log_level)
     keep_libraries_quiet()
     try:
-        entrance = Entrance.open(config)
+        entrance = AccessControl.open(config)
     except AccessInvalid as error:
         listeners.close()
         for problem in error.errors:
             log.error("tokens or certificates cannot be used", reason=problem)  # noqa: TRY400 (our own log)
         return Exit.BAD_CONFIGURATION
     entrance.warn(listeners, log)
-    Strangers(log, lambda: monotonic_ns() // NS_PER_MS).listen_to(entrance.doorkeeper)
+    Rejections(log, lambda: monotonic_ns() // NS_PER_MS).listen_to(entrance.doorkeeper)
     raise_descriptor_limit()
     try:
         engine, journal = recover(config, clock, log, notifier)
@@ -106,7 +106,7 @@ class Service:
         notifier: Notifier,
         engine: Engine,
         journal: Journal | None,
-        entrance: Entrance,
+        entrance: AccessControl,
     ) -> None:
         """Put the parts together; `serve` starts them."""
         self._config = config
@@ -120,7 +120,7 @@ class Service:
         self._commit: GroupCommit | None = None
         self._snapshots: Snapshots | None = None
         self._exit = Exit.OK
-        self._sparingly = Sparingly(lambda: monotonic_ns() // NS_PER_MS)
+        self._sparingly = RateLimited(lambda: monotonic_ns() // NS_PER_MS)
         self.repairs = 0
         """Wake-ups that the watchdog found missing; always 0, or there is a fault in here."""
         self._refusals = Refusals()
@@ -358,9 +358,9 @@ class Service:
 
     def _complain(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Log what happened to a connection, now and then; anything else is a fault of ours."""
-        if not is_trouble_of_a_peer(context):
+        if not is_peer_error(context):
             self._crash(loop, context)
-        elif self._sparingly.may_say(type(context["exception"]).__name__):
+        elif self._sparingly.may_log(type(context["exception"]).__name__):
             reason = f"{context['message']}: {context['exception']}"
             self._log.warning("a connection failed", reason=reason)
 

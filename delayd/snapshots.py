@@ -6,10 +6,10 @@
                                                       ... verified, named; what it replaces goes
 
 A snapshot is begun at the end of a turn, when every record of the state has been appended: so it
-stands for all frames up to the last one. The copy (`core.copying`) is taken in slices of a fraction
-of a millisecond, with a pause after each. A thread does everything that waits for the disk or takes
-long; while it is behind there are no slices. Nothing waits for a snapshot. One that fails leaves
-the log as it was, and is tried again after a while that doubles from failure to failure.
+stands for all frames up to the last one. The copy (`core.snapshot_copy`) is taken in slices of a
+fraction of a millisecond, with a pause after each. A thread does everything that waits for the disk
+or takes long; while it is behind there are no slices. Nothing waits for a snapshot. One that fails
+leaves the log as it was, and is tried again after a while that doubles from failure to failure.
 
 Whether one is due is asked when the log has grown by a part of a file, and once more a moment after
 it has grown at all. So a daemon at rest sleeps, and a log that is too long for what is left of its
@@ -23,7 +23,7 @@ small file, two snapshots follow, and together that is all there is.
 All of this is one *chore* of the loop: done after each turn, it says when it wants to be done next.
 
 The module refuses to know what is in a snapshot, how its files look, and how much the disk may
-hold; `core.copying`, `journal.snapshot_writer` and `journal.retention` do.
+hold; `core.snapshot_copy`, `journal.snapshot_writer` and `journal.retention` do.
 """
 
 import contextlib
@@ -35,9 +35,13 @@ from functools import partial
 from typing import Final, Protocol
 
 from delayd.clock import monotonic_ns
-from delayd.core.copying import Copy
 from delayd.core.engine import Engine
-from delayd.core.limits import (
+from delayd.core.snapshot_copy import SnapshotCopy
+from delayd.journal.errors import JournalError, JournalFull, SnapshotFailed
+from delayd.journal.journal import Journal
+from delayd.journal.snapshot import SnapshotInfo
+from delayd.journal.snapshot_writer import SnapshotWriter
+from delayd.limits import (
     EMERGENCY_BYTES,
     SNAPSHOT_AHEAD_BYTES,
     SNAPSHOT_ASK_MS,
@@ -50,10 +54,6 @@ from delayd.core.limits import (
     SNAPSHOT_SLICE_BYTES,
     SNAPSHOT_SLICE_JOBS,
 )
-from delayd.journal.errors import JournalError, JournalFull, SnapshotFailed
-from delayd.journal.journal import Journal
-from delayd.journal.snapshot import SnapshotInfo
-from delayd.journal.snapshot_writer import SnapshotWriter
 from delayd.logs import Log
 
 _NS_PER_MS: Final = 1_000_000
@@ -120,7 +120,9 @@ class Making:
         "writer",
     )
 
-    def __init__(self, copy: Copy, writer: SnapshotWriter, worker: Worker, begun_ns: int) -> None:
+    def __init__(
+        self, copy: SnapshotCopy, writer: SnapshotWriter, worker: Worker, begun_ns: int
+    ) -> None:
         """Begin with nothing taken."""
         self.copy = copy
         self.writer = writer
@@ -249,7 +251,7 @@ class Snapshots:
             return
         if now_ns < self._retry_ns:
             self._ask_ns = self._retry_ns
-        elif self._engine.has_log or not Copy.can_begin(self._engine.store):
+        elif self._engine.has_log or not SnapshotCopy.can_begin(self._engine.store):
             # What has changed is appended by the turn that comes next. Jobs whose place in time the
             # wall clock has changed are placed by the next ones, cleared ones swept away.
             self._ask_ns = now_ns
@@ -286,7 +288,9 @@ class Snapshots:
             self._seen_sequence = journal.appended_sequence
             if shrinks:  # the frames of our own wake nobody
                 self._asked_sequence = journal.appended_sequence
-            self._making = Making(Copy(engine.store), writer, self._new_worker(), self._now_ns())
+            self._making = Making(
+                SnapshotCopy(engine.store), writer, self._new_worker(), self._now_ns()
+            )
             self._making.is_repetition = is_repetition
             self._slice_ns = 0
 

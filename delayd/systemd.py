@@ -4,7 +4,7 @@ The protocol is one datagram of `NAME=value` lines to the socket that `NOTIFY_SO
 (sd_notify(3)); without that variable everything here does nothing. Telling must never harm serving:
 it does not wait, and a failure is not an error.
 
-Sockets that systemd hands over are taken by `delayd.sockets.inherited_listeners`.
+Sockets that systemd hands over are taken by `delayd.net.addresses.inherited_listeners`.
 """
 
 import contextlib

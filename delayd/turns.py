@@ -22,20 +22,20 @@ from delayd.clock import Clock, monotonic_ns
 from delayd.commit import GroupCommit, Replies, Space
 from delayd.core.engine import Engine
 from delayd.core.errors import OutOfSpace
-from delayd.core.histogram import Histogram, Longest
-from delayd.core.limits import (
+from delayd.core.log_space import RESERVE_COST_BYTES
+from delayd.core.stats.histogram import Histogram, Longest
+from delayd.limits import (
     ADVANCE_SLICE_US,
     HELD_BOUNDS_NS,
     HELD_NOTED_NS,
     MISSED_WAKE_UP_MS,
-    PASS_SLICE_US,
     ROOM_PLENTY_BYTES,
     ROOM_TURNS_MAX,
     SYNC_BREATHER_MS,
+    TASK_SLICE_US,
     TURN_OVERHEAD_BYTES,
     WALL_STEP_MS,
 )
-from delayd.core.room import RESERVE_COST_BYTES
 from delayd.line.server import LineServer
 
 NS_PER_MS: Final = 1_000_000
@@ -114,7 +114,7 @@ class Turns:
         self._has_more = True
         self._up_ms = clock.up_ms
         if commit is not None:
-            line.late_ids = commit.late_ids
+            line.out_of_order_ids = commit.out_of_order_ids
         self._room_turns = 0
         self._turned_ms = 0
         """When the last turn was taken."""
@@ -265,7 +265,7 @@ class Turns:
         before time goes on.
         """
         clock, engine, passes = self._clock, self._engine, self._line.passes
-        until_ns = monotonic_ns() + PASS_SLICE_US * 1_000
+        until_ns = monotonic_ns() + TASK_SLICE_US * 1_000
         self._has_more = True
         if self._commit is None or not self._commit.is_backed_up:
             while not engine.has_deliveries:
@@ -281,8 +281,8 @@ class Turns:
         engine = self._engine
         if self._commit is not None:
             self._line.durable_id = self._commit.durable_id
-            if engine.late_ids:
-                self._commit.note_late(engine.take_late_ids())
+            if engine.out_of_order_ids:
+                self._commit.note_late(engine.take_out_of_order_ids())
         while deliveries := engine.take_deliveries():
             for session, outcome in deliveries:
                 assert session.owner is not None, "who waits has somebody to tell"

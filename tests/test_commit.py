@@ -4,11 +4,11 @@ import pytest
 
 from delayd import commit as commit_module
 from delayd.config import SyncPolicy
-from delayd.core.limits import (
-    UNSYNCED_BYTES_MAX,
-)
 from delayd.core.records import Kind, pack_put
 from delayd.journal.errors import JournalError, JournalFailed, JournalFull
+from delayd.limits import (
+    UNSYNCED_BYTES_MAX,
+)
 from tests.commit_scene import HANG_S_MAX, INTERVAL_MS, Scene
 
 Make = Callable[[SyncPolicy], Scene]

@@ -18,8 +18,8 @@ import pytest
 
 from delayd.commit import GroupCommit
 from delayd.config import SyncPolicy
-from delayd.core.limits import UNSYNCED_BYTES_MAX
 from delayd.journal.journal import Journal
+from delayd.limits import UNSYNCED_BYTES_MAX
 from delayd.testing.disk import SimulatedDisk
 from tests.commit_scene import HANG_S_MAX, INTERVAL_MS, CrankedLoop, Sink
 from tests.journal.journals import CONFIGURED_BYTES, DIRECTORY, payloads_in
@@ -462,7 +462,7 @@ def test_where_no_reply_waits_no_job_has_to_either(make: Make, policy: SyncPolic
     scene.turn("two", last_id=5)
     scene.commit.note_late([4])
     assert scene.commit.durable_id == 5
-    assert not scene.commit.late_ids
+    assert not scene.commit.out_of_order_ids
 
 
 @pytest.mark.parametrize("policy", [SyncPolicy.INTERVAL, SyncPolicy.NEVER])
@@ -494,6 +494,6 @@ def test_a_job_whose_put_ended_late_is_durable_when_the_sync_that_covers_it_has_
     always.turn("put 1", last_id=2)
     always.kernel_syncs()
     assert always.commit.durable_id == 2
-    assert list(always.commit.late_ids) == [1], "it was appended after this sync had begun"
+    assert list(always.commit.out_of_order_ids) == [1], "it was appended after this sync had begun"
     always.kernel_syncs()
-    assert not always.commit.late_ids
+    assert not always.commit.out_of_order_ids

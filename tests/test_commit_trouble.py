@@ -19,10 +19,10 @@ from delayd.commit import NS_PER_MS, GroupCommit, Space
 from delayd.config import SyncPolicy
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound, OutOfSpace
-from delayd.core.limits import EMERGENCY_BYTES, ROOM_RETRY_MS, SLOW_SYNC_MS, UNSYNCED_BYTES_MAX
 from delayd.core.replay import Replay
 from delayd.journal.errors import JournalError, JournalFull
 from delayd.journal.journal import Journal
+from delayd.limits import EMERGENCY_BYTES, ROOM_RETRY_MS, SLOW_SYNC_MS, UNSYNCED_BYTES_MAX
 from delayd.testing.disk import SimulatedDisk
 
 DIRECTORY: Final = "data"

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from delayd import limits
 from delayd.cli.beanstalkd import FLAGS
 from delayd.config import (
     BY_NAME,
@@ -14,11 +15,10 @@ from delayd.config import (
     SyncPolicy,
     load,
 )
-from delayd.core import limits
 from delayd.core.policy import Patterns, Policy
 from delayd.exits import Exit
 from delayd.logs import LogFormat, LogLevel
-from delayd.sockets import TcpAddress, UnixAddress
+from delayd.net.addresses import TcpAddress, UnixAddress
 from tests.config_scene import EXAMPLE, PROJECT, errors_of, written
 
 OPERATIONS = PROJECT / "docs" / "operations.md"

@@ -13,9 +13,11 @@ from prometheus_client import exposition, metrics_core, registry
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from delayd.core.histogram import Histogram
-from delayd.core.lateness import SUM_AT, new_histogram
-from delayd.core.limits import (
+from delayd.core.stats.histogram import Histogram
+from delayd.core.stats.latency import SUM_AT, new_histogram
+from delayd.core.stats.operations import Operation
+from delayd.core.stats.refusals import Refusals
+from delayd.limits import (
     BATCH_BOUNDS_RECORDS,
     HELD_BOUNDS_NS,
     LATENESS_BOUNDS_MS,
@@ -23,8 +25,6 @@ from delayd.core.limits import (
     SYNC_BOUNDS_NS,
     TOPICS_SHOWN_MAX,
 )
-from delayd.core.operations import Operation
-from delayd.core.refusals import Refusals
 from delayd.metrics import CONTENT_TYPE, OTHER_TOPICS, JournalFigures, Metrics, Sources, TurnFigures
 from tests.core.rigs import Rig
 

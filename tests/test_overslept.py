@@ -2,7 +2,7 @@
 
 import pytest
 
-from delayd.core.limits import MISSED_WAKE_UP_MS
+from delayd.limits import MISSED_WAKE_UP_MS
 from tests.turn_scene import Stage, set_watch
 
 DELAY_MS = 5_000

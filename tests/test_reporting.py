@@ -9,9 +9,9 @@ from delayd import commit as commit_module
 from delayd import reporting as reporting_module
 from delayd import turns as turns_module
 from delayd.config import SyncPolicy
-from delayd.core.histogram import Histogram
-from delayd.core.limits import BATCH_BOUNDS_RECORDS, HELD_BOUNDS_NS, SYNC_BOUNDS_NS
-from delayd.core.refusals import Refusals
+from delayd.core.stats.histogram import Histogram
+from delayd.core.stats.refusals import Refusals
+from delayd.limits import BATCH_BOUNDS_RECORDS, HELD_BOUNDS_NS, SYNC_BOUNDS_NS
 from delayd.metrics import Metrics
 from delayd.reporting import sources_of
 from tests.snapshot_scene import HOUR_MS

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from delayd.core.limits import EMERGENCY_BYTES, JOURNAL_SHRUNK_BYTES, SNAPSHOT_CALM_MS
 from delayd.journal.journal import Journal
+from delayd.limits import EMERGENCY_BYTES, JOURNAL_SHRUNK_BYTES, SNAPSHOT_CALM_MS
 from delayd.testing.disk import PowerCut
 from tests.snapshot_scene import HOUR_MS, YEAR_MS, Scene
 

@@ -11,7 +11,11 @@ import pytest
 
 from delayd import snapshots as module
 from delayd.core.engine import Engine
-from delayd.core.limits import (
+from delayd.journal.disk import RealDisk
+from delayd.journal.errors import JournalFailed, JournalFull
+from delayd.journal.journal import Journal
+from delayd.journal.snapshot_writer import SnapshotWriter
+from delayd.limits import (
     SNAPSHOT_AHEAD_BYTES,
     SNAPSHOT_ASK_MS,
     SNAPSHOT_PAUSE_MS,
@@ -20,10 +24,6 @@ from delayd.core.limits import (
     SNAPSHOT_RETRY_MS_MIN,
     SNAPSHOT_SLICE_JOBS,
 )
-from delayd.journal.disk import RealDisk
-from delayd.journal.errors import JournalFailed, JournalFull
-from delayd.journal.journal import Journal
-from delayd.journal.snapshot_writer import SnapshotWriter
 from delayd.logs import Log
 from delayd.snapshots import Snapshots, Task
 from tests.snapshot_scene import HOUR_MS, SEGMENT, YEAR_MS, Scene

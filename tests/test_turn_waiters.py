@@ -27,7 +27,7 @@ class Waiter:
         self._events.append(f"{self._name} goes on")
 
 
-class Caller(Recipient):
+class LinePeer(Recipient):
     """Somebody who is told of a job in a turn, and waits for it to be durable."""
 
     def __init__(self, stage: Stage, waiter: Waiter) -> None:
@@ -144,7 +144,7 @@ def test_replies_of_the_line_leave_as_ever_beside_who_waits(stage: Stage) -> Non
 
 def test_who_is_told_of_a_job_waits_for_that_very_turn(stage: Stage) -> None:
     waiter = Waiter("w", stage.events)
-    session = stage.engine.open_session(Caller(stage, waiter))
+    session = stage.engine.open_session(LinePeer(stage, waiter))
     stage.engine.wait(session, stage.clock.now_ms(), None)
     stage.put(delay_ms=5)
     stage.turns.turn()

@@ -13,14 +13,14 @@ import pytest
 
 from delayd import commit as commit_module
 from delayd.core.errors import OutOfSpace
-from delayd.core.limits import (
+from delayd.exits import Exit
+from delayd.limits import (
     ADVANCE_SLICE_JOBS,
     ADVANCE_SLICE_US,
     ROOM_PLENTY_BYTES,
     ROOM_TURNS_MAX,
     SYNC_BREATHER_MS,
 )
-from delayd.exits import Exit
 from delayd.logs import Log
 from delayd.service import Service
 from delayd.testing.clock import FakeClock

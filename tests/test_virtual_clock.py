@@ -12,8 +12,8 @@ from delayd import turns as turns_module
 from delayd.clock import NS_PER_MS, STANDING_S, VirtualClock
 from delayd.core import views
 from delayd.core.engine import Engine
-from delayd.core.limits import PASS_SLICE_US, WALL_MS_MAX
 from delayd.core.records import Kind, pack_turn
+from delayd.limits import TASK_SLICE_US, WALL_MS_MAX
 from delayd.line.server import LineServer
 from delayd.line.stats import Stats
 from delayd.turns import Turns
@@ -173,7 +173,7 @@ def test_others_are_served_while_the_clock_is_on_its_way(
     client, other = daemon.client(), daemon.client()
     for delay in range(1, 51):
         daemon.says(client, b"put 0 %d 60 1" % delay, b"x")
-    looks = iter(range(0, 10**12, PASS_SLICE_US * 1_000))
+    looks = iter(range(0, 10**12, TASK_SLICE_US * 1_000))
     monkeypatch.setattr(turns_module, "monotonic_ns", looks.__next__)
     client.sendall(b"advance-clock 100\r\n")
     daemon.turn(ARRIVAL_S_MAX)

@@ -14,15 +14,15 @@ import pytest
 from delayd.clock import NS_PER_MS, SetWatch, SystemClock, open_set_watch
 from delayd.config import load
 from delayd.core import views
+from delayd.core.background import BackgroundTask, BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.job import State
-from delayd.core.limits import WALL_BRACKET_NS, WALL_READINGS_MAX, WALL_STEP_MS
-from delayd.core.passes import Errand, Passes
 from delayd.core.timekeeper import Handed, WaitEnd
 from delayd.journal.disk import RealDisk
 from delayd.journal.journal import Journal
+from delayd.limits import WALL_BRACKET_NS, WALL_READINGS_MAX, WALL_STEP_MS
 from delayd.logs import Log
-from delayd.recovering import recover
+from delayd.recover import recover
 from delayd.systemd import Notifier
 from delayd.testing.clock import FakeClock
 from delayd.turns import Turns
@@ -43,7 +43,7 @@ class NoClients:
     durable_id = 0
 
     def __init__(self) -> None:
-        self.passes: Passes[Errand] = Passes(Engine(start_ms=0))
+        self.passes: BackgroundTasks[BackgroundTask] = BackgroundTasks(Engine(start_ms=0))
 
     def serve(self, events: object, now_ms: int) -> None:
         """Nobody has said anything."""

@@ -14,8 +14,8 @@ import pytest
 
 from delayd import turns as turns_module
 from delayd.clock import NS_PER_S
+from delayd.core.background import BackgroundTask, BackgroundTasks
 from delayd.core.engine import Engine
-from delayd.core.passes import Errand, Passes
 from delayd.core.timekeeper import Handed, WaitEnd
 from delayd.testing.clock import FakeClock
 from delayd.turns import Turns
@@ -66,9 +66,9 @@ class ScriptedLine:
         self.script: list[Happening] = []
         """What happens at the end of each poll."""
         self.has_more = False
-        self.passes: Passes[Errand] = Passes(Engine(start_ms=0))
+        self.passes: BackgroundTasks[BackgroundTask] = BackgroundTasks(Engine(start_ms=0))
         self.durable_id = 0
-        self.late_ids: Container[int] = ()
+        self.out_of_order_ids: Container[int] = ()
         self.replies: list[tuple[Recipient, bytes]] = []
         self.free: list[tuple[Recipient, bytes]] = []
         self.served_ms: list[int] = []
@@ -108,7 +108,7 @@ class ScriptedCommit:
         self.is_syncing = False
         self.is_backed_up = False
         self.durable_id = 0
-        self.late_ids: dict[int, int] = {}
+        self.out_of_order_ids: dict[int, int] = {}
         self.on_commit: Happening = int
         self.is_holding = False
         """Nothing becomes durable: whoever waits is told by the test, out of `replies`."""

@@ -1,8 +1,8 @@
 """Who may do what: tokens and their scopes, peers of unix sockets, certificates.
 
-    Entrance ─► Doorkeeper ─► Tokens ─► Principal ─► may(scope, topic)?
+    AccessControl ─► Authenticator ─► Tokens ─► Principal ─► may(scope, topic)?
              └─► TLS contexts of the line and of HTTP
 
-The service opens one `Entrance`; both front ends ask its `Doorkeeper` who somebody is, and the
-`Principal` what that one may do. Nothing here knows jobs, asyncio or HTTP.
+The service opens one `AccessControl`; both front ends ask its `Authenticator` who somebody is, and
+the `Principal` what that one may do. Nothing here knows jobs, asyncio or HTTP.
 """

@@ -18,13 +18,13 @@ forgotten. Who waits, and how, is not known here.
 
 from collections import OrderedDict, deque
 
-from delayd.core.client_limits import (
+from delayd.limits import (
     AUTH_DELAY_MS,
     AUTH_FAILURES_MAX,
     AUTH_FAILURES_WINDOW_MS,
     AUTH_PEERS_MAX,
 )
-from delayd.peers import origin_of
+from delayd.net.peers import origin_of
 
 
 def network(peer: str) -> str:

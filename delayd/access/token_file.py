@@ -12,9 +12,9 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-from delayd.access.entries import Entry, from_bytes, to_bytes
 from delayd.access.errors import TokensInvalid
-from delayd.core.client_limits import TOKENS_FILE_BYTES_MAX, TOKENS_MAX
+from delayd.access.token_entries import Entry, from_bytes, to_bytes
+from delayd.limits import TOKENS_FILE_BYTES_MAX, TOKENS_MAX
 
 LOCK_SUFFIX: Final = ".lock"
 DRAFT_SUFFIX: Final = ".new"

@@ -26,11 +26,11 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from delayd.access.entries import Entry, from_bytes
 from delayd.access.errors import TokensInvalid
 from delayd.access.principal import Principal
 from delayd.access.scopes import Scope
-from delayd.core.client_limits import TOKENS_FILE_BYTES_MAX
+from delayd.access.token_entries import Entry, from_bytes
+from delayd.limits import TOKENS_FILE_BYTES_MAX
 
 ID_BYTES: Final = 4
 SECRET_BYTES: Final = 32

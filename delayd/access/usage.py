@@ -13,7 +13,7 @@ import os
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from delayd.core.client_limits import TOKENS_FILE_BYTES_MAX
+from delayd.limits import TOKENS_FILE_BYTES_MAX
 
 SUFFIX: Final = ".used"
 DAY_MS: Final = 86_400_000

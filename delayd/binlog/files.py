@@ -27,17 +27,17 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Final, NamedTuple, Self
 
 from delayd.core.errors import TopicNameInvalid
-from delayd.core.limits import (
-    BODY_BYTES_CEILING,
-    DURATION_MS_MAX,
-    JOURNAL_WINDOW_BYTES,
-    TOPIC_NAME_BYTES_MAX,
-)
 from delayd.core.topic import checked_name
 from delayd.journal.disk import Disk
 from delayd.journal.errors import DamageError, JournalFailed
 from delayd.journal.names import BINLOG_NAME
 from delayd.journal.reader import end_of_data, read_exactly
+from delayd.limits import (
+    BODY_BYTES_CEILING,
+    DURATION_MS_MAX,
+    JOURNAL_WINDOW_BYTES,
+    TOPIC_NAME_BYTES_MAX,
+)
 
 LOCK_NAME: Final = "lock"
 CRLF: Final = b"\r\n"

@@ -15,11 +15,10 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from delayd import __version__
+from delayd import __version__, limits
 from delayd.cli import streams
-from delayd.core import limits
 from delayd.exits import Exit
-from delayd.sockets import (
+from delayd.net.addresses import (
     UNIX_PREFIX,
     Address,
     AddressInvalid,

@@ -52,7 +52,7 @@ def check(directory: str) -> int:
 
     The exit code is 0 if it would start and 65 if it would refuse.
     """
-    from delayd.cli.examination import examine
+    from delayd.cli.journal_check import examine
     from delayd.journal.disk import RealDisk
     from delayd.journal.errors import JournalError
 
@@ -75,8 +75,8 @@ def dump(directory: str, *, as_json: bool) -> int:
     A line has the number of its frame, delayd time and wall-clock time of the commit, the record's
     kind and its fields. Bodies are shortened and escaped, with --json whole and in base64.
     """
-    from delayd.cli.examination import frames_of, log_bytes
-    from delayd.cli.listing import lines
+    from delayd.cli.journal_check import frames_of, log_bytes
+    from delayd.cli.journal_lines import lines
     from delayd.journal.disk import RealDisk
     from delayd.journal.errors import JournalError
     from delayd.journal.inspection import names_in
@@ -115,7 +115,7 @@ def repair(directory: str, place: tuple[int, int], *, yes: bool) -> int:
 
     This gives up jobs and changes that had been acknowledged. `delayd journal check` says where.
     """
-    from delayd.cli.examination import examine
+    from delayd.cli.journal_check import examine
     from delayd.journal.cutting import NoSuchPlace, prepared
     from delayd.journal.disk import RealDisk
     from delayd.journal.errors import JournalError
@@ -164,7 +164,7 @@ def attended(disk: "Disk", directory: str) -> Iterator[None]:
 def failed(error: Exception) -> int:
     """Say what happened; return the exit code that the daemon would have ended with."""
     from delayd.journal.errors import JournalError
-    from delayd.recovering import exit_code_of
+    from delayd.recover import exit_code_of
 
     assert isinstance(error, JournalError)
     complain(str(error))

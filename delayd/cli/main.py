@@ -15,7 +15,7 @@ import click
 
 from delayd import __version__
 from delayd.cli import streams
-from delayd.cli.importing import import_beanstalkd
+from delayd.cli.import_beanstalkd import import_beanstalkd
 from delayd.cli.journal import journal
 from delayd.cli.terminal import complain
 from delayd.cli.token import token
@@ -23,7 +23,7 @@ from delayd.exits import Exit
 
 if TYPE_CHECKING:
     from delayd.config import Config
-    from delayd.sockets import Address, Listener, Listeners
+    from delayd.net.addresses import Address, Listener, Listeners
 
 INTERRUPTED: Final = 128 + 2
 """How shells report a process that ended by Ctrl-C."""
@@ -63,7 +63,7 @@ def serve(path: str | None, **given: object) -> int:
     over variables (DELAYD_...), those over the file, and that over the defaults.
     """
     from delayd.config import CONFIG_FILE_VARIABLE, ConfigErrors, load
-    from delayd.sockets import CannotListen
+    from delayd.net.addresses import CannotListen
 
     flags = {f"--{name.replace('_', '-')}": value for name, value in given.items()}
     try:
@@ -98,7 +98,7 @@ def open_listeners(config: "Config", environment: Mapping[str, str], pid: int) -
     same rules hold for them. Raises `CannotListen` or `ConfigErrors`; then nothing is open.
     """
     from delayd.config import ConfigErrors, exposed, is_exposed
-    from delayd.sockets import CannotListen, inherited_listeners
+    from delayd.net.addresses import CannotListen, inherited_listeners
 
     inherited = inherited_listeners(environment, pid)
     errors = [
@@ -126,7 +126,7 @@ def open_listeners(config: "Config", environment: Mapping[str, str], pid: int) -
 
 
 def _opened(address: "Address | None", unix_mode: int) -> "tuple[Listener, ...]":
-    from delayd.sockets import open_listener
+    from delayd.net.addresses import open_listener
 
     return () if address is None else (open_listener(address, unix_mode=unix_mode),)
 

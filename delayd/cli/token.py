@@ -19,8 +19,8 @@ from delayd.cli.terminal import complain
 from delayd.exits import Exit
 
 if TYPE_CHECKING:
-    from delayd.access.entries import Entry
     from delayd.access.scopes import Scope
+    from delayd.access.token_entries import Entry
 
 ALL: Final = "all"
 RELOAD: Final = "a daemon that runs needs SIGHUP to notice: systemctl reload delayd"
@@ -133,8 +133,8 @@ def _wanted(
     name: str, scopes: Sequence[str], globs: Sequence[str], not_after: str | None
 ) -> dict[str, Any]:
     """Read what was asked for, as the arguments of `issue`. Raises `Refused` with every mistake."""
-    from delayd.access.entries import checked_glob, checked_name
     from delayd.access.errors import shown
+    from delayd.access.token_entries import checked_glob, checked_name
     from delayd.clock import system_wall_ms
 
     errors: list[str] = []
@@ -176,17 +176,17 @@ def _parts(values: Sequence[str]) -> list[str]:
 
 
 def _scopes(text: str) -> "set[Scope]":
-    from delayd.access.entries import checked_scope
     from delayd.access.scopes import Scope
+    from delayd.access.token_entries import checked_scope
 
     return set(Scope) if text == ALL else {checked_scope(text)}
 
 
 def _end_s(text: str, now_s: int) -> int:
     """Read a moment to come, or how long from now. Raises ValueError with the rule."""
-    from delayd.access.entries import MOMENT_RULE, moment_s
-    from delayd.core.durations import parse_duration_ms
-    from delayd.core.limits import WALL_MS_MAX
+    from delayd.access.token_entries import MOMENT_RULE, moment_s
+    from delayd.limits import WALL_MS_MAX
+    from delayd.text import parse_duration_ms
 
     try:
         end_s = moment_s(text)

@@ -8,12 +8,12 @@ is allowed then; its number is an entry of the wheel.
 from collections.abc import Callable
 from typing import Final
 
-from delayd.core.agenda import Agenda, Lane
-from delayd.core.buckets import WheelCounts
 from delayd.core.session import Session
 from delayd.core.throttle import Block, Throttle
+from delayd.core.timers import TimerLane, TimerQueue
 from delayd.core.topic import Topic
-from delayd.core.wheel import TimingWheel
+from delayd.core.wheel.buckets import WheelCounts
+from delayd.core.wheel.wheel import TimingWheel
 
 _PAUSED: Final = int(Block.PAUSED)
 
@@ -27,13 +27,13 @@ class Alarms:
         self.wheel_size = wheel_size
         self.time_ms = start_ms
         """Everything due by then has happened, or is settled when somebody asks."""
-        self.agenda = Agenda()
+        self.agenda = TimerQueue()
         self.wheel_counts = WheelCounts()
         self.paused: dict[int, tuple[int, int]] = {}
         """Number of a topic → until when it is paused, and how long that is; of all there are."""
         self.alarms: dict[int, tuple[int, Session | Topic | Throttle]] = {}
         """Alarm → when it rings, and whose wait or pause then ends, or who may go on."""
-        self.alarm_lane = Lane(self._wheel(self._alarm_rings))
+        self.alarm_lane = TimerLane(self._wheel(self._alarm_rings))
         self._last_alarm = 0
 
     def _wheel(self, due_of: Callable[[int], int | None]) -> TimingWheel:

@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from delayd.core.changes import without_key
-from delayd.core.ghosts import forget
+from delayd.core.cleared import forget
 from delayd.core.job import key_of
 from delayd.core.keys import KeyIndex
+from delayd.core.transitions import without_key
 
 if TYPE_CHECKING:
     from delayd.core.store import Store
@@ -33,7 +33,7 @@ def owner_of(store: "Store", topic: "Topic", key: bytes) -> int:
     if job_id and store.ghosts and job_id not in store.holders:
         record = store.jobs.get(job_id)
         assert record is not None
-        if store.is_ghost(record):
+        if store.is_cleared(record):
             forget(store, job_id)
             return 0
     return job_id

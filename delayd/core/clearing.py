@@ -4,14 +4,14 @@
                     reserved: live on, with their keys; given back they wait as ever
                     put from now on: as if nothing had been
 
-One record says it. What is left of the forgotten jobs is swept away later (`core.ghosts`).
+One record says it. What is left of the forgotten jobs is swept away later (`core.cleared`).
 
 A job is judged by the clock. One whose ttr has run out waits again, and is cleared, whether or not
 its slice has come; so everything of that kind is settled first. Where much has run out at once that
-takes a while: `Clear` is a pass (`core.passes`) that settles a slice at a time and then clears.
+takes a while: `Clear` is a pass (`core.background`) that settles a slice at a time and then clears.
 
     Clear(engine, topic_name)    .count, when it is over; `TopicNotFound`, `TopicNameInvalid`,
-                                 `TopicIsOwn`
+                                 `TopicIsInternal`
 
 >>> from delayd.core.engine import Engine
 >>> engine = Engine(start_ms=0)
@@ -26,13 +26,13 @@ takes a while: `Clear` is a pass (`core.passes`) that settles a slice at a time 
 
 from typing import TYPE_CHECKING
 
-from delayd.core.changes import kicked, rescheduled
 from delayd.core.failing import Failing
 from delayd.core.job import Event
-from delayd.core.operations import Operation
 from delayd.core.records import Kind, pack_clear, pack_kick, pack_reschedule
-from delayd.core.walking import topic_named
-from delayd.core.wheel import ceil_to_tick
+from delayd.core.scans.scan import topic_named
+from delayd.core.stats.operations import Operation
+from delayd.core.transitions import kicked, rescheduled
+from delayd.core.wheel.wheel import ceil_to_tick
 
 if TYPE_CHECKING:
     from delayd.core.engine import Engine
@@ -79,8 +79,8 @@ class Clear:
     __slots__ = ("_engine", "_name", "count", "is_over")
 
     def __init__(self, engine: "Engine", name: str) -> None:
-        """Begin; `TopicNotFound`, `TopicNameInvalid`, `TopicIsOwn`."""
-        engine.keep_out(name)
+        """Begin; `TopicNotFound`, `TopicNameInvalid`, `TopicIsInternal`."""
+        engine.require_writable(name)
         topic_named(engine, name)
         self._engine = engine
         self._name = name

@@ -32,7 +32,6 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
-from delayd.core.changes import kicked, rescheduled
 from delayd.core.errors import (
     JobNotFound,
     LastWatched,
@@ -41,17 +40,8 @@ from delayd.core.errors import (
 )
 from delayd.core.job import HEADER, HEADER_BYTES, TTR_AT, U64, Event, Retry, State, body_of
 from delayd.core.keyed import Keyed
-from delayd.core.limits import (
-    BODY_BYTES_DEFAULT,
-    DURATION_MS_MAX,
-    HELD_RETURN_BYTES,
-    PRIORITY_MAX,
-    TTR_MS_FOR_ZERO,
-    WHEEL_SIZE_DEFAULT,
-    WHEEL_TICK_MS_DEFAULT,
-)
+from delayd.core.log_space import RESERVE_COST_BYTES
 from delayd.core.moments import check_delay, check_range
-from delayd.core.operations import Operation
 from delayd.core.records import (
     Kind,
     pack_delete,
@@ -62,8 +52,8 @@ from delayd.core.records import (
     pack_reserve,
     pack_touch,
 )
-from delayd.core.room import RESERVE_COST_BYTES
 from delayd.core.session import Owner, Session
+from delayd.core.stats.operations import Operation
 from delayd.core.timekeeper import Handed
 from delayd.core.topic import (
     DEFAULT_TOPIC,
@@ -73,7 +63,17 @@ from delayd.core.topic import (
     job_id_of,
     remove_swapping,
 )
-from delayd.core.wheel import ceil_to_tick
+from delayd.core.transitions import kicked, rescheduled
+from delayd.core.wheel.wheel import ceil_to_tick
+from delayd.limits import (
+    BODY_BYTES_DEFAULT,
+    DURATION_MS_MAX,
+    HELD_RETURN_BYTES,
+    PRIORITY_MAX,
+    TTR_MS_FOR_ZERO,
+    WHEEL_SIZE_DEFAULT,
+    WHEEL_TICK_MS_DEFAULT,
+)
 
 # For the operations that run most; an enum member's arithmetic costs 40 ns more than an int's.
 _DELAYED: Final = int(State.DELAYED)
@@ -119,7 +119,7 @@ class Engine(Keyed):
 
     def _return(self, session: Session, job_id: int, now_ms: int) -> None:
         if session.deadlines[job_id] <= self.store.time_ms:
-            self._lapse(job_id, now_ms, lease_fired=False)
+            self._expire(job_id, now_ms, lease_fired=False)
             return
         self._give_back(job_id, now_ms)
 
@@ -137,8 +137,8 @@ class Engine(Keyed):
             self.store.drop_if_unwanted(topic)
 
     def watch(self, session: Session, name: str) -> None:
-        """Let the session reserve from this topic too, made when there is none; `TopicIsOwn`."""
-        self.keep_out(name)
+        """Let the session reserve from this topic too, made if needed; `TopicIsInternal`."""
+        self.require_writable(name)
         topic = self.store.topics.get(name) or self.store.topic(checked_name(name))
         if topic not in session.watched:
             session.watched.append(topic)
@@ -182,7 +182,7 @@ class Engine(Keyed):
         """Accept a job and return its id (`job_id` when that was taken before).
 
         `retry` is its own retry rule. Raises `Draining`, `BodyTooBig`, `ValueOutOfRange`,
-        `TopicIsOwn`, `DelayTooLong`, `CapReached`, `OutOfSpace`.
+        `TopicIsInternal`, `DelayTooLong`, `CapReached`, `OutOfSpace`.
         """
         job_id = job_id or self.take_id()
         if retry is not None:
@@ -223,7 +223,7 @@ class Engine(Keyed):
             first_id = store.last_id + 1
             store.last_id += len(bodies)
         elif first_id < store.last_id:
-            self.late_ids.append(first_id)
+            self.out_of_order_ids.append(first_id)
         body_bytes = len(bodies[0]) if len(bodies) == 1 else max(map(len, bodies))
         if not (
             body_bytes <= self.body_bytes_max
@@ -233,7 +233,7 @@ class Engine(Keyed):
             and 0 <= ttr_ms <= DURATION_MS_MAX
         ):
             self._vet_put(priority, delay_ms, ttr_ms, body_bytes)
-        if not topic.is_plain:
+        if not topic.has_no_rules:
             delay_ms, ttr_ms = self._admit_bodies(topic, bodies, delay_ms, ttr_ms, at_once=at_once)
         self.room.take_for_puts(len(bodies), body_bytes)
         due_ms = ceil_to_tick(now_ms + delay_ms, self.tick_ms) if delay_ms else now_ms
@@ -360,9 +360,9 @@ class Engine(Keyed):
     # --- By anybody ------------------------------------------------------------------------------
 
     def delete(self, session: Session, job_id: int, now_ms: int) -> None:
-        """Delete a job that the session holds or that nobody holds; `JobNotFound`, `TopicIsOwn`."""
+        """Delete a job that the session holds, or one at rest; `JobNotFound`, `TopicIsInternal`."""
         if not self.delete_batch(session, (job_id,), now_ms)[0]:
-            self.keep_off(self.settled(job_id, now_ms)[0])
+            self.require_writable_job(self.settled(job_id, now_ms)[0])
             raise JobNotFound(job_id)
 
     def delete_batch(self, session: Session, job_ids: Sequence[int], now_ms: int) -> list[bool]:
@@ -410,12 +410,12 @@ class Engine(Keyed):
             record, state = self.settled(job_id, now_ms)
         except JobNotFound:
             return False
-        if self.store.own is not None and self.is_off_limits(record):
+        if self.store.own is not None and self.is_write_protected(record):
             return False
         return state is not State.RESERVED
 
     def kick_job(self, job_id: int, now_ms: int) -> None:
-        """Make a buried or delayed job ready; `JobNotFound`, `TopicIsOwn`."""
+        """Make a buried or delayed job ready; `JobNotFound`, `TopicIsInternal`."""
         record = self._job(job_id, Event.KICK, now_ms)
         self._write(pack_kick(Kind.KICK, job_id))
         topic = self.store.move(job_id, kicked(record))
@@ -425,9 +425,9 @@ class Engine(Keyed):
     def kick(self, topic: Topic, bound: int, now_ms: int) -> int:
         """Make up to `bound` buried jobs ready, or, when none is buried, delayed ones; count them.
 
-        The longest buried first; of the delayed, the soonest due first. Raises `TopicIsOwn`.
+        The longest buried first; of the delayed, the soonest due first. Raises `TopicIsInternal`.
         """
-        self.keep_out(topic.name)
+        self.require_writable(topic.name)
         kicked_count = 0
         job_ids = list(map(job_id_of, islice(topic.buried, bound)))
         for job_id in job_ids or topic.delays.wheel.soonest(bound):
@@ -445,7 +445,7 @@ class Engine(Keyed):
     def reschedule(self, job_id: int, delay_ms: int, now_ms: int) -> None:
         """Let a delayed or ready job come due after this delay instead.
 
-        Raises `JobNotFound`, `TopicIsOwn`, `ValueOutOfRange`, `DelayTooLong`.
+        Raises `JobNotFound`, `TopicIsInternal`, `ValueOutOfRange`, `DelayTooLong`.
         """
         check_range("delay in ms", delay_ms, DURATION_MS_MAX)
         record = self._job(job_id, Event.RESCHEDULE, now_ms)
@@ -459,9 +459,9 @@ class Engine(Keyed):
     def pause(self, name: str, pause_ms: int, now_ms: int) -> None:
         """Hand out nothing of the topic for that long; 0 resumes at once.
 
-        Raises `TopicNotFound`, `TopicIsOwn`, `ValueOutOfRange`.
+        Raises `TopicNotFound`, `TopicIsInternal`, `ValueOutOfRange`.
         """
-        self.keep_out(name)
+        self.require_writable(name)
         topic = self.store.topics.get(checked_name(name))
         if topic is None:
             raise TopicNotFound(name)

@@ -14,9 +14,13 @@ that it knows. Mistakes of our own are `AssertionError`s and never reach a clien
 
 from typing import ClassVar
 
-from delayd.core.client_limits import RETRY_AFTER_DRAINING_S, RETRY_AFTER_FULL_S
-from delayd.core.durations import duration_text
-from delayd.core.limits import KEY_BYTES_MAX, TOPIC_NAME_BYTES_MAX
+from delayd.limits import (
+    KEY_BYTES_MAX,
+    RETRY_AFTER_DRAINING_S,
+    RETRY_AFTER_FULL_S,
+    TOPIC_NAME_BYTES_MAX,
+)
+from delayd.text import duration_text
 
 
 def shown(key: bytes) -> str:
@@ -100,7 +104,7 @@ class TopicNotFound(Refusal):
         super().__init__(f"there is no topic {name!r}")
 
 
-class TopicIsOwn(Refusal):
+class TopicIsInternal(Refusal):
     """The topic is the daemon's own: everybody may look at it, and nobody else changes it."""
 
     word = "FORBIDDEN"

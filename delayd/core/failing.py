@@ -10,7 +10,7 @@
 
 Under a *retry rule*, the topic's or the job's own, each of these is a failed attempt: a nack, a
 plain release, a bury, a connection that closes (`_give_back`), a ttr that runs out
-(`Timekeeper._lapse`). `core.policy` decides what becomes of the job. Without a rule everything is
+(`Timekeeper._expire`). `core.policy` decides what becomes of the job. Without a rule everything is
 as beanstalkd has it.
 
 What somebody did is recorded with its outcome, as one FAIL record: a restart needs no policy to
@@ -23,19 +23,11 @@ The layer between the wall clock's (`core.moments`) and the operations of client
 
 from typing import TYPE_CHECKING, Final
 
-from delayd.core.changes import released, returned
 from delayd.core.errors import JobNotFound
+from delayd.core.internal_topic import lawful_policy
 from delayd.core.job import FLAGS_AT, PRIORITY_AND_TOPIC, PRIORITY_AT, Reason, Retry, State
-from delayd.core.judging import BRINGS_RULE, attempt_of, cut_error, failed, place_of, rule_of
-from delayd.core.limits import (
-    ADVANCE_SLICE_JOBS,
-    DURATION_MS_MAX,
-    POLICY_JSON_BYTES_MAX,
-    PRIORITY_MAX,
-)
-from delayd.core.moments import Moments, check_range
-from delayd.core.operations import Operation
-from delayd.core.own import lawful_policy
+from delayd.core.log_space import TOPIC_COST_BYTES
+from delayd.core.moments import WallClockTimes, check_range
 from delayd.core.policy import Policy, Verdict, decide
 from delayd.core.records import (
     Kind,
@@ -45,9 +37,17 @@ from delayd.core.records import (
     pack_return,
     policy_record,
 )
-from delayd.core.room import TOPIC_COST_BYTES
+from delayd.core.retry_decision import BRINGS_RULE, attempt_of, cut_error, failed, place_of, rule_of
+from delayd.core.stats.operations import Operation
 from delayd.core.topic import Source, Topic, checked_name
-from delayd.core.wheel import ceil_to_tick
+from delayd.core.transitions import released, returned
+from delayd.core.wheel.wheel import ceil_to_tick
+from delayd.limits import (
+    ADVANCE_SLICE_JOBS,
+    DURATION_MS_MAX,
+    POLICY_JSON_BYTES_MAX,
+    PRIORITY_MAX,
+)
 
 if TYPE_CHECKING:
     from delayd.core.policy import Patterns
@@ -73,7 +73,7 @@ _POLICY_COST_BYTES: Final = 2 * TOPIC_COST_BYTES + 2 * (10 + POLICY_JSON_BYTES_M
 """What setting a policy takes at most: two topics' names and the policy."""
 
 
-class Failing(Moments):
+class Failing(WallClockTimes):
     """An engine in which attempts fail by rules, and topics have policies."""
 
     def __init__(self, start_ms: int, tick_ms: int, wheel_size: int, body_bytes_max: int) -> None:
@@ -192,7 +192,7 @@ class Failing(Moments):
         """
         for job_id, deadline_ms in list(session.deadlines.items()):
             if deadline_ms <= self.store.time_ms:
-                self._lapse(job_id, now_ms, lease_fired=False)
+                self._expire(job_id, now_ms, lease_fired=False)
                 continue
             record = self.store.jobs.get(job_id)
             assert record is not None
@@ -268,8 +268,8 @@ class Failing(Moments):
 
         It takes the place of what the configuration says, as a whole; None, or one that says
         nothing, gives way to that again. Makes the topic, and the one that its exhausted jobs are
-        moved to. Raises `TopicNameInvalid`, `TopicIsOwn`, `OutOfSpace`. O(reservations that are
-        over).
+        moved to. Raises `TopicNameInvalid`, `TopicIsInternal`, `OutOfSpace`. O(reservations that
+        are over).
         """
         store = self.store
         self.vet_policy(name, policy)
@@ -288,10 +288,10 @@ class Failing(Moments):
         return policy or Policy()
 
     def vet_policy(self, name: str, policy: Policy | None) -> None:
-        """Raise `TopicNameInvalid` or `TopicIsOwn` if nobody may set that policy for the topic."""
-        self.keep_out(checked_name(name))
+        """Raise `TopicNameInvalid` or `TopicIsInternal` if the policy may not be set."""
+        self.require_writable(checked_name(name))
         if policy is not None and policy.exhausted is not None:
-            self.keep_out(policy.exhausted)  # its jobs would be put there
+            self.require_writable(policy.exhausted)  # its jobs would be put there
 
     def _change_policy(self, topic: Topic, policy: Policy | None, source: Source) -> None:
         """Record that this holds for the topic from now on, and let it be so."""
@@ -333,7 +333,7 @@ class Failing(Moments):
         for topic in list(store.listing):
             if store.topics.get(topic.name) is not topic:
                 continue  # it was there for the sake of a policy that is no more
-            store.mark_plain(topic)
+            store.mark_rules(topic)
             source = topic.policy_source
             policy = lawful_policy(topic) if source is Source.RUN_TIME else None
             if not policy:
@@ -349,7 +349,7 @@ class Failing(Moments):
 
 
 class SetPolicy:
-    """Sets the policy of a topic, a slice at a time (a pass: `core.passes`).
+    """Sets the policy of a topic, a slice at a time (a pass: `core.background`).
 
     Where a million reservations have just run out, ending them first takes seconds.
     """
@@ -357,7 +357,7 @@ class SetPolicy:
     __slots__ = ("_engine", "_name", "_policy")
 
     def __init__(self, engine: Failing, name: str, policy: Policy | None) -> None:
-        """Begin; `TopicNameInvalid`, `TopicIsOwn`."""
+        """Begin; `TopicNameInvalid`, `TopicIsInternal`."""
         engine.vet_policy(name, policy)
         self._engine = engine
         self._name = name

@@ -34,7 +34,7 @@ behind them, the *tail*, goes through most changes as it is.
 
 A reserved job keeps the record it had; that somebody holds it is said elsewhere (`Store.holders`),
 so that handing a job out and acknowledging it rewrites nothing. How a record becomes another is in
-`core.changes`. This module knows nothing of topics' queues, of the wheel, or of who holds what.
+`core.transitions`. This module knows nothing of topics' queues, of the wheel, or of who holds what.
 """
 
 import enum

@@ -40,7 +40,6 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from delayd.core.changes import amended, rescheduled, with_body
 from delayd.core.claims import claim_run, owner_of, unclaim_run
 from delayd.core.clearing import Clearing
 from delayd.core.errors import (
@@ -65,15 +64,7 @@ from delayd.core.job import (
     tally_of,
     wall_of,
 )
-from delayd.core.limits import (
-    DURATION_MS_MAX,
-    KEY_BYTES_MAX,
-    PRIORITY_MAX,
-    TTR_MS_FOR_ZERO,
-    WALL_MS_MAX,
-)
 from delayd.core.moments import check_range
-from delayd.core.operations import Operation
 from delayd.core.puts import (
     Conflict,
     Outcome,
@@ -94,8 +85,17 @@ from delayd.core.records import (
     pack_reschedule,
     pack_rewrite,
 )
+from delayd.core.stats.operations import Operation
 from delayd.core.topic import Topic, checked_name
-from delayd.core.wheel import ceil_to_tick
+from delayd.core.transitions import amended, rescheduled, with_body
+from delayd.core.wheel.wheel import ceil_to_tick
+from delayd.limits import (
+    DURATION_MS_MAX,
+    KEY_BYTES_MAX,
+    PRIORITY_MAX,
+    TTR_MS_FOR_ZERO,
+    WALL_MS_MAX,
+)
 
 _PUT: Final = int(Kind.PUT)
 _KEY: Final = int(Flag.KEY)
@@ -114,13 +114,13 @@ class Keyed(Clearing):
     def __init__(self, start_ms: int, tick_ms: int, wheel_size: int, body_bytes_max: int) -> None:
         """Start without jobs at `start_ms` of delayd time."""
         super().__init__(start_ms, tick_ms, wheel_size, body_bytes_max)
-        self.late_ids: list[int] = []
-        """Jobs put since `take_late_ids` whose ids were taken before those of others."""
+        self.out_of_order_ids: list[int] = []
+        """Jobs put since `take_out_of_order_ids` whose ids were taken before those of others."""
 
-    def take_late_ids(self) -> list[int]:
+    def take_out_of_order_ids(self) -> list[int]:
         """Return the late ids since the last call."""
-        late_ids, self.late_ids = self.late_ids, []
-        return late_ids
+        out_of_order_ids, self.out_of_order_ids = self.out_of_order_ids, []
+        return out_of_order_ids
 
     def find_key(self, topic_name: str, key: bytes) -> int:
         """Return the live job that has the key; `KeyNotFound`, `TopicNotFound`, `KeyInvalid`."""
@@ -157,8 +157,8 @@ class Keyed(Clearing):
         `put_alike`. Raises `JobAlreadyExists`, `KeyInvalid` and what `put` raises.
         """
         self._vet_put(priority, delay_ms, ttr_ms, len(body), due_wall_ms)
-        if topic.is_own:
-            self.keep_out(topic.name)  # before anything is said of who has the key
+        if topic.is_internal:
+            self.require_writable(topic.name)  # before anything is said of who has the key
         check_retry(retry)
         old_id = self._taken(topic, key, on, now_ms) if key else 0
         if old_id and on is Conflict.KEEP:
@@ -166,7 +166,7 @@ class Keyed(Clearing):
         old = self.store.jobs.get(old_id) or b""
         is_extension = bool(old) and on is Conflict.EXTEND
         when = self._when(0 if on is Conflict.PRESERVE and old else delay_ms, due_wall_ms, now_ms)
-        if not topic.is_plain:
+        if not topic.has_no_rules:
             parts_bytes = HEADER_BYTES + len(pack_key(key)) + len(pack_retry(retry))
             default_ms, ttr_ms = self._admit(
                 topic,
@@ -253,7 +253,7 @@ class Keyed(Clearing):
         if not job_id:
             job_id = self.take_id()
         elif job_id < store.last_id:
-            self.late_ids.append(job_id)
+            self.out_of_order_ids.append(job_id)
         if when.wall_ms is not None:
             self._tell_offset()
         if not topic.recorded:
@@ -290,7 +290,7 @@ class Keyed(Clearing):
         if not claim_run(store, topic, keys, first_id):
             return 0
         try:
-            if not topic.is_plain:
+            if not topic.has_no_rules:
                 parts_bytes = (HEADER_BYTES + 1) * len(keys) + sum(map(len, keys))
                 delay_ms, ttr_ms = self._admit(
                     topic,
@@ -357,7 +357,7 @@ class Keyed(Clearing):
         """Change what is given of a job that waits or is buried; all or nothing, in one record.
 
         A new time takes a buried job out again. Raises `JobNotFound`, also for one in somebody's
-        hands, `TopicIsOwn`, `BodyTooBig`, `ValueOutOfRange`, `DelayTooLong`, `CapReached`,
+        hands, `TopicIsInternal`, `BodyTooBig`, `ValueOutOfRange`, `DelayTooLong`, `CapReached`,
         `OutOfSpace`.
         """
         assert delay_ms is None or due_wall_ms is None
@@ -370,7 +370,7 @@ class Keyed(Clearing):
             when = self._when(delay_ms or 0, due_wall_ms, now_ms)
             state = int(when.state)
         topic = self.store.topic_of(record)
-        if not topic.is_plain:
+        if not topic.has_no_rules:
             self._admit(
                 topic,
                 jobs=0,

@@ -30,7 +30,7 @@ hash is can be seen nowhere outside. The index refuses to know what a job is.
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
-from delayd.core.limits import (
+from delayd.limits import (
     KEY_ANCHOR_IDS,
     KEY_BYTES_SPARSE,
     KEY_PARTS,

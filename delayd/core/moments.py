@@ -18,7 +18,6 @@ The half of the engine that knows the wall clock; the relative half is `core.eng
 
 from typing import Final
 
-from delayd.core.changes import rescheduled
 from delayd.core.errors import (
     BodyTooBig,
     CapReached,
@@ -27,10 +26,8 @@ from delayd.core.errors import (
     JobNotFound,
     ValueOutOfRange,
 )
+from delayd.core.internal_topic import InternalTopic
 from delayd.core.job import TRANSITIONS, Event
-from delayd.core.limits import DURATION_MS_MAX, PRIORITY_MAX, WALL_MS_MAX
-from delayd.core.operations import Operation
-from delayd.core.own import OwnTopic
 from delayd.core.records import (
     LAYOUTS,
     Kind,
@@ -39,7 +36,10 @@ from delayd.core.records import (
     policy_record,
     topic_record,
 )
+from delayd.core.stats.operations import Operation
 from delayd.core.topic import Topic
+from delayd.core.transitions import rescheduled
+from delayd.limits import DURATION_MS_MAX, PRIORITY_MAX, WALL_MS_MAX
 
 _OFFSET_BYTES: Final = LAYOUTS[Kind.OFFSET].size
 
@@ -54,7 +54,7 @@ def check_delay(topic: Topic, delay_ms: int, *, is_moment: bool = False) -> None
         raise DelayTooLong(delay_ms, policy.delay_ms_max, topic.name, is_moment=is_moment)
 
 
-class Moments(OwnTopic):
+class WallClockTimes(InternalTopic):
     """A timekeeper that can be told what the wall clock says."""
 
     def __init__(self, start_ms: int, tick_ms: int, wheel_size: int, body_bytes_max: int) -> None:
@@ -131,9 +131,9 @@ class Moments(OwnTopic):
         of a job that is there already, how much longer its record gets, and `jobs` is 0.
         `at_once`: a delay of 0 was asked for, so the policy's does not take its place.
         `is_moment`: it is a moment that was asked for, and so long until then.
-        Raises `TopicIsOwn`, `BodyTooBig`, `DelayTooLong`, `CapReached`.
+        Raises `TopicIsInternal`, `BodyTooBig`, `DelayTooLong`, `CapReached`.
         """
-        self.keep_out(topic.name)
+        self.require_writable(topic.name)
         policy = topic.policy
         if policy is not None:
             if policy.body_bytes_max is not None and body_bytes > policy.body_bytes_max:
@@ -161,10 +161,10 @@ class Moments(OwnTopic):
         return self.store.jobs.put_bytes - LAYOUTS[Kind.PUT].size * self.room.jobs
 
     def _job(self, job_id: int, event: Event, now_ms: int) -> bytes:
-        """Return the record of a job that the event may happen to; `JobNotFound`, `TopicIsOwn`."""
+        """Return the record of a job that the event may happen to; or raise a refusal."""
         record, state = self.settled(job_id, now_ms)
         if self.store.own is not None:
-            self.keep_off(record)
+            self.require_writable_job(record)
         if (state, event) not in TRANSITIONS:
             raise JobNotFound(job_id)
         return record

@@ -34,15 +34,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from delayd.core.durations import (
-    DURATION_BOUNDS,
-    duration_text,
-    parse_duration_ms,
-    parse_size_bytes,
-)
 from delayd.core.errors import PolicyInvalid, TopicNameInvalid
 from delayd.core.job import Retry, State
-from delayd.core.limits import (
+from delayd.core.topic import INTERNAL_TOPIC, checked_name
+from delayd.core.wheel.wheel import ceil_to_tick
+from delayd.limits import (
     ATTEMPTS_MAX,
     BODY_BYTES_CEILING,
     CAP_MAX,
@@ -55,8 +51,12 @@ from delayd.core.limits import (
     RETRY_STEPS_MAX,
     RETRY_STEPS_NAMED_MAX,
 )
-from delayd.core.topic import OWN_TOPIC, checked_name
-from delayd.core.wheel import ceil_to_tick
+from delayd.text import (
+    DURATION_BOUNDS,
+    duration_text,
+    parse_duration_ms,
+    parse_size_bytes,
+)
 
 BURY: Final = "bury"
 ON_CLOSE: Final = {"failure": False, "return": True}
@@ -430,7 +430,7 @@ class Patterns:
         None when no pattern fits, or the one that does says nothing.
         """
         policy = self._exact.get(name)
-        if policy is None and name != OWN_TOPIC:
+        if policy is None and name != INTERNAL_TOPIC:
             fitting = (policy for expression, policy in self._wild if expression.fullmatch(name))
             policy = next(fitting, None)
         return policy or None

@@ -13,7 +13,6 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from delayd.core.changes import amended, with_tail
 from delayd.core.errors import KeyInvalid
 from delayd.core.job import (
     HEADER,
@@ -29,15 +28,16 @@ from delayd.core.job import (
     tally_of,
     wall_of,
 )
-from delayd.core.limits import (
+from delayd.core.moments import check_range
+from delayd.core.topic import Topic
+from delayd.core.transitions import amended, with_tail
+from delayd.limits import (
     ATTEMPTS_MAX,
     DURATION_MS_MAX,
     JITTER_PERCENT_MAX,
     KEY_BYTES_MAX,
     RETRY_STEPS_MAX,
 )
-from delayd.core.moments import check_range
-from delayd.core.topic import Topic
 
 # For every put; an enum member's arithmetic costs 40 ns more than an int's.
 _WALL: Final = int(Flag.WALL)

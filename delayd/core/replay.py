@@ -9,7 +9,6 @@ reserved belongs to the orphans until its ttr runs out. Nothing here writes to t
 import struct
 from typing import TYPE_CHECKING, Final
 
-from delayd.core.changes import amended, kicked, ranked, released, rescheduled, returned
 from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
 from delayd.core.job import (
@@ -23,11 +22,12 @@ from delayd.core.job import (
     head_bytes_of,
     key_of,
 )
-from delayd.core.judging import failed
-from delayd.core.limits import PASS_STEP_JOBS
 from delayd.core.policy import Policy, Verdict
 from delayd.core.records import LAYOUTS, Kind
+from delayd.core.retry_decision import failed
 from delayd.core.topic import Source
+from delayd.core.transitions import amended, kicked, ranked, released, rescheduled, returned
+from delayd.limits import TASK_STEP_JOBS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -271,4 +271,4 @@ class Replay:
         assert next_number not in store.numbered, f"topic {next_number} is there already"
         store.clear(topic, next_number)
         while store.ghosts:
-            store.ghosts[0].step(store, PASS_STEP_JOBS)
+            store.ghosts[0].step(store, TASK_STEP_JOBS)

@@ -5,15 +5,14 @@ wall clock is placed anew when that is set. The upper half, `core.store`, knows 
 how they come and go. Both carry out what the engine has decided, live and in a replay alike.
 
 Where jobs become ready is also where it is counted how late they are, and since when they have been
-ready (`core.lateness`, `core.ages`): for a whole slice at once, which takes 20 ns a job.
+ready (`core.stats.latency`, `core.stats.ready_ages`): for a whole slice at once, which takes 20 ns
+a job.
 """
 
 import struct
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from delayd.core.absolute import AbsoluteJobs
-from delayd.core.changes import came_due, placed_anew
 from delayd.core.job import (
     DUE_AT,
     FLAGS_AT,
@@ -27,14 +26,16 @@ from delayd.core.job import (
     rank_of,
     wall_of,
 )
-from delayd.core.lateness import new_histogram, note_run, span
-from delayd.core.limits import KEY_ANCHOR_IDS, PRIORITY_URGENT_BELOW
-from delayd.core.table import JobTable
+from delayd.core.job_table import JobTable
+from delayd.core.stats.latency import new_histogram, note_run, span
 from delayd.core.topic import Topic
 from delayd.core.topics import Topics
+from delayd.core.transitions import came_due, placed_anew
+from delayd.core.wall_times import WallTimes
+from delayd.limits import KEY_ANCHOR_IDS, PRIORITY_URGENT_BELOW
 
 if TYPE_CHECKING:
-    from delayd.core.ghosts import Ghost
+    from delayd.core.cleared import ClearedJobs
     from delayd.core.session import Session
 
 # Compared with a byte of the record on every operation; an enum member costs 40 ns more.
@@ -57,10 +58,10 @@ class Resting(Topics):
         self.last_rank = 0
         """The highest that a buried job got, of whatever topic."""
         self.jobs = JobTable()
-        self.ghosts: list[Ghost] = []
-        """What clears have left behind, to be swept away by `Ghost.step`, the oldest first."""
+        self.ghosts: list[ClearedJobs] = []
+        """What clears have left behind, swept away by `ClearedJobs.step`, the oldest first."""
         self.holders: dict[int, Session] = {}
-        self.absolute = AbsoluteJobs(tick_ms)
+        self.absolute = WallTimes(tick_ms)
 
     # --- What the wheels ask ---------------------------------------------------------------------
 
@@ -92,7 +93,7 @@ class Resting(Topics):
                 return job_id
         return 0
 
-    def is_ghost(self, record: bytes) -> bool:
+    def is_cleared(self, record: bytes) -> bool:
         """Tell of a job at rest whether a clear has forgotten it: to be asked while there are any.
 
         Its record has a number that its topic no longer has.
@@ -168,7 +169,7 @@ class Resting(Topics):
         first_ms = self.time_ms - first_ms
         last_ms = self.time_ms - last_ms
         note_run(topic.overdue, first_ms, last_ms, jobs)
-        if not topic.is_shown:
+        if not topic.has_own_metrics:
             note_run(self.counters.others_overdue, first_ms, last_ms, jobs)
 
     def _replace(self, topic: Topic, job_id: int, changed: bytes, since_ms: int = 0) -> None:
@@ -252,7 +253,7 @@ class Resting(Topics):
         """Place a delayed job where it belongs, if it is unplaced; return its record."""
         record = self.jobs.get(job_id)
         assert record is not None
-        if self.ghosts and self.is_ghost(record):
+        if self.ghosts and self.is_cleared(record):
             self.absolute.discard(job_id)
             return record
         changed = self.current(job_id, record)

@@ -20,10 +20,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from delayd.core.agenda import Lane
-from delayd.core.changes import buried, rank_at
 from delayd.core.claims import claim
-from delayd.core.ghosts import clear, leave_old, renumbered
+from delayd.core.cleared import clear, leave_old, renumbered
 from delayd.core.job import (
     DUE_AT,
     FLAGS_AT,
@@ -38,13 +36,15 @@ from delayd.core.job import (
     body_of,
     key_of,
 )
-from delayd.core.lateness import note_run, span
-from delayd.core.limits import PRIORITY_URGENT_BELOW
 from delayd.core.records import LAYOUTS, Kind
 from delayd.core.resting import Resting
 from delayd.core.session import Session
+from delayd.core.stats.latency import note_run, span
+from delayd.core.timers import TimerLane
 from delayd.core.topic import ID_MASK, Topic, ready_key
-from delayd.core.wheel import ceil_to_tick
+from delayd.core.transitions import buried, rank_at
+from delayd.core.wheel.wheel import ceil_to_tick
+from delayd.limits import PRIORITY_URGENT_BELOW
 
 # Compared with a byte of the record on every operation; an enum member costs 40 ns more.
 _DELAYED: Final = int(State.DELAYED)
@@ -67,7 +67,7 @@ class Store(Resting):
         self.last_put_id = 0
         """The highest that a job was put with; later ones were taken, and nothing came of them."""
         self.orphans = Session()
-        self.leases = Lane(self._wheel(self._lease_ends))
+        self.leases = TimerLane(self._wheel(self._lease_ends))
 
     @property
     def live_bytes(self) -> int:
@@ -172,7 +172,7 @@ class Store(Resting):
         assert record is not None
         since_ms, ttr_ms = _unpack_due_and_ttr(record, DUE_AT)
         deadline_ms: int = ceil_to_tick(now_ms + ttr_ms, self.tick_ms)
-        # What `hold`, `Ages.leave` and `_count_wait` do, without calls for a job that has just
+        # What `hold`, `ReadyAges.leave` and `_count_wait` do, without calls for a job that has just
         # become ready: 1.6 µs instead of 2.
         if self.jobs.guarded:
             self.jobs.preserve(job_id)
@@ -196,7 +196,7 @@ class Store(Resting):
             ages.newest -= 1
         else:
             ages.add(since_ms, -1)
-        if since_ms >= self.time_ms and topic.is_shown:
+        if since_ms >= self.time_ms and topic.has_own_metrics:
             topic.waited[0] += 1
         else:
             self._count_wait(topic, since_ms)
@@ -275,13 +275,13 @@ class Store(Resting):
         topic.ages.add(first_ms, -jobs)
         time_ms = self.time_ms
         note_run(topic.waited, time_ms - first_ms, time_ms - last_ms, jobs)
-        if not topic.is_shown:
+        if not topic.has_own_metrics:
             note_run(self.counters.others_waited, time_ms - first_ms, time_ms - last_ms, jobs)
 
     def _count_wait(self, topic: Topic, since_ms: int) -> None:
         waited_ms = self.time_ms - since_ms
         note_run(topic.waited, waited_ms, waited_ms, 1)
-        if not topic.is_shown:
+        if not topic.has_own_metrics:
             note_run(self.counters.others_waited, waited_ms, waited_ms, 1)
 
     def _insert_leases(self, job_ids: list[int], deadline_ms: int) -> None:

@@ -29,8 +29,8 @@ those who wait when it rings, is the timekeeper.
 import enum
 from typing import TYPE_CHECKING, Final
 
-from delayd.core.limits import RATE_BURST_MS
-from delayd.core.wheel import ceil_to_tick
+from delayd.core.wheel.wheel import ceil_to_tick
+from delayd.limits import RATE_BURST_MS
 
 if TYPE_CHECKING:
     from delayd.core.topic import Topic

@@ -13,19 +13,19 @@ again, with this code.
 import enum
 from typing import Final
 
-from delayd.core.changes import came_due, lapsed
 from delayd.core.errors import JobNotFound
 from delayd.core.job import DUE_AT, FLAGS_AT, STATE_AT, U64, State, body_of
-from delayd.core.judging import BRINGS_RULE, lapsed_under, place_of
-from delayd.core.limits import ADVANCE_SLICE_JOBS, DEADLINE_SOON_MS
-from delayd.core.operations import Operation
+from delayd.core.log_space import RESERVE_COST_BYTES, LogSpace
 from delayd.core.records import Kind, pack_reserve, pack_turn
-from delayd.core.room import RESERVE_COST_BYTES, Room
+from delayd.core.retry_decision import BRINGS_RULE, expired_under, place_of
 from delayd.core.session import NEVER_MS, Session
+from delayd.core.stats.operations import Operation
 from delayd.core.store import Store
 from delayd.core.throttle import Throttle
 from delayd.core.topic import DEFAULT_TOPIC, Topic
-from delayd.core.wheel import ceil_to_tick
+from delayd.core.transitions import came_due, expired
+from delayd.core.wheel.wheel import ceil_to_tick
+from delayd.limits import ADVANCE_SLICE_JOBS, DEADLINE_SOON_MS
 
 # Used for every job that is handed out; an enum member's arithmetic costs 40 ns more than an int's.
 _DELAYED: Final = int(State.DELAYED)
@@ -55,7 +55,7 @@ class Timekeeper:
         self.tick_ms = tick_ms
         self.timeouts = 0
         """Reservations whose ttr ran out, since the start."""
-        self.room = Room()
+        self.room = LogSpace()
         self._log: list[bytes] = []
         self._must_sync = False
         self._turn_ms = -1
@@ -160,7 +160,7 @@ class Timekeeper:
             self._serve(lane.topic, now_ms)
         elif lane is store.leases:
             for job_id in fired:
-                self._lapse(job_id, now_ms, lease_fired=True)
+                self._expire(job_id, now_ms, lease_fired=True)
         else:
             for whose in store.silence(fired):
                 self._ring(whose, now_ms)
@@ -176,10 +176,10 @@ class Timekeeper:
         """End a slice of the reservations that are over; tell whether all have ended."""
         if not self.leases_are_settled:
             for job_id in self.store.leases.wheel.advance(self.store.time_ms, limit):
-                self._lapse(job_id, now_ms, lease_fired=True)
+                self._expire(job_id, now_ms, lease_fired=True)
         return self.leases_are_settled
 
-    def _lapse(self, job_id: int, now_ms: int, *, lease_fired: bool) -> None:
+    def _expire(self, job_id: int, now_ms: int, *, lease_fired: bool) -> None:
         """Take back a job whose ttr ran out."""
         store = self.store
         record = store.jobs.get(job_id)
@@ -188,12 +188,12 @@ class Timekeeper:
         topic = store.topic_of(record)
         store.count(topic, Operation.TIMEOUT)
         if topic.policy is None and record[FLAGS_AT] < BRINGS_RULE:
-            changed = lapsed(record)
+            changed = expired(record)
         else:
             # Counted from the deadline, not from now: when its slice comes makes no difference.
             deadline_ms = store.holders[job_id].deadlines[job_id]
             place = place_of(topic)
-            changed = lapsed_under(record, topic.policy, place, deadline_ms, tick_ms=self.tick_ms)
+            changed = expired_under(record, topic.policy, place, deadline_ms, tick_ms=self.tick_ms)
         self._take_back(topic, job_id, changed, now_ms, lease_fired=lease_fired)
 
     def _take_back(
@@ -235,9 +235,9 @@ class Timekeeper:
         if holder is not None:
             if holder.deadlines[job_id] > store.time_ms:
                 return record, State.RESERVED
-            self._lapse(job_id, now_ms, lease_fired=False)
+            self._expire(job_id, now_ms, lease_fired=False)
             return self.settled(job_id, now_ms)
-        if store.ghosts and store.is_ghost(record):
+        if store.ghosts and store.is_cleared(record):
             raise JobNotFound(job_id)
         if record[STATE_AT] == _DELAYED:
             if store.absolute.layers:

@@ -20,24 +20,24 @@ from typing import TYPE_CHECKING, Final
 
 from sortedcontainers import SortedList
 
-from delayd.core.ages import Ages
 from delayd.core.errors import TopicNameInvalid
-from delayd.core.limits import TOPIC_NAME_BYTES_MAX
+from delayd.core.stats.ready_ages import ReadyAges
+from delayd.limits import TOPIC_NAME_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from delayd.core.agenda import Lane
     from delayd.core.keys import KeyIndex
-    from delayd.core.lateness import Histogram
     from delayd.core.policy import Policy
-    from delayd.core.rates import Rates
     from delayd.core.session import Session
+    from delayd.core.stats.latency import Histogram
+    from delayd.core.stats.rates import Rates
     from delayd.core.throttle import Throttle
+    from delayd.core.timers import TimerLane
 
 DEFAULT_TOPIC: Final = "default"
-OWN_TOPIC: Final = "$idempotency"
-"""Where the daemon keeps jobs of its own; see `core.own`."""
+INTERNAL_TOPIC: Final = "$idempotency"
+"""Where the daemon keeps jobs of its own; see `core.internal_topic`."""
 ID_MASK: Final = 2**64 - 1
 
 
@@ -96,9 +96,9 @@ class Topic:
         "delays",
         "deletes",
         "feeders",
-        "is_own",
-        "is_plain",
-        "is_shown",
+        "has_no_rules",
+        "has_own_metrics",
+        "is_internal",
         "jobs",
         "jobs_put",
         "keys",
@@ -129,10 +129,10 @@ class Topic:
         "watchers",
     )
 
-    def __init__(self, name: str, number: int, delays: "Lane") -> None:
+    def __init__(self, name: str, number: int, delays: "TimerLane") -> None:
         """Make an empty topic; `number` stands for the name in records."""
         self.name = name
-        self.is_own = name == OWN_TOPIC
+        self.is_internal = name == INTERNAL_TOPIC
         """Nobody but the daemon changes what is in it."""
         self.number = number
         self.delays = delays
@@ -156,7 +156,7 @@ class Topic:
         self.policy: Policy | None = None
         """What holds for its jobs, beside what holds for all."""
         self.policy_source = Source.CONFIGURATION
-        self.is_plain = not self.is_own
+        self.has_no_rules = not self.is_internal
         """Puts need not look: there is no policy, nor a cap on the jobs of all topics, and it is
         not the daemon's own."""
         self.throttle: Throttle | None = None
@@ -182,8 +182,8 @@ class Topic:
         self.pauses = 0
 
         # Figures: how it goes, since the start of the daemon.
-        self.ages = Ages()
-        self.is_shown = False
+        self.ages = ReadyAges()
+        self.has_own_metrics = False
         """Its metrics have its name; otherwise they are among the others'."""
         self.begin_figures()
 
@@ -217,12 +217,12 @@ class Topic:
     @property
     def clients_watching(self) -> int:
         """Count who would take jobs of it, but for the daemon itself."""
-        return 0 if self.is_own else self.watchers
+        return 0 if self.is_internal else self.watchers
 
     @property
     def clients_waiting(self) -> "Collection[Session]":
         """Those who wait for a job of it, but for the daemon itself."""
-        return () if self.is_own else self.waiters
+        return () if self.is_internal else self.waiters
 
     @property
     def is_wanted(self) -> bool:

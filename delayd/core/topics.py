@@ -12,15 +12,15 @@ anything, so `keeps_topics` lets none of them vanish before it is over.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from delayd.core.agenda import Lane
 from delayd.core.alarms import Alarms
-from delayd.core.counters import Counters
-from delayd.core.lateness import new_histogram
-from delayd.core.limits import RATE_CELL_MS, TOPICS_SHOWN_MAX
-from delayd.core.operations import COUNTED_APART, Operation
-from delayd.core.rates import Rates
+from delayd.core.stats.counters import Counters
+from delayd.core.stats.latency import new_histogram
+from delayd.core.stats.operations import COUNTED_APART, Operation
+from delayd.core.stats.rates import Rates
 from delayd.core.throttle import Block, Throttle
+from delayd.core.timers import TimerLane
 from delayd.core.topic import Source, Topic
+from delayd.limits import RATE_CELL_MS, TOPICS_SHOWN_MAX
 
 if TYPE_CHECKING:
     from delayd.core.policy import Policy
@@ -47,7 +47,7 @@ class Topics(Alarms):
         self.topics: dict[str, Topic] = {}
         self.numbered: dict[int, Topic] = {}
         self.own: Topic | None = None
-        """The daemon's own, while there is something in it; see `core.own`."""
+        """The daemon's own, while there is something in it; see `core.internal_topic`."""
         self.last_topic_number = 0
         self.listing: list[Topic] = []
         """The topics in order of creation, a removed one's place taken by the last (beanstalkd)."""
@@ -63,9 +63,9 @@ class Topics(Alarms):
         self.policy_for: Callable[[str], Policy | None] | None = None
         """What the configuration says for a topic of that name; None during a replay."""
 
-    def delays_lane(self) -> Lane:
+    def delays_lane(self) -> TimerLane:
         """Make a lane for the delays of a topic's jobs."""
-        return Lane(self._wheel(self._due_of_delay))
+        return TimerLane(self._wheel(self._due_of_delay))
 
     # --- Which there are -------------------------------------------------------------------------
 
@@ -81,10 +81,10 @@ class Topics(Alarms):
             lane = self.delays_lane()
             topic = lane.topic = Topic(name, number, lane)
             topic.place = len(self.listing)
-            topic.is_shown = self.shown < TOPICS_SHOWN_MAX
-            self.shown += topic.is_shown
-            self.mark_plain(topic)
-            if topic.is_own:
+            topic.has_own_metrics = self.shown < TOPICS_SHOWN_MAX
+            self.shown += topic.has_own_metrics
+            self.mark_rules(topic)
+            if topic.is_internal:
                 self.own = topic
             self.listing.append(topic)
             self.topics[name] = topic
@@ -110,9 +110,9 @@ class Topics(Alarms):
         self.agenda.forget(topic.delays)
         del self.topics[topic.name]
         del self.numbered[topic.number]
-        if topic.is_own:
+        if topic.is_internal:
             self.own = None
-        self.shown -= topic.is_shown
+        self.shown -= topic.has_own_metrics
         last = self.listing.pop()
         if last is not topic:
             self.listing[topic.place] = last
@@ -164,7 +164,7 @@ class Topics(Alarms):
         """
         topic.policy = policy
         topic.policy_source = source
-        self.mark_plain(topic)
+        self.mark_rules(topic)
         former, topic.target = topic.target, None
         # Moved to where it is, a job would be buried the next time; so it is at once.
         if policy is not None and policy.exhausted not in {None, topic.name}:
@@ -175,9 +175,9 @@ class Topics(Alarms):
             self.drop_if_unwanted(former)
         self._set_throttle(topic, policy)
 
-    def mark_plain(self, topic: Topic) -> None:
+    def mark_rules(self, topic: Topic) -> None:
         """Let puts into the topic know whether they have to look at what holds for it."""
-        topic.is_plain = topic.policy is None and not self.is_capped and not topic.is_own
+        topic.has_no_rules = topic.policy is None and not self.is_capped and not topic.is_internal
 
     def _set_throttle(self, topic: Topic, policy: "Policy | None") -> None:
         former, throttle = topic.throttle, None

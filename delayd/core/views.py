@@ -8,10 +8,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from delayd.core.changes import came_due
+from delayd.core.cleared import renumbered
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound, TopicNotFound
-from delayd.core.ghosts import renumbered
 from delayd.core.job import (
     DUE_AT,
     FLAGS_AT,
@@ -28,15 +27,14 @@ from delayd.core.job import (
     tally_of,
     wall_of,
 )
-from delayd.core.judging import place_of, settled_lapse
-from delayd.core.limits import PRIORITY_URGENT_BELOW, TOPICS_SHOWN_MAX
 from delayd.core.records import LAYOUTS, Kind
+from delayd.core.retry_decision import caught_up_expiry, place_of
 from delayd.core.store import Store
 from delayd.core.throttle import Block
 from delayd.core.timekeeper import Handed
 from delayd.core.topic import (
     DEFAULT_TOPIC,
-    OWN_TOPIC,
+    INTERNAL_TOPIC,
     Source,
     Topic,
     checked_name,
@@ -44,6 +42,8 @@ from delayd.core.topic import (
     job_id_of,
     ready_key,
 )
+from delayd.core.transitions import came_due
+from delayd.limits import PRIORITY_URGENT_BELOW, TOPICS_SHOWN_MAX
 
 
 class JobView(NamedTuple):
@@ -167,7 +167,9 @@ def peek(engine: Engine, job_id: int) -> Handed:
 def live_record(store: Store, job_id: int) -> bytes:
     """Return the record of a job as it stands, settled or not; `JobNotFound`."""
     record = store.jobs.get(job_id)
-    if record is None or (store.ghosts and job_id not in store.holders and store.is_ghost(record)):
+    if record is None or (
+        store.ghosts and job_id not in store.holders and store.is_cleared(record)
+    ):
         raise JobNotFound(job_id)
     return record
 
@@ -207,7 +209,7 @@ def canonical(engine: Engine) -> Iterator[tuple[str | int | bytes | None, ...]]:
         if deadline_ms is not None and deadline_ms <= time_ms:
             topic = store.topic_of(record)
             now, deadline_ms = (
-                settled_lapse(
+                caught_up_expiry(
                     record,
                     topic.policy,
                     place_of(topic),
@@ -246,7 +248,7 @@ def live_jobs(store: Store) -> Iterator[tuple[int, bytes]]:
     for job_id, record in store.jobs:
         if job_id in store.holders:
             yield job_id, renumbered(record, store.topic_of(record).number)
-        elif not store.is_ghost(record):
+        elif not store.is_cleared(record):
             yield job_id, record
 
 
@@ -277,7 +279,7 @@ def check(engine: Engine) -> None:
         assert topic.bytes == lengths[topic]
     assert engine.room.jobs == sum(counted.values())
     assert set(store.topics.values()) == set(store.listing)
-    assert store.shown == sum(topic.is_shown for topic in store.listing) <= TOPICS_SHOWN_MAX
+    assert store.shown == sum(topic.has_own_metrics for topic in store.listing) <= TOPICS_SHOWN_MAX
     _check_numbers(store)
     _check_keys(store)
     assert sum(topic.reserved for topic in store.listing) == len(store.holders)
@@ -315,7 +317,7 @@ def _check_numbers(store: Store) -> None:
     numbered.update((old, topic) for topic in store.listing for old in topic.old_held)
     numbered.update((ghost.number, ghost.topic) for ghost in store.ghosts)
     assert store.numbered == numbered
-    assert store.own is store.topics.get(OWN_TOPIC)
+    assert store.own is store.topics.get(INTERNAL_TOPIC)
     held = Counter(
         PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[1]
         for job_id, record in store.jobs
@@ -357,7 +359,7 @@ def _check_absolute(engine: Engine) -> None:
 def _check_limits(engine: Engine, topic: Topic) -> None:
     store = engine.store
     policy, throttle = topic.policy, topic.throttle
-    assert topic.is_plain == (policy is None and not store.is_capped and not topic.is_own)
+    assert topic.has_no_rules == (policy is None and not store.is_capped and not topic.is_internal)
     feeders = [each for each in store.listing if each.target is topic]
     assert topic.feeders == len(feeders)
     assert topic is not topic.target

@@ -13,11 +13,10 @@ from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from delayd.core.client_limits import HTTP_ERRORS_MAX
 from delayd.core.job import Reason, State
-from delayd.core.limits import PRIORITY_MAX
 from delayd.core.puts import Outcome
 from delayd.http.schemas import UNSET, Token, Unset
+from delayd.limits import HTTP_ERRORS_MAX, PRIORITY_MAX
 
 Meta: Final = msgspec.Meta
 

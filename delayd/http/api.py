@@ -1,7 +1,7 @@
 """What the handlers share: the engine and the way to it, and one call on its way through.
 
     durable()            wait until what was just done is on disk
-    carry_out(work)      wait until a pass over many jobs is through (`core.passes`)
+    carry_out(work)      wait until a pass over many jobs is through (`core.background`)
     call.allow(...)      refuse who may not do this
     call.topic, job_id   what the path names, checked
 
@@ -17,21 +17,21 @@ from aiohttp import web
 
 from delayd.access.principal import EVERYBODY, Principal
 from delayd.access.scopes import Scope
-from delayd.core.advancing import StandingClock
+from delayd.core.background import BackgroundTask, BackgroundTasks, Task
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound, Refusal
-from delayd.core.limits import JOB_ID_MAX
-from delayd.core.passes import Errand, Pass, Passes
-from delayd.core.refusals import Refusals
 from delayd.core.session import Session
+from delayd.core.stats.refusals import Refusals
 from delayd.core.topic import checked_name
 from delayd.core.views import live_record
+from delayd.core.virtual_clock import StandingClock
 from delayd.http.idempotency import Forgetting
 from delayd.http.problems import FieldError, Forbidden, RequestInvalid, Unauthorized
+from delayd.limits import JOB_ID_MAX
 
 if TYPE_CHECKING:
-    from delayd.http.guard import Guard
-    from delayd.http.reserving import Consumer
+    from delayd.http.connection_limits import HttpConnectionLimits
+    from delayd.http.handlers.reserve import Consumer
     from delayd.http.routes import Route
 
 
@@ -69,7 +69,7 @@ class Awaited:
 
     __slots__ = ("_api", "_work", "future", "is_over", "refusal")
 
-    def __init__(self, api: "Api", work: Pass) -> None:
+    def __init__(self, api: "Api", work: Task) -> None:
         """Begin."""
         self._api = api
         self._work = work
@@ -126,7 +126,7 @@ class Api:
         engine: Engine,
         turns: Turns,
         clock: Clock,
-        passes: Passes[Errand],
+        passes: BackgroundTasks[BackgroundTask],
         *,
         standing: StandingClock | None = None,
         reports: Reports = NO_REPORTS,
@@ -141,7 +141,7 @@ class Api:
         self.reports = reports
         self.refusals = Refusals() if refusals is None else refusals
         """Counts what is refused, on the line as well."""
-        self.guard: Guard | None = None
+        self.guard: HttpConnectionLimits | None = None
         """Who is connected; None before the start."""
         self.loop = asyncio.get_running_loop()
         self.nobody: Final = Session()
@@ -176,7 +176,7 @@ class Api:
         self.turns.when_durable(future)
         await future
 
-    async def carry_out(self, work: Pass) -> None:
+    async def carry_out(self, work: Task) -> None:
         """Wait until the pass is over and what it did durable; what it raises."""
         awaited = Awaited(self, work)
         self.passes.add(awaited)

@@ -4,18 +4,18 @@ import socket
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
+from delayd.http.admission import Door, Hosts
 from delayd.http.api import Api
-from delayd.http.app import HttpServer
-from delayd.http.door import Door, Hosts
+from delayd.http.server import HttpServer
 
 if TYPE_CHECKING:
-    from delayd.access.entrance import Entrance
+    from delayd.access.control import AccessControl
     from delayd.http.bounds import Bounds
 
 
 def http_server(
     api: Api,
-    entrance: "Entrance",
+    entrance: "AccessControl",
     bounds: "Bounds",
     hosts: Collection[str],
     listeners: Sequence[socket.socket],

@@ -9,7 +9,7 @@ from http import HTTPStatus
 
 import orjson
 
-from delayd.core import client_limits, limits
+from delayd import limits
 from delayd.core.errors import Refusal
 from delayd.http.problems import CONTENT_TYPE, HttpRefusal, headers_of, problem_of
 
@@ -19,13 +19,13 @@ class Bounds:
     """How much and how long; `limits.py` says why."""
 
     connections_max: int = limits.CONNECTIONS_DEFAULT
-    connections_per_ip_max: int = client_limits.HTTP_CONNECTIONS_PER_IP_DEFAULT
-    strangers_per_ip_max: int = client_limits.HTTP_STRANGERS_PER_IP_DEFAULT
-    header_ms: int = client_limits.HTTP_HEADER_MS_DEFAULT
-    body_ms: int = client_limits.HTTP_BODY_MS_DEFAULT
-    idle_ms: int = client_limits.HTTP_IDLE_MS_DEFAULT
-    body_bytes_max: int = client_limits.HTTP_BODY_BYTES_DEFAULT
-    held_bytes_max: int = client_limits.HTTP_HELD_BYTES_DEFAULT
+    connections_per_ip_max: int = limits.HTTP_CONNECTIONS_PER_IP_DEFAULT
+    strangers_per_ip_max: int = limits.HTTP_STRANGERS_PER_IP_DEFAULT
+    header_ms: int = limits.HTTP_HEADER_MS_DEFAULT
+    body_ms: int = limits.HTTP_BODY_MS_DEFAULT
+    idle_ms: int = limits.HTTP_IDLE_MS_DEFAULT
+    body_bytes_max: int = limits.HTTP_BODY_BYTES_DEFAULT
+    held_bytes_max: int = limits.HTTP_HELD_BYTES_DEFAULT
     write_buffer_bytes_max: int = limits.WRITE_BUFFER_BYTES_DEFAULT
 
 

@@ -11,9 +11,10 @@ Who takes longer is answered 408 where that can still be understood, and closed.
 for a connection is bounded by its parser: 8,190 bytes of a line, 128 headers, 32 requests in a row,
 half a MiB of a body that nobody reads. A client is sent one answer at a time, so what waits for it
 is one answer at most. The bytes of all requests that have been read and not been answered are
-counted together, by the `Guard`; when they are too many, those who send much are answered 503.
+counted together, by the `HttpConnectionLimits`; when they are too many, those who send much are
+answered 503.
 
-A request costs less than 1 µs here: its times are noted, and looked at by `Rounds`.
+A request costs less than 1 µs here: its times are noted, and looked at by `DeadlineTimer`.
 
 The module refuses to know what is asked and answered.
 """
@@ -26,13 +27,13 @@ from aiohttp import http_parser, web, web_protocol
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from aiohttp.streams import StreamReader
 
-from delayd.core import client_limits
+from delayd import limits
 from delayd.http.bounds import Deadline, HeaderTooLong, OurFault, PathTooLong, Refused
 from delayd.http.problems import BadRequest, HttpRefusal
-from delayd.http.replies import refused
+from delayd.http.responses import refused
 
 if TYPE_CHECKING:
-    from delayd.http.guard import Guard
+    from delayd.http.connection_limits import HttpConnectionLimits
 
 _NEVER_MS: Final = -1
 
@@ -58,9 +59,9 @@ PARSING: Final[dict[str, Any]] = {
     "keepalive_timeout": 0,
     "tcp_keepalive": False,
     "access_log": None,
-    "max_line_size": client_limits.HTTP_LINE_BYTES_MAX,
-    "max_field_size": client_limits.HTTP_HEADER_BYTES_MAX,
-    "max_headers": client_limits.HTTP_HEADERS_MAX,
+    "max_line_size": limits.HTTP_LINE_BYTES_MAX,
+    "max_field_size": limits.HTTP_HEADER_BYTES_MAX,
+    "max_headers": limits.HTTP_HEADERS_MAX,
     "auto_decompress": False,
 }
 """What aiohttp is told for each connection."""
@@ -87,8 +88,10 @@ class Connection(web_protocol.RequestHandler):
         "stranger",
     )
 
-    def __init__(self, guard: "Guard", server: web.Server, origin: str | None) -> None:
-        """Wait for a client from there; only `Guard.admit` makes connections."""
+    def __init__(
+        self, guard: "HttpConnectionLimits", server: web.Server, origin: str | None
+    ) -> None:
+        """Wait for a client from there; only `HttpConnectionLimits.admit` makes connections."""
         super().__init__(server, loop=guard.loop, **PARSING)
         # aiohttp sets no timer for the keep-alive while it has one.
         self._keepalive_handle = guard.no_timer
@@ -176,7 +179,7 @@ class Connection(web_protocol.RequestHandler):
 
     def _hold_no_more(self) -> None:
         """Refuse the request that is one too many, unless it is a small one."""
-        if self._held_bytes > client_limits.HTTP_SMALL_BYTES:
+        if self._held_bytes > limits.HTTP_SMALL_BYTES:
             self._guard.refused[Refused.HELD_BYTES] += 1
             self._cut(self._guard.replies[Refused.HELD_BYTES])
 
@@ -249,18 +252,12 @@ class Connection(web_protocol.RequestHandler):
     def _refusal_for(exc: BaseException | None) -> HttpRefusal:
         """Say in our words what the parser complains of."""
         if isinstance(exc, LineTooLong):
-            if exc.args[1] == client_limits.HTTP_LINE_BYTES_MAX:
-                return PathTooLong(
-                    f"the path is longer than {client_limits.HTTP_LINE_BYTES_MAX} bytes"
-                )
-            return HeaderTooLong(
-                f"a header is longer than {client_limits.HTTP_HEADER_BYTES_MAX} bytes"
-            )
+            if exc.args[1] == limits.HTTP_LINE_BYTES_MAX:
+                return PathTooLong(f"the path is longer than {limits.HTTP_LINE_BYTES_MAX} bytes")
+            return HeaderTooLong(f"a header is longer than {limits.HTTP_HEADER_BYTES_MAX} bytes")
         if isinstance(exc, HttpProcessingError):
             if exc.message == "Too many headers received":
-                return HeaderTooLong(
-                    f"there are more than {client_limits.HTTP_HEADERS_MAX} headers"
-                )
+                return HeaderTooLong(f"there are more than {limits.HTTP_HEADERS_MAX} headers")
             return BadRequest(exc.message.partition("\n")[0].rstrip(":"))
         if isinstance(exc, web_protocol.RequestPayloadError):
             return BadRequest(f"the body is not what its headers say: {exc}".partition("\n")[0])
@@ -284,7 +281,7 @@ class Connection(web_protocol.RequestHandler):
             due_ms = self._body_due_ms(now_ms, self._body)
             deadline = Deadline.BODY
         elif self._waiter is None or self._messages:
-            return now_ms + client_limits.HTTP_LOOK_MS
+            return now_ms + limits.HTTP_LOOK_MS
         elif self._head_ms >= 0:
             due_ms = self._head_ms + bounds.header_ms
             deadline = Deadline.HEADER
@@ -304,7 +301,7 @@ class Connection(web_protocol.RequestHandler):
             self._body_ms = now_ms
             self._body_bytes = body.total_bytes
         came_bytes = body.total_bytes - self._body_bytes
-        allowed_ms = came_bytes * 1_000 // client_limits.HTTP_BYTES_PER_S_MIN
+        allowed_ms = came_bytes * 1_000 // limits.HTTP_BYTES_PER_S_MIN
         guard = self._guard
         return self._body_ms + min(max(allowed_ms, guard.body_grace_ms), guard.bounds.body_ms)
 
@@ -313,10 +310,10 @@ class Connection(web_protocol.RequestHandler):
         if self._untaken is None:
             return self._await_taking(now_ms)
         since_ms, then_bytes, answered_bytes = self._untaken
-        if now_ms < since_ms + client_limits.HTTP_TAKE_MS:
-            return since_ms + client_limits.HTTP_TAKE_MS
+        if now_ms < since_ms + limits.HTTP_TAKE_MS:
+            return since_ms + limits.HTTP_TAKE_MS
         taken_bytes = then_bytes - waiting_bytes + self._answered_bytes - answered_bytes
-        enough_bytes = client_limits.HTTP_TAKE_MS // 1_000 * client_limits.HTTP_BYTES_PER_S_MIN
+        enough_bytes = limits.HTTP_TAKE_MS // 1_000 * limits.HTTP_BYTES_PER_S_MIN
         if taken_bytes < enough_bytes or waiting_bytes > self._guard.bounds.write_buffer_bytes_max:
             self._close_for(Deadline.ANSWER, b"")
             return 0
@@ -326,10 +323,10 @@ class Connection(web_protocol.RequestHandler):
         """Note how much waits now; return when some of it has to be taken."""
         assert self._wire is not None, "a connection that is gone is not looked at"
         self._untaken = (now_ms, self._wire.get_write_buffer_size(), self._answered_bytes)
-        return now_ms + client_limits.HTTP_TAKE_MS
+        return now_ms + limits.HTTP_TAKE_MS
 
     def _look_after_closing(self, now_ms: int) -> int:
-        return 0 if self._wire is None else now_ms + client_limits.HTTP_LOOK_MS
+        return 0 if self._wire is None else now_ms + limits.HTTP_LOOK_MS
 
     def _close_for(self, deadline: Deadline, reply: bytes) -> None:
         self._guard.closed[deadline] += 1

@@ -23,8 +23,8 @@ from functools import lru_cache
 from typing import Generic, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from delayd.core.client_limits import TARGET_KNOWN_CHARACTERS, TARGETS_KNOWN_MAX
 from delayd.http.problems import MethodNotAllowed, NoSuchCall
+from delayd.limits import TARGET_KNOWN_CHARACTERS, TARGETS_KNOWN_MAX
 
 AnswerT = TypeVar("AnswerT")
 

@@ -4,7 +4,8 @@ A *memo* is itself a job, of the topic `$idempotency`: its key is a digest of wh
 under which Idempotency-Key; its body says which job that made, and a digest of the request. It is
 put in the same turn as the job, so that either both are on disk or neither. It survives restarts
 like every job, and when it comes due, `IDEMPOTENCY_MS` later, it is reserved and deleted right
-here. Nobody else can do anything to it (`core.own`): this module alone is let in, `as_daemon`.
+here. Nobody else can do anything to it (`core.internal_topic`): this module alone is let in,
+`as_daemon`.
 
     POST, Idempotency-Key: a   ─► memo a: job 7, and job 7      201, id 7
     POST, Idempotency-Key: a   ─► memo a is there: job 7        201, id 7
@@ -18,28 +19,28 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from delayd.core.client_limits import (
+from delayd.core.errors import CapReached, Refusal
+from delayd.core.internal_topic import reclaim
+from delayd.core.job import body_of
+from delayd.core.session import Session
+from delayd.core.timekeeper import Handed, WaitEnd
+from delayd.core.topic import INTERNAL_TOPIC
+from delayd.http.problems import FieldError, KeyReused, RequestInvalid
+from delayd.limits import (
     HTTP_BATCH_MAX,
     IDEMPOTENCY_KEY_BYTES_MAX,
     IDEMPOTENCY_MS,
+    JOB_ID_MAX,
     PRIORITY_DEFAULT,
     READ_BYTES,
     TTR_MS_DEFAULT,
 )
-from delayd.core.errors import CapReached, Refusal
-from delayd.core.job import body_of
-from delayd.core.limits import JOB_ID_MAX
-from delayd.core.own import reclaim
-from delayd.core.session import Session
-from delayd.core.timekeeper import Handed, WaitEnd
-from delayd.core.topic import OWN_TOPIC
-from delayd.http.problems import FieldError, KeyReused, RequestInvalid
 
 if TYPE_CHECKING:
     from delayd.core.engine import Engine
     from delayd.http.api import Api, Call
 
-TOPIC: Final = OWN_TOPIC
+TOPIC: Final = INTERNAL_TOPIC
 HEADER: Final = "Idempotency-Key"
 
 

@@ -25,13 +25,11 @@ import orjson
 
 from delayd import __version__
 from delayd.access.scopes import Scope
-from delayd.core.client_limits import HTTP_BODY_BYTES_DEFAULT, IDEMPOTENCY_KEY_BYTES_MAX
-from delayd.core.errors import Refusal, TopicIsOwn, TopicNameInvalid
-from delayd.core.limits import JOB_ID_MAX
+from delayd.core.errors import Refusal, TopicIsInternal, TopicNameInvalid
 from delayd.http import answers
+from delayd.http.api_docs import Entry, Said, Section
 from delayd.http.bounds import HeaderTooLong, OurFault, PathTooLong
 from delayd.http.idempotency import HEADER as IDEMPOTENCY_KEY
-from delayd.http.manual import Entry, Said, Section
 from delayd.http.problems import (
     CONTENT_TYPE,
     JSON,
@@ -53,8 +51,9 @@ from delayd.http.problems import (
     title_of,
 )
 from delayd.http.reading import Form, form_in
-from delayd.http.replies import Reply
+from delayd.http.responses import Reply
 from delayd.http.values import VALUE_TYPES, Duration, schema_of_value
+from delayd.limits import HTTP_BODY_BYTES_DEFAULT, IDEMPOTENCY_KEY_BYTES_MAX, JOB_ID_MAX
 
 if TYPE_CHECKING:
     from delayd.http.api import Call
@@ -308,7 +307,7 @@ def refusals_of(route: "Route") -> Iterable[type[Refusal]]:
     if "{topic}" in route.path:
         yield TopicNameInvalid
     if route.scope not in _LOOKING and ("{topic}" in route.path or "{id}" in route.path):
-        yield TopicIsOwn
+        yield TopicIsInternal
     yield from _entry(route).refusals
 
 

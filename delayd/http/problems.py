@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from delayd import __version__
-from delayd.core.client_limits import HTTP_ERROR_CHARACTERS_MAX, HTTP_ERRORS_MAX
 from delayd.core.errors import (
     DelayTooLong,
     JobAlreadyExists,
@@ -27,6 +26,7 @@ from delayd.core.errors import (
     Refusal,
     ValueOutOfRange,
 )
+from delayd.limits import HTTP_ERROR_CHARACTERS_MAX, HTTP_ERRORS_MAX
 
 JSON: Final = "application/json"
 CONTENT_TYPE: Final = "application/problem+json"

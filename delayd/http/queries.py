@@ -8,23 +8,8 @@ from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
-from delayd.core.client_limits import (
-    HTTP_CALENDAR_TOPICS_MAX,
-    HTTP_PAGE_DEFAULT,
-    HTTP_TOPICS_PAGE_MAX,
-)
 from delayd.core.job import State
-from delayd.core.limits import (
-    ATTEMPTS_MAX,
-    CALENDAR_BINS_MAX,
-    CAP_MAX,
-    JITTER_PERCENT_MAX,
-    KEY_BYTES_MAX,
-    RATE_PER_S_MAX,
-    RATE_PER_S_MIN,
-    SEARCH_JOBS_MAX,
-)
-from delayd.core.walking import NEVER_DUE_MS, Wanted
+from delayd.core.scans.scan import NEVER_DUE_MS, Wanted
 from delayd.http.problems import FieldError
 from delayd.http.reading import Form, Rules
 from delayd.http.schemas import UNSET, Meta, Unset
@@ -36,6 +21,19 @@ from delayd.http.values import (
     TimeBound,
     TopicName,
     schema_of_value,
+)
+from delayd.limits import (
+    ATTEMPTS_MAX,
+    CALENDAR_BINS_MAX,
+    CAP_MAX,
+    HTTP_CALENDAR_TOPICS_MAX,
+    HTTP_PAGE_DEFAULT,
+    HTTP_TOPICS_PAGE_MAX,
+    JITTER_PERCENT_MAX,
+    KEY_BYTES_MAX,
+    RATE_PER_S_MAX,
+    RATE_PER_S_MIN,
+    SEARCH_JOBS_MAX,
 )
 
 DAY_MS: Final = 86_400_000

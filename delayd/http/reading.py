@@ -29,9 +29,9 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 import msgspec
 import orjson
 
-from delayd.core.client_limits import HTTP_BATCH_MAX, HTTP_CONTAINERS_MAX, HTTP_ERRORS_MAX
 from delayd.http.problems import FieldError, NotJson, RequestInvalid
 from delayd.http.values import Duration, decode_value, is_dense
+from delayd.limits import HTTP_BATCH_MAX, HTTP_CONTAINERS_MAX, HTTP_ERRORS_MAX
 
 __all__ = ("Duration", "Form", "QueryReader", "Reader")
 

@@ -10,8 +10,9 @@ from typing import Final, NamedTuple
 from aiohttp import web
 
 from delayd.access.scopes import Scope
-from delayd.http import health, jobs, leases, looking, manual, openapi, puts, reserving, topics
+from delayd.http import api_docs, openapi
 from delayd.http.api import Call
+from delayd.http.handlers import health, jobs, leases, many_jobs, puts, reserve, topics
 from delayd.http.queries import Horizon, ListJobs, ListTopics, ManyJobs, PolicyBody
 from delayd.http.reading import Form
 from delayd.http.schemas import (
@@ -52,37 +53,43 @@ class Route(NamedTuple):
     """What the query says; None: there is no query."""
     may_be_empty: bool = False
     """No body says the same as `{}`."""
-    says: manual.Entry | None = None
+    says: api_docs.Entry | None = None
     """What it is for and what it answers; None: nobody is told that there is such a call."""
 
 
 ROUTES: Final = (
     Route(
-        "POST", "/v1/topics/{topic}/jobs", puts.put, Scope.PUT, PutJob, PutJobs, says=manual.PUT_JOB
+        "POST",
+        "/v1/topics/{topic}/jobs",
+        puts.put,
+        Scope.PUT,
+        PutJob,
+        PutJobs,
+        says=api_docs.PUT_JOB,
     ),
     Route(
         "POST",
         "/v1/topics/{topic}/reserve",
-        reserving.reserve,
+        reserve.reserve,
         Scope.RESERVE,
         Reserve,
         may_be_empty=True,
-        says=manual.RESERVE,
+        says=api_docs.RESERVE,
     ),
     Route(
         "POST",
         "/v1/reserve",
-        reserving.reserve_any,
+        reserve.reserve_any,
         Scope.RESERVE,
         ReserveAny,
-        says=manual.RESERVE_ANY,
+        says=api_docs.RESERVE_ANY,
     ),
-    Route("POST", "/v1/ack", leases.ack_many, Scope.DELETE, HeldMany, says=manual.ACK_MANY),
-    Route("POST", "/v1/nack", leases.nack_many, Scope.RELEASE, NackMany, says=manual.NACK_MANY),
-    Route("POST", "/v1/jobs/{id}/ack", leases.ack, Scope.DELETE, Held, says=manual.ACK),
-    Route("POST", "/v1/jobs/{id}/nack", leases.nack, Scope.RELEASE, Nack, says=manual.NACK),
-    Route("POST", "/v1/jobs/{id}/touch", leases.touch, Scope.RELEASE, Held, says=manual.TOUCH),
-    Route("POST", "/v1/jobs/{id}/bury", leases.bury, Scope.BURY, Bury, says=manual.BURY),
+    Route("POST", "/v1/ack", leases.ack_many, Scope.DELETE, HeldMany, says=api_docs.ACK_MANY),
+    Route("POST", "/v1/nack", leases.nack_many, Scope.RELEASE, NackMany, says=api_docs.NACK_MANY),
+    Route("POST", "/v1/jobs/{id}/ack", leases.ack, Scope.DELETE, Held, says=api_docs.ACK),
+    Route("POST", "/v1/jobs/{id}/nack", leases.nack, Scope.RELEASE, Nack, says=api_docs.NACK),
+    Route("POST", "/v1/jobs/{id}/touch", leases.touch, Scope.RELEASE, Held, says=api_docs.TOUCH),
+    Route("POST", "/v1/jobs/{id}/bury", leases.bury, Scope.BURY, Bury, says=api_docs.BURY),
     Route(
         "POST",
         "/v1/jobs/{id}/kick",
@@ -90,34 +97,34 @@ ROUTES: Final = (
         Scope.KICK,
         Nothing,
         may_be_empty=True,
-        says=manual.KICK_JOB,
+        says=api_docs.KICK_JOB,
     ),
-    Route("GET", "/v1/jobs/{id}", jobs.get, Scope.PEEK, says=manual.GET_JOB),
-    Route("PATCH", "/v1/jobs/{id}", jobs.change, Scope.PUT, ChangeJob, says=manual.CHANGE_JOB),
-    Route("DELETE", "/v1/jobs/{id}", jobs.cancel, Scope.DELETE, says=manual.CANCEL_JOB),
+    Route("GET", "/v1/jobs/{id}", jobs.get, Scope.PEEK, says=api_docs.GET_JOB),
+    Route("PATCH", "/v1/jobs/{id}", jobs.change, Scope.PUT, ChangeJob, says=api_docs.CHANGE_JOB),
+    Route("DELETE", "/v1/jobs/{id}", jobs.cancel, Scope.DELETE, says=api_docs.CANCEL_JOB),
     Route(
         "PUT",
         "/v1/topics/{topic}/keys/{key}",
         puts.put_key,
         Scope.PUT,
         PutKeyed,
-        says=manual.PUT_KEY,
+        says=api_docs.PUT_KEY,
     ),
-    Route("GET", "/v1/topics/{topic}/keys/{key}", jobs.get_key, Scope.PEEK, says=manual.GET_KEY),
+    Route("GET", "/v1/topics/{topic}/keys/{key}", jobs.get_key, Scope.PEEK, says=api_docs.GET_KEY),
     Route(
         "PATCH",
         "/v1/topics/{topic}/keys/{key}",
         jobs.change_key,
         Scope.PUT,
         ChangeJob,
-        says=manual.CHANGE_KEY,
+        says=api_docs.CHANGE_KEY,
     ),
     Route(
         "DELETE",
         "/v1/topics/{topic}/keys/{key}",
         jobs.cancel_key,
         Scope.DELETE,
-        says=manual.CANCEL_KEY,
+        says=api_docs.CANCEL_KEY,
     ),
     Route(
         "POST",
@@ -126,42 +133,42 @@ ROUTES: Final = (
         Scope.KICK,
         Nothing,
         may_be_empty=True,
-        says=manual.KICK_KEY,
+        says=api_docs.KICK_KEY,
     ),
     Route(
         "GET",
         "/v1/topics/{topic}/jobs",
-        looking.list_jobs,
+        many_jobs.list_jobs,
         Scope.PEEK,
         query=ListJobs,
-        says=manual.LIST_JOBS,
+        says=api_docs.LIST_JOBS,
     ),
     Route(
         "DELETE",
         "/v1/topics/{topic}/jobs",
-        looking.cancel_jobs,
+        many_jobs.cancel_jobs,
         Scope.DELETE,
         query=ManyJobs,
-        says=manual.CANCEL_JOBS,
+        says=api_docs.CANCEL_JOBS,
     ),
     Route(
         "POST",
         "/v1/topics/{topic}/jobs/kick",
-        looking.kick_jobs,
+        many_jobs.kick_jobs,
         Scope.KICK,
         Nothing,
         query=ManyJobs,
         may_be_empty=True,
-        says=manual.KICK_JOBS,
+        says=api_docs.KICK_JOBS,
     ),
     Route(
         "POST",
         "/v1/topics/{topic}/jobs/reschedule",
-        looking.reschedule_jobs,
+        many_jobs.reschedule_jobs,
         Scope.PUT,
         Reschedule,
         query=ManyJobs,
-        says=manual.RESCHEDULE_JOBS,
+        says=api_docs.RESCHEDULE_JOBS,
     ),
     Route(
         "GET",
@@ -169,11 +176,11 @@ ROUTES: Final = (
         topics.list_topics,
         Scope.STATS,
         query=ListTopics,
-        says=manual.LIST_TOPICS,
+        says=api_docs.LIST_TOPICS,
     ),
-    Route("GET", "/v1/topics/{topic}", topics.get_topic, Scope.STATS, says=manual.GET_TOPIC),
+    Route("GET", "/v1/topics/{topic}", topics.get_topic, Scope.STATS, says=api_docs.GET_TOPIC),
     Route(
-        "GET", "/v1/topics/{topic}/policy", topics.get_policy, Scope.STATS, says=manual.GET_POLICY
+        "GET", "/v1/topics/{topic}/policy", topics.get_policy, Scope.STATS, says=api_docs.GET_POLICY
     ),
     Route(
         "PUT",
@@ -181,16 +188,18 @@ ROUTES: Final = (
         topics.set_policy,
         Scope.ADMIN,
         PolicyBody,
-        says=manual.SET_POLICY,
+        says=api_docs.SET_POLICY,
     ),
     Route(
         "DELETE",
         "/v1/topics/{topic}/policy",
         topics.drop_policy,
         Scope.ADMIN,
-        says=manual.DROP_POLICY,
+        says=api_docs.DROP_POLICY,
     ),
-    Route("POST", "/v1/topics/{topic}/pause", topics.pause, Scope.PAUSE, Pause, says=manual.PAUSE),
+    Route(
+        "POST", "/v1/topics/{topic}/pause", topics.pause, Scope.PAUSE, Pause, says=api_docs.PAUSE
+    ),
     Route(
         "POST",
         "/v1/topics/{topic}/resume",
@@ -198,7 +207,7 @@ ROUTES: Final = (
         Scope.PAUSE,
         Nothing,
         may_be_empty=True,
-        says=manual.RESUME,
+        says=api_docs.RESUME,
     ),
     Route(
         "POST",
@@ -207,7 +216,7 @@ ROUTES: Final = (
         Scope.KICK,
         Kick,
         may_be_empty=True,
-        says=manual.KICK,
+        says=api_docs.KICK,
     ),
     Route(
         "POST",
@@ -216,13 +225,15 @@ ROUTES: Final = (
         Scope.ADMIN,
         Nothing,
         may_be_empty=True,
-        says=manual.CLEAR,
+        says=api_docs.CLEAR,
     ),
-    Route("GET", "/v1/calendar", looking.calendar, Scope.PEEK, query=Horizon, says=manual.CALENDAR),
-    Route("GET", "/v1/stats", health.stats, Scope.STATS, says=manual.STATS),
-    Route("GET", "/metrics", health.metrics, Scope.STATS, says=manual.METRICS),
-    Route("GET", "/healthz", health.healthz, None, says=manual.HEALTHZ),
-    Route("GET", "/readyz", health.readyz, None, says=manual.READYZ),
-    Route("POST", "/v1/clock/advance", health.advance, Scope.ADMIN, Advance, says=manual.ADVANCE),
-    Route("GET", "/openapi.json", openapi.serve, None, says=manual.OPENAPI),
+    Route(
+        "GET", "/v1/calendar", many_jobs.calendar, Scope.PEEK, query=Horizon, says=api_docs.CALENDAR
+    ),
+    Route("GET", "/v1/stats", health.stats, Scope.STATS, says=api_docs.STATS),
+    Route("GET", "/metrics", health.metrics, Scope.STATS, says=api_docs.METRICS),
+    Route("GET", "/healthz", health.healthz, None, says=api_docs.HEALTHZ),
+    Route("GET", "/readyz", health.readyz, None, says=api_docs.READYZ),
+    Route("POST", "/v1/clock/advance", health.advance, Scope.ADMIN, Advance, says=api_docs.ADVANCE),
+    Route("GET", "/openapi.json", openapi.serve, None, says=api_docs.OPENAPI),
 )

@@ -8,26 +8,24 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
-from delayd.core.client_limits import (
-    HTTP_BATCH_MAX,
-    HTTP_TOPICS_MAX,
-    HTTP_WAIT_MS_MAX,
-    PRIORITY_DEFAULT,
-)
 from delayd.core.job import Retry
-from delayd.core.limits import (
-    ATTEMPTS_MAX,
-    BULK_PER_S_MAX,
-    CAP_MAX,
-    ERROR_BYTES_MAX,
-    JITTER_PERCENT_MAX,
-    PRIORITY_MAX,
-    RATE_PER_S_MIN,
-)
 from delayd.core.puts import Conflict
 from delayd.http.problems import FieldError
 from delayd.http.reading import Form, Rules
 from delayd.http.values import Duration, Key, Ladder, Moment, TopicName, Ttr
+from delayd.limits import (
+    ATTEMPTS_MAX,
+    BULK_PER_S_MAX,
+    CAP_MAX,
+    ERROR_BYTES_MAX,
+    HTTP_BATCH_MAX,
+    HTTP_TOPICS_MAX,
+    HTTP_WAIT_MS_MAX,
+    JITTER_PERCENT_MAX,
+    PRIORITY_DEFAULT,
+    PRIORITY_MAX,
+    RATE_PER_S_MIN,
+)
 
 Meta: Final = msgspec.Meta
 Unset = msgspec.UnsetType

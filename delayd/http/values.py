@@ -20,25 +20,23 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
 
-from delayd.core.client_limits import (
-    HTTP_CONTAINERS_MAX,
-    LADDERS_KNOWN_MAX,
-    SECONDS_WRITTEN_MAX,
-)
-from delayd.core.durations import DURATION_UNITS_MS, parse_duration_ms
 from delayd.core.errors import KeyInvalid, TopicNameInvalid
 from delayd.core.job import State
-from delayd.core.limits import (
-    DURATION_MS_MAX,
-    KEY_BYTES_MAX,
-    QUANTITY_CHARACTERS_MAX,
-    RETRY_STEPS_MAX,
-    TOPIC_NAME_BYTES_MAX,
-    WALL_MS_MAX,
-)
 from delayd.core.policy import parse_ladder
 from delayd.core.puts import checked_key
 from delayd.core.topic import checked_name
+from delayd.limits import (
+    DURATION_MS_MAX,
+    HTTP_CONTAINERS_MAX,
+    KEY_BYTES_MAX,
+    LADDERS_KNOWN_MAX,
+    QUANTITY_CHARACTERS_MAX,
+    RETRY_STEPS_MAX,
+    SECONDS_WRITTEN_MAX,
+    TOPIC_NAME_BYTES_MAX,
+    WALL_MS_MAX,
+)
+from delayd.text import DURATION_UNITS_MS, parse_duration_ms
 
 MOMENT_RULE: Final = (
     'must be a moment such as "2026-11-21T19:00:00Z", with its offset, or seconds since 1970'

@@ -15,10 +15,10 @@ from delayd.journal.disk import Disk
 from delayd.journal.errors import DamageError, JournalFailed
 from delayd.journal.format import HEADER_BYTES, Frame, frame_mark
 from delayd.journal.inspection import Rest, names_in, rest_behind
+from delayd.journal.open_directory import look_first, release_directory, take_directory
 from delayd.journal.reader import FrameReader, Position, Stop
 from delayd.journal.recovery import Found, Place, Recovery, SegmentFile
 from delayd.journal.repair import TornTail, cut
-from delayd.journal.takeover import look_first, release_directory, take_directory
 
 
 class NoSuchPlace(Exception):

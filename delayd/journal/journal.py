@@ -26,18 +26,18 @@ The journal refuses to know what a payload means, what time it is, and when it s
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from delayd.core.limits import JOURNAL_SEGMENT_BYTES_MIN, JOURNAL_SHRUNK_BYTES
 from delayd.journal.disk import NO_ROOM, Disk
-from delayd.journal.doubts import Doubt, doubts
 from delayd.journal.errors import JournalFailed
 from delayd.journal.format import HEADER_BYTES, IDENTITY_BYTES, Frame, FrameKind
 from delayd.journal.inspection import names_in
 from delayd.journal.names import VIRTUAL_NAME, check_clock, check_names
+from delayd.journal.open_directory import release_directory, take_directory, take_over
 from delayd.journal.recovery import Recovery
 from delayd.journal.snapshot import Damage, SnapshotHeader
 from delayd.journal.snapshot_writer import SnapshotWriter
-from delayd.journal.takeover import release_directory, take_directory, take_over
+from delayd.journal.warnings import StartWarning, doubts
 from delayd.journal.writer import Writer
+from delayd.limits import JOURNAL_SEGMENT_BYTES_MIN, JOURNAL_SHRUNK_BYTES
 
 if TYPE_CHECKING:
     from delayd.journal.repair import TornTail
@@ -83,7 +83,7 @@ class Journal(Writer):
         """What replay had to cut; for the log."""
         self.damaged_snapshots: list[Damage] = []
         """Snapshots that replay could not use; for the log."""
-        self.doubts: list[Doubt] = []
+        self.doubts: list[StartWarning] = []
         """What may be a loss that nothing on the disk can prove; for the log."""
 
     @classmethod

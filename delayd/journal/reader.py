@@ -16,9 +16,9 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from delayd.core.limits import JOURNAL_PAYLOAD_BYTES_MAX, JOURNAL_WINDOW_BYTES
 from delayd.journal.disk import Disk
 from delayd.journal.format import CHECKSUM, FRAME, FRAME_KINDS, FRAME_OVERHEAD_BYTES, MARK, Frame
+from delayd.limits import JOURNAL_PAYLOAD_BYTES_MAX, JOURNAL_WINDOW_BYTES
 
 ZEROS: Final = bytes(JOURNAL_WINDOW_BYTES)
 

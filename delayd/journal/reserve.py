@@ -16,10 +16,10 @@ import errno
 import re
 from typing import Final, NamedTuple
 
-from delayd.core.limits import SPARE_BYTES_MIN, SPARE_SLACK_BYTES
 from delayd.journal.disk import NO_ROOM, Disk
 from delayd.journal.format import FRAME_OVERHEAD_BYTES, HEADER_BYTES
 from delayd.journal.reader import end_of_data
+from delayd.limits import SPARE_BYTES_MIN, SPARE_SLACK_BYTES
 
 SPARE_NAME: Final = re.compile(r"spare-([0-9]{10})\.log")
 

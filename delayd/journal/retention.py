@@ -58,10 +58,10 @@ import errno
 import threading
 from typing import Final, NamedTuple
 
-from delayd.core.limits import GARBAGE_PER_FILE, GARBAGE_PER_LIVE, JOURNAL_FILES_PER_SEGMENT
 from delayd.journal.disk import Disk
 from delayd.journal.recovery import Recovery
 from delayd.journal.segment import Segment
+from delayd.limits import GARBAGE_PER_FILE, GARBAGE_PER_LIVE, JOURNAL_FILES_PER_SEGMENT
 
 _SNAPSHOT_OVERHEAD_BYTES: Final = 256
 

@@ -32,11 +32,11 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from delayd.core.limits import SNAPSHOT_DEFLATE_LEVEL
 from delayd.journal.disk import Disk
 from delayd.journal.format import CHECKSUM, IDENTITY_BYTES, PREFIX
 from delayd.journal.reader import read_exactly
 from delayd.journal.wording import counted
+from delayd.limits import SNAPSHOT_DEFLATE_LEVEL
 
 SNAPSHOT_VERSION: Final = 1
 

@@ -19,7 +19,6 @@ import contextlib
 from collections.abc import Callable, Iterator
 from zlib import crc32
 
-from delayd.core.limits import SNAPSHOT_SYNC_BYTES
 from delayd.journal.disk import NO_ROOM, Disk
 from delayd.journal.errors import JournalError, SnapshotFailed
 from delayd.journal.retention import Retention
@@ -37,6 +36,7 @@ from delayd.journal.snapshot import (
     snapshot_name,
     verify,
 )
+from delayd.limits import SNAPSHOT_SYNC_BYTES
 
 
 class SnapshotWriter:

@@ -14,27 +14,27 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
-from delayd.core.limits import (
-    JOURNAL_FILES_PER_SEGMENT,
-    JOURNAL_PAYLOAD_BYTES_MAX,
-    JOURNAL_PENDING_BYTES_MAX,
-    JOURNAL_UNSYNCED_SEGMENTS_MAX,
-    JOURNAL_UNSYNCED_SEGMENTS_WITHIN_SYNC,
-)
 from delayd.journal.disk import NO_ROOM, Disk
 from delayd.journal.errors import JournalFailed, JournalFull
 from delayd.journal.format import FIRST_SEGMENT, FIRST_SEQUENCE, FrameKind, SegmentHeader
-from delayd.journal.fresh import (
+from delayd.journal.pending import Pending
+from delayd.journal.replacement_segment import (
     begin_segment,
     fresh_header,
     next_header,
     replace,
     written_again_bytes,
 )
-from delayd.journal.pending import Pending
 from delayd.journal.reserve import Reserve
 from delayd.journal.retention import Retention
 from delayd.journal.segment import Segment
+from delayd.limits import (
+    JOURNAL_FILES_PER_SEGMENT,
+    JOURNAL_PAYLOAD_BYTES_MAX,
+    JOURNAL_PENDING_BYTES_MAX,
+    JOURNAL_UNSYNCED_SEGMENTS_MAX,
+    JOURNAL_UNSYNCED_SEGMENTS_WITHIN_SYNC,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from delayd.core.timekeeper import Handed, WaitEnd
-from delayd.line.door import Caller
+from delayd.line.admission import LinePeer
 
 if TYPE_CHECKING:
     from delayd.line.server import LineServer
@@ -55,7 +55,7 @@ class Client:
         "unsent",
     )
 
-    def __init__(self, server: "LineServer", sock: Wire, caller: Caller, mask: int) -> None:
+    def __init__(self, server: "LineServer", sock: Wire, caller: LinePeer, mask: int) -> None:
         """Serve somebody who has come in, for whose events of this mask the server watches."""
         self.server = server
         self.sock = sock
@@ -76,9 +76,9 @@ class Client:
         self.stalled_since_ms: int | None = None
 
     @property
-    def half_said(self) -> int | None:
+    def incomplete_bytes(self) -> int | None:
         """How many bytes of a body are missing, 0 if it is a line; None: in the middle of none."""
-        return self.connection.half_said
+        return self.connection.incomplete_bytes
 
     @property
     def is_heard(self) -> bool:

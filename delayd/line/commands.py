@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from delayd.access.scopes import Scope
 from delayd.core import views
-from delayd.core.client_limits import RESERVE_BATCH_MAX
 from delayd.core.details import job_details, topic_details
 from delayd.core.errors import OutOfSpace
 from delayd.core.timekeeper import Handed
 from delayd.core.topic import checked_name
+from delayd.limits import RESERVE_BATCH_MAX
 from delayd.line import grammar, replies
 from delayd.line.extensions import EXTENSIONS, authenticate
 from delayd.line.grammar import BadFormat

@@ -20,9 +20,9 @@ from functools import partial
 from typing import Final
 
 from delayd.access.scopes import Scope
+from delayd.core.background import BackgroundTasks, Task
 from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, Refusal
-from delayd.core.passes import Pass, Passes
 from delayd.core.session import Owner, Session
 from delayd.core.timekeeper import Handed, WaitEnd
 from delayd.core.topic import Topic
@@ -30,9 +30,9 @@ from delayd.line import replies
 from delayd.line.commands import UNBOUND, command_of, handed_over
 from delayd.line.framing import Framing
 from delayd.line.grammar import BadFormat, PutLine, announced_bytes, parse_put, read_put
-from delayd.line.passes import LongCommands
+from delayd.line.options import PutWords, Shape, parse_put_words, shape_of, split_at_key
 from delayd.line.stats import Stats
-from delayd.line.words import PutWords, Shape, parse_put_words, shape_of, split_at_key
+from delayd.line.tasks import LineTasks
 
 _EQUALS: Final = ord("=")
 """Only lines with words have one; to look for a byte takes 30 ns, to look for ` key=` 300."""
@@ -74,7 +74,7 @@ class Connection(Framing):
         stats: Stats,
         out_bytes_max: int,
         owner: Owner,
-        passes: LongCommands | None = None,
+        passes: LineTasks | None = None,
     ) -> None:
         """Open a session; the input waits while long replies exceed `out_bytes_max`.
 
@@ -82,7 +82,7 @@ class Connection(Framing):
         """
         super().__init__()
         self.engine = engine
-        self.passes = LongCommands(Passes(engine)) if passes is None else passes
+        self.passes = LineTasks(BackgroundTasks(engine)) if passes is None else passes
         self.stats = stats
         self.session: Session = engine.open_session(owner)
         self.is_half_closed = False
@@ -131,7 +131,7 @@ class Connection(Framing):
         """Answer a client that says who it is where nobody has to."""
         return self.refuse(replies.UNKNOWN_COMMAND)
 
-    def begin(self, work: Pass, say: Callable[[], bytes]) -> bytes:
+    def begin(self, work: Task, say: Callable[[], bytes]) -> bytes:
         """Carry out a command in slices, and reply in the end; the connection waits meanwhile."""
         self.passes.begin(self, work, say)
         self.is_waiting = True
@@ -209,7 +209,7 @@ class Connection(Framing):
                 if behind := self._keyed_run(data, at, line, now_ms):
                     return behind
                 put = read_put(line)
-                self.out.append(self.begin_put(put, None) if put else self.turn_down(line))
+                self.out.append(self.begin_put(put, None) if put else self.refuse_command(line))
                 return after
             put = parse_put(line)
             if put is not None and not put.extra and put.body_bytes <= self.engine.body_bytes_max:
@@ -235,7 +235,7 @@ class Connection(Framing):
             is_bound = handler not in UNBOUND
             reply = handler(self, command[1], now_ms)
         except Refusal as refusal:
-            reply = self.turn_down(line, replies.refused(refusal))
+            reply = self.refuse_command(line, replies.refused(refusal))
         if reply:
             self.out.append(reply)
             if is_bound and reply not in replies.NO_JOB:
@@ -243,11 +243,11 @@ class Connection(Framing):
         elif self.session.waiting and self.is_half_closed:
             self._wait_no_longer()
 
-    def turn_down(self, line: bytes, reply: bytes = replies.BAD_FORMAT) -> bytes:
+    def refuse_command(self, line: bytes, reply: bytes = replies.BAD_FORMAT) -> bytes:
         """Reply, but first throw away the body that the line announces: it is no commands."""
         self.refuse(reply)
         body_bytes = announced_bytes(line)
-        return reply if body_bytes is None else self.swallow(body_bytes, reply)
+        return reply if body_bytes is None else self.discard_body(body_bytes, reply)
 
     def _unknown(self, line: bytes) -> None:
         if self._is_foreign(line, 0):
@@ -400,7 +400,7 @@ class Connection(Framing):
             return self.refuse(replies.BAD_FORMAT)
         self.stats.counts["put"] += 1
         if put.body_bytes > self.engine.body_bytes_max:
-            return self.swallow(put.body_bytes, self.refuse(replies.JOB_TOO_BIG))
+            return self.discard_body(put.body_bytes, self.refuse(replies.JOB_TOO_BIG))
         if put.extra:
             return self._begin_with_words(put, name)
         self.stats.note_producer(self.session)
@@ -416,7 +416,7 @@ class Connection(Framing):
                 raise BadFormat(put.extra)
             words = parse_put_words(put.extra)
         except Refusal as refusal:
-            return self.swallow(put.body_bytes, self.refuse(replies.refused(refusal)))
+            return self.discard_body(put.body_bytes, self.refuse(replies.refused(refusal)))
         self.stats.note_producer(self.session)
         return self.expect(put.body_bytes, partial(self._put_with_words, put, words, name))
 

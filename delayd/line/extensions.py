@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Final
 
 from delayd.access.scopes import Scope
 from delayd.core import views
-from delayd.core.advancing import ClockAdvance
-from delayd.core.bulk import Action, Bulk
 from delayd.core.clearing import Clear
 from delayd.core.errors import PolicyInvalid
 from delayd.core.failing import SetPolicy
 from delayd.core.job import Event, State
-from delayd.core.limits import POLICY_JSON_BYTES_MAX
 from delayd.core.policy import Policy
 from delayd.core.puts import checked_key
-from delayd.core.search import Calendar, Search
+from delayd.core.scans.bulk import Action, Bulk
+from delayd.core.scans.list import Calendar, Search
+from delayd.core.scans.scan import Wanted
 from delayd.core.topic import checked_name
-from delayd.core.walking import Wanted
-from delayd.line import grammar, replies, words
+from delayd.core.virtual_clock import ClockAdvance
+from delayd.limits import POLICY_JSON_BYTES_MAX
+from delayd.line import grammar, options, replies
 from delayd.line.grammar import BadFormat
 from delayd.line.table import About, Command
 
@@ -53,7 +53,7 @@ def authenticate(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
 
 def _list_jobs(client: "Connection", rest: bytes, now_ms: int) -> bytes:
     name, rest = _topic_and(rest)
-    asked = words.parse_filter(rest, words.LIST_READERS)
+    asked = options.parse_filter(rest, options.LIST_READERS)
     search = Search(client.engine, name, asked.wanted(now_ms), asked.limit, asked.after)
     absolute = client.engine.store.absolute
     return client.begin(search, lambda: replies.jobs_page(search.page, absolute.offset_ms))
@@ -112,7 +112,7 @@ def _kick_key(client: "Connection", rest: bytes, now_ms: int) -> bytes:
 def _change(client: "Connection", rest: bytes, now_ms: int) -> bytes:
     job_word, _, rest = rest.lstrip(b" ").partition(b" ")
     job_id = grammar.parse_job_id(job_word)
-    changes = words.parse_changes(rest)
+    changes = options.parse_changes(rest)
 
     def change(body: bytes | None, now_ms: int) -> bytes:
         client.engine.change(
@@ -129,7 +129,7 @@ def _change(client: "Connection", rest: bytes, now_ms: int) -> bytes:
     if body_bytes is None:
         return change(None, now_ms)
     if body_bytes > client.engine.body_bytes_max:
-        return client.swallow(body_bytes, client.refuse(replies.JOB_TOO_BIG))
+        return client.discard_body(body_bytes, client.refuse(replies.JOB_TOO_BIG))
     return client.expect(body_bytes, change)
 
 
@@ -138,7 +138,7 @@ def _change(client: "Connection", rest: bytes, now_ms: int) -> bytes:
 
 def _nack(client: "Connection", rest: bytes, now_ms: int) -> bytes:
     job_id, _, rest = rest.lstrip(b" ").partition(b" ")
-    delay_ms, error = words.split_nack(rest)
+    delay_ms, error = options.split_nack(rest)
     client.engine.nack(
         client.session, grammar.parse_job_id(job_id), now_ms, delay_ms=delay_ms, error=error
     )
@@ -149,7 +149,7 @@ def _set_policy(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
     name, rest = _topic_and(rest)
     json_bytes = grammar.parse_bytes(rest)
     if json_bytes > POLICY_JSON_BYTES_MAX:
-        return client.swallow(json_bytes, client.refuse(replies.JOB_TOO_BIG))
+        return client.discard_body(json_bytes, client.refuse(replies.JOB_TOO_BIG))
 
     def set_it(json: bytes, now_ms: int) -> bytes:
         try:
@@ -213,7 +213,7 @@ def _reschedule_jobs(client: "Connection", rest: bytes, now_ms: int) -> bytes:
 
 
 def _bulk(client: "Connection", name: str, rest: bytes, action: Action, now_ms: int) -> bytes:
-    asked = words.parse_filter(rest, words.BULK_READERS)
+    asked = options.parse_filter(rest, options.BULK_READERS)
     wanted = asked.wanted(now_ms)
     bulk = Bulk(client.engine, name, wanted, action, dry_run=asked.is_dry)
     word = b"MATCHED" if asked.is_dry else _DONE[action.event]

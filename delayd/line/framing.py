@@ -17,8 +17,8 @@ command means, but for the beginnings of those that may be long.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from delayd.core.client_limits import LINE_BYTES_MAX, LONG_LINE_BYTES_MAX
 from delayd.core.errors import Refusal
+from delayd.limits import LINE_BYTES_MAX, LONG_LINE_BYTES_MAX
 from delayd.line import replies
 from delayd.line.grammar import LONG_LINE, announced_bytes
 
@@ -77,7 +77,7 @@ class Framing(ABC):
         return not (self.is_waiting or self.is_choked or self.is_closing)
 
     @property
-    def half_said(self) -> int | None:
+    def incomplete_bytes(self) -> int | None:
         """Return of what was begun and not ended how many bytes of a body are missing.
 
         0 where it is a line; None where nothing was begun. None too while nothing is carried out:
@@ -133,7 +133,7 @@ class Framing(ABC):
         self._expected = (body_bytes, then)
         return b""
 
-    def swallow(self, body_bytes: int, reply: bytes) -> bytes:
+    def discard_body(self, body_bytes: int, reply: bytes) -> bytes:
         """Throw away a body of that length and its CRLF, and then reply."""
         self._is_odd = True
         self._swallow_bytes = body_bytes + 2
@@ -219,7 +219,7 @@ class Framing(ABC):
         if body_bytes is None:
             self.out.append(self.refuse(replies.BAD_FORMAT))
             return end + 2
-        self.swallow(body_bytes, self.refuse(replies.BAD_FORMAT))
+        self.discard_body(body_bytes, self.refuse(replies.BAD_FORMAT))
         return self._skip(data, end + 2)
 
     def _skip(self, data: bytes, at: int) -> int:

@@ -13,9 +13,8 @@ import functools
 import re
 from typing import Final, NamedTuple
 
-from delayd.core.client_limits import PARSED_LINES_MAX
 from delayd.core.errors import Refusal
-from delayd.core.limits import DURATION_MS_MAX, JOB_ID_MAX, RATE_PER_S_MIN
+from delayd.limits import DURATION_MS_MAX, JOB_ID_MAX, PARSED_LINES_MAX, RATE_PER_S_MIN
 
 U32_MAX: Final = 2**32 - 1
 

@@ -23,13 +23,13 @@ from delayd.core.errors import JobNotFound
 from delayd.core.session import Owner
 from delayd.core.topic import Topic
 from delayd.line import replies
+from delayd.line.admission import Door, LinePeer
 from delayd.line.commands import command_of
 from delayd.line.connection import Connection
-from delayd.line.door import Caller, Door
 from delayd.line.grammar import read_put
-from delayd.line.passes import LongCommands
 from delayd.line.stats import Stats
 from delayd.line.table import About, Command
+from delayd.line.tasks import LineTasks
 
 _EQUALS: Final = ord("=")
 _OK: Final = b"OK\r\n"
@@ -40,7 +40,7 @@ _NOBODY: Final = b"0"
 class Host(Owner, Protocol):
     """Whoever made the connection, and answers for it later."""
 
-    caller: Caller
+    caller: LinePeer
     """Who is at the other end."""
 
     def postpone(self, by_ms: int, answer: Callable[[int], object]) -> None:
@@ -59,7 +59,7 @@ class GuardedConnection(Connection):
         stats: Stats,
         out_bytes_max: int,
         owner: Host,
-        passes: LongCommands,
+        passes: LineTasks,
         door: Door,
         elapsed_ms: Callable[[], int],
     ) -> None:
@@ -75,7 +75,7 @@ class GuardedConnection(Connection):
     def authenticate(self, token: bytes) -> bytes:
         """Check the token; a wrong one may be answered late, which holds up nobody else."""
         text = token.decode("ascii", "replace")
-        late_ms = self._door.introduce(self._caller, text, self._elapsed_ms())
+        late_ms = self._door.login(self._caller, text, self._elapsed_ms())
         if late_ms is None:
             return _OK
         self.refuse(replies.UNAUTHORIZED)
@@ -137,11 +137,11 @@ class GuardedConnection(Connection):
         if self._is_foreign(line, 0):
             self.is_closing = True
         else:
-            self._turn_down(line, replies.UNAUTHORIZED)
+            self._refuse_command(line, replies.UNAUTHORIZED)
 
-    def _turn_down(self, line: bytes, reply: bytes) -> None:
+    def _refuse_command(self, line: bytes, reply: bytes) -> None:
         """Refuse a command, now or behind its body."""
-        if reply := self.turn_down(line, reply):
+        if reply := self.refuse_command(line, reply):
             self.out.append(reply)
 
     def _turn_down_put(self, line: bytes) -> bytes:
@@ -150,8 +150,8 @@ class GuardedConnection(Connection):
         reply = replies.UNAUTHORIZED if is_stranger else replies.FORBIDDEN
         put = read_put(line)
         if put is None or (put.extra and _EQUALS not in put.extra):
-            return self.turn_down(line, reply if is_stranger else replies.BAD_FORMAT)
-        return self.swallow(put.body_bytes, self.refuse(reply))
+            return self.refuse_command(line, reply if is_stranger else replies.BAD_FORMAT)
+        return self.discard_body(put.body_bytes, self.refuse(reply))
 
     def _command(self, line: bytes, now_ms: int) -> None:
         """Carry out a command if the client may."""
@@ -165,7 +165,7 @@ class GuardedConnection(Connection):
             if command.about is About.JOB and not self._knows_job(command, rest):
                 line = _of_nobody(command, rest)
             elif (reply := self._refusal(command, rest)) is not None:
-                self._turn_down(line, reply)
+                self._refuse_command(line, reply)
                 return
         super()._command(line, now_ms)
 

@@ -20,20 +20,19 @@ from collections.abc import Callable, Container, Sequence
 from typing import Final
 
 from delayd.clock import monotonic_ns
-from delayd.core.advancing import StandingClock
-from delayd.core.client_limits import EVENTS_PER_TURN, READ_BYTES, STALLED_CLIENT_MS
+from delayd.core.background import BackgroundTask, BackgroundTasks
 from delayd.core.engine import Engine
-from delayd.core.limits import JOB_ID_MAX
-from delayd.core.passes import Errand, Passes
 from delayd.core.timekeeper import Handed, WaitEnd
-from delayd.line.arrivals import Arrivals
+from delayd.core.virtual_clock import StandingClock
+from delayd.limits import EVENTS_PER_TURN, JOB_ID_MAX, READ_BYTES, STALLED_CLIENT_MS
+from delayd.line.accept import LineAcceptor
+from delayd.line.admission import Door, LinePeer
 from delayd.line.client import Client, Wire
 from delayd.line.connection import Connection
-from delayd.line.door import Caller, Door
 from delayd.line.guarded import GuardedConnection
-from delayd.line.passes import LongCommands
-from delayd.line.patience import Patience, Speaker
+from delayd.line.read_timeouts import ReadTimeouts, Speaker
 from delayd.line.stats import Stats
+from delayd.line.tasks import LineTasks
 
 IN: Final = select.EPOLLIN
 OUT: Final = select.EPOLLOUT
@@ -67,7 +66,7 @@ class LineServer:
         out_bytes_max: int,
         up_ms: int = 1,
         clock: StandingClock | None = None,
-        passes: Passes[Errand] | None = None,
+        passes: BackgroundTasks[BackgroundTask] | None = None,
         door: Door | None = None,
         elapsed_ms: Callable[[], int] = elapsed_ms,
     ) -> None:
@@ -83,18 +82,20 @@ class LineServer:
         self.out_bytes_max = out_bytes_max
         self._now_ms = now_ms
         self._up_ms = up_ms
-        self.passes: Passes[Errand] = Passes(engine) if passes is None else passes
+        self.passes: BackgroundTasks[BackgroundTask] = (
+            BackgroundTasks(engine) if passes is None else passes
+        )
         """What takes long, of this front end and of others."""
-        self.long_commands = LongCommands(self.passes, clock, self._answered)
+        self.long_commands = LineTasks(self.passes, clock, self._answered)
         self._epoll = select.epoll()
         self._clients: dict[int, Client] = {}
         self.door = Door() if door is None else door
         self._elapsed_ms = elapsed_ms
-        self.patience = Patience(elapsed_ms)
+        self.patience = ReadTimeouts(elapsed_ms)
         self._hears_clients = True
         self.time_ms = 0
         """What time it was when a late answer was last given."""
-        self._arrivals = Arrivals(
+        self._arrivals = LineAcceptor(
             listeners,
             self._epoll,
             self.door,
@@ -107,7 +108,7 @@ class LineServer:
         self._free: list[tuple[Client, bytes]] = []
         self.durable_id = JOB_ID_MAX
         """Jobs up to this id are on disk, as far as they ever have to be."""
-        self.late_ids: Container[int] = ()
+        self.out_of_order_ids: Container[int] = ()
         """But not these."""
         self._settled: list[Client] = []
         """Clients that can go on, or be closed, now that everything has been sent to them."""
@@ -224,7 +225,7 @@ class LineServer:
         if client.is_gone:
             return  # it went after the job was its own, which closing has given back
         is_durable = isinstance(outcome, WaitEnd) or (
-            outcome[0] <= self.durable_id and outcome[0] not in self.late_ids
+            outcome[0] <= self.durable_id and outcome[0] not in self.out_of_order_ids
         )
         client.connection.deliver(outcome, now_ms, is_durable=is_durable)
         self.listen_again(client)
@@ -278,7 +279,7 @@ class LineServer:
     def _handle(self, client: Client, event: int, now_ms: int) -> None:
         """Deal with everything but plain input."""
         if event & BROKEN:
-            self._hear_out(client, now_ms)
+            self._read_rest(client, now_ms)
             self._close(client, now_ms)
             return
         if event & OUT:
@@ -291,7 +292,7 @@ class LineServer:
         elif event & IN:
             self._read(client, now_ms)
 
-    def _hear_out(self, client: Client, now_ms: int) -> None:
+    def _read_rest(self, client: Client, now_ms: int) -> None:
         """Carry out what a client said before it went, which a unix socket still holds.
 
         Nobody is left to read the replies. The loop ends: nobody is left to say more either.
@@ -307,7 +308,7 @@ class LineServer:
         """Read from the client again, now that it no longer waits; have its replies taken."""
         if not (client.at_end or client.unsent):
             self._watch(client, client.mask | IN)
-        if client.is_begun or client.connection.half_said is not None:
+        if client.is_begun or client.connection.incomplete_bytes is not None:
             self._mind(client, has_moved=True)
         self._note(client)
 
@@ -373,7 +374,7 @@ class LineServer:
             engine, stats, self.out_bytes_max, client, commands, self.door, self._elapsed_ms
         )
 
-    def _welcome(self, sock: Wire, caller: Caller, now_ms: int | None) -> None:
+    def _welcome(self, sock: Wire, caller: LinePeer, now_ms: int | None) -> None:
         """Serve somebody who has come in; with a time: something may have been said already."""
         client = Client(self, sock, caller, IN | HANG_UP)
         self._clients[sock.fileno()] = client

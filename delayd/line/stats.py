@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 from delayd import __version__
 from delayd.core.details import usage
 from delayd.core.engine import Engine
-from delayd.core.refusals import Refusals
 from delayd.core.session import Session
+from delayd.core.stats.refusals import Refusals
 from delayd.core.views import totals
 
 COUNTED: Final = (

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from delayd.access.entries import Entry, to_bytes
 from delayd.access.scopes import Scope
+from delayd.access.token_entries import Entry, to_bytes
 from delayd.access.tokens import TOKEN_BYTES, issue
 
 

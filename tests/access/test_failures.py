@@ -1,7 +1,7 @@
 import pytest
 
 from delayd.access.failures import Failures, network
-from delayd.core.client_limits import (
+from delayd.limits import (
     AUTH_DELAY_MS,
     AUTH_FAILURES_MAX,
     AUTH_FAILURES_WINDOW_MS,

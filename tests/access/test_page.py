@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from delayd.access.entries import from_bytes
 from delayd.access.scopes import Scope
+from delayd.access.token_entries import from_bytes
 from delayd.config import BY_NAME, SECTIONS, load
-from delayd.core.client_limits import (
+from delayd.http.routes import ROUTES
+from delayd.limits import (
     AUTH_FAILURES_MAX,
     HTTP_BODY_BYTES_DEFAULT,
     HTTP_BODY_MS_DEFAULT,
@@ -25,9 +26,8 @@ from delayd.core.client_limits import (
     LINE_STRANGERS_PER_ADDRESS_MAX,
     LONG_LINE_BYTES_MAX,
     TOKENS_MAX,
+    WRITE_BUFFER_BYTES_DEFAULT,
 )
-from delayd.core.limits import WRITE_BUFFER_BYTES_DEFAULT
-from delayd.http.routes import ROUTES
 from delayd.line.commands import COMMANDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from delayd.access.errors import CertificateInvalid
-from delayd.access.peers import certificate_name
 from delayd.access.tls import (
     AUTHORITIES_RULE,
     BOTH_RULE,
@@ -17,6 +16,7 @@ from delayd.access.tls import (
     renew,
     server_context,
 )
+from delayd.net.identity import certificate_name
 from tests.access.handshakes import Authority, encrypted, shake_hands
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from delayd.access.entries import Entry, from_bytes, to_bytes
 from delayd.access.errors import TokensInvalid
+from delayd.access.token_entries import Entry, from_bytes, to_bytes
 from delayd.access.token_file import change, read
-from delayd.core.client_limits import TOKENS_FILE_BYTES_MAX, TOKENS_MAX
 from delayd.journal.disk import LockHeldError, RealDisk
+from delayd.limits import TOKENS_FILE_BYTES_MAX, TOKENS_MAX
 from delayd.testing.disk import PowerCut, SimulatedDisk
 from tests.access.samples import made
 

@@ -9,7 +9,7 @@ import pytest
 from delayd.access.errors import TokensInvalid
 from delayd.access.scopes import Scope
 from delayd.access.tokens import TOKEN, TOKEN_BYTES, Tokens, issue
-from delayd.core.client_limits import TOKENS_FILE_BYTES_MAX
+from delayd.limits import TOKENS_FILE_BYTES_MAX
 from tests.access.samples import drawn, made, written
 
 

@@ -3,8 +3,8 @@ import struct
 import pytest
 
 from delayd.binlog.files import Binlog, BinlogDamaged, BinlogJob, BinlogState, sized_files
-from delayd.core.limits import DURATION_MS_MAX
 from delayd.journal.errors import JournalFailed
+from delayd.limits import DURATION_MS_MAX
 from delayd.testing.disk import SimulatedDisk
 from tests.binlog.binlogs import (
     BURIED,

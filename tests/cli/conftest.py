@@ -8,7 +8,7 @@ import pytest
 import delayd
 from delayd.clock import Clock, SystemClock
 from delayd.config import Config
-from delayd.sockets import Listeners
+from delayd.net.addresses import Listeners
 from delayd.systemd import Notifier
 
 EXIT_OF_THE_SERVICE = 42

@@ -5,8 +5,8 @@ from typing import Final
 
 import pytest
 
-from delayd.core.copying import Copy
 from delayd.core.engine import Engine
+from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.journal.disk import RealDisk
 from delayd.journal.format import segment_name
 from delayd.journal.journal import Journal
@@ -66,7 +66,7 @@ def fill_with_snapshot(directory: Path) -> tuple[Path, Path]:
     for number in range(3):
         if number == 2:
             writer = journal.begin_snapshot(2, START_MS + 5, START_MS)
-            copy = Copy(engine.store)
+            copy = SnapshotCopy(engine.store)
             while not copy.is_over:
                 writer.write(copy.take(slice_jobs=100, slice_bytes=1 << 20))
             snapshot = Path(writer.finish(copy.jobs).path)

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from delayd import __version__
+from delayd import __version__, limits
 from delayd.cli import beanstalkd
 from delayd.cli.beanstalkd import FLAGS, VERSION, Request, UsageError, parse, split_flags, start
 from delayd.config import Config, SyncPolicy
-from delayd.core import limits
 from delayd.exits import Exit
 from delayd.logs import LogLevel
-from delayd.sockets import Address, Listener, TcpAddress, UnixAddress, open_listener
+from delayd.net.addresses import Address, Listener, TcpAddress, UnixAddress, open_listener
 from tests.cli.conftest import EXIT_OF_THE_SERVICE, Service, imported_by
 
 # --- The forms that are accepted -----------------------------------------------------------------
@@ -172,7 +171,7 @@ def test_sockets_from_systemd_take_the_place_of_the_flags(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = socket.create_server(("127.0.0.1", 0))
-    monkeypatch.setattr("delayd.sockets.FIRST_INHERITED_FD", given.fileno())
+    monkeypatch.setattr("delayd.net.addresses.FIRST_INHERITED_FD", given.fileno())
     port = given.getsockname()[1]
     environment = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"}
     assert start(["-l", "192.0.2.1"], environment) == EXIT_OF_THE_SERVICE

@@ -13,10 +13,10 @@ from delayd.cli.main import invoke
 from delayd.core.engine import Engine
 from delayd.exits import Exit
 from delayd.journal.disk import RealDisk
-from delayd.journal.doubts import NO_HEADER, NO_LOG
 from delayd.journal.format import HEADER_BYTES
 from delayd.journal.journal import Journal
 from delayd.journal.names import LOCK_NAME
+from delayd.journal.warnings import NO_HEADER, NO_LOG
 from tests.cli.journals import (
     SEGMENT_BYTES,
     START,

@@ -9,7 +9,7 @@ from delayd.cli.main import INTERRUPTED, delayd, invoke
 from delayd.config import BY_FLAG, Config, SyncPolicy
 from delayd.exits import Exit
 from delayd.logs import LogFormat
-from delayd.sockets import TcpAddress
+from delayd.net.addresses import TcpAddress
 from tests.cli.conftest import EXIT_OF_THE_SERVICE, Service, imported_by
 
 HTTP_RULE = "must be HOST:PORT or unix:PATH"
@@ -156,7 +156,7 @@ def hand_over(monkeypatch: pytest.MonkeyPatch, host: str, name: str) -> str:
     """Hand a listening socket to this very process and return its address."""
     given = socket.create_server((host, 0))
     port = given.getsockname()[1]
-    monkeypatch.setattr("delayd.sockets.FIRST_INHERITED_FD", given.detach())
+    monkeypatch.setattr("delayd.net.addresses.FIRST_INHERITED_FD", given.detach())
     monkeypatch.setenv("LISTEN_PID", str(os.getpid()))
     monkeypatch.setenv("LISTEN_FDS", "1")
     monkeypatch.setenv("LISTEN_FDNAMES", name)
@@ -209,6 +209,6 @@ def test_a_socket_that_others_reach_is_taken_where_tokens_are_asked_for(
 
 
 def test_the_daemon_is_not_imported_before_it_listens() -> None:
-    imported = imported_by("delayd.cli.main", "delayd.config", "delayd.sockets")
+    imported = imported_by("delayd.cli.main", "delayd.config", "delayd.net.addresses")
     heavy = {"aiohttp", "asyncio", "msgspec", "orjson", "delayd.core.engine", "delayd.service"}
     assert not heavy & imported

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from delayd.access.entries import MOMENT_RULE, NAME_RULE, SCOPE_RULE, Entry
 from delayd.access.scopes import Scope
+from delayd.access.token_entries import MOMENT_RULE, NAME_RULE, SCOPE_RULE, Entry
 from delayd.access.tokens import Tokens
 from delayd.access.usage import Usage
 from delayd.cli.main import invoke

@@ -28,7 +28,7 @@ TRIES: Final = 10
 SHRINK_S_MAX: Final = 60.0
 
 Starter = Callable[[], Server]
-Walk = Callable[[Lockstep, random.Random], None]
+Scan = Callable[[Lockstep, random.Random], None]
 
 
 class Pair:
@@ -109,7 +109,7 @@ def pour_noise(lockstep: Lockstep, rng: random.Random) -> None:
             lockstep.take(Step(number, Act.POUR, (*pieces, b"\r\n"), random_cuts(rng)))
 
 
-def check(pair: Pair, seed: str, walk: Walk) -> None:
+def check(pair: Pair, seed: str, walk: Scan) -> None:
     """Take a walk; raise the first `Difference` with its seed and the shortest steps to it.
 
     One that took long is taken again: its jobs may have timed out at different commands. Where each

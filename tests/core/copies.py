@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from delayd.core import copying, table, views
-from delayd.core.copying import Copy
+from delayd.core import job_table, snapshot_copy, views
 from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
 from delayd.core.replay import Replay
 from delayd.core.session import Session
+from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.core.topic import Topic
 from tests.core.rigs import Rig
-from tests.core.test_engine_walk import Walk
+from tests.core.test_engine_walk import Scan
 
 HOUR_MS = 3_600_000
 WHOLE = 1 << 40
@@ -26,7 +26,7 @@ WHOLE = 1 << 40
 
 def whole(engine: Engine) -> bytes:
     """A copy taken in one slice."""
-    return Copy(engine.store).take(WHOLE, WHOLE)
+    return SnapshotCopy(engine.store).take(WHOLE, WHOLE)
 
 
 def state(engine: Engine) -> list[object]:
@@ -47,16 +47,16 @@ def restored(rig: Rig, time_ms: int, *payloads: bytes, now_ms: int | None = None
 
 
 def small_pages(monkeypatch: pytest.MonkeyPatch, bits: int) -> None:
-    monkeypatch.setattr(table, "PAGE_BITS", bits)
-    monkeypatch.setattr(table, "PAGE_MASK", (1 << bits) - 1)
-    monkeypatch.setattr(table, "_PAGE_JOBS", 1 << bits)
-    monkeypatch.setattr(copying, "PAGE_BITS", bits)
+    monkeypatch.setattr(job_table, "PAGE_BITS", bits)
+    monkeypatch.setattr(job_table, "PAGE_MASK", (1 << bits) - 1)
+    monkeypatch.setattr(job_table, "_PAGE_JOBS", 1 << bits)
+    monkeypatch.setattr(snapshot_copy, "PAGE_BITS", bits)
 
 
-def taken_while(walk: Walk, steps_max: int) -> bytes:
+def taken_while(walk: Scan, steps_max: int) -> bytes:
     """A copy of what is there now, with steps of the walk between its slices."""
     rng = walk.rng
-    copy = Copy(walk.machine.rig.engine.store)
+    copy = SnapshotCopy(walk.machine.rig.engine.store)
     pieces = []
     while not copy.is_over:
         for _ in range(rng.randrange(steps_max + 1)):
@@ -103,7 +103,7 @@ def doing(
     return seen, doings[number]()
 
 
-def copied_on_the_way(walk: Walk, steps_max: int) -> None:
+def copied_on_the_way(walk: Scan, steps_max: int) -> None:
     """Take a copy with steps between its slices; it is the state that it began with.
 
     What it and the log behind it lead to is the state of now, and has the same life before it.

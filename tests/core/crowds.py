@@ -4,10 +4,10 @@ import contextlib
 import random
 from collections.abc import Callable, Iterator
 
+from delayd.core.background import Task
 from delayd.core.errors import Refusal
 from delayd.core.job import DUE_AT, U64, State, tally_of
-from delayd.core.passes import Pass
-from delayd.core.walking import Wanted, seen_state
+from delayd.core.scans.scan import Wanted, seen_state
 from tests.core.rigs import Rig
 
 TOPICS = ("a", "b")
@@ -125,7 +125,7 @@ class Crowd:
         )
 
     def carried_out(
-        self, a_pass: Pass, steps_max: int = 0, spare: frozenset[int] = frozenset()
+        self, a_pass: Task, steps_max: int = 0, spare: frozenset[int] = frozenset()
     ) -> Iterator[None]:
         """Carry the pass out in small steps; after each let so many things happen, and yield.
 

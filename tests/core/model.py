@@ -22,7 +22,7 @@ from delayd.core.errors import (
 )
 from delayd.core.job import State
 from delayd.core.timekeeper import Handed, WaitEnd
-from delayd.core.wheel import ceil_to_tick
+from delayd.core.wheel.wheel import ceil_to_tick
 
 LONGEST_MS = (2**32 - 1) * 1000
 

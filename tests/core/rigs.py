@@ -7,13 +7,13 @@ service rounds the same instant up for requests and down for what is due.
 
 from typing import TYPE_CHECKING
 
-from delayd.core.agenda import Agenda, Lane
 from delayd.core.engine import Engine
 from delayd.core.records import LAYOUTS, TAILED, Kind
 from delayd.core.replay import Replay
 from delayd.core.session import Session
 from delayd.core.store import Store
 from delayd.core.timekeeper import WaitEnd
+from delayd.core.timers import TimerLane, TimerQueue
 
 if TYPE_CHECKING:
     from delayd.core.throttle import Throttle
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TTR_MS = 60_000
 
 
-class TellingAgenda(Agenda):
+class TellingAgenda(TimerQueue):
     """Remembers the last slice: whose wheel turned, and what it let go of."""
 
     __slots__ = ("last_slice", "store")
@@ -30,9 +30,11 @@ class TellingAgenda(Agenda):
     def __init__(self, store: Store) -> None:
         super().__init__()
         self.store = store
-        self.last_slice: tuple[Lane, list[int] | list[Session | Topic | Throttle]] | None = None
+        self.last_slice: tuple[TimerLane, list[int] | list[Session | Topic | Throttle]] | None = (
+            None
+        )
 
-    def take_due(self, now_ms: int, slice_entries: int) -> tuple[Lane, list[int]] | None:
+    def take_due(self, now_ms: int, slice_entries: int) -> tuple[TimerLane, list[int]] | None:
         due = super().take_due(now_ms, slice_entries)
         self.last_slice = due
         if due is not None and due[0] is self.store.alarm_lane:

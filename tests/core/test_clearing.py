@@ -7,16 +7,16 @@ from collections.abc import Callable
 import pytest
 
 from delayd.core import views
+from delayd.core.background import BackgroundTasks, Task
 from delayd.core.clearing import Clear
-from delayd.core.copying import Copy
 from delayd.core.errors import JobNotFound, TopicNotFound
 from delayd.core.job import HEADER, State
-from delayd.core.passes import Pass, Passes
 from delayd.core.records import Kind, pack_clear, pack_topic
 from delayd.core.replay import Replay, UnknownRecord
-from delayd.core.search import Search
+from delayd.core.scans.list import Search
+from delayd.core.scans.scan import Wanted
 from delayd.core.session import Session
-from delayd.core.walking import Wanted
+from delayd.core.snapshot_copy import SnapshotCopy
 from tests.core.rigs import Rig, kinds_of
 
 WHOLE = 1 << 40
@@ -40,7 +40,7 @@ def clear(rig: Rig, name: str = "default") -> int:
 
 
 def sweep(rig: Rig) -> None:
-    passes: Passes[Pass] = Passes(rig.engine)
+    passes: BackgroundTasks[Task] = BackgroundTasks(rig.engine)
     while passes.has_more:
         assert passes.step(rig.now_ms, budget=3) is None
 
@@ -268,11 +268,11 @@ def test_no_copy_begins_before_all_is_swept_away() -> None:
     rig = Rig()
     crowded(rig)
     clear(rig)
-    assert not Copy.can_begin(rig.engine.store)
+    assert not SnapshotCopy.can_begin(rig.engine.store)
     with pytest.raises(AssertionError):
-        Copy(rig.engine.store)
+        SnapshotCopy(rig.engine.store)
     sweep(rig)
-    assert Copy.can_begin(rig.engine.store)
+    assert SnapshotCopy.can_begin(rig.engine.store)
 
 
 def test_a_copy_gives_jobs_in_hand_the_number_that_their_topic_has() -> None:
@@ -281,7 +281,7 @@ def test_a_copy_gives_jobs_in_hand_the_number_that_their_topic_has() -> None:
     clear(rig)
     sweep(rig)
     rig.advance(10)
-    payload = Copy(rig.engine.store).take(WHOLE, WHOLE)
+    payload = SnapshotCopy(rig.engine.store).take(WHOLE, WHOLE)
     replay = Replay(rig.new_engine())
     replay.play(payload)
     replay.finish(rig.time_ms)
@@ -324,12 +324,12 @@ def test_a_sweep_shares_the_steps_with_passes_that_take_turns() -> None:
     clear(rig)
     for number in range(100):
         rig.put(delay_ms=number)
-    passes: Passes[Pass] = Passes(rig.engine)
+    passes: BackgroundTasks[Task] = BackgroundTasks(rig.engine)
     searches = [Search(rig.engine, "default", Wanted(), limit=1) for _ in range(3)]
     for search in searches:
         passes.add(search)
     passes.drop(searches[1])
-    over: list[Pass] = []
+    over: list[Task] = []
     before = len(rig.engine.store.jobs)
     while len(over) < 2:
         a_pass = passes.step(rig.now_ms, budget=20)

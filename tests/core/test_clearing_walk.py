@@ -20,7 +20,7 @@ from delayd.core.puts import Conflict
 from tests.core.copies import copied_on_the_way, restored, small_pages, state, whole
 from tests.core.rigs import Rig
 from tests.core.test_engine_model import EngineMachine
-from tests.core.test_engine_walk import OPERATIONS, Walk, walked_to_the_end
+from tests.core.test_engine_walk import OPERATIONS, Scan, walked_to_the_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +65,7 @@ class ClearingMachine(EngineMachine):
         assert len(self.rig.engine.store.numbered) == 1
 
 
-class ClearingWalk(Walk):
+class ClearingWalk(Scan):
     machine_type = ClearingMachine
     operations = (*OPERATIONS, (3, "clear", "name"), (8, "sweep", "budget"))
     machine: ClearingMachine

@@ -67,7 +67,7 @@ WITHOUT_IDLE_CLIENT: Final = (
 )
 
 
-class Walk:
+class Scan:
     machine_type = EngineMachine
     operations: tuple[tuple[int, str, str], ...] = OPERATIONS
 
@@ -101,7 +101,7 @@ class Walk:
         machine.agree_in_all_that_can_be_seen()
 
 
-def walked_to_the_end(walk: Walk, steps: int) -> None:
+def walked_to_the_end(walk: Scan, steps: int) -> None:
     """Go all the way, with restarts; now and then the log alone must lead to the same state."""
     for step in range(steps):
         walk.step()
@@ -118,4 +118,4 @@ def test_a_long_walk_agrees_with_the_model_all_the_way(
     slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timekeeper, "ADVANCE_SLICE_JOBS", slice_jobs)
-    walked_to_the_end(Walk(rng), steps=800)
+    walked_to_the_end(Scan(rng), steps=800)

@@ -7,12 +7,12 @@ import pytest
 from delayd.core import views
 from delayd.core.errors import OutOfSpace
 from delayd.core.job import Failure, Reason, Retry, State
-from delayd.core.limits import ERROR_BYTES_MAX
 from delayd.core.policy import Patterns, Policy
 from delayd.core.puts import Conflict
 from delayd.core.records import Kind
 from delayd.core.replay import Replay
 from delayd.core.topic import Source
+from delayd.limits import ERROR_BYTES_MAX
 from tests.core.rigs import kinds_of
 from tests.core.worlds import DAY_MS, SECOND_MS, World, close, finish, hang, nack, release
 

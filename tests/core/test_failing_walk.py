@@ -13,7 +13,6 @@ from typing import Final
 import pytest
 
 from delayd.core import timekeeper, views
-from delayd.core.copying import Copy
 from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, JobAlreadyExists, JobNotFound
 from delayd.core.job import Retry
@@ -21,6 +20,7 @@ from delayd.core.policy import Patterns, Policy
 from delayd.core.puts import Conflict
 from delayd.core.replay import Replay
 from delayd.core.session import Session
+from delayd.core.snapshot_copy import SnapshotCopy
 from tests.core.copies import restored, state
 from tests.core.rigs import Rig
 
@@ -239,12 +239,12 @@ def test_whatever_fails_the_log_leads_to_the_same_state(
 def copies(walk: FailingWalk) -> Iterator[None]:
     """Copy in slices, compare what the copy says and what it and the log behind it lead to."""
     rng, rig = walk.rng, walk.rig
-    while not Copy.can_begin(rig.engine.store):
+    while not SnapshotCopy.can_begin(rig.engine.store):
         walk.sweep()
         rig.advance(rig.time_ms)
     rig.take_log()
     frames, time_ms = len(rig.log), rig.time_ms
-    copy = Copy(rig.engine.store)
+    copy = SnapshotCopy(rig.engine.store)
     expected = state(rig.engine)
     pieces = []
     while not copy.is_over:

@@ -5,8 +5,7 @@ from typing import Final
 import pytest
 
 from delayd.core import views
-from delayd.core.changes import amend, with_note
-from delayd.core.dumping import Dump
+from delayd.core.dump import Dump
 from delayd.core.errors import (
     JobAlreadyExists,
     KeyInvalid,
@@ -32,6 +31,7 @@ from delayd.core.policy import Patterns, Policy
 from delayd.core.puts import Conflict, Outcome, checked_key
 from delayd.core.records import Kind
 from delayd.core.session import Session
+from delayd.core.transitions import amend, with_note
 from tests.core.rigs import TTR_MS, Rig, kinds_of
 
 KEY: Final = b"order-17"
@@ -343,9 +343,9 @@ def test_an_id_that_was_taken_before_is_used_and_noted_as_late() -> None:
     early = rig.engine.take_id()
     rig.put()
     assert put(rig, job_id=early) == (1, Outcome.CREATED)
-    assert rig.engine.take_late_ids() == [1]
+    assert rig.engine.take_out_of_order_ids() == [1]
     assert put(rig, b"next") == (3, Outcome.CREATED)
-    assert rig.engine.take_late_ids() == []
+    assert rig.engine.take_out_of_order_ids() == []
 
 
 def test_keyed_jobs_replaced_five_times_and_cancelled_leave_nothing() -> None:

@@ -24,7 +24,7 @@ from tests.core.test_engine_model import (
     some,
     ttrs,
 )
-from tests.core.test_engine_walk import OPERATIONS, Walk
+from tests.core.test_engine_walk import OPERATIONS, Scan
 
 KEYS: Final = (b"a", b"b", b"c", b"order-17", "größe".encode(), b"k" * 200)
 keys = st.sampled_from(KEYS)
@@ -151,7 +151,7 @@ def test_keys_and_changes_agree_with_the_model() -> None:
     )
 
 
-class KeyedWalk(Walk):
+class KeyedWalk(Scan):
     machine_type = KeyedMachine
     operations = (
         *OPERATIONS,

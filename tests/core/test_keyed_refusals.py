@@ -14,9 +14,9 @@ from delayd.core.errors import (
     ValueOutOfRange,
 )
 from delayd.core.job import Retry, State
-from delayd.core.limits import EMERGENCY_BYTES
 from delayd.core.policy import Policy
 from delayd.core.puts import Conflict, Outcome
+from delayd.limits import EMERGENCY_BYTES
 from tests.core.rigs import TTR_MS, Rig
 from tests.core.test_keyed import HOUR_MS, KEY, WAITING, agree_with_the_log, job_in, put
 

@@ -10,7 +10,7 @@ import pytest
 
 from delayd.core import keys
 from delayd.core.keys import KeyIndex
-from delayd.core.limits import KEY_ANCHOR_IDS, KEY_BYTES_SPARSE, KEY_PARTS, KEYS_UNDIVIDED
+from delayd.limits import KEY_ANCHOR_IDS, KEY_BYTES_SPARSE, KEY_PARTS, KEYS_UNDIVIDED
 
 
 def fair(key: bytes) -> int:

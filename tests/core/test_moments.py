@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from delayd.core import views
-from delayd.core.absolute import AbsoluteJobs, IdSet
-from delayd.core.changes import came_due
-from delayd.core.copying import Copy
-from delayd.core.dumping import Dump
+from delayd.core.dump import Dump
 from delayd.core.engine import Engine
 from delayd.core.errors import (
     BodyTooBig,
@@ -31,9 +28,12 @@ from delayd.core.job import (
     tally_of,
     wall_of,
 )
-from delayd.core.limits import WALL_MS_MAX, WALL_STEPS_MAX
 from delayd.core.records import Kind
 from delayd.core.replay import Replay, UnknownRecord
+from delayd.core.snapshot_copy import SnapshotCopy
+from delayd.core.transitions import came_due
+from delayd.core.wall_times import IdSet, WallTimes
+from delayd.limits import WALL_MS_MAX, WALL_STEPS_MAX
 from tests.core.rigs import TTR_MS, Rig, kinds_of
 
 if TYPE_CHECKING:
@@ -324,7 +324,7 @@ def test_a_log_without_absolute_times_never_says_what_the_wall_clock_did() -> No
     rig.put(delay_ms=5)
     set_wall(rig, IN_2106_MS)
     rig.put(delay_ms=5)
-    copied = Copy(rig.engine.store).take(WHOLE, WHOLE)
+    copied = SnapshotCopy(rig.engine.store).take(WHOLE, WHOLE)
     assert Kind.OFFSET not in kinds_of(rig.take_log()[0] + copied)
 
 
@@ -426,7 +426,7 @@ def test_no_copy_begins_while_jobs_are_placed() -> None:
     put_at(rig, NOW_MS + HOUR_MS)
     rig.engine.follow_wall(5)
     with pytest.raises(AssertionError, match="placed anew"):
-        Copy(rig.engine.store)
+        SnapshotCopy(rig.engine.store)
 
 
 def test_one_step_more_than_are_remembered_places_the_oldest_at_once() -> None:
@@ -480,7 +480,7 @@ def test_a_set_of_ids_is_a_set_of_ids(rng: random.Random) -> None:
 
 
 def test_a_job_is_due_when_the_first_offset_says_that_it_was() -> None:
-    jobs = AbsoluteJobs(tick_ms=1)
+    jobs = WallTimes(tick_ms=1)
     jobs.add(1)
     jobs.step(100, time_ms=50)
     jobs.step(0, time_ms=60)

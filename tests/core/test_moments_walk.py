@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from delayd.core import absolute, timekeeper, views
-from delayd.core.copying import Copy
+from delayd.core import timekeeper, views, wall_times
 from delayd.core.job import State
+from delayd.core.snapshot_copy import SnapshotCopy
 from tests.core.copies import restored
 from tests.core.rigs import Rig
 from tests.core.test_moments import HOUR_MS, NOW_MS, WHOLE, left_ms, put_at, same, state_of
@@ -28,7 +28,7 @@ class Waiting:
     has_come: bool = False
 
 
-class Walk:
+class Scan:
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.tick_ms = rng.choice((1, 1, 7, 1000))
@@ -134,8 +134,8 @@ def test_a_walk_with_a_restless_wall_clock_agrees_with_the_model(
 ) -> None:
     monkeypatch.setattr(timekeeper, "ADVANCE_SLICE_JOBS", slice_jobs)
     if number % 2:
-        monkeypatch.setattr(absolute, "WALL_STEPS_MAX", 2)
-    walk = Walk(rng)
+        monkeypatch.setattr(wall_times, "WALL_STEPS_MAX", 2)
+    walk = Scan(rng)
     for step in range(400):
         walk.step()
         if step % 20 == 0:
@@ -148,14 +148,14 @@ def test_a_walk_with_a_restless_wall_clock_agrees_with_the_model(
     same(walk.rig)
 
 
-def copies(walk: Walk) -> Iterator[None]:
+def copies(walk: Scan) -> Iterator[None]:
     """Take a copy while the walk goes on, and compare what it and the log behind it lead to."""
     rig, rng = walk.rig, walk.rng
     rig.run(rig.time_ms)
     rig.take_log()
     time_ms, frames = rig.time_ms, len(rig.log)
     expected = [*views.canonical(rig.engine)]
-    copy = Copy(rig.engine.store)
+    copy = SnapshotCopy(rig.engine.store)
     pieces = []
     while not copy.is_over:
         for _ in range(rng.randrange(4)):
@@ -179,7 +179,7 @@ def test_the_clock_is_set_during_a_copy(
     slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timekeeper, "ADVANCE_SLICE_JOBS", slice_jobs)
-    walk = Walk(rng)
+    walk = Scan(rng)
     for _ in range(5 + number):
         walk.step()
         for _ in copies(walk):

@@ -10,16 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayd.core.durations import duration_text
 from delayd.core.errors import PolicyInvalid
 from delayd.core.job import Retry, State
-from delayd.core.limits import (
-    ATTEMPTS_MAX,
-    CAP_MAX,
-    DURATION_MS_MAX,
-    POLICY_JSON_BYTES_MAX,
-    RETRY_STEPS_MAX,
-)
 from delayd.core.policy import (
     BY_NAME,
     FIELDS,
@@ -34,6 +26,14 @@ from delayd.core.policy import (
     rule_for,
     step_ms,
 )
+from delayd.limits import (
+    ATTEMPTS_MAX,
+    CAP_MAX,
+    DURATION_MS_MAX,
+    POLICY_JSON_BYTES_MAX,
+    RETRY_STEPS_MAX,
+)
+from delayd.text import duration_text
 
 SECOND_MS = 1_000
 MINUTE_MS = 60 * SECOND_MS

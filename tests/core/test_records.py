@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from delayd.core import changes, job, records
+from delayd.core import job, records, transitions
 from delayd.core.job import COUNT_MAX, Failure, Flag, Note, Reason, Retry, State, Tally, tally_of
 from delayd.core.policy import Policy
 from delayd.core.records import LAYOUTS, Kind
@@ -99,7 +99,7 @@ def test_a_fresh_job_has_its_bytes_for_ever() -> None:
 
 def test_a_job_that_was_worked_on_has_its_bytes_for_ever() -> None:
     fresh = bytes.fromhex(FRESH) + b"body"
-    record = changes.released(fresh, due_ms=2000, delay_ms=10, priority=4)
+    record = transitions.released(fresh, due_ms=2000, delay_ms=10, priority=4)
     assert record == bytes.fromhex(WORKED_ON) + b"body"
     assert len(record) == job.HEADER_AND_TALLY + 4 == 74
     assert record[job.FLAGS_AT] == Flag.TALLY
@@ -110,11 +110,11 @@ def whole() -> bytes:
     """A job with all the parts that there are."""
     fresh = job.HEADER.pack(7, 1500, 500, 60_000, 3, 1, State.READY, Flag.NONE)
     failure = Failure(Reason.NACKED, 2, 1900)
-    record = changes.rescheduled(fresh, due_ms=2000, delay_ms=10, wall_ms=0x0102030405060708)
-    record = changes.amend(record, State.BURIED, reserves=5, timeouts=1, buries=1)
-    record = changes.amend(record, State.BURIED, rank=0x200000001, failure=failure)
+    record = transitions.rescheduled(fresh, due_ms=2000, delay_ms=10, wall_ms=0x0102030405060708)
+    record = transitions.amend(record, State.BURIED, reserves=5, timeouts=1, buries=1)
+    record = transitions.amend(record, State.BURIED, rank=0x200000001, failure=failure)
     retry, note = Retry((15_000, 180_000), 9, 10), Note("mail", "oé")
-    return changes.with_tail(record, key="or-1é".encode(), retry=retry, note=note, body=b"body")
+    return transitions.with_tail(record, key="or-1é".encode(), retry=retry, note=note, body=b"body")
 
 
 def test_a_job_with_all_parts_has_its_bytes_for_ever() -> None:
@@ -143,17 +143,17 @@ def test_parts_are_told_apart_whichever_there_are(flags: int) -> None:
     note = Note("", "why") if flags & Flag.NOTE else None
     record = job.HEADER.pack(7, 2000, 500, 60_000, 3, 1, state, Flag.NONE)
     if flags & (Flag.TALLY | Flag.WALL | Flag.RANK | Flag.FAILURE):
-        record = changes.amend(record, state, due_ms=2000, wall_ms=wall_ms, failure=failure)
-    record = changes.with_tail(record, key=key, retry=retry, note=note, body=b"body")
+        record = transitions.amend(record, state, due_ms=2000, wall_ms=wall_ms, failure=failure)
+    record = transitions.with_tail(record, key=key, retry=retry, note=note, body=b"body")
     for change in (
         lambda record: record,
-        lambda record: changes.with_body(record, b"body"),
-        lambda record: changes.with_note(record, note),
-        lambda record: changes.placed_anew(record, 2000),
-        changes.kicked,
-        changes.returned,
-        lambda record: changes.buried(record, 9, rank=5),
-        lambda record: changes.amended(record, 5, 4, 77, 60_000, 3, State.READY),
+        lambda record: transitions.with_body(record, b"body"),
+        lambda record: transitions.with_note(record, note),
+        lambda record: transitions.placed_anew(record, 2000),
+        transitions.kicked,
+        transitions.returned,
+        lambda record: transitions.buried(record, 9, rank=5),
+        lambda record: transitions.amended(record, 5, 4, 77, 60_000, 3, State.READY),
     ):
         record = change(record)
         assert (job.key_of(record), job.retry_of(record), job.note_of(record)) == (key, retry, note)
@@ -162,9 +162,9 @@ def test_parts_are_told_apart_whichever_there_are(flags: int) -> None:
         assert is_buried or not record[job.FLAGS_AT] & Flag.RANK
         assert job.wall_of(record) in {None, 77}
         assert job.head_bytes_of(record) == len(record) - 4
-    assert job.key_of(changes.without_key(record)) == b""
-    assert job.body_of(changes.without_key(record)) == b"body"
-    assert job.note_of(changes.with_note(record, None)) is None
+    assert job.key_of(transitions.without_key(record)) == b""
+    assert job.body_of(transitions.without_key(record)) == b"body"
+    assert job.note_of(transitions.with_note(record, None)) is None
 
 
 def test_the_document_shows_a_job_with_all_that_a_failure_leaves() -> None:
@@ -174,10 +174,10 @@ def test_the_document_shows_a_job_with_all_that_a_failure_leaves() -> None:
     record = bytes.fromhex(shown)
     fresh = job.HEADER.pack(7, NOW_MS, NOW_MS - 2048, 60_000, 0, 1, State.READY, Flag.NONE)
     failure = Failure(Reason.NACKED, 0, NOW_MS)
-    delayed = changes.amend(fresh, State.DELAYED, reserves=1, failure=failure)
-    delayed = changes.amend(delayed, State.DELAYED, due_ms=NOW_MS + 15_000, delay_ms=15_000)
+    delayed = transitions.amend(fresh, State.DELAYED, reserves=1, failure=failure)
+    delayed = transitions.amend(delayed, State.DELAYED, due_ms=NOW_MS + 15_000, delay_ms=15_000)
     note, retry = Note("", "no"), Retry((15_000, 180_000))
-    assert record == changes.with_tail(delayed, key=b"a-17", retry=retry, note=note, body=b"hi")
+    assert record == transitions.with_tail(delayed, key=b"a-17", retry=retry, note=note, body=b"hi")
 
 
 def test_the_offsets_are_those_of_the_layout() -> None:
@@ -192,13 +192,13 @@ def test_the_offsets_are_those_of_the_layout() -> None:
 def test_what_happens_to_a_job_is_counted_and_the_rest_is_kept() -> None:
     record = job.HEADER.pack(7, 1500, 500, 60_000, 3, 1, State.DELAYED, Flag.NONE) + b"body"
     for change in (
-        changes.kicked,
-        changes.lapsed,
-        changes.returned,
-        lambda record: changes.buried(record, 9, rank=5),
-        lambda record: changes.rescheduled(record, 5000, 4500),
-        changes.came_due,
-        lambda record: changes.released(record, 600, 0, 8),
+        transitions.kicked,
+        transitions.expired,
+        transitions.returned,
+        lambda record: transitions.buried(record, 9, rank=5),
+        lambda record: transitions.rescheduled(record, 5000, 4500),
+        transitions.came_due,
+        lambda record: transitions.released(record, 600, 0, 8),
     ):
         record = change(record)
     assert tally_of(record) == (0, 4, 1, 1, 1, 1)
@@ -208,8 +208,8 @@ def test_what_happens_to_a_job_is_counted_and_the_rest_is_kept() -> None:
 
 def test_a_count_stops_at_its_limit() -> None:
     record = job.HEADER.pack(7, 0, 0, 1, 0, 1, State.READY, Flag.NONE)
-    full = changes.amend(record, State.READY, kicks=COUNT_MAX)
-    assert tally_of(changes.kicked(full)).kicks == COUNT_MAX
+    full = transitions.amend(record, State.READY, kicks=COUNT_MAX)
+    assert tally_of(transitions.kicked(full)).kicks == COUNT_MAX
 
 
 def test_every_kind_but_the_snapshots_own_is_written_by_some_operation() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from delayd.core import timekeeper, views
-from delayd.core.room import RESERVE_COST_BYTES
+from delayd.core.log_space import RESERVE_COST_BYTES
 from delayd.core.session import Session
 from tests.core.rigs import Rig
 from tests.core.wheels import NO_LIMIT, Owned

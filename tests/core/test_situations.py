@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from delayd.core.bulk import Action, Bulk
 from delayd.core.job import Reason, State
-from delayd.core.walking import Wanted
+from delayd.core.scans.bulk import Action, Bulk
+from delayd.core.scans.scan import Wanted
 from tests.core.worlds import (
     DAY_MS,
     HOUR_MS,

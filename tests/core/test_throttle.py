@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayd.core.limits import RATE_BURST_MS
 from delayd.core.throttle import BOUNDLESS, Throttle
+from delayd.limits import RATE_BURST_MS
 
 RATES = st.integers(1, 1_000_000) | st.floats(0.001, 1e6)
 

@@ -7,7 +7,7 @@ import pytest
 from delayd.core import views
 from delayd.core.errors import JobNotFound
 from delayd.core.job import State
-from delayd.core.limits import ADVANCE_SLICE_JOBS
+from delayd.limits import ADVANCE_SLICE_JOBS
 from tests.core.rigs import Rig
 
 YEAR_MS = 365 * 86_400_000

@@ -4,7 +4,7 @@ import random
 
 from delayd.core import views
 from delayd.core.job import State
-from delayd.core.limits import AGENDA_STALE_ROWS
+from delayd.limits import AGENDA_STALE_ROWS
 from tests.core.rigs import Rig
 
 

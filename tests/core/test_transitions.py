@@ -21,7 +21,7 @@ from delayd.core.errors import (
     OutOfSpace,
     PolicyInvalid,
     Refusal,
-    TopicIsOwn,
+    TopicIsInternal,
     TopicNameInvalid,
     TopicNotFound,
     ValueOutOfRange,
@@ -29,7 +29,7 @@ from delayd.core.errors import (
 from delayd.core.job import TRANSITIONS, Event, State
 from delayd.core.policy import Policy
 from delayd.core.session import Session
-from delayd.core.topic import OWN_TOPIC, Source
+from delayd.core.topic import INTERNAL_TOPIC, Source
 from tests.core.rigs import TTR_MS, Rig
 
 JOB = 1
@@ -304,7 +304,7 @@ REFUSALS: Final[tuple[tuple[type[Refusal], Operation], ...]] = (
     (JobNotFound, lambda rig, _: rig.engine.change(7, rig.now_ms, priority=1)),
     (KeyNotFound, lambda rig, _: find_key(rig, b"no-such-key")),
     (KeyInvalid, lambda rig, _: find_key(rig, b"two words")),
-    (TopicIsOwn, lambda rig, me: rig.engine.watch(me, OWN_TOPIC)),
+    (TopicIsInternal, lambda rig, me: rig.engine.watch(me, INTERNAL_TOPIC)),
 )
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from delayd.core import views
 from delayd.core.job import Reason, Retry, State
-from delayd.core.limits import HELD_RETURN_BYTES
 from delayd.core.records import Kind
 from delayd.core.session import Session
+from delayd.limits import HELD_RETURN_BYTES
 from tests.core.rigs import kinds_of
 from tests.core.worlds import DAY_MS, SECOND_MS, World, finish, nack
 

@@ -15,10 +15,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-import delayd.core.wheel
-from delayd.core.buckets import Mark
-from delayd.core.sweep import Sweep
-from delayd.core.wheel import ceil_to_tick
+import delayd.core.wheel.wheel
+from delayd.core.wheel.buckets import Mark
+from delayd.core.wheel.sweep import Sweep
+from delayd.core.wheel.wheel import ceil_to_tick
 from tests.core.wheels import NO_LIMIT, Owned
 
 TICKS_MS = (1, 3, 10, 1000)
@@ -29,16 +29,16 @@ AHEADS_TICKS = (0, 1, 2, 19, 20, 21, 255, 256, 257, 400, 8000, 65_536, 1 << 40)
 @pytest.fixture(params=["sweeps by limits.py", "sweeps all the time", "hunts twins all the time"])
 def _sweeps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "all the time" in request.param:
-        monkeypatch.setattr(delayd.core.wheel, "SWEEP_SLACK_ENTRIES", 2)
-        monkeypatch.setattr(delayd.core.wheel, "SWEEP_CHUNK_ENTRIES", 17)
+        monkeypatch.setattr(delayd.core.wheel.wheel, "SWEEP_SLACK_ENTRIES", 2)
+        monkeypatch.setattr(delayd.core.wheel.wheel, "SWEEP_CHUNK_ENTRIES", 17)
     if "twins" in request.param:
         hunt = partial(Sweep, hunts_twins=True)
         monkeypatch.setattr(
-            delayd.core.wheel, "Sweep", lambda queue, alive, hunts_twins: hunt(queue, alive)
+            delayd.core.wheel.wheel, "Sweep", lambda queue, alive, hunts_twins: hunt(queue, alive)
         )
 
 
-class Walk:
+class Scan:
     """The steps that both walks take; each compares the wheel with the model."""
 
     def __init__(self, tick_ms: int, wheel_size: int, start_ms: int) -> None:
@@ -90,7 +90,7 @@ class WheelMachine(RuleBasedStateMachine):
         start_ms=st.integers(0, 1 << 42),
     )
     def start(self, tick_ms: int, wheel_size: int, start_ms: int) -> None:
-        self.walk = Walk(tick_ms, wheel_size, start_ms)
+        self.walk = Scan(tick_ms, wheel_size, start_ms)
 
     @rule(
         entry=entries(), ahead_ticks=st.sampled_from(AHEADS_TICKS), near_ms=st.integers(-1100, 1100)
@@ -145,7 +145,7 @@ def test_the_wheel_does_what_a_dict_of_due_times_says() -> None:
 def test_a_long_walk_agrees_with_the_dict_all_the_way(
     tick_ms: int, wheel_size: int, rng: random.Random
 ) -> None:
-    walk = Walk(tick_ms, wheel_size, rng.choice((0, 12_345, 1 << 41)))
+    walk = Scan(tick_ms, wheel_size, rng.choice((0, 12_345, 1 << 41)))
     owned = walk.owned
     span_ms = tick_ms * rng.choice((50, 5000, 1_000_000))
     for step in range(600):
@@ -167,7 +167,7 @@ def test_a_long_walk_agrees_with_the_dict_all_the_way(
     assert not owned.due_ms
 
 
-def look_along(walk: Walk, rng: random.Random, steps_max: int, span_ms: int) -> None:
+def look_along(walk: Scan, rng: random.Random, steps_max: int, span_ms: int) -> None:
     """Look along the wheel, with up to so many doings between two looks.
 
     What nobody touches is seen where it belongs, and nothing is left behind that is due earlier.
@@ -193,7 +193,7 @@ def look_along(walk: Walk, rng: random.Random, steps_max: int, span_ms: int) -> 
     assert untouched.keys() <= seen
 
 
-def any_step(walk: Walk, rng: random.Random, span_ms: int) -> None:
+def any_step(walk: Scan, rng: random.Random, span_ms: int) -> None:
     """Anything but what is inserted: new entries have numbers of their own."""
     owned = walk.owned
     chance = rng.random()
@@ -217,7 +217,7 @@ def test_a_look_along_the_wheel_sees_all_that_is_in_it_all_the_while(
     tick_ms: int, wheel_size: int, steps_max: int, rng: random.Random
 ) -> None:
     for _ in range(30):
-        walk = Walk(tick_ms, wheel_size, rng.choice((0, 12_345, 1 << 41)))
+        walk = Scan(tick_ms, wheel_size, rng.choice((0, 12_345, 1 << 41)))
         span_ms = tick_ms * rng.choice((5, 50, 5000, 1_000_000))
         for entry in range(100):
             walk.insert(entry, walk.owned.now_ms + rng.randrange(span_ms))
@@ -232,7 +232,7 @@ def test_a_wheel_that_is_taken_apart_gives_all_that_it_holds(
     wheel_size: int, rng: random.Random
 ) -> None:
     for _ in range(30):
-        walk = Walk(1, wheel_size, 0)
+        walk = Scan(1, wheel_size, 0)
         span_ms = rng.choice((5, 50, 5000, 1_000_000))
         for entry in range(100):
             walk.insert(entry, walk.owned.now_ms + rng.randrange(span_ms))

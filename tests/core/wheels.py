@@ -1,6 +1,6 @@
 """A wheel with an owner as simple as can be, and the model that it is compared with."""
 
-from delayd.core.wheel import TimingWheel, ceil_to_tick
+from delayd.core.wheel.wheel import TimingWheel, ceil_to_tick
 
 NO_LIMIT = 1 << 62
 

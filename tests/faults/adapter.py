@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import delayd.commit
-import delayd.core.room
+import delayd.core.log_space
 import delayd.journal.reserve
 import delayd.snapshots
 import delayd.turns
@@ -282,8 +282,8 @@ def small_limits(clock: FakeClock, rng: random.Random) -> Iterator[None]:
         (delayd.turns, "monotonic_ns", busy_ns),
         (delayd.turns, "ROOM_PLENTY_BYTES", 2 * SMALL_SPARE_BYTES),
         (delayd.commit, "EMERGENCY_BYTES", SMALL_EMERGENCY_BYTES),
-        (delayd.core.room, "EMERGENCY_BYTES", SMALL_EMERGENCY_BYTES),
-        (delayd.core.room, "LONG_BODY_BYTES", SMALL_SPARE_BYTES - 1_024),
+        (delayd.core.log_space, "EMERGENCY_BYTES", SMALL_EMERGENCY_BYTES),
+        (delayd.core.log_space, "LONG_BODY_BYTES", SMALL_SPARE_BYTES - 1_024),
         (delayd.journal.reserve, "SPARE_BYTES_MIN", SMALL_SPARE_BYTES),
     )
     before = [(module, name, getattr(module, name)) for module, name, _ in changed]

@@ -9,13 +9,13 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-from delayd.core.copying import Copy
 from delayd.core.engine import Engine
 from delayd.core.errors import JobAlreadyExists
 from delayd.core.job import Retry
 from delayd.core.policy import Policy
 from delayd.core.puts import Conflict
 from delayd.core.replay import Replay
+from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.journal.disk import Disk
 from delayd.journal.errors import JournalError
 from delayd.journal.format import HEADER_BYTES
@@ -176,7 +176,7 @@ def snapshots_of(turns: int, work: Work = worked_on) -> tuple[SimulatedDisk, str
 def take_snapshot(engine: Engine, journal: Journal) -> None:
     time_ms = engine.store.time_ms
     writer = journal.begin_snapshot(journal.appended_sequence, time_ms, time_ms)
-    copy = Copy(engine.store)
+    copy = SnapshotCopy(engine.store)
     while not copy.is_over:
         writer.write(copy.take(20, 3_000))
     writer.finish(copy.jobs)

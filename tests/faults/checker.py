@@ -19,7 +19,7 @@ from typing import Final
 
 from tests.faults.digests import Violation
 from tests.faults.history import Entry, Seen, as_bytes, as_seen
-from tests.faults.judge import Ghost, Gone
+from tests.faults.judge import ClearedJobs, Gone
 from tests.faults.several import Several
 from tests.faults.states import (
     ABSENT,
@@ -331,7 +331,7 @@ class Checker(Several):
             job.open.clear()
         for put in self._nameless.values():
             others = [*self._reserves.values(), *self._closes.values()]
-            self._ghosts.setdefault(put.number, Ghost(at_ms, how, others))
+            self._ghosts.setdefault(put.number, ClearedJobs(at_ms, how, others))
         for operation in self._operations.values():
             operation.is_cut = True
         self._laws.stop(at_ms)

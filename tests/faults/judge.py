@@ -29,7 +29,7 @@ from tests.faults.states import (
 )
 
 
-class Ghost(NamedTuple):
+class ClearedJobs(NamedTuple):
     """What had been begun when a stop cut a put short."""
 
     stopped_ms: float
@@ -71,7 +71,7 @@ class Judge:
         """Their puts."""
         self._nameless: dict[bytes, Operation] = {}
         """Puts whose id nobody has been told, by body."""
-        self._ghosts: dict[int, Ghost] = {}
+        self._ghosts: dict[int, ClearedJobs] = {}
         """Of those that a stop cut short."""
         self._refused: dict[bytes, Operation] = {}
         self._reserves: dict[int, Operation] = {}

@@ -22,7 +22,7 @@ from delayd.core.job import (
     key_of,
     state_of,
 )
-from delayd.core.judging import place_of, settled_lapse
+from delayd.core.retry_decision import caught_up_expiry, place_of
 from delayd.journal.errors import JournalError
 from delayd.journal.journal import Journal
 from delayd.line.server import LineServer
@@ -132,7 +132,7 @@ def _lapsed(engine: Engine, record: bytes, deadline_ms: int) -> bytes:
     """Return the record of a job whose ttr has run out, whether or not its slice has come."""
     store = engine.store
     topic = store.topic_of(record)
-    return settled_lapse(
+    return caught_up_expiry(
         record,
         topic.policy,
         place_of(topic),

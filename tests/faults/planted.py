@@ -13,8 +13,8 @@ import delayd.journal.journal
 import delayd.journal.reader
 import delayd.journal.snapshot
 from delayd.commit import Replies
-from delayd.core.changes import lapsed
 from delayd.core.replay import Replay
+from delayd.core.transitions import expired
 from delayd.journal.snapshot import SnapshotInfo
 from delayd.journal.snapshot_writer import SnapshotWriter
 from tests.faults.adapter import SteppedCommit
@@ -147,7 +147,7 @@ def lapses_forgotten() -> Iterator[None]:
     turn = Replay._turn
 
     def turn_without_ladders(self: Replay, time_ms: int) -> None:
-        with mock.patch.object(delayd.core.timekeeper, "lapsed_under", just_lapsed):
+        with mock.patch.object(delayd.core.timekeeper, "expired_under", just_lapsed):
             turn(self, time_ms)
 
     with mock.patch.object(Replay, "_turn", turn_without_ladders):
@@ -155,7 +155,7 @@ def lapses_forgotten() -> Iterator[None]:
 
 
 def just_lapsed(record: bytes, *_what: object, **_more: object) -> bytes:
-    return lapsed(record)
+    return expired(record)
 
 
 @contextlib.contextmanager

@@ -194,7 +194,7 @@ def reachable(ways: set[Way], begun: Mapping[int, Operation], context: Context) 
     todo = list(ways)
     while todo:
         state, done = todo.pop()
-        nexts: list[Way] = [(lapsed, done) for lapsed in lapses(state, context)]
+        nexts: list[Way] = [(expired, done) for expired in lapses(state, context)]
         for number, operation in begun.items():
             if number in done or -number in done:
                 continue

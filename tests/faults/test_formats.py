@@ -14,7 +14,7 @@ from zlib import crc32
 
 import pytest
 
-from delayd.core.dumping import Dump
+from delayd.core.dump import Dump
 from delayd.core.engine import Engine
 from delayd.core.records import Kind
 from delayd.journal.errors import JournalVersion

@@ -49,7 +49,7 @@ class Ruled(Story):
         for number in (1, 2, 3):
             self.ask("put", "c", body=b"body %d" % number, batch=1)
 
-    def lapse(self) -> None:
+    def expire(self) -> None:
         """A job under a ladder is handed out, its ttr runs out, and that is seen at a start."""
         self.put(1, retry=ONE_STEP)
         self.reserve(1, "b")
@@ -181,7 +181,7 @@ def what_was_replaced_fails_with_who_holds_it_and_leaves(story: Ruled) -> None:
 
 
 def a_lapse_is_undone_when_time_goes_back_and_what_came_after_is_lost(story: Ruled) -> None:
-    story.lapse()
+    story.expire()
     story.reserve(1, "b")
     story.go_back()
 
@@ -389,14 +389,14 @@ def what_is_replaced_when_its_holder_has_left_fails(story: Ruled) -> None:
 
 
 def a_lapse_is_undone_behind_what_was_acknowledged(story: Ruled) -> None:
-    story.lapse()
+    story.expire()
     story.reserve(1, "b")
     story.did("bury", 1, "b")
     story.go_back()
 
 
 def a_lapse_is_undone_by_a_kill_behind_a_hand_out(story: Ruled) -> None:
-    story.lapse()
+    story.expire()
     story.reserve(1, "b")
     story.go_back("kill")
 
@@ -443,7 +443,7 @@ def test_a_lapse_is_undone_when_what_came_after_may_be_lost(
 ) -> None:
     """Where a power cut may take 50 ms of what was acknowledged."""
     story = Ruled()
-    story.lapse()
+    story.expire()
     story.reserve(1, "b")
     story.did("bury", 1, "b")
     story.now_ms += late_ms

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from delayd.core import client_limits
+from delayd import limits
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import need, need_root, started
 from tests.faults.real_http import HTTP, HttpClient, crowd, descriptors, memory_bytes, request
@@ -315,7 +315,7 @@ def test_r4_peers_that_are_gone_without_a_word_are_noticed(
         before = descriptors(daemon)
         subprocess.run([*network, "ip", "link", "set", "lo", "down"], check=True)
         # The job is sent and never arrives: TCP_USER_TIMEOUT later nobody is taken to be there.
-        wait_s = client_limits.TCP_USER_TIMEOUT_MS / 1_000 + 30
+        wait_s = limits.TCP_USER_TIMEOUT_MS / 1_000 + 30
         wait_until(lambda: descriptors(daemon) < before, wait_s)
         subprocess.run([*network, "ip", "link", "set", "lo", "up"], check=True)
         living = join("reserve-with-timeout 30\r\n", "reply")

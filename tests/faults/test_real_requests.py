@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from delayd.core import client_limits
+from delayd import limits
 from delayd.testing.daemon import Daemon
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import need, started
@@ -405,16 +405,14 @@ def test_m1_bodies_in_flight_are_bounded(tmp_path: Path, runs: Runs) -> None:
     ):
         assert other.ask("POST", PUT, {"body": 0}).status == 201
         before_bytes = memory_bytes(daemon, "VmHWM")
-        body = raw(b'{"body":"' + b"x" * (client_limits.HTTP_BODY_BYTES_DEFAULT - 20) + b'"}')[
-            :-1_000
-        ]
+        body = raw(b'{"body":"' + b"x" * (limits.HTTP_BODY_BYTES_DEFAULT - 20) + b'"}')[:-1_000]
         for _ in range(runs.times(20, 200)):
             client = HttpClient(daemon.http_address)
             clients.append(client)
             client.send_what_it_takes(body)
             assert other.ask("GET", "/v1/jobs/1").status == 200, daemon.log()
         grown_bytes = memory_bytes(daemon, "VmHWM") - before_bytes
-        assert grown_bytes < 8 * MIB + client_limits.HTTP_BODY_BYTES_DEFAULT * 6, grown_bytes
+        assert grown_bytes < 8 * MIB + limits.HTTP_BODY_BYTES_DEFAULT * 6, grown_bytes
         everybody = [client.socket for client in clients]
         wait_until(lambda: len(select.select(everybody, [], [], 0)[0]) >= len(clients) - 2)
         refused = set(select.select(everybody, [], [], 0)[0])

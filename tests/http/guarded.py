@@ -19,9 +19,9 @@ from typing import Any, Final
 from aiohttp import web
 
 from delayd.http.bounds import Bounds, Refused
+from delayd.http.connection_limits import HttpConnectionLimits
 from delayd.http.connections import Connection
-from delayd.http.guard import Guard
-from delayd.http.replies import Reply
+from delayd.http.responses import Reply
 
 FAR: Final = ("192.0.2.1", 50_000)
 HERE: Final = ("127.0.0.1", 50_000)
@@ -164,7 +164,7 @@ class Scene:
         """Paths of the requests that were carried out, when they were answered."""
         self.go = asyncio.Event()
         """What /slow waits for."""
-        self.guard = Guard(
+        self.guard = HttpConnectionLimits(
             server, bounds, lambda: self.clock_ms, self.faults.append, needs_token=needs_token
         )
 

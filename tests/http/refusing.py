@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from delayd.core.errors import LastWatched, Refusal
-from delayd.http import app  # so that all of HTTP's own are defined
+from delayd.http import server  # so that all of HTTP's own are defined
 from delayd.http.problems import HttpRefusal
 
-__all__ = ("app", "http_refusals")
+__all__ = ("http_refusals", "server")
 
 
 def http_refusals(kind: type[Refusal] = Refusal) -> Iterator[type[Refusal]]:

@@ -27,8 +27,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
-from delayd.access.doorkeeper import Doorkeeper
-from delayd.access.entrance import Entrance
+from delayd.access.authenticator import Authenticator
+from delayd.access.control import AccessControl
 from delayd.access.scopes import Scope
 from delayd.access.tokens import Tokens
 from delayd.clock import VirtualClock
@@ -46,7 +46,7 @@ from tests.access.samples import made
 from tests.http.callers import Answer, Client, request
 
 if TYPE_CHECKING:
-    from delayd.access.entries import Entry
+    from delayd.access.token_entries import Entry
     from delayd.commit import GroupCommit, Sink
 
 PEER: Final = ("127.0.0.1", 50_000)
@@ -64,7 +64,7 @@ class Disk:
         self.is_backed_up = False
         self.sync_going_on_ms = 0
         self.durable_id = 0
-        self.late_ids: dict[int, int] = {}
+        self.out_of_order_ids: dict[int, int] = {}
         self._is_held = False
         self._waiting: list[tuple[Sink, bytes]] = []
 
@@ -149,7 +149,7 @@ class Scene:
         self.is_checked = is_checked
         self.turns_taken = 0
         self._entries: list[Entry] = []
-        self.doorkeeper = Doorkeeper(
+        self.doorkeeper = Authenticator(
             Tokens([]) if needs_token else None, wall_ms=self.clock.wall_ms
         )
         self.line = LineServer(
@@ -185,7 +185,7 @@ class Scene:
             standing=self.clock if isinstance(self.clock, VirtualClock) else None,
             reports=reports._replace(sync_going_on_ms=lambda: self.disk.sync_going_on_ms),
         )
-        entrance = Entrance(self.doorkeeper)
+        entrance = AccessControl(self.doorkeeper)
         self.server = http_server(self.api, entrance, bounds, hosts, (), self.faults.append)
         await self.server.start()
 

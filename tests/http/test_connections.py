@@ -5,14 +5,14 @@ import gzip
 import pytest
 from aiohttp import http_parser
 
-from delayd.core import client_limits
+from delayd import limits
 from delayd.http.bounds import Bounds, Deadline
 from delayd.http.connections import NoCParser, require_c_parser
 from tests.http.guarded import Scene, get, head_of_post, post, scenario, settle
 
-HEADER_MS = client_limits.HTTP_HEADER_MS_DEFAULT
-IDLE_MS = client_limits.HTTP_IDLE_MS_DEFAULT
-BODY_MS = client_limits.HTTP_BODY_MS_DEFAULT
+HEADER_MS = limits.HTTP_HEADER_MS_DEFAULT
+IDLE_MS = limits.HTTP_IDLE_MS_DEFAULT
+BODY_MS = limits.HTTP_BODY_MS_DEFAULT
 
 
 # --- Heads -------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ async def test_nobody_is_too_slow_from_whom_nothing_is_read(scene: Scene) -> Non
     scene.go.set()
     await settle()
     assert client.is_read_from()
-    await scene.pass_ms(client_limits.HTTP_BODY_GRACE_MS - 1_000)
+    await scene.pass_ms(limits.HTTP_BODY_GRACE_MS - 1_000)
     await client.send(b"x" * ((4 << 20) - sent))
     assert client.statuses() == [200, 200]
 
@@ -272,10 +272,10 @@ async def test_packed_bodies_are_not_unpacked(scene: Scene) -> None:
 @scenario()
 async def test_a_path_that_is_too_long_is_answered_414(scene: Scene) -> None:
     client = scene.connect()
-    await client.send(get("/" + "a" * (client_limits.HTTP_LINE_BYTES_MAX - 1)))
+    await client.send(get("/" + "a" * (limits.HTTP_LINE_BYTES_MAX - 1)))
     assert client.status() == 404
     client = scene.connect()
-    await client.send(get("/" + "a" * client_limits.HTTP_LINE_BYTES_MAX))
+    await client.send(get("/" + "a" * limits.HTTP_LINE_BYTES_MAX))
     assert client.problem()["word"] == "URI_TOO_LONG"
     assert client.status() == 414
     assert client.is_closed()
@@ -284,17 +284,17 @@ async def test_a_path_that_is_too_long_is_answered_414(scene: Scene) -> None:
 @scenario()
 async def test_a_header_that_is_too_long_is_answered_431(scene: Scene) -> None:
     client = scene.connect()
-    await client.send(get("/quick", "X: " + "a" * client_limits.HTTP_HEADER_BYTES_MAX))
+    await client.send(get("/quick", "X: " + "a" * limits.HTTP_HEADER_BYTES_MAX))
     assert client.status() == 200
     client = scene.connect()
-    await client.send(get("/quick", "X: " + "a" * (client_limits.HTTP_HEADER_BYTES_MAX + 1)))
+    await client.send(get("/quick", "X: " + "a" * (limits.HTTP_HEADER_BYTES_MAX + 1)))
     assert client.problem()["word"] == "HEADER_TOO_LONG"
     assert client.status() == 431
 
 
 @scenario()
 async def test_too_many_headers_are_answered_431(scene: Scene) -> None:
-    few = [f"X-{number}: 1" for number in range(client_limits.HTTP_HEADERS_MAX - 1)]
+    few = [f"X-{number}: 1" for number in range(limits.HTTP_HEADERS_MAX - 1)]
     client = scene.connect()
     await client.send(get("/quick", *few))
     assert client.status() == 200
@@ -403,7 +403,7 @@ async def test_aiohttp_sets_no_timer_of_its_own(scene: Scene) -> None:
     await client.send(get("/quick"))
     timers = scene.guard.loop._scheduled  # type: ignore[attr-defined]
     assert [timer._callback.__qualname__ for timer in timers if not timer.cancelled()] == [
-        "Rounds.go"
+        "DeadlineTimer.go"
     ]
     await client.break_off()
     assert all(timer.cancelled() for timer in timers), "with nobody there nothing wakes the loop"

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from delayd.access.scopes import Scope
-from delayd.core.client_limits import IDEMPOTENCY_KEY_BYTES_MAX, IDEMPOTENCY_MS
 from delayd.core.engine import Engine
 from delayd.core.policy import Patterns, Policy
 from delayd.core.puts import Conflict
 from delayd.core.replay import Replay
 from delayd.http.idempotency import TOPIC, Forgetting
+from delayd.limits import IDEMPOTENCY_KEY_BYTES_MAX, IDEMPOTENCY_MS
 from delayd.testing.clock import START_MS
 from tests.http.callers import Answer
 from tests.http.scene import Scene

@@ -8,7 +8,7 @@ import pytest
 from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from delayd.http import answers, manual, overviews
+from delayd.http import answers, api_docs, overviews
 from delayd.http.openapi import document, refusals_of
 from delayd.http.problems import MethodNotAllowed, NoSuchCall, RequestInvalid
 from delayd.http.reading import Reader
@@ -57,7 +57,7 @@ def test_every_call_is_described_under_a_name_of_its_own() -> None:
 
 
 def test_every_entry_of_the_manual_belongs_to_a_call() -> None:
-    entries = {entry.name for entry in vars(manual).values() if isinstance(entry, manual.Entry)}
+    entries = {entry.name for entry in vars(api_docs).values() if isinstance(entry, api_docs.Entry)}
     assert entries == {route.says.name for route in ROUTES if route.says is not None}
 
 

@@ -5,9 +5,9 @@ from typing import Final
 import pytest
 
 from delayd.access.scopes import Scope
-from delayd.core.client_limits import IDEMPOTENCY_MS
-from delayd.core.topic import OWN_TOPIC
+from delayd.core.topic import INTERNAL_TOPIC
 from delayd.http.routes import ROUTES, Route
+from delayd.limits import IDEMPOTENCY_MS
 from tests.http.callers import Answer
 from tests.http.scene import Scene
 from tests.http.test_every_call import every, given_to
@@ -34,7 +34,7 @@ def put(scene: Scene, token: str = "") -> int:
 def ask(scene: Scene, route: Route, token: str = "") -> Answer:
     """Ask what the route is for, of the memo or its topic."""
     key = scene.ok("GET", f"/v1/jobs/{MEMO}", token=token)["key"]
-    path = route.path.format(topic=OWN_TOPIC, id=MEMO, key=key)
+    path = route.path.format(topic=INTERNAL_TOPIC, id=MEMO, key=key)
     form = "" if route.form is None else route.form.__name__
     return scene.call(route.method, path, GIVEN.get(form, given_to(route)), token=token)
 
@@ -67,7 +67,7 @@ def test_it_can_be_looked_at(route: Route) -> None:
 def test_of_a_token_it_is_said_first_what_that_may_not() -> None:
     with Scene(needs_token=True) as scene:
         put(scene, scene.token())
-        for topics, status in ((("mail",), 404), ((OWN_TOPIC,), 403)):
+        for topics, status in ((("mail",), 404), ((INTERNAL_TOPIC,), 403)):
             token = scene.token(Scope.PUT, topics=topics)
             answer = scene.call("PATCH", f"/v1/jobs/{MEMO}", {"delay": 0}, token=token)
             assert answer.status == status
@@ -77,7 +77,7 @@ def test_of_many_jobs_each_is_refused() -> None:
     with Scene() as scene:
         put(scene)
         for path, given in (
-            (f"/v1/topics/{OWN_TOPIC}/jobs", {"jobs": [{"body": 1}, {"body": 1, "key": "b"}]}),
+            (f"/v1/topics/{INTERNAL_TOPIC}/jobs", {"jobs": [{"body": 1}, {"body": 1, "key": "b"}]}),
             ("/v1/ack", {"tokens": [HELD["token"]]}),
             ("/v1/nack", {"nacks": [HELD]}),
         ):
@@ -92,7 +92,7 @@ def test_of_many_jobs_each_is_refused() -> None:
 def test_who_would_reserve_from_it_among_others_watches_none_of_them() -> None:
     with Scene() as scene:
         put(scene)
-        given = {"topics": ["mail", "sms", OWN_TOPIC], "wait": "10s"}
+        given = {"topics": ["mail", "sms", INTERNAL_TOPIC], "wait": "10s"}
         is_refused(scene.call("POST", "/v1/reserve", given))
         assert "sms" not in scene.engine.store.topics
         assert scene.engine.store.topics["mail"].watchers == 0
@@ -100,7 +100,7 @@ def test_who_would_reserve_from_it_among_others_watches_none_of_them() -> None:
 
 def test_a_policy_that_would_move_jobs_there_is_refused() -> None:
     with Scene() as scene:
-        given = {"max_attempts": 1, "exhausted": OWN_TOPIC}
+        given = {"max_attempts": 1, "exhausted": INTERNAL_TOPIC}
         is_refused(scene.call("PUT", "/v1/topics/mail/policy", given))
         assert "mail" not in scene.engine.store.topics
 
@@ -110,7 +110,7 @@ def test_a_script_that_goes_through_all_topics_takes_no_protection_away() -> Non
         assert put(scene) == JOB
         for topic in scene.ok("GET", "/v1/topics")["topics"]:
             path = f"/v1/topics/{topic['name']}"
-            is_own = topic["name"] == OWN_TOPIC
+            is_internal = topic["name"] == INTERNAL_TOPIC
             for method, where, given in (
                 ("POST", "/jobs/reschedule", {"delay": 0}),
                 ("POST", "/jobs/kick", {}),
@@ -123,7 +123,7 @@ def test_a_script_that_goes_through_all_topics_takes_no_protection_away() -> Non
                 ("POST", "/clear", {}),
             ):
                 status = scene.call(method, path + where, given).status
-                assert status in ({403} if is_own else {200, 404})
+                assert status in ({403} if is_internal else {200, 404})
         assert put(scene) == JOB
         scene.pass_ms(IDEMPOTENCY_MS - 1_000)
         assert put(scene) == JOB
@@ -134,11 +134,13 @@ def test_a_script_that_goes_through_all_topics_takes_no_protection_away() -> Non
 def test_the_daemon_itself_counts_as_no_consumer_of_it() -> None:
     with Scene() as scene:
         put(scene)
-        assert scene.engine.store.topics[OWN_TOPIC].waiters
+        assert scene.engine.store.topics[INTERNAL_TOPIC].waiters
         (listed,) = (
-            topic for topic in scene.ok("GET", "/v1/topics")["topics"] if topic["name"] == OWN_TOPIC
+            topic
+            for topic in scene.ok("GET", "/v1/topics")["topics"]
+            if topic["name"] == INTERNAL_TOPIC
         )
-        shown = scene.ok("GET", f"/v1/topics/{OWN_TOPIC}")
+        shown = scene.ok("GET", f"/v1/topics/{INTERNAL_TOPIC}")
         assert (listed["waiting"], shown["waiting"], shown["watching"]) == (0, 0, 0)
         assert scene.line.stats.report(scene.api.now_ms())["current-waiting"] == 0
 
@@ -146,7 +148,7 @@ def test_the_daemon_itself_counts_as_no_consumer_of_it() -> None:
 def test_each_call_that_is_refused_says_so_in_the_document() -> None:
     with Scene() as scene:
         document = scene.ok("GET", "/openapi.json")
-    told = {name for name in document["components"]["responses"] if "TopicIsOwn" in name}
+    told = {name for name in document["components"]["responses"] if "TopicIsInternal" in name}
     for route in ROUTES:
         refs = document["paths"][route.path][route.method.lower()]["responses"]
         says = refs["403"]["$ref"].rpartition("/")[2] in told

@@ -14,15 +14,15 @@ import delayd.http
 import delayd.line
 from delayd.access.scopes import Scope
 from delayd.core import errors
-from delayd.core.client_limits import HTTP_BODY_BYTES_DEFAULT, HTTP_ERRORS_MAX
 from delayd.core.errors import Refusal
 from delayd.http import bounds, problems
 from delayd.http.answers import Problem, strictly
 from delayd.http.bounds import Bounds, Refused
 from delayd.http.problems import FIELDS, FieldError, HttpRefusal, headers_of, problem_of, title_of
 from delayd.http.queries import Horizon
-from delayd.http.replies import refused
+from delayd.http.responses import refused
 from delayd.http.schemas import Advance, Kick, Pause, PutJob
+from delayd.limits import HTTP_BODY_BYTES_DEFAULT, HTTP_ERRORS_MAX
 from delayd.line import grammar, replies
 from tests.http.callers import Answer
 from tests.http.scene import Scene
@@ -36,7 +36,7 @@ EXAMPLES: Final = (
     errors.JobAlreadyExists(7, b"gr\xc3\xb6"),
     errors.TopicNotFound("mail"),
     errors.TopicNameInvalid("\udcff"),
-    errors.TopicIsOwn("$idempotency"),
+    errors.TopicIsInternal("$idempotency"),
     errors.ValueOutOfRange("delay in ms", -1, 0, 9),
     errors.DelayTooLong(2_000, 1_000, "mail", is_moment=False),
     errors.BodyTooBig(10, 9),
@@ -109,7 +109,7 @@ KNOWN: Final = {
     "Stopping": ("STOPPING", 503),
     "TooMany": ("TOO_MANY_REQUESTS", 429),
     "TooSlow": ("REQUEST_TIMEOUT", 408),
-    "TopicIsOwn": ("FORBIDDEN", 403),
+    "TopicIsInternal": ("FORBIDDEN", 403),
     "TopicNameInvalid": ("BAD_FORMAT", 422),
     "TopicNotFound": ("NOT_FOUND", 404),
     "Unauthorized": ("UNAUTHORIZED", 401),
@@ -169,7 +169,7 @@ def test_the_words_are_the_same_on_both_wires(refusal: Refusal) -> None:
 def test_only_what_clients_of_beanstalkd_meet_unawares_has_another_word_on_the_line() -> None:
     """`FORBIDDEN` is for who has shown a token; for all others there is nothing to change."""
     others = {type(refusal): refusal.line_word for refusal in EXAMPLES if refusal.line_word}
-    assert others == {errors.TopicIsOwn: errors.TopicNotFound.word}
+    assert others == {errors.TopicIsInternal: errors.TopicNotFound.word}
 
 
 @each

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from delayd.core.client_limits import HTTP_BATCH_MAX, HTTP_ERRORS_MAX
 from delayd.core.engine import Engine
-from delayd.core.limits import BODY_BYTES_DEFAULT
+from delayd.limits import BODY_BYTES_DEFAULT, HTTP_BATCH_MAX, HTTP_ERRORS_MAX
 from tests.http.scene import Scene
 
 JOBS = "/v1/topics/mail/jobs"

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from delayd.core.client_limits import (
+from delayd.limits import (
+    BODY_BYTES_DEFAULT,
     HTTP_BODY_BYTES_DEFAULT,
     HTTP_CONTAINERS_MAX,
     RETRY_AFTER_DRAINING_S,
     RETRY_AFTER_FULL_S,
 )
-from delayd.core.limits import BODY_BYTES_DEFAULT
 from tests.http.producers import JOBS, put, reserved
 from tests.http.scene import Scene
 

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from delayd.core.client_limits import HTTP_BATCH_MAX, HTTP_ERRORS_MAX, HTTP_TOPICS_MAX
 from delayd.http.problems import NotJson, RequestInvalid
 from delayd.http.reading import Form, Reader
 from delayd.http.schemas import Held, HeldMany, PutJob, PutJobs, ReserveAny
+from delayd.limits import HTTP_BATCH_MAX, HTTP_ERRORS_MAX, HTTP_TOPICS_MAX
 
 
 def refusal_of(kind: type[Form], body: bytes) -> RequestInvalid:

@@ -1,11 +1,11 @@
 """Answers that nobody takes: how long a client may let them wait, and how much of them."""
 
-from delayd.core import client_limits
+from delayd import limits
 from delayd.http.bounds import Deadline
 from tests.http.guarded import Scene, get, scenario, settle
 
-HEADER_MS = client_limits.HTTP_HEADER_MS_DEFAULT
-IDLE_MS = client_limits.HTTP_IDLE_MS_DEFAULT
+HEADER_MS = limits.HTTP_HEADER_MS_DEFAULT
+IDLE_MS = limits.HTTP_IDLE_MS_DEFAULT
 
 
 @scenario()
@@ -13,7 +13,7 @@ async def test_a_client_that_takes_nothing_is_closed_after_ten_seconds(scene: Sc
     client = scene.connect()
     client.takes = False
     await client.send(get("/long?bytes=100000"))
-    await scene.pass_ms(client_limits.HTTP_TAKE_MS - 1)
+    await scene.pass_ms(limits.HTTP_TAKE_MS - 1)
     assert not client.is_closed()
     await scene.pass_ms(1_001)
     assert client.was_aborted
@@ -87,7 +87,7 @@ async def test_a_last_answer_that_is_not_taken_does_not_keep_the_connection(scen
     await settle()
     assert client.is_closing()
     assert not client.is_closed()
-    await scene.pass_ms(3 * client_limits.HTTP_TAKE_MS, steps=6)
+    await scene.pass_ms(3 * limits.HTTP_TAKE_MS, steps=6)
     assert client.was_aborted
 
 
@@ -97,7 +97,7 @@ async def test_a_look_for_another_reason_shortens_nobodys_time(scene: Scene) -> 
     await scene.pass_ms(HEADER_MS // 2)
     client.takes = False
     await client.send(get("/long?bytes=100000"))
-    await scene.pass_ms(client_limits.HTTP_TAKE_MS - 1, steps=9)
+    await scene.pass_ms(limits.HTTP_TAKE_MS - 1, steps=9)
     assert not client.is_closed()
     await scene.pass_ms(1_001)
     assert client.was_aborted
@@ -110,9 +110,9 @@ async def test_each_answer_has_its_own_time_to_be_taken(scene: Scene) -> None:
     await client.send(get("/long?bytes=100000"))
     await scene.pass_ms(5_000)
     await client.take(200_000)
-    await scene.pass_ms(2 * client_limits.HTTP_TAKE_MS, steps=20)
+    await scene.pass_ms(2 * limits.HTTP_TAKE_MS, steps=20)
     await client.send(get("/long?bytes=100000"))
-    await scene.pass_ms(client_limits.HTTP_TAKE_MS - 1, steps=9)
+    await scene.pass_ms(limits.HTTP_TAKE_MS - 1, steps=9)
     assert not client.is_closed()
     await scene.pass_ms(1_001)
     assert client.was_aborted
@@ -137,5 +137,5 @@ async def test_a_handler_learns_that_its_answer_was_not_taken(scene: Scene) -> N
     client.takes = False
     await client.send(get("/told?bytes=100000"))
     assert not scene.done
-    await scene.pass_ms(client_limits.HTTP_TAKE_MS + 1_000)
+    await scene.pass_ms(limits.HTTP_TAKE_MS + 1_000)
     assert scene.done == ["not told"]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from delayd.core.engine import Engine
-from delayd.http.telling import whole_job
+from delayd.http.handlers.job_responses import whole_job
 from tests.http.callers import Client
 from tests.http.scene import Scene
 

@@ -15,8 +15,8 @@ from typing import Final
 
 import pytest
 
-from delayd.access.entries import from_bytes
 from delayd.access.scopes import Scope
+from delayd.access.token_entries import from_bytes
 from delayd.exits import Exit
 from delayd.testing.daemon import Daemon, DaemonNotStarted, running_daemon
 from tests.access.handshakes import Authority

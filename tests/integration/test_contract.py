@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from delayd.core.client_limits import HTTP_WAIT_MS_MAX
-from delayd.core.durations import parse_duration_ms
 from delayd.exits import Exit
 from delayd.http.routes import ROUTES
+from delayd.limits import HTTP_WAIT_MS_MAX
 from delayd.testing.daemon import Daemon
+from delayd.text import parse_duration_ms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

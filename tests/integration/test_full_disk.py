@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from delayd.core.limits import ROOM_RETRY_MS
+from delayd.limits import ROOM_RETRY_MS
 from delayd.testing.daemon import running_daemon
 from tests.line_client import LineClient
 

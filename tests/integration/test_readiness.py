@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from delayd.core.limits import ROOM_RETRY_MS
+from delayd.limits import ROOM_RETRY_MS
 from delayd.testing.daemon import Daemon, running_daemon
 from tests.integration.test_full_disk import BODY, fill, small_disk, use_up
 from tests.line_client import LineClient

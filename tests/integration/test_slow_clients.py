@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 import trustme
 
-from delayd.core.client_limits import LINE_HALF_SAID_S_MAX
+from delayd.limits import LINE_HALF_SAID_S_MAX
 from delayd.testing.daemon import Daemon, running_daemon
 
 NAME: Final = "jobs.example.net"

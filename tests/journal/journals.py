@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from delayd.core.limits import JOURNAL_FILES_PER_SEGMENT
 from delayd.journal.disk import Disk
 from delayd.journal.format import (
     CHECKSUM,
@@ -18,6 +17,7 @@ from delayd.journal.format import (
 )
 from delayd.journal.journal import Journal
 from delayd.journal.snapshot import SnapshotInfo
+from delayd.limits import JOURNAL_FILES_PER_SEGMENT
 from delayd.testing.disk import SimulatedDisk
 
 DIRECTORY: Final = "data"

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from delayd.cli.examination import examine
+from delayd.cli.journal_check import examine
 from delayd.journal.errors import JournalFailed, WrongClock
 from delayd.journal.journal import Journal
 from delayd.journal.names import VIRTUAL_NAME

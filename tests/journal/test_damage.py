@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from delayd.core.limits import JOURNAL_WINDOW_BYTES
 from delayd.journal.errors import JournalCorrupt, JournalError
 from delayd.journal.format import FRAME, FRAME_OVERHEAD_BYTES, HEADER_BYTES, Frame
 from delayd.journal.recovery import Recovery, Verdict
+from delayd.limits import JOURNAL_WINDOW_BYTES
 from delayd.testing.disk import Piece, SimulatedDisk
 from tests.journal.journals import (
     DIRECTORY,

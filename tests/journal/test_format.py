@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from delayd.core.limits import JOURNAL_PAYLOAD_BYTES_MAX
 from delayd.journal.disk import RealDisk
 from delayd.journal.format import (
     FRAME,
@@ -28,6 +27,7 @@ from delayd.journal.format import (
 from delayd.journal.journal import Journal
 from delayd.journal.names import MARKER_NAME, OUR_NAMES, TOLERATED_NAMES, check_names
 from delayd.journal.recovery import RULES, Behind, Found, Verdict
+from delayd.limits import JOURNAL_PAYLOAD_BYTES_MAX
 from tests.journal.journals import (
     CONFIGURED_BYTES,
     IDENTITY,

@@ -5,10 +5,10 @@ from typing import Final
 
 import pytest
 
-from delayd.core.limits import JOURNAL_FILES_PER_SEGMENT, SPARE_BYTES_MIN
 from delayd.journal.errors import JournalFull
 from delayd.journal.journal import Journal
 from delayd.journal.reserve import Reserve, sizes_to_try, usable_bytes
+from delayd.limits import JOURNAL_FILES_PER_SEGMENT, SPARE_BYTES_MIN
 from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import (
     DIRECTORY,

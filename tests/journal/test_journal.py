@@ -10,18 +10,18 @@ from typing import Final
 
 import pytest
 
-from delayd.core.limits import (
-    JOURNAL_PAYLOAD_BYTES_MAX,
-    JOURNAL_SEGMENT_BYTES_MIN,
-    JOURNAL_UNSYNCED_SEGMENTS_MAX,
-    JOURNAL_WINDOW_BYTES,
-)
 from delayd.journal.disk import RealDisk
 from delayd.journal.errors import DirectoryLocked, JournalFailed
 from delayd.journal.format import FRAME_OVERHEAD_BYTES, HEADER_BYTES, Frame, segment_name
 from delayd.journal.journal import Journal
 from delayd.journal.names import LOCK_NAME
 from delayd.journal.segment import Segment
+from delayd.limits import (
+    JOURNAL_PAYLOAD_BYTES_MAX,
+    JOURNAL_SEGMENT_BYTES_MIN,
+    JOURNAL_UNSYNCED_SEGMENTS_MAX,
+    JOURNAL_WINDOW_BYTES,
+)
 from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import (
     CONFIGURED_BYTES,

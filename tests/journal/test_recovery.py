@@ -10,8 +10,8 @@ from delayd.journal.errors import ForeignFile, JournalCorrupt, JournalVersion
 from delayd.journal.format import CHECKSUM, HEADER, HEADER_BYTES, Frame, segment_name
 from delayd.journal.journal import Journal
 from delayd.journal.names import LOCK_NAME, check_names
+from delayd.journal.open_directory import look_first
 from delayd.journal.recovery import RULES, Behind, Found, Recovery, Verdict
-from delayd.journal.takeover import look_first
 from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import (
     CONFIGURED_BYTES,

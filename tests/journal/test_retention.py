@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from delayd.core.limits import JOURNAL_FILES_PER_SEGMENT
 from delayd.journal.journal import Journal
 from delayd.journal.retention import snapshot_is_due_at
+from delayd.limits import JOURNAL_FILES_PER_SEGMENT
 from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import DIRECTORY, contents_of
 

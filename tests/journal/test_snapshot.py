@@ -13,7 +13,6 @@ import pytest
 
 import delayd.journal.retention
 import delayd.journal.snapshot
-from delayd.core.limits import SNAPSHOT_SYNC_BYTES
 from delayd.journal.disk import RealDisk
 from delayd.journal.errors import JournalFailed, SnapshotFailed
 from delayd.journal.format import Frame
@@ -33,6 +32,7 @@ from delayd.journal.snapshot import (
     snapshot_name,
     verify,
 )
+from delayd.limits import SNAPSHOT_SYNC_BYTES
 from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import (
     CONFIGURED_BYTES,

@@ -10,13 +10,13 @@ from typing import Final, cast
 
 import pytest
 
-from delayd.core.limits import (
-    JOURNAL_UNSYNCED_SEGMENTS_MAX,
-    JOURNAL_UNSYNCED_SEGMENTS_WITHIN_SYNC,
-)
 from delayd.journal.errors import JournalFailed
 from delayd.journal.journal import Journal
 from delayd.journal.writer import Ticket
+from delayd.limits import (
+    JOURNAL_UNSYNCED_SEGMENTS_MAX,
+    JOURNAL_UNSYNCED_SEGMENTS_WITHIN_SYNC,
+)
 from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import (
     DIRECTORY,

@@ -20,12 +20,12 @@ from typing import Final, Self
 
 from delayd.core import views
 from delayd.core.engine import Engine
-from delayd.core.refusals import Refusals
+from delayd.core.stats.refusals import Refusals
+from delayd.line.admission import Door
 from delayd.line.client import Client
-from delayd.line.door import Door
-from delayd.line.secure import SecureSocket
 from delayd.line.server import LineServer
 from delayd.line.stats import Stats
+from delayd.net.tls_socket import SecureSocket
 
 START_MS: Final = 1_000_000
 TURNS_MAX: Final = 2_000

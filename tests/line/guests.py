@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from delayd.access.doorkeeper import Doorkeeper
+from delayd.access.authenticator import Authenticator
 from delayd.access.principal import ALL_TOPICS
 from delayd.access.scopes import Scope
 from delayd.access.tokens import TOKEN_BYTES, Tokens, issue
-from delayd.core.limits import BODY_BYTES_DEFAULT
-from delayd.line.door import Caller, Door
+from delayd.limits import BODY_BYTES_DEFAULT
+from delayd.line.admission import Door, LinePeer
 from delayd.line.guarded import GuardedConnection
 from tests.line.talk import Client, Kind, Talk
 
 if TYPE_CHECKING:
-    from delayd.access.entries import Entry
+    from delayd.access.token_entries import Entry
 
 EPOCH_MS: Final = 1_800_000_000_000
 ALL: Final = tuple(Scope)
@@ -37,7 +37,7 @@ class House(Talk):
         super().__init__(body_bytes_max, is_virtual=is_virtual)
         self.wall_ms = EPOCH_MS
         self.entries: list[Entry] = []
-        self.doorkeeper = Doorkeeper(Tokens([]), wall_ms=lambda: self.wall_ms)
+        self.doorkeeper = Authenticator(Tokens([]), wall_ms=lambda: self.wall_ms)
         self.door = Door(self.doorkeeper)
 
     def token(
@@ -69,7 +69,7 @@ class House(Talk):
         return partial(GuardedConnection, door=self.door, elapsed_ms=lambda: self.now_ms)
 
     def stranger(self, peer: str = "192.0.2.7") -> Client:
-        caller = Caller(peer, peer)
+        caller = LinePeer(peer, peer)
         caller.principal = None
         return self.client(kind=self.guarded, caller=caller)
 

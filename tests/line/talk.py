@@ -14,16 +14,16 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from delayd.core import views
+from delayd.core.background import BackgroundTask, BackgroundTasks
 from delayd.core.engine import Engine
-from delayd.core.limits import BODY_BYTES_DEFAULT
-from delayd.core.passes import Errand, Passes
-from delayd.core.refusals import Refusals
+from delayd.core.stats.refusals import Refusals
 from delayd.core.timekeeper import Handed, WaitEnd
 from delayd.core.topic import Topic, job_id_of
+from delayd.limits import BODY_BYTES_DEFAULT
+from delayd.line.admission import LinePeer
 from delayd.line.connection import Connection
-from delayd.line.door import Caller
-from delayd.line.passes import LongCommand, LongCommands
 from delayd.line.stats import Stats
+from delayd.line.tasks import LineTask, LineTasks
 
 Kind = Callable[..., Connection]
 """Makes the connection of a client; takes what `Connection` takes."""
@@ -36,12 +36,12 @@ class Client:
     """One connection, and what came out of it so far."""
 
     def __init__(
-        self, talk: "Talk", out_bytes_max: int, kind: Kind, caller: Caller | None = None
+        self, talk: "Talk", out_bytes_max: int, kind: Kind, caller: LinePeer | None = None
     ) -> None:
         self._talk = talk
         self._unread: deque[bytes] = deque()
         self._replies = b""
-        self.caller = caller or Caller("192.0.2.7", "192.0.2.7")
+        self.caller = caller or LinePeer("192.0.2.7", "192.0.2.7")
         self.connection = kind(talk.engine, talk.stats, out_bytes_max, self, talk.commands)
         self.gathered_bytes_max = 0
 
@@ -110,8 +110,8 @@ class Talk:
         self, body_bytes_max: int = BODY_BYTES_DEFAULT, *, is_virtual: bool = False
     ) -> None:
         self.engine = Engine(start_ms=START_MS, body_bytes_max=body_bytes_max)
-        self.errands: Passes[Errand] = Passes(self.engine)
-        self.commands = LongCommands(self.errands, Time(self) if is_virtual else None)
+        self.errands: BackgroundTasks[BackgroundTask] = BackgroundTasks(self.engine)
+        self.commands = LineTasks(self.errands, Time(self) if is_virtual else None)
         self.refusals = Refusals()
         self.stats = Stats(self.engine, START_MS, refusals=self.refusals)
         self.now_ms = START_MS
@@ -124,7 +124,7 @@ class Talk:
         self,
         out_bytes_max: int = OUT_BYTES_MAX,
         kind: Kind = Connection,
-        caller: Caller | None = None,
+        caller: LinePeer | None = None,
     ) -> Client:
         client = Client(self, out_bytes_max, kind, caller)
         self.clients.append(client)
@@ -148,7 +148,7 @@ class Talk:
         errand = self.errands.step(self.now_ms)
         if errand is None:
             return None
-        assert isinstance(errand, LongCommand)
+        assert isinstance(errand, LineTask)
         errand.conclude(self.now_ms)
         return errand.connection
 

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from delayd.core.client_limits import RESERVE_BATCH_MAX
+from delayd.limits import RESERVE_BATCH_MAX
 from tests.line.talk import Talk, bytewise, in_pieces
 
 PUT = b"put 0 0 60 2\r\nhi\r\n"

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from delayd.core.client_limits import LINE_HALF_SAID_S_MAX
-from delayd.core.refusals import Refusals
+from delayd.core.stats.refusals import Refusals
+from delayd.limits import LINE_HALF_SAID_S_MAX
 from tests.line.floor import Floor, heard, is_cut_off
 
 PUT = b"put 0 0 60 2\r\nhi\r\n"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from delayd.core.limits import PASS_STEP_JOBS
+from delayd.limits import TASK_STEP_JOBS
 from tests.line.talk import Client, Talk
 
 BAD = b"BAD_FORMAT\r\n"
@@ -143,7 +143,7 @@ def test_what_is_malformed_changes_nothing_and_the_connection_goes_on(line: byte
 def test_a_connection_waits_for_its_pass_and_others_are_served() -> None:
     talk = Talk()
     client, other = talk.client(), talk.client()
-    many(client, 3 * PASS_STEP_JOBS)
+    many(client, 3 * TASK_STEP_JOBS)
     client.connection.receive(b"cancel-jobs default\r\nlist-tube-used\r\n", talk.now_ms)
     assert client.connection.is_waiting
     steps = 0
@@ -160,19 +160,19 @@ def test_a_connection_waits_for_its_pass_and_others_are_served() -> None:
 def test_a_pass_is_forgotten_when_its_connection_closes() -> None:
     talk = Talk()
     client, other = talk.client(), talk.client()
-    many(client, 3 * PASS_STEP_JOBS)
+    many(client, 3 * TASK_STEP_JOBS)
     client.connection.receive(b"cancel-jobs default\r\n", talk.now_ms)
     talk.step_pass()
     client.closes()
     assert not talk.errands.has_more
     left = states(other)[2]
-    assert 0 < left < 3 * PASS_STEP_JOBS
+    assert 0 < left < 3 * TASK_STEP_JOBS
 
 
 def test_who_says_no_more_is_answered_all_the_same() -> None:
     talk = Talk()
     client = talk.client()
-    many(client, 3 * PASS_STEP_JOBS)
+    many(client, 3 * TASK_STEP_JOBS)
     client.connection.receive(b"cancel-jobs default\r\nreserve\r\n", talk.now_ms)
     client.connection.half_close(talk.now_ms)
     talk.turn()
@@ -189,7 +189,7 @@ def test_who_had_said_so_before_the_command_was_read_is_answered_too() -> None:
 def test_passes_take_turns() -> None:
     talk = Talk()
     clients = [talk.client() for _ in range(3)]
-    many(clients[0], 2 * PASS_STEP_JOBS)
+    many(clients[0], 2 * TASK_STEP_JOBS)
     for client in clients:
         client.connection.receive(b"calendar default 100 1\r\n", talk.now_ms)
     answered = []

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from delayd.core.client_limits import LINE_BYTES_MAX
+from delayd.limits import LINE_BYTES_MAX
 from tests.line.corpus import BODY_BYTES_MAX, EXCHANGES, Exchange
 from tests.line.talk import Talk, bytewise, in_pieces
 
@@ -128,12 +128,12 @@ def test_after_each_piece_it_is_known_whether_something_is_half_said(
         for piece in pieces:
             is_half_said = connection.receive(piece, talk.now_ms)
             if connection.is_listening:
-                assert is_half_said == (connection.half_said is not None)
+                assert is_half_said == (connection.incomplete_bytes is not None)
             else:
-                assert connection.half_said is None
+                assert connection.incomplete_bytes is None
                 break
         else:
-            assert connection.half_said is None
+            assert connection.incomplete_bytes is None
 
 
 @pytest.mark.parametrize(
@@ -162,4 +162,4 @@ def test_after_each_piece_it_is_known_whether_something_is_half_said(
 def test_what_is_missing_is_known(said: bytes, missing_bytes: int | None) -> None:
     connection = Talk(BODY_BYTES_MAX).client().connection
     connection.receive(said, 0)
-    assert connection.half_said == missing_bytes
+    assert connection.incomplete_bytes == missing_bytes

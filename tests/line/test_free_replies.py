@@ -135,16 +135,16 @@ def test_a_job_whose_put_ended_after_those_of_others_is_told_of(
 ) -> None:
     floor.says(producer, PUT[:-3])
     floor.says(consumer, PUT)
-    assert floor.engine.take_late_ids() == []
+    assert floor.engine.take_out_of_order_ids() == []
     floor.says(producer, PUT[-3:])
-    assert floor.engine.take_late_ids() == [1]
-    assert floor.engine.take_late_ids() == []
+    assert floor.engine.take_out_of_order_ids() == [1]
+    assert floor.engine.take_out_of_order_ids() == []
 
 
 def test_such_a_job_waits_for_the_disk_though_later_ones_need_not(
     floor: Floor, producer: socket.socket, consumer: socket.socket
 ) -> None:
-    floor.server.late_ids = {1}
+    floor.server.out_of_order_ids = {1}
     floor.says(consumer, b"reserve\r\n")
     floor.holds = True
     floor.says(producer, PUT)

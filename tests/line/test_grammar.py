@@ -1,7 +1,6 @@
 import pytest
 
-from delayd.core.client_limits import PARSED_LINES_MAX
-from delayd.core.limits import DURATION_MS_MAX, JOB_ID_MAX
+from delayd.limits import DURATION_MS_MAX, JOB_ID_MAX, PARSED_LINES_MAX
 from delayd.line import grammar
 from delayd.line.grammar import BadFormat, PutLine, parse_put
 

@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 
 from delayd.access.scopes import Scope
-from delayd.core.client_limits import AUTH_DELAY_MS, AUTH_FAILURES_MAX
+from delayd.limits import AUTH_DELAY_MS, AUTH_FAILURES_MAX
 from delayd.line.commands import COMMANDS
 from delayd.line.table import About, Command
 from tests.line.corpus import BODY_BYTES_MAX, EXCHANGES, Exchange

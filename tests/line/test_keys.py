@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from delayd.core.limits import KEY_BYTES_MAX
+from delayd.limits import KEY_BYTES_MAX
 from delayd.line.grammar import parse_put
 from tests.line.talk import Client, Talk, bytewise, in_pieces
 from tests.line.test_runs import both

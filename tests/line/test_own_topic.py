@@ -7,10 +7,10 @@ import pytest
 
 from delayd.access.scopes import Scope
 from delayd.core import views
-from delayd.core.client_limits import IDEMPOTENCY_MS
 from delayd.core.session import Session
 from delayd.core.timekeeper import Handed, WaitEnd
-from delayd.core.topic import OWN_TOPIC
+from delayd.core.topic import INTERNAL_TOPIC
+from delayd.limits import IDEMPOTENCY_MS
 from delayd.line.commands import COMMANDS
 from tests.line.guests import House
 from tests.line.talk import Client, Talk
@@ -64,7 +64,7 @@ class Daemon:
         self.got: list[Handed | WaitEnd] = []
         with engine.as_daemon():
             engine.put_keyed(
-                engine.store.topic(OWN_TOPIC),
+                engine.store.topic(INTERNAL_TOPIC),
                 b"a",
                 priority=0,
                 delay_ms=IDEMPOTENCY_MS,
@@ -72,7 +72,7 @@ class Daemon:
                 body=b"memo",
                 now_ms=talk.now_ms,
             )
-            engine.watch(self.session, OWN_TOPIC)
+            engine.watch(self.session, INTERNAL_TOPIC)
         engine.wait(self.session, talk.now_ms, None)
 
     def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:

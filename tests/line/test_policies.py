@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from delayd.core.limits import POLICY_JSON_BYTES_MAX
+from delayd.limits import POLICY_JSON_BYTES_MAX
 from tests.line.talk import Client, Talk
 
 SET = b"POLICY_SET\r\n"

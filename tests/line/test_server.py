@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from delayd.core.client_limits import ACCEPT_PAUSE_MS, STALLED_CLIENT_MS
+from delayd.limits import ACCEPT_PAUSE_MS, STALLED_CLIENT_MS
 from tests.line.floor import Floor, heard, is_cut_off
 
 PUT = b"put 0 0 60 2\r\nhi\r\n"
@@ -398,7 +398,7 @@ def test_a_connection_of_which_the_kernel_says_nothing_any_more_is_nothing(
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
     with monkeypatch.context() as patched:
-        patched.setattr("delayd.line.arrivals.prepare", gone)
+        patched.setattr("delayd.line.accept.prepare", gone)
         assert is_cut_off(floor.client())
     floor.says(floor.client(), b"list-tube-used\r\n")
     assert len(floor.clients) == 1

@@ -22,7 +22,7 @@ CLIENT_NAME: Final = "worker-7.example.net"
 def server_context(
     authority: trustme.CA, *, clients_of: trustme.CA | None = None, oldest: bool = False
 ) -> ssl.SSLContext:
-    """As `access.tls` makes it; `oldest` speaks TLS 1.2 only."""
+    """As `net.tls` makes it; `oldest` speaks TLS 1.2 only."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.options |= ssl.OP_NO_RENEGOTIATION
     if oldest:

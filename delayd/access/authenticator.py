@@ -1,0 +1,157 @@
+"""The one whom both front ends ask who somebody is.
+
+    a connection comes    greet(socket, certificate)   a principal, or None: show a token
+    a token is shown      admit(token, peer, now_ms)   a principal, or None: wrong
+                          delay_ms(peer, now_ms)       how late to say so
+    later                 renewed(principal)           None: the token was revoked or is over
+
+Who is let in how:
+
+    tokens   lists of unix users   a TCP connection   a unix socket
+    no       no                    everybody          everybody (its mode decides)
+    yes      no                    by token           by token
+    no       yes                   everybody          who is on a list; nobody else
+    yes      yes                   by token           who is on a list; others by token
+
+Where client certificates are required, TLS has seen to that before anybody asks here; then a
+connection without a token has the certificate's name and may do everything, and with tokens it
+needs both. Failures count for both front ends together. Only a wrong token is answered late: a
+right one from the same address is not, or strangers behind the same router could slow it down.
+"""
+
+import socket
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from delayd.access.errors import TokensInvalid
+from delayd.access.failures import Failures, network
+from delayd.access.principal import EVERYBODY, Principal
+from delayd.access.tokens import Tokens
+from delayd.access.usage import Usage, days_of
+from delayd.clock import system_wall_ms
+from delayd.net.identity import Socket, UnixPeer, certificate_name, unix_peer
+
+
+def _ignore(*_told: object) -> None:
+    """Take no notice."""
+
+
+class Authenticator:
+    """One for a daemon. `wall_ms` tells the wall clock, by which tokens end."""
+
+    def __init__(
+        self,
+        tokens: Tokens | None = None,
+        *,
+        unix_uids: Collection[int] | None = None,
+        unix_gids: Collection[int] | None = None,
+        wall_ms: Callable[[], int] = system_wall_ms,
+    ) -> None:
+        """Ask for these tokens; None asks for none."""
+        self.tokens = tokens
+        self._has_lists = unix_uids is not None or unix_gids is not None
+        self._uids = frozenset(unix_uids or ())
+        self._gids = frozenset(unix_gids or ())
+        self._wall_ms = wall_ms
+        self._failures = Failures()
+        self.on_guessing: Callable[[str], object] = _ignore
+        """Told of each address that has shown so many wrong tokens that it is answered late."""
+        self.on_unlisted: Callable[[UnixPeer], object] = _ignore
+        """Told of each user of a unix socket who is on no list, where there are no tokens."""
+        self.on_unshaken: Callable[[str, Exception], object] = _ignore
+        """Told by the front ends of each TLS handshake that failed: from which address, and why."""
+        self._can_keep_days = True
+        self.usage = Usage(days_of(tokens.path) if tokens is not None and tokens.path else None)
+        self.generation = 0
+        """Goes up when the tokens may have changed: then what was admitted is to be renewed."""
+
+    @property
+    def needs_token(self) -> bool:
+        """Whether there is somebody who is not simply let in; False: everybody is EVERYBODY."""
+        return self.tokens is not None or self._has_lists
+
+    @property
+    def failures(self) -> int:
+        """Wrong tokens since the start."""
+        return self._failures.total
+
+    def greet(
+        self, connection: Socket | None, certificate: Mapping[str, Any] | None = None
+    ) -> Principal | None:
+        """Tell who has connected, before anything was said; None: a token must be shown.
+
+        `certificate` is what TLS has checked of the client's, if it was asked for one.
+        """
+        if not self.needs_token and not certificate:
+            return EVERYBODY
+        if connection is not None and connection.family == socket.AF_UNIX and self._has_lists:
+            peer = unix_peer(connection)
+            if peer.uid in self._uids or peer.gids & self._gids:
+                return Principal(f"uid {peer.uid}")
+            if self.tokens is None:
+                self.on_unlisted(peer)
+            return None
+        if self.tokens is not None:
+            return None
+        if certificate:
+            return Principal(f"certificate {certificate_name(certificate)}")
+        return EVERYBODY
+
+    def admit(self, token: str, peer: str, now_ms: int) -> Principal | None:
+        """Tell whose token it is; None: nobody's, which counts as a failure of that address.
+
+        `peer` is the address without the port; `now_ms` any clock that never goes back.
+        """
+        if not self.needs_token:
+            return EVERYBODY
+        wall_ms = self._wall_ms()
+        principal = None
+        if self.tokens is not None:
+            principal = self.tokens.find(token, wall_ms / 1_000)
+        if principal is None:
+            if self._failures.note(peer, now_ms):
+                self.on_guessing(network(peer))
+            return None
+        self.usage.note(principal.token_id, wall_ms)
+        return principal
+
+    def delay_ms(self, peer: str, now_ms: int) -> int:
+        """Return how long the answer to a wrong token has to wait."""
+        return self._failures.delay_ms(peer, now_ms)
+
+    def renewed(self, principal: Principal) -> Principal | None:
+        """Return who that is by now; None: the token was revoked, or its time is past.
+
+        For connections that last. Who was let in without a token stays in.
+        """
+        if not principal.token_id:
+            return principal
+        if self.tokens is None:
+            return None
+        return self.tokens.renewed(principal, self._wall_ms() / 1_000)
+
+    def reload(self) -> tuple[str, ...]:
+        """Read the tokens again; a bad file keeps the old ones. Return what is wrong with it."""
+        if self.tokens is None or not self.tokens.path:
+            return ()
+        try:
+            self.tokens = Tokens.load(self.tokens.path)
+        except TokensInvalid as error:
+            return error.errors
+        self.generation += 1
+        return ()
+
+    def write_usage(self) -> str:
+        """Write the days on which tokens were used, if there is a new one; for once a minute.
+
+        Return why it cannot be done, the first time; empty otherwise.
+        """
+        if self.tokens is None or not self.tokens.path:
+            return ""
+        try:
+            self.usage.write(self.tokens.path, {entry.id for entry in self.tokens.entries})
+        except OSError as error:
+            was_told, self._can_keep_days = not self._can_keep_days, False
+            return "" if was_told else error.strerror or str(error)
+        self._can_keep_days = True
+        return ""

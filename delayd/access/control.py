@@ -1,0 +1,170 @@
+"""Everything that says who may come in, opened at the start and read again on SIGHUP.
+
+The service opens it before anything else and hands its parts to the front ends. A file that is
+wrong keeps the daemon from starting; at a reload it is logged and what was read before stays, each
+file for itself: a broken certificate does not keep a revoked token alive.
+"""
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from delayd.access.authenticator import Authenticator
+from delayd.access.errors import AccessInvalid, CertificateInvalid, TokensInvalid
+from delayd.access.tokens import Tokens
+from delayd.clock import system_wall_ms
+from delayd.logs import Log
+from delayd.net.addresses import Listeners, is_local
+
+if TYPE_CHECKING:
+    import ssl
+
+
+class Settings(Protocol):
+    """What of a configuration concerns us, by the names of its fields."""
+
+    @property
+    def auth_tokens(self) -> str | None:
+        """The tokens file; None: nobody needs a token."""
+        ...
+
+    @property
+    def auth_unix_uids(self) -> Collection[int] | None:
+        """Users who need no token on a unix socket."""
+        ...
+
+    @property
+    def auth_unix_gids(self) -> Collection[int] | None:
+        """Groups who need none."""
+        ...
+
+    @property
+    def tls_certificate(self) -> str | None:
+        """The file of the certificate and its chain; None: no TLS."""
+        ...
+
+    @property
+    def tls_key(self) -> str | None:
+        """The file of its key; None: it is in the same."""
+        ...
+
+    @property
+    def tls_client_ca(self) -> str | None:
+        """The file of the authorities of clients; None: they need no certificate."""
+        ...
+
+    @property
+    def line_tls(self) -> bool:
+        """Whether the line is spoken in TLS."""
+        ...
+
+    @property
+    def http_tls(self) -> bool:
+        """Whether HTTP is."""
+        ...
+
+
+class AccessControl(NamedTuple):
+    """The doorkeeper, and the contexts of TLS for who speaks it."""
+
+    doorkeeper: Authenticator
+    line_tls: "ssl.SSLContext | None" = None
+    """None: the line is spoken in clear."""
+    http_tls: "ssl.SSLContext | None" = None
+    settings: Settings | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the line can be spoken by anybody, in clear: what a newcomer pastes works."""
+        return self.line_tls is None and not self.doorkeeper.needs_token
+
+    @classmethod
+    def open(
+        cls, settings: Settings, wall_ms: Callable[[], int] = system_wall_ms
+    ) -> "AccessControl":
+        """Read the files. Raises `AccessInvalid` with everything that is wrong in any of them."""
+        errors: list[str] = []
+        tokens = None
+        if settings.auth_tokens is not None:
+            try:
+                tokens = Tokens.load(settings.auth_tokens)
+            except TokensInvalid as error:
+                errors += (f"auth.tokens = {problem}" for problem in error.errors)
+        line_tls = http_tls = None
+        if settings.tls_certificate is not None:
+            try:
+                line_tls, http_tls = _contexts(settings, settings.tls_certificate)
+            except CertificateInvalid as error:
+                errors += error.errors
+        if errors:
+            raise AccessInvalid(errors)
+        doorkeeper = Authenticator(
+            tokens,
+            unix_uids=settings.auth_unix_uids,
+            unix_gids=settings.auth_unix_gids,
+            wall_ms=wall_ms,
+        )
+        return cls(doorkeeper, line_tls, http_tls, settings)
+
+    def reload(self, log: Log) -> None:
+        """Read tokens and certificate again, and log what came of it."""
+        tokens = self.doorkeeper.tokens
+        is_nothing = True
+        if tokens is not None and tokens.path:
+            is_nothing = False
+            problems = self.doorkeeper.reload()
+            for problem in problems:
+                log.error("the tokens are not read again: the old ones stay", reason=problem)
+            if not problems and self.doorkeeper.tokens is not None:
+                log.info("the tokens were read again", tokens=len(self.doorkeeper.tokens.entries))
+        contexts = [context for context in (self.line_tls, self.http_tls) if context is not None]
+        if contexts and self.settings is not None:
+            is_nothing = False
+            self._renew(contexts, self.settings, log)
+        if is_nothing:
+            log.info("nothing to reload: only tokens and certificates are read again")
+
+    def warn(self, listeners: Listeners, log: Log) -> None:
+        """Say where tokens can be read by whoever is in between."""
+        if self.doorkeeper.tokens is None:
+            return
+        for front_end, opened, context in (
+            ("line", listeners.line, self.line_tls),
+            ("http", listeners.http, self.http_tls),
+        ):
+            for listener in opened:
+                if context is None and not is_local(listener.address):
+                    where = f"{front_end} {listener.address}"
+                    log.warning("tokens travel in clear: this address has no TLS", address=where)
+
+    def keep_days(self, log: Log) -> None:
+        """Write the days on which tokens were used; for once a minute, and the end."""
+        if reason := self.doorkeeper.write_usage():
+            log.warning("the days on which tokens are used are not kept", reason=reason)
+
+    @staticmethod
+    def _renew(contexts: "list[ssl.SSLContext]", settings: Settings, log: Log) -> None:
+        from delayd.access.tls import Files, renew  # noqa: PLC0415 - who speaks TLS has paid it
+
+        assert settings.tls_certificate is not None
+        files = Files(settings.tls_certificate, settings.tls_key)
+        try:
+            for context in contexts:
+                renew(context, files)
+        except CertificateInvalid as error:
+            for problem in error.errors:
+                log.error(  # noqa: TRY400 (our own log)
+                    "the certificate is not read again: the old one stays", reason=problem
+                )
+        else:
+            log.info("the certificate was read again", certificate=settings.tls_certificate)
+
+
+def _contexts(
+    settings: Settings, certificate: str
+) -> "tuple[ssl.SSLContext | None, ssl.SSLContext | None]":
+    # OpenSSL takes some 20 ms and 5 MB; most daemons speak to their own machine.
+    from delayd.access.tls import HTTP_PROTOCOLS, Files, server_context  # noqa: PLC0415
+
+    files = Files(certificate, settings.tls_key, settings.tls_client_ca)
+    line = server_context(files) if settings.line_tls else None
+    return line, server_context(files, HTTP_PROTOCOLS) if settings.http_tls else None

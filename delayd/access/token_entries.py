@@ -1,0 +1,244 @@
+"""The tokens file: JSON with one entry for each token, and never a token's secret.
+
+    {"version": 1, "tokens": [
+      {"id": "0a1b2c3d", "name": "mail worker", "sha256": "9f86d081…0a08",
+       "scopes": ["reserve", "delete"], "topics": ["mail.*"],
+       "created": "2026-11-21T10:15:00Z", "not_after": "2027-11-21T00:00:00Z"}]}
+
+`sha256` is the hash, in hexadecimal, of the 43 characters that are the token's secret. That is
+enough: the secret is 256 random bits, so nobody finds it from the hash, and a slow hash would only
+give strangers a way to keep the daemon busy. `not_after` may be missing. Whoever reads the file
+gets either every entry or every mistake in it. The module refuses to know files and clocks.
+"""
+
+import datetime as dt
+import difflib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from delayd.access.errors import TokensInvalid, shown
+from delayd.access.scopes import Scope
+from delayd.core.policy import PATTERN_RULE, is_pattern
+from delayd.limits import TOKEN_GLOBS_MAX, TOKEN_NAME_CHARACTERS_MAX, TOKENS_MAX
+
+VERSION: Final = 1
+
+NAME_RULE: Final = f"must be 1 to {TOKEN_NAME_CHARACTERS_MAX} printable characters"
+SCOPE_RULE: Final = "must be one of " + ", ".join(Scope)
+GLOBS_RULE: Final = f"must be a list of 1 to {TOKEN_GLOBS_MAX} patterns of topics"
+MOMENT_RULE: Final = "must be a time with an offset, such as 2026-11-21T10:15:00Z"
+
+_ID: Final = re.compile(r"[0-9a-f]{8}")
+_HASH: Final = re.compile(r"[0-9a-f]{64}")
+_MOMENT: Final = re.compile(
+    r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII
+)
+_REQUIRED: Final = ("id", "name", "sha256", "scopes", "topics", "created")
+_FIELDS: Final = (*_REQUIRED, "not_after")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is kept of a token."""
+
+    id: str
+    name: str
+    sha256: str
+    scopes: frozenset[Scope]
+    topics: tuple[str, ...]
+    created_s: int
+    not_after_s: int | None = None
+    """The last second in which it is good; None: it never ends."""
+
+    def is_over(self, epoch_s: float) -> bool:
+        """Tell whether its time is past."""
+        return self.not_after_s is not None and epoch_s > self.not_after_s
+
+    def fields(self) -> dict[str, Any]:
+        """Return it as it stands in the file."""
+        fields: dict[str, Any] = {
+            "id": self.id,
+            "name": self.name,
+            "sha256": self.sha256,
+            "scopes": [scope.value for scope in Scope if scope in self.scopes],
+            "topics": list(self.topics),
+            "created": moment_text(self.created_s),
+        }
+        if self.not_after_s is not None:
+            fields["not_after"] = moment_text(self.not_after_s)
+        return fields
+
+
+def moment_text(epoch_s: int) -> str:
+    """Write a time as RFC 3339, in UTC.
+
+    >>> moment_text(1_795_256_100), moment_s("2026-11-21T11:15:00+01:00")
+    ('2026-11-21T10:15:00Z', 1795256100)
+    """
+    return f"{dt.datetime.fromtimestamp(epoch_s, dt.UTC):%Y-%m-%dT%H:%M:%S}Z"
+
+
+def moment_s(value: object) -> int:
+    """Read a time, rounded down to its second. Raises ValueError with the rule."""
+    if isinstance(value, str) and _MOMENT.fullmatch(value):
+        try:
+            epoch_s = int(dt.datetime.fromisoformat(value.upper()).timestamp() // 1)
+        except (ValueError, OverflowError):  # the 30th of February
+            epoch_s = -1
+        if epoch_s >= 0:
+            return epoch_s
+    raise ValueError(MOMENT_RULE)
+
+
+def checked_name(value: object) -> str:
+    """Read a token's name. Raises ValueError with the rule."""
+    if not isinstance(value, str) or not value.isprintable() or value.isspace():
+        raise ValueError(NAME_RULE)
+    if 1 <= len(value) <= TOKEN_NAME_CHARACTERS_MAX:
+        return value
+    raise ValueError(NAME_RULE)
+
+
+def checked_scope(value: object) -> Scope:
+    """Read a scope. Raises ValueError with the rule."""
+    try:
+        return Scope(value)  # type: ignore[arg-type]  # whatever it is, the enum says no to it
+    except ValueError:
+        close = difflib.get_close_matches(str(value), Scope, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise ValueError(SCOPE_RULE + hint) from None
+
+
+def checked_glob(value: object) -> str:
+    """Read a pattern of topic names. Raises ValueError with the rule."""
+    if isinstance(value, str) and is_pattern(value):
+        return value
+    raise ValueError(PATTERN_RULE)
+
+
+def to_bytes(entries: Iterable[Entry]) -> bytes:
+    """Write the file, one entry to a line so that differences can be read."""
+    lines = ",\n".join(f"  {json.dumps(entry.fields())}" for entry in entries)
+    return f'{{"version": {VERSION}, "tokens": [\n{lines}\n]}}\n'.encode()
+
+
+def from_bytes(data: bytes, where: str) -> tuple[Entry, ...]:
+    """Read the file. Raises `TokensInvalid` with everything that is wrong, named after `where`."""
+    try:
+        document = json.loads(data.decode(), object_pairs_hook=_without_repeats)
+    except (ValueError, RecursionError) as error:
+        raise TokensInvalid([f"{where}: is not JSON: {error}"]) from None
+    errors: list[str] = []
+    rows = _rows(document, errors)
+    entries = [_entry(row, f"tokens[{index}]", errors) for index, row in enumerate(rows)]
+    read = tuple(entry for entry in entries if entry is not None)
+    seen: set[str] = set()
+    for index, entry in enumerate(entries):
+        if entry is not None and entry.id in seen:
+            errors.append(f'tokens[{index}].id = "{entry.id}": is the id of another token too')
+        seen |= {entry.id} if entry is not None else set()
+    if errors:
+        raise TokensInvalid(f"{where}: {error}" for error in errors)
+    return read
+
+
+def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("a name is given twice in one object")
+    return fields
+
+
+def _rows(document: object, errors: list[str]) -> list[object]:
+    if not isinstance(document, dict) or document.keys() != {"version", "tokens"}:
+        errors.append('must be an object of "version" and "tokens"')
+        return []
+    version, rows = document["version"], document["tokens"]
+    if version != VERSION or isinstance(version, bool):
+        errors.append(f"version = {shown(version)}: must be {VERSION}, the one of this delayd")
+        return []
+    if not isinstance(rows, list) or len(rows) > TOKENS_MAX:
+        errors.append(f"tokens: must be a list of at most {TOKENS_MAX} entries")
+        return []
+    return rows
+
+
+def _entry(row: object, where: str, errors: list[str]) -> Entry | None:
+    """Read one entry, or add what is wrong with it to the errors."""
+    if not isinstance(row, dict):
+        errors.append(f"{where}: must be an object")
+        return None
+    before = len(errors)
+    errors += [f"{where}.{shown(name)[1:-1]}: there is no such field" for name in _strange(row)]
+    errors += [f"{where}.{name}: is missing" for name in _REQUIRED if name not in row]
+    values = dict(_values(row, where, errors))
+    if len(errors) > before:
+        return None
+    return Entry(
+        values["id"],
+        values["name"],
+        values["sha256"],
+        frozenset(values["scopes"]),
+        tuple(values["topics"]),
+        values["created"],
+        values.get("not_after"),
+    )
+
+
+def _strange(row: Mapping[str, object]) -> Iterator[str]:
+    return (name for name in row if name not in _FIELDS)
+
+
+def _values(row: Mapping[str, object], where: str, errors: list[str]) -> Iterator[tuple[str, Any]]:
+    for name, read in _READERS.items():
+        if name not in row:
+            continue
+        value = row[name]
+        try:
+            yield name, read(value)
+        except ValueError as error:
+            # What stands in place of a hash may be the secret itself, in pieces.
+            said = "" if name == "sha256" else f" = {shown(value)}"
+            errors.append(f"{where}.{name}{said}: {error}")
+
+
+def _id(value: object) -> str:
+    if isinstance(value, str) and _ID.fullmatch(value):
+        return value
+    raise ValueError("must be 8 hexadecimal digits")
+
+
+def _hash(value: object) -> str:
+    if isinstance(value, str) and _HASH.fullmatch(value):
+        return value
+    raise ValueError("must be 64 hexadecimal digits")
+
+
+def _scopes(value: object) -> list[Scope]:
+    if not isinstance(value, list) or not value:
+        raise ValueError(f"must be a list; each {SCOPE_RULE}")
+    return [checked_scope(each) for each in value]
+
+
+def _globs(value: object) -> list[str]:
+    if not isinstance(value, list) or not 1 <= len(value) <= TOKEN_GLOBS_MAX:
+        raise ValueError(GLOBS_RULE)
+    return [checked_glob(each) for each in value]
+
+
+def _end(value: object) -> int | None:
+    return None if value is None else moment_s(value)
+
+
+_READERS: Final = {
+    "id": _id,
+    "name": checked_name,
+    "sha256": _hash,
+    "scopes": _scopes,
+    "topics": _globs,
+    "created": moment_s,
+    "not_after": _end,
+}

@@ -1,0 +1,181 @@
+"""A new journal that holds the jobs of a binlog.
+
+Every job keeps its id, tube, priority, ttr, counters and age, and buried jobs their state and
+order. Times in the binlog are the wall clock's, and so is the time with which a new data directory
+begins: a job comes at the instant at which beanstalkd would have made it ready.
+
+    in the binlog                        in the journal
+    delayed until 12:00:07.000000001     delayed until 12:00:07.001, if that is still to come
+    delayed until a time that is past    ready
+    ready, or in somebody's hands        ready
+    buried                               buried
+
+The journal is written as a snapshot of such an engine would be: jobs as they are, in large frames.
+Each frame is played into an engine first, so that nothing is written that a start could not read.
+While the work goes on, a file with a speaking name lies in the directory; a daemon refuses to start
+there, and the next attempt begins anew. So an import that is killed leaves nothing behind that
+could be taken for all of the jobs.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Final
+
+from delayd.binlog.files import LOCK_NAME, Binlog, BinlogJob, BinlogState
+from delayd.core.engine import Engine
+from delayd.core.job import HEADER, TALLY, Flag, State, Tally
+from delayd.core.records import Kind, pack_last, pack_put, pack_topic, pack_turn
+from delayd.core.replay import Replay
+from delayd.core.wheel.wheel import ceil_to_tick
+from delayd.journal.disk import Disk, LockHeldError
+from delayd.journal.errors import DirectoryLocked, JournalFailed
+from delayd.journal.journal import Journal
+from delayd.journal.names import MARKER_NAME, OUR_NAMES, TOLERATED_NAMES
+from delayd.limits import JOURNAL_WINDOW_BYTES, TTR_MS_FOR_ZERO
+
+NS_PER_MS: Final = 1_000_000
+
+
+class NotEmpty(Exception):
+    """The directory holds something; nothing was changed."""
+
+    def __init__(self, directory: str, name: str) -> None:
+        """Name the directory and something that is in it."""
+        super().__init__(f"{directory} holds {name}: jobs are imported into a new directory only")
+
+
+@contextlib.contextmanager
+def held(disk: Disk, binlog_dir: str) -> Iterator[None]:
+    """Keep beanstalkd from starting on the binlog meanwhile.
+
+    Raises DirectoryLocked when one runs there, JournalFailed when the lock cannot be looked at.
+    """
+    path, rule = f"{binlog_dir}/{LOCK_NAME}", "stop beanstalkd before its jobs are taken over"
+    handle = None
+    try:
+        handle = disk.share_lock(path)
+    except LockHeldError as error:
+        raise DirectoryLocked(path, error.holder_pid, rule) from None
+    except FileNotFoundError:
+        pass  # a copy of the files alone: nobody runs there
+    except OSError as error:
+        raise JournalFailed(path, f"cannot be opened: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        if handle is not None:
+            disk.close(handle)
+
+
+@contextlib.contextmanager
+def new_journal(disk: Disk, directory: str, segment_bytes: int) -> Iterator[Journal]:
+    """Give out a new journal, ready for appends; what is left half written is marked as such.
+
+    Raises NotEmpty, and what `Journal.open` raises.
+    """
+    # Before the lock, which is a file itself; and again under it, for what has come since.
+    with contextlib.suppress(OSError):
+        _leftovers(disk, directory)
+    journal = Journal.open(directory, disk=disk, segment_bytes=segment_bytes)
+    marker = f"{directory}/{MARKER_NAME}"
+    try:
+        try:
+            _clear(disk, directory)
+            for _ in journal.replay():
+                raise AssertionError("an empty directory has no frames")
+            disk.close(disk.create(marker))
+            disk.sync_directory(directory)
+            yield journal
+            journal.close()
+            disk.unlink(marker)
+            disk.sync_directory(directory)
+        except OSError as error:
+            raise JournalFailed(directory, f"cannot be written to: {error.strerror}") from error
+    finally:
+        journal.close()
+
+
+def _clear(disk: Disk, directory: str) -> None:
+    """Remove what an unfinished import left, the marker when all else is gone for good."""
+    for name in _leftovers(disk, directory):
+        if name == MARKER_NAME:
+            disk.sync_directory(directory)
+        disk.unlink(f"{directory}/{name}")
+
+
+def _leftovers(disk: Disk, directory: str) -> list[str]:
+    """Return what an unfinished import left, the marker last; raise NotEmpty for anything else."""
+    names = sorted(set(disk.list_directory(directory)) - TOLERATED_NAMES)
+    left = []
+    if MARKER_NAME in names:
+        left = [name for name in names if any(own.fullmatch(name) for own in OUR_NAMES)]
+        left.append(MARKER_NAME)
+    for name in names:
+        if name not in left:
+            raise NotEmpty(directory, name)
+    return left
+
+
+def write(binlog: Binlog, journal: Journal, engine: Engine, wall_ms: int) -> None:
+    """Write the jobs into the journal and into the engine, which is new; the binlog forgets them.
+
+    The engine's time is the wall clock's when it was made. Raises JournalFailed, JournalFull.
+    """
+    now_ms = engine.store.time_ms
+    replay = Replay(engine)
+    for payload in _payloads(binlog, now_ms, engine.tick_ms):
+        replay.play(payload)
+        journal.append(payload, now_ms, wall_ms)
+    replay.finish(now_ms)
+
+
+def _payloads(binlog: Binlog, now_ms: int, tick_ms: int) -> Iterator[bytes]:
+    """Yield what frames are to hold, about a window of the reader each."""
+    numbers = {tube: number for number, tube in enumerate(binlog.tubes, 1)}
+    pieces = [pack_turn(Kind.TURN, now_ms), pack_last(Kind.LAST, binlog.last_id, len(numbers))]
+    for tube, number in numbers.items():
+        name = tube.encode("ascii")
+        pieces += (pack_topic(Kind.TOPIC, number, len(name)), name)
+    piece_bytes = 0
+    for job in binlog.take_jobs():
+        record = record_of(job, numbers[job.tube], now_ms, tick_ms)
+        pieces += (pack_put(Kind.PUT, len(record)), record)
+        piece_bytes += len(record)
+        if piece_bytes > JOURNAL_WINDOW_BYTES:
+            yield b"".join(pieces)
+            pieces.clear()
+            piece_bytes = 0
+    yield b"".join(pieces)
+
+
+def record_of(job: BinlogJob, topic_number: int, now_ms: int, tick_ms: int) -> bytes:
+    """Return the record that the job would have in delayd; every time is rounded up."""
+    created_ms = min(now_ms, ceil_ms(job.created_ns))
+    delay_ms = ceil_ms(job.delay_ns)
+    # The instant at which a job that is not delayed became ready is known only if its delay ended.
+    due_ms = min(now_ms, created_ms + delay_ms)
+    state = State.READY
+    if job.state is BinlogState.BURIED:
+        state = State.BURIED
+    elif job.state is BinlogState.DELAYED:
+        due_ms = ceil_to_tick(ceil_ms(job.deadline_ns), tick_ms)
+        if due_ms > now_ms:
+            state = State.DELAYED
+    tally = Tally(delay_ms, job.reserves, job.timeouts, job.releases, job.buries, job.kicks)
+    has_tally = tally != Tally(max(0, due_ms - created_ms))
+    head = HEADER.pack(
+        job.id,
+        due_ms,
+        created_ms,
+        ceil_ms(job.ttr_ns) or TTR_MS_FOR_ZERO,
+        job.priority,
+        topic_number,
+        state,
+        Flag.TALLY if has_tally else Flag.NONE,
+    )
+    return head + (TALLY.pack(*tally) if has_tally else b"") + job.body
+
+
+def ceil_ms(time_ns: int) -> int:
+    """Return milliseconds, rounded up: never early."""
+    return -(-time_ns // NS_PER_MS)

@@ -1,0 +1,84 @@
+"""`delayd import-beanstalkd`: from a beanstalkd's binlog to a delayd's journal, in one command."""
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from delayd.cli.streams import tell
+from delayd.cli.terminal import complain, progress
+from delayd.exits import Exit
+
+if TYPE_CHECKING:
+    from delayd.binlog.files import Binlog
+    from delayd.journal.disk import Disk
+
+
+@click.command("import-beanstalkd")
+@click.argument("binlog_dir", type=click.Path(exists=True, file_okay=False))
+@click.option("--config", "path", metavar="FILE", help="TOML file; see config.example.toml.")
+@click.option("--data-dir", metavar="DIR", help="Where the jobs shall be kept: a new directory.")
+@click.option("--skip-damage", is_flag=True, help="Leave out what cannot be read.")
+def import_beanstalkd(
+    binlog_dir: str, path: str | None, data_dir: str | None, *, skip_damage: bool
+) -> int:
+    """Take over the jobs of a stopped beanstalkd from BINLOG_DIR (its -b).
+
+    The binlog is only read. The data directory must be empty or not there at all. Jobs keep their
+    ids, tubes, priorities, times, counters and states.
+    """
+    from delayd.binlog.convert import NotEmpty, held, new_journal, write
+    from delayd.cli.journal_check import collector_off, jobs_of
+    from delayd.clock import SystemClock
+    from delayd.config import CONFIG_FILE_VARIABLE, ConfigErrors, load
+    from delayd.core.engine import Engine
+    from delayd.journal.disk import RealDisk
+    from delayd.journal.errors import JournalError
+
+    flags = {} if data_dir is None else {"--data-dir": data_dir}
+    disk = RealDisk()
+    try:
+        config = load(path or os.environ.get(CONFIG_FILE_VARIABLE) or None, os.environ, flags)
+        directory = str(config.data_dir)
+        if os.path.realpath(directory) == os.path.realpath(binlog_dir):
+            raise click.UsageError("the data directory must be another one than the binlog's")
+        # Before anything else: without --data-dir nobody has said where, at least not here.
+        complain(f"the jobs go to {os.path.abspath(directory)}")
+        with collector_off(), held(disk, binlog_dir):
+            binlog = read(disk, binlog_dir, skip_damage=skip_damage)
+            clock = SystemClock()
+            engine = Engine(
+                start_ms=clock.now_ms(), tick_ms=config.tick_ms, wheel_size=config.wheel_size
+            )
+            with new_journal(disk, directory, config.segment_bytes) as journal:
+                write(binlog, journal, engine, clock.wall_ms())
+    except ConfigErrors as errors:
+        for error in errors.errors:
+            complain(str(error))
+        return Exit.BAD_CONFIGURATION
+    except NotEmpty as error:
+        complain(str(error))
+        return Exit.USAGE
+    except JournalError as error:
+        from delayd.recover import exit_code_of
+
+        complain(str(error))
+        return exit_code_of(error)
+    tell([f"{directory} now holds {jobs_of(engine)}"])
+    return Exit.OK
+
+
+def read(disk: "Disk", binlog_dir: str, *, skip_damage: bool) -> "Binlog":
+    """Read the binlog, and say what had to be left out of it. Raises `JournalError`."""
+    from delayd.binlog.files import Binlog, sized_files
+
+    files = sized_files(disk, binlog_dir)
+    if not files:
+        raise click.UsageError(f"{binlog_dir} holds no binlog of beanstalkd: no file binlog.1")
+    with progress("reading", sum(files.values())) as on_bytes:
+        binlog = Binlog.read(disk, binlog_dir, files, skip_damage=skip_damage, on_bytes=on_bytes)
+    for place in binlog.torn:
+        complain(f"{place}: beanstalkd had not finished writing it; left out, as it would do")
+    for place in binlog.damage:
+        complain(f"{place}: left out, with the rest of the file")
+    return binlog

@@ -1,0 +1,225 @@
+"""The records of a frame as values with names, for people who look into a journal.
+
+`FIELDS` names what each kind of record says; a job is spread out into the fields of its record. The
+records of a log name a topic once and use its number from then on, so a `Dump` goes along the log
+from its beginning and remembers the names.
+
+>>> from delayd.core.records import pack_delete, pack_topic
+>>> dump = Dump()
+>>> payload = pack_topic(Kind.TOPIC, 1, 4) + b"mail" + pack_delete(Kind.DELETE, 7)
+>>> for record in dump.records(payload):
+...     print(record.kind.name, record.fields)
+TOPIC {'topic_number': 1, 'topic': 'mail'}
+DELETE {'id': 7}
+
+Replay carries records out; this module only reads them, and refuses to know how they are shown.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from delayd.core.job import (
+    FIXED_END,
+    FIXED_MASK,
+    FLAGS_AT,
+    FLAGS_END,
+    HEADER,
+    HEADER_AND_TALLY,
+    Flag,
+    Reason,
+    State,
+    Tally,
+    body_of,
+    failure_of,
+    head_bytes_of,
+    key_of,
+    note_of,
+    rank_of,
+    retry_of,
+    tally_of,
+    wall_of,
+)
+from delayd.core.records import LAYOUTS, TAILED, Kind
+from delayd.core.replay import UnknownRecord
+from delayd.text import duration_text
+
+FIELDS: Final[dict[Kind, tuple[str, ...]]] = {
+    Kind.TURN: ("time_ms",),
+    Kind.TOPIC: ("topic_number", "name_bytes"),
+    Kind.PUT: ("record_bytes",),
+    Kind.RESERVE: ("id", "deadline_ms"),
+    Kind.TOUCH: ("id", "deadline_ms"),
+    Kind.RELEASE: ("id", "due_ms", "delay_ms", "priority"),
+    Kind.RETURN: ("id",),
+    Kind.BURY: ("id", "priority"),
+    Kind.KICK: ("id",),
+    Kind.RESCHEDULE: ("id", "due_ms", "delay_ms"),
+    Kind.DELETE: ("id",),
+    Kind.PAUSE: ("topic_number", "until_ms", "pause_ms"),
+    Kind.LAST: ("last_id", "last_topic_number"),
+    Kind.RANK: ("id", "rank"),
+    Kind.OFFSET: ("offset_ms",),
+    Kind.APPOINT: ("id", "due_ms", "delay_ms", "wall_ms"),
+    Kind.FAIL: (
+        *("id", "failed_ms", "due_ms", "delay_ms", "priority", "reason", "state"),
+        *("topic_number", "error_bytes"),
+    ),
+    Kind.AMEND: ("id", "due_ms", "delay_ms", "wall_ms", "ttr_ms", "priority", "state"),
+    Kind.REWRITE: ("record_bytes",),
+    Kind.POLICY: ("topic_number", "source", "policy_bytes"),
+    Kind.CLEAR: ("topic_number", "next_topic_number"),
+}
+"""What stands behind the kind, as `LAYOUTS` lays it out."""
+
+JOB_FIELDS: Final = ("id", "due_ms", "created_ms", "ttr_ms", "priority", "topic_number", "state")
+
+MOMENTS: Final = frozenset(
+    ("time_ms", "deadline_ms", "due_ms", "created_ms", "failed_ms", "until_ms", "wall_ms")
+)
+"""The fields that are points of delayd time, `wall_ms` of the wall clock; the others that end in
+`_ms` are durations."""
+
+SOURCES: Final = ("configuration", "run time")
+"""Where a policy comes from, by its number in the record."""
+
+Value = int | str
+
+
+class Dumped(NamedTuple):
+    """A record as it can be shown."""
+
+    kind: Kind
+    fields: dict[str, Value]
+    body: bytes | None
+    """Of a PUT or a REWRITE, verbatim."""
+
+
+class Dump:
+    """Reads the frames of one log in their order."""
+
+    __slots__ = ("_names",)
+
+    def __init__(self) -> None:
+        """Begin at the beginning of a log or of a snapshot: no topic has a name yet."""
+        self._names: dict[int, str] = {}
+
+    def records(self, payload: bytes) -> Iterator[Dumped]:
+        """Yield the records of one frame; `UnknownRecord` where something else stands."""
+        at, end = 0, len(payload)
+        while at < end:
+            try:
+                kind = Kind(payload[at])
+            except ValueError:
+                raise UnknownRecord(at, f"its kind is {payload[at]}") from None
+            layout = LAYOUTS[kind]
+            if at + layout.size > end:
+                raise UnknownRecord(at, "the last record is cut short")
+            values: tuple[int, ...] = layout.unpack_from(payload, at)[1:]
+            behind = at + layout.size + (values[-1] if kind in TAILED else 0)
+            if behind > end:
+                raise UnknownRecord(at, "the last record is cut short")
+            yield self._dumped(at, kind, values, payload[at + layout.size : behind])
+            at = behind
+
+    def _dumped(self, at: int, kind: Kind, values: tuple[int, ...], tail: bytes) -> Dumped:
+        if kind in {Kind.PUT, Kind.REWRITE}:
+            return self._job(at, kind, tail)
+        fields: dict[str, Value] = dict(zip(FIELDS[kind], values, strict=True))
+        if "state" in fields:
+            fields["state"] = _state(at, fields["state"])
+        if kind is Kind.TOPIC:
+            del fields["name_bytes"]
+            fields["topic"] = self._names[values[0]] = tail.decode("ascii", "backslashreplace")
+        elif kind is Kind.FAIL:
+            del fields["error_bytes"]
+            fields["reason"] = _reason(at, fields["reason"])
+            fields["error"] = tail.decode("utf-8", "backslashreplace")
+        elif kind is Kind.POLICY:
+            del fields["policy_bytes"]
+            fields["source"] = SOURCES[values[1]] if values[1] < len(SOURCES) else values[1]
+            fields["policy"] = tail.decode("utf-8", "backslashreplace")
+        if "topic_number" in fields and kind is not Kind.TOPIC:
+            self._add_topic(fields)
+        if kind is Kind.CLEAR:
+            # Its new number goes by the old name.
+            self._names[values[1]] = self._name(values[0])
+        return Dumped(kind, fields, None)
+
+    def _add_topic(self, fields: dict[str, Value]) -> None:
+        """Say the name beside the number; a failed attempt mostly names no topic."""
+        number = fields["topic_number"]
+        assert isinstance(number, int)
+        if number:
+            fields["topic"] = self._name(number)
+        else:
+            del fields["topic_number"]
+
+    def _job(self, at: int, kind: Kind, record: bytes) -> Dumped:
+        if len(record) < HEADER.size:
+            raise UnknownRecord(at, "its job is shorter than a job's header")
+        *values, flags = HEADER.unpack_from(record)
+        fields: dict[str, Value] = dict(zip(JOB_FIELDS, values, strict=True))
+        fields["state"] = _state(at, fields["state"])
+        fields["topic"] = self._name(values[JOB_FIELDS.index("topic_number")])
+        if flags >= FLAGS_END:
+            raise UnknownRecord(at, f"its job's flags are {flags}")
+        if flags & Flag.TALLY and len(record) < HEADER_AND_TALLY:
+            raise UnknownRecord(at, "its job is shorter than a job's header and tally")
+        if not _is_whole(record):
+            raise UnknownRecord(at, "its job is shorter than its parts")
+        fields.update(_parts(at, record))
+        return Dumped(kind, fields, body_of(record))
+
+    def _name(self, number: int) -> str:
+        """Return the topic's name, or its number where the log has not given it one."""
+        return self._names.get(number, f"#{number}")
+
+
+def _is_whole(record: bytes) -> bool:
+    """Tell whether everything that the flags announce is there."""
+    if len(record) < FIXED_END[record[FLAGS_AT] & FIXED_MASK]:
+        return False
+    try:
+        return head_bytes_of(record) <= len(record)
+    except (IndexError, struct.error):
+        return False
+
+
+def _parts(at: int, record: bytes) -> Iterator[tuple[str, Value]]:
+    """Yield the fields of the optional parts, in their order."""
+    if record[FLAGS_AT] & Flag.TALLY:
+        yield from zip(Tally._fields, tally_of(record), strict=True)
+    wall_ms = wall_of(record)
+    if wall_ms is not None:
+        yield "wall_ms", wall_ms
+    if record[FLAGS_AT] & Flag.RANK:
+        yield "rank", rank_of(record)
+    failure = failure_of(record)
+    if failure is not None:
+        yield "reason", _reason(at, failure.reason)
+        yield "attempts_before", failure.attempts_before
+        yield "failed_ms", failure.failed_ms
+    if record[FLAGS_AT] & Flag.KEY:
+        yield "key", key_of(record).decode("utf-8", "backslashreplace")
+    retry = retry_of(record)
+    if retry is not None:
+        yield "retry", " ".join(map(duration_text, retry.steps_ms))
+        yield "max_attempts", retry.attempts_max
+        yield "jitter_percent", retry.jitter_percent
+    note = note_of(record)
+    if note is not None:
+        yield "origin", note.origin
+        yield "error", note.error
+
+
+def _state(at: int, number: Value) -> str:
+    if number not in set(State):
+        raise UnknownRecord(at, f"its job's state is {number}")
+    return State(number).name.lower()
+
+
+def _reason(at: int, number: Value) -> str:
+    if number not in set(Reason):
+        raise UnknownRecord(at, f"its reason is {number}")
+    return Reason(number).name.lower()

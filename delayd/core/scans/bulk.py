@@ -1,0 +1,182 @@
+"""One thing done to many jobs of a topic: cancel, kick, reschedule, all by the filter of a search.
+
+A pass (`core.background`) along a `Scan`. Each job is judged when its turn comes, and changed by
+the engine's ordinary operation for one job: what has been done is as durable as if a client had
+done it, and stays done if the rest does not come about. Jobs put after the beginning are not
+touched; no job is changed twice. One that is replaced under its key meanwhile is judged by what it
+is then.
+
+    Bulk(engine, topic_name, wanted, action, dry_run=False)
+
+      Action.cancel()            delayed, ready, buried: gone
+      Action.kick(per_s=0)       delayed, buried: ready, the first at once, each later one a
+                                 1/per_s later; 0: all at once
+      Action.reschedule(delay)   delayed, ready: due so long after it was their turn
+      Action.reschedule_at(wall) delayed, ready: due at that moment of the wall clock
+
+    .done: how many were changed (dry run: would be)   .refusal: what ended it early, or None
+
+States that the action cannot be done to are left out of the filter; reserved jobs are always: they
+are their holders'. `Bulk` raises `TopicNotFound`, `TopicNameInvalid`, `TopicIsInternal` (of a dry
+run too), `ValueOutOfRange` and `DelayTooLong` at once; when a step meets `OutOfSpace` the pass is
+over and says so, with the jobs before it done.
+
+>>> from delayd.core.engine import Engine
+>>> engine = Engine(start_ms=0)
+>>> topic = engine.store.topic("default")
+>>> for delay_ms in (5_000, 1_000, 0):
+...     job_id = engine.put(
+...         topic, priority=0, delay_ms=delay_ms, ttr_ms=9, body=b"", now_ms=0)
+>>> bulk = Bulk(engine, "default", Wanted(until_ms=2_000), Action.cancel())
+>>> while not bulk.step(budget=100, now_ms=0): pass
+>>> bulk.done, topic.jobs
+(2, 1)
+"""
+
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from delayd.core.errors import DelayTooLong, JobNotFound, OutOfSpace, Refusal
+from delayd.core.job import TRANSITIONS, Event, State
+from delayd.core.moments import check_delay, check_range
+from delayd.core.scans.list import check_between
+from delayd.core.scans.scan import ROW_ID_END, Scan, Wanted, topic_named
+from delayd.core.session import Session
+from delayd.core.wall_times import IdSet
+from delayd.limits import (
+    BULK_PER_S_MAX,
+    CAP_MAX,
+    DURATION_MS_MAX,
+    PASS_ACTION_COST,
+    RATE_PER_S_MIN,
+    WALL_MS_MAX,
+)
+
+if TYPE_CHECKING:
+    from delayd.core.engine import Engine
+
+_MS_PER_S: Final = 1_000
+
+
+class Action(NamedTuple):
+    """What is done to each job."""
+
+    event: Event
+    delay_ms: int = 0
+    due_wall_ms: int | None = None
+    """The moment that counts instead of the delay, in milliseconds since 1970."""
+    per_s: float = 0
+
+    @classmethod
+    def cancel(cls) -> "Action":
+        """Delete it."""
+        return cls(Event.DELETE)
+
+    @classmethod
+    def kick(cls, per_s: float = 0) -> "Action":
+        """Make it ready, so many a second, 0.001 at least; 0: all at once. `ValueOutOfRange`."""
+        check_range("jobs a second", math.ceil(per_s), BULK_PER_S_MAX)
+        assert not 0 < per_s < RATE_PER_S_MIN, "who reads it refuses what the clock cannot count to"
+        return cls(Event.KICK, per_s=per_s)
+
+    @classmethod
+    def reschedule(cls, delay_ms: int) -> "Action":
+        """Let it come due so long from when it is its turn. `ValueOutOfRange`."""
+        check_range("delay in ms", delay_ms, DURATION_MS_MAX)
+        return cls(Event.RESCHEDULE, delay_ms)
+
+    @classmethod
+    def reschedule_at(cls, due_wall_ms: int) -> "Action":
+        """Let it come due at this moment of the wall clock. `ValueOutOfRange`."""
+        check_range("moment in ms", due_wall_ms, WALL_MS_MAX)
+        return cls(Event.RESCHEDULE, due_wall_ms=due_wall_ms)
+
+    @property
+    def states(self) -> frozenset[State]:
+        """In which states a job may be for this."""
+        return frozenset(
+            state
+            for state in State
+            if state is not State.RESERVED and (state, self.event) in TRANSITIONS
+        )
+
+
+class Bulk:
+    """Does one thing to many jobs."""
+
+    def __init__(
+        self,
+        engine: "Engine",
+        name: str,
+        wanted: Wanted,
+        action: Action,
+        *,
+        dry_run: bool = False,
+        limit: int = CAP_MAX,
+    ) -> None:
+        """Begin; see the module for what is raised. At most `limit` jobs are changed."""
+        check_between("limit", limit, 1, CAP_MAX)
+        self._engine = engine
+        engine.require_writable(name)
+        self._topic = topic_named(engine, name)
+        self._action = action
+        if action.event is Event.RESCHEDULE:
+            check_delay(self._topic, action.delay_ms)
+        self._walk = Scan(
+            engine, self._topic, wanted._replace(states=wanted.states & action.states)
+        )
+        self._dry_run = dry_run
+        self._limit = limit
+        self._last_id = engine.store.last_id
+        self._nobody = Session()
+        self._seen = IdSet()
+        self.done = 0
+        """How many jobs were changed; in a dry run, how many would have been."""
+        self.refusal: Refusal | None = None
+        """Why it ended before it was through."""
+        self.is_over = False
+
+    def step(self, budget: int, now_ms: int) -> bool:
+        """Look at so many more jobs, fewer where something is done to them; tell if it is over."""
+        cost = 1 if self._dry_run else PASS_ACTION_COST
+        while budget > 0 and not self.is_over:
+            rows = self._walk.take(1 + budget // cost, now_ms)
+            budget -= self._walk.cost
+            if rows is None:
+                self.is_over = True
+                break
+            budget -= (cost - 1) * len(rows)
+            for row in rows:
+                job_id = row % ROW_ID_END
+                if job_id <= self._last_id and job_id not in self._seen and not self.is_over:
+                    self._seen.add(job_id)
+                    self._count(job_id, now_ms)
+        return self.is_over
+
+    def _count(self, job_id: int, now_ms: int) -> None:
+        """Do it to this job, unless it has changed since it was looked at."""
+        try:
+            if self._dry_run or self._do(job_id, now_ms):
+                self.done += 1
+        except JobNotFound:  # it went to a consumer who waited, with the one before it
+            return
+        except (OutOfSpace, DelayTooLong) as refusal:  # the policy may have changed meanwhile
+            self.refusal = refusal
+            self.is_over = True
+        if self.done >= self._limit:
+            self.is_over = True
+
+    def _do(self, job_id: int, now_ms: int) -> bool:
+        """Do it to this job; tell whether it was still there."""
+        engine, action = self._engine, self._action
+        if action.event is Event.DELETE:
+            return engine.delete_batch(self._nobody, (job_id,), now_ms)[0]
+        if action.due_wall_ms is not None:
+            engine.reschedule_at(job_id, action.due_wall_ms, now_ms)
+        elif action.event is Event.RESCHEDULE:
+            engine.reschedule(job_id, action.delay_ms, now_ms)
+        elif action.per_s and self.done:
+            engine.kick_later(job_id, int(self.done * _MS_PER_S / action.per_s) or 1, now_ms)
+        else:
+            engine.kick_job(job_id, now_ms)
+        return True

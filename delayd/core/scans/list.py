@@ -1,0 +1,227 @@
+"""Looking for jobs of a topic: a page of them in due order, or how many come due when.
+
+Both are passes (`core.background`) along a `Scan`. A *page* is the first `limit` jobs behind a
+cursor `(due_ms, job_id)`. A heap keeps the best so far, so that memory is bounded by the page; once
+it is full, whatever is due later than its last job is not looked at any more, and the walk along
+the wheel ends there: the first page of two million delayed jobs looks at a few thousand.
+
+    Search(engine, topic_name, wanted, limit, after=None)   .page: Page, when it is over
+    Calendar(engine, topic_name, from_ms, bin_ms, bins)     .counts: list[int], when it is over
+
+Both raise `TopicNotFound`, `TopicNameInvalid` and `ValueOutOfRange` at once. A job that is there
+and unchanged from the beginning to the end is on exactly one page, counted exactly once. One that
+is changed meanwhile may be missing: a page tells of each job what was true when it was looked at
+last.
+
+>>> from delayd.core.engine import Engine
+>>> engine = Engine(start_ms=0)
+>>> topic = engine.store.topic("default")
+>>> for delay_ms in (5_000, 1_000, 3_000):
+...     job_id = engine.put(
+...         topic, priority=0, delay_ms=delay_ms, ttr_ms=9, body=b"", now_ms=0)
+>>> search = Search(engine, "default", Wanted(), limit=2)
+>>> while not search.step(budget=100, now_ms=0): pass
+>>> [row.job_id for row in search.page.rows], search.page.after
+([2, 3], Cursor(due_ms=3000, job_id=3))
+>>> calendar = Calendar(engine, "default", from_ms=0, bin_ms=2_000, bins=3)
+>>> while not calendar.step(budget=100, now_ms=0): pass
+>>> calendar.counts
+[1, 1, 1]
+"""
+
+from heapq import heappush, heapreplace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from delayd.core.errors import ValueOutOfRange
+from delayd.core.job import (
+    PRIORITY_AND_TOPIC,
+    PRIORITY_AT,
+    Failure,
+    Note,
+    State,
+    attempts_of,
+    failure_of,
+    key_of,
+    note_of,
+)
+from delayd.core.scans.scan import ROW_ID_END, Scan, Wanted, seen_state, topic_named
+from delayd.core.wall_times import IdSet
+from delayd.limits import CALENDAR_BINS_MAX, DURATION_MS_MAX, SEARCH_JOBS_MAX
+
+if TYPE_CHECKING:
+    from delayd.core.engine import Engine
+
+ROW_COST: Final = 8
+"""Jobs that could have been looked at in the time it takes to tell of one: 6 µs where an attempt
+has failed, 2 where none has."""
+
+
+class Cursor(NamedTuple):
+    """Behind which job a page begins."""
+
+    due_ms: int
+    job_id: int
+
+
+class Row(NamedTuple):
+    """One job of a page; times are delayd's."""
+
+    job_id: int
+    state: State
+    due_ms: int
+    """When it came due last, of a job that is not delayed."""
+    priority: int
+    key: str
+    """Empty if it has none."""
+    failed: "Failed | None" = None
+    """None if no attempt has failed."""
+
+
+class Failed(NamedTuple):
+    """What has become of the attempts of a job."""
+
+    attempts: int
+    """Since its retry ladder began, with the one that is under way."""
+    last: Failure
+    note: Note | None
+
+
+class Page(NamedTuple):
+    """What a search has found."""
+
+    rows: list[Row]
+    """In due order; now and then fewer than there might be, since some were changed meanwhile."""
+    after: Cursor | None
+    """Where the next page begins; None when this one is the last."""
+
+
+class Search:
+    """Looks for one page."""
+
+    def __init__(
+        self,
+        engine: "Engine",
+        name: str,
+        wanted: Wanted,
+        limit: int = SEARCH_JOBS_MAX,
+        after: Cursor | None = None,
+    ) -> None:
+        """Begin; see the module for what is raised."""
+        check_between("limit", limit, 1, SEARCH_JOBS_MAX)
+        self._store = engine.store
+        self._limit = limit
+        self._after_row = -1 if after is None else after.due_ms * ROW_ID_END + after.job_id
+        if after is not None:
+            wanted = wanted._replace(from_ms=max(wanted.from_ms, after.due_ms))
+        self._walk = Scan(engine, topic_named(engine, name), wanted)
+        # The negatives of rows, so that the latest of those kept comes first; and whose they are.
+        self._heap: list[int] = []
+        self._ids: set[int] = set()
+        # In due order, once nothing more can come; the first `_told` of them are on the page.
+        self._found: list[int] | None = None
+        self._told = 0
+        self.page = Page([], None)
+        """What was found; complete when the search is over."""
+        self.is_over = False
+
+    def step(self, budget: int, now_ms: int) -> bool:
+        """Look at so many more jobs; tell whether the page is complete."""
+        while budget > 0 and not self.is_over:
+            if self._found is None:
+                rows = self._walk.take(budget, now_ms)
+                if rows is None:
+                    self._found = sorted(-row for row in self._heap)
+                else:
+                    self._keep(rows)
+                budget -= self._walk.cost
+            else:
+                self._tell(self._found, 1 + budget // ROW_COST)
+                budget = 0
+        return self.is_over
+
+    def _keep(self, rows: list[int]) -> None:
+        """Keep those that are among the first."""
+        heap, ids = self._heap, self._ids
+        for row in rows:
+            job_id = row % ROW_ID_END
+            if row <= self._after_row or job_id in ids:
+                continue
+            if len(heap) < self._limit:
+                heappush(heap, -row)
+            elif -row > heap[0]:
+                ids.discard(-heapreplace(heap, -row) % ROW_ID_END)
+            else:
+                continue
+            ids.add(job_id)
+        if len(heap) == self._limit:
+            latest_ms = -heap[0] // ROW_ID_END
+            self._walk.until_ms = min(self._walk.until_ms, latest_ms + 1)
+
+    def _tell(self, found: list[int], count: int) -> None:
+        """Put so many more on the page: those that are still as they were when they were found."""
+        store = self._store
+        chunk = found[self._told : self._told + count]
+        self._told += len(chunk)
+        still = set(self._walk.rows([row % ROW_ID_END for row in chunk]))
+        for row in chunk:
+            if row not in still:
+                continue
+            due_ms, job_id = divmod(row, ROW_ID_END)
+            record = store.jobs.get(job_id)
+            assert record is not None
+            state = seen_state(store, job_id, record)
+            priority = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[0]
+            key = key_of(record).decode()
+            failure = failure_of(record)
+            failed = None
+            if failure is not None:
+                attempts = attempts_of(record) + (state is State.RESERVED)
+                failed = Failed(attempts, failure, note_of(record))
+            self.page.rows.append(Row(job_id, state, due_ms, priority, key, failed))
+        if self._told == len(found):
+            if len(found) == self._limit:
+                self.page = self.page._replace(after=Cursor(*divmod(found[-1], ROW_ID_END)))
+            self.is_over = True
+
+
+class Calendar:
+    """Counts the delayed jobs that come due in each of so many spans of time, one after the other.
+
+    `counts[n]` is how many come due from `from_ms + n * bin_ms` on, for `bin_ms`. What is due
+    already has come, and is in none.
+    """
+
+    def __init__(
+        self, engine: "Engine", name: str, *, from_ms: int, bin_ms: int, bins: int
+    ) -> None:
+        """Begin; see the module for what is raised."""
+        check_between("bins", bins, 1, CALENDAR_BINS_MAX)
+        check_between("span in ms", bin_ms, 1, DURATION_MS_MAX)
+        wanted = Wanted(frozenset({State.DELAYED}), from_ms, from_ms + bins * bin_ms)
+        self._walk = Scan(engine, topic_named(engine, name), wanted)
+        self._from_ms = from_ms
+        self._bin_ms = bin_ms
+        self._seen = IdSet()
+        self.counts = [0] * bins
+        """Complete when the calendar is over."""
+        self.is_over = False
+
+    def step(self, budget: int, now_ms: int) -> bool:
+        """Look at so many more jobs; tell whether all have been counted."""
+        counts, seen = self.counts, self._seen
+        while budget > 0 and not self.is_over:
+            rows = self._walk.take(budget, now_ms)
+            self.is_over = rows is None
+            budget -= self._walk.cost
+            for row in rows or ():
+                due_ms, job_id = divmod(row, ROW_ID_END)
+                if job_id not in seen:
+                    seen.add(job_id)
+                    counts[(due_ms - self._from_ms) // self._bin_ms] += 1
+        return self.is_over
+
+
+def check_between(field: str, value: int, lowest: int, highest: int) -> None:
+    """Raise `ValueOutOfRange` unless the value lies between these two, both included."""
+    if not lowest <= value <= highest:
+        raise ValueOutOfRange(field, value, lowest, highest)

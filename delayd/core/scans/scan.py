@@ -1,0 +1,204 @@
+"""A walk over the jobs of a topic, a slice at a time, while everybody goes on working with them.
+
+`Wanted` says which jobs: their states, when they are due, how their keys begin. `Scan` comes by all
+of them, where their topic keeps them:
+
+    delayed    the buckets of the wheel, in the order of time; it ends where `until_ms` is reached
+    ready      the sorted list, from where the last slice ended; buried the same
+    reserved   a copy of who holds what, or page by page the table of all jobs where that is long
+
+Between two slices anything may happen. A job that matches at the beginning, and that nobody touches
+until the end, is met: the ways from one place to the next (its delay ends, it is handed out) lead
+to places that are still to come. It may be met twice, when a bucket has been cascaded meanwhile;
+so whoever counts remembers ids. Jobs are judged when they are met.
+
+A job counts as what it is by the clock, whether or not its slice has come: due, it is ready. Its
+due time is that of its record: for one that is ready, reserved or buried, when it last came due.
+
+>>> from delayd.core.engine import Engine
+>>> engine = Engine(start_ms=0)
+>>> topic = engine.store.topic("default")
+>>> for delay_ms in (5_000, 1_000, 0):
+...     job_id = engine.put(
+...         topic, priority=0, delay_ms=delay_ms, ttr_ms=9, body=b"", now_ms=0)
+>>> walk = Scan(engine, topic, Wanted(frozenset({State.DELAYED}), until_ms=2_000))
+>>> rows = walk.take(100, now_ms=0)
+>>> [divmod(row, ROW_ID_END) for row in rows]
+[(1000, 2)]
+
+What is done with the jobs is the business of others: `core.scans.list`, `core.scans.bulk`.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from delayd.core.errors import TopicNotFound
+from delayd.core.job import DUE_AT, PRIORITY_AND_TOPIC, PRIORITY_AT, STATE_AT, U64, State, key_of
+from delayd.core.topic import ID_MASK, Topic, checked_name
+from delayd.core.wheel.buckets import Mark
+from delayd.limits import ADVANCE_SLICE_JOBS, PASS_BUCKET_COST, PASS_HELD_COPIED_MAX
+
+if TYPE_CHECKING:
+    from sortedcontainers import SortedList
+
+    from delayd.core.engine import Engine
+    from delayd.core.store import Store
+
+NEVER_DUE_MS: Final = 1 << 64
+"""Later than every due time."""
+ROW_ID_END: Final = 1 << 64
+"""A row is `due_ms * ROW_ID_END + job_id`: in the order of rows, due order."""
+_DELAYED: Final = int(State.DELAYED)
+_READY: Final = int(State.READY)
+_RESERVED: Final = int(State.RESERVED)
+_unpack_u64: Final = U64.unpack_from
+_unpack_topic: Final = PRIORITY_AND_TOPIC.unpack_from
+
+
+class Wanted(NamedTuple):
+    """Which jobs of a topic; all of them unless something is said."""
+
+    states: frozenset[State] = frozenset(State)
+    from_ms: int = 0
+    """Due at this time of delayd or later."""
+    until_ms: int = NEVER_DUE_MS
+    """Due before this time."""
+    key_prefix: str = ""
+    """Jobs whose keys begin like this; with "" those without a key too."""
+
+
+def topic_named(engine: "Engine", name: str) -> Topic:
+    """Return the topic; `TopicNotFound`, `TopicNameInvalid`."""
+    topic = engine.store.topics.get(checked_name(name))
+    if topic is None:
+        raise TopicNotFound(name)
+    return topic
+
+
+def seen_state(store: "Store", job_id: int, record: bytes) -> State:
+    """Return the state of a job by the clock, whether or not its slice has come."""
+    if job_id in store.holders:
+        return State.RESERVED
+    if record[STATE_AT] == _DELAYED and _unpack_u64(record, DUE_AT)[0] <= store.time_ms:
+        return State.READY
+    return State(record[STATE_AT])
+
+
+class Scan:
+    """One walk that has not come to its end."""
+
+    __slots__ = ("_engine", "_parts", "_slice", "_topic", "_wanted", "cost", "until_ms")
+
+    def __init__(self, engine: "Engine", topic: Topic, wanted: Wanted) -> None:
+        """Stand at the beginning."""
+        self._engine = engine
+        self._topic = topic
+        self._wanted = wanted
+        self.until_ms = wanted.until_ms
+        """May be lowered on the way: jobs due then or later are no longer wanted."""
+        self.cost = 0
+        """What the last `take` took of the budget."""
+        self._slice = 0
+        self._parts = self._candidates()
+
+    def take(self, limit: int, now_ms: int) -> list[int] | None:
+        """Return the rows of the wanted among so many more jobs; None at the end.
+
+        First what was due is settled where it would make a job look like another: of that a slice
+        at a time too, and the list is empty.
+        """
+        engine = self._engine
+        self.cost = ADVANCE_SLICE_JOBS
+        if not engine.leases_are_settled:
+            engine.settle_leases(ADVANCE_SLICE_JOBS, now_ms)
+            return []
+        if engine.store.absolute.layers:
+            engine.store.place_some()
+            return []
+        self._slice = limit
+        candidates = next(self._parts, None)
+        if candidates is None:
+            self.cost = 0
+            return None
+        self.cost = len(candidates) + PASS_BUCKET_COST
+        return self.rows(candidates)
+
+    def rows(self, job_ids: Iterable[int]) -> list[int]:
+        """Return the rows of those that are wanted as they are now."""
+        store, topic, wanted = self._engine.store, self._topic, self._wanted
+        get, holders, numbered = store.jobs.get, store.holders, store.numbered
+        number, time_ms = topic.number, store.time_ms
+        from_ms, until_ms, states = wanted.from_ms, self.until_ms, wanted.states
+        prefix = wanted.key_prefix.encode()
+        rows = []
+        for job_id in job_ids:
+            record = get(job_id)
+            if record is None:
+                continue
+            (due_ms,) = _unpack_u64(record, DUE_AT)
+            if not from_ms <= due_ms < until_ms:
+                continue
+            whose = _unpack_topic(record, PRIORITY_AT)[1]
+            state = record[STATE_AT]
+            if job_id in holders:
+                if whose != number and numbered[whose] is not topic:
+                    continue
+                state = _RESERVED
+            elif whose != number:
+                continue
+            elif state == _DELAYED and due_ms <= time_ms:
+                state = _READY
+            if state in states and (not prefix or key_of(record).startswith(prefix)):
+                rows.append(due_ms * ROW_ID_END + job_id)
+        return rows
+
+    # --- Where jobs are --------------------------------------------------------------------------
+
+    def _candidates(self) -> Iterator[Collection[int]]:
+        """Yield the ids of jobs that may be wanted, a slice at a time."""
+        states = self._wanted.states
+        topic = self._topic
+        if State.DELAYED in states or State.READY in states:
+            yield from self._on_the_wheel()
+        if State.READY in states:
+            yield from self._in_order(lambda: topic.ready)
+        if State.RESERVED in states:
+            yield from self._held()
+        if State.BURIED in states:
+            yield from self._in_order(lambda: topic.buried)
+
+    def _on_the_wheel(self) -> Iterator[Collection[int]]:
+        mark = Mark()
+        store, topic = self._engine.store, self._topic
+        wants_delayed = State.DELAYED in self._wanted.states
+        # Asked for anew each time: a topic that is cleared gets another wheel.
+        while (span := topic.delays.wheel.enter(mark)) is not None:
+            after_ms, until_ms = span
+            if after_ms + 1 >= self.until_ms or not (wants_delayed or after_ms < store.time_ms):
+                return
+            if until_ms < self._wanted.from_ms:
+                mark.end = 0
+                yield ()
+            else:
+                yield topic.delays.wheel.look(mark, self._slice)
+
+    def _in_order(self, which: "Callable[[], SortedList[int]]") -> Iterator[Collection[int]]:
+        last = -1
+        while keys := list(islice(which().irange(last, inclusive=(False, True)), self._slice)):
+            last = keys[-1]
+            yield [key & ID_MASK for key in keys]
+
+    def _held(self) -> Iterator[Collection[int]]:
+        store = self._engine.store
+        if not self._topic.reserved:
+            return
+        if len(store.holders) <= PASS_HELD_COPIED_MAX:
+            held = list(store.holders)
+            while held:
+                cut = held[-self._slice :]
+                del held[-self._slice :]
+                yield cut
+        else:
+            for number in store.jobs.page_numbers():
+                yield store.jobs.ids_of_page(number)

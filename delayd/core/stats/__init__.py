@@ -1,0 +1,1 @@
+"""What is counted and measured: counters, histograms, ages and rates, all since the start."""

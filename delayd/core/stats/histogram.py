@@ -1,0 +1,73 @@
+"""How long our own work takes, counted in buckets: syncs, commits, turns.
+
+Like `core.stats.latency`, which is for jobs and counts in milliseconds of delayd time, but with
+bounds of one's own and in whatever unit these have.
+"""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from delayd.limits import LONGEST_CELL_NS, LONGEST_CELLS
+
+
+class Histogram:
+    """Values counted by the first bound that is not below them.
+
+    >>> seconds = Histogram((10, 20))
+    >>> for value in (3, 10, 15, 99):
+    ...     seconds.note(value)
+    >>> seconds.counts, seconds.sum
+    ([2, 1, 1], 127)
+    """
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: Sequence[int]) -> None:
+        """Start with nothing counted."""
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.sum = 0
+
+    def note(self, value: int) -> None:
+        """Count one value: 0.2 µs."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+
+class Longest:
+    """The longest of what took how long, in the last minute or a little more.
+
+    Remembers the longest of each tenth of a minute in which something was noted, in a ring; nothing
+    is done when nothing happens.
+
+    >>> longest = Longest()
+    >>> longest.note(7_000, now_ns=0)
+    >>> longest.note(3_000, now_ns=50 * 10**9)
+    >>> longest.within(now_ns=55 * 10**9), longest.within(now_ns=100 * 10**9)
+    (7000, 3000)
+    """
+
+    __slots__ = ("_cells", "_longest")
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._cells = array("q", (-1,) * LONGEST_CELLS)
+        """Which tenth of a minute each place of the ring is about."""
+        self._longest = array("q", (0,) * LONGEST_CELLS)
+
+    def note(self, took_ns: int, now_ns: int) -> None:
+        """Note that something took so long, until now."""
+        cell = now_ns // LONGEST_CELL_NS
+        place = cell % LONGEST_CELLS
+        if self._cells[place] != cell:
+            self._cells[place] = cell
+            self._longest[place] = took_ns
+        elif took_ns > self._longest[place]:
+            self._longest[place] = took_ns
+
+    def within(self, now_ns: int) -> int:
+        """Return the longest of the last minute; 0 when there was nothing."""
+        oldest = now_ns // LONGEST_CELL_NS - LONGEST_CELLS
+        known = zip(self._cells, self._longest, strict=True)
+        return max((took_ns for cell, took_ns in known if cell > oldest), default=0)

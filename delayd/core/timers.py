@@ -1,0 +1,112 @@
+"""Which wheel must turn next: a small heap over the wheels of all topics.
+
+Each topic has a wheel of its own, so a topic with a million jobs due at one instant cannot stand in
+the way of another. A `TimerLane` is one wheel and whose it is; the agenda knows which lane must be
+woken first. A lane that has more to fire than its slice allows queues up again *behind* those that
+are due, so that lanes take turns.
+
+A row is pushed each time a lane's wake-up moves earlier. Only the row whose ticket the lane carries
+counts. Its older rows are stale: dropped when they surface, and swept when they outnumber the
+others.
+
+This module does not know what a job is.
+"""
+
+import heapq
+from itertools import count
+from typing import TYPE_CHECKING
+
+from delayd.limits import AGENDA_STALE_ROWS
+
+if TYPE_CHECKING:
+    from delayd.core.topic import Topic
+    from delayd.core.wheel.wheel import TimingWheel
+
+
+class TimerLane:
+    """One wheel, whose it is, and when it wants to be woken."""
+
+    __slots__ = ("ticket", "topic", "wake_ms", "wheel")
+
+    def __init__(self, wheel: "TimingWheel") -> None:
+        """Take a wheel; `topic` is set when it carries a topic's delays."""
+        self.wheel = wheel
+        self.topic: Topic | None = None
+        self.wake_ms: int | None = None
+        self.ticket = 0
+        """Of its row in the agenda; a row's time would not do, since old rows may have the same."""
+
+    def unqueue(self) -> None:
+        """Make its row stale."""
+        self.wake_ms = None
+        self.ticket = 0
+
+
+class TimerQueue:
+    """The lanes in the order of their wake-ups."""
+
+    __slots__ = ("_live_rows", "_rows", "_tickets")
+
+    def __init__(self) -> None:
+        """Start with nothing to do."""
+        self._rows: list[tuple[int, int, TimerLane]] = []
+        self._tickets = count(1)
+        self._live_rows = 0
+
+    def next_deadline(self) -> int | None:
+        """Return when `take_due` will have something; None when nothing is on any wheel."""
+        rows = self._rows
+        while rows and rows[0][1] != rows[0][2].ticket:
+            heapq.heappop(rows)
+        return rows[0][0] if rows else None
+
+    def take_due(self, now_ms: int, slice_entries: int) -> tuple[TimerLane, list[int]] | None:
+        """Turn the wheel of the lane whose turn it is, by one slice; return what it fired.
+
+        The list may be empty when the slice went into a cascade. None: nothing is due by `now_ms`.
+        """
+        deadline_ms = self.next_deadline()
+        if deadline_ms is None or deadline_ms > now_ms:
+            return None
+        lane = heapq.heappop(self._rows)[2]
+        lane.unqueue()
+        fired = lane.wheel.advance(now_ms, slice_entries)
+        self.queue(lane, now_ms)
+        return lane, fired
+
+    def queue(self, lane: TimerLane, not_before_ms: int = 0) -> None:
+        """Queue the lane for its wheel's next deadline, but behind those due by `not_before_ms`.
+
+        To be called whenever `insert` says that this deadline has moved earlier.
+        """
+        deadline_ms = lane.wheel.next_deadline()
+        if deadline_ms is None:
+            return
+        deadline_ms = max(deadline_ms, not_before_ms)
+        if lane.wake_ms is None or deadline_ms < lane.wake_ms:
+            lane.wake_ms = deadline_ms
+            lane.ticket = next(self._tickets)
+            heapq.heappush(self._rows, (deadline_ms, lane.ticket, lane))
+            if len(self._rows) > AGENDA_STALE_ROWS + 2 * self._live_rows:
+                self._sweep()
+
+    def forget(self, lane: TimerLane) -> None:
+        """Wake this lane no more: its wheel holds nothing alive and is not used again."""
+        lane.unqueue()
+
+    def _sweep(self) -> None:
+        """Drop the stale rows."""
+        self._rows = [row for row in self._rows if row[1] == row[2].ticket]
+        heapq.heapify(self._rows)
+        self._live_rows = len(self._rows)
+
+    def check(self, lanes: list[TimerLane], now_ms: int) -> None:
+        """Assert that each of these lanes, and no other, is woken when its wheel asks for it."""
+        queued = {row[2]: row for row in self._rows if row[1] == row[2].ticket}
+        assert set(queued) <= set(lanes), "a lane is queued that nobody knows"
+        for lane in lanes:
+            deadline_ms = lane.wheel.next_deadline()
+            if deadline_ms is not None:
+                assert lane.wake_ms is not None, "a wheel with entries has no wake-up"
+                assert queued[lane][0] == lane.wake_ms, "a wake-up is not in the heap"
+                assert lane.wake_ms <= max(deadline_ms, now_ms), "a wake-up is late"

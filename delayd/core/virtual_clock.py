@@ -1,0 +1,68 @@
+"""A clock that stands still until somebody advances it, taken through everything on the way.
+
+`ClockAdvance` is a pass (`core.background`). For tests of those who use delayd: seven days take as
+long as what is due in them.
+"""
+
+from typing import TYPE_CHECKING, Protocol
+
+from delayd.core.moments import check_range
+from delayd.limits import WALL_MS_MAX
+
+if TYPE_CHECKING:
+    from delayd.core.engine import Engine
+
+
+class StandingClock(Protocol):
+    """A clock that a client moves."""
+
+    def now_ms(self) -> int:
+        """Delayd time."""
+        ...
+
+    def go_on_to(self, time_ms: int) -> None:
+        """Be at this time, which is not past."""
+        ...
+
+
+class ClockAdvance:
+    """The virtual clock on its way: it goes from one deadline to the next, and stops at each.
+
+    So whatever is due happens at its very time, and what follows from that (a reservation that runs
+    out, the retry after it) at its own, all within one advance.
+    """
+
+    __slots__ = ("_by_ms", "_clock", "_engine", "_until_ms")
+
+    def __init__(self, engine: "Engine", clock: StandingClock, by_ms: int) -> None:
+        """Go so far, counted from when it begins."""
+        self._engine = engine
+        self._clock = clock
+        self._by_ms = by_ms
+        self._until_ms: int | None = None
+
+    def step(self, _budget: int, _now_ms: int) -> bool:
+        """Go on to the next deadline, or let happen a slice of what is due at this one."""
+        engine, clock = self._engine, self._clock
+        now_ms = clock.now_ms()
+        until_ms = self._until_ms
+        if until_ms is None:
+            # Not before its turn comes: another advance may have been under way.
+            until_ms = now_ms + self._by_ms
+            check_range("time in ms", until_ms, WALL_MS_MAX)
+            self._until_ms = until_ms
+        next_ms = engine.next_deadline()
+        if next_ms is not None and next_ms <= until_ms:
+            time_ms = max(now_ms, next_ms)
+            clock.go_on_to(time_ms)
+            engine.advance(time_ms)
+            return False
+        clock.go_on_to(max(now_ms, until_ms))
+        engine.reach(clock.now_ms())
+        engine.record_time()
+        return True
+
+    @property
+    def time_ms(self) -> int:
+        """What time it is by the clock."""
+        return self._clock.now_ms()

@@ -1,0 +1,255 @@
+"""The way of a request to its handler: host, origin, token, media type, body.
+
+    request ─► Host, Origin ─► token ─► Content-Type, -Encoding ─► body ─► form ─► handler
+                  403            401          415                413, 400    422
+
+The first two keep web pages out that a browser on this machine has open: a page cannot choose its
+`Host` (one that was rebound to this address names itself), and its writes carry an `Origin` or a
+media type other than JSON. There is no CORS, so it could not read what is answered either.
+"""
+
+import asyncio
+import ipaddress
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, Final
+
+from aiohttp import hdrs, web
+from aiohttp.streams import EMPTY_PAYLOAD
+
+from delayd.access.authenticator import Authenticator
+from delayd.access.principal import EVERYBODY, Principal
+from delayd.clock import monotonic_ns
+from delayd.core.errors import Refusal
+from delayd.http.api import Api, Call
+from delayd.http.connections import Connection
+from delayd.http.problems import (
+    JSON,
+    BadRequest,
+    BodyTooLong,
+    ExpectationWrong,
+    MediaTypeWrong,
+    RequestInvalid,
+    SourceRefused,
+    Stopping,
+    Unauthorized,
+    VersionWrong,
+)
+from delayd.http.reading import Form, QueryReader, Reader
+from delayd.http.responses import refused
+from delayd.http.routes import Route
+from delayd.limits import HTTP_BODY_BYTES_DEFAULT, HTTP_HOSTS_KNOWN_MAX
+from delayd.net.peers import name_of
+
+Names = Mapping[str, str]
+"""What stands in the path where any text may."""
+AccessControl = Callable[[web.BaseRequest, Names], Awaitable[web.StreamResponse]]
+
+NS_PER_MS: Final = 1_000_000
+_BEARER: Final = "bearer "
+
+
+class Hosts:
+    """By which names this daemon may be addressed."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        """Beside these names every address in numbers is good, and localhost."""
+        self._names = {"localhost", *(name.lower() for name in names)}
+        self._known: set[str] = set()
+        """Values of the header that are good, as they were written."""
+
+    def check(self, host: str | None) -> None:
+        """Refuse a request that was meant for somebody else; `SourceRefused`, `BadRequest`."""
+        if host in self._known:
+            return
+        if not host:
+            raise BadRequest("the request has no Host")
+        name = host.rpartition(":")[0] if ":" in host and not host.endswith("]") else host
+        name = name.removeprefix("[").removesuffix("]").lower()
+        if name not in self._names and not _is_address(name):
+            raise SourceRefused(f"the Host {host!r} is none of this daemon's names: see http.hosts")
+        if len(self._known) < HTTP_HOSTS_KNOWN_MAX:
+            self._known.add(host)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+class Door:
+    """Lets requests in."""
+
+    def __init__(
+        self,
+        api: Api,
+        doorkeeper: Authenticator,
+        hosts: Hosts,
+        body_bytes_max: int = HTTP_BODY_BYTES_DEFAULT,
+    ) -> None:
+        """Ask this doorkeeper about tokens, and read bodies that are no longer."""
+        self._body_bytes_max = body_bytes_max
+        self._api = api
+        self._doorkeeper = doorkeeper
+        self._hosts = hosts
+
+    @property
+    def needs_token(self) -> bool:
+        """Whether somebody has to show a token."""
+        return self._doorkeeper.needs_token
+
+    def note_failed_handshake(self, peer: object, error: Exception) -> None:
+        """Tell the doorkeeper of somebody whose handshake came to nothing."""
+        self._doorkeeper.on_unshaken(name_of(peer), error)
+
+    def entrance(self, route: Route) -> AccessControl:
+        """Return what answers the requests of a route."""
+        api, handler, doorkeeper = self._api, route.handler, self._doorkeeper
+        is_guarded, body_bytes_max = route.scope is not None, self._body_bytes_max
+        read_body = _body_reader(route)
+        query = None if route.query is None else QueryReader(route.query)
+
+        async def answer(request: web.BaseRequest, names: Names) -> web.StreamResponse:
+            try:
+                if api.is_stopping:
+                    raise Stopping
+                if request.version.major != 1:
+                    raise VersionWrong
+                self._check_source(request.headers)
+                principal = EVERYBODY
+                if is_guarded and doorkeeper.needs_token:
+                    principal = await self._admit(request)
+                data = b""
+                given = None
+                if read_body is not None:
+                    data = await read_bytes(request, body_bytes_max)
+                    given = read_body(data)
+                elif request.can_read_body:
+                    raise BadRequest("this call takes no body")
+                asked = None
+                if query is not None:
+                    asked = query.read([*request.query.items()])
+                elif "?" in request.raw_path:
+                    raise BadRequest("this call takes no query")
+                return await handler(
+                    Call(api, route, request, names, principal, data, given, asked)
+                )
+            except Refusal as refusal:
+                api.refusals.note(refusal.word)
+                return refused(refusal)
+
+        return answer
+
+    async def turn_away(self, refusal: Refusal) -> web.StreamResponse:
+        """Answer a request that leads to no call."""
+        self._api.refusals.note(refusal.word)
+        return refused(refusal)
+
+    def _check_source(self, headers: Mapping[str, str]) -> None:
+        """Refuse what a web page has sent; `SourceRefused`."""
+        self._hosts.check(headers.get(hdrs.HOST))
+        if hdrs.ORIGIN in headers:
+            raise SourceRefused("requests of web pages (with an Origin) are not served")
+
+    async def _admit(self, request: web.BaseRequest) -> Principal:
+        """Return who asks; `Unauthorized`."""
+        doorkeeper = self._doorkeeper
+        given = request.headers.get(hdrs.AUTHORIZATION, "")
+        transport = request.transport
+        if transport is None:
+            raise Unauthorized
+        if not given:
+            principal = doorkeeper.greet(
+                transport.get_extra_info("socket"), transport.get_extra_info("peercert")
+            )
+        else:
+            principal = await self._principal_of(given, request)
+        if principal is None:
+            raise Unauthorized
+        protocol = request.protocol
+        if isinstance(protocol, Connection):
+            protocol.has_shown_token()
+        return principal
+
+    async def _principal_of(self, given: str, request: web.BaseRequest) -> Principal | None:
+        """Return whose token the header holds; who has failed too often is told so late."""
+        doorkeeper, peer = self._doorkeeper, request.remote or ""
+        now_ms = monotonic_ns() // NS_PER_MS
+        is_bearer = given[: len(_BEARER)].lower() == _BEARER
+        token = given[len(_BEARER) :].strip() if is_bearer else ""
+        principal = doorkeeper.admit(token, peer, now_ms)
+        if principal is None and (delay_ms := doorkeeper.delay_ms(peer, now_ms)):
+            await asyncio.sleep(delay_ms / 1_000)
+        return principal
+
+
+async def read_bytes(request: web.BaseRequest, bytes_max: int) -> bytes:
+    """Return the body of a request that says it is JSON; `MediaTypeWrong`, `BodyTooLong`."""
+    headers = request.headers
+    if headers.get(hdrs.CONTENT_ENCODING, "identity") != "identity":
+        raise MediaTypeWrong("requests are read as they are: no Content-Encoding")
+    stream = request.content
+    if stream is EMPTY_PAYLOAD:
+        return b""
+    kind = headers.get(hdrs.CONTENT_TYPE, "")
+    # Mostly it is just that. aiohttp would read it with Python's `email`, which falls over `; a*`.
+    if kind != JSON and kind.partition(";")[0].strip().lower() != JSON:
+        said = f"is {kind!r}, not" if kind else "is missing; it must be"
+        raise MediaTypeWrong(f"the Content-Type {said} {JSON!r}")
+    if (request.content_length or 0) > bytes_max:
+        raise BodyTooLong(bytes_max)
+    if stream.is_eof():  # it came with the head, as short ones do
+        data = stream.read_nowait()
+        if len(data) > bytes_max:
+            raise BodyTooLong(bytes_max)
+        return data
+    if hdrs.EXPECT in headers:
+        await _go_ahead(request)
+    body = bytearray()
+    while chunk := await stream.readany():
+        body += chunk
+        if len(body) > bytes_max:
+            raise BodyTooLong(bytes_max)
+    return bytes(body)
+
+
+async def _go_ahead(request: web.BaseRequest) -> None:
+    """Tell a client that waits with the body to send it; `ExpectationWrong`."""
+    expected = request.headers.get(hdrs.EXPECT, "")
+    if expected.lower() != "100-continue":
+        raise ExpectationWrong(expected)
+    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    request.writer.output_size = 0  # nothing of the answer has been sent
+
+
+def _body_reader(route: Route) -> Callable[[bytes], Any] | None:
+    """Return what reads the body of a route's requests; None if they have none."""
+    if route.form is None:
+        return None
+    read_one: Reader[Form] = Reader(route.form)
+    read: Callable[[bytes], Any] = read_one.read
+    if route.batch is not None:
+        read = _either(read, Reader(route.batch))
+    if route.may_be_empty:
+        return lambda data: read(data or b"{}")
+    return read
+
+
+def _either(read: Callable[[bytes], Any], batch: Reader[Form]) -> Callable[[bytes], Any]:
+    """Return what reads one of two forms: the batch begins with the name of its only field."""
+    name = next(iter(batch.kind.__struct_fields__))
+    start = b'{"%b"' % name.encode()
+
+    def read_either(data: bytes) -> object:
+        if data.startswith(start):
+            return batch.read(data)
+        try:
+            return read(data)
+        except RequestInvalid as refusal:
+            if any(error.field == name for error in refusal.errors):
+                return batch.read(data)
+            raise
+
+    return read_either

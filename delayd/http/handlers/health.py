@@ -1,0 +1,94 @@
+"""The daemon itself: its figures, whether it lives, whether it takes jobs, and its virtual clock.
+
+    /healthz    200 as long as anything is answered: restart it if this is not
+    /readyz     200 when a job would be taken now, 503 with the reason when not: send it no more
+    /metrics    a page for Prometheus, sent piece by piece with everybody else's turns in between
+
+The first two need no token: whoever asks is a machine that looks after machines.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from delayd.access.scopes import Scope
+from delayd.core.errors import Draining, OutOfSpace
+from delayd.core.stats.figures import daemon_figures
+from delayd.core.stats.totals import TotalsScan
+from delayd.core.virtual_clock import ClockAdvance
+from delayd.http.api import Call
+from delayd.http.handlers.figures import daemon_member
+from delayd.http.problems import SERVER, NoClock, NotReady
+from delayd.http.responses import Reply, reply
+from delayd.http.values import moment_text
+from delayd.limits import CENSUS_STEP_TOPICS, READY_BODY_BYTES, SLOW_SYNC_MS
+
+if TYPE_CHECKING:
+    from delayd.http.schemas import Advance
+
+
+async def healthz(_call: Call) -> Reply:
+    """Say that the process serves: whoever reads this has been served."""
+    return reply(200, {"status": "ok"})
+
+
+async def readyz(call: Call) -> Reply:
+    """Say whether a job would be taken on now, and be safe."""
+    api = call.api
+    if api.engine.draining:
+        raise Draining
+    sync_ms = api.reports.sync_going_on_ms()
+    if sync_ms > SLOW_SYNC_MS:
+        raise NotReady(f"the disk has not answered for {sync_ms // 1_000} s")
+    try:
+        # It asks a full disk whether there is space again: no put may come that would.
+        api.engine.room.require_for_put(READY_BODY_BYTES)
+    except OutOfSpace as refusal:
+        raise NotReady(str(refusal)) from None
+    return reply(200, {"status": "ready"})
+
+
+async def stats(call: Call) -> Reply:
+    """Tell the figures of the daemon as a whole."""
+    call.allow(Scope.STATS, None)
+    api = call.api
+    census = TotalsScan(api.engine.store)
+    for _ in iter(lambda: census.step(CENSUS_STEP_TOPICS), True):
+        await asyncio.sleep(0)
+    now_ms = api.now_ms()
+    content = {**api.reports.beside_jobs(now_ms)}
+    content["http"] = {
+        "connections": 0 if api.guard is None else api.guard.open_count,
+        "waiting": len(api.waiting),
+    }
+    content |= daemon_member(daemon_figures(api.engine, census, now_ms))
+    content["body_bytes_max"] = api.engine.body_bytes_max
+    await api.durable()
+    return reply(200, content)
+
+
+async def metrics(call: Call) -> web.StreamResponse:
+    """Tell Prometheus everything that is counted."""
+    call.allow(Scope.STATS, None)
+    reports = call.api.reports
+    response = web.StreamResponse(headers={"Content-Type": reports.metrics_type, "Server": SERVER})
+    await response.prepare(call.request)
+    if reports.metrics is not None and call.request.method != "HEAD":
+        for piece in reports.metrics(call.api.now_ms()):
+            await response.write(piece)
+            await asyncio.sleep(0)
+    await response.write_eof()
+    return response
+
+
+async def advance(call: Call) -> Reply:
+    """Let the virtual clock go on, through everything that is due on the way."""
+    api = call.api
+    call.allow(Scope.ADMIN, None)
+    if api.standing is None:
+        raise NoClock
+    given: Advance = call.given
+    work = ClockAdvance(api.engine, api.standing, given.by)
+    await api.carry_out(work)
+    return reply(200, {"now": moment_text(api.wall_ms(work.time_ms))})

@@ -1,0 +1,232 @@
+"""Jobs as replies tell of them.
+
+Times are moments of the wall clock (RFC 3339) and lengths of time in seconds. A body comes as
+`body`, the very text, where it is JSON, and else as `body_base64`.
+
+>>> orjson.dumps(body_member(b'{"a":  1.0}'))
+b'{"body":{"a":  1.0}}'
+>>> body_member(b"hello")
+{'body_base64': 'aGVsbG8='}
+
+One number that a reader cannot hold makes a whole answer unreadable, so a text counts as JSON only
+where this API would take it as a `body`:
+
+>>> body_member(b"1e999")
+{'body_base64': 'MWU5OTk='}
+"""
+
+import base64
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+import orjson
+
+from delayd.core.job import (
+    DUE_AT,
+    FLAGS_AT,
+    HEADER,
+    HEADER_BYTES,
+    TALLY,
+    U64,
+    Failure,
+    Flag,
+    Note,
+    Reason,
+    Retry,
+    State,
+    attempts_of,
+    body_of,
+    failure_of,
+    key_of,
+    note_of,
+    retry_of,
+    tally_of,
+)
+from delayd.core.scans.scan import seen_state
+from delayd.http.values import is_dense, moment_text
+from delayd.text import duration_text
+
+if TYPE_CHECKING:
+    from delayd.core.store import Store
+
+_skip: Final = msgspec.json.Decoder(msgspec.Raw).decode
+"""Looks whether it is JSON, but for UTF-8 and endless numbers, and makes nothing of it: a fifth of
+reading it where there are many arrays and objects."""
+_SPACES: Final = b" \t\r\n"
+_NUMBERS_ALIKE: Final = bytes(
+    0x30 if 0x30 <= byte <= 0x39 else 0x65 if byte in b"eE" else 0x20 for byte in range(256)
+)
+"""All digits are 0, both signs of an exponent e, the rest spaces: what is looked for is a text."""
+_LONG_NUMBER: Final = b"0" * 200
+_LONG_EXPONENT: Final = b"e000"
+_TALLY: Final = int(Flag.TALLY)
+_FAILURE: Final = int(Flag.FAILURE)
+_KEY: Final = int(Flag.KEY)
+
+
+def is_json(body: bytes) -> bool:
+    """Tell whether the body is a JSON text with nothing around it, to be handed back as it is."""
+    if not body or body[0] in _SPACES or body[-1] in _SPACES or is_dense(body):
+        return False
+    try:
+        body.decode()
+        _skip(body)
+        if _may_be_endless(body):
+            orjson.loads(body)
+    except (UnicodeDecodeError, msgspec.DecodeError, orjson.JSONDecodeError, RecursionError):
+        return False
+    return True
+
+
+def _may_be_endless(body: bytes) -> bool:
+    """Tell whether a number may be beyond all floats, which readers refuse: 0.2 ms for 64 KiB.
+
+    1e309 is the first. An exponent of two digits needs 210 more before the point to get there. A
+    regular expression for the same takes 2 ms.
+    """
+    alike = body.translate(_NUMBERS_ALIKE, b"+")
+    return _LONG_EXPONENT in alike or _LONG_NUMBER in alike
+
+
+def body_member(body: bytes, form: str = "auto") -> dict[str, Any]:
+    """Return the member that holds the body."""
+    if form == "auto" and is_json(body):
+        return {"body": orjson.Fragment(body)}
+    return {"body_base64": base64.b64encode(body).decode()}
+
+
+class Ticket(NamedTuple):
+    """What tells one reservation from all others, those of the job's earlier lives included."""
+
+    job_id: int
+    created_ms: int
+    reserves: int
+    """The how manieth hand-out of this life it is."""
+
+
+def _came_back(record: bytes) -> int:
+    """Return how often the job came back from a holder: of its tally that alone, 0.5 µs less."""
+    if not record[FLAGS_AT] & _TALLY:
+        return 0
+    reserves: int = TALLY.unpack_from(record, HEADER_BYTES)[1]
+    return reserves
+
+
+def ticket_of(record: bytes) -> Ticket:
+    """Return the ticket of a job that is in somebody's hands."""
+    job_id, _, created_ms, *_ = HEADER.unpack_from(record)
+    return Ticket(job_id, created_ms, _came_back(record) + 1)
+
+
+def token_of(job_id: int, created_ms: int, reserves: int) -> str:
+    """Write a ticket as the token that its holder gets.
+
+    >>> token_of(*Ticket(17, 1_795_287_600_250, 1))
+    '17-1a1ff7acc7a-1'
+    """
+    return f"{job_id}-{created_ms:x}-{reserves}"
+
+
+def parse_token(token: str) -> Ticket:
+    """Read a token that has the right form."""
+    job_id, created_ms, reserves = token.split("-")
+    return Ticket(int(job_id), int(created_ms, 16), int(reserves))
+
+
+def reserved_job(store: "Store", job_id: int, handed_ms: int, form: str) -> dict[str, Any]:
+    """Return what the holder of a job is told of it, who got it at that time."""
+    record = store.jobs.get(job_id)
+    assert record is not None
+    _, due_ms, created_ms, ttr_ms, priority, number, _, flags = HEADER.unpack_from(record)
+    offset_ms = store.absolute.offset_ms
+    reserves = _came_back(record) + 1
+    told: dict[str, Any] = {
+        "id": job_id,
+        "topic": store.numbered[number].name,
+        "token": token_of(job_id, created_ms, reserves),
+        "attempt": attempts_of(record) + 1 if flags & _FAILURE else reserves,
+        "priority": priority,
+        "due": moment_text(due_ms + offset_ms),
+        "lateness": max(0, handed_ms - due_ms) / 1_000,
+        "ttr": ttr_ms / 1_000,
+        "expires": moment_text(store.holders[job_id].deadlines[job_id] + offset_ms),
+    }
+    if flags & _KEY:
+        told["key"] = key_of(record).decode()
+    if flags & _FAILURE:
+        told["failure"] = failure_member(record, offset_ms)
+    told.update(body_member(body_of(record), form))
+    return told
+
+
+def failure_member(record: bytes, offset_ms: int) -> dict[str, Any] | None:
+    """Return what is known of the last failed attempt."""
+    failure = failure_of(record)
+    return None if failure is None else failure_told(failure, note_of(record), offset_ms)
+
+
+def failure_told(failure: Failure, note: Note | None, offset_ms: int) -> dict[str, Any]:
+    """Return what is said of a failed attempt."""
+    told: dict[str, Any] = {
+        "reason": Reason(failure.reason).name.lower(),
+        "at": moment_text(failure.failed_ms + offset_ms),
+    }
+    if note is not None and note.error:
+        told["error"] = note.error
+    if note is not None and note.origin:
+        told["origin"] = note.origin
+    return told
+
+
+def retry_member(retry: Retry) -> dict[str, Any]:
+    """Return a retry rule as a put says it."""
+    told: dict[str, Any] = {}
+    if retry.steps_ms:
+        told["retry"] = [*map(duration_text, retry.steps_ms)]
+    if retry.attempts_max:
+        told["max_attempts"] = retry.attempts_max
+    if retry.jitter_percent:
+        told["jitter_percent"] = retry.jitter_percent
+    return told
+
+
+def whole_job(store: "Store", job_id: int, record: bytes) -> dict[str, Any]:
+    """Return all there is to say of a job but its body."""
+    record = store.current(job_id, record)
+    state = seen_state(store, job_id, record)
+    _, due_ms, created_ms, ttr_ms, priority, _, _, _ = HEADER.unpack_from(record)
+    offset_ms = store.absolute.offset_ms
+    tally = tally_of(record)
+    in_hand = state is State.RESERVED
+    told: dict[str, Any] = {
+        "id": job_id,
+        "topic": store.topic_of(record).name,
+        "state": state.name.lower(),
+        "priority": priority,
+        "due": moment_text(due_ms + offset_ms),
+        "created": moment_text(created_ms + offset_ms),
+        "ttr": ttr_ms / 1_000,
+        "attempts": attempts_of(record) + in_hand,
+        "reserves": tally.reserves + in_hand,
+        "timeouts": tally.timeouts,
+        "releases": tally.releases,
+        "buries": tally.buries,
+        "kicks": tally.kicks,
+    }
+    if in_hand:
+        told["expires"] = moment_text(store.holders[job_id].deadlines[job_id] + offset_ms)
+    if key := key_of(record):
+        told["key"] = key.decode()
+    if (retry := retry_of(record)) is not None:
+        told.update(retry_member(retry))
+    if (failure := failure_member(record, offset_ms)) is not None:
+        told["failure"] = failure
+    return told
+
+
+def due_text(store: "Store", job_id: int) -> str:
+    """Return when a job is due, as replies have it."""
+    record = store.jobs.get(job_id)
+    assert record is not None
+    due_ms: int = U64.unpack_from(record, DUE_AT)[0]
+    return moment_text(due_ms + store.absolute.offset_ms)

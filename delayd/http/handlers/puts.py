@@ -1,0 +1,220 @@
+"""Putting jobs: one, a batch in one commit, or one under the key of the path.
+
+Jobs of a batch that follow each other and differ only in their bodies go to the engine together.
+What is malformed refuses the whole request before anything is put; what the engine refuses (a key
+that is taken, a cap) is told for that job alone.
+"""
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from delayd.core.errors import Refusal
+from delayd.core.puts import Conflict, Outcome, checked_key
+from delayd.http.api import Api, Call
+from delayd.http.handlers.job_responses import due_text
+from delayd.http.idempotency import Memo, memo_of, refuse_beside
+from delayd.http.responses import Reply, refused_item, reply, reply_of_many
+from delayd.http.schemas import UNSET, PutJob, PutJobs, WithRule
+from delayd.limits import TTR_MS_DEFAULT
+
+if TYPE_CHECKING:
+    from delayd.core.topic import Topic
+
+
+OUTCOMES: Final = MappingProxyType({outcome: outcome.value for outcome in Outcome})
+"""To ask an enum member for its value takes longer than to look it up."""
+CREATED: Final = OUTCOMES[Outcome.CREATED]
+
+
+def ttr_ms_of(job: WithRule, topic: "Topic") -> int:
+    """Return the ttr that a job gets; 0 where its topic's policy says."""
+    if isinstance(job.ttr, int):
+        return job.ttr
+    has_own = topic.policy is not None and topic.policy.ttr_ms
+    return 0 if has_own else TTR_MS_DEFAULT
+
+
+def _delay_of(job: WithRule) -> tuple[int, bool]:
+    """Return the delay that a job gets, and whether it is to come at once whatever its topic says.
+
+    The core takes a delay of 0 for none that was said, as the line protocol has no way to say
+    nothing. Here who writes it means it.
+    """
+    if isinstance(job.delay, int):
+        return job.delay, not job.delay
+    return 0, False
+
+
+def _key_of(job: PutJob) -> tuple[bytes, Conflict]:
+    """Return the key that a job is put under, empty if there is none, and what if it is taken."""
+    key = job.key if isinstance(job.key, bytes) else b""
+    return key, job.on_conflict if isinstance(job.on_conflict, Conflict) else Conflict.REJECT
+
+
+def put_one(
+    api: Api,
+    topic: "Topic",
+    job: WithRule,
+    key: bytes,
+    on: Conflict,
+    now_ms: int,
+) -> tuple[int, Outcome]:
+    """Put a job; return its id and what happened. Raises what the engine refuses."""
+    body = job.body_bytes
+    assert body is not None
+    delay_ms, at_once = _delay_of(job)
+    due_wall_ms = api.moment_ms(job.at)
+    retry = job.rule
+    ttr_ms = ttr_ms_of(job, topic)
+    engine = api.engine
+    if not key and due_wall_ms is None and retry is None:
+        job_id = engine.put_alike(
+            topic, job.priority, delay_ms, ttr_ms, (body,), now_ms, at_once=at_once
+        )
+        return job_id, Outcome.CREATED
+    return engine.put_keyed(
+        topic,
+        key,
+        on,
+        priority=job.priority,
+        delay_ms=delay_ms,
+        due_wall_ms=due_wall_ms,
+        ttr_ms=ttr_ms,
+        body=body,
+        now_ms=now_ms,
+        retry=retry,
+        at_once=at_once,
+    )
+
+
+def told(api: Api, job_id: int, outcome: Outcome) -> dict[str, Any]:
+    """Return what a producer is told of the job that was put."""
+    return {"id": job_id, "outcome": OUTCOMES[outcome], "due": due_text(api.engine.store, job_id)}
+
+
+async def put(call: Call) -> Reply:
+    """Put a job, or a batch."""
+    name = call.topic
+    if isinstance(call.given, PutJobs):
+        refuse_beside(call, "the jobs of a batch can have a key each, with on_conflict keep")
+        return await _put_batch(call, name, call.given.jobs)
+    job: PutJob = call.given
+    key, on = _key_of(job)
+    api = call.api
+    if key:
+        refuse_beside(call, "the job has a key: on_conflict says what a second put does")
+    memo = None if key else memo_of(call, name)
+    if memo is not None and memo.job_id:
+        content = {"id": memo.job_id, "outcome": CREATED}
+        if api.engine.store.jobs.get(memo.job_id) is not None:
+            content["due"] = due_text(api.engine.store, memo.job_id)
+    else:
+        content = _put(api, name, job, key, on, memo)
+    await api.durable()
+    return _answered(content)
+
+
+def _put(
+    api: Api, name: str, job: WithRule, key: bytes, on: Conflict, memo: Memo | None = None
+) -> dict[str, Any]:
+    """Put a job, and keep in mind under which Idempotency-Key; return what is told of it."""
+    topic = api.engine.store.topic(name)
+    now_ms = api.now_ms()
+    try:
+        job_id, outcome = put_one(api, topic, job, key, on, now_ms)
+        if memo is not None:
+            memo.keep(job_id, now_ms)
+        return told(api, job_id, outcome)
+    except Refusal:
+        api.engine.store.drop_if_unwanted(topic)
+        raise
+
+
+def _answered(content: dict[str, Any]) -> Reply:
+    status = 201 if content["outcome"] is CREATED else 200
+    location = f"/v1/jobs/{content['id']}"
+    return reply(status, content, {"Location": location})
+
+
+async def put_key(call: Call) -> Reply:
+    """Put a job under the key of the path, in the place of the one that has it."""
+    name = call.topic
+    job = call.given
+    on = job.on_conflict if isinstance(job.on_conflict, Conflict) else Conflict.REPLACE
+    content = _put(call.api, name, job, checked_key(call.key), on)
+    await call.api.durable()
+    return _answered(content)
+
+
+# --- Batches -------------------------------------------------------------------------------------
+
+
+async def _put_batch(call: Call, name: str, jobs: list[PutJob]) -> Reply:
+    """Put all of them, and tell of each what became of it."""
+    api = call.api
+    topic = api.engine.store.topic(name)
+    results = _put_all(api, topic, jobs, api.now_ms())
+    api.engine.store.drop_if_unwanted(topic)  # all of them may have been refused
+    await api.durable()
+    return reply_of_many(results, 201)
+
+
+def _put_all(api: Api, topic: "Topic", jobs: list[PutJob], now_ms: int) -> list[dict[str, Any]]:
+    results: list[dict[str, Any]] = []
+    start = 0
+    while start < len(jobs):
+        end = _run_end(jobs, start)
+        if end - start > 1 and (run := _put_run(api, topic, jobs[start:end], now_ms)):
+            results += run
+        else:
+            results += [_result(api, topic, job, now_ms) for job in jobs[start:end]]
+        start = end
+    return results
+
+
+def _alike(job: PutJob) -> tuple[Any, ...] | None:
+    """Return what a job has in common with those that it may be put with; None: with no others."""
+    if job.key is job.at is job.retry is job.max_attempts is UNSET:
+        return job.delay, job.priority, job.ttr
+    return None
+
+
+def _run_end(jobs: list[PutJob], start: int) -> int:
+    """Return the end of the run of jobs that differ only in their bodies."""
+    common = _alike(jobs[start])
+    end = start + 1
+    if common is not None:
+        while end < len(jobs) and _alike(jobs[end]) == common:
+            end += 1
+    return end
+
+
+def _put_run(
+    api: Api, topic: "Topic", jobs: list[PutJob], now_ms: int
+) -> list[dict[str, Any]] | None:
+    """Put jobs that differ only in their bodies; None if not all of them could be."""
+    job = jobs[0]
+    delay_ms, at_once = _delay_of(job)
+    ttr_ms = ttr_ms_of(job, topic)
+    bodies = [one.body_bytes or b"" for one in jobs]
+    try:
+        first_id = api.engine.put_alike(
+            topic, job.priority, delay_ms, ttr_ms, bodies, now_ms, at_once=at_once
+        )
+    except Refusal:
+        return None  # one by one it shows which of them are
+    due = due_text(api.engine.store, first_id)
+    return [
+        {"status": 201, "id": job_id, "outcome": CREATED, "due": due}
+        for job_id in range(first_id, first_id + len(jobs))
+    ]
+
+
+def _result(api: Api, topic: "Topic", job: PutJob, now_ms: int) -> dict[str, Any]:
+    key, on = _key_of(job)
+    try:
+        job_id, outcome = put_one(api, topic, job, key, on, now_ms)
+    except Refusal as refusal:
+        return refused_item(refusal)
+    status = 201 if outcome is Outcome.CREATED else 200
+    return {"status": status, **told(api, job_id, outcome)}

@@ -1,0 +1,201 @@
+"""Handing out jobs: a reserve takes what is ready, or waits for the first that becomes so.
+
+    reserve ─► ready: taken ─────────────────────┐
+            └► none: waits ─► a turn hands one ──┴─► durable ─► answer ─► written ─► the holder's
+                       │                                  │
+                       └── its client goes away ──────────┴─► taken back, the attempt uncounted
+
+Each reserve is a session of the engine: it watches its topics while it waits, and holds what it got
+until that is acknowledged, nacked, or its ttr runs out. No connection has to stay open for that. A
+reservation is durable before anybody hears of it, unlike on the line, where a connection that ends
+ends the reservation too: its token must never be given to somebody else.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from delayd.access.scopes import Scope
+from delayd.core.errors import Refusal
+from delayd.core.session import Session
+from delayd.core.timekeeper import Handed, WaitEnd
+from delayd.http.api import Api, Call
+from delayd.http.handlers.job_responses import Ticket, reserved_job, ticket_of
+from delayd.http.problems import ReservationLost, Stopping
+from delayd.http.responses import nothing, reply
+from delayd.limits import HTTP_RESERVED_BYTES_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from delayd.http.schemas import Reserve, ReserveAny
+
+
+class Consumer:
+    """Who reserves by HTTP; the owner of the session."""
+
+    __slots__ = ("_api", "_jobs_max", "future", "handed_ms", "jobs", "session", "was_stopped")
+
+    def __init__(self, api: Api, topics: "Sequence[str]", jobs_max: int) -> None:
+        """Watch these topics; `TopicIsInternal`."""
+        self._api = api
+        self._jobs_max = jobs_max
+        self.session = Session(self)
+        self.jobs: list[Handed] = []
+        self.handed_ms = 0
+        """When it got them: all at one time, and told of later, when they are durable."""
+        self.future: asyncio.Future[None] = api.loop.create_future()
+        """Done when there is something to tell, and it is durable."""
+        self.was_stopped = False
+        """The daemon stopped while it waited."""
+        try:
+            for name in topics:
+                api.engine.watch(self.session, name)
+        except Refusal:
+            self.leave()
+            raise
+
+    def take(self, now_ms: int) -> None:
+        """Take what is ready, as much as is wanted."""
+        self.handed_ms = now_ms
+        jobs_max = self._jobs_max - len(self.jobs)
+        if jobs_max:
+            self.jobs += self._api.engine.reserve_batch(
+                self.session, jobs_max, HTTP_RESERVED_BYTES_MAX, now_ms
+            )
+
+    def take_one(self, now_ms: int) -> None:
+        """Take one that is ready after all, where there was no room for it; `OutOfSpace`."""
+        self.handed_ms = now_ms
+        job = self._api.engine.reserve(self.session, now_ms)
+        if job is not None:
+            self.jobs.append(job)
+
+    def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
+        """The wait has ended, in the middle of a turn: take what is ready besides."""
+        if self.future.done():
+            return  # its client has gone, and what it was to get is given back
+        if not isinstance(outcome, WaitEnd):
+            self.jobs.append(outcome)
+            self.take(now_ms)
+        self._api.turns.when_durable(self.future)
+
+    def stop(self) -> None:
+        """Wait no more: the daemon stops."""
+        if self.session.waiting and not self.future.done():
+            self.was_stopped = True
+            self._api.engine.cancel_wait(self.session)
+            self.future.set_result(None)
+
+    def leave(self) -> None:
+        """Wait and watch no more; what was reserved stays so."""
+        self._api.engine.stop_consuming(self.session)
+
+    def give_back(self) -> None:
+        """Leave, and let nothing have been reserved: nobody is there to hear of it."""
+        self.leave()
+        if self.session.deadlines:
+            self._api.engine.take_undelivered(self.session, self._api.now_ms())
+        self._api.turns.ask()
+
+
+async def reserve(call: Call) -> web.StreamResponse:
+    """Reserve jobs of the topic that the path names."""
+    return await _reserve(call, (call.topic,))
+
+
+async def reserve_any(call: Call) -> web.StreamResponse:
+    """Reserve jobs of several topics: the most urgent of them all come first."""
+    given: ReserveAny = call.given
+    names = tuple(dict.fromkeys(given.topics))
+    for name in names:
+        call.allow(Scope.RESERVE, name)
+    return await _reserve(call, names)
+
+
+async def _reserve(call: Call, topics: tuple[str, ...]) -> web.StreamResponse:
+    api = call.api
+    given: Reserve = call.given
+    consumer = Consumer(api, topics, given.max)
+    try:
+        consumer.take(api.now_ms())
+        if not consumer.jobs:
+            consumer.take_one(api.now_ms())
+        if consumer.jobs:
+            api.turns.when_durable(consumer.future)
+            await consumer.future
+        elif given.wait:
+            await _wait(api, consumer, int(given.wait))
+            call.renew()
+            for name in topics:
+                call.allow(Scope.RESERVE, name)
+        # From here to the end nothing else runs until the answer is on its way.
+        if not consumer.jobs:
+            consumer.leave()
+            return nothing()
+        return await _hand_over(call, consumer, given.bodies)
+    except (asyncio.CancelledError, Refusal):
+        consumer.give_back()
+        raise
+
+
+async def _wait(api: Api, consumer: Consumer, wait_ms: int) -> None:
+    """Wait for a job, so long at most; `Stopping`."""
+    if api.is_stopping:
+        raise Stopping
+    api.engine.wait(consumer.session, api.now_ms(), wait_ms)
+    api.turns.ask()  # for the turn to see when the wait ends
+    api.waiting.add(consumer)
+    try:
+        await consumer.future
+    finally:
+        api.waiting.discard(consumer)
+    if consumer.was_stopped:
+        raise Stopping
+
+
+async def _hand_over(call: Call, consumer: Consumer, bodies: str) -> web.StreamResponse:
+    """Write the answer; take everything back if that cannot be done."""
+    api, request = call.api, call.request
+    consumer.leave()
+    store = api.engine.store
+    held = consumer.session.deadlines
+    # One whose ttr ran out meanwhile is no longer theirs; the next reserve will have it.
+    told = [
+        reserved_job(store, job_id, consumer.handed_ms, bodies)
+        for job_id, _ in consumer.jobs
+        if job_id in held
+    ]
+    if not told:
+        return nothing()
+    response = reply(200, {"jobs": told})
+    if request.transport is None or request.transport.is_closing():
+        consumer.give_back()
+        return response
+    try:
+        await response.prepare(request)
+        await response.write_eof()
+    except (ConnectionError, asyncio.CancelledError):
+        consumer.give_back()
+        raise
+    return response
+
+
+def holder_of(api: Api, ticket: Ticket, record: bytes) -> Session:
+    """Return the session under which a job is reserved with that ticket; `ReservationLost`.
+
+    `TopicIsInternal` for a job that was handed out before that was refused, and survived a restart.
+    """
+    store = api.engine.store
+    api.engine.require_writable_job(record)
+    holder = store.holders.get(ticket.job_id)
+    is_ours = holder is not None and (isinstance(holder.owner, Consumer) or holder is store.orphans)
+    if (
+        holder is None
+        or not is_ours
+        or ticket_of(record) != ticket
+        or holder.deadlines[ticket.job_id] <= store.time_ms
+    ):
+        raise ReservationLost(ticket.job_id)
+    return holder

@@ -1,0 +1,203 @@
+"""Topics: which there are, how they are, what holds for them; pause, resume, kick, clear.
+
+A list is gone through in slices, with everybody else's turns in between, and tells only of what the
+token is good for. What cannot be done in one go (a clear, a kick of a million) is a pass of the
+core.
+"""
+
+import asyncio
+from collections.abc import Callable
+from heapq import nsmallest
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from delayd.access.principal import EVERYBODY
+from delayd.access.scopes import Scope
+from delayd.core.clearing import Clear
+from delayd.core.errors import TopicNotFound
+from delayd.core.failing import SetPolicy
+from delayd.core.job import State
+from delayd.core.policy import Policy
+from delayd.core.scans.bulk import Action, Bulk
+from delayd.core.scans.scan import Wanted
+from delayd.core.stats.figures import topic_figures
+from delayd.core.topic import Source, Topic
+from delayd.http.api import Api, Call
+from delayd.http.handlers.figures import topic_member
+from delayd.http.responses import Reply, refused, reply
+from delayd.http.schemas import UNSET
+from delayd.http.values import moment_text
+from delayd.limits import HTTP_GLOBS_SLICE, HTTP_TOPICS_SLICE
+
+if TYPE_CHECKING:
+    from delayd.http.queries import ListTopics
+    from delayd.http.schemas import Kick, Pause
+
+
+# --- Which there are -----------------------------------------------------------------------------
+
+
+async def names_behind(
+    call: Call, behind: str, count: int, is_wanted: Callable[[Topic], bool] | None = None
+) -> list[str]:
+    """Return the first so many names behind that one, of topics that the token is good for.
+
+    A slice of the topics at a time: one that comes or goes meanwhile may be there or not.
+    """
+    topics = call.api.engine.store.topics
+    principal, scope = call.principal, call.route.scope
+    assert scope is not None
+    call.allow_some(scope)
+    sees_all = principal is EVERYBODY
+    found: list[str] = []
+    names = list(topics)
+    step = max(1, min(HTTP_TOPICS_SLICE, HTTP_GLOBS_SLICE // (1 + len(principal.topics))))
+    for start in range(0, len(names), step):
+        for name in names[start : start + step]:
+            if name > behind and (sees_all or principal.may(scope, name)):
+                topic = topics.get(name)
+                if topic is not None and (is_wanted is None or is_wanted(topic)):
+                    found.append(name)
+        if len(found) > 2 * count:
+            found = nsmallest(count, found)
+        await asyncio.sleep(0)
+    return nsmallest(count, found)
+
+
+async def list_topics(call: Call) -> Reply:
+    """Tell of one page of topics, sorted by name."""
+    api = call.api
+    query: ListTopics = call.query
+    behind = query.after if isinstance(query.after, str) else ""
+    names = await names_behind(call, behind, query.limit + 1)
+    after = None
+    if len(names) > query.limit:
+        names.pop()
+        after = names[-1]
+    told = []
+    for number, name in enumerate(names, 1):
+        topic = api.engine.store.topics.get(name)
+        if topic is not None:
+            told.append(counts_of(api, topic))
+        if number % HTTP_TOPICS_SLICE == 0:
+            await asyncio.sleep(0)
+    await api.durable()
+    return reply(200, {"topics": told, "after": after})
+
+
+def counts_of(api: Api, topic: Topic) -> dict[str, Any]:
+    """Return how many jobs a topic has in which state, and whether something hinders them."""
+    until_ms = topic.paused_until_ms
+    return {
+        "name": topic.name,
+        "jobs": topic.jobs,
+        "delayed": topic.delayed,
+        "ready": len(topic.ready),
+        "reserved": topic.reserved,
+        "buried": len(topic.buried),
+        "urgent": topic.urgent,
+        "waiting": len(topic.clients_waiting),
+        "paused_until": None if until_ms is None else moment_text(api.wall_ms(until_ms)),
+    }
+
+
+async def get_topic(call: Call) -> Reply:
+    """Tell all there is to say of a topic."""
+    api, name = call.api, call.topic
+    topic = api.engine.store.topics.get(name)
+    if topic is None:
+        raise TopicNotFound(name)
+    content = (
+        counts_of(api, topic)
+        | topic_member(topic_figures(topic, api.now_ms()))
+        | policy_member(topic.policy, topic.policy_source)
+    )
+    await api.durable()
+    return reply(200, content)
+
+
+# --- What holds for them -------------------------------------------------------------------------
+
+
+def policy_member(policy: Policy | None, source: Source) -> dict[str, Any]:
+    """Return what holds for a topic, and who said so."""
+    text = (policy or Policy()).to_json().encode()
+    return {"policy": orjson.Fragment(text), "source": source.name.lower()}
+
+
+async def get_policy(call: Call) -> Reply:
+    """Tell what holds for the topic, or would if there were one."""
+    content = policy_member(*call.api.engine.policy_of(call.topic))
+    await call.api.durable()
+    return reply(200, content)
+
+
+async def set_policy(call: Call) -> Reply:
+    """Let this hold for the topic from now on, and nothing else."""
+    name = call.topic
+    policy = Policy.from_json(call.data)
+    if policy.exhausted is not None:
+        call.allow(Scope.ADMIN, policy.exhausted)  # its jobs will be moved there
+    return await _set_policy(call, name, policy)
+
+
+async def drop_policy(call: Call) -> Reply:
+    """Let hold for the topic what the configuration says."""
+    return await _set_policy(call, call.topic, None)
+
+
+async def _set_policy(call: Call, name: str, policy: Policy | None) -> Reply:
+    engine = call.api.engine
+    await call.api.carry_out(SetPolicy(engine, name, policy))
+    return reply(200, policy_member(*engine.policy_of(name)))
+
+
+# --- What is done to them ------------------------------------------------------------------------
+
+
+async def pause(call: Call) -> Reply:
+    """Hand out nothing of the topic for a while."""
+    given: Pause = call.given
+    return await _pause(call, given.duration)
+
+
+async def resume(call: Call) -> Reply:
+    """Hand out the topic's jobs again."""
+    return await _pause(call, 0)
+
+
+async def _pause(call: Call, pause_ms: int) -> Reply:
+    api, name = call.api, call.topic
+    api.engine.pause(name, pause_ms, api.now_ms())
+    topic = api.engine.store.topics[name]
+    until_ms = topic.paused_until_ms
+    until = None if until_ms is None else moment_text(api.wall_ms(until_ms))
+    await api.durable()
+    return reply(200, {"paused_until": until})
+
+
+async def kick(call: Call) -> Reply:
+    """Make buried jobs ready, the longest buried first; at a rate, if one is given."""
+    given: Kick = call.given
+    api, name = call.api, call.topic
+    action = Action.kick(0 if given.per_second is UNSET else given.per_second)
+    wanted = Wanted(frozenset({State.BURIED}))
+    bulk = Bulk(api.engine, name, wanted, action, limit=given.max)
+    return await carry_out_bulk(api, bulk, "kicked")
+
+
+async def carry_out_bulk(api: Api, bulk: Bulk, done: str) -> Reply:
+    """Tell to how many jobs it was done, also where a refusal has ended it early."""
+    await api.carry_out(bulk)
+    if bulk.refusal is not None:
+        return refused(bulk.refusal, **{done: bulk.done})
+    return reply(200, {done: bulk.done})
+
+
+async def clear(call: Call) -> Reply:
+    """Forget all jobs of the topic that nobody works on."""
+    api = call.api
+    work = Clear(api.engine, call.topic)
+    await api.carry_out(work)
+    return reply(200, {"cleared": work.count})

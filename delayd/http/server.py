@@ -1,0 +1,112 @@
+"""aiohttp's server: start and stop.
+
+aiohttp parses and writes; `connections` bounds what a connection may cost, `dispatch` finds the
+call, `door` lets requests in, the handlers ask the engine. A fault of our own in a handler ends the
+process, as one in a turn does: what is in memory cannot be trusted any more.
+"""
+
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+
+from delayd.clock import monotonic_ns
+from delayd.core.errors import Refusal
+from delayd.http.accept import Acceptor
+from delayd.http.admission import AccessControl, Door
+from delayd.http.api import Api
+from delayd.http.bounds import Bounds
+from delayd.http.connection_limits import HttpConnectionLimits
+from delayd.http.connections import require_c_parser
+from delayd.http.dispatch import Dispatch
+from delayd.http.routes import ROUTES
+from delayd.limits import HTTP_STOP_MS_MAX
+
+if TYPE_CHECKING:
+    import ssl
+
+NS_PER_MS: Final = 1_000_000
+
+
+class HttpServer:
+    """Serves the API on sockets that listen already."""
+
+    def __init__(
+        self,
+        api: Api,
+        door: Door,
+        listeners: Sequence[socket.socket],
+        bounds: Bounds,
+        *,
+        on_fault: Callable[[BaseException], object],
+        tls: "ssl.SSLContext | None" = None,
+    ) -> None:
+        """Put it together; `on_fault` is told of a fault of our own, and does not return."""
+        require_c_parser()
+        self._api = api
+        self._door = door
+        self._listeners = listeners
+        self._bounds = bounds
+        self._on_fault = on_fault
+        self._tls = tls
+        self._dispatch: Dispatch[AccessControl] = Dispatch()
+        for route in ROUTES:
+            entrance = door.entrance(route)
+            self._dispatch.add(route.method, route.path, entrance)
+            if route.method == "GET":
+                self._dispatch.add("HEAD", route.path, entrance)
+        self._runner = web.ServerRunner(
+            web.Server(self._answer, handler_cancellation=True),
+            handle_signals=False,
+            shutdown_timeout=HTTP_STOP_MS_MAX / 1_000,
+        )
+        self.guard: HttpConnectionLimits | None = None
+        """Knows the connections; None before the start."""
+        self._acceptor: Acceptor | None = None
+
+    def _answer(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
+        """Answer a request."""
+        try:
+            entrance, names = self._dispatch.find(request.method, request.raw_path)
+        except Refusal as refusal:
+            return self._door.turn_away(refusal)
+        return entrance(request, names)
+
+    async def start(self) -> None:
+        """Accept connections."""
+        await self._runner.setup()
+        server = self._runner.server
+        assert server is not None
+        self.guard = HttpConnectionLimits(
+            server,
+            self._bounds,
+            lambda: monotonic_ns() // NS_PER_MS,
+            self._on_fault,
+            needs_token=self._door.needs_token,
+        )
+        self.guard.note = self._api.refusals.note
+        self.guard.on_unshaken = self._door.note_failed_handshake
+        self._api.guard = self.guard
+        self._acceptor = Acceptor(self.guard, self._listeners, self._tls)
+        self._acceptor.open()
+        self._api.forgetting.begin(self._api.now_ms())
+
+    def stop_accepting(self) -> None:
+        """Accept nobody any more; those who wait for jobs are told that it is over."""
+        self._api.is_stopping = True
+        if self._acceptor is not None:
+            self._acceptor.close()
+        for consumer in [*self._api.waiting]:
+            consumer.stop()
+
+    async def stop(self) -> None:
+        """Let what was begun be answered, for a bounded time, and close all connections."""
+        await self._runner.cleanup()
+        if self.guard is not None:
+            self.guard.close()
+
+    def abort(self) -> None:
+        """Close all connections at once: nothing may be acknowledged any more."""
+        if self.guard is not None:
+            self.guard.close()

@@ -1,0 +1,1 @@
+"""What both front ends need of sockets: addresses, accepting, deadlines, TLS, peers."""

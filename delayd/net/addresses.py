@@ -1,0 +1,302 @@
+"""Addresses to listen on, and the sockets that listen on them.
+
+An address is read once, at the edge, from the form in which people write it: `HOST:PORT`,
+`[HOST]:PORT` or `unix:PATH`. From then on it is a `TcpAddress` or a `UnixAddress`, which `str()`
+writes in the same form. Sockets come from three places and are the same thing afterwards, a
+`Listener`: opened here, opened on a unix path, or handed over by systemd (`LISTEN_FDS`).
+
+A unix path may be left behind by a daemon that was killed. It is replaced only when nobody answers
+on it, so a second daemon never takes the path away from a living one.
+
+>>> parse_address("127.0.0.1:11300")
+TcpAddress(host='127.0.0.1', port=11300)
+>>> str(parse_address("[::1]:0"))
+'[::1]:0'
+>>> str(parse_address("unix:/run/delayd/line.sock"))
+'unix:/run/delayd/line.sock'
+
+This module refuses to know what is spoken over the sockets, and imports little: a process that must
+listen soon after exec can afford it before everything else.
+"""
+
+import contextlib
+import errno
+import os
+import socket
+import stat
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from delayd.limits import LISTEN_BACKLOG, UNIX_PATH_BYTES_MAX
+
+UNIX_PREFIX: Final = "unix:"
+FIRST_INHERITED_FD: Final = 3
+"""systemd hands sockets over from this descriptor on (sd_listen_fds(3))."""
+
+UNIX_MODE_DEFAULT: Final = 0o660
+"""Owner and group may connect: who can write to the socket can use the daemon."""
+
+
+class AddressInvalid(ValueError):
+    """The text is not an address that can be listened on."""
+
+
+class CannotListen(Exception):
+    """An address cannot be listened on; the message names it and says why."""
+
+    def __init__(self, address: object, reason: str) -> None:
+        super().__init__(f"cannot listen on {address}: {reason}")
+
+
+class TcpAddress(NamedTuple):
+    """A host, by name or number and without brackets, and a port; port 0 lets the system choose."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """The address as people write it."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class UnixAddress(NamedTuple):
+    """The path of a unix socket."""
+
+    path: str
+
+    def __str__(self) -> str:
+        """The address as people write it."""
+        return UNIX_PREFIX + self.path
+
+
+Address = TcpAddress | UnixAddress
+
+
+class Listener:
+    """A listening, non-blocking socket and the real address it listens on."""
+
+    __slots__ = ("_unlink_on_close", "address", "socket")
+
+    def __init__(
+        self, listening: socket.socket, address: Address, *, unlink_on_close: bool = False
+    ) -> None:
+        self.socket = listening
+        self.address = address
+        self._unlink_on_close = unlink_on_close
+
+    def close(self) -> None:
+        """Stop listening; a unix path that was created here goes away. Twice is once."""
+        if self._unlink_on_close and isinstance(self.address, UnixAddress):
+            # Before the close: while we still answer nobody else can have taken the path.
+            with contextlib.suppress(OSError):
+                os.unlink(self.address.path)
+        self._unlink_on_close = False
+        self.socket.close()
+
+
+class Listeners(NamedTuple):
+    """Everything the service accepts connections on, by what is spoken there."""
+
+    line: tuple[Listener, ...] = ()
+    http: tuple[Listener, ...] = ()
+
+    def close(self) -> None:
+        """Close them all."""
+        for listener in (*self.line, *self.http):
+            listener.close()
+
+
+def parse_address(text: str) -> Address:
+    """Read `HOST:PORT`, `[HOST]:PORT` or `unix:PATH`.
+
+    Raises `AddressInvalid`, whose message is the rule that was broken.
+    """
+    if text.startswith(UNIX_PREFIX):
+        return _parse_unix(text.removeprefix(UNIX_PREFIX))
+    host, colon, port_text = text.rpartition(":")
+    if not colon:
+        raise AddressInvalid("must be HOST:PORT or unix:PATH")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise AddressInvalid("must have an IPv6 host in brackets, as in [::1]:11300")
+    return tcp_address(host, port_text)
+
+
+def tcp_address(host: str, port_text: str) -> TcpAddress:
+    """Put an address together from its parts. Raises `AddressInvalid`."""
+    if not host or not host.isascii() or any(not c.isprintable() or c in " []/" for c in host):
+        raise AddressInvalid("must have a host before the port, by name or number")
+    if not (port_text.isascii() and port_text.isdigit() and len(port_text) <= 5):
+        raise AddressInvalid("must have a port from 0 to 65535")
+    port = int(port_text)
+    if port > 65_535:
+        raise AddressInvalid("must have a port from 0 to 65535")
+    return TcpAddress(host, port)
+
+
+def _parse_unix(path: str) -> UnixAddress:
+    if not path or "\0" in path:
+        raise AddressInvalid("must have a path after unix:")
+    if len(os.fsencode(path)) > UNIX_PATH_BYTES_MAX:
+        raise AddressInvalid(f"must have a path of at most {UNIX_PATH_BYTES_MAX} bytes")
+    return UnixAddress(path)
+
+
+def is_local(address: Address) -> bool:
+    """Whether only this machine can reach the address.
+
+    A name other than localhost counts as reachable from outside: what it means can change.
+    """
+    if isinstance(address, UnixAddress) or address.host == "localhost":
+        return True
+    packed = _packed(socket.AF_INET, address.host)
+    if packed is None:
+        packed = _packed(socket.AF_INET6, address.host)
+        if packed is None:
+            return False
+        if packed[:12] != b"\0" * 10 + b"\xff\xff":
+            return packed == b"\0" * 15 + b"\x01"
+        packed = packed[12:]  # an IPv4 address in IPv6 clothes
+    return packed[0] == 127
+
+
+def _packed(family: socket.AddressFamily, host: str) -> bytes | None:
+    try:
+        return socket.inet_pton(family, host)
+    except OSError:
+        return None
+
+
+def open_listener(address: Address, *, unix_mode: int = UNIX_MODE_DEFAULT) -> Listener:
+    """Listen on the address. Raises `CannotListen`, which names it."""
+    if isinstance(address, UnixAddress):
+        return _open_unix(address, unix_mode)
+    return _open_tcp(address)
+
+
+def _open_tcp(address: TcpAddress) -> Listener:
+    reason = "the host has no address"
+    for family, where in _resolve(address):
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            # Without it a restart has to wait for the connections of the last life to be forgotten.
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(where)
+            return _listening(listening, unlink_on_close=False)
+        except OSError as error:
+            listening.close()
+            reason = _reason(error)
+    raise CannotListen(address, reason)
+
+
+def _resolve(address: TcpAddress) -> list[tuple[int, Any]]:
+    """List the places to try, best first. Numbers are not looked up: that would cost an import."""
+    host, port = address
+    for family in (socket.AF_INET, socket.AF_INET6):
+        if _packed(family, host) is not None:
+            return [(family, (host, port))]
+    try:
+        found = socket.getaddrinfo(
+            host.encode(), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except OSError as error:
+        raise CannotListen(address, f"the host cannot be found: {_reason(error)}") from error
+    return [(family, where) for family, _, _, _, where in found]
+
+
+def _open_unix(address: UnixAddress, mode: int) -> Listener:
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        try:
+            _bind_unix(listening, address.path, mode)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            _remove_stale(address)
+            _bind_unix(listening, address.path, mode)
+        return _listening(listening, unlink_on_close=True)
+    except OSError as error:
+        listening.close()
+        raise CannotListen(address, _reason(error)) from error
+    except CannotListen:
+        listening.close()
+        raise
+
+
+def _bind_unix(listening: socket.socket, path: str, mode: int) -> None:
+    # By the umask, not by chmod afterwards: there is no moment in which others could connect.
+    before = os.umask(0o777 & ~mode)
+    try:
+        listening.bind(path)
+    finally:
+        os.umask(before)
+
+
+def _remove_stale(address: UnixAddress) -> None:
+    """Remove the socket file of a daemon that is gone. Raises `CannotListen` when it is not."""
+    if not stat.S_ISSOCK(os.lstat(address.path).st_mode):
+        raise CannotListen(address, "the path exists and is not a socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        # Not to wait: a living daemon with a full backlog answers EAGAIN, and that is an answer.
+        probe.setblocking(False)
+        if probe.connect_ex(address.path) != errno.ECONNREFUSED:
+            raise CannotListen(address, _reason(OSError(errno.EADDRINUSE, "")))
+    os.unlink(address.path)
+
+
+def _listening(bound: socket.socket, *, unlink_on_close: bool) -> Listener:
+    bound.listen(LISTEN_BACKLOG)
+    bound.setblocking(False)
+    return Listener(bound, address_of(bound), unlink_on_close=unlink_on_close)
+
+
+def address_of(bound: socket.socket) -> Address:
+    """The real address of a bound socket: its port is never 0."""
+    name = bound.getsockname()
+    if bound.family == socket.AF_UNIX:
+        return UnixAddress(os.fsdecode(name))
+    return TcpAddress(name[0], name[1])
+
+
+def _reason(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "the address is in use"
+    return error.strerror or str(error)
+
+
+def inherited_listeners(environment: Mapping[str, str], pid: int) -> Listeners:
+    """Take over the sockets that systemd opened for this process; none is the usual answer.
+
+    A socket named `http` (`FileDescriptorName=`) speaks HTTP, any other the line protocol. Raises
+    `CannotListen` for a descriptor that is not a listening stream socket.
+    """
+    if environment.get("LISTEN_PID") != str(pid):
+        return Listeners()  # meant for a parent of ours, which did not clean up
+    count_text = environment.get("LISTEN_FDS", "0")
+    if not (count_text.isascii() and count_text.isdigit()):
+        raise CannotListen("LISTEN_FDS", f"{count_text!r} is not a number of sockets")
+    names = environment.get("LISTEN_FDNAMES", "").split(":")
+    line: list[Listener] = []
+    http: list[Listener] = []
+    for index in range(int(count_text)):
+        listener = _inherit(FIRST_INHERITED_FD + index)
+        is_http = index < len(names) and names[index] == "http"
+        (http if is_http else line).append(listener)
+    return Listeners(tuple(line), tuple(http))
+
+
+def _inherit(fd: int) -> Listener:
+    name = f"inherited descriptor {fd}"
+    try:
+        os.set_inheritable(fd, False)
+        inherited = socket.socket(fileno=fd)
+    except OSError as error:
+        raise CannotListen(name, _reason(error)) from error
+    if inherited.type != socket.SOCK_STREAM or not inherited.getsockopt(
+        socket.SOL_SOCKET, socket.SO_ACCEPTCONN
+    ):
+        inherited.detach()
+        raise CannotListen(name, "it is not a listening stream socket")
+    inherited.setblocking(False)
+    return Listener(inherited, address_of(inherited))

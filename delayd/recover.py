@@ -1,0 +1,142 @@
+"""Brings the engine to where the journal says it was, before anybody is served.
+
+    journal ─► frames ─► replay ─► engine ─► the configuration of now ─► time goes on
+
+With progress in the log, and for systemd, when it takes longer than a second.
+"""
+
+import gc
+import shlex
+from typing import Final
+
+from delayd.clock import Clock, monotonic_ns
+from delayd.config import ClockKind, Config
+from delayd.core.engine import Engine
+from delayd.core.replay import Replay, UnknownRecord
+from delayd.exits import Exit
+from delayd.journal.disk import RealDisk
+from delayd.journal.errors import (
+    DamageError,
+    DirectoryLocked,
+    ForeignFile,
+    JournalCorrupt,
+    JournalError,
+    WrongClock,
+)
+from delayd.journal.journal import Journal
+from delayd.journal.open_directory import look_first
+from delayd.limits import GC_YOUNG_OBJECTS, RECOVERY_REPORT_MS
+from delayd.logs import Log
+from delayd.systemd import Notifier
+
+NS_PER_MS: Final = 1_000_000
+
+
+def exit_code_of(error: JournalError) -> Exit:
+    """Return how the process ends after such an error."""
+    if isinstance(error, DirectoryLocked):
+        return Exit.DIRECTORY_LOCKED
+    if isinstance(error, WrongClock):
+        return Exit.BAD_CONFIGURATION
+    if isinstance(error, DamageError):
+        return Exit.CORRUPT_JOURNAL
+    return Exit.JOURNAL_FAILED
+
+
+def what_helps(error: JournalError, config: Config) -> dict[str, str]:
+    """Return the command that tells more of what was refused, as a field for the log."""
+    if isinstance(error, DamageError) and not isinstance(error, ForeignFile):
+        return {"more": f"delayd journal check {shlex.quote(str(config.data_dir))}"}
+    return {}
+
+
+def recover(
+    config: Config, clock: Clock, log: Log, notifier: Notifier
+) -> tuple[Engine, Journal | None]:
+    """Bring the engine to where the journal says it was. Raises `JournalError`.
+
+    The garbage collector is off meanwhile and what was loaded is then taken out of its sight: jobs
+    are bytes, but the tables that hold them would be walked again and again.
+    """
+    gc.disable()
+    if config.data_dir is None:
+        engine = _begun(config, clock.now_ms())
+        journal = None
+    else:
+        disk = RealDisk()
+        look_first(disk, config.data_dir)
+        journal = Journal.open(
+            config.data_dir,
+            disk=disk,
+            segment_bytes=config.segment_bytes,
+            is_virtual=config.clock is ClockKind.VIRTUAL,
+        )
+        try:
+            engine = _replayed(config, journal, clock, log, notifier)
+        except JournalError:
+            journal.close()
+            raise
+    gc.freeze()
+    gc.set_threshold(GC_YOUNG_OBJECTS)
+    gc.enable()
+    return engine, journal
+
+
+def _new_engine(config: Config, start_ms: int) -> Engine:
+    return Engine(
+        start_ms=start_ms,
+        tick_ms=config.tick_ms,
+        wheel_size=config.wheel_size,
+        body_bytes_max=config.body_bytes_max,
+    )
+
+
+def _begun(config: Config, start_ms: int) -> Engine:
+    """Return an engine that begins with nothing."""
+    engine = _new_engine(config, start_ms)
+    _configure(engine, config)
+    return engine
+
+
+def _configure(engine: Engine, config: Config) -> None:
+    engine.configure(config.topics, config.jobs_max, config.bytes_max)
+
+
+def _replayed(
+    config: Config, journal: Journal, clock: Clock, log: Log, notifier: Notifier
+) -> Engine:
+    replay = None
+    last = None
+    done_bytes = 0
+    report_ns = monotonic_ns() + RECOVERY_REPORT_MS * NS_PER_MS
+    for frame in journal.replay():
+        if replay is None:
+            replay = Replay(_new_engine(config, frame.time_ms))
+        try:
+            replay.play(frame.payload)
+        except UnknownRecord as error:
+            where = f"frame {frame.sequence} holds {error}"
+            raise JournalCorrupt(config.data_dir or "", 0, where) from error
+        last = frame
+        done_bytes += len(frame.payload)
+        if monotonic_ns() > report_ns:
+            report_ns += RECOVERY_REPORT_MS * NS_PER_MS
+            jobs = len(replay.engine.store.jobs)
+            percent = min(99, 100 * done_bytes // journal.replay_bytes)
+            log.info("recovering", jobs=jobs, frame=frame.sequence, percent=percent)
+            status = f"recovering: {jobs} jobs so far, about {percent} %"
+            notifier.extend_start_ms(10 * RECOVERY_REPORT_MS, status)
+    for damage in journal.damaged_snapshots:
+        log.warning("a damaged snapshot was passed over", snapshot=str(damage))
+    for tail in journal.torn_tails:
+        log.warning("the torn end of the last write was cut off", tail=str(tail))
+    for doubt in journal.doubts:
+        log.warning(doubt.sentence, found=doubt.found)
+    if last is not None:
+        clock.resume(last.time_ms, last.wall_ms)
+    if replay is None:
+        return _begun(config, clock.now_ms())
+    # Before time goes on: what ran out while nobody ran is judged by the configuration of now.
+    _configure(replay.engine, config)
+    replay.finish(clock.now_ms())
+    return replay.engine

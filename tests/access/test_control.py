@@ -1,0 +1,223 @@
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from delayd.access.control import AccessControl
+from delayd.access.errors import AccessInvalid
+from delayd.access.principal import EVERYBODY
+from delayd.config import Config
+from delayd.logs import Log
+from delayd.net.addresses import Listener, Listeners, TcpAddress, open_listener
+from tests.access.handshakes import Authority, shake_hands
+from tests.access.samples import made, written
+
+TEXT, ENTRY = made(1)
+PEER = "192.0.2.7"
+
+
+class Told:
+    """A log, and its lines without their times."""
+
+    def __init__(self) -> None:
+        self._stream = io.StringIO()
+        self.log = Log(self._stream, lambda: 0)
+
+    def lines(self) -> list[str]:
+        lines = [line.partition(" ")[2] for line in self._stream.getvalue().splitlines()]
+        self._stream.truncate(0)
+        self._stream.seek(0)
+        return lines
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Config:
+    """With tokens, and TLS everywhere."""
+    files = Authority(tmp_path).files()
+    return Config(
+        auth_tokens=written(tmp_path / "tokens.json", ENTRY),
+        tls_certificate=files.certificate,
+        tls_key=files.key,
+        line_tls=True,
+        http_tls=True,
+    )
+
+
+def test_by_default_everybody_comes_in_and_nobody_speaks_tls() -> None:
+    entrance = AccessControl.open(Config())
+    assert entrance.doorkeeper.greet(None) is EVERYBODY
+    assert entrance.line_tls is None
+    assert entrance.http_tls is None
+
+
+def test_a_door_has_tls_where_the_settings_say_so(settings: Config) -> None:
+    for line, http in ((True, True), (True, False), (False, True)):
+        entrance = AccessControl.open(replace(settings, line_tls=line, http_tls=http))
+        assert (entrance.line_tls is not None, entrance.http_tls is not None) == (line, http)
+
+
+def test_only_where_nobody_needs_anything_a_newcomer_is_told_what_to_paste(
+    settings: Config,
+) -> None:
+    assert AccessControl.open(Config()).is_open
+    assert AccessControl.open(replace(settings, auth_tokens=None, line_tls=False)).is_open
+    assert not AccessControl.open(replace(settings, auth_tokens=None)).is_open
+    assert not AccessControl.open(replace(settings, line_tls=False)).is_open
+    assert not AccessControl.open(Config(auth_unix_uids=frozenset({7}))).is_open
+
+
+def test_tokens_and_lists_reach_the_doorkeeper(settings: Config) -> None:
+    keeper = AccessControl.open(replace(settings, auth_unix_uids=frozenset({7}))).doorkeeper
+    assert keeper.greet(None) is None
+    assert keeper.admit(TEXT, PEER, 0) is not None
+
+
+def test_all_that_is_wrong_with_all_files_is_told_at_once(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing")
+    settings = Config(
+        auth_tokens=missing, tls_certificate=missing, tls_key=missing, line_tls=True, http_tls=True
+    )
+    with pytest.raises(AccessInvalid) as caught:
+        AccessControl.open(settings)
+    assert caught.value.errors == (
+        f"auth.tokens = {missing}: cannot be read: No such file or directory",
+        f"tls.certificate = {missing}: cannot be read: No such file or directory",
+        f"tls.key = {missing}: cannot be read: No such file or directory",
+    )
+
+
+# --- Reading again -------------------------------------------------------------------------------
+
+
+def test_a_reload_reads_tokens_and_certificate_and_says_so(
+    settings: Config, told: Told, tmp_path: Path
+) -> None:
+    entrance = AccessControl.open(settings)
+    text, entry = made(2)
+    written(tmp_path / "tokens.json", ENTRY, entry)
+    authority = Authority(tmp_path)
+    authority.files("new.example.net")
+    entrance.reload(told.log)
+    assert told.lines() == [
+        "info the tokens were read again tokens=2",
+        f'info the certificate was read again certificate="{settings.tls_certificate}"',
+    ]
+    assert entrance.doorkeeper.admit(text, PEER, 0) is not None
+    for context in (entrance.line_tls, entrance.http_tls):
+        assert context is not None
+        met = shake_hands(context, authority.client(), "new.example.net")
+        assert met.server_name == "new.example.net"
+
+
+def test_of_two_files_the_good_one_is_taken_and_the_bad_one_is_named(
+    settings: Config, told: Told, tmp_path: Path
+) -> None:
+    entrance = AccessControl.open(settings)
+    written(tmp_path / "tokens.json")
+    (tmp_path / "key.pem").unlink()
+    missing = f"tls.key = {settings.tls_key}: cannot be read: No such file or directory"
+    entrance.reload(told.log)
+    assert told.lines() == [
+        "info the tokens were read again tokens=0",
+        f'error the certificate is not read again: the old one stays reason="{missing}"',
+    ]
+    assert entrance.doorkeeper.admit(TEXT, PEER, 0) is None
+    Authority(tmp_path).files()
+    (tmp_path / "tokens.json").write_text("[]")
+    entrance.reload(told.log)
+    bad, good = told.lines()
+    assert bad.startswith(
+        "error the tokens are not read again: the old ones stay"
+        f' reason="{settings.auth_tokens}: must be an object of '
+    )
+    assert good.startswith("info the certificate was read again")
+
+
+def test_a_reload_with_nothing_to_read_says_so(told: Told) -> None:
+    AccessControl.open(Config()).reload(told.log)
+    assert told.lines() == ["info nothing to reload: only tokens and certificates are read again"]
+
+
+# --- Warnings ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def listeners() -> Iterator[Listeners]:
+    opened = Listeners(
+        (open_listener(TcpAddress("127.0.0.1", 0)),), (open_listener(TcpAddress("127.0.0.1", 0)),)
+    )
+    yield opened
+    opened.close()
+
+
+def told_as(listener: Listener, address: TcpAddress) -> tuple[Listener]:
+    """The listener as if others could reach it."""
+    return (Listener(listener.socket, address),)
+
+
+OUTSIDE = TcpAddress("192.0.2.1", 1)
+
+
+def test_tokens_that_travel_in_clear_are_warned_of(
+    settings: Config, told: Told, listeners: Listeners
+) -> None:
+    AccessControl.open(settings).warn(listeners, told.log)
+    open_line = listeners._replace(line=told_as(listeners.line[0], OUTSIDE))
+    open_http = listeners._replace(http=told_as(listeners.http[0], OUTSIDE))
+    for both in (open_line, open_http):
+        AccessControl.open(settings).warn(both, told.log)
+    assert told.lines() == []
+    without = replace(settings, line_tls=False, http_tls=False, tls_certificate=None)
+    for both in (listeners, open_line, open_http):
+        AccessControl.open(without).warn(both, told.log)
+    assert told.lines() == [
+        f'warning tokens travel in clear: this address has no TLS address="{name} 192.0.2.1:1"'
+        for name in ("line", "http")
+    ]
+    AccessControl.open(Config()).warn(open_line, told.log)
+    assert told.lines() == []  # without tokens there are none to be read
+
+
+def test_days_of_use_that_cannot_be_kept_are_warned_of(
+    settings: Config, told: Told, tmp_path: Path
+) -> None:
+    (tmp_path / "tokens.json.used").mkdir()
+    entrance = AccessControl.open(settings, wall_ms=lambda: 0)
+    entrance.doorkeeper.admit(TEXT, PEER, 0)
+    entrance.keep_days(told.log)
+    entrance.keep_days(told.log)
+    assert told.lines() == [
+        'warning the days on which tokens are used are not kept reason="Is a directory"'
+    ]
+    (tmp_path / "tokens.json.used").rmdir()
+    entrance = AccessControl.open(settings, wall_ms=lambda: 0)
+    entrance.doorkeeper.admit(TEXT, PEER, 0)
+    entrance.keep_days(told.log)
+    assert told.lines() == []
+    assert (tmp_path / "tokens.json.used").exists()
+
+
+# --- Secrets -------------------------------------------------------------------------------------
+
+
+def test_no_line_of_the_log_repeats_a_token(settings: Config, told: Told, tmp_path: Path) -> None:
+    secret = TEXT.rpartition("_" + ENTRY.id + "_")[2]
+    path = tmp_path / "tokens.json"
+    entrance = AccessControl.open(settings)
+    entrance.doorkeeper.admit(TEXT, PEER, 0)
+    entrance.doorkeeper.admit(TEXT + "x", PEER, 0)
+    for pasted in (f'{{"{TEXT}": 1}}', path.read_text().replace(ENTRY.sha256, TEXT), TEXT):
+        path.write_text(pasted)
+        entrance.reload(told.log)
+    entrance.keep_days(told.log)
+    lines = told.lines()
+    assert len(lines) == 6
+    assert not [line for line in lines if secret in line]
+    assert secret not in repr(entrance.doorkeeper.admit(TEXT, PEER, 0))

@@ -1,0 +1,227 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delayd.access.errors import TokensInvalid
+from delayd.access.scopes import Scope
+from delayd.access.token_entries import (
+    GLOBS_RULE,
+    MOMENT_RULE,
+    NAME_RULE,
+    SCOPE_RULE,
+    Entry,
+    from_bytes,
+    moment_s,
+    moment_text,
+    to_bytes,
+)
+from delayd.core.policy import PATTERN_RULE
+from delayd.limits import (
+    TOKEN_GLOBS_MAX,
+    TOKEN_NAME_CHARACTERS_MAX,
+    TOKENS_FILE_BYTES_MAX,
+    TOKENS_MAX,
+    WALL_MS_MAX,
+)
+from tests.access.samples import made
+
+GOLDEN = Path(__file__).parent / "data" / "tokens-1.json"
+YEAR_9999_S = WALL_MS_MAX // 1_000
+
+entries = st.builds(
+    Entry,
+    id=st.from_regex(r"[0-9a-f]{8}", fullmatch=True),
+    name=st.text(
+        st.characters(categories=["L", "N", "P"]),
+        min_size=1,
+        max_size=TOKEN_NAME_CHARACTERS_MAX,
+    ),
+    sha256=st.from_regex(r"[0-9a-f]{64}", fullmatch=True),
+    scopes=st.frozensets(st.sampled_from(Scope), min_size=1),
+    topics=st.lists(st.text("ab.*?", min_size=1, max_size=9), min_size=1, max_size=9).map(tuple),
+    created_s=st.integers(0, YEAR_9999_S),
+    not_after_s=st.none() | st.integers(0, YEAR_9999_S),
+)
+
+
+@given(st.lists(entries, max_size=5, unique_by=lambda entry: entry.id))
+def test_what_is_written_is_read(written: list[Entry]) -> None:
+    assert from_bytes(to_bytes(written), "t") == tuple(written)
+
+
+def test_the_file_of_version_1_is_read_for_ever() -> None:
+    assert from_bytes(GOLDEN.read_bytes(), "t") == (
+        made(1, (Scope.RESERVE, Scope.DELETE), ("mail.*", "sms"), not_after_s=2_000_000_000)[1],
+        made(2)[1],
+    )
+
+
+def test_the_file_of_version_1_is_still_what_is_written() -> None:
+    assert to_bytes(from_bytes(GOLDEN.read_bytes(), "t")) == GOLDEN.read_bytes()
+
+
+def test_a_file_that_ends_anywhere_is_refused_or_whole() -> None:
+    data = GOLDEN.read_bytes()
+    whole = from_bytes(data, "t")
+    for count in range(len(data) - 1):
+        with pytest.raises(TokensInvalid):
+            from_bytes(data[:count], "t")
+    assert from_bytes(data[:-1], "t") == whole  # but for its last newline
+
+
+def test_a_file_with_one_wrong_bit_is_refused_or_read() -> None:
+    data = GOLDEN.read_bytes()
+    for index in range(len(data)):
+        for bit in range(8):
+            wrong = bytearray(data)
+            wrong[index] ^= 1 << bit
+            try:
+                read = from_bytes(bytes(wrong), "t")
+            except TokensInvalid:
+                continue
+            assert len(read) == 2
+
+
+# --- Mistakes ------------------------------------------------------------------------------------
+
+
+def errors_of(data: bytes) -> list[str]:
+    with pytest.raises(TokensInvalid) as caught:
+        from_bytes(data, "t")
+    assert str(caught.value) == "\n".join(caught.value.errors)
+    assert all(error.startswith("t: ") for error in caught.value.errors)
+    return [error[3:] for error in caught.value.errors]
+
+
+def errors_of_rows(*rows: object) -> list[str]:
+    return errors_of(json.dumps({"version": 1, "tokens": rows}).encode())
+
+
+def row(**changes: object) -> dict[str, Any]:
+    return made()[1].fields() | changes
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b"", "is not JSON: "),
+        (b"{", "is not JSON: "),
+        (b"\xff", "is not JSON: "),
+        (b"[" * 100_000, "is not JSON: "),
+        (b'{"version": 1, "version": 1, "tokens": []}', "is not JSON: a name is given twice"),
+        (b"[]", 'must be an object of "version" and "tokens"'),
+        (b'{"version": 1}', 'must be an object of "version" and "tokens"'),
+        (b'{"version": 1, "tokens": [], "x": 1}', "must be an object of"),
+        (b'{"version": 2, "tokens": []}', "version = 2: must be 1, the one of this delayd"),
+        (b'{"version": true, "tokens": []}', "version = true: must be 1"),
+        (b'{"version": 1, "tokens": {}}', f"tokens: must be a list of at most {TOKENS_MAX} entr"),
+        (b'{"version": 1, "tokens": [7]}', "tokens[0]: must be an object"),
+    ],
+)
+def test_a_file_of_another_kind_is_one_mistake(data: bytes, error: str) -> None:
+    (only,) = errors_of(data)
+    assert only.startswith(error)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"id": "0A1B2C3D"}, 'id = "0A1B2C3D": must be 8 hexadecimal digits'),
+        ({"id": 7}, "id = 7: must be 8 hexadecimal digits"),
+        ({"name": ""}, f'name = "": {NAME_RULE}'),
+        ({"name": " "}, f'name = " ": {NAME_RULE}'),
+        ({"name": "a\nb"}, f'name = "a\\nb": {NAME_RULE}'),
+        ({"name": "é" * (TOKEN_NAME_CHARACTERS_MAX + 1)}, "name = "),
+        ({"name": None}, f"name = null: {NAME_RULE}"),
+        ({"sha256": "0" * 63}, "sha256: must be 64 hexadecimal digits"),
+        ({"sha256": 7}, "sha256: must be 64 hexadecimal digits"),
+        ({"scopes": []}, f"scopes = []: must be a list; each {SCOPE_RULE}"),
+        ({"scopes": "put"}, f'scopes = "put": must be a list; each {SCOPE_RULE}'),
+        ({"scopes": ["putt"]}, f'scopes = ["putt"]: {SCOPE_RULE}; did you mean put?'),
+        ({"scopes": [["put"]]}, f'scopes = [["put"]]: {SCOPE_RULE}'),
+        ({"topics": []}, f"topics = []: {GLOBS_RULE}"),
+        ({"topics": ["a"] * (TOKEN_GLOBS_MAX + 1)}, "topics = ["),
+        ({"topics": ["a b"]}, f'topics = ["a b"]: {PATTERN_RULE}'),
+        ({"topics": [7]}, f"topics = [7]: {PATTERN_RULE}"),
+        ({"created": None}, f"created = null: {MOMENT_RULE}"),
+        ({"created": "2026-11-21"}, f'created = "2026-11-21": {MOMENT_RULE}'),
+        ({"not_after": "2026-02-30T00:00:00Z"}, "not_after = "),
+        ({"not_after": "1969-12-31T23:59:59Z"}, "not_after = "),
+        ({"not_after": "2026-11-21T10:15:00"}, "not_after = "),
+        ({"x": 1}, "x: there is no such field"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_place_and_the_rule(
+    changes: dict[str, object], error: str
+) -> None:
+    (only,) = errors_of_rows(made(2)[1].fields(), row(**changes))
+    assert only.startswith(f"tokens[1].{error}")
+
+
+@pytest.mark.parametrize("name", ["id", "name", "sha256", "scopes", "topics", "created"])
+def test_every_field_but_the_end_must_be_there(name: str) -> None:
+    fields = row()
+    del fields[name]
+    assert errors_of_rows(fields) == [f"tokens[0].{name}: is missing"]
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    assert errors_of_rows(row(id="x", y=1), 7, row(scopes=[], sha256="s"), row(), row()) == [
+        "tokens[0].y: there is no such field",
+        'tokens[0].id = "x": must be 8 hexadecimal digits',
+        "tokens[1]: must be an object",
+        "tokens[2].sha256: must be 64 hexadecimal digits",
+        f"tokens[2].scopes = []: must be a list; each {SCOPE_RULE}",
+        f'tokens[4].id = "{made()[1].id}": is the id of another token too',
+    ]
+
+
+def test_as_many_tokens_as_the_limit_says_fit_and_one_more_does_not() -> None:
+    many = [made()[1].fields() | {"id": f"{number:08x}"} for number in range(TOKENS_MAX + 1)]
+    data = json.dumps({"version": 1, "tokens": many[:-1]}).encode()
+    assert len(data) < TOKENS_FILE_BYTES_MAX
+    assert len(from_bytes(data, "t")) == TOKENS_MAX
+    assert errors_of_rows(*many) == [f"tokens: must be a list of at most {TOKENS_MAX} entries"]
+
+
+@pytest.mark.parametrize("field", ["id", "name", "sha256", "scopes", "topics", "created", "other"])
+def test_no_mistake_repeats_a_token_that_stands_in_the_wrong_place(field: str) -> None:
+    text, entry = made(5)
+    secret = text.rpartition(f"{entry.id}_")[2]
+    for pasted in (text, secret, text.upper(), [text], f"{text}\n"):
+        for said in errors_of_rows(row(**{field: pasted, "created": 7})):
+            assert secret not in said
+            assert secret.upper() not in said
+    for said in errors_of_rows(row(**{text: 1})):
+        assert secret not in said
+
+
+# --- Times ---------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, YEAR_9999_S))
+def test_a_time_that_is_written_is_read(epoch_s: int) -> None:
+    assert moment_s(moment_text(epoch_s)) == epoch_s
+
+
+@pytest.mark.parametrize(
+    ("text", "epoch_s"),
+    [
+        ("1970-01-01T00:00:00Z", 0),
+        ("1970-01-01t00:00:01.999z", 1),
+        ("1970-01-01 02:00:00+02:00", 0),
+        ("1969-12-31T23:00:00-01:00", 0),
+    ],
+)
+def test_times_are_read_in_every_zone(text: str, epoch_s: int) -> None:
+    assert moment_s(text) == epoch_s
+
+
+@pytest.mark.parametrize("text", ["", "now", "0", "2026-11-21T10:15Z", "٢026-11-21T10:15:00Z"])
+def test_other_texts_are_no_times(text: str) -> None:
+    with pytest.raises(ValueError, match="must be a time with an offset"):
+        moment_s(text)

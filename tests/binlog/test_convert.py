@@ -1,0 +1,253 @@
+import pytest
+
+from delayd.binlog.convert import NotEmpty, held, new_journal, record_of, write
+from delayd.binlog.files import Binlog, BinlogJob, BinlogState, sized_files
+from delayd.core.engine import Engine
+from delayd.core.job import HEADER, State, Tally, body_of, state_of, tally_of
+from delayd.core.replay import Replay
+from delayd.core.topic import job_id_of
+from delayd.journal.errors import DirectoryLocked, ForeignFile, JournalFailed, JournalFull
+from delayd.journal.journal import Journal
+from delayd.journal.names import MARKER_NAME
+from delayd.limits import JOURNAL_WINDOW_BYTES
+from delayd.testing.disk import PowerCut, SimulatedDisk
+from tests.binlog.binlogs import BURIED, CREATED_NS, DELAYED, NS, file_of, full
+
+CREATED_MS = CREATED_NS // 1_000_000
+NOW_MS = CREATED_MS + 60_000
+SEGMENT_BYTES = 4096
+
+JOB = BinlogJob(
+    id=1,
+    tube="mail",
+    priority=3,
+    delay_ns=0,
+    ttr_ns=60 * NS,
+    created_ns=CREATED_NS,
+    deadline_ns=0,
+    reserves=0,
+    timeouts=0,
+    releases=0,
+    buries=0,
+    kicks=0,
+    state=BinlogState.READY,
+    body=b"body",
+)
+
+
+def converted(job: BinlogJob, tick_ms: int = 1) -> tuple[State, int, int]:
+    """State, due and created."""
+    record = record_of(job, 7, NOW_MS, tick_ms)
+    _, due_ms, created_ms, *_ = HEADER.unpack_from(record)
+    return state_of(record), due_ms, created_ms
+
+
+def test_an_untouched_job_keeps_everything_in_the_shortest_record() -> None:
+    record = record_of(JOB, 7, NOW_MS, 1)
+    assert HEADER.unpack_from(record) == (
+        *(1, CREATED_MS, CREATED_MS, 60_000, 3, 7),
+        *(State.READY, 0),
+    )
+    assert record[HEADER.size :] == b"body"
+
+
+def test_counters_and_the_last_delay_are_kept() -> None:
+    job = JOB._replace(delay_ns=9 * NS, reserves=1, timeouts=2, releases=3, buries=4, kicks=5)
+    record = record_of(job, 7, NOW_MS, 1)
+    assert tally_of(record) == Tally(9_000, 1, 2, 3, 4, 5)
+    assert body_of(record) == b"body"
+
+
+@pytest.mark.parametrize(
+    ("state", "deadline_ms", "expected", "due_ms"),
+    [
+        (BinlogState.READY, 0, State.READY, CREATED_MS),
+        (BinlogState.RESERVED, NOW_MS + 5_000, State.READY, CREATED_MS),
+        (BinlogState.BURIED, NOW_MS + 5_000, State.BURIED, CREATED_MS),
+        (BinlogState.DELAYED, NOW_MS + 5_000, State.DELAYED, NOW_MS + 5_000),
+        (BinlogState.DELAYED, NOW_MS + 1, State.DELAYED, NOW_MS + 1),
+        (BinlogState.DELAYED, NOW_MS, State.READY, NOW_MS),
+        (BinlogState.DELAYED, NOW_MS - 5_000, State.READY, NOW_MS - 5_000),
+    ],
+)
+def test_each_state_becomes_what_beanstalkd_would_make_of_it(
+    state: BinlogState, deadline_ms: int, expected: State, due_ms: int
+) -> None:
+    job = JOB._replace(state=state, deadline_ns=deadline_ms * 1_000_000)
+    assert converted(job) == (expected, due_ms, CREATED_MS)
+
+
+def test_a_delay_ends_rounded_up_never_early() -> None:
+    job = JOB._replace(state=BinlogState.DELAYED, deadline_ns=(NOW_MS + 5) * 1_000_000 + 1)
+    assert converted(job) == (State.DELAYED, NOW_MS + 6, CREATED_MS)
+    assert converted(job, tick_ms=100) == (State.DELAYED, NOW_MS + 100, CREATED_MS)
+
+
+def test_a_clock_that_was_set_back_makes_no_job_younger_than_new() -> None:
+    job = JOB._replace(created_ns=(NOW_MS + 9_999) * 1_000_000)
+    assert converted(job) == (State.READY, NOW_MS, NOW_MS)
+
+
+def test_a_ttr_of_nothing_becomes_what_it_means() -> None:
+    assert HEADER.unpack_from(record_of(JOB._replace(ttr_ns=0), 7, NOW_MS, 1))[3] == 1_000
+
+
+def binlog_of(disk: SimulatedDisk, *records: bytes) -> Binlog:
+    disk.put_file("b/lock", b"")
+    disk.put_file("b/binlog.1", file_of(*records))
+    return Binlog.read(disk, "b", sized_files(disk, "b"))
+
+
+def some_records() -> list[bytes]:
+    in_a_minute_ns = (NOW_MS + 60_000) * 1_000_000
+    return [
+        full(1, b"ready", "mail"),
+        full(2, b"later", "mail", state=DELAYED, deadline_ns=in_a_minute_ns),
+        full(4, b"parked", "bills", state=BURIED),
+        full(3, b"parked too", "bills", state=BURIED),
+    ]
+
+
+def import_into(disk: SimulatedDisk, binlog: Binlog) -> Engine:
+    engine = Engine(start_ms=NOW_MS)
+    with new_journal(disk, "data", SEGMENT_BYTES) as journal:
+        write(binlog, journal, engine, NOW_MS)
+    return engine
+
+
+def recovered(disk: SimulatedDisk) -> Engine:
+    engine = Engine(start_ms=NOW_MS)
+    replay = Replay(engine)
+    journal = Journal.open("data", disk=disk, segment_bytes=SEGMENT_BYTES)
+    try:
+        for frame in journal.replay():
+            assert (frame.time_ms, frame.wall_ms) == (NOW_MS, NOW_MS)
+            replay.play(frame.payload)
+    finally:
+        journal.close()
+    replay.finish(NOW_MS)
+    return engine
+
+
+def told(engine: Engine) -> list[tuple[str, int, int, list[int]]]:
+    return [
+        (topic.name, len(topic.ready), topic.delayed, [*map(job_id_of, topic.buried)])
+        for topic in engine.store.listing
+    ]
+
+
+EXPECTED = [("default", 0, 0, []), ("mail", 1, 1, []), ("bills", 0, 0, [4, 3])]
+
+
+def test_a_start_finds_what_the_import_wrote() -> None:
+    disk = SimulatedDisk()
+    engine = import_into(disk, binlog_of(disk, *some_records()))
+    assert told(engine) == told(recovered(disk)) == EXPECTED
+    assert recovered(disk).take_id() == 5
+    assert disk.list_directory("data") == ["lock", "segment-0000000001.log"]
+
+
+def test_many_jobs_go_into_frames_of_bounded_size() -> None:
+    disk = SimulatedDisk()
+    bodies = [bytes([number]) * 300_000 for number in range(1, 10)]
+    records = [full(number, body) for number, body in enumerate(bodies, 1)]
+    import_into(disk, binlog_of(disk, *records))
+    journal = Journal.open("data", disk=disk, segment_bytes=SEGMENT_BYTES)
+    sizes = [len(frame.payload) for frame in journal.replay()]
+    journal.close()
+    assert len(sizes) == 4
+    assert max(sizes) < JOURNAL_WINDOW_BYTES + 400_000
+    jobs = recovered(disk).store.jobs
+    assert [body_of(record) for _, record in jobs] == bodies
+
+
+def jobs_or_refusal(disk: SimulatedDisk) -> list[tuple[str, int, int, list[int]]] | str:
+    try:
+        return told(recovered(disk))[1:]
+    except ForeignFile as error:
+        return error.file
+
+
+def test_an_import_cut_off_anywhere_is_never_taken_for_whole_and_can_be_begun_anew() -> None:
+    calls = SimulatedDisk()
+    binlog = binlog_of(calls, *some_records())
+    before = calls.call_count
+    import_into(calls, binlog)
+    outcomes = set()
+    for number in range(before + 1, calls.call_count + 1):
+        disk = SimulatedDisk()
+        binlog = binlog_of(disk, *some_records())
+        disk.fail(number, PowerCut())
+        with pytest.raises(PowerCut):
+            import_into(disk, binlog)
+        disk.crash(survives=lambda piece: piece.offset % 2 == 0)
+        found = jobs_or_refusal(disk)
+        outcomes.add(str(found))
+        if found != EXPECTED[1:]:
+            import_into(disk, binlog_of(disk, *some_records()))
+            assert told(recovered(disk)) == EXPECTED
+    assert outcomes == {"[]", f"data/{MARKER_NAME}", str(EXPECTED[1:])}
+
+
+@pytest.mark.parametrize("name", ["segment-0000000001.log", "notes.txt"])
+def test_a_directory_that_holds_anything_is_refused_and_left_as_it_is(name: str) -> None:
+    disk = SimulatedDisk()
+    disk.put_file(f"data/{name}", b"precious")
+    names = disk.list_directory("data")
+    with pytest.raises(NotEmpty, match="jobs are imported into a new directory only"):
+        import_into(disk, binlog_of(disk, *some_records()))
+    assert disk.list_directory("data") == names
+
+
+def test_an_unfinished_import_with_something_else_beside_it_is_refused() -> None:
+    disk = SimulatedDisk()
+    for name in (MARKER_NAME, "segment-0000000001.log", "notes.txt"):
+        disk.put_file(f"data/{name}", b"")
+    with pytest.raises(NotEmpty, match=r"notes\.txt"):
+        import_into(disk, binlog_of(disk, *some_records()))
+    assert len(disk.list_directory("data")) == 3
+
+
+def test_a_data_directory_that_a_daemon_holds_is_refused() -> None:
+    disk = SimulatedDisk()
+    journal = Journal.open("data", disk=disk, segment_bytes=SEGMENT_BYTES)
+    with pytest.raises(DirectoryLocked):
+        import_into(disk, binlog_of(disk, *some_records()))
+    journal.close()
+
+
+def test_a_full_or_failing_disk_leaves_a_marked_directory() -> None:
+    for error, expected in (((28, "ENOSPC"), JournalFull), ((5, "EIO"), JournalFailed)):
+        disk = SimulatedDisk()
+        binlog = binlog_of(disk, *some_records())
+        disk.fail(1, OSError(*error), "pwrite")
+        with pytest.raises(expected):
+            import_into(disk, binlog)
+        assert MARKER_NAME in disk.list_directory("data")
+
+
+def test_a_binlog_is_held_while_it_is_read() -> None:
+    disk = SimulatedDisk()
+    binlog_of(disk)
+    with held(disk, "b"), pytest.raises(Exception, match="held"):
+        disk.lock("b/lock")
+    running = disk.lock("b/lock")
+    with pytest.raises(DirectoryLocked), held(disk, "b"):
+        pass
+    disk.close(running)
+
+
+def test_a_copy_of_a_binlog_needs_no_lock_file() -> None:
+    disk = SimulatedDisk()
+    disk.put_file("b/binlog.1", file_of())
+    with held(disk, "b"):
+        pass
+    assert disk.list_directory("b") == ["binlog.1"]
+
+
+def test_a_lock_that_cannot_be_opened_is_named() -> None:
+    disk = SimulatedDisk()
+    binlog_of(disk)
+    disk.fail(1, OSError(13, "Permission denied"), "share_lock")
+    with pytest.raises(JournalFailed, match="b/lock: cannot be opened"), held(disk, "b"):
+        pass

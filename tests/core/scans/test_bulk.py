@@ -1,0 +1,227 @@
+"""A bulk operation does to each job what was asked, once, whatever happens on the way."""
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from delayd.core import views
+from delayd.core.errors import OutOfSpace, TopicNotFound, ValueOutOfRange
+from delayd.core.job import Event, State, tally_of, wall_of
+from delayd.core.records import Kind
+from delayd.core.scans.bulk import Action, Bulk
+from delayd.core.scans.scan import Wanted
+from delayd.limits import BULK_PER_S_MAX, CAP_MAX, DURATION_MS_MAX, TASK_STEP_JOBS, WALL_MS_MAX
+from tests.core.crowds import Crowd
+from tests.core.rigs import Rig, kinds_of
+
+DELAY_MS = 7_777_777
+"""One that nobody else asks for."""
+WALL_MS = 3_777_777_777_777
+IDS = ["cancel", "kick", "redrive", "reschedule", "appoint"]
+
+
+def carried_out(rig: Rig, bulk: Bulk, budget: int = TASK_STEP_JOBS) -> Bulk:
+    while not bulk.step(budget, rig.now_ms):
+        pass
+    return bulk
+
+
+def all_actions() -> list[Action]:
+    return [
+        Action.cancel(),
+        Action.kick(),
+        Action.kick(per_s=3),
+        Action.reschedule(DELAY_MS),
+        Action.reschedule_at(WALL_MS),
+    ]
+
+
+def is_done(crowd: Crowd, job_id: int, action: Action) -> bool:
+    """Whether it shows that this was done to the job, and done once."""
+    record = crowd.engine.store.jobs.get(job_id)
+    if action == Action.cancel():
+        return record is None
+    if record is None:
+        return False
+    if action == Action.reschedule(DELAY_MS):
+        return tally_of(record).delay_ms == DELAY_MS
+    if action == Action.reschedule_at(WALL_MS):
+        return wall_of(record) == WALL_MS
+    return tally_of(record).kicks == crowd.kicks[job_id] + 1
+
+
+@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("action", all_actions(), ids=IDS)
+def test_it_is_done_to_all_that_are_wanted_and_to_nobody_else(
+    number: int, action: Action, rng: random.Random
+) -> None:
+    for _ in range(10):
+        crowd = Crowd(rng)
+        wanted = crowd.some_filter()
+        able = crowd.matching(crowd.topic, wanted._replace(states=wanted.states & action.states))
+        before = dict(crowd.engine.store.jobs)
+        crowd.note_kicks()
+        counted = Bulk(crowd.engine, crowd.topic, wanted, action, dry_run=True)
+        assert carried_out(crowd.rig, counted, rng.choice((1, 50))).done == len(able)
+        assert dict(crowd.engine.store.jobs) == before
+        bulk = Bulk(crowd.engine, crowd.topic, wanted, action)
+        assert carried_out(crowd.rig, bulk, rng.choice((1, 50))).done == len(able)
+        for job_id, record in before.items():
+            if job_id in able:
+                assert is_done(crowd, job_id, action)
+            else:
+                assert crowd.engine.store.jobs.get(job_id) == record
+        views.check(crowd.engine)
+
+
+@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("action", all_actions(), ids=IDS)
+def test_it_is_done_to_a_job_that_nobody_touches_meanwhile(
+    number: int, action: Action, rng: random.Random
+) -> None:
+    checked = 0
+    for _ in range(10):
+        crowd = Crowd(rng)
+        wanted = crowd.some_filter()
+        wanted = wanted._replace(states=wanted.states & action.states)
+        crowd.note_kicks()
+        bulk = Bulk(crowd.engine, crowd.topic, wanted, action)
+        waiting = crowd.matching(crowd.topic, wanted)
+        last_id = crowd.engine.store.last_id
+        for _ in crowd.carried_out(bulk, steps_max=2, spare=frozenset(waiting)):
+            views.check(crowd.engine)
+        for job_id in waiting:
+            if is_done(crowd, job_id, action):
+                checked += 1
+            elif crowd.was_left_alone(job_id):
+                # Its time came first, and ready jobs were not wanted.
+                assert State.READY not in wanted.states
+                assert views.view_job(crowd.engine, job_id, crowd.rig.now_ms).state is State.READY
+        later = [job_id for job_id in crowd.ids() if job_id > last_id]
+        assert not any(
+            is_done(crowd, job_id, action) for job_id in later if action.event is Event.RESCHEDULE
+        )
+        live = list(views.canonical(crowd.engine))
+        assert list(views.canonical(crowd.rig.replayed())) == live
+    assert checked
+
+
+def test_jobs_put_after_the_beginning_are_not_touched() -> None:
+    rig = Rig()
+    for _ in range(10):
+        rig.put(delay_ms=50)
+    bulk = Bulk(rig.engine, "default", Wanted(), Action.cancel())
+    bulk.step(1, rig.now_ms)
+    later = [rig.put(delay_ms=delay_ms) for delay_ms in (0, 50, 900)]
+    assert carried_out(rig, bulk).done == 10
+    assert [job_id for job_id, _ in rig.engine.store.jobs] == later
+
+
+def test_jobs_in_hand_are_their_holders_affair() -> None:
+    rig = Rig()
+    me = rig.client()
+    for _ in range(10):
+        rig.put()
+    held = {rig.reserve(me) for _ in range(4)}
+    assert carried_out(rig, Bulk(rig.engine, "default", Wanted(), Action.cancel())).done == 6
+    assert {job_id for job_id, _ in rig.engine.store.jobs} == held
+
+
+def test_kicked_at_a_rate_the_first_comes_at_once_and_the_others_one_after_the_other() -> None:
+    rig = Rig()
+    me = rig.client()
+    for _ in range(6):
+        rig.engine.bury(me, rig.put() and rig.reserve(me), 0, rig.engine.store.time_ms)
+    rig.take_log()
+    bulk = Bulk(rig.engine, "default", Wanted(frozenset({State.BURIED})), Action.kick(per_s=4))
+    assert carried_out(rig, bulk).done == 6
+    pieces, _ = rig.engine.take_log()
+    rig.log.append(b"".join(pieces))
+    assert [kinds_of(piece) for piece in pieces if piece[0] != Kind.TURN] == [
+        [Kind.KICK],
+        *[[Kind.KICK, Kind.RESCHEDULE]] * 5,
+    ], "half of such a pair would make the job ready too soon"
+    got = []
+    while rig.engine.store.topics["default"].jobs > rig.engine.store.topics["default"].reserved:
+        job_id = rig.reserve(me)
+        if job_id:
+            got.append((rig.time_ms, job_id))
+        else:
+            rig.play(rig.engine.next_deadline() or 0)
+    assert got == [(0, 1), (250, 2), (500, 3), (750, 4), (1000, 5), (1250, 6)]
+    for job_id in me.deadlines:
+        record = rig.engine.store.jobs.get(job_id)
+        assert record is not None
+        assert tally_of(record).kicks == 1
+    assert list(views.canonical(rig.replayed())) == list(views.canonical(rig.engine))
+
+
+def test_at_most_so_many_are_changed() -> None:
+    rig = Rig()
+    for _ in range(10):
+        rig.put(delay_ms=50)
+    bulk = Bulk(rig.engine, "default", Wanted(), Action.kick(), limit=3)
+    assert carried_out(rig, bulk).done == 3
+    topic = rig.engine.store.topics["default"]
+    assert (len(topic.ready), topic.delayed) == (3, 7)
+
+
+def test_when_there_is_no_room_it_ends_and_says_so_with_what_was_done_kept() -> None:
+    rig = Rig()
+    for _ in range(10):
+        rig.put(delay_ms=50)
+    asked = []
+
+    def ask(missing_bytes: int, _body_bytes: int, _places: int) -> int:
+        asked.append(missing_bytes)
+        return 0
+
+    rig.engine.room.limit(200, ask)
+    bulk = carried_out(rig, Bulk(rig.engine, "default", Wanted(), Action.reschedule(900)))
+    assert len(asked) == 1, "it tried once more"
+    assert isinstance(bulk.refusal, OutOfSpace)
+    assert 0 < bulk.done < 10
+    assert list(views.canonical(rig.replayed())) == list(views.canonical(rig.engine))
+    assert carried_out(rig, Bulk(rig.engine, "default", Wanted(), Action.cancel())).done == 10
+
+
+def test_a_job_that_goes_to_a_waiting_consumer_is_not_counted() -> None:
+    rig = Rig()
+    rig.engine.pause("default", 100, rig.now_ms)
+    for _ in range(3):
+        rig.put(delay_ms=50)
+    rig.run(60)
+    me = rig.client()
+    rig.wait(me)
+    rig.put(delay_ms=50)
+    rig.engine.pause("default", 0, rig.now_ms)  # the first goes to the one who waited
+    bulk = carried_out(rig, Bulk(rig.engine, "default", Wanted(), Action.cancel()))
+    assert (bulk.done, len(me.deadlines)) == (3, 1)
+
+
+def test_what_cannot_be_done_is_refused_at_once() -> None:
+    engine = Rig().engine
+    with pytest.raises(TopicNotFound):
+        Bulk(engine, "nobody", Wanted(), Action.cancel())
+    for limit in (0, CAP_MAX + 1):
+        with pytest.raises(ValueOutOfRange):
+            Bulk(engine, "default", Wanted(), Action.cancel(), limit=limit)
+    for per_s in (-1, BULK_PER_S_MAX + 1):
+        with pytest.raises(ValueOutOfRange):
+            Action.kick(per_s)
+    with pytest.raises(ValueOutOfRange):
+        Action.reschedule(DURATION_MS_MAX + 1)
+    with pytest.raises(ValueOutOfRange):
+        Action.reschedule_at(WALL_MS_MAX + 1)
+
+
+def test_kicked_at_the_highest_rate_they_keep_their_order() -> None:
+    rig = Rig()
+    for _ in range(100):
+        rig.put(delay_ms=50)
+    carried_out(rig, Bulk(rig.engine, "default", Wanted(), Action.kick(BULK_PER_S_MAX)))
+    rig.run(1)
+    topic = rig.engine.store.topics["default"]
+    assert len(topic.ready) == 100
+    assert all(earlier < later for earlier, later in pairwise(topic.ready))

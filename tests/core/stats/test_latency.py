@@ -1,0 +1,266 @@
+"""How late delays end, how long jobs wait for somebody, and how often what happens."""
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+import pytest
+
+from delayd.core.policy import Policy
+from delayd.core.stats.latency import SUM_AT, new_histogram, note_run, quantile_ms, span
+from delayd.core.stats.operations import Operation
+from delayd.core.stats.rates import Rates
+from delayd.limits import LATENESS_BOUNDS_MS, RATE_CELL_MS, RATE_CELLS
+from tests.core.rigs import Rig
+
+if TYPE_CHECKING:
+    from delayd.core.topic import Topic
+
+START_MS = 1_000_000
+
+
+def put(rig: Rig, jobs: int = 1, delay_ms: int = 0, ttr_ms: int = 60_000) -> None:
+    topic = rig.engine.store.topic("default")
+    rig.engine.put_alike(topic, 0, delay_ms, ttr_ms, [b""] * jobs, rig.now_ms)
+
+
+def default(rig: Rig) -> "Topic":
+    return rig.engine.store.topics["default"]
+
+
+def bucket(waited_ms: int) -> int:
+    return bisect_right(LATENESS_BOUNDS_MS, waited_ms)
+
+
+def expect(histogram: list[int], waited_ms: dict[int, int]) -> None:
+    """The histogram has counted exactly these: how long → how many."""
+    expected = new_histogram()
+    for waited, jobs in waited_ms.items():
+        expected[bucket(waited)] += jobs
+        expected[SUM_AT] += waited * jobs
+    assert histogram == expected
+
+
+# --- Histograms ----------------------------------------------------------------------------------
+
+
+def test_a_bucket_holds_nothing_that_took_longer_than_its_bound() -> None:
+    for place, bound_ms in enumerate(LATENESS_BOUNDS_MS):
+        histogram = new_histogram()
+        # The millisecond that has begun: it took up to one more than that.
+        note_run(histogram, bound_ms - 1, bound_ms - 1, 1)
+        note_run(histogram, bound_ms, bound_ms, 1)
+        assert (histogram[place], histogram[place + 1]) == (1, 1)
+
+
+def test_a_span_is_one_bucket_and_one_slot() -> None:
+    time_ms = 50_000_000
+    for waited_ms in (0, 1, 2, 7, 499, 500, 86_400_000 // 2):
+        since_ms = time_ms - waited_ms
+        low_ms, high_ms = span(since_ms, time_ms, 7)
+        assert low_ms <= since_ms < high_ms
+        for each_ms in (low_ms, high_ms - 1):
+            assert bucket(time_ms - each_ms) == bucket(waited_ms)
+            assert each_ms >> 7 == since_ms >> 7
+        for each_ms in (low_ms - 1, high_ms):
+            is_other_bucket = bucket(time_ms - each_ms) != bucket(waited_ms)
+            assert is_other_bucket or each_ms >> 7 != since_ms >> 7
+
+
+def test_quantiles_lie_within_their_bucket() -> None:
+    histogram = new_histogram()
+    assert quantile_ms(histogram, 0.5) is None
+    note_run(histogram, 3, 3, 90)
+    note_run(histogram, 700, 700, 10)
+    assert 2 < (quantile_ms(histogram, 0.5) or 0) <= 5
+    assert 500 < (quantile_ms(histogram, 0.99) or 0) <= 1_000
+    note_run(histogram, 10**9, 10**9, 1_000)
+    assert quantile_ms(histogram, 0.99) == LATENESS_BOUNDS_MS[-1]
+
+
+# --- Due to ready, ready to reserved -------------------------------------------------------------
+
+
+def test_what_fires_on_time_is_counted_as_that() -> None:
+    rig = Rig(time_ms=START_MS)
+    put(rig, jobs=300, delay_ms=5_000)
+    rig.play(START_MS + 6_000)
+    expect(default(rig).overdue, {0: 300})
+
+
+def test_what_fires_late_is_counted_by_how_late_it_is() -> None:
+    rig = Rig(time_ms=START_MS)
+    for delay_ms in (1_000, 1_900, 1_990, 2_000):
+        put(rig, jobs=2, delay_ms=delay_ms)
+    while rig.engine.advance(START_MS + 2_000):
+        pass
+    expect(default(rig).overdue, {1_000: 2, 100: 2, 10: 2, 0: 2})
+
+
+def test_a_job_that_is_asked_for_before_its_slice_comes_is_counted_once() -> None:
+    rig = Rig(time_ms=START_MS)
+    put(rig, delay_ms=1_000)
+    rig.engine.reach(START_MS + 1_030)
+    rig.engine.settled(1, START_MS + 1_030)
+    while rig.engine.advance(START_MS + 1_030):
+        pass
+    expect(default(rig).overdue, {30: 1})
+
+
+@pytest.mark.parametrize("batch", [1, 7, 1_000])
+def test_how_long_jobs_waited_does_not_depend_on_how_they_are_reserved(batch: int) -> None:
+    rig = Rig(time_ms=START_MS)
+    session = rig.engine.open_session()
+    waited_ms = {0: 3, 40: 20, 90: 20, 300: 5, 7_000: 50}
+    for waited in sorted(waited_ms, reverse=True):
+        rig.play(START_MS + 7_000 - waited)
+        put(rig, jobs=waited_ms[waited])
+    taken = 0
+    while jobs := (
+        rig.engine.reserve_batch(session, batch, 10**9, rig.now_ms)
+        if batch > 1
+        else [job for job in (rig.engine.reserve(session, rig.now_ms),) if job]
+    ):
+        taken += len(jobs)
+    assert taken == sum(waited_ms.values()) == default(rig).reserves
+    expect(default(rig).waited, waited_ms)
+
+
+def test_who_waits_for_a_job_gets_it_at_once() -> None:
+    rig = Rig(time_ms=START_MS, skew_ms=1)
+    session = rig.engine.open_session()
+    rig.engine.wait(session, rig.now_ms, None)
+    put(rig)
+    expect(default(rig).waited, {0: 1})
+
+
+def test_a_job_that_came_back_waits_anew() -> None:
+    rig = Rig(time_ms=START_MS)
+    session = rig.engine.open_session()
+    put(rig, ttr_ms=5_000)
+    rig.engine.reserve(session, rig.now_ms)
+    rig.play(START_MS + 5_200)
+    rig.engine.reserve_batch(session, 1, 100, rig.now_ms)
+    rig.engine.release(session, 1, 0, 0, rig.now_ms)
+    rig.play(START_MS + 5_300)
+    rig.engine.reserve_job(session, 1, rig.now_ms)
+    expect(default(rig).waited, {0: 1, 200: 1, 100: 1})
+
+
+def test_nothing_is_counted_that_a_replay_repeats() -> None:
+    rig = Rig(time_ms=START_MS)
+    session = rig.engine.open_session()
+    put(rig, jobs=5, delay_ms=1_000)
+    rig.play(START_MS + 3_000)
+    rig.engine.reserve_batch(session, 2, 100, rig.now_ms)
+    rig.engine.touch(session, 1, rig.now_ms)
+    rig.restart()
+    topic, counters = default(rig), rig.engine.store.counters
+    assert (topic.jobs_put, topic.reserves, topic.deletes) == (0, 0, 0)
+    assert not any((*topic.overdue, *topic.waited, *topic.operations, *counters.operations))
+    assert (counters.reserves, counters.deletes, rig.engine.store.jobs_put) == (0, 0, 0)
+
+
+# --- Operations ----------------------------------------------------------------------------------
+
+
+def test_every_operation_is_counted() -> None:
+    rig = Rig(time_ms=START_MS)
+    engine, session = rig.engine, rig.engine.open_session()
+    topic = default(rig)
+    put(rig, jobs=9, ttr_ms=1_000)
+    engine.reserve_batch(session, 8, 100, rig.now_ms)
+    engine.delete(session, 1, rig.now_ms)
+    engine.release(session, 2, 0, 0, rig.now_ms)
+    engine.nack(session, 3, rig.now_ms)
+    engine.bury(session, 4, 0, rig.now_ms)
+    engine.kick_job(4, rig.now_ms)
+    engine.touch(session, 5, rig.now_ms)
+    engine.reschedule(9, 5_000, rig.now_ms)
+    engine.change(9, rig.now_ms, priority=3)
+    engine.pause("default", 0, rig.now_ms)
+    rig.play(rig.time_ms + 1_000)
+    other = engine.open_session()
+    engine.reserve(other, rig.now_ms)
+    engine.close_session(other, rig.now_ms)
+    engine.clear(topic)
+    expected = {
+        Operation.RELEASE: 1,
+        Operation.NACK: 1,
+        Operation.BURY: 1,
+        Operation.KICK: 1,
+        Operation.TOUCH: 1,
+        Operation.TIMEOUT: 4,
+        Operation.RETURN: 1,
+        Operation.RESCHEDULE: 1,
+        Operation.CHANGE: 1,
+        Operation.PAUSE: 1,
+        Operation.CLEAR: 8,
+    }
+    assert {Operation(at): count for at, count in enumerate(topic.operations) if count} == expected
+    assert engine.store.counters.operations == topic.operations
+    assert set(expected) == set(Operation) - {Operation.PUT, Operation.RESERVE, Operation.DELETE}
+    assert (topic.jobs_put, topic.reserves, topic.deletes) == (9, 9, 1)
+
+
+def test_what_fails_under_a_rule_is_counted_by_what_it_was() -> None:
+    rig = Rig(time_ms=START_MS)
+    engine, session = rig.engine, rig.engine.open_session()
+    engine.set_policy("default", Policy.from_json(b'{"max_attempts": 100}'), rig.now_ms)
+    put(rig, jobs=4, ttr_ms=1_000)
+    engine.reserve_batch(session, 4, 100, rig.now_ms)
+    engine.release(session, 1, 0, 0, rig.now_ms)
+    engine.bury(session, 2, 0, rig.now_ms)
+    rig.play(rig.time_ms + 999)
+    engine.reserve_job(session, 1, rig.now_ms)
+    rig.play(rig.time_ms + 1)
+    engine.close_session(session, rig.now_ms)
+    counted = default(rig).operations
+    assert counted[Operation.RELEASE] == counted[Operation.BURY] == counted[Operation.RETURN] == 1
+    assert counted[Operation.TIMEOUT] == 2
+
+
+def test_counters_over_all_topics_outlive_them() -> None:
+    rig = Rig(time_ms=START_MS)
+    session = rig.engine.open_session()
+    rig.engine.watch(session, "brief")
+    topic = rig.engine.store.topics["brief"]
+    rig.engine.put_alike(topic, 0, 0, 1_000, [b""] * 3, rig.now_ms)
+    jobs = rig.engine.reserve_batch(session, 3, 100, rig.now_ms)
+    rig.engine.touch(session, jobs[0][0], rig.now_ms)
+    rig.engine.delete_batch(session, [job_id for job_id, _ in jobs], rig.now_ms)
+    rig.engine.ignore(session, "brief")
+    assert "brief" not in rig.engine.store.topics
+    counters = rig.engine.store.counters
+    counted = (rig.engine.store.jobs_put, counters.reserves, counters.deletes)
+    assert (*counted, counters.operations[Operation.TOUCH]) == (3, 3, 3, 1)
+
+
+# --- Rates ---------------------------------------------------------------------------------------
+
+
+def test_rates_are_those_of_the_last_minute() -> None:
+    rig = Rig(time_ms=START_MS)
+    session = rig.engine.open_session()
+    for second in range(300):
+        rig.play(START_MS + 1_000 * second)
+        put(rig, jobs=10)
+        for job_id, _ in rig.engine.reserve_batch(session, 5, 100, rig.now_ms):
+            rig.engine.delete(session, job_id, rig.now_ms)
+    topic = default(rig)
+    counts = (topic.jobs_put, topic.reserves, topic.deletes)
+    assert topic.rates is not None
+    assert topic.rates.per_s(rig.now_ms, counts) == pytest.approx((10, 5, 5), rel=0.05)
+    counters = rig.engine.store.counters
+    everything = (rig.engine.store.jobs_put, counters.reserves, counters.deletes)
+    assert counters.rates.per_s(rig.now_ms, everything) == pytest.approx((10, 5, 5), rel=0.05)
+    assert topic.rates.per_s(rig.now_ms + 30_000, counts)[0] == pytest.approx(5, rel=0.1)
+    assert topic.rates.per_s(rig.now_ms + 61_000, counts) == (0, 0, 0)
+
+
+def test_the_cells_reach_over_the_minute() -> None:
+    rates = Rates()
+    for cell in range(20):
+        rates.begin(cell * RATE_CELL_MS, (cell * 100, 0, 0))
+    per_s = rates.per_s(20 * RATE_CELL_MS, (2_000, 0, 0))[0]
+    assert per_s == pytest.approx(100 / (RATE_CELL_MS / 1_000))
+    assert RATE_CELLS * RATE_CELL_MS > 60_000 + RATE_CELL_MS

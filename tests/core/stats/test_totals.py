@@ -1,0 +1,226 @@
+"""The sum over all topics in steps, whose metrics have a name, and what is told of topics."""
+
+import pytest
+
+from delayd.core import views
+from delayd.core.policy import Policy
+from delayd.core.stats.figures import daemon_figures, topic_figures
+from delayd.core.stats.histogram import Histogram, Longest
+from delayd.core.stats.refusals import OTHER_REASONS, Refusals
+from delayd.core.stats.totals import TotalsScan
+from delayd.core.topic import Topic
+from delayd.limits import (
+    LONGEST_CELL_NS,
+    LONGEST_CELLS,
+    REFUSAL_REASONS_MAX,
+    TOPIC_SWAPS_MAX,
+    TOPICS_SHOWN_MAX,
+)
+from tests.core.rigs import Rig
+
+
+def taken(rig: Rig, step: int = 1_000_000) -> TotalsScan:
+    census = TotalsScan(rig.engine.store)
+    while not census.step(step):
+        pass
+    return census
+
+
+def crowd(rig: Rig, topics: int, jobs: int = 1) -> list[Topic]:
+    """So many topics with so many ready jobs each."""
+    for number in range(topics):
+        for _ in range(jobs):
+            rig.put(f"topic-{number}")
+    return [rig.engine.store.topics[f"topic-{number}"] for number in range(topics)]
+
+
+@pytest.mark.parametrize("step", [1, 7, 1_000])
+def test_a_census_counts_every_job_once_however_long_its_steps(step: int) -> None:
+    rig = Rig(time_ms=1_000_000)
+    session = rig.client("topic-3", "topic-4")
+    crowd(rig, TOPICS_SHOWN_MAX + 50, jobs=2)
+    for delay_ms in (100, 5_000):
+        rig.put("topic-3", delay_ms=delay_ms, priority=5_000)
+    job_id = rig.reserve(session)
+    rig.engine.bury(session, job_id, 0, rig.now_ms)
+    rig.reserve(session)
+    rig.play(rig.time_ms + 1_000)
+    census = taken(rig, step)
+    expected = views.totals(rig.engine)
+    sums = census.all
+    counted = (sums.urgent, sums.ready, sums.reserved, sums.delayed, sums.buried)
+    assert counted == expected[:5]
+    assert sums.jobs == sum(expected[1:5])
+    assert sums.topics == len(rig.engine.store.listing) == len(census.shown) + census.others.topics
+    assert sums.oldest_ms is not None
+    assert 1_000_000 <= sums.oldest_ms < 1_000_128
+
+
+def test_topics_that_come_and_go_between_steps_do_no_harm() -> None:
+    rig = Rig()
+    crowd(rig, 30)
+    census = TotalsScan(rig.engine.store)
+    census.step(10)
+    session = rig.client(*(f"topic-{number}" for number in range(20, 30)))
+    rig.engine.delete_batch(session, rig.reserve_all(session), rig.now_ms)
+    rig.engine.close_session(session, rig.now_ms)
+    rig.put("late")
+    assert census.step(1_000)
+    assert census.all.topics == 31
+    assert census.all.jobs == 20
+
+
+# --- Who has a name ------------------------------------------------------------------------------
+
+
+def test_so_many_topics_have_a_name_and_no_more() -> None:
+    rig = Rig()
+    topics = crowd(rig, TOPICS_SHOWN_MAX + 10)
+    # One of them is `default`, which is always there.
+    assert sum(topic.has_own_metrics for topic in topics) == TOPICS_SHOWN_MAX - 1
+    assert rig.engine.store.shown == TOPICS_SHOWN_MAX
+    assert len(taken(rig).shown) == TOPICS_SHOWN_MAX
+
+
+def test_a_topic_that_vanishes_leaves_its_name_to_the_next() -> None:
+    rig = Rig()
+    topics = crowd(rig, TOPICS_SHOWN_MAX + 10)
+    session = rig.client("topic-0")
+    rig.engine.delete(session, rig.reserve(session), rig.now_ms)
+    rig.engine.close_session(session, rig.now_ms)
+    assert "topic-0" not in rig.engine.store.topics
+    rig.put("new")
+    assert rig.engine.store.topics["new"].has_own_metrics
+    assert not topics[-1].has_own_metrics
+    views.check(rig.engine)
+
+
+def test_a_topic_that_becomes_much_busier_takes_the_place_of_the_idlest() -> None:
+    rig = Rig()
+    topics = crowd(rig, TOPICS_SHOWN_MAX + 40, jobs=2)
+    busy = topics[-1]
+    for _ in range(50):
+        rig.put(busy.name)
+    assert busy not in taken(rig).shown, "names change between censuses, never within one"
+    census = taken(rig)
+    assert busy in census.shown
+    assert len(census.shown) == TOPICS_SHOWN_MAX
+    views.check(rig.engine)
+
+
+def test_names_do_not_change_hands_for_little() -> None:
+    rig = Rig()
+    topics = crowd(rig, TOPICS_SHOWN_MAX + 40, jobs=4)
+    for topic in topics[-40:]:
+        rig.put(topic.name)
+    taken(rig)  # `default`, which nobody uses, makes way for one of them
+    shown = taken(rig).shown
+    for _ in range(5):
+        assert taken(rig).shown == shown
+
+
+def test_only_so_many_names_change_hands_at_once() -> None:
+    rig = Rig()
+    topics = crowd(rig, TOPICS_SHOWN_MAX + 40)
+    for topic in topics[-40:]:
+        for _ in range(20):
+            rig.put(topic.name)
+    before = set(taken(rig).shown)
+    after = set(taken(rig).shown)
+    assert len(after - before) == TOPIC_SWAPS_MAX
+
+
+def test_what_is_counted_is_counted_for_the_others_only_without_a_name() -> None:
+    rig = Rig(time_ms=1_000_000)
+    topics = crowd(rig, TOPICS_SHOWN_MAX + 1)
+    counters = rig.engine.store.counters
+    rig.reserve(rig.client(topics[0].name))
+    assert not any(counters.others_waited)
+    rig.reserve(rig.client(topics[-1].name))
+    assert sum(counters.others_waited) == 1
+    assert sum(topics[-1].waited) == 1
+
+
+# --- Figures -------------------------------------------------------------------------------------
+
+
+def test_the_figures_of_a_topic() -> None:
+    rig = Rig(time_ms=1_000_000)
+    session = rig.client("mail")
+    topic = rig.engine.store.topics["mail"]
+    rig.engine.set_policy("mail", Policy.from_json(b'{"jobs_max": 100}'), rig.now_ms)
+    for _ in range(30):
+        rig.put("mail")
+    for _ in range(10):
+        rig.put("mail", delay_ms=3_000)
+    rig.engine.delete(session, rig.reserve(session), rig.now_ms)
+    rig.play(rig.time_ms + 10_000)
+    rig.reserve(session)
+    rig.engine.pause("mail", 5_000, rig.now_ms)
+    figures = topic_figures(topic, rig.now_ms)
+    assert figures.counts == (38, 38, 1, 0, 0)
+    assert (figures.jobs, figures.record_bytes) == (39, 39 * 42)
+    assert (figures.blocks, figures.pause_ms, figures.pause_left_ms) == (("paused",), 5_000, 5_000)
+    assert figures.operations["put"] == 40
+    assert figures.operations["reserve"] == 2
+    assert figures.operations["pause"] == 1
+    assert figures.rates.put == pytest.approx(40 / 60)
+    assert figures.oldest_ready_age_ms is not None
+    assert 10_000 - 128 < figures.oldest_ready_age_ms <= 10_000
+    assert figures.due_to_ready.jobs == 10
+    assert figures.ready_to_reserved.jobs == 2
+    assert figures.ready_to_reserved.mean_ms == pytest.approx(5_000)
+    assert 5_000 < (figures.ready_to_reserved.p99_ms or 0) <= 30_000
+    assert figures.policy is not None
+    assert figures.policy.jobs_max == 100
+
+
+def test_a_topic_of_which_nothing_is_known_has_no_lateness() -> None:
+    rig = Rig()
+    figures = topic_figures(rig.engine.store.topics["default"], 0)
+    assert figures.due_to_ready == (0, None, None, None, None)
+    assert not any(figures.rates)
+    assert figures.oldest_ready_age_ms is None
+    assert set(figures.operations.values()) == {0}
+
+
+def test_the_figures_of_the_daemon() -> None:
+    rig = Rig(time_ms=1_000_000)
+    crowd(rig, 20, jobs=3)
+    rig.reserve_all(rig.client("topic-7"))
+    figures = daemon_figures(rig.engine, taken(rig), rig.now_ms)
+    assert figures.topics == 21
+    assert figures.counts == (57, 57, 3, 0, 0)
+    assert (figures.operations["put"], figures.operations["reserve"]) == (60, 3)
+    assert figures.usage.jobs == 60
+    assert figures.rates.put == pytest.approx(1)
+
+
+# --- Other counts --------------------------------------------------------------------------------
+
+
+def test_reasons_of_refusals_are_bounded() -> None:
+    refusals = Refusals()
+    for number in range(REFUSAL_REASONS_MAX + 50):
+        refusals.note(f"REASON_{number}", 2)
+    assert len(refusals.by_reason) == REFUSAL_REASONS_MAX + 1
+    assert refusals.by_reason[OTHER_REASONS] == 100
+    assert refusals.by_reason["REASON_0"] == 2
+
+
+def test_a_value_at_a_bound_is_counted_by_it() -> None:
+    histogram = Histogram((10, 20))
+    for value in (0, 10, 11, 20, 21):
+        histogram.note(value)
+    assert (histogram.counts, histogram.sum) == ([2, 2, 1], 62)
+
+
+def test_the_longest_is_forgotten_after_a_minute() -> None:
+    longest = Longest()
+    assert longest.within(5 * LONGEST_CELL_NS) == 0
+    longest.note(9, 5 * LONGEST_CELL_NS)
+    longest.note(7, 5 * LONGEST_CELL_NS + 1)
+    assert longest.within((5 + LONGEST_CELLS - 1) * LONGEST_CELL_NS) == 9
+    assert longest.within((5 + LONGEST_CELLS) * LONGEST_CELL_NS) == 0
+    longest.note(3, (5 + LONGEST_CELLS) * LONGEST_CELL_NS)
+    assert longest.within((5 + LONGEST_CELLS) * LONGEST_CELL_NS) == 3

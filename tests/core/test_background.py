@@ -1,0 +1,108 @@
+"""No step of a pass takes long, whatever it goes through: jobs looked at are counted, not time."""
+
+from collections.abc import Callable
+
+import pytest
+
+from delayd.core.background import BackgroundTasks, Task
+from delayd.core.clearing import Clear
+from delayd.core.engine import Engine
+from delayd.core.job import State
+from delayd.core.job_table import PAGE_BITS, JobTable
+from delayd.core.scans.bulk import Action, Bulk
+from delayd.core.scans.list import Calendar, Cursor, Search
+from delayd.core.scans.scan import Wanted
+from delayd.limits import (
+    ADVANCE_SLICE_JOBS,
+    PASS_ACTION_COST,
+    PASS_BUCKET_COST,
+    SWEEP_CHUNK_ENTRIES,
+    TASK_STEP_JOBS,
+)
+from tests.core.rigs import Rig
+
+WEEK_MS = 7 * 86_400_000
+JOBS = 5_000
+PAGE_JOBS = 1 << PAGE_BITS
+
+
+class CountingTable(JobTable):
+    """Counts how often a job is looked at or forgotten."""
+
+    __slots__ = ("looks",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = 0
+
+    def get(self, job_id: int) -> bytes | None:
+        self.looks += 1
+        return super().get(job_id)
+
+    def pop(self, job_id: int) -> bytes:
+        self.looks += 1
+        return super().pop(job_id)
+
+
+def crowded(delay_ms: int) -> tuple[Rig, CountingTable]:
+    """Many jobs of one bucket each way: delayed for as long, ready, reserved, buried."""
+    rig = Rig()
+    table = rig.engine.store.jobs = CountingTable()
+    me = rig.client()
+    for _ in range(2 * JOBS):
+        rig.put(ttr_ms=1_000)
+    for _ in range(JOBS):
+        rig.engine.bury(me, rig.reserve(me), 0, rig.now_ms)
+        rig.reserve(me)
+    for number in range(2 * JOBS):
+        rig.put(delay_ms=delay_ms + number % 2 * number, ttr_ms=1_000)
+    return rig, table
+
+
+MAKERS: dict[str, Callable[[Engine], Task]] = {
+    "list": lambda engine: Search(engine, "default", Wanted()),
+    "list_on": lambda engine: Search(engine, "default", Wanted(), 10, Cursor(WEEK_MS, 0)),
+    "list_held": lambda engine: Search(engine, "default", Wanted(frozenset({State.RESERVED}))),
+    "calendar": lambda engine: Calendar(engine, "default", from_ms=0, bin_ms=WEEK_MS, bins=9),
+    "dry_run": lambda engine: Bulk(engine, "default", Wanted(), Action.cancel(), dry_run=True),
+    "cancel": lambda engine: Bulk(engine, "default", Wanted(), Action.cancel()),
+    "kick": lambda engine: Bulk(engine, "default", Wanted(), Action.kick(per_s=10)),
+    "reschedule": lambda engine: Bulk(engine, "default", Wanted(), Action.reschedule(9_000)),
+    "clear": lambda engine: Clear(engine, "default"),
+}
+ACTIONS = ("cancel", "kick", "reschedule")
+
+
+@pytest.mark.parametrize("delay_ms", [5, WEEK_MS])
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_step_looks_at_no_more_jobs_than_it_may(name: str, delay_ms: int) -> None:
+    rig, table = crowded(delay_ms)
+    rig.advance(1_000)  # whatever is due has not come, but for one slice
+    passes: BackgroundTasks[Task] = BackgroundTasks(rig.engine)
+    passes.add(MAKERS[name](rig.engine))
+    # Reservations that are over are settled first, with several looks for each.
+    most = max(4 * ADVANCE_SLICE_JOBS, TASK_STEP_JOBS + PAGE_JOBS)
+    if name in ACTIONS:
+        # An operation looks at its job a few times, and may bring about a step of a sweep.
+        most = TASK_STEP_JOBS + 4 * TASK_STEP_JOBS // PASS_ACTION_COST + SWEEP_CHUNK_ENTRIES
+    steps = 0
+    while passes.has_more:
+        before = table.looks
+        passes.step(rig.now_ms)
+        assert table.looks - before <= most
+        steps += 1
+    assert steps > JOBS // TASK_STEP_JOBS
+
+
+def test_going_from_one_bucket_to_the_next_is_paid_for() -> None:
+    rig = Rig()
+    for number in range(1_000):
+        rig.put(delay_ms=1 + 300 * number)
+    wheel = rig.engine.store.topics["default"].delays.wheel
+    buckets = len(wheel.layout())
+    assert buckets > 100
+    search = Search(rig.engine, "default", Wanted(from_ms=WEEK_MS))
+    steps = 1
+    while not search.step(TASK_STEP_JOBS, rig.now_ms):
+        steps += 1
+    assert steps >= buckets * PASS_BUCKET_COST // TASK_STEP_JOBS

@@ -1,0 +1,226 @@
+import doctest
+
+import pytest
+
+import delayd.core.dump
+from delayd.core.dump import FIELDS, JOB_FIELDS, MOMENTS, Dump, Dumped
+from delayd.core.engine import Engine
+from delayd.core.job import HEADER, Failure, Flag, Note, Reason, Retry, State, Tally
+from delayd.core.records import (
+    LAYOUTS,
+    TAILED,
+    Kind,
+    pack_amend,
+    pack_clear,
+    pack_fail,
+    pack_pause,
+    pack_policy,
+    pack_put,
+    pack_rewrite,
+    pack_topic,
+)
+from delayd.core.replay import Replay, UnknownRecord
+from delayd.core.transitions import amend, buried, with_tail
+
+
+def whole_job() -> bytes:
+    """A job with all the parts that there are."""
+    head = HEADER.pack(7, 2_000, 1_000, 9, 5, 3, State.DELAYED, Flag.NONE)
+    failure = Failure(Reason.NACKED, 2, 1_900)
+    record = amend(head, State.BURIED, due_ms=2_000, wall_ms=77, rank=8, failure=failure)
+    retry, note = Retry((15_000, 180_000), 9, 10), Note("mail", "timeout")
+    return with_tail(record, key="order-é".encode(), retry=retry, note=note, body=b"body")
+
+
+WHOLE = whole_job()
+
+
+def dumped(*records: bytes) -> list[Dumped]:
+    return list(Dump().records(b"".join(records)))
+
+
+def topic(number: int, name: bytes) -> bytes:
+    return pack_topic(Kind.TOPIC, number, len(name)) + name
+
+
+def put(record: bytes) -> bytes:
+    return pack_put(Kind.PUT, len(record)) + record
+
+
+def test_the_example_is_right() -> None:
+    assert doctest.testmod(delayd.core.dump).failed == 0
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_every_kind_has_a_name_for_each_of_its_fields(kind: Kind) -> None:
+    values = LAYOUTS[kind].unpack(bytes(LAYOUTS[kind].size))
+    assert len(values) == 1 + len(FIELDS[kind])
+
+
+@pytest.mark.parametrize("kind", sorted(set(Kind) - TAILED - {Kind.AMEND}))
+def test_every_kind_is_shown_with_the_values_it_was_packed_with(kind: Kind) -> None:
+    values = range(1, 1 + len(FIELDS[kind]))
+    (record,) = dumped(LAYOUTS[kind].pack(kind, *values))
+    expected: dict[str, int | str] = dict(zip(FIELDS[kind], values, strict=True))
+    if "topic_number" in expected:
+        expected["topic"] = "#1"
+    assert record == Dumped(kind, expected, None)
+
+
+def test_what_became_of_a_job_is_shown_in_words() -> None:
+    fields = {"id": 7, "due_ms": 2_000, "delay_ms": 500, "priority": 3}
+    amended, failed, moved = dumped(
+        pack_amend(Kind.AMEND, 7, 2_000, 500, 0, 9_000, 3, State.DELAYED),
+        pack_fail(Kind.FAIL, 7, 1_500, 2_000, 500, 3, Reason.NACKED, State.DELAYED, 0, 5)
+        + b"oh \xc3\xa9",
+        pack_fail(Kind.FAIL, 7, 1_500, 2_000, 500, 3, Reason.TTR_RAN_OUT, State.READY, 4, 0),
+    )
+    assert amended.fields == fields | {"wall_ms": 0, "ttr_ms": 9_000, "state": "delayed"}
+    fields["failed_ms"] = 1_500
+    assert failed.fields == fields | {"reason": "nacked", "state": "delayed", "error": "oh é"}
+    where = {"topic_number": 4, "topic": "#4", "state": "ready", "error": ""}
+    assert moved.fields == fields | where | {"reason": "ttr_ran_out"}
+
+
+def test_a_policy_is_shown_with_its_text_and_a_cleared_topic_keeps_its_name() -> None:
+    _, policy, strange, cleared, paused = dumped(
+        topic(3, b"mail"),
+        pack_policy(Kind.POLICY, 3, 1, 2) + b"{}",
+        pack_policy(Kind.POLICY, 3, 9, 0),
+        pack_clear(Kind.CLEAR, 3, 4),
+        pack_pause(Kind.PAUSE, 4, 20, 10),
+    )
+    of_mail = {"topic_number": 3, "topic": "mail"}
+    assert policy.fields == of_mail | {"source": "run time", "policy": "{}"}
+    assert strange.fields == of_mail | {"source": 9, "policy": ""}
+    assert cleared.fields == of_mail | {"next_topic_number": 4}
+    assert paused.fields["topic"] == "mail"
+
+
+def test_every_part_of_a_job_is_shown() -> None:
+    (shown,) = dumped(pack_rewrite(Kind.REWRITE, len(WHOLE)) + WHOLE)
+    assert shown.kind is Kind.REWRITE
+    assert shown.body == b"body"
+    assert list(shown.fields.items())[-12:] == [
+        ("kicks", 0),
+        ("wall_ms", 77),
+        ("rank", 8),
+        ("reason", "nacked"),
+        ("attempts_before", 2),
+        ("failed_ms", 1_900),
+        ("key", "order-é"),
+        ("retry", "15s 3m"),
+        ("max_attempts", 9),
+        ("jitter_percent", 10),
+        ("origin", "mail"),
+        ("error", "timeout"),
+    ]
+
+
+def test_every_time_is_either_a_moment_or_a_duration() -> None:
+    names = {name for fields in (*FIELDS.values(), JOB_FIELDS, Tally._fields) for name in fields}
+    times = {name for name in names if name.endswith("_ms")}
+    assert times - MOMENTS == {"delay_ms", "offset_ms", "pause_ms", "ttr_ms"}
+    assert times >= MOMENTS
+
+
+def test_a_topic_goes_by_its_name_from_then_on() -> None:
+    job = HEADER.pack(7, 2, 1, 9, 0, 3, State.READY, Flag.NONE)
+    first, named, paused, unnamed = dumped(
+        topic(3, b"mail"),
+        put(job),
+        pack_pause(Kind.PAUSE, 3, 20, 10),
+        pack_pause(Kind.PAUSE, 4, 20, 10),
+    )
+    assert first.fields == {"topic_number": 3, "topic": "mail"}
+    assert named.fields["topic"] == paused.fields["topic"] == "mail"
+    assert unnamed.fields["topic"] == "#4"
+
+
+def test_a_job_is_spread_out() -> None:
+    job = HEADER.pack(7, 2_000, 1_000, 9, 5, 3, State.DELAYED, Flag.NONE) + b"body"
+    (plain,) = dumped(put(job))
+    assert plain.body == b"body"
+    assert plain.fields == {
+        "id": 7,
+        "due_ms": 2_000,
+        "created_ms": 1_000,
+        "ttr_ms": 9,
+        "priority": 5,
+        "topic_number": 3,
+        "state": "delayed",
+        "topic": "#3",
+    }
+    (worked_on,) = dumped(put(buried(job, 6, rank=9)))
+    tally = {"delay_ms": 1_000, "reserves": 1, "timeouts": 0, "releases": 0, "buries": 1}
+    assert worked_on.body == b"body"
+    assert worked_on.fields == plain.fields | tally | {
+        "kicks": 0,
+        "priority": 6,
+        "state": "buried",
+        "rank": 9,
+    }
+
+
+def test_what_the_engine_writes_is_shown_record_for_record() -> None:
+    engine = Engine(start_ms=0)
+    session = engine.open_session()
+    assert session.used is not None
+    engine.put(session.used, priority=0, delay_ms=0, ttr_ms=9_000, body=b"x", now_ms=0)
+    engine.reserve(session, 0)
+    engine.touch(session, 1, 0)
+    engine.bury(session, 1, 4, engine.store.time_ms)
+    engine.kick_job(1, 0)
+    engine.reschedule(1, 5, 0)
+    engine.pause("default", 9, 0)
+    engine.delete(session, 1, 0)
+    log, _ = engine.take_log()
+    kinds = [record.kind for record in dumped(*log)]
+    assert kinds == [
+        *(Kind.TURN, Kind.TOPIC, Kind.PUT, Kind.RESERVE, Kind.TOUCH, Kind.BURY, Kind.KICK),
+        *(Kind.RESCHEDULE, Kind.PAUSE, Kind.DELETE),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("payload", "why"),
+    [
+        (b"\x00", "its kind is 0"),
+        (b"\xff" * 40, "its kind is 255"),
+        (put(bytes(HEADER.size - 1)), "shorter than a job's header"),
+        (put(HEADER.pack(1, 2, 3, 4, 5, 6, 4, Flag.NONE)), "its job's state is 4"),
+        (put(HEADER.pack(1, 2, 3, 4, 5, 6, 1, 1)), "shorter than a job's header and tally"),
+    ],
+)
+def test_what_is_no_record_is_refused_by_its_place(payload: bytes, why: str) -> None:
+    good = topic(1, b"t")
+    seen: list[Dumped] = []
+    with pytest.raises(UnknownRecord, match=why) as caught:
+        seen += Dump().records(good + payload)
+    assert caught.value.offset == len(good)
+
+
+def test_a_job_cut_anywhere_before_its_body_is_refused() -> None:
+    for end in range(HEADER.size, len(WHOLE) - len(b"body")):
+        with pytest.raises(UnknownRecord, match="its job is shorter than"):
+            dumped(put(WHOLE[:end]))
+    assert dumped(put(WHOLE[: -len(b"body")]))[0].body == b""
+
+
+def test_a_payload_cut_anywhere_is_refused_at_the_record_that_is_cut() -> None:
+    whole = topic(1, b"mail") + put(HEADER.pack(1, 2, 3, 4, 5, 1, 1, Flag.NONE) + b"body")
+    starts = {0, len(topic(1, b"mail"))}
+    for end in set(range(1, len(whole))) - starts:
+        with pytest.raises(UnknownRecord, match="cut short") as caught:
+            list(Dump().records(whole[:end]))
+        assert caught.value.offset == max(start for start in starts if start < end)
+
+
+def test_a_name_that_no_topic_can_have_is_still_shown() -> None:
+    (record,) = dumped(topic(1, b"\xff\n"))
+    assert record.fields["topic"] == "\\xff\n"
+
+
+def test_dump_and_replay_know_the_same_kinds() -> None:
+    played = Replay(Engine(start_ms=0))._play_kind
+    assert set(played) | TAILED == set(FIELDS) == set(Kind)

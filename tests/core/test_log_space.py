@@ -1,0 +1,167 @@
+"""Room in the log: puts are refused first, then what workers say; removals never are."""
+
+from collections.abc import Callable
+
+import pytest
+
+from delayd.core.engine import Engine
+from delayd.core.errors import OutOfSpace
+from delayd.core.log_space import (
+    PUT_COST_BYTES,
+    RESERVE_COST_BYTES,
+    TOPIC_COST_BYTES,
+    Ask,
+    LogSpace,
+)
+from delayd.core.session import Session
+from delayd.limits import BODY_BYTES_DEFAULT, EMERGENCY_BYTES, LONG_BODY_BYTES
+
+
+def none_left(_missing_bytes: int, _body_bytes: int, _places: int) -> int:
+    return 0
+
+
+class Asked:
+    """Grants what is asked for, and remembers it."""
+
+    def __init__(self, answer: int | None = None) -> None:
+        self.answer = answer
+        self.calls: list[tuple[int, int, int]] = []
+
+    def __call__(self, missing_bytes: int, body_bytes: int, places: int) -> int:
+        self.calls.append((missing_bytes, body_bytes, places))
+        return missing_bytes if self.answer is None else self.answer
+
+
+def room_of(free_bytes: int, ask: Ask = none_left) -> LogSpace:
+    room = LogSpace()
+    room.limit(free_bytes, ask)
+    return room
+
+
+def test_without_a_journal_room_is_boundless() -> None:
+    room = LogSpace()
+    room.take_for_puts(10**9, 10**9 // 2)
+    room.take(10**12)
+
+
+def test_a_put_leaves_the_emergency_room_and_a_removal_does_not() -> None:
+    cost_bytes = PUT_COST_BYTES + 2 * 100 + TOPIC_COST_BYTES
+    room_of(EMERGENCY_BYTES + cost_bytes).take_for_puts(1, 100)
+    room = room_of(EMERGENCY_BYTES + cost_bytes - 1)
+    with pytest.raises(OutOfSpace):
+        room.take_for_puts(1, 100)
+    assert room.free_bytes == EMERGENCY_BYTES + cost_bytes - 1
+    assert room.jobs == 0
+    room.take(room.free_bytes)
+    with pytest.raises(OutOfSpace):
+        room.take(1)
+
+
+def test_what_is_missing_is_asked_for_once() -> None:
+    asked = Asked()
+    room = room_of(1_000, asked)
+    room.take(400)
+    assert asked.calls == []
+    room.take(700)
+    assert (asked.calls, room.free_bytes) == ([(100, 0, 0)], 0)
+
+
+@pytest.mark.parametrize("answer", [-1, 0, 99])
+def test_too_little_is_a_refusal(answer: int) -> None:
+    room = room_of(1_000, Asked(answer))
+    with pytest.raises(OutOfSpace):
+        room.take(1_100)
+
+
+def test_a_long_body_asks_for_a_place_even_with_much_room() -> None:
+    asked = Asked(0)
+    room = room_of(1 << 40, asked)
+    room.take_for_puts(3, LONG_BODY_BYTES)
+    assert asked.calls == []
+    room.take_for_puts(3, LONG_BODY_BYTES + 1)
+    assert asked.calls == [(0, LONG_BODY_BYTES + 1, 3)]
+    assert BODY_BYTES_DEFAULT <= LONG_BODY_BYTES
+
+
+def full_engine() -> tuple[Engine, Session, int]:
+    """An engine with one job held, one ready, one buried, and no room left at all."""
+    engine = Engine(start_ms=0)
+    session = engine.open_session()
+    topic = session.used
+    assert topic is not None
+    for _ in range(3):
+        engine.put(topic, priority=0, delay_ms=0, ttr_ms=60_000, body=b"", now_ms=0)
+    engine.reserve(session, 0)
+    engine.bury(session, 1, 0, engine.store.time_ms)
+    engine.reserve(session, 0)
+    engine.take_log()
+    engine.room.limit(0, none_left)
+    return engine, session, 2
+
+
+REFUSED: dict[str, Callable[[Engine, Session, int], object]] = {
+    "put": lambda engine, session, _: engine.put(
+        engine.store.topics["default"], priority=0, delay_ms=0, ttr_ms=1, body=b"", now_ms=0
+    ),
+    "reserve": lambda engine, session, _: engine.reserve(session, 0),
+    "reserve-job": lambda engine, session, _: engine.reserve_job(session, 3, 0),
+    "release": lambda engine, session, held: engine.release(session, held, 0, 0, 0),
+    "bury": lambda engine, session, held: engine.bury(session, held, 0, engine.store.time_ms),
+    "touch": lambda engine, session, held: engine.touch(session, held, 0),
+    "kick": lambda engine, session, _: engine.kick(engine.store.topics["default"], 9, 0),
+    "kick-job": lambda engine, session, _: engine.kick_job(1, 0),
+    "reschedule": lambda engine, session, _: engine.reschedule(3, 5, 0),
+    "pause": lambda engine, session, _: engine.pause("default", 5, 0),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_without_any_room_it_is_refused_and_changes_nothing(name: str) -> None:
+    engine, session, held = full_engine()
+    before = dict(engine.store.jobs), dict(session.deadlines)
+    with pytest.raises(OutOfSpace):
+        REFUSED[name](engine, session, held)
+    assert (dict(engine.store.jobs), dict(session.deadlines)) == before
+    assert engine.take_log() == ([], False)
+    assert engine.room.jobs == 3
+
+
+def test_without_any_room_deletes_and_returns_are_carried_out() -> None:
+    engine, session, held = full_engine()
+    assert engine.delete_batch(session, [1, 3], 0) == [True, True]
+    engine.close_session(session, 0)
+    assert engine.store.topics["default"].ready
+    engine.delete(engine.open_session(), held, 0)
+    assert engine.room.jobs == 0
+
+
+def test_a_batch_stops_where_the_room_ends() -> None:
+    engine = Engine(start_ms=0)
+    session = engine.open_session()
+    topic = session.used
+    assert topic is not None
+    for _ in range(5):
+        engine.put(topic, priority=0, delay_ms=0, ttr_ms=60_000, body=b"", now_ms=0)
+    engine.room.limit(2 * RESERVE_COST_BYTES, none_left)
+    assert len(engine.reserve_batch(session, 5, 1_000, 0)) == 2
+    assert engine.reserve_batch(session, 5, 1_000, 0) == []
+    for job_id in (1, 2):
+        engine.room.limit(1_000, none_left)
+        engine.bury(session, job_id, 0, engine.store.time_ms)
+    engine.room.limit(2 * 9 + 9, none_left)
+    assert engine.kick(topic, 5, 0) == 1
+
+
+@pytest.mark.parametrize("body_bytes", [0, 1, 100, BODY_BYTES_DEFAULT])
+def test_what_is_required_for_a_put_is_what_a_put_takes(body_bytes: int) -> None:
+    job_bytes = PUT_COST_BYTES + 2 * body_bytes + TOPIC_COST_BYTES
+    enough = room_of(job_bytes + EMERGENCY_BYTES)
+    enough.require_for_put(body_bytes)
+    assert enough.free_bytes == job_bytes + EMERGENCY_BYTES, "nothing is taken"
+    enough.take_for_puts(1, body_bytes)
+    too_little = room_of(job_bytes + EMERGENCY_BYTES - 1)
+    with pytest.raises(OutOfSpace):
+        too_little.require_for_put(body_bytes)
+    with pytest.raises(OutOfSpace):
+        too_little.take_for_puts(1, body_bytes)

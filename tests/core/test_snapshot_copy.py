@@ -1,0 +1,181 @@
+"""A copy is the state of one instant, whatever happens while it is taken.
+
+The walks of `test_engine_walk` keep an engine and a model busy; a copy is taken meanwhile, a few
+jobs at a time. Pages are made small, so that most of them change before the copy comes to them.
+"""
+
+import random
+
+import pytest
+
+from delayd.core import timekeeper, views
+from delayd.core.dump import Dump
+from delayd.core.engine import Engine
+from delayd.core.records import Kind
+from delayd.core.replay import Replay, UnknownRecord
+from delayd.core.snapshot_copy import SnapshotCopy
+from delayd.core.topic import job_id_of
+from tests.core.copies import HOUR_MS, WHOLE, copied_on_the_way, restored, small_pages, state, whole
+from tests.core.rigs import Rig, kinds_of
+from tests.core.test_engine_walk import Scan
+
+
+@pytest.mark.parametrize("bits", [0, 1, 6])
+@pytest.mark.parametrize("slice_jobs", [1, 3, 256])
+@pytest.mark.parametrize("number", range(4))
+def test_a_copy_is_the_state_it_began_with_and_goes_on_with_the_log_behind_it(
+    bits: int, slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timekeeper, "ADVANCE_SLICE_JOBS", slice_jobs)
+    small_pages(monkeypatch, bits)
+    walk = Scan(rng)
+    for _ in range(6):
+        for _ in range(rng.randrange(80)):
+            walk.step()
+        copied_on_the_way(walk, steps_max=number)
+
+
+def test_nothing_is_left_of_a_copy_when_it_is_over_or_abandoned() -> None:
+    rig = Rig()
+    for _ in range(200):
+        rig.put()
+    store = rig.engine.store
+    copy = SnapshotCopy(store)
+    copy.take(1, 1)
+    copy.take(1, 1)
+    assert store.jobs.guarded
+    copy.abandon()
+    assert not store.jobs.guarded
+    assert copy.is_over
+    copy = SnapshotCopy(store)
+    assert copy.take(WHOLE, WHOLE)
+    assert copy.is_over
+    assert not store.jobs.guarded
+    assert copy.jobs == 200
+    later = SnapshotCopy(store)
+    copy.abandon()  # long over: not the later one's affair
+    assert store.jobs.guarded
+    later.abandon()
+
+
+def test_a_slice_stops_at_the_jobs_and_at_the_bytes_it_may_take() -> None:
+    rig = Rig()
+    for number in range(640):
+        rig.put(body=b"x" * 1000 if number < 64 else b"")
+    copy = SnapshotCopy(rig.engine.store)
+    sizes = []
+    while not copy.is_over:
+        before = copy.jobs
+        taken_bytes = len(copy.take(slice_jobs=100, slice_bytes=10_000))
+        sizes.append((copy.jobs - before, taken_bytes))
+    assert copy.jobs == 640
+    assert max(jobs for jobs, _ in sizes) <= 100 + 64
+    assert max(taken_bytes for _, taken_bytes in sizes) < 10_000 + 2_000
+    assert len(sizes) < 20
+
+
+def test_a_slice_stops_at_topics_too() -> None:
+    rig = Rig()
+    for number in range(50):
+        rig.put(f"topic-{number}")
+    copy = SnapshotCopy(rig.engine.store)
+    assert kinds_of(copy.take(slice_jobs=10, slice_bytes=WHOLE)) == [
+        Kind.TURN,
+        Kind.LAST,
+        *[Kind.TOPIC] * 9,
+    ]
+
+
+def test_buried_jobs_are_kicked_in_the_order_they_were_buried_and_later_ones_after_them() -> None:
+    rig = Rig()
+    me = rig.client()
+    for _ in range(5):
+        rig.put()
+    rig.reserve_all(me)
+    for job_id in (4, 2, 5):
+        rig.engine.bury(me, job_id, 0, rig.engine.store.time_ms)
+    copied = whole(rig.engine)
+    rig.take_log()
+    frames = len(rig.log)
+    for job_id in (1, 3):
+        rig.engine.bury(me, job_id, 0, rig.engine.store.time_ms)
+    rig.engine.kick_job(2, rig.now_ms)
+    rig.take_log()
+    engine = restored(rig, rig.time_ms, copied, *rig.log[frames:])
+    buried = engine.store.topics["default"].buried
+    assert [job_id_of(key) for key in buried] == [4, 5, 1, 3]
+
+
+@pytest.mark.parametrize("due_ms", [5, 5_000])
+def test_what_was_due_and_had_not_had_its_slice_is_copied_as_having_happened(due_ms: int) -> None:
+    rig = Rig()
+    rig.put("a", ttr_ms=due_ms)
+    rig.put("b", delay_ms=due_ms)
+    rig.put("c")
+    rig.engine.pause("c", due_ms, rig.now_ms)
+    rig.reserve(rig.client("a"))
+    rig.engine.store.time_ms = due_ms  # the first moment: no slice has come to any of them
+    copied = whole(rig.engine)
+    assert Kind.RESERVE not in kinds_of(copied)
+    assert Kind.PAUSE not in kinds_of(copied)
+    engine = restored(rig, due_ms, copied)
+    me = engine.open_session()
+    for name in ("a", "b", "c"):
+        engine.watch(me, name)
+    assert [job[0] for job in engine.reserve_batch(me, 9, 9, due_ms)] == [1, 2, 3]
+    assert views.view_job(engine, 1, due_ms).timeouts == 1
+
+
+def test_what_was_held_is_an_orphan_until_its_deadline() -> None:
+    rig = Rig()
+    rig.put(ttr_ms=5_000)
+    rig.reserve(rig.client())
+    engine = restored(rig, 0, whole(rig.engine))
+    me = engine.open_session()
+    assert engine.reserve(me, 4_999) is None
+    assert engine.store.holders == {1: engine.store.orphans}
+    while engine.advance(5_000):
+        pass
+    assert engine.reserve(me, 5_000) == (1, b"")
+
+
+def test_a_topic_that_vanishes_meanwhile_is_copied_as_it_was() -> None:
+    rig = Rig()
+    me = rig.client("a")
+    rig.put("a")
+    rig.engine.pause("a", HOUR_MS, rig.now_ms)
+    rig.take_log()
+    expected, frames = state(rig.engine), len(rig.log)
+    copy = SnapshotCopy(rig.engine.store)
+    rig.put("a")  # without a TOPIC record: the log has one
+    rig.engine.delete_batch(me, [1, 2], rig.now_ms)
+    rig.engine.close_session(me, rig.now_ms)
+    assert "a" not in rig.engine.store.topics
+    rig.put("a")
+    rig.take_log()
+    copied = copy.take(WHOLE, WHOLE)
+    assert state(restored(rig, 0, copied)) == expected
+    assert state(restored(rig, 0, copied, *rig.log[frames:])) == state(rig.engine)
+
+
+def test_a_rank_of_a_job_that_is_not_buried_is_refused() -> None:
+    rig = Rig()
+    rig.put()
+    payload, _ = rig.take_log()
+    with pytest.raises(UnknownRecord, match="not buried"):
+        Replay(Engine(start_ms=0)).play(
+            payload + bytes.fromhex("0e 0100000000000000 05" + "00" * 7)
+        )
+
+
+def test_people_can_read_a_copy() -> None:
+    rig = Rig()
+    me = rig.client()
+    rig.put()
+    rig.put()
+    rig.reserve_all(me)
+    rig.engine.bury(me, 1, 0, rig.engine.store.time_ms)
+    shown = [(record.kind, record.fields) for record in Dump().records(whole(rig.engine))]
+    assert (Kind.RANK, {"id": 0, "rank": 1}) in shown
+    assert [fields["rank"] for kind, fields in shown if fields.get("state") == "buried"] == [1]
+    assert (Kind.LAST, {"last_id": 2, "last_topic_number": 1}) in shown

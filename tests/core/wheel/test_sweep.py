@@ -1,0 +1,220 @@
+import random
+from itertools import pairwise
+
+import pytest
+
+from delayd.core.wheel.buckets import LEVELS_MAX, BucketQueue, Level, expiration_of, level_of
+from delayd.core.wheel.sweep import Sweep
+from delayd.limits import (
+    SWEEP_BUCKET_COST,
+    SWEEP_CHUNK_ENTRIES,
+    SWEEP_ENTRIES_PER_CANCEL,
+    SWEEP_SLACK_ENTRIES,
+)
+from tests.core.wheels import Owned
+
+HOUR_MS = 3_600_000
+
+
+def tolerated(owned: Owned, most_held: int) -> int:
+    """What the wheel may hold: twice the living, the slack, and what a sweep takes to go round."""
+    return 2 * len(owned.wheel) + SWEEP_SLACK_ENTRIES + most_held // SWEEP_ENTRIES_PER_CANCEL + 100
+
+
+def test_keys_sort_by_expiration_and_then_from_the_highest_level_down() -> None:
+    keys = [
+        expiration_ms * 128 + Level(number, 1, 20).rank
+        for expiration_ms in (400, 401, 2**64)
+        for number in (64, 3, 2, 1)
+    ]
+    assert keys == sorted(keys)
+    assert [(expiration_of(key), level_of(key)) for key in keys[:5]] == [
+        (400, 64),
+        (400, 3),
+        (400, 2),
+        (400, 1),
+        (401, 64),
+    ]
+    assert expiration_of(51_324) == expiration_of(51_326) == 400
+    assert (level_of(51_324), level_of(51_326)) == (3, 1)
+    assert level_of(0) == LEVELS_MAX
+
+
+def test_a_queue_finds_the_key_before_and_keeps_its_order() -> None:
+    queue = BucketQueue()
+    assert [queue.open(key)[1] for key in (20, 30, 10)] == [True, False, True]
+    for key in (10, 20, 30):
+        queue.by_key[key].append(1)
+    queue.check()
+    assert [queue.key_before(key) for key in (31, 30, 25, 20, 10)] == [30, 20, 20, 10, None]
+    queue.drop(20)
+    assert queue.take(0)[0] == 10
+    queue.check()
+    assert queue.keys == [30]
+
+
+@pytest.mark.parametrize("wheel_size", [2, 20, 256])
+def test_mass_cancel_frees_the_memory(wheel_size: int, rng: random.Random) -> None:
+    owned = Owned(1, wheel_size)
+    for entry in range(20_000):
+        owned.insert(entry, rng.randrange(1, HOUR_MS))
+    order = list(range(20_000))
+    rng.shuffle(order)
+    for count, entry in enumerate(order):
+        owned.cancel(entry)
+        if count % 1000 == 0:
+            assert owned.held() <= tolerated(owned, 20_000)
+    assert owned.held() <= tolerated(owned, 2 * SWEEP_SLACK_ENTRIES)
+    owned.check()
+
+
+def test_the_slack_is_tolerated_and_not_one_entry_more() -> None:
+    owned = Owned()
+    for entry in range(SWEEP_SLACK_ENTRIES):
+        owned.insert(entry, 5)
+    for entry in range(SWEEP_SLACK_ENTRIES):
+        owned.cancel(entry)
+    assert owned.held() == SWEEP_SLACK_ENTRIES
+    cancels_a_step = SWEEP_CHUNK_ENTRIES // SWEEP_ENTRIES_PER_CANCEL
+    for _ in range(cancels_a_step):
+        assert owned.questions == 0
+        owned.insert(1, 5)
+        owned.cancel(1)
+    assert owned.held() == cancels_a_step
+    owned.check()
+
+
+def test_no_cancel_examines_more_than_a_chunk_and_all_together_16_each() -> None:
+    owned = Owned()
+    for entry in range(30_000):
+        owned.insert(entry, HOUR_MS)
+    longest = total = 0
+    for entry in range(30_000):
+        owned.questions = 0
+        owned.cancel(entry)
+        longest = max(longest, owned.questions)
+        total += owned.questions
+    assert longest == SWEEP_CHUNK_ENTRIES
+    assert total <= 30_000 * SWEEP_ENTRIES_PER_CANCEL
+    assert total <= 2.5 * 30_000, "the amortised cost is about two entries a cancel"
+
+
+def test_going_from_bucket_to_bucket_counts_as_work() -> None:
+    owned = Owned(1, 65_536)
+    for entry in range(4000):
+        owned.insert(entry, 1 + entry)
+    longest = 0
+    for entry in range(4000):
+        owned.questions = 0
+        owned.cancel(entry)
+        longest = max(longest, owned.questions)
+    assert 0 < longest <= SWEEP_CHUNK_ENTRIES // SWEEP_BUCKET_COST
+
+
+def test_a_job_reserved_and_released_over_and_over_does_not_fill_the_memory() -> None:
+    # Each time its lease goes to the same far bucket, where the entries all look alive.
+    owned = Owned(1, 256)
+    for _ in range(30_000):
+        owned.insert(1, 24 * HOUR_MS)
+        owned.cancel(1)
+        owned.insert(1, 24 * HOUR_MS + 5)
+        owned.cancel(1)
+    owned.insert(1, 24 * HOUR_MS)
+    assert owned.held() < 4 * SWEEP_SLACK_ENTRIES
+    owned.check()
+    assert owned.run() == [(24 * HOUR_MS, 1)]
+
+
+def test_many_jobs_rescheduled_in_turn_within_a_bucket_do_not_fill_the_memory() -> None:
+    owned = Owned(1, 256)
+    jobs = 3 * SWEEP_CHUNK_ENTRIES
+    for job in range(jobs):
+        owned.insert(job, 24 * HOUR_MS)
+    for turn in range(1, 20):
+        for job in range(jobs):
+            owned.reschedule(job, 24 * HOUR_MS + turn)
+    assert owned.held() <= tolerated(owned, 3 * jobs)
+    owned.check()
+    assert len(owned.run()) == jobs
+
+
+def test_a_debounced_job_is_kept_a_bounded_number_of_times_while_the_clock_moves() -> None:
+    owned = Owned(1, 20)
+    for now_ms in range(60_000):
+        owned.advance(now_ms)
+        if now_ms:
+            owned.reschedule(1, now_ms + 9000)
+        else:
+            owned.insert(1, 9000)
+    assert owned.held() < 4 * SWEEP_SLACK_ENTRIES
+    assert owned.run() == [(59_999 + 9000, 1)]
+
+
+def test_a_bucket_that_comes_due_under_the_broom_loses_and_repeats_nothing() -> None:
+    owned = Owned(1, 20)
+    jobs = 10 * SWEEP_CHUNK_ENTRIES
+    for entry in range(jobs):
+        owned.insert(entry, 450)
+    cancelled = iter([entry for entry in range(jobs) if entry % 8])
+    while owned.questions == 0:
+        owned.cancel(next(cancelled))
+    # A step has examined a chunk; an eighth of it was alive and stands in the bucket twice.
+    assert owned.wheel._sweep is not None
+    for entry in range(jobs, jobs + 10):
+        owned.insert(entry, 451)
+    expected = sorted(owned.due_ms)
+    assert [entry for _, entry in owned.advance(451)] == expected
+    assert owned.held() == 0
+    owned.check()
+
+
+def test_twins_are_hunted_within_a_bucket_and_left_alone_across_buckets() -> None:
+    queue = BucketQueue()
+    for key, entries in ((128, [1, 2, 1]), (256, [2, 1, 2, 2, 3])):
+        queue.open(key)[0].extend(entries)
+    sweep = Sweep(queue, lambda chunk, key: chunk.tolist(), hunts_twins=True)
+    removed = 0
+    while not sweep.is_over:
+        removed += sweep.step(2)
+        assert removed <= 3
+    assert [bucket.tolist() for bucket in queue.by_key.values()] == [[1, 2], [2, 1, 3]]
+    assert removed == 3
+
+
+def test_inserts_go_on_while_their_bucket_is_swept() -> None:
+    owned = Owned(1, 20)
+    fresh = iter(range(1 << 40, 1 << 41))
+    for entry in range(8 * SWEEP_CHUNK_ENTRIES):
+        owned.insert(entry, 450)
+    for entry in range(8 * SWEEP_CHUNK_ENTRIES):
+        owned.cancel(entry)
+        if entry % 3 == 0:
+            owned.insert(next(fresh), 450)
+    owned.check()
+    assert owned.held() <= tolerated(owned, 8 * SWEEP_CHUNK_ENTRIES)
+    expected = list(range(1 << 40, next(fresh)))
+    assert [entry for _, entry in owned.advance(450)] == expected
+
+
+def test_asking_for_the_soonest_does_not_stop_the_sweep() -> None:
+    owned = Owned(1, 256)
+    for entry in range(20_000):
+        owned.insert(entry, HOUR_MS + 65_536 * (entry % 2))
+    for entry in range(19_999):
+        owned.cancel(entry)
+        if entry % 500 == 0:
+            owned.wheel.soonest(1)
+    assert owned.held() <= tolerated(owned, 3 * SWEEP_SLACK_ENTRIES)
+    assert owned.wheel.soonest(1) == [19_999]
+
+
+def test_what_remains_keeps_the_order_in_which_it_came() -> None:
+    owned = Owned(1, 20)
+    for entry in range(10_000):
+        owned.insert(entry, 450)
+    for entry in range(10_000):
+        if entry % 10:
+            owned.cancel(entry)
+    fired = [entry for _, entry in owned.advance(450)]
+    assert all(first < second for first, second in pairwise(fired))
+    assert len(fired) == 1000

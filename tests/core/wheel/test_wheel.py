@@ -1,0 +1,421 @@
+import doctest
+import random
+import tracemalloc
+
+import pytest
+
+import delayd.core.wheel.wheel
+from delayd.core.wheel.wheel import BucketView, TimingWheel, ceil_to_tick
+from tests.core.wheels import NO_LIMIT, Owned
+
+TICKS_MS = (1, 3, 10, 1000)
+SIZES = (2, 3, 20, 64, 256)
+YEAR_MS = 365 * 24 * 3_600_000
+
+
+# --- The worked numbers of the design, and of the documents it is drawn from ----------------------
+
+
+def test_the_example_in_the_docstring_is_true() -> None:
+    results = doctest.testmod(delayd.core.wheel.wheel)
+    assert results.attempted > 5
+    assert results.failed == 0
+
+
+@pytest.mark.parametrize(
+    ("due_ms", "level", "slot"),
+    [
+        (1, 1, 1),
+        (19, 1, 19),
+        (20, 2, 1),
+        (350, 2, 17),
+        (399, 2, 19),
+        (400, 3, 1),
+        (7999, 3, 19),
+        (8000, 4, 1),
+    ],
+)
+def test_intervals_of_a_wheel_of_20_are_20_400_and_8000(due_ms: int, level: int, slot: int) -> None:
+    owned = Owned(tick_ms=1, wheel_size=20)
+    owned.insert(7, due_ms)
+    assert owned.places()[7][:2] == (level, slot)
+
+
+def test_446_450_455_and_473_share_a_bucket_of_level_3_that_comes_due_at_400() -> None:
+    owned = Owned(tick_ms=1, wheel_size=20)
+    for due_ms in (446, 450, 455, 473):
+        owned.insert(due_ms, due_ms)
+    assert owned.wheel.layout() == [BucketView(3, 1, 400, (446, 450, 455, 473))]
+    assert owned.wheel.next_deadline() == 400
+
+
+def test_450_cascades_to_40_60_of_level_2_then_to_10_11_of_level_1_and_fires_at_450() -> None:
+    owned = Owned(tick_ms=1, wheel_size=20)
+    owned.insert(450, 450)
+    assert owned.advance(399) == []
+    assert owned.places() == {450: (3, 1, 400)}
+    assert owned.advance(400) == []
+    assert owned.places() == {450: (2, 2, 400 + 40)}
+    assert owned.advance(440) == []
+    assert owned.places() == {450: (1, 10, 400 + 40 + 10)}
+    assert owned.advance(449) == []
+    assert owned.advance(450) == [(450, 450)]
+
+
+def test_a_level_reaches_as_far_as_its_own_clock_and_interval_no_slot_is_taken_twice() -> None:
+    owned = Owned(tick_ms=1, wheel_size=20, start_ms=395)
+    owned.insert(1, 779)
+    owned.insert(2, 780)
+    # At 395 the clock of level 2 stands at 380, in slot 19, where 780 would go too.
+    assert owned.places() == {1: (2, 18, 760), 2: (3, 1, 400)}
+
+
+@pytest.mark.parametrize(
+    ("due_ms", "place"),
+    [
+        (400, (1, 0, 400)),
+        (419, (1, 19, 419)),
+        (420, (2, 1, 420)),
+        (439, (2, 1, 420)),
+        (799, (2, 19, 780)),
+    ],
+)
+def test_a_bucket_of_level_3_cascades_to_where_an_insert_at_its_time_would_go(
+    due_ms: int, place: tuple[int, int, int]
+) -> None:
+    cascaded, inserted = (
+        Owned(tick_ms=1, wheel_size=20),
+        Owned(tick_ms=1, wheel_size=20, start_ms=400),
+    )
+    cascaded.insert(1, due_ms)
+    inserted.insert(1, due_ms)
+    cascaded.advance(400, limit=1)
+    assert cascaded.places() == inserted.places() == {1: place}
+
+
+def test_levels_are_added_when_they_are_needed() -> None:
+    owned = Owned(tick_ms=1, wheel_size=20)
+    assert len(owned.wheel._levels) == 1
+    owned.insert(1, 8000)
+    assert [level.interval_ms for level in owned.wheel._levels] == [20, 400, 8000, 160_000]
+
+
+# --- Never early, never late ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "tick_ms", "ceiling_ms"),
+    [(0, 10, 0), (1, 10, 10), (9, 10, 10), (10, 10, 10), (11, 10, 20), (2**64 - 1, 1, 2**64 - 1)],
+)
+def test_times_are_rounded_up_to_the_tick(time_ms: int, tick_ms: int, ceiling_ms: int) -> None:
+    assert ceil_to_tick(time_ms, tick_ms) == ceiling_ms
+
+
+def boundaries(tick_ms: int, wheel_size: int, start_ms: int) -> list[int]:
+    """Due times around the ends of the first five levels, seen from the start."""
+    times = set()
+    for level in range(6):
+        interval_ms = tick_ms * wheel_size**level
+        for end_ms in (start_ms + interval_ms, start_ms - start_ms % interval_ms + interval_ms):
+            for near_ms in (-tick_ms, -1, 0, 1, tick_ms):
+                times.add(end_ms + near_ms)
+    return sorted(time_ms for time_ms in times if time_ms > start_ms)
+
+
+@pytest.mark.parametrize("tick_ms", TICKS_MS)
+@pytest.mark.parametrize("wheel_size", SIZES)
+@pytest.mark.parametrize("start_ms", [0, 123_457])
+def test_around_every_boundary_entries_fire_at_their_tick_and_not_a_ms_before(
+    tick_ms: int, wheel_size: int, start_ms: int
+) -> None:
+    for due_ms in boundaries(tick_ms, wheel_size, start_ms):
+        owned = Owned(tick_ms, wheel_size, start_ms)
+        owned.insert(1, due_ms)
+        owned.check()
+        assert owned.advance(ceil_to_tick(due_ms, tick_ms) - 1) == []
+        owned.check()
+        assert owned.advance(ceil_to_tick(due_ms, tick_ms)) == [(due_ms, 1)]
+        owned.check()
+
+
+@pytest.mark.parametrize("tick_ms", TICKS_MS)
+@pytest.mark.parametrize("wheel_size", SIZES)
+def test_who_sleeps_until_the_next_deadline_misses_nothing(tick_ms: int, wheel_size: int) -> None:
+    owned = Owned(tick_ms, wheel_size, start_ms=123_457)
+    dues_ms = dict(enumerate(boundaries(tick_ms, wheel_size, 123_457)))
+    for entry, due_ms in dues_ms.items():
+        owned.insert(entry, due_ms)
+    assert {entry: at_ms for at_ms, entry in owned.run()} == {
+        entry: ceil_to_tick(due_ms, tick_ms) for entry, due_ms in dues_ms.items()
+    }
+
+
+@pytest.mark.parametrize("wheel_size", SIZES)
+def test_an_entry_wakes_the_loop_at_most_once_a_level(wheel_size: int) -> None:
+    for due_ms in boundaries(1, wheel_size, 0):
+        owned = Owned(1, wheel_size)
+        owned.insert(1, due_ms)
+        levels = len(owned.wheel._levels)
+        turns = 0
+        while (deadline_ms := owned.wheel.next_deadline()) is not None:
+            owned.advance(deadline_ms)
+            turns += 1
+        assert turns <= levels
+
+
+@pytest.mark.parametrize("wheel_size", SIZES)
+@pytest.mark.parametrize("due_ms", [100 * YEAR_MS, 2**63, 2**64 - 1])
+def test_there_is_no_longest_delay_short_of_64_bit_milliseconds(
+    wheel_size: int, due_ms: int
+) -> None:
+    owned = Owned(1, wheel_size)
+    owned.insert(2**64 - 1, due_ms)
+    assert owned.run() == [(due_ms, 2**64 - 1)]
+
+
+def test_what_is_overdue_when_inserted_fires_at_the_next_advance() -> None:
+    owned = Owned(tick_ms=10, start_ms=995)
+    for entry, due_ms in enumerate((0, 5, 990)):
+        owned.insert(entry, due_ms)
+        deadline_ms = owned.wheel.next_deadline()
+        assert deadline_ms is not None
+        assert deadline_ms <= 995
+    assert [entry for _, entry in owned.advance(995)] == [0, 1, 2]
+
+
+def test_a_due_time_inside_the_running_tick_waits_for_its_end() -> None:
+    owned = Owned(tick_ms=10, start_ms=995)
+    owned.insert(1, 991)
+    assert owned.advance(999) == []
+    assert owned.advance(1000) == [(991, 1)]
+
+
+def test_a_clock_that_goes_back_fires_nothing_and_loses_nothing() -> None:
+    owned = Owned(start_ms=1000)
+    owned.insert(1, 1500)
+    assert owned.advance(1400) == []
+    assert owned.advance(900) == []
+    assert owned.wheel._clock_ms == 1400
+    owned.check()
+    assert owned.advance(1500) == [(1500, 1)]
+
+
+def test_an_insert_after_a_long_idle_time_is_placed_by_the_clock_of_today() -> None:
+    owned = Owned(tick_ms=1, wheel_size=20)
+    owned.now_ms = 1_000_000
+    owned.insert(1, 1_000_005)
+    assert owned.places()[1][0] == 1
+
+
+def test_insert_tells_when_the_loop_must_wake_earlier() -> None:
+    owned = Owned(tick_ms=1, wheel_size=20)
+    assert owned.insert(1, 300)
+    assert not owned.insert(2, 300)
+    assert not owned.insert(3, 1000)
+    assert owned.insert(4, 10)
+    assert owned.wheel.next_deadline() == 10
+
+
+# --- Order and slices -----------------------------------------------------------------------------
+
+
+def scatter(owned: Owned, rng: random.Random, count: int, span_ms: int) -> None:
+    for entry in range(count):
+        owned.insert(entry, owned.now_ms + rng.randrange(1, span_ms))
+
+
+@pytest.mark.parametrize("tick_ms", TICKS_MS)
+@pytest.mark.parametrize("wheel_size", SIZES)
+def test_one_big_advance_equals_many_small_ones(
+    tick_ms: int, wheel_size: int, rng: random.Random
+) -> None:
+    seed = rng.random()
+    big, small = Owned(tick_ms, wheel_size, 77), Owned(tick_ms, wheel_size, 77)
+    for owned in (big, small):
+        scatter(owned, random.Random(seed), 300, 5000 * tick_ms)
+    end_ms = 77 + 5001 * tick_ms
+    at_once = big.advance(end_ms)
+    in_steps = []
+    while small.now_ms < end_ms:
+        in_steps += small.advance(small.now_ms + rng.randrange(1, 100 * tick_ms))
+    assert in_steps == at_once
+    assert len(at_once) == 300
+    assert [ceil_to_tick(due_ms, tick_ms) for due_ms, _ in at_once] == sorted(
+        ceil_to_tick(due_ms, tick_ms) for due_ms, _ in at_once
+    )
+
+
+@pytest.mark.parametrize("limit", [1, 2, 7, 100])
+def test_slices_fire_the_same_in_the_same_order(limit: int, rng: random.Random) -> None:
+    seed = rng.random()
+    whole, sliced = Owned(), Owned()
+    for owned in (whole, sliced):
+        scatter(owned, random.Random(seed), 500, 20_000)
+    at_once = whole.advance(20_000)
+    in_slices = []
+    for _ in range(500 * 4 // limit + 500 * 4):
+        sliced.questions = 0
+        in_slices += sliced.advance(20_000, limit)
+        assert sliced.questions <= limit
+        sliced.check()
+        if (sliced.wheel.next_deadline() or NO_LIMIT) > 20_000:
+            break
+    assert in_slices == at_once
+
+
+def test_a_crowd_due_at_one_instant_is_cascaded_and_fired_in_slices() -> None:
+    owned = Owned(tick_ms=1, wheel_size=20)
+    for entry in range(10_000):
+        owned.insert(entry, 450)
+    fired = []
+    turns = 0
+    while (deadline_ms := owned.wheel.next_deadline()) is not None and deadline_ms <= 450:
+        fired += owned.advance(450, limit=100)
+        turns += 1
+    assert [entry for _, entry in fired] == list(range(10_000))
+    assert turns == 3 * 10_000 / 100
+
+
+def test_while_a_bucket_is_pending_the_wheel_asks_to_be_called_again_at_once() -> None:
+    owned = Owned(tick_ms=1, wheel_size=20)
+    for entry in range(3):
+        owned.insert(entry, 450)
+    owned.advance(400, limit=1)
+    assert owned.wheel.next_deadline() == 400
+    owned.advance(400, limit=1)
+    assert owned.wheel.next_deadline() == 400
+    owned.advance(400, limit=1)
+    assert owned.wheel.next_deadline() == 440
+
+
+def test_inserts_during_a_pending_cascade_are_kept_and_fire_in_order() -> None:
+    owned = Owned(tick_ms=1, wheel_size=20)
+    for entry in range(100):
+        owned.insert(entry, 450)
+    assert owned.advance(500, limit=10) == []
+    owned.insert(1000, 430)
+    owned.insert(1001, 470)
+    owned.insert(1002, 600)
+    owned.check()
+    fired = [entry for _, entry in owned.advance(500)]
+    assert fired == [1000, *range(100), 1001]
+    assert owned.due_ms == {1002: 600}
+
+
+def test_what_is_cancelled_while_its_bucket_is_pending_does_not_fire() -> None:
+    owned = Owned()
+    for entry in range(10):
+        owned.insert(entry, 15)
+    owned.advance(15, limit=4)
+    owned.cancel(7)
+    owned.check()
+    assert [entry for _, entry in owned.advance(15)] == [4, 5, 6, 8, 9]
+    owned.check()
+
+
+# --- Cancelled and rescheduled entries ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wheel_size", SIZES)
+def test_cancelled_entries_never_fire(wheel_size: int, rng: random.Random) -> None:
+    owned = Owned(1, wheel_size)
+    scatter(owned, rng, 1000, 100_000)
+    for entry in range(0, 1000, 2):
+        owned.cancel(entry)
+    owned.check()
+    assert sorted(entry for _, entry in owned.run()) == list(range(1, 1000, 2))
+    assert len(owned.wheel) == 0
+
+
+def test_a_cancel_is_right_before_and_after_the_owner_has_changed_its_mind() -> None:
+    due_ms = {1: 450, 2: 450}
+    wheel = TimingWheel(1, 20, 0, due_ms.get)
+    wheel.insert(1, 450, 0)
+    wheel.insert(2, 450, 0)
+    wheel.cancel(1, 450)
+    del due_ms[1]
+    del due_ms[2]
+    wheel.cancel(2, 450)
+    wheel.check()
+    assert len(wheel) == 0
+    assert wheel.advance(1000, NO_LIMIT) == []
+
+
+@pytest.mark.parametrize(("away_ms", "back_ms"), [(300, 50), (50, 300), (50, 50), (46, 59)])
+def test_an_entry_moved_away_and_back_fires_once(away_ms: int, back_ms: int) -> None:
+    for limit in (1, 2, NO_LIMIT):
+        owned = Owned(tick_ms=1, wheel_size=20)
+        owned.insert(1, 50)
+        owned.reschedule(1, away_ms)
+        owned.reschedule(1, back_ms)
+        fired = []
+        for _ in range(20):
+            fired += owned.advance(1000, limit)
+            owned.check()
+        assert fired == [(back_ms, 1)]
+
+
+def test_an_entry_moved_earlier_fires_once_although_its_owner_learns_of_it_after_the_call() -> None:
+    owned = Owned(tick_ms=1, wheel_size=20)
+    owned.insert(1, 15)
+    owned.reschedule(1, 10)
+    assert owned.advance(19) == [(10, 1)]
+    owned.check()
+
+
+@pytest.mark.parametrize("wheel_size", SIZES)
+def test_an_entry_that_fired_can_be_inserted_again(wheel_size: int) -> None:
+    owned = Owned(1, wheel_size)
+    for due_ms in boundaries(1, wheel_size, 0):
+        owned.insert(1, due_ms)
+        assert owned.advance(due_ms) == [(due_ms, 1)]
+        owned.check()
+
+
+# --- The soonest ----------------------------------------------------------------------------------
+
+
+def test_the_soonest_are_ordered_by_due_time_and_then_by_entry() -> None:
+    owned = Owned(tick_ms=10, wheel_size=20)
+    for entry, due_ms in ((5, 451), (4, 459), (9, 452), (8, 452), (1, 90_000), (2, 446)):
+        owned.insert(entry, due_ms)
+    owned.cancel(2)
+    assert owned.wheel.soonest(3) == [5, 8, 9]
+    assert owned.wheel.soonest(100) == [5, 8, 9, 4, 1]
+    assert owned.wheel.soonest(0) == []
+    owned.check()
+
+
+def test_the_soonest_are_known_while_a_bucket_is_pending() -> None:
+    for limit in (1, 5, 11, 12, 25, 31):
+        owned = Owned(tick_ms=1, wheel_size=20)
+        for entry in range(10):
+            owned.insert(entry, 450 + entry % 3)
+        owned.advance(460, limit)
+        owned.insert(100, 3)
+        by_model = sorted((due_ms, entry) for entry, due_ms in owned.due_ms.items())
+        for count in range(12):
+            assert owned.wheel.soonest(count) == [entry for _, entry in by_model[:count]]
+        owned.check()
+
+
+def test_asking_again_for_the_soonest_does_not_go_over_the_crowd_again() -> None:
+    owned = Owned(tick_ms=1, wheel_size=256)
+    for entry in range(10_000):
+        owned.insert(entry, 3_600_000 + entry)
+    assert owned.wheel.soonest(2) == [0, 1]
+    owned.questions = 0
+    assert owned.wheel.soonest(2) == [0, 1]
+    assert owned.questions <= 10
+
+
+# --- Size -----------------------------------------------------------------------------------------
+
+
+def test_an_empty_wheel_takes_less_than_a_kilobyte() -> None:
+    due_ms: dict[int, int] = {}
+    tracemalloc.start()
+    wheels = [TimingWheel(1, 256, 1 << 41, due_ms.get) for _ in range(100)]
+    bytes_held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert bytes_held / len(wheels) < 1000

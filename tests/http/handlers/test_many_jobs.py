@@ -1,0 +1,487 @@
+"""The calls about many jobs: pages, calendars, and one thing done to all of them."""
+
+import random
+from typing import Any
+
+import pytest
+
+from delayd import turns as turns_module
+from delayd.access.scopes import Scope
+from delayd.http.handlers import many_jobs
+from delayd.limits import (
+    CALENDAR_BINS_MAX,
+    ERROR_BYTES_MAX,
+    HTTP_CALENDAR_TOPICS_MAX,
+    HTTP_PAGE_BYTES_MAX,
+    HTTP_PAGE_SLICE_BYTES,
+    KEY_BYTES_MAX,
+    SEARCH_JOBS_MAX,
+    TASK_SLICE_US,
+    TASK_STEP_JOBS,
+)
+from delayd.testing.clock import FakeClock
+from tests.http.scene import Scene
+
+JOBS = "/v1/topics/mail/jobs"
+HOUR_MS = 3_600_000
+
+
+def put(scene: Scene, **fields: object) -> int:
+    told = scene.ok("POST", JOBS, {"body": None, **fields})
+    return int(told["id"])
+
+
+def ids(told: dict[str, Any]) -> list[int]:
+    return [job["id"] for job in told["jobs"]]
+
+
+def listed(scene: Scene, query: str = "") -> list[int]:
+    return ids(scene.ok("GET", f"{JOBS}?{query}" if query else JOBS))
+
+
+def one_of_each(scene: Scene) -> dict[str, int]:
+    """A job in each state, by the state's name."""
+    jobs = {}
+    for state in ("buried", "reserved"):
+        jobs[state] = put(scene)
+        (job,) = scene.ok("POST", "/v1/topics/mail/reserve")["jobs"]
+        if state == "buried":
+            scene.ok("POST", f"/v1/jobs/{job['id']}/bury", {"token": job["token"]})
+    jobs["ready"] = put(scene)
+    jobs["delayed"] = put(scene, delay="1h")
+    return jobs
+
+
+# --- Pages ---------------------------------------------------------------------------------------
+
+
+def test_a_row_tells_what_it_takes_to_find_the_job_again() -> None:
+    with Scene(is_virtual=True) as scene:
+        put(scene, delay="5s", priority=7, key="order-17")
+        put(scene, delay="1s")
+        assert scene.ok("GET", JOBS) == {
+            "jobs": [
+                {
+                    "id": 2,
+                    "state": "delayed",
+                    "due": "2023-11-14T22:13:21.000Z",
+                    "priority": 65_536,
+                },
+                {
+                    "id": 1,
+                    "state": "delayed",
+                    "due": "2023-11-14T22:13:25.000Z",
+                    "priority": 7,
+                    "key": "order-17",
+                },
+            ],
+            "after": None,
+        }
+
+
+def test_a_row_of_a_job_that_has_failed_tells_what_the_job_itself_tells() -> None:
+    with Scene(is_virtual=True) as scene:
+        policy = {"retry": "1s", "exhausted": "mail.failed"}
+        scene.ok("PUT", "/v1/topics/mail/policy", policy)
+        put(scene)
+        for error, topic, origin in (
+            ("no route to host", "mail", None),
+            ("gone", "mail.failed", "mail"),
+        ):
+            scene.pass_ms(1_000)
+            (job,) = scene.ok("POST", "/v1/topics/mail/reserve")["jobs"]
+            token = {"token": job["token"], "error": error}
+            scene.ok("POST", f"/v1/jobs/{job['id']}/nack", token)
+            (row,) = scene.ok("GET", f"/v1/topics/{topic}/jobs")["jobs"]
+            whole = scene.ok("GET", "/v1/jobs/1")
+            assert (row["failure"]["error"], row["failure"].get("origin")) == (error, origin)
+            assert {name: whole[name] for name in row} == row
+            assert row.keys() == {"id", "state", "due", "priority", "attempts", "failure"}
+        scene.ok("POST", "/v1/topics/mail.failed/reserve")
+        (row,) = scene.ok("GET", "/v1/topics/mail.failed/jobs?state=reserved")["jobs"]
+        assert row["attempts"] == scene.ok("GET", "/v1/jobs/1")["attempts"] == 1, "under way"
+
+
+def test_a_page_of_long_errors_ends_where_there_are_enough() -> None:
+    with Scene(is_checked=False) as scene:
+        engine, topic = scene.engine, scene.engine.store.topic("mail")
+        now_ms = scene.clock.now_ms()
+        engine.put_alike(topic, 0, 0, 60_000, [b"{}"] * SEARCH_JOBS_MAX, now_ms)
+        session = engine.open_session()
+        engine.watch(session, "mail")
+        for job_id, _ in engine.reserve_batch(session, SEARCH_JOBS_MAX, 1 << 20, now_ms):
+            engine.bury(session, job_id, 0, now_ms, "\1" * ERROR_BYTES_MAX)
+        found: list[int] = []
+        for query in ("", "&bodies=true"):
+            before = len(found)
+            told: dict[str, Any] = {"after": None}
+            while len(found) == before or told["after"] is not None:
+                after = "" if told["after"] is None else f"&after={told['after']}"
+                answer = scene.call("GET", f"{JOBS}?limit={SEARCH_JOBS_MAX}{query}{after}")
+                assert len(answer.body) < HTTP_PAGE_BYTES_MAX + 200 * SEARCH_JOBS_MAX
+                told = answer.json
+                found += ids(told)
+        assert found == [*range(1, SEARCH_JOBS_MAX + 1)] * 2
+
+
+def test_jobs_are_found_by_each_state_and_by_several() -> None:
+    with Scene() as scene:
+        jobs = one_of_each(scene)
+        for state, job_id in jobs.items():
+            assert listed(scene, f"state={state}") == [job_id]
+        assert sorted(listed(scene, "state=buried,delayed")) == sorted(
+            [jobs["buried"], jobs["delayed"]]
+        )
+        assert sorted(listed(scene)) == sorted(jobs.values())
+
+
+def test_the_span_counts_from_now_or_from_moments_and_has_an_open_end() -> None:
+    with Scene(is_virtual=True) as scene:
+        for hours in range(4):
+            put(scene, delay=f"{hours}h")
+        scene.pass_ms(HOUR_MS)
+        assert listed(scene, "from=0&to=2h") == [2, 3]
+        assert listed(scene, "from=0&to=7200.001") == [2, 3, 4]
+        assert listed(scene, "from=-1h&to=0") == [1]
+        assert listed(scene, "from=-1h&to=0.001") == [1, 2]
+        assert listed(scene, "from=2023-11-15T00:13:20Z") == [3, 4]
+        assert listed(scene, "to=2023-11-15T01:13:20%2B01:00") == [1, 2]
+        assert listed(scene, "to=2023-11-15T00:13:20.001Z") == [1, 2, 3]
+
+
+def test_a_moment_is_one_of_the_wall_clock_however_it_was_set() -> None:
+    with Scene() as scene:
+        put(scene, delay="1h")
+        assert isinstance(scene.clock, FakeClock)
+        scene.clock.step_wall(HOUR_MS)
+        assert listed(scene, "from=2023-11-15T00:13:00Z&to=2023-11-15T00:14:00Z") == [1]
+        assert listed(scene, "from=2023-11-14T23:13:00Z&to=2023-11-14T23:14:00Z") == []
+
+
+def test_jobs_are_found_by_how_their_keys_begin() -> None:
+    with Scene() as scene:
+        for key in ("order-1", "order-2", "größe", "order"):
+            put(scene, key=key)
+        put(scene)
+        assert listed(scene, "prefix=order-") == [1, 2]
+        assert listed(scene, "prefix=gr%C3%B6") == [3]
+        assert listed(scene, "prefix=x") == []
+        assert listed(scene, "prefix=") == [1, 2, 3, 4, 5]
+
+
+def test_a_prefix_that_is_no_text_finds_nothing_and_breaks_nothing() -> None:
+    with Scene() as scene:
+        put(scene, key="order")
+        for escaped in ("%FF", "%ED%A0%80", "%00", "%"):
+            assert scene.call("GET", f"{JOBS}?prefix={escaped}").status in {200, 422}
+
+
+@pytest.mark.parametrize(
+    ("query", "fields"),
+    [
+        ("state=lost", ["state"]),
+        ("state=", ["state"]),
+        ("state=ready,", ["state"]),
+        ("from=soon&to=2023-11-15", ["from", "to"]),
+        ("from=2h&to=1h", ["to"]),
+        ("from=1h&to=1h", ["to"]),
+        ("from=2023-11-15T00:13:20Z&to=2023-11-14T00:13:20Z", ["to"]),
+        ("from=2023-11-15T00:13:20", ["from"]),
+        ("from=--1h", ["from"]),
+        (f"prefix={'x' * (KEY_BYTES_MAX + 1)}", ["prefix"]),
+        ("limit=0", ["limit"]),
+        (f"limit={SEARCH_JOBS_MAX + 1}", ["limit"]),
+        ("after=7", ["after"]),
+        ("after=1a-7-7", ["after"]),
+        ("bodies=perhaps", ["bodies"]),
+        ("bodys=true&state=ready&state=ready", ["bodys", "state"]),
+        ("dry_run=true", ["dry_run"]),
+    ],
+)
+def test_a_filter_that_is_wrong_is_refused_with_each_field(query: str, fields: list[str]) -> None:
+    with Scene() as scene:
+        put(scene)
+        answer = scene.call("GET", f"{JOBS}?{query}")
+        assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", fields)
+
+
+def test_pages_hold_each_job_once_that_stays_as_it_is(rng: random.Random) -> None:
+    with Scene() as scene:
+        still = {put(scene, delay=rng.randrange(1, 1_000)) for _ in range(60)}
+        moving = {put(scene, delay=rng.randrange(1, 1_000)) for _ in range(40)}
+        told = scene.ok("GET", f"{JOBS}?limit=7")
+        seen = ids(told)
+        while told["after"] is not None:
+            some = rng.choice(sorted(moving))
+            if rng.random() < 0.5:
+                scene.ok("PATCH", f"/v1/jobs/{some}", {"delay": rng.randrange(1, 1_000)})
+            else:
+                scene.ok("DELETE", f"/v1/jobs/{some}")
+                moving.discard(some)
+                moving.add(put(scene, delay=rng.randrange(1, 1_000)))
+            told = scene.ok("GET", f"{JOBS}?limit=7&after={told['after']}")
+            seen += ids(told)
+        assert sorted(job_id for job_id in seen if job_id in still) == sorted(still)
+
+
+def test_a_page_behind_a_job_that_has_gone_goes_on_from_there() -> None:
+    with Scene() as scene:
+        for delay in (1, 2, 3):
+            put(scene, delay=delay)
+        told = scene.ok("GET", f"{JOBS}?limit=2")
+        assert ids(told) == [1, 2]
+        scene.ok("DELETE", "/v1/jobs/2")
+        rest = scene.ok("GET", f"{JOBS}?limit=2&after={told['after']}")
+        assert (ids(rest), rest["after"]) == ([3], None)
+
+
+def test_a_mark_that_was_made_up_is_only_a_place() -> None:
+    with Scene() as scene:
+        put(scene, delay=1)
+        assert listed(scene, "after=0-1") == [1]
+        assert listed(scene, f"after={'f' * 16}-{'9' * 20}") == []
+
+
+def test_bodies_come_as_they_were_put() -> None:
+    with Scene() as scene:
+        scene.ok("POST", JOBS, {"body": {"a": 1.0}})
+        scene.ok("POST", JOBS, {"body_base64": "/w=="})
+        first, second = scene.ok("GET", f"{JOBS}?bodies=true")["jobs"]
+        assert (first["body"], second["body_base64"]) == ({"a": 1.0}, "/w==")
+        assert (
+            not {"body", "body_base64"} & scene.ok("GET", f"{JOBS}?bodies=false")["jobs"][0].keys()
+        )
+
+
+def test_a_page_of_long_bodies_ends_where_there_are_enough() -> None:
+    with Scene(is_checked=False) as scene:
+        scene.engine.body_bytes_max = HTTP_PAGE_BYTES_MAX * 2
+        topic = scene.engine.store.topic("mail")
+        third = b"x" * (HTTP_PAGE_BYTES_MAX // 3)
+        for body in (third, third, third, third, third * 4, b"y"):
+            scene.engine.put_alike(topic, 0, 0, 1_000, (body,), scene.clock.now_ms())
+        pages = []
+        told = scene.ok("GET", f"{JOBS}?bodies=true")
+        pages.append(ids(told))
+        while told["after"] is not None:
+            told = scene.ok("GET", f"{JOBS}?bodies=true&after={told['after']}")
+            pages.append(ids(told))
+        assert pages == [[1, 2, 3], [4], [5], [6]]
+
+
+def test_a_job_that_goes_while_bodies_are_told_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Scene(is_checked=False) as scene:
+        topic = scene.engine.store.topic("mail")
+        bodies = [b"x" * HTTP_PAGE_SLICE_BYTES] * 5
+        scene.engine.body_bytes_max = HTTP_PAGE_SLICE_BYTES
+        scene.engine.put_alike(topic, 0, 0, 1_000, bodies, scene.clock.now_ms())
+        told: list[bytes] = []
+
+        def tell(body: bytes) -> dict[str, object]:
+            told.append(body)
+            return {}
+
+        monkeypatch.setattr(many_jobs, "body_member", tell)
+        client = scene.send("GET", f"{JOBS}?bodies=true", is_settled=False)
+        while not told:
+            scene.step()
+        scene.engine.clear(topic)
+        scene.settle()
+        assert ids(client.the_answer.json) == list(range(1, 1 + len(told)))
+        assert len(told) < 5
+
+
+def test_what_is_listed_is_durable() -> None:
+    with Scene() as scene:
+        scene.disk.hold()
+        scene.send("POST", JOBS, {"body": 1})
+        looking = scene.send("GET", JOBS)
+        assert looking.answer is None
+        scene.disk.release()
+        scene.settle()
+        assert ids(looking.the_answer.json) == [1]
+
+
+def test_who_goes_away_is_searched_for_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Scene(is_checked=False) as scene:
+        topic = scene.engine.store.topic("mail")
+        bodies = [b"x"] * (40 * TASK_STEP_JOBS)
+        scene.engine.put_alike(topic, 0, HOUR_MS, 1_000, bodies, scene.clock.now_ms())
+        looks = iter(range(0, 10**12, TASK_SLICE_US * 1_000))
+        monkeypatch.setattr(turns_module, "monotonic_ns", looks.__next__)
+        client = scene.send("DELETE", JOBS, is_settled=False)
+        while topic.jobs == len(bodies):
+            scene.step()
+        client.hang_up()
+        scene.settle()
+        assert not scene.line.passes.has_more
+        assert 0 < topic.jobs < len(bodies), "what was done stays done, and no more is"
+
+
+# --- Many at once --------------------------------------------------------------------------------
+
+
+def test_cancelling_by_a_filter_spares_all_others() -> None:
+    with Scene() as scene:
+        for hours in (1, 2, 3):
+            put(scene, delay=f"{hours}h", key=f"order-{hours}")
+        put(scene, delay="2h", key="x")
+        path = f"{JOBS}?state=delayed&from=90m&prefix=order"
+        assert scene.ok("DELETE", f"{path}&dry_run=true") == {"matched": 2}
+        assert listed(scene) == [1, 2, 4, 3]
+        assert scene.ok("DELETE", path) == {"cancelled": 2}
+        assert listed(scene) == [1, 4]
+        assert scene.ok("DELETE", path) == {"cancelled": 0}
+        assert scene.after_restart().room.jobs == 2
+
+
+def test_what_somebody_works_on_is_spared() -> None:
+    with Scene() as scene:
+        jobs = one_of_each(scene)
+        assert scene.ok("DELETE", f"{JOBS}?state=reserved") == {"cancelled": 0}
+        assert scene.ok("DELETE", JOBS) == {"cancelled": 3}
+        assert listed(scene) == [jobs["reserved"]]
+
+
+def test_kicking_by_a_filter_makes_them_ready() -> None:
+    with Scene() as scene:
+        jobs = one_of_each(scene)
+        assert scene.ok("POST", f"{JOBS}/kick?dry_run=true") == {"matched": 2}
+        assert scene.ok("POST", f"{JOBS}/kick?state=buried") == {"kicked": 1}
+        assert sorted(listed(scene, "state=ready")) == sorted([jobs["buried"], jobs["ready"]])
+
+
+def test_rescheduling_by_a_filter_moves_what_waits() -> None:
+    with Scene(is_virtual=True) as scene:
+        jobs = one_of_each(scene)
+        path = f"{JOBS}/reschedule"
+        assert scene.ok("POST", f"{path}?dry_run=true", {"delay": "2h"}) == {"matched": 2}
+        assert scene.ok("POST", path, {"delay": "2h"}) == {"rescheduled": 2}
+        assert listed(scene, "state=delayed&from=2h&to=121m") == [jobs["ready"], jobs["delayed"]]
+
+
+def test_rescheduling_by_a_filter_to_a_moment_follows_the_wall_clock() -> None:
+    with Scene(is_virtual=True) as scene:
+        jobs = one_of_each(scene)
+        moment = "2070-01-01T07:00:00.000Z"
+        answer = scene.ok("POST", f"{JOBS}/reschedule", {"at": moment})
+        assert answer == {"rescheduled": 2}
+        for state in ("delayed", "ready"):
+            assert scene.ok("GET", f"/v1/jobs/{jobs[state]}")["due"] == moment
+
+
+@pytest.mark.parametrize(
+    ("query", "given", "fields"),
+    [
+        ("", {}, ["delay"]),
+        ("", {"delay": "soon"}, ["delay"]),
+        ("", {"delay": 1, "at": 4_000_000_000}, ["at"]),
+        ("", {"at": "soon"}, ["at"]),
+        ("?limit=3", {"delay": 1}, ["limit"]),
+        ("?dry_run=2", {"delay": 1}, ["dry_run"]),
+    ],
+)
+def test_a_reschedule_that_is_wrong_is_refused(
+    query: str, given: dict[str, object], fields: list[str]
+) -> None:
+    with Scene() as scene:
+        put(scene)
+        answer = scene.call("POST", f"{JOBS}/reschedule{query}", given)
+        assert (answer.status, answer.fields) == (422, fields)
+
+
+def test_a_delay_beyond_what_the_policy_allows_is_refused() -> None:
+    with Scene() as scene:
+        put(scene)
+        scene.ok("PUT", "/v1/topics/mail/policy", {"delay_max": "1h"})
+        answer = scene.call("POST", f"{JOBS}/reschedule", {"delay": "2h"})
+        assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", ["delay"])
+        answer = scene.call("POST", f"{JOBS}/reschedule", {"at": "2030-01-01T00:00:00Z"})
+        assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", ["at"])
+        assert answer.json["rescheduled"] == 0
+
+
+def test_a_reschedule_that_finds_no_more_room_says_how_far_it_came() -> None:
+    with Scene() as scene:
+        for _ in range(5):
+            put(scene, delay="1h")
+        scene.engine.room.limit(150, lambda *_: -1)
+        answer = scene.call("POST", f"{JOBS}/reschedule", {"delay": "2h"})
+        assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
+        done = answer.json["rescheduled"]
+        assert 0 < done < 5
+        assert len(listed(scene, "from=90m")) == done
+
+
+# --- The calendar --------------------------------------------------------------------------------
+
+
+def test_a_calendar_tells_how_much_comes_due_when() -> None:
+    with Scene(is_virtual=True) as scene:
+        for delay in ("30m", "90m", "100m", "5h"):
+            put(scene, delay=delay)
+        put(scene)
+        scene.ok("POST", "/v1/topics/sms/jobs", {"body": 1, "delay": "2h"})
+        scene.ok("POST", "/v1/topics/fax/jobs", {"body": 1})
+        assert scene.ok("GET", "/v1/calendar?horizon=3h&bins=3") == {
+            "from": "2023-11-14T22:13:20.000Z",
+            "bin": 3_600.0,
+            "topics": [{"name": "mail", "counts": [1, 2, 0]}, {"name": "sms", "counts": [0, 0, 1]}],
+            "after": None,
+        }
+        told = scene.ok("GET", "/v1/calendar?topic=sms&topic=fax&topic=sms&horizon=4h&bins=1")
+        assert told["topics"] == [{"name": "sms", "counts": [1]}, {"name": "fax", "counts": [0]}]
+        assert len(scene.ok("GET", "/v1/calendar")["topics"][0]["counts"]) == 24
+
+
+def test_a_calendar_of_very_many_topics_comes_in_pages() -> None:
+    with Scene(is_checked=False) as scene:
+        count = HTTP_CALENDAR_TOPICS_MAX + 5
+        for number in range(count):
+            topic = scene.engine.store.topic(f"t{number:03}")
+            scene.engine.put_alike(topic, 0, HOUR_MS, 1_000, (b"",), scene.clock.now_ms())
+        told = scene.ok("GET", "/v1/calendar?bins=1")
+        assert len(told["topics"]) == HTTP_CALENDAR_TOPICS_MAX
+        rest = scene.ok("GET", f"/v1/calendar?bins=1&after={told['after']}")
+        assert rest["after"] is None
+        names = [topic["name"] for topic in told["topics"] + rest["topics"]]
+        assert names == [f"t{number:03}" for number in range(count)]
+        assert all(topic["counts"] == [1] for topic in told["topics"] + rest["topics"])
+
+
+@pytest.mark.parametrize(
+    ("query", "fields"),
+    [
+        ("bins=0", ["bins"]),
+        (f"bins={CALENDAR_BINS_MAX + 1}&horizon=soon", ["bins", "horizon"]),
+        ("bins=100&horizon=0.05", ["horizon"]),
+        ("horizon=0", ["horizon"]),
+        ("topic=-x&topic=mail", ["topic"]),
+        ("topic=mail&after=mail", ["after"]),
+        ("&".join(f"topic=t{number}" for number in range(HTTP_CALENDAR_TOPICS_MAX + 1)), ["topic"]),
+    ],
+)
+def test_a_calendar_that_is_wrong_is_refused(query: str, fields: list[str]) -> None:
+    with Scene() as scene:
+        put(scene)
+        answer = scene.call("GET", f"/v1/calendar?{query}")
+        assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", fields)
+
+
+def test_a_calendar_of_a_topic_that_is_not_there_is_not_found() -> None:
+    with Scene() as scene:
+        assert scene.call("GET", "/v1/calendar?topic=nothing").status == 404
+        assert scene.ok("GET", "/v1/calendar")["topics"] == []
+
+
+def test_a_calendar_leaves_out_what_the_token_may_not_see() -> None:
+    with Scene(needs_token=True) as scene:
+        admin = scene.token()
+        token = scene.token(Scope.PEEK, topics=("mail",))
+        for topic in ("mail", "sms"):
+            given = {"body": 1, "delay": "1h"}
+            scene.ok("POST", f"/v1/topics/{topic}/jobs", given, token=admin)
+        told = scene.ok("GET", "/v1/calendar", token=token)
+        assert [topic["name"] for topic in told["topics"]] == ["mail"]
+        assert scene.call("GET", "/v1/calendar?topic=sms", token=token).status == 403
+        assert scene.call("GET", "/v1/calendar", token=scene.token(Scope.STATS)).status == 403

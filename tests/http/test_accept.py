@@ -1,0 +1,318 @@
+"""Connections taken off real sockets on loopback."""
+
+import asyncio
+import errno
+import socket
+import ssl
+import struct
+from typing import Any
+
+import pytest
+import trustme
+
+from delayd import limits
+from delayd.access.rejections import reason_of
+from delayd.http import accept
+from delayd.http.accept import Acceptor
+from delayd.http.bounds import Bounds, Refused
+from delayd.http.connections import Connection
+from tests.http.guarded import Scene, get, scenario, settle, until
+
+
+def listening() -> socket.socket:
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setblocking(False)
+    return listener
+
+
+async def talk(where: socket.socket, data: bytes, tls: ssl.SSLContext | None = None) -> bytes:
+    """What is answered until the connection closes."""
+    name = "localhost" if tls else None
+    reader, writer = await asyncio.open_connection(
+        *where.getsockname(), ssl=tls, server_hostname=name
+    )
+    try:
+        writer.write(data)
+        return await reader.read()
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+async def until_all_are_gone(scene: Scene) -> None:
+    await until(lambda: not scene.guard.open_count)
+
+
+@pytest.fixture(scope="module")
+def tls() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Contexts of a server and of clients that trust it."""
+    authority = trustme.CA()
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("localhost").configure_cert(server)
+    client = ssl.create_default_context()
+    authority.configure_trust(client)
+    return server, client
+
+
+@scenario()
+async def test_a_client_is_answered_and_its_socket_prepared(scene: Scene) -> None:
+    listener = listening()
+    acceptor = Acceptor(scene.guard, [listener], None)
+    acceptor.open()
+    talking = asyncio.create_task(talk(listener, get("/slow", "Connection: close")))
+    await until(lambda: scene.guard.open_count)
+    (connection,) = scene.guard._connections
+    await until(lambda: connection._wire)
+    assert connection._wire is not None
+    sock = connection._wire.get_extra_info("socket")
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
+    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    scene.go.set()
+    assert (await talking).startswith(b"HTTP/1.1 200 OK")
+    await until_all_are_gone(scene)
+    acceptor.close()
+    listener.close()
+
+
+@scenario(Bounds(connections_max=1))
+async def test_one_too_many_is_told_so(scene: Scene) -> None:
+    listener = listening()
+    acceptor = Acceptor(scene.guard, [listener], None)
+    acceptor.open()
+    _, first = await asyncio.open_connection(*listener.getsockname())
+    reader, second = await asyncio.open_connection(*listener.getsockname())
+    said = await reader.read()
+    assert said.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+    assert b"application/problem+json" in said
+    assert scene.guard.refused[Refused.CONNECTIONS] == 1
+    assert scene.guard.open_count == 1
+    for writer in (first, second):
+        writer.close()
+        await writer.wait_closed()
+    await until_all_are_gone(scene)
+    acceptor.close()
+    listener.close()
+
+
+@scenario()
+async def test_after_the_close_nobody_is_let_in(scene: Scene) -> None:
+    listener = listening()
+    acceptor = Acceptor(scene.guard, [listener], None)
+    acceptor.open()
+    acceptor.close()
+    with socket.create_connection(listener.getsockname()):
+        await settle()
+        assert scene.guard.open_count == 0
+    listener.close()
+
+
+# --- Listeners that misbehave --------------------------------------------------------------------
+
+
+class Listener(socket.socket):
+    """Accepts what it is told to: a connection, or an error."""
+
+    def __init__(self, outcomes: list[int | None]) -> None:
+        super().__init__()
+        self.outcomes = outcomes
+        self.peers: list[socket.socket] = []
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if not self.outcomes:
+            raise BlockingIOError
+        outcome = self.outcomes.pop(0)
+        if outcome is not None:
+            raise OSError(outcome, "as asked for")
+        ours, theirs = socket.socketpair()
+        self.peers.append(theirs)
+        return ours, ""
+
+    def close(self) -> None:
+        for peer in self.peers:
+            peer.close()
+        super().close()
+
+
+@scenario()
+async def test_without_descriptors_a_client_is_turned_away_by_a_spare_one(scene: Scene) -> None:
+    listener = Listener([errno.EMFILE, None, None])
+    acceptor = Acceptor(scene.guard, [listener], None)
+    acceptor._accept(listener)
+    assert listener.peers[0].recv(1) == b"", "closed, and no longer in the backlog"
+    assert scene.guard.refused[Refused.DESCRIPTORS] == 1
+    assert scene.guard.open_count == 0
+    acceptor._accept(listener)
+    assert scene.guard.open_count == 1
+    await settle()
+    acceptor.close()
+    listener.close()
+
+
+@scenario()
+async def test_the_spare_descriptor_comes_back(scene: Scene) -> None:
+    listener = Listener([errno.ENFILE, errno.EMFILE, errno.EMFILE, None])
+    acceptor = Acceptor(scene.guard, [listener], None)
+    for _ in range(2):
+        acceptor._accept(listener)
+        assert acceptor._spare.fileno() >= 0
+    assert listener.peers[0].recv(1) == b""
+    acceptor.close()
+    listener.close()
+
+
+PAUSE_S = 1_000.0
+"""So long that it is not over by itself, however busy the machine is."""
+
+
+def test_without_any_descriptor_nobody_is_accepted_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(accept, "ACCEPT_PAUSE_MS", PAUSE_S * 1_000)
+    scenario()(play_without_any_descriptor)()
+
+
+async def play_without_any_descriptor(scene: Scene) -> None:
+    listener = listening()
+    began_s = scene.guard.loop.time()
+    accepts = 0
+
+    class Poor(socket.socket):
+        def accept(self) -> tuple[socket.socket, object]:
+            nonlocal accepts
+            accepts += 1
+            raise OSError(errno.ENFILE, "the system has no more")
+
+    poor = Poor(fileno=listener.detach())
+    acceptor = Acceptor(scene.guard, [poor], None)
+    acceptor.open()
+    with socket.create_connection(poor.getsockname()):
+        await until(lambda: accepts)
+        for _ in range(10):
+            await settle()
+        assert accepts == 2, "it does not wake the loop for ever"
+        (pause,) = acceptor._pauses.values()
+        assert began_s + PAUSE_S <= pause.when() <= scene.guard.loop.time() + PAUSE_S
+        pause._run()
+        await until(lambda: accepts == 4)
+        (again,) = acceptor._pauses.values()
+        acceptor.close()
+        assert again.cancelled()
+    poor.close()
+
+
+@pytest.mark.parametrize("error", [errno.ECONNABORTED, errno.EPROTO, errno.ENETDOWN, errno.EPERM])
+def test_a_client_that_is_gone_before_it_is_accepted_troubles_nobody(error: int) -> None:
+    @scenario()
+    async def play(scene: Scene) -> None:
+        listener = Listener([error, None])
+        acceptor = Acceptor(scene.guard, [listener], None)
+        acceptor._accept(listener)
+        acceptor._accept(listener)
+        assert scene.guard.open_count == 1
+        await settle()
+        acceptor.close()
+        listener.close()
+
+    play()
+
+
+@scenario()
+async def test_a_storm_of_connections_is_taken_a_few_at_a_time(scene: Scene) -> None:
+    listener = Listener([None] * (limits.ACCEPTS_PER_TURN + 7))
+    acceptor = Acceptor(scene.guard, [listener], None)
+    acceptor._accept(listener)
+    assert scene.guard.open_count == limits.ACCEPTS_PER_TURN
+    acceptor._accept(listener)
+    assert scene.guard.open_count == limits.ACCEPTS_PER_TURN + 7
+    await settle()
+    acceptor.close()
+    listener.close()
+
+
+@scenario()
+async def test_a_client_that_resets_at_once_is_forgotten(scene: Scene) -> None:
+    listener = listening()
+    acceptor = Acceptor(scene.guard, [listener], None)
+    for _ in range(5):
+        with socket.create_connection(listener.getsockname()) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    acceptor._accept(listener)
+    await until_all_are_gone(scene)
+    acceptor.close()
+    listener.close()
+
+
+# --- TLS -----------------------------------------------------------------------------------------
+
+
+def test_tls_is_spoken(tls: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    @scenario()
+    async def play(scene: Scene) -> None:
+        listener = listening()
+        acceptor = Acceptor(scene.guard, [listener], tls[0])
+        acceptor.open()
+        said = await talk(listener, get("/quick", "Connection: close"), tls[1])
+        assert said.startswith(b"HTTP/1.1 200 OK")
+        await until_all_are_gone(scene)
+        acceptor.close()
+        listener.close()
+
+    play()
+
+
+def test_a_handshake_that_comes_to_nothing_is_forgotten(
+    tls: tuple[ssl.SSLContext, ssl.SSLContext],
+) -> None:
+    complaints: list[object] = []
+    counted: list[str] = []
+    told: list[tuple[Any, str]] = []
+
+    @scenario()
+    async def play(scene: Scene) -> None:
+        scene.guard.loop.set_exception_handler(lambda _loop, context: complaints.append(context))
+        scene.guard.note = counted.append
+        scene.guard.on_unshaken = lambda peer, error: told.append((peer, reason_of(error)))
+        listener = listening()
+        acceptor = Acceptor(scene.guard, [listener], tls[0])
+        acceptor.open()
+        said = await talk(listener, get("/quick"))
+        assert not said.startswith(b"HTTP")
+        await until_all_are_gone(scene)
+        with socket.create_connection(listener.getsockname()):
+            await until(lambda: scene.guard.open_count)
+        await until_all_are_gone(scene)
+        await until(lambda: len(told) == 2)
+        acceptor.close()
+        listener.close()
+
+    play()
+    assert not complaints, "it is no fault of ours"
+    assert counted == ["TLS_HANDSHAKE"] * 2
+    (host, _), reason = told[0]
+    assert (host, reason) == ("127.0.0.1", "http request")
+
+
+def test_those_who_shake_hands_count_and_are_cut_off_at_the_close(
+    tls: tuple[ssl.SSLContext, ssl.SSLContext],
+) -> None:
+    @scenario(Bounds(connections_max=1))
+    async def play(scene: Scene) -> None:
+        listener = listening()
+        acceptor = Acceptor(scene.guard, [listener], tls[0])
+        acceptor.open()
+        with socket.create_connection(listener.getsockname()) as silent:
+            silent.setblocking(False)
+            await until(lambda: scene.guard.open_count)
+            (connection,) = scene.guard._connections
+            assert isinstance(connection, Connection)
+            assert await talk(listener, b"") == b""
+            assert scene.guard.refused[Refused.CONNECTIONS] == 1
+            acceptor.close()
+            await settle()
+            assert scene.guard.open_count == 0
+            assert await scene.guard.loop.sock_recv(silent, 1) == b""
+        listener.close()
+
+    play()

@@ -1,0 +1,173 @@
+"""What may be a loss is refused where the disk proves it, and told where nothing can."""
+
+import itertools
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from delayd.journal.errors import JournalCorrupt
+from delayd.journal.format import HEADER_BYTES, segment_name
+from delayd.journal.journal import Journal
+from delayd.journal.warnings import NO_HEADER, NO_LOG, StartWarning
+from delayd.testing.disk import SimulatedDisk
+from tests.journal.journals import (
+    DIRECTORY,
+    PUT,
+    append_all,
+    disk_with,
+    files_of,
+    frame,
+    header,
+    opened,
+    path_of,
+    segment_of,
+)
+
+LOG: Final = segment_of([b"first", b"second"])
+
+
+def doubts_of(disk: SimulatedDisk) -> list[StartWarning]:
+    journal, _ = opened(disk)
+    journal.close()
+    return journal.doubts
+
+
+def used_disk(*names: str) -> SimulatedDisk:
+    disk = SimulatedDisk()
+    disk.make_directory(DIRECTORY)
+    for name in names:
+        disk.put_file(f"{DIRECTORY}/{name}", b"")
+    return disk
+
+
+# --- Nothing is left to prove a loss with --------------------------------------------------------
+
+
+@pytest.mark.parametrize("names", [(), ("lost+found",), ("lock",), ("lock", "virtual-clock")])
+def test_a_directory_in_which_no_log_was_begun_is_beyond_doubt(names: tuple[str, ...]) -> None:
+    assert opened_as(used_disk(*names), is_virtual="virtual-clock" in names) == []
+    assert doubts_of(SimulatedDisk()) == []
+
+
+def test_a_log_with_a_single_frame_is_beyond_doubt() -> None:
+    disk = used_disk()
+    journal, _ = opened(disk)
+    append_all(journal, [b"first"])
+    journal.close()
+    assert doubts_of(disk) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["spare-0000000001.log", f"{segment_name(1)}.torn-80", f"{segment_name(1)}.new"],
+)
+def test_a_log_of_which_only_leavings_are_there_is_told_with_what_is_there(name: str) -> None:
+    found = doubts_of(used_disk("lock", name))
+    assert found == [StartWarning(NO_LOG, f"{DIRECTORY} holds {name}")]
+
+
+def opened_as(disk: SimulatedDisk, *, is_virtual: bool) -> list[StartWarning]:
+    if not is_virtual:
+        return doubts_of(disk)
+    journal = Journal.open(DIRECTORY, disk=disk, segment_bytes=1 << 16, is_virtual=True)
+    assert not list(journal.replay())
+    journal.close()
+    return journal.doubts
+
+
+def test_of_many_names_a_few_are_told() -> None:
+    (doubt,) = doubts_of(used_disk("lock", *(f"spare-000000000{n}.log" for n in range(1, 6))))
+    assert doubt.found.endswith("spare-0000000002.log, spare-0000000003.log and 2 more")
+
+
+@pytest.mark.parametrize("content", [b"", bytes(5_000), header()[: HEADER_BYTES - 1]])
+def test_an_only_file_without_a_header_is_told_with_its_length(content: bytes) -> None:
+    assert doubts_of(disk_with(content)) == [
+        StartWarning(NO_HEADER, f"{path_of(1)}: {len(content)} bytes"),
+        StartWarning(NO_LOG, f"{DIRECTORY} holds {segment_name(1)}"),
+    ]
+
+
+def test_a_log_of_a_header_alone_is_told() -> None:
+    (doubt,) = doubts_of(disk_with(header() + bytes(100)))
+    assert doubt.sentence == NO_LOG
+
+
+@pytest.mark.parametrize("content", [b"", bytes(5_000)])
+def test_a_last_file_without_a_header_is_told_and_what_is_before_it_goes_on(content: bytes) -> None:
+    disk = disk_with(LOG, content)
+    journal, payloads = opened(disk)
+    assert payloads == [b"first", b"second"]
+    assert journal.doubts == [StartWarning(NO_HEADER, f"{path_of(2)}: {len(content)} bytes")]
+
+
+def test_each_doubt_is_told_once_and_not_at_the_next_start_when_there_are_jobs_again() -> None:
+    disk = disk_with(b"")
+    journal, _ = opened(disk)
+    assert journal.doubts
+    append_all(journal, [b"first"])
+    journal.close()
+    assert doubts_of(disk) == []
+
+
+# --- Something is left ---------------------------------------------------------------------------
+
+
+LOSSES: Final[dict[str, Callable[[bytes], bytes | None]]] = {
+    "removed": lambda _: None,
+    "emptied": lambda _: b"",
+    "zeroed": lambda content: bytes(len(content)),
+    "cut to its header": lambda content: content[:HEADER_BYTES],
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("is_closed", [False, True])
+@pytest.mark.parametrize("with_snapshots", [False, True])
+def test_whichever_files_are_lost_a_start_never_begins_anew_without_a_word(
+    loss: str, *, is_closed: bool, with_snapshots: bool
+) -> None:
+    """Of every set of files.
+
+    Left out is a log that ends early: a daemon killed at that moment leaves the very same files.
+    So does one that never had a job, where none is left.
+    """
+    files = files_of(with_snapshots=with_snapshots, is_closed=is_closed)
+    names = [name for name in files if not name.startswith("spare")]
+    assert len(names) == (5 if with_snapshots else 3)
+    refused = told = 0
+    for count in range(1, len(names) + 1):
+        for lost in itertools.combinations(names, count):
+            left = {name: LOSSES[loss](data) for name, data in files.items() if name in lost}
+            disk = used_disk("lock")
+            for name, content in (files | left).items():
+                if content is not None:
+                    disk.put_file(f"{DIRECTORY}/{name}", content)
+            try:
+                journal, payloads = opened(disk)
+            except JournalCorrupt:
+                refused += 1
+                continue
+            assert payloads == PUT[: len(payloads)]
+            if journal.doubts or journal.torn_tails:
+                told += 1
+            elif payloads != PUT:
+                is_all = loss == "removed" and set(lost) == set(names)
+                assert payloads or is_all, f"{lost} {loss}: an empty queue, without a word"
+                assert loss not in {"emptied", "zeroed"}, f"{lost} {loss}: lost without a word"
+    if loss in {"emptied", "zeroed"}:
+        assert told, "some losses leave nothing that could prove them"
+    assert refused, "others do"
+
+
+def test_a_file_without_a_header_is_refused_where_a_later_one_or_a_snapshot_speaks_for_it() -> None:
+    second = header(2, 3, synced=2, previous_valid_bytes=len(LOG)) + frame(3, 2, b"3", number=2)
+    with pytest.raises(JournalCorrupt, match="shows that it had been durable"):
+        opened(disk_with(b"", second))
+    files = files_of(with_snapshots=True, is_closed=False)
+    disk = used_disk("lock")
+    for name, content in files.items():
+        disk.put_file(f"{DIRECTORY}/{name}", b"" if name.startswith("segment") else content)
+    with pytest.raises(JournalCorrupt):
+        opened(disk)

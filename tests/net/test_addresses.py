@@ -1,0 +1,329 @@
+import os
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from delayd.limits import UNIX_PATH_BYTES_MAX
+from delayd.net.addresses import (
+    AddressInvalid,
+    CannotListen,
+    Listener,
+    TcpAddress,
+    UnixAddress,
+    address_of,
+    inherited_listeners,
+    is_local,
+    open_listener,
+    parse_address,
+)
+
+PID = 4242
+ANY_PORT = TcpAddress("127.0.0.1", 0)
+
+Open = Callable[..., Listener]
+
+
+@pytest.fixture
+def opened() -> Iterator[Open]:
+    """Open listeners that are closed when the test ends."""
+    listeners: list[Listener] = []
+
+    def open_one(address: TcpAddress | UnixAddress, **options: int) -> Listener:
+        listeners.append(open_listener(address, **options))
+        return listeners[-1]
+
+    yield open_one
+    for listener in listeners:
+        listener.close()
+
+
+def connect(listener: Listener) -> None:
+    """Connect to the listener and wait until it has taken the connection."""
+    with socket.socket(listener.socket.family, socket.SOCK_STREAM) as client:
+        client.connect(listener.socket.getsockname())
+        listener.socket.setblocking(True)
+        listener.socket.accept()[0].close()
+
+
+# --- Addresses -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:11300", TcpAddress("127.0.0.1", 11300)),
+        ("localhost:0", TcpAddress("localhost", 0)),
+        ("[::1]:65535", TcpAddress("::1", 65535)),
+        ("[fe80::1%eth0]:1", TcpAddress("fe80::1%eth0", 1)),
+        ("unix:/run/delayd.sock", UnixAddress("/run/delayd.sock")),
+        ("unix:relative:1", UnixAddress("relative:1")),
+        ("unix:/" + "a" * (UNIX_PATH_BYTES_MAX - 1), UnixAddress("/" + "a" * 106)),
+    ],
+)
+def test_addresses_are_read_and_written_in_one_form(
+    text: str, address: TcpAddress | UnixAddress
+) -> None:
+    assert parse_address(text) == address
+    assert str(address) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("", "HOST:PORT or unix:PATH"),
+        ("11300", "HOST:PORT or unix:PATH"),
+        ("localhost", "HOST:PORT or unix:PATH"),
+        (":11300", "a host before the port"),
+        ("[]:11300", "a host before the port"),
+        ("a b:1", "a host before the port"),
+        ("a\n:1", "a host before the port"),
+        ("http://a:1", "brackets"),
+        ("http//a:1", "a host before the port"),
+        ("bücher.example:1", "a host before the port"),
+        ("::1:11300", "brackets"),
+        ("127.0.0.1:", "a port from 0 to 65535"),
+        ("127.0.0.1:65536", "a port from 0 to 65535"),
+        ("127.0.0.1:-1", "a port from 0 to 65535"),
+        ("127.0.0.1:+1", "a port from 0 to 65535"),
+        ("127.0.0.1:\N{ARABIC-INDIC DIGIT ONE}", "a port from 0 to 65535"),
+        ("127.0.0.1:000000", "a port from 0 to 65535"),
+        ("unix:", "a path"),
+        ("unix:\0x", "a path"),
+        ("unix:/" + "a" * UNIX_PATH_BYTES_MAX, "at most 107 bytes"),
+        ("unix:/" + "é" * 54, "at most 107 bytes"),
+    ],
+)
+def test_other_addresses_are_refused_with_the_rule(text: str, rule: str) -> None:
+    with pytest.raises(AddressInvalid, match=rule):
+        parse_address(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "local"),
+    [
+        ("127.0.0.1:1", True),
+        ("127.255.0.9:1", True),
+        ("localhost:1", True),
+        ("[::1]:1", True),
+        ("[::ffff:127.0.0.1]:1", True),
+        ("unix:/x", True),
+        ("0.0.0.0:1", False),
+        ("128.0.0.1:1", False),
+        ("[::]:1", False),
+        ("[::2]:1", False),
+        ("[::ffff:10.0.0.1]:1", False),
+        ("example.net:1", False),
+        ("127.example.net:1", False),
+    ],
+)
+def test_only_loopback_addresses_and_unix_paths_are_local(text: str, local: bool) -> None:
+    assert is_local(parse_address(text)) is local
+
+
+# --- TCP -----------------------------------------------------------------------------------------
+
+
+def test_port_0_gives_a_real_port_that_can_be_connected_to(opened: Open) -> None:
+    listener = opened(ANY_PORT)
+    assert isinstance(listener.address, TcpAddress)
+    assert listener.address.port > 0
+    connect(listener)
+
+
+def test_a_listener_does_not_block_and_is_not_inherited(opened: Open) -> None:
+    listener = opened(ANY_PORT)
+    assert not listener.socket.getblocking()
+    assert not listener.socket.get_inheritable()
+
+
+def test_an_ipv6_address_is_listened_on(opened: Open) -> None:
+    if not socket.has_ipv6:
+        pytest.skip("this Python has no IPv6")
+    try:
+        listener = opened(TcpAddress("::1", 0))
+    except CannotListen as error:
+        pytest.skip(f"this machine has no IPv6: {error}")
+    assert str(listener.address).startswith("[::1]:")
+    connect(listener)
+
+
+def test_a_host_may_be_a_name(opened: Open) -> None:
+    listener = opened(TcpAddress("localhost", 0))
+    assert is_local(listener.address)
+    connect(listener)
+
+
+def test_an_address_in_use_is_named(opened: Open) -> None:
+    taken = opened(ANY_PORT).address
+    with pytest.raises(CannotListen) as caught:
+        open_listener(taken)
+    assert str(caught.value) == f"cannot listen on {taken}: the address is in use"
+
+
+def test_an_address_that_is_not_ours_is_named() -> None:
+    with pytest.raises(CannotListen, match=r"^cannot listen on 192\.0\.2\.1:9: .*assign"):
+        open_listener(TcpAddress("192.0.2.1", 9))
+
+
+def test_a_name_that_means_nothing_is_named() -> None:
+    with pytest.raises(CannotListen, match=r"no\.such\.host\.invalid:9: the host cannot be found"):
+        open_listener(TcpAddress("no.such.host.invalid", 9))
+
+
+def test_closing_twice_is_closing_once(opened: Open) -> None:
+    listener = opened(ANY_PORT)
+    listener.close()
+    listener.close()
+    opened(listener.address)
+
+
+# --- Unix sockets --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [0o660, 0o600, 0o666])
+def test_a_unix_socket_has_the_mode_whatever_the_umask(
+    opened: Open, tmp_path: Path, mode: int
+) -> None:
+    path = tmp_path / "line.sock"
+    before = os.umask(0o027)
+    try:
+        listener = opened(UnixAddress(str(path)), unix_mode=mode)
+        assert os.umask(0o027) == 0o027
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+    assert listener.address == UnixAddress(str(path))
+    connect(listener)
+
+
+def test_a_unix_socket_goes_away_when_it_is_closed(opened: Open, tmp_path: Path) -> None:
+    path = tmp_path / "line.sock"
+    listener = opened(UnixAddress(str(path)))
+    listener.close()
+    assert not path.exists()
+    path.write_text("somebody else's")
+    listener.close()
+    assert path.exists()
+
+
+def test_the_socket_of_a_killed_daemon_is_replaced(opened: Open, tmp_path: Path) -> None:
+    path = tmp_path / "line.sock"
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(path))
+        killed.listen()
+    connect(opened(UnixAddress(str(path))))
+
+
+def test_the_socket_of_a_living_daemon_is_not_touched(opened: Open, tmp_path: Path) -> None:
+    address = UnixAddress(str(tmp_path / "line.sock"))
+    living = opened(address)
+    with pytest.raises(CannotListen) as caught:
+        open_listener(address)
+    assert str(caught.value) == f"cannot listen on {address}: the address is in use"
+    living.socket.setblocking(True)
+    living.socket.accept()[0].close()  # the question of the second one
+    connect(living)
+
+
+def test_a_living_daemon_with_a_full_backlog_is_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "line.sock"
+    with socket.socket(socket.AF_UNIX) as busy, socket.socket(socket.AF_UNIX) as waiting:
+        busy.bind(str(path))
+        busy.listen(0)
+        waiting.connect(str(path))
+        with pytest.raises(CannotListen, match="the address is in use"):
+            open_listener(UnixAddress(str(path)))
+    assert path.exists()
+
+
+def test_a_file_that_is_not_a_socket_is_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "line.sock"
+    path.write_text("precious")
+    with pytest.raises(CannotListen, match="the path exists and is not a socket"):
+        open_listener(UnixAddress(str(path)))
+    assert path.read_text() == "precious"
+
+
+def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+    address = UnixAddress(str(tmp_path / "missing" / "line.sock"))
+    with pytest.raises(CannotListen) as caught:
+        open_listener(address)
+    assert str(caught.value) == f"cannot listen on {address}: No such file or directory"
+
+
+# --- Sockets from systemd ------------------------------------------------------------------------
+
+
+def hand_over(monkeypatch: pytest.MonkeyPatch, *sockets: socket.socket) -> dict[str, str]:
+    """Give the sockets consecutive descriptors, as systemd does, and say so in an environment."""
+    first = 200  # systemd begins at 3, which the test run needs itself
+    monkeypatch.setattr("delayd.net.addresses.FIRST_INHERITED_FD", first)
+    for index, given in enumerate(sockets):
+        os.dup2(given.fileno(), first + index, inheritable=True)
+        given.close()
+    return {"LISTEN_PID": str(PID), "LISTEN_FDS": str(len(sockets))}
+
+
+def test_no_sockets_are_inherited_without_systemd() -> None:
+    listeners = inherited_listeners({}, PID)
+    assert not listeners.line
+    assert not listeners.http
+
+
+def test_sockets_meant_for_another_process_are_left_alone() -> None:
+    environment = {"LISTEN_PID": str(PID + 1), "LISTEN_FDS": "1"}
+    assert not inherited_listeners(environment, PID).line
+
+
+def test_inherited_sockets_are_taken_over_by_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "line.sock")
+    tcp, http, unix = (
+        socket.create_server(("127.0.0.1", 0)),
+        socket.create_server(("127.0.0.1", 0)),
+        socket.socket(socket.AF_UNIX),
+    )
+    unix.bind(path)
+    unix.listen()
+    addresses = [address_of(one) for one in (tcp, http, unix)]
+    environment = hand_over(monkeypatch, tcp, http, unix)
+    listeners = inherited_listeners(environment | {"LISTEN_FDNAMES": "line:http"}, PID)
+    try:
+        assert [listener.address for listener in listeners.line] == [addresses[0], addresses[2]]
+        assert [listener.address for listener in listeners.http] == [addresses[1]]
+        for listener in (*listeners.line, *listeners.http):
+            assert not listener.socket.getblocking()
+            assert not listener.socket.get_inheritable()
+            connect(listener)
+    finally:
+        listeners.close()
+    assert Path(path).exists()  # systemd made it, systemd removes it
+
+
+def test_an_inherited_descriptor_that_does_not_listen_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    environment = hand_over(monkeypatch, socket.socket())
+    with pytest.raises(CannotListen) as caught:
+        inherited_listeners(environment, PID)
+    os.close(200)
+    assert str(caught.value) == (
+        "cannot listen on inherited descriptor 200: it is not a listening stream socket"
+    )
+
+
+def test_an_inherited_descriptor_that_is_not_open_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    environment = hand_over(monkeypatch) | {"LISTEN_FDS": "1"}
+    with pytest.raises(CannotListen, match="inherited descriptor 200: Bad file descriptor"):
+        inherited_listeners(environment, PID)
+
+
+def test_a_number_of_sockets_that_is_none_is_named() -> None:
+    with pytest.raises(CannotListen, match="LISTEN_FDS: 'two' is not a number of sockets"):
+        inherited_listeners({"LISTEN_PID": str(PID), "LISTEN_FDS": "two"}, PID)

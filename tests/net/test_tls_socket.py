@@ -1,0 +1,491 @@
+"""TLS on the line: the socket alone, over a pair, and in a server with real sockets."""
+
+import contextlib
+import random
+import socket
+import ssl
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trustme
+
+from delayd.access import tls as access_tls
+from delayd.access.authenticator import Authenticator
+from delayd.access.scopes import Scope
+from delayd.access.tokens import TOKEN_BYTES, Tokens, issue
+from delayd.core.stats.refusals import Refusals
+from delayd.limits import HANDSHAKES_PER_TURN, LINE_HALF_SAID_S_MAX
+from delayd.line.admission import Door
+from delayd.net.tls_socket import SecureSocket
+from tests.line.corpus import BODY_BYTES_MAX, EXCHANGES, Exchange
+from tests.line.floor import Floor, heard, is_cut_off
+from tests.line.tls import CLIENT_NAME, NAME, TlsClient, client_context, server_context
+
+PUT = b"put 0 0 60 2\r\nhi\r\n"
+USED = b"list-tube-used\r\n"
+USING = b"USING default\r\n"
+BIG = 60_000
+PUT_BIG = b"put 0 0 60 %d\r\n%b\r\n" % (BIG, b"x" * BIG)
+SMALL_BUFFERS = 32_768
+FOUND_BIG = b"FOUND 1 %d\r\n%b\r\n" % (BIG, b"x" * BIG)
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def reasons() -> Refusals:
+    return Refusals()
+
+
+@pytest.fixture(params=["TLS 1.3", "TLS 1.2"])
+def context(request: pytest.FixtureRequest, authority: trustme.CA) -> ssl.SSLContext:
+    return server_context(authority, oldest=request.param == "TLS 1.2")
+
+
+@pytest.fixture
+def floor(context: ssl.SSLContext, reasons: Refusals) -> Iterator[Floor]:
+    with Floor(door=Door(None, context), refusals=reasons) as floor:
+        yield floor
+
+
+def joins(
+    floor: Floor,
+    authority: trustme.CA,
+    *,
+    buffer_bytes: int = 0,
+    plain: socket.socket | None = None,
+) -> TlsClient:
+    """A client that has shaken hands."""
+    client = TlsClient(plain or floor.client(), client_context(authority))
+    if buffer_bytes:
+        client.plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+    before = set(floor.clients)
+    client.shakes(partial(floor.turn_until_quiet, some=True))
+    while set(floor.clients) == before:
+        floor.turn_until_quiet(some=True)
+    (served,) = set(floor.clients) - before
+    if buffer_bytes:
+        assert isinstance(served.sock, SecureSocket)
+        served.sock.plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
+    return client
+
+
+def asks(floor: Floor, client: TlsClient, said: bytes) -> bytes:
+    client.says(said)
+    floor.turn_until_quiet(some=True)
+    return client.heard()
+
+
+def hears(floor: Floor, client: TlsClient, count: int) -> bytes:
+    """So many bytes, taken while the server writes."""
+    data = b""
+    while len(data) < count and not client.is_ended:
+        data += client.heard(10_000)
+        floor.turn_until_quiet()
+    return data
+
+
+# --- The socket alone ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pair(
+    context: ssl.SSLContext, authority: trustme.CA
+) -> Iterator[tuple[SecureSocket, TlsClient]]:
+    """Both ends of a connection that has been secured."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        for end in (ours, theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+        secure = SecureSocket(ours, context)
+        client = TlsClient(theirs, client_context(authority))
+        client.shakes(secure.shake)
+        while not secure.shake():
+            client.take_in()
+        client.heard()
+        yield secure, client
+
+
+def test_what_is_sent_in_pieces_arrives_whole_however_little_is_taken(
+    pair: tuple[SecureSocket, TlsClient], rng: random.Random
+) -> None:
+    secure, client = pair
+    said = rng.randbytes(300_000)
+    arrived = b""
+    unsent: bytes | memoryview = b""
+    rest = said
+    sends = 0
+    while len(arrived) < len(said):
+        if rest and rng.random() < 0.5:
+            size = rng.choice((0, 1, 100, 5_000, 40_000))
+            unsent, rest = b"".join((unsent, rest[:size])), rest[size:]
+        try:
+            sent = secure.send(unsent)
+            sends += 1
+        except BlockingIOError:
+            sent = 0
+        # What is counted as sent has left, or nobody would come back for it.
+        assert sent < len(unsent) or not secure.has_pending
+        unsent = unsent[sent:]
+        if rng.random() < 0.7:
+            client.take_in(rng.choice((1, 50, 1_000, 20_000)))
+            arrived += client.heard(1) if rng.random() < 0.1 else _decrypted(client)
+    assert arrived == said
+    assert not unsent
+    assert sends
+
+
+def _decrypted(client: TlsClient) -> bytes:
+    try:
+        return client.tls.read(1 << 16)
+    except ssl.SSLWantReadError:
+        return b""
+
+
+def test_what_is_received_is_decrypted_at_once_and_nothing_is_left_inside(
+    pair: tuple[SecureSocket, TlsClient], rng: random.Random
+) -> None:
+    secure, client = pair
+    for size in (1, 100, 3_000):
+        data = rng.randbytes(size)
+        client.tls.write(data[: size // 2])
+        client.tls.write(data[size // 2 :] or b"!")
+        client.flush()
+        arrived = b""
+        while len(arrived) < size:
+            arrived += secure.recv()
+        assert arrived.startswith(data)
+        with pytest.raises(BlockingIOError):
+            secure.recv()
+
+
+def test_half_a_record_is_nothing_yet(pair: tuple[SecureSocket, TlsClient]) -> None:
+    secure, client = pair
+    client.tls.write(b"hello")
+    record = client.outgoing.read()
+    for byte in record[:-1]:
+        client.plain.send(bytes([byte]))
+        with pytest.raises(BlockingIOError):
+            secure.recv()
+    client.plain.send(record[-1:])
+    assert secure.recv() == b"hello"
+
+
+def test_the_farewell_is_the_end_and_the_socket_says_so(
+    pair: tuple[SecureSocket, TlsClient],
+) -> None:
+    secure, client = pair
+    client.tls.write(b"last words")
+    client.says_farewell()
+    assert secure.recv() == b"last words"
+    assert secure.plain.recv(1, socket.MSG_PEEK) == b""
+    assert secure.recv() == b""
+
+
+def test_a_closed_socket_has_said_farewell(pair: tuple[SecureSocket, TlsClient]) -> None:
+    secure, client = pair
+    assert secure.send(b"bye") == 3
+    secure.close()
+    assert client.heard() == b"bye"
+    assert client.is_ended
+    assert secure.fileno() == -1
+
+
+def test_bytes_that_are_no_record_are_an_error(pair: tuple[SecureSocket, TlsClient]) -> None:
+    secure, client = pair
+    client.plain.send(b"\x17\x03\x03\x00\x20" + b"x" * 32)
+    with pytest.raises(OSError, match=r"(?i)mac|record"):
+        secure.recv()
+
+
+# --- In a server ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES[:40], ids=str)
+def test_every_exchange_goes_as_without_tls(authority: trustme.CA, exchange: Exchange) -> None:
+    with Floor(door=Door(None, server_context(authority)), body_bytes_max=BODY_BYTES_MAX) as floor:
+        client = joins(floor, authority)
+        assert asks(floor, client, exchange.request) == exchange.response
+
+
+def test_replies_longer_than_the_socket_takes_arrive_whole(
+    floor: Floor, authority: trustme.CA
+) -> None:
+    client = joins(floor, authority, buffer_bytes=SMALL_BUFFERS)
+    client.says(PUT_BIG + b"peek 1\r\n" * 10 + USED)
+    floor.turn_until_quiet(some=True)
+    assert [bool(served.unsent) for served in floor.clients] == [True]
+    expected = b"INSERTED 1\r\n" + FOUND_BIG * 10 + USING
+    assert hears(floor, client, len(expected)) == expected
+    assert not any(served.unsent for served in floor.clients)
+    assert asks(floor, client, USED) == USING
+
+
+def test_a_client_that_takes_nothing_is_not_read_from(authority: trustme.CA) -> None:
+    door = Door(None, server_context(authority))
+    with Floor(out_bytes_max=100_000, door=door) as floor:
+        client = joins(floor, authority, buffer_bytes=SMALL_BUFFERS)
+        client.says(PUT_BIG + b"peek 1\r\n" * 20)
+        floor.turn_until_quiet(some=True)
+        (served,) = floor.clients
+        assert len(served.unsent) <= 100_000 + 2 * len(FOUND_BIG)
+        expected = b"INSERTED 1\r\n" + FOUND_BIG * 20
+        assert hears(floor, client, len(expected)) == expected
+
+
+def test_who_says_farewell_gets_its_replies_and_then_the_end(
+    floor: Floor, authority: trustme.CA
+) -> None:
+    client = joins(floor, authority)
+    client.tls.write(PUT + b"reserve\r\nreserve\r\n" + USED + b"list-")
+    client.says_farewell()
+    floor.turn_until_quiet(some=True)
+    assert client.heard() == b"INSERTED 1\r\nRESERVED 1 2\r\nhi\r\nTIMED_OUT\r\n" + USING
+    assert client.is_ended
+    assert not floor.clients
+
+
+def test_who_goes_without_a_farewell_gives_back_what_it_held(
+    floor: Floor, authority: trustme.CA
+) -> None:
+    client, other = joins(floor, authority), joins(floor, authority)
+    asks(floor, client, PUT + b"reserve\r\n")
+    asks(floor, other, b"reserve\r\n")
+    client.plain.close()
+    floor.turn_until_quiet(some=True)
+    assert other.heard() == b"RESERVED 1 2\r\nhi\r\n"
+
+
+def test_who_sends_rubbish_is_cut_off_and_gives_back_what_it_held(
+    floor: Floor, authority: trustme.CA
+) -> None:
+    client, other = joins(floor, authority), joins(floor, authority)
+    asks(floor, client, PUT + b"reserve\r\n")
+    asks(floor, other, b"reserve\r\n")
+    client.plain.send(b"quit\r\n" * 20)
+    floor.turn_until_quiet(some=True)
+    assert other.heard() == b"RESERVED 1 2\r\nhi\r\n"
+    assert len(floor.clients) == 1
+
+
+def test_commands_in_one_packet_with_the_end_of_the_handshake_are_heard(
+    floor: Floor, authority: trustme.CA
+) -> None:
+    client = TlsClient(floor.client(), client_context(authority))
+    while True:
+        try:
+            client.tls.do_handshake()
+            break
+        except ssl.SSLWantReadError:
+            client.flush()
+            floor.turn_until_quiet(some=True)
+            client.take_in()
+    client.says(USED)
+    floor.turn_until_quiet(some=True)
+    assert client.heard() == USING
+
+
+def test_a_handshake_that_comes_byte_by_byte_is_one(floor: Floor, authority: trustme.CA) -> None:
+    client = TlsClient(floor.client(), client_context(authority))
+    said = b""
+    while USING not in said:
+        try:
+            client.tls.do_handshake()
+            client.tls.write(USED)
+        except ssl.SSLWantReadError:
+            pass
+        for byte in client.outgoing.read():
+            client.plain.send(bytes([byte]))
+            floor.turn_until_quiet(some=True)
+        client.take_in()
+        if floor.clients:
+            said += client.heard()
+    assert said == USING
+
+
+# --- Handshakes ----------------------------------------------------------------------------------
+
+
+def test_a_handshake_has_ten_seconds(
+    floor: Floor, reasons: Refusals, authority: trustme.CA
+) -> None:
+    silent, begun = floor.client(), floor.client()
+    TlsClient(begun, client_context(authority))
+    begun.send(b"\x16\x03\x01")
+    floor.turn_until_quiet(some=True)
+    floor.elapses(LINE_HALF_SAID_S_MAX)
+    assert not reasons.by_reason
+    floor.elapses(1)
+    assert reasons.by_reason == {"TLS_HANDSHAKE": 2}
+    assert is_cut_off(silent)
+    assert is_cut_off(begun)
+    assert floor.server.patience.alarm_ms is None
+    assert asks(floor, joins(floor, authority), USED) == USING
+
+
+@pytest.mark.parametrize(
+    "said", [PUT, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"quit\r\n", b"\x16\x03\x01\x00\x05hello"]
+)
+def test_who_does_not_speak_tls_is_cut_off(floor: Floor, reasons: Refusals, said: bytes) -> None:
+    client = floor.client()
+    floor.says(client, said)
+    assert is_cut_off(client)
+    assert reasons.by_reason == {"TLS_HANDSHAKE": 1}
+    assert not floor.engine.store.jobs
+
+
+def test_who_leaves_in_the_middle_of_a_handshake_is_forgotten(floor: Floor) -> None:
+    client = floor.client()
+    client.send(b"\x16\x03\x01")
+    client.close()
+    floor.turn_until_quiet(some=True)
+    assert floor.server.patience.alarm_ms is None
+
+
+def test_a_turn_goes_on_with_a_few_handshakes_only(floor: Floor, authority: trustme.CA) -> None:
+    clients = [TlsClient(floor.client(), client_context(authority)) for _ in range(20)]
+    for client in clients:
+        with pytest.raises(ssl.SSLWantReadError):
+            client.tls.do_handshake()
+        client.flush()
+    answered = 0
+    while answered < len(clients):
+        floor.turn()
+        now = sum(client.take_in() > 0 for client in clients)
+        assert 0 < now <= HANDSHAKES_PER_TURN
+        answered += now
+    for client in clients:
+        client.shakes(partial(floor.turn_until_quiet, some=True))
+        assert asks(floor, client, USED) == USING
+
+
+def test_handshakes_count_among_the_connections(authority: trustme.CA) -> None:
+    with Floor(connections_max=2, door=Door(None, server_context(authority))) as floor:
+        joins(floor, authority)
+        floor.client()
+        assert is_cut_off(floor.client())
+
+
+def test_whoever_stops_the_server_closes_handshakes_too(floor: Floor) -> None:
+    client = floor.client()
+    floor.server.stop_accepting()
+    assert is_cut_off(client)
+
+
+def test_a_unix_socket_is_spoken_to_in_clear(tmp_path: Path, authority: trustme.CA) -> None:
+    door = Door(None, server_context(authority))
+    with Floor(path=tmp_path / "line.sock", door=door) as floor:
+        client = floor.client()
+        floor.says(client, USED)
+        assert heard(client) == USING
+
+
+# --- Who it is -----------------------------------------------------------------------------------
+
+
+def test_without_a_certificate_of_the_authority_nobody_comes_in(authority: trustme.CA) -> None:
+    reasons = Refusals()
+    context = server_context(authority, clients_of=trustme.CA())
+    with Floor(door=Door(Authenticator(), context), refusals=reasons) as floor:
+        for certificate in (None, authority.issue_cert(CLIENT_NAME)):
+            client = TlsClient(floor.client(), client_context(authority, certificate=certificate))
+            client.shakes(partial(floor.turn_until_quiet, some=True))
+            floor.turn_until_quiet(some=True)
+            with pytest.raises(ssl.SSLError):
+                client.heard()
+        assert reasons.by_reason == {"TLS_HANDSHAKE": 2}
+        assert not floor.clients
+
+
+def test_with_a_certificate_of_the_authority_everything_is_allowed(authority: trustme.CA) -> None:
+    theirs = trustme.CA()
+    context = server_context(authority, clients_of=theirs)
+    with Floor(door=Door(Authenticator(), context)) as floor:
+        certificate = theirs.issue_cert(CLIENT_NAME)
+        client = TlsClient(floor.client(), client_context(authority, certificate=certificate))
+        client.shakes(partial(floor.turn_until_quiet, some=True))
+        assert asks(floor, client, PUT) == b"INSERTED 1\r\n"
+        (served,) = floor.clients
+        assert served.caller.principal is not None
+        assert served.caller.principal.name == f"certificate {CLIENT_NAME}"
+
+
+def test_with_tokens_a_certificate_is_not_enough(authority: trustme.CA) -> None:
+    theirs = trustme.CA()
+    context = server_context(authority, clients_of=theirs)
+    text, entry = issue(bytes(TOKEN_BYTES), "a", {Scope.PUT}, ["*"], created_s=0)
+    with Floor(door=Door(Authenticator(Tokens([entry])), context)) as floor:
+        certificate = theirs.issue_cert(CLIENT_NAME)
+        client = TlsClient(floor.client(), client_context(authority, certificate=certificate))
+        client.shakes(partial(floor.turn_until_quiet, some=True))
+        assert asks(floor, client, PUT) == b"UNAUTHORIZED\r\n"
+        said = b"auth %b\r\n" % text.encode() + PUT
+        assert asks(floor, client, said) == b"OK\r\nINSERTED 1\r\n"
+
+
+# --- Whatever clients do -------------------------------------------------------------------------
+
+
+def test_when_all_have_gone_however_they_went_nothing_is_left_of_them(
+    monkeypatch: pytest.MonkeyPatch, authority: trustme.CA, rng: random.Random
+) -> None:
+    monkeypatch.setattr("delayd.line.admission.origin_of", lambda address: address[0])
+    text, entry = issue(bytes(TOKEN_BYTES), "a", set(Scope), ["*"], created_s=0)
+    door = Door(Authenticator(Tokens([entry])), server_context(authority))
+    said = (b"auth %b\r\n" % text.encode(), b"auth x\r\n", PUT, b"reserve\r\n", b"put 0 0", USED)
+    with Floor(door=door) as floor:
+        clients: list[TlsClient] = []
+        for _ in range(300):
+            if not clients or rng.random() < 0.2:
+                clients.append(TlsClient(floor.client(), client_context(authority)))
+            client = rng.choice(clients)
+            match rng.randrange(5):
+                case 0 | 1:
+                    does(client, rng.choice(said))
+                case 2:
+                    floor.elapses(rng.choice((0, 1, 4)))
+                case 3 if rng.random() < 0.2:
+                    with contextlib.suppress(OSError):
+                        client.plain.send(rng.randbytes(5))
+                case 4:
+                    clients.remove(client)
+                    client.plain.close()
+            floor.turn_until_quiet()
+        for client in clients:
+            client.plain.close()
+        floor.turn_until_quiet(some=True)
+        floor.elapses(12)
+        assert not floor.clients
+        assert not floor.server._arrivals._shaking
+        assert not door._callers
+        assert not door._strangers
+        assert floor.server.patience.alarm_ms is None
+
+
+def does(client: TlsClient, said: bytes) -> None:
+    """The next step of a handshake, or a command when it is over."""
+    with contextlib.suppress(OSError):  # the server may have cut it off
+        client.take_in()
+        try:
+            client.tls.do_handshake()
+            client.tls.write(said)
+        finally:
+            client.flush()
+
+
+# --- The context ---------------------------------------------------------------------------------
+
+
+def test_the_daemons_own_context_allows_no_renegotiation(
+    tmp_path: Path, authority: trustme.CA
+) -> None:
+    path = tmp_path / "certificate.pem"
+    authority.issue_cert(NAME).private_key_and_cert_chain_pem.write_to_path(str(path))
+    context = access_tls.server_context(access_tls.Files(str(path)))
+    assert context.options & ssl.OP_NO_RENEGOTIATION
