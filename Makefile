@@ -19,7 +19,7 @@ PROJECT  := delayd tests benchmarks
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv run test test-faults lint format lock bench-line bench-wheel bench-http bench-keys bench-passes bench-scrape clean
+.PHONY: help venv run test test-faults lint format lock bench-line bench-wheel bench-http bench-keys bench-passes bench-scrape bench-instructions clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ bench-passes: $(VENV)/.dev ## measure how long looking at two million jobs holds
 
 bench-scrape: $(VENV)/.dev ## measure how long a scrape of 10,000 topics holds up others
 	$(BIN)/python -m benchmarks.scrape $(ARGS)
+
+bench-instructions: $(VENV)/.dev ## count the instructions of one command, with valgrind
+	$(BIN)/python -m benchmarks.instructions $(ARGS)
 
 clean: ## remove what make and the tools made; the data directory stays
 	rm -rf $(VENV) .lock-venv .coverage .coverage.* htmlcov dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
