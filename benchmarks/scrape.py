@@ -54,7 +54,7 @@ def crowded(topics: int) -> Engine:
         engine.take_log()
     while engine.advance(START_MS + 1_000 + topics // 1_000):
         pass
-    for topic in list(engine.store.listing):
+    for topic in list(engine.store.topics.listing):
         if topic.ready:
             session = engine.open_session()
             engine.watch(session, topic.name)

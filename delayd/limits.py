@@ -202,7 +202,7 @@ SYNC_BREATHER_MS: Final = 1
 """How long a turn waits, with jobs due, for a sync that is going on: on two processors, both busy,
 the kernel would have nowhere to carry it out. It takes 0.2 ms then instead of 3."""
 
-AGENDA_STALE_ROWS: Final = 1_024
+TIMER_STALE_ROWS: Final = 1_024
 """Stale wake-ups tolerated beyond two for each live one: 100 kB, and sweeps stay rare."""
 
 # --- The wheel's dead entries --------------------------------------------------------------------

@@ -245,7 +245,7 @@ class Snapshots:
             return
         shrinks = is_long and is_calm and self._making is None
         if not is_due and not shrinks:
-            if self._engine.store.ghosts:
+            if self._engine.store.cleared:
                 # Much less is live than it seems, and nothing is appended when they are gone.
                 self._ask_ns = now_ns + _ASK_NS
             return
@@ -262,7 +262,7 @@ class Snapshots:
         """Let the log go on in a small file; tell whether it does. Raises JournalError."""
         journal, store, room = self._journal, self._engine.store, self._engine.room
         room_bytes = journal.room_bytes
-        needed_bytes = room.set_aside_bytes(len(store.holders)) + EMERGENCY_BYTES
+        needed_bytes = room.set_aside_bytes(len(store.leases.sessions)) + EMERGENCY_BYTES
         is_short = journal.shrink(needed_bytes, store.time_ms, self._wall_ms())
         # At once: what the next turn accepts must find its room in the file that there is now.
         room.free_bytes -= room_bytes - journal.room_bytes

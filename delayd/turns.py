@@ -206,7 +206,7 @@ class Turns:
         engine = self._engine
         if engine.room.is_short:
             self._serve_short(due_by_ms + self._up_ms)
-        if engine.store.absolute.count:
+        if engine.store.wall_times.count:
             self.look_at_wall_clock()
         if self._next_ms <= due_by_ms:
             self._advance(due_by_ms)
@@ -233,7 +233,7 @@ class Turns:
 
         Whoever is about to put one calls this first: nobody has looked while there was none.
         """
-        absolute = self._engine.store.absolute
+        absolute = self._engine.store.wall_times
         at_least_ns, at_most_ns = self._clock.wall_offset_ns()
         offset_ns = absolute.offset_ms * NS_PER_MS
         if at_most_ns < offset_ns or at_least_ns >= offset_ns + WALL_STEP_MS * NS_PER_MS:
@@ -341,7 +341,7 @@ class Turns:
         self._room_turns = 0
         engine = self._engine
         room = engine.room
-        set_aside_bytes = room.set_aside_bytes(len(engine.store.holders))
+        set_aside_bytes = room.set_aside_bytes(len(engine.store.leases.sessions))
         room.limit(self._space.beyond(set_aside_bytes), self._space.more)
         if room.is_short and room.free_bytes >= RESERVE_COST_BYTES:
             self._has_more = True

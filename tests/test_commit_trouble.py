@@ -91,7 +91,7 @@ class Daemon:
 
     def limit(self) -> None:
         room = self.engine.room
-        held = len(self.engine.store.holders)
+        held = len(self.engine.store.leases.sessions)
         room.limit(self.space.beyond(room.set_aside_bytes(held)), self.space.more)
 
     @property
@@ -216,7 +216,7 @@ def test_a_waiting_consumer_gets_its_job_when_there_is_room_again(daemon: Daemon
     engine, waiter = daemon.engine, daemon.sessions[1]
     engine.watch(waiter, "later")
     engine.ignore(waiter, "default")
-    topic = engine.store.topics["later"]
+    topic = engine.store.topics.by_name["later"]
     engine.put(topic, priority=0, delay_ms=5, ttr_ms=1_000, body=b"", now_ms=daemon.now_ms)
     engine.wait(waiter, daemon.now_ms, None)
     daemon.end_turn()

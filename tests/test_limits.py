@@ -89,7 +89,7 @@ def test_a_put_over_a_cap_is_refused_with_cap_value_and_use_and_the_rest_is_safe
     rig.put("other")
     rig.engine.delete(rig.client(), 2, rig.now_ms)
     rig.put("mail")
-    assert rig.engine.store.topics["mail"].jobs == 3
+    assert rig.engine.store.topics.by_name["mail"].jobs == 3
 
 
 def test_an_extend_needs_no_bytes_whatever_body_comes_with_it() -> None:
@@ -116,7 +116,7 @@ def test_an_extend_needs_no_bytes_whatever_body_comes_with_it() -> None:
 
 def test_a_run_of_puts_is_accepted_whole_or_not_at_all() -> None:
     rig = rig_with(jobs_max=5)
-    topic = rig.engine.store.topics["mail"]
+    topic = rig.engine.store.topics.by_name["mail"]
     put: dict[str, Any] = {"priority": 0, "delay_ms": 0, "ttr_ms": 9, "now_ms": 0}
     rig.engine.put_alike(topic, bodies=[b""] * 3, **put)
     with pytest.raises(CapReached):
@@ -134,7 +134,7 @@ def test_bytes_are_those_of_records_and_come_free_with_their_jobs() -> None:
         rig.put("mail", body=b"")
     me = rig.client("mail")
     rig.engine.delete_batch(me, rig.reserve_all(me), rig.now_ms)
-    assert rig.engine.store.topics["mail"].bytes == 0
+    assert rig.engine.store.topics.by_name["mail"].bytes == 0
     rig.put("mail", body=b"x" * 242)
 
 
@@ -229,7 +229,7 @@ def test_no_more_jobs_are_held_than_may_be_and_the_next_goes_to_who_waits(end: s
     ((session, _),) = rig.delivered()
     assert session is three
     both_ran_out = end == "lapse"
-    assert rig.engine.store.topics["mail"].reserved == (1 if both_ran_out else 2)
+    assert rig.engine.store.topics.by_name["mail"].reserved == (1 if both_ran_out else 2)
     views.check(rig.engine)
 
 
@@ -263,7 +263,7 @@ def test_by_its_id_a_job_is_handed_out_whatever_the_limits() -> None:
     me = rig.client("mail")
     assert rig.reserve(me) == 1
     rig.engine.reserve_job(me, 2, rig.now_ms)
-    assert rig.engine.store.topics["mail"].reserved == 2
+    assert rig.engine.store.topics.by_name["mail"].reserved == 2
     rig.engine.delete(me, 1, rig.now_ms)
     views.check(rig.engine)
     assert not rig.reserve(me)
@@ -326,7 +326,7 @@ def test_a_batch_takes_what_a_rest_was_worth_and_an_idle_topic_wakes_nobody() ->
     rig.play(1_000)
     assert len(rig.reserve_all(me)) == 5
     rig.play(1_100)
-    assert not rig.engine.store.alarms
+    assert not rig.engine.store.alarms.rows
 
 
 def test_a_policy_without_limits_lets_those_go_on_who_wait() -> None:
@@ -341,7 +341,7 @@ def test_a_policy_without_limits_lets_those_go_on_who_wait() -> None:
     rig.engine.set_policy("mail", None, rig.now_ms)
     assert rig.delivered() == [(two, 2)]
     views.check(rig.engine)
-    assert not rig.engine.store.alarms
+    assert not rig.engine.store.alarms.rows
 
 
 def test_a_pause_and_a_limit_hold_at_once() -> None:
@@ -367,7 +367,7 @@ def test_in_no_second_is_more_handed_out_than_the_rate_and_a_burst(
     rate: int, reserved_max: int, steps: list[tuple[int, str]]
 ) -> None:
     rig = rig_with(rate_per_s=rate, reserved_max=reserved_max)
-    topic = rig.engine.store.topics["mail"]
+    topic = rig.engine.store.topics.by_name["mail"]
     sessions: list[Session] = []
     times_ms: list[int] = []
 

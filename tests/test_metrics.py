@@ -118,7 +118,7 @@ def test_the_page_is_what_prometheus_client_would_write() -> None:
 def test_a_histogram_of_a_topic_is_written_like_prometheus_client_writes_it(jobs: int) -> None:
     rig = Rig(time_ms=START_MS)
     rig.put("mail")
-    topic = rig.engine.store.topics["mail"]
+    topic = rig.engine.store.topics.by_name["mail"]
     topic.waited = new_histogram()
     topic.waited[0], topic.waited[7], topic.waited[SUM_AT] = jobs, jobs, 250 * jobs
     family = metrics_core.HistogramMetricFamily(
@@ -158,7 +158,7 @@ def test_jobs_are_told_by_topic_and_state() -> None:
             state: samples["delayd_jobs", (("state", state), ("topic", f"mail.{number}"))]
             for state in ("ready", "reserved", "delayed", "buried")
         }
-        view = page.rig.engine.store.topics[f"mail.{number}"]
+        view = page.rig.engine.store.topics.by_name[f"mail.{number}"]
         assert told == {
             "ready": len(view.ready),
             "reserved": view.reserved,
@@ -275,7 +275,7 @@ def test_topics_may_come_and_go_between_pieces() -> None:
         text += piece
         rig.put(f"new.{number}")
         name = f"mail.{number % 60}"
-        if name in rig.engine.store.topics:
+        if name in rig.engine.store.topics.by_name:
             session = rig.client(name)
             rig.engine.delete_batch(session, rig.reserve_all(session), rig.now_ms)
             rig.engine.close_session(session, rig.now_ms)

@@ -102,7 +102,7 @@ def test_a_snapshot_waits_until_jobs_are_placed_that_the_wall_clock_has_moved() 
     assert scene.snapshots.taken >= 1
     again = scene.restarted()
     assert again.state() == scene.state()
-    assert again.engine.store.absolute.count == 200
+    assert again.engine.store.wall_times.count == 200
 
 
 def test_turns_between_two_slices_do_not_bring_the_next_one_forward() -> None:
@@ -177,7 +177,7 @@ def reserve_and_release_for_an_hour(scene: Scene) -> None:
     scene.put(400)
     scene.turn()
     for _ in range(HOUR_MS // 3_000):
-        while scene.engine.store.topics["default"].ready:
+        while scene.engine.store.topics.by_name["default"].ready:
             job_id = scene.reserve()
             scene.engine.release(scene.me, job_id, 0, 20_000, scene.now_ms)
             scene.turn(ms=5)

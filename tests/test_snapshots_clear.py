@@ -10,7 +10,7 @@ def test_none_begins_before_what_a_clear_has_left_behind_is_swept_away() -> None
     scene = Scene()
     scene.put(300, delay_ms=HOUR_MS)
     long_log(scene)
-    scene.engine.clear(scene.engine.store.topics["default"])
+    scene.engine.clear(scene.engine.store.topics.by_name["default"])
     scene.commit()
     scene.clock.advance(SNAPSHOT_ASK_MS)
     assert scene.chore() == 0
@@ -31,13 +31,13 @@ def test_when_all_is_swept_away_the_log_gets_shorter_without_another_operation()
     scene.put(5_000, delay_ms=HOUR_MS)
     scene.commit()
     scene.rest()
-    scene.engine.clear(scene.engine.store.topics["default"])
+    scene.engine.clear(scene.engine.store.topics.by_name["default"])
     scene.turn()
     passes: BackgroundTasks[Task] = BackgroundTasks(scene.engine)
     for _ in range(20):
         passes.step(scene.now_ms, budget=0)
         scene.rest(2 * SNAPSHOT_ASK_MS)
-    assert scene.engine.store.ghosts
+    assert scene.engine.store.cleared
     assert scene.snapshots.taken == 0
     while passes.has_more:
         passes.step(scene.now_ms)

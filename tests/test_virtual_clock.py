@@ -127,7 +127,7 @@ def test_a_waiting_worker_holds_its_job_from_the_moment_it_was_due(daemon: Daemo
     daemon.waits(worker)
     assert daemon.says(client, b"advance-clock 40") == [at(40_000)]
     assert heard(worker) == b"RESERVED 1 1\r\nx\r\n"
-    assert daemon.engine.store.holders[1].deadlines == {1: START_MS + 2_500 + 60_000}
+    assert daemon.engine.store.leases.sessions[1].deadlines == {1: START_MS + 2_500 + 60_000}
 
 
 def test_what_a_worker_had_said_in_advance_is_carried_out_at_that_moment(daemon: Daemon) -> None:
@@ -148,7 +148,7 @@ def test_what_follows_from_a_ttr_that_runs_out_falls_into_the_same_advance(daemo
         daemon.waits(worker)
     assert daemon.says(client, b"advance-clock 22") == [at(22_000)]
     assert [heard(worker) for worker in workers] == [b"RESERVED 1 1\r\nx\r\n"] * 3
-    (deadline_ms,) = daemon.engine.store.holders[1].deadlines.values()
+    (deadline_ms,) = daemon.engine.store.leases.sessions[1].deadlines.values()
     assert deadline_ms == START_MS + 10_000 + 3 * 5_000
     assert daemon.engine.timeouts == 2
 
@@ -164,7 +164,7 @@ def test_waits_and_pauses_end_at_their_moment(daemon: Daemon) -> None:
     assert heard(paused) == b""
     daemon.says(client, b"advance-clock 60")
     assert heard(paused) == b"RESERVED 1 1\r\nx\r\n"
-    assert daemon.engine.store.holders[1].deadlines == {1: START_MS + 68_000}
+    assert daemon.engine.store.leases.sessions[1].deadlines == {1: START_MS + 68_000}
 
 
 def test_others_are_served_while_the_clock_is_on_its_way(

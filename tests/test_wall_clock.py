@@ -99,7 +99,7 @@ class Daemon:
     def turn(self) -> None:
         """Take turns until nothing is left to be done now."""
         self.turns.turn()
-        while self.engine.store.absolute.layers:
+        while self.engine.store.wall_times.layers:
             self.turns.turn()
         self.turns.turn()
 

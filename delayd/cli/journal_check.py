@@ -150,7 +150,7 @@ def _play(examination: Examination, sources: Iterator[Source], directory: str) -
 
 def jobs_of(engine: Engine) -> str:
     """Count the jobs by state."""
-    topics = engine.store.listing
+    topics = engine.store.topics.listing
     counts = {
         "ready": sum(len(topic.ready) for topic in topics),
         "delayed": sum(topic.delayed for topic in topics),

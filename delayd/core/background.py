@@ -62,7 +62,7 @@ class BackgroundTasks(Generic[TaskT]):
     @property
     def has_more(self) -> bool:
         """Tell whether there is a step to take."""
-        return bool(self._queue or self._engine.store.ghosts)
+        return bool(self._queue or self._engine.store.cleared)
 
     def add(self, a_pass: TaskT) -> None:
         """Have this done too."""
@@ -79,8 +79,8 @@ class BackgroundTasks(Generic[TaskT]):
         shares each step.
         """
         store = self._engine.store
-        if store.ghosts:
-            store.ghosts[0].step(store, budget)
+        if store.cleared:
+            store.sweep(budget)
         if not self._queue:
             return None
         a_pass = self._queue.popleft()

@@ -52,7 +52,7 @@ class Clearing(Failing):
         assert self.leases_are_settled, "a job whose ttr has run out would live on"
         if topic.jobs == topic.reserved:
             return 0
-        number = store.last_topic_number + 1
+        number = store.topics.last_number + 1
         self._write_promised(pack_clear(Kind.CLEAR, topic.number, number))
         cleared = store.clear(topic, number)
         self.room.jobs -= cleared
@@ -92,7 +92,7 @@ class Clear:
         """Clear the topic, unless there is more to be settled before."""
         engine = self._engine
         if engine.settle_leases(budget, now_ms):
-            topic = engine.store.topics.get(self._name)
+            topic = engine.store.topics.by_name.get(self._name)
             self.count = 0 if topic is None else engine.clear(topic)
             self.is_over = True
         return self.is_over

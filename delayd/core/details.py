@@ -79,7 +79,7 @@ def job_details(engine: Engine, job_id: int, now_ms: int) -> JobDetails | None:
 
 def topic_details(engine: Engine, name: str) -> TopicDetails | None:
     """Return what there is to say of a topic, None for nothing."""
-    topic = engine.store.topics.get(name)
+    topic = engine.store.topics.by_name.get(name)
     if topic is None or topic.policy is None:
         return None
     return TopicDetails(topic.policy, topic.policy_source, topic.jobs, topic.bytes)

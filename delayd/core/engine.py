@@ -125,7 +125,7 @@ class Engine(Keyed):
 
     def use(self, session: Session, name: str) -> None:
         """Let the session put to this topic, made when there is none."""
-        topic = self.store.topics.get(name) or self.store.topic(checked_name(name))
+        topic = self.store.topics.by_name.get(name) or self.store.topic(checked_name(name))
         topic.users += 1
         self._unuse(session)
         session.used = topic
@@ -139,14 +139,14 @@ class Engine(Keyed):
     def watch(self, session: Session, name: str) -> None:
         """Let the session reserve from this topic too, made if needed; `TopicIsInternal`."""
         self.require_writable(name)
-        topic = self.store.topics.get(name) or self.store.topic(checked_name(name))
+        topic = self.store.topics.by_name.get(name) or self.store.topic(checked_name(name))
         if topic not in session.watched:
             session.watched.append(topic)
             topic.watchers += 1
 
     def ignore(self, session: Session, name: str) -> None:
         """No longer let the session reserve from this topic; `LastWatched` if it has no other."""
-        topic = self.store.topics.get(checked_name(name))
+        topic = self.store.topics.by_name.get(checked_name(name))
         if topic is None or topic not in session.watched:
             return
         if len(session.watched) == 1:
@@ -410,7 +410,7 @@ class Engine(Keyed):
             record, state = self.settled(job_id, now_ms)
         except JobNotFound:
             return False
-        if self.store.own is not None and self.is_write_protected(record):
+        if self.store.topics.internal is not None and self.is_write_protected(record):
             return False
         return state is not State.RESERVED
 
@@ -462,7 +462,7 @@ class Engine(Keyed):
         Raises `TopicNotFound`, `TopicIsInternal`, `ValueOutOfRange`.
         """
         self.require_writable(name)
-        topic = self.store.topics.get(checked_name(name))
+        topic = self.store.topics.by_name.get(checked_name(name))
         if topic is None:
             raise TopicNotFound(name)
         check_range("pause in ms", pause_ms, DURATION_MS_MAX)

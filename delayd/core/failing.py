@@ -279,7 +279,7 @@ class Failing(WallClockTimes):
         topic = store.topic(name)
         source = Source.RUN_TIME
         if not policy:
-            policy = None if store.policy_for is None else store.policy_for(name)
+            policy = None if store.topics.policy_for is None else store.topics.policy_for(name)
             source = Source.CONFIGURATION
         if (policy, source) != (topic.policy, topic.policy_source):
             self._change_policy(topic, policy, source)
@@ -308,10 +308,12 @@ class Failing(WallClockTimes):
 
         Of a topic that is not there: what would hold if somebody used it.
         """
-        topic = self.store.topics.get(checked_name(name))
+        topic = self.store.topics.by_name.get(checked_name(name))
         if topic is not None:
             return topic.policy or Policy(), topic.policy_source
-        policy = None if self.store.policy_for is None else self.store.policy_for(name)
+        policy = (
+            None if self.store.topics.policy_for is None else self.store.topics.policy_for(name)
+        )
         return policy or Policy(), Source.CONFIGURATION
 
     def configure(
@@ -328,12 +330,12 @@ class Failing(WallClockTimes):
         store = self.store
         assert self.leases_are_settled, "something would be judged by another policy in a replay"
         self.jobs_max, self.bytes_max = jobs_max, bytes_max
-        store.is_capped = jobs_max is not None or bytes_max is not None
-        store.policy_for = None if patterns is None else patterns.of
-        for topic in list(store.listing):
-            if store.topics.get(topic.name) is not topic:
+        store.topics.is_capped = jobs_max is not None or bytes_max is not None
+        store.topics.policy_for = None if patterns is None else patterns.of
+        for topic in list(store.topics.listing):
+            if store.topics.by_name.get(topic.name) is not topic:
                 continue  # it was there for the sake of a policy that is no more
-            store.mark_rules(topic)
+            store.topics.mark_rules(topic)
             source = topic.policy_source
             policy = lawful_policy(topic) if source is Source.RUN_TIME else None
             if not policy:

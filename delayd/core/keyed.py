@@ -40,7 +40,6 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from delayd.core.claims import claim_run, owner_of, unclaim_run
 from delayd.core.clearing import Clearing
 from delayd.core.errors import (
     BodyTooBig,
@@ -124,10 +123,10 @@ class Keyed(Clearing):
 
     def find_key(self, topic_name: str, key: bytes) -> int:
         """Return the live job that has the key; `KeyNotFound`, `TopicNotFound`, `KeyInvalid`."""
-        topic = self.store.topics.get(checked_name(topic_name))
+        topic = self.store.topics.by_name.get(checked_name(topic_name))
         if topic is None:
             raise TopicNotFound(topic_name)
-        job_id = owner_of(self.store, topic, checked_key(key))
+        job_id = self.store.owner_of(topic, checked_key(key))
         if not job_id:
             raise KeyNotFound(topic_name, key)
         return job_id
@@ -224,14 +223,14 @@ class Keyed(Clearing):
 
     def _taken(self, topic: Topic, key: bytes, on: Conflict, now_ms: int) -> int:
         """Return the job that has the key and stands in the way of a put; 0 when none does."""
-        old_id = owner_of(self.store, topic, checked_key(key))
+        old_id = self.store.owner_of(topic, checked_key(key))
         if not old_id:
             return 0
         # That may move the last job of a topic to another one. It stays: it is about to get a job.
         topic.users += 1
         state = self.settled(old_id, now_ms)[1]
         topic.users -= 1
-        if not owner_of(self.store, topic, key):
+        if not self.store.owner_of(topic, key):
             return 0  # its ttr has run out, and that moved it to another topic, without its key
         if on is Conflict.REJECT:
             raise JobAlreadyExists(old_id, key)
@@ -287,7 +286,7 @@ class Keyed(Clearing):
         body_bytes = len(bodies[0]) if len(bodies) == 1 else max(map(len, bodies))
         self._vet_put(priority, delay_ms, ttr_ms, body_bytes)
         first_id = store.last_id + 1
-        if not claim_run(store, topic, keys, first_id):
+        if not store.claim_run(topic, keys, first_id):
             return 0
         try:
             if not topic.has_no_rules:
@@ -304,7 +303,7 @@ class Keyed(Clearing):
             if not topic.recorded:
                 self._record_topic(topic)
         except Refusal:
-            unclaim_run(topic, keys, first_id)
+            topic.let_go_run(keys, first_id)
             raise
         store.last_id += len(keys)
         when = self._when(delay_ms, None, now_ms)

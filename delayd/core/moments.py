@@ -163,7 +163,7 @@ class WallClockTimes(InternalTopic):
     def _job(self, job_id: int, event: Event, now_ms: int) -> bytes:
         """Return the record of a job that the event may happen to; or raise a refusal."""
         record, state = self.settled(job_id, now_ms)
-        if self.store.own is not None:
+        if self.store.topics.internal is not None:
             self.require_writable_job(record)
         if (state, event) not in TRANSITIONS:
             raise JobNotFound(job_id)
@@ -177,7 +177,7 @@ class WallClockTimes(InternalTopic):
         `advance` then places the jobs with absolute times anew, a slice at a time. The offset is
         rounded down: rounded up, a job could fire before its time.
         """
-        absolute = self.store.absolute
+        absolute = self.store.wall_times
         if offset_ms == absolute.offset_ms:
             return
         if absolute.count:
@@ -186,7 +186,7 @@ class WallClockTimes(InternalTopic):
 
     def _tell_offset(self) -> None:
         """See that the log says where absolute times are."""
-        absolute = self.store.absolute
+        absolute = self.store.wall_times
         if absolute.recorded_ms != absolute.offset_ms:
             self._record_offset(absolute.offset_ms)
 
@@ -199,7 +199,7 @@ class WallClockTimes(InternalTopic):
             self._stamp()
         self._log.append(pack_offset(Kind.OFFSET, offset_ms))
         self.room.free_bytes -= 2 * _OFFSET_BYTES
-        self.store.absolute.recorded_ms = offset_ms
+        self.store.wall_times.recorded_ms = offset_ms
 
     # --- Operations ------------------------------------------------------------------------------
 
@@ -225,7 +225,7 @@ class WallClockTimes(InternalTopic):
 
     def _placed(self, due_wall_ms: int, now_ms: int) -> tuple[int, int]:
         """Return when the moment is in delayd time, and how long until then: 0 if it is past."""
-        due_ms = self.store.absolute.place(due_wall_ms)
+        due_ms = self.store.wall_times.place(due_wall_ms)
         if due_ms <= self.store.time_ms:
             return now_ms, 0
         return due_ms, max(1, due_ms - now_ms)

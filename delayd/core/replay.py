@@ -79,7 +79,7 @@ class Replay:
             Kind.POLICY: self._policy,
             Kind.REWRITE: self._rewrite,
         }
-        self._store.keeps_topics = True
+        self._store.topics.keeps_all = True
 
     def play(self, payload: bytes) -> None:
         """Carry out all records of one frame; `UnknownRecord` when it holds something else."""
@@ -116,8 +116,8 @@ class Replay:
     def finish(self, now_ms: int) -> None:
         """Let the topics that nothing holds on to vanish; count from zero; go on at `now_ms`."""
         store = self._store
-        store.keeps_topics = False
-        for topic in list(store.listing):
+        store.topics.keeps_all = False
+        for topic in list(store.topics.listing):
             store.drop_if_unwanted(topic)
         store.begin_figures()
         self.engine.timeouts = 0
@@ -138,7 +138,7 @@ class Replay:
         if state == _BURIED and not flags & _RANK:
             # By an older delayd or an import; a RANK record follows, or the order is that of PUTs.
             record = ranked(record, store.last_rank + 1)
-        store.put(store.numbered[number], job_id, priority, due_ms, record)
+        store.put(store.topics.by_number[number], job_id, priority, due_ms, record)
         if flags & _WALL:
             store.note_wall(job_id, record)
         store.last_id = max(store.last_id, job_id)
@@ -197,7 +197,7 @@ class Replay:
 
     def _policy(self, number: int, source: int, text: bytes) -> None:
         policy = Policy.from_json(text) if text else None
-        self._store.set_policy(self._store.numbered[number], policy, Source(source))
+        self._store.set_policy(self._store.topics.by_number[number], policy, Source(source))
 
     def _kick(self, job_id: int) -> None:
         self._store.move(job_id, kicked(self._record(job_id)))
@@ -219,35 +219,35 @@ class Replay:
         self._check_parts(job_id, flags, record)
         old = self._record(job_id)
         assert key_of(record) == key_of(old), f"job {job_id} has another key"
-        is_at_home = self._store.topic_of(old) is self._store.numbered[number]
+        is_at_home = self._store.topic_of(old) is self._store.topics.by_number[number]
         assert is_at_home, f"job {job_id} has another topic"
         assert (state == _BURIED) == bool(flags & _RANK), f"job {job_id} is buried nowhere"
         self._change(job_id, record)
 
     def _change(self, job_id: int, changed: bytes) -> None:
         store = self._store
-        assert job_id not in store.holders, f"job {job_id} is held and cannot be changed"
+        assert job_id not in store.leases.sessions, f"job {job_id} is held and cannot be changed"
         if changed[FLAGS_AT] & _WALL:
             self._check_offset(job_id)
         store.move(job_id, changed)
         store.note_wall(job_id, changed)
 
     def _check_offset(self, job_id: int) -> None:
-        is_known = self._store.absolute.recorded_ms is not None
+        is_known = self._store.wall_times.recorded_ms is not None
         assert is_known, f"no record says where the time of {job_id} is"
 
     def _offset(self, offset_ms: int) -> None:
         store = self._store
-        if offset_ms != store.absolute.offset_ms:
+        if offset_ms != store.wall_times.offset_ms:
             store.step_wall(offset_ms)
-        store.absolute.recorded_ms = offset_ms
+        store.wall_times.recorded_ms = offset_ms
         self._turn(store.time_ms)
 
     def _last(self, job_id: int, topic_number: int) -> None:
         store = self._store
         store.last_id = max(store.last_id, job_id)
         store.last_put_id = max(store.last_put_id, job_id)
-        store.last_topic_number = max(store.last_topic_number, topic_number)
+        store.topics.last_number = max(store.topics.last_number, topic_number)
 
     def _rank(self, job_id: int, rank: int) -> None:
         """Give a buried job its place, or, without a job, say which place was given last."""
@@ -255,20 +255,20 @@ class Replay:
         if job_id:
             record = self._record(job_id)
             assert record[STATE_AT] == _BURIED, f"job {job_id} has a rank and is not buried"
-            assert job_id not in store.holders, f"job {job_id} has a rank and is held"
+            assert job_id not in store.leases.sessions, f"job {job_id} has a rank and is held"
             store.move(job_id, ranked(record, rank))
         else:
             store.last_rank = max(store.last_rank, rank)
 
     def _pause(self, number: int, until_ms: int, pause_ms: int) -> None:
-        self._store.pause(self._store.numbered[number], until_ms, pause_ms)
+        self._store.pause(self._store.topics.by_number[number], until_ms, pause_ms)
 
     def _clear(self, number: int, next_number: int) -> None:
         """Forget a topic's waiting jobs at once: nobody waits while it is swept."""
         store = self._store
-        topic = store.numbered[number]
+        topic = store.topics.by_number[number]
         assert topic.number == number, f"topic {number} was cleared before"
-        assert next_number not in store.numbered, f"topic {next_number} is there already"
+        assert next_number not in store.topics.by_number, f"topic {next_number} is there already"
         store.clear(topic, next_number)
-        while store.ghosts:
-            store.ghosts[0].step(store, TASK_STEP_JOBS)
+        while store.cleared:
+            store.sweep(TASK_STEP_JOBS)

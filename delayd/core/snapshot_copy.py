@@ -36,7 +36,6 @@ from collections.abc import Iterator
 from itertools import chain, repeat
 from typing import Final
 
-from delayd.core.cleared import renumbered
 from delayd.core.job import (
     DUE_AT,
     ID_AT,
@@ -62,7 +61,7 @@ from delayd.core.records import (
 from delayd.core.retry_decision import Place, caught_up_expiry, place_of
 from delayd.core.store import Store
 from delayd.core.topic import Source, Topic
-from delayd.core.transitions import came_due, rank_at
+from delayd.core.transitions import came_due, rank_at, renumbered
 
 _PUT: Final = int(Kind.PUT)
 _DELAYED: Final = int(State.DELAYED)
@@ -100,24 +99,27 @@ class SnapshotCopy:
         assert self.can_begin(store), "jobs are being placed anew or swept away"
         self._store = store
         self._time_ms = store.time_ms
-        deadline_ms = store.agenda.next_deadline()
+        deadline_ms = store.timer_queue.next_deadline()
         self._has_due = deadline_ms is not None and deadline_ms <= store.time_ms
         # With their numbers of now: a clear gives others.
-        self._topics = [(topic, topic.number) for topic in store.listing if topic.recorded]
+        self._topics = [(topic, topic.number) for topic in store.topics.listing if topic.recorded]
         self._numbers = {
-            old: topic.number for topic in store.listing if topic.old_held for old in topic.old_held
+            old: topic.number
+            for topic in store.topics.listing
+            if topic.old_held
+            for old in topic.old_held
         }
         self._paused = store.paused.copy()
         self._policies = {
             topic.number: (topic.policy, topic.policy_source, place_of(topic))
-            for topic in store.listing
+            for topic in store.topics.listing
             if topic.policy is not None
         }
         self._slice_bytes = 0
         self._frozen: dict[int, tuple[list[bytes], Notes]] = {}
-        last = pack_last(Kind.LAST, store.last_put_id, store.last_topic_number)
-        if store.absolute.recorded_ms is not None:
-            last += pack_offset(Kind.OFFSET, store.absolute.recorded_ms)
+        last = pack_last(Kind.LAST, store.last_put_id, store.topics.last_number)
+        if store.wall_times.recorded_ms is not None:
+            last += pack_offset(Kind.OFFSET, store.wall_times.recorded_ms)
         if store.last_rank > rank_at(self._time_ms):
             # The job that got it may be gone; the next one, of the same millisecond, comes after.
             last += pack_rank(Kind.RANK, 0, store.last_rank)
@@ -130,7 +132,7 @@ class SnapshotCopy:
     @staticmethod
     def can_begin(store: Store) -> bool:
         """Tell whether a copy may begin now."""
-        return not (store.absolute.layers or store.ghosts)
+        return not (store.wall_times.layers or store.cleared)
 
     def take(self, slice_jobs: int, slice_bytes: int) -> bytes:
         """Return so many more jobs' (or topics') records, or so many bytes if that comes first.
@@ -165,7 +167,7 @@ class SnapshotCopy:
         """Keep the page as it is, with what else is to be said of its jobs."""
         notes: Notes = {}
         store = self._store
-        holders = store.holders
+        holders = store.leases.sessions
         if holders:
             base = number << PAGE_BITS
             for job_id in map(base.__or__, page):

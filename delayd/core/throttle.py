@@ -27,13 +27,10 @@ those who wait when it rings, is the timekeeper.
 """
 
 import enum
-from typing import TYPE_CHECKING, Final
+from typing import Final, final
 
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.limits import RATE_BURST_MS
-
-if TYPE_CHECKING:
-    from delayd.core.topic import Topic
 
 _NS_PER_S: Final = 1_000_000_000
 _NS_PER_MS: Final = 1_000_000
@@ -50,6 +47,7 @@ class Block(enum.IntFlag):
     """The next job is allowed later; an alarm is set for then."""
 
 
+@final
 class Throttle:
     """The limits of one topic, and how much of its rate is used up."""
 
@@ -60,14 +58,14 @@ class Throttle:
         "arrival_ns",
         "rate_per_s",
         "reserved_max",
-        "topic",
+        "topic_name",
     )
 
     def __init__(self, reserved_max: int | None, rate_per_s: float | None) -> None:
         """Begin with nothing handed out; None: no such limit."""
         self.reserved_max = reserved_max
         self.rate_per_s = rate_per_s
-        self.topic: Topic | None = None
+        self.topic_name = ""
         """Whose it is."""
         self.alarm: int | None = None
         """Set for when the next job is allowed."""

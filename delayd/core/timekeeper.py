@@ -115,7 +115,7 @@ class Timekeeper:
     def next_deadline(self) -> int | None:
         """Return when `advance` has something to do next; None when nothing is scheduled."""
         store = self.store
-        return store.time_ms if store.absolute.layers else store.agenda.next_deadline()
+        return store.time_ms if store.wall_times.layers else store.timer_queue.next_deadline()
 
     def reach(self, time_ms: int) -> None:
         """Take note of the time, when nothing is due by then."""
@@ -143,22 +143,23 @@ class Timekeeper:
         store = self.store
         store.time_ms = max(store.time_ms, due_by_ms)
         self.is_crowded = False
-        if store.absolute.layers and self._places_next:
+        if store.wall_times.layers and self._places_next:
             store.place_some()
             self._places_next = False
             return True
         self._places_next = True
-        due = store.agenda.take_due(due_by_ms, ADVANCE_SLICE_JOBS)
+        due = store.timer_queue.take_due(due_by_ms, ADVANCE_SLICE_JOBS)
         if due is None:
-            return bool(store.absolute.layers)
+            return bool(store.wall_times.layers)
         lane, fired = due
         if len(fired) > ADVANCE_SLICE_JOBS // 2:
             self.is_crowded = lane.wake_ms is not None and lane.wake_ms <= due_by_ms
         now_ms = due_by_ms if now_ms is None else now_ms
-        if lane.topic is not None:
-            store.come_due(lane.topic, fired)
-            self._serve(lane.topic, now_ms)
-        elif lane is store.leases:
+        if lane.topic_name:
+            topic = store.topics.by_name[lane.topic_name]
+            store.come_due(topic, fired)
+            self._serve(topic, now_ms)
+        elif lane is store.leases.lane:
             for job_id in fired:
                 self._expire(job_id, now_ms, lease_fired=True)
         else:
@@ -169,13 +170,13 @@ class Timekeeper:
     @property
     def leases_are_settled(self) -> bool:
         """Tell whether every reservation that is over has ended."""
-        deadline_ms = self.store.leases.wheel.next_deadline()
+        deadline_ms = self.store.leases.lane.wheel.next_deadline()
         return deadline_ms is None or deadline_ms > self.store.time_ms
 
     def settle_leases(self, limit: int, now_ms: int) -> bool:
         """End a slice of the reservations that are over; tell whether all have ended."""
         if not self.leases_are_settled:
-            for job_id in self.store.leases.wheel.advance(self.store.time_ms, limit):
+            for job_id in self.store.leases.lane.wheel.advance(self.store.time_ms, limit):
                 self._expire(job_id, now_ms, lease_fired=True)
         return self.leases_are_settled
 
@@ -191,7 +192,7 @@ class Timekeeper:
             changed = expired(record)
         else:
             # Counted from the deadline, not from now: when its slice comes makes no difference.
-            deadline_ms = store.holders[job_id].deadlines[job_id]
+            deadline_ms = store.leases.sessions[job_id].deadlines[job_id]
             place = place_of(topic)
             changed = expired_under(record, topic.policy, place, deadline_ms, tick_ms=self.tick_ms)
         self._take_back(topic, job_id, changed, now_ms, lease_fired=lease_fired)
@@ -231,16 +232,16 @@ class Timekeeper:
         record = store.jobs.get(job_id)
         if record is None:
             raise JobNotFound(job_id)
-        holder = store.holders.get(job_id)
+        holder = store.leases.sessions.get(job_id)
         if holder is not None:
             if holder.deadlines[job_id] > store.time_ms:
                 return record, State.RESERVED
             self._expire(job_id, now_ms, lease_fired=False)
             return self.settled(job_id, now_ms)
-        if store.ghosts and store.is_cleared(record):
+        if store.cleared and store.is_cleared(record):
             raise JobNotFound(job_id)
         if record[STATE_AT] == _DELAYED:
-            if store.absolute.layers:
+            if store.wall_times.layers:
                 record = store.place_anew(job_id)
             due_ms: int = U64.unpack_from(record, DUE_AT)[0]
             if due_ms <= store.time_ms:
@@ -289,7 +290,7 @@ class Timekeeper:
         for topic in session.watched:
             del topic.waiters[session]
         if session.wait_alarm is not None:
-            self.store.cancel_alarm(session.wait_alarm)
+            self.store.alarms.cancel(session.wait_alarm)
             session.wait_alarm = None
 
     def _end_wait(self, session: Session, outcome: Handed | WaitEnd) -> None:
@@ -309,7 +310,7 @@ class Timekeeper:
     def serve_waiting(self, now_ms: int) -> None:
         """Hand out what could not be handed out for want of room. O(topics)."""
         self.room.is_short = False
-        for topic in list(self.store.listing):
+        for topic in list(self.store.topics.listing):
             if topic.waiters:
                 self._serve(topic, now_ms)
 

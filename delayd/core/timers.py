@@ -1,40 +1,44 @@
-"""Which wheel must turn next: a small heap over the wheels of all topics.
+"""Timers: which wheel must turn next, and the alarms that end waits and pauses.
 
 Each topic has a wheel of its own, so a topic with a million jobs due at one instant cannot stand in
-the way of another. A `TimerLane` is one wheel and whose it is; the agenda knows which lane must be
-woken first. A lane that has more to fire than its slice allows queues up again *behind* those that
-are due, so that lanes take turns.
+the way of another. A `TimerLane` is one wheel and whose it is; the `TimerQueue`, a small heap,
+knows which lane must be woken first. A lane that has more to fire than its slice allows queues up
+again *behind* those that are due, so that lanes take turns.
 
 A row is pushed each time a lane's wake-up moves earlier. Only the row whose ticket the lane carries
 counts. Its older rows are stale: dropped when they surface, and swept when they outnumber the
 others.
 
-This module does not know what a job is.
+An alarm rings once, at its time, for the session whose wait or the topic whose pause then ends, or
+for the throttle of a topic whose next job is allowed then. Its number is an entry of a wheel.
+
+This module does not know what a job is, nor for whom an alarm rings.
 """
 
 import heapq
+from collections.abc import Callable, Iterable
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar, final
 
-from delayd.limits import AGENDA_STALE_ROWS
+from delayd.core.wheel.wheel import TimingWheel
+from delayd.limits import TIMER_STALE_ROWS
 
-if TYPE_CHECKING:
-    from delayd.core.topic import Topic
-    from delayd.core.wheel.wheel import TimingWheel
+OwnerT = TypeVar("OwnerT")
 
 
+@final
 class TimerLane:
     """One wheel, whose it is, and when it wants to be woken."""
 
-    __slots__ = ("ticket", "topic", "wake_ms", "wheel")
+    __slots__ = ("ticket", "topic_name", "wake_ms", "wheel")
 
-    def __init__(self, wheel: "TimingWheel") -> None:
-        """Take a wheel; `topic` is set when it carries a topic's delays."""
+    def __init__(self, wheel: TimingWheel, topic_name: str = "") -> None:
+        """Take a wheel, and the name of the topic whose delays it carries, if it does."""
         self.wheel = wheel
-        self.topic: Topic | None = None
+        self.topic_name = topic_name
         self.wake_ms: int | None = None
         self.ticket = 0
-        """Of its row in the agenda; a row's time would not do, since old rows may have the same."""
+        """Of its row in the queue; a row's time would not do, since old rows may have the same."""
 
     def unqueue(self) -> None:
         """Make its row stale."""
@@ -87,7 +91,7 @@ class TimerQueue:
             lane.wake_ms = deadline_ms
             lane.ticket = next(self._tickets)
             heapq.heappush(self._rows, (deadline_ms, lane.ticket, lane))
-            if len(self._rows) > AGENDA_STALE_ROWS + 2 * self._live_rows:
+            if len(self._rows) > TIMER_STALE_ROWS + 2 * self._live_rows:
                 self._sweep()
 
     def forget(self, lane: TimerLane) -> None:
@@ -110,3 +114,40 @@ class TimerQueue:
                 assert lane.wake_ms is not None, "a wheel with entries has no wake-up"
                 assert queued[lane][0] == lane.wake_ms, "a wake-up is not in the heap"
                 assert lane.wake_ms <= max(deadline_ms, now_ms), "a wake-up is late"
+
+
+@final
+class Alarms(Generic[OwnerT]):
+    """The alarms that have not rung, and the lane that rings them."""
+
+    __slots__ = ("_last", "lane", "rows")
+
+    def __init__(self, new_wheel: Callable[[Callable[[int], int | None]], TimingWheel]) -> None:
+        """Start without any; `new_wheel(due_of)` makes the wheel of the lane."""
+        self.rows: dict[int, tuple[int, OwnerT]] = {}
+        """Alarm → when it rings, and for whom."""
+        self._last = 0
+        self.lane = TimerLane(new_wheel(self._rings))
+
+    def _rings(self, alarm: int) -> int | None:
+        row = self.rows.get(alarm)
+        return None if row is None else row[0]
+
+    def add(self, ring_ms: int, owner: OwnerT, time_ms: int) -> tuple[int, bool]:
+        """Set an alarm; return its number, and whether the lane must be queued anew."""
+        self._last += 1
+        self.rows[self._last] = (ring_ms, owner)
+        return self._last, self.lane.wheel.insert(self._last, ring_ms, time_ms)
+
+    def take(self, alarms: Iterable[int]) -> list[OwnerT]:
+        """Forget alarms that have rung; return for whom, before any of it is acted upon."""
+        return [self.rows.pop(alarm)[1] for alarm in alarms]
+
+    def cancel(self, alarm: int) -> None:
+        """Forget an alarm that has not rung."""
+        self.lane.wheel.cancel(alarm, self.rows.pop(alarm)[0])
+
+    def check(self) -> None:
+        """Assert that the lane has these alarms and no other."""
+        assert len(self.lane.wheel) == len(self.rows)
+        self.lane.wheel.check()

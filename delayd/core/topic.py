@@ -22,10 +22,11 @@ from sortedcontainers import SortedList
 
 from delayd.core.errors import TopicNameInvalid
 from delayd.core.stats.ready_ages import ReadyAges
+from delayd.core.timers import TimerLane
 from delayd.limits import TOPIC_NAME_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from delayd.core.keys import KeyIndex
     from delayd.core.policy import Policy
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from delayd.core.stats.latency import Histogram
     from delayd.core.stats.rates import Rates
     from delayd.core.throttle import Throttle
-    from delayd.core.timers import TimerLane
 
 DEFAULT_TOPIC: Final = "default"
 INTERNAL_TOPIC: Final = "$idempotency"
@@ -129,7 +129,7 @@ class Topic:
         "watchers",
     )
 
-    def __init__(self, name: str, number: int, delays: "TimerLane") -> None:
+    def __init__(self, name: str, number: int, delays: TimerLane) -> None:
         """Make an empty topic; `number` stands for the name in records."""
         self.name = name
         self.is_internal = name == INTERNAL_TOPIC
@@ -208,6 +208,11 @@ class Topic:
         self.keys.remove(key, job_id)
         if not self.keys:
             self.keys = None
+
+    def let_go_run(self, keys: "Iterable[bytes]", first_id: int) -> None:
+        """Take back the keys of jobs, with ids in sequence, that were refused after all."""
+        for job_id, key in enumerate(keys, first_id):
+            self.let_go(key, job_id)
 
     @property
     def delayed(self) -> int:

@@ -27,6 +27,8 @@ from delayd.core.job import (
     HEADER,
     STATE_AT,
     TALLY,
+    TOPIC_AT,
+    U32,
     U64,
     Failure,
     Flag,
@@ -245,6 +247,11 @@ def amended(
 def ranked(record: bytes, rank: int) -> bytes:
     """Return the record of a buried job that stands at this place."""
     return amend(record, State.BURIED, rank=rank)
+
+
+def renumbered(record: bytes, number: int) -> bytes:
+    """Return the record of a job whose topic has this number."""
+    return record[:TOPIC_AT] + U32.pack(number) + record[STATE_AT:]
 
 
 def placed_anew(record: bytes, due_ms: int) -> bytes:

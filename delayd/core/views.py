@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from delayd.core.cleared import renumbered
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound, TopicNotFound
 from delayd.core.job import (
@@ -42,7 +41,7 @@ from delayd.core.topic import (
     job_id_of,
     ready_key,
 )
-from delayd.core.transitions import came_due
+from delayd.core.transitions import came_due, renumbered
 from delayd.limits import PRIORITY_URGENT_BELOW, TOPICS_SHOWN_MAX
 
 
@@ -102,12 +101,12 @@ def view_job(engine: Engine, job_id: int, now_ms: int) -> JobView:
     tally = tally_of(record)
     in_hand = int(state is State.RESERVED)
     if in_hand:
-        left_ms = engine.store.holders[job_id].deadlines[job_id] - now_ms
+        left_ms = engine.store.leases.sessions[job_id].deadlines[job_id] - now_ms
     else:
         left_ms = due_ms - now_ms if state is State.DELAYED else 0
     return JobView(
         job_id,
-        engine.store.numbered[number].name,
+        engine.store.topics.by_number[number].name,
         state,
         priority,
         max(0, now_ms - created_ms),
@@ -124,7 +123,7 @@ def view_job(engine: Engine, job_id: int, now_ms: int) -> JobView:
 
 def view_topic(engine: Engine, name: str, now_ms: int) -> TopicView:
     """Return the counters of a topic; `TopicNotFound`, `TopicNameInvalid`."""
-    topic = engine.store.topics.get(checked_name(name))
+    topic = engine.store.topics.by_name.get(checked_name(name))
     if topic is None:
         raise TopicNotFound(name)
     until_ms = topic.paused_until_ms
@@ -148,7 +147,7 @@ def view_topic(engine: Engine, name: str, now_ms: int) -> TopicView:
 
 def totals(engine: Engine) -> Totals:
     """Return the counts over all topics. O(topics)."""
-    topics = engine.store.listing
+    topics = engine.store.topics.listing
     return Totals(
         sum(topic.urgent for topic in topics),
         sum(len(topic.ready) for topic in topics),
@@ -168,7 +167,7 @@ def live_record(store: Store, job_id: int) -> bytes:
     """Return the record of a job as it stands, settled or not; `JobNotFound`."""
     record = store.jobs.get(job_id)
     if record is None or (
-        store.ghosts and job_id not in store.holders and store.is_cleared(record)
+        store.cleared and job_id not in store.leases.sessions and store.is_cleared(record)
     ):
         raise JobNotFound(job_id)
     return record
@@ -203,7 +202,7 @@ def canonical(engine: Engine) -> Iterator[tuple[str | int | bytes | None, ...]]:
     buried: dict[str, list[tuple[int, int]]] = {}
     has_jobs: set[str] = set()
     for job_id, record in sorted(live_jobs(store)):
-        holder = store.holders.get(job_id)
+        holder = store.leases.sessions.get(job_id)
         deadline_ms = None if holder is None else holder.deadlines[job_id]
         now = record
         if deadline_ms is not None and deadline_ms <= time_ms:
@@ -230,8 +229,8 @@ def canonical(engine: Engine) -> Iterator[tuple[str | int | bytes | None, ...]]:
             buried.setdefault(name, []).append((rank_of(now), job_id))
         yield "job", job_id, name, now, deadline_ms
     if follows_wall:
-        yield "offset", store.absolute.offset_ms
-    for name, topic in sorted(store.topics.items()):
+        yield "offset", store.wall_times.offset_ms
+    for name, topic in sorted(store.topics.by_name.items()):
         if name in buried:
             yield "buried", name, *(job_id for _, job_id in sorted(buried[name]))
         is_run_time = topic.policy_source is Source.RUN_TIME
@@ -246,7 +245,7 @@ def canonical(engine: Engine) -> Iterator[tuple[str | int | bytes | None, ...]]:
 def live_jobs(store: Store) -> Iterator[tuple[int, bytes]]:
     """Yield (id, record), the records of those in hand with the numbers that their topics have."""
     for job_id, record in store.jobs:
-        if job_id in store.holders:
+        if job_id in store.leases.sessions:
             yield job_id, renumbered(record, store.topic_of(record).number)
         elif not store.is_cleared(record):
             yield job_id, record
@@ -255,12 +254,12 @@ def live_jobs(store: Store) -> Iterator[tuple[int, bytes]]:
 def check(engine: Engine) -> None:
     """Assert every invariant of the engine's state, slowly. For tests, after each step."""
     store = engine.store
-    counted = dict.fromkeys(store.listing, 0)
-    lengths = dict.fromkeys(store.listing, 0)
+    counted = dict.fromkeys(store.topics.listing, 0)
+    lengths = dict.fromkeys(store.topics.listing, 0)
     for job_id, record in live_jobs(store):
         topic = store.topic_of(record)
         counted[topic] += 1
-        holder = store.holders.get(job_id)
+        holder = store.leases.sessions.get(job_id)
         priority = HEADER.unpack_from(record)[4]
         delayed = state_of(record) is State.DELAYED and holder is None
         ready = state_of(record) is State.READY and holder is None
@@ -278,29 +277,37 @@ def check(engine: Engine) -> None:
         _check_limits(engine, topic)
         assert topic.bytes == lengths[topic]
     assert engine.room.jobs == sum(counted.values())
-    assert set(store.topics.values()) == set(store.listing)
-    assert store.shown == sum(topic.has_own_metrics for topic in store.listing) <= TOPICS_SHOWN_MAX
+    assert set(store.topics.by_name.values()) == set(store.topics.listing)
+    assert (
+        store.topics.shown
+        == sum(topic.has_own_metrics for topic in store.topics.listing)
+        <= TOPICS_SHOWN_MAX
+    )
     _check_numbers(store)
     _check_keys(store)
-    assert sum(topic.reserved for topic in store.listing) == len(store.holders)
+    assert sum(topic.reserved for topic in store.topics.listing) == len(store.leases.sessions)
     assert store.jobs.put_bytes == sum(LAYOUTS[Kind.PUT].size + len(job[1]) for job in store.jobs)
     _check_absolute(engine)
     assert store.paused == {
         topic.number: (topic.paused_until_ms, topic.pause_ms)
-        for topic in store.listing
+        for topic in store.topics.listing
         if topic.paused_until_ms is not None
     }
-    assert len(store.leases.wheel) == len(store.holders)
-    assert len(store.alarm_lane.wheel) == len(store.alarms)
-    lanes = [store.leases, store.alarm_lane, *(topic.delays for topic in store.listing)]
+    assert len(store.leases.lane.wheel) == len(store.leases.sessions)
+    assert len(store.alarms.lane.wheel) == len(store.alarms.rows)
+    lanes = [
+        store.leases.lane,
+        store.alarms.lane,
+        *(topic.delays for topic in store.topics.listing),
+    ]
     for lane in lanes:
         lane.wheel.check()
-    store.agenda.check(lanes, store.time_ms)
+    store.timer_queue.check(lanes, store.time_ms)
 
 
 def _check_keys(store: Store) -> None:
     """Assert that records and indexes agree, also on what a clear has forgotten."""
-    keyed: dict[Topic, dict[bytes, int]] = {topic: {} for topic in store.listing}
+    keyed: dict[Topic, dict[bytes, int]] = {topic: {} for topic in store.topics.listing}
     for job_id, record in store.jobs:
         if record[FLAGS_AT] & Flag.KEY:
             jobs = keyed.setdefault(store.topic_of(record), {})
@@ -313,24 +320,24 @@ def _check_keys(store: Store) -> None:
 
 
 def _check_numbers(store: Store) -> None:
-    numbered = {topic.number: topic for topic in store.listing}
-    numbered.update((old, topic) for topic in store.listing for old in topic.old_held)
-    numbered.update((ghost.number, ghost.topic) for ghost in store.ghosts)
-    assert store.numbered == numbered
-    assert store.own is store.topics.get(INTERNAL_TOPIC)
+    numbered = {topic.number: topic for topic in store.topics.listing}
+    numbered.update((old, topic) for topic in store.topics.listing for old in topic.old_held)
+    numbered.update((ghost.number, ghost.topic) for ghost in store.cleared)
+    assert store.topics.by_number == numbered
+    assert store.topics.internal is store.topics.by_name.get(INTERNAL_TOPIC)
     held = Counter(
         PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[1]
         for job_id, record in store.jobs
-        if job_id in store.holders
+        if job_id in store.leases.sessions
     )
-    for topic in store.listing:
+    for topic in store.topics.listing:
         assert topic.old_held == {old: held[old] for old in topic.old_held}
         assert sum(topic.old_held.values()) + held[topic.number] == topic.reserved
 
 
 def _check_absolute(engine: Engine) -> None:
     store = engine.store
-    absolute = store.absolute
+    absolute = store.wall_times
     placed, unplaced = absolute.ids()
     assert not placed & unplaced
     assert absolute.count == len(placed) + len(unplaced)
@@ -343,7 +350,7 @@ def _check_absolute(engine: Engine) -> None:
     for job_id, record in live.items():
         wall_ms = wall_of(record)
         due_ms: int = U64.unpack_from(record, DUE_AT)[0]
-        waits = state_of(record) is State.DELAYED and job_id not in store.holders
+        waits = state_of(record) is State.DELAYED and job_id not in store.leases.sessions
         if wall_ms is None or not waits or job_id in placed | unplaced:
             assert waits or job_id not in placed | unplaced
             assert wall_ms is not None or job_id not in placed | unplaced
@@ -359,8 +366,10 @@ def _check_absolute(engine: Engine) -> None:
 def _check_limits(engine: Engine, topic: Topic) -> None:
     store = engine.store
     policy, throttle = topic.policy, topic.throttle
-    assert topic.has_no_rules == (policy is None and not store.is_capped and not topic.is_internal)
-    feeders = [each for each in store.listing if each.target is topic]
+    assert topic.has_no_rules == (
+        policy is None and not store.topics.is_capped and not topic.is_internal
+    )
+    feeders = [each for each in store.topics.listing if each.target is topic]
     assert topic.feeders == len(feeders)
     assert topic is not topic.target
     assert bool(topic.blocks & Block.PAUSED) == (topic.paused_until_ms is not None)
@@ -370,7 +379,7 @@ def _check_limits(engine: Engine, topic: Topic) -> None:
     else:
         assert bool(topic.blocks & Block.FULL) == throttle.is_full(topic.reserved)
         assert bool(topic.blocks & Block.SLOW) == (throttle.alarm is not None)
-        assert throttle.alarm is None or store.alarms[throttle.alarm][1] is throttle
+        assert throttle.alarm is None or store.alarms.rows[throttle.alarm][1] is throttle
 
 
 def _check_topic(engine: Engine, topic: Topic, jobs: int) -> None:
@@ -381,7 +390,7 @@ def _check_topic(engine: Engine, topic: Topic, jobs: int) -> None:
     topic.ages.check((job_id, U64.unpack_from(rec or b"", DUE_AT)[0]) for job_id, rec in ready)
     assert topic.urgent == sum(key >> 64 < PRIORITY_URGENT_BELOW for key in topic.ready)
     assert topic.is_wanted, f"{topic.name} should have vanished"
-    assert engine.store.listing[topic.place] is topic
+    assert engine.store.topics.listing[topic.place] is topic
     if not topic.blocks:
         assert not (topic.ready and topic.waiters), "a job and a consumer miss each other"
     for session in topic.waiters:

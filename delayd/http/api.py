@@ -158,7 +158,7 @@ class Api:
 
     def wall_ms(self, time_ms: int) -> int:
         """Return where on the wall clock a moment of delayd time is."""
-        return time_ms + self.engine.store.absolute.offset_ms
+        return time_ms + self.engine.store.wall_times.offset_ms
 
     def moment_ms(self, at: object) -> int | None:
         """Return the moment of the wall clock that a form names, and follow that clock; None: none.

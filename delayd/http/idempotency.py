@@ -70,7 +70,7 @@ class Memo:
         self.job_id = 0
         """The job that was put under it; 0: none yet."""
         engine = api.engine
-        if TOPIC in engine.store.topics:
+        if TOPIC in engine.store.topics.by_name:
             try:
                 memo_id = engine.find_key(TOPIC, key)
             except Refusal:
@@ -152,7 +152,7 @@ class Forgetting:
     def begin(self, now_ms: int) -> None:
         """Wait for memos, from when there are any; a second time nothing happens."""
         engine, session = self._engine, self._session
-        if not session.watched and TOPIC in engine.store.topics:
+        if not session.watched and TOPIC in engine.store.topics.by_name:
             reclaim(engine, now_ms)
             with engine.as_daemon():
                 engine.watch(session, TOPIC)

@@ -229,7 +229,7 @@ def _stats(client: "Connection", rest: bytes, now_ms: int) -> bytes:
 def _list_tubes(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
     _nothing_after(rest)
     client.stats.counts["list-tubes"] += 1
-    names = (topic.name for topic in client.visible(client.engine.store.listing))
+    names = (topic.name for topic in client.visible(client.engine.store.topics.listing))
     return client.long_reply(replies.yaml_list(names))
 
 

@@ -55,7 +55,7 @@ def _list_jobs(client: "Connection", rest: bytes, now_ms: int) -> bytes:
     name, rest = _topic_and(rest)
     asked = options.parse_filter(rest, options.LIST_READERS)
     search = Search(client.engine, name, asked.wanted(now_ms), asked.limit, asked.after)
-    absolute = client.engine.store.absolute
+    absolute = client.engine.store.wall_times
     return client.begin(search, lambda: replies.jobs_page(search.page, absolute.offset_ms))
 
 

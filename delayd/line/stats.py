@@ -118,7 +118,9 @@ class Stats:
         log = self._log_figures()
         spent = resource.getrusage(resource.RUSAGE_SELF)
         machine = os.uname()
-        waiting = {session for topic in engine.store.listing for session in topic.clients_waiting}
+        waiting = {
+            session for topic in engine.store.topics.listing for session in topic.clients_waiting
+        }
         return {
             "current-jobs-urgent": jobs.urgent,
             "current-jobs-ready": jobs.ready,
@@ -129,7 +131,7 @@ class Stats:
             "job-timeouts": engine.timeouts,
             "total-jobs": jobs.jobs_put,
             "max-job-size": engine.body_bytes_max,
-            "current-tubes": len(engine.store.listing),
+            "current-tubes": len(engine.store.topics.listing),
             "current-connections": self.connections,
             "current-producers": self.producers,
             "current-workers": self.workers,

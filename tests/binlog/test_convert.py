@@ -132,7 +132,7 @@ def recovered(disk: SimulatedDisk) -> Engine:
 def told(engine: Engine) -> list[tuple[str, int, int, list[int]]]:
     return [
         (topic.name, len(topic.ready), topic.delayed, [*map(job_id_of, topic.buried)])
-        for topic in engine.store.listing
+        for topic in engine.store.topics.listing
     ]
 
 

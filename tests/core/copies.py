@@ -76,7 +76,7 @@ def life_of(engine: Engine, seed: int) -> Iterator[object]:
         now_ms += rng.choice((0, 1, 999, 5_000, HOUR_MS))
         while engine.advance(now_ms):
             pass
-        topic = engine.store.topics[rng.choice(("default", "a", "b", "c"))]
+        topic = engine.store.topics.by_name[rng.choice(("default", "a", "b", "c"))]
         job_id = rng.choice([0, *me.deadlines, *sorted(job for job, _ in engine.store.jobs)])
         try:
             yield doing(engine, me, topic, job_id, rng.randrange(9), now_ms)

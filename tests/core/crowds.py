@@ -93,7 +93,7 @@ class Crowd:
                 and wanted.from_ms <= due_ms < wanted.until_ms
             )
             if is_wanted:
-                found[job_id] = due_ms, tally_of(record), job_id in store.holders
+                found[job_id] = due_ms, tally_of(record), job_id in store.leases.sessions
         return found
 
     def watch(self, wanted: Wanted) -> None:
@@ -120,7 +120,7 @@ class Crowd:
         record = self.engine.store.jobs.get(job_id)
         return (
             record is not None
-            and job_id not in self.engine.store.holders
+            and job_id not in self.engine.store.leases.sessions
             and tally_of(record).reserves == self.reserves[job_id]
         )
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TTR_MS = 60_000
 
 
-class TellingAgenda(TimerQueue):
+class TellingTimerQueue(TimerQueue):
     """Remembers the last slice: whose wheel turned, and what it let go of."""
 
     __slots__ = ("last_slice", "store")
@@ -37,8 +37,8 @@ class TellingAgenda(TimerQueue):
     def take_due(self, now_ms: int, slice_entries: int) -> tuple[TimerLane, list[int]] | None:
         due = super().take_due(now_ms, slice_entries)
         self.last_slice = due
-        if due is not None and due[0] is self.store.alarm_lane:
-            self.last_slice = due[0], [self.store.alarms[alarm][1] for alarm in due[1]]
+        if due is not None and due[0] is self.store.alarms.lane:
+            self.last_slice = due[0], [self.store.alarms.rows[alarm][1] for alarm in due[1]]
         return due
 
 
@@ -65,7 +65,7 @@ class Rig:
 
     def new_engine(self) -> Engine:
         engine = Engine(start_ms=self.start_ms, **self.settings)
-        engine.store.agenda = TellingAgenda(engine.store)
+        engine.store.timer_queue = TellingTimerQueue(engine.store)
         return engine
 
     # --- Time ------------------------------------------------------------------------------------

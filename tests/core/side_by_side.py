@@ -66,7 +66,7 @@ class SideBySide:
                 job.buries,
                 job.kicks,
             )
-            holder = store.holders.get(job_id)
+            holder = store.leases.sessions.get(job_id)
             assert (None if holder is None else self.client_of(holder)) is job.holder
             assert job.holder is None or job.state is State.RESERVED
             if not self.model.due():  # otherwise looking would make it happen
@@ -88,9 +88,9 @@ class SideBySide:
 
     def compare_topics(self) -> None:
         engine, model = self.rig.engine, self.model
-        assert [topic.name for topic in engine.store.listing] == model.listing
+        assert [topic.name for topic in engine.store.topics.listing] == model.listing
         for name, counts in model.topics.items():
-            topic = engine.store.topics[name]
+            topic = engine.store.topics.by_name[name]
             jobs = {state: model.in_state(state, name) for state in State}
             until_ms = counts.paused_until_ms
             assert views.view_topic(engine, name, self.rig.now_ms) == (
@@ -131,7 +131,7 @@ class SideBySide:
             held = {job.job_id: job.deadline_ms for job in self.model.held_by(client)}
             assert session.deadlines == held
             assert session.soonest_ms <= min(held.values(), default=NEVER_MS)
-        for topic in self.rig.engine.store.listing:
+        for topic in self.rig.engine.store.topics.listing:
             waiters = [self.client_of(session) for session in topic.waiters]
             assert waiters == self.model.waiters(topic.name)
 

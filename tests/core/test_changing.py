@@ -59,7 +59,7 @@ def test_a_buried_job_stays_where_it_is_among_the_buried_until_it_gets_another_t
     for job_id in (2, 3, 1):
         rig.engine.bury(worker, job_id, 0, rig.now_ms)
     rig.engine.change(2, rig.now_ms, priority=9, body=b"patched")
-    topic = rig.engine.store.topics["default"]
+    topic = rig.engine.store.topics.by_name["default"]
     assert views.peek_buried(rig.engine, topic) == (2, b"patched")
     rig.engine.change(2, rig.now_ms, delay_ms=0)
     assert state_of(rig, 2) is State.READY

@@ -36,7 +36,7 @@ def crowded(rig: Rig, name: str = "default", each: int = 4) -> Session:
 
 
 def clear(rig: Rig, name: str = "default") -> int:
-    return rig.engine.clear(rig.engine.store.topics[name])
+    return rig.engine.clear(rig.engine.store.topics.by_name[name])
 
 
 def sweep(rig: Rig) -> None:
@@ -73,7 +73,7 @@ def test_what_is_cleared_is_found_by_nobody_before_it_is_swept_away() -> None:
         for do in everything_done_to(rig, job_id):
             with pytest.raises(JobNotFound):
                 do()
-    topic = rig.engine.store.topics["default"]
+    topic = rig.engine.store.topics.by_name["default"]
     assert (topic.jobs, topic.reserved, topic.delayed, topic.urgent) == (4, 4, 0, 0)
     assert views.peek_ready(rig.engine, topic) is None
     assert views.peek_buried(rig.engine, topic) is None
@@ -119,7 +119,7 @@ def test_a_clear_looks_at_no_jobs_but_those_in_hand(monkeypatch: pytest.MonkeyPa
 def test_what_is_in_hand_counts_against_the_cap_on_bytes_after_a_clear() -> None:
     rig = Rig()
     me = crowded(rig)
-    topic = rig.engine.store.topics["default"]
+    topic = rig.engine.store.topics.by_name["default"]
     clear(rig)
     records = [rig.engine.store.jobs.get(job_id) or b"" for job_id in me.deadlines]
     assert topic.bytes == sum(map(len, records)) > 0
@@ -146,8 +146,12 @@ def test_jobs_in_hand_live_on_and_wait_again_when_they_are_given_back() -> None:
     sweep(rig)
     store = rig.engine.store
     assert {job_id for job_id, _ in store.jobs} == {released, kept, lapsing}
-    assert store.numbered == {store.topics["default"].number: store.topics["default"]}
-    assert {HEADER.unpack_from(record)[5] for _, record in store.jobs} == set(store.numbered)
+    assert store.topics.by_number == {
+        store.topics.by_name["default"].number: store.topics.by_name["default"]
+    }
+    assert {HEADER.unpack_from(record)[5] for _, record in store.jobs} == set(
+        store.topics.by_number
+    )
 
 
 def test_waiters_go_on_waiting_and_pauses_go_on() -> None:
@@ -172,12 +176,12 @@ def test_a_topic_that_nobody_wants_any_more_vanishes_and_may_come_back() -> None
         rig.put("mail", delay_ms=100)
     clear(rig, "mail")
     store = rig.engine.store
-    assert "mail" not in store.topics
+    assert "mail" not in store.topics.by_name
     again = rig.put("mail", delay_ms=200)
     assert same_after_a_restart(rig)
     sweep(rig)
     assert [job_id for job_id, _ in store.jobs] == [again]
-    assert len(store.numbered) == 2
+    assert len(store.topics.by_number) == 2
     assert same_after_a_restart(rig)
 
 
@@ -191,15 +195,15 @@ def test_clears_in_a_row_are_swept_away_one_after_the_other() -> None:
         held.append(rig.reserve(me))
         assert clear(rig) == 5
         views.check(rig.engine)
-    topic = rig.engine.store.topics["default"]
-    assert len(rig.engine.store.ghosts) == 5
+    topic = rig.engine.store.topics.by_name["default"]
+    assert len(rig.engine.store.cleared) == 5
     assert sorted(topic.old_held.values()) == [1] * 5
     assert same_after_a_restart(rig)
     sweep(rig)
     assert {job_id for job_id, _ in rig.engine.store.jobs} == set(held)
     rig.engine.close_session(me, rig.now_ms)
     assert rig.reserve_all(rig.client()) == held
-    assert len(rig.engine.store.numbered) == 1
+    assert len(rig.engine.store.topics.by_number) == 1
     assert same_after_a_restart(rig)
 
 
@@ -238,7 +242,7 @@ def test_what_is_due_and_has_not_come_is_cleared() -> None:
 def test_absolute_times_of_cleared_jobs_are_forgotten_placed_or_not() -> None:
     rig = Rig()
     engine = rig.engine
-    topic = engine.store.topics["default"]
+    topic = engine.store.topics.by_name["default"]
     for number in range(300):
         engine.put_at(topic, priority=0, due_wall_ms=9_000 + number, ttr_ms=9, body=b"", now_ms=0)
     engine.follow_wall(-5_000)
@@ -251,7 +255,7 @@ def test_absolute_times_of_cleared_jobs_are_forgotten_placed_or_not() -> None:
     views.check(engine)
     assert topic.delayed == 1
     sweep(rig)
-    assert engine.store.absolute.ids() == ({kept}, set())
+    assert engine.store.wall_times.ids() == ({kept}, set())
     assert same_after_a_restart(rig)
 
 
@@ -289,7 +293,7 @@ def test_a_copy_gives_jobs_in_hand_the_number_that_their_topic_has() -> None:
     live = list(views.canonical(rig.engine))[1:]
     assert list(views.canonical(replay.engine))[1:] == live
     assert replay.engine.store.orphans.deadlines == me.deadlines
-    assert replay.engine.store.topics["default"].old_held == {}
+    assert replay.engine.store.topics.by_name["default"].old_held == {}
 
 
 def test_memory_and_everything_else_is_as_it_was_before() -> None:
@@ -314,7 +318,7 @@ def test_memory_and_everything_else_is_as_it_was_before() -> None:
     assert filled_bytes > 20_000 * 150
     assert left_bytes < filled_bytes / 50
     assert (store.jobs.put_bytes, len(store.jobs), store.jobs.page_numbers()) == (0, 0, [])
-    assert len(store.numbered) == 1
+    assert len(store.topics.by_number) == 1
     assert rig.engine.next_deadline() is None
 
 

@@ -31,7 +31,7 @@ class ClearingMachine(EngineMachine):
         engine = self.rig.engine
         while not engine.leases_are_settled:
             self.go_to(self.model.time_ms, in_full=False)
-        topic = engine.store.topics.get(name)
+        topic = engine.store.topics.by_name.get(name)
         if topic is not None:
             assert engine.clear(topic) == self.forget_waiting_jobs(name)
             assert not engine.clear(topic), "there is nothing left to clear"
@@ -52,17 +52,17 @@ class ClearingMachine(EngineMachine):
 
     def sweep(self, budget: int) -> None:
         store = self.rig.engine.store
-        if store.ghosts:
-            store.ghosts[0].step(store, budget)
+        if store.cleared:
+            store.sweep(budget)
 
     def sweep_all(self) -> None:
-        while self.rig.engine.store.ghosts:
+        while self.rig.engine.store.cleared:
             self.sweep(1)
 
     def teardown(self) -> None:
         self.sweep_all()
         super().teardown()
-        assert len(self.rig.engine.store.numbered) == 1
+        assert len(self.rig.engine.store.topics.by_number) == 1
 
 
 class ClearingWalk(Scan):
@@ -120,7 +120,7 @@ class KeyedCrowd:
 
     def step(self) -> None:
         rng, engine, now_ms = self.rng, self.rig.engine, self.rig.now_ms
-        topic = engine.store.topics[rng.choice(("a", "b"))]
+        topic = engine.store.topics.by_name[rng.choice(("a", "b"))]
         key = b"%d" % rng.randrange(6)
         held = rng.choice([*self.me.deadlines] or [1])
         on = rng.choice(list(Conflict))
@@ -145,7 +145,7 @@ class KeyedCrowd:
             lambda: self.rig.run(self.rig.time_ms + rng.randrange(30)),
             lambda: self.rig.advance(self.rig.time_ms + rng.randrange(30)),
             self.clear,
-            *[lambda: engine.store.ghosts and engine.store.ghosts[0].step(engine.store, 0)] * 2,
+            *[lambda: engine.store.cleared and engine.store.sweep(0)] * 2,
         ]
         with contextlib.suppress(Refusal):
             rng.choice(doings)()
@@ -186,10 +186,10 @@ def test_keys_of_cleared_jobs_are_free_and_those_of_jobs_in_hand_are_not(
                 assert crowd.found() == crowd.owners()
             views.check(engine)
         assert list(views.canonical(crowd.rig.replayed())) == list(views.canonical(engine))
-        while engine.store.ghosts:
-            engine.store.ghosts[0].step(engine.store, 1)
+        while engine.store.cleared:
+            engine.store.sweep(1)
         views.check(engine)
         copied = restored(crowd.rig, crowd.rig.time_ms, whole(engine))
         assert state(copied) == state(engine)
-        for topic in engine.store.listing:
+        for topic in engine.store.topics.listing:
             assert len(topic.keys or ()) == sum(name == topic.name for name, _ in crowd.owners())

@@ -24,7 +24,7 @@ from delayd.core.session import Session
 from delayd.core.throttle import Throttle
 from delayd.core.topic import Topic
 from tests.core.model import LONGEST_MS, Client, Model
-from tests.core.rigs import Rig, TellingAgenda
+from tests.core.rigs import Rig, TellingTimerQueue
 from tests.core.side_by_side import SideBySide
 
 TOPICS = ("default", "a", "b", "c")
@@ -339,15 +339,15 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
 
     def tell_the_model(self) -> None:
         store = self.rig.engine.store
-        assert isinstance(store.agenda, TellingAgenda)
-        assert store.agenda.last_slice is not None
-        lane, what = store.agenda.last_slice
+        assert isinstance(store.timer_queue, TellingTimerQueue)
+        assert store.timer_queue.last_slice is not None
+        lane, what = store.timer_queue.last_slice
         now_ms = self.rig.now_ms
         numbers = [one for one in what if isinstance(one, int)]
         whose = [one for one in what if not isinstance(one, int)]
-        if lane.topic is not None:
-            self.model.happen_delays(lane.topic.name, numbers, now_ms)
-        elif lane is store.leases:
+        if lane.topic_name:
+            self.model.happen_delays(lane.topic_name, numbers, now_ms)
+        elif lane is store.leases.lane:
             self.model.happen_holds(numbers, now_ms)
         else:
             self.model.happen_alarms(
@@ -371,7 +371,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         # How much of what is due replay has made happen already is its own affair.
         self.model.timeouts = self.rig.engine.timeouts
         # The order of creation is not kept; nothing but `list-tubes` shows it.
-        listing = [topic.name for topic in self.rig.engine.store.listing]
+        listing = [topic.name for topic in self.rig.engine.store.topics.listing]
         assert sorted(listing) == sorted(self.model.listing)
         self.model.listing = listing
 
@@ -421,7 +421,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         ids = sorted(self.model.jobs)
         assert self.rig.engine.delete_batch(janitor, ids, self.rig.now_ms) == [True] * len(ids)
         self.rig.engine.close_session(janitor, self.rig.now_ms)
-        assert [topic.name for topic in self.rig.engine.store.listing] == ["default"]
+        assert [topic.name for topic in self.rig.engine.store.topics.listing] == ["default"]
         assert len(self.rig.engine.store.jobs) == 0
 
 

@@ -197,7 +197,7 @@ def test_an_exhausted_job_moves_once_without_its_key_and_is_buried_the_second_ti
     world.set_policy("mail.failed", attempts_max=2, exhausted="mail")
     put_with(world, None, b"order-17")
     assert times(world.run(10_000, nack)) == [0, 1_000]
-    topics = world.engine.store.topics
+    topics = world.engine.store.topics.by_name
     assert (topics["mail"].jobs, topics["mail.failed"].jobs) == (0, 1)
     assert put_with(world, None, b"order-17") == 2
     details = world.details(1)
@@ -246,8 +246,8 @@ def test_a_job_that_was_moved_is_not_woken_by_what_its_old_topics_wheel_still_ho
     views.check(world.engine)
     world.rig.play(5_000)
     views.check(world.engine)
-    assert len(world.engine.store.topics["dead"].ready) == 1
-    assert not world.engine.store.topics["mail"].ready
+    assert len(world.engine.store.topics.by_name["dead"].ready) == 1
+    assert not world.engine.store.topics.by_name["mail"].ready
 
 
 def test_who_is_moved_or_retried_is_never_refused_by_a_cap(world: World) -> None:
@@ -256,7 +256,7 @@ def test_who_is_moved_or_retried_is_never_refused_by_a_cap(world: World) -> None
     world.rig.put("dead")
     put_with(world, None)
     world.run(5_000, nack)
-    assert world.engine.store.topics["dead"].jobs == 2
+    assert world.engine.store.topics.by_name["dead"].jobs == 2
 
 
 # --- Policies ------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ def test_a_policy_makes_its_topic_and_its_target_and_both_stay(world: World) -> 
     assert world.engine.policy_of("b") == (Policy(), Source.CONFIGURATION)
     assert world.engine.set_policy("a", None, world.now_ms) == Policy()
     for name in ("a", "b"):
-        assert name not in world.engine.store.topics
+        assert name not in world.engine.store.topics.by_name
         assert world.engine.policy_of(name) == (Policy(), Source.CONFIGURATION)
 
 
@@ -279,7 +279,7 @@ def test_of_a_topic_that_nobody_uses_is_said_what_would_hold() -> None:
     world.engine.configure(Patterns({"order*": theirs}))
     assert world.engine.policy_of("orders") == (theirs, Source.CONFIGURATION)
     assert world.engine.policy_of("others") == (Policy(), Source.CONFIGURATION)
-    assert "orders" not in world.engine.store.topics
+    assert "orders" not in world.engine.store.topics.by_name
 
 
 def test_a_policy_that_is_there_already_is_not_recorded_again(world: World) -> None:
@@ -296,7 +296,7 @@ def test_a_policy_is_refused_where_the_journal_has_no_room() -> None:
     world.engine.room.limit(1_000, ask=lambda *_: 0)
     with pytest.raises(OutOfSpace):
         world.set_policy("other", retry="1s")
-    assert "other" not in world.engine.store.topics
+    assert "other" not in world.engine.store.topics.by_name
     assert world.rig.take_log() == (b"", False)
 
 
@@ -373,7 +373,7 @@ def test_a_topic_that_comes_back_has_what_is_configured_then_and_no_more_what_wa
     world.engine.configure(Patterns({"a": Policy(attempts_max=1)}))
     world.rig.put("a")
     world.engine.delete(world.worker, 1, world.now_ms)
-    assert "a" not in world.engine.store.topics
+    assert "a" not in world.engine.store.topics.by_name
     world.engine.configure(None)
     world.rig.put("a", ttr_ms=1_000)
     world.engine.reserve_job(world.worker, 2, world.now_ms)
@@ -387,5 +387,5 @@ def test_finishing_a_job_ends_its_story(world: World) -> None:
     world.set_policy("mail", retry="1s")
     put_with(world, None, b"a")
     world.run(DAY_MS, lambda world, *job: (nack if len(world.came) == 1 else finish)(world, *job))
-    assert not world.engine.store.topics["mail"].jobs
+    assert not world.engine.store.topics.by_name["mail"].jobs
     assert put_with(world, None, b"a") == 2

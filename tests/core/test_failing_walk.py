@@ -151,7 +151,7 @@ class FailingWalk:
         self.sessions.append(self.client())
 
     def kick(self) -> None:
-        topic = self.engine.store.topics.get(self.rng.choice(TOPICS))
+        topic = self.engine.store.topics.by_name.get(self.rng.choice(TOPICS))
         if topic is not None and self.rng.randrange(2):
             self.engine.kick(topic, self.rng.randrange(4), self.rig.now_ms)
         else:
@@ -163,19 +163,21 @@ class FailingWalk:
     def change_policy(self) -> None:
         name, policy = self.rng.choice(TOPICS), self.rng.choice(POLICIES)
         self.engine.set_policy(name, policy, self.rig.now_ms)
-        holds, _ = self.engine.policy_of(name) if name in self.engine.store.topics else (None, 0)
+        holds, _ = (
+            self.engine.policy_of(name) if name in self.engine.store.topics.by_name else (None, 0)
+        )
         assert policy is None or holds == policy
 
     def clear(self) -> None:
-        topic = self.engine.store.topics.get(self.rng.choice(TOPICS))
+        topic = self.engine.store.topics.by_name.get(self.rng.choice(TOPICS))
         if topic is not None and not self.rng.randrange(4):
             while not self.engine.settle_leases(2, self.rig.now_ms):
                 pass
             self.engine.clear(topic)
 
     def sweep(self) -> None:
-        if self.engine.store.ghosts:
-            self.engine.store.ghosts[0].step(self.engine.store, self.rng.choice((1, 100)))
+        if self.engine.store.cleared:
+            self.engine.store.sweep(self.rng.choice((1, 100)))
 
     def slice(self) -> None:
         self.rig.advance(self.rig.time_ms + self.rng.choice((0, 0, 1, 300, 1_500)))

@@ -57,7 +57,7 @@ class Scene(Rig):
 
     @property
     def own(self) -> Topic:
-        return self.engine.store.topics[INTERNAL_TOPIC]
+        return self.engine.store.topics.by_name[INTERNAL_TOPIC]
 
     def kept(self) -> list[object]:
         """All that a restart keeps, but for the ids that were taken."""
@@ -178,10 +178,10 @@ def test_it_is_refused_also_while_there_is_no_such_topic(name: str) -> None:
     scene = Scene()
     with scene.engine.as_daemon():
         scene.engine.delete(scene.me, MEMO, 0)
-    assert INTERNAL_TOPIC not in scene.engine.store.topics
+    assert INTERNAL_TOPIC not in scene.engine.store.topics.by_name
     with pytest.raises(TopicIsInternal):
         REFUSED[name](scene)
-    assert INTERNAL_TOPIC not in scene.engine.store.topics
+    assert INTERNAL_TOPIC not in scene.engine.store.topics.by_name
     views.check(scene.engine)
 
 
@@ -198,7 +198,7 @@ def test_among_others_its_jobs_are_not_there_to_be_deleted() -> None:
 def test_other_topics_are_as_they_were() -> None:
     scene = Scene()
     engine = scene.engine
-    assert engine.store.topics["mail"].has_no_rules, "its puts have nothing more to look at"
+    assert engine.store.topics.by_name["mail"].has_no_rules, "its puts have nothing more to look at"
     assert not scene.own.has_no_rules
     engine.kick_job(2, scene.now_ms)
     engine.pause("mail", 9, scene.now_ms)
@@ -260,7 +260,7 @@ def test_the_daemon_is_no_client_that_watches_or_waits() -> None:
         if clients:
             scene.wait(scene.me)
         view = views.view_topic(scene.engine, name, 0)
-        figures = topic_figures(scene.engine.store.topics[name], 0)
+        figures = topic_figures(scene.engine.store.topics.by_name[name], 0)
         assert (view.watching, view.waiting) == (clients, clients)
         assert (figures.watching, figures.waiting) == (clients, clients)
     scene.play(DAY_MS)
@@ -303,8 +303,8 @@ def test_a_start_puts_the_policies_in_order() -> None:
     for engine in (scene.engine, scene.replayed()):
         assert engine.policy_of(INTERNAL_TOPIC) == (Policy(), Source.CONFIGURATION)
         assert engine.policy_of("mail") == (Policy(attempts_max=1), Source.RUN_TIME)
-        assert engine.store.topics[INTERNAL_TOPIC].feeders == 0
-        assert "sms" not in engine.store.topics, "its policy said nothing else"
+        assert engine.store.topics.by_name[INTERNAL_TOPIC].feeders == 0
+        assert "sms" not in engine.store.topics.by_name, "its policy said nothing else"
         views.check(engine)
     assert scene.engine.policy_of("sms") == (Policy(jobs_max=5), Source.CONFIGURATION)
 
@@ -315,7 +315,7 @@ def test_a_start_ends_the_pause_and_forgets_no_key_too_soon() -> None:
     scene.engine.configure()
     reclaim(scene.engine, scene.now_ms)
     for engine in (scene.engine, scene.replayed()):
-        topic = engine.store.topics[INTERNAL_TOPIC]
+        topic = engine.store.topics.by_name[INTERNAL_TOPIC]
         assert topic.paused_until_ms is None
         assert not topic.buried
         assert views.view_job(engine, MEMO, scene.now_ms).left_ms == DAY_MS

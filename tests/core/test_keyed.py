@@ -260,7 +260,7 @@ def test_a_key_finds_its_job_to_cancel_kick_reschedule_and_look_at() -> None:
     engine.delete(worker, engine.find_key("default", KEY), now_ms)
     with pytest.raises(KeyNotFound, match="topic 'default' has no job with the key 'order-17'"):
         engine.find_key("default", KEY)
-    assert engine.store.topics["default"].keys is None
+    assert engine.store.topics.by_name["default"].keys is None
     with pytest.raises(TopicNotFound):
         engine.find_key("nowhere", KEY)
     with pytest.raises(KeyInvalid):
@@ -351,7 +351,7 @@ def test_an_id_that_was_taken_before_is_used_and_noted_as_late() -> None:
 def test_keyed_jobs_replaced_five_times_and_cancelled_leave_nothing() -> None:
     rig = Rig()
     me = rig.client()
-    topic = rig.engine.store.topics["default"]
+    topic = rig.engine.store.topics.by_name["default"]
     names = [b"customer-%d" % number for number in range(2_000)]
     rig.engine.put_keyed_run(topic, 0, HOUR_MS, TTR_MS, names, names, 0)
     for _ in range(5):
@@ -372,7 +372,7 @@ def test_keyed_jobs_replaced_five_times_and_cancelled_leave_nothing() -> None:
 def test_a_job_keeps_its_own_retry_rule_with_a_key_and_without() -> None:
     rig = Rig()
     retry = Retry((15_000, 180_000), 9, 10)
-    topic = rig.engine.store.topics["default"]
+    topic = rig.engine.store.topics.by_name["default"]
     job_id = rig.engine.put(
         topic, priority=0, delay_ms=0, ttr_ms=TTR_MS, body=b"x", now_ms=0, retry=retry
     )
@@ -422,7 +422,7 @@ def test_a_topic_whose_last_job_is_moved_away_by_the_put_itself_is_there_for_the
     # Its ttr is over, and its slice has not come: the put finds out, and the job goes to the dead.
     rig.engine.reach(rig.time_ms + TTR_MS + 1)
     assert put(rig, on=Conflict.REPLACE, topic="mail", body=b"new") == (2, Outcome.CREATED)
-    topics = rig.engine.store.topics
+    topics = rig.engine.store.topics.by_name
     assert [topics[name].jobs for name in ("mail", "dead")] == [1, 1]
     views.check(rig.engine)
     assert [*views.canonical(rig.replayed())] == [*views.canonical(rig.engine)]

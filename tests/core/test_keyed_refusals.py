@@ -53,7 +53,7 @@ def test_what_is_wrong_with_a_put_is_refused_whatever_its_key_means(
 @pytest.mark.parametrize("on", [Conflict.REPLACE, Conflict.PRESERVE, Conflict.EXTEND])
 def test_without_room_nothing_happens(state: State | None, on: Conflict) -> None:
     rig = job_in(state)[0] if state else Rig()
-    topic = rig.engine.store.topics["default"]
+    topic = rig.engine.store.topics.by_name["default"]
     before = list(views.canonical(rig.engine))
     rig.engine.room.limit(40, lambda *_: -1)
     with pytest.raises(OutOfSpace):
@@ -80,7 +80,7 @@ def test_a_replacement_leaves_what_puts_leave_to_others() -> None:
 
 def test_caps_do_not_stand_in_the_way_of_what_takes_no_more_than_it_had() -> None:
     rig, _ = job_in(State.DELAYED)
-    topic = rig.engine.store.topics["default"]
+    topic = rig.engine.store.topics.by_name["default"]
     rig.engine.set_policy("default", Policy(jobs_max=1, bytes_max=topic.bytes), rig.now_ms)
     with pytest.raises(CapReached):
         put(rig, b"other")
@@ -102,13 +102,13 @@ def test_a_clear_frees_the_keys_of_what_waits_and_leaves_theirs_to_jobs_in_hand(
 ) -> None:
     rig, worker = job_in(State.RESERVED)
     store = rig.engine.store
-    topic = store.topics["default"]
+    topic = store.topics.by_name["default"]
     names = [b"k%d" % number for number in range(9)]
     rig.engine.put_keyed_run(topic, 0, HOUR_MS, TTR_MS, names, names, 0)
     rig.engine.clear(topic)
     views.check(rig.engine)
-    while is_swept and store.ghosts:
-        store.ghosts[0].step(store, 2)
+    while is_swept and store.cleared:
+        store.sweep(2)
         views.check(rig.engine)
     assert rig.engine.find_key("default", KEY) == 1
     with pytest.raises(JobAlreadyExists):
@@ -120,8 +120,8 @@ def test_a_clear_frees_the_keys_of_what_waits_and_leaves_theirs_to_jobs_in_hand(
     assert put(rig, names[1], Conflict.EXTEND) == (11, Outcome.CREATED)
     agree_with_the_log(rig)
     rig.engine.release(worker, 1, 0, 0, rig.now_ms)
-    while store.ghosts:
-        store.ghosts[0].step(store, 100)
+    while store.cleared:
+        store.sweep(100)
     assert {name: rig.engine.find_key("default", name) for name in (KEY, names[1])} == {
         KEY: 1,
         names[1]: 11,

@@ -102,14 +102,14 @@ def full_engine() -> tuple[Engine, Session, int]:
 
 REFUSED: dict[str, Callable[[Engine, Session, int], object]] = {
     "put": lambda engine, session, _: engine.put(
-        engine.store.topics["default"], priority=0, delay_ms=0, ttr_ms=1, body=b"", now_ms=0
+        engine.store.topics.by_name["default"], priority=0, delay_ms=0, ttr_ms=1, body=b"", now_ms=0
     ),
     "reserve": lambda engine, session, _: engine.reserve(session, 0),
     "reserve-job": lambda engine, session, _: engine.reserve_job(session, 3, 0),
     "release": lambda engine, session, held: engine.release(session, held, 0, 0, 0),
     "bury": lambda engine, session, held: engine.bury(session, held, 0, engine.store.time_ms),
     "touch": lambda engine, session, held: engine.touch(session, held, 0),
-    "kick": lambda engine, session, _: engine.kick(engine.store.topics["default"], 9, 0),
+    "kick": lambda engine, session, _: engine.kick(engine.store.topics.by_name["default"], 9, 0),
     "kick-job": lambda engine, session, _: engine.kick_job(1, 0),
     "reschedule": lambda engine, session, _: engine.reschedule(3, 5, 0),
     "pause": lambda engine, session, _: engine.pause("default", 5, 0),
@@ -131,7 +131,7 @@ def test_without_any_room_deletes_and_returns_are_carried_out() -> None:
     engine, session, held = full_engine()
     assert engine.delete_batch(session, [1, 3], 0) == [True, True]
     engine.close_session(session, 0)
-    assert engine.store.topics["default"].ready
+    assert engine.store.topics.by_name["default"].ready
     engine.delete(engine.open_session(), held, 0)
     assert engine.room.jobs == 0
 

@@ -133,7 +133,7 @@ def test_what_has_come_stays_whatever_the_clock_is_set_to() -> None:
     rig.run(NOW_MS + 5)
     set_wall(rig, IN_1970_MS)
     assert state_of(rig, job_id) is State.READY
-    assert rig.engine.store.absolute.count == 0
+    assert rig.engine.store.wall_times.count == 0
     same(rig)
 
 
@@ -169,7 +169,7 @@ def test_a_moment_that_is_past_makes_the_job_ready_at_once() -> None:
     assert state_of(rig, put_at(rig, NOW_MS)) is State.READY
     assert state_of(rig, put_at(rig, 0)) is State.READY
     assert state_of(rig, put_at(rig, NOW_MS + 1)) is State.DELAYED
-    assert rig.engine.store.absolute.count == 1
+    assert rig.engine.store.wall_times.count == 1
     same(rig)
 
 
@@ -308,7 +308,7 @@ def test_what_is_refused_changes_nothing() -> None:
     with pytest.raises(Draining):
         put_at(rig, NOW_MS)
     assert not engine.has_log
-    assert not engine.store.absolute.count
+    assert not engine.store.wall_times.count
 
 
 def test_the_latest_moment_is_the_end_of_the_year_9999() -> None:
@@ -387,11 +387,11 @@ def test_a_restart_in_the_middle_of_placing_arrives_at_the_same() -> None:
     rig.engine.follow_wall(200_000)
     for _ in range(3):
         assert rig.advance(NOW_MS)
-    assert rig.engine.store.absolute.layers
+    assert rig.engine.store.wall_times.layers
     same(rig)
     rig.restart()
-    assert not rig.engine.store.absolute.layers
-    assert rig.engine.store.absolute.count == 199
+    assert not rig.engine.store.wall_times.layers
+    assert rig.engine.store.wall_times.count == 199
     same(rig)
 
 
@@ -408,12 +408,12 @@ def test_one_call_places_sixty_four_jobs_at_most_and_takes_turns_with_what_is_du
     left = 1_000
     slices = 0
     while rig.advance(NOW_MS + 5):
-        unplaced = len(rig.engine.store.absolute.ids()[1])
+        unplaced = len(rig.engine.store.wall_times.ids()[1])
         assert left - 64 <= unplaced <= left
         left = unplaced
         slices += 1
         if slices == 2:
-            assert relative_id in rig.engine.store.topics["other"].ready
+            assert relative_id in rig.engine.store.topics.by_name["other"].ready
     assert slices >= 1_000 // 64
     assert left == 0
     deadline_ms = rig.engine.next_deadline()
@@ -435,10 +435,10 @@ def test_one_step_more_than_are_remembered_places_the_oldest_at_once() -> None:
         for _ in range(70):
             put_at(rig, NOW_MS + HOUR_MS)
         rig.engine.follow_wall(-number - 1)
-        assert len(rig.engine.store.absolute.layers) <= WALL_STEPS_MAX
+        assert len(rig.engine.store.wall_times.layers) <= WALL_STEPS_MAX
         same(rig)
     rig.run(NOW_MS)
-    assert not rig.engine.store.absolute.layers
+    assert not rig.engine.store.wall_times.layers
     assert left_ms(rig, 1) == HOUR_MS + 3 * WALL_STEPS_MAX
     same(rig)
 

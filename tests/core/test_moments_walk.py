@@ -76,7 +76,7 @@ class Scan:
     def everything(self) -> None:
         self.rig.run(self.rig.time_ms + self.rng.choice((0, 1, 2_000)))
         self.let_come()
-        assert not self.rig.engine.store.absolute.layers
+        assert not self.rig.engine.store.wall_times.layers
         for job_id in self.jobs:
             self.compare(job_id)
 

@@ -232,7 +232,7 @@ def test_every_kind_but_the_snapshots_own_is_written_by_some_operation() -> None
     engine.nack(me, 4, rig.now_ms)
     engine.set_policy("default", None, rig.now_ms)
     engine.close_session(me, rig.now_ms)
-    engine.clear(engine.store.topics["default"])
+    engine.clear(engine.store.topics.by_name["default"])
     payload, must_sync = rig.take_log()
     assert must_sync
     assert set(kinds_of(payload)) == set(Kind) - {Kind.LAST, Kind.RANK}

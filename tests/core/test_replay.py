@@ -34,7 +34,7 @@ def busy(rng: random.Random) -> Rig:
         elif step % 5 == 3:
             rig.engine.delete(client, job_id, rig.now_ms)
     rig.engine.pause("a", HOUR_MS, rig.now_ms)
-    rig.engine.kick(rig.engine.store.topics["b"], 3, rig.now_ms)
+    rig.engine.kick(rig.engine.store.topics.by_name["b"], 3, rig.now_ms)
     rig.take_log()
     return rig
 
@@ -198,13 +198,13 @@ def test_the_pause_of_a_topic_that_vanished_does_not_come_back_with_its_name() -
     passer_by = rig.client("a")
     rig.engine.pause("a", HOUR_MS, rig.now_ms)
     rig.engine.close_session(passer_by, rig.now_ms)
-    assert "a" not in rig.engine.store.topics
+    assert "a" not in rig.engine.store.topics.by_name
     rig.put("a")
     assert rig.reserve(rig.client("a")) == 1
     expected = state(rig.engine)
     rig.restart()
     assert state(rig.engine) == expected
-    assert rig.engine.store.topics["a"].paused_until_ms is None
+    assert rig.engine.store.topics.by_name["a"].paused_until_ms is None
     views.check(rig.engine)
 
 
@@ -241,7 +241,7 @@ def test_topics_without_jobs_and_clients_vanish_with_a_restart() -> None:
     rig.put("b")
     rig.engine.delete(me, rig.put("a"), rig.now_ms)
     rig.restart()
-    assert sorted(rig.engine.store.topics) == ["b", "default"]
+    assert sorted(rig.engine.store.topics.by_name) == ["b", "default"]
 
 
 def test_counters_begin_at_zero_with_a_restart() -> None:
@@ -268,7 +268,7 @@ def test_buried_jobs_are_kicked_in_the_order_they_were_buried() -> None:
     for job_id in (2, 3, 1):
         rig.engine.bury(me, job_id, 0, rig.engine.store.time_ms)
     rig.restart()
-    topic = rig.engine.store.topics["default"]
+    topic = rig.engine.store.topics.by_name["default"]
     assert rig.engine.kick(topic, 2, rig.now_ms) == 2
     assert rig.reserve_all(rig.client()) == [2, 3]
 

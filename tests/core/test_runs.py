@@ -125,15 +125,17 @@ def what_can_be_seen(rig: Rig, sessions: list[Session]) -> dict[str, object]:
     engine, store = rig.engine, rig.engine.store
     return {
         "jobs": list(views.canonical(engine)),
-        "topics": [views.view_topic(engine, topic.name, rig.now_ms) for topic in store.listing],
-        "urgent": [topic.urgent for topic in store.listing],
+        "topics": [
+            views.view_topic(engine, topic.name, rig.now_ms) for topic in store.topics.listing
+        ],
+        "urgent": [topic.urgent for topic in store.topics.listing],
         "totals": views.totals(engine),
         "held": [dict(session.deadlines) for session in sessions],
         "soonest": [session.soonest_ms for session in sessions],
         "wake-up": engine.next_deadline(),
         "jobs in the room": engine.room.jobs,
         "must sync": engine._must_sync,
-        "leases": len(store.leases.wheel),
+        "leases": len(store.leases.lane.wheel),
         "timeouts": engine.timeouts,
     }
 

@@ -126,7 +126,7 @@ def test_a_silent_downstream_is_asked_in_steps_by_configuration_alone() -> None:
 
     came = world.run(DAY_MS, ask)
     assert [time_ms for time_ms, _ in came] == [sum(STEPS_MS[:tries]) for tries in range(5)]
-    assert not world.engine.store.topics["calls"].jobs
+    assert not world.engine.store.topics.by_name["calls"].jobs
 
 
 # --- The ladder ----------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def test_a_job_that_kills_its_consumers_ends_in_the_dead_letters() -> None:
     came = world.run(DAY_MS, work)
     assert [body for _, body in came] == [b"poison"] * 3 + [b"%d" % n for n in range(5)]
     assert world.state(poison) is State.BURIED
-    topic = world.engine.store.topics["mail"]
+    topic = world.engine.store.topics.by_name["mail"]
     assert (topic.jobs, len(topic.buried)) == (1, 1)
 
 
@@ -254,11 +254,11 @@ def test_many_dead_letters_are_revived_at_a_limited_rate_with_all_their_settings
     for n in range(6):
         world.rig.put("mail", priority=n, ttr_ms=TTR_MS + n, body=b"%d" % n)
     world.run(MINUTE_MS, nack)
-    assert len(world.engine.store.topics["mail"].buried) == 6
+    assert len(world.engine.store.topics.by_name["mail"].buried) == 6
     wanted = Wanted(frozenset({State.BURIED}))
     bulk = Bulk(world.engine, "mail", wanted, Action.kick(2), limit=5)
     while not bulk.step(100, world.now_ms):
         pass
     came = world.run(2 * MINUTE_MS, finish)
     assert came == [(MINUTE_MS + n * 500, b"%d" % n) for n in range(5)]
-    assert len(world.engine.store.topics["mail"].buried) == 1
+    assert len(world.engine.store.topics.by_name["mail"].buried) == 1

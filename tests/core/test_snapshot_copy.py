@@ -102,7 +102,7 @@ def test_buried_jobs_are_kicked_in_the_order_they_were_buried_and_later_ones_aft
     rig.engine.kick_job(2, rig.now_ms)
     rig.take_log()
     engine = restored(rig, rig.time_ms, copied, *rig.log[frames:])
-    buried = engine.store.topics["default"].buried
+    buried = engine.store.topics.by_name["default"].buried
     assert [job_id_of(key) for key in buried] == [4, 5, 1, 3]
 
 
@@ -133,7 +133,7 @@ def test_what_was_held_is_an_orphan_until_its_deadline() -> None:
     engine = restored(rig, 0, whole(rig.engine))
     me = engine.open_session()
     assert engine.reserve(me, 4_999) is None
-    assert engine.store.holders == {1: engine.store.orphans}
+    assert engine.store.leases.sessions == {1: engine.store.orphans}
     while engine.advance(5_000):
         pass
     assert engine.reserve(me, 5_000) == (1, b"")
@@ -150,7 +150,7 @@ def test_a_topic_that_vanishes_meanwhile_is_copied_as_it_was() -> None:
     rig.put("a")  # without a TOPIC record: the log has one
     rig.engine.delete_batch(me, [1, 2], rig.now_ms)
     rig.engine.close_session(me, rig.now_ms)
-    assert "a" not in rig.engine.store.topics
+    assert "a" not in rig.engine.store.topics.by_name
     rig.put("a")
     rig.take_log()
     copied = copy.take(WHOLE, WHOLE)

@@ -59,7 +59,7 @@ def test_nothing_is_early_with_any_tick_and_nothing_is_late_by_more_than_one(
     tick_ms: int, rng: random.Random
 ) -> None:
     rig = Rig(time_ms=12_345, tick_ms=tick_ms, wheel_size=20, skew_ms=1)
-    topic = rig.engine.store.topics["default"]
+    topic = rig.engine.store.topics.by_name["default"]
     asked_ms: dict[int, int] = {}
     came: set[int] = set()
     while len(came) < 300:
@@ -87,7 +87,7 @@ def test_no_hold_and_no_pause_is_early_with_any_tick(tick_ms: int, rng: random.R
         rig.engine.pause(f"t{number}", ttr_ms, rig.now_ms)
         until_ms = rig.now_ms + ttr_ms
         rig.play(until_ms - 1)
-        topic = rig.engine.store.topics[f"t{number}"]
+        topic = rig.engine.store.topics.by_name[f"t{number}"]
         assert (topic.reserved, topic.pause_ms) == (1, ttr_ms)
         rig.play(until_ms + tick_ms - 1)
         assert (topic.reserved, topic.pause_ms) == (0, 0)
@@ -192,7 +192,7 @@ def test_jobs_of_one_topic_come_due_oldest_first_in_slices_that_are_bounded() ->
     jobs = 3 * ADVANCE_SLICE_JOBS
     for number in range(jobs):
         rig.put(delay_ms=jobs - number)
-    topic = rig.engine.store.topics["default"]
+    topic = rig.engine.store.topics.by_name["default"]
     seen = 0
     while rig.advance(jobs):
         assert len(topic.ready) - seen <= ADVANCE_SLICE_JOBS
@@ -219,14 +219,14 @@ def test_a_hundred_thousand_jobs_at_one_instant_delay_others_by_one_slice_each()
     while not rig.delivered():
         assert rig.advance(10_000)
         slices += 1
-    assert slices <= 2 * len(rig.engine.store.listing)
+    assert slices <= 2 * len(rig.engine.store.topics.listing)
     # And again, while the crowd still comes.
     rig.put("quiet", delay_ms=1)
     rig.engine.store.time_ms = 10_001
     assert len(crowd.ready) < 100_000
     rig.wait(me)
     got = []
-    for _ in range(2 * len(rig.engine.store.listing)):
+    for _ in range(2 * len(rig.engine.store.topics.listing)):
         rig.advance(10_001)
         got += rig.delivered()
     assert got

@@ -4,15 +4,15 @@ import random
 
 from delayd.core.timers import TimerLane, TimerQueue
 from delayd.core.wheel.wheel import TimingWheel
-from delayd.limits import AGENDA_STALE_ROWS
+from delayd.limits import TIMER_STALE_ROWS
 from tests.core.rigs import Rig
 
 
 class Lanes:
-    """An agenda with lanes of entries that carry their due time and never die by themselves."""
+    """A timer queue with lanes of entries that carry their due time and never die by themselves."""
 
     def __init__(self) -> None:
-        self.agenda = TimerQueue()
+        self.queue = TimerQueue()
         self.due_ms: dict[int, int] = {}
         self.last_entry = 0
         self.lanes: list[TimerLane] = []
@@ -26,13 +26,13 @@ class Lanes:
         self.last_entry += 1
         self.due_ms[self.last_entry] = due_ms
         if lane.wheel.insert(self.last_entry, due_ms, now_ms):
-            self.agenda.queue(lane)
-        self.agenda.check(self.lanes, now_ms)
+            self.queue.queue(lane)
+        self.queue.check(self.lanes, now_ms)
         return self.last_entry
 
     def take(self, now_ms: int, slice_entries: int = 1) -> tuple[TimerLane, list[int]] | None:
-        due = self.agenda.take_due(now_ms, slice_entries)
-        self.agenda.check(self.lanes, now_ms)
+        due = self.queue.take_due(now_ms, slice_entries)
+        self.queue.check(self.lanes, now_ms)
         return due
 
 
@@ -41,12 +41,12 @@ def test_the_lane_with_the_earliest_deadline_turns_first() -> None:
     first, second = lanes.lane(), lanes.lane()
     late = lanes.insert(first, 20)
     early = lanes.insert(second, 10)
-    assert lanes.agenda.next_deadline() == 10
+    assert lanes.queue.next_deadline() == 10
     assert lanes.take(9) is None
     assert lanes.take(30) == (second, [early])
     assert lanes.take(30) == (first, [late])
     assert lanes.take(30) is None
-    assert lanes.agenda.next_deadline() is None
+    assert lanes.queue.next_deadline() is None
 
 
 def test_lanes_that_are_due_take_turns() -> None:
@@ -89,13 +89,13 @@ def test_a_lane_that_becomes_due_while_a_crowd_fires_waits_for_one_slice() -> No
 def test_stale_rows_are_swept_before_they_outnumber_the_others(rng: random.Random) -> None:
     lanes = Lanes()
     several = [lanes.lane() for _ in range(5)]
-    for due_ms in range(20 * AGENDA_STALE_ROWS, 0, -1):
+    for due_ms in range(20 * TIMER_STALE_ROWS, 0, -1):
         lane = rng.choice(several)
         lanes.due_ms[due_ms] = due_ms
         if lane.wheel.insert(due_ms, due_ms, 0):
-            lanes.agenda.queue(lane)
-        assert len(lanes.agenda._rows) <= AGENDA_STALE_ROWS + 2 * len(several) + 1
-    lanes.agenda.check(several, 0)
+            lanes.queue.queue(lane)
+        assert len(lanes.queue._rows) <= TIMER_STALE_ROWS + 2 * len(several) + 1
+    lanes.queue.check(several, 0)
     came: list[int] = []
     for now_ms in range(1, 200):
         while (due := lanes.take(now_ms, 100)) is not None:
@@ -109,9 +109,9 @@ def test_a_forgotten_lane_wakes_nobody() -> None:
     entry = lanes.insert(gone, 10)
     lanes.insert(stays, 20)
     gone.wheel.cancel(entry, lanes.due_ms.pop(entry))
-    lanes.agenda.forget(gone)
+    lanes.queue.forget(gone)
     lanes.lanes.remove(gone)
-    assert lanes.agenda.next_deadline() == 20
+    assert lanes.queue.next_deadline() == 20
 
 
 def test_the_deadlines_of_delays_holds_waits_and_pauses_are_all_on_the_agenda() -> None:

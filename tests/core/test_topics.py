@@ -4,12 +4,12 @@ import random
 
 from delayd.core import views
 from delayd.core.job import State
-from delayd.limits import AGENDA_STALE_ROWS
+from delayd.limits import TIMER_STALE_ROWS
 from tests.core.rigs import Rig
 
 
 def names(rig: Rig) -> list[str]:
-    return [topic.name for topic in rig.engine.store.listing]
+    return [topic.name for topic in rig.engine.store.topics.listing]
 
 
 # --- Ready order ---------------------------------------------------------------------------------
@@ -193,9 +193,9 @@ def test_a_vanished_topic_leaves_nothing_behind_though_its_jobs_were_due_in_year
     for number in range(5000):
         job_id = rig.put(f"t{number}", delay_ms=rng.randrange(10**11, 4 * 10**12))
         rig.engine.delete(me, job_id, rig.now_ms)
-    assert len(rig.engine.store.agenda._rows) <= AGENDA_STALE_ROWS
+    assert len(rig.engine.store.timer_queue._rows) <= TIMER_STALE_ROWS
     assert rig.engine.next_deadline() is None
-    assert not rig.engine.store.agenda._rows
+    assert not rig.engine.store.timer_queue._rows
     views.check(rig.engine)
 
 
@@ -222,7 +222,7 @@ def test_kick_takes_the_longest_buried_first_and_no_delayed_job_while_one_is_bur
     rig.reserve_all(me)
     for job_id in (3, 1, 2):
         rig.engine.bury(me, job_id, 0, rig.engine.store.time_ms)
-    topic = rig.engine.store.topics["default"]
+    topic = rig.engine.store.topics.by_name["default"]
     assert rig.engine.kick(topic, 2, rig.now_ms) == 2
     assert rig.reserve_all(me) == [1, 3]
     assert rig.engine.kick(topic, 9, rig.now_ms) == 1
@@ -236,7 +236,7 @@ def test_kick_takes_the_delayed_jobs_that_are_due_soonest() -> None:
     rig = Rig()
     for delay_ms in (9000, 10**12, 1000, 5000):
         rig.put(delay_ms=delay_ms)
-    topic = rig.engine.store.topics["default"]
+    topic = rig.engine.store.topics.by_name["default"]
     assert views.peek_delayed(rig.engine, topic) == (3, b"")
     assert rig.engine.kick(topic, 2, rig.now_ms) == 2
     assert rig.reserve_all(rig.client()) == [3, 4]
@@ -245,7 +245,7 @@ def test_kick_takes_the_delayed_jobs_that_are_due_soonest() -> None:
 def test_peeks_show_the_next_ready_soonest_due_and_longest_buried_job() -> None:
     rig = Rig()
     me = rig.client()
-    topic = rig.engine.store.topics["default"]
+    topic = rig.engine.store.topics.by_name["default"]
     peeks = (views.peek_ready, views.peek_delayed, views.peek_buried)
     assert [peek(rig.engine, topic) for peek in peeks] == [None, None, None]
     for number in range(6):

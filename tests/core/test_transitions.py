@@ -229,7 +229,7 @@ def test_a_holder_whose_time_has_run_out_may_not_even_before_its_slice_has_come(
 
 def put(rig: Rig, **what: int | bytes) -> None:
     values = {"priority": 0, "delay_ms": 0, "ttr_ms": TTR_MS, "body": b"", **what}
-    topic = rig.engine.store.topics["default"]
+    topic = rig.engine.store.topics.by_name["default"]
     rig.engine.put(topic, now_ms=rig.now_ms, job_id=99, **values)  # type: ignore[arg-type]
 
 
@@ -243,7 +243,7 @@ def drained_put(rig: Rig) -> None:
 
 def put_under(rig: Rig, policy: Policy, **what: int | bytes) -> None:
     store = rig.engine.store
-    topic = store.topics["default"]
+    topic = store.topics.by_name["default"]
     store.set_policy(topic, policy, Source.RUN_TIME)
     try:
         put(rig, **what)
@@ -322,7 +322,7 @@ def test_a_refused_operation_changes_nothing(refusal: type[Refusal], operation: 
         operation(rig, me)
     after = [*views.canonical(rig.engine)], views.view_topic(rig.engine, "default", rig.now_ms)
     assert after == before
-    assert [topic.name for topic in rig.engine.store.listing] == ["default"]
+    assert [topic.name for topic in rig.engine.store.topics.listing] == ["default"]
     assert rig.take_log() == (b"", False)
     views.check(rig.engine)
 

@@ -172,7 +172,7 @@ def test_played_back_it_is_what_it_was(policy: dict[str, object], rng: random.Ra
             act = rng.randrange(5)
             if act == 0:
                 put(world, rng.choice([None, Retry((500,))]), ttr_ms=rng.choice([1_000, 9_000]))
-            elif act == 1 and world.engine.store.topics["mail"].ready:
+            elif act == 1 and world.engine.store.topics.by_name["mail"].ready:
                 undelivered(world)
             elif act == 2:
                 world.rig.reserve(world.worker)
@@ -218,7 +218,7 @@ def test_who_consumes_no_more_leaves_no_topic_behind() -> None:
     world.rig.wait(session)
     assert world.rig.delivered() == []
     world.engine.stop_consuming(session)
-    assert {*world.engine.store.topics} == {"default", "sms"}
-    assert world.engine.store.topics["sms"].watchers == 0
+    assert {*world.engine.store.topics.by_name} == {"default", "sms"}
+    assert world.engine.store.topics.by_name["sms"].watchers == 0
     world.engine.stop_consuming(session)
     views.check(world.engine)

@@ -35,7 +35,7 @@ def test_a_waiter_on_several_topics_gets_one_job_and_leaves_all_queues() -> None
     rig.wait(me)
     rig.put("b")
     assert rig.delivered() == [(me, 1)]
-    assert not any(topic.waiters for topic in rig.engine.store.listing)
+    assert not any(topic.waiters for topic in rig.engine.store.topics.listing)
     rig.put("a")
     rig.put("c")
     assert not rig.delivered()
@@ -84,7 +84,7 @@ def test_a_job_that_comes_in_time_ends_the_wait_and_its_alarm() -> None:
     assert rig.delivered() == [(me, 1)]
     rig.run(10_000)
     assert not rig.delivered()
-    assert not rig.engine.store.alarms
+    assert not rig.engine.store.alarms.rows
 
 
 def test_a_job_and_the_end_of_the_wait_at_one_instant_give_one_of_them_and_lose_nothing() -> None:
@@ -220,7 +220,7 @@ def test_a_client_that_goes_away_is_forgotten_by_all_queues() -> None:
     rig.put("a")
     rig.run(10_000)
     assert not rig.delivered()
-    assert not rig.engine.store.alarms
+    assert not rig.engine.store.alarms.rows
 
 
 def test_closing_a_session_returns_its_jobs_in_the_order_it_got_them() -> None:

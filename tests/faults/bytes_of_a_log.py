@@ -82,7 +82,7 @@ def worked_on_in_every_way(engine: Engine, rng: random.Random) -> Iterator[None]
         worker = engine.open_session()
         for name in ("tries", "mail"):
             engine.watch(worker, name)
-        tries, topics = engine.store.topics["tries"], engine.store.topics
+        tries, topics = engine.store.topics.by_name["tries"], engine.store.topics.by_name
         what: dict[str, Any] = {"priority": 3, "ttr_ms": 60_000, "now_ms": now_ms}
         engine.follow_wall(turn % 3)
         job_id = engine.put_at(tries, due_wall_ms=now_ms + 700, body=b"at", **what)
@@ -110,8 +110,8 @@ def worked_on_in_every_way(engine: Engine, rng: random.Random) -> Iterator[None]
         engine.put_keyed(cleared, b"gone", delay_ms=5_000, body=b"", **what)
         if engine.leases_are_settled:
             engine.clear(cleared)
-        while engine.store.ghosts:
-            engine.store.ghosts[0].step(engine.store, 100)
+        while engine.store.cleared:
+            engine.store.sweep(100)
         engine.close_session(worker, now_ms)
         worker = engine.open_session()
         for name in topics:

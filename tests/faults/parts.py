@@ -111,7 +111,7 @@ def seen_in(engine: Engine) -> list[Seen]:
     store = engine.store
     jobs = []
     for job_id, record in views.live_jobs(store):
-        holder = store.holders.get(job_id)
+        holder = store.leases.sessions.get(job_id)
         seen_ms = None if holder is None else holder.deadlines[job_id]
         if seen_ms is not None and seen_ms > store.time_ms:
             state, now = "reserved", record

@@ -109,7 +109,7 @@ def keys_forgotten() -> Iterator[None]:
 
     def finish_without_keys(self: Replay, now_ms: int) -> None:
         finish(self, now_ms)
-        for topic in self.engine.store.listing:
+        for topic in self.engine.store.topics.listing:
             topic.keys = topic.keys and NoKeys()  # type: ignore[assignment]
 
     with mock.patch.object(Replay, "finish", finish_without_keys):

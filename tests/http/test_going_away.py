@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def put_unsettled(scene: Scene, delay_ms: int = 0) -> int:
     """Put a job without letting anything else happen."""
-    topic = scene.engine.store.topics.get("mail") or scene.engine.store.topic("mail")
+    topic = scene.engine.store.topics.by_name.get("mail") or scene.engine.store.topic("mail")
     now_ms = scene.clock.now_ms() + 1
     job_id = scene.engine.put_alike(topic, 0, delay_ms, 10**9, (b"1",), now_ms)
     scene.turns.ask()

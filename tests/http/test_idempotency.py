@@ -36,11 +36,11 @@ def put(
 
 
 def topics(scene: Scene) -> set[str]:
-    return {*scene.engine.store.topics} - {"default"}
+    return {*scene.engine.store.topics.by_name} - {"default"}
 
 
 def jobs_of(engine: Engine, name: str) -> int:
-    topic = engine.store.topics.get(name)
+    topic = engine.store.topics.by_name.get(name)
     return 0 if topic is None else topic.jobs
 
 
@@ -305,7 +305,7 @@ def forge(scene: Scene, body: bytes) -> None:
     """Put something in the place of the memo, as clients could before that was refused."""
     with scene.engine.as_daemon():
         scene.engine.put_keyed(
-            scene.engine.store.topics[TOPIC],
+            scene.engine.store.topics.by_name[TOPIC],
             memo_key("mail", "a").encode(),
             Conflict.REPLACE,
             priority=0,
@@ -362,7 +362,7 @@ def test_a_memo_that_is_due_and_still_there_is_one_all_the_same() -> None:
 def test_what_is_remembered_stands_behind_its_job_in_the_log() -> None:
     with Scene() as scene:
         job_id = put(scene).json["id"]
-        memo = scene.engine.store.topics[TOPIC]
+        memo = scene.engine.store.topics.by_name[TOPIC]
         (memo_id,) = memo.delays.wheel.soonest(1)
         assert memo_id > job_id, "a crash between them would promise a job that is not there"
 

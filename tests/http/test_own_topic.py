@@ -94,15 +94,15 @@ def test_who_would_reserve_from_it_among_others_watches_none_of_them() -> None:
         put(scene)
         given = {"topics": ["mail", "sms", INTERNAL_TOPIC], "wait": "10s"}
         is_refused(scene.call("POST", "/v1/reserve", given))
-        assert "sms" not in scene.engine.store.topics
-        assert scene.engine.store.topics["mail"].watchers == 0
+        assert "sms" not in scene.engine.store.topics.by_name
+        assert scene.engine.store.topics.by_name["mail"].watchers == 0
 
 
 def test_a_policy_that_would_move_jobs_there_is_refused() -> None:
     with Scene() as scene:
         given = {"max_attempts": 1, "exhausted": INTERNAL_TOPIC}
         is_refused(scene.call("PUT", "/v1/topics/mail/policy", given))
-        assert "mail" not in scene.engine.store.topics
+        assert "mail" not in scene.engine.store.topics.by_name
 
 
 def test_a_script_that_goes_through_all_topics_takes_no_protection_away() -> None:
@@ -134,7 +134,7 @@ def test_a_script_that_goes_through_all_topics_takes_no_protection_away() -> Non
 def test_the_daemon_itself_counts_as_no_consumer_of_it() -> None:
     with Scene() as scene:
         put(scene)
-        assert scene.engine.store.topics[INTERNAL_TOPIC].waiters
+        assert scene.engine.store.topics.by_name[INTERNAL_TOPIC].waiters
         (listed,) = (
             topic
             for topic in scene.ok("GET", "/v1/topics")["topics"]

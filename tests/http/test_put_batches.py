@@ -120,7 +120,7 @@ def test_a_batch_of_which_all_is_refused_leaves_no_topic() -> None:
         body = "x" * BODY_BYTES_DEFAULT
         answer = scene.call("POST", JOBS, {"jobs": [{"body": body}, {"body": body, "key": "a"}]})
         assert [one["status"] for one in answer.json["results"]] == [413, 413]
-        assert "mail" not in scene.engine.store.topics
+        assert "mail" not in scene.engine.store.topics.by_name
 
 
 def test_a_cap_stops_a_batch_where_it_is_reached() -> None:

@@ -69,7 +69,7 @@ def test_everything_that_is_wrong_is_named(given: object, fields: list[str]) -> 
         assert (answer.status, answer.word) == (422, "BAD_FORMAT")
         assert sorted(answer.fields) == sorted(fields)
         assert not scene.disk.frames, "nothing has changed"
-        assert "mail" not in scene.engine.store.topics
+        assert "mail" not in scene.engine.store.topics.by_name
 
 
 def test_a_key_in_the_path_is_none_in_the_body() -> None:
@@ -183,7 +183,7 @@ def test_a_full_disk_takes_no_job_and_can_be_emptied() -> None:
         answer = scene.call("POST", "/v1/topics/sms/jobs", {"body": 1})
         assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
         assert answer.headers["retry-after"] == str(RETRY_AFTER_FULL_S)
-        assert "sms" not in scene.engine.store.topics
+        assert "sms" not in scene.engine.store.topics.by_name
         scene.ok("POST", "/v1/jobs/1/ack", {"token": job["token"]})
         assert scene.engine.room.jobs == 0
 

@@ -172,8 +172,8 @@ class Talk:
         store = self.engine.store
         return {
             "jobs": sorted(store.jobs),
-            "held": sorted((job, at.deadlines[job]) for job, at in store.holders.items()),
-            "topics": [topic_state(topic) for topic in store.listing],
+            "held": sorted((job, at.deadlines[job]) for job, at in store.leases.sessions.items()),
+            "topics": [topic_state(topic) for topic in store.topics.listing],
             "last id": store.last_id,
             "counts": dict(self.stats.counts),
             "clients": (self.stats.producers, self.stats.workers, self.stats.connections),

@@ -424,7 +424,7 @@ def whats_said_of(job_id: int, command: Command, *, is_there: bool) -> tuple[byt
         guest.says(command.word + tail % job_id + b"\r\nlist-tube-used\r\n") for tail in TAILS
     )
     counted = {name: count - before[name] for name, count in house.stats.counts.items()}
-    secret = house.engine.store.topics.get("secret")
+    secret = house.engine.store.topics.by_name.get("secret")
     assert (secret is not None) == is_there
     if secret is not None:
         assert topic_state(secret)[1] == [1]
@@ -485,7 +485,7 @@ def test_no_line_whatever_reaches_a_tube_that_is_not_the_clients(rng: random.Ran
     house = House(is_virtual=True)
     admin = house.guest(*ALL)
     admin.says(b"put-in-tube secret 0 0 60 2 key=k\r\nhi\r\nput-in-tube secret 0 90 60 2\r\nhi\r\n")
-    secret = house.engine.store.topics["secret"]
+    secret = house.engine.store.topics.by_name["secret"]
     before = topic_state(secret)
     everything_else = set(ALL) - {Scope.ADMIN}
     guest = house.guest(*everything_else, topics=("mine",))
@@ -496,4 +496,4 @@ def test_no_line_whatever_reaches_a_tube_that_is_not_the_clients(rng: random.Ran
             guest.closes()
             guest = house.guest(*everything_else, topics=("mine",))
     assert topic_state(secret) == before
-    assert set(house.engine.store.topics) <= {"default", "secret", "mine"}
+    assert set(house.engine.store.topics.by_name) <= {"default", "secret", "mine"}

@@ -140,7 +140,7 @@ def test_a_body_that_is_announced_is_never_taken_for_commands(line: bytes) -> No
     assert talk.client().says(stream) == BAD + USING
     assert Talk().client().says(*bytewise(stream)) == BAD + USING
     assert not talk.engine.store.jobs
-    assert len(talk.engine.store.listing) == 1
+    assert len(talk.engine.store.topics.listing) == 1
 
 
 def test_too_big_comes_before_malformed() -> None:

@@ -70,7 +70,7 @@ class Wanted(NamedTuple):
 
 def topic_named(engine: "Engine", name: str) -> Topic:
     """Return the topic; `TopicNotFound`, `TopicNameInvalid`."""
-    topic = engine.store.topics.get(checked_name(name))
+    topic = engine.store.topics.by_name.get(checked_name(name))
     if topic is None:
         raise TopicNotFound(name)
     return topic
@@ -78,7 +78,7 @@ def topic_named(engine: "Engine", name: str) -> Topic:
 
 def seen_state(store: "Store", job_id: int, record: bytes) -> State:
     """Return the state of a job by the clock, whether or not its slice has come."""
-    if job_id in store.holders:
+    if job_id in store.leases.sessions:
         return State.RESERVED
     if record[STATE_AT] == _DELAYED and _unpack_u64(record, DUE_AT)[0] <= store.time_ms:
         return State.READY
@@ -113,7 +113,7 @@ class Scan:
         if not engine.leases_are_settled:
             engine.settle_leases(ADVANCE_SLICE_JOBS, now_ms)
             return []
-        if engine.store.absolute.layers:
+        if engine.store.wall_times.layers:
             engine.store.place_some()
             return []
         self._slice = limit
@@ -127,7 +127,7 @@ class Scan:
     def rows(self, job_ids: Iterable[int]) -> list[int]:
         """Return the rows of those that are wanted as they are now."""
         store, topic, wanted = self._engine.store, self._topic, self._wanted
-        get, holders, numbered = store.jobs.get, store.holders, store.numbered
+        get, holders, numbered = store.jobs.get, store.leases.sessions, store.topics.by_number
         number, time_ms = topic.number, store.time_ms
         from_ms, until_ms, states = wanted.from_ms, self.until_ms, wanted.states
         prefix = wanted.key_prefix.encode()
@@ -193,8 +193,8 @@ class Scan:
         store = self._engine.store
         if not self._topic.reserved:
             return
-        if len(store.holders) <= PASS_HELD_COPIED_MAX:
-            held = list(store.holders)
+        if len(store.leases.sessions) <= PASS_HELD_COPIED_MAX:
+            held = list(store.leases.sessions)
             while held:
                 cut = held[-self._slice :]
                 del held[-self._slice :]

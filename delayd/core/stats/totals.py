@@ -84,7 +84,7 @@ class TotalsScan:
         self.is_over = False
         self._busiest: list[tuple[int, int, Topic]] = []
         self._swap()
-        self._left = iter(tuple(store.listing))
+        self._left = iter(tuple(store.topics.listing))
 
     def step(self, topics: int) -> bool:
         """Count so many more topics, 1.5 µs each; tell whether that was all."""
@@ -116,18 +116,18 @@ class TotalsScan:
         candidates = [
             topic
             for topic in candidates
-            if store.topics.get(topic.name) is topic and not topic.has_own_metrics
+            if store.topics.by_name.get(topic.name) is topic and not topic.has_own_metrics
         ]
         if not candidates:
             return
-        shown = [topic for topic in store.listing if topic.has_own_metrics]
+        shown = [topic for topic in store.topics.listing if topic.has_own_metrics]
         idlest = iter(nsmallest(len(candidates), shown, key=busyness))
         for topic in candidates:
-            if store.shown >= TOPICS_SHOWN_MAX:
+            if store.topics.shown >= TOPICS_SHOWN_MAX:
                 other = next(idlest)
                 if busyness(topic) <= 2 * busyness(other):
                     break
                 other.has_own_metrics = False
-                store.shown -= 1
+                store.topics.shown -= 1
             topic.has_own_metrics = True
-            store.shown += 1
+            store.topics.shown += 1

@@ -138,18 +138,18 @@ def reserved_job(store: "Store", job_id: int, handed_ms: int, form: str) -> dict
     record = store.jobs.get(job_id)
     assert record is not None
     _, due_ms, created_ms, ttr_ms, priority, number, _, flags = HEADER.unpack_from(record)
-    offset_ms = store.absolute.offset_ms
+    offset_ms = store.wall_times.offset_ms
     reserves = _came_back(record) + 1
     told: dict[str, Any] = {
         "id": job_id,
-        "topic": store.numbered[number].name,
+        "topic": store.topics.by_number[number].name,
         "token": token_of(job_id, created_ms, reserves),
         "attempt": attempts_of(record) + 1 if flags & _FAILURE else reserves,
         "priority": priority,
         "due": moment_text(due_ms + offset_ms),
         "lateness": max(0, handed_ms - due_ms) / 1_000,
         "ttr": ttr_ms / 1_000,
-        "expires": moment_text(store.holders[job_id].deadlines[job_id] + offset_ms),
+        "expires": moment_text(store.leases.sessions[job_id].deadlines[job_id] + offset_ms),
     }
     if flags & _KEY:
         told["key"] = key_of(record).decode()
@@ -195,7 +195,7 @@ def whole_job(store: "Store", job_id: int, record: bytes) -> dict[str, Any]:
     record = store.current(job_id, record)
     state = seen_state(store, job_id, record)
     _, due_ms, created_ms, ttr_ms, priority, _, _, _ = HEADER.unpack_from(record)
-    offset_ms = store.absolute.offset_ms
+    offset_ms = store.wall_times.offset_ms
     tally = tally_of(record)
     in_hand = state is State.RESERVED
     told: dict[str, Any] = {
@@ -214,7 +214,7 @@ def whole_job(store: "Store", job_id: int, record: bytes) -> dict[str, Any]:
         "kicks": tally.kicks,
     }
     if in_hand:
-        told["expires"] = moment_text(store.holders[job_id].deadlines[job_id] + offset_ms)
+        told["expires"] = moment_text(store.leases.sessions[job_id].deadlines[job_id] + offset_ms)
     if key := key_of(record):
         told["key"] = key.decode()
     if (retry := retry_of(record)) is not None:
@@ -229,4 +229,4 @@ def due_text(store: "Store", job_id: int) -> str:
     record = store.jobs.get(job_id)
     assert record is not None
     due_ms: int = U64.unpack_from(record, DUE_AT)[0]
-    return moment_text(due_ms + store.absolute.offset_ms)
+    return moment_text(due_ms + store.wall_times.offset_ms)

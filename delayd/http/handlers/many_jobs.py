@@ -42,7 +42,7 @@ def _wanted(api: Api, query: "Which", now_ms: int) -> "Wanted":
     """Return which jobs are meant, in delayd time."""
     if query.names_moment:
         api.turns.look_at_wall_clock()
-    return query.wanted(now_ms, api.engine.store.absolute.offset_ms)
+    return query.wanted(now_ms, api.engine.store.wall_times.offset_ms)
 
 
 # --- A page --------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ async def _rows(
     A body is that of now: a job that has gone meanwhile, or to another topic, is not told of.
     """
     store = api.engine.store
-    offset_ms = store.absolute.offset_ms
+    offset_ms = store.wall_times.offset_ms
     told: list[dict[str, Any]] = []
     total_bytes = slice_bytes = 0
     for number, row in enumerate(rows, 1):

@@ -189,7 +189,7 @@ def holder_of(api: Api, ticket: Ticket, record: bytes) -> Session:
     """
     store = api.engine.store
     api.engine.require_writable_job(record)
-    holder = store.holders.get(ticket.job_id)
+    holder = store.leases.sessions.get(ticket.job_id)
     is_ours = holder is not None and (isinstance(holder.owner, Consumer) or holder is store.orphans)
     if (
         holder is None

@@ -45,7 +45,7 @@ async def names_behind(
 
     A slice of the topics at a time: one that comes or goes meanwhile may be there or not.
     """
-    topics = call.api.engine.store.topics
+    topics = call.api.engine.store.topics.by_name
     principal, scope = call.principal, call.route.scope
     assert scope is not None
     call.allow_some(scope)
@@ -77,7 +77,7 @@ async def list_topics(call: Call) -> Reply:
         after = names[-1]
     told = []
     for number, name in enumerate(names, 1):
-        topic = api.engine.store.topics.get(name)
+        topic = api.engine.store.topics.by_name.get(name)
         if topic is not None:
             told.append(counts_of(api, topic))
         if number % HTTP_TOPICS_SLICE == 0:
@@ -105,7 +105,7 @@ def counts_of(api: Api, topic: Topic) -> dict[str, Any]:
 async def get_topic(call: Call) -> Reply:
     """Tell all there is to say of a topic."""
     api, name = call.api, call.topic
-    topic = api.engine.store.topics.get(name)
+    topic = api.engine.store.topics.by_name.get(name)
     if topic is None:
         raise TopicNotFound(name)
     content = (
@@ -170,7 +170,7 @@ async def resume(call: Call) -> Reply:
 async def _pause(call: Call, pause_ms: int) -> Reply:
     api, name = call.api, call.topic
     api.engine.pause(name, pause_ms, api.now_ms())
-    topic = api.engine.store.topics[name]
+    topic = api.engine.store.topics.by_name[name]
     until_ms = topic.paused_until_ms
     until = None if until_ms is None else moment_text(api.wall_ms(until_ms))
     await api.durable()

@@ -143,7 +143,10 @@ def test_kicked_at_a_rate_the_first_comes_at_once_and_the_others_one_after_the_o
         *[[Kind.KICK, Kind.RESCHEDULE]] * 5,
     ], "half of such a pair would make the job ready too soon"
     got = []
-    while rig.engine.store.topics["default"].jobs > rig.engine.store.topics["default"].reserved:
+    while (
+        rig.engine.store.topics.by_name["default"].jobs
+        > rig.engine.store.topics.by_name["default"].reserved
+    ):
         job_id = rig.reserve(me)
         if job_id:
             got.append((rig.time_ms, job_id))
@@ -163,7 +166,7 @@ def test_at_most_so_many_are_changed() -> None:
         rig.put(delay_ms=50)
     bulk = Bulk(rig.engine, "default", Wanted(), Action.kick(), limit=3)
     assert carried_out(rig, bulk).done == 3
-    topic = rig.engine.store.topics["default"]
+    topic = rig.engine.store.topics.by_name["default"]
     assert (len(topic.ready), topic.delayed) == (3, 7)
 
 
@@ -222,6 +225,6 @@ def test_kicked_at_the_highest_rate_they_keep_their_order() -> None:
         rig.put(delay_ms=50)
     carried_out(rig, Bulk(rig.engine, "default", Wanted(), Action.kick(BULK_PER_S_MAX)))
     rig.run(1)
-    topic = rig.engine.store.topics["default"]
+    topic = rig.engine.store.topics.by_name["default"]
     assert len(topic.ready) == 100
     assert all(earlier < later for earlier, later in pairwise(topic.ready))

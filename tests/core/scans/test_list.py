@@ -114,7 +114,7 @@ def test_what_is_due_counts_as_ready_before_its_slice_has_come() -> None:
         rig.put(delay_ms=5)
     rig.put(delay_ms=900)
     rig.advance(5)
-    assert len(rig.engine.store.topics["default"].ready) < 300
+    assert len(rig.engine.store.topics.by_name["default"].ready) < 300
     ready = page_of(rig, Wanted(frozenset({State.READY})), limit=1000)
     delayed = page_of(rig, Wanted(frozenset({State.DELAYED})), limit=1000)
     assert [row.job_id for row in ready.rows] == list(range(1, 301))
@@ -136,7 +136,7 @@ def test_a_reservation_that_is_over_counts_as_ended_before_its_slice_has_come() 
 def test_absolute_times_are_placed_before_they_are_looked_at() -> None:
     rig = Rig()
     engine = rig.engine
-    topic = engine.store.topics["default"]
+    topic = engine.store.topics.by_name["default"]
     for number in range(200):
         engine.put_at(
             topic,
@@ -147,7 +147,7 @@ def test_absolute_times_are_placed_before_they_are_looked_at() -> None:
             now_ms=rig.now_ms,
         )
     engine.follow_wall(-HOUR_MS)
-    assert engine.store.absolute.layers
+    assert engine.store.wall_times.layers
     page = page_of(rig, Wanted(from_ms=2 * HOUR_MS, until_ms=2 * HOUR_MS + 50), limit=1000)
     assert [row.due_ms for row in page.rows] == list(range(2 * HOUR_MS, 2 * HOUR_MS + 50))
 

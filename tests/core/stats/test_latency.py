@@ -24,7 +24,7 @@ def put(rig: Rig, jobs: int = 1, delay_ms: int = 0, ttr_ms: int = 60_000) -> Non
 
 
 def default(rig: Rig) -> "Topic":
-    return rig.engine.store.topics["default"]
+    return rig.engine.store.topics.by_name["default"]
 
 
 def bucket(waited_ms: int) -> int:
@@ -223,13 +223,13 @@ def test_counters_over_all_topics_outlive_them() -> None:
     rig = Rig(time_ms=START_MS)
     session = rig.engine.open_session()
     rig.engine.watch(session, "brief")
-    topic = rig.engine.store.topics["brief"]
+    topic = rig.engine.store.topics.by_name["brief"]
     rig.engine.put_alike(topic, 0, 0, 1_000, [b""] * 3, rig.now_ms)
     jobs = rig.engine.reserve_batch(session, 3, 100, rig.now_ms)
     rig.engine.touch(session, jobs[0][0], rig.now_ms)
     rig.engine.delete_batch(session, [job_id for job_id, _ in jobs], rig.now_ms)
     rig.engine.ignore(session, "brief")
-    assert "brief" not in rig.engine.store.topics
+    assert "brief" not in rig.engine.store.topics.by_name
     counters = rig.engine.store.counters
     counted = (rig.engine.store.jobs_put, counters.reserves, counters.deletes)
     assert (*counted, counters.operations[Operation.TOUCH]) == (3, 3, 3, 1)

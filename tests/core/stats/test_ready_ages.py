@@ -14,7 +14,7 @@ DAY_MS = 86_400_000
 
 
 def oldest_age_ms(rig: Rig) -> int | None:
-    oldest_ms = rig.engine.store.topics["default"].ages.oldest_ms()
+    oldest_ms = rig.engine.store.topics.by_name["default"].ages.oldest_ms()
     return None if oldest_ms is None else rig.time_ms - oldest_ms
 
 
@@ -96,7 +96,7 @@ def test_a_cleared_topic_has_no_ages() -> None:
     rig = Rig(time_ms=1_000_000)
     put(rig)
     rig.play(rig.time_ms + 50_000)
-    rig.engine.clear(rig.engine.store.topics["default"])
+    rig.engine.clear(rig.engine.store.topics.by_name["default"])
     assert oldest_age_ms(rig) is None
 
 

@@ -31,7 +31,7 @@ def crowd(rig: Rig, topics: int, jobs: int = 1) -> list[Topic]:
     for number in range(topics):
         for _ in range(jobs):
             rig.put(f"topic-{number}")
-    return [rig.engine.store.topics[f"topic-{number}"] for number in range(topics)]
+    return [rig.engine.store.topics.by_name[f"topic-{number}"] for number in range(topics)]
 
 
 @pytest.mark.parametrize("step", [1, 7, 1_000])
@@ -51,7 +51,11 @@ def test_a_census_counts_every_job_once_however_long_its_steps(step: int) -> Non
     counted = (sums.urgent, sums.ready, sums.reserved, sums.delayed, sums.buried)
     assert counted == expected[:5]
     assert sums.jobs == sum(expected[1:5])
-    assert sums.topics == len(rig.engine.store.listing) == len(census.shown) + census.others.topics
+    assert (
+        sums.topics
+        == len(rig.engine.store.topics.listing)
+        == len(census.shown) + census.others.topics
+    )
     assert sums.oldest_ms is not None
     assert 1_000_000 <= sums.oldest_ms < 1_000_128
 
@@ -78,7 +82,7 @@ def test_so_many_topics_have_a_name_and_no_more() -> None:
     topics = crowd(rig, TOPICS_SHOWN_MAX + 10)
     # One of them is `default`, which is always there.
     assert sum(topic.has_own_metrics for topic in topics) == TOPICS_SHOWN_MAX - 1
-    assert rig.engine.store.shown == TOPICS_SHOWN_MAX
+    assert rig.engine.store.topics.shown == TOPICS_SHOWN_MAX
     assert len(taken(rig).shown) == TOPICS_SHOWN_MAX
 
 
@@ -88,9 +92,9 @@ def test_a_topic_that_vanishes_leaves_its_name_to_the_next() -> None:
     session = rig.client("topic-0")
     rig.engine.delete(session, rig.reserve(session), rig.now_ms)
     rig.engine.close_session(session, rig.now_ms)
-    assert "topic-0" not in rig.engine.store.topics
+    assert "topic-0" not in rig.engine.store.topics.by_name
     rig.put("new")
-    assert rig.engine.store.topics["new"].has_own_metrics
+    assert rig.engine.store.topics.by_name["new"].has_own_metrics
     assert not topics[-1].has_own_metrics
     views.check(rig.engine)
 
@@ -147,7 +151,7 @@ def test_what_is_counted_is_counted_for_the_others_only_without_a_name() -> None
 def test_the_figures_of_a_topic() -> None:
     rig = Rig(time_ms=1_000_000)
     session = rig.client("mail")
-    topic = rig.engine.store.topics["mail"]
+    topic = rig.engine.store.topics.by_name["mail"]
     rig.engine.set_policy("mail", Policy.from_json(b'{"jobs_max": 100}'), rig.now_ms)
     for _ in range(30):
         rig.put("mail")
@@ -177,7 +181,7 @@ def test_the_figures_of_a_topic() -> None:
 
 def test_a_topic_of_which_nothing_is_known_has_no_lateness() -> None:
     rig = Rig()
-    figures = topic_figures(rig.engine.store.topics["default"], 0)
+    figures = topic_figures(rig.engine.store.topics.by_name["default"], 0)
     assert figures.due_to_ready == (0, None, None, None, None)
     assert not any(figures.rates)
     assert figures.oldest_ready_age_ms is None

@@ -85,7 +85,10 @@ def test_use_is_told_against_the_caps_before_they_bite() -> None:
         usage = told["usage"]
         assert usage["jobs"] == {"in_use": 3, "max": 10}
         assert usage["reserved"] == {"in_use": 1, "max": 1}
-        assert usage["bytes"] == {"in_use": scene.engine.store.topics["mail"].bytes, "max": 10_000}
+        assert usage["bytes"] == {
+            "in_use": scene.engine.store.topics.by_name["mail"].bytes,
+            "max": 10_000,
+        }
         assert usage["bytes"]["in_use"] > 3 * 42
 
 
@@ -106,7 +109,7 @@ def test_stats_sum_all_topics() -> None:
         scene.send("POST", "/v1/topics/fax/reserve", {"wait": "30s"})
         told = scene.ok("GET", "/v1/stats")
         assert told["jobs"] == {"ready": 1, "urgent": 1, "reserved": 1, "delayed": 3, "buried": 0}
-        assert told["topics"] == len(scene.engine.store.topics) == 4
+        assert told["topics"] == len(scene.engine.store.topics.by_name) == 4
         assert told["operations"]["put"] == 5
         assert told["usage"]["jobs"] == {"in_use": 5, "max": None}
         assert told["http"] == {"connections": 2, "waiting": 1}

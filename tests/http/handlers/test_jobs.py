@@ -126,7 +126,7 @@ def test_what_is_not_there_is_not_found(method: str, path: str, given: object) -
         scene.ok("DELETE", BY_ID)
         for where in (BY_ID, BY_KEY):
             assert scene.call(method, where + path, given).status == 404
-        assert "sms" not in scene.engine.store.topics
+        assert "sms" not in scene.engine.store.topics.by_name
 
 
 @pytest.mark.parametrize(("method", "path", "given"), CALLS)
@@ -252,7 +252,7 @@ def test_a_job_that_nobody_works_on_can_be_cancelled(path: str, state: str) -> N
         in_state(scene, state)
         assert scene.ok("DELETE", path) == {"id": 1}
         assert scene.after_restart().room.jobs == 0
-        assert "mail" not in scene.engine.store.topics
+        assert "mail" not in scene.engine.store.topics.by_name
 
 
 @pytest.mark.parametrize(("method", "path", "given"), CALLS[1:])
@@ -379,4 +379,4 @@ def test_a_job_that_its_ttr_has_moved_is_judged_by_where_it_is_before_its_slice_
         call = Call(scene.api, ROUTES[0], cast("Any", None), {}, theirs, b"", None, None)
         with pytest.raises(JobNotFound):
             call.allow_job(Scope.DELETE, 1)
-        assert scene.engine.store.topics["dead"].jobs == 1
+        assert scene.engine.store.topics.by_name["dead"].jobs == 1

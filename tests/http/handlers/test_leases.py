@@ -146,11 +146,11 @@ def test_what_a_holder_says_is_durable_before_it_is_answered() -> None:
             given = {"token": job["token"]}
             clients.append(scene.send("POST", f"/v1/jobs/{job['id']}/{act}", given))
         assert [client.answer for client in clients] == [None] * 4
-        assert len(scene.after_restart().store.holders) == 4
+        assert len(scene.after_restart().store.leases.sessions) == 4
         scene.disk.release()
         scene.settle()
         assert [client.the_answer.status for client in clients] == [200] * 4
-        assert len(scene.after_restart().store.holders) == 1, "that which was touched"
+        assert len(scene.after_restart().store.leases.sessions) == 1, "that which was touched"
 
 
 @pytest.mark.parametrize("act", ACTS)

@@ -67,10 +67,10 @@ def test_a_reserve_of_a_topic_that_is_not_there_leaves_none() -> None:
     with Scene() as scene:
         assert scene.call("POST", "/v1/topics/nothing/reserve").status == 204
         waiting = scene.send("POST", "/v1/topics/nothing/reserve", {"wait": 1})
-        assert "nothing" in scene.engine.store.topics
+        assert "nothing" in scene.engine.store.topics.by_name
         scene.pass_ms(1_010)
         assert waiting.the_answer.status == 204
-        assert "nothing" not in scene.engine.store.topics
+        assert "nothing" not in scene.engine.store.topics.by_name
 
 
 def test_what_a_paused_topic_holds_is_not_handed_out() -> None:
@@ -113,7 +113,7 @@ def test_where_there_is_no_room_for_a_reservation_it_is_said_so(path: str, wait_
         assert answer.headers["retry-after"] == str(RETRY_AFTER_FULL_S)
         assert told(scene.engine)["state"] == "ready"
         assert not scene.api.waiting
-        assert scene.engine.store.topics["mail"].watchers == 0
+        assert scene.engine.store.topics.by_name["mail"].watchers == 0
         scene.engine.room.limit(0, lambda missing_bytes, *_: missing_bytes)
         assert len(scene.ok("POST", path, given)["jobs"]) == 1, "room was made"
 
@@ -216,7 +216,7 @@ def test_a_wait_ends_when_it_was_to_end(wait_s: float) -> None:
         answer = waiting.the_answer
         assert (answer.status, answer.body) == (204, b"")
         assert not scene.api.waiting
-        assert "mail" not in scene.engine.store.topics
+        assert "mail" not in scene.engine.store.topics.by_name
 
 
 def test_a_job_that_comes_due_as_the_wait_ends_is_handed_out() -> None:
@@ -298,7 +298,7 @@ def test_who_waits_for_several_topics_gets_what_comes_first() -> None:
         put(scene, "sms")
         put(scene, "mail")
         assert (ids(first), ids(second)) == ([2], [3])
-        assert {*scene.engine.store.topics} >= {"fax", "mail", "sms"}
+        assert {*scene.engine.store.topics.by_name} >= {"fax", "mail", "sms"}
 
 
 def test_a_token_must_be_good_for_each_topic_that_is_named() -> None:

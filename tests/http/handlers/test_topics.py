@@ -147,7 +147,7 @@ def test_a_topic_that_is_not_there_is_not_found() -> None:
         ):
             answer = scene.call(method, f"/v1/topics/nothing{path}")
             assert (answer.status, answer.word) == (404, "NOT_FOUND"), path
-        assert "nothing" not in scene.engine.store.topics
+        assert "nothing" not in scene.engine.store.topics.by_name
 
 
 def test_a_name_that_cannot_be_is_refused() -> None:
@@ -172,7 +172,7 @@ def test_a_policy_is_set_told_and_dropped() -> None:
             "policy": {},
             "source": "configuration",
         }
-        assert "mail" not in scene.engine.store.topics
+        assert "mail" not in scene.engine.store.topics.by_name
 
 
 def test_a_policy_is_whole_what_was_not_said_is_gone() -> None:
@@ -212,7 +212,7 @@ def test_everything_that_is_wrong_with_a_policy_is_told_at_once() -> None:
         assert (answer.status, answer.word) == (422, "BAD_FORMAT")
         assert answer.fields == list(wrong)
         assert "did you mean jobs_max" in answer.json["errors"][-1]["detail"]
-        assert "mail" not in scene.engine.store.topics
+        assert "mail" not in scene.engine.store.topics.by_name
 
 
 def test_a_field_that_is_given_twice_is_a_mistake() -> None:
@@ -273,14 +273,14 @@ def test_resuming_ends_a_pause_at_once_for_who_waits() -> None:
         assert worker.answer is None
         assert scene.ok("POST", "/v1/topics/mail/resume") == {"paused_until": None}
         assert worker.the_answer.status == 200
-        assert scene.after_restart().store.topics["mail"].paused_until_ms is None
+        assert scene.after_restart().store.topics.by_name["mail"].paused_until_ms is None
 
 
 def test_a_pause_survives_a_restart() -> None:
     with Scene() as scene:
         put(scene, "mail")
         scene.ok("POST", "/v1/topics/mail/pause", {"duration": "1h"})
-        assert scene.after_restart().store.topics["mail"].paused_until_ms is not None
+        assert scene.after_restart().store.topics.by_name["mail"].paused_until_ms is not None
 
 
 @pytest.mark.parametrize(
@@ -348,7 +348,7 @@ def test_a_kick_that_finds_no_more_room_says_how_far_it_came() -> None:
         assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
         done = answer.json["kicked"]
         assert 0 < done < 5
-        assert len(scene.engine.store.topics["mail"].ready) == done
+        assert len(scene.engine.store.topics.by_name["mail"].ready) == done
 
 
 def test_a_clear_forgets_all_but_what_is_worked_on() -> None:
