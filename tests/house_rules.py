@@ -12,64 +12,48 @@ The rules refuse to know types and values: what ruff or mypy can check is left t
 """
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 FUNCTION_LINES_MAX: Final = 60
+DOCUMENT_COLUMNS_MAX: Final = 120
 
-# Small modules that every shell may lean on, and that know no other part than the core's limits.
-TOOLS: Final = ("clock", "exits", "limits", "logs", "net", "systemd", "text")
-# For each part of delayd, the parts below it that it may import. A name with a dot allows that
-# module alone. Parts may always import themselves, and `delayd` for its version.
+GROUND: Final = ("limits", "text")
+# Small modules that every shell may lean on.
+TOOLS: Final = (*GROUND, "clock", "exits", "logs", "systemd")
+FRONT_END: Final = (*TOOLS, "access", "core", "net")
+# For each part of delayd, the parts below it that it may import, from the ground upwards. A name
+# with a dot allows that module alone. Parts may always import themselves, and `delayd` for its
+# version.
 MAY_IMPORT: Final = MappingProxyType(
     {
+        "__init__": (),
         "limits": (),
         "text": ("limits",),
-        "core": ("limits", "text"),
-        "journal": ("core.errors", "core.job", "limits", "text"),
-        **dict.fromkeys(("clock", "exits", "logs", "net", "systemd"), ("limits", "text")),
-        "binlog": ("core", "journal", "limits", "text"),
-        "config": (*TOOLS, "access", "core", "journal", "readers"),
-        "readers": ("core", "limits", "net", "text"),
-        "line": (*TOOLS, "access", "core"),
-        "access": (*TOOLS, "core.policy"),
-        "http": (*TOOLS, "access", "core"),
-        "push": (*TOOLS, "core"),
-        "metrics": ("core", "limits", "text"),
-        "reporting": (*TOOLS, "commit", "core", "journal", "metrics", "turns"),
-        "commit": (
-            *(*TOOLS, "config", "journal"),
-            *("core.stats.histogram", "core.records"),
-        ),
+        **dict.fromkeys(("clock", "exits", "logs", "systemd"), GROUND),
+        "core": GROUND,
+        "journal": GROUND,
+        "net": (*GROUND, "logs"),
+        "access": (*TOOLS, "core.policy", "net"),
+        "readers": (*TOOLS, "core", "net"),
+        "config": (*TOOLS, "core", "net", "readers"),
+        **dict.fromkeys(("line", "http", "push"), FRONT_END),
+        "metrics": (*TOOLS, "core"),
+        "commit": (*TOOLS, "config", "core.stats", "journal"),
         "snapshots": (*TOOLS, "core", "journal"),
         "recover": (*TOOLS, "config", "core", "journal"),
-        "service": (
-            *TOOLS,
-            "access",
-            "commit",
-            "config",
-            "core",
-            "http",
-            "journal",
-            "line",
-            "metrics",
-            "push",
-            "recover",
-            "reporting",
-            "snapshots",
-            "turns",
-        ),
         "turns": (*TOOLS, "commit", "core", "line"),
-        "testing": (*TOOLS, "config", "core", "journal", "line", "service"),
-        "cli": (
-            *TOOLS,
-            *("access", "binlog", "config", "core", "http", "journal", "line"),
-            *("metrics", "push", "recover", "service"),
+        "service": (
+            *(*FRONT_END, "commit", "config", "http", "journal", "line", "metrics", "push"),
+            *("recover", "reporting", "snapshots", "turns"),
         ),
+        "reporting": (*TOOLS, "commit", "core", "journal", "metrics", "turns"),
+        "testing": (*TOOLS, "journal.disk"),
+        "binlog": (*GROUND, "core", "journal"),
+        "cli": (*FRONT_END, "binlog", "config", "journal", "recover", "service"),
         "__main__": ("cli",),
-        "__init__": (),
     }
 )
 
@@ -330,6 +314,47 @@ def modules_say_what_they_are_for(module: Module) -> Iterator[str]:
         yield "line 1: no docstring: say what the module is for, and what it refuses to know"
 
 
+# Public in spite of their underscore: the methods of named tuples, and what Python itself offers.
+PUBLIC_ANYWAY: Final = frozenset(
+    ("_replace", "_asdict", "_fields", "_make", "_field_defaults", "_exit", "_getframe")
+)
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__") and name.strip("_") != ""
+
+
+def private_uses(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Every private name that is used of anything; of `self` too, which may have inherited it."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(attr=name) if is_private(name):
+                yield node.lineno, name
+            case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str(name)), *_]):
+                if is_private(name):
+                    yield node.lineno, name
+            case ast.ImportFrom():
+                for word in (*(node.module or "").split("."), *(a.name for a in node.names)):
+                    if is_private(word):
+                        yield node.lineno, word
+
+
+def defined_names(tree: ast.Module) -> Iterator[str]:
+    """Every name that the module gives to something: at its top, in a class, to `self`."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name
+            case ast.ClassDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
+                yield name
+            case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name, ctx=ast.Store()):
+                yield name
+            case ast.Assign(targets=[ast.Name(id="__slots__")], value=slots):
+                for word in ast.walk(slots):
+                    if isinstance(word, ast.Constant) and isinstance(word.value, str):
+                        yield word.value
+
+
 RULES: Final[tuple[Callable[[Module], Iterator[str]], ...]] = (
     imports_go_downwards,
     core_is_pure,
@@ -339,3 +364,143 @@ RULES: Final[tuple[Callable[[Module], Iterator[str]], ...]] = (
     functions_fit_a_screen,
     modules_say_what_they_are_for,
 )
+
+# --- What concerns the whole tree ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """All modules of delayd, by dotted name: `delayd.core.job`; a package has its own name."""
+
+    modules: dict[str, Module]
+
+    @classmethod
+    def of(cls, modules: Iterable[Module]) -> "Tree":
+        named = {
+            module.path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): module
+            for module in modules
+            if module.in_delayd
+        }
+        return cls(named)
+
+    def imported_modules(self, name: str) -> set[str]:
+        """The modules of delayd that a module imports, also for types alone and in functions."""
+        found = set()
+        for _line, target in imports(self.modules[name].tree):
+            words = target.split(".")
+            while words and ".".join(words) not in self.modules:
+                words.pop()
+            found.add(".".join(words))
+        return found - {"", name}
+
+    def classes(self) -> Iterator[tuple[str, ast.ClassDef]]:
+        """Every class with its module's name; those within classes and functions as well."""
+        for name, module in self.modules.items():
+            for node in ast.walk(module.tree):
+                if isinstance(node, ast.ClassDef):
+                    yield name, node
+
+
+# A rule of the tree yields (what offends, advice); the first is the line that OFFENDERS would hold.
+TreeRule = Callable[[Tree], Iterator[tuple[str, str]]]
+
+
+def no_circle_of_imports(tree: Tree) -> Iterator[tuple[str, str]]:
+    below = {name: tree.imported_modules(name) for name in tree.modules}
+    for name, imported in below.items():
+        back = sorted(other for other in imported if name in reached(below, other))
+        if back:
+            yield (
+                name,
+                (
+                    f"is in a circle of imports with {', '.join(back)}, types included: take a "
+                    "function or return a value, or move what both need further down"
+                ),
+            )
+
+
+def reached(below: dict[str, set[str]], name: str) -> set[str]:
+    """All that a module imports, and what that imports, and so on."""
+    seen = {name}
+    ahead = [name]
+    while ahead:
+        for found in below[ahead.pop()] - seen:
+            seen.add(found)
+            ahead.append(found)
+    return seen
+
+
+# What a class of delayd may inherit from another one of delayd: families of errors, forms of HTTP,
+# protocols. The last base of the family, outside delayd, tells which it is.
+FAMILIES: Final = ("Exception", "Error", "Struct", "Protocol")
+
+
+def no_class_inherits_from_ours(tree: Tree) -> Iterator[tuple[str, str]]:
+    ours = {node.name: node for _name, node in tree.classes()}
+
+    def family(node: ast.ClassDef) -> str:
+        for base in bases(node):
+            if base in ours:
+                return family(ours[base])
+            if base.endswith(FAMILIES):
+                return base
+        return ""
+
+    for _name, node in tree.classes():
+        for base in bases(node):
+            if base in ours and base != node.name and not family(node):
+                yield (
+                    f"{node.name}({base})",
+                    (
+                        "inherits from a class of delayd: hold one instead, or make the "
+                        "operation a function over the state"
+                    ),
+                )
+
+
+def bases(node: ast.ClassDef) -> list[str]:
+    """The last words of what a class inherits from: `Struct` for `msgspec.Struct`."""
+    return [ast.unparse(base).split("[")[0].rsplit(".", 1)[-1] for base in node.bases]
+
+
+def one_class_name_once(tree: Tree) -> Iterator[tuple[str, str]]:
+    places: dict[str, list[str]] = {}
+    for name, node in tree.classes():
+        places.setdefault(node.name, []).append(name)
+    for word, names in places.items():
+        if len(names) > 1:
+            yield word, f"is a class in {', '.join(names)}: call all but one of them otherwise"
+
+
+def private_names_stay_in_their_module(tree: Tree) -> Iterator[tuple[str, str]]:
+    for module in tree.modules.values():
+        used = {name for _line, name in private_uses(module.tree)}
+        for name in sorted(used - set(defined_names(module.tree)) - PUBLIC_ANYWAY):
+            yield (
+                f"{module.path} {name}",
+                (
+                    "is private to another module: use what that module offers, give the name a "
+                    "public one, or bring the two modules together"
+                ),
+            )
+
+
+TREE_RULES: Final[tuple[TreeRule, ...]] = (
+    no_circle_of_imports,
+    no_class_inherits_from_ours,
+    one_class_name_once,
+    private_names_stay_in_their_module,
+)
+
+# --- Documents -----------------------------------------------------------------------------------
+
+
+def documents_keep_to_their_columns(text: str) -> Iterator[str]:
+    """Complain of lines that are too long; tables, code and links may be."""
+    is_code = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith(("```", "~~~")):
+            is_code = not is_code
+        is_free = is_code or line.lstrip().startswith("|") or "](" in line or "://" in line
+        if len(line) > DOCUMENT_COLUMNS_MAX and not is_free:
+            yield f"line {number}: {len(line)} columns, more than {DOCUMENT_COLUMNS_MAX}: wrap it"

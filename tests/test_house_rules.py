@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from tests import house_rules
-from tests.house_rules import RULES, Module
+from tests.house_rules import RULES, TREE_RULES, Module, Tree
 
 ROOT: Final = Path(__file__).parent.parent
 FOLDERS: Final = ("delayd", "tests", "benchmarks")
@@ -16,6 +16,10 @@ PATHS: Final = tuple(
     for folder in FOLDERS
     for path in sorted((ROOT / folder).rglob("*.py"))
 )
+
+DOCUMENTS: Final = ("README.md", "CHANGELOG.md", "docs/*.md", "tests/*.md", "benchmarks/*.md")
+# What still offends a rule of the tree: lines "rule: what". It only shrinks, and shall be empty.
+OFFENDERS: Final = ROOT / "tests" / "house_offenders.txt"
 
 LONG_FUNCTION: Final = "def long() -> None:\n" + "    pass\n" * 60
 
@@ -61,10 +65,68 @@ OFFENCES: Final = (
     ("modules_say_what_they_are_for", "delayd/service.py", "x = 1", "refuses to know"),
 )
 
+# rule, modules (path, source), what offends
+TREE_OFFENCES: Final = (
+    (
+        "no_circle_of_imports",
+        {
+            "delayd/core/a.py": "from delayd.core import b",
+            "delayd/core/b.py": "if TYPE_CHECKING:\n from delayd.core.c import C",
+            "delayd/core/c.py": "def f():\n import delayd.core.a",
+        },
+        ["delayd.core.a", "delayd.core.b", "delayd.core.c"],
+    ),
+    (
+        "no_class_inherits_from_ours",
+        {
+            "delayd/core/a.py": "class A: pass",
+            "delayd/core/b.py": "from delayd.core import a\nclass B(a.A): pass\nclass C(B): pass",
+        },
+        ["B(A)", "C(B)"],
+    ),
+    (
+        "one_class_name_once",
+        {
+            "delayd/core/a.py": "class A: pass\nclass B: pass",
+            "delayd/line/b.py": "def f():\n    class A: pass",
+        },
+        ["A"],
+    ),
+    (
+        "private_names_stay_in_their_module",
+        {"delayd/core/a.py": "class A:\n def f(self, b):\n  return b._c + getattr(b, '_d')"},
+        ["delayd/core/a.py _c", "delayd/core/a.py _d"],
+    ),
+    (
+        "private_names_stay_in_their_module",
+        {"delayd/core/a.py": "from aiohttp import _a\nfrom aiohttp._b import c"},
+        ["delayd/core/a.py _a", "delayd/core/a.py _b"],
+    ),
+)
+
+# modules that look like offenders of the tree's rules
+LEGAL_TREES: Final = (
+    {
+        "delayd/core/errors.py": "class R(Exception): pass\nclass S(R): pass\nclass T(S): pass",
+        "delayd/http/forms.py": "class F(msgspec.Struct): pass\nclass G(F, kw_only=True): pass",
+        "delayd/net/x.py": "class P(Protocol): pass\nclass Q(P): pass\nclass E(enum.Enum): pass",
+    },
+    {
+        "delayd/core/a.py": "from delayd.core import b, c",
+        "delayd/core/b.py": "from delayd.core.c import C\nimport delayd",
+        "delayd/core/c.py": "import struct",
+        "delayd/__init__.py": "",
+    },
+    {
+        "delayd/core/a.py": "class A:\n __slots__ = ('_x',)\n"
+        "def f(a, n):\n    a._x = n\n    return n._replace(b=1), a.__class__, os._exit",
+    },
+)
+
 # path, source: what looks like an offence and is none
 LEGAL: Final = (
     ("delayd/cli/main.py", "from delayd import __version__, service"),
-    ("delayd/journal/journal.py", "from delayd.core import job\nfrom delayd.core.job import Job"),
+    ("delayd/access/x.py", "from delayd.net import peers\nfrom delayd.net.peers import Peer"),
     ("delayd/core/engine.py", "from delayd.core.wheel.wheel import TimingWheel\nimport struct"),
     ("delayd/clock.py", "import time"),
     ("delayd/http/server.py", "from aiohttp import web\nimport asyncio"),
@@ -102,8 +164,53 @@ def test_what_only_looks_like_an_offence_passes(path: str, source: str) -> None:
     assert [words for rule in RULES for words in rule(module)] == []
 
 
+def test_the_tree_and_the_documents_keep_the_house_rules_but_for_the_listed_offenders() -> None:
+    listed = (
+        set(OFFENDERS.read_text(encoding="utf-8").splitlines()) if OFFENDERS.exists() else set()
+    )
+    found = offenders()
+    new = [f"{what} {advice}" for what, advice in found.items() if what not in listed]
+    assert not new, "\n" + "\n".join(new)
+    healed = sorted(listed - set(found))
+    assert not healed, f"take out of {OFFENDERS.name}:\n" + "\n".join(healed)
+
+
+def offenders() -> dict[str, str]:
+    """What offends the rules that may have listed offenders, with the advice about it."""
+    tree = Tree.of(Module.parse(path, (ROOT / path).read_text(encoding="utf-8")) for path in PATHS)
+    found = {
+        f"{rule.__name__}: {what}": advice for rule in TREE_RULES for what, advice in rule(tree)
+    }
+    for path in sorted(path for pattern in DOCUMENTS for path in ROOT.glob(pattern)):
+        rule = house_rules.documents_keep_to_their_columns
+        if complaints := list(rule(path.read_text(encoding="utf-8"))):
+            found[f"{rule.__name__}: {path.relative_to(ROOT)}"] = ", ".join(complaints)
+    return found
+
+
+@pytest.mark.parametrize(("rule", "sources", "what"), TREE_OFFENCES)
+def test_a_planted_offence_of_the_tree_is_caught(
+    rule: str, sources: dict[str, str], what: list[str]
+) -> None:
+    function: house_rules.TreeRule = getattr(house_rules, rule)
+    assert sorted(found for found, _advice in function(tree_of(sources))) == what
+
+
+@pytest.mark.parametrize("sources", LEGAL_TREES)
+def test_a_tree_that_only_looks_like_an_offender_passes(sources: dict[str, str]) -> None:
+    assert [found for rule in TREE_RULES for found in rule(tree_of(sources))] == []
+
+
+def test_a_long_line_of_a_document_is_caught() -> None:
+    long = "word " * 30
+    free = f"| {long} |\n```\n{long}\n```\n[{long}](x.md)\nhttps://{long}\n"
+    (complaint,) = house_rules.documents_keep_to_their_columns(f"{free}{long}\n")
+    assert complaint.startswith("line 7:")
+
+
 def test_every_rule_has_a_planted_offence() -> None:
     assert {rule.__name__ for rule in RULES} == {rule for rule, *_ in OFFENCES}
+    assert {rule.__name__ for rule in TREE_RULES} == {rule for rule, *_ in TREE_OFFENCES}
 
 
 def test_nothing_that_may_be_imported_imports_back() -> None:
@@ -120,3 +227,7 @@ def test_nothing_that_may_be_imported_imports_back() -> None:
 def complaints_of(rule: str, path: str, source: str) -> list[str]:
     function: Callable[[Module], Iterator[str]] = getattr(house_rules, rule)
     return list(function(Module.parse(path, source)))
+
+
+def tree_of(sources: dict[str, str]) -> Tree:
+    return Tree.of(Module.parse(path, source) for path, source in sources.items())
