@@ -644,6 +644,14 @@ HTTP_HEADER_BYTES_MAX: Final = 8_191
 HTTP_HEADERS_MAX: Final = 128
 """Headers of a request."""
 
+HTTP_ROW_MAX: Final = 32
+"""Requests of one connection that have come before the first is answered; then none is read until
+half of them are. As aiohttp has it."""
+
+HTTP_BODY_BUFFER_BYTES: Final = 256 << 10
+"""Of a body that comes faster than its handler reads it: with twice as much reading pauses. Most
+bodies fit, and those of a thousand connections fit into memory."""
+
 HTTP_SMALL_BYTES: Final = 16 << 10
 """A request of this length is never refused because others fill the space for bodies: so workers
 can still acknowledge, and whoever looks after the daemon can look."""

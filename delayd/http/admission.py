@@ -13,7 +13,7 @@ import ipaddress
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final
 
-from aiohttp import hdrs, web
+from aiohttp import hdrs
 from aiohttp.streams import EMPTY_PAYLOAD
 
 from delayd.access.authenticator import Authenticator
@@ -21,7 +21,7 @@ from delayd.access.principal import EVERYBODY, Principal
 from delayd.clock import monotonic_ns
 from delayd.core.errors import Refusal
 from delayd.http.api import Api, Call
-from delayd.http.connections import Connection
+from delayd.http.connections import Request
 from delayd.http.problems import (
     JSON,
     BadRequest,
@@ -35,14 +35,14 @@ from delayd.http.problems import (
     VersionWrong,
 )
 from delayd.http.reading import Form, QueryReader, Reader
-from delayd.http.responses import refused
+from delayd.http.responses import Reply, refused
 from delayd.http.routes import Route
 from delayd.limits import HTTP_BODY_BYTES_DEFAULT, HTTP_HOSTS_KNOWN_MAX
 from delayd.net.peers import name_of
 
 Names = Mapping[str, str]
 """What stands in the path where any text may."""
-AccessControl = Callable[[web.BaseRequest, Names], Awaitable[web.StreamResponse]]
+AccessControl = Callable[[Request, Names], Awaitable[Reply]]
 
 NS_PER_MS: Final = 1_000_000
 _BEARER: Final = "bearer "
@@ -111,11 +111,11 @@ class Door:
         read_body = _body_reader(route)
         query = None if route.query is None else QueryReader(route.query)
 
-        async def answer(request: web.BaseRequest, names: Names) -> web.StreamResponse:
+        async def answer(request: Request, names: Names) -> Reply:
             try:
                 if api.is_stopping:
                     raise Stopping
-                if request.version.major != 1:
+                if request.version[0] != 1:
                     raise VersionWrong
                 self._check_source(request.headers)
                 principal = EVERYBODY
@@ -126,12 +126,12 @@ class Door:
                 if read_body is not None:
                     data = await read_bytes(request, body_bytes_max)
                     given = read_body(data)
-                elif request.can_read_body:
+                elif request.has_body:
                     raise BadRequest("this call takes no body")
                 asked = None
                 if query is not None:
-                    asked = query.read([*request.query.items()])
-                elif "?" in request.raw_path:
+                    asked = query.read(request.query)
+                elif "?" in request.target:
                     raise BadRequest("this call takes no query")
                 return await handler(
                     Call(api, route, request, names, principal, data, given, asked)
@@ -142,7 +142,7 @@ class Door:
 
         return answer
 
-    async def turn_away(self, refusal: Refusal) -> web.StreamResponse:
+    async def turn_away(self, refusal: Refusal) -> Reply:
         """Answer a request that leads to no call."""
         self._api.refusals.note(refusal.word)
         return refused(refusal)
@@ -153,7 +153,7 @@ class Door:
         if hdrs.ORIGIN in headers:
             raise SourceRefused("requests of web pages (with an Origin) are not served")
 
-    async def _admit(self, request: web.BaseRequest) -> Principal:
+    async def _admit(self, request: Request) -> Principal:
         """Return who asks; `Unauthorized`."""
         doorkeeper = self._doorkeeper
         given = request.headers.get(hdrs.AUTHORIZATION, "")
@@ -168,14 +168,12 @@ class Door:
             principal = await self._principal_of(given, request)
         if principal is None:
             raise Unauthorized
-        protocol = request.protocol
-        if isinstance(protocol, Connection):
-            protocol.has_shown_token()
+        request.connection.has_shown_token()
         return principal
 
-    async def _principal_of(self, given: str, request: web.BaseRequest) -> Principal | None:
+    async def _principal_of(self, given: str, request: Request) -> Principal | None:
         """Return whose token the header holds; who has failed too often is told so late."""
-        doorkeeper, peer = self._doorkeeper, request.remote or ""
+        doorkeeper, peer = self._doorkeeper, request.remote
         now_ms = monotonic_ns() // NS_PER_MS
         is_bearer = given[: len(_BEARER)].lower() == _BEARER
         token = given[len(_BEARER) :].strip() if is_bearer else ""
@@ -185,12 +183,12 @@ class Door:
         return principal
 
 
-async def read_bytes(request: web.BaseRequest, bytes_max: int) -> bytes:
+async def read_bytes(request: Request, bytes_max: int) -> bytes:
     """Return the body of a request that says it is JSON; `MediaTypeWrong`, `BodyTooLong`."""
     headers = request.headers
     if headers.get(hdrs.CONTENT_ENCODING, "identity") != "identity":
         raise MediaTypeWrong("requests are read as they are: no Content-Encoding")
-    stream = request.content
+    stream = request.body
     if stream is EMPTY_PAYLOAD:
         return b""
     kind = headers.get(hdrs.CONTENT_TYPE, "")
@@ -198,7 +196,7 @@ async def read_bytes(request: web.BaseRequest, bytes_max: int) -> bytes:
     if kind != JSON and kind.partition(";")[0].strip().lower() != JSON:
         said = f"is {kind!r}, not" if kind else "is missing; it must be"
         raise MediaTypeWrong(f"the Content-Type {said} {JSON!r}")
-    if (request.content_length or 0) > bytes_max:
+    if request.content_length > bytes_max:
         raise BodyTooLong(bytes_max)
     if stream.is_eof():  # it came with the head, as short ones do
         data = stream.read_nowait()
@@ -206,7 +204,7 @@ async def read_bytes(request: web.BaseRequest, bytes_max: int) -> bytes:
             raise BodyTooLong(bytes_max)
         return data
     if hdrs.EXPECT in headers:
-        await _go_ahead(request)
+        _go_ahead(request)
     body = bytearray()
     while chunk := await stream.readany():
         body += chunk
@@ -215,13 +213,12 @@ async def read_bytes(request: web.BaseRequest, bytes_max: int) -> bytes:
     return bytes(body)
 
 
-async def _go_ahead(request: web.BaseRequest) -> None:
+def _go_ahead(request: Request) -> None:
     """Tell a client that waits with the body to send it; `ExpectationWrong`."""
     expected = request.headers.get(hdrs.EXPECT, "")
     if expected.lower() != "100-continue":
         raise ExpectationWrong(expected)
-    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    request.writer.output_size = 0  # nothing of the answer has been sent
+    request.connection.ask_for_body()
 
 
 def _body_reader(route: Route) -> Callable[[bytes], Any] | None:

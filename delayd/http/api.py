@@ -13,8 +13,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from aiohttp import web
-
 from delayd.access.principal import EVERYBODY, Principal
 from delayd.access.scopes import Scope
 from delayd.core.background import BackgroundTask, BackgroundTasks, Task
@@ -31,6 +29,7 @@ from delayd.limits import JOB_ID_MAX
 
 if TYPE_CHECKING:
     from delayd.http.connection_limits import HttpConnectionLimits
+    from delayd.http.connections import Request
     from delayd.http.handlers.reserve import Consumer
     from delayd.http.routes import Route
 
@@ -200,7 +199,7 @@ class Call:
         self,
         api: Api,
         route: "Route",
-        request: web.BaseRequest,
+        request: "Request",
         names: Mapping[str, str],
         principal: Principal,
         data: bytes,

@@ -11,15 +11,14 @@ The module refuses to know what a connection does.
 """
 
 import asyncio
-from collections.abc import Callable
-
-from aiohttp import web
+from collections.abc import Awaitable, Callable
 
 from delayd import limits
 from delayd.http.bounds import Bounds, Deadline, Refused, reply_of
-from delayd.http.connections import Connection
+from delayd.http.connections import Connection, Request
 from delayd.http.problems import Busy, TooMany, TooSlow
 from delayd.http.read_timeouts import DeadlineTimer
+from delayd.http.responses import Reply
 from delayd.net.peers import may_keep, origin_of
 
 
@@ -28,14 +27,14 @@ class HttpConnectionLimits:
 
     def __init__(
         self,
-        server: web.Server,
+        answer: Callable[[Request], Awaitable[Reply]],
         bounds: Bounds,
         now_ms: Callable[[], int],
         on_fault: Callable[[BaseException], object],
         *,
         needs_token: bool = False,
     ) -> None:
-        """Stand before aiohttp's `server`, on the running loop.
+        """Let nobody in yet; `answer` answers requests, on the running loop.
 
         `now_ms` is a clock that never stands. `on_fault` is told of exceptions that come out of a
         handler. Without `needs_token` nobody is a stranger.
@@ -45,7 +44,6 @@ class HttpConnectionLimits:
         self.now_ms = now_ms
         self.on_fault = on_fault
         self.rounds = DeadlineTimer(self.loop, now_ms)
-        self.no_timer = asyncio.Handle(int, (), self.loop)
         self.needs_token = needs_token
         self.body_grace_ms = min(limits.HTTP_BODY_GRACE_MS, bounds.body_ms)
         self.pause_bytes = min(limits.HTTP_REPLY_PAUSE_BYTES, bounds.write_buffer_bytes_max)
@@ -65,7 +63,7 @@ class HttpConnectionLimits:
             Refused.CONNECTIONS_PER_IP: too_many,
             Refused.STRANGERS_PER_IP: too_many,
         }
-        self._server = server
+        self.answer = answer
         self._connections: set[Connection] = set()
         self._by_origin: dict[str, int] = {}
         self._strangers: dict[str, int] = {}
@@ -86,7 +84,7 @@ class HttpConnectionLimits:
             self.refused[refused] += 1
             self.note(refused.name)
             return refused
-        connection = Connection(self, self._server, origin)
+        connection = Connection(self, origin)
         self._connections.add(connection)
         if origin is not None:
             self._by_origin[origin] = self._by_origin.get(origin, 0) + 1
@@ -121,26 +119,31 @@ class HttpConnectionLimits:
             return
         self._connections.remove(connection)
         self.rounds.forget(connection)
-        self.held_bytes -= connection._held_bytes  # noqa: SLF001 (they are written for each other)
-        connection._held_bytes = 0  # noqa: SLF001
+        self.held_bytes -= connection.held_bytes
+        connection.held_bytes = 0
         if connection.stranger:
             self.recognize(connection)
         if connection.origin is not None:
             _count_down(self._by_origin, connection.origin)
 
+    def finish(self) -> "list[asyncio.Task[None]]":
+        """Close all connections, each behind its current answer; return what still answers."""
+        answering = [connection.finish() for connection in list(self._connections)]
+        return [task for task in answering if task is not None]
+
     def close(self) -> None:
         """Close whatever is still open, sent or not."""
         for connection in list(self._connections):
-            if connection._wire is None:  # noqa: SLF001
+            if connection.transport is None:
                 self.forget(connection)
             else:
-                connection._wire.abort()  # noqa: SLF001
+                connection.transport.abort()
         self.rounds.close()
 
     def check(self) -> None:
         """Raise `AssertionError` unless every count is what counting says."""
         self.rounds.check()
-        assert self.held_bytes == sum(each._held_bytes for each in self._connections)  # noqa: SLF001
+        assert self.held_bytes == sum(each.held_bytes for each in self._connections)
         origins = [each.origin for each in self._connections if each.origin is not None]
         assert self._by_origin == {origin: origins.count(origin) for origin in origins}
         strangers = [str(each.origin) for each in self._connections if each.stranger]

@@ -1,41 +1,44 @@
-"""One client of HTTP: how long it may take, and how much of it may be held.
+"""One client of HTTP: its requests in order, how long it may take, and how much of it may be held.
 
-aiohttp speaks HTTP and lets a client be as slow as it likes. A `Connection` is its protocol with
-deadlines:
+aiohttp's parser (llhttp) reads heads and bodies. Everything else of a connection is here: requests
+are answered one after the other, and each part has a deadline:
 
     connected ─► head ─► body ─► carried out ─► answered ─► idle ─► head ─► ...
                  10 s    1 KiB/s     │          1 KiB/s     75 s
-                         60 s        └ may take what it takes
+                         60 s        └ takes as long as it takes
 
-Who takes longer is answered 408 where that can still be understood, and closed. What aiohttp keeps
-for a connection is bounded by its parser: 8,190 bytes of a line, 128 headers, 32 requests in a row,
-half a MiB of a body that nobody reads. A client is sent one answer at a time, so what waits for it
-is one answer at most. The bytes of all requests that have been read and not been answered are
-counted together, by the `HttpConnectionLimits`; when they are too many, those who send much are
-answered 503.
+A client that takes longer is answered 408 where that can still be understood, and closed. What is
+kept for a connection is bounded: 8,190 bytes of a line, 128 headers, 32 requests in a row, half a
+MiB of a body that no handler reads, and one answer, since a client is sent one at a time. The bytes
+of all requests that have been read and not been answered are counted together, by the
+`HttpConnectionLimits`; when they are too many, clients that send much are answered 503.
 
-A request costs less than 1 µs here: its times are noted, and looked at by `DeadlineTimer`.
+Deadlines cost a request less than 1 µs: its times are noted, and looked at by `DeadlineTimer`.
 
-The module refuses to know what is asked and answered.
+The module refuses to know what is asked and answered. Of aiohttp it uses the parser, the streams
+that the parser fills with bodies, and the base of its protocols, by their public names.
 """
 
 import asyncio
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
-from aiohttp import http_parser, web, web_protocol
+from aiohttp import hdrs, http_parser
+from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
-from aiohttp.streams import StreamReader
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
 from delayd import limits
 from delayd.http.bounds import Deadline, HeaderTooLong, OurFault, PathTooLong, Refused
 from delayd.http.problems import BadRequest, HttpRefusal
-from delayd.http.responses import refused
+from delayd.http.responses import HTTP_1_1, Reply, refused
 
 if TYPE_CHECKING:
     from delayd.http.connection_limits import HttpConnectionLimits
 
 _NEVER_MS: Final = -1
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class NoCParser(Exception):
@@ -51,61 +54,135 @@ class NoCParser(Exception):
 
 def require_c_parser() -> None:
     """Make sure that requests are read by llhttp. Raises `NoCParser`."""
-    if http_parser.HttpRequestParser.__module__ != "aiohttp._http_parser":
+    if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
         raise NoCParser
 
 
-PARSING: Final[dict[str, Any]] = {
-    "keepalive_timeout": 0,
-    "tcp_keepalive": False,
-    "access_log": None,
-    "max_line_size": limits.HTTP_LINE_BYTES_MAX,
-    "max_field_size": limits.HTTP_HEADER_BYTES_MAX,
-    "max_headers": limits.HTTP_HEADERS_MAX,
-    "auto_decompress": False,
-}
-"""What aiohttp is told for each connection."""
+class BodyBroken(Exception):
+    """The body of a request is not what its headers say; raised where it is read."""
 
 
-class Connection(web_protocol.RequestHandler):
-    """aiohttp's side of one client, with deadlines."""
+class Request:
+    """One request: its head has come, and its body comes."""
 
     __slots__ = (
-        "_answered_bytes",
-        "_body",
-        "_body_bytes",
-        "_body_ms",
-        "_guard",
-        "_head_ms",
-        "_held_bytes",
-        "_idle_ms",
-        "_is_spent",
-        "_requests",
-        "_untaken",
-        "_wire",
-        "look_s",
-        "origin",
-        "stranger",
+        *("_url", "body", "connection", "headers", "keep_alive"),
+        *("method", "sent_bytes", "target", "version"),
     )
 
     def __init__(
-        self, guard: "HttpConnectionLimits", server: web.Server, origin: str | None
+        self,
+        message: http_parser.RawRequestMessage,
+        body: StreamReader,
+        connection: "Connection",
     ) -> None:
+        """Take the head apart."""
+        self.method = message.method
+        self.target = message.path
+        """Path and query, as they were sent."""
+        self.version = message.version
+        self.headers = message.headers
+        self.keep_alive = not message.should_close
+        self.body = body
+        self.connection = connection
+        self.sent_bytes = 0
+        """Of the answer."""
+        self._url = message.url
+
+    @property
+    def has_body(self) -> bool:
+        """Whether there is a body that has not been read."""
+        return not self.body.at_eof()
+
+    @property
+    def content_length(self) -> int:
+        """How long the body is to be; 0: it does not say."""
+        return int(self.headers.get(hdrs.CONTENT_LENGTH, 0))
+
+    @property
+    def query(self) -> list[tuple[str, str]]:
+        """The names and values behind the `?`."""
+        return [*self._url.query.items()]
+
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        """What the request came by; None: its client has gone."""
+        return self.connection.transport
+
+    @property
+    def remote(self) -> str:
+        """The address of the client; empty: it has none, or has gone."""
+        transport = self.transport
+        peer = None if transport is None else transport.get_extra_info("peername")
+        return str(peer[0]) if isinstance(peer, tuple) else str(peer or "")
+
+
+Message = tuple[http_parser.RawRequestMessage | HttpProcessingError, StreamReader]
+"""A head that was read, or why it could not be; and the body that belongs to it."""
+
+
+class Connection(BaseProtocol):
+    """One client: reads its requests, has them answered, and watches its deadlines."""
+
+    __slots__ = (
+        "_body",
+        "_body_bytes",
+        "_body_ms",
+        "_current",
+        "_drained",
+        "_guard",
+        "_has_full_body",
+        "_has_full_row",
+        "_head_ms",
+        "_idle_ms",
+        "_is_over",
+        "_is_spent",
+        "_reader",
+        "_row",
+        "_sent_bytes",
+        "_untaken",
+        "held_bytes",
+        "look_s",
+        "origin",
+        "stranger",
+        "task",
+    )
+
+    def __init__(self, guard: "HttpConnectionLimits", origin: str | None) -> None:
         """Wait for a client from there; only `HttpConnectionLimits.admit` makes connections."""
-        super().__init__(server, loop=guard.loop, **PARSING)
-        # aiohttp sets no timer for the keep-alive while it has one.
-        self._keepalive_handle = guard.no_timer
+        self._reader = http_parser.HttpRequestParser(
+            self,
+            guard.loop,
+            limits.HTTP_BODY_BUFFER_BYTES,
+            max_line_size=limits.HTTP_LINE_BYTES_MAX,
+            max_field_size=limits.HTTP_HEADER_BYTES_MAX,
+            max_headers=limits.HTTP_HEADERS_MAX,
+            payload_exception=BodyBroken,
+            auto_decompress=False,
+            max_msg_queue_size=limits.HTTP_ROW_MAX,
+        )
+        super().__init__(guard.loop, self._reader)
         self._guard = guard
         self.origin = origin
-        """Where it comes from; None: from here, where nobody is counted."""
+        """Where it comes from; None: from here, where connections are not counted."""
         self.stranger = False
         """It has not shown a token, and has to."""
         self.look_s = 0
-        self._wire: asyncio.Transport | None = None
-        """The transport, also when aiohttp has let go of it and it still sends."""
-        self._requests = 0
-        """Requests whose head is known; `_request_count` as it was when last looked at."""
-        self._held_bytes = 0
+        self.held_bytes = 0
+        """Bytes of its requests that have not been answered."""
+        self.task: asyncio.Task[None] | None = None
+        """Answers the requests; None: there is none to be answered."""
+        self._row: deque[Message] = deque()
+        """Requests that have come and have not been begun."""
+        self._current: Request | None = None
+        """The request that is carried out."""
+        self._is_over = False
+        """Nothing more is read; the connection closes when the current request is answered."""
+        self._has_full_row = False
+        self._has_full_body = False
+        """Nothing is read until a handler has read some of the body."""
+        self._drained: asyncio.Future[None] | None = None
+        """What an answer waits for while too much of it has not been taken."""
         self._head_ms = _NEVER_MS
         """Since when the next request's head comes; never: nothing of it has come."""
         self._idle_ms = 0
@@ -117,9 +194,9 @@ class Connection(web_protocol.RequestHandler):
         """Since when it counts, and what had come by then."""
         self._is_spent = False
         """The request has been answered without its body, which is thrown away as it comes."""
-        self._answered_bytes = 0
+        self._sent_bytes = 0
         self._untaken: tuple[int, int, int] | None = None
-        """Since when answers wait, how much waited, and `_answered_bytes` then."""
+        """Since when answers wait, how much waited, and `_sent_bytes` then."""
 
     def has_shown_token(self) -> None:
         """Count no longer among those who have not."""
@@ -131,7 +208,6 @@ class Connection(web_protocol.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin: the first head has its time from now."""
         assert isinstance(transport, asyncio.Transport)
-        self._wire = transport
         transport.set_write_buffer_limits(self._guard.pause_bytes)
         super().connection_made(transport)
         self._head_ms = now_ms = self._guard.now_ms()
@@ -139,19 +215,23 @@ class Connection(web_protocol.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Take in what has come; note whether a head or a body is to follow."""
-        if self._force_close or self._close:
+        if self._is_over:
             return
         guard = self._guard
         if not self._is_spent:
             size = len(data)
-            self._held_bytes += size
+            self.held_bytes += size
             guard.held_bytes += size
-        super().data_received(data)
-        if self._requests != self._request_count:
-            self._requests = self._request_count
+        messages = self._parse(data)
+        if messages:
             self._head_ms = _NEVER_MS
-            if self._messages:
-                self._note_request(*self._messages[-1])
+            self._row += messages
+            self._note_last(*messages[-1])
+            if self.task is None:
+                self.task = guard.loop.create_task(self._serve())
+            if len(self._row) >= limits.HTTP_ROW_MAX and not self._has_full_row:
+                self._has_full_row = True
+                self._read_no_more()
         elif self._body is not None:
             if self._body.is_eof():
                 self._body = None
@@ -162,12 +242,25 @@ class Connection(web_protocol.RequestHandler):
         if guard.held_bytes > guard.held_bytes_max:
             self._hold_no_more()
 
-    def _note_request(self, message: object, body: StreamReader) -> None:
+    def _parse(self, data: bytes) -> Sequence[Message]:
+        """Return the requests whose heads end in these bytes; one that is wrong is the last."""
+        try:
+            messages, is_upgrade, rest = self._reader.feed_data(data)
+            while is_upgrade:  # no call here takes another protocol up: what follows is HTTP
+                self._reader.set_upgraded(False)
+                more, is_upgrade, rest = self._reader.feed_data(rest)
+                messages = [*messages, *more]
+        except HttpProcessingError as error:
+            return ((error, EMPTY_PAYLOAD),)
+        return messages
+
+    def _note_last(self, message: object, body: StreamReader) -> None:
         """Note the last request that has come, of which the body may be missing."""
-        if self._body is not None and isinstance(message, web_protocol._ErrInfo):  # noqa: SLF001
-            # aiohttp tells the next request what is wrong with this one's body, which waits for
-            # more of it and has nobody left to hear from.
-            self._body.set_exception(web_protocol.RequestPayloadError(message.message))
+        if isinstance(message, HttpProcessingError):
+            self._is_over = True
+            if self._body is not None:
+                # What is wrong is inside the body of the request before, whose handler waits.
+                self._body.set_exception(BodyBroken(message.message))
         self._is_spent = False
         if body.is_eof():
             self._body = None
@@ -179,97 +272,198 @@ class Connection(web_protocol.RequestHandler):
 
     def _hold_no_more(self) -> None:
         """Refuse the request that is one too many, unless it is a small one."""
-        if self._held_bytes > limits.HTTP_SMALL_BYTES:
+        if self.held_bytes > limits.HTTP_SMALL_BYTES:
             self._guard.refused[Refused.HELD_BYTES] += 1
             self._cut(self._guard.replies[Refused.HELD_BYTES])
 
     def pause_writing(self) -> None:
         """Give the client some time to take what waits for it."""
         super().pause_writing()
-        if self._wire is not None and self._untaken is None:
+        if self._untaken is None:
             now_ms = self._guard.now_ms()
             self._guard.rounds.watch(self, self._await_taking(now_ms))
 
+    def resume_writing(self) -> None:
+        """Go on with the answer: the client has taken enough of it."""
+        super().resume_writing()
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Be gone; who still answers is cancelled."""
+        """Be gone; a request that is still carried out is cancelled."""
         self._guard.forget(self)
-        self._wire = None
         super().connection_lost(exc)
+        self._is_over = True
+        self._row.clear()
+        if self.task is not None:
+            self.task.cancel()
 
-    # --- What aiohttp calls ----------------------------------------------------------------------
+    # --- What the streams of bodies call ---------------------------------------------------------
 
-    def log_access(
-        self,
-        request: web.BaseRequest,
-        response: web.StreamResponse,  # noqa: ARG002 (aiohttp's signature)
-        time: float | None,  # noqa: ARG002
-    ) -> None:
-        """Note that a request has been answered; aiohttp would log it here."""
+    def pause_reading(self) -> None:
+        """Read no more: nobody takes what has come of the body."""
+        self._has_full_body = True
+        super().pause_reading()
+
+    def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 (aiohttp's)
+        """Read on, if that was what reading waited for; called for each piece that is taken."""
+        if self._has_full_body:
+            self._has_full_body = False
+            super().resume_reading(resume_parser)
+            if self._has_full_row:
+                self._read_no_more()
+
+    def _read_no_more(self) -> None:
+        if self.transport is not None:
+            self.transport.pause_reading()
+
+    def _take_row_on(self) -> None:
+        """Read on when the row is short again; what the parser has kept back comes first."""
+        self._reader.message_consumed()
+        if self._has_full_row and len(self._row) <= limits.HTTP_ROW_MAX // 2:
+            self.data_received(b"")
+            if len(self._row) < limits.HTTP_ROW_MAX:
+                self._has_full_row = False
+                if self.transport is not None and not self._has_full_body:
+                    self.transport.resume_reading()
+
+    # --- Answering -------------------------------------------------------------------------------
+
+    async def _serve(self) -> None:
+        """Answer the requests of the row in order; close after the last one that may come."""
+        try:
+            while self._row:
+                message, body = self._row.popleft()
+                self._take_row_on()
+                if not await self._answer(message, body):
+                    self._is_over = True
+                    self._row.clear()
+        except ConnectionError:
+            self._is_over = True  # the client has gone
+        except Exception as fault:  # noqa: BLE001 (whatever it is, the answer cannot be sent)
+            self._is_over = True
+            self._guard.on_fault(fault)
+        finally:
+            self.task = self._current = None
+        if self._is_over and self.transport is not None:
+            self.transport.close()
+
+    async def _answer(
+        self, message: http_parser.RawRequestMessage | HttpProcessingError, body: StreamReader
+    ) -> bool:
+        """Answer a request; tell whether the connection stays open for more."""
+        if isinstance(message, HttpProcessingError):
+            reply = refused(_refusal_of(message))
+            await self._write(reply.head(closes=True) + reply.body)
+            return False
+        request = self._current = Request(message, body, self)
+        reply = await self._carried_out(request)
+        if not reply.is_sent:
+            await self.send(reply, request)
+        self._note_answer(request)
+        self._current = None
+        return await self._discarded(request.body) and request.keep_alive
+
+    async def _carried_out(self, request: Request) -> Reply:
+        """Return what the handler answers; where it does not, a problem, and close behind it."""
+        try:
+            return await self._guard.answer(request)
+        except BodyBroken as error:
+            refusal: HttpRefusal = BadRequest(
+                f"the body is not what its headers say: {error}".partition("\n")[0]
+            )
+        except ConnectionError:
+            raise
+        except Exception as fault:
+            self._guard.on_fault(fault)
+            if request.sent_bytes:
+                raise ConnectionResetError("the answer cannot be ended") from fault
+            refusal = OurFault("something went wrong in the daemon; its log says what")
+        request.keep_alive = False
+        return refused(refusal)
+
+    async def send(self, reply: Reply, request: Request) -> None:
+        """Send an answer, and wait while the client does not take it; `ConnectionError`."""
+        reply.is_sent = True
+        if reply.pieces is not None and request.version < HTTP_1_1:
+            request.keep_alive = False  # its end is that of the connection
+        head = reply.head(closes=not request.keep_alive, version=request.version)
+        # An answer that has been sent is not kept: a thousand workers, a MiB for each.
+        body, reply.body = reply.body, b""
+        if request.method == hdrs.METH_HEAD:
+            body, reply.pieces = b"", None
+        await self._write(head + body, request)
+        if reply.pieces is not None:
+            is_chunked = request.version >= HTTP_1_1
+            for piece in reply.pieces:
+                if piece:
+                    await self._write(
+                        b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece, request
+                    )
+                await asyncio.sleep(0)
+            if is_chunked:
+                await self._write(b"0\r\n\r\n", request)
+
+    async def _write(self, data: bytes, request: Request | None = None) -> None:
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError("the client has gone")
+        self._sent_bytes += len(data)
+        if request is not None:
+            request.sent_bytes += len(data)
+        transport.write(data)
+        if self.writing_paused:
+            self._drained = self._guard.loop.create_future()
+            await self._drained
+            self._drained = None
+
+    def ask_for_body(self) -> None:
+        """Tell a client that waits with the body to send it."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.write(_CONTINUE)
+
+    async def _discarded(self, body: StreamReader) -> bool:
+        """Read what no handler wants of a body; tell whether its end came soon enough."""
+        if body.is_eof():
+            return True
+        try:
+            async with asyncio.timeout(self._guard.body_grace_ms / 1_000):
+                while not body.is_eof():
+                    await body.readany()
+        except (TimeoutError, BodyBroken):
+            return False
+        return True
+
+    def _note_answer(self, request: Request) -> None:
+        """Note that a request has been answered."""
         guard = self._guard
-        if self._body is not None and request.content is self._body and not self._body.is_eof():
+        if self._body is not None and request.body is self._body and not self._body.is_eof():
             self._is_spent = True
         # Of what came in a row each has an equal share: exactly so in the end.
         has_body = self._body is not None and not self._is_spent
-        behind = len(self._messages) + has_body + (self._head_ms >= 0)
-        released = self._held_bytes // (behind + 1)
-        self._held_bytes -= released
+        behind = len(self._row) + has_body + (self._head_ms >= 0)
+        released = self.held_bytes // (behind + 1)
+        self.held_bytes -= released
         guard.held_bytes -= released
-        self._answered_bytes += request.writer.output_size
         self._idle_ms = now_ms = guard.now_ms()
         if self._head_ms >= 0:
             self._head_ms = now_ms
 
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,  # noqa: ARG002 (aiohttp's signature)
-    ) -> web.StreamResponse:
-        """Return what is answered where no handler has answered, and close afterwards."""
-        if exc is None and status != HTTPStatus.BAD_REQUEST:
-            exc = TimeoutError("a handler of a request has timed out")
-        if self.transport is None or request.writer.output_size > 0:
-            self._note_fault(exc)
-            raise ConnectionResetError("nobody can be answered any more")
-        refusal = self._refusal_for(exc)
-        if isinstance(refusal, OurFault):
-            self._note_fault(exc)
-        answer = refused(refusal)
-        answer.force_close()
-        return answer
-
-    def log_exception(self, *_args: object, **fields: object) -> None:
-        """Tell of a fault of ours; aiohttp would log it and go on."""
-        self._note_fault(fields.get("exc_info"))
-
-    def _note_fault(self, fault: object) -> None:
-        if not isinstance(fault, ConnectionError | web_protocol.RequestPayloadError | None):
-            assert isinstance(fault, BaseException)
-            self._guard.on_fault(fault)
-
-    @staticmethod
-    def _refusal_for(exc: BaseException | None) -> HttpRefusal:
-        """Say in our words what the parser complains of."""
-        if isinstance(exc, LineTooLong):
-            if exc.args[1] == limits.HTTP_LINE_BYTES_MAX:
-                return PathTooLong(f"the path is longer than {limits.HTTP_LINE_BYTES_MAX} bytes")
-            return HeaderTooLong(f"a header is longer than {limits.HTTP_HEADER_BYTES_MAX} bytes")
-        if isinstance(exc, HttpProcessingError):
-            if exc.message == "Too many headers received":
-                return HeaderTooLong(f"there are more than {limits.HTTP_HEADERS_MAX} headers")
-            return BadRequest(exc.message.partition("\n")[0].rstrip(":"))
-        if isinstance(exc, web_protocol.RequestPayloadError):
-            return BadRequest(f"the body is not what its headers say: {exc}".partition("\n")[0])
-        return OurFault("something went wrong in the daemon; its log says what")
+    def finish(self) -> asyncio.Task[None] | None:
+        """Read nothing more and close, after the current request; return what still answers it."""
+        self._is_over = True
+        self._row.clear()
+        if self.task is None and self.transport is not None:
+            self.transport.close()
+        return self.task
 
     # --- Deadlines -------------------------------------------------------------------------------
 
     def look(self, now_ms: int) -> int:
         """Close the connection if a deadline has passed; return when to look next, 0 for never."""
-        if self._wire is None:
+        if self.transport is None:
             return 0
-        waiting_bytes = self._wire.get_write_buffer_size()
+        waiting_bytes = self.transport.get_write_buffer_size()
         if waiting_bytes:
             return self._look_at_answer(now_ms, waiting_bytes)
         self._untaken = None
@@ -280,7 +474,7 @@ class Connection(web_protocol.RequestHandler):
         if self._body is not None:
             due_ms = self._body_due_ms(now_ms, self._body)
             deadline = Deadline.BODY
-        elif self._waiter is None or self._messages:
+        elif self.task is not None:
             return now_ms + limits.HTTP_LOOK_MS
         elif self._head_ms >= 0:
             due_ms = self._head_ms + bounds.header_ms
@@ -291,12 +485,12 @@ class Connection(web_protocol.RequestHandler):
         if now_ms < due_ms:
             return due_ms
         # Who has not said anything has asked for nothing, and would take it for the next answer.
-        self._close_for(deadline, self._guard.too_slow if self._held_bytes else b"")
+        self._close_for(deadline, self._guard.too_slow if self.held_bytes else b"")
         return self._look_after_closing(now_ms)
 
     def _body_due_ms(self, now_ms: int, body: StreamReader) -> int:
         """Return when the body is too late, as much of it as has come."""
-        if self._reading_paused or self._buffer_paused:
+        if self._has_full_body or self._has_full_row:
             # It is we who do not read.
             self._body_ms = now_ms
             self._body_bytes = body.total_bytes
@@ -309,10 +503,10 @@ class Connection(web_protocol.RequestHandler):
         """Close a client that does not take its answers."""
         if self._untaken is None:
             return self._await_taking(now_ms)
-        since_ms, then_bytes, answered_bytes = self._untaken
+        since_ms, then_bytes, sent_bytes = self._untaken
         if now_ms < since_ms + limits.HTTP_TAKE_MS:
             return since_ms + limits.HTTP_TAKE_MS
-        taken_bytes = then_bytes - waiting_bytes + self._answered_bytes - answered_bytes
+        taken_bytes = then_bytes - waiting_bytes + self._sent_bytes - sent_bytes
         enough_bytes = limits.HTTP_TAKE_MS // 1_000 * limits.HTTP_BYTES_PER_S_MIN
         if taken_bytes < enough_bytes or waiting_bytes > self._guard.bounds.write_buffer_bytes_max:
             self._close_for(Deadline.ANSWER, b"")
@@ -321,12 +515,12 @@ class Connection(web_protocol.RequestHandler):
 
     def _await_taking(self, now_ms: int) -> int:
         """Note how much waits now; return when some of it has to be taken."""
-        assert self._wire is not None, "a connection that is gone is not looked at"
-        self._untaken = (now_ms, self._wire.get_write_buffer_size(), self._answered_bytes)
+        assert self.transport is not None, "a connection that is gone is not looked at"
+        self._untaken = (now_ms, self.transport.get_write_buffer_size(), self._sent_bytes)
         return now_ms + limits.HTTP_TAKE_MS
 
     def _look_after_closing(self, now_ms: int) -> int:
-        return 0 if self._wire is None else now_ms + limits.HTTP_LOOK_MS
+        return 0 if self.transport is None else now_ms + limits.HTTP_LOOK_MS
 
     def _close_for(self, deadline: Deadline, reply: bytes) -> None:
         self._guard.closed[deadline] += 1
@@ -335,23 +529,25 @@ class Connection(web_protocol.RequestHandler):
 
     def _cut(self, reply: bytes) -> None:
         """Close, with a reply if there is one and nothing else was being said."""
-        wire = self._wire
-        assert wire is not None, "a connection that is gone is not cut"
-        current = self._current_request
-        is_of_this = current is None or (
-            current.content is self._body and current.writer.output_size == 0
-        )
-        if reply and is_of_this and not wire.is_closing():
-            wire.write(reply)
-            wire.close()
+        transport = self.transport
+        assert transport is not None, "a connection that is gone is not cut"
+        current = self._current
+        is_of_this = current is None or (current.body is self._body and not current.sent_bytes)
+        if reply and is_of_this and not transport.is_closing():
+            transport.write(reply)
+            transport.close()
         else:
-            wire.abort()
-        # Not by aiohttp's own `force_close`, which lets go of the transport at once: a handler that
-        # reads on before the connection is lost would be told RuntimeError, as for a fault of ours.
-        self._force_close = True
-        if self._waiter is not None:
-            self._waiter.cancel()
-        if current is None and self._task_handler is not None:
-            # A request that has come and not been begun is not begun.
-            self._messages.clear()
-            self._task_handler.cancel()
+            transport.abort()
+        self._is_over = True
+        self._row.clear()  # a request that has come and not been begun is not begun
+
+
+def _refusal_of(error: HttpProcessingError) -> HttpRefusal:
+    """Say in our words what the parser complains of."""
+    if isinstance(error, LineTooLong):
+        if error.args[1] == limits.HTTP_LINE_BYTES_MAX:
+            return PathTooLong(f"the path is longer than {limits.HTTP_LINE_BYTES_MAX} bytes")
+        return HeaderTooLong(f"a header is longer than {limits.HTTP_HEADER_BYTES_MAX} bytes")
+    if error.message == "Too many headers received":
+        return HeaderTooLong(f"there are more than {limits.HTTP_HEADERS_MAX} headers")
+    return BadRequest(error.message.partition("\n")[0].rstrip(":"))

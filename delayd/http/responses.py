@@ -9,38 +9,35 @@
 
     {"id":7, ...}
 
-An answer is there whole before its first byte is sent, so its head is this text with three numbers
-in it. aiohttp's own responses make a dictionary of headers, complete it in four places and write it
-out: a seventh of all that a put over HTTP costs. What is sent, and that a client is waited for that
-does not take it, is aiohttp's affair here too.
+An answer is complete before its first byte is sent, so its head is this text with three numbers in
+it. The page of metrics is the exception: it is made and sent in pieces.
 
-A `Reply` answers one request. It refuses to know what it says.
+The module refuses to know requests and connections.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
-from aiohttp import web
 
 from delayd.clock import system_wall_ms
 from delayd.core.errors import Refusal
 from delayd.http.problems import CONTENT_TYPE, JSON, SERVER, headers_of, problem_of
 
-if TYPE_CHECKING:
-    from aiohttp.abc import AbstractStreamWriter
-
 NO_CONTENT: Final = 204
 MULTI_STATUS: Final = 207
 MS_PER_S: Final = 1_000
-_HTTP_1_0: Final = (1, 0)
+HTTP_1_0: Final = (1, 0)
+HTTP_1_1: Final = (1, 1)
 
 
-class Reply(web.StreamResponse):
+class Reply:
     """An answer with everything that is in it."""
+
+    __slots__ = ("_headers", "body", "is_sent", "media_type", "pieces", "status")
 
     def __init__(
         self,
@@ -48,55 +45,32 @@ class Reply(web.StreamResponse):
         body: bytes = b"",
         media_type: str = JSON,
         headers: Mapping[str, str] | None = None,
+        pieces: Iterable[bytes] | None = None,
     ) -> None:
-        """Have this to say.
+        """Answer this.
 
         `headers` come beside those that every answer has. They are the daemon's own words: what
-        clients say is not to be repeated there.
+        clients say is not to be repeated there. `pieces` take the place of a body.
         """
-        super().__init__(status=status)
+        self.status = status
         self.body = body
         self.media_type = media_type
-        self._more_headers = headers
-        self._closes = False
-        self._asked: web.BaseRequest | None = None
+        self._headers = headers
+        self.pieces = pieces
+        self.is_sent = False
 
-    @property
-    def keep_alive(self) -> bool:
-        """Whether the connection serves another request."""
-        return not self._closes
-
-    def force_close(self) -> None:
-        """Say nothing more on this connection."""
-        self._closes = True
-
-    async def prepare(self, request: web.BaseRequest) -> "AbstractStreamWriter":
-        """Take note of whom it answers; aiohttp calls this first."""
-        self._asked = request
-        return request.writer
-
-    async def write_eof(self, data: bytes = b"") -> None:
-        """Send it, and wait while the client takes nothing; aiohttp calls this second."""
-        request, self._asked = self._asked, None
-        assert request is not None, "it has not been prepared"
-        assert not data, "what it says is known from the beginning"
-        self._closes = self._closes or not request.keep_alive
-        whole = self._head(request)
-        if request.method != "HEAD":
-            whole += self.body
-        # aiohttp holds the answer until it has the next: a thousand workers, a MiB for each.
-        self.body = b""
-        await request.writer.write_eof(whole)
-
-    def _head(self, request: web.BaseRequest) -> bytes:
+    def head(self, *, closes: bool, version: tuple[int, int] = HTTP_1_1) -> bytes:
+        """Return what stands before the body; `closes`: the connection ends with this answer."""
         text = _beginning(self.status, self.media_type)
-        if self._more_headers:
-            text += "".join(f"{name}: {value}\r\n" for name, value in self._more_headers.items())
-        if self.status != NO_CONTENT:
+        if self._headers:
+            text += "".join(f"{name}: {value}\r\n" for name, value in self._headers.items())
+        if self.pieces is not None:
+            text += "Transfer-Encoding: chunked\r\n" if version >= HTTP_1_1 else ""
+        elif self.status != NO_CONTENT:
             text += f"Content-Length: {len(self.body)}\r\n"
-        if self._closes:
+        if closes:
             text += "Connection: close\r\n"
-        elif request.version == _HTTP_1_0:
+        elif version == HTTP_1_0:
             text += "Connection: keep-alive\r\n"
         return f"{text}Date: {_date(system_wall_ms() // MS_PER_S)}\r\n\r\n".encode("ascii")
 

@@ -7,14 +7,13 @@ together; those that are called most come first, since paths are tried in this o
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
-from aiohttp import web
-
 from delayd.access.scopes import Scope
 from delayd.http import api_docs, openapi
 from delayd.http.api import Call
 from delayd.http.handlers import health, jobs, leases, many_jobs, puts, reserve, topics
 from delayd.http.queries import Horizon, ListJobs, ListTopics, ManyJobs, PolicyBody
 from delayd.http.reading import Form
+from delayd.http.responses import Reply
 from delayd.http.schemas import (
     Advance,
     Bury,
@@ -34,7 +33,7 @@ from delayd.http.schemas import (
     ReserveAny,
 )
 
-Handler = Callable[[Call], Awaitable[web.StreamResponse]]
+Handler = Callable[[Call], Awaitable[Reply]]
 
 
 class Route(NamedTuple):

@@ -1,15 +1,14 @@
-"""aiohttp's server: start and stop.
+"""The server: start and stop.
 
-aiohttp parses and writes; `connections` bounds what a connection may cost, `dispatch` finds the
+`connections` reads requests and bounds what a connection may cost, `dispatch` finds the
 call, `door` lets requests in, the handlers ask the engine. A fault of our own in a handler ends the
 process, as one in a turn does: what is in memory cannot be trusted any more.
 """
 
+import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
-
-from aiohttp import web
 
 from delayd.clock import monotonic_ns
 from delayd.core.errors import Refusal
@@ -18,8 +17,9 @@ from delayd.http.admission import AccessControl, Door
 from delayd.http.api import Api
 from delayd.http.bounds import Bounds
 from delayd.http.connection_limits import HttpConnectionLimits
-from delayd.http.connections import require_c_parser
+from delayd.http.connections import Request, require_c_parser
 from delayd.http.dispatch import Dispatch
+from delayd.http.responses import Reply
 from delayd.http.routes import ROUTES
 from delayd.limits import HTTP_STOP_MS_MAX
 
@@ -56,30 +56,22 @@ class HttpServer:
             self._dispatch.add(route.method, route.path, entrance)
             if route.method == "GET":
                 self._dispatch.add("HEAD", route.path, entrance)
-        self._runner = web.ServerRunner(
-            web.Server(self._answer, handler_cancellation=True),
-            handle_signals=False,
-            shutdown_timeout=HTTP_STOP_MS_MAX / 1_000,
-        )
         self.guard: HttpConnectionLimits | None = None
         """Knows the connections; None before the start."""
         self._acceptor: Acceptor | None = None
 
-    def _answer(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
+    def _answer(self, request: Request) -> Awaitable[Reply]:
         """Answer a request."""
         try:
-            entrance, names = self._dispatch.find(request.method, request.raw_path)
+            entrance, names = self._dispatch.find(request.method, request.target)
         except Refusal as refusal:
             return self._door.turn_away(refusal)
         return entrance(request, names)
 
     async def start(self) -> None:
         """Accept connections."""
-        await self._runner.setup()
-        server = self._runner.server
-        assert server is not None
         self.guard = HttpConnectionLimits(
-            server,
+            self._answer,
             self._bounds,
             lambda: monotonic_ns() // NS_PER_MS,
             self._on_fault,
@@ -102,9 +94,15 @@ class HttpServer:
 
     async def stop(self) -> None:
         """Let what was begun be answered, for a bounded time, and close all connections."""
-        await self._runner.cleanup()
-        if self.guard is not None:
-            self.guard.close()
+        if self.guard is None:
+            return
+        answering = self.guard.finish()
+        if answering:
+            _, late = await asyncio.wait(answering, timeout=HTTP_STOP_MS_MAX / 1_000)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        self.guard.close()
 
     def abort(self) -> None:
         """Close all connections at once: nothing may be acknowledged any more."""

@@ -16,11 +16,9 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from aiohttp import web
-
 from delayd.http.bounds import Bounds, Refused
 from delayd.http.connection_limits import HttpConnectionLimits
-from delayd.http.connections import Connection
+from delayd.http.connections import Connection, Request
 from delayd.http.responses import Reply
 
 FAR: Final = ("192.0.2.1", 50_000)
@@ -157,7 +155,7 @@ async def until(condition: Callable[[], object]) -> None:
 class Scene:
     """A guard before a small application."""
 
-    def __init__(self, server: web.Server, bounds: Bounds, *, needs_token: bool) -> None:
+    def __init__(self, bounds: Bounds, *, needs_token: bool) -> None:
         self.clock_ms = START_MS
         self.faults: list[BaseException] = []
         self.done: list[str] = []
@@ -165,7 +163,11 @@ class Scene:
         self.go = asyncio.Event()
         """What /slow waits for."""
         self.guard = HttpConnectionLimits(
-            server, bounds, lambda: self.clock_ms, self.faults.append, needs_token=needs_token
+            _application(self),
+            bounds,
+            lambda: self.clock_ms,
+            self.faults.append,
+            needs_token=needs_token,
         )
 
     def connect(self, peer: object = FAR, descriptor: int = 10) -> Client:
@@ -199,12 +201,7 @@ def with_guard(
     """Play a scenario."""
 
     async def play() -> None:
-        holder: list[Scene] = []
-        runner = web.AppRunner(_application(holder), handler_cancellation=True)
-        await runner.setup()
-        assert runner.server is not None
-        scene = Scene(runner.server, bounds or Bounds(), needs_token=needs_token)
-        holder.append(scene)
+        scene = Scene(bounds or Bounds(), needs_token=needs_token)
         await scenario(scene)
         scene.guard.check()
         scene.guard.close()
@@ -212,55 +209,43 @@ def with_guard(
         assert scene.guard.open_count == 0
         assert scene.guard.held_bytes == 0
         scene.guard.check()
-        await runner.cleanup()
         assert bool(scene.faults) == has_faults, scene.faults
 
     asyncio.run(play())
 
 
-def _application(holder: list[Scene]) -> web.Application:
+def _application(scene: Scene) -> Callable[[Request], Awaitable[Reply]]:
     """/quick answers at once, /slow when told to, /body its body's length, /early without it,
     /long with so many bytes, /told as well and learns whether they left, /broken never."""
 
-    async def quick(request: web.Request) -> Reply:
-        await request.read()
-        return _answer(request)
+    async def answer(request: Request) -> Reply:
+        path = request.target.partition("?")[0]
+        text = ""
+        if path in {"/quick", "/body"}:
+            body = bytearray()
+            while chunk := await request.body.readany():
+                body += chunk
+            text = str(len(body)) if path == "/body" else ""
+        elif path == "/slow":
+            await scene.go.wait()
+        elif path in {"/long", "/told"}:
+            text = "x" * int(dict(request.query)["bytes"])
+        elif path == "/broken":
+            raise KeyError("a fault of ours")
+        elif path != "/early":
+            return Reply(404)
+        reply = Reply(200, text.encode(), "text/plain")
+        if path == "/told":
+            try:
+                await request.connection.send(reply, request)
+            except asyncio.CancelledError:
+                scene.done.append("not told")
+                raise
+            path = "told"
+        scene.done.append(path)
+        return reply
 
-    async def slow(request: web.Request) -> Reply:
-        await holder[0].go.wait()
-        return _answer(request)
-
-    async def body(request: web.Request) -> Reply:
-        return _answer(request, str(len(await request.read())))
-
-    async def early(request: web.Request) -> Reply:
-        return _answer(request)
-
-    async def long(request: web.Request) -> Reply:
-        return _answer(request, "x" * int(request.query["bytes"]))
-
-    async def told(request: web.Request) -> web.StreamResponse:
-        answer = Reply(200, b"x" * int(request.query["bytes"]), "text/plain")
-        try:
-            await answer.prepare(request)
-            await answer.write_eof()
-        except asyncio.CancelledError:
-            holder[0].done.append("not told")
-            raise
-        holder[0].done.append("told")
-        return answer
-
-    async def broken(request: web.Request) -> Reply:
-        raise KeyError("a fault of ours")
-
-    def _answer(request: web.Request, text: str = "") -> Reply:
-        holder[0].done.append(request.path)
-        return Reply(200, text.encode(), "text/plain")
-
-    app = web.Application(client_max_size=1 << 30)
-    for handler in (quick, slow, body, early, long, told, broken):
-        app.router.add_route("*", f"/{handler.__name__}", handler)
-    return app
+    return answer
 
 
 def get(path: str, *headers: str) -> bytes:

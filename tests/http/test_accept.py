@@ -62,9 +62,9 @@ async def test_a_client_is_answered_and_its_socket_prepared(scene: Scene) -> Non
     talking = asyncio.create_task(talk(listener, get("/slow", "Connection: close")))
     await until(lambda: scene.guard.open_count)
     (connection,) = scene.guard._connections
-    await until(lambda: connection._wire)
-    assert connection._wire is not None
-    sock = connection._wire.get_extra_info("socket")
+    await until(lambda: connection.transport)
+    assert connection.transport is not None
+    sock = connection.transport.get_extra_info("socket")
     assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
     assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
     assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60

@@ -1,13 +1,17 @@
 """What a client may do to a connection, in memory and on a fake clock."""
 
+import asyncio
 import gzip
+import inspect
+import re
 
 import pytest
 from aiohttp import http_parser
 
 from delayd import limits
+from delayd.http import connections
 from delayd.http.bounds import Bounds, Deadline
-from delayd.http.connections import NoCParser, require_c_parser
+from delayd.http.connections import Connection, NoCParser, require_c_parser
 from tests.http.guarded import Scene, get, head_of_post, post, scenario, settle
 
 HEADER_MS = limits.HTTP_HEADER_MS_DEFAULT
@@ -250,7 +254,7 @@ async def test_nobody_is_too_slow_from_whom_nothing_is_read(scene: Scene) -> Non
 async def test_what_comes_after_the_last_request_is_not_held(scene: Scene) -> None:
     client = scene.connect()
     await client.send(get("/slow"))
-    client.connection.close()
+    client.connection.finish()
     await client.send(b"x" * 1_000)
     assert scene.guard.held_bytes == len(get("/slow"))
     scene.go.set()
@@ -368,6 +372,68 @@ async def test_a_row_of_requests_is_answered_in_order_and_none_is_begun_early(
     assert scene.guard.held_bytes == 0
 
 
+# --- How it ends ---------------------------------------------------------------------------------
+
+
+@scenario()
+async def test_who_asks_for_the_head_gets_that_alone(scene: Scene) -> None:
+    client = scene.connect()
+    await client.send(get("/long?bytes=7").replace(b"GET", b"HEAD") + get("/quick"))
+    assert client.statuses() == [200, 200]
+    assert b"\r\nContent-Length: 7\r\n" in client.received
+    assert b"xxx" not in client.received
+
+
+@pytest.mark.parametrize(
+    ("version", "header", "told"),
+    [
+        (b"1.1", "X: y", []),
+        (b"1.1", "Connection: close", [b"close"]),
+        (b"1.0", "Connection: keep-alive", [b"keep-alive"]),
+        (b"1.0", "X: y", [b"close"]),
+    ],
+)
+def test_the_connection_is_kept_as_its_client_wants(
+    version: bytes, header: str, told: list[bytes]
+) -> None:
+    @scenario()
+    async def play(scene: Scene) -> None:
+        client = scene.connect()
+        await client.send(get("/quick", header).replace(b"HTTP/1.1", b"HTTP/" + version))
+        assert client.status() == 200
+        assert re.findall(rb"\r\nConnection: (.*)\r\n", client.received) == told
+        assert client.is_closed() == (told == [b"close"])
+
+    play()
+
+
+@scenario()
+async def test_another_protocol_is_not_taken_up_and_what_follows_is_http(scene: Scene) -> None:
+    client = scene.connect()
+    upgrade = get("/quick", "Connection: upgrade", "Upgrade: websocket")
+    await client.send(upgrade + get("/quick"))
+    await client.send(get("/early"))
+    assert scene.done == ["/quick", "/quick", "/early"]
+    assert client.statuses() == [200, 200, 200]
+
+
+@scenario()
+async def test_the_rest_of_a_body_that_nobody_reads_has_ten_seconds(scene: Scene) -> None:
+    client = scene.connect()
+    loop = asyncio.get_running_loop()
+    await client.send(head_of_post("/early", 100))
+    assert client.status() == 200
+    (timer,) = (
+        timer
+        for timer in loop._scheduled  # type: ignore[attr-defined]
+        if timer._callback.__qualname__ == "Timeout._on_timeout"
+    )
+    assert 9 < timer.when() - loop.time() <= 10
+    timer._run()
+    await settle()
+    assert client.is_closed()
+
+
 # --- Coming and going ----------------------------------------------------------------------------
 
 
@@ -414,11 +480,20 @@ async def test_an_answer_that_was_sent_is_not_kept_until_the_next_one(scene: Sce
     client = scene.connect()
     await client.send(get("/quick"))
     assert client.status() == 200
-    task = client.connection._task_handler
-    assert task is not None
-    answer = task.get_coro().cr_frame.f_locals["resp"]  # type: ignore[union-attr]
-    assert answer.status == 200
-    assert answer.body == b""
+    assert client.connection.task is None, "what has answered is gone, with all that it held"
+
+
+def test_no_private_name_of_aiohttp_is_used_and_none_is_hidden() -> None:
+    """A later aiohttp may have names of its own where a connection has some."""
+    ours = {name for name in vars(Connection) if not name.startswith("__")}
+    theirs = {name for kind in Connection.__mro__[1:] for name in vars(kind)}
+    shared = {"connection_lost", "connection_made", "data_received", "pause_reading"}
+    shared |= {"pause_writing", "resume_reading", "resume_writing"}
+    assert ours & theirs == shared
+    source = inspect.getsource(connections)
+    private = {name for name in theirs if name.startswith("_") and not name.endswith("__")}
+    assert private, "there are some"
+    assert not {name for name in private if re.search(rf"[.]{name}\b", source)}
 
 
 def test_the_parser_in_python_is_not_accepted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,6 @@ The first two need no token: whoever asks is a machine that looks after machines
 import asyncio
 from typing import TYPE_CHECKING
 
-from aiohttp import web
-
 from delayd.access.scopes import Scope
 from delayd.core.errors import Draining, OutOfSpace
 from delayd.core.stats.figures import daemon_figures
@@ -19,7 +17,7 @@ from delayd.core.stats.totals import TotalsScan
 from delayd.core.virtual_clock import ClockAdvance
 from delayd.http.api import Call
 from delayd.http.handlers.figures import daemon_member
-from delayd.http.problems import SERVER, NoClock, NotReady
+from delayd.http.problems import NoClock, NotReady
 from delayd.http.responses import Reply, reply
 from delayd.http.values import moment_text
 from delayd.limits import CENSUS_STEP_TOPICS, READY_BODY_BYTES, SLOW_SYNC_MS
@@ -68,18 +66,12 @@ async def stats(call: Call) -> Reply:
     return reply(200, content)
 
 
-async def metrics(call: Call) -> web.StreamResponse:
+async def metrics(call: Call) -> Reply:
     """Tell Prometheus everything that is counted."""
     call.allow(Scope.STATS, None)
     reports = call.api.reports
-    response = web.StreamResponse(headers={"Content-Type": reports.metrics_type, "Server": SERVER})
-    await response.prepare(call.request)
-    if reports.metrics is not None and call.request.method != "HEAD":
-        for piece in reports.metrics(call.api.now_ms()):
-            await response.write(piece)
-            await asyncio.sleep(0)
-    await response.write_eof()
-    return response
+    pieces = () if reports.metrics is None else reports.metrics(call.api.now_ms())
+    return Reply(200, media_type=reports.metrics_type, pieces=pieces)
 
 
 async def advance(call: Call) -> Reply:

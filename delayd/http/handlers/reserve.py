@@ -14,8 +14,6 @@ ends the reservation too: its token must never be given to somebody else.
 import asyncio
 from typing import TYPE_CHECKING
 
-from aiohttp import web
-
 from delayd.access.scopes import Scope
 from delayd.core.errors import Refusal
 from delayd.core.session import Session
@@ -23,7 +21,7 @@ from delayd.core.timekeeper import Handed, WaitEnd
 from delayd.http.api import Api, Call
 from delayd.http.handlers.job_responses import Ticket, reserved_job, ticket_of
 from delayd.http.problems import ReservationLost, Stopping
-from delayd.http.responses import nothing, reply
+from delayd.http.responses import Reply, nothing, reply
 from delayd.limits import HTTP_RESERVED_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -100,12 +98,12 @@ class Consumer:
         self._api.turns.ask()
 
 
-async def reserve(call: Call) -> web.StreamResponse:
+async def reserve(call: Call) -> Reply:
     """Reserve jobs of the topic that the path names."""
     return await _reserve(call, (call.topic,))
 
 
-async def reserve_any(call: Call) -> web.StreamResponse:
+async def reserve_any(call: Call) -> Reply:
     """Reserve jobs of several topics: the most urgent of them all come first."""
     given: ReserveAny = call.given
     names = tuple(dict.fromkeys(given.topics))
@@ -114,7 +112,7 @@ async def reserve_any(call: Call) -> web.StreamResponse:
     return await _reserve(call, names)
 
 
-async def _reserve(call: Call, topics: tuple[str, ...]) -> web.StreamResponse:
+async def _reserve(call: Call, topics: tuple[str, ...]) -> Reply:
     api = call.api
     given: Reserve = call.given
     consumer = Consumer(api, topics, given.max)
@@ -155,7 +153,7 @@ async def _wait(api: Api, consumer: Consumer, wait_ms: int) -> None:
         raise Stopping
 
 
-async def _hand_over(call: Call, consumer: Consumer, bodies: str) -> web.StreamResponse:
+async def _hand_over(call: Call, consumer: Consumer, bodies: str) -> Reply:
     """Write the answer; take everything back if that cannot be done."""
     api, request = call.api, call.request
     consumer.leave()
@@ -174,8 +172,7 @@ async def _hand_over(call: Call, consumer: Consumer, bodies: str) -> web.StreamR
         consumer.give_back()
         return response
     try:
-        await response.prepare(request)
-        await response.write_eof()
+        await request.connection.send(response, request)
     except (ConnectionError, asyncio.CancelledError):
         consumer.give_back()
         raise
