@@ -1,15 +1,15 @@
-# `make` alone lists what can be made. Nothing here needs more than make, git and Python 3.11 or newer.
+# `make` lists the targets. They need make, git and Python 3.11 or newer.
 
 VENV     := .venv
 BIN      := $(VENV)/bin
 DATA_DIR ?= data
-# Interpreter of the virtual environment; empty: .ci/make-venv takes the first one that is new enough.
+# Interpreter of the virtual environment. If empty, .ci/make-venv uses the first one that is new enough.
 PYTHON   ?=
-# Branch coverage of `make test`: make test COVERAGE=--cov. It takes half as long again.
+# Branch coverage: make test COVERAGE=--cov. It takes 1.5 times as long.
 COVERAGE ?=
-# How many tests run at once. JOBS=0 runs them one after the other in one process, as a debugger wants it.
+# How many tests run at once. JOBS=0 runs them one after the other in one process, for use with a debugger.
 JOBS     ?= auto
-# Further words for the program that a target starts: make run ARGS='--sync never'
+# Further arguments for the program that a target starts: make run ARGS='--sync never'
 ARGS     ?=
 
 PIP      := $(BIN)/python -m pip --disable-pip-version-check --quiet
@@ -24,8 +24,8 @@ PROJECT  := delayd tests benchmarks
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# Each stamp is the proof that the environment holds what the files it depends on ask for. The project itself is
-# installed editable and without build isolation: its build backend is locked like everything else.
+# A stamp is newer than its requirements when they are installed. The project itself is installed editable and without
+# build isolation, because its build backend is locked too.
 
 $(BIN)/python:
 	@.ci/make-venv $(VENV) $(PYTHON)
@@ -39,16 +39,16 @@ $(VENV)/.dev: $(DEV) $(VENV)/.runtime
 	$(PIP) install --require-hashes --requirement $(DEV)
 	@touch $@
 
-venv: $(VENV)/.dev ## set up .venv with everything that development needs
+venv: $(VENV)/.dev ## set up .venv for development
 
-run: $(VENV)/.runtime ## start the daemon on DATA_DIR (default ./data); ARGS are passed on
+run: $(VENV)/.runtime ## start the daemon on DATA_DIR (default ./data); ARGS are passed to it
 	@exec $(BIN)/delayd serve --data-dir $(DATA_DIR) $(ARGS)
 
 test: $(VENV)/.dev ## run the tests; ARGS are passed to pytest
 	@.ci/debian-packages
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal $(COVERAGE) $(ARGS)
 
-# What `make test` plays a short run of, played at length: an hour on two cores. REPORT is the table of what was run.
+# The long form of the tests in tests/faults: an hour on two cores. REPORT gets the table of the runs.
 test-faults: $(VENV)/.dev ## run the long fault suite and print a table of the runs; REPORT=FILE keeps it
 	@.ci/debian-packages
 	$(BIN)/python -m pytest tests/faults --long --timeout 7200 $(if $(REPORT),--fault-report $(REPORT)) $(ARGS)
@@ -58,11 +58,11 @@ lint: $(VENV)/.dev ## ruff check, ruff format --check, mypy --strict
 	$(BIN)/ruff format --check $(PROJECT)
 	$(BIN)/mypy --strict $(PROJECT)
 
-format: $(VENV)/.dev ## let ruff mend what it can and format the code
+format: $(VENV)/.dev ## fix what ruff can fix and format the code
 	$(BIN)/ruff check --fix $(PROJECT)
 	$(BIN)/ruff format $(PROJECT)
 
-lock: ## resolve requirements/*.txt anew from pyproject.toml
+lock: ## update requirements/*.txt from pyproject.toml
 	@.ci/lock-requirements $(PYTHON)
 
 bench-line: $(VENV)/.dev ## measure the line protocol against beanstalkd
@@ -75,18 +75,18 @@ bench-wheel: $(VENV)/.dev ## measure the timing wheel against its rivals
 bench-http: $(VENV)/.dev ## measure the HTTP API against a bare aiohttp handler
 	$(BIN)/python -m benchmarks.http $(ARGS)
 
-bench-keys: $(VENV)/.dev ## measure jobs with keys beside jobs without
+bench-keys: $(VENV)/.dev ## measure jobs with keys against jobs without
 	$(BIN)/python -m benchmarks.keys $(ARGS)
 
-bench-passes: $(VENV)/.dev ## measure how long looking at two million jobs holds up others
+bench-passes: $(VENV)/.dev ## measure how long operations on two million jobs delay other clients
 	$(BIN)/python -m benchmarks.passes $(ARGS)
 
-bench-scrape: $(VENV)/.dev ## measure how long a scrape of 10,000 topics holds up others
+bench-scrape: $(VENV)/.dev ## measure how long a scrape of 10,000 topics delays other clients
 	$(BIN)/python -m benchmarks.scrape $(ARGS)
 
 bench-instructions: $(VENV)/.dev ## count the instructions of one command, with valgrind
 	$(BIN)/python -m benchmarks.instructions $(ARGS)
 
-clean: ## remove what make and the tools made; the data directory stays
+clean: ## remove what make and the tools created, but not the data directory
 	rm -rf $(VENV) .lock-venv .coverage .coverage.* htmlcov dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find $(PROJECT) -name __pycache__ -type d -prune -exec rm -rf {} +
