@@ -26,6 +26,7 @@ from delayd import limits, readers
 from delayd.logs import LogFormat, LogLevel
 from delayd.net.addresses import UNIX_MODE_DEFAULT, Address, TcpAddress, is_local
 from delayd.readers import Reader, Said, WrongInside, shown
+from delayd.text import did_you_mean
 
 if TYPE_CHECKING:
     from delayd.core.policy import Patterns
@@ -325,13 +326,8 @@ def _from_flags(flags: Mapping[str, object]) -> Iterator[Given]:
 
 
 def _unknown(kind: str, name: str, known: Collection[str], prefix: str = "") -> str:
-    """Say so, and name what comes nearest; a prefix that all names share makes nothing nearer."""
-    import difflib  # noqa: PLC0415 - only for who made a mistake
-
-    endings = [each.removeprefix(prefix) for each in sorted(known)]
-    close = difflib.get_close_matches(name.removeprefix(prefix), endings, n=1, cutoff=0.5)
-    hint = f"; did you mean {prefix}{close[0]}?" if close else ""
-    return f"there is no such {kind}{hint}"
+    """Say so, and name what comes nearest."""
+    return f"there is no such {kind}{did_you_mean(name, sorted(known), prefix)}"
 
 
 def _broken_rules(config: Config) -> Iterator[ConfigError]:

@@ -15,12 +15,13 @@ serving: the line is dropped. The module refuses to know what time it is.
 """
 
 import contextlib
-import datetime as dt
 import enum
 import json
 import logging
 from collections.abc import Callable
 from typing import TextIO
+
+from delayd.text import moment_text
 
 Value = str | int | float | bool | None
 
@@ -86,7 +87,7 @@ class Log:
     def _write(self, level: LogLevel, event: str, fields: dict[str, Value]) -> None:
         if level < self._level:
             return
-        time = timestamp(self._wall_ms())
+        time = moment_text(self._wall_ms())
         if self._format is LogFormat.JSON:
             line = json_line(time, level, event, fields)
         else:
@@ -95,14 +96,6 @@ class Log:
         with contextlib.suppress(OSError, ValueError):
             self._stream.write(line + "\n")
             self._stream.flush()
-
-
-def timestamp(wall_ms: int) -> str:
-    """Write a time as RFC 3339 in UTC with milliseconds."""
-    seconds, ms = divmod(wall_ms, 1000)
-    # From the epoch by addition: unlike fromtimestamp() it takes any clock from year 1 to 9999.
-    moment = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=seconds)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms:03d}Z"
 
 
 def text_line(time: str, level: LogLevel, event: str, fields: dict[str, Value]) -> str:

@@ -30,6 +30,7 @@ from delayd.text import (
     parse_duration_ms,
     parse_duration_us,
     parse_size_bytes,
+    parse_whole,
     size_text,
 )
 
@@ -95,8 +96,8 @@ def whole(lowest: int, highest: int) -> Reader:
     """Read a whole number within the bounds."""
 
     def read(value: object) -> int:
-        if isinstance(value, Said) and value.isascii() and value.isdigit() and len(value) < 20:
-            value = int(value)
+        if isinstance(value, Said):
+            value = parse_whole(value)
         if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
             raise ValueError(f"must be a whole number from {lowest} to {highest}")
         return value

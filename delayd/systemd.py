@@ -11,6 +11,8 @@ import contextlib
 import socket
 from collections.abc import Mapping
 
+from delayd.text import parse_whole
+
 
 class Notifier:
     """The line to systemd, if there is one. `environment` and `pid` are this process's."""
@@ -62,9 +64,9 @@ def _status(status: str) -> str:
 
 
 def _watchdog_ms(environment: Mapping[str, str], pid: int) -> int | None:
-    interval_us = environment.get("WATCHDOG_USEC", "")
-    if not (interval_us.isascii() and interval_us.isdigit()):
+    interval_us = parse_whole(environment.get("WATCHDOG_USEC", ""))
+    if interval_us is None:
         return None
     if environment.get("WATCHDOG_PID", str(pid)) != str(pid):
         return None
-    return int(interval_us) // 1000 or None
+    return interval_us // 1000 or None

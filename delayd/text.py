@@ -1,9 +1,10 @@
-"""Durations and sizes as people write them, turned into whole milliseconds and bytes.
+"""Durations, sizes, times and whole numbers as people write them: one reader and one writer each.
 
 A duration is a number of seconds, or units from the largest to the smallest: `"1h30m"`, `"50ms"`,
 `"1.5s"`. A size is a number of bytes or one number with a unit: `"64MiB"`. Whatever is finer than a
 millisecond is rounded *up*, so that no deadline that follows from it is early. What was written is
-what is meant: 1.1 s is 1,100 ms, not the 1,101 that the nearest float would round up to.
+what is meant: 1.1 s is 1,100 ms, not the 1,101 that the nearest float would round up to. A time is
+RFC 3339 with its offset.
 
 >>> parse_duration_ms("1h30m"), parse_duration_ms(0.05), parse_duration_ms("1.1")
 (5400000, 50, 1100)
@@ -13,19 +14,36 @@ what is meant: 1.1 s is 1,100 ms, not the 1,101 that the nearest float would rou
 (67108864, 1500, 65535)
 >>> size_text(67_108_864), size_text(1_500)
 ('64MiB', '1500B')
+>>> parse_moment_ms("2026-11-21T20:00:00.25+01:00"), moment_text(1_795_287_600_250)
+(1795287600250, '2026-11-21T19:00:00.250Z')
+>>> parse_whole("0080"), parse_whole("8e1")
+(80, None)
 
-The module refuses to know what the values are for: bounds other than the longest duration are the
-caller's.
+The module knows the bounds of what can be written. Bounds of what a value is for are the caller's.
 """
 
+import datetime as dt
 import re
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
-from delayd.limits import DURATION_MS_MAX, QUANTITY_CHARACTERS_MAX, SECONDS_MAX
+from delayd.limits import (
+    DURATION_MS_MAX,
+    QUANTITY_CHARACTERS_MAX,
+    SECONDS_MAX,
+    SECONDS_WRITTEN_MAX,
+    WALL_MS_MAX,
+)
 
 DURATION_RULE: Final = 'must be seconds, or a duration such as "50ms", "15s" or "1h30m"'
 DURATION_BOUNDS: Final = f"must be from 0 to {DURATION_MS_MAX // 1000} s"
 SIZE_RULE: Final = 'must be bytes, or a size such as "64KiB", "10MB" or "1GiB"'
+TIME_RULE: Final = "must be a time with an offset, such as 2026-11-21T10:15:00Z"
+MOMENT_RULE: Final = (
+    'must be a moment such as "2026-11-21T19:00:00Z", with its offset, or seconds since 1970'
+)
+MOMENT_BOUNDS: Final = "must be from 1970 to the year 9999"
 
 US_PER_MS: Final = 1_000
 
@@ -55,6 +73,13 @@ _NUMBER: Final = r"([0-9]+)(?:\.([0-9]+))?"
 _NUMBER_ONLY: Final = re.compile(_NUMBER)
 _DURATION: Final = re.compile("".join(rf"(?:{_NUMBER}{unit}\s*)?" for unit in DURATION_UNITS_MS))
 _SIZE: Final = re.compile(_NUMBER + r"\s*([A-Za-z]*)")
+# Python's own reader takes more: dates alone, dates by weeks, times without an offset.
+_RFC_3339: Final = re.compile(
+    r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII
+)
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_LEAST_S: Final = -62_135_596_800
+"""The first second of the year 1, with which Python's calendar begins."""
 
 
 def parse_duration_ms(value: object) -> int:
@@ -150,3 +175,97 @@ def _scaled(whole: str, fraction: str | None, unit: int) -> int:
     fraction = fraction or ""
     scale: int = 10 ** len(fraction)
     return -(-int(whole + fraction) * unit // scale)
+
+
+def parse_moment_ms(value: object) -> int:
+    """Turn RFC 3339 or seconds since 1970 into milliseconds, rounded up.
+
+    Raises `ValueError`, whose message is the rule, for anything else.
+    """
+    if isinstance(value, str):
+        return -(-_moment_us(value, MOMENT_RULE) // US_PER_MS)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if 0 <= value <= WALL_MS_MAX / 1_000:  # false for NaN too
+            return min(WALL_MS_MAX, -(-round(value * 1_000_000) // US_PER_MS))
+        raise ValueError(MOMENT_BOUNDS)
+    raise ValueError(MOMENT_RULE)
+
+
+def parse_time_s(value: object) -> int:
+    """Turn RFC 3339 into seconds since 1970, rounded down: for the end of what is valid.
+
+    Raises `ValueError`, whose message is the rule, for anything else.
+    """
+    if not isinstance(value, str):
+        raise ValueError(TIME_RULE)  # noqa: TRY004 - as for all that is wrong
+    return _moment_us(value, TIME_RULE) // 1_000_000
+
+
+def _moment_us(text: str, rule: str) -> int:
+    if not _RFC_3339.fullmatch(text):
+        raise ValueError(rule)
+    try:
+        since = dt.datetime.fromisoformat(text.upper()) - _EPOCH
+    except ValueError:  # the 30th of February
+        raise ValueError(rule) from None
+    except OverflowError:
+        raise ValueError(MOMENT_BOUNDS) from None
+    moment_us = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    if not 0 <= moment_us <= WALL_MS_MAX * US_PER_MS:
+        raise ValueError(MOMENT_BOUNDS)
+    return moment_us
+
+
+def moment_text(wall_ms: int) -> str:
+    """Write a moment as RFC 3339, in UTC with milliseconds; the calendar's end if beyond."""
+    second, ms = divmod(wall_ms, 1_000)
+    return f"{_second_text(second)}.{ms:03d}Z"
+
+
+def time_text(epoch_s: int) -> str:
+    """Write a time as RFC 3339, in UTC with whole seconds.
+
+    >>> time_text(parse_time_s("2026-11-21T11:15:00+01:00"))
+    '2026-11-21T10:15:00Z'
+    """
+    return f"{_second_text(epoch_s)}Z"
+
+
+@lru_cache(maxsize=SECONDS_WRITTEN_MAX)
+def _second_text(second: int) -> str:
+    """Write a second. Cached: times that are written together mostly share few seconds."""
+    second = max(_LEAST_S, min(second, WALL_MS_MAX // 1_000))
+    return f"{_EPOCH + dt.timedelta(seconds=second):%Y-%m-%dT%H:%M:%S}"
+
+
+def parse_whole(text: str, digits_max: int = 20) -> int | None:
+    """Read a whole number in ASCII digits, as many as the largest u64 has; None if it is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= digits_max else None
+
+
+def counted(count: int, noun: str) -> str:
+    """Write a number with its noun, in the plural unless it is one.
+
+    >>> counted(1, "job"), counted(0, "job"), counted(2, "intact frame")
+    ('1 job', '0 jobs', '2 intact frames')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """Return a hint at the known name that is nearest, to be added to a sentence; or nothing.
+
+    A prefix that all names share makes nothing nearer.
+
+    >>> "no such field" + did_you_mean("prioritty", ["ttr", "priority"])
+    'no such field; did you mean priority?'
+    >>> did_you_mean("colour", ["ttr", "priority"])
+    ''
+    """
+    import difflib  # noqa: PLC0415 - only after a mistake
+
+    if len(name) > QUANTITY_CHARACTERS_MAX:
+        return ""
+    endings = [each.removeprefix(prefix) for each in known]
+    close = difflib.get_close_matches(name.removeprefix(prefix), endings, n=1, cutoff=0.5)
+    return f"; did you mean {prefix}{close[0]}?" if close else ""

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from delayd.logs import Log, LogFormat, LogLevel, timestamp
+from delayd.logs import Log, LogFormat, LogLevel
 
 WALL_MS = 1_795_256_100_123
 
@@ -71,15 +71,3 @@ def test_a_log_that_cannot_be_written_is_no_reason_to_stop() -> None:
     stream = io.StringIO()
     stream.close()
     Log(stream, lambda: WALL_MS).error("nobody reads this")
-
-
-@pytest.mark.parametrize(
-    ("wall_ms", "expected"),
-    [
-        (0, "1970-01-01T00:00:00.000Z"),
-        (-1, "1969-12-31T23:59:59.999Z"),
-        (4_294_967_295_999, "2106-02-07T06:28:15.999Z"),
-    ],
-)
-def test_timestamps_are_utc_with_milliseconds(wall_ms: int, expected: str) -> None:
-    assert timestamp(wall_ms) == expected

@@ -11,8 +11,6 @@ give strangers a way to keep the daemon busy. `not_after` may be missing. Whoeve
 gets either every entry or every mistake in it. The module refuses to know files and clocks.
 """
 
-import datetime as dt
-import difflib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,19 +21,16 @@ from delayd.access.errors import TokensInvalid, shown
 from delayd.access.scopes import Scope
 from delayd.core.policy import PATTERN_RULE, is_pattern
 from delayd.limits import TOKEN_GLOBS_MAX, TOKEN_NAME_CHARACTERS_MAX, TOKENS_MAX
+from delayd.text import did_you_mean, parse_time_s, time_text
 
 VERSION: Final = 1
 
 NAME_RULE: Final = f"must be 1 to {TOKEN_NAME_CHARACTERS_MAX} printable characters"
 SCOPE_RULE: Final = "must be one of " + ", ".join(Scope)
 GLOBS_RULE: Final = f"must be a list of 1 to {TOKEN_GLOBS_MAX} patterns of topics"
-MOMENT_RULE: Final = "must be a time with an offset, such as 2026-11-21T10:15:00Z"
 
 _ID: Final = re.compile(r"[0-9a-f]{8}")
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
-_MOMENT: Final = re.compile(
-    r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII
-)
 _REQUIRED: Final = ("id", "name", "sha256", "scopes", "topics", "created")
 _FIELDS: Final = (*_REQUIRED, "not_after")
 
@@ -65,32 +60,11 @@ class Entry:
             "sha256": self.sha256,
             "scopes": [scope.value for scope in Scope if scope in self.scopes],
             "topics": list(self.topics),
-            "created": moment_text(self.created_s),
+            "created": time_text(self.created_s),
         }
         if self.not_after_s is not None:
-            fields["not_after"] = moment_text(self.not_after_s)
+            fields["not_after"] = time_text(self.not_after_s)
         return fields
-
-
-def moment_text(epoch_s: int) -> str:
-    """Write a time as RFC 3339, in UTC.
-
-    >>> moment_text(1_795_256_100), moment_s("2026-11-21T11:15:00+01:00")
-    ('2026-11-21T10:15:00Z', 1795256100)
-    """
-    return f"{dt.datetime.fromtimestamp(epoch_s, dt.UTC):%Y-%m-%dT%H:%M:%S}Z"
-
-
-def moment_s(value: object) -> int:
-    """Read a time, rounded down to its second. Raises ValueError with the rule."""
-    if isinstance(value, str) and _MOMENT.fullmatch(value):
-        try:
-            epoch_s = int(dt.datetime.fromisoformat(value.upper()).timestamp() // 1)
-        except (ValueError, OverflowError):  # the 30th of February
-            epoch_s = -1
-        if epoch_s >= 0:
-            return epoch_s
-    raise ValueError(MOMENT_RULE)
 
 
 def checked_name(value: object) -> str:
@@ -107,9 +81,7 @@ def checked_scope(value: object) -> Scope:
     try:
         return Scope(value)  # type: ignore[arg-type]  # whatever it is, the enum says no to it
     except ValueError:
-        close = difflib.get_close_matches(str(value), Scope, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        raise ValueError(SCOPE_RULE + hint) from None
+        raise ValueError(SCOPE_RULE + did_you_mean(str(value), Scope)) from None
 
 
 def checked_glob(value: object) -> str:
@@ -230,7 +202,7 @@ def _globs(value: object) -> list[str]:
 
 
 def _end(value: object) -> int | None:
-    return None if value is None else moment_s(value)
+    return None if value is None else parse_time_s(value)
 
 
 _READERS: Final = {
@@ -239,6 +211,6 @@ _READERS: Final = {
     "sha256": _hash,
     "scopes": _scopes,
     "topics": _globs,
-    "created": moment_s,
+    "created": parse_time_s,
     "not_after": _end,
 }

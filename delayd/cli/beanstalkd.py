@@ -30,6 +30,7 @@ from delayd.net.addresses import (
     parse_address,
     tcp_address,
 )
+from delayd.text import parse_whole
 
 if TYPE_CHECKING:
     from delayd.config import Config
@@ -170,9 +171,9 @@ def _bounded(
     text = arguments.get(letter)
     if text is None:
         return default
-    if not (text.isascii() and text.isdigit() and len(text) <= limits.QUANTITY_CHARACTERS_MAX):
+    wanted = parse_whole(text, limits.QUANTITY_CHARACTERS_MAX)
+    if wanted is None:
         raise UsageError(f"-{letter} takes a whole number, not {text!r}")
-    wanted = int(text)
     number = min(max(wanted, lowest), highest)
     if number != wanted:
         warnings.append(f"-{letter} {wanted} was set to {number}")

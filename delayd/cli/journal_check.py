@@ -20,7 +20,7 @@ from delayd.journal.inspection import Rest, names_in, rest_behind
 from delayd.journal.names import VIRTUAL_NAME, check_names
 from delayd.journal.recovery import Recovery, Verdict
 from delayd.journal.warnings import StartWarning, doubts
-from delayd.journal.wording import counted
+from delayd.text import counted
 
 
 @dataclass(slots=True)

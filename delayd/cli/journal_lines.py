@@ -20,8 +20,9 @@ from delayd.core.records import Kind
 from delayd.core.replay import UnknownRecord
 from delayd.journal.errors import JournalCorrupt
 from delayd.journal.format import Frame
-from delayd.logs import escape, timestamp
-from delayd.text import duration_text
+from delayd.limits import WALL_MS_MAX
+from delayd.logs import escape
+from delayd.text import duration_text, moment_text
 
 BODY_BYTES_SHOWN: Final = 60
 
@@ -91,10 +92,7 @@ def moment(time_ms: int) -> str:
     >>> moment(1_700_000_000_123), moment(2**64 - 1)
     ('2023-11-14T22:13:20.123Z', '18446744073709551615')
     """
-    try:
-        return timestamp(time_ms)
-    except OverflowError:
-        return str(time_ms)
+    return moment_text(time_ms) if time_ms <= WALL_MS_MAX else str(time_ms)
 
 
 def shown_body(body: bytes) -> str:

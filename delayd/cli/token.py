@@ -184,17 +184,16 @@ def _scopes(text: str) -> "set[Scope]":
 
 def _end_s(text: str, now_s: int) -> int:
     """Read a moment to come, or how long from now. Raises ValueError with the rule."""
-    from delayd.access.token_entries import MOMENT_RULE, moment_s
     from delayd.limits import WALL_MS_MAX
-    from delayd.text import parse_duration_ms
+    from delayd.text import TIME_RULE, parse_duration_ms, parse_time_s
 
     try:
-        end_s = moment_s(text)
+        end_s = parse_time_s(text)
     except ValueError:
         try:
             end_s = now_s + parse_duration_ms(text) // 1_000
         except ValueError:
-            raise ValueError(f"{MOMENT_RULE}, or a duration such as 90d") from None
+            raise ValueError(f"{TIME_RULE}, or a duration such as 90d") from None
     if not now_s < end_s <= WALL_MS_MAX // 1_000:
         raise ValueError("must be in the future, and before the year 10000")
     return end_s

@@ -53,6 +53,7 @@ from delayd.limits import (
 )
 from delayd.text import (
     DURATION_BOUNDS,
+    did_you_mean,
     duration_text,
     parse_duration_ms,
     parse_size_bytes,
@@ -380,10 +381,7 @@ def _says(value: object) -> bool:
 
 
 def _no_such_field(name: str) -> str:
-    import difflib  # noqa: PLC0415 - only for who made a mistake
-
-    close = difflib.get_close_matches(name, BY_NAME, n=1, cutoff=0.5)
-    return "there is no such field" + (f"; did you mean {close[0]}?" if close else "")
+    return "there is no such field" + did_you_mean(name, BY_NAME)
 
 
 def _shown(value: object) -> str:

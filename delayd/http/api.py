@@ -26,6 +26,7 @@ from delayd.core.virtual_clock import StandingClock
 from delayd.http.idempotency import Forgetting
 from delayd.http.problems import FieldError, Forbidden, RequestInvalid, Unauthorized
 from delayd.limits import JOB_ID_MAX
+from delayd.text import parse_whole
 
 if TYPE_CHECKING:
     from delayd.http.connection_limits import HttpConnectionLimits
@@ -234,9 +235,9 @@ class Call:
     def job_id(self) -> int:
         """The job that the path names."""
         text = self.names["id"]
-        if not (text.isascii() and text.isdigit() and len(text) <= 20):
+        job_id = parse_whole(text)
+        if job_id is None:
             raise RequestInvalid([FieldError("id", f"{text!r} is not the id of a job")])
-        job_id = int(text)
         if not 0 < job_id <= JOB_ID_MAX:
             raise JobNotFound(job_id)
         return job_id

@@ -21,7 +21,7 @@ import enum
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
 from typing import Any, ClassVar, Final, Generic, TypeVar
@@ -32,6 +32,7 @@ import orjson
 from delayd.http.problems import FieldError, NotJson, RequestInvalid
 from delayd.http.values import Duration, decode_value, is_dense
 from delayd.limits import HTTP_BATCH_MAX, HTTP_CONTAINERS_MAX, HTTP_ERRORS_MAX
+from delayd.text import did_you_mean
 
 __all__ = ("Duration", "Form", "QueryReader", "Reader")
 
@@ -52,7 +53,6 @@ class Form(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 FormT = TypeVar("FormT", bound=Form)
 
-NAME_CHARACTERS_MAX: Final = 64
 """Of a field's name for which another one is proposed: comparing takes long."""
 SOMETHING: Final = 0
 """Stands for a value that is wrong, where rules ask which fields are there."""
@@ -233,13 +233,8 @@ def _choices(kind: Any) -> Iterator[str]:  # noqa: ANN401 (a type)
             yield from _choices(inner)
 
 
-def _unknown(name: str, fields: Mapping[str, msgspec.structs.FieldInfo]) -> str:
-    import difflib  # noqa: PLC0415 (only for who made a mistake)
-
-    if len(name) > NAME_CHARACTERS_MAX:
-        return "there is no such field"
-    near = difflib.get_close_matches(name, fields, n=1, cutoff=0.6)
-    return "there is no such field" + (f"; did you mean {near[0]}?" if near else "")
+def _unknown(name: str, fields: Iterable[str]) -> str:
+    return "there is no such field" + did_you_mean(name, fields)
 
 
 @cache

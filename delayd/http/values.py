@@ -8,14 +8,11 @@ same to those who read the OpenAPI document.
 (5400000, 50)
 >>> decode_value(Moment, "2026-11-21T20:00:00+01:00"), decode_value(Moment, 1_795_287_600)
 (1795287600000, 1795287600000)
->>> moment_text(1_795_287_600_250)
-'2026-11-21T19:00:00.250Z'
 """
 
 import re
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from datetime import UTC, datetime
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
@@ -32,15 +29,10 @@ from delayd.limits import (
     LADDERS_KNOWN_MAX,
     QUANTITY_CHARACTERS_MAX,
     RETRY_STEPS_MAX,
-    SECONDS_WRITTEN_MAX,
     TOPIC_NAME_BYTES_MAX,
     WALL_MS_MAX,
 )
-from delayd.text import DURATION_UNITS_MS, parse_duration_ms
-
-MOMENT_RULE: Final = (
-    'must be a moment such as "2026-11-21T19:00:00Z", with its offset, or seconds since 1970'
-)
+from delayd.text import DURATION_UNITS_MS, parse_duration_ms, parse_moment_ms
 
 
 class Duration(int):
@@ -107,52 +99,6 @@ class PageMark(tuple[int, int]):
     __slots__ = ()
 
 
-def parse_moment_ms(value: object) -> int:
-    """Turn RFC 3339 or seconds since 1970 into milliseconds, rounded up; `ValueError`."""
-    if isinstance(value, str):
-        return _text_ms(value)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        if 0 <= value <= WALL_MS_MAX / 1_000:  # false for NaN too
-            return min(WALL_MS_MAX, -(-round(value * 1_000_000) // 1_000))
-        raise ValueError("must be from 1970 to the year 9999")
-    raise ValueError(MOMENT_RULE)
-
-
-def _text_ms(text: str) -> int:
-    # A date alone, and a time without its offset, are read by the library and are not RFC 3339.
-    if len(text) < len("2026-11-21T19:00:00Z") or text[10] not in "Tt ":
-        raise ValueError(MOMENT_RULE)
-    try:
-        moment = datetime.fromisoformat(text.upper())
-    except ValueError:
-        raise ValueError(MOMENT_RULE) from None
-    if moment.tzinfo is None:
-        raise ValueError(MOMENT_RULE)
-    try:
-        since = moment - datetime.fromtimestamp(0, UTC)
-    except OverflowError:
-        raise ValueError("must be from 1970 to the year 9999") from None
-    moment_ms = -(
-        -(since.days * 86_400_000_000 + since.seconds * 1_000_000 + since.microseconds) // 1_000
-    )
-    if not 0 <= moment_ms <= WALL_MS_MAX:
-        raise ValueError("must be from 1970 to the year 9999")
-    return moment_ms
-
-
-def moment_text(wall_ms: int) -> str:
-    """Write a moment as RFC 3339, in UTC and with milliseconds; the calendar's end if beyond."""
-    second, ms = divmod(wall_ms, 1_000)
-    return f"{_second_text(second)}.{ms:03d}Z"
-
-
-@lru_cache(maxsize=SECONDS_WRITTEN_MAX)
-def _second_text(second: int) -> str:
-    """Write a second; what is told of at one time is mostly of few of them."""
-    second = max(0, min(second, WALL_MS_MAX // 1_000))
-    return f"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H:%M:%S}"
-
-
 def seconds(duration_ms: int) -> float:
     """Write a length of time as seconds, as replies have it."""
     return duration_ms / 1_000
@@ -204,7 +150,7 @@ def _time_bound(value: object) -> TimeBound:
     if isinstance(value, str):
         if value[4:5] == "-":
             # A + that was not written as %2B has become a space.
-            return TimeBound((_text_ms(value[:11] + value[11:].replace(" ", "+")), True))
+            return TimeBound((parse_moment_ms(value[:11] + value[11:].replace(" ", "+")), True))
         if value.startswith("-"):
             return TimeBound((-parse_duration_ms(value[1:]), False))
     try:

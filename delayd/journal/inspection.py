@@ -14,7 +14,7 @@ from delayd.journal.format import HEADER_BYTES, frame_mark
 from delayd.journal.names import LOCK_NAME
 from delayd.journal.reader import FrameReader, end_of_data
 from delayd.journal.recovery import Place, Recovery
-from delayd.journal.wording import counted
+from delayd.text import counted
 
 
 @dataclass(slots=True)

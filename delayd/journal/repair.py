@@ -22,8 +22,8 @@ from delayd.journal.reader import end_of_data, read_exactly
 from delayd.journal.recovery import Recovery, SegmentFile
 from delayd.journal.segment import TEMPORARY_SUFFIX, write_all
 from delayd.journal.snapshot import SNAPSHOT_NAME
-from delayd.journal.wording import counted
 from delayd.limits import JOURNAL_TORN_COPIES_MAX, JOURNAL_WINDOW_BYTES
+from delayd.text import counted
 
 TORN_COPY: Final = re.compile(SEGMENT_NAME.pattern + r"\.torn-([0-9]+)(?:-([0-9]+))?")
 TEMPORARY: Final = re.compile(

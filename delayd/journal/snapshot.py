@@ -35,8 +35,8 @@ from zlib import crc32
 from delayd.journal.disk import Disk
 from delayd.journal.format import CHECKSUM, IDENTITY_BYTES, PREFIX
 from delayd.journal.reader import read_exactly
-from delayd.journal.wording import counted
 from delayd.limits import SNAPSHOT_DEFLATE_LEVEL
+from delayd.text import counted
 
 SNAPSHOT_VERSION: Final = 1
 

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from delayd.journal.format import FIRST_SEQUENCE
 from delayd.journal.names import TOLERATED_NAMES, VIRTUAL_NAME
 from delayd.journal.recovery import Found, Recovery, Verdict
-from delayd.journal.wording import counted
+from delayd.text import counted
 
 NO_LOG: Final = (
     "a log was begun in the directory, and none is left in it: no job was ever acknowledged here, "

@@ -28,6 +28,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from delayd.limits import LISTEN_BACKLOG, UNIX_PATH_BYTES_MAX
+from delayd.text import parse_whole
 
 UNIX_PREFIX: Final = "unix:"
 FIRST_INHERITED_FD: Final = 3
@@ -127,10 +128,8 @@ def tcp_address(host: str, port_text: str) -> TcpAddress:
     """Put an address together from its parts. Raises `AddressInvalid`."""
     if not host or not host.isascii() or any(not c.isprintable() or c in " []/" for c in host):
         raise AddressInvalid("must have a host before the port, by name or number")
-    if not (port_text.isascii() and port_text.isdigit() and len(port_text) <= 5):
-        raise AddressInvalid("must have a port from 0 to 65535")
-    port = int(port_text)
-    if port > 65_535:
+    port = parse_whole(port_text, 5)
+    if port is None or port > 65_535:
         raise AddressInvalid("must have a port from 0 to 65535")
     return TcpAddress(host, port)
 
@@ -274,12 +273,13 @@ def inherited_listeners(environment: Mapping[str, str], pid: int) -> Listeners:
     if environment.get("LISTEN_PID") != str(pid):
         return Listeners()  # meant for a parent of ours, which did not clean up
     count_text = environment.get("LISTEN_FDS", "0")
-    if not (count_text.isascii() and count_text.isdigit()):
+    count = parse_whole(count_text)
+    if count is None:
         raise CannotListen("LISTEN_FDS", f"{count_text!r} is not a number of sockets")
     names = environment.get("LISTEN_FDNAMES", "").split(":")
     line: list[Listener] = []
     http: list[Listener] = []
-    for index in range(int(count_text)):
+    for index in range(count):
         listener = _inherit(FIRST_INHERITED_FD + index)
         is_http = index < len(names) and names[index] == "http"
         (http if is_http else line).append(listener)

@@ -15,8 +15,6 @@ from delayd.access.token_entries import (
     SCOPE_RULE,
     Entry,
     from_bytes,
-    moment_s,
-    moment_text,
     to_bytes,
 )
 from delayd.core.policy import PATTERN_RULE
@@ -198,30 +196,3 @@ def test_no_mistake_repeats_a_token_that_stands_in_the_wrong_place(field: str) -
             assert secret.upper() not in said
     for said in errors_of_rows(row(**{text: 1})):
         assert secret not in said
-
-
-# --- Times ---------------------------------------------------------------------------------------
-
-
-@given(st.integers(0, YEAR_9999_S))
-def test_a_time_that_is_written_is_read(epoch_s: int) -> None:
-    assert moment_s(moment_text(epoch_s)) == epoch_s
-
-
-@pytest.mark.parametrize(
-    ("text", "epoch_s"),
-    [
-        ("1970-01-01T00:00:00Z", 0),
-        ("1970-01-01t00:00:01.999z", 1),
-        ("1970-01-01 02:00:00+02:00", 0),
-        ("1969-12-31T23:00:00-01:00", 0),
-    ],
-)
-def test_times_are_read_in_every_zone(text: str, epoch_s: int) -> None:
-    assert moment_s(text) == epoch_s
-
-
-@pytest.mark.parametrize("text", ["", "now", "0", "2026-11-21T10:15Z", "٢026-11-21T10:15:00Z"])
-def test_other_texts_are_no_times(text: str) -> None:
-    with pytest.raises(ValueError, match="must be a time with an offset"):
-        moment_s(text)

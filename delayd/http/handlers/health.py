@@ -19,8 +19,8 @@ from delayd.http.api import Call
 from delayd.http.handlers.figures import daemon_member
 from delayd.http.problems import NoClock, NotReady
 from delayd.http.responses import Reply, reply
-from delayd.http.values import moment_text
 from delayd.limits import CENSUS_STEP_TOPICS, READY_BODY_BYTES, SLOW_SYNC_MS
+from delayd.text import moment_text
 
 if TYPE_CHECKING:
     from delayd.http.schemas import Advance

@@ -43,8 +43,8 @@ from delayd.core.job import (
     tally_of,
 )
 from delayd.core.scans.scan import seen_state
-from delayd.http.values import is_dense, moment_text
-from delayd.text import duration_text
+from delayd.http.values import is_dense
+from delayd.text import duration_text, moment_text
 
 if TYPE_CHECKING:
     from delayd.core.store import Store

@@ -15,7 +15,7 @@ from delayd.http.handlers.reserve import holder_of
 from delayd.http.problems import FieldError, RequestInvalid
 from delayd.http.responses import Reply, refused_item, reply, reply_of_many
 from delayd.http.schemas import Bury, Held, HeldMany, Nack, NackMany
-from delayd.http.values import moment_text
+from delayd.text import moment_text
 
 if TYPE_CHECKING:
     from delayd.core.session import Session

@@ -24,13 +24,14 @@ from delayd.http.api import Api, Call
 from delayd.http.handlers.job_responses import body_member, failure_told
 from delayd.http.handlers.topics import carry_out_bulk, names_behind
 from delayd.http.responses import Reply, reply
-from delayd.http.values import moment_text, page_mark_text, seconds
+from delayd.http.values import page_mark_text, seconds
 from delayd.limits import (
     HTTP_CALENDAR_TOPICS_MAX,
     HTTP_PAGE_BYTES_MAX,
     HTTP_PAGE_SLICE_BYTES,
     HTTP_PAGE_SLICE_ROWS,
 )
+from delayd.text import moment_text
 
 if TYPE_CHECKING:
     from delayd.core.scans.scan import Wanted

@@ -27,8 +27,8 @@ from delayd.http.api import Api, Call
 from delayd.http.handlers.figures import topic_member
 from delayd.http.responses import Reply, refused, reply
 from delayd.http.schemas import UNSET
-from delayd.http.values import moment_text
 from delayd.limits import HTTP_GLOBS_SLICE, HTTP_TOPICS_SLICE
+from delayd.text import moment_text
 
 if TYPE_CHECKING:
     from delayd.http.queries import ListTopics
