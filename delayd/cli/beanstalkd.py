@@ -73,7 +73,7 @@ class UsageError(Exception):
     """The command line is wrong; the message says how."""
 
 
-class Request(NamedTuple):
+class Invocation(NamedTuple):
     """What the command line asks for."""
 
     answer: str = ""
@@ -115,13 +115,13 @@ def split_flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield letter, argument
 
 
-def parse(words: Sequence[str]) -> Request:
+def parse(words: Sequence[str]) -> Invocation:
     """Read the command line; the last of several equal flags wins. Raises `UsageError`."""
     arguments: dict[str, str] = {}
     warnings: list[str] = []
     for letter, argument in split_flags(words):
         if letter in "vh":
-            return Request(answer=VERSION if letter == "v" else usage(), warnings=tuple(warnings))
+            return Invocation(answer=VERSION if letter == "v" else usage(), warnings=tuple(warnings))
         if letter in "cn":
             warnings.append(f"-{letter} is ignored")
         if letter in "fF":
@@ -147,7 +147,7 @@ def parse(words: Sequence[str]) -> Request:
     listen = _listen(arguments.get("l", "127.0.0.1"), arguments.get("p", "11300"))
     if not is_local(listen):
         warnings.append(f"whoever reaches {listen} can use every job: there is no authentication")
-    return Request(
+    return Invocation(
         warnings=tuple(warnings),
         listen=listen,
         user=arguments.get("u"),
@@ -189,7 +189,7 @@ def _listen(host: str, port_text: str) -> Address:
         raise UsageError(f"-l {host} -p {port_text} {error}") from error
 
 
-def listeners_for(request: Request, environment: Mapping[str, str], pid: int) -> Listeners:
+def listeners_for(request: Invocation, environment: Mapping[str, str], pid: int) -> Listeners:
     """Listen where systemd or else the flags say. Raises `CannotListen`."""
     inherited = inherited_listeners(environment, pid)
     if inherited.line or inherited.http:
@@ -208,7 +208,7 @@ def become(user: str) -> None:
     os.setuid(account.pw_uid)
 
 
-def config_of(request: Request) -> "Config":
+def config_of(request: Invocation) -> "Config":
     """The same wishes in delayd's words; a flag is the user's own word, so all is accepted."""
     from delayd.config import Config, SyncPolicy
     from delayd.logs import LogLevel

@@ -10,7 +10,6 @@ from delayd.access.errors import TokensInvalid
 from delayd.access.scopes import Scope
 from delayd.access.token_entries import (
     GLOBS_RULE,
-    MOMENT_RULE,
     NAME_RULE,
     SCOPE_RULE,
     Entry,
@@ -25,6 +24,7 @@ from delayd.limits import (
     TOKENS_MAX,
     WALL_MS_MAX,
 )
+from delayd.text import TIME_RULE
 from tests.access.samples import made
 
 GOLDEN = Path(__file__).parent / "data" / "tokens-1.json"
@@ -145,8 +145,8 @@ def test_a_file_of_another_kind_is_one_mistake(data: bytes, error: str) -> None:
         ({"topics": ["a"] * (TOKEN_GLOBS_MAX + 1)}, "topics = ["),
         ({"topics": ["a b"]}, f'topics = ["a b"]: {PATTERN_RULE}'),
         ({"topics": [7]}, f"topics = [7]: {PATTERN_RULE}"),
-        ({"created": None}, f"created = null: {MOMENT_RULE}"),
-        ({"created": "2026-11-21"}, f'created = "2026-11-21": {MOMENT_RULE}'),
+        ({"created": None}, f"created = null: {TIME_RULE}"),
+        ({"created": "2026-11-21"}, f'created = "2026-11-21": {TIME_RULE}'),
         ({"not_after": "2026-02-30T00:00:00Z"}, "not_after = "),
         ({"not_after": "1969-12-31T23:59:59Z"}, "not_after = "),
         ({"not_after": "2026-11-21T10:15:00"}, "not_after = "),

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from delayd.access.scopes import Scope
-from delayd.access.token_entries import MOMENT_RULE, NAME_RULE, SCOPE_RULE, Entry
+from delayd.access.token_entries import NAME_RULE, SCOPE_RULE, Entry
 from delayd.access.tokens import Tokens
 from delayd.access.usage import Usage
 from delayd.cli.main import invoke
 from delayd.core.policy import PATTERN_RULE
 from delayd.exits import Exit
 from delayd.journal.disk import RealDisk
+from delayd.text import TIME_RULE
 
 NOW = "2026-11-21T10:15:00Z"
 NOW_MS = 1_795_256_100_000
@@ -138,7 +139,7 @@ def test_an_end_that_is_no_time_to_come_is_refused(path: Path, capsys: Capture, 
     (only,) = capsys.readouterr().err.splitlines()
     assert only.startswith(f'delayd: --not-after "{text}": must be ')
     if text == "soon":
-        assert only.endswith(f"{MOMENT_RULE}, or a duration such as 90d")
+        assert only.endswith(f"{TIME_RULE}, or a duration such as 90d")
 
 
 class FullDisk(io.StringIO):
