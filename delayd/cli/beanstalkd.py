@@ -121,7 +121,9 @@ def parse(words: Sequence[str]) -> Invocation:
     warnings: list[str] = []
     for letter, argument in split_flags(words):
         if letter in "vh":
-            return Invocation(answer=VERSION if letter == "v" else usage(), warnings=tuple(warnings))
+            return Invocation(
+                answer=VERSION if letter == "v" else usage(), warnings=tuple(warnings)
+            )
         if letter in "cn":
             warnings.append(f"-{letter} is ignored")
         if letter in "fF":

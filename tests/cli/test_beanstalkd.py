@@ -7,7 +7,7 @@ import pytest
 
 from delayd import __version__, limits
 from delayd.cli import beanstalkd
-from delayd.cli.beanstalkd import FLAGS, VERSION, Request, UsageError, parse, split_flags, start
+from delayd.cli.beanstalkd import FLAGS, VERSION, Invocation, UsageError, parse, split_flags, start
 from delayd.config import Config, SyncPolicy
 from delayd.exits import Exit
 from delayd.logs import LogLevel
@@ -73,28 +73,28 @@ def test_an_empty_argument_is_none() -> None:
 @pytest.mark.parametrize(
     ("line", "request_"),
     [
-        ("", Request(listen=TcpAddress("127.0.0.1", 11300))),
-        ("-p 0", Request(listen=TcpAddress("127.0.0.1", 0))),
-        ("-l ::1 -p 5", Request(listen=TcpAddress("::1", 5))),
-        ("-l localhost", Request(listen=TcpAddress("localhost", 11300))),
-        ("-l unix:/run/b.sock -p 5", Request(listen=UnixAddress("/run/b.sock"))),
-        ("-b dir", Request(data_dir="dir", sync_interval_ms=50)),
-        ("-b dir -f 0", Request(data_dir="dir", sync_interval_ms=0)),
-        ("-b dir -f 200", Request(data_dir="dir", sync_interval_ms=200)),
-        ("-b dir -F", Request(data_dir="dir", sync_interval_ms=None)),
-        ("-F -f 7", Request(sync_interval_ms=7)),
-        ("-f 7 -F", Request(sync_interval_ms=None)),
-        ("-p 1 -p 2", Request(listen=TcpAddress("127.0.0.1", 2))),
-        ("-u nobody", Request(user="nobody")),
-        ("-z 10", Request(body_bytes_max=10)),
-        ("-z 0", Request(body_bytes_max=0)),
-        ("-s 10000", Request(segment_bytes=12_288)),
-        ("-s 4294967296", Request(segment_bytes=limits.JOURNAL_SEGMENT_BYTES_MAX)),
-        ("-VVV", Request(is_verbose=True)),
-        ("-v", Request(answer=VERSION)),
+        ("", Invocation(listen=TcpAddress("127.0.0.1", 11300))),
+        ("-p 0", Invocation(listen=TcpAddress("127.0.0.1", 0))),
+        ("-l ::1 -p 5", Invocation(listen=TcpAddress("::1", 5))),
+        ("-l localhost", Invocation(listen=TcpAddress("localhost", 11300))),
+        ("-l unix:/run/b.sock -p 5", Invocation(listen=UnixAddress("/run/b.sock"))),
+        ("-b dir", Invocation(data_dir="dir", sync_interval_ms=50)),
+        ("-b dir -f 0", Invocation(data_dir="dir", sync_interval_ms=0)),
+        ("-b dir -f 200", Invocation(data_dir="dir", sync_interval_ms=200)),
+        ("-b dir -F", Invocation(data_dir="dir", sync_interval_ms=None)),
+        ("-F -f 7", Invocation(sync_interval_ms=7)),
+        ("-f 7 -F", Invocation(sync_interval_ms=None)),
+        ("-p 1 -p 2", Invocation(listen=TcpAddress("127.0.0.1", 2))),
+        ("-u nobody", Invocation(user="nobody")),
+        ("-z 10", Invocation(body_bytes_max=10)),
+        ("-z 0", Invocation(body_bytes_max=0)),
+        ("-s 10000", Invocation(segment_bytes=12_288)),
+        ("-s 4294967296", Invocation(segment_bytes=limits.JOURNAL_SEGMENT_BYTES_MAX)),
+        ("-VVV", Invocation(is_verbose=True)),
+        ("-v", Invocation(answer=VERSION)),
     ],
 )
-def test_flags_mean_what_they_mean_to_beanstalkd(line: str, request_: Request) -> None:
+def test_flags_mean_what_they_mean_to_beanstalkd(line: str, request_: Invocation) -> None:
     assert parse(line.split()) == request_
 
 
@@ -117,7 +117,7 @@ def test_what_is_accepted_differently_is_said(line: str, warning: str) -> None:
 
 
 def test_the_longest_body_is_as_in_beanstalkd() -> None:
-    assert parse(["-z", "1073741824"]) == Request(body_bytes_max=1_073_741_824)
+    assert parse(["-z", "1073741824"]) == Invocation(body_bytes_max=1_073_741_824)
     assert parse(["-z", "9" * 60]).body_bytes_max == 1_073_741_824
 
 
