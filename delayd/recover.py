@@ -12,7 +12,8 @@ from typing import Final
 from delayd.clock import Clock, monotonic_ns
 from delayd.config import ClockKind, Config
 from delayd.core.engine import Engine
-from delayd.core.replay import Replay, UnknownRecord
+from delayd.core.records import UnknownRecord
+from delayd.core.replay import Replay
 from delayd.exits import Exit
 from delayd.journal.disk import RealDisk
 from delayd.journal.errors import (

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from delayd.cli.journal_lines import Source, moment
 from delayd.cli.terminal import progress
 from delayd.core.engine import Engine
-from delayd.core.replay import Replay, UnknownRecord
+from delayd.core.records import UnknownRecord
+from delayd.core.replay import Replay
 from delayd.journal.disk import Disk
 from delayd.journal.errors import DamageError, JournalCorrupt
 from delayd.journal.format import FRAME_OVERHEAD_BYTES, Frame

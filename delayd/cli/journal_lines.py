@@ -16,8 +16,7 @@ from typing import Final, NamedTuple
 import orjson
 
 from delayd.core.dump import MOMENTS, Dump, Dumped
-from delayd.core.records import Kind
-from delayd.core.replay import UnknownRecord
+from delayd.core.records import Kind, UnknownRecord
 from delayd.journal.errors import JournalCorrupt
 from delayd.journal.format import Frame
 from delayd.limits import WALL_MS_MAX

@@ -1,12 +1,12 @@
 """The records of a frame as values with names, for people who look into a journal.
 
-`FIELDS` names what each kind of record says; a job is spread out into the fields of its record. The
-records of a log name a topic once and use its number from then on, so a `Dump` goes along the log
-from its beginning and remembers the names.
+The fields of a record have the names that `core.records` gives them; a job is spread out into those
+of its own record. The records of a log name a topic once and use its number from then on, so a
+`Dump` goes along the log from its beginning and remembers the names.
 
->>> from delayd.core.records import pack_delete, pack_topic
+>>> from delayd.core.records import pack
 >>> dump = Dump()
->>> payload = pack_topic(Kind.TOPIC, 1, 4) + b"mail" + pack_delete(Kind.DELETE, 7)
+>>> payload = pack(Kind.TOPIC, 1, tail=b"mail") + pack(Kind.DELETE, 7)
 >>> for record in dump.records(payload):
 ...     print(record.kind.name, record.fields)
 TOPIC {'topic_number': 1, 'topic': 'mail'}
@@ -40,37 +40,8 @@ from delayd.core.job import (
     tally_of,
     wall_of,
 )
-from delayd.core.records import LAYOUTS, TAILED, Kind
-from delayd.core.replay import UnknownRecord
+from delayd.core.records import RECORDS, Kind, UnknownRecord
 from delayd.text import duration_text
-
-FIELDS: Final[dict[Kind, tuple[str, ...]]] = {
-    Kind.TURN: ("time_ms",),
-    Kind.TOPIC: ("topic_number", "name_bytes"),
-    Kind.PUT: ("record_bytes",),
-    Kind.RESERVE: ("id", "deadline_ms"),
-    Kind.TOUCH: ("id", "deadline_ms"),
-    Kind.RELEASE: ("id", "due_ms", "delay_ms", "priority"),
-    Kind.RETURN: ("id",),
-    Kind.BURY: ("id", "priority"),
-    Kind.KICK: ("id",),
-    Kind.RESCHEDULE: ("id", "due_ms", "delay_ms"),
-    Kind.DELETE: ("id",),
-    Kind.PAUSE: ("topic_number", "until_ms", "pause_ms"),
-    Kind.LAST: ("last_id", "last_topic_number"),
-    Kind.RANK: ("id", "rank"),
-    Kind.OFFSET: ("offset_ms",),
-    Kind.APPOINT: ("id", "due_ms", "delay_ms", "wall_ms"),
-    Kind.FAIL: (
-        *("id", "failed_ms", "due_ms", "delay_ms", "priority", "reason", "state"),
-        *("topic_number", "error_bytes"),
-    ),
-    Kind.AMEND: ("id", "due_ms", "delay_ms", "wall_ms", "ttr_ms", "priority", "state"),
-    Kind.REWRITE: ("record_bytes",),
-    Kind.POLICY: ("topic_number", "source", "policy_bytes"),
-    Kind.CLEAR: ("topic_number", "next_topic_number"),
-}
-"""What stands behind the kind, as `LAYOUTS` lays it out."""
 
 JOB_FIELDS: Final = ("id", "due_ms", "created_ms", "ttr_ms", "priority", "topic_number", "state")
 
@@ -112,11 +83,11 @@ class Dump:
                 kind = Kind(payload[at])
             except ValueError:
                 raise UnknownRecord(at, f"its kind is {payload[at]}") from None
-            layout = LAYOUTS[kind]
+            layout = RECORDS[kind].layout
             if at + layout.size > end:
                 raise UnknownRecord(at, "the last record is cut short")
             values: tuple[int, ...] = layout.unpack_from(payload, at)[1:]
-            behind = at + layout.size + (values[-1] if kind in TAILED else 0)
+            behind = at + layout.size + (values[-1] if RECORDS[kind].tail else 0)
             if behind > end:
                 raise UnknownRecord(at, "the last record is cut short")
             yield self._dumped(at, kind, values, payload[at + layout.size : behind])
@@ -125,20 +96,19 @@ class Dump:
     def _dumped(self, at: int, kind: Kind, values: tuple[int, ...], tail: bytes) -> Dumped:
         if kind in {Kind.PUT, Kind.REWRITE}:
             return self._job(at, kind, tail)
-        fields: dict[str, Value] = dict(zip(FIELDS[kind], values, strict=True))
+        row = RECORDS[kind]
+        fields: dict[str, Value] = dict(zip(row.fields, values, strict=True))
         if "state" in fields:
             fields["state"] = _state(at, fields["state"])
-        if kind is Kind.TOPIC:
-            del fields["name_bytes"]
-            fields["topic"] = self._names[values[0]] = tail.decode("ascii", "backslashreplace")
-        elif kind is Kind.FAIL:
-            del fields["error_bytes"]
+        if "reason" in fields:
             fields["reason"] = _reason(at, fields["reason"])
-            fields["error"] = tail.decode("utf-8", "backslashreplace")
-        elif kind is Kind.POLICY:
-            del fields["policy_bytes"]
+        if "source" in fields:
             fields["source"] = SOURCES[values[1]] if values[1] < len(SOURCES) else values[1]
-            fields["policy"] = tail.decode("utf-8", "backslashreplace")
+        if row.tail:
+            del fields[row.fields[-1]]
+            fields[row.tail] = tail.decode("utf-8", "backslashreplace")
+        if kind is Kind.TOPIC:
+            fields["topic"] = self._names[values[0]] = tail.decode("ascii", "backslashreplace")
         if "topic_number" in fields and kind is not Kind.TOPIC:
             self._add_topic(fields)
         if kind is Kind.CLEAR:

@@ -5,42 +5,19 @@ clock (a delay ended, a ttr ran out) are not written: they follow from the absol
 records and from the TURN records, which say how far time had been played before the records after
 them.
 
-A record is its kind (u8) and then, little-endian:
+A record is its kind (u8) and then its fields, little-endian. `RECORDS` has a row for each kind;
+packing, replay (`core.apply` has the function that carries it out), dump and the table in
+docs/journal-format.md follow it. The last field of a kind with a tail is the tail's length.
 
-    kind        fields                                     meaning
-    TURN        time u64                                   everything due by then had happened
-    TOPIC       number u32, length u8, name                the number that records use for it
-    PUT         length u32, record                         a job, as `core.job` lays it out
-    RESERVE     id u64, deadline u64                       handed out until the deadline
-    TOUCH       id u64, deadline u64                       held until this deadline instead
-    RELEASE     id u64, due u64, delay u64, priority u32   its holder gave it back
-    RETURN      id u64                                     its holder's connection closed
-    BURY        id u64, priority u32                       its holder parked it
-    KICK        id u64                                     back to ready
-    RESCHEDULE  id u64, due u64, delay u64                 a waiting job got another time
-    DELETE      id u64                                     gone
-    LAST        id u64, topic u32                          the last numbers that had been given
-    PAUSE       topic u32, until u64, length u64           nothing is handed out until then
-    RANK        id u64, rank u64                           where a buried job stands: the lower, the
-                                                           longer it has been buried
-    OFFSET      offset i64                                 wall clock minus delayd time, from now on
-    APPOINT     id u64, due u64, delay u64, wall u64       a waiting job got another time, absolute
-    FAIL        id u64, failed u64, due u64, delay u64,    an attempt failed under a retry rule, and
-                priority u32, reason u8, state u8,         this became of the job: its state, and
-                topic u32, length u16, error               the topic that it was moved to (0: none)
-    AMEND       id u64, due u64, delay u64, wall u64,      a waiting job was changed, but for its
-                ttr u64, priority u32, state u8            body; a wall of 0: none
-    REWRITE     length u32, record                         a waiting job was changed, body and all
-    POLICY      topic u32, source u8, length u32, text     what holds for the topic from now on
-    CLEAR       topic u32, number u32                      its waiting jobs are gone; its new number
-
->>> pack_delete(Kind.DELETE, 5).hex(" ")
+>>> pack(Kind.DELETE, 5).hex(" ")
 '0b 05 00 00 00 00 00 00 00'
+>>> pack(Kind.TOPIC, 1, tail=b"mail").hex(" ")
+'02 01 00 00 00 04 6d 61 69 6c'
 """
 
 import enum
 import struct
-from typing import Final
+from typing import Final, final
 
 
 class Kind(enum.IntEnum):
@@ -69,46 +46,83 @@ class Kind(enum.IntEnum):
     CLEAR = 21
 
 
-LAYOUTS: Final[dict[Kind, struct.Struct]] = {
-    Kind.TURN: struct.Struct("<BQ"),
-    Kind.TOPIC: struct.Struct("<BIB"),
-    Kind.PUT: struct.Struct("<BI"),
-    Kind.RESERVE: struct.Struct("<BQQ"),
-    Kind.TOUCH: struct.Struct("<BQQ"),
-    Kind.RELEASE: struct.Struct("<BQQQI"),
-    Kind.RETURN: struct.Struct("<BQ"),
-    Kind.BURY: struct.Struct("<BQI"),
-    Kind.KICK: struct.Struct("<BQ"),
-    Kind.RESCHEDULE: struct.Struct("<BQQQ"),
-    Kind.DELETE: struct.Struct("<BQ"),
-    Kind.PAUSE: struct.Struct("<BIQQ"),
-    Kind.LAST: struct.Struct("<BQI"),
-    Kind.RANK: struct.Struct("<BQQ"),
-    Kind.OFFSET: struct.Struct("<Bq"),
-    Kind.APPOINT: struct.Struct("<BQQQQ"),
-    Kind.FAIL: struct.Struct("<BQQQQIBBIH"),
-    Kind.AMEND: struct.Struct("<BQQQQQIB"),
-    Kind.REWRITE: struct.Struct("<BI"),
-    Kind.POLICY: struct.Struct("<BIBI"),
-    Kind.CLEAR: struct.Struct("<BII"),
-}
-"""The fixed part of each kind with its first byte."""
+@final
+class Record:
+    """One kind: the layout of its fixed part with the first byte, its fields, its tail's name."""
 
-TAILED: Final = frozenset({Kind.TOPIC, Kind.PUT, Kind.FAIL, Kind.REWRITE, Kind.POLICY})
+    __slots__ = ("fields", "kind", "layout", "tail")
+
+    def __init__(self, kind: Kind, layout: str, fields: str, tail: str = "") -> None:
+        """Name the fields in their order, with their units."""
+        self.kind = kind
+        self.layout = struct.Struct(layout)
+        self.fields = tuple(fields.split())
+        self.tail = tail
+
+
+_ROWS: Final = (
+    # Everything due by then had happened.
+    Record(Kind.TURN, "<BQ", "time_ms"),
+    # The number that records use for it.
+    Record(Kind.TOPIC, "<BIB", "topic_number name_bytes", "topic"),
+    # A job, as `core.job` lays it out.
+    Record(Kind.PUT, "<BI", "record_bytes", "job"),
+    # Handed out until the deadline; held until another one instead.
+    Record(Kind.RESERVE, "<BQQ", "id deadline_ms"),
+    Record(Kind.TOUCH, "<BQQ", "id deadline_ms"),
+    # Its holder gave it back; its holder's connection closed; its holder parked it.
+    Record(Kind.RELEASE, "<BQQQI", "id due_ms delay_ms priority"),
+    Record(Kind.RETURN, "<BQ", "id"),
+    Record(Kind.BURY, "<BQI", "id priority"),
+    # A waiting job is ready again; it got another time; a job of any state is gone.
+    Record(Kind.KICK, "<BQ", "id"),
+    Record(Kind.RESCHEDULE, "<BQQQ", "id due_ms delay_ms"),
+    Record(Kind.DELETE, "<BQ", "id"),
+    # Nothing is handed out until then.
+    Record(Kind.PAUSE, "<BIQQ", "topic_number until_ms pause_ms"),
+    # The last numbers that had been given.
+    Record(Kind.LAST, "<BQI", "last_id last_topic_number"),
+    # Where a buried job stands: the lower, the longer it has been buried.
+    Record(Kind.RANK, "<BQQ", "id rank"),
+    # Wall clock minus delayd time, from now on.
+    Record(Kind.OFFSET, "<Bq", "offset_ms"),
+    # A waiting job got another time, of the wall clock.
+    Record(Kind.APPOINT, "<BQQQQ", "id due_ms delay_ms wall_ms"),
+    # An attempt failed under a retry rule, and this became of the job: its state, and the topic
+    # that it was moved to (0: none).
+    Record(
+        Kind.FAIL,
+        "<BQQQQIBBIH",
+        "id failed_ms due_ms delay_ms priority reason state topic_number error_bytes",
+        "error",
+    ),
+    # A waiting job was changed, but for its body (a wall time of 0: none); body and all.
+    Record(Kind.AMEND, "<BQQQQQIB", "id due_ms delay_ms wall_ms ttr_ms priority state"),
+    Record(Kind.REWRITE, "<BI", "record_bytes", "job"),
+    # What holds for the topic from now on.
+    Record(Kind.POLICY, "<BIBI", "topic_number source policy_bytes", "policy"),
+    # Its waiting jobs are gone; its new number.
+    Record(Kind.CLEAR, "<BII", "topic_number next_topic_number"),
+)
+
+RECORDS: Final = {row.kind: row for row in _ROWS}
+LAYOUTS: Final = {row.kind: row.layout for row in _ROWS}
+"""The fixed part of each kind with its first byte."""
+TAILED: Final = frozenset(row.kind for row in _ROWS if row.tail)
 """The kinds whose last field is a length, so many bytes of which follow."""
 
 # Bound once: looking them up for every job would cost as much as the packing.
 pack_turn: Final = LAYOUTS[Kind.TURN].pack
-pack_topic: Final = LAYOUTS[Kind.TOPIC].pack
 pack_put: Final = LAYOUTS[Kind.PUT].pack
 pack_reserve: Final = LAYOUTS[Kind.RESERVE].pack
+pack_delete: Final = LAYOUTS[Kind.DELETE].pack
+pack_topic: Final = LAYOUTS[Kind.TOPIC].pack
 pack_touch: Final = LAYOUTS[Kind.TOUCH].pack
 pack_release: Final = LAYOUTS[Kind.RELEASE].pack
 pack_return: Final = LAYOUTS[Kind.RETURN].pack
 pack_bury: Final = LAYOUTS[Kind.BURY].pack
 pack_kick: Final = LAYOUTS[Kind.KICK].pack
 pack_reschedule: Final = LAYOUTS[Kind.RESCHEDULE].pack
-pack_delete: Final = LAYOUTS[Kind.DELETE].pack
 pack_pause: Final = LAYOUTS[Kind.PAUSE].pack
 pack_last: Final = LAYOUTS[Kind.LAST].pack
 pack_rank: Final = LAYOUTS[Kind.RANK].pack
@@ -121,12 +135,27 @@ pack_policy: Final = LAYOUTS[Kind.POLICY].pack
 pack_clear: Final = LAYOUTS[Kind.CLEAR].pack
 
 
+class UnknownRecord(Exception):
+    """The payload of a frame holds something that is not a record of this version."""
+
+    def __init__(self, offset: int, why: str) -> None:
+        """Say where in the payload, in bytes, and why."""
+        super().__init__(f"no record of this version at byte {offset} of its payload: {why}")
+        self.offset = offset
+
+
+def pack(kind: Kind, *fields: int, tail: bytes | None = None) -> bytes:
+    """Return a record; the length of its tail, the last field of kinds that have one, is added."""
+    if tail is None:
+        return RECORDS[kind].layout.pack(kind, *fields)
+    return RECORDS[kind].layout.pack(kind, *fields, len(tail)) + tail
+
+
 def topic_record(number: int, name: str) -> bytes:
     """Return the TOPIC record, name and all."""
-    return pack_topic(Kind.TOPIC, number, len(name)) + name.encode("ascii")
+    return pack(Kind.TOPIC, number, tail=name.encode("ascii"))
 
 
 def policy_record(number: int, source: int, policy: str) -> bytes:
     """Return the POLICY record with the policy as JSON; empty: none."""
-    text = policy.encode("ascii")
-    return pack_policy(Kind.POLICY, number, source, len(text)) + text
+    return pack(Kind.POLICY, number, source, tail=policy.encode("ascii"))

@@ -46,18 +46,7 @@ from delayd.core.job import (
     State,
 )
 from delayd.core.job_table import PAGE_BITS, Page
-from delayd.core.records import (
-    Kind,
-    pack_last,
-    pack_offset,
-    pack_pause,
-    pack_put,
-    pack_rank,
-    pack_reserve,
-    pack_topic,
-    pack_turn,
-    policy_record,
-)
+from delayd.core.records import Kind, pack, pack_put
 from delayd.core.retry_decision import Place, caught_up_expiry, place_of
 from delayd.core.store import Store
 from delayd.core.topic import Source, Topic
@@ -117,12 +106,12 @@ class SnapshotCopy:
         }
         self._slice_bytes = 0
         self._frozen: dict[int, tuple[list[bytes], Notes]] = {}
-        last = pack_last(Kind.LAST, store.last_put_id, store.topics.last_number)
+        last = pack(Kind.LAST, store.last_put_id, store.topics.last_number)
         if store.wall_times.recorded_ms is not None:
-            last += pack_offset(Kind.OFFSET, store.wall_times.recorded_ms)
+            last += pack(Kind.OFFSET, store.wall_times.recorded_ms)
         if store.last_rank > rank_at(self._time_ms):
             # The job that got it may be gone; the next one, of the same millisecond, comes after.
-            last += pack_rank(Kind.RANK, 0, store.last_rank)
+            last += pack(Kind.RANK, 0, store.last_rank)
         self._parts = self._copied(last, store.jobs.guard(self._freeze))
         self.jobs = 0
         """How many have been copied so far."""
@@ -179,7 +168,7 @@ class SnapshotCopy:
 
     def _copied(self, last: bytes, numbers: list[int]) -> Iterator[list[bytes]]:
         """Yield the records in pieces, as a list for each topic, page or job."""
-        yield [pack_turn(Kind.TURN, self._time_ms), last]
+        yield [pack(Kind.TURN, self._time_ms), last]
         for topic, number in self._topics:
             yield self._copied_topic(topic, number)
         for _, number in self._topics:
@@ -199,16 +188,18 @@ class SnapshotCopy:
 
     def _copied_topic(self, topic: Topic, number: int) -> list[bytes]:
         name = topic.name.encode("ascii")
-        part = [pack_topic(Kind.TOPIC, number, len(name)), name]
+        part = [pack(Kind.TOPIC, number, len(name)), name]  # two pieces, as a job has
         until_ms, pause_ms = self._paused.get(number, (0, 0))
         if until_ms > self._time_ms:
-            part.append(pack_pause(Kind.PAUSE, number, until_ms, pause_ms))
+            part.append(pack(Kind.PAUSE, number, until_ms, pause_ms))
         return part
 
     def _copied_policy(self, number: int) -> list[bytes]:
         """Return what holds for a topic; behind all names, since it may say another topic's."""
         policy, source, _ = self._policies.get(number, _NO_POLICY)
-        return [] if policy is None else [policy_record(number, source, policy.to_json())]
+        if policy is None:
+            return []
+        return [pack(Kind.POLICY, number, source, tail=policy.to_json().encode("ascii"))]
 
     def _lapsed(self, record: bytes, deadline_ms: int) -> bytes:
         """Return the record of a job whose ttr had run out when the copy began."""
@@ -237,7 +228,7 @@ class SnapshotCopy:
                 now = came_due(now) if due_ms <= time_ms else now
             part = [pack_put(_PUT, len(now)), now]
             if deadline_ms is not None:
-                part.append(pack_reserve(Kind.RESERVE, job_id, deadline_ms))
+                part.append(pack(Kind.RESERVE, job_id, deadline_ms))
             self.jobs += 1
             yield part
 

@@ -11,8 +11,8 @@ from delayd.core.background import BackgroundTasks, Task
 from delayd.core.clearing import Clear
 from delayd.core.errors import JobNotFound, TopicNotFound
 from delayd.core.job import HEADER, State
-from delayd.core.records import Kind, pack_clear, pack_topic
-from delayd.core.replay import Replay, UnknownRecord
+from delayd.core.records import Kind, UnknownRecord, pack_clear, pack_topic
+from delayd.core.replay import Replay
 from delayd.core.scans.list import Search
 from delayd.core.scans.scan import Wanted
 from delayd.core.session import Session

@@ -28,8 +28,8 @@ from delayd.core.job import (
     tally_of,
     wall_of,
 )
-from delayd.core.records import Kind
-from delayd.core.replay import Replay, UnknownRecord
+from delayd.core.records import Kind, UnknownRecord
+from delayd.core.replay import Replay
 from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.core.transitions import came_due
 from delayd.core.wall_times import IdSet, WallTimes

@@ -9,7 +9,7 @@ import pytest
 from delayd.core import job, records, transitions
 from delayd.core.job import COUNT_MAX, Failure, Flag, Note, Reason, Retry, State, Tally, tally_of
 from delayd.core.policy import Policy
-from delayd.core.records import LAYOUTS, Kind
+from delayd.core.records import LAYOUTS, RECORDS, Kind
 from tests.core.rigs import Rig, kinds_of
 
 ROOT: Final = Path(__file__).parents[2]
@@ -87,6 +87,24 @@ def test_every_kind_has_a_layout_and_a_golden_record() -> None:
     assert set(LAYOUTS) == set(Kind) == {kind for kind, _, _ in GOLDEN}
     assert len(GOLDEN) == len(Kind)
     assert {kind.value for kind in Kind} == set(range(1, len(Kind) + 1))
+
+
+def test_the_document_lists_the_records_as_the_table_has_them() -> None:
+    types = {"B": "u8", "H": "u16", "I": "u32", "Q": "u64", "q": "i64"}
+    rows = [
+        [kind.name, str(int(kind)), ", ".join([*fields, *([row.tail] if row.tail else [])])]
+        for kind, row in RECORDS.items()
+        for fields in [
+            [
+                f"{name} {types[code]}"
+                for name, code in zip(row.fields, row.layout.format[2:], strict=True)
+            ]
+        ]
+    ]
+    text = (ROOT / "docs" / "journal-format.md").read_text(encoding="utf-8")
+    cells = [[cell.strip() for cell in line.split("|")[1:4]] for line in text.splitlines()]
+    shown = [cell for cell in cells if len(cell) == 3 and cell[0] in Kind.__members__]
+    assert sorted(shown) == sorted(rows)
 
 
 def test_a_fresh_job_has_its_bytes_for_ever() -> None:

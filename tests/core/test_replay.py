@@ -8,8 +8,8 @@ from delayd.core import views
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
 from delayd.core.job import State
-from delayd.core.records import LAYOUTS, TAILED, Kind
-from delayd.core.replay import Replay, UnknownRecord
+from delayd.core.records import LAYOUTS, TAILED, Kind, UnknownRecord
+from delayd.core.replay import Replay
 from tests.core.rigs import TTR_MS, Rig, kinds_of
 
 HOUR_MS = 3_600_000

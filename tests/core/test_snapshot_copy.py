@@ -11,8 +11,8 @@ import pytest
 from delayd.core import timekeeper, views
 from delayd.core.dump import Dump
 from delayd.core.engine import Engine
-from delayd.core.records import Kind
-from delayd.core.replay import Replay, UnknownRecord
+from delayd.core.records import Kind, UnknownRecord
+from delayd.core.replay import Replay
 from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.core.topic import job_id_of
 from tests.core.copies import HOUR_MS, WHOLE, copied_on_the_way, restored, small_pages, state, whole

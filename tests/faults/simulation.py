@@ -24,7 +24,8 @@ from delayd.config import SyncPolicy
 from delayd.core import views
 from delayd.core.engine import Engine
 from delayd.core.job import State, state_of
-from delayd.core.replay import Replay, UnknownRecord
+from delayd.core.records import UnknownRecord
+from delayd.core.replay import Replay
 from delayd.journal.errors import DamageError, JournalError
 from delayd.testing.clock import FakeClock
 from delayd.testing.disk import PowerCut

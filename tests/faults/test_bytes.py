@@ -14,7 +14,8 @@ import pytest
 from hypothesis import strategies
 
 from delayd.core.engine import Engine
-from delayd.core.replay import Replay, UnknownRecord
+from delayd.core.records import UnknownRecord
+from delayd.core.replay import Replay
 from delayd.journal.errors import DamageError, JournalCorrupt, JournalError, JournalFailed
 from delayd.journal.format import HEADER_BYTES, frame_mark
 from delayd.journal.journal import Journal
