@@ -462,11 +462,12 @@ ACCEPT_PAUSE_MS: Final = 1_000
 ACCEPTS_PER_TURN: Final = 64
 """New connections taken in one turn."""
 
-LINE_HALF_SAID_S_MAX: Final = 10
+LINE_INCOMPLETE_S_MAX: Final = 10
 """How long a command line that was begun may take to end, in seconds; a TLS handshake as long."""
 
-LINE_BODY_BYTES_PER_S_MIN: Final = 1 << 10
-"""The pace of a job's body from its tenth second on, since it began."""
+BYTES_PER_S_MIN: Final = 1 << 10
+"""What a client sends of a body from its tenth second on, and takes of an answer, at least and on
+average: a modem of 1990 does."""
 
 LINE_BODY_IN_ALL_S: Final = 60
 """How long a body may take, whatever its pace..."""
@@ -477,7 +478,7 @@ LINE_BODY_BYTES_PER_S_IN_ALL: Final = 64 << 10
 LINE_CONNECTIONS_PER_ADDRESS_MAX: Final = 1_000
 """From one address that is not this machine's own; of IPv6 the first 64 bits are one."""
 
-LINE_STRANGERS_PER_ADDRESS_MAX: Final = 100
+LINE_UNAUTHENTICATED_PER_ADDRESS_MAX: Final = 100
 """The same for those that have shown no token yet, where tokens are asked for."""
 
 HANDSHAKES_PER_TURN: Final = 8
@@ -617,9 +618,6 @@ HTTP_BODY_MS_DEFAULT: Final = 60_000
 HTTP_BODY_GRACE_MS: Final = 10_000
 """For so long a body may be slower than the following."""
 
-HTTP_BYTES_PER_S_MIN: Final = 1_024
-"""What a client sends and takes at least, on average: a modem of 1990 does."""
-
 HTTP_TAKE_MS: Final = 10_000
 """How long a client may take too little of an answer before it is closed."""
 
@@ -632,7 +630,7 @@ HTTP_TIMEOUT_MS_MAX: Final = 3_600_000
 HTTP_LOOK_MS: Final = 10_000
 """How often a connection is looked at whose request is being carried out."""
 
-HTTP_LOOKS_MAX: Final = 256
+LOOKS_MAX: Final = 256
 """Connections looked at before others have a turn: 0.3 ms, 3 ms if all of them are closed."""
 
 HTTP_LINE_BYTES_MAX: Final = 8_190

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from delayd import __version__
+from delayd.access.admission import Admission
 from delayd.access.control import AccessControl
 from delayd.access.errors import AccessInvalid
 from delayd.access.rejections import Rejections
@@ -41,12 +42,12 @@ from delayd.limits import (
     STOP_MS_MAX,
     WATCHDOG_MS,
 )
-from delayd.line.admission import Door
 from delayd.line.server import LineServer
 from delayd.line.stats import LogFigures, Stats
 from delayd.logs import Log, keep_libraries_quiet
+from delayd.net.accept import raise_descriptor_limit
 from delayd.net.addresses import Listeners, TcpAddress
-from delayd.net.peers import RateLimited, is_peer_error, raise_descriptor_limit
+from delayd.net.peers import RateLimited, is_peer_error
 from delayd.recover import exit_code_of, recover, what_helps
 from delayd.snapshots import Snapshots
 from delayd.systemd import Notifier
@@ -75,14 +76,14 @@ def run(config: Config, listeners: Listeners, clock: Clock, notifier: Notifier) 
     log = Log(sys.stderr, system_wall_ms, log_format=config.log_format, level=config.log_level)
     keep_libraries_quiet()
     try:
-        entrance = AccessControl.open(config)
+        access = AccessControl.open(config)
     except AccessInvalid as error:
         listeners.close()
         for problem in error.errors:
             log.error("tokens or certificates cannot be used", reason=problem)  # noqa: TRY400 (our own log)
         return Exit.BAD_CONFIGURATION
-    entrance.warn(listeners, log)
-    Rejections(log, lambda: monotonic_ns() // NS_PER_MS).listen_to(entrance.doorkeeper)
+    access.warn(listeners, log)
+    Rejections(log, lambda: monotonic_ns() // NS_PER_MS).listen_to(access.authenticator)
     raise_descriptor_limit()
     try:
         engine, journal = recover(config, clock, log, notifier)
@@ -90,7 +91,7 @@ def run(config: Config, listeners: Listeners, clock: Clock, notifier: Notifier) 
         listeners.close()
         log.error("the journal cannot be used", reason=str(error), **what_helps(error, config))  # noqa: TRY400 (our own log)
         return exit_code_of(error)
-    service = Service(config, listeners, clock, log, notifier, engine, journal, entrance)
+    service = Service(config, listeners, clock, log, notifier, engine, journal, access)
     return service.run()
 
 
@@ -106,7 +107,7 @@ class Service:
         notifier: Notifier,
         engine: Engine,
         journal: Journal | None,
-        entrance: AccessControl,
+        access: AccessControl,
     ) -> None:
         """Put the parts together; `serve` starts them."""
         self._config = config
@@ -116,7 +117,7 @@ class Service:
         self._notifier = notifier
         self._engine = engine
         self._journal = journal
-        self._entrance = entrance
+        self._access = access
         self._commit: GroupCommit | None = None
         self._snapshots: Snapshots | None = None
         self._exit = Exit.OK
@@ -130,11 +131,11 @@ class Service:
             stats,
             [listener.socket for listener in listeners.line],
             clock.now_ms,
-            connections_max=config.line_connections_max,
             out_bytes_max=config.line_write_buffer_bytes_max,
             up_ms=clock.up_ms,
             clock=clock if isinstance(clock, VirtualClock) else None,
-            door=Door(entrance.doorkeeper, entrance.line_tls),
+            admission=Admission(access.authenticator, connections_max=config.line_connections_max),
+            tls=access.line_tls,
         )
         self._http: HttpServer | None = None
 
@@ -227,7 +228,7 @@ class Service:
         )
         self._http = http_server(
             api,
-            self._entrance,
+            self._access,
             bounds_of(self._config),
             self._config.http_hosts,
             [listener.socket for listener in self._listeners.http],
@@ -285,7 +286,7 @@ class Service:
         where = ", ".join(spoken)
         said = f"delayd {__version__} ready: {where}\n"
         for address in addresses[:1]:
-            if isinstance(address, TcpAddress) and self._entrance.is_open:
+            if isinstance(address, TcpAddress) and self._access.is_open:
                 said += TRY_IT.format(host=address.host, port=address.port)
         if sys.stdout is not None:  # that nobody wants to hear it is no reason to stop
             with contextlib.suppress(OSError):
@@ -306,7 +307,7 @@ class Service:
             self._log.info("draining: new jobs are refused")
 
     def _reload(self) -> None:
-        self._entrance.reload(self._log)
+        self._access.reload(self._log)
         self._close_unwelcome()
 
     def _close_unwelcome(self) -> None:
@@ -341,7 +342,7 @@ class Service:
             self._set_watch.close()
         if self._snapshots is not None:
             self._snapshots.close()
-        self._entrance.keep_days(self._log)
+        self._access.keep_days(self._log)
         if self._journal is not None:
             try:
                 self._journal.close()
@@ -428,7 +429,7 @@ class Service:
         self._close_unwelcome()
         if self._commit is not None and self._commit.sync_going_on_ms > SLOW_SYNC_MS:
             self._log.error("the disk does not answer", ms=self._commit.sync_going_on_ms)
-        self._entrance.keep_days(self._log)
+        self._access.keep_days(self._log)
         self._turns.ask()
         self._notifier.watchdog()
         wait_ms = min(WATCHDOG_MS, (self._notifier.watchdog_ms or 2 * WATCHDOG_MS) // 2)

@@ -117,7 +117,8 @@ PATH_METHODS: Final = frozenset(("read_bytes", "read_text", "write_bytes", "writ
 # Who else may touch files, and why.
 FILE_READERS: Final = MappingProxyType(
     {
-        "delayd/access/": "reads tokens and certificates, writes the days of their use",
+        "delayd/access/": "reads tokens, writes the days of their use",
+        "delayd/net/tls.py": "tells which file of a certificate cannot be read",
         "delayd/config.py": "reads the configuration file, once",
         "delayd/cli/streams.py": "opens the file that swallows everything",
         "delayd/testing/": "makes and clears the directories of daemons under test",

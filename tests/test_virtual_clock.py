@@ -36,7 +36,6 @@ class Daemon:
             Stats(self.engine, START_MS),
             [self._listener],
             self.clock.now_ms,
-            connections_max=100,
             out_bytes_max=1 << 20,
             up_ms=self.clock.up_ms,
             clock=self.clock,

@@ -27,9 +27,9 @@ from delayd.access.errors import TokensInvalid
 from delayd.access.failures import Failures, network
 from delayd.access.principal import EVERYBODY, Principal
 from delayd.access.tokens import Tokens
-from delayd.access.usage import Usage, days_of
+from delayd.access.usage import TokenUsage, days_of
 from delayd.clock import system_wall_ms
-from delayd.net.identity import Socket, UnixPeer, certificate_name, unix_peer
+from delayd.net.peers import PeerSocket, UnixPeer, certificate_name, unix_peer
 
 
 def _ignore(*_told: object) -> None:
@@ -58,10 +58,11 @@ class Authenticator:
         """Told of each address that has shown so many wrong tokens that it is answered late."""
         self.on_unlisted: Callable[[UnixPeer], object] = _ignore
         """Told of each user of a unix socket who is on no list, where there are no tokens."""
-        self.on_unshaken: Callable[[str, Exception], object] = _ignore
+        self.on_failed_handshake: Callable[[str, Exception], object] = _ignore
         """Told by the front ends of each TLS handshake that failed: from which address, and why."""
         self._can_keep_days = True
-        self.usage = Usage(days_of(tokens.path) if tokens is not None and tokens.path else None)
+        path = "" if tokens is None else tokens.path
+        self.usage = TokenUsage(days_of(path) if path else None)
         self.generation = 0
         """Goes up when the tokens may have changed: then what was admitted is to be renewed."""
 
@@ -76,7 +77,7 @@ class Authenticator:
         return self._failures.total
 
     def greet(
-        self, connection: Socket | None, certificate: Mapping[str, Any] | None = None
+        self, connection: PeerSocket | None, certificate: Mapping[str, Any] | None = None
     ) -> Principal | None:
         """Tell who has connected, before anything was said; None: a token must be shown.
 

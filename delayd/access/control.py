@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from delayd.access.authenticator import Authenticator
-from delayd.access.errors import AccessInvalid, CertificateInvalid, TokensInvalid
+from delayd.access.errors import AccessInvalid, TokensInvalid, redacted
 from delayd.access.tokens import Tokens
 from delayd.clock import system_wall_ms
 from delayd.logs import Log
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import ssl
 
 
-class Settings(Protocol):
+class AccessSettings(Protocol):
     """What of a configuration concerns us, by the names of its fields."""
 
     @property
@@ -64,22 +64,22 @@ class Settings(Protocol):
 
 
 class AccessControl(NamedTuple):
-    """The doorkeeper, and the contexts of TLS for who speaks it."""
+    """The authenticator, and the contexts of TLS for who speaks it."""
 
-    doorkeeper: Authenticator
+    authenticator: Authenticator
     line_tls: "ssl.SSLContext | None" = None
     """None: the line is spoken in clear."""
     http_tls: "ssl.SSLContext | None" = None
-    settings: Settings | None = None
+    settings: AccessSettings | None = None
 
     @property
     def is_open(self) -> bool:
         """Whether the line can be spoken by anybody, in clear: what a newcomer pastes works."""
-        return self.line_tls is None and not self.doorkeeper.needs_token
+        return self.line_tls is None and not self.authenticator.needs_token
 
     @classmethod
     def open(
-        cls, settings: Settings, wall_ms: Callable[[], int] = system_wall_ms
+        cls, settings: AccessSettings, wall_ms: Callable[[], int] = system_wall_ms
     ) -> "AccessControl":
         """Read the files. Raises `AccessInvalid` with everything that is wrong in any of them."""
         errors: list[str] = []
@@ -91,31 +91,29 @@ class AccessControl(NamedTuple):
                 errors += (f"auth.tokens = {problem}" for problem in error.errors)
         line_tls = http_tls = None
         if settings.tls_certificate is not None:
-            try:
-                line_tls, http_tls = _contexts(settings, settings.tls_certificate)
-            except CertificateInvalid as error:
-                errors += error.errors
+            line_tls, http_tls = _contexts(settings, settings.tls_certificate, errors)
         if errors:
             raise AccessInvalid(errors)
-        doorkeeper = Authenticator(
+        authenticator = Authenticator(
             tokens,
             unix_uids=settings.auth_unix_uids,
             unix_gids=settings.auth_unix_gids,
             wall_ms=wall_ms,
         )
-        return cls(doorkeeper, line_tls, http_tls, settings)
+        return cls(authenticator, line_tls, http_tls, settings)
 
     def reload(self, log: Log) -> None:
         """Read tokens and certificate again, and log what came of it."""
-        tokens = self.doorkeeper.tokens
+        tokens = self.authenticator.tokens
         is_nothing = True
         if tokens is not None and tokens.path:
             is_nothing = False
-            problems = self.doorkeeper.reload()
+            problems = self.authenticator.reload()
             for problem in problems:
                 log.error("the tokens are not read again: the old ones stay", reason=problem)
-            if not problems and self.doorkeeper.tokens is not None:
-                log.info("the tokens were read again", tokens=len(self.doorkeeper.tokens.entries))
+            if not problems and self.authenticator.tokens is not None:
+                count = len(self.authenticator.tokens.entries)
+                log.info("the tokens were read again", tokens=count)
         contexts = [context for context in (self.line_tls, self.http_tls) if context is not None]
         if contexts and self.settings is not None:
             is_nothing = False
@@ -125,7 +123,7 @@ class AccessControl(NamedTuple):
 
     def warn(self, listeners: Listeners, log: Log) -> None:
         """Say where tokens can be read by whoever is in between."""
-        if self.doorkeeper.tokens is None:
+        if self.authenticator.tokens is None:
             return
         for front_end, opened, context in (
             ("line", listeners.line, self.line_tls),
@@ -138,33 +136,49 @@ class AccessControl(NamedTuple):
 
     def keep_days(self, log: Log) -> None:
         """Write the days on which tokens were used; for once a minute, and the end."""
-        if reason := self.doorkeeper.write_usage():
+        if reason := self.authenticator.write_usage():
             log.warning("the days on which tokens are used are not kept", reason=reason)
 
     @staticmethod
-    def _renew(contexts: "list[ssl.SSLContext]", settings: Settings, log: Log) -> None:
-        from delayd.access.tls import Files, renew  # noqa: PLC0415 - who speaks TLS has paid it
+    def _renew(contexts: "list[ssl.SSLContext]", settings: AccessSettings, log: Log) -> None:
+        from delayd.net.tls import (  # noqa: PLC0415 - where TLS is spoken it is loaded already
+            CertificateFiles,
+            CertificateInvalid,
+            renew,
+        )
 
         assert settings.tls_certificate is not None
-        files = Files(settings.tls_certificate, settings.tls_key)
+        files = CertificateFiles(settings.tls_certificate, settings.tls_key)
         try:
             for context in contexts:
                 renew(context, files)
         except CertificateInvalid as error:
             for problem in error.errors:
                 log.error(  # noqa: TRY400 (our own log)
-                    "the certificate is not read again: the old one stays", reason=problem
+                    "the certificate is not read again: the old one stays",
+                    reason=redacted(problem),
                 )
         else:
             log.info("the certificate was read again", certificate=settings.tls_certificate)
 
 
 def _contexts(
-    settings: Settings, certificate: str
+    settings: AccessSettings, certificate: str, errors: list[str]
 ) -> "tuple[ssl.SSLContext | None, ssl.SSLContext | None]":
+    """Make the contexts of the line and of HTTP; add what is wrong to the errors."""
     # OpenSSL takes some 20 ms and 5 MB; most daemons speak to their own machine.
-    from delayd.access.tls import HTTP_PROTOCOLS, Files, server_context  # noqa: PLC0415
+    from delayd.net.tls import (  # noqa: PLC0415
+        HTTP_PROTOCOLS,
+        CertificateFiles,
+        CertificateInvalid,
+        server_context,
+    )
 
-    files = Files(certificate, settings.tls_key, settings.tls_client_ca)
-    line = server_context(files) if settings.line_tls else None
-    return line, server_context(files, HTTP_PROTOCOLS) if settings.http_tls else None
+    files = CertificateFiles(certificate, settings.tls_key, settings.tls_client_ca)
+    try:
+        line = server_context(files) if settings.line_tls else None
+        http = server_context(files, HTTP_PROTOCOLS) if settings.http_tls else None
+    except CertificateInvalid as invalid:
+        errors += invalid.errors
+        return None, None
+    return line, http

@@ -30,10 +30,6 @@ class TokensInvalid(AccessInvalid):
     """The tokens file cannot be used."""
 
 
-class CertificateInvalid(AccessInvalid):
-    """The certificate, its key or the authorities of clients cannot be used."""
-
-
 def redacted(text: str) -> str:
     """Leave the secrets of tokens out of a text; their ids stay."""
     return _TOKEN.sub(r"\1...", text)

@@ -24,6 +24,7 @@ from delayd.limits import (
     AUTH_FAILURES_WINDOW_MS,
     AUTH_PEERS_MAX,
 )
+from delayd.net.addresses import ip_address_of
 from delayd.net.peers import origin_of
 
 
@@ -33,10 +34,9 @@ def network(peer: str) -> str:
     >>> network("::ffff:192.0.2.7"), network("2001:db8::1%eth0"), network("127.0.0.5")
     ('192.0.2.7', '2001:db8::', 'this machine')
     """
-    try:
-        return origin_of((peer, 0)) or "this machine"
-    except OSError:  # not an address: a unix socket's path
-        return "this machine"
+    if ":" in peer and ip_address_of(peer) is None:
+        return "this machine"  # a unix socket's path
+    return origin_of((peer, 0)) or "this machine"
 
 
 class Failures:

@@ -18,7 +18,7 @@ from delayd.net.peers import RateLimited
 
 if TYPE_CHECKING:
     from delayd.access.authenticator import Authenticator
-    from delayd.net.identity import UnixPeer
+    from delayd.net.peers import UnixPeer
 
 
 class Rejections:
@@ -29,11 +29,11 @@ class Rejections:
         self._log = log
         self._sparingly = RateLimited(now_ms)
 
-    def listen_to(self, doorkeeper: "Authenticator") -> None:
-        """Be told by this doorkeeper."""
-        doorkeeper.on_guessing = self.guessing
-        doorkeeper.on_unlisted = self.unlisted
-        doorkeeper.on_unshaken = self.failed_handshake
+    def listen_to(self, authenticator: "Authenticator") -> None:
+        """Be told by this authenticator."""
+        authenticator.on_guessing = self.guessing
+        authenticator.on_unlisted = self.unlisted
+        authenticator.on_failed_handshake = self.failed_handshake
 
     def guessing(self, address: str) -> None:
         """Tell of an address that has begun to show too many wrong tokens: seldom by itself."""

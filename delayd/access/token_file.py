@@ -3,7 +3,7 @@
     lock FILE.lock ─► read FILE ─► write FILE.new, sync ─► rename to FILE, sync its directory
 
 A daemon that reads meanwhile, and a machine that loses power, find one of the two whole. The new
-file is its owner's alone (0600). `Files` is what is needed of a `journal.disk.Disk`, so that a
+file is its owner's alone (0600). `TokenDisk` is what is needed of a `journal.disk.Disk`, so that a
 simulated one can fail here as well. Who may be in the file is not known here.
 """
 
@@ -20,7 +20,7 @@ LOCK_SUFFIX: Final = ".lock"
 DRAFT_SUFFIX: Final = ".new"
 
 
-class Files(Protocol):
+class TokenDisk(Protocol):
     """The verbs of a `Disk` that are used; they raise `OSError`."""
 
     def lock(self, path: str) -> int:
@@ -65,7 +65,7 @@ class Files(Protocol):
 
 
 def change(
-    disk: Files,
+    disk: TokenDisk,
     path: str,
     alter: Callable[[tuple[Entry, ...]], Iterable[Entry]],
     own: Callable[[int], None] | None = None,
@@ -97,7 +97,7 @@ def change(
         disk.close(lock)
 
 
-def read(disk: Files, path: str) -> tuple[Entry, ...]:
+def read(disk: TokenDisk, path: str) -> tuple[Entry, ...]:
     """Return the entries of the file; none if it is not there. Raises `TokensInvalid`, `OSError`.
 
     It need not be as the daemon wants it: to write it anew mends its mode.
@@ -118,7 +118,7 @@ def read(disk: Files, path: str) -> tuple[Entry, ...]:
     raise TokensInvalid([f"{path}: is longer than {TOKENS_FILE_BYTES_MAX} bytes"])
 
 
-def _write(disk: Files, path: str, data: bytes, own: Callable[[int], None] | None) -> None:
+def _write(disk: TokenDisk, path: str, data: bytes, own: Callable[[int], None] | None) -> None:
     handle = disk.create(path)
     try:
         if own is not None:

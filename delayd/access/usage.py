@@ -50,7 +50,7 @@ def day_of(wall_ms: int) -> str:
     return (_EPOCH + dt.timedelta(days=wall_ms // DAY_MS)).isoformat()
 
 
-class Usage:
+class TokenUsage:
     """The days in memory."""
 
     __slots__ = ("_day", "_day_number", "_is_new", "days")

@@ -1,10 +1,8 @@
-"""Takes connections off the listening sockets and hands them to the guard.
+"""Connections of HTTP: accepted by `net.accept`, admitted, handed to asyncio with a protocol.
 
-asyncio has a server of its own. It takes a whole backlog at once before anybody else has a turn,
+asyncio has a server of its own. It takes a whole backlog at once before anything else has a turn,
 learns where a client comes from only after the TLS handshake, and calls a lack of descriptors an
-error of the program. This one takes a few at a time, asks the guard first, and when there are no
-descriptors gives up a spare one to turn a client away: left in the backlog it would wake the loop
-for ever. If not even that helps, it looks again a second later.
+error of the program. Here a few are taken at a time, and admitted first.
 
 The module refuses to know what is spoken.
 """
@@ -15,20 +13,14 @@ import socket
 import ssl
 from collections.abc import Sequence
 
-from delayd.http.bounds import Refused
+from delayd.access.admission import Refused
 from delayd.http.connection_limits import HttpConnectionLimits
 from delayd.http.connections import Connection
-from delayd.limits import (
-    ACCEPT_PAUSE_MS,
-    ACCEPTS_PER_TURN,
-    HANDSHAKES_PER_TURN,
-    TLS_CLOSE_MS,
-    TLS_HANDSHAKE_MS,
-)
-from delayd.net.peers import NO_DESCRIPTORS, prepare
+from delayd.limits import ACCEPTS_PER_TURN, HANDSHAKES_PER_TURN, TLS_CLOSE_MS, TLS_HANDSHAKE_MS
+from delayd.net.accept import Acceptor, prepare
 
 
-class Acceptor:
+class HttpAcceptor:
     """Accepts from listening, non-blocking sockets, which stay their owner's."""
 
     def __init__(
@@ -37,81 +29,48 @@ class Acceptor:
         listeners: Sequence[socket.socket],
         tls: ssl.SSLContext | None,
     ) -> None:
-        """Begin with `open`; with `tls` everybody has to shake hands first."""
+        """Begin with `open`; with `tls` each client has to begin with a handshake."""
         self._guard = guard
-        self._listeners = tuple(listeners)
         self._tls = tls
         self._arriving: set[asyncio.Task[None]] = set()
-        self._pauses: dict[socket.socket, asyncio.TimerHandle] = {}
-        self._spare = socket.socket()
-        """A descriptor to give up when there are no more."""
+        loop = guard.loop
+        acceptor = Acceptor(
+            listeners,
+            self._accepted,
+            # A handshake takes the processor a millisecond or two.
+            per_turn=ACCEPTS_PER_TURN if tls is None else HANDSHAKES_PER_TURN,
+            watch=lambda descriptor: loop.add_reader(descriptor, acceptor.accept, descriptor),
+            unwatch=loop.remove_reader,
+            call_later=lambda delay_ms, call: loop.call_later(delay_ms / 1_000, call),
+            on_no_descriptor=guard.note_no_descriptor,
+        )
+        self.acceptor = acceptor
 
     def open(self) -> None:
-        """Let clients in from now on."""
-        for listener in self._listeners:
-            self._listen(listener)
-
-    def _listen(self, listener: socket.socket) -> None:
-        self._pauses.pop(listener, None)
-        self._guard.loop.add_reader(listener.fileno(), self._accept, listener)
+        """Accept from now on."""
+        self.acceptor.open()
 
     def close(self) -> None:
-        """Let nobody in any more, nor those who still shake hands."""
-        for listener in self._listeners:
-            self._guard.loop.remove_reader(listener.fileno())
-        for pause in self._pauses.values():
-            pause.cancel()
+        """Accept no more, and drop the connections whose handshake is not over."""
+        self.acceptor.close()
         for task in self._arriving:
             task.cancel()
-        self._spare.close()
 
-    def _accept(self, listener: socket.socket) -> None:
-        # A handshake takes the processor a millisecond or two.
-        for _ in range(ACCEPTS_PER_TURN if self._tls is None else HANDSHAKES_PER_TURN):
-            try:
-                sock, peer = listener.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:
-                # What else accept(2) fails with is the trouble of a client that has gone again.
-                if error.errno in NO_DESCRIPTORS:
-                    self._turn_away(listener)
-                return
-            admitted = self._guard.admit(peer, sock.fileno())
-            if isinstance(admitted, Refused):
-                self._refuse(sock, admitted)
-                continue
-            task = self._guard.loop.create_task(self._let_in(sock, peer, admitted))
-            self._arriving.add(task)
-            task.add_done_callback(self._arriving.discard)
+    def _accepted(self, sock: socket.socket, peer: object) -> None:
+        admitted = self._guard.admit(peer, sock.fileno())
+        if isinstance(admitted, Refused):
+            # Say why, if that takes no waiting; before a handshake it would not be understood.
+            with sock, contextlib.suppress(OSError):
+                if self._tls is None:
+                    sock.setblocking(False)
+                    sock.send(self._guard.replies[admitted])
+            return
+        task = self._guard.loop.create_task(self._connect(sock, admitted))
+        self._arriving.add(task)
+        task.add_done_callback(self._arriving.discard)
 
-    def _refuse(self, sock: socket.socket, refused: Refused) -> None:
-        """Say why, if that takes no waiting; whoever has to shake hands would not understand."""
-        with sock, contextlib.suppress(OSError):
-            if self._tls is None:
-                sock.setblocking(False)
-                sock.send(self._guard.replies[refused])
-
-    def _turn_away(self, listener: socket.socket) -> None:
-        self._guard.refused[Refused.DESCRIPTORS] += 1
-        self._spare.close()
-        try:
-            listener.accept()[0].close()
-        except BlockingIOError:
-            pass  # it has gone by itself
-        except OSError:
-            loop = self._guard.loop
-            loop.remove_reader(listener.fileno())
-            self._pauses[listener] = loop.call_later(
-                ACCEPT_PAUSE_MS / 1_000, self._listen, listener
-            )
-        with contextlib.suppress(OSError):
-            self._spare = socket.socket()
-
-    async def _let_in(self, sock: socket.socket, peer: object, connection: Connection) -> None:
-        handshake_s = close_s = None
-        if self._tls is not None:
-            handshake_s, close_s = TLS_HANDSHAKE_MS / 1_000, TLS_CLOSE_MS / 1_000
+    async def _connect(self, sock: socket.socket, connection: Connection) -> None:
+        has_tls = self._tls is not None
         try:
             prepare(sock)
         except OSError:
@@ -123,15 +82,14 @@ class Acceptor:
                 lambda: connection,
                 sock,
                 ssl=self._tls,
-                ssl_handshake_timeout=handshake_s,
-                ssl_shutdown_timeout=close_s,
+                ssl_handshake_timeout=TLS_HANDSHAKE_MS / 1_000 if has_tls else None,
+                ssl_shutdown_timeout=TLS_CLOSE_MS / 1_000 if has_tls else None,
             )
         except OSError as error:
-            # It has gone, or its handshake came to nothing; the transport closes the socket.
+            # It has left, or its handshake failed; the transport closes the socket.
             self._guard.forget(connection)
-            if self._tls is not None:
-                self._guard.note("TLS_HANDSHAKE")
-                self._guard.on_unshaken(peer, error)
+            if has_tls:
+                self._guard.note_failed_handshake(connection, error)
         except asyncio.CancelledError:
             self._guard.forget(connection)
             raise

@@ -16,11 +16,13 @@ from typing import Any, Final
 from aiohttp import hdrs
 from aiohttp.streams import EMPTY_PAYLOAD
 
+from delayd.access.admission import Admission
 from delayd.access.authenticator import Authenticator
 from delayd.access.principal import EVERYBODY, Principal
 from delayd.clock import monotonic_ns
 from delayd.core.errors import Refusal
 from delayd.http.api import Api, Call
+from delayd.http.bounds import Bounds
 from delayd.http.connections import Request
 from delayd.http.problems import (
     JSON,
@@ -38,7 +40,6 @@ from delayd.http.reading import Form, QueryReader, Reader
 from delayd.http.responses import Reply, refused
 from delayd.http.routes import Route
 from delayd.limits import HTTP_BODY_BYTES_DEFAULT, HTTP_HOSTS_KNOWN_MAX
-from delayd.net.peers import name_of
 
 Names = Mapping[str, str]
 """What stands in the path where any text may."""
@@ -85,28 +86,28 @@ class Door:
     def __init__(
         self,
         api: Api,
-        doorkeeper: Authenticator,
+        authenticator: Authenticator,
         hosts: Hosts,
         body_bytes_max: int = HTTP_BODY_BYTES_DEFAULT,
     ) -> None:
-        """Ask this doorkeeper about tokens, and read bodies that are no longer."""
+        """Ask this authenticator about tokens, and read bodies that are no longer."""
         self._body_bytes_max = body_bytes_max
         self._api = api
-        self._doorkeeper = doorkeeper
+        self._authenticator = authenticator
         self._hosts = hosts
 
-    @property
-    def needs_token(self) -> bool:
-        """Whether somebody has to show a token."""
-        return self._doorkeeper.needs_token
-
-    def note_failed_handshake(self, peer: object, error: Exception) -> None:
-        """Tell the doorkeeper of somebody whose handshake came to nothing."""
-        self._doorkeeper.on_unshaken(name_of(peer), error)
+    def admission(self, bounds: Bounds) -> Admission:
+        """Return what admits connections, within these bounds."""
+        return Admission(
+            self._authenticator,
+            connections_max=bounds.connections_max,
+            per_address_max=bounds.connections_per_ip_max,
+            unauthenticated_per_address_max=bounds.strangers_per_ip_max,
+        )
 
     def entrance(self, route: Route) -> AccessControl:
         """Return what answers the requests of a route."""
-        api, handler, doorkeeper = self._api, route.handler, self._doorkeeper
+        api, handler, authenticator = self._api, route.handler, self._authenticator
         is_guarded, body_bytes_max = route.scope is not None, self._body_bytes_max
         read_body = _body_reader(route)
         query = None if route.query is None else QueryReader(route.query)
@@ -119,7 +120,7 @@ class Door:
                     raise VersionWrong
                 self._check_source(request.headers)
                 principal = EVERYBODY
-                if is_guarded and doorkeeper.needs_token:
+                if is_guarded and authenticator.needs_token:
                     principal = await self._admit(request)
                 data = b""
                 given = None
@@ -155,13 +156,13 @@ class Door:
 
     async def _admit(self, request: Request) -> Principal:
         """Return who asks; `Unauthorized`."""
-        doorkeeper = self._doorkeeper
+        authenticator = self._authenticator
         given = request.headers.get(hdrs.AUTHORIZATION, "")
         transport = request.transport
         if transport is None:
             raise Unauthorized
         if not given:
-            principal = doorkeeper.greet(
+            principal = authenticator.greet(
                 transport.get_extra_info("socket"), transport.get_extra_info("peercert")
             )
         else:
@@ -173,12 +174,12 @@ class Door:
 
     async def _principal_of(self, given: str, request: Request) -> Principal | None:
         """Return whose token the header holds; who has failed too often is told so late."""
-        doorkeeper, peer = self._doorkeeper, request.remote
+        authenticator, peer = self._authenticator, request.remote
         now_ms = monotonic_ns() // NS_PER_MS
         is_bearer = given[: len(_BEARER)].lower() == _BEARER
         token = given[len(_BEARER) :].strip() if is_bearer else ""
-        principal = doorkeeper.admit(token, peer, now_ms)
-        if principal is None and (delay_ms := doorkeeper.delay_ms(peer, now_ms)):
+        principal = authenticator.admit(token, peer, now_ms)
+        if principal is None and (delay_ms := authenticator.delay_ms(peer, now_ms)):
             await asyncio.sleep(delay_ms / 1_000)
         return principal
 

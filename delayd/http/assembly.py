@@ -22,6 +22,6 @@ def http_server(
     on_fault: Callable[[BaseException], object],
 ) -> HttpServer:
     """Return the server; `start` begins to accept. Raises `NoCParser`."""
-    api.renewed = entrance.doorkeeper.renewed
-    door = Door(api, entrance.doorkeeper, Hosts(hosts), bounds.body_bytes_max)
+    api.renewed = entrance.authenticator.renewed
+    door = Door(api, entrance.authenticator, Hosts(hosts), bounds.body_bytes_max)
     return HttpServer(api, door, listeners, bounds, on_fault=on_fault, tls=entrance.http_tls)

@@ -38,16 +38,6 @@ def bounds_of(config: object) -> Bounds:
     return Bounds(**{name: getattr(config, f"http_{name}") for name in names})
 
 
-class Refused(enum.StrEnum):
-    """Why somebody was not let in."""
-
-    CONNECTIONS = "connections"
-    CONNECTIONS_PER_IP = "connections_per_ip"
-    STRANGERS_PER_IP = "strangers_per_ip"
-    DESCRIPTORS = "descriptors"
-    HELD_BYTES = "held_bytes"
-
-
 class Deadline(enum.StrEnum):
     """What somebody took too long for."""
 

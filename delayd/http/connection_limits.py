@@ -1,11 +1,7 @@
-"""Who is let in: how many connections there are, from where, and what they hold together.
+"""What the connections of HTTP share: their bounds, their deadlines, and the bytes they hold.
 
-    accept ─► admit ─┬─► Connection ─► ... ─► forget
-                     └─► Refused: too many in all, of one address, of those who have shown no token,
-                         or too few descriptors left for the journal
-
-Those of this machine count only in all. The bytes of requests that have been read and not been
-answered are bounded over all connections: `held_bytes`.
+How many there may be is counted by `access.admission`. The bytes of requests that have been read
+and not been answered are bounded over all connections: `held_bytes`.
 
 The module refuses to know what a connection does.
 """
@@ -14,16 +10,16 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from delayd import limits
-from delayd.http.bounds import Bounds, Deadline, Refused, reply_of
+from delayd.access.admission import Admission, Peer, Refused
+from delayd.http.bounds import Bounds, Deadline, reply_of
 from delayd.http.connections import Connection, Request
 from delayd.http.problems import Busy, TooMany, TooSlow
-from delayd.http.read_timeouts import DeadlineTimer
 from delayd.http.responses import Reply
-from delayd.net.peers import may_keep, origin_of
+from delayd.net.deadlines import Deadlines
 
 
 class HttpConnectionLimits:
-    """Lets clients in, and knows how many there are and what they hold."""
+    """Admits connections, and knows how many there are and what they hold."""
 
     def __init__(
         self,
@@ -31,20 +27,20 @@ class HttpConnectionLimits:
         bounds: Bounds,
         now_ms: Callable[[], int],
         on_fault: Callable[[BaseException], object],
-        *,
-        needs_token: bool = False,
+        admission: Admission,
     ) -> None:
-        """Let nobody in yet; `answer` answers requests, on the running loop.
+        """Admit no connection yet; `answer` answers requests, on the running loop.
 
         `now_ms` is a clock that never stands. `on_fault` is told of exceptions that come out of a
-        handler. Without `needs_token` nobody is a stranger.
+        handler.
         """
         self.loop = asyncio.get_running_loop()
         self.bounds = bounds
         self.now_ms = now_ms
         self.on_fault = on_fault
-        self.rounds = DeadlineTimer(self.loop, now_ms)
-        self.needs_token = needs_token
+        self.admission = admission
+        self.deadlines = Deadlines[Connection](now_ms, Connection.look, self._set_alarm)
+        self._timer: asyncio.TimerHandle | None = None
         self.body_grace_ms = min(limits.HTTP_BODY_GRACE_MS, bounds.body_ms)
         self.pause_bytes = min(limits.HTTP_REPLY_PAUSE_BYTES, bounds.write_buffer_bytes_max)
         self.held_bytes_max = bounds.held_bytes_max
@@ -52,8 +48,6 @@ class HttpConnectionLimits:
         """Bytes of requests that have not been answered."""
         self.note: Callable[[str], object] = _ignore
         """Told of each refusal and each deadline that was missed, by name: for metrics."""
-        self.on_unshaken: Callable[[object, Exception], object] = _ignore
-        """Told of each TLS handshake that failed: what accept(2) said of the peer, and why."""
         self.refused = dict.fromkeys(Refused, 0)
         self.closed = dict.fromkeys(Deadline, 0)
         self.too_slow = reply_of(TooSlow("the request did not arrive in time"))
@@ -64,67 +58,54 @@ class HttpConnectionLimits:
             Refused.STRANGERS_PER_IP: too_many,
         }
         self.answer = answer
-        self._connections: set[Connection] = set()
-        self._by_origin: dict[str, int] = {}
-        self._strangers: dict[str, int] = {}
+        self._connections: dict[Connection, Peer] = {}
 
     @property
     def open_count(self) -> int:
         """How many connections there are."""
         return len(self._connections)
 
-    def admit(self, peer: object, descriptor: int) -> Connection | Refused:
-        """Return the protocol for a client that has come, or why it may not stay.
+    def _set_alarm(self, alarm_ms: int | None) -> None:
+        """Have the deadlines looked at then, and no longer when they were to be before."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if alarm_ms is not None:
+            wait_ms = max(0, alarm_ms - self.now_ms())
+            self._timer = self.loop.call_later(wait_ms / 1_000, self.deadlines.go)
 
-        Whoever gets a connection calls `forget` if its `connection_made` is never called.
+    def admit(self, address: object, descriptor: int) -> Connection | Refused:
+        """Return the protocol for a client that has connected, or why it may not stay.
+
+        For a connection whose `connection_made` is never called, call `forget`.
         """
-        origin = origin_of(peer)
-        refused = self._why_not(origin, descriptor)
-        if refused is not None:
-            self.refused[refused] += 1
-            self.note(refused.name)
-            return refused
-        connection = Connection(self, origin)
-        self._connections.add(connection)
-        if origin is not None:
-            self._by_origin[origin] = self._by_origin.get(origin, 0) + 1
-            if self.needs_token:
-                self._strangers[origin] = self._strangers.get(origin, 0) + 1
-                connection.stranger = True
+        peer = self.admission.admit(address, descriptor)
+        if isinstance(peer, Refused):
+            self.refused[peer] += 1
+            self.note(peer.name)
+            return peer
+        connection = Connection(self, peer)
+        self._connections[connection] = peer
         return connection
 
-    def _why_not(self, origin: str | None, descriptor: int) -> Refused | None:
-        if len(self._connections) >= self.bounds.connections_max:
-            return Refused.CONNECTIONS
-        if not may_keep(descriptor):
-            return Refused.DESCRIPTORS
-        if origin is None:
-            return None
-        if self._by_origin.get(origin, 0) >= self.bounds.connections_per_ip_max:
-            return Refused.CONNECTIONS_PER_IP
-        if self._strangers.get(origin, 0) >= self.bounds.strangers_per_ip_max:
-            return Refused.STRANGERS_PER_IP
-        return None
+    def note_no_descriptor(self) -> None:
+        """Count a client that was closed for lack of a descriptor."""
+        self.refused[Refused.DESCRIPTORS] += 1
 
-    def recognize(self, connection: Connection) -> None:
-        """Count a stranger no longer."""
-        assert connection.stranger
-        assert connection.origin is not None, "those of this machine are never strangers"
-        connection.stranger = False
-        _count_down(self._strangers, connection.origin)
+    def note_failed_handshake(self, connection: Connection, error: Exception) -> None:
+        """Count a TLS handshake that failed, and have it logged."""
+        self.note("TLS_HANDSHAKE")
+        self.admission.note_failed_handshake(connection.peer, error)
 
     def forget(self, connection: Connection) -> None:
         """Count a connection no longer; twice is once."""
-        if connection not in self._connections:
+        peer = self._connections.pop(connection, None)
+        if peer is None:
             return
-        self._connections.remove(connection)
-        self.rounds.forget(connection)
+        self.deadlines.forget(connection)
         self.held_bytes -= connection.held_bytes
         connection.held_bytes = 0
-        if connection.stranger:
-            self.recognize(connection)
-        if connection.origin is not None:
-            _count_down(self._by_origin, connection.origin)
+        self.admission.leave(peer)
 
     def finish(self) -> "list[asyncio.Task[None]]":
         """Close all connections, each behind its current answer; return what still answers."""
@@ -138,23 +119,15 @@ class HttpConnectionLimits:
                 self.forget(connection)
             else:
                 connection.transport.abort()
-        self.rounds.close()
+        self.deadlines.close()
 
     def check(self) -> None:
         """Raise `AssertionError` unless every count is what counting says."""
-        self.rounds.check()
+        self.deadlines.check()
+        assert (self._timer is not None) == (self.deadlines.alarm_ms is not None)
         assert self.held_bytes == sum(each.held_bytes for each in self._connections)
-        origins = [each.origin for each in self._connections if each.origin is not None]
-        assert self._by_origin == {origin: origins.count(origin) for origin in origins}
-        strangers = [str(each.origin) for each in self._connections if each.stranger]
-        assert self._strangers == {origin: strangers.count(origin) for origin in strangers}
+        self.admission.check(self._connections.values())
 
 
 def _ignore(*_told: object) -> None:
     """Take no notice."""
-
-
-def _count_down(counts: dict[str, int], origin: str) -> None:
-    counts[origin] -= 1
-    if not counts[origin]:
-        del counts[origin]

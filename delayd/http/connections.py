@@ -13,7 +13,7 @@ MiB of a body that no handler reads, and one answer, since a client is sent one 
 of all requests that have been read and not been answered are counted together, by the
 `HttpConnectionLimits`; when they are too many, clients that send much are answered 503.
 
-Deadlines cost a request less than 1 µs: its times are noted, and looked at by `DeadlineTimer`.
+Deadlines cost a request less than 1 µs: its times are noted, and looked at by `net.deadlines`.
 
 The module refuses to know what is asked and answered. Of aiohttp it uses the parser, the streams
 that the parser fills with bodies, and the base of its protocols, by their public names.
@@ -30,9 +30,11 @@ from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
 from delayd import limits
-from delayd.http.bounds import Deadline, HeaderTooLong, OurFault, PathTooLong, Refused
+from delayd.access.admission import Peer, Refused
+from delayd.http.bounds import Deadline, HeaderTooLong, OurFault, PathTooLong
 from delayd.http.problems import BadRequest, HttpRefusal
 from delayd.http.responses import HTTP_1_1, Reply, refused
+from delayd.net.deadlines import body_ms_max
 
 if TYPE_CHECKING:
     from delayd.http.connection_limits import HttpConnectionLimits
@@ -143,12 +145,11 @@ class Connection(BaseProtocol):
         "_untaken",
         "held_bytes",
         "look_s",
-        "origin",
-        "stranger",
+        "peer",
         "task",
     )
 
-    def __init__(self, guard: "HttpConnectionLimits", origin: str | None) -> None:
+    def __init__(self, guard: "HttpConnectionLimits", peer: Peer) -> None:
         """Wait for a client from there; only `HttpConnectionLimits.admit` makes connections."""
         self._reader = http_parser.HttpRequestParser(
             self,
@@ -163,10 +164,7 @@ class Connection(BaseProtocol):
         )
         super().__init__(guard.loop, self._reader)
         self._guard = guard
-        self.origin = origin
-        """Where it comes from; None: from here, where connections are not counted."""
-        self.stranger = False
-        """It has not shown a token, and has to."""
+        self.peer = peer
         self.look_s = 0
         self.held_bytes = 0
         """Bytes of its requests that have not been answered."""
@@ -200,8 +198,7 @@ class Connection(BaseProtocol):
 
     def has_shown_token(self) -> None:
         """Count no longer among those who have not."""
-        if self.stranger:
-            self._guard.recognize(self)
+        self._guard.admission.authenticated(self.peer)
 
     # --- What asyncio calls ----------------------------------------------------------------------
 
@@ -211,7 +208,7 @@ class Connection(BaseProtocol):
         transport.set_write_buffer_limits(self._guard.pause_bytes)
         super().connection_made(transport)
         self._head_ms = now_ms = self._guard.now_ms()
-        self._guard.rounds.watch(self, now_ms + self._guard.bounds.header_ms)
+        self._guard.deadlines.watch(self, now_ms + self._guard.bounds.header_ms)
 
     def data_received(self, data: bytes) -> None:
         """Take in what has come; note whether a head or a body is to follow."""
@@ -238,7 +235,7 @@ class Connection(BaseProtocol):
                 self._is_spent = False
         elif data and self._head_ms < 0:
             self._head_ms = now_ms = guard.now_ms()
-            guard.rounds.watch(self, now_ms + guard.bounds.header_ms)
+            guard.deadlines.watch(self, now_ms + guard.bounds.header_ms)
         if guard.held_bytes > guard.held_bytes_max:
             self._hold_no_more()
 
@@ -268,7 +265,7 @@ class Connection(BaseProtocol):
         self._body = body
         self._body_ms = now_ms = self._guard.now_ms()
         self._body_bytes = 0
-        self._guard.rounds.watch(self, now_ms + self._guard.body_grace_ms)
+        self._guard.deadlines.watch(self, now_ms + self._guard.body_grace_ms)
 
     def _hold_no_more(self) -> None:
         """Refuse the request that is one too many, unless it is a small one."""
@@ -281,7 +278,7 @@ class Connection(BaseProtocol):
         super().pause_writing()
         if self._untaken is None:
             now_ms = self._guard.now_ms()
-            self._guard.rounds.watch(self, self._await_taking(now_ms))
+            self._guard.deadlines.watch(self, self._await_taking(now_ms))
 
     def resume_writing(self) -> None:
         """Go on with the answer: the client has taken enough of it."""
@@ -495,9 +492,10 @@ class Connection(BaseProtocol):
             self._body_ms = now_ms
             self._body_bytes = body.total_bytes
         came_bytes = body.total_bytes - self._body_bytes
-        allowed_ms = came_bytes * 1_000 // limits.HTTP_BYTES_PER_S_MIN
         guard = self._guard
-        return self._body_ms + min(max(allowed_ms, guard.body_grace_ms), guard.bounds.body_ms)
+        return self._body_ms + body_ms_max(
+            came_bytes, grace_ms=guard.body_grace_ms, in_all_ms=guard.bounds.body_ms
+        )
 
     def _look_at_answer(self, now_ms: int, waiting_bytes: int) -> int:
         """Close a client that does not take its answers."""
@@ -507,7 +505,7 @@ class Connection(BaseProtocol):
         if now_ms < since_ms + limits.HTTP_TAKE_MS:
             return since_ms + limits.HTTP_TAKE_MS
         taken_bytes = then_bytes - waiting_bytes + self._sent_bytes - sent_bytes
-        enough_bytes = limits.HTTP_TAKE_MS // 1_000 * limits.HTTP_BYTES_PER_S_MIN
+        enough_bytes = limits.HTTP_TAKE_MS // 1_000 * limits.BYTES_PER_S_MIN
         if taken_bytes < enough_bytes or waiting_bytes > self._guard.bounds.write_buffer_bytes_max:
             self._close_for(Deadline.ANSWER, b"")
             return 0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from delayd.clock import monotonic_ns
 from delayd.core.errors import Refusal
-from delayd.http.accept import Acceptor
+from delayd.http.accept import HttpAcceptor
 from delayd.http.admission import AccessControl, Door
 from delayd.http.api import Api
 from delayd.http.bounds import Bounds
@@ -58,7 +58,7 @@ class HttpServer:
                 self._dispatch.add("HEAD", route.path, entrance)
         self.guard: HttpConnectionLimits | None = None
         """Knows the connections; None before the start."""
-        self._acceptor: Acceptor | None = None
+        self._acceptor: HttpAcceptor | None = None
 
     def _answer(self, request: Request) -> Awaitable[Reply]:
         """Answer a request."""
@@ -75,12 +75,11 @@ class HttpServer:
             self._bounds,
             lambda: monotonic_ns() // NS_PER_MS,
             self._on_fault,
-            needs_token=self._door.needs_token,
+            self._door.admission(self._bounds),
         )
         self.guard.note = self._api.refusals.note
-        self.guard.on_unshaken = self._door.note_failed_handshake
         self._api.guard = self.guard
-        self._acceptor = Acceptor(self.guard, self._listeners, self._tls)
+        self._acceptor = HttpAcceptor(self.guard, self._listeners, self._tls)
         self._acceptor.open()
         self._api.forgetting.begin(self._api.now_ms())
 

@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, Protocol
 
+from delayd.access.admission import Admission, Peer
 from delayd.access.scopes import Scope
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
 from delayd.core.session import Owner
 from delayd.core.topic import Topic
 from delayd.line import replies
-from delayd.line.admission import Door, LinePeer
 from delayd.line.commands import command_of
 from delayd.line.connection import Connection
 from delayd.line.grammar import read_put
@@ -40,7 +40,7 @@ _NOBODY: Final = b"0"
 class Host(Owner, Protocol):
     """Whoever made the connection, and answers for it later."""
 
-    caller: LinePeer
+    peer: Peer
     """Who is at the other end."""
 
     def postpone(self, by_ms: int, answer: Callable[[int], object]) -> None:
@@ -51,7 +51,7 @@ class Host(Owner, Protocol):
 class GuardedConnection(Connection):
     """The protocol state of one client that may not do everything, or not yet anything."""
 
-    __slots__ = ("_caller", "_door", "_elapsed_ms", "_host")
+    __slots__ = ("_admission", "_caller", "_elapsed_ms", "_host")
 
     def __init__(
         self,
@@ -60,14 +60,14 @@ class GuardedConnection(Connection):
         out_bytes_max: int,
         owner: Host,
         passes: LineTasks,
-        door: Door,
+        admission: Admission,
         elapsed_ms: Callable[[], int],
     ) -> None:
         """Let the owner's caller be checked at the door; the rest as for everybody."""
         super().__init__(engine, stats, out_bytes_max, owner, passes)
         self._host = owner
-        self._caller = owner.caller
-        self._door = door
+        self._caller = owner.peer
+        self._admission = admission
         self._elapsed_ms = elapsed_ms
 
     # --- Who it is -------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ class GuardedConnection(Connection):
     def authenticate(self, token: bytes) -> bytes:
         """Check the token; a wrong one may be answered late, which holds up nobody else."""
         text = token.decode("ascii", "replace")
-        late_ms = self._door.login(self._caller, text, self._elapsed_ms())
+        late_ms = self._admission.login(self._caller, text, self._elapsed_ms())
         if late_ms is None:
             return _OK
         self.refuse(replies.UNAUTHORIZED)
@@ -93,7 +93,7 @@ class GuardedConnection(Connection):
     @property
     def is_welcome(self) -> bool:
         """Whether the client's token is still good, and for the jobs that it waits for."""
-        if not self._door.still_knows(self._caller):
+        if not self._admission.is_valid(self._caller):
             return False
         return not self.session.waiting or self._may_reserve(Scope.RESERVE)
 

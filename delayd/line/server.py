@@ -16,23 +16,35 @@ replies pile up beyond the limit, or who takes none of them for a minute, is clo
 import contextlib
 import select
 import socket
-from collections.abc import Callable, Container, Sequence
-from typing import Final
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
+from delayd.access.admission import Admission, Peer, Refused
 from delayd.clock import monotonic_ns
 from delayd.core.background import BackgroundTask, BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.timekeeper import Handed, WaitEnd
 from delayd.core.virtual_clock import StandingClock
-from delayd.limits import EVENTS_PER_TURN, JOB_ID_MAX, READ_BYTES, STALLED_CLIENT_MS
-from delayd.line.accept import LineAcceptor
-from delayd.line.admission import Door, LinePeer
-from delayd.line.client import Client, Wire
+from delayd.limits import (
+    ACCEPTS_PER_TURN,
+    EVENTS_PER_TURN,
+    JOB_ID_MAX,
+    READ_BYTES,
+    STALLED_CLIENT_MS,
+)
 from delayd.line.connection import Connection
 from delayd.line.guarded import GuardedConnection
-from delayd.line.read_timeouts import ReadTimeouts, Speaker
 from delayd.line.stats import Stats
 from delayd.line.tasks import LineTasks
+from delayd.net.accept import Acceptor, prepare
+from delayd.net.deadlines import ReadTimeouts, Sender
+
+if TYPE_CHECKING:
+    import ssl
+
+    from delayd.net.tls import Handshakes, SecureSocket
 
 IN: Final = select.EPOLLIN
 OUT: Final = select.EPOLLOUT
@@ -46,10 +58,126 @@ PRECISE_WAIT_S: Final = 0.02
 
 BROKEN: Final = select.EPOLLERR | select.EPOLLHUP
 
+REFUSAL_WORDS: Final = MappingProxyType(
+    {
+        Refused.CONNECTIONS: "TOO_MANY_CONNECTIONS",
+        Refused.CONNECTIONS_PER_IP: "TOO_MANY_OF_ADDRESS",
+        Refused.STRANGERS_PER_IP: "TOO_MANY_STRANGERS",
+        Refused.DESCRIPTORS: "NO_DESCRIPTORS",
+        Refused.PEER_NOT_ALLOWED: "PEER_NOT_ALLOWED",
+    }
+)
+"""By which word a connection is counted that was not admitted."""
+
 
 def elapsed_ms() -> int:
     """Return a time for deadlines of connections; that of the jobs may stand still."""
     return monotonic_ns() // NS_PER_MS
+
+
+class Wire(Protocol):
+    """What the server needs of a socket."""
+
+    def recv(self, size: int, /) -> bytes:
+        """Return what has arrived, nothing at the end; `BlockingIOError` when there is nothing."""
+        ...
+
+    def send(self, data: bytes | memoryview, /) -> int:
+        """Send what there is room for, and return how much; or `BlockingIOError`."""
+        ...
+
+    def fileno(self) -> int:
+        """Return the descriptor, -1 when closed."""
+        ...
+
+    def close(self) -> None:
+        """Close it."""
+        ...
+
+
+@final
+class Client:
+    """One connection with its socket."""
+
+    __slots__ = (
+        "at_end",
+        "connection",
+        "is_begun",
+        "is_dirty",
+        "is_gone",
+        "mask",
+        "peer",
+        "promised",
+        "server",
+        "sock",
+        "stalled_since_ms",
+        "unsent",
+    )
+
+    def __init__(self, server: "LineServer", sock: Wire, peer: Peer, mask: int) -> None:
+        """Serve a client that was admitted, whose events of this mask the server watches for."""
+        self.server = server
+        self.sock = sock
+        self.peer = peer
+        self.connection = server.connection_for(self)
+        self.mask = mask
+        self.at_end = False
+        """The last byte of its input has been read."""
+        self.is_begun = False
+        """It is in the middle of something, for which there is a time limit."""
+        self.is_gone = False
+        """Its socket is closed."""
+        self.is_dirty = False
+        """It is on the server's list of those with replies to send."""
+        self.promised = 0
+        """Sends that are still to come, from turns whose records are not durable yet."""
+        self.unsent: bytes | memoryview = b""
+        self.stalled_since_ms: int | None = None
+
+    @property
+    def incomplete_bytes(self) -> int | None:
+        """How many bytes of a body are missing, 0 if it is a line; None: in the middle of none."""
+        return self.connection.incomplete_bytes
+
+    @property
+    def is_read(self) -> bool:
+        """Whether what it says is read: not while it takes no replies, nor when it has ended."""
+        return not (self.unsent or self.at_end)
+
+    def postpone(self, by_ms: int, answer: Callable[[int], object]) -> None:
+        """Have its connection answer so much later, if it is still there, and then listen to it."""
+        self.server.timeouts.postpone(by_ms, partial(self._answer, answer))
+
+    def _answer(self, answer: Callable[[int], object]) -> None:
+        if not self.is_gone:
+            answer(self.server.time_ms)
+            self.server.listen_again(self)
+
+    def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
+        """Answer the reserve that waited."""
+        self.server.deliver(self, outcome, now_ms)
+
+    def send(self, data: bytes) -> None:
+        """Send replies that are free to leave; each that was taken, in that order.
+
+        In one piece; what the socket does not take is kept.
+        """
+        server = self.server
+        self.promised -= 1
+        if self.is_gone:
+            return
+        if self.unsent:
+            self.unsent = b"".join((self.unsent, data))
+        elif data:
+            sent = server.send_some(self, data)
+            if sent < len(data):
+                self.unsent = memoryview(data)[sent:]
+        if self.unsent:
+            server.keep_unsent(self)
+        elif not self.promised:
+            connection = self.connection
+            if connection.is_closing or connection.is_choked or self.at_end:
+                server.settle(self)
 
 
 class LineServer:
@@ -62,20 +190,20 @@ class LineServer:
         listeners: list[socket.socket],
         now_ms: Callable[[], int],
         *,
-        connections_max: int,
         out_bytes_max: int,
         up_ms: int = 1,
         clock: StandingClock | None = None,
         passes: BackgroundTasks[BackgroundTask] | None = None,
-        door: Door | None = None,
+        admission: Admission | None = None,
+        tls: "ssl.SSLContext | None" = None,
         elapsed_ms: Callable[[], int] = elapsed_ms,
     ) -> None:
         """Serve these listening, non-blocking sockets.
 
         `now_ms` tells the time, rounded down: read anew for each client, since what it said may
         have been sent after the turn began, and its delays count from there. It is at most `up_ms`
-        later. Clients may advance the `clock`, if there is one. The `door` says who comes in as
-        whom; None: everybody may do everything.
+        later. Clients may advance the `clock`, if there is one. With `tls` every client
+        that does not come by a unix socket has to speak it.
         """
         self.engine = engine
         self.stats = stats
@@ -89,21 +217,17 @@ class LineServer:
         self.long_commands = LineTasks(self.passes, clock, self._answered)
         self._epoll = select.epoll()
         self._clients: dict[int, Client] = {}
-        self.door = Door() if door is None else door
+        self.admission = Admission() if admission is None else admission
         self._elapsed_ms = elapsed_ms
-        self.patience = ReadTimeouts(elapsed_ms)
+        self.timeouts = ReadTimeouts(elapsed_ms)
         self._hears_clients = True
         self.time_ms = 0
         """What time it was when a late answer was last given."""
-        self._arrivals = LineAcceptor(
-            listeners,
-            self._epoll,
-            self.door,
-            self.patience,
-            stats,
-            self._welcome,
-            has_room=lambda shaking: shaking + len(self._clients) < connections_max,
-        )
+        self._handshakes: Handshakes[Peer] | None = None
+        if tls is not None:
+            self._handshakes = self._new_handshakes(tls)
+        self._acceptor = self._new_acceptor(listeners)
+        self._acceptor.open()
         self._dirty: list[Client] = []
         self._free: list[tuple[Client, bytes]] = []
         self.durable_id = JOB_ID_MAX
@@ -115,6 +239,22 @@ class LineServer:
         self._others: dict[int, Callable[[], object]] = {}
         self._others_epoll = select.epoll()
         """Watches only them, for the times when clients are not listened to."""
+
+    def _new_acceptor(self, listeners: list[socket.socket]) -> Acceptor:
+        return Acceptor(
+            listeners,
+            self._accepted,
+            per_turn=ACCEPTS_PER_TURN,
+            watch=partial(self._epoll.register, eventmask=IN),
+            unwatch=self._epoll.unregister,
+            call_later=self.timeouts.postpone,
+            on_no_descriptor=partial(self.stats.note_refusal, REFUSAL_WORDS[Refused.DESCRIPTORS]),
+        )
+
+    def _new_handshakes(self, tls: "ssl.SSLContext") -> "Handshakes[Peer]":
+        from delayd.net.tls import Handshakes  # noqa: PLC0415 (ssl takes 15 ms to load)
+
+        return Handshakes(tls, self._epoll, self.timeouts, self._shaken, self._not_shaken)
 
     def fileno(self) -> int:
         """Return the descriptor that is readable when `poll` would return something."""
@@ -140,8 +280,8 @@ class LineServer:
         """Wait for events, so long at most (None: for ever), and return them for `serve`."""
         epoll = self._epoll if hears_clients else self._others_epoll
         self._hears_clients = hears_clients
-        if self.patience.alarm_ms is not None:
-            wait_s = self.patience.wait_s(wait_s)
+        if self.timeouts.alarm_ms is not None:
+            wait_s = self.timeouts.wait_s(wait_s)
         if wait_s and wait_s < PRECISE_WAIT_S and epoll.fileno() < FD_SETSIZE:
             # epoll counts in milliseconds, which would make every job half of one late.
             if not select.select((epoll,), (), (), wait_s)[0]:
@@ -153,7 +293,7 @@ class LineServer:
         """Read from every client that has said something and carry it out."""
         if self._settled:
             self._go_on(now_ms)
-        if self.patience.alarm_ms is not None:
+        if self.timeouts.alarm_ms is not None:
             self._look_at_time(now_ms)
         clients = self._clients
         for fd, event in events:
@@ -161,33 +301,35 @@ class LineServer:
             if client is None:
                 if fd in self._others:
                     self._others[fd]()
-                else:
-                    self._arrivals.handle(fd, now_ms)
+                elif not self._acceptor.accept(fd) and self._handshakes is not None:
+                    self._handshakes.go_on(fd, now_ms)
             elif event == IN:
                 self._read(client, now_ms)
             else:
                 self._handle(client, event, now_ms)
 
     def _look_at_time(self, now_ms: int) -> None:
-        """Give answers that were to come later, and close who takes too long over something."""
-        self._arrivals.begin_turn()
-        if not self.patience.is_due:
+        """Make the calls that were postponed, and close clients that take too long."""
+        if self._handshakes is not None:
+            self._handshakes.begin_turn()
+        if not self.timeouts.is_due:
             return
         self.time_ms = now_ms
-        for answer in self.patience.answers():
-            answer()
-        for speaker in self.patience.too_slow(counts=self._hears_clients):
-            self._lose_patience(speaker, now_ms)
+        for call in self.timeouts.due_calls():
+            call()
+        for sender in self.timeouts.too_slow(counts=self._hears_clients):
+            self._time_out(sender, now_ms)
 
-    def _lose_patience(self, speaker: Speaker, now_ms: int) -> None:
-        if not isinstance(speaker, Client):
-            self._arrivals.lose_patience(speaker)
+    def _time_out(self, sender: Sender, now_ms: int) -> None:
+        if not isinstance(sender, Client):
+            assert self._handshakes is not None
+            self._handshakes.give_up(sender)
             return
-        # Under heavy load the rest may be there, and nobody has come to read it yet.
-        self._read(speaker, now_ms)
-        if self.patience.is_too_slow(speaker):
+        # Under heavy load the rest may be there and not have been read yet.
+        self._read(sender, now_ms)
+        if self.timeouts.is_too_slow(sender):
             self.stats.note_refusal("TOO_SLOW")
-            self._close(speaker, now_ms)
+            self._close(sender, now_ms)
 
     def _answered(self, connection: Connection) -> None:
         """Go on with a client whose command took long."""
@@ -314,7 +456,7 @@ class LineServer:
 
     def _mind(self, client: Client, *, has_moved: bool) -> None:
         """Have an eye on the client while it is in the middle of something."""
-        client.is_begun = self.patience.note(client, has_moved=has_moved)
+        client.is_begun = self.timeouts.note(client, has_moved=has_moved)
 
     def _watch(self, client: Client, mask: int) -> None:
         if mask != client.mask:
@@ -366,28 +508,62 @@ class LineServer:
     # --- Coming and going ------------------------------------------------------------------------
 
     def connection_for(self, client: Client) -> Connection:
-        """Return the protocol state for a client who has come in."""
+        """Return the protocol state for a client that was admitted."""
         engine, stats, commands = self.engine, self.stats, self.long_commands
-        if not self.door.asks:
+        if not self.admission.asks:
             return Connection(engine, stats, self.out_bytes_max, client, commands)
         return GuardedConnection(
-            engine, stats, self.out_bytes_max, client, commands, self.door, self._elapsed_ms
+            engine, stats, self.out_bytes_max, client, commands, self.admission, self._elapsed_ms
         )
 
-    def _welcome(self, sock: Wire, caller: LinePeer, now_ms: int | None) -> None:
-        """Serve somebody who has come in; with a time: something may have been said already."""
-        client = Client(self, sock, caller, IN | HANG_UP)
-        self._clients[sock.fileno()] = client
-        if now_ms is not None:
-            self._read(client, now_ms)
+    def _accepted(self, sock: socket.socket, address: object) -> None:
+        """Admit a connection, or close it."""
+        peer = self.admission.admit(address, sock.fileno())
+        if isinstance(peer, Refused):
+            self._refuse(sock, peer)
+            return
+        try:
+            prepare(sock)
+            may_stay = self.admission.identify(peer, sock)
+        except OSError:  # it has left already, and the kernel can say nothing of it any more
+            self.admission.leave(peer)
+            sock.close()
+            return
+        if not may_stay:
+            self.admission.leave(peer)
+            self._refuse(sock, Refused.PEER_NOT_ALLOWED)
+        elif self._handshakes is not None and sock.family != socket.AF_UNIX:
+            self._handshakes.begin(sock, peer)
+        else:
+            self._epoll.register(sock.fileno(), IN | HANG_UP)
+            self._clients[sock.fileno()] = Client(self, sock, peer, IN | HANG_UP)
+
+    def _refuse(self, sock: socket.socket, refused: Refused) -> None:
+        self.stats.note_refusal(REFUSAL_WORDS[refused])
+        sock.close()
+
+    def _shaken(
+        self, sock: "SecureSocket", peer: Peer, certificate: Mapping[str, Any] | None, now_ms: int
+    ) -> None:
+        """Serve a client whose handshake is over; it may have sent something already."""
+        if certificate:
+            self.admission.identify(peer, sock.plain, certificate)
+        self._epoll.modify(sock.fileno(), IN | HANG_UP)
+        client = self._clients[sock.fileno()] = Client(self, sock, peer, IN | HANG_UP)
+        self._read(client, now_ms)
+
+    def _not_shaken(self, peer: Peer, error: Exception) -> None:
+        self.stats.note_refusal("TLS_HANDSHAKE")
+        self.admission.note_failed_handshake(peer, error)
+        self.admission.leave(peer)
 
     def _close(self, client: Client, now_ms: int) -> None:
         fd = client.sock.fileno()
         if fd < 0:
             return
         client.is_gone = True
-        self.patience.forget(client)
-        self.door.leave(client.caller)
+        self.timeouts.forget(client)
+        self.admission.leave(client.peer)
         client.connection.close(now_ms)
         self._epoll.unregister(fd)
         del self._clients[fd]
@@ -423,7 +599,10 @@ class LineServer:
 
     def stop_accepting(self) -> None:
         """Let go of the listening sockets, which their owner then closes."""
-        self._arrivals.stop()
+        self._acceptor.close()
+        if self._handshakes is not None:
+            for peer in self._handshakes.close():
+                self.admission.leave(peer)
 
     @property
     def has_unsent(self) -> bool:

@@ -21,6 +21,7 @@ listen soon after exec can afford it before everything else.
 
 import contextlib
 import errno
+import ipaddress
 import os
 import socket
 import stat
@@ -142,6 +143,19 @@ def _parse_unix(path: str) -> UnixAddress:
     return UnixAddress(path)
 
 
+def ip_address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the address that a host is; None for a name. An IPv4 one in IPv6 form is IPv4.
+
+    >>> ip_address_of("::ffff:127.0.0.1"), ip_address_of("localhost")
+    (IPv4Address('127.0.0.1'), None)
+    """
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
 def is_local(address: Address) -> bool:
     """Whether only this machine can reach the address.
 
@@ -149,22 +163,8 @@ def is_local(address: Address) -> bool:
     """
     if isinstance(address, UnixAddress) or address.host == "localhost":
         return True
-    packed = _packed(socket.AF_INET, address.host)
-    if packed is None:
-        packed = _packed(socket.AF_INET6, address.host)
-        if packed is None:
-            return False
-        if packed[:12] != b"\0" * 10 + b"\xff\xff":
-            return packed == b"\0" * 15 + b"\x01"
-        packed = packed[12:]  # an IPv4 address in IPv6 clothes
-    return packed[0] == 127
-
-
-def _packed(family: socket.AddressFamily, host: str) -> bytes | None:
-    try:
-        return socket.inet_pton(family, host)
-    except OSError:
-        return None
+    ip_address = ip_address_of(address.host)
+    return ip_address is not None and ip_address.is_loopback
 
 
 def open_listener(address: Address, *, unix_mode: int = UNIX_MODE_DEFAULT) -> Listener:
@@ -192,9 +192,8 @@ def _open_tcp(address: TcpAddress) -> Listener:
 def _resolve(address: TcpAddress) -> list[tuple[int, Any]]:
     """List the places to try, best first. Numbers are not looked up: that would cost an import."""
     host, port = address
-    for family in (socket.AF_INET, socket.AF_INET6):
-        if _packed(family, host) is not None:
-            return [(family, (host, port))]
+    if "%" not in host and ip_address_of(host) is not None:
+        return [(socket.AF_INET6 if ":" in host else socket.AF_INET, (host, port))]
     try:
         found = socket.getaddrinfo(
             host.encode(), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

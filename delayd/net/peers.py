@@ -1,9 +1,8 @@
-"""What both front ends owe the connections of their peers, whatever is spoken on them.
+"""Who is at the other end of a connection, as the kernel or a certificate says it.
 
-A connection gets its socket options here, so that news of a peer that has died comes in time. One
-that would use up the last descriptors is not kept: the journal needs some for its next files, and a
-daemon that cannot open them cannot acknowledge anything. Peers are counted by where they come from,
-and an IPv6 network counts as one: its owner has 2^64 addresses in it.
+Peers are counted by where they come from, and an IPv6 network counts as one: its owner has 2^64
+addresses in it. A unix socket tells user and groups of the process that connected (`SO_PEERCRED`),
+which cannot be forged. A certificate was checked by TLS before its name is read here.
 
 >>> origin_of(("192.0.2.7", 50_000)), origin_of(("::ffff:192.0.2.7", 50_000, 0, 0))
 ('192.0.2.7', '192.0.2.7')
@@ -12,65 +11,40 @@ and an IPv6 network counts as one: its owner has 2^64 addresses in it.
 >>> origin_of(("127.0.0.5", 50_000)), origin_of(("::1", 50_000, 0, 0)), origin_of("")
 (None, None, None)
 
-The module refuses to know any protocol.
+The module refuses to know any protocol, and who may do what.
 """
 
 import errno
-import resource
+import ipaddress
 import socket
+import struct
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final, NamedTuple, Protocol
 
-from delayd.limits import (
-    DESCRIPTORS_RESERVED,
-    DESCRIPTORS_RESERVED_SHARE,
-    KEEPALIVE_S,
-    TCP_USER_TIMEOUT_MS,
-    TROUBLE_LOG_MS,
-)
+from delayd.limits import TROUBLE_LOG_MS, UNIX_GROUPS_MAX
+from delayd.net.accept import NO_DESCRIPTORS
+from delayd.net.addresses import ip_address_of
 
-NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 OUT_OF_RESOURCES: Final = NO_DESCRIPTORS | {errno.ENOBUFS, errno.ENOMEM}
 """What accept(2) fails with when the system has no room for one more connection."""
 
 UNIX_PEER: Final = "unix"
 """What peers of unix sockets are called: they have no address."""
-_MAPPED: Final = b"\0" * 10 + b"\xff\xff"
-"""How an IPv4 address begins in IPv6 clothes."""
+
+NETWORK_BITS: Final = 64
+"""What of an IPv6 address belongs to one owner."""
+
+_CREDENTIALS: Final = struct.Struct("iII")
+"""struct ucred: process, user, group."""
+_SO_PEERGROUPS: Final = 59
+"""Of Linux 4.13 and newer; Python does not name it."""
+_GROUP_BYTES: Final = 4
+
+NAME_KINDS: Final = ("DNS", "URI", "email", "IP Address")
+"""The kinds of a certificate's other names, in the order in which one is taken for its name."""
 
 
-def prepare(sock: socket.socket) -> None:
-    """Set what every connection needs: no waiting, no delay, and news of a peer that has died."""
-    sock.setblocking(False)
-    if sock.family == socket.AF_UNIX:
-        return
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TCP_USER_TIMEOUT_MS)
-
-
-def may_keep(descriptor: int) -> bool:
-    """Tell whether a connection with this descriptor leaves enough of them to the journal.
-
-    The lowest free one is always given, so a high one means that nearly all are in use. The limit
-    is read each time (0.3 µs), since prlimit(1) can change it while we run.
-    """
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit == resource.RLIM_INFINITY:
-        return True
-    return descriptor < limit - min(DESCRIPTORS_RESERVED, limit // DESCRIPTORS_RESERVED_SHARE)
-
-
-def raise_descriptor_limit() -> int:
-    """Let this process have as many descriptors as it may ask for; return how many that is.
-
-    Shells give 1,024 by default, for the sake of programs that use select(2) on any of them.
-    """
-    limit, limit_max = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit != limit_max:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit_max, limit_max))
-    return limit_max
+# --- Addresses -----------------------------------------------------------------------------------
 
 
 def name_of(peer: object) -> str:
@@ -89,14 +63,82 @@ def origin_of(peer: object) -> str | None:
     if not isinstance(peer, tuple) or len(peer) < 2:
         return None
     host = str(peer[0])
-    if ":" not in host:
-        return None if host.startswith("127.") else host
-    packed = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])
-    if packed.startswith(_MAPPED):
-        return origin_of((socket.inet_ntop(socket.AF_INET, packed[12:]), 0))
-    if packed == b"\0" * 15 + b"\x01":
+    address = ip_address_of(host)
+    if address is None:
+        return host
+    if address.is_loopback:
         return None
-    return socket.inet_ntop(socket.AF_INET6, packed[:8] + b"\0" * 8)
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    network = ipaddress.IPv6Network((int(address), NETWORK_BITS), strict=False)
+    return str(network.network_address)
+
+
+# --- Processes and certificates ------------------------------------------------------------------
+
+
+class PeerSocket(Protocol):
+    """A socket, or what asyncio shows of one."""
+
+    @property
+    def family(self) -> int:
+        """AF_UNIX or another."""
+        ...
+
+    def getsockopt(self, level: int, option: int, length: int, /) -> bytes:
+        """Return what the kernel says."""
+        ...
+
+
+class UnixPeer(NamedTuple):
+    """The process that connected to a unix socket, as it was then."""
+
+    uid: int
+    gid: int
+    gids: frozenset[int]
+    """Its group, and those it is in besides."""
+
+
+def unix_peer(connection: PeerSocket) -> UnixPeer:
+    """Return who connected to the unix socket. Raises `OSError` when it is none."""
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, uid, gid = _CREDENTIALS.unpack(raw)
+    return UnixPeer(uid, gid, frozenset({gid, *_more_groups(connection)}))
+
+
+def _more_groups(connection: PeerSocket) -> tuple[int, ...]:
+    """Return the groups beyond the first; none where the kernel does not tell them."""
+    try:
+        raw = connection.getsockopt(
+            socket.SOL_SOCKET, _SO_PEERGROUPS, UNIX_GROUPS_MAX * _GROUP_BYTES
+        )
+    except OSError:
+        return ()
+    return struct.unpack(f"{len(raw) // _GROUP_BYTES}I", raw)
+
+
+def certificate_name(certificate: Mapping[str, Any]) -> str:
+    """Return a name for whom a certificate was made out to, as `SSLSocket.getpeercert` shows it.
+
+    >>> subject = ((("organizationName", "Example"),), (("commonName", "worker 7"),))
+    >>> certificate_name({"subject": subject})
+    'worker 7'
+    >>> certificate_name({"subject": subject, "subjectAltName": (("DNS", "w7.example.net"),)})
+    'w7.example.net'
+    """
+    others = certificate.get("subjectAltName", ())
+    for kind in NAME_KINDS:
+        for name_kind, name in others:
+            if name_kind == kind:
+                return str(name)
+    for part in certificate.get("subject", ()):
+        for key, value in part:
+            if key == "commonName":
+                return str(value)
+    return "without a name"
+
+
+# --- Trouble with peers --------------------------------------------------------------------------
 
 
 def is_peer_error(context: Mapping[str, object]) -> bool:
@@ -118,7 +160,7 @@ def is_peer_error(context: Mapping[str, object]) -> bool:
 
 
 class RateLimited:
-    """Lets one thing of each kind through in a minute, so that nobody fills the log from outside.
+    """Allows one message of each kind in a minute, so that clients cannot fill the log.
 
     >>> sparingly = RateLimited(iter([0, 1, 70_000]).__next__)
     >>> sparingly.may_log("reset"), sparingly.may_log("reset"), sparingly.may_log("reset")

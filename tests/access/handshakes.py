@@ -8,7 +8,7 @@ from typing import NamedTuple
 import trustme
 from cryptography.hazmat.primitives import serialization
 
-from delayd.access.tls import Files
+from delayd.net.tls import CertificateFiles
 
 
 class Authority:
@@ -20,10 +20,10 @@ class Authority:
         self.path = str(directory / "ca.pem")
         self._ca.cert_pem.write_to_path(self.path)
 
-    def files(self, name: str = "localhost") -> Files:
+    def files(self, name: str = "localhost") -> CertificateFiles:
         """Write a new certificate and its key over those of before."""
         leaf = self._ca.issue_cert(name)
-        files = Files(str(self.directory / "cert.pem"), str(self.directory / "key.pem"))
+        files = CertificateFiles(str(self.directory / "cert.pem"), str(self.directory / "key.pem"))
         leaf.private_key_pem.write_to_path(str(files.key))
         Path(files.certificate).write_bytes(b"".join(pem.bytes() for pem in leaf.cert_chain_pems))
         return files

@@ -32,7 +32,7 @@ def tcp() -> Iterator[socket.socket]:
         yield one
 
 
-def doorkeeper(
+def authenticator(
     *, tokens: bool = False, uids: frozenset[int] | None = None, gids: frozenset[int] | None = None
 ) -> Authenticator:
     known = Tokens([ENTRY]) if tokens else None
@@ -48,7 +48,7 @@ def doorkeeper(
 def test_a_connection_is_greeted_as_the_table_says(
     *, tokens: bool, lists: str, where: str, unix: socket.socket, tcp: socket.socket
 ) -> None:
-    keeper = doorkeeper(
+    keeper = authenticator(
         tokens=tokens,
         uids={"user": OURS, "others": OTHERS, "empty": frozenset[int]()}.get(lists),
         gids=OUR_GROUP if lists == "group" else None,
@@ -67,34 +67,34 @@ def test_a_connection_is_greeted_as_the_table_says(
 def test_who_has_a_certificate_needs_a_token_only_where_there_are_some(
     *, tokens: bool, tcp: socket.socket
 ) -> None:
-    greeted = doorkeeper(tokens=tokens).greet(tcp, CERTIFICATE)
+    greeted = authenticator(tokens=tokens).greet(tcp, CERTIFICATE)
     assert greeted == (None if tokens else Principal("certificate worker 7"))
 
 
 def test_a_connection_that_is_gone_is_greeted_like_one_from_outside() -> None:
-    assert doorkeeper(tokens=True, uids=OURS).greet(None) is None
-    assert doorkeeper().greet(None) is EVERYBODY
+    assert authenticator(tokens=True, uids=OURS).greet(None) is None
+    assert authenticator().greet(None) is EVERYBODY
 
 
 def test_who_is_on_no_list_is_not_let_in_by_any_token_where_there_are_none() -> None:
-    assert doorkeeper(uids=OTHERS).admit(TEXT, "", 0) is None
+    assert authenticator(uids=OTHERS).admit(TEXT, "", 0) is None
 
 
 def test_who_is_on_no_list_may_show_a_token() -> None:
-    principal = doorkeeper(tokens=True, uids=OTHERS).admit(TEXT, "", 0)
+    principal = authenticator(tokens=True, uids=OTHERS).admit(TEXT, "", 0)
     assert principal is not None
     assert principal.token_id == ENTRY.id
 
 
 def test_everybody_is_admitted_while_nobody_has_to_say_who_they_are() -> None:
-    assert doorkeeper().admit("whatever", PEER, 0) is EVERYBODY
+    assert authenticator().admit("whatever", PEER, 0) is EVERYBODY
 
 
 # --- Tokens and failures -------------------------------------------------------------------------
 
 
 def test_a_right_token_is_no_failure_and_is_never_late() -> None:
-    keeper = doorkeeper(tokens=True)
+    keeper = authenticator(tokens=True)
     for _ in range(AUTH_FAILURES_MAX):
         assert keeper.admit(TEXT, PEER, 0) is not None
     assert keeper.failures == 0
@@ -102,7 +102,7 @@ def test_a_right_token_is_no_failure_and_is_never_late() -> None:
 
 
 def test_wrong_tokens_count_for_their_address_and_delay_it() -> None:
-    keeper = doorkeeper(tokens=True)
+    keeper = authenticator(tokens=True)
     for _ in range(AUTH_FAILURES_MAX):
         assert keeper.delay_ms(PEER, 0) == 0
         assert keeper.admit("wrong", PEER, 0) is None
@@ -126,14 +126,14 @@ def test_a_token_ends_by_the_wall_clock() -> None:
 
 def test_who_came_without_a_token_stays() -> None:
     for principal in (EVERYBODY, Principal("uid 7")):
-        for keeper in (doorkeeper(), doorkeeper(tokens=True)):
+        for keeper in (authenticator(), authenticator(tokens=True)):
             assert keeper.renewed(principal) is principal
 
 
 def test_who_came_with_a_token_does_not_stay_where_there_are_none() -> None:
-    principal = doorkeeper(tokens=True).admit(TEXT, PEER, 0)
+    principal = authenticator(tokens=True).admit(TEXT, PEER, 0)
     assert principal is not None
-    assert doorkeeper().renewed(principal) is None
+    assert authenticator().renewed(principal) is None
 
 
 # --- The file, read again ------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def test_a_reload_can_take_scopes_from_who_is_in(tmp_path: Path) -> None:
 
 
 def test_without_a_file_there_is_nothing_to_reload_or_to_write() -> None:
-    for keeper in (doorkeeper(), doorkeeper(tokens=True)):
+    for keeper in (authenticator(), authenticator(tokens=True)):
         assert keeper.reload() == ()
         assert keeper.write_usage() == ""
 
@@ -211,9 +211,9 @@ def test_days_that_cannot_be_written_are_told_of_once(tmp_path: Path) -> None:
 
 
 def test_an_address_that_guesses_is_told_of_by_its_name() -> None:
-    doorkeeper = Authenticator(Tokens([]))
+    authenticator = Authenticator(Tokens([]))
     told: list[str] = []
-    doorkeeper.on_guessing = told.append
+    authenticator.on_guessing = told.append
     for number in range(AUTH_FAILURES_MAX + 5):
-        assert doorkeeper.admit("dlyd_wrong", "192.0.2.7", number) is None
+        assert authenticator.admit("dlyd_wrong", "192.0.2.7", number) is None
     assert told == ["192.0.2.7"]

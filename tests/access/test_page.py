@@ -22,8 +22,8 @@ from delayd.limits import (
     HTTP_STRANGERS_PER_IP_DEFAULT,
     LINE_BYTES_MAX,
     LINE_CONNECTIONS_PER_ADDRESS_MAX,
-    LINE_HALF_SAID_S_MAX,
-    LINE_STRANGERS_PER_ADDRESS_MAX,
+    LINE_INCOMPLETE_S_MAX,
+    LINE_UNAUTHENTICATED_PER_ADDRESS_MAX,
     LONG_LINE_BYTES_MAX,
     TOKENS_MAX,
     WRITE_BUFFER_BYTES_DEFAULT,
@@ -92,13 +92,13 @@ def test_the_bounds_are_those_of_the_limits() -> None:
     assert f"| {AUTH_FAILURES_MAX} a minute |" in row("wrong tokens")
     assert LINE_CONNECTIONS_PER_ADDRESS_MAX == HTTP_CONNECTIONS_PER_IP_DEFAULT
     assert f"| {HTTP_CONNECTIONS_PER_IP_DEFAULT:,} (" in row("connections from one address")
-    assert LINE_STRANGERS_PER_ADDRESS_MAX == HTTP_STRANGERS_PER_IP_DEFAULT
+    assert LINE_UNAUTHENTICATED_PER_ADDRESS_MAX == HTTP_STRANGERS_PER_IP_DEFAULT
     assert f"| {HTTP_STRANGERS_PER_IP_DEFAULT} (" in row("of these, without")
     assert f"| {LINE_BYTES_MAX} bytes, {LONG_LINE_BYTES_MAX:,} for" in row("a command line")
     assert f"| {HTTP_BODY_BYTES_DEFAULT >> 20} MiB" in row("an HTTP request")
     assert f"{HTTP_HEADERS_MAX} headers" in row("an HTTP request")
-    assert LINE_HALF_SAID_S_MAX * 1_000 == HTTP_HEADER_MS_DEFAULT
-    assert f"| {LINE_HALF_SAID_S_MAX} s (" in row("a request or line")
+    assert LINE_INCOMPLETE_S_MAX * 1_000 == HTTP_HEADER_MS_DEFAULT
+    assert f"| {LINE_INCOMPLETE_S_MAX} s (" in row("a request or line")
     assert HTTP_BODY_MS_DEFAULT == 60_000
     assert f"| {HTTP_IDLE_MS_DEFAULT // 1_000} s (" in row("an idle HTTP")
     assert f"| {WRITE_BUFFER_BYTES_DEFAULT >> 20} MiB (" in row("answers that are not read")

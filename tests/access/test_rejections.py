@@ -13,10 +13,10 @@ import trustme
 from delayd.access import rejections
 from delayd.access.authenticator import Authenticator
 from delayd.access.rejections import Rejections
-from delayd.access.tls import Files, server_context
 from delayd.access.tokens import Tokens
 from delayd.limits import TROUBLE_LOG_MS
 from delayd.logs import Log
+from delayd.net.tls import CertificateFiles, server_context
 from tests.access.handshakes import Authority, shake_hands
 
 SOMEBODY_ELSE = os.getuid() + 1
@@ -24,14 +24,14 @@ UNLISTED = "a user of a unix socket was turned away, who is on none of the lists
 
 
 class Watch:
-    """A doorkeeper, what the log says of those it turns away, and a clock."""
+    """A authenticator, what the log says of those it turns away, and a clock."""
 
-    def __init__(self, doorkeeper: Authenticator) -> None:
-        self.doorkeeper = doorkeeper
+    def __init__(self, authenticator: Authenticator) -> None:
+        self.authenticator = authenticator
         self.now_ms = 0
         self._stream = io.StringIO()
         log = Log(self._stream, lambda: 0)
-        Rejections(log, lambda: self.now_ms).listen_to(doorkeeper)
+        Rejections(log, lambda: self.now_ms).listen_to(authenticator)
 
     def told(self) -> list[str]:
         lines = self._stream.getvalue().splitlines()
@@ -40,7 +40,7 @@ class Watch:
     def unix_user_comes(self) -> None:
         one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with one, other:
-            assert self.doorkeeper.greet(one) is None
+            assert self.authenticator.greet(one) is None
 
 
 def test_the_examples_are_right() -> None:
@@ -63,7 +63,9 @@ def test_of_each_kind_there_is_one_line_a_minute() -> None:
     watch = Watch(Authenticator(unix_uids={SOMEBODY_ELSE}))
     for watch.now_ms in range(0, TROUBLE_LOG_MS, 1_000):
         watch.unix_user_comes()
-        watch.doorkeeper.on_unshaken("192.0.2.7", ConnectionAbortedError("it took too long"))
+        watch.authenticator.on_failed_handshake(
+            "192.0.2.7", ConnectionAbortedError("it took too long")
+        )
     assert len(watch.told()) == 2
     watch.now_ms = TROUBLE_LOG_MS
     watch.unix_user_comes()
@@ -73,7 +75,7 @@ def test_of_each_kind_there_is_one_line_a_minute() -> None:
 @pytest.mark.parametrize("error", [ConnectionResetError(), ConnectionError("the client left")])
 def test_a_peer_that_leaves_by_itself_is_not_told(error: Exception) -> None:
     watch = Watch(Authenticator())
-    watch.doorkeeper.on_unshaken("192.0.2.7", error)
+    watch.authenticator.on_failed_handshake("192.0.2.7", error)
     assert not watch.told()
 
 
@@ -89,14 +91,14 @@ def test_a_client_without_a_good_certificate_is_told_with_address_and_reason(
 ) -> None:
     authority = Authority(tmp_path)
     files = authority.files()
-    server = server_context(Files(files.certificate, files.key, authority.path))
+    server = server_context(CertificateFiles(files.certificate, files.key, authority.path))
     client = authority.client()
     if whose == "a stranger's":
         trustme.CA().issue_cert("worker").configure_cert(client)
     with pytest.raises(ssl.SSLError) as caught:
         shake_hands(server, client)
     watch = Watch(Authenticator())
-    watch.doorkeeper.on_unshaken("192.0.2.7", caught.value)
+    watch.authenticator.on_failed_handshake("192.0.2.7", caught.value)
     assert watch.told() == [
         f'a TLS handshake failed address="192.0.2.7" reason="{reason}"',
     ]

@@ -3,13 +3,13 @@ from pathlib import Path
 
 import pytest
 
-from delayd.access.usage import DAY_MS, Usage, days_of
+from delayd.access.usage import DAY_MS, TokenUsage, days_of
 
 FIRST, SECOND = "1970-01-01", "1970-01-02"
 
 
 def test_a_day_is_kept_and_no_more() -> None:
-    usage = Usage()
+    usage = TokenUsage()
     usage.note("a", 5)
     usage.note("a", DAY_MS - 1)
     usage.note("b", DAY_MS)
@@ -17,7 +17,7 @@ def test_a_day_is_kept_and_no_more() -> None:
 
 
 def test_a_clock_that_is_set_back_does_not_make_a_use_older() -> None:
-    usage = Usage()
+    usage = TokenUsage()
     usage.note("a", DAY_MS)
     usage.note("a", 0)
     assert usage.days == {"a": SECOND}
@@ -25,7 +25,7 @@ def test_a_clock_that_is_set_back_does_not_make_a_use_older() -> None:
 
 def test_days_are_written_and_read(tmp_path: Path) -> None:
     path = str(tmp_path / "tokens.json")
-    usage = Usage()
+    usage = TokenUsage()
     usage.note("a", 0)
     usage.write(path, {"a"})
     assert days_of(path) == {"a": FIRST}
@@ -35,7 +35,7 @@ def test_days_are_written_and_read(tmp_path: Path) -> None:
 
 def test_nothing_is_written_twice_a_day(tmp_path: Path) -> None:
     path = str(tmp_path / "tokens.json")
-    usage = Usage()
+    usage = TokenUsage()
     usage.write(path, {"a"})
     assert not list(tmp_path.iterdir())
     usage.note("a", 0)
@@ -51,7 +51,7 @@ def test_nothing_is_written_twice_a_day(tmp_path: Path) -> None:
 
 def test_what_another_daemon_has_written_stays(tmp_path: Path) -> None:
     path = str(tmp_path / "tokens.json")
-    one, other = Usage(), Usage()
+    one, other = TokenUsage(), TokenUsage()
     one.note("a", DAY_MS)
     other.note("a", 0)
     other.note("b", 0)
@@ -62,7 +62,7 @@ def test_what_another_daemon_has_written_stays(tmp_path: Path) -> None:
 
 def test_tokens_that_are_gone_are_forgotten(tmp_path: Path) -> None:
     path = str(tmp_path / "tokens.json")
-    usage = Usage({"gone": FIRST})
+    usage = TokenUsage({"gone": FIRST})
     usage.note("a", 0)
     usage.write(path, {"a"})
     assert days_of(path) == {"a": FIRST}
@@ -76,14 +76,14 @@ def test_a_file_that_says_nothing_sensible_is_begun_anew(tmp_path: Path, text: s
     path = str(tmp_path / "tokens.json")
     (tmp_path / "tokens.json.used").write_text(text, encoding="latin-1")
     assert days_of(path) == {}
-    usage = Usage(days_of(path))
+    usage = TokenUsage(days_of(path))
     usage.note("b", 0)
     usage.write(path, {"a", "b"})
     assert json.loads((tmp_path / "tokens.json.used").read_text()) == {"b": FIRST}
 
 
 def test_a_place_that_cannot_be_written_to_is_said_and_left_as_it_was(tmp_path: Path) -> None:
-    usage = Usage()
+    usage = TokenUsage()
     usage.note("a", 0)
     with pytest.raises(FileNotFoundError):
         usage.write(str(tmp_path / "missing" / "tokens.json"), {"a"})

@@ -10,7 +10,7 @@ import pytest
 from delayd.access.scopes import Scope
 from delayd.access.token_entries import NAME_RULE, SCOPE_RULE, Entry
 from delayd.access.tokens import Tokens
-from delayd.access.usage import Usage
+from delayd.access.usage import TokenUsage
 from delayd.cli.main import invoke
 from delayd.core.policy import PATTERN_RULE
 from delayd.exits import Exit
@@ -257,7 +257,7 @@ def test_a_list_shows_all_but_secrets_and_hashes(
     words = "mail --scope put,peek --topic mail.*,sms --not-after 90d"
     text, entry = made(path, capsys, *words.split())
     _, second = made(path, capsys, "a b", "--scope", "put", "--topic", "*")
-    usage = Usage()
+    usage = TokenUsage()
     usage.note(entry.id, NOW_MS)
     usage.write(str(path), {entry.id})
     assert [re.split(r"  +", line) for line in listed(path, capsys)] == [

@@ -195,7 +195,6 @@ def line_of(engine: Engine, listener: socket.socket, clock: FakeClock) -> LineSe
     stats = Stats(engine, clock.now_ms())
     return LineServer(
         *(engine, stats, [listener], clock.now_ms),
-        connections_max=100,
         out_bytes_max=OUT_BYTES_MAX,
         elapsed_ms=lambda: 0,  # however long a run takes, no client is too slow
     )

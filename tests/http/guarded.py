@@ -16,7 +16,10 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from delayd.http.bounds import Bounds, Refused
+from delayd.access.admission import Admission, Refused
+from delayd.access.authenticator import Authenticator
+from delayd.access.tokens import Tokens
+from delayd.http.bounds import Bounds
 from delayd.http.connection_limits import HttpConnectionLimits
 from delayd.http.connections import Connection, Request
 from delayd.http.responses import Reply
@@ -167,7 +170,12 @@ class Scene:
             bounds,
             lambda: self.clock_ms,
             self.faults.append,
-            needs_token=needs_token,
+            Admission(
+                Authenticator(Tokens([])) if needs_token else None,
+                connections_max=bounds.connections_max,
+                per_address_max=bounds.connections_per_ip_max,
+                unauthenticated_per_address_max=bounds.strangers_per_ip_max,
+            ),
         )
 
     def connect(self, peer: object = FAR, descriptor: int = 10) -> Client:
@@ -186,7 +194,7 @@ class Scene:
         await settle()
         for step in range(steps):
             self.clock_ms += ms * (step + 1) // steps - ms * step // steps
-            self.guard.rounds.go()
+            self.guard.deadlines.go()
             await settle()
             self.guard.check()
 

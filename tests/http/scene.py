@@ -149,7 +149,7 @@ class Scene:
         self.is_checked = is_checked
         self.turns_taken = 0
         self._entries: list[Entry] = []
-        self.doorkeeper = Authenticator(
+        self.authenticator = Authenticator(
             Tokens([]) if needs_token else None, wall_ms=self.clock.wall_ms
         )
         self.line = LineServer(
@@ -157,7 +157,6 @@ class Scene:
             Stats(self.engine, START_MS),
             [],
             self.clock.now_ms,
-            connections_max=100,
             out_bytes_max=1 << 20,
             up_ms=self.clock.up_ms,
         )
@@ -185,7 +184,7 @@ class Scene:
             standing=self.clock if isinstance(self.clock, VirtualClock) else None,
             reports=reports._replace(sync_going_on_ms=lambda: self.disk.sync_going_on_ms),
         )
-        entrance = AccessControl(self.doorkeeper)
+        entrance = AccessControl(self.authenticator)
         self.server = http_server(self.api, entrance, bounds, hosts, (), self.faults.append)
         await self.server.start()
 
@@ -271,7 +270,7 @@ class Scene:
         """A new token, good for these scopes; for all of them if none is named."""
         text, entry = made(len(self._entries) + 1, scopes or tuple(Scope), topics)
         self._entries.append(entry)
-        self.doorkeeper.tokens = Tokens(self._entries)
+        self.authenticator.tokens = Tokens(self._entries)
         return text
 
     # --- Going on --------------------------------------------------------------------------------

@@ -5,16 +5,15 @@ import errno
 import socket
 import ssl
 import struct
-from typing import Any
 
 import pytest
 import trustme
 
 from delayd import limits
+from delayd.access.admission import Refused
 from delayd.access.rejections import reason_of
-from delayd.http import accept
-from delayd.http.accept import Acceptor
-from delayd.http.bounds import Bounds, Refused
+from delayd.http.accept import HttpAcceptor
+from delayd.http.bounds import Bounds
 from delayd.http.connections import Connection
 from tests.http.guarded import Scene, get, scenario, settle, until
 
@@ -57,7 +56,7 @@ def tls() -> tuple[ssl.SSLContext, ssl.SSLContext]:
 @scenario()
 async def test_a_client_is_answered_and_its_socket_prepared(scene: Scene) -> None:
     listener = listening()
-    acceptor = Acceptor(scene.guard, [listener], None)
+    acceptor = HttpAcceptor(scene.guard, [listener], None)
     acceptor.open()
     talking = asyncio.create_task(talk(listener, get("/slow", "Connection: close")))
     await until(lambda: scene.guard.open_count)
@@ -79,7 +78,7 @@ async def test_a_client_is_answered_and_its_socket_prepared(scene: Scene) -> Non
 @scenario(Bounds(connections_max=1))
 async def test_one_too_many_is_told_so(scene: Scene) -> None:
     listener = listening()
-    acceptor = Acceptor(scene.guard, [listener], None)
+    acceptor = HttpAcceptor(scene.guard, [listener], None)
     acceptor.open()
     _, first = await asyncio.open_connection(*listener.getsockname())
     reader, second = await asyncio.open_connection(*listener.getsockname())
@@ -99,7 +98,7 @@ async def test_one_too_many_is_told_so(scene: Scene) -> None:
 @scenario()
 async def test_after_the_close_nobody_is_let_in(scene: Scene) -> None:
     listener = listening()
-    acceptor = Acceptor(scene.guard, [listener], None)
+    acceptor = HttpAcceptor(scene.guard, [listener], None)
     acceptor.open()
     acceptor.close()
     with socket.create_connection(listener.getsockname()):
@@ -138,68 +137,16 @@ class Listener(socket.socket):
 @scenario()
 async def test_without_descriptors_a_client_is_turned_away_by_a_spare_one(scene: Scene) -> None:
     listener = Listener([errno.EMFILE, None, None])
-    acceptor = Acceptor(scene.guard, [listener], None)
-    acceptor._accept(listener)
+    acceptor = HttpAcceptor(scene.guard, [listener], None)
+    acceptor.acceptor.accept(listener.fileno())
     assert listener.peers[0].recv(1) == b"", "closed, and no longer in the backlog"
     assert scene.guard.refused[Refused.DESCRIPTORS] == 1
     assert scene.guard.open_count == 0
-    acceptor._accept(listener)
+    acceptor.acceptor.accept(listener.fileno())
     assert scene.guard.open_count == 1
     await settle()
     acceptor.close()
     listener.close()
-
-
-@scenario()
-async def test_the_spare_descriptor_comes_back(scene: Scene) -> None:
-    listener = Listener([errno.ENFILE, errno.EMFILE, errno.EMFILE, None])
-    acceptor = Acceptor(scene.guard, [listener], None)
-    for _ in range(2):
-        acceptor._accept(listener)
-        assert acceptor._spare.fileno() >= 0
-    assert listener.peers[0].recv(1) == b""
-    acceptor.close()
-    listener.close()
-
-
-PAUSE_S = 1_000.0
-"""So long that it is not over by itself, however busy the machine is."""
-
-
-def test_without_any_descriptor_nobody_is_accepted_for_a_while(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(accept, "ACCEPT_PAUSE_MS", PAUSE_S * 1_000)
-    scenario()(play_without_any_descriptor)()
-
-
-async def play_without_any_descriptor(scene: Scene) -> None:
-    listener = listening()
-    began_s = scene.guard.loop.time()
-    accepts = 0
-
-    class Poor(socket.socket):
-        def accept(self) -> tuple[socket.socket, object]:
-            nonlocal accepts
-            accepts += 1
-            raise OSError(errno.ENFILE, "the system has no more")
-
-    poor = Poor(fileno=listener.detach())
-    acceptor = Acceptor(scene.guard, [poor], None)
-    acceptor.open()
-    with socket.create_connection(poor.getsockname()):
-        await until(lambda: accepts)
-        for _ in range(10):
-            await settle()
-        assert accepts == 2, "it does not wake the loop for ever"
-        (pause,) = acceptor._pauses.values()
-        assert began_s + PAUSE_S <= pause.when() <= scene.guard.loop.time() + PAUSE_S
-        pause._run()
-        await until(lambda: accepts == 4)
-        (again,) = acceptor._pauses.values()
-        acceptor.close()
-        assert again.cancelled()
-    poor.close()
 
 
 @pytest.mark.parametrize("error", [errno.ECONNABORTED, errno.EPROTO, errno.ENETDOWN, errno.EPERM])
@@ -207,9 +154,9 @@ def test_a_client_that_is_gone_before_it_is_accepted_troubles_nobody(error: int)
     @scenario()
     async def play(scene: Scene) -> None:
         listener = Listener([error, None])
-        acceptor = Acceptor(scene.guard, [listener], None)
-        acceptor._accept(listener)
-        acceptor._accept(listener)
+        acceptor = HttpAcceptor(scene.guard, [listener], None)
+        acceptor.acceptor.accept(listener.fileno())
+        acceptor.acceptor.accept(listener.fileno())
         assert scene.guard.open_count == 1
         await settle()
         acceptor.close()
@@ -221,10 +168,10 @@ def test_a_client_that_is_gone_before_it_is_accepted_troubles_nobody(error: int)
 @scenario()
 async def test_a_storm_of_connections_is_taken_a_few_at_a_time(scene: Scene) -> None:
     listener = Listener([None] * (limits.ACCEPTS_PER_TURN + 7))
-    acceptor = Acceptor(scene.guard, [listener], None)
-    acceptor._accept(listener)
+    acceptor = HttpAcceptor(scene.guard, [listener], None)
+    acceptor.acceptor.accept(listener.fileno())
     assert scene.guard.open_count == limits.ACCEPTS_PER_TURN
-    acceptor._accept(listener)
+    acceptor.acceptor.accept(listener.fileno())
     assert scene.guard.open_count == limits.ACCEPTS_PER_TURN + 7
     await settle()
     acceptor.close()
@@ -234,11 +181,11 @@ async def test_a_storm_of_connections_is_taken_a_few_at_a_time(scene: Scene) -> 
 @scenario()
 async def test_a_client_that_resets_at_once_is_forgotten(scene: Scene) -> None:
     listener = listening()
-    acceptor = Acceptor(scene.guard, [listener], None)
+    acceptor = HttpAcceptor(scene.guard, [listener], None)
     for _ in range(5):
         with socket.create_connection(listener.getsockname()) as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    acceptor._accept(listener)
+    acceptor.acceptor.accept(listener.fileno())
     await until_all_are_gone(scene)
     acceptor.close()
     listener.close()
@@ -251,7 +198,7 @@ def test_tls_is_spoken(tls: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
     @scenario()
     async def play(scene: Scene) -> None:
         listener = listening()
-        acceptor = Acceptor(scene.guard, [listener], tls[0])
+        acceptor = HttpAcceptor(scene.guard, [listener], tls[0])
         acceptor.open()
         said = await talk(listener, get("/quick", "Connection: close"), tls[1])
         assert said.startswith(b"HTTP/1.1 200 OK")
@@ -267,15 +214,20 @@ def test_a_handshake_that_comes_to_nothing_is_forgotten(
 ) -> None:
     complaints: list[object] = []
     counted: list[str] = []
-    told: list[tuple[Any, str]] = []
+    told: list[tuple[str, str]] = []
+
+    def note(address: str, error: Exception) -> None:
+        told.append((address, reason_of(error)))
 
     @scenario()
     async def play(scene: Scene) -> None:
         scene.guard.loop.set_exception_handler(lambda _loop, context: complaints.append(context))
         scene.guard.note = counted.append
-        scene.guard.on_unshaken = lambda peer, error: told.append((peer, reason_of(error)))
+        scene.guard.admission.authenticator.on_failed_handshake = lambda address, error: (
+            told.append((address, reason_of(error)))
+        )
         listener = listening()
-        acceptor = Acceptor(scene.guard, [listener], tls[0])
+        acceptor = HttpAcceptor(scene.guard, [listener], tls[0])
         acceptor.open()
         said = await talk(listener, get("/quick"))
         assert not said.startswith(b"HTTP")
@@ -290,8 +242,7 @@ def test_a_handshake_that_comes_to_nothing_is_forgotten(
     play()
     assert not complaints, "it is no fault of ours"
     assert counted == ["TLS_HANDSHAKE"] * 2
-    (host, _), reason = told[0]
-    assert (host, reason) == ("127.0.0.1", "http request")
+    assert told[0] == ("127.0.0.1", "http request")
 
 
 def test_those_who_shake_hands_count_and_are_cut_off_at_the_close(
@@ -300,7 +251,7 @@ def test_those_who_shake_hands_count_and_are_cut_off_at_the_close(
     @scenario(Bounds(connections_max=1))
     async def play(scene: Scene) -> None:
         listener = listening()
-        acceptor = Acceptor(scene.guard, [listener], tls[0])
+        acceptor = HttpAcceptor(scene.guard, [listener], tls[0])
         acceptor.open()
         with socket.create_connection(listener.getsockname()) as silent:
             silent.setblocking(False)

@@ -347,7 +347,7 @@ def test_a_token_that_was_revoked_lets_nobody_in(guarded: Scene) -> None:
     with guarded as scene:
         token = scene.token()
         assert scene.call("GET", "/v1/topics", token=token).status == 200
-        scene.doorkeeper.tokens = Tokens([])
+        scene.authenticator.tokens = Tokens([])
         assert scene.call("GET", "/v1/topics", token=token).status == 401
 
 
@@ -375,12 +375,12 @@ def test_who_shows_no_token_has_not_shown_a_wrong_one(guarded: Scene) -> None:
     with guarded as scene:
         for _ in range(2 * AUTH_FAILURES_MAX):
             assert scene.call("GET", "/v1/topics").status == 401
-        assert scene.doorkeeper.failures == 0
+        assert scene.authenticator.failures == 0
 
 
 def test_a_stranger_who_shows_a_token_is_none_any_more(guarded: Scene) -> None:
     with guarded as scene:
         client = shown(scene, "Bearer x")
-        assert client.protocol.stranger
+        assert client.protocol.peer.is_unauthenticated
         client = shown(scene, f"Bearer {scene.token()}")
-        assert not client.protocol.stranger
+        assert not client.protocol.peer.is_unauthenticated

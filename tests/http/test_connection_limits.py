@@ -5,10 +5,10 @@ import resource
 import pytest
 
 from delayd import limits
-from delayd.http.bounds import Bounds, Deadline, Refused, reply_of
+from delayd.access.admission import Refused
+from delayd.http.bounds import Bounds, Deadline, reply_of
 from delayd.http.connections import Connection
 from delayd.http.problems import Busy
-from delayd.net import peers
 from tests.http.guarded import FAR, HERE, Scene, get, head_of_post, post, scenario, settle
 
 ELSEWHERE = ("198.51.100.7", 50_000)
@@ -85,18 +85,6 @@ async def test_the_last_descriptors_are_left_to_the_journal(scene: Scene) -> Non
     first_reserved = limit - min(limits.DESCRIPTORS_RESERVED, limit // 4)
     scene.connect(FAR, first_reserved - 1)
     assert scene.try_to_connect(FAR, first_reserved) is Refused.DESCRIPTORS
-
-
-def test_of_few_descriptors_a_quarter_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 64))
-    assert [peers.may_keep(descriptor) for descriptor in (3, 47, 48, 63)] == [
-        True,
-        True,
-        False,
-        False,
-    ]
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
-    assert peers.may_keep(1_000_000)
 
 
 @scenario()
@@ -217,14 +205,14 @@ async def test_the_head_of_a_request_counts_as_well(scene: Scene) -> None:
 
 @scenario()
 async def test_many_that_are_due_at_once_are_closed_in_slices(scene: Scene) -> None:
-    clients = [scene.connect(HERE) for _ in range(3 * limits.HTTP_LOOKS_MAX)]
+    clients = [scene.connect(HERE) for _ in range(3 * limits.LOOKS_MAX)]
     await settle()
     scene.clock_ms += 20_000
-    scene.guard.rounds.go()
+    scene.guard.deadlines.go()
     closing = sum(client.is_closing() for client in clients)
-    assert closing == limits.HTTP_LOOKS_MAX
+    assert closing == limits.LOOKS_MAX
     for _ in range(2):
-        scene.guard.rounds.go()
+        scene.guard.deadlines.go()
     await settle()
     assert all(client.is_closed() for client in clients)
     assert scene.guard.closed[Deadline.HEADER] == len(clients)

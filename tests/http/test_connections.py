@@ -469,7 +469,7 @@ async def test_aiohttp_sets_no_timer_of_its_own(scene: Scene) -> None:
     await client.send(get("/quick"))
     timers = scene.guard.loop._scheduled  # type: ignore[attr-defined]
     assert [timer._callback.__qualname__ for timer in timers if not timer.cancelled()] == [
-        "DeadlineTimer.go"
+        "Deadlines.go"
     ]
     await client.break_off()
     assert all(timer.cancelled() for timer in timers), "with nobody there nothing wakes the loop"

@@ -52,8 +52,8 @@ def test_whose_token_is_revoked_while_they_wait_gets_nothing() -> None:
     with Scene(needs_token=True) as scene:
         admin, token = scene.token(), scene.token(Scope.RESERVE)
         waiting = scene.send("POST", RESERVE, {"wait": "30s"}, token=token)
-        assert scene.doorkeeper.tokens is not None
-        scene.doorkeeper.tokens = Tokens(scene.doorkeeper.tokens.entries[:1])
+        assert scene.authenticator.tokens is not None
+        scene.authenticator.tokens = Tokens(scene.authenticator.tokens.entries[:1])
         assert waiting.answer is None
         scene.ok("POST", "/v1/topics/mail/jobs", {"body": 1}, token=admin)
         assert waiting.the_answer.word == "UNAUTHORIZED"
@@ -66,9 +66,9 @@ def test_whose_token_is_good_for_less_while_they_wait_gets_nothing(less: dict[st
     with Scene(needs_token=True) as scene:
         admin, token = scene.token(), scene.token(Scope.RESERVE)
         waiting = scene.send("POST", RESERVE, {"wait": "30s"}, token=token)
-        assert scene.doorkeeper.tokens is not None
-        first, second = scene.doorkeeper.tokens.entries
-        scene.doorkeeper.tokens = Tokens([first, replace(second, **less)])
+        assert scene.authenticator.tokens is not None
+        first, second = scene.authenticator.tokens.entries
+        scene.authenticator.tokens = Tokens([first, replace(second, **less)])
         scene.ok("POST", "/v1/topics/mail/jobs", {"body": 1}, token=admin)
         assert waiting.the_answer.word == "FORBIDDEN"
         job = told(scene.engine)

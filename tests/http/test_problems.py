@@ -12,12 +12,13 @@ import pytest
 import delayd.core
 import delayd.http
 import delayd.line
+from delayd.access.admission import Refused
 from delayd.access.scopes import Scope
 from delayd.core import errors
 from delayd.core.errors import Refusal
 from delayd.http import bounds, problems
 from delayd.http.answers import Problem, strictly
-from delayd.http.bounds import Bounds, Refused
+from delayd.http.bounds import Bounds
 from delayd.http.problems import FIELDS, FieldError, HttpRefusal, headers_of, problem_of, title_of
 from delayd.http.queries import Horizon
 from delayd.http.responses import refused

@@ -11,12 +11,12 @@ from typing import Final
 import pytest
 import trustme
 
-from delayd.limits import LINE_HALF_SAID_S_MAX
+from delayd.limits import LINE_INCOMPLETE_S_MAX
 from delayd.testing.daemon import Daemon, running_daemon
 
 NAME: Final = "jobs.example.net"
 DRIP_S: Final = 3.0
-CUT_OFF_S_MAX: Final = LINE_HALF_SAID_S_MAX + 60.0
+CUT_OFF_S_MAX: Final = LINE_INCOMPLETE_S_MAX + 60.0
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_whoever_drips_is_cut_off_and_nobody_else_notices(
             if what not in after_s and is_cut_off(client):
                 after_s[what] = time.monotonic() - began_s
         time.sleep(0.05)
-    assert min(after_s.values()) >= LINE_HALF_SAID_S_MAX - 0.5
+    assert min(after_s.values()) >= LINE_INCOMPLETE_S_MAX - 0.5
     ask(idle, b"put 0 0 60 2\r\nhi\r\n", b"INSERTED 2\r\n")
     ask(worker, b"", b"RESERVED 2 2\r\nhi\r\n")
 

@@ -15,17 +15,17 @@ that is woken again and again without being asked anything fails every test here
 import contextlib
 import select
 import socket
+import ssl
 from pathlib import Path
 from typing import Final, Self
 
+from delayd.access.admission import Admission
 from delayd.core import views
 from delayd.core.engine import Engine
 from delayd.core.stats.refusals import Refusals
-from delayd.line.admission import Door
-from delayd.line.client import Client
-from delayd.line.server import LineServer
+from delayd.line.server import Client, LineServer
 from delayd.line.stats import Stats
-from delayd.net.tls_socket import SecureSocket
+from delayd.net.tls import SecureSocket
 
 START_MS: Final = 1_000_000
 TURNS_MAX: Final = 2_000
@@ -51,7 +51,8 @@ class Floor:
         connections_max: int = 100,
         out_bytes_max: int = 1 << 20,
         body_bytes_max: int = 65_535,
-        door: Door | None = None,
+        admission: Admission | None = None,
+        tls: ssl.SSLContext | None = None,
         refusals: Refusals | None = None,
     ) -> None:
         self.engine = Engine(start_ms=START_MS, body_bytes_max=body_bytes_max)
@@ -69,9 +70,9 @@ class Floor:
             Stats(self.engine, START_MS, refusals=refusals),
             [self._listener],
             lambda: self.now_ms - 1,
-            connections_max=connections_max,
             out_bytes_max=out_bytes_max,
-            door=door,
+            admission=admission or Admission(connections_max=connections_max),
+            tls=tls,
             elapsed_ms=lambda: self.elapsed_ms,
         )
         self.server.sends = []
@@ -105,7 +106,7 @@ class Floor:
     def elapses(self, seconds: float) -> None:
         """Let the time of deadlines go on; wake whenever the server asks to be woken."""
         ends_ms = self.elapsed_ms + round(seconds * 1_000)
-        while (alarm_ms := self.server.patience.alarm_ms) is not None and alarm_ms <= ends_ms:
+        while (alarm_ms := self.server.timeouts.alarm_ms) is not None and alarm_ms <= ends_ms:
             self.elapsed_ms = max(self.elapsed_ms, alarm_ms)
             assert self.server.poll(None) is not None, "it does not sleep beyond its alarm"
             self.turn()

@@ -1,4 +1,4 @@
-"""Clients that have to say who they are, and a doorkeeper who knows some tokens.
+"""Clients that have to say who they are, and a authenticator who knows some tokens.
 
     house = House()
     worker = house.guest(Scope.RESERVE, Scope.DELETE, topics=("mail.*",))
@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from delayd.access.admission import Admission, Peer
 from delayd.access.authenticator import Authenticator
 from delayd.access.principal import ALL_TOPICS
 from delayd.access.scopes import Scope
 from delayd.access.tokens import TOKEN_BYTES, Tokens, issue
 from delayd.limits import BODY_BYTES_DEFAULT
-from delayd.line.admission import Door, LinePeer
 from delayd.line.guarded import GuardedConnection
 from tests.line.talk import Client, Kind, Talk
 
@@ -37,8 +37,8 @@ class House(Talk):
         super().__init__(body_bytes_max, is_virtual=is_virtual)
         self.wall_ms = EPOCH_MS
         self.entries: list[Entry] = []
-        self.doorkeeper = Authenticator(Tokens([]), wall_ms=lambda: self.wall_ms)
-        self.door = Door(self.doorkeeper)
+        self.authenticator = Authenticator(Tokens([]), wall_ms=lambda: self.wall_ms)
+        self.admission = Admission(self.authenticator)
 
     def token(
         self,
@@ -61,17 +61,17 @@ class House(Talk):
         return text.encode()
 
     def tell(self) -> None:
-        """Let the doorkeeper know the tokens that there are now."""
-        self.doorkeeper.tokens = Tokens(self.entries)
+        """Let the authenticator know the tokens that there are now."""
+        self.authenticator.tokens = Tokens(self.entries)
 
     @property
     def guarded(self) -> Kind:
-        return partial(GuardedConnection, door=self.door, elapsed_ms=lambda: self.now_ms)
+        return partial(GuardedConnection, admission=self.admission, elapsed_ms=lambda: self.now_ms)
 
     def stranger(self, peer: str = "192.0.2.7") -> Client:
-        caller = LinePeer(peer, peer)
+        caller = Peer(peer, peer)
         caller.principal = None
-        return self.client(kind=self.guarded, caller=caller)
+        return self.client(kind=self.guarded, peer=caller)
 
     def guest(self, *scopes: Scope, topics: Sequence[str] = ALL_TOPICS) -> Client:
         guest = self.stranger()

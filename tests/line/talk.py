@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from delayd.access.admission import Peer
 from delayd.core import views
 from delayd.core.background import BackgroundTask, BackgroundTasks
 from delayd.core.engine import Engine
@@ -20,7 +21,6 @@ from delayd.core.stats.refusals import Refusals
 from delayd.core.timekeeper import Handed, WaitEnd
 from delayd.core.topic import Topic, job_id_of
 from delayd.limits import BODY_BYTES_DEFAULT
-from delayd.line.admission import LinePeer
 from delayd.line.connection import Connection
 from delayd.line.stats import Stats
 from delayd.line.tasks import LineTask, LineTasks
@@ -36,12 +36,12 @@ class Client:
     """One connection, and what came out of it so far."""
 
     def __init__(
-        self, talk: "Talk", out_bytes_max: int, kind: Kind, caller: LinePeer | None = None
+        self, talk: "Talk", out_bytes_max: int, kind: Kind, peer: Peer | None = None
     ) -> None:
         self._talk = talk
         self._unread: deque[bytes] = deque()
         self._replies = b""
-        self.caller = caller or LinePeer("192.0.2.7", "192.0.2.7")
+        self.peer = peer or Peer("192.0.2.7", "192.0.2.7")
         self.connection = kind(talk.engine, talk.stats, out_bytes_max, self, talk.commands)
         self.gathered_bytes_max = 0
 
@@ -124,9 +124,9 @@ class Talk:
         self,
         out_bytes_max: int = OUT_BYTES_MAX,
         kind: Kind = Connection,
-        caller: LinePeer | None = None,
+        peer: Peer | None = None,
     ) -> Client:
-        client = Client(self, out_bytes_max, kind, caller)
+        client = Client(self, out_bytes_max, kind, peer)
         self.clients.append(client)
         return client
 

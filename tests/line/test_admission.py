@@ -7,19 +7,19 @@ from typing import Any, cast
 
 import pytest
 
+from delayd.access.admission import Admission, Peer, Refused
 from delayd.access.authenticator import Authenticator
 from delayd.access.principal import EVERYBODY
 from delayd.access.rejections import reason_of
 from delayd.access.scopes import Scope
-from delayd.access.tls import server_context
 from delayd.access.tokens import TOKEN_BYTES, Tokens, issue
 from delayd.core.stats.refusals import Refusals
 from delayd.limits import (
     LINE_CONNECTIONS_PER_ADDRESS_MAX,
-    LINE_HALF_SAID_S_MAX,
-    LINE_STRANGERS_PER_ADDRESS_MAX,
+    LINE_INCOMPLETE_S_MAX,
+    LINE_UNAUTHENTICATED_PER_ADDRESS_MAX,
 )
-from delayd.line.admission import Door, LinePeer, TurnedAway
+from delayd.net.tls import server_context
 from tests.access.handshakes import Authority
 from tests.line.floor import Floor, heard, is_cut_off
 
@@ -31,51 +31,50 @@ SOMEBODY_ELSE = os.getuid() + 1
 
 
 class Accepted:
-    """As much of a socket as the door looks at."""
+    """As much of a socket as the authenticator looks at."""
 
     def __init__(self, family: socket.AddressFamily) -> None:
         self.family = family
 
 
-def comes(door: Door, host: str) -> LinePeer:
+def admitted(admission: Admission, host: str) -> Peer | Refused:
+    address: tuple[Any, ...] = (host, 4_711, 0, 0) if ":" in host else (host, 4_711)
+    return admission.admit(address, 10)
+
+
+def comes(admission: Admission, host: str) -> Peer:
+    peer = admitted(admission, host)
+    assert isinstance(peer, Peer)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    address: tuple[Any, ...] = (host, 4_711)
-    if family == socket.AF_INET6:
-        address = (host, 4_711, 0, 0)
-    return door.let_in(cast("socket.socket", Accepted(family)), address)
+    assert admission.identify(peer, cast("socket.socket", Accepted(family)))
+    return peer
 
 
-def asking() -> Door:
-    return Door(Authenticator(Tokens([ENTRY])))
-
-
-def why_not(door: Door, host: str) -> str:
-    with pytest.raises(TurnedAway) as turned_away:
-        comes(door, host)
-    return turned_away.value.reason
+def asking() -> Admission:
+    return Admission(Authenticator(Tokens([ENTRY])))
 
 
 # --- By addresses --------------------------------------------------------------------------------
 
 
 def test_so_many_of_one_address_come_in_and_others_still_do() -> None:
-    door = Door()
-    callers = [comes(door, "192.0.2.7") for _ in range(LINE_CONNECTIONS_PER_ADDRESS_MAX)]
-    assert why_not(door, "192.0.2.7") == "TOO_MANY_OF_ADDRESS"
-    comes(door, "192.0.2.8")
-    door.leave(callers[0])
-    comes(door, "192.0.2.7")
-    assert why_not(door, "192.0.2.7") == "TOO_MANY_OF_ADDRESS"
+    admission = Admission()
+    callers = [comes(admission, "192.0.2.7") for _ in range(LINE_CONNECTIONS_PER_ADDRESS_MAX)]
+    assert admitted(admission, "192.0.2.7") is Refused.CONNECTIONS_PER_IP
+    comes(admission, "192.0.2.8")
+    admission.leave(callers[0])
+    comes(admission, "192.0.2.7")
+    assert admitted(admission, "192.0.2.7") is Refused.CONNECTIONS_PER_IP
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"])
 def test_this_machines_own_connections_are_not_counted(host: str) -> None:
-    door = Door()
+    admission = Admission()
     for _ in range(LINE_CONNECTIONS_PER_ADDRESS_MAX + 1):
-        assert comes(door, host).principal is EVERYBODY
-    door = asking()
-    for _ in range(LINE_STRANGERS_PER_ADDRESS_MAX + 1):
-        assert comes(door, host).principal is None
+        assert comes(admission, host).principal is EVERYBODY
+    admission = asking()
+    for _ in range(LINE_UNAUTHENTICATED_PER_ADDRESS_MAX + 1):
+        assert comes(admission, host).principal is None
 
 
 @pytest.mark.parametrize(
@@ -83,45 +82,45 @@ def test_this_machines_own_connections_are_not_counted(host: str) -> None:
     [("2001:db8::1", "2001:db8:0:0:ffff::9"), ("192.0.2.7", "::ffff:192.0.2.7")],
 )
 def test_addresses_of_one_owner_are_one(first: str, second: str) -> None:
-    door = Door()
+    admission = Admission()
     for _ in range(LINE_CONNECTIONS_PER_ADDRESS_MAX):
-        comes(door, first)
-    assert why_not(door, second) == "TOO_MANY_OF_ADDRESS"
-    comes(door, "2001:db8:0:1::1")
+        comes(admission, first)
+    assert admitted(admission, second) is Refused.CONNECTIONS_PER_IP
+    comes(admission, "2001:db8:0:1::1")
 
 
 @pytest.mark.parametrize("host", ["192.0.2.7", "2001:db8::1"])
 def test_strangers_of_one_address_are_fewer(host: str) -> None:
-    door = asking()
-    callers = [comes(door, host) for _ in range(LINE_STRANGERS_PER_ADDRESS_MAX)]
-    assert why_not(door, host) == "TOO_MANY_STRANGERS"
-    comes(door, "192.0.2.99")
-    assert door.login(callers[0], TOKEN, 0) is None
-    comes(door, host)
-    assert why_not(door, host) == "TOO_MANY_STRANGERS"
-    assert door.login(callers[0], TOKEN, 0) is None
-    assert why_not(door, host) == "TOO_MANY_STRANGERS"
-    door.leave(callers[0])
-    assert why_not(door, host) == "TOO_MANY_STRANGERS"
-    door.leave(callers[1])
-    comes(door, host)
+    admission = asking()
+    callers = [comes(admission, host) for _ in range(LINE_UNAUTHENTICATED_PER_ADDRESS_MAX)]
+    assert admitted(admission, host) is Refused.STRANGERS_PER_IP
+    comes(admission, "192.0.2.99")
+    assert admission.login(callers[0], TOKEN, 0) is None
+    comes(admission, host)
+    assert admitted(admission, host) is Refused.STRANGERS_PER_IP
+    assert admission.login(callers[0], TOKEN, 0) is None
+    assert admitted(admission, host) is Refused.STRANGERS_PER_IP
+    admission.leave(callers[0])
+    assert admitted(admission, host) is Refused.STRANGERS_PER_IP
+    admission.leave(callers[1])
+    comes(admission, host)
 
 
 def test_an_address_is_forgotten_with_its_last_connection() -> None:
-    door = asking()
-    callers = [comes(door, "192.0.2.7") for _ in range(3)]
-    door.login(callers[0], TOKEN, 0)
+    admission = asking()
+    callers = [comes(admission, "192.0.2.7") for _ in range(3)]
+    admission.login(callers[0], TOKEN, 0)
     for caller in callers:
-        door.leave(caller)
-    assert not door._callers
-    assert not door._strangers
+        admission.leave(caller)
+    assert not admission._by_origin
+    assert not admission._unauthenticated
 
 
 def test_a_server_turns_away_too_many_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delayd.line.admission.origin_of", lambda address: address[0])
+    monkeypatch.setattr("delayd.access.admission.origin_of", lambda address: address[0])
     refusals = Refusals()
-    with Floor(connections_max=500, door=asking(), refusals=refusals) as floor:
-        clients = [floor.client() for _ in range(LINE_STRANGERS_PER_ADDRESS_MAX)]
+    with Floor(connections_max=500, admission=asking(), refusals=refusals) as floor:
+        clients = [floor.client() for _ in range(LINE_UNAUTHENTICATED_PER_ADDRESS_MAX)]
         assert is_cut_off(floor.client())
         assert refusals.by_reason == {"TOO_MANY_STRANGERS": 1}
         for client in clients[:2]:
@@ -145,7 +144,7 @@ def test_connections_beyond_the_highest_number_are_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    "doorkeeper",
+    "authenticator",
     [
         pytest.param(Authenticator(), id="nobody has to say who they are"),
         pytest.param(Authenticator(unix_uids={os.getuid()}), id="the user is on the list"),
@@ -155,8 +154,8 @@ def test_connections_beyond_the_highest_number_are_counted() -> None:
         ),
     ],
 )
-def test_who_needs_no_token_is_served(tmp_path: Path, doorkeeper: Authenticator) -> None:
-    with Floor(path=tmp_path / "line.sock", door=Door(doorkeeper)) as floor:
+def test_who_needs_no_token_is_served(tmp_path: Path, authenticator: Authenticator) -> None:
+    with Floor(path=tmp_path / "line.sock", admission=Admission(authenticator)) as floor:
         client = floor.client()
         floor.says(client, PUT)
         assert heard(client) == INSERTED
@@ -164,8 +163,8 @@ def test_who_needs_no_token_is_served(tmp_path: Path, doorkeeper: Authenticator)
 
 def test_who_is_on_no_list_is_turned_away_where_there_are_no_tokens(tmp_path: Path) -> None:
     reasons = Refusals()
-    door = Door(Authenticator(unix_uids={SOMEBODY_ELSE}, unix_gids=()))
-    with Floor(path=tmp_path / "line.sock", door=door, refusals=reasons) as floor:
+    admission = Admission(Authenticator(unix_uids={SOMEBODY_ELSE}, unix_gids=()))
+    with Floor(path=tmp_path / "line.sock", admission=admission, refusals=reasons) as floor:
         assert is_cut_off(floor.client())
         assert not floor.clients
     assert reasons.by_reason == {"PEER_NOT_ALLOWED": 1}
@@ -173,8 +172,8 @@ def test_who_is_on_no_list_is_turned_away_where_there_are_no_tokens(tmp_path: Pa
 
 @pytest.mark.parametrize("unix_uids", [None, {SOMEBODY_ELSE}])
 def test_who_is_on_no_list_needs_a_token(tmp_path: Path, unix_uids: set[int] | None) -> None:
-    door = Door(Authenticator(Tokens([ENTRY]), unix_uids=unix_uids))
-    with Floor(path=tmp_path / "line.sock", door=door) as floor:
+    admission = Admission(Authenticator(Tokens([ENTRY]), unix_uids=unix_uids))
+    with Floor(path=tmp_path / "line.sock", admission=admission) as floor:
         client = floor.client()
         floor.says(client, PUT)
         floor.says(client, b"auth %b\r\n" % TOKEN.encode() + PUT + b"stats\r\n")
@@ -182,7 +181,7 @@ def test_who_is_on_no_list_needs_a_token(tmp_path: Path, unix_uids: set[int] | N
 
 
 def test_over_tcp_nobody_is_on_a_list_of_unix_users() -> None:
-    with Floor(door=Door(Authenticator(unix_uids={SOMEBODY_ELSE}))) as floor:
+    with Floor(admission=Admission(Authenticator(unix_uids={SOMEBODY_ELSE}))) as floor:
         client = floor.client()
         floor.says(client, PUT)
         assert heard(client) == INSERTED
@@ -192,7 +191,7 @@ def test_over_tcp_nobody_is_on_a_list_of_unix_users() -> None:
 
 
 def test_a_wrong_token_that_is_answered_late_holds_nobody_up() -> None:
-    with Floor(door=asking()) as floor:
+    with Floor(admission=asking()) as floor:
         failing, other = floor.client(), floor.client()
         for _ in range(10):
             floor.says(failing, b"auth x\r\n")
@@ -204,22 +203,22 @@ def test_a_wrong_token_that_is_answered_late_holds_nobody_up() -> None:
         assert heard(failing) == b""
         floor.elapses(0.001)
         assert heard(failing) == UNAUTHORIZED * 2
-        assert floor.server.patience.alarm_ms is None
+        assert floor.server.timeouts.alarm_ms is None
 
 
 def test_who_leaves_before_its_late_answer_is_forgotten() -> None:
-    with Floor(door=asking()) as floor:
+    with Floor(admission=asking()) as floor:
         failing = floor.client()
         floor.says(failing, b"auth x\r\n" * 10)
         failing.close()
         floor.turn_until_quiet(some=True)
         floor.elapses(2)
         assert not floor.clients
-        assert not floor.server.door._strangers
+        assert not floor.server.admission._unauthenticated
 
 
 def test_nothing_is_carried_out_for_who_was_closed_before_its_late_answer() -> None:
-    with Floor(door=asking()) as floor:
+    with Floor(admission=asking()) as floor:
         client = floor.client()
         floor.says(client, b"auth %b\r\n" % TOKEN.encode() + b"auth x\r\n" * 10 + PUT)
         floor.server.close_clients(floor.now_ms)
@@ -229,13 +228,13 @@ def test_nothing_is_carried_out_for_who_was_closed_before_its_late_answer() -> N
 
 def test_a_client_whose_token_is_revoked_is_closed_and_its_jobs_return() -> None:
     everything, entry = issue(b"\1" * TOKEN_BYTES, "b", set(Scope), ["*"], created_s=0)
-    doorkeeper = Authenticator(Tokens([ENTRY, entry]))
-    with Floor(door=Door(doorkeeper)) as floor:
+    authenticator = Authenticator(Tokens([ENTRY, entry]))
+    with Floor(admission=Admission(authenticator)) as floor:
         worker, producer, stranger = (floor.client() for _ in range(3))
         floor.says(worker, b"auth %b\r\n" % everything.encode() + PUT + b"reserve\r\n")
         floor.says(producer, b"auth %b\r\n" % TOKEN.encode())
         assert floor.server.close_unwelcome(floor.now_ms) == 0
-        doorkeeper.tokens = Tokens([ENTRY])
+        authenticator.tokens = Tokens([ENTRY])
         assert floor.server.close_unwelcome(floor.now_ms) == 1
         floor.turn_until_quiet()
         assert is_cut_off(worker)
@@ -249,15 +248,15 @@ def test_a_client_whose_token_is_revoked_is_closed_and_its_jobs_return() -> None
 # --- Who is turned away --------------------------------------------------------------------------
 
 
-def test_the_doorkeeper_is_told_of_a_handshake_that_fails_and_of_one_that_takes_too_long(
+def test_the_authenticator_is_told_of_a_handshake_that_fails_and_of_one_that_takes_too_long(
     tmp_path: Path,
 ) -> None:
     files = Authority(tmp_path).files()
-    doorkeeper, told = Authenticator(), list[tuple[str, str]]()
-    doorkeeper.on_unshaken = lambda where, error: told.append((where, reason_of(error)))
-    with Floor(door=Door(doorkeeper, server_context(files))) as floor:
+    authenticator, told = Authenticator(), list[tuple[str, str]]()
+    authenticator.on_failed_handshake = lambda where, error: told.append((where, reason_of(error)))
+    with Floor(admission=Admission(authenticator), tls=server_context(files)) as floor:
         floor.says(floor.client(), b"GET / HTTP/1.1\r\n\r\n")
         floor.client()
         floor.turn_until_quiet()
-        floor.elapses(LINE_HALF_SAID_S_MAX + 1)
+        floor.elapses(LINE_INCOMPLETE_S_MAX + 1)
     assert told == [("127.0.0.1", "http request"), ("127.0.0.1", "the handshake took too long")]

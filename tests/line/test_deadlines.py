@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from delayd.core.stats.refusals import Refusals
-from delayd.limits import LINE_HALF_SAID_S_MAX
+from delayd.limits import LINE_INCOMPLETE_S_MAX
 from tests.line.floor import Floor, heard, is_cut_off
 
 PUT = b"put 0 0 60 2\r\nhi\r\n"
@@ -66,7 +66,7 @@ def test_what_drips_is_cut_off(floor: Floor, reasons: Refusals, before: bytes, s
 def test_what_is_begun_and_left_is_cut_off_after_ten_seconds(floor: Floor) -> None:
     client = floor.client()
     floor.says(client, b"list-tu")
-    floor.elapses(LINE_HALF_SAID_S_MAX)
+    floor.elapses(LINE_INCOMPLETE_S_MAX)
     assert floor.clients
     floor.elapses(1)
     assert not floor.clients
@@ -77,7 +77,7 @@ def test_who_says_nothing_may_stay_and_costs_nothing(floor: Floor) -> None:
     client, worker = floor.client(), floor.client()
     floor.says(client, USED)
     floor.says(worker, b"reserve\r\n")
-    assert floor.server.patience.alarm_ms is None
+    assert floor.server.timeouts.alarm_ms is None
     floor.elapses(100_000)
     assert len(floor.clients) == 2
     floor.says(client, PUT)
@@ -87,11 +87,11 @@ def test_who_says_nothing_may_stay_and_costs_nothing(floor: Floor) -> None:
 def test_nobody_is_woken_when_what_was_begun_has_ended(floor: Floor) -> None:
     client = floor.client()
     for said in (b"list-", b"tube-used\r\nput 0 0 60 2\r\n", b"hi\r\nrese", b"rve\r\nstats"):
-        assert floor.server.patience.alarm_ms is None or said != b"list-"
+        assert floor.server.timeouts.alarm_ms is None or said != b"list-"
         floor.says(client, said)
-    assert floor.server.patience.alarm_ms is not None
+    assert floor.server.timeouts.alarm_ms is not None
     floor.says(client, b"\r\n")
-    assert floor.server.patience.alarm_ms is None
+    assert floor.server.timeouts.alarm_ms is None
 
 
 def test_each_command_has_its_own_ten_seconds(floor: Floor) -> None:
@@ -149,7 +149,7 @@ def test_who_does_not_take_its_replies_is_not_called_slow(floor: Floor, reasons:
     floor.says(client, b"put 0 0 60 %d\r\n" % BIG + BIG_BODY + b"\r\n")
     floor.says(client, b"peek 1\r\n" * 10 + b"list-")
     assert floor.clients[0].unsent
-    assert floor.server.patience.alarm_ms is not None
+    assert floor.server.timeouts.alarm_ms is not None
     floor.elapses(30)
     assert floor.clients
     expected = len(b"INSERTED 1\r\n") + 10 * len(b"FOUND 1 60000\r\n\r\n") + 10 * BIG
@@ -200,7 +200,7 @@ def test_a_half_closed_client_waits_for_its_replies_and_not_for_its_line(floor: 
     floor.turn_until_quiet()
     assert heard(client) == b"INSERTED 1\r\n"
     assert not floor.clients
-    assert floor.server.patience.alarm_ms is None
+    assert floor.server.timeouts.alarm_ms is None
 
 
 def test_whoever_goes_is_waited_for_no_longer(floor: Floor) -> None:
@@ -209,7 +209,7 @@ def test_whoever_goes_is_waited_for_no_longer(floor: Floor) -> None:
     client.close()
     floor.turn_until_quiet(some=True)
     assert not floor.clients
-    assert floor.server.patience.alarm_ms is None
+    assert floor.server.timeouts.alarm_ms is None
 
 
 def test_what_was_refused_is_counted_by_its_word(floor: Floor, reasons: Refusals) -> None:

@@ -12,8 +12,7 @@ from typing import Final
 
 import pytest
 
-from delayd.line.client import Client
-from delayd.line.server import IN, LineServer
+from delayd.line.server import IN, Client, LineServer
 from tests.line.floor import Floor, heard, plain
 
 PUT: Final = b"put 0 0 60 1\r\nx\r\n"

@@ -295,7 +295,7 @@ def test_who_goes_while_its_answer_is_late_is_forgotten() -> None:
 def test_a_token_is_not_in_what_is_raised_or_shown() -> None:
     house = House()
     guest = house.guest(*ALL)
-    assert "x" * 43 not in repr(guest.caller.principal)
+    assert "x" * 43 not in repr(guest.peer.principal)
     for line in (b"auth %b\r\n", b"auth  %b\r\n", b"auth %b trailing\r\n"):
         assert b"dlyd" not in house.stranger().says(line % WRONG)
 

@@ -398,7 +398,7 @@ def test_a_connection_of_which_the_kernel_says_nothing_any_more_is_nothing(
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
     with monkeypatch.context() as patched:
-        patched.setattr("delayd.line.accept.prepare", gone)
+        patched.setattr("delayd.line.server.prepare", gone)
         assert is_cut_off(floor.client())
     floor.says(floor.client(), b"list-tube-used\r\n")
     assert len(floor.clients) == 1

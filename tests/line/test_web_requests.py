@@ -99,7 +99,7 @@ def test_a_form_that_says_auth_in_its_body_is_not_heard() -> None:
     body = b"auth %b\r\n" % house.token(Scope.PUT) + PUT
     assert stranger.says(browser_post(b"/" + b"x" * 500, body)) == b""
     assert stranger.connection.is_closing
-    assert stranger.caller.principal is None
+    assert stranger.peer.principal is None
 
 
 def test_replies_to_what_came_before_still_leave() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from delayd.net.identity import certificate_name, unix_peer
+from delayd.net.peers import certificate_name, unix_peer
 
 
 @pytest.fixture

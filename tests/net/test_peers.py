@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from delayd.limits import TROUBLE_LOG_MS
-from delayd.net import peers
+from delayd.net import accept, peers
 
 ACCEPT = "socket.accept() out of system resource"
 
@@ -68,9 +68,9 @@ def lower_limit() -> Iterator[int]:
 
 def test_a_process_takes_all_descriptors_it_may_have(lower_limit: int) -> None:
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == lower_limit - 1
-    assert peers.raise_descriptor_limit() == lower_limit
+    assert accept.raise_descriptor_limit() == lower_limit
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == lower_limit
-    assert peers.raise_descriptor_limit() == lower_limit
+    assert accept.raise_descriptor_limit() == lower_limit
 
 
 @pytest.mark.parametrize(
@@ -97,5 +97,5 @@ def test_peers_are_counted_by_where_they_come_from(peer: object, origin: str | N
 def test_a_unix_socket_is_only_made_not_to_wait() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        peers.prepare(ours)
+        accept.prepare(ours)
         assert not ours.getblocking()

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 import trustme
 
-from delayd.access import tls as access_tls
+from delayd.access.admission import Admission
 from delayd.access.authenticator import Authenticator
 from delayd.access.scopes import Scope
 from delayd.access.tokens import TOKEN_BYTES, Tokens, issue
 from delayd.core.stats.refusals import Refusals
-from delayd.limits import HANDSHAKES_PER_TURN, LINE_HALF_SAID_S_MAX
-from delayd.line.admission import Door
-from delayd.net.tls_socket import SecureSocket
+from delayd.limits import HANDSHAKES_PER_TURN, LINE_INCOMPLETE_S_MAX
+from delayd.net import tls
+from delayd.net.tls import SecureSocket
 from tests.line.corpus import BODY_BYTES_MAX, EXCHANGES, Exchange
 from tests.line.floor import Floor, heard, is_cut_off
 from tests.line.tls import CLIENT_NAME, NAME, TlsClient, client_context, server_context
@@ -49,7 +49,7 @@ def context(request: pytest.FixtureRequest, authority: trustme.CA) -> ssl.SSLCon
 
 @pytest.fixture
 def floor(context: ssl.SSLContext, reasons: Refusals) -> Iterator[Floor]:
-    with Floor(door=Door(None, context), refusals=reasons) as floor:
+    with Floor(tls=context, refusals=reasons) as floor:
         yield floor
 
 
@@ -209,7 +209,7 @@ def test_bytes_that_are_no_record_are_an_error(pair: tuple[SecureSocket, TlsClie
 
 @pytest.mark.parametrize("exchange", EXCHANGES[:40], ids=str)
 def test_every_exchange_goes_as_without_tls(authority: trustme.CA, exchange: Exchange) -> None:
-    with Floor(door=Door(None, server_context(authority)), body_bytes_max=BODY_BYTES_MAX) as floor:
+    with Floor(tls=server_context(authority), body_bytes_max=BODY_BYTES_MAX) as floor:
         client = joins(floor, authority)
         assert asks(floor, client, exchange.request) == exchange.response
 
@@ -228,8 +228,8 @@ def test_replies_longer_than_the_socket_takes_arrive_whole(
 
 
 def test_a_client_that_takes_nothing_is_not_read_from(authority: trustme.CA) -> None:
-    door = Door(None, server_context(authority))
-    with Floor(out_bytes_max=100_000, door=door) as floor:
+    context = server_context(authority)
+    with Floor(out_bytes_max=100_000, tls=context) as floor:
         client = joins(floor, authority, buffer_bytes=SMALL_BUFFERS)
         client.says(PUT_BIG + b"peek 1\r\n" * 20)
         floor.turn_until_quiet(some=True)
@@ -319,13 +319,13 @@ def test_a_handshake_has_ten_seconds(
     TlsClient(begun, client_context(authority))
     begun.send(b"\x16\x03\x01")
     floor.turn_until_quiet(some=True)
-    floor.elapses(LINE_HALF_SAID_S_MAX)
+    floor.elapses(LINE_INCOMPLETE_S_MAX)
     assert not reasons.by_reason
     floor.elapses(1)
     assert reasons.by_reason == {"TLS_HANDSHAKE": 2}
     assert is_cut_off(silent)
     assert is_cut_off(begun)
-    assert floor.server.patience.alarm_ms is None
+    assert floor.server.timeouts.alarm_ms is None
     assert asks(floor, joins(floor, authority), USED) == USING
 
 
@@ -345,7 +345,7 @@ def test_who_leaves_in_the_middle_of_a_handshake_is_forgotten(floor: Floor) -> N
     client.send(b"\x16\x03\x01")
     client.close()
     floor.turn_until_quiet(some=True)
-    assert floor.server.patience.alarm_ms is None
+    assert floor.server.timeouts.alarm_ms is None
 
 
 def test_a_turn_goes_on_with_a_few_handshakes_only(floor: Floor, authority: trustme.CA) -> None:
@@ -366,7 +366,7 @@ def test_a_turn_goes_on_with_a_few_handshakes_only(floor: Floor, authority: trus
 
 
 def test_handshakes_count_among_the_connections(authority: trustme.CA) -> None:
-    with Floor(connections_max=2, door=Door(None, server_context(authority))) as floor:
+    with Floor(connections_max=2, tls=server_context(authority)) as floor:
         joins(floor, authority)
         floor.client()
         assert is_cut_off(floor.client())
@@ -379,8 +379,8 @@ def test_whoever_stops_the_server_closes_handshakes_too(floor: Floor) -> None:
 
 
 def test_a_unix_socket_is_spoken_to_in_clear(tmp_path: Path, authority: trustme.CA) -> None:
-    door = Door(None, server_context(authority))
-    with Floor(path=tmp_path / "line.sock", door=door) as floor:
+    context = server_context(authority)
+    with Floor(path=tmp_path / "line.sock", tls=context) as floor:
         client = floor.client()
         floor.says(client, USED)
         assert heard(client) == USING
@@ -392,7 +392,7 @@ def test_a_unix_socket_is_spoken_to_in_clear(tmp_path: Path, authority: trustme.
 def test_without_a_certificate_of_the_authority_nobody_comes_in(authority: trustme.CA) -> None:
     reasons = Refusals()
     context = server_context(authority, clients_of=trustme.CA())
-    with Floor(door=Door(Authenticator(), context), refusals=reasons) as floor:
+    with Floor(tls=context, refusals=reasons) as floor:
         for certificate in (None, authority.issue_cert(CLIENT_NAME)):
             client = TlsClient(floor.client(), client_context(authority, certificate=certificate))
             client.shakes(partial(floor.turn_until_quiet, some=True))
@@ -406,21 +406,21 @@ def test_without_a_certificate_of_the_authority_nobody_comes_in(authority: trust
 def test_with_a_certificate_of_the_authority_everything_is_allowed(authority: trustme.CA) -> None:
     theirs = trustme.CA()
     context = server_context(authority, clients_of=theirs)
-    with Floor(door=Door(Authenticator(), context)) as floor:
+    with Floor(tls=context) as floor:
         certificate = theirs.issue_cert(CLIENT_NAME)
         client = TlsClient(floor.client(), client_context(authority, certificate=certificate))
         client.shakes(partial(floor.turn_until_quiet, some=True))
         assert asks(floor, client, PUT) == b"INSERTED 1\r\n"
         (served,) = floor.clients
-        assert served.caller.principal is not None
-        assert served.caller.principal.name == f"certificate {CLIENT_NAME}"
+        assert served.peer.principal is not None
+        assert served.peer.principal.name == f"certificate {CLIENT_NAME}"
 
 
 def test_with_tokens_a_certificate_is_not_enough(authority: trustme.CA) -> None:
     theirs = trustme.CA()
     context = server_context(authority, clients_of=theirs)
     text, entry = issue(bytes(TOKEN_BYTES), "a", {Scope.PUT}, ["*"], created_s=0)
-    with Floor(door=Door(Authenticator(Tokens([entry])), context)) as floor:
+    with Floor(admission=Admission(Authenticator(Tokens([entry]))), tls=context) as floor:
         certificate = theirs.issue_cert(CLIENT_NAME)
         client = TlsClient(floor.client(), client_context(authority, certificate=certificate))
         client.shakes(partial(floor.turn_until_quiet, some=True))
@@ -435,11 +435,12 @@ def test_with_tokens_a_certificate_is_not_enough(authority: trustme.CA) -> None:
 def test_when_all_have_gone_however_they_went_nothing_is_left_of_them(
     monkeypatch: pytest.MonkeyPatch, authority: trustme.CA, rng: random.Random
 ) -> None:
-    monkeypatch.setattr("delayd.line.admission.origin_of", lambda address: address[0])
+    monkeypatch.setattr("delayd.access.admission.origin_of", lambda address: address[0])
     text, entry = issue(bytes(TOKEN_BYTES), "a", set(Scope), ["*"], created_s=0)
-    door = Door(Authenticator(Tokens([entry])), server_context(authority))
+    admission = Admission(Authenticator(Tokens([entry])))
+    context = server_context(authority)
     said = (b"auth %b\r\n" % text.encode(), b"auth x\r\n", PUT, b"reserve\r\n", b"put 0 0", USED)
-    with Floor(door=door) as floor:
+    with Floor(admission=admission, tls=context) as floor:
         clients: list[TlsClient] = []
         for _ in range(300):
             if not clients or rng.random() < 0.2:
@@ -462,10 +463,10 @@ def test_when_all_have_gone_however_they_went_nothing_is_left_of_them(
         floor.turn_until_quiet(some=True)
         floor.elapses(12)
         assert not floor.clients
-        assert not floor.server._arrivals._shaking
-        assert not door._callers
-        assert not door._strangers
-        assert floor.server.patience.alarm_ms is None
+        assert floor.server._handshakes is None or not floor.server._handshakes._by_descriptor
+        assert not admission._by_origin
+        assert not admission._unauthenticated
+        assert floor.server.timeouts.alarm_ms is None
 
 
 def does(client: TlsClient, said: bytes) -> None:
@@ -487,5 +488,5 @@ def test_the_daemons_own_context_allows_no_renegotiation(
 ) -> None:
     path = tmp_path / "certificate.pem"
     authority.issue_cert(NAME).private_key_and_cert_chain_pem.write_to_path(str(path))
-    context = access_tls.server_context(access_tls.Files(str(path)))
+    context = tls.server_context(tls.CertificateFiles(str(path)))
     assert context.options & ssl.OP_NO_RENEGOTIATION

@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from delayd.access.errors import CertificateInvalid
-from delayd.access.tls import (
+from delayd.net.peers import certificate_name
+from delayd.net.tls import (
     AUTHORITIES_RULE,
     BOTH_RULE,
     CERTIFICATE_RULE,
     HTTP_PROTOCOLS,
     KEY_RULE,
-    Files,
+    CertificateFiles,
+    CertificateInvalid,
     renew,
     server_context,
 )
-from delayd.net.identity import certificate_name
 from tests.access.handshakes import Authority, encrypted, shake_hands
 
 
@@ -37,7 +37,7 @@ def test_a_certificate_and_its_key_may_be_in_one_file(authority: Authority) -> N
     both = authority.directory / "both.pem"
     assert files.key is not None
     both.write_bytes(Path(files.key).read_bytes() + Path(files.certificate).read_bytes())
-    shake_hands(server_context(Files(str(both))), authority.client())
+    shake_hands(server_context(CertificateFiles(str(both))), authority.client())
 
 
 def test_tls_1_2_is_spoken_and_nothing_older(authority: Authority) -> None:
@@ -101,7 +101,7 @@ def test_a_client_has_the_name_of_its_certificate(authority: Authority) -> None:
 # --- Files that are wrong ------------------------------------------------------------------------
 
 
-def errors_of(files: Files) -> tuple[str, ...]:
+def errors_of(files: CertificateFiles) -> tuple[str, ...]:
     with pytest.raises(CertificateInvalid) as caught:
         server_context(files)
     return caught.value.errors
@@ -109,7 +109,7 @@ def errors_of(files: Files) -> tuple[str, ...]:
 
 def test_all_files_that_cannot_be_read_are_told_at_once(tmp_path: Path) -> None:
     missing = str(tmp_path / "missing")
-    assert errors_of(Files(missing, str(tmp_path), missing)) == (
+    assert errors_of(CertificateFiles(missing, str(tmp_path), missing)) == (
         f"tls.certificate = {missing}: cannot be read: No such file or directory",
         f"tls.key = {tmp_path}: cannot be read: Is a directory",
         f"tls.client_ca = {missing}: cannot be read: No such file or directory",

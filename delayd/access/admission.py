@@ -1,0 +1,189 @@
+"""Which connections are admitted: how many there are in all, of one address, and unauthenticated.
+
+    accept ─► room ─► admit ─► (TLS ─►) identify ─► … login … ─► leave
+               └─ Refused ◄─┘
+
+Both front ends have one of these each. Where nobody has to authenticate a peer is EVERYBODY at
+once. Otherwise it is unauthenticated until it has shown a token, and an address may have only so
+many connections of that kind. Peers on this machine count only in all.
+
+The module refuses to know what a connection does, and what a peer is told that is not admitted.
+"""
+
+import enum
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, final
+
+from delayd.access.authenticator import Authenticator
+from delayd.access.principal import EVERYBODY, Principal
+from delayd.limits import (
+    CONNECTIONS_DEFAULT,
+    LINE_CONNECTIONS_PER_ADDRESS_MAX,
+    LINE_UNAUTHENTICATED_PER_ADDRESS_MAX,
+)
+from delayd.net.accept import may_keep
+from delayd.net.peers import PeerSocket, name_of, origin_of
+
+
+class Refused(enum.StrEnum):
+    """Why a connection was not admitted, or was closed for what it takes of what all share."""
+
+    CONNECTIONS = "connections"
+    CONNECTIONS_PER_IP = "connections_per_ip"
+    STRANGERS_PER_IP = "strangers_per_ip"
+    DESCRIPTORS = "descriptors"
+    HELD_BYTES = "held_bytes"
+    PEER_NOT_ALLOWED = "peer_not_allowed"
+
+
+@final
+class Peer:
+    """The other end of a connection that was admitted."""
+
+    __slots__ = ("address", "is_unauthenticated", "origin", "principal")
+
+    def __init__(self, address: str, origin: str | None) -> None:
+        """Come from the address, which counts as `origin`; None: it is this machine."""
+        self.address = address
+        self.origin = origin
+        self.is_unauthenticated = False
+        """It is counted among those of its origin that have shown no good token."""
+        self.principal: Principal | None = EVERYBODY
+        """Who it is; None while it has not authenticated."""
+
+
+@final
+class Admission:
+    """Admits the connections of one front end, and counts them."""
+
+    __slots__ = (
+        "_by_origin",
+        "_per_address_max",
+        "_unauthenticated",
+        "_unauthenticated_max",
+        "authenticator",
+        "connections_max",
+        "count",
+    )
+
+    def __init__(
+        self,
+        authenticator: Authenticator | None = None,
+        *,
+        connections_max: int = CONNECTIONS_DEFAULT,
+        per_address_max: int = LINE_CONNECTIONS_PER_ADDRESS_MAX,
+        unauthenticated_per_address_max: int = LINE_UNAUTHENTICATED_PER_ADDRESS_MAX,
+    ) -> None:
+        """Ask the authenticator who peers are; None: nobody has to say."""
+        self.authenticator = Authenticator() if authenticator is None else authenticator
+        self.connections_max = connections_max
+        self._per_address_max = per_address_max
+        self._unauthenticated_max = unauthenticated_per_address_max
+        self.count = 0
+        """Connections that were admitted and have not left."""
+        self._by_origin: Counter[str] = Counter()
+        self._unauthenticated: Counter[str] = Counter()
+
+    @property
+    def asks(self) -> bool:
+        """Whether there are tokens that a client could show."""
+        return self.authenticator.tokens is not None
+
+    # --- Coming and going ------------------------------------------------------------------------
+
+    def admit(self, address: object, descriptor: int) -> Peer | Refused:
+        """Admit a connection that was accepted from there; `address` is what accept(2) has said.
+
+        A peer that was admitted must `leave`.
+        """
+        if self.count >= self.connections_max:
+            return Refused.CONNECTIONS
+        if not may_keep(descriptor):
+            return Refused.DESCRIPTORS
+        peer = Peer(name_of(address), origin_of(address))
+        asks = self.asks
+        if asks:
+            peer.principal = None
+        if (origin := peer.origin) is not None:
+            if self._by_origin[origin] >= self._per_address_max:
+                return Refused.CONNECTIONS_PER_IP
+            if asks:
+                if self._unauthenticated[origin] >= self._unauthenticated_max:
+                    return Refused.STRANGERS_PER_IP
+                self._unauthenticated[origin] += 1
+                peer.is_unauthenticated = True
+            self._by_origin[origin] += 1
+        self.count += 1
+        return peer
+
+    def identify(
+        self, peer: Peer, sock: PeerSocket, certificate: Mapping[str, Any] | None = None
+    ) -> bool:
+        """Note who the peer is by its socket, or a certificate that TLS has checked.
+
+        Returns False for one who is on no list of unix users and could show no token either.
+        """
+        peer.principal = self.authenticator.greet(sock, certificate)
+        if peer.principal is None:
+            return self.asks
+        self.authenticated(peer)
+        return True
+
+    def authenticated(self, peer: Peer) -> None:
+        """Count the peer no longer among the unauthenticated; twice is once."""
+        if peer.is_unauthenticated and peer.origin is not None:
+            peer.is_unauthenticated = False
+            _count_down(self._unauthenticated, peer.origin)
+
+    def leave(self, peer: Peer) -> None:
+        """Count a peer no longer that was admitted."""
+        self.authenticated(peer)
+        if peer.origin is not None:
+            _count_down(self._by_origin, peer.origin)
+        self.count -= 1
+
+    def note_failed_handshake(self, peer: Peer, error: Exception) -> None:
+        """Tell the authenticator of a TLS handshake that failed."""
+        self.authenticator.on_failed_handshake(peer.address, error)
+
+    def check(self, peers: Iterable[Peer]) -> None:
+        """Raise `AssertionError` unless the counts are those of these peers."""
+        of_all = list(peers)
+        assert self.count == len(of_all)
+        assert +self._by_origin == Counter(each.origin for each in of_all if each.origin)
+        assert +self._unauthenticated == Counter(
+            each.origin for each in of_all if each.is_unauthenticated
+        )
+
+    # --- Tokens ----------------------------------------------------------------------------------
+
+    def login(self, peer: Peer, token: str, now_ms: int) -> int | None:
+        """Take the peer for whom the token says it is; return None.
+
+        If the token is wrong, return how many milliseconds later that is to be said; the peer is
+        who it was before.
+        """
+        principal = self.authenticator.admit(token, peer.address, now_ms)
+        if principal is None:
+            return self.authenticator.delay_ms(peer.address, now_ms)
+        peer.principal = principal
+        self.authenticated(peer)
+        return None
+
+    def is_valid(self, peer: Peer) -> bool:
+        """Tell whether the peer's token is still good, by now perhaps for less."""
+        if peer.principal is None:
+            return True
+        principal = self.authenticator.renewed(peer.principal)
+        if principal is None:
+            return False
+        peer.principal = principal
+        return True
+
+
+def _count_down(counts: Counter[str], origin: str) -> None:
+    """Forget one, and the origin with its last one."""
+    counts[origin] -= 1
+    if not counts[origin]:
+        del counts[origin]

@@ -1,0 +1,337 @@
+"""Deadlines of many connections: which of them to look at, and when.
+
+An item that is watched stands in the bucket of one second, and is looked at when that second has
+come; it is then over, or says when to look next. Its deadline may move away meanwhile as often as
+it likes at no cost, since that is found out at the next look: a request over HTTP moves its
+connection's deadlines four times, and none of that touches a timer.
+
+    second   30: a b c    31: -    35: d         alarm: 30
+    at 30    a is over, b says 95, c says 31  ─►  31: c    35: d    95: b         alarm: 31
+
+Deadlines are up to a second late and never early. With nothing watched there is no alarm. A second
+in which many stand is gone through in slices.
+
+`ReadTimeouts` is made of that for a server that takes turns: how long a client may take over what
+it has begun to send. A client that sends a byte every ten seconds keeps a connection, and whatever
+it has sent so far, for as long as it likes. So a line that was begun has ten seconds to end, a
+handshake too, and a body must keep a pace. A client that sends nothing at all may stay:
+beanstalkd's clients wait for hours.
+
+>>> ReadTimeouts(lambda: 0).alarm_ms is None
+True
+
+The module refuses to know what is looked at, and any clock but those that it is given.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Generic, Protocol, TypeVar, final
+
+from delayd.limits import (
+    BYTES_PER_S_MIN,
+    LINE_BODY_BYTES_PER_S_IN_ALL,
+    LINE_BODY_IN_ALL_S,
+    LINE_INCOMPLETE_S_MAX,
+    LOOKS_MAX,
+)
+
+MS_PER_S: Final = 1_000
+
+
+def body_ms_max(came_bytes: int, *, grace_ms: int, in_all_ms: int) -> int:
+    """Return how long a body may take of which so much has come.
+
+    It has a time of grace, then has to keep the pace, and has to end whatever its pace.
+
+    >>> body_ms_max(500, grace_ms=10_000, in_all_ms=60_000)
+    10000
+    >>> body_ms_max(20_480, grace_ms=10_000, in_all_ms=60_000)
+    20001
+    >>> body_ms_max(1 << 20, grace_ms=10_000, in_all_ms=60_000)
+    60000
+    """
+    return min(max(came_bytes * MS_PER_S // BYTES_PER_S_MIN + 1, grace_ms), in_all_ms)
+
+
+class Watched(Protocol):
+    """Something that has deadlines."""
+
+    look_s: int
+    """The second in which it will be looked at; 0: in none. Only `Deadlines` changes it."""
+
+
+WatchedT = TypeVar("WatchedT", bound=Watched)
+
+
+@final
+class Deadlines(Generic[WatchedT]):
+    """Has items looked at, each in its second."""
+
+    __slots__ = ("_buckets", "_look", "_now_ms", "_set_alarm", "alarm_ms")
+
+    def __init__(
+        self,
+        now_ms: Callable[[], int],
+        look: Callable[[WatchedT, int], int],
+        set_alarm: Callable[[int | None], object] | None = None,
+    ) -> None:
+        """Begin with no item; `now_ms` is a clock that never goes back.
+
+        `look` is given an item and the time, does what is due and returns when to look next, 0 for
+        never. `set_alarm` is told when `go` is to be called, whenever that changes; None: never.
+        """
+        self._now_ms = now_ms
+        self._look = look
+        self._set_alarm = set_alarm
+        self._buckets: dict[int, dict[WatchedT, None]] = {}
+        self.alarm_ms: int | None = None
+        """When `go` has something to do; None: never, as nothing is watched."""
+
+    def watch(self, item: WatchedT, due_ms: int) -> None:
+        """Look at it then at the latest; if that was to be sooner anyway, nothing changes."""
+        second = -(-due_ms // MS_PER_S)
+        before = item.look_s
+        if before:
+            if before <= second:
+                return
+            self.forget(item)
+        item.look_s = second
+        bucket = self._buckets.get(second)
+        if bucket is not None:
+            bucket[item] = None
+            return
+        self._buckets[second] = {item: None}
+        if self.alarm_ms is None or second * MS_PER_S < self.alarm_ms:
+            self._alarm_at(second * MS_PER_S)
+
+    def forget(self, item: WatchedT) -> None:
+        """Look at it no more."""
+        second = item.look_s
+        if not second:
+            return
+        item.look_s = 0
+        bucket = self._buckets[second]
+        del bucket[item]
+        if not bucket:
+            del self._buckets[second]
+            if not self._buckets:
+                self._alarm_at(None)
+
+    def go(self) -> None:
+        """Look at those whose second has come: a bounded number of them, the rest at the next call.
+
+        Calling it more often than the alarm says does no harm.
+        """
+        now_ms = self._now_ms()
+        left = LOOKS_MAX
+        while left and self._buckets:
+            second = min(self._buckets)
+            if second * MS_PER_S > now_ms:
+                break
+            item = next(iter(self._buckets[second]))
+            self.forget(item)
+            due_ms = self._look(item, now_ms)
+            if due_ms:
+                # One that says "now" is looked at again in the next round, not for ever in this.
+                self.watch(item, max(due_ms, now_ms + 1))
+            left -= 1
+        self._alarm_at(min(self._buckets) * MS_PER_S if self._buckets else None)
+
+    def close(self) -> None:
+        """Give no alarm any more, until something is watched."""
+        self._alarm_at(None)
+
+    def _alarm_at(self, alarm_ms: int | None) -> None:
+        self.alarm_ms = alarm_ms
+        if self._set_alarm is not None:
+            self._set_alarm(alarm_ms)
+
+    def check(self) -> None:
+        """Raise `AssertionError` unless every item stands where it says, and its alarm is set."""
+        for second, bucket in self._buckets.items():
+            assert bucket, second
+            assert all(item.look_s == second for item in bucket)
+        assert (self.alarm_ms is not None) == bool(self._buckets)
+        assert self.alarm_ms is None or self.alarm_ms <= min(self._buckets) * MS_PER_S
+
+
+# --- For a server that takes turns ---------------------------------------------------------------
+
+
+class Sender(Protocol):
+    """A client that may be in the middle of something."""
+
+    @property
+    def incomplete_bytes(self) -> int | None:
+        """How many bytes of a body are missing, 0 if it is a line; None: nothing was begun."""
+        ...
+
+    @property
+    def is_read(self) -> bool:
+        """Whether what it sends is read."""
+        ...
+
+
+@final
+class Incomplete:
+    """What a client has begun to send, and when."""
+
+    __slots__ = ("look_s", "missing_bytes", "sender", "since_ms")
+
+    def __init__(self, sender: Sender, since_ms: int, missing_bytes: int) -> None:
+        """Note how many bytes were missing then; 0 of a line or a handshake."""
+        self.sender = sender
+        self.since_ms = since_ms
+        self.missing_bytes = missing_bytes
+        self.look_s = 0
+
+    def is_over(self, now_ms: int, missing_bytes: int) -> bool:
+        """Tell whether it has taken too long, by now and with so much still missing.
+
+        >>> Incomplete(..., 0, 0).is_over(11_000, 0)
+        True
+        >>> body = Incomplete(..., 0, 40_960)      # 40 seconds at 1 KiB/s
+        >>> body.is_over(21_000, 20_480), body.is_over(21_000, 20_481)
+        (False, True)
+        """
+        whole_ms = now_ms - self.since_ms - MS_PER_S  # its first second was not a whole one
+        grace_ms = LINE_INCOMPLETE_S_MAX * MS_PER_S
+        if not self.missing_bytes:
+            return whole_ms >= grace_ms
+        in_all_s = max(LINE_BODY_IN_ALL_S, self.missing_bytes // LINE_BODY_BYTES_PER_S_IN_ALL)
+        came_bytes = self.missing_bytes - missing_bytes
+        return whole_ms >= body_ms_max(came_bytes, grace_ms=grace_ms, in_all_ms=in_all_s * MS_PER_S)
+
+
+@final
+class ReadTimeouts:
+    """Which clients are in the middle of something, and what is to be called later.
+
+    Seconds are counted, not measured: once a second, and only while a client is in the middle of
+    something. A second in which the server did not read (the disk was slow, or a turn took long)
+    does not count against its clients, and one that is not read from because it takes no replies
+    begins anew.
+    """
+
+    __slots__ = (
+        "_deadlines",
+        "_elapsed_ms",
+        "_incomplete",
+        "_later",
+        "_read_ms",
+        "_tick_ms",
+        "_too_slow",
+        "alarm_ms",
+    )
+
+    def __init__(self, elapsed_ms: Callable[[], int]) -> None:
+        """Begin with no client; `elapsed_ms` never goes back, nor stands as time in tests may."""
+        self._elapsed_ms = elapsed_ms
+        self._read_ms = 0
+        """The time that counts."""
+        self._tick_ms = 0
+        """When a second is over."""
+        self._incomplete: dict[Sender, Incomplete] = {}
+        self._deadlines = Deadlines[Incomplete](lambda: self._read_ms, self._look)
+        self._too_slow: list[Sender] = []
+        self._later: deque[tuple[int, Callable[[], object]]] = deque()
+        self.alarm_ms: int | None = None
+        """When `is_due` at the earliest; None: there is nothing to wake for."""
+
+    def note(self, sender: Sender, *, has_moved: bool = False) -> bool:
+        """See whether the sender is in the middle of something now; tell whether.
+
+        `has_moved`: whatever it was before has ended since.
+        """
+        missing_bytes = sender.incomplete_bytes
+        if missing_bytes is None:
+            self.forget(sender)
+            return False
+        begun = self._incomplete.get(sender)
+        if begun is None:
+            if not self._incomplete:
+                self._tick_ms = self._elapsed_ms() + MS_PER_S
+            begun = self._incomplete[sender] = Incomplete(sender, self._read_ms, missing_bytes)
+            self._deadlines.watch(begun, self._read_ms + MS_PER_S)
+            self._set_alarm()
+        elif (
+            has_moved
+            or (missing_bytes > 0) != (begun.missing_bytes > 0)
+            or missing_bytes > begun.missing_bytes
+        ):
+            begun.since_ms = self._read_ms
+            begun.missing_bytes = missing_bytes
+        return True
+
+    def forget(self, sender: Sender) -> None:
+        """Set this one no time any more."""
+        begun = self._incomplete.pop(sender, None)
+        if begun is not None:
+            self._deadlines.forget(begun)
+            if not self._incomplete:
+                self._set_alarm()
+
+    def postpone(self, by_ms: int, call: Callable[[], object]) -> None:
+        """Have this called so much later. All callers ask for the same delay."""
+        self._later.append((self._elapsed_ms() + by_ms, call))
+        self._set_alarm()
+
+    def wait_s(self, wait_s: float | None) -> float:
+        """Return how long a wait may last that would have lasted so long, if `alarm_ms` is set."""
+        assert self.alarm_ms is not None
+        alarm_s = max(0, self.alarm_ms - self._elapsed_ms()) / MS_PER_S
+        return alarm_s if wait_s is None else min(wait_s, alarm_s)
+
+    @property
+    def is_due(self) -> bool:
+        """Tell whether there is something to call, or a second is over."""
+        return self.alarm_ms is not None and self.alarm_ms <= self._elapsed_ms()
+
+    def due_calls(self) -> list[Callable[[], object]]:
+        """Return what is to be called now."""
+        now_ms = self._elapsed_ms()
+        due = []
+        while self._later and self._later[0][0] <= now_ms:
+            due.append(self._later.popleft()[1])
+        self._set_alarm()
+        return due
+
+    def too_slow(self, *, counts: bool = True) -> list[Sender]:
+        """Return who has taken too long; a second that is over counts only if `counts`."""
+        now_ms = self._elapsed_ms()
+        if not self._incomplete:
+            return []
+        if now_ms >= self._tick_ms:
+            self._tick_ms = now_ms + MS_PER_S
+            if counts:
+                self._read_ms += MS_PER_S
+        self._deadlines.go()
+        self._set_alarm()
+        slow, self._too_slow = self._too_slow, []
+        return slow
+
+    def _look(self, begun: Incomplete, now_ms: int) -> int:
+        sender = begun.sender
+        missing_bytes = sender.incomplete_bytes
+        if not sender.is_read:
+            begun.since_ms = now_ms
+        elif missing_bytes is not None and begun.is_over(now_ms, missing_bytes):
+            self._too_slow.append(sender)
+        return now_ms + MS_PER_S
+
+    def is_too_slow(self, sender: Sender) -> bool:
+        """Tell whether the sender, who was, still is: for a last look at what has arrived."""
+        begun, missing_bytes = self._incomplete.get(sender), sender.incomplete_bytes
+        return (
+            begun is not None
+            and missing_bytes is not None
+            and begun.is_over(self._read_ms, missing_bytes)
+        )
+
+    def _set_alarm(self) -> None:
+        alarms = [self._later[0][0]] if self._later else []
+        if self._incomplete:
+            look_ms = self._deadlines.alarm_ms
+            assert look_ms is not None
+            alarms.append(self._elapsed_ms() if look_ms <= self._read_ms else self._tick_ms)
+        self.alarm_ms = min(alarms, default=None)

@@ -1,0 +1,436 @@
+"""TLS of both front ends: contexts, sockets that never wait, and handshakes.
+
+A context is made once; a renewed certificate is loaded into the living one, so listeners need not
+know of it: connections that stand go on with the old one, new ones get the new one. What cannot be
+loaded is tried on a context of its own first, and so leaves the living one alone.
+
+TLS 1.2 is the oldest that is spoken. With authorities given, a client must show a certificate that
+one of them has signed. The authorities themselves are read at the start: OpenSSL has no way to take
+one out of a living context.
+
+A `SecureSocket` has `recv`, `send`, `fileno` and `close` as a plain socket has them:
+
+    socket ─► incoming ─► TLS ─► what the client said
+    socket ◄─ pending ◄─ outgoing ◄─ TLS ◄─ what it is told
+
+TLS works on memory, so whatever it wants to write while it reads (a handshake, the answer to new
+keys, an alert) is just more to send. Two things have to be right for the server to see a plain
+socket. Everything that has arrived is decrypted at once: nothing is left inside that no event would
+tell of. And bytes count as sent when the kernel has taken all that they became: what is encrypted
+and not sent is still the caller's, who comes again with the same bytes first.
+
+`ssl` takes 15 ms and 5 MB to load, so this module is imported only where TLS is spoken. It refuses
+to know who may connect.
+"""
+
+import contextlib
+import os
+import select
+import socket
+import ssl
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Generic, NamedTuple, TypeVar, final
+
+from delayd.limits import HANDSHAKES_PER_TURN, READ_BYTES
+from delayd.net.deadlines import ReadTimeouts, Sender
+
+# --- Contexts ------------------------------------------------------------------------------------
+
+HTTP_PROTOCOLS: Final = ("http/1.1",)
+"""What is offered to clients that ask what is spoken behind TLS (ALPN)."""
+
+CERTIFICATE_RULE: Final = "must hold a certificate, and then its chain, in PEM"
+KEY_RULE: Final = "must hold the certificate's private key in PEM"
+BOTH_RULE: Final = (
+    "must hold a certificate and its private key in PEM, or tls.key name another file"
+)
+AUTHORITIES_RULE: Final = "must hold certificates of authorities in PEM"
+
+_MISMATCHES: Final = frozenset({"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"})
+
+
+class CertificateInvalid(Exception):
+    """The certificate, its key or the authorities of clients cannot be used.
+
+    `errors` has a sentence for everything that is wrong.
+    """
+
+    def __init__(self, errors: Iterable[str]) -> None:
+        self.errors = tuple(errors)
+        super().__init__("\n".join(self.errors))
+
+
+class CertificateFiles(NamedTuple):
+    """PEM files by the settings that name them."""
+
+    certificate: str
+    key: str | None = None
+    """None: it is in the file of the certificate."""
+    client_ca: str | None = None
+
+
+def server_context(files: CertificateFiles, protocols: tuple[str, ...] = ()) -> ssl.SSLContext:
+    """Make the context of a server. Raises `CertificateInvalid` with everything that is wrong."""
+    errors = [
+        f"tls.{name} = {path}: cannot be read: {reason}"
+        for name, path in files._asdict().items()
+        if path is not None and (reason := _unreadable(path))
+    ]
+    if errors:
+        raise CertificateInvalid(errors)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # The default of OpenSSL 3 only: each would cost us a handshake, and a client a message.
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    if protocols:
+        context.set_alpn_protocols(list(protocols))
+    try:
+        _load(context, files)
+    except CertificateInvalid as invalid:
+        errors += invalid.errors
+    if files.client_ca is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        try:
+            context.load_verify_locations(files.client_ca)
+        except (OSError, ValueError) as error:
+            reason = _reason(error, AUTHORITIES_RULE)
+            errors.append(f"tls.client_ca = {files.client_ca}: {reason}")
+    if errors:
+        raise CertificateInvalid(errors)
+    return context
+
+
+def renew(context: ssl.SSLContext, files: CertificateFiles) -> None:
+    """Load what the files hold now into a living context.
+
+    Raises `CertificateInvalid`, and then the context is as it was.
+    """
+    server_context(files._replace(client_ca=None))
+    _load(context, files)
+
+
+def _load(context: ssl.SSLContext, files: CertificateFiles) -> None:
+    try:
+        context.load_cert_chain(files.certificate, files.key, password=_no_passphrase)
+    except (OSError, ValueError) as error:
+        said, rule = f"tls.certificate = {files.certificate}", CERTIFICATE_RULE
+        if files.key is None:
+            rule = BOTH_RULE
+        elif _is_about_the_key(error, files.certificate):
+            said, rule = f"tls.key = {files.key}", KEY_RULE
+        raise CertificateInvalid([f"{said}: {_reason(error, rule)}"]) from None
+
+
+def _no_passphrase() -> str:
+    # Without this OpenSSL would ask at the terminal, and the daemon wait for an answer.
+    raise ValueError("must hold a private key without a passphrase")
+
+
+def _is_about_the_key(error: Exception, certificate: str) -> bool:
+    """Tell which of the two files it is; OpenSSL does not always."""
+    if getattr(error, "reason", None) in _MISMATCHES or not isinstance(error, ssl.SSLError):
+        return True
+    try:
+        # What has certificates can be read as authorities.
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_verify_locations(certificate)
+    except ssl.SSLError:
+        return False
+    return True
+
+
+def _unreadable(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            os.read(file.fileno(), 1)
+    except (OSError, ValueError) as error:
+        return getattr(error, "strerror", None) or str(error)
+    return ""
+
+
+def _reason(error: Exception, rule: str) -> str:
+    """Return the rule, and what OpenSSL calls it where that says more."""
+    if isinstance(error, ssl.SSLError):
+        return f"{rule} ({error.reason})" if error.reason else rule
+    return getattr(error, "strerror", None) or str(error)
+
+
+# --- Sockets -------------------------------------------------------------------------------------
+
+RECORD_BYTES: Final = 16 << 10
+"""What TLS encrypts in one piece at most."""
+
+
+@final
+class SecureSocket:
+    """A socket over TLS, once `shake` has said that the handshake is over."""
+
+    __slots__ = (
+        "_incoming",
+        "_is_ended",
+        "_is_open",
+        "_outgoing",
+        "_owed_bytes",
+        "_pending",
+        "_tls",
+        "plain",
+    )
+
+    def __init__(self, plain: socket.socket, context: ssl.SSLContext) -> None:
+        """Take over a connected, non-blocking socket whose client begins the handshake."""
+        self.plain = plain
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._is_open = False
+        self._is_ended = False
+        self._pending: bytes | memoryview = b""
+        """Encrypted, and not yet taken by the kernel."""
+        self._owed_bytes = 0
+        """The first so many bytes of what the caller will send next are in `_pending`."""
+
+    @property
+    def has_pending(self) -> bool:
+        """Tell whether `shake` waits for room to send rather than for bytes to read."""
+        return bool(self._pending)
+
+    @property
+    def certificate(self) -> Mapping[str, Any] | None:
+        """What was checked of the client's certificate, if it was asked for one."""
+        return self._tls.getpeercert()
+
+    def shake(self) -> bool:
+        """Go on with the handshake, as far as bytes have come; tell whether it is over.
+
+        Raises `OSError` when it has failed or the client has gone; an alert says so to the client.
+        """
+        if not self._is_open:
+            with contextlib.suppress(BlockingIOError):
+                self._take_in()
+            if self._is_ended:
+                raise ConnectionError("the client left in the middle of the handshake")
+            try:
+                self._tls.do_handshake()
+                self._is_open = True
+            except ssl.SSLWantReadError:
+                pass
+            finally:
+                self._flush()
+        else:
+            self._flush()
+        return self._is_open and not self._pending
+
+    def recv(self, size: int = READ_BYTES) -> bytes:
+        """Return what the client has said, nothing at its end; `BlockingIOError` for nothing yet.
+
+        `size` bounds what is read from the socket; half a record from before may come on top.
+        """
+        try:
+            self._take_in(size)
+        except BlockingIOError:
+            if not self._incoming.pending:
+                raise
+        data = self._decrypt()
+        self._flush()
+        if data or self._is_ended:
+            return data
+        raise BlockingIOError
+
+    def _take_in(self, size: int = READ_BYTES) -> None:
+        chunk = self.plain.recv(size)
+        if chunk:
+            self._incoming.write(chunk)
+        else:
+            # Without a goodbye: as over a plain socket. A half command is not carried out anyway.
+            self._is_ended = True
+
+    def _decrypt(self) -> bytes:
+        pieces = []
+        try:
+            while piece := self._tls.read(RECORD_BYTES):
+                pieces.append(piece)
+            self._end()
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            self._end()
+        except ssl.SSLError:
+            with contextlib.suppress(OSError):
+                self._flush()  # the alert that says why
+            raise
+        return b"".join(pieces)
+
+    def _end(self) -> None:
+        """Note that the client has said goodbye, in a way that the socket's events will tell of.
+
+        It may do so and keep the connection, to hear the last replies.
+        """
+        self._is_ended = True
+        with contextlib.suppress(OSError):
+            self.plain.shutdown(socket.SHUT_RD)
+
+    def send(self, data: bytes | memoryview) -> int:
+        """Send what there is room for; return how much of it has left."""
+        self._flush()
+        if self._pending:
+            raise BlockingIOError
+        sent, self._owed_bytes = self._owed_bytes, 0
+        view = memoryview(data)
+        while sent < len(view):
+            taken = self._tls.write(view[sent : sent + RECORD_BYTES])
+            self._flush()
+            if self._pending:
+                self._owed_bytes = taken
+                break
+            sent += taken
+        return sent
+
+    def _flush(self) -> None:
+        """Send what is encrypted, as far as there is room."""
+        if self._outgoing.pending:
+            self._pending = b"".join((self._pending, self._outgoing.read()))
+        if self._pending:
+            with contextlib.suppress(BlockingIOError):
+                sent = self.plain.send(self._pending)
+                is_rest = sent < len(self._pending)
+                self._pending = memoryview(self._pending)[sent:] if is_rest else b""
+
+    def fileno(self) -> int:
+        """Return the descriptor, -1 when closed."""
+        return self.plain.fileno()
+
+    def close(self) -> None:
+        """Say goodbye, if there is room for it, and close the socket."""
+        # It does not wait for the client's goodbye, so it always ends with a complaint.
+        with contextlib.suppress(OSError):
+            if self._is_open:
+                self._tls.unwrap()
+        with contextlib.suppress(OSError):
+            self._flush()
+        self.plain.close()
+
+
+# --- Handshakes ----------------------------------------------------------------------------------
+
+PeerT = TypeVar("PeerT")
+
+
+@final
+class Handshake(Generic[PeerT]):
+    """A connection on its way to speak TLS."""
+
+    __slots__ = ("mask", "peer", "sock")
+
+    def __init__(self, sock: SecureSocket, peer: PeerT) -> None:
+        """Begin it."""
+        self.sock = sock
+        self.peer = peer
+        self.mask = select.EPOLLIN
+
+    @property
+    def incomplete_bytes(self) -> int:
+        """It is in the middle of something, and nothing is known of its length."""
+        return 0
+
+    @property
+    def is_read(self) -> bool:
+        """It is read from always."""
+        return True
+
+
+@final
+class Handshakes(Generic[PeerT]):
+    """The handshakes under way, each of a connection that was admitted as a peer.
+
+    They are the most expensive thing that an unauthenticated client can ask for, so a turn goes on
+    with a few of them, and each has as long as a command line to end.
+    """
+
+    __slots__ = (
+        "_by_descriptor",
+        "_context",
+        "_epoll",
+        "_left",
+        "_on_done",
+        "_on_failed",
+        "_timeouts",
+    )
+
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        epoll: select.epoll,
+        timeouts: ReadTimeouts,
+        on_done: Callable[[SecureSocket, PeerT, Mapping[str, Any] | None, int], object],
+        on_failed: Callable[[PeerT, Exception], object],
+    ) -> None:
+        """Watch descriptors with the `epoll`, whose owner calls `go_on`.
+
+        `on_done` takes over the socket, which is still watched, with the client's certificate and
+        the time: it may have sent something already.
+        """
+        self._context = context
+        self._epoll = epoll
+        self._timeouts = timeouts
+        self._on_done = on_done
+        self._on_failed = on_failed
+        self._by_descriptor: dict[int, Handshake[PeerT]] = {}
+        self._left = HANDSHAKES_PER_TURN
+
+    def begin_turn(self) -> None:
+        """Allow a turn's number of steps."""
+        self._left = HANDSHAKES_PER_TURN
+
+    def begin(self, sock: socket.socket, peer: PeerT) -> None:
+        """Have the client begin, on a socket that does not wait."""
+        handshake = Handshake(SecureSocket(sock, self._context), peer)
+        self._by_descriptor[sock.fileno()] = handshake
+        self._epoll.register(sock.fileno(), handshake.mask)
+        self._timeouts.note(handshake)
+
+    def go_on(self, descriptor: int, now_ms: int) -> None:
+        """Take a step of the handshake whose descriptor has an event."""
+        handshake = self._by_descriptor.get(descriptor)
+        if handshake is None or not self._left:
+            return
+        self._left -= 1
+        sock = handshake.sock
+        try:
+            if not sock.shake():
+                mask = select.EPOLLOUT if sock.has_pending else select.EPOLLIN
+                if mask != handshake.mask:
+                    handshake.mask = mask
+                    self._epoll.modify(descriptor, mask)
+                return
+            certificate = sock.certificate
+        except OSError as error:
+            self._fail(handshake, error)
+        except ValueError:  # ssl's word for a peer that was never there
+            self._fail(handshake, ConnectionError())
+        else:
+            self._forget(handshake)
+            self._on_done(sock, handshake.peer, certificate, now_ms)
+
+    def give_up(self, sender: Sender) -> None:
+        """Close one that takes too long."""
+        assert isinstance(sender, Handshake), "clients are their server's"
+        self._fail(sender, ConnectionAbortedError("the handshake took too long"))
+
+    def close(self) -> list[PeerT]:
+        """Close all of them; return whose they were."""
+        handshakes = list(self._by_descriptor.values())
+        for handshake in handshakes:
+            self._drop(handshake)
+        return [handshake.peer for handshake in handshakes]
+
+    def _fail(self, handshake: Handshake[PeerT], error: Exception) -> None:
+        self._drop(handshake)
+        self._on_failed(handshake.peer, error)
+
+    def _drop(self, handshake: Handshake[PeerT]) -> None:
+        self._forget(handshake)
+        self._epoll.unregister(handshake.sock.fileno())
+        handshake.sock.close()
+
+    def _forget(self, handshake: Handshake[PeerT]) -> None:
+        del self._by_descriptor[handshake.sock.fileno()]
+        self._timeouts.forget(handshake)

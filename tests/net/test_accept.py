@@ -1,0 +1,163 @@
+"""Accepting, from listeners that misbehave."""
+
+import errno
+import resource
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from delayd import limits
+from delayd.net import accept
+from delayd.net.accept import Acceptor
+
+EMFILE, ENFILE = errno.EMFILE, errno.ENFILE
+
+
+class Listener(socket.socket):
+    """Accepts what it is told to: a connection, or an error."""
+
+    def __init__(self, outcomes: list[int | None]) -> None:
+        super().__init__()
+        self.outcomes = outcomes
+        self.peers: list[socket.socket] = []
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if not self.outcomes:
+            raise BlockingIOError
+        outcome = self.outcomes.pop(0)
+        if outcome is not None:
+            raise OSError(outcome, "as asked for")
+        ours, theirs = socket.socketpair()
+        self.peers.append(theirs)
+        return ours, ""
+
+    def close(self) -> None:
+        for peer in self.peers:
+            peer.close()
+        super().close()
+
+
+class Rig:
+    """An acceptor, and what it asked for."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.accepted: list[socket.socket] = []
+        self.watched: set[int] = set()
+        self.later: list[tuple[int, Callable[[], object]]] = []
+        self.without_descriptor = 0
+        self.acceptor = Acceptor(
+            [listener],
+            lambda sock, _address: self.accepted.append(sock),
+            per_turn=limits.ACCEPTS_PER_TURN,
+            watch=self.watched.add,
+            unwatch=self.watched.remove,
+            call_later=lambda delay_ms, call: self.later.append((delay_ms, call)),
+            on_no_descriptor=self.count,
+        )
+        self.acceptor.open()
+
+    def close(self) -> None:
+        for sock in self.accepted:
+            sock.close()
+
+    def count(self) -> None:
+        self.without_descriptor += 1
+
+    def turn(self) -> None:
+        assert self.acceptor.accept(self.listener.fileno())
+
+
+@pytest.fixture
+def rig_of() -> Iterator[Callable[[list[int | None]], Rig]]:
+    with ExitStack() as stack:
+
+        def make(outcomes: list[int | None]) -> Rig:
+            rig = Rig(stack.enter_context(Listener(outcomes)))
+            stack.callback(rig.close)
+            stack.callback(rig.acceptor.close)
+            return rig
+
+        yield make
+
+
+Make = Callable[[list[int | None]], Rig]
+
+
+def test_a_descriptor_that_is_not_a_listening_one_is_left_alone(rig_of: Make) -> None:
+    rig = rig_of([None])
+    assert not rig.acceptor.accept(-1)
+    assert not rig.accepted
+
+
+def test_so_many_are_accepted_in_a_turn(rig_of: Make) -> None:
+    rig = rig_of([None] * (limits.ACCEPTS_PER_TURN + 7))
+    rig.turn()
+    assert len(rig.accepted) == limits.ACCEPTS_PER_TURN
+    rig.turn()
+    assert len(rig.accepted) == limits.ACCEPTS_PER_TURN + 7
+
+
+@pytest.mark.parametrize("error", [errno.ECONNABORTED, errno.EPROTO, errno.ENETDOWN, errno.EPERM])
+def test_a_client_that_left_before_it_was_accepted_is_ignored(rig_of: Make, error: int) -> None:
+    rig = rig_of([error, None])
+    rig.turn()
+    assert not rig.accepted
+    rig.turn()
+    assert len(rig.accepted) == 1
+    assert not rig.without_descriptor
+
+
+def test_without_a_descriptor_a_client_is_closed_by_giving_up_the_spare_one(rig_of: Make) -> None:
+    rig = rig_of([EMFILE, None, None])
+    rig.turn()
+    assert rig.listener.peers[0].recv(1) == b"", "closed, and no longer in the backlog"
+    assert rig.without_descriptor == 1
+    assert not rig.accepted
+    rig.turn()
+    assert len(rig.accepted) == 1
+
+
+def test_the_spare_descriptor_comes_back(rig_of: Make) -> None:
+    rig = rig_of([ENFILE, None, EMFILE, None])
+    for number in range(2):
+        rig.turn()
+        spare = rig.acceptor._spare
+        assert spare is not None
+        assert spare.fileno() >= 0
+        assert rig.listener.peers[number].recv(1) == b""
+    assert not rig.later
+
+
+def test_without_any_descriptor_accepting_pauses_and_resumes(rig_of: Make) -> None:
+    rig = rig_of([ENFILE, ENFILE, ENFILE, ENFILE])
+    for _ in range(2):
+        rig.turn()
+        assert not rig.watched, "it does not wake the loop for ever"
+        ((delay_ms, resume),) = rig.later
+        assert delay_ms == limits.ACCEPT_PAUSE_MS
+        rig.later.clear()
+        resume()
+        assert rig.watched == {rig.listener.fileno()}
+
+
+def test_what_was_closed_in_a_pause_is_not_watched_again(rig_of: Make) -> None:
+    rig = rig_of([ENFILE, ENFILE])
+    rig.turn()
+    rig.acceptor.close()
+    rig.later[0][1]()
+    assert not rig.watched
+
+
+def test_of_few_descriptors_a_quarter_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 64))
+    assert [accept.may_keep(descriptor) for descriptor in (3, 47, 48, 63)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
+    assert accept.may_keep(1_000_000)
