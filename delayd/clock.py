@@ -1,17 +1,17 @@
-"""The only module that reads a clock; everybody else is told what time it is.
+"""The only module that reads a clock; all others get the time as an argument.
 
 **Delayd time** is one continuous line of milliseconds since 1970. It starts on the wall clock when
 a data directory is used for the first time, and from then on only the boot-time clock moves it:
-that clock counts while the machine is suspended, and nobody can set it. A wall clock that is set an
+that clock counts while the machine is suspended, and cannot be set. A wall clock that is set an
 hour forward or back makes no delay, ttr or wait shorter or longer.
 
 A stop is bridged by the difference of the wall clock, the only clock that runs while we do not:
 
     stopped at   delayd time 1,000,000, wall clock 5,000,000
     started at                          wall clock 5,030,000   half a minute later
-    goes on at   delayd time 1,030,000
+    resumes at   delayd time 1,030,000
 
-If the wall clock went back meanwhile, delayd time goes on where it stopped: late is better than
+If the wall clock went back meanwhile, delayd time continues where it stopped: late is better than
 early, and time in the journal never decreases.
 
 Times of the wall clock itself ("at nine tomorrow") need to know how far the two are apart:
@@ -19,12 +19,12 @@ Times of the wall clock itself ("at nine tomorrow") need to know how far the two
 clock moves it. Slewing (NTP, adjtime) moves the boot-time clock along with the wall clock, and a
 change to summer time moves neither.
 
-`now_ms()` is the millisecond that has begun. A moment within it may be up to one millisecond later
+`now_ms()` is the millisecond that has begun. A time within it may be up to one millisecond later
 than the number says, so who counts a deadline from it adds that millisecond (`up_ms`) to be never
 early.
 
-The **virtual clock** is for the tests of people who use delayd: both times are one and stand still
-until somebody says how far they go on.
+The **virtual clock** is for tests of programs that use delayd: both times are one and stand still
+until a client advances them.
 """
 
 import ctypes
@@ -42,7 +42,7 @@ NS_PER_MS: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000
 
 STANDING_S: Final = 86_400.0
-"""How long a daemon may sleep whose clock stands; any wake-up before is for something else."""
+"""How long a daemon with a stopped clock may sleep; earlier wake-ups have other reasons."""
 
 monotonic_ns = time.monotonic_ns
 """For measuring how long our own work takes. It never decides when a job is due."""
@@ -73,7 +73,7 @@ class Clock(Protocol):
         ...
 
     def resume(self, last_time_ms: int, last_wall_ms: int) -> None:
-        """Carry delayd time on from the last moment that the journal knows."""
+        """Continue delayd time from the last time in the journal."""
         ...
 
 
@@ -87,7 +87,7 @@ class SystemClock:
     __slots__ = ("_boot_ns", "_offset_ns", "_wall_ns")
 
     up_ms: Final = 1
-    """A moment within a millisecond is later than its beginning."""
+    """A time within a millisecond is later than its beginning."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class SystemClock:
     def resume(self, last_time_ms: int, last_wall_ms: int) -> None:
         """Carry delayd time over a stop: it began at these readings of the two clocks.
 
-        For the start, before anybody has been told the time: delayd time may differ from the wall
+        For the start, before any client has seen the time: delayd time may differ from the wall
         clock afterwards, in either direction.
         """
         stopped_ns = max(0, self._wall_ns() - last_wall_ms * NS_PER_MS)
@@ -135,10 +135,10 @@ class SystemClock:
 
 
 class VirtualClock:
-    """A clock that stands still until it is told to go on, for a daemon under test.
+    """A clock that stands still until it is advanced, for a daemon under test.
 
-    Delayd time and wall clock are one. It starts at the system's time, so that moments reckoned by
-    whoever tests are where they expect them, and after a restart where it stopped: no time passes
+    Delayd time and wall clock are one. It starts at the system's time, so that times computed by
+    the tests are where they expect them, and after a restart where it stopped: no time passes
     while the daemon is away. A millisecond is exact, so that a job with a delay of seven days is
     due when the clock has gone on by seven days.
 
@@ -153,7 +153,7 @@ class VirtualClock:
     up_ms: Final = 0
 
     def __init__(self, start_ms: int | None = None) -> None:
-        """Stand at that time, or at the system's."""
+        """Start at that time, or at the system's."""
         self._now_ms = system_wall_ms() if start_ms is None else start_ms
 
     def now_ms(self) -> int:
@@ -173,7 +173,7 @@ class VirtualClock:
         return 0, 0
 
     def resume(self, last_time_ms: int, last_wall_ms: int) -> None:
-        """Stand where delayd time stood; the wall clock stood there too."""
+        """Continue where delayd time stopped; the wall clock stopped there too."""
         del last_wall_ms
         self._now_ms = last_time_ms
 
@@ -198,7 +198,7 @@ _NEVER_S: Final = 1 << 40
 class SetWatch:
     """Tells when the wall clock has been set: its descriptor becomes readable once.
 
-    A timer of the kernel for a moment that never comes, and that is cancelled when somebody sets
+    A timer of the kernel for a time that never comes, and that is cancelled when somebody sets
     the clock. Python wraps these two calls of the C library from 3.13 on only.
     """
 

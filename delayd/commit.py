@@ -4,12 +4,12 @@
     turn 2: records ─► append ─┤ (waits its turn)    │
                                └─► sync, elsewhere ──┘─► sync ─► replies of turns 2 to n
 
-While one sync runs the loop goes on collecting; everything that arrives meanwhile shares the next
+While one sync runs the loop continues collecting; everything that arrives meanwhile shares the next
 one. The kernel carries it out (`journal/aio.py`); where it takes more than one file, or the kernel
 cannot, a thread does.
 
 So the loop never waits for the disk, not even for a client that is alone: on the spot its sync
-would end a tenth sooner, and a disk that hangs would take everybody along.
+would end a tenth sooner, but a disk that hangs would block every client.
 
 A slow disk costs memory up to a limit: `is_backed_up` then says that no more should be read. With
 the policies under which no reply waits, enough unsynced records begin a sync before its time.
@@ -96,9 +96,9 @@ class GroupCommit:
         self._ticket: Ticket | None = None
         """For the sync that the kernel is carrying out."""
         self._waiting: list[tuple[Sink, bytes]] = []
-        """Replies that depend on records appended but not covered by the sync going on."""
+        """Replies that depend on records appended but not covered by the current sync."""
         self._syncing: Replies | None = None
-        """Replies that the sync going on will release; None when none is going on."""
+        """Replies that the current sync will release; None when there is no sync."""
         self._waiting_bytes = 0
         self._must_sync = False
         self._timer_is_set = False
@@ -114,7 +114,7 @@ class GroupCommit:
         """Those that took longer than SLOW_SYNC_MS."""
         self.longest_sync_ns = 0
         self.on_slow_sync: Callable[[int], object] = _ignore
-        """Is told of each slow sync, in milliseconds."""
+        """Called with the milliseconds of each slow sync."""
         self._sync_begun_ns = 0
         self.sync_ns = Histogram(SYNC_BOUNDS_NS)
         """How long syncs took."""
@@ -124,7 +124,7 @@ class GroupCommit:
         self.batch_records = Histogram(BATCH_BOUNDS_RECORDS)
         """How many records each sync has covered."""
         self._unsynced_records = 0
-        # Since when the first turn has waited for the next sync, and for the one going on; 0: none.
+        # Since when the first turn has waited for the next sync, and for the current one; 0: none.
         self._waits_since_ns = 0
         self._batch_since_ns = 0
         self._failure: JournalError | None = None
@@ -140,7 +140,7 @@ class GroupCommit:
 
     @property
     def is_syncing(self) -> bool:
-        """Tell whether a sync is going on elsewhere."""
+        """Tell whether a sync is in progress elsewhere."""
         return self._syncing is not None
 
     def fileno(self) -> int | None:
@@ -149,7 +149,7 @@ class GroupCommit:
 
     @property
     def sync_going_on_ms(self) -> int:
-        """Return for how long the sync elsewhere has been going on; 0 when there is none."""
+        """Return for how long the sync elsewhere has been in progress; 0 when there is none."""
         if self._syncing is None:
             return 0
         return (monotonic_ns() - self._sync_begun_ns) // NS_PER_MS
@@ -168,7 +168,7 @@ class GroupCommit:
     ) -> None:
         """Append the records of a turn and send its replies as soon as they may leave.
 
-        No job has an id beyond `last_id`.
+        No job has an id above `last_id`.
         """
         if self._failure is not None:
             return
@@ -346,7 +346,7 @@ class GroupCommit:
 
     @property
     def _is_over(self) -> bool:
-        """Tell whether nothing may be synced or released any more, whoever still calls back."""
+        """Tell whether nothing may be synced or released any more; late callbacks do nothing."""
         return self._is_closed or self._failure is not None
 
     def close(self) -> None:
@@ -376,20 +376,20 @@ class GroupCommit:
 class Space:
     """Gets room from the journal for the engine; asks a full disk once a second at most.
 
-    Only who wants to put asks at all: with nobody there, nothing polls.
+    Only a client that wants to put causes a request: without one nothing polls.
     """
 
     def __init__(self, journal: Journal, on_change: Callable[[bool], object]) -> None:
-        """Ask this journal; `on_change` is told when the disk is found full, or no longer so."""
+        """Ask this journal; `on_change` is called when the disk becomes full or no longer is."""
         self._journal = journal
         self._on_change = on_change
         self._places = 0
         self._asked_ns: int | None = None
         self.is_full = False
-        """The last time somebody wanted more room there was none."""
+        """The last request for more room failed."""
 
     def beyond(self, set_aside_bytes: int) -> int:
-        """Return the room there is for the next turn beyond what is set aside for removals."""
+        """Return the room for the next turn, without what is set aside for removals."""
         self._places = 0
         journal = self._journal
         room_bytes = journal.room_bytes
@@ -398,7 +398,7 @@ class Space:
             journal.shrink_room(enough_bytes)
             room_bytes = journal.room_bytes
         if self.is_full and room_bytes >= set_aside_bytes + EMERGENCY_BYTES + SPARE_BYTES_MIN:
-            # A snapshot has made it, or removals have: nobody needs to ask.
+            # A snapshot or removals have made room: there is no need to ask.
             self._note_full(is_full=False)
         return room_bytes - set_aside_bytes
 

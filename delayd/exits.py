@@ -1,8 +1,8 @@
 """Exit codes by name, so that systemd units and scripts can tell what to do next.
 
 The numbers are those of sysexits.h, because supervisors and people know them. A unit restarts the
-daemon after any of them except those that a restart cannot mend: see `RestartPreventExitStatus` in
-systemd/delayd.service.
+daemon after any of them except those that a restart cannot repair: see `RestartPreventExitStatus`
+in systemd/delayd.service.
 """
 
 import enum

@@ -1,7 +1,7 @@
 """What Prometheus is told: read from the counters of the daemon when it asks, a piece at a time.
 
     for piece in metrics.chunks(now_ms):     # of text, each made within a millisecond
-        await response.write(piece)          # everybody else has a turn
+        await response.write(piece)          # other clients have a turn
 
 First comes what concerns the whole daemon, meanwhile all topics are counted (`core.stats.totals`),
 then what concerns topics: one family of metrics after the other, some topics in each piece. A topic

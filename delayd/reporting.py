@@ -26,7 +26,7 @@ def sources_of(
 ) -> Sources:
     """Return where to ask; without a journal there is nothing to say of one.
 
-    `connections` counts the open ones by front end, `repairs` what the watchdog has mended.
+    `connections` counts the open ones by front end, `repairs` what the watchdog has repaired.
     """
 
     def journal_figures() -> JournalFigures | None:

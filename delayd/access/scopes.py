@@ -42,4 +42,4 @@ class Scope(enum.StrEnum):
 
     WEBHOOK = "webhook"
     """Have jobs sent to an address. Nothing takes it yet; `--scope all` has it, so that tokens need
-    not be made anew one day."""
+    not be made again one day."""

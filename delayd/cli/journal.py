@@ -1,8 +1,8 @@
 """`delayd journal`: look into a journal, say what a start would make of it, cut it by hand.
 
 `check` and `dump` only read and need no lock, so they work on a copy and on a read-only mount;
-where a daemon runs they say so, because it goes on writing. `repair` takes the lock, and cuts only
-where a frame ends and everything before it is whole.
+where a daemon runs they say so, because it continues writing. `repair` takes the lock, and cuts
+only where a frame ends and everything before it is whole.
 """
 
 import contextlib
@@ -141,7 +141,7 @@ def repair(directory: str, place: tuple[int, int], *, yes: bool) -> int:
 def may_go_on() -> bool:
     """Ask the person at the terminal; without one the answer is no."""
     if not sys.stdin.isatty():
-        complain("there is no terminal to ask at; --yes goes on without asking")
+        complain("no terminal to ask for confirmation; --yes skips the question")
         return False
     return click.confirm("Give all of this up?", err=True)
 

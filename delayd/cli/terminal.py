@@ -16,7 +16,7 @@ LONG_BYTES: Final = 32 << 20
 """What a tool reads in about half a second."""
 
 STEP_BYTES: Final = 1 << 20
-"""How much must be done before a bar is drawn anew."""
+"""How much must be done before a bar is drawn again."""
 
 
 def complain(message: str) -> None:

@@ -15,7 +15,7 @@ nothing to walk. Little-endian throughout:
     41      1     flags         which optional parts follow, each only with its flag:
     ..      28    tally         `Flag.TALLY`: the job has been worked on
     ..      8     wall_ms       `Flag.WALL`: the wall-clock time that the job was put for
-    ..      8     rank          `Flag.RANK`: where it stands among the buried; only in that state
+    ..      8     rank          `Flag.RANK`: its position among the buried; only in that state
     ..      13    failure       `Flag.FAILURE`: its last failed attempt under a retry rule
     ..      1..   key           `Flag.KEY`: u8 length, the caller's own name for the job
     ..      4..   retry         `Flag.RETRY`: u8 steps, u16 attempts, u8 jitter, u64 ms a step
@@ -23,7 +23,7 @@ nothing to walk. Little-endian throughout:
     ..      ..    body          the rest, verbatim
 
 The first four parts have one length each, so where they end follows from the flags alone. What is
-behind them, the *tail*, goes through most changes as it is.
+after them, the *tail*, is the same after most changes.
 
 >>> record = HEADER.pack(7, 1_500, 500, 60_000, 3, 1, State.DELAYED, Flag.NONE) + b"hello"
 >>> len(record), body_of(record), tally_of(record).delay_ms
@@ -144,7 +144,7 @@ class Tally(NamedTuple):
 
 
 class Reason(enum.IntEnum):
-    """Why an attempt failed. Numbers are for ever."""
+    """Why an attempt failed. Numbers never change."""
 
     NACKED = 1
     RELEASED = 2
@@ -156,7 +156,7 @@ class Reason(enum.IntEnum):
     EXCUSED = 6
     """Its connection closed, where that does not count as a failed attempt."""
     UNDELIVERED = 7
-    """Whoever asked for it was gone before the answer left: nobody has seen it."""
+    """The HTTP client was gone before the answer was sent: no worker has seen the job."""
 
 
 class Failure(NamedTuple):
@@ -269,7 +269,7 @@ def wall_of(record: bytes) -> int | None:
 
 
 def rank_of(record: bytes) -> int:
-    """Return where a buried job stands among the buried of its topic; 0 if it does not say."""
+    """Return the position of a buried job among the buried of its topic; 0 if it has none."""
     flags = record[FLAGS_AT]
     if not flags & _RANK:
         return 0

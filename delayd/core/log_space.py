@@ -1,6 +1,6 @@
 """How much the log can still take in this turn, so that nothing is accepted that cannot be kept.
 
-Before a turn the service fills in what there is beyond what stays set aside: for each job the room
+Before a turn the service fills in the room that is not set aside: for each job the room
 to reserve and delete it, for each job held the room to give it back. Operations take from the rest
 before they write. When it runs short the service is asked for more, once, and if that gets none the
 operation is refused: `OutOfSpace`, and nothing has changed. Puts leave `EMERGENCY_BYTES` to all
@@ -60,7 +60,7 @@ class LogSpace:
         self.jobs = 0
         """The jobs that live, each of which must stay removable."""
         self.is_short = False
-        """Somebody waits for a job that could not be handed out for want of room."""
+        """A consumer waits for a job that could not be handed out for lack of room."""
         self._ask: Ask = _nothing_more
 
     def set_aside_bytes(self, held: int) -> int:
@@ -68,7 +68,7 @@ class LogSpace:
         return TURN_OVERHEAD_BYTES + JOB_REMOVAL_BYTES * self.jobs + HELD_RETURN_BYTES * held
 
     def limit(self, free_bytes: int, ask: Ask) -> None:
-        """Say what there is for the turn to come, and who may get more."""
+        """Set the room for the coming turn, and how to get more."""
         self.free_bytes = free_bytes
         self._ask = ask
 
@@ -110,7 +110,7 @@ class LogSpace:
         self.free_bytes -= cost_bytes
 
     def has_for_reserve(self) -> bool:
-        """Tell whether a job may be handed out to somebody who waits; note it when not."""
+        """Tell whether a job may be handed out to a waiting consumer; note it when not."""
         if self.free_bytes >= RESERVE_COST_BYTES:
             return True
         self.is_short = True

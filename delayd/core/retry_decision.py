@@ -13,7 +13,7 @@ afterwards. Live operation, replay, copies and views all come here, so that they
 >>> State(expired_under(once, policy, Place("mail"), 150_000, tick_ms=1)[40]).name
 'BURIED'
 
-Like `core.transitions` it is pure, and refuses to ask who holds the job.
+Like `core.transitions` it is pure, and refuses to know which session holds the job.
 """
 
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -153,7 +153,7 @@ def caught_up_expiry(
     tick_ms: int,
     time_ms: int,
 ) -> bytes:
-    """Return the same as things stand at a later time: a delay may have ended since."""
+    """Return the same decision as of a later time: a delay may have ended since."""
     changed = expired_under(record, policy, place, deadline_ms, tick_ms=tick_ms)
     if changed[STATE_AT] == State.DELAYED and U64.unpack_from(changed, DUE_AT)[0] <= time_ms:
         return came_due(changed)

@@ -1,17 +1,17 @@
-"""Which delayed jobs wait for a moment of the wall clock, and how those moments are placed.
+"""Which delayed jobs wait for a wall-clock time, and where the wheel places them.
 
-Wheels turn on delayd time, which nobody can set. A job with an absolute time is placed there by the
+Wheels turn on delayd time, which cannot be set. A job with an absolute time is placed there by the
 *offset*, wall clock minus delayd time:
 
     offset 1,000   the job is to come when the wall clock says 5,000     due at 4,000
     the wall clock is set back by 300: offset 700                        due at 4,300
 
-When the offset changes, all such jobs have to be placed anew, and a million of them take seconds:
+When the offset changes, all such jobs have to be placed again, and a million of them take seconds:
 it is done in slices. Until its slice comes a job is *unplaced*, and what its record says is out of
-date. What it ought to say is told by `due_ms`, so whoever comes across an unplaced job can put it
-right first, and nobody can see how far the slices are.
+date. `due_ms` computes the right value, so code that comes across an unplaced job can put it
+right first, and how far the slices are is never visible.
 
-Only jobs whose time has not come are placed anew. So an unplaced job remembers the offsets that
+Only jobs whose time has not come are placed again. So an unplaced job remembers the offsets that
 have ended since it was placed, each with the time by which it ended: if its time had come by then,
 it has come, whatever the wall clock says now.
 
@@ -119,7 +119,7 @@ class WallTimes:
         self._placed = IdSet()
 
     def place(self, wall_ms: int) -> int:
-        """Return the delayd time of a moment of the wall clock, as it goes now; never too early."""
+        """Return the delayd time of a wall-clock time, by the present offset; never too early."""
         return self._by(self.offset_ms, wall_ms)
 
     def _by(self, offset_ms: int, wall_ms: int) -> int:

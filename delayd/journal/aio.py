@@ -1,10 +1,10 @@
-"""`fdatasync` by the kernel while the process goes on: Linux's asynchronous file I/O.
+"""`fdatasync` by the kernel while the process continues: Linux's asynchronous file I/O.
 
     begin(handle) ─► io_submit ─► a worker of the kernel syncs ─► eventfd is readable ─► finish()
 
 A thread can do the same with `os.fdatasync`. But it needs the interpreter twice for each sync, to
-begin it and to tell of its end, and while the loop is busy it waits milliseconds for that. The
-kernel needs nobody: during a burst a sync takes 0.2 ms instead of 5 to 10.
+begin it and to report its end, and while the loop is busy it waits milliseconds for that. The
+kernel needs no thread: during a burst a sync takes 0.2 ms instead of 5 to 10.
 
 Neither Python nor its C library wraps these calls, so they are made by number. Numbers and the
 layouts of `struct iocb` and `struct io_event` are those of linux/aio_abi.h and of each machine's
@@ -75,10 +75,10 @@ class KernelSync:
             error = ctypes.get_errno()
             if error != errno.EINTR:
                 raise OSError(error, os.strerror(error))
-            # A signal came; the kernel tells of it even where it was not to wait.
+            # A signal came; the kernel reports it even for a call that does not wait.
 
     def fileno(self) -> int:
-        """Return the descriptor of the event; to be watched edge-triggered, nobody reads it."""
+        """Return the descriptor of the event: watch it edge-triggered, it is never read."""
         return self._event
 
     def begin(self, handle: int) -> None:
@@ -98,7 +98,7 @@ class KernelSync:
         return True
 
     def close(self) -> None:
-        """Give the queue back; waits for a sync that is going on."""
+        """Close the queue; waits for a sync that is in progress."""
         self._call(self._calls.destroy, self._context)
         os.close(self._event)
 

@@ -1,13 +1,13 @@
-"""What a start goes on from: the newest snapshot that is whole, or the log from its first frame.
+"""What a start continues from: the newest snapshot that is whole, or the log from its first frame.
 
 Two questions decide. What do the files say that bear the name of a snapshot? And does the log reach
 back to the frame that comes next? `BASES` is the whole table. A damaged snapshot is no corruption
-as long as something older stands in for it: the one before and the longer log give the same state.
+as long as something older replaces it: the one before and the longer log give the same state.
 Whatever is damaged is reported and left where it is; the next snapshot takes its place.
 
 Say the directory holds snapshots up to frames 40 and 70 and the log from frame 38 on. The newer one
-is whole: go on with frame 71. It is damaged: go on from 40, with frame 41. Both are: the log would
-have to begin with frame 1, it does not, so refuse.
+is whole: continue with frame 71. It is damaged: continue from 40, with frame 41. Both are: the log
+would have to begin with frame 1, it does not, so refuse.
 
 That a snapshot bears its name also testifies that its frames had been durable, since it gets the
 name after them; the log may not end before `testimony`.
@@ -55,7 +55,7 @@ class LogStart(enum.Enum):
 
 
 class Basis(enum.Enum):
-    """What to go on from."""
+    """What to continue from."""
 
     LOG = "the first frame of the log"
     NEWEST = "the newest snapshot"
@@ -79,7 +79,7 @@ BASES: Final[dict[tuple[Snapshots, LogStart], Basis]] = {
     (Snapshots.DAMAGED, _NOTHING): Basis.CORRUPT,
     (Snapshots.DAMAGED, _REACHES): Basis.LOG,
     (Snapshots.DAMAGED, _GAP): Basis.CORRUPT,
-    # A newer delayd was here, and somebody's files are not ours: what else they did is not known.
+    # Files of a newer delayd or of another program: what else they changed is not known.
     (Snapshots.NEWER, _NOTHING): Basis.NEWER,
     (Snapshots.NEWER, _REACHES): Basis.NEWER,
     (Snapshots.NEWER, _GAP): Basis.NEWER,
@@ -114,7 +114,7 @@ class Base:
         self.log_start: LogStart | None = None
         self.basis: Basis | None = None
         self.snapshot: SnapshotInfo | None = None
-        """What to go on from; None: the first frame of the log."""
+        """What to continue from; None: the first frame of the log."""
         self.damaged: list[Damage] = []
         """Snapshots that could not be used, newest first; for the log."""
 
@@ -135,7 +135,7 @@ class Base:
         return [pair for pair in pairs if pair[0] < self.sequence]
 
     def decide(self, log: Log | None) -> None:
-        """Find what to go on from. Raises JournalCorrupt, JournalVersion and OSError."""
+        """Find what to continue from. Raises JournalCorrupt, JournalVersion and OSError."""
         self.snapshots = self._judge_headers(log) or self._find_whole()
         if log is None:
             self.log_start = LogStart.NOTHING
@@ -197,7 +197,7 @@ class Base:
 
     def _missing_log(self, log: Log | None) -> JournalError:
         if log is None:
-            missing = "the log is missing that goes on behind it"
+            missing = "the log that continues after it is missing"
             path = self.snapshot.path if self.snapshot else self._paths[0]
             return JournalCorrupt(path, 0, missing)
         wanted = f"the log begins with frame {log.first_sequence}, wanted is {self.sequence + 1}"

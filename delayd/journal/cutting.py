@@ -1,10 +1,10 @@
-"""Cutting a log by hand, for the person who has read a refusal: "segment 3 at offset 4711".
+"""Cutting a log by hand, at the place that a refusal names: "segment 3 at offset 4711".
 
 A start never cuts off anything that had been durable. A person may, and so everything is done to
 make it the right place: the log must be whole up to there, and a frame must end there; what would
 be given up is counted first; and it is copied before it goes, like a torn tail.
 
-This module refuses to ask anybody, and to judge whether it is a good idea.
+This module refuses to ask for confirmation, and to judge whether a cut is a good idea.
 """
 
 import contextlib
@@ -92,7 +92,7 @@ def place_to_cut(disk: Disk, recovery: Recovery, number: int, offset: int) -> Pl
         segment = recovery.segments[stop.segment_index]
         raise NoSuchPlace(
             f"the log can be read only up to segment {segment.number}, offset {stop.offset} "
-            f"({stop.why}): a cut behind that place mends nothing"
+            f"({stop.why}): a cut after that place repairs nothing"
         )
     following = recovery.sequence + 1
     if (index, offset) != (stop.segment_index, stop.offset):

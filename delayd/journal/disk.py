@@ -52,7 +52,7 @@ class Disk(Protocol):
     def share_lock(self, path: str) -> int:
         """Keep others from taking an existing lock file, changing nothing; `close` ends that.
 
-        Several may share it. Raises LockHeldError when somebody has taken it.
+        Several may share it. Raises LockHeldError when another process has it exclusively.
         """
 
     def open(self, path: str, *, write: bool = False) -> int:
@@ -112,7 +112,7 @@ class RealDisk:
         try:
             os.mkdir(path, DIRECTORY_MODE)
         except FileExistsError:
-            # Whoever made it may have died before it was durable; but a directory that an
+            # Its creator may have died before it was durable; but a directory that an
             # administrator made for us may well lie in one that we must not read.
             with contextlib.suppress(PermissionError):
                 self.sync_directory(parent)
@@ -136,7 +136,7 @@ class RealDisk:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         with self._locking(handle):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # The id only serves the message of whoever comes second: on a full disk we go without.
+        # The id is only for the message of a second daemon: on a full disk we do without it.
         with contextlib.suppress(OSError):
             os.ftruncate(handle, 0)
             os.pwrite(handle, b"%d\n" % os.getpid(), 0)
@@ -156,7 +156,7 @@ class RealDisk:
     @staticmethod
     @contextlib.contextmanager
     def _locking(handle: int) -> Iterator[None]:
-        """Close a lock file that cannot be taken; who holds it has written a number there."""
+        """Close a lock file that cannot be taken; its holder has written a process id there."""
         try:
             yield
         except BlockingIOError:

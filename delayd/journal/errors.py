@@ -1,11 +1,11 @@
-"""What the journal says when it cannot go on: one class per reaction, one sentence each.
+"""Why the journal cannot continue: one class for each reaction, one sentence each.
 
 The classes differ in what the daemon should do, not in what went wrong; the sentence names the file
 and the offset. `DirectoryLocked`: another daemon lives there. `JournalCorrupt`: durable bytes are
 damaged, nothing was changed, a person must decide. `JournalVersion`: a newer delayd wrote this.
 `ForeignFile`: this is no journal's directory, or not only; a wrong path, most likely.
 `WrongClock`: the journal is sound, the choice of the clock does not fit it.
-`JournalFull`: nothing was appended, go on refusing puts. `JournalFailed`: the disk broke its word,
+`JournalFull`: nothing was appended, keep refusing puts. `JournalFailed`: the disk broke its word,
 acknowledge nothing more. `SnapshotFailed`: nothing was lost, try again later.
 """
 
@@ -50,7 +50,7 @@ class ForeignFile(DamageError):
     """A file that is not part of a journal. Nothing is damaged, and nothing was changed."""
 
     def __init__(self, file: str, why: str) -> None:
-        """Name the file, and go on with what it is and what to do."""
+        """Name the file, then say what it is and what to do."""
         super().__init__(file, 0, why)
 
     def __str__(self) -> str:
@@ -81,7 +81,7 @@ class JournalFailed(JournalError):
 
 
 class SnapshotFailed(JournalError):
-    """A snapshot could not be taken; nothing is left of it, and the journal goes on without."""
+    """A snapshot could not be taken; nothing is left of it, and the journal continues without."""
 
     def __init__(self, file: str, why: str) -> None:
         """Name the file and the reason."""

@@ -34,7 +34,7 @@ MAGIC: Final = b"delayd\x1a\n"
 
 IDENTITY_BYTES: Final = 16
 
-# The magic and the version stand where they stand in every version to come.
+# The magic and the version keep these offsets in every future version.
 PREFIX: Final = struct.Struct("<8sI")
 HEADER: Final = struct.Struct("<8sI16sQQQQQq")
 FRAME: Final = struct.Struct("<IIBQQQq")
@@ -50,7 +50,7 @@ FIRST_SEQUENCE: Final = 1
 
 
 class FrameKind(enum.IntEnum):
-    """What a frame carries. Numbers are for ever; a new one needs a new format version."""
+    """What a frame carries. A number never changes; a new one needs a new format version."""
 
     RECORDS = 1
     """Records of the engine."""
@@ -83,7 +83,7 @@ class SegmentHeader(NamedTuple):
     """The frames up to this one were durable when the segment was made."""
 
     previous_valid_bytes: int
-    """Where the segment before this one ends; whatever it holds beyond is void. 0 in the first."""
+    """Where the previous segment ends; its bytes after that are void. 0 in the first segment."""
 
     created_ms: int
     created_wall_ms: int

@@ -12,7 +12,7 @@ the segments from the oldest, and a frame counts only when every segment before 
 and their names in the directory are on disk.
 
 After an error of a write or a sync the file is given up: what the disk holds is unknown, and a
-second sync of it would report success over lost pages. The journal begins anew, once, in a fresh
+second sync of it would report success over lost pages. The journal begins again, once, in a fresh
 segment: its header says how much of the one before had been synced, and what was not is written
 again, from memory. If that fails too, every later call raises JournalFailed at once.
 
@@ -78,7 +78,7 @@ class Journal(Writer):
         self.replay_bytes = 0
         """About how many bytes of frames `replay` yields, once it has yielded the first."""
         self.snapshot_ms: int | None = None
-        """Of what moment the newest snapshot is, in delayd time; None when there is none."""
+        """The delayd time of the newest snapshot; None when there is none."""
         self.torn_tails: list[TornTail] = []
         """What replay had to cut; for the log."""
         self.damaged_snapshots: list[Damage] = []
@@ -150,7 +150,7 @@ class Journal(Writer):
 
     @property
     def log_bytes_since_snapshot(self) -> int:
-        """How much log recovery would read behind the newest snapshot."""
+        """How much log recovery would read after the newest snapshot."""
         return self._retention.log_bytes_since_snapshot
 
     @property
@@ -182,7 +182,7 @@ class Journal(Writer):
         return self._retention.is_mostly_garbage(live_bytes)
 
     def shrink(self, room_bytes: int, time_ms: int, wall_ms: int) -> bool:
-        """Go on in a small file, which leaves this much room; tell whether that is so.
+        """Continue in a small file, which leaves this much room; tell whether that was done.
 
         It is so already when the last one is hardly used, and it is not where the disk has no room
         for both the file and snapshots: those come first. All other files go with the second
@@ -262,7 +262,7 @@ class Journal(Writer):
         segment = self._active
         assert segment is not None
         try:
-            # Beyond the preallocated end is fine here: the file is cut to its frames anyway.
+            # Writing past the preallocated end is fine: the file is cut to its frames anyway.
             segment.append(FrameKind.CLOSED, self._appended + 1, synced, *self._times, b"")
             if not self._reserve.is_exhausted:
                 # On a full disk the room is kept: the next run needs it to remove jobs.

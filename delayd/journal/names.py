@@ -23,7 +23,7 @@ VIRTUAL_NAME: Final = "virtual-clock"
 """Lies in a directory that is used with a virtual clock, from the first time on and for good."""
 
 BINLOG_NAME: Final = re.compile(r"binlog\.([1-9][0-9]*)")
-"""beanstalkd's files; who gives us its directory is told how to move over."""
+"""beanstalkd's files; for its directory the refusal says how to import the jobs."""
 
 
 def check_names(directory: str, names: Collection[str]) -> None:
@@ -34,7 +34,7 @@ def check_names(directory: str, names: Collection[str]) -> None:
     # What says most about the directory comes first.
     name = min(foreign, key=lambda name: (name != MARKER_NAME, not _is_binlog(name), name))
     if name == MARKER_NAME:
-        why = "is left of an import that has not finished: the same command begins it anew"
+        why = "is left of an unfinished import: the same command begins it again"
     elif _is_binlog(name):
         how = f"delayd import-beanstalkd {directory} --data-dir NEW_DIRECTORY"
         why = f"is beanstalkd's: to take its jobs over, stop it and run `{how}`"

@@ -10,8 +10,8 @@ is therefore written from here. A sync that succeeds lets everything go that it 
     >>> list(pending.frames), pending.is_whole(1)
     ([(2, 0, 0, b'2nd')], True)
 
-Memory is bounded: beyond `bytes_max` everything is let go, and until a sync has covered that there
-is no way to begin anew. The service stops reading from clients before it comes to that.
+Memory is bounded: above `bytes_max` all copies are dropped, and until a sync has covered those
+frames there is no way to begin again. The service stops reading from clients before that happens.
 """
 
 from collections import deque

@@ -1,10 +1,10 @@
-"""Reading segments: frame after frame, and, where a frame is bad, looking for good ones behind it.
+"""Reads segments: frame by frame, and, where a frame is bad, searches for good ones after it.
 
 `FrameReader.frames` yields frames from one offset to another and then says why it stopped. It reads
 a window of JOURNAL_WINDOW_BYTES at a time; a frame longer than that is read whole, after its length
 has been checked against the file, so memory is bounded whatever a length field says.
 
-`FrameReader.search` finds the frames that are intact *behind* a bad place by looking for the
+`FrameReader.search` finds the frames that are intact *after* a bad place by looking for the
 segment's mark. Clients cannot forge it, so the cost is one pass over the file, whatever bodies it
 holds.
 
@@ -59,7 +59,7 @@ def read_exactly(disk: Disk, handle: int, count: int, offset: int) -> bytes:
 
 
 def end_of_data(disk: Disk, handle: int, start: int, end: int) -> int:
-    """Return the offset behind the last non-zero byte of a stretch; `start` if there is none."""
+    """Return the offset after the last non-zero byte of a range; `start` if there is none."""
     last = start
     for offset in range(start, end, JOURNAL_WINDOW_BYTES):
         window = read_exactly(disk, handle, min(JOURNAL_WINDOW_BYTES, end - offset), offset)
@@ -138,7 +138,7 @@ class FrameReader:
         return Position(stop, offset, sequence, synced)
 
     def _is_zero(self, start: int, end: int) -> bool:
-        """Whether only zeros stand between the offsets."""
+        """Whether there are only zeros between the offsets."""
         return end_of_data(self._disk, self._handle, start, end) == start
 
     def search(self, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -164,7 +164,7 @@ class FrameReader:
                 else:
                     at = window.find(needle, at + 1)
             if at >= 0:
-                # The frame goes on behind the window: look again with one that holds it all.
+                # The frame is longer than the window: read again with one that holds all of it.
                 wanted_bytes = max(wanted_bytes, frame_bytes)
                 offset += at
             else:

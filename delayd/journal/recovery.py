@@ -1,19 +1,19 @@
-"""What a start may believe of the files it finds: accept, cut the torn tail, or refuse.
+"""What a start may trust of the files it finds: accept, cut the torn tail, or refuse.
 
 Frames are read in order until something is not as it should be. Then one question decides: *was the
-frame that should stand here known to be durable?* Each frame and each segment header carries
-`synced`, the last frame that was durable when it was written, so intact frames behind the place are
-witnesses. A witness that says "yes, it was durable" makes it corruption: something acknowledged is
-gone, and only a person may decide to go on. Without such a witness it is the torn tail that a crash
-leaves: un-synced pages reach the disk in any order, so a lost page may well have intact frames
-behind it.
+frame that should be here known to be durable?* Each frame and each segment header carries
+`synced`, the last frame that was durable when it was written, so intact frames after the place are
+evidence. If one of them shows that the frame was durable, this is corruption: acknowledged data is
+lost, and only a person may decide to continue. Without such evidence it is the torn tail that a
+crash leaves: un-synced pages reach the disk in any order, so a lost page may well have intact
+frames after it.
 
 Say frames 1, 2, 3 are in the log, 3 carries synced = 1, and 2 is damaged. Frames 2 and 3 were on
-their way to the disk together and nobody was told that they are safe: cut at 2. Had 3 carried
+their way to the disk together and neither was acknowledged: cut at 2. Had 3 carried
 synced = 2, frame 2 was acknowledged before 3 was written: refuse.
 
 Where there are snapshots, `base` decides which one to begin with, and the log is read from the
-frame behind it; of the files before that only the headers are looked at.
+frame after it; of the files before that only the headers are read.
 
 `RULES` is the whole table. This module changes no file; that is `repair`'s part, after a verdict.
 """
@@ -44,7 +44,7 @@ from delayd.journal.snapshot import Damage, payloads
 
 
 class Found(enum.Enum):
-    """What stands at the place where reading the log stopped."""
+    """What is at the place where reading the log stopped."""
 
     END = "the frames end"
     BAD_FRAME = "a frame is bad"
@@ -56,11 +56,11 @@ class Found(enum.Enum):
 
 
 class Behind(enum.Enum):
-    """What the intact frames and headers behind the place say about it."""
+    """What the intact frames and headers after the place prove about it."""
 
-    NOTHING = "nothing intact stands behind it"
-    UNSYNCED = "what stands behind it was written before it was known to be durable"
-    SYNCED = "what stands behind it shows that it had been durable"
+    NOTHING = "nothing intact follows it"
+    UNSYNCED = "what follows it was written before it was known to be durable"
+    SYNCED = "what follows it shows that it had been durable"
 
 
 class Verdict(enum.Enum):
@@ -110,7 +110,7 @@ STOPS: Final[dict[Stop, Found]] = {
 }
 
 UNREADABLE: Final = frozenset({Found.FOREIGN, Found.NEWER, Found.MISPLACED})
-"""Behind a bad place, these cannot testify that it is harmless."""
+"""After a bad place, these cannot prove that it is harmless."""
 
 
 class SegmentFile:
@@ -203,7 +203,7 @@ class Recovery:
         self.base = Base(disk, directory, names)
         """What the log is read on top of."""
         self.bytes_behind_base = 0
-        """How much log was read behind it."""
+        """How much log was read after it."""
         self.start_index = 0
         """The segment in which reading begins."""
 
@@ -235,7 +235,7 @@ class Recovery:
         return log + (snapshot.payload_bytes if snapshot else 0)
 
     def _choose_base(self) -> None:
-        """Decide what to begin with, and in which segment the log goes on from there."""
+        """Decide what to begin with, and in which segment the log continues from there."""
         log = None
         if self.segments:
             first = self.segments[0]
@@ -341,7 +341,7 @@ class Recovery:
     def _misplaced_before_start(self) -> Place | None:
         """Look for what does not belong here in front of the first segment that is read.
 
-        Damage there does no harm; a file of somebody else or of a newer program is no damage.
+        Damage there does no harm; a foreign file or one of a newer program is not damage.
         """
         for index, segment in enumerate(self.segments[: self.start_index]):
             if segment.found in UNREADABLE:
@@ -386,7 +386,7 @@ class Recovery:
         return Place(index, 0, Found.MISPLACED, why)
 
     def _behind(self, place: Place) -> Behind:
-        """Ask the intact frames and headers behind the place whether it had been durable."""
+        """Find out from the intact frames and headers after the place whether it was durable."""
         missing = self.sequence + 1
         seen = Behind.NOTHING
         if self.base.testimony >= missing:
@@ -399,7 +399,7 @@ class Recovery:
             if segment.found in UNREADABLE:
                 return Behind.SYNCED
             if not is_place:
-                # Even one that was never finished: the log cannot go on in front of it.
+                # Even one that was never finished: the log cannot continue in front of it.
                 seen = Behind.UNSYNCED
                 if segment.header and segment.header.synced_sequence >= missing:
                     return Behind.SYNCED
@@ -417,8 +417,8 @@ class Recovery:
             try:
                 end = segment.size_bytes
                 if segment is self.segments[self.start_index] and not segment.header:
-                    # The first header is synced before anything is written behind it, and without
-                    # it there is no mark to look for: whatever stands there may have been durable.
+                    # The first header is synced before anything is written after it, and without
+                    # it there is no mark to look for: whatever is there may have been durable.
                     has_more = len(self.segments) > self.start_index + 1
                     if has_more or end_of_data(self._disk, handle, start, end) > start:
                         yield self.sequence + 1, self.sequence + 1

@@ -1,15 +1,15 @@
-"""Going on after a write or a sync has failed: a fresh segment in the place of untrusted files.
+"""Continuing after a write or a sync has failed: a fresh segment in the place of untrusted files.
 
     synced ─┐
-    ████████│░░░░░   ░░░░░░   ░░░░        what is not synced (░), in files that nobody trusts now
+    ████████│░░░░░   ░░░░░░   ░░░░        what is not synced (░), in files that are not trusted now
             └─► fresh segment: ████████████   the same frames again, from memory
 
 It continues the log where the last sync had left it: its header says where the file before ends,
-and whatever that holds beyond is void. It takes the place of the first file that holds nothing
-durable; those behind it go first, and durably, so that a crash in between leaves a log that merely
-ends earlier. None of what is written here is synced: that is the caller's next step.
+and whatever follows in it is void. It takes the place of the first file that holds nothing
+durable; later ones are removed first, and durably, so that a crash in between leaves a log that
+merely ends earlier. None of what is written here is synced: that is the caller's next step.
 
-This module refuses to decide whether the journal may go on.
+This module refuses to decide whether the journal may continue.
 """
 
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ def next_header(
     sequences: tuple[int, int],
     times: tuple[int, int],
 ) -> SegmentHeader:
-    """Return the header of the segment that continues behind another, or of the first one.
+    """Return the header of the segment that continues another, or of the first one.
 
     `sequences` are the last frame appended and the last synced.
     """
@@ -68,7 +68,7 @@ def next_header(
 def fresh_header(
     untrusted: Sequence[Segment], identity: bytes, synced: int, times: tuple[int, int]
 ) -> SegmentHeader:
-    """Return the header of the segment that continues behind the last synced frame."""
+    """Return the header of the segment that continues after the last synced frame."""
     first = untrusted[0]
     if first.synced_end > HEADER_BYTES:
         number, previous_valid_bytes = first.number + 1, first.synced_end

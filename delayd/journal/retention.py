@@ -10,7 +10,7 @@ and two snapshots are kept, with the log since the older one. Oldest to the left
 
 The log is cut into files of a quarter segment ("file" below). Up to one file of it lies before the
 older snapshot, since the file that holds its last frame is kept whole, and up to one is
-preallocated behind the last frame; one more is left free for what is appended while a snapshot is
+preallocated after the last frame; one more is left free for what is appended while a snapshot is
 being written. What remains of the four is one. So after the next snapshot, when `newest` is the
 older one, `expected` (live, times what compression gained the last time) the newest, and B the new
 A, the frames before and behind it may take
@@ -26,9 +26,9 @@ but not before half a file; or when all files together come within one file of w
 the next snapshot would free more than it takes. The second is what happens when jobs vanish: the
 state is small, the snapshots are still large. Two snapshots in a row make both of them small.
 
-A daemon at rest goes further when nearly nothing is live (`is_mostly_garbage`): the log goes on in
-a fresh small file (`Journal.shrink`), and when two snapshots stand behind its first frame all older
-files go. What 1 M jobs have left behind when the last is deleted is then one MiB, a second later.
+A daemon at rest goes further when nearly nothing is live (`is_mostly_garbage`): the log continues
+in a new small file (`Journal.shrink`), and when two snapshots cover its first frame all older files
+are removed. What 1 M jobs leave on disk when the last is deleted is then one MiB, a second later.
 
 Say the segment is 256 MiB, so a file is 64 MiB. With nothing live, room = 64 MiB, and a snapshot
 (of next to nothing) is due for every 32 MiB of log. With 100 MiB live that compress to half,
@@ -69,7 +69,7 @@ _SNAPSHOT_OVERHEAD_BYTES: Final = 256
 def snapshot_is_due_at(
     *, file_bytes: int, live_bytes: int, newest_bytes: int, held_bytes: int, expected_bytes: int
 ) -> int:
-    """Return how long the log behind the newest snapshot may get; see the module.
+    """Return how long the log after the newest snapshot may get; see the module.
 
     `held_bytes` is the newest snapshot before compression.
     """
@@ -79,7 +79,7 @@ def snapshot_is_due_at(
 
 
 class _LogFile:
-    """A file of the log; one that this run has written knows its length by itself."""
+    """A file of the log; one that this run has written knows its own length."""
 
     __slots__ = ("file_bytes", "first_sequence", "number", "path", "segment")
 
@@ -178,7 +178,7 @@ class Retention:
             self._disk.close(handle)
 
     def add(self, segment: Segment) -> None:
-        """Note the segment that the log goes on in; it replaces those from its number on."""
+        """Note the segment that the log continues in; it replaces those from its number on."""
         first_sequence = segment.header.first_sequence
         file = _LogFile(segment.number, segment.path, first_sequence, 0, segment)
         with self._lock:
@@ -221,7 +221,7 @@ class Retention:
 
     @property
     def log_bytes_since_snapshot(self) -> int:
-        """How much log recovery would read behind the newest snapshot."""
+        """How much log recovery would read after the newest snapshot."""
         return max(0, self.position - (self._snapshots[-1].position if self._snapshots else 0))
 
     @property
@@ -318,7 +318,7 @@ class Retention:
         """
         with self._lock:
             snapshots = self._snapshots[:-keep]
-            # With fewer than asked for, the first frame of the log stands for the one before.
+            # With fewer snapshots than asked for, the first frame of the log counts as one.
             kept = self._snapshots[-keep:]
             sequence = kept[0].sequence if len(kept) == keep else 0
             files = self._log[: self._first_needed(sequence)]

@@ -3,7 +3,7 @@
 A segment is preallocated, so that an append changes no length and meets no full disk. It is made
 under a temporary name, or out of a file of the reserve, and renamed once its header is written.
 Frames go to `end`; a frame that did not fit leaves `end` where it was, so that whatever half of it
-reached the file is overwritten by the next one and can never stand between two good frames.
+reached the file is overwritten by the next one and can never be between two good frames.
 
 A frame larger than a segment gets a segment of its own size:
 

@@ -4,7 +4,7 @@
                                           ─► rename ─► directory synced ─► old files removed
 
 Until the name is durable the snapshot does not exist, and nothing depends on it: whatever fails
-before removes the file and raises SnapshotFailed, the journal goes on, and another one is tried
+before removes the file and raises SnapshotFailed, the journal continues, and another one is tried
 later. Afterwards it replaces what is older.
 
 One failure is the journal's own: the directory cannot be synced after the rename. The snapshot may
@@ -92,7 +92,7 @@ class SnapshotWriter:
         self.is_over = False
         """It was finished or abandoned."""
         self.is_wanted = True
-        """Any thread may set this to False: whatever goes on here then fails at the next frame."""
+        """Any thread may set this to False: the writing then fails at the next frame."""
         self.left_behind: list[str] = []
         """Superseded files that could not be removed; the next snapshot tries again."""
 
@@ -164,7 +164,7 @@ class SnapshotWriter:
 
     @contextlib.contextmanager
     def _abandoning(self) -> Iterator[None]:
-        """Turn what goes wrong into SnapshotFailed, with nothing left behind."""
+        """Turn errors into SnapshotFailed, and leave no file."""
         assert not self.is_over, "the snapshot is over"
         try:
             yield

@@ -5,8 +5,8 @@
     error  ─► fresh segment, from memory (once; then JournalFailed)
 
 `Writer` is the lower half of `Journal`, which adds what happens before the first frame and after
-the last. Two threads use it: one appends, the other syncs. `_sync_turn` is held by whoever syncs,
-`_writing` by whoever changes which segments there are or how far they have got.
+the last. Two threads use it: one appends, the other syncs. `_sync_turn` is held while syncing,
+`_writing` while changing which segments there are or how long they are.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ _RECORDS: Final = int(FrameKind.RECORDS)
 
 
 class Ticket(NamedTuple):
-    """A sync that somebody else carries out."""
+    """A sync that another part executes."""
 
     segment: Segment
     end: int
@@ -82,7 +82,7 @@ class Writer:
     )
 
     def __init__(self, directory: str, disk: Disk, segment_bytes: int) -> None:
-        """Write to this directory, whose log takes `segment_bytes` beyond what is live."""
+        """Write to this directory, whose log takes `segment_bytes` in addition to live data."""
         self._directory = directory
         self._disk = disk
         self._segment_bytes = segment_bytes // JOURNAL_FILES_PER_SEGMENT
@@ -99,7 +99,7 @@ class Writer:
         self._pending = Pending(JOURNAL_PENDING_BYTES_MAX)
         self._reserve = Reserve(disk, directory)
         self._generation = 0
-        # Segments given up, until nobody can be syncing them any more.
+        # Abandoned segments, until no sync of them can be in progress.
         self._retired: list[Segment] = []
         self._identity = b""
         self._appended = FIRST_SEQUENCE - 1
@@ -110,9 +110,9 @@ class Writer:
         self._is_open = True
         self._is_replayed = False
         self.fresh_starts = 0
-        """How often a write or a sync failed and the journal began anew."""
+        """How often a write or a sync failed and the journal began again."""
         self.on_trouble: Callable[[str], object] = _ignore
-        """Is told of each of them, in whichever thread it happens."""
+        """Called with each of them, in the thread where it happens."""
 
     @property
     def appended_sequence(self) -> int:
@@ -126,7 +126,7 @@ class Writer:
 
     @property
     def is_behind(self) -> bool:
-        """So many files wait for the sync going on that no more should be appended before it."""
+        """Whether so many files wait for the current sync that no more should be appended."""
         return len(self._unsynced) > JOURNAL_UNSYNCED_SEGMENTS_WITHIN_SYNC
 
     # --- Room ------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class Writer:
         """Write one frame, unsynced; return its sequence number.
 
         Raises JournalFull when there is no room and JournalFailed when the disk failed twice. The
-        cost beyond the write is one checksum and one copy of the payload, 2.5 µs for 200 bytes.
+        cost besides the write is one checksum and one copy of the payload, 2.5 µs for 200 bytes.
         """
         if self._failure is not None:
             raise JournalFailed(*self._failure)
@@ -212,7 +212,7 @@ class Writer:
     def _catch_up(self) -> None:
         """Bound what is not synced. While another thread syncs already, it need not be waited for.
 
-        So a slow disk holds up nobody who appends, until far more has gathered.
+        So a slow disk does not delay appends, until far more has gathered.
         """
         if self._ticket_is_out:
             return  # whoever has it looks at `is_behind`
@@ -223,7 +223,7 @@ class Writer:
             self.sync()
 
     def _rotate(self, payload_bytes: int, time_ms: int, wall_ms: int, capacity: int = 0) -> Segment:
-        """Go on in a new segment that holds at least this payload. Raises OSError.
+        """Continue in a new segment that holds at least this payload. Raises OSError.
 
         It is as long as `capacity` says, if that is given, and not of the reserve.
 
@@ -281,10 +281,10 @@ class Writer:
             return self._synced
 
     def begin_sync(self) -> Ticket | None:
-        """Let somebody else sync: return what, or None where only `sync` will do.
+        """Let the caller sync: return what, or None where only `sync` will do.
 
         A ticket covers what was appended so far; it is given where that is all in one file, the
-        usual case. Nobody else syncs until `end_sync` was told of the end. Raises JournalFailed.
+        usual case. No other sync begins until `end_sync` was called. Raises JournalFailed.
         """
         if self._failure is not None:
             raise JournalFailed(*self._failure)
@@ -301,7 +301,7 @@ class Writer:
     ) -> bool:
         """Take note that the sync has ended, well or with an error; False: now `sync` is needed.
 
-        With `is_done` False it never began. Raises JournalFailed when beginning anew fails too.
+        With `is_done` False it never began. Raises JournalFailed when beginning again fails too.
         """
         segment = ticket.segment
         try:
@@ -364,7 +364,7 @@ class Writer:
     # --- Trouble ---------------------------------------------------------------------------------
 
     def _begin_anew(self, file: str, why: str, more_bytes: int = 0) -> None:
-        """Give up the files that are not synced and go on in a fresh segment; see `fresh`.
+        """Give up the files that are not synced and continue in a fresh segment; see `fresh`.
 
         `_writing` is held. The next sync makes it durable. Raises JournalFailed when it fails too.
         """
@@ -388,7 +388,7 @@ class Writer:
         self._retention.add(fresh)
         self._unsynced = deque([fresh])
         self.fresh_starts += 1
-        self.on_trouble(f"{file}: {why}; the log goes on in {fresh.path}")
+        self.on_trouble(f"{file}: {why}; the log continues in {fresh.path}")
 
     def _fail(self, file: str, why: str, error: OSError | None) -> NoReturn:
         """Refuse everything from here on."""

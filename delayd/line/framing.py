@@ -1,14 +1,14 @@
-"""Where commands begin and end in what arrives: lines, bodies, and what is thrown away.
+"""Where commands begin and end in what arrives: lines, bodies, and what is discarded.
 
 Lines end as beanstalkd ends them: in a window of 224 bytes from where the last command ended, the
-*first* CR must be followed by LF. Failing that, the window is thrown away when it is full, and so
+*first* CR must be followed by LF. Failing that, the window is discarded when it is full, and so
 are the next ones until one has an end in it; the whole gets one BAD_FORMAT. Commands that
 beanstalkd does not know end with their first CRLF and may have 1,024 bytes; of a longer one
 everything goes up to that CRLF, and the body that it announces.
 
     receive ─► bytes not yet a command ─► line ─► command
                     │                       └─ expect ─► body, once it is all there
-                    └─ too long a line, or a body nobody wants: thrown away as it comes
+                    └─ too long a line, or a body without use: discarded as it comes
 
 The same bytes give the same commands whole or one at a time. This module refuses to know what any
 command means, but for the beginnings of those that may be long.
@@ -55,7 +55,7 @@ class Framing(ABC):
         self.is_choked = False
         """The long replies in `out` are as much as may wait for a client."""
         self.is_closing = False
-        """Nothing more is carried out; the connection closes when `out` has been sent."""
+        """Nothing more is executed; the connection closes when `out` has been sent."""
         self.is_waiting = False
         """A reserve, or a command that takes long, has not been answered yet."""
         self._rest = b""
@@ -63,8 +63,8 @@ class Framing(ABC):
         """Something else than a line may have been begun: one thing to look at after each read."""
         self._skipping = False
         self._overlong: bytes | None = None
-        """How a command of ours begins and goes on whose line is too long, until its end is there:
-        its announcement of a body may stand on either side of what makes it too long."""
+        """The begin and the end so far of a command of ours whose line is too long, until it ends:
+        its announcement of a body may be on either side of what makes it too long."""
         self._swallow_bytes = 0
         self._swallow_reply = b""
         self._expected: tuple[int, Then] | None = None
@@ -73,15 +73,15 @@ class Framing(ABC):
 
     @property
     def is_listening(self) -> bool:
-        """Tell whether more input would be carried out now."""
+        """Tell whether more input would be executed now."""
         return not (self.is_waiting or self.is_choked or self.is_closing)
 
     @property
     def incomplete_bytes(self) -> int | None:
         """Return of what was begun and not ended how many bytes of a body are missing.
 
-        0 where it is a line; None where nothing was begun. None too while nothing is carried out:
-        the rest may be there, and nobody has looked at it.
+        0 where it is a line; None where nothing was begun. None too while nothing is executed:
+        the rest may be there without having been looked at.
         """
         if self.is_waiting or self.is_choked or self.is_closing:
             return None
@@ -92,7 +92,7 @@ class Framing(ABC):
         return 0 if self._rest or self._skipping or self._overlong is not None else None
 
     def receive(self, data: bytes, now_ms: int) -> bool:
-        """Take in what has arrived and carry out every command that is complete.
+        """Take in what has arrived and execute every command that is complete.
 
         Returns whether something is half said.
         """
@@ -122,7 +122,7 @@ class Framing(ABC):
         return self._rest != b""
 
     def resume(self, now_ms: int) -> None:
-        """Go on with what had arrived before a wait or a full `out` stopped the reading."""
+        """Continue with what had arrived before a wait or a full `out` stopped the reading."""
         self.receive(b"", now_ms)
 
     # --- What commands ask for -------------------------------------------------------------------
@@ -134,7 +134,7 @@ class Framing(ABC):
         return b""
 
     def discard_body(self, body_bytes: int, reply: bytes) -> bytes:
-        """Throw away a body of that length and its CRLF, and then reply."""
+        """Discard a body of that length and its CRLF, and then reply."""
         self._is_odd = True
         self._swallow_bytes = body_bytes + 2
         self._swallow_reply = reply
@@ -144,18 +144,18 @@ class Framing(ABC):
 
     @abstractmethod
     def _line(self, data: bytes, at: int, end: int, now_ms: int) -> int:
-        """Carry out the command of one line, or a run of them; return where the input goes on."""
+        """Execute the command of one line, or a run of them; return where the input continues."""
 
     @abstractmethod
     def _is_foreign(self, data: bytes, at: int) -> bool:
-        """Tell of a line, however long, whether it is said in a protocol that is not ours."""
+        """Tell whether a line, however long, belongs to another protocol."""
 
     @abstractmethod
     def refuse(self, reply: bytes, times: int = 1) -> bytes:
         """Return a reply that refuses something, having counted it."""
 
     def _run(self, data: bytes, now_ms: int) -> int:
-        """Carry out the complete commands; return where the first incomplete one begins."""
+        """Execute the complete commands; return where the first incomplete one begins."""
         at = self._skip(data, 0) if self._swallow_bytes else 0
         if self._overlong is not None:
             at = self._throw_away(data, at, self._overlong)
@@ -196,7 +196,7 @@ class Framing(ABC):
     def _is_ours(self, data: bytes, at: int, cr: int) -> bool:
         """Tell whether a line is a command of ours that does not end in beanstalkd's window.
 
-        That is known when the window is full, or has a CR with something else than LF behind it.
+        That is known when the window is full, or has a CR that is not followed by LF.
         """
         known = at + LINE_BYTES_MAX if cr < 0 else cr + 2
         if self._skipping or known > len(data):
@@ -204,7 +204,7 @@ class Framing(ABC):
         return LONG_LINE.match(data, at, known) is not None
 
     def _throw_away(self, data: bytes, at: int, line: bytes) -> int:
-        """Throw away a line of ours that is too long, and the body behind it; reply in the end.
+        """Discard a line of ours that is too long, and its body; then reply.
 
         `line` is what is known of it from before.
         """
@@ -223,7 +223,7 @@ class Framing(ABC):
         return self._skip(data, end + 2)
 
     def _skip(self, data: bytes, at: int) -> int:
-        """Throw away a body that nobody wants, as much of it as is there."""
+        """Discard a body that is not used, as much of it as is there."""
         skipped = min(self._swallow_bytes, len(data) - at)
         if skipped:
             self._swallow_bytes -= skipped
@@ -232,7 +232,7 @@ class Framing(ABC):
         return at + skipped
 
     def _take_body(self, data: bytes, at: int, now_ms: int) -> int:
-        """Pass the body on when it is all there; return where the input goes on."""
+        """Pass the body on when it is all there; return where the input continues."""
         assert self._expected is not None
         body_bytes, then = self._expected
         end = at + body_bytes

@@ -68,7 +68,7 @@ def u32(digits: bytes, line: bytes) -> int:
 
 
 def milliseconds(seconds: bytes, line: bytes) -> int:
-    """Return the seconds in milliseconds, rounded up; `BadFormat` beyond 32 bits of seconds."""
+    """Return the seconds in milliseconds, rounded up; `BadFormat` above 32 bits of seconds."""
     whole, _, fraction = seconds.partition(b".")
     ms = u32(whole, line) * 1_000
     if fraction:
@@ -210,7 +210,7 @@ class PutLine(NamedTuple):
     ttr_ms: int
     body_bytes: int
     extra: bytes
-    """What stands after the number of bytes."""
+    """What follows the number of bytes."""
 
 
 def read_put(line: bytes) -> PutLine | None:
@@ -234,7 +234,7 @@ def read_put(line: bytes) -> PutLine | None:
 def announced_bytes(line: bytes) -> int | None:
     """Return how long a body follows a line that is badly formed; None when nothing says so.
 
-    That body is somebody's data, and must not be taken for commands whatever is wrong with the line
+    That body is data, and must not be taken for commands whatever is wrong with the line
     before it. Of a plain put it is: beanstalkd does so, and clients may count on it.
 
     >>> announced_bytes(b"put 0 0 60 8 KEY=a"), announced_bytes(b"put 0 0 60 8 junk")
@@ -260,7 +260,7 @@ def announced_bytes(line: bytes) -> int | None:
 
 
 def _behind_times(words: list[bytes]) -> list[bytes]:
-    """Return the words from the number of bytes on, of those behind a topic's name.
+    """Return the words from the number of bytes on, of those after a topic's name.
 
     It is the fourth of the first four numbers in a row, so that a name with a space in it does not
     hide it; failing that, the fourth word.

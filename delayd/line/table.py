@@ -1,4 +1,4 @@
-"""What a row of the command table says: the word, who carries it out, and who may ask for it.
+"""A row of the command table: the word, its handler, and the scope that it needs.
 
     (b"kick ", _kick, About.USED, Scope.KICK)
 
@@ -28,7 +28,7 @@ class About(enum.Enum):
     """Nothing yet: for clients that have not said who they are, too. No scope."""
 
     ITSELF = enum.auto()
-    """The connection alone. No scope: who has come in may."""
+    """The connection alone. No scope: every authenticated client may."""
 
     DAEMON = enum.auto()
     """All topics, or none."""
@@ -40,7 +40,7 @@ class About(enum.Enum):
     """Each of the topics watched."""
 
     NAMED = enum.auto()
-    """The topic whose name is the first word behind the command's."""
+    """The topic whose name is the first argument of the command."""
 
     JOB = enum.auto()
     """The topic of the job whose id is that word."""
@@ -54,6 +54,6 @@ class Command(NamedTuple):
     handle: Handler
     about: About
     scope: Scope | None = None
-    """What a client must be allowed to do; None where anybody may."""
+    """The scope that a client must have; None where none is needed."""
     or_scopes: tuple[Scope, ...] = ()
     """One of these does as well."""

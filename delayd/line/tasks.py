@@ -1,9 +1,9 @@
-"""Commands that take long, carried out in slices between everybody else's.
+"""Commands that take long, executed in slices between those of other clients.
 
-    command ─► begin ─► the connection waits ─► step, turn, step, turn … ─► answer ─► it goes on
+    command ─► begin ─► the connection waits ─► step, turn, step, turn … ─► answer ─► it continues
 
-Each is a pass of the core (`core.background`) and somebody who waits for what it finds. One whose
-connection closes is forgotten where it stands.
+Each is a task of the core (`core.background`) and a connection that waits for its result. One whose
+connection closes is dropped where it is.
 
 This module refuses to know what a pass does, and how much time there is for steps.
 """
@@ -32,7 +32,7 @@ class LineTask:
         work: Task,
         say: Callable[[], bytes],
     ) -> None:
-        """Carry out the work; `say` makes the reply of it in the end."""
+        """Execute the work; `say` makes the reply of it in the end."""
         self.connection = connection
         self.reply = b""
         self._commands = commands
@@ -50,7 +50,7 @@ class LineTask:
         return True
 
     def conclude(self, now_ms: int) -> None:
-        """Answer the connection, which goes on."""
+        """Answer the connection, which continues."""
         self._commands.conclude(self, now_ms)
 
 
@@ -65,10 +65,10 @@ class LineTasks:
         clock: StandingClock | None = None,
         listen_again: Callable[["Connection"], object] | None = None,
     ) -> None:
-        """Have them carried out with these passes, which others may use as well.
+        """Have them executed with these passes, which others may use as well.
 
-        `clock` is there if clients may advance it; `listen_again` is told of each connection that
-        has been answered.
+        `clock` is there if clients may advance it; `listen_again` is called with each connection
+        that has been answered.
         """
         self.clock = clock
         self._passes = passes
@@ -81,7 +81,7 @@ class LineTasks:
         self._passes.add(command)
 
     def forget(self, connection: "Connection") -> None:
-        """Carry on no further with what nobody waits for."""
+        """Drop the tasks for which no connection waits."""
         command = self._waiting.pop(connection, None)
         if command is not None:
             self._passes.drop(command)

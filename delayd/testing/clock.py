@@ -1,10 +1,10 @@
-"""A clock that stands still until it is told to go on."""
+"""A clock that stands still until it is advanced."""
 
 from typing import Final
 
 NS_PER_MS: Final = 1_000_000
 START_MS: Final = 1_700_000_000_000
-"""A moment in November 2023: recent enough that nothing that assumes a date is surprised."""
+"""A time in November 2023: recent enough for code that assumes a plausible date."""
 
 
 class FakeClock:

@@ -12,14 +12,14 @@ directory of the caller's own stays, which is how a crash is tried:
     with running_daemon(data_dir=directory) as daemon:
         ...they are there...
 
-With a virtual clock time stands still, so that what happens after days is tried in milliseconds:
+With a virtual clock time stands still, so that what happens after days is tested in milliseconds:
 
     with running_daemon(clock="virtual") as daemon:
         ...put a job with a delay of a week...
         daemon.advance(7 * 24 * 3600)
         ...reserve it...
 
-`Daemon` is the process alone, for whoever starts another command or other flags. But for that one
+`Daemon` is the process alone, for another command or other flags. But for that one
 command the module refuses to know what is spoken over the sockets; the clients' own libraries do.
 """
 
@@ -88,7 +88,7 @@ class Daemon:
                 cwd=directory,
                 pass_fds=inherited_fds,
             )
-            stack.pop_all()  # from here on the log is closed by whoever ends the process
+            stack.pop_all()  # from here on the end of the process closes the log
         listens_on = self._wait_until_ready()
         self.listens_on = listens_on.get("line", "")
         """Where it said that it listens: `127.0.0.1:11300` or `unix:/run/line.sock`."""

@@ -1,7 +1,7 @@
-"""A disk in memory that forgets what was not synced, and fails when it is told to.
+"""A disk in memory that forgets what was not synced, and fails on request.
 
 Every file has two copies. The volatile one is what programs see; the durable one is what is left
-after a power cut. Between them stand the un-synced changes, each of which may reach the platter or
+after a power cut. Between them are the un-synced changes, each of which may reach the platter or
 not, by itself and in any order: a sector of a write, a new length, a name made or removed.
 
 >>> disk = SimulatedDisk()
@@ -37,7 +37,7 @@ SECTOR_BYTES: Final = 512
 class PowerCut(BaseException):
     """The machine stops before the call has any effect, and every later call too until `crash`.
 
-    Not an `Exception`, so that nothing which handles errors can go on as if it had not happened.
+    Not an `Exception`, so that nothing which handles errors can continue as if it had not happened.
     """
 
 
@@ -84,7 +84,7 @@ class _Fault:
 class SimulatedDisk:
     """Keeps what `delayd.journal.disk.Disk` promises, and no more.
 
-    `capacity_bytes` bounds the sum of all file lengths; beyond it there is no space left.
+    `capacity_bytes` bounds the sum of all file lengths; above it there is no space left.
     """
 
     def __init__(self, capacity_bytes: int | None = None) -> None:

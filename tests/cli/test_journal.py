@@ -125,8 +125,8 @@ def test_check_refuses_what_a_start_refuses_and_says_what_is_behind(
     *_, verdict, what, rest = lines_of(capsys)
     assert contents(tmp_path) == before
     assert verdict == (
-        f"verdict    refuse: {path} at offset 80: a frame does not match its checksum; what stands "
-        "behind it shows that it had been durable"
+        f"verdict    refuse: {path} at offset 80: a frame does not match its checksum; what follows "
+        "it shows that it had been durable"
     )
     assert what == "           a start changes nothing and exits with 65"
     assert rest == (

@@ -107,7 +107,7 @@ def test_repair_without_a_terminal_wants_to_be_told_yes(
     before = contents(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     assert repaired(tmp_path, "1:80") == Exit.USAGE
-    assert "--yes goes on without asking" in capsys.readouterr().err
+    assert "--yes skips the question" in capsys.readouterr().err
     assert contents(tmp_path) == before
 
 

@@ -256,7 +256,7 @@ def test_trouble_is_told_and_counted() -> None:
     assert journal.fresh_starts == 1
     (what,) = told
     assert what.startswith(f"{DIRECTORY}/segment-0000000001.log: cannot be synced: EIO")
-    assert what.endswith(f"the log goes on in {DIRECTORY}/segment-0000000002.log")
+    assert what.endswith(f"the log continues in {DIRECTORY}/segment-0000000002.log")
 
 
 def test_with_more_unsynced_than_memory_may_hold_a_failure_is_final() -> None:

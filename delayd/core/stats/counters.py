@@ -1,7 +1,7 @@
 """What the daemon counts over all topics, since its start; what was replayed is not counted.
 
 Topics count for themselves as well, and vanish with what they have counted. One object for it all,
-since the store has as many attributes as it can: beyond 30 Python finds each of them more slowly,
+since the store has as many attributes as it can: above 30 Python finds each of them more slowly,
 which cost 3 % of everything.
 """
 

@@ -1,8 +1,9 @@
 """How late things happen: durations counted in buckets, with bounds that grow like a logarithm.
 
 Each topic has two such histograms. From *due to ready* is how late the wheel fired a job's delay,
-and tells of the daemon; from *ready to reserved* is how long a ready job waited for a consumer, and
-tells of the consumers. They count since the start of the daemon, whatever the journal knows.
+and is the daemon's latency; from *ready to reserved* is how long a ready job waited for a consumer,
+and is the consumers' latency. They count from the start of the daemon; the journal has no part in
+it.
 
     bounds in ms     1   2   5   10  …  3,600,000
     bucket number  0   1   2   3          17       18
@@ -17,8 +18,8 @@ that took 2 of them took less than 3: bound 5 is never exceeded by what is count
 >>> quantile_ms(histogram, 0.5)
 3.5
 
-Many jobs at once mostly fall into one bucket. `span` says which moments those are, so that whoever
-goes through a run of jobs compares instead of counting each.
+Many jobs at once mostly fall into one bucket. `span` says which times those are, so that a caller
+that goes through a run of jobs compares instead of counting each.
 """
 
 from bisect import bisect_right

@@ -13,7 +13,7 @@ class Operation(enum.IntEnum):
     PUT = 0
     RESERVE = 1
     DELETE = 2
-    """Acknowledged by who held it, or deleted by anybody."""
+    """Acknowledged by its holder, or deleted by any client."""
     RELEASE = 3
     NACK = 4
     BURY = 5

@@ -1,4 +1,4 @@
-"""How often something has happened in the last minute, without anybody looking at a clock for it.
+"""How often something has happened in the last minute, without reading a clock for it.
 
 Counters only go up. Now and then, when something is about to be counted and the last time is ten
 seconds ago, their values are written down: that begins a *cell*. Nothing is counted in a cell after

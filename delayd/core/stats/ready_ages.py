@@ -1,7 +1,7 @@
 """Since when the ready jobs of a topic have been ready: enough of it to know the oldest.
 
 The ready jobs are sorted by priority, so the one that has waited longest may be anywhere among
-them: behind a million others, if it is of no priority. To look for it takes too long, and a second
+them: after a million others, if its priority is low. A search takes too long, and a second
 sorted list would cost as much as the first. Instead they are counted by the time at which they
 became ready, in *slots*:
 
@@ -9,8 +9,8 @@ became ready, in *slots*:
     jobs         0              3               17          oldest: 255 ms at the latest
 
 A job that becomes ready is one addition, one that leaves is one subtraction, many at once are no
-more. When the slots are too many (`AGE_SLOTS_MAX`), neighbours become one: what is told of the age
-of the oldest is exact to 128 ms or a 64th of it, and never too much.
+more. When the slots are too many (`AGE_SLOTS_MAX`), neighbours are merged: what is reported of the
+age of the oldest is exact to 128 ms or a 64th of it, and never too much.
 
 >>> ages = ReadyAges()
 >>> ages.add(1_000, jobs=2)
@@ -24,7 +24,7 @@ of the oldest is exact to 128 ms or a 64th of it, and never too much.
 A job is ready since it was due, as its record says; so the same follows from a journal. Not so for
 a job whose reservation ran out or was given up, and for one that was kicked: they are ready since
 then, which no record says. `since` keeps it for them as long as they are ready. After a restart it
-is gone, as it is beyond `AGES_KEPT_MAX` of them: these seem to have been ready since they were due.
+is gone, and so it is above `AGES_KEPT_MAX`: these seem to have been ready since they were due.
 """
 
 from collections import Counter
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 class ReadyAges:
     """How many jobs became ready when, and still are.
 
-    What is counted in the newest slot, which is nearly everything, is counted in `newest`: whoever
-    does it for one job at a time compares with its bounds and adds there, which takes 40 ns, where
-    a call takes 150.
+    What is counted in the newest slot, which is nearly everything, is counted in `newest`: code
+    that does it for one job at a time compares with its bounds and adds there, which takes 40 ns,
+    where a call takes 150.
     """
 
     __slots__ = ("_jobs", "_sweep_at", "newest", "newest_end_ms", "newest_ms", "shift", "since")

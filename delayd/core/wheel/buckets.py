@@ -54,7 +54,7 @@ class Level(NamedTuple):
 
     @property
     def rank(self) -> int:
-        """What stands for the level in a key."""
+        """The level's part of a key."""
         return LEVELS_MAX - self.number
 
 
@@ -69,22 +69,22 @@ def level_of(key: int) -> int:
 
 
 class Mark:
-    """How far somebody who looks along a wheel has come, while the wheel goes on turning.
+    """How far a scan of a wheel has come, while the wheel keeps turning.
 
     A bucket is looked at from its last entry to its first. Whatever is done to it meanwhile, what
-    has not been looked at stays before `end`: new entries come behind, and a sweep moves entries
+    has not been scanned stays before `end`: new entries come after it, and a sweep moves entries
     towards the beginning.
     """
 
     __slots__ = ("bucket", "end", "place")
 
     def __init__(self) -> None:
-        """Stand before the first bucket."""
+        """Start before the first bucket."""
         self.place = -1
         """Twice the key of the bucket, and one more unless it was pending when it was entered."""
         self.bucket: Bucket | None = None
         self.end = 0
-        """So many of its entries have not been looked at; 0 to go on with the next bucket."""
+        """How many of its entries have not been scanned; 0: continue with the next bucket."""
 
 
 class BucketQueue:

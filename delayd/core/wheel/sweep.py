@@ -1,6 +1,6 @@
 """One pass over all buckets of a wheel that lets go of the dead entries, in small steps.
 
-A cancelled entry stays in its bucket until somebody looks. `Sweep` looks: bucket by bucket, from
+A cancelled entry stays in its bucket until it is swept. `Sweep` goes bucket by bucket, from
 the last to come due to the first, since what comes due soon is dropped then anyway. `step(budget)`
 examines about that many entries and can be followed by anything before the next step: inserts,
 cancels, an advance that takes the bucket under the broom.
@@ -48,7 +48,7 @@ class Sweep:
         *,
         hunts_twins: bool,
     ) -> None:
-        """Start behind the last bucket; `alive` picks the living out of a chunk under a key."""
+        """Start after the last bucket; `alive` selects the live entries of a chunk under a key."""
         self._queue = queue
         self._alive = alive
         self._hunts_twins = hunts_twins
@@ -73,7 +73,7 @@ class Sweep:
             if self._hunts_twins:
                 alive = self._without_twins(alive)
             kept = array("Q", alive)
-            # Same size on both sides: nothing behind it moves.
+            # Same size on both sides: nothing after it moves.
             bucket[self._write : self._write + len(kept)] = kept
             self._read += len(chunk)
             self._write += len(kept)
@@ -86,13 +86,13 @@ class Sweep:
         return removed
 
     def close_gap(self) -> None:
-        """Cut what was examined and not kept: somebody wants to read the bucket. O(its entries)."""
+        """Cut what was examined and not kept, before the bucket is read. O(its entries)."""
         if self._bucket is not None:
             del self._bucket[self._write : self._read]
             self._read = self._write
 
     def leave(self, key: int) -> None:
-        """Let go of the bucket of that key, if it is under the broom: somebody wants to take it."""
+        """Stop sweeping the bucket of that key, because it is about to be taken."""
         if key == self._key:
             self.close_gap()
             self._bucket = None

@@ -1,7 +1,7 @@
 """The hierarchical timing wheel: it keeps entries until they are due, at a cost that does not grow.
 
 The picture is Kafka's `TimingWheel`. A wheel has `wheel_size` buckets, each as wide as its *tick*;
-together they span its *interval*. What lies beyond the interval goes to an *overflow* wheel above,
+together they span its *interval*. What lies after the interval goes to an *overflow* wheel above,
 whose tick is this interval, and so on: here each of these wheels is called a *level*, counted from
 1 for the lowest. A bucket of a higher level comes due at its beginning. Its entries then *cascade*:
 each is placed again by its own due time, into a lower level, until level 1 fires it.
@@ -28,7 +28,7 @@ What differs from Kafka, and why:
   more for each in Python.
 - One call of `advance` does a bounded piece of work. A bucket that it did not finish is `pending`.
 
-The wheel refuses to know what an entry stands for, and what time it is unless it is told.
+The wheel refuses to know what an entry is, and to read a clock.
 """
 
 from array import array
@@ -136,7 +136,7 @@ class TimingWheel:
         self._pending: Bucket | None = None
         self._pending_key = 0
         self._pending_at = 0
-        # Where the last due time went; -1 is nobody's due time.
+        # The bucket of the last due time; -1 is never a due time.
         self._memo_due_ms = -1
         self._memo_bucket: Bucket = array("Q")
         self._memo_append: Callable[[int], None] = self._memo_bucket.append
@@ -191,7 +191,7 @@ class TimingWheel:
                 self._sweep_on()
 
     def cancel_run(self, entries: int) -> None:
-        """Give up so many live entries, of which `due_of` says so already."""
+        """Count this many entries as dead; `due_of` says so already."""
         live = self._live = self._live - entries
         dead = self._dead = self._dead + entries
         if dead > live + SWEEP_SLACK_ENTRIES:
@@ -243,7 +243,7 @@ class TimingWheel:
     def soonest(self, count: int) -> list[int]:
         """Return the `count` live entries that come due first, by due time and then by entry.
 
-        What stands in their way on a higher level is cascaded ahead of its time, once: O(entries in
+        What is before them on a higher level is cascaded ahead of its time, once: O(entries in
         the first buckets) then, and O(count) when asked again.
         """
         due_of = self._due_of
@@ -266,7 +266,7 @@ class TimingWheel:
     # --- Looking along ---------------------------------------------------------------------------
 
     def enter(self, mark: Mark) -> tuple[int, int] | None:
-        """Let the mark stand in a bucket that is not looked through; None when there is no more.
+        """Move the mark to a bucket that has not been scanned; None when there is no more.
 
         Returns (after, until]: where the due times of its live entries lie; nothing that is still
         to come is due by `after`. Between two calls anything may be done to the wheel: an entry
@@ -286,7 +286,7 @@ class TimingWheel:
             key = queue.keys[place]
             mark.place, mark.bucket = key << 1 | 1, queue.by_key[key]
             mark.end = len(mark.bucket)
-        # What was overdue when it was inserted is in, or behind, a bucket that is due by now.
+        # What was overdue when it was inserted is in, or after, a bucket that is due by now.
         expiration_ms = expiration_of(key)
         after_ms = expiration_ms - self.tick_ms if expiration_ms > self._clock_ms else -1
         return after_ms, self._span_of(key)[1]
@@ -385,7 +385,7 @@ class TimingWheel:
         return pending[start:] if start else pending
 
     def _take(self, place: int) -> tuple[int, Bucket]:
-        """Take a bucket off the queue, whole and with nobody else's hand on it."""
+        """Take a whole bucket off the queue; a sweep of it stops."""
         self._memo_due_ms = -1
         if self._sweep is not None:
             self._sweep.leave(self._queue.keys[place])
@@ -448,7 +448,7 @@ class TimingWheel:
 
     def _sweep_on(self) -> None:
         """Take one step of the sweep under way; begin one when there is none."""
-        # The step may drop a bucket that the memo leads to.
+        # The step may drop the bucket that was remembered.
         self._memo_due_ms = -1
         if self._sweep is None:
             self._sweep = Sweep(self._queue, self._alive, hunts_twins=self._twins_suspected)
