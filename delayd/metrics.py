@@ -18,7 +18,6 @@ when it is made, before the daemon serves, and not when the first scrape comes.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from delayd.core.details import usage
 from delayd.core.engine import Engine
 from delayd.core.stats.figures import age_ms, daemon_operations, topic_operations
 from delayd.core.stats.histogram import Histogram
@@ -27,6 +26,7 @@ from delayd.core.stats.operations import COUNTED_APART, Operation
 from delayd.core.stats.refusals import Refusals
 from delayd.core.stats.totals import StateTotals, TotalsScan
 from delayd.core.topic import Topic
+from delayd.core.views import usage
 from delayd.limits import CENSUS_STEP_TOPICS, LATENESS_BOUNDS_MS, METRICS_STEP_TOPICS
 
 if TYPE_CHECKING:

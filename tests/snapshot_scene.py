@@ -14,6 +14,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from delayd.core import views
+from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.replay import Replay
 from delayd.core.session import Session
@@ -96,7 +97,7 @@ class Scene:
         if replay is None:
             return Engine(start_ms=self.clock.now_ms())
         replay.finish(self.clock.now_ms())
-        views.check(replay.engine)
+        check(replay.engine)
         return replay.engine
 
     def _new_worker(self) -> HandWorker:

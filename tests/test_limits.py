@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayd.core import views
-from delayd.core.details import Usage, usage
+from delayd.core.check import check
 from delayd.core.errors import BodyTooBig, CapReached, DelayTooLong
 from delayd.core.job import HEADER_BYTES, State
 from delayd.core.policy import Policy
@@ -17,6 +17,7 @@ from delayd.core.puts import Conflict, Outcome
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.scan import Wanted
 from delayd.core.session import Session
+from delayd.core.views import CapUsage, usage
 from tests.core.rigs import Rig
 
 HOUR_MS = 3_600_000
@@ -174,14 +175,14 @@ def test_there_are_caps_on_all_topics_together() -> None:
     rig.put("a", body=b"x")
     rig.engine.configure(None, jobs_max=3, bytes_max=200)
     rig.put("b", body=b"x" * 50)
-    assert usage(rig.engine) == Usage(2, 2 * HEADER_BYTES + 51, 3, 200)
+    assert usage(rig.engine) == CapUsage(2, 2 * HEADER_BYTES + 51, 3, 200)
     over = r"^bytes_max of this daemon is 200, 135 are in use and 72 more are needed$"
     with pytest.raises(CapReached, match=over):
         rig.put("c", body=b"x" * 30)
     rig.put("c")
     with pytest.raises(CapReached, match=r"^jobs_max of this daemon is 3 and 3 are in use$"):
         rig.put("c")
-    views.check(rig.engine)
+    check(rig.engine)
 
 
 def test_the_caps_on_all_topics_count_what_a_restart_finds() -> None:
@@ -230,7 +231,7 @@ def test_no_more_jobs_are_held_than_may_be_and_the_next_goes_to_who_waits(end: s
     assert session is three
     both_ran_out = end == "lapse"
     assert rig.engine.store.topics.by_name["mail"].reserved == (1 if both_ran_out else 2)
-    views.check(rig.engine)
+    check(rig.engine)
 
 
 def test_a_moved_job_makes_room_in_the_topic_that_it_leaves() -> None:
@@ -242,7 +243,7 @@ def test_a_moved_job_makes_room_in_the_topic_that_it_leaves() -> None:
     rig.wait(two)
     rig.engine.nack(one, 1, rig.now_ms)
     assert rig.delivered() == [(two, 2)]
-    views.check(rig.engine)
+    check(rig.engine)
 
 
 def test_a_batch_takes_no_more_than_may_be_held() -> None:
@@ -265,7 +266,7 @@ def test_by_its_id_a_job_is_handed_out_whatever_the_limits() -> None:
     rig.engine.reserve_job(me, 2, rig.now_ms)
     assert rig.engine.store.topics.by_name["mail"].reserved == 2
     rig.engine.delete(me, 1, rig.now_ms)
-    views.check(rig.engine)
+    check(rig.engine)
     assert not rig.reserve(me)
 
 
@@ -284,7 +285,7 @@ def test_what_was_held_before_a_restart_counts_after_it() -> None:
     rig.put("mail")
     assert rig.reserve(rig.client("mail")) == 1
     rig.restart()
-    views.check(rig.engine)
+    check(rig.engine)
     me = rig.client("mail")
     assert not rig.reserve(me)
     rig.wait(me)
@@ -308,7 +309,7 @@ def test_jobs_are_handed_out_at_the_rate_to_those_who_wait_and_to_those_who_ask(
             while not rig.reserve(me):
                 rig.play(rig.engine.next_deadline() or 0)
         times_ms.append(rig.time_ms)
-        views.check(rig.engine)
+        check(rig.engine)
     gaps_ms = [later - sooner for sooner, later in pairwise(times_ms)]
     assert min(gaps_ms) == 250
 
@@ -340,7 +341,7 @@ def test_a_policy_without_limits_lets_those_go_on_who_wait() -> None:
     assert not rig.delivered()
     rig.engine.set_policy("mail", None, rig.now_ms)
     assert rig.delivered() == [(two, 2)]
-    views.check(rig.engine)
+    check(rig.engine)
     assert not rig.engine.store.alarms.rows
 
 
@@ -353,7 +354,7 @@ def test_a_pause_and_a_limit_hold_at_once() -> None:
     rig.engine.pause("mail", 1_000, rig.now_ms)
     rig.engine.delete(me, 1, rig.now_ms)
     assert not rig.reserve(me)
-    views.check(rig.engine)
+    check(rig.engine)
     rig.play(1_000)
     assert rig.reserve(me) == 2
 
@@ -396,7 +397,7 @@ def test_in_no_second_is_more_handed_out_than_the_rate_and_a_burst(
                     rig.put("mail", ttr_ms=HOUR_MS)
         times_ms += [rig.time_ms] * len(rig.delivered())
         note()
-        views.check(rig.engine)
+        check(rig.engine)
     burst = max(1, rate // 10)
     for first, begins_ms in enumerate(times_ms):
         within = sum(time_ms <= begins_ms + 1_000 for time_ms in times_ms[first:])

@@ -10,7 +10,7 @@ import pytest
 
 from delayd import turns as turns_module
 from delayd.clock import NS_PER_MS, STANDING_S, VirtualClock
-from delayd.core import views
+from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.records import Kind, pack_turn
 from delayd.limits import TASK_SLICE_US, WALL_MS_MAX
@@ -55,7 +55,7 @@ class Daemon:
 
     def turn(self, wait_s: float = 0.0) -> None:
         self.turns.turn(self.line.poll(wait_s))
-        views.check(self.engine)
+        check(self.engine)
 
     def turn_until_quiet(self, *, some: bool = True) -> None:
         """Turns until nothing is left to do; `some`: something is on its way."""

@@ -153,3 +153,8 @@ class JobTable:
     def __len__(self) -> int:
         """Count the jobs; O(pages)."""
         return sum(map(len, self._pages.values()))
+
+    def check(self) -> None:
+        """Assert that no page is empty and the bytes are those counted. O(jobs)."""
+        assert all(self._pages.values())
+        assert self.put_bytes == sum(_HEAD_BYTES + len(record) for _, record in self)

@@ -1,12 +1,12 @@
-"""Looking at jobs and topics without changing them: peeks, statistics, the slow check of all.
+"""Looking at jobs and topics without changing them: peeks, statistics.
 
 Nothing here is journaled, and nothing here may alter what a client could see. Times are given as
-they stand at `now_ms`.
+they stand at `now_ms`. What beanstalkd knows is in the views; keys, failures, policies and caps are
+in the details, of which a job or topic may have none.
 """
 
-from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound, TopicNotFound
@@ -14,35 +14,37 @@ from delayd.core.job import (
     DUE_AT,
     FLAGS_AT,
     HEADER,
-    PRIORITY_AND_TOPIC,
-    PRIORITY_AT,
     U64,
+    Failure,
     Flag,
+    Retry,
     State,
+    attempts_of,
     body_of,
+    failure_of,
     key_of,
+    note_of,
     rank_of,
+    retry_of,
     state_of,
     tally_of,
     wall_of,
 )
-from delayd.core.records import LAYOUTS, Kind
+from delayd.core.policy import Policy
 from delayd.core.retry_decision import caught_up_expiry, place_of
 from delayd.core.store import Store
-from delayd.core.throttle import Block
 from delayd.core.timekeeper import Handed
 from delayd.core.topic import (
     DEFAULT_TOPIC,
-    INTERNAL_TOPIC,
     Source,
     Topic,
     checked_name,
     head_key,
     job_id_of,
-    ready_key,
 )
 from delayd.core.transitions import came_due, renumbered
-from delayd.limits import PRIORITY_URGENT_BELOW, TOPICS_SHOWN_MAX
+
+_DETAILED: Final = int(Flag.KEY | Flag.RETRY | Flag.FAILURE | Flag.NOTE)
 
 
 class JobView(NamedTuple):
@@ -94,6 +96,37 @@ class Totals(NamedTuple):
     jobs_put: int
 
 
+class JobDetails(NamedTuple):
+    """One job; its attempts count since it was put, moved or revived."""
+
+    key: str
+    retry: Retry | None
+    """Its own rule."""
+    attempts: int
+    failure: Failure | None
+    origin: str
+    """The topic that it was moved from."""
+    error: str
+
+
+class TopicDetails(NamedTuple):
+    """One topic that has a policy, and how much of its caps is used."""
+
+    policy: Policy
+    source: Source
+    jobs: int
+    record_bytes: int
+
+
+class CapUsage(NamedTuple):
+    """What all topics hold together, and the caps on it; None: there is none."""
+
+    jobs: int
+    record_bytes: int
+    jobs_max: int | None
+    bytes_max: int | None
+
+
 def view_job(engine: Engine, job_id: int, now_ms: int) -> JobView:
     """Return all there is to say about a job but its body; `JobNotFound`."""
     record, state = engine.settled(job_id, now_ms)
@@ -143,6 +176,35 @@ def view_topic(engine: Engine, name: str, now_ms: int) -> TopicView:
         topic.pause_ms,
         0 if until_ms is None else max(0, until_ms - now_ms),
     )
+
+
+def usage(engine: Engine) -> CapUsage:
+    """Return how near the daemon is to its caps. O(1)."""
+    return CapUsage(engine.room.jobs, engine.record_bytes, engine.jobs_max, engine.bytes_max)
+
+
+def job_details(engine: Engine, job_id: int, now_ms: int) -> JobDetails | None:
+    """Return what there is to say of a job, None for nothing; `JobNotFound`."""
+    record, state = engine.settled(job_id, now_ms)
+    if not record[FLAGS_AT] & _DETAILED:
+        return None
+    note = note_of(record)
+    return JobDetails(
+        key_of(record).decode(),
+        retry_of(record),
+        attempts_of(record) + (state is State.RESERVED),
+        failure_of(record),
+        "" if note is None else note.origin,
+        "" if note is None else note.error,
+    )
+
+
+def topic_details(engine: Engine, name: str) -> TopicDetails | None:
+    """Return what there is to say of a topic, None for nothing."""
+    topic = engine.store.topics.by_name.get(name)
+    if topic is None or topic.policy is None:
+        return None
+    return TopicDetails(topic.policy, topic.policy_source, topic.jobs, topic.bytes)
 
 
 def totals(engine: Engine) -> Totals:
@@ -249,150 +311,3 @@ def live_jobs(store: Store) -> Iterator[tuple[int, bytes]]:
             yield job_id, renumbered(record, store.topic_of(record).number)
         elif not store.is_cleared(record):
             yield job_id, record
-
-
-def check(engine: Engine) -> None:
-    """Assert every invariant of the engine's state, slowly. For tests, after each step."""
-    store = engine.store
-    counted = dict.fromkeys(store.topics.listing, 0)
-    lengths = dict.fromkeys(store.topics.listing, 0)
-    for job_id, record in live_jobs(store):
-        topic = store.topic_of(record)
-        counted[topic] += 1
-        holder = store.leases.sessions.get(job_id)
-        priority = HEADER.unpack_from(record)[4]
-        delayed = state_of(record) is State.DELAYED and holder is None
-        ready = state_of(record) is State.READY and holder is None
-        assert (ready_key(priority, job_id) in topic.ready) == ready
-        is_buried = state_of(record) is State.BURIED and holder is None
-        assert (ready_key(rank_of(record), job_id) in topic.buried) == is_buried
-        assert bool(record[FLAGS_AT] & Flag.RANK) == (state_of(record) is State.BURIED)
-        if delayed:
-            assert U64.unpack_from(record, DUE_AT)[0] >= 0
-        if holder is not None:
-            assert job_id in holder.deadlines
-        lengths[topic] += len(record)
-    for topic, jobs in counted.items():
-        _check_topic(engine, topic, jobs)
-        _check_limits(engine, topic)
-        assert topic.bytes == lengths[topic]
-    assert engine.room.jobs == sum(counted.values())
-    assert set(store.topics.by_name.values()) == set(store.topics.listing)
-    assert (
-        store.topics.shown
-        == sum(topic.has_own_metrics for topic in store.topics.listing)
-        <= TOPICS_SHOWN_MAX
-    )
-    _check_numbers(store)
-    _check_keys(store)
-    assert sum(topic.reserved for topic in store.topics.listing) == len(store.leases.sessions)
-    assert store.jobs.put_bytes == sum(LAYOUTS[Kind.PUT].size + len(job[1]) for job in store.jobs)
-    _check_absolute(engine)
-    assert store.paused == {
-        topic.number: (topic.paused_until_ms, topic.pause_ms)
-        for topic in store.topics.listing
-        if topic.paused_until_ms is not None
-    }
-    assert len(store.leases.lane.wheel) == len(store.leases.sessions)
-    assert len(store.alarms.lane.wheel) == len(store.alarms.rows)
-    lanes = [
-        store.leases.lane,
-        store.alarms.lane,
-        *(topic.delays for topic in store.topics.listing),
-    ]
-    for lane in lanes:
-        lane.wheel.check()
-    store.timer_queue.check(lanes, store.time_ms)
-
-
-def _check_keys(store: Store) -> None:
-    """Assert that records and indexes agree, also on what a clear has forgotten."""
-    keyed: dict[Topic, dict[bytes, int]] = {topic: {} for topic in store.topics.listing}
-    for job_id, record in store.jobs:
-        if record[FLAGS_AT] & Flag.KEY:
-            jobs = keyed.setdefault(store.topic_of(record), {})
-            assert key_of(record) not in jobs, "a key is there twice"
-            jobs[key_of(record)] = job_id
-    for topic, jobs in keyed.items():
-        assert (topic.keys is None) == (not jobs)
-        if topic.keys is not None:
-            topic.keys.check(jobs)
-
-
-def _check_numbers(store: Store) -> None:
-    numbered = {topic.number: topic for topic in store.topics.listing}
-    numbered.update((old, topic) for topic in store.topics.listing for old in topic.old_held)
-    numbered.update((ghost.number, ghost.topic) for ghost in store.cleared)
-    assert store.topics.by_number == numbered
-    assert store.topics.internal is store.topics.by_name.get(INTERNAL_TOPIC)
-    held = Counter(
-        PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[1]
-        for job_id, record in store.jobs
-        if job_id in store.leases.sessions
-    )
-    for topic in store.topics.listing:
-        assert topic.old_held == {old: held[old] for old in topic.old_held}
-        assert sum(topic.old_held.values()) + held[topic.number] == topic.reserved
-
-
-def _check_absolute(engine: Engine) -> None:
-    store = engine.store
-    absolute = store.wall_times
-    placed, unplaced = absolute.ids()
-    assert not placed & unplaced
-    assert absolute.count == len(placed) + len(unplaced)
-    assert all(layer.ids for layer in absolute.layers)
-    assert absolute.recorded_ms == absolute.offset_ms or not absolute.count
-    live = dict(live_jobs(store))
-    ghosts = {job_id for job_id, _ in store.jobs} - live.keys()
-    placed -= ghosts
-    unplaced -= ghosts
-    for job_id, record in live.items():
-        wall_ms = wall_of(record)
-        due_ms: int = U64.unpack_from(record, DUE_AT)[0]
-        waits = state_of(record) is State.DELAYED and job_id not in store.leases.sessions
-        if wall_ms is None or not waits or job_id in placed | unplaced:
-            assert waits or job_id not in placed | unplaced
-            assert wall_ms is not None or job_id not in placed | unplaced
-        else:
-            assert due_ms <= store.time_ms, "a job has lost sight of the wall clock"
-        if job_id in placed:
-            assert due_ms == absolute.place(wall_ms or 0)
-        placed.discard(job_id)
-        unplaced.discard(job_id)
-    assert not placed | unplaced, "jobs that are gone still follow the wall clock"
-
-
-def _check_limits(engine: Engine, topic: Topic) -> None:
-    store = engine.store
-    policy, throttle = topic.policy, topic.throttle
-    assert topic.has_no_rules == (
-        policy is None and not store.topics.is_capped and not topic.is_internal
-    )
-    feeders = [each for each in store.topics.listing if each.target is topic]
-    assert topic.feeders == len(feeders)
-    assert topic is not topic.target
-    assert bool(topic.blocks & Block.PAUSED) == (topic.paused_until_ms is not None)
-    if throttle is None:
-        assert not topic.blocks & ~Block.PAUSED
-        assert policy is None or not (policy.reserved_max or policy.rate_per_s)
-    else:
-        assert bool(topic.blocks & Block.FULL) == throttle.is_full(topic.reserved)
-        assert bool(topic.blocks & Block.SLOW) == (throttle.alarm is not None)
-        assert throttle.alarm is None or store.alarms.rows[throttle.alarm][1] is throttle
-
-
-def _check_topic(engine: Engine, topic: Topic, jobs: int) -> None:
-    assert topic.jobs == jobs
-    assert jobs == len(topic.ready) + topic.reserved + topic.delayed + len(topic.buried)
-    assert not topic.buried or topic.buried[-1] >> 64 <= engine.store.last_rank
-    ready = [(job_id_of(key), engine.store.jobs.get(job_id_of(key))) for key in topic.ready]
-    topic.ages.check((job_id, U64.unpack_from(rec or b"", DUE_AT)[0]) for job_id, rec in ready)
-    assert topic.urgent == sum(key >> 64 < PRIORITY_URGENT_BELOW for key in topic.ready)
-    assert topic.is_wanted, f"{topic.name} should have vanished"
-    assert engine.store.topics.listing[topic.place] is topic
-    if not topic.blocks:
-        assert not (topic.ready and topic.waiters), "a job and a consumer miss each other"
-    for session in topic.waiters:
-        assert session.waiting
-        assert topic in session.watched

@@ -183,3 +183,11 @@ class WallTimes:
         unplaced = [job_id for layer in self.layers for job_id in layer.ids]
         assert len(set(unplaced)) == len(unplaced)
         return set(self._placed), set(unplaced)
+
+    def check(self) -> None:
+        """Assert that the jobs are counted and that the log knows where they are. O(jobs)."""
+        placed, unplaced = self.ids()
+        assert not placed & unplaced
+        assert self.count == len(placed) + len(unplaced)
+        assert all(layer.ids for layer in self.layers)
+        assert self.recorded_ms == self.offset_ms or not self.count

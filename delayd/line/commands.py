@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from delayd.access.scopes import Scope
 from delayd.core import views
-from delayd.core.details import job_details, topic_details
 from delayd.core.errors import OutOfSpace
 from delayd.core.timekeeper import Handed
 from delayd.core.topic import checked_name
+from delayd.core.views import job_details, topic_details
 from delayd.limits import RESERVE_BATCH_MAX
 from delayd.line import grammar, replies
 from delayd.line.extensions import EXTENSIONS, authenticate

@@ -10,14 +10,13 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from delayd.core.details import JobDetails, TopicDetails
 from delayd.core.errors import JobAlreadyExists, PolicyInvalid, Refusal
 from delayd.core.job import Reason
 from delayd.core.puts import Outcome
 from delayd.core.scans.bulk import Bulk
 from delayd.core.scans.list import Page
 from delayd.core.timekeeper import Handed
-from delayd.core.views import JobView, TopicView
+from delayd.core.views import JobDetails, JobView, TopicDetails, TopicView
 from delayd.text import duration_text
 
 BURIED: Final = b"BURIED\r\n"

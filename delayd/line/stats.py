@@ -7,11 +7,10 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from delayd import __version__
-from delayd.core.details import usage
 from delayd.core.engine import Engine
 from delayd.core.session import Session
 from delayd.core.stats.refusals import Refusals
-from delayd.core.views import totals
+from delayd.core.views import totals, usage
 
 COUNTED: Final = (
     "put",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from delayd.core import job_table, snapshot_copy, views
+from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
 from delayd.core.replay import Replay
@@ -42,7 +43,7 @@ def restored(rig: Rig, time_ms: int, *payloads: bytes, now_ms: int | None = None
     for payload in payloads:
         replay.play(payload)
     replay.finish(time_ms if now_ms is None else now_ms)
-    views.check(replay.engine)
+    check(replay.engine)
     return replay.engine
 
 

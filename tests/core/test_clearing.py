@@ -8,6 +8,7 @@ import pytest
 
 from delayd.core import views
 from delayd.core.background import BackgroundTasks, Task
+from delayd.core.check import check
 from delayd.core.clearing import Clear
 from delayd.core.errors import JobNotFound, TopicNotFound
 from delayd.core.job import HEADER, State
@@ -46,7 +47,7 @@ def sweep(rig: Rig) -> None:
 
 
 def same_after_a_restart(rig: Rig) -> bool:
-    views.check(rig.engine)
+    check(rig.engine)
     return list(views.canonical(rig.replayed())) == list(views.canonical(rig.engine))
 
 
@@ -194,7 +195,7 @@ def test_clears_in_a_row_are_swept_away_one_after_the_other() -> None:
             rig.put()
         held.append(rig.reserve(me))
         assert clear(rig) == 5
-        views.check(rig.engine)
+        check(rig.engine)
     topic = rig.engine.store.topics.by_name["default"]
     assert len(rig.engine.store.cleared) == 5
     assert sorted(topic.old_held.values()) == [1] * 5
@@ -248,11 +249,11 @@ def test_absolute_times_of_cleared_jobs_are_forgotten_placed_or_not() -> None:
     engine.follow_wall(-5_000)
     engine.store.place_some()
     clear(rig)
-    views.check(engine)
+    check(engine)
     kept = engine.put_at(topic, priority=0, due_wall_ms=9_000, ttr_ms=9, body=b"", now_ms=0)
     engine.follow_wall(-6_000)
     rig.run(1)
-    views.check(engine)
+    check(engine)
     assert topic.delayed == 1
     sweep(rig)
     assert engine.store.wall_times.ids() == ({kept}, set())
@@ -289,7 +290,7 @@ def test_a_copy_gives_jobs_in_hand_the_number_that_their_topic_has() -> None:
     replay = Replay(rig.new_engine())
     replay.play(payload)
     replay.finish(rig.time_ms)
-    views.check(replay.engine)
+    check(replay.engine)
     live = list(views.canonical(rig.engine))[1:]
     assert list(views.canonical(replay.engine))[1:] == live
     assert replay.engine.store.orphans.deadlines == me.deadlines

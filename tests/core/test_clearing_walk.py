@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from delayd.core import timekeeper, views
+from delayd.core.check import check
 from delayd.core.clearing import Clear
 from delayd.core.errors import KeyNotFound, Refusal
 from delayd.core.job import State, key_of
@@ -184,11 +185,11 @@ def test_keys_of_cleared_jobs_are_free_and_those_of_jobs_in_hand_are_not(
             crowd.step()
             if rng.random() < 0.3:
                 assert crowd.found() == crowd.owners()
-            views.check(engine)
+            check(engine)
         assert list(views.canonical(crowd.rig.replayed())) == list(views.canonical(engine))
         while engine.store.cleared:
             engine.store.sweep(1)
-        views.check(engine)
+        check(engine)
         copied = restored(crowd.rig, crowd.rig.time_ms, whole(engine))
         assert state(copied) == state(engine)
         for topic in engine.store.topics.listing:

@@ -19,6 +19,7 @@ from hypothesis.stateful import (
 )
 
 from delayd.core import timekeeper, views
+from delayd.core.check import check
 from delayd.core.job import State
 from delayd.core.session import Session
 from delayd.core.throttle import Throttle
@@ -382,7 +383,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         if not hasattr(self, "rig"):
             return
         self.take_what_came()
-        views.check(self.rig.engine)
+        check(self.rig.engine)
         self.compare_jobs()
         self.compare_topics()
         self.compare_clients()
@@ -395,7 +396,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         if not hasattr(self, "rig"):
             return
         replayed = self.rig.replayed()
-        views.check(replayed)
+        check(replayed)
         live = list(views.canonical(self.rig.engine))
         live[0] = ("last id", self.model.last_id_put)
         assert list(views.canonical(replayed)) == live

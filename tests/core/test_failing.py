@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from delayd.core import views
+from delayd.core.check import check
 from delayd.core.errors import OutOfSpace
 from delayd.core.job import Failure, Reason, Retry, State
 from delayd.core.policy import Patterns, Policy
@@ -22,7 +23,7 @@ def world() -> Iterator[World]:
     """A world that, whatever happened in it, is the same after a restart."""
     world = World("mail")
     yield world
-    views.check(world.engine)
+    check(world.engine)
     world.crash()
 
 
@@ -243,9 +244,9 @@ def test_a_job_that_was_moved_is_not_woken_by_what_its_old_topics_wheel_still_ho
     world.engine.nack(world.worker, 1, world.now_ms)
     world.engine.reserve_job(world.worker, 1, world.now_ms)
     world.engine.release(world.worker, 1, 0, 5_000, world.now_ms)
-    views.check(world.engine)
+    check(world.engine)
     world.rig.play(5_000)
-    views.check(world.engine)
+    check(world.engine)
     assert len(world.engine.store.topics.by_name["dead"].ready) == 1
     assert not world.engine.store.topics.by_name["mail"].ready
 
@@ -321,7 +322,7 @@ def configured(world: World, patterns: dict[str, Policy], now_ms: int) -> list[K
     replay.engine.configure(Patterns(patterns))
     replay.finish(now_ms)
     world.rig.engine = replay.engine
-    views.check(replay.engine)
+    check(replay.engine)
     world.worker = world.rig.client(*world.watched)
     return kinds_of(world.rig.take_log()[0])
 

@@ -12,7 +12,8 @@ from typing import Final
 
 import pytest
 
-from delayd.core import timekeeper, views
+from delayd.core import timekeeper
+from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, JobAlreadyExists, JobNotFound
 from delayd.core.job import Retry
@@ -200,13 +201,13 @@ class FailingWalk:
         with contextlib.suppress(JobNotFound, CapReached, JobAlreadyExists):
             self.rng.choice(doings)()
         self.engine.take_deliveries()
-        views.check(self.engine)
+        check(self.engine)
 
     def compare(self) -> None:
         """Play the log, and find what is there."""
         replayed = self.rig.replayed()
         assert state(replayed) == state(self.engine)
-        views.check(replayed)
+        check(replayed)
 
     def restart(self) -> None:
         """Die and come back, with another configuration."""
@@ -235,7 +236,7 @@ def test_whatever_fails_the_log_leads_to_the_same_state(
             walk.compare()
         if step % 75 == 74:
             walk.restart()
-            views.check(walk.engine)
+            check(walk.engine)
 
 
 def copies(walk: FailingWalk) -> Iterator[None]:

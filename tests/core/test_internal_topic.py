@@ -10,6 +10,7 @@ import pytest
 
 import delayd
 from delayd.core import views
+from delayd.core.check import check
 from delayd.core.clearing import Clear
 from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, TopicIsInternal
@@ -163,7 +164,7 @@ def test_it_is_refused_and_has_changed_nothing(name: str, state: State) -> None:
     assert (refusal.value.word, refusal.value.status) == ("FORBIDDEN", 403)
     assert scene.take_log() == (b"", False)
     assert scene.kept() == before
-    views.check(scene.engine)
+    check(scene.engine)
 
 
 @pytest.mark.parametrize("name", sorted({*REFUSED} - {"put_keyed reject"}))
@@ -182,7 +183,7 @@ def test_it_is_refused_also_while_there_is_no_such_topic(name: str) -> None:
     with pytest.raises(TopicIsInternal):
         REFUSED[name](scene)
     assert INTERNAL_TOPIC not in scene.engine.store.topics.by_name
-    views.check(scene.engine)
+    check(scene.engine)
 
 
 def test_among_others_its_jobs_are_not_there_to_be_deleted() -> None:
@@ -293,7 +294,7 @@ def test_a_journal_is_replayed_whatever_it_says_of_that_topic() -> None:
         scene.engine.nack(scene.me, 5, 0)
     assert scene.engine.store.topic_of(scene.engine.settled(5, 0)[0]) is scene.own, "exhausted"
     assert [*views.canonical(scene.replayed())] == [*views.canonical(scene.engine)]
-    views.check(scene.replayed())
+    check(scene.replayed())
 
 
 def test_a_start_puts_the_policies_in_order() -> None:
@@ -305,7 +306,7 @@ def test_a_start_puts_the_policies_in_order() -> None:
         assert engine.policy_of("mail") == (Policy(attempts_max=1), Source.RUN_TIME)
         assert engine.store.topics.by_name[INTERNAL_TOPIC].feeders == 0
         assert "sms" not in engine.store.topics.by_name, "its policy said nothing else"
-        views.check(engine)
+        check(engine)
     assert scene.engine.policy_of("sms") == (Policy(jobs_max=5), Source.CONFIGURATION)
 
 

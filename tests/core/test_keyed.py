@@ -5,6 +5,7 @@ from typing import Final
 import pytest
 
 from delayd.core import views
+from delayd.core.check import check
 from delayd.core.dump import Dump
 from delayd.core.errors import (
     JobAlreadyExists,
@@ -95,7 +96,7 @@ def job_in(state: State) -> tuple[Rig, Session]:
 
 
 def agree_with_the_log(rig: Rig) -> None:
-    views.check(rig.engine)
+    check(rig.engine)
     assert list(views.canonical(rig.replayed())) == list(views.canonical(rig.engine))
 
 
@@ -363,7 +364,7 @@ def test_keyed_jobs_replaced_five_times_and_cancelled_leave_nothing() -> None:
     assert topic.keys is None
     rig.run(2 * HOUR_MS)
     assert rig.reserve(me) == 0
-    views.check(rig.engine)
+    check(rig.engine)
 
 
 # --- A job's own retry rule, and absolute times --------------------------------------------------
@@ -424,5 +425,5 @@ def test_a_topic_whose_last_job_is_moved_away_by_the_put_itself_is_there_for_the
     assert put(rig, on=Conflict.REPLACE, topic="mail", body=b"new") == (2, Outcome.CREATED)
     topics = rig.engine.store.topics.by_name
     assert [topics[name].jobs for name in ("mail", "dead")] == [1, 1]
-    views.check(rig.engine)
+    check(rig.engine)
     assert [*views.canonical(rig.replayed())] == [*views.canonical(rig.engine)]

@@ -3,6 +3,7 @@
 import pytest
 
 from delayd.core import views
+from delayd.core.check import check
 from delayd.core.errors import (
     BodyTooBig,
     CapReached,
@@ -67,7 +68,7 @@ def test_without_room_nothing_happens(state: State | None, on: Conflict) -> None
             rig.engine.change(1, rig.now_ms, body=b"")
     assert list(views.canonical(rig.engine)) == before
     assert rig.take_log() == (b"", False)
-    views.check(rig.engine)
+    check(rig.engine)
 
 
 def test_a_replacement_leaves_what_puts_leave_to_others() -> None:
@@ -93,7 +94,7 @@ def test_caps_do_not_stand_in_the_way_of_what_takes_no_more_than_it_had() -> Non
         put(rig, on=Conflict.REPLACE, body=b"x" * 100)
     with pytest.raises(CapReached):
         rig.engine.change(1, rig.now_ms, body=b"x" * 100)
-    views.check(rig.engine)
+    check(rig.engine)
 
 
 @pytest.mark.parametrize("is_swept", [False, True])
@@ -106,10 +107,10 @@ def test_a_clear_frees_the_keys_of_what_waits_and_leaves_theirs_to_jobs_in_hand(
     names = [b"k%d" % number for number in range(9)]
     rig.engine.put_keyed_run(topic, 0, HOUR_MS, TTR_MS, names, names, 0)
     rig.engine.clear(topic)
-    views.check(rig.engine)
+    check(rig.engine)
     while is_swept and store.cleared:
         store.sweep(2)
-        views.check(rig.engine)
+        check(rig.engine)
     assert rig.engine.find_key("default", KEY) == 1
     with pytest.raises(JobAlreadyExists):
         put(rig)

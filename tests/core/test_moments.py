@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from delayd.core import views
+from delayd.core.check import check
 from delayd.core.dump import Dump
 from delayd.core.engine import Engine
 from delayd.core.errors import (
@@ -74,9 +75,9 @@ def set_wall(rig: Rig, wall_ms: int) -> None:
 
 def same(rig: Rig) -> None:
     """The log alone leads to the same state."""
-    views.check(rig.engine)
+    check(rig.engine)
     replayed = rig.replayed()
-    views.check(replayed)
+    check(replayed)
     assert list(views.canonical(replayed)) == list(views.canonical(rig.engine))
 
 
@@ -266,7 +267,7 @@ def test_what_the_first_delayd_with_absolute_times_wrote_is_read_for_ever() -> N
     replay = Replay(Engine(start_ms=NOW_MS))
     replay.play(bytes.fromhex((golden / "moments-log").read_text()))
     replay.finish(NOW_MS)
-    views.check(replay.engine)
+    check(replay.engine)
     said = "".join(f"{unranked(each)!r}\n" for each in views.canonical(replay.engine))
     assert said == (golden / "moments-state").read_text()
 

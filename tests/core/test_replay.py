@@ -5,6 +5,7 @@ import random
 import pytest
 
 from delayd.core import views
+from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
 from delayd.core.job import State
@@ -205,7 +206,7 @@ def test_the_pause_of_a_topic_that_vanished_does_not_come_back_with_its_name() -
     rig.restart()
     assert state(rig.engine) == expected
     assert rig.engine.store.topics.by_name["a"].paused_until_ms is None
-    views.check(rig.engine)
+    check(rig.engine)
 
 
 def test_an_id_is_never_given_twice_though_the_job_is_gone() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from delayd.core import timekeeper, views
+from delayd.core.check import check
 from delayd.core.log_space import RESERVE_COST_BYTES
 from delayd.core.session import Session
 from tests.core.rigs import Rig
@@ -111,7 +112,7 @@ class Twins:
         ]
         assert seen[0] == seen[1]
         for rig in self.rigs:
-            views.check(rig.engine)
+            check(rig.engine)
 
     def compare_logs(self) -> None:
         for rig in self.rigs:

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from delayd.core import views
+from delayd.core.check import check
 from delayd.core.errors import JobNotFound
 from delayd.core.job import State
 from delayd.limits import ADVANCE_SLICE_JOBS
@@ -154,9 +155,9 @@ def test_a_job_that_is_due_is_ready_for_who_asks_though_its_slice_has_not_come()
     rig.engine.store.time_ms = 1000
     assert state_of(rig, 1) is State.READY
     assert rig.engine.reserve_job(me, 2, rig.now_ms)[0] == 2
-    views.check(rig.engine)
+    check(rig.engine)
     rig.run(1000)  # the slice comes, and finds nothing left to do
-    views.check(rig.engine)
+    check(rig.engine)
     assert rig.reserve_all(me) == [1]
 
 

@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 
 from delayd.core import errors, views
+from delayd.core.check import check
 from delayd.core.errors import (
     BodyTooBig,
     CapReached,
@@ -168,13 +169,13 @@ def test_each_pair_of_the_table_leads_to_exactly_the_states_it_names(
     for operation in (*ASKED.get(event, ()), *UNASKED.get(event, ())):
         case = Case(state)
         operation(case)
-        views.check(case.rig.engine)
+        check(case.rig.engine)
         reached.add(case.state)
     for policy, operation in UNDER_A_RULE.get(event, ()):
         case = Case(state)
         case.rig.engine.set_policy("default", policy, case.rig.now_ms)
         operation(case)
-        views.check(case.rig.engine)
+        check(case.rig.engine)
         reached.add(case.state)
     assert reached == TRANSITIONS[state, event]
 
@@ -324,7 +325,7 @@ def test_a_refused_operation_changes_nothing(refusal: type[Refusal], operation: 
     assert after == before
     assert [topic.name for topic in rig.engine.store.topics.listing] == ["default"]
     assert rig.take_log() == (b"", False)
-    views.check(rig.engine)
+    check(rig.engine)
 
 
 def test_every_refusal_of_the_core_is_tried() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from delayd.core import views
+from delayd.core.check import check
 from delayd.core.job import Reason, Retry, State
 from delayd.core.records import Kind
 from delayd.core.session import Session
@@ -19,7 +20,7 @@ def world() -> Iterator[World]:
     """A world that, whatever happened in it, is the same after a restart."""
     world = World("mail")
     yield world
-    views.check(world.engine)
+    check(world.engine)
     world.crash()
 
 
@@ -180,7 +181,7 @@ def test_played_back_it_is_what_it_was(policy: dict[str, object], rng: random.Ra
                 world.engine.take_undelivered(world.worker, world.now_ms)
             else:
                 world.pass_until(world.rig.time_ms + rng.choice([0, 500, 1_001]))
-            views.check(world.engine)
+            check(world.engine)
             assert [*views.canonical(world.rig.replayed())] == [*views.canonical(world.engine)]
 
 
@@ -221,4 +222,4 @@ def test_who_consumes_no_more_leaves_no_topic_behind() -> None:
     assert {*world.engine.store.topics.by_name} == {"default", "sms"}
     assert world.engine.store.topics.by_name["sms"].watchers == 0
     world.engine.stop_consuming(session)
-    views.check(world.engine)
+    check(world.engine)

@@ -3,6 +3,7 @@
 import pytest
 
 from delayd.core import views
+from delayd.core.check import check
 from delayd.core.timekeeper import WaitEnd
 from tests.core.rigs import Rig
 
@@ -39,7 +40,7 @@ def test_a_waiter_on_several_topics_gets_one_job_and_leaves_all_queues() -> None
     rig.put("a")
     rig.put("c")
     assert not rig.delivered()
-    views.check(rig.engine)
+    check(rig.engine)
 
 
 def test_the_oldest_waiter_is_served_though_it_waits_for_other_topics_too() -> None:
@@ -209,7 +210,7 @@ def test_whatever_makes_a_job_ready_serves_who_waits(how: str) -> None:
         rig.engine.pause("default", 0, rig.now_ms)
     rig.play(5000)
     assert rig.delivered() == [(me, 1)]
-    views.check(rig.engine)
+    check(rig.engine)
 
 
 def test_a_client_that_goes_away_is_forgotten_by_all_queues() -> None:

@@ -9,12 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from delayd.core import views
-from delayd.core.details import JobDetails, job_details
+from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.job import State
 from delayd.core.policy import Policy
 from delayd.core.session import Session
 from delayd.core.timekeeper import WaitEnd
+from delayd.core.views import JobDetails, job_details
 from tests.core.rigs import Rig
 
 SECOND_MS: Final = 1_000
@@ -69,7 +70,7 @@ class World:
         before = [*views.canonical(self.engine)]
         self.rig.restart()
         assert [*views.canonical(self.engine)] == before
-        views.check(self.engine)
+        check(self.engine)
         self.worker = self.rig.client(*self.watched)
 
     def pass_until(self, time_ms: int) -> None:

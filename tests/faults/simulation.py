@@ -21,7 +21,7 @@ from typing import Final
 
 from delayd.commit import Space
 from delayd.config import SyncPolicy
-from delayd.core import views
+from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.job import State, state_of
 from delayd.core.records import UnknownRecord
@@ -348,7 +348,7 @@ class Run:
             job_id for job_id in self.world.known if engine.store.jobs.get(job_id) is None
         ]:
             del self.world.known[job_id]
-        views.check(engine)
+        check(engine)
         self.history.observe(now_ms, seen_in(engine))
         return engine
 

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from delayd.core import views
+from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
 from delayd.core.replay import Replay
@@ -68,7 +68,7 @@ def compare_with_log(
 ) -> None:
     """Note what the engine is, and what a replay of all that it has logged makes."""
     if not engine.room.is_short:  # then jobs and consumers wait side by side
-        views.check(engine)
+        check(engine)
     left, right = digest_after(payloads, engine.store.time_ms), digest(engine)
     history.note("same", now_ms, of="log and who wrote it", left=left, right=right)
 

@@ -32,7 +32,7 @@ from delayd.access.control import AccessControl
 from delayd.access.scopes import Scope
 from delayd.access.tokens import Tokens
 from delayd.clock import VirtualClock
-from delayd.core import views
+from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.replay import Replay
 from delayd.http.api import NO_REPORTS, Api, Reports
@@ -311,7 +311,7 @@ class Scene:
             turns.sleep(0)
             self.turns_taken += 1
             if self.is_checked:
-                views.check(self.engine)
+                check(self.engine)
             if timeout_s == 0 or turns._is_nudged:
                 return
             if turns._wait_s(None) != 0:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from delayd.access.admission import Admission
-from delayd.core import views
+from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.stats.refusals import Refusals
 from delayd.line.server import Client, LineServer
@@ -148,7 +148,7 @@ class Floor:
             select.select([self.server], [], [], ARRIVAL_S_MAX)
         for _ in range(TURNS_MAX):
             if self.is_quiet():
-                views.check(self.engine)
+                check(self.engine)
                 return
             self.turn()
         raise AssertionError("the server is woken again and again")

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from delayd.access.admission import Peer
-from delayd.core import views
 from delayd.core.background import BackgroundTask, BackgroundTasks
+from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.stats.refusals import Refusals
 from delayd.core.timekeeper import Handed, WaitEnd
@@ -168,7 +168,7 @@ class Talk:
 
     def state(self) -> dict[str, object]:
         """Everything that the engine and the statistics know, in values that can be compared."""
-        views.check(self.engine)
+        check(self.engine)
         store = self.engine.store
         return {
             "jobs": sorted(store.jobs),

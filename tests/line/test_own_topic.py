@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 
 from delayd.access.scopes import Scope
-from delayd.core import views
+from delayd.core.check import check
 from delayd.core.session import Session
 from delayd.core.timekeeper import Handed, WaitEnd
 from delayd.core.topic import INTERNAL_TOPIC
@@ -115,7 +115,7 @@ def test_for_who_would_change_it_it_is_not_there(
     )
     assert talk.refusals.by_reason == {"NOT_FOUND": 1}
     assert talk.engine.store.jobs.get(MEMO) == before
-    views.check(talk.engine)
+    check(talk.engine)
     talk.passes(IDEMPOTENCY_MS)
     assert daemon.got == [(MEMO, b"memo")]
 

@@ -8,7 +8,6 @@ What was counted was counted since the start of the daemon. Rates are those of t
 
 from typing import NamedTuple
 
-from delayd.core.details import Usage, usage
 from delayd.core.engine import Engine
 from delayd.core.policy import Policy
 from delayd.core.stats.latency import SUM_AT, Histogram, count_of, quantile_ms
@@ -16,6 +15,7 @@ from delayd.core.stats.operations import Operation
 from delayd.core.stats.totals import TotalsScan
 from delayd.core.throttle import Block
 from delayd.core.topic import Source, Topic
+from delayd.core.views import CapUsage, usage
 
 
 class Counts(NamedTuple):
@@ -80,7 +80,7 @@ class DaemonFigures(NamedTuple):
 
     topics: int
     counts: Counts
-    usage: Usage
+    usage: CapUsage
     operations: dict[str, int]
     rates: Speeds
     oldest_ready_age_ms: int | None

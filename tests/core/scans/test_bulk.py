@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 
 from delayd.core import views
+from delayd.core.check import check
 from delayd.core.errors import OutOfSpace, TopicNotFound, ValueOutOfRange
 from delayd.core.job import Event, State, tally_of, wall_of
 from delayd.core.records import Kind
@@ -72,7 +73,7 @@ def test_it_is_done_to_all_that_are_wanted_and_to_nobody_else(
                 assert is_done(crowd, job_id, action)
             else:
                 assert crowd.engine.store.jobs.get(job_id) == record
-        views.check(crowd.engine)
+        check(crowd.engine)
 
 
 @pytest.mark.parametrize("number", range(5))
@@ -90,7 +91,7 @@ def test_it_is_done_to_a_job_that_nobody_touches_meanwhile(
         waiting = crowd.matching(crowd.topic, wanted)
         last_id = crowd.engine.store.last_id
         for _ in crowd.carried_out(bulk, steps_max=2, spare=frozenset(waiting)):
-            views.check(crowd.engine)
+            check(crowd.engine)
         for job_id in waiting:
             if is_done(crowd, job_id, action):
                 checked += 1

@@ -7,13 +7,14 @@ from itertools import pairwise
 import pytest
 
 from delayd.core import views
-from delayd.core.details import job_details
+from delayd.core.check import check
 from delayd.core.errors import TopicNameInvalid, TopicNotFound, ValueOutOfRange
 from delayd.core.job import Note, State, body_of
 from delayd.core.scans import scan
 from delayd.core.scans.list import Calendar, Cursor, Page, Row, Search
 from delayd.core.scans.scan import Wanted
 from delayd.core.transitions import with_tail
+from delayd.core.views import job_details
 from delayd.limits import CALENDAR_BINS_MAX, SEARCH_JOBS_MAX
 from tests.core.crowds import HOUR_MS, Crowd
 from tests.core.rigs import Rig
@@ -86,7 +87,7 @@ def test_a_job_that_nobody_touches_is_on_one_page_exactly(
         listed = Counter(row.job_id for row in pages(crowd, wanted, rng.choice((2, 7, 100)), 3))
         assert all(listed[job_id] == 1 for job_id in crowd.untouched)
         checked += len(crowd.untouched)
-        views.check(crowd.engine)
+        check(crowd.engine)
     assert checked > 20, "the crowd is too restless to say anything"
 
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from delayd.core import views
+from delayd.core.check import check
 from delayd.core.stats.ready_ages import ReadyAges
 from delayd.limits import AGE_SLOT_BITS, AGE_SLOTS_MAX, AGES_KEPT_MAX
 from tests.core.rigs import Rig
@@ -86,10 +86,10 @@ def test_a_kicked_job_is_ready_since_then_and_keeps_it_when_its_priority_is_chan
     rig.play(rig.time_ms + 4_000)
     rig.engine.change(buried, rig.now_ms, priority=7)
     assert_is_about(oldest_age_ms(rig), 4_000)
-    views.check(rig.engine)
+    check(rig.engine)
     rig.engine.delete_batch(session, [buried, early], rig.now_ms)
     assert oldest_age_ms(rig) is None
-    views.check(rig.engine)
+    check(rig.engine)
 
 
 def test_a_cleared_topic_has_no_ages() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from delayd.core import views
+from delayd.core.check import check
 from delayd.core.policy import Policy
 from delayd.core.stats.figures import daemon_figures, topic_figures
 from delayd.core.stats.histogram import Histogram, Longest
@@ -96,7 +97,7 @@ def test_a_topic_that_vanishes_leaves_its_name_to_the_next() -> None:
     rig.put("new")
     assert rig.engine.store.topics.by_name["new"].has_own_metrics
     assert not topics[-1].has_own_metrics
-    views.check(rig.engine)
+    check(rig.engine)
 
 
 def test_a_topic_that_becomes_much_busier_takes_the_place_of_the_idlest() -> None:
@@ -109,7 +110,7 @@ def test_a_topic_that_becomes_much_busier_takes_the_place_of_the_idlest() -> Non
     census = taken(rig)
     assert busy in census.shown
     assert len(census.shown) == TOPICS_SHOWN_MAX
-    views.check(rig.engine)
+    check(rig.engine)
 
 
 def test_names_do_not_change_hands_for_little() -> None:

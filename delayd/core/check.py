@@ -1,0 +1,140 @@
+"""Every invariant of the engine's state, recomputed slowly: tests call `check` after each step.
+
+Each part checks itself by its own `check`; here is what holds between the parts.
+"""
+
+from collections import Counter
+
+from delayd.core.engine import Engine
+from delayd.core.job import (
+    DUE_AT,
+    FLAGS_AT,
+    PRIORITY_AND_TOPIC,
+    PRIORITY_AT,
+    U64,
+    Flag,
+    State,
+    key_of,
+    rank_of,
+    state_of,
+    wall_of,
+)
+from delayd.core.store import Store
+from delayd.core.throttle import Block
+from delayd.core.topic import Topic, job_id_of, ready_key
+from delayd.core.views import live_jobs
+from delayd.limits import PRIORITY_URGENT_BELOW
+
+
+def check(engine: Engine) -> None:
+    """Assert every invariant. O(jobs)."""
+    store = engine.store
+    for part in (store.topics, store.leases, store.alarms, store.wall_times, store.jobs):
+        part.check()
+    counted: Counter[Topic] = Counter()
+    lengths: Counter[Topic] = Counter()
+    for job_id, record in live_jobs(store):
+        topic = store.topic_of(record)
+        counted[topic] += 1
+        lengths[topic] += len(record)
+        _check_place(store, topic, job_id, record)
+    for topic in store.topics.listing:
+        assert topic.jobs == counted[topic]
+        assert topic.bytes == lengths[topic]
+        _check_topic(store, topic)
+        _check_throttle(store, topic)
+    assert engine.room.jobs == counted.total()
+    assert sum(topic.reserved for topic in store.topics.listing) == len(store.leases.sessions)
+    _check_numbers(store)
+    _check_keys(store)
+    _check_wall_times(store)
+    assert store.paused == {
+        topic.number: (topic.paused_until_ms, topic.pause_ms)
+        for topic in store.topics.listing
+        if topic.paused_until_ms is not None
+    }
+    delays = [topic.delays for topic in store.topics.listing]
+    for lane in delays:
+        lane.wheel.check()
+    store.timer_queue.check([store.leases.lane, store.alarms.lane, *delays], store.time_ms)
+
+
+def _check_place(store: Store, topic: Topic, job_id: int, record: bytes) -> None:
+    """Assert that the job is in the queue of its state, or leased and in none."""
+    state = State.RESERVED if job_id in store.leases.sessions else state_of(record)
+    priority = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[0]
+    assert (ready_key(priority, job_id) in topic.ready) == (state is State.READY)
+    assert (ready_key(rank_of(record), job_id) in topic.buried) == (state is State.BURIED)
+    assert bool(record[FLAGS_AT] & Flag.RANK) == (state_of(record) is State.BURIED)
+
+
+def _check_topic(store: Store, topic: Topic) -> None:
+    queued = len(topic.ready) + topic.delayed + len(topic.buried)
+    assert topic.jobs == queued + topic.reserved
+    assert not topic.buried or topic.buried[-1] >> 64 <= store.last_rank
+    ready = [(job_id_of(key), store.jobs.get(job_id_of(key))) for key in topic.ready]
+    topic.ages.check((job_id, U64.unpack_from(rec or b"", DUE_AT)[0]) for job_id, rec in ready)
+    assert topic.urgent == sum(key >> 64 < PRIORITY_URGENT_BELOW for key in topic.ready)
+    if not topic.blocks:
+        assert not (topic.ready and topic.waiters), "a job and a consumer miss each other"
+    for session in topic.waiters:
+        assert session.waiting
+        assert topic in session.watched
+
+
+def _check_throttle(store: Store, topic: Topic) -> None:
+    throttle = topic.throttle
+    assert bool(topic.blocks & Block.PAUSED) == (topic.paused_until_ms is not None)
+    if throttle is not None:
+        assert bool(topic.blocks & Block.FULL) == throttle.is_full(topic.reserved)
+        assert bool(topic.blocks & Block.SLOW) == (throttle.alarm is not None)
+        assert throttle.alarm is None or store.alarms.rows[throttle.alarm][1] is throttle
+
+
+def _check_numbers(store: Store) -> None:
+    topics = store.topics.listing
+    by_number = {topic.number: topic for topic in topics}
+    by_number.update((old, topic) for topic in topics for old in topic.old_held)
+    by_number.update((cleared.number, cleared.topic) for cleared in store.cleared)
+    assert store.topics.by_number == by_number
+    held = Counter(
+        PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[1]
+        for job_id, record in store.jobs
+        if job_id in store.leases.sessions
+    )
+    for topic in topics:
+        assert topic.old_held == {old: held[old] for old in topic.old_held}
+        assert sum(topic.old_held.values()) + held[topic.number] == topic.reserved
+
+
+def _check_keys(store: Store) -> None:
+    """Assert that records and indexes agree, also on what a clear has forgotten."""
+    keyed: dict[Topic, dict[bytes, int]] = {topic: {} for topic in store.topics.listing}
+    for job_id, record in store.jobs:
+        if record[FLAGS_AT] & Flag.KEY:
+            jobs = keyed.setdefault(store.topic_of(record), {})
+            assert key_of(record) not in jobs, "a key is there twice"
+            jobs[key_of(record)] = job_id
+    for topic, jobs in keyed.items():
+        assert (topic.keys is None) == (not jobs)
+        if topic.keys is not None:
+            topic.keys.check(jobs)
+
+
+def _check_wall_times(store: Store) -> None:
+    wall_times = store.wall_times
+    live = dict(live_jobs(store))
+    cleared = {job_id for job_id, _ in store.jobs} - live.keys()
+    placed, unplaced = (ids - cleared for ids in wall_times.ids())
+    for job_id, record in live.items():
+        wall_ms = wall_of(record)
+        due_ms: int = U64.unpack_from(record, DUE_AT)[0]
+        waits = state_of(record) is State.DELAYED and job_id not in store.leases.sessions
+        if job_id in placed | unplaced:
+            assert waits
+            assert wall_ms is not None
+        elif waits and wall_ms is not None:
+            assert due_ms <= store.time_ms, "a job has lost sight of the wall clock"
+        if job_id in placed:
+            assert due_ms == wall_times.place(wall_ms or 0)
+    assert placed | unplaced <= live.keys(), "jobs that are gone still follow the wall clock"
