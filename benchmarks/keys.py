@@ -24,7 +24,7 @@ from time import process_time
 from typing import Any
 
 from delayd.core.engine import Engine
-from delayd.core.puts import Conflict
+from delayd.core.operations.put import Conflict
 from delayd.core.topic import Topic
 
 RUN = 20

@@ -22,10 +22,10 @@ from collections.abc import Callable, Iterator
 from time import perf_counter, process_time
 
 from delayd.core.background import BackgroundTasks, Task
-from delayd.core.clearing import Clear
 from delayd.core.engine import Engine
 from delayd.core.job import State
 from delayd.core.scans.bulk import Action, Bulk
+from delayd.core.scans.clear import Clear
 from delayd.core.scans.list import Calendar, Cursor, Search
 from delayd.core.scans.scan import Wanted
 from delayd.limits import GC_YOUNG_OBJECTS, TASK_SLICE_US
@@ -62,22 +62,34 @@ def crowded(jobs: int) -> Engine:
 
 def rows() -> Iterator[Row]:
     """What is measured, one after the other on the same jobs; what removes them comes last."""
-    yield "list, first page of the delayed", lambda e: Search(e, "default", DELAYED, PAGE)
+    yield "list, first page of the delayed", lambda e: Search(e.state, "default", DELAYED, PAGE)
     middle = Cursor(WEEK_MS // 2, 0)
-    yield "list, a page from their middle", lambda e: Search(e, "default", DELAYED, PAGE, middle)
-    yield "list, first page of the ready", lambda e: Search(e, "default", READY, PAGE)
-    yield "list, first page of all", lambda e: Search(e, "default", Wanted(), PAGE)
+    yield (
+        "list, a page from their middle",
+        lambda e: Search(e.state, "default", DELAYED, PAGE, middle),
+    )
+    yield "list, first page of the ready", lambda e: Search(e.state, "default", READY, PAGE)
+    yield "list, first page of all", lambda e: Search(e.state, "default", Wanted(), PAGE)
     hour_ms = 3_600_000
     yield (
         "calendar, a week by the hour",
-        lambda e: Calendar(e, "default", from_ms=0, bin_ms=hour_ms, bins=168),
+        lambda e: Calendar(e.state, "default", from_ms=0, bin_ms=hour_ms, bins=168),
     )
-    yield "dry run over all", lambda e: Bulk(e, "default", Wanted(), Action.cancel(), dry_run=True)
-    yield "kick the buried, 1,000 a second", lambda e: Bulk(e, "default", BURIED, Action.kick(1000))
-    yield "reschedule the ready", lambda e: Bulk(e, "default", READY, Action.reschedule(hour_ms))
+    yield (
+        "dry run over all",
+        lambda e: Bulk(e.state, "default", Wanted(), Action.cancel(), dry_run=True),
+    )
+    yield (
+        "kick the buried, 1,000 a second",
+        lambda e: Bulk(e.state, "default", BURIED, Action.kick(1000)),
+    )
+    yield (
+        "reschedule the ready",
+        lambda e: Bulk(e.state, "default", READY, Action.reschedule(hour_ms)),
+    )
     second_half = Wanted(from_ms=WEEK_MS // 2)
-    yield "cancel half of a week", lambda e: Bulk(e, "default", second_half, Action.cancel())
-    yield "clear, until it is answered", lambda e: Clear(e, "default")
+    yield "cancel half of a week", lambda e: Bulk(e.state, "default", second_half, Action.cancel())
+    yield "clear, until it is answered", lambda e: Clear(e.state, "default")
 
 
 def take_turn(passes: BackgroundTasks[Task]) -> Task | None:
@@ -129,7 +141,7 @@ def main() -> None:
     gc.freeze()
     gc.set_threshold(GC_YOUNG_OBJECTS)
     gc.enable()
-    passes: BackgroundTasks[Task] = BackgroundTasks(engine)
+    passes: BackgroundTasks[Task] = BackgroundTasks(engine.state)
     heads = "".join(f"{head:>8}" for head in ("turns", "worst", "work", "p99"))
     print(f"{f'{jobs:,} jobs':<36}{heads}{'seconds':>9}")
     for name, make in rows():

@@ -187,7 +187,7 @@ class Service:
             self._commit.on_slow_sync = self._tell_of_slow_sync
             self._journal.on_trouble = self._disk_trouble
             space = Space(self._journal, self._tell_of_space)
-            self._engine.room.jobs = len(self._engine.store.jobs)
+            self._engine.log_space.jobs = len(self._engine.store.jobs)
             if (descriptor := self._commit.fileno()) is not None:
                 self._line.listen_to(descriptor, self._commit.reap, each_time=False)
             self._snapshots = Snapshots(
@@ -300,10 +300,10 @@ class Service:
         self._notifier.ready(f"serving on {where}")
 
     def _drain(self) -> None:
-        if self._engine.draining:
+        if self._engine.state.draining:
             self._log.info("draining already")
         else:
-            self._engine.draining = True
+            self._engine.state.draining = True
             self._log.info("draining: new jobs are refused")
 
     def _reload(self) -> None:
@@ -331,7 +331,7 @@ class Service:
             if http is not None:
                 await http.stop()
             await self._last_replies()
-            self._engine.is_stopping = True
+            self._engine.state.is_stopping = True
             self._line.close_clients(self._clock.now_ms() + self._clock.up_ms)
             self._turns.end_turn(self._clock.now_ms())
         self._turns.is_over = True

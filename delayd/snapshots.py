@@ -251,7 +251,7 @@ class Snapshots:
             return
         if now_ns < self._retry_ns:
             self._ask_ns = self._retry_ns
-        elif self._engine.has_log or not SnapshotCopy.can_begin(self._engine.store):
+        elif self._engine.state.log or not SnapshotCopy.can_begin(self._engine.store):
             # What has changed is appended by the turn that comes next. Jobs whose place in time the
             # wall clock has changed are placed by the next ones, cleared ones swept away.
             self._ask_ns = now_ns
@@ -260,7 +260,7 @@ class Snapshots:
 
     def _shrink(self) -> bool:
         """Let the log go on in a small file; tell whether it does. Raises JournalError."""
-        journal, store, room = self._journal, self._engine.store, self._engine.room
+        journal, store, room = self._journal, self._engine.store, self._engine.log_space
         room_bytes = journal.room_bytes
         needed_bytes = room.set_aside_bytes(len(store.leases.sessions)) + EMERGENCY_BYTES
         is_short = journal.shrink(needed_bytes, store.time_ms, self._wall_ms())

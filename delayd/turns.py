@@ -204,7 +204,7 @@ class Turns:
         self._has_more = False
         self._turned_ms = due_by_ms = self._clock.now_ms()
         engine = self._engine
-        if engine.room.is_short:
+        if engine.log_space.is_short:
             self._serve_short(due_by_ms + self._up_ms)
         if engine.store.wall_times.count:
             self.look_at_wall_clock()
@@ -254,7 +254,7 @@ class Turns:
         now_ms = due_by_ms + self._up_ms
         if advance(due_by_ms, now_ms):
             until_ns = monotonic_ns() + ADVANCE_SLICE_US * 1_000
-            while not engine.is_crowded and advance(due_by_ms, now_ms):
+            while not engine.state.is_crowded and advance(due_by_ms, now_ms):
                 if monotonic_ns() > until_ns:
                     break
 
@@ -268,7 +268,7 @@ class Turns:
         until_ns = monotonic_ns() + TASK_SLICE_US * 1_000
         self._has_more = True
         if self._commit is None or not self._commit.is_backed_up:
-            while not engine.has_deliveries:
+            while not engine.state.deliveries:
                 now_ms = clock.now_ms() + self._up_ms
                 if (errand := passes.step(now_ms)) is not None:
                     errand.conclude(now_ms)
@@ -281,7 +281,7 @@ class Turns:
         engine = self._engine
         if self._commit is not None:
             self._line.durable_id = self._commit.durable_id
-            if engine.out_of_order_ids:
+            if engine.state.out_of_order_ids:
                 self._commit.note_late(engine.take_out_of_order_ids())
         while deliveries := engine.take_deliveries():
             for session, outcome in deliveries:
@@ -313,7 +313,7 @@ class Turns:
             )
             if log:
                 self._note_room()
-        elif engine.room.is_short:
+        elif engine.log_space.is_short:
             self.limit_room()
         if not self.is_over:
             for client, data in self._line.take_free_replies():
@@ -327,7 +327,7 @@ class Turns:
 
     def _note_room(self) -> None:
         """Look how much room there is, unless there is plenty and it was looked at lately."""
-        room = self._engine.room
+        room = self._engine.log_space
         self._room_turns += 1
         if room.free_bytes < ROOM_PLENTY_BYTES or self._room_turns > ROOM_TURNS_MAX:
             self.limit_room()
@@ -340,7 +340,7 @@ class Turns:
             return
         self._room_turns = 0
         engine = self._engine
-        room = engine.room
+        room = engine.log_space
         set_aside_bytes = room.set_aside_bytes(len(engine.store.leases.sessions))
         room.limit(self._space.beyond(set_aside_bytes), self._space.more)
         if room.is_short and room.free_bytes >= RESERVE_COST_BYTES:
@@ -349,7 +349,7 @@ class Turns:
     def _serve_short(self, now_ms: int) -> None:
         """Hand out what there was no room for, if there is some now."""
         try:
-            self._engine.room.require(RESERVE_COST_BYTES)
+            self._engine.log_space.require(RESERVE_COST_BYTES)
         except OutOfSpace:
             return
         self._engine.serve_waiting(now_ms)

@@ -75,7 +75,7 @@ class Scene:
         self.slices = 0
         self.journal = Journal.open(DIRECTORY, disk=self.disk, segment_bytes=segment)
         self.engine = self._recovered()
-        self.engine.room.jobs = len(self.engine.store.jobs)
+        self.engine.log_space.jobs = len(self.engine.store.jobs)
         self.me = self.engine.open_session()
         self.snapshots = Snapshots(
             self.engine,

@@ -85,12 +85,12 @@ class Daemon:
         self.changes: list[bool] = []
         self.space = Space(self.journal, self.changes.append)
         self.commit = GroupCommit(self.journal, SyncPolicy.NEVER, 50, Loop(), self.failures)
-        self.engine.room.jobs = len(self.engine.store.jobs)
+        self.engine.log_space.jobs = len(self.engine.store.jobs)
         self.sessions = [self.engine.open_session() for _ in range(4)]
         self.limit()
 
     def limit(self) -> None:
-        room = self.engine.room
+        room = self.engine.log_space
         held = len(self.engine.store.leases.sessions)
         room.limit(self.space.beyond(room.set_aside_bytes(held)), self.space.more)
 
@@ -100,14 +100,14 @@ class Daemon:
 
     def end_turn(self) -> None:
         engine = self.engine
-        if engine.room.is_short:
+        if engine.log_space.is_short:
             engine.serve_waiting(self.now_ms)
         engine.take_deliveries()
         log, must_sync = engine.take_log()
         if log:
             self.commit.commit(log, [], must_sync=must_sync, time_ms=self.now_ms, wall_ms=0)
         assert not self.failures.errors, "something was accepted that could not be recorded"
-        assert engine.room.jobs == len(engine.store.jobs)
+        assert engine.log_space.jobs == len(engine.store.jobs)
         self.limit()
 
     def put(self, body: bytes = b"x" * 100, jobs: int = 1) -> int:
@@ -220,11 +220,11 @@ def test_a_waiting_consumer_gets_its_job_when_there_is_room_again(daemon: Daemon
     engine.put(topic, priority=0, delay_ms=5, ttr_ms=1_000, body=b"", now_ms=daemon.now_ms)
     engine.wait(waiter, daemon.now_ms, None)
     daemon.end_turn()
-    engine.room.free_bytes = 0
+    engine.log_space.free_bytes = 0
     while engine.advance(10):
         pass
     assert engine.take_deliveries() == []
-    assert engine.room.is_short
+    assert engine.log_space.is_short
     daemon.limit()
     engine.serve_waiting(10)
     assert engine.take_deliveries() == [(waiter, (1, b""))]
@@ -273,7 +273,7 @@ def test_a_full_disk_is_asked_once_a_second_and_puts_go_on_by_themselves(
 
 
 def test_long_bodies_get_places_of_their_own(daemon: Daemon) -> None:
-    daemon.engine.body_bytes_max = 1 << 20
+    daemon.engine.state.body_bytes_max = 1 << 20
     daemon.put(b"y" * 400_000)
     daemon.put(b"y" * 300_000)
     daemon.take_the_rest()
@@ -335,7 +335,7 @@ def test_whatever_clients_do_on_a_full_disk_is_recorded_or_refused(
 ) -> None:
     for _ in range(4):
         daemon = Daemon(SimulatedDisk(capacity_bytes=rng.choice([1, 2, 3]) << 20))
-        daemon.engine.body_bytes_max = 200_000
+        daemon.engine.state.body_bytes_max = 200_000
         refused = 0
         for turn in range(1_500):
             for _operation in range(rng.choice([1, 1, 3, 40])):

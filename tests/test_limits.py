@@ -12,8 +12,8 @@ from delayd.core import views
 from delayd.core.check import check
 from delayd.core.errors import BodyTooBig, CapReached, DelayTooLong
 from delayd.core.job import HEADER_BYTES, State
+from delayd.core.operations.put import Conflict, Outcome
 from delayd.core.policy import Policy
-from delayd.core.puts import Conflict, Outcome
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.scan import Wanted
 from delayd.core.session import Session
@@ -50,13 +50,11 @@ def test_a_job_for_a_moment_gets_the_topics_ttr_and_no_other_delay() -> None:
     rig = rig_with(ttr="2m", delay="5s", delay_max="1h")
     topic = rig.engine.store.topic("mail")
     for due_ms in (0, HOUR_MS):
-        rig.engine.put_at(
-            topic, priority=0, due_wall_ms=due_ms, ttr_ms=0, body=b"", now_ms=rig.now_ms
-        )
+        rig.engine.put(topic, priority=0, due_wall_ms=due_ms, ttr_ms=0, body=b"", now_ms=rig.now_ms)
     seen = [views.view_job(rig.engine, job_id, rig.now_ms) for job_id in (1, 2)]
     assert [(job.left_ms, job.ttr_ms) for job in seen] == [(0, 120_000), (HOUR_MS, 120_000)]
     with pytest.raises(DelayTooLong, match=r"is 1h, and this would be 1h1ms$") as refused:
-        rig.engine.put_at(
+        rig.engine.put(
             topic, priority=0, due_wall_ms=HOUR_MS + 1, ttr_ms=0, body=b"", now_ms=rig.now_ms
         )
     assert refused.value.is_moment
@@ -163,7 +161,7 @@ def test_the_cap_on_delays_judges_new_ones_only() -> None:
         lambda: engine.change(job_id, rig.now_ms, delay_ms=60_001),
         lambda: engine.reschedule(job_id, 60_001, rig.now_ms),
         lambda: engine.reschedule_at(job_id, rig.now_ms + 60_002, rig.now_ms),
-        lambda: Bulk(engine, "default", Wanted(), Action.reschedule(60_001)),
+        lambda: Bulk(engine.state, "default", Wanted(), Action.reschedule(60_001)),
     ):
         with pytest.raises(DelayTooLong, match=r"is 1m, and this would be 1m[12]ms$"):
             ask()

@@ -38,7 +38,7 @@ def test_when_nearly_nothing_is_left_a_daemon_at_rest_shrinks_its_log_to_next_to
 
 def test_what_the_next_turn_may_write_fits_the_shorter_log() -> None:
     scene = after_many_jobs(alive=3)
-    room = scene.engine.room
+    room = scene.engine.log_space
     room.limit(scene.journal.room_bytes - room.set_aside_bytes(held=0), lambda *_: 0)
     scene.rest()
     assert scene.journal.room_bytes < 2 * JOURNAL_SHRUNK_BYTES

@@ -81,7 +81,7 @@ def test_a_snapshot_waits_until_jobs_are_placed_that_the_wall_clock_has_moved() 
     scene = Scene()
     topic = scene.engine.store.topic("default")
     for number in range(200):
-        scene.engine.put_at(
+        scene.engine.put(
             topic,
             priority=0,
             due_wall_ms=scene.now_ms + HOUR_MS + number,

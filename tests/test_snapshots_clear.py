@@ -15,7 +15,7 @@ def test_none_begins_before_what_a_clear_has_left_behind_is_swept_away() -> None
     scene.clock.advance(SNAPSHOT_ASK_MS)
     assert scene.chore() == 0
     assert not scene.workers
-    passes: BackgroundTasks[Task] = BackgroundTasks(scene.engine)
+    passes: BackgroundTasks[Task] = BackgroundTasks(scene.engine.state)
     while passes.has_more:
         passes.step(scene.now_ms)
     scene.turn()
@@ -33,7 +33,7 @@ def test_when_all_is_swept_away_the_log_gets_shorter_without_another_operation()
     scene.rest()
     scene.engine.clear(scene.engine.store.topics.by_name["default"])
     scene.turn()
-    passes: BackgroundTasks[Task] = BackgroundTasks(scene.engine)
+    passes: BackgroundTasks[Task] = BackgroundTasks(scene.engine.state)
     for _ in range(20):
         passes.step(scene.now_ms, budget=0)
         scene.rest(2 * SNAPSHOT_ASK_MS)

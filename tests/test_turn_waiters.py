@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from delayd.core.timekeeper import Handed, WaitEnd
+from delayd.core.session import Handed, WaitEnd
 from tests.turn_scene import Recipient, Stage, Watch, set_watch
 
 MANY: Final = 1_000

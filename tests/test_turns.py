@@ -321,7 +321,7 @@ class TurningDaemon(trouble.Daemon):
         self.turns_taken += 1
         self.turns.end_turn(self.now_ms)
         assert not self.failures.errors, "something was accepted that could not be recorded"
-        room = self.engine.room
+        room = self.engine.log_space
         set_aside_bytes = room.set_aside_bytes(len(self.engine.store.leases.sessions))
         assert room.free_bytes <= self.journal.room_bytes - set_aside_bytes
 
@@ -350,7 +350,7 @@ def test_never_is_more_room_promised_than_there_is(
     daemons: Callable[[int, int], TurningDaemon],
 ) -> None:
     daemon = daemons(9 << 20, segment_bytes)
-    daemon.engine.body_bytes_max = 200_000
+    daemon.engine.state.body_bytes_max = 200_000
     for _ in range(1_200):
         for _operation in range(rng.choice((1, 1, 3, 40))):
             with contextlib.suppress(OutOfSpace):
@@ -368,7 +368,7 @@ def test_with_plenty_of_room_it_is_looked_at_every_so_many_turns(
     daemon.put()
     daemon.end_turn()
     daemon.turns.limit_room()
-    assert daemon.engine.room.free_bytes > ROOM_PLENTY_BYTES + (1 << 20)
+    assert daemon.engine.log_space.free_bytes > ROOM_PLENTY_BYTES + (1 << 20)
     daemon.looks = 0
     for _ in range(3 * (ROOM_TURNS_MAX + 1)):
         daemon.put()

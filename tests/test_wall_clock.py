@@ -18,7 +18,7 @@ from delayd.core.background import BackgroundTask, BackgroundTasks
 from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.job import State
-from delayd.core.timekeeper import Handed, WaitEnd
+from delayd.core.session import Handed, WaitEnd
 from delayd.journal.disk import RealDisk
 from delayd.journal.journal import Journal
 from delayd.limits import WALL_BRACKET_NS, WALL_READINGS_MAX, WALL_STEP_MS
@@ -44,7 +44,7 @@ class NoClients:
     durable_id = 0
 
     def __init__(self) -> None:
-        self.passes: BackgroundTasks[BackgroundTask] = BackgroundTasks(Engine(start_ms=0))
+        self.passes: BackgroundTasks[BackgroundTask] = BackgroundTasks(Engine(start_ms=0).state)
 
     def serve(self, events: object, now_ms: int) -> None:
         """Nobody has said anything."""
@@ -78,7 +78,7 @@ class Daemon:
 
     def put_at(self, wall_ms: int) -> int:
         self.turns.look_at_wall_clock()
-        return self.engine.put_at(
+        return self.engine.put(
             self.topic,
             priority=0,
             due_wall_ms=wall_ms,

@@ -6,13 +6,13 @@ is a *pass*: an object that is asked, between two turns or within one, to do a l
     add(search)  add(bulk)      step: search   step: bulk   step: search   step: bulk, over ─► bulk
 
 `BackgroundTasks` gives each the same share, in the order in which they came. What a clear has left
-behind (`core.clearing`) is swept away beside them, as one more pass that nobody waits for.
+behind (`core.scans.clear`) is swept away beside them, as one more pass that nobody waits for.
 
 A pass is a function of the engine's state, its budget and the time that it is told; it asks no
 clock. How often steps are taken, and what the result is good for, is the owner's business:
 
-    passes = Passes(engine)
-    passes.add(Search(engine, "mail", Wanted(), limit=100))   # or Calendar, Bulk, Clear
+    passes = Passes(engine.state)
+    passes.add(Search(engine.state, "mail", Wanted(), limit=100))   # or Calendar, Bulk, Clear
     while passes.has_more:                    # in each turn, for TASK_SLICE_US at most,
         over = passes.step(now_ms)            # before its records are committed
         if over is not None: answer(over)     # over.result, over.page, over.counts
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from delayd.limits import TASK_STEP_JOBS
 
 if TYPE_CHECKING:
-    from delayd.core.engine import Engine
+    from delayd.core.state import EngineState
 
 
 class Task(Protocol):
@@ -52,17 +52,17 @@ TaskT = TypeVar("TaskT", bound=Task)
 class BackgroundTasks(Generic[TaskT]):
     """The passes of one engine that are not over."""
 
-    __slots__ = ("_engine", "_queue")
+    __slots__ = ("_queue", "_state")
 
-    def __init__(self, engine: "Engine") -> None:
+    def __init__(self, state: "EngineState") -> None:
         """Start with none."""
-        self._engine = engine
+        self._state = state
         self._queue: deque[TaskT] = deque()
 
     @property
     def has_more(self) -> bool:
         """Tell whether there is a step to take."""
-        return bool(self._queue or self._engine.store.cleared)
+        return bool(self._queue or self._state.store.cleared)
 
     def add(self, a_pass: TaskT) -> None:
         """Have this done too."""
@@ -78,7 +78,7 @@ class BackgroundTasks(Generic[TaskT]):
         At rest nothing happens. What is swept away waits for nobody, and nobody waits for it: it
         shares each step.
         """
-        store = self._engine.store
+        store = self._state.store
         if store.cleared:
             store.sweep(budget)
         if not self._queue:

@@ -43,7 +43,7 @@ def check(engine: Engine) -> None:
         assert topic.bytes == lengths[topic]
         _check_topic(store, topic)
         _check_throttle(store, topic)
-    assert engine.room.jobs == counted.total()
+    assert engine.log_space.jobs == counted.total()
     assert sum(topic.reserved for topic in store.topics.listing) == len(store.leases.sessions)
     _check_numbers(store)
     _check_keys(store)

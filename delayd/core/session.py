@@ -1,24 +1,36 @@
 """One client as the engine sees it: what it puts to, watches, holds and waits for.
 
-A session is made for each connection of the line protocol. Jobs held by nobody who is still there
-(they were handed out before a restart) belong to the engine's orphan session until their ttr runs
-out.
+A session is made for each connection of the line protocol. Jobs whose holders are gone (they were
+handed out before a restart) belong to the store's orphan session until their ttr runs out.
 """
 
+import enum
 from typing import TYPE_CHECKING, Final, Protocol
 
+from delayd.limits import DEADLINE_SOON_MS
+
 if TYPE_CHECKING:
-    from delayd.core.timekeeper import Handed, WaitEnd
     from delayd.core.topic import Topic
 
 NEVER_MS: Final = 2**64
 """Later than every deadline."""
 
 
+class WaitEnd(enum.Enum):
+    """Why a consumer's wait ended without a job."""
+
+    TIMED_OUT = "the time it wanted to wait is over"
+    DEADLINE_SOON = "a job it holds runs out of time within a second"
+
+
+Handed = tuple[int, bytes]
+"""A job handed out: its id and its body."""
+
+
 class Owner(Protocol):
     """Whoever made a session and waits for what comes of it."""
 
-    def deliver(self, outcome: "Handed | WaitEnd", now_ms: int) -> None:
+    def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
         """Take the job, or the end of the wait."""
         ...
 
@@ -58,3 +70,12 @@ class Session:
         """Return when the first reservation held ends; `NEVER_MS` when none is. O(jobs held)."""
         self.soonest_ms = min(self.deadlines.values(), default=NEVER_MS)
         return self.soonest_ms
+
+    def deadline_soon(self, now_ms: int) -> bool:
+        """Tell whether a job held runs out of time within `DEADLINE_SOON_MS`."""
+        soon_ms = now_ms + DEADLINE_SOON_MS
+        return self.soonest_ms <= soon_ms and self.soonest_deadline() <= soon_ms
+
+
+Delivery = tuple[Session, Handed | WaitEnd]
+"""What a waiting consumer gets."""

@@ -23,7 +23,7 @@ So of a rate of `r` a second, in any `s` seconds no more than `r * s` and the bu
 Times count in nanoseconds inside: in microseconds a rate of 700,000 would be 500,000.
 
 The class refuses to know jobs, consumers and wheels. Who sets the alarm for `next_ms`, and serves
-those who wait when it rings, is the timekeeper.
+those who wait when it fires, is `core.operations.clock`.
 """
 
 import enum

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 DEFAULT_TOPIC: Final = "default"
 INTERNAL_TOPIC: Final = "$idempotency"
-"""Where the daemon keeps jobs of its own; see `core.internal_topic`."""
+"""Where the daemon keeps jobs of its own; see `core.operations.checks`."""
 ID_MASK: Final = 2**64 - 1
 
 

@@ -45,7 +45,7 @@ class Topics:
         """In order of creation, a removed one's place taken by the last (beanstalkd)."""
         self.last_number = 0
         self.internal: Topic | None = None
-        """The daemon's own, while there is something in it; see `core.internal_topic`."""
+        """The daemon's own, while there is something in it; see `core.operations.checks`."""
         self.keeps_all = False
         """No topic vanishes: a replay goes on."""
         self.shown = 0

@@ -32,8 +32,8 @@ from delayd.core.job import (
 )
 from delayd.core.policy import Policy
 from delayd.core.retry_decision import caught_up_expiry, place_of
+from delayd.core.session import Handed
 from delayd.core.store import Store
-from delayd.core.timekeeper import Handed
 from delayd.core.topic import (
     DEFAULT_TOPIC,
     Source,
@@ -129,7 +129,7 @@ class CapUsage(NamedTuple):
 
 def view_job(engine: Engine, job_id: int, now_ms: int) -> JobView:
     """Return all there is to say about a job but its body; `JobNotFound`."""
-    record, state = engine.settled(job_id, now_ms)
+    record, state = engine.caught_up(job_id, now_ms)
     _, due_ms, created_ms, ttr_ms, priority, number, _, _ = HEADER.unpack_from(record)
     tally = tally_of(record)
     in_hand = int(state is State.RESERVED)
@@ -180,12 +180,17 @@ def view_topic(engine: Engine, name: str, now_ms: int) -> TopicView:
 
 def usage(engine: Engine) -> CapUsage:
     """Return how near the daemon is to its caps. O(1)."""
-    return CapUsage(engine.room.jobs, engine.record_bytes, engine.jobs_max, engine.bytes_max)
+    return CapUsage(
+        engine.log_space.jobs,
+        engine.state.record_bytes,
+        engine.state.jobs_max,
+        engine.state.bytes_max,
+    )
 
 
 def job_details(engine: Engine, job_id: int, now_ms: int) -> JobDetails | None:
     """Return what there is to say of a job, None for nothing; `JobNotFound`."""
-    record, state = engine.settled(job_id, now_ms)
+    record, state = engine.caught_up(job_id, now_ms)
     if not record[FLAGS_AT] & _DETAILED:
         return None
     note = note_of(record)

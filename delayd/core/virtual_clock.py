@@ -4,13 +4,12 @@
 long as what is due in them.
 """
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from delayd.core.moments import check_range
+from delayd.core.operations.checks import check_range
+from delayd.core.operations.clock import advance, next_deadline, reach, record_time
+from delayd.core.state import EngineState
 from delayd.limits import WALL_MS_MAX
-
-if TYPE_CHECKING:
-    from delayd.core.engine import Engine
 
 
 class StandingClock(Protocol):
@@ -32,18 +31,18 @@ class ClockAdvance:
     out, the retry after it) at its own, all within one advance.
     """
 
-    __slots__ = ("_by_ms", "_clock", "_engine", "_until_ms")
+    __slots__ = ("_by_ms", "_clock", "_state", "_until_ms")
 
-    def __init__(self, engine: "Engine", clock: StandingClock, by_ms: int) -> None:
+    def __init__(self, state: EngineState, clock: StandingClock, by_ms: int) -> None:
         """Go so far, counted from when it begins."""
-        self._engine = engine
+        self._state = state
         self._clock = clock
         self._by_ms = by_ms
         self._until_ms: int | None = None
 
     def step(self, _budget: int, _now_ms: int) -> bool:
         """Go on to the next deadline, or let happen a slice of what is due at this one."""
-        engine, clock = self._engine, self._clock
+        state, clock = self._state, self._clock
         now_ms = clock.now_ms()
         until_ms = self._until_ms
         if until_ms is None:
@@ -51,15 +50,15 @@ class ClockAdvance:
             until_ms = now_ms + self._by_ms
             check_range("time in ms", until_ms, WALL_MS_MAX)
             self._until_ms = until_ms
-        next_ms = engine.next_deadline()
+        next_ms = next_deadline(state)
         if next_ms is not None and next_ms <= until_ms:
             time_ms = max(now_ms, next_ms)
             clock.go_on_to(time_ms)
-            engine.advance(time_ms)
+            advance(state, time_ms, time_ms)
             return False
         clock.go_on_to(max(now_ms, until_ms))
-        engine.reach(clock.now_ms())
-        engine.record_time()
+        reach(state, clock.now_ms())
+        record_time(state)
         return True
 
     @property

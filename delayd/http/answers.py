@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 
 from delayd.core.job import Reason, State
-from delayd.core.puts import Outcome
+from delayd.core.operations.put import Outcome
 from delayd.http.schemas import UNSET, Token, Unset
 from delayd.limits import HTTP_ERRORS_MAX, PRIORITY_MAX
 

@@ -272,7 +272,7 @@ class Call:
         principal = self.principal
         if principal is not EVERYBODY:
             # Its ttr may have run out just now, and that may have moved it to another topic.
-            record, _ = self.api.engine.settled(job_id, self.api.now_ms())
+            record, _ = self.api.engine.caught_up(job_id, self.api.now_ms())
             topic = store.topic_of(record).name
             if not principal.may(scope, topic):
                 if not principal.may(Scope.PEEK, topic):

@@ -4,7 +4,7 @@ A *memo* is itself a job, of the topic `$idempotency`: its key is a digest of wh
 under which Idempotency-Key; its body says which job that made, and a digest of the request. It is
 put in the same turn as the job, so that either both are on disk or neither. It survives restarts
 like every job, and when it comes due, `IDEMPOTENCY_MS` later, it is reserved and deleted right
-here. Nobody else can do anything to it (`core.internal_topic`): this module alone is let in,
+here. Nobody else can do anything to it (`core.operations.checks`): this module alone is let in,
 `as_daemon`.
 
     POST, Idempotency-Key: a   ─► memo a: job 7, and job 7      201, id 7
@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from delayd.core.errors import CapReached, Refusal
-from delayd.core.internal_topic import reclaim
 from delayd.core.job import body_of
-from delayd.core.session import Session
-from delayd.core.timekeeper import Handed, WaitEnd
+from delayd.core.operations.topics import reclaim
+from delayd.core.session import Handed, Session, WaitEnd
 from delayd.core.topic import INTERNAL_TOPIC
 from delayd.http.problems import FieldError, KeyReused, RequestInvalid
 from delayd.limits import (
@@ -116,7 +115,9 @@ def _of_both(engine: "Engine", refusal: Refusal) -> Refusal:
     """Return why there was no room for job and memo, now that neither is there any more."""
     if not isinstance(refusal, CapReached) or refusal.topic is not None:
         return refusal
-    in_use = {"jobs_max": engine.room.jobs, "bytes_max": engine.record_bytes}[refusal.cap]
+    in_use = {"jobs_max": engine.log_space.jobs, "bytes_max": engine.state.record_bytes}[
+        refusal.cap
+    ]
     needed = refusal.in_use + refusal.needed - in_use
     return CapReached(refusal.cap, refusal.highest, in_use, needed=needed)
 
@@ -153,7 +154,7 @@ class Forgetting:
         """Wait for memos, from when there are any; a second time nothing happens."""
         engine, session = self._engine, self._session
         if not session.watched and TOPIC in engine.store.topics.by_name:
-            reclaim(engine, now_ms)
+            reclaim(engine.state, now_ms)
             with engine.as_daemon():
                 engine.watch(session, TOPIC)
             self._go_on(now_ms)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 import msgspec
 
 from delayd.core.job import Retry
-from delayd.core.puts import Conflict
+from delayd.core.operations.put import Conflict
 from delayd.http.problems import FieldError
 from delayd.http.reading import Form, Rules
 from delayd.http.values import Duration, Key, Ladder, Moment, TopicName, Ttr

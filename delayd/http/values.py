@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from delayd.core.errors import KeyInvalid, TopicNameInvalid
 from delayd.core.job import State
+from delayd.core.operations.put import checked_key
 from delayd.core.policy import parse_ladder
-from delayd.core.puts import checked_key
 from delayd.core.topic import checked_name
 from delayd.limits import (
     DURATION_MS_MAX,

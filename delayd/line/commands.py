@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from delayd.access.scopes import Scope
 from delayd.core import views
 from delayd.core.errors import OutOfSpace
-from delayd.core.timekeeper import Handed
+from delayd.core.session import Handed
 from delayd.core.topic import checked_name
 from delayd.core.views import job_details, topic_details
 from delayd.limits import RESERVE_BATCH_MAX
@@ -64,7 +64,7 @@ def _reserve_or_wait(client: "Connection", wait_ms: int | None, now_ms: int) -> 
     job = engine.reserve(session, now_ms)
     if job is not None:
         return handed_over(client, job, now_ms)
-    if engine.deadline_soon(session, now_ms):
+    if session.deadline_soon(now_ms):
         client.batch_max = 0
         return replies.DEADLINE_SOON
     if wait_ms == 0:

@@ -23,8 +23,7 @@ from delayd.access.scopes import Scope
 from delayd.core.background import BackgroundTasks, Task
 from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, Refusal
-from delayd.core.session import Owner, Session
-from delayd.core.timekeeper import Handed, WaitEnd
+from delayd.core.session import Handed, Owner, Session, WaitEnd
 from delayd.core.topic import Topic
 from delayd.line import replies
 from delayd.line.commands import UNBOUND, command_of, handed_over
@@ -82,7 +81,7 @@ class Connection(Framing):
         """
         super().__init__()
         self.engine = engine
-        self.passes = LineTasks(BackgroundTasks(engine)) if passes is None else passes
+        self.passes = LineTasks(BackgroundTasks(engine.state)) if passes is None else passes
         self.stats = stats
         self.session: Session = engine.open_session(owner)
         self.is_half_closed = False
@@ -212,7 +211,11 @@ class Connection(Framing):
                 self.out.append(self.begin_put(put, None) if put else self.refuse_command(line))
                 return after
             put = parse_put(line)
-            if put is not None and not put.extra and put.body_bytes <= self.engine.body_bytes_max:
+            if (
+                put is not None
+                and not put.extra
+                and put.body_bytes <= self.engine.state.body_bytes_max
+            ):
                 return self._put_run(data, data[at:after], after, put, now_ms)
             self.out.append(self.begin_put(put, None))
         elif line.startswith(b"delete ") and (run := _DELETES.match(data, at)):
@@ -323,7 +326,11 @@ class Connection(Framing):
         """
         before, key, after = split_at_key(line)
         shape = shape_of(before, after) if key else None
-        if shape is None or not shape.each or shape.put.body_bytes > self.engine.body_bytes_max:
+        if (
+            shape is None
+            or not shape.each
+            or shape.put.body_bytes > self.engine.state.body_bytes_max
+        ):
             return 0
         keys, bodies, end = shape.run_in(data, at)
         if not keys:
@@ -399,7 +406,7 @@ class Connection(Framing):
         if put is None:
             return self.refuse(replies.BAD_FORMAT)
         self.stats.counts["put"] += 1
-        if put.body_bytes > self.engine.body_bytes_max:
+        if put.body_bytes > self.engine.state.body_bytes_max:
             return self.discard_body(put.body_bytes, self.refuse(replies.JOB_TOO_BIG))
         if put.extra:
             return self._begin_with_words(put, name)

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 from delayd.access.scopes import Scope
 from delayd.core import views
-from delayd.core.clearing import Clear
 from delayd.core.errors import PolicyInvalid
-from delayd.core.failing import SetPolicy
 from delayd.core.job import Event, State
+from delayd.core.operations.clock import leases_are_caught_up
+from delayd.core.operations.put import checked_key
+from delayd.core.operations.topics import SetPolicy
 from delayd.core.policy import Policy
-from delayd.core.puts import checked_key
 from delayd.core.scans.bulk import Action, Bulk
+from delayd.core.scans.clear import Clear
 from delayd.core.scans.list import Calendar, Search
 from delayd.core.scans.scan import Wanted
 from delayd.core.topic import checked_name
@@ -54,7 +55,7 @@ def authenticate(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
 def _list_jobs(client: "Connection", rest: bytes, now_ms: int) -> bytes:
     name, rest = _topic_and(rest)
     asked = options.parse_filter(rest, options.LIST_READERS)
-    search = Search(client.engine, name, asked.wanted(now_ms), asked.limit, asked.after)
+    search = Search(client.engine.state, name, asked.wanted(now_ms), asked.limit, asked.after)
     absolute = client.engine.store.wall_times
     return client.begin(search, lambda: replies.jobs_page(search.page, absolute.offset_ms))
 
@@ -62,7 +63,7 @@ def _list_jobs(client: "Connection", rest: bytes, now_ms: int) -> bytes:
 def _calendar(client: "Connection", rest: bytes, now_ms: int) -> bytes:
     name, rest = _topic_and(rest)
     bin_ms, bins = grammar.parse_spans(rest)
-    calendar = Calendar(client.engine, name, from_ms=now_ms, bin_ms=bin_ms, bins=bins)
+    calendar = Calendar(client.engine.state, name, from_ms=now_ms, bin_ms=bin_ms, bins=bins)
     return client.begin(calendar, lambda: replies.calendar(calendar.counts, bin_ms))
 
 
@@ -128,7 +129,7 @@ def _change(client: "Connection", rest: bytes, now_ms: int) -> bytes:
     body_bytes = changes.body_bytes
     if body_bytes is None:
         return change(None, now_ms)
-    if body_bytes > client.engine.body_bytes_max:
+    if body_bytes > client.engine.state.body_bytes_max:
         return client.discard_body(body_bytes, client.refuse(replies.JOB_TOO_BIG))
     return client.expect(body_bytes, change)
 
@@ -160,8 +161,8 @@ def _set_policy(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
         if target is not None and not client.may(Scope.ADMIN, target):
             # Exhausted jobs would be put there.
             return client.refuse(replies.FORBIDDEN)
-        work = SetPolicy(client.engine, name, policy)
-        if client.engine.leases_are_settled:
+        work = SetPolicy(client.engine.state, name, policy)
+        if leases_are_caught_up(client.engine.state):
             work.step(0, now_ms)
             return b"POLICY_SET\r\n"
         return client.begin(work, lambda: b"POLICY_SET\r\n")
@@ -181,7 +182,7 @@ def _redrive(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
     jobs_max, per_s = grammar.parse_redrive(rest)
     wanted = Wanted(frozenset({State.BURIED}))
     action = Action.kick(per_s)
-    bulk = Bulk(client.engine, name, wanted, action, limit=jobs_max)
+    bulk = Bulk(client.engine.state, name, wanted, action, limit=jobs_max)
     return client.begin(bulk, lambda: replies.bulk(bulk, b"REDRIVEN"))
 
 
@@ -191,7 +192,7 @@ def _redrive(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
 def _clear_tube(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
     name, rest = _topic_and(rest)
     _nothing_after(rest)
-    clear = Clear(client.engine, name)
+    clear = Clear(client.engine.state, name)
     return client.begin(clear, lambda: b"CLEARED %d\r\n" % clear.count)
 
 
@@ -215,7 +216,7 @@ def _reschedule_jobs(client: "Connection", rest: bytes, now_ms: int) -> bytes:
 def _bulk(client: "Connection", name: str, rest: bytes, action: Action, now_ms: int) -> bytes:
     asked = options.parse_filter(rest, options.BULK_READERS)
     wanted = asked.wanted(now_ms)
-    bulk = Bulk(client.engine, name, wanted, action, dry_run=asked.is_dry)
+    bulk = Bulk(client.engine.state, name, wanted, action, dry_run=asked.is_dry)
     word = b"MATCHED" if asked.is_dry else _DONE[action.event]
     return client.begin(bulk, lambda: replies.bulk(bulk, word))
 
@@ -227,7 +228,7 @@ def _advance_clock(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
     clock = client.passes.clock
     if clock is None:
         return client.refuse(replies.UNKNOWN_COMMAND)
-    advance = ClockAdvance(client.engine, clock, grammar.parse_seconds(rest))
+    advance = ClockAdvance(client.engine.state, clock, grammar.parse_seconds(rest))
     return client.begin(advance, lambda: replies.advanced(advance.time_ms))
 
 

@@ -210,7 +210,7 @@ class GuardedConnection(Connection):
         if not job_id.isdigit():
             return None
         try:  # a ttr that has run out may have moved it, and its slice has not come
-            record, _ = self.engine.settled(int(job_id), self.engine.store.time_ms + 1)
+            record, _ = self.engine.caught_up(int(job_id), self.engine.store.time_ms + 1)
         except JobNotFound:
             return None
         return self.engine.store.topic_of(record).name

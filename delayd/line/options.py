@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from delayd.core.job import Retry, State
+from delayd.core.operations.put import Conflict, checked_key
 from delayd.core.policy import parse_ladder
-from delayd.core.puts import Conflict, checked_key
 from delayd.core.scans.list import Cursor
 from delayd.core.scans.scan import NEVER_DUE_MS, Wanted
 from delayd.limits import (

@@ -12,10 +12,10 @@ from typing import Final
 
 from delayd.core.errors import JobAlreadyExists, PolicyInvalid, Refusal
 from delayd.core.job import Reason
-from delayd.core.puts import Outcome
+from delayd.core.operations.put import Outcome
 from delayd.core.scans.bulk import Bulk
 from delayd.core.scans.list import Page
-from delayd.core.timekeeper import Handed
+from delayd.core.session import Handed
 from delayd.core.views import JobDetails, JobView, TopicDetails, TopicView
 from delayd.text import duration_text
 

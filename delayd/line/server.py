@@ -25,7 +25,7 @@ from delayd.access.admission import Admission, Peer, Refused
 from delayd.clock import monotonic_ns
 from delayd.core.background import BackgroundTask, BackgroundTasks
 from delayd.core.engine import Engine
-from delayd.core.timekeeper import Handed, WaitEnd
+from delayd.core.session import Handed, WaitEnd
 from delayd.core.virtual_clock import StandingClock
 from delayd.limits import (
     ACCEPTS_PER_TURN,
@@ -211,7 +211,7 @@ class LineServer:
         self._now_ms = now_ms
         self._up_ms = up_ms
         self.passes: BackgroundTasks[BackgroundTask] = (
-            BackgroundTasks(engine) if passes is None else passes
+            BackgroundTasks(engine.state) if passes is None else passes
         )
         """What takes long, of this front end and of others."""
         self.long_commands = LineTasks(self.passes, clock, self._answered)

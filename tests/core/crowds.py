@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from delayd.core.background import Task
 from delayd.core.errors import Refusal
 from delayd.core.job import DUE_AT, U64, State, tally_of
+from delayd.core.operations.clock import catch_up_leases
 from delayd.core.scans.scan import Wanted, seen_state
 from tests.core.rigs import Rig
 
@@ -82,7 +83,7 @@ class Crowd:
     def matching(self, topic: str, wanted: Wanted) -> dict[int, Mark]:
         """The jobs that are wanted now, by looking at each, once what is due has ended."""
         store = self.engine.store
-        while not self.engine.settle_leases(100, self.rig.now_ms):
+        while not catch_up_leases(self.engine.state, 100, self.rig.now_ms):
             pass
         found: dict[int, Mark] = {}
         for job_id, record in store.jobs:

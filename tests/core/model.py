@@ -21,7 +21,7 @@ from delayd.core.errors import (
     ValueOutOfRange,
 )
 from delayd.core.job import State
-from delayd.core.timekeeper import Handed, WaitEnd
+from delayd.core.session import Handed, WaitEnd
 from delayd.core.wheel.wheel import ceil_to_tick
 
 LONGEST_MS = (2**32 - 1) * 1000

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from delayd.core.engine import Engine
 from delayd.core.records import LAYOUTS, TAILED, Kind
 from delayd.core.replay import Replay
-from delayd.core.session import Session
+from delayd.core.session import Session, WaitEnd
 from delayd.core.store import Store
-from delayd.core.timekeeper import WaitEnd
 from delayd.core.timers import TimerLane, TimerQueue
 
 if TYPE_CHECKING:

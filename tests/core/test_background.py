@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 
 from delayd.core.background import BackgroundTasks, Task
-from delayd.core.clearing import Clear
 from delayd.core.engine import Engine
 from delayd.core.job import State
 from delayd.core.job_table import PAGE_BITS, JobTable
 from delayd.core.scans.bulk import Action, Bulk
+from delayd.core.scans.clear import Clear
 from delayd.core.scans.list import Calendar, Cursor, Search
 from delayd.core.scans.scan import Wanted
 from delayd.limits import (
@@ -60,15 +60,19 @@ def crowded(delay_ms: int) -> tuple[Rig, CountingTable]:
 
 
 MAKERS: dict[str, Callable[[Engine], Task]] = {
-    "list": lambda engine: Search(engine, "default", Wanted()),
-    "list_on": lambda engine: Search(engine, "default", Wanted(), 10, Cursor(WEEK_MS, 0)),
-    "list_held": lambda engine: Search(engine, "default", Wanted(frozenset({State.RESERVED}))),
-    "calendar": lambda engine: Calendar(engine, "default", from_ms=0, bin_ms=WEEK_MS, bins=9),
-    "dry_run": lambda engine: Bulk(engine, "default", Wanted(), Action.cancel(), dry_run=True),
-    "cancel": lambda engine: Bulk(engine, "default", Wanted(), Action.cancel()),
-    "kick": lambda engine: Bulk(engine, "default", Wanted(), Action.kick(per_s=10)),
-    "reschedule": lambda engine: Bulk(engine, "default", Wanted(), Action.reschedule(9_000)),
-    "clear": lambda engine: Clear(engine, "default"),
+    "list": lambda engine: Search(engine.state, "default", Wanted()),
+    "list_on": lambda engine: Search(engine.state, "default", Wanted(), 10, Cursor(WEEK_MS, 0)),
+    "list_held": lambda engine: Search(
+        engine.state, "default", Wanted(frozenset({State.RESERVED}))
+    ),
+    "calendar": lambda engine: Calendar(engine.state, "default", from_ms=0, bin_ms=WEEK_MS, bins=9),
+    "dry_run": lambda engine: Bulk(
+        engine.state, "default", Wanted(), Action.cancel(), dry_run=True
+    ),
+    "cancel": lambda engine: Bulk(engine.state, "default", Wanted(), Action.cancel()),
+    "kick": lambda engine: Bulk(engine.state, "default", Wanted(), Action.kick(per_s=10)),
+    "reschedule": lambda engine: Bulk(engine.state, "default", Wanted(), Action.reschedule(9_000)),
+    "clear": lambda engine: Clear(engine.state, "default"),
 }
 ACTIONS = ("cancel", "kick", "reschedule")
 
@@ -78,7 +82,7 @@ ACTIONS = ("cancel", "kick", "reschedule")
 def test_a_step_looks_at_no_more_jobs_than_it_may(name: str, delay_ms: int) -> None:
     rig, table = crowded(delay_ms)
     rig.advance(1_000)  # whatever is due has not come, but for one slice
-    passes: BackgroundTasks[Task] = BackgroundTasks(rig.engine)
+    passes: BackgroundTasks[Task] = BackgroundTasks(rig.engine.state)
     passes.add(MAKERS[name](rig.engine))
     # Reservations that are over are settled first, with several looks for each.
     most = max(4 * ADVANCE_SLICE_JOBS, TASK_STEP_JOBS + PAGE_JOBS)
@@ -101,7 +105,7 @@ def test_going_from_one_bucket_to_the_next_is_paid_for() -> None:
     wheel = rig.engine.store.topics.by_name["default"].delays.wheel
     buckets = len(wheel.layout())
     assert buckets > 100
-    search = Search(rig.engine, "default", Wanted(from_ms=WEEK_MS))
+    search = Search(rig.engine.state, "default", Wanted(from_ms=WEEK_MS))
     steps = 1
     while not search.step(TASK_STEP_JOBS, rig.now_ms):
         steps += 1

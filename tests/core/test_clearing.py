@@ -9,11 +9,12 @@ import pytest
 from delayd.core import views
 from delayd.core.background import BackgroundTasks, Task
 from delayd.core.check import check
-from delayd.core.clearing import Clear
 from delayd.core.errors import JobNotFound, TopicNotFound
 from delayd.core.job import HEADER, State
+from delayd.core.operations.change import kick_later
 from delayd.core.records import Kind, UnknownRecord, pack_clear, pack_topic
 from delayd.core.replay import Replay
+from delayd.core.scans.clear import Clear
 from delayd.core.scans.list import Search
 from delayd.core.scans.scan import Wanted
 from delayd.core.session import Session
@@ -41,7 +42,7 @@ def clear(rig: Rig, name: str = "default") -> int:
 
 
 def sweep(rig: Rig) -> None:
-    passes: BackgroundTasks[Task] = BackgroundTasks(rig.engine)
+    passes: BackgroundTasks[Task] = BackgroundTasks(rig.engine.state)
     while passes.has_more:
         assert passes.step(rig.now_ms, budget=3) is None
 
@@ -58,7 +59,7 @@ def everything_done_to(rig: Rig, job_id: int) -> list[Callable[[], object]]:
         lambda: views.view_job(engine, job_id, now_ms),
         lambda: engine.delete(me, job_id, now_ms),
         lambda: engine.kick_job(job_id, now_ms),
-        lambda: engine.kick_later(job_id, 5, now_ms),
+        lambda: kick_later(engine.state, job_id, 5, now_ms),
         lambda: engine.reserve_job(me, job_id, now_ms),
         lambda: engine.reschedule(job_id, 5, now_ms),
         lambda: engine.reschedule_at(job_id, 5, now_ms),
@@ -80,7 +81,7 @@ def test_what_is_cleared_is_found_by_nobody_before_it_is_swept_away() -> None:
     assert views.peek_buried(rig.engine, topic) is None
     assert views.peek_delayed(rig.engine, topic) is None
     assert rig.engine.kick(topic, 10, rig.now_ms) == 0
-    search = Search(rig.engine, "default", Wanted())
+    search = Search(rig.engine.state, "default", Wanted())
     while not search.step(10, rig.now_ms):
         pass
     assert [row.state for row in search.page.rows] == [State.RESERVED] * 4
@@ -219,7 +220,7 @@ def test_a_job_whose_ttr_has_run_out_waits_again_and_is_cleared() -> None:
     rig.advance(50)
     with pytest.raises(AssertionError):
         clear(rig)
-    pass_ = Clear(rig.engine, "default")
+    pass_ = Clear(rig.engine.state, "default")
     steps = 1
     while not pass_.step(100, rig.now_ms):
         steps += 1
@@ -245,12 +246,12 @@ def test_absolute_times_of_cleared_jobs_are_forgotten_placed_or_not() -> None:
     engine = rig.engine
     topic = engine.store.topics.by_name["default"]
     for number in range(300):
-        engine.put_at(topic, priority=0, due_wall_ms=9_000 + number, ttr_ms=9, body=b"", now_ms=0)
+        engine.put(topic, priority=0, due_wall_ms=9_000 + number, ttr_ms=9, body=b"", now_ms=0)
     engine.follow_wall(-5_000)
     engine.store.place_some()
     clear(rig)
     check(engine)
-    kept = engine.put_at(topic, priority=0, due_wall_ms=9_000, ttr_ms=9, body=b"", now_ms=0)
+    kept = engine.put(topic, priority=0, due_wall_ms=9_000, ttr_ms=9, body=b"", now_ms=0)
     engine.follow_wall(-6_000)
     rig.run(1)
     check(engine)
@@ -263,10 +264,10 @@ def test_absolute_times_of_cleared_jobs_are_forgotten_placed_or_not() -> None:
 def test_a_clear_is_not_refused_when_the_disk_is_full() -> None:
     rig = Rig()
     crowded(rig)
-    jobs = rig.engine.room.jobs
-    rig.engine.room.limit(0, ask=lambda _missing, _body, _places: 0)
+    jobs = rig.engine.log_space.jobs
+    rig.engine.log_space.limit(0, ask=lambda _missing, _body, _places: 0)
     assert clear(rig) == 12
-    assert rig.engine.room.jobs == jobs - 12
+    assert rig.engine.log_space.jobs == jobs - 12
 
 
 def test_no_copy_begins_before_all_is_swept_away() -> None:
@@ -329,8 +330,8 @@ def test_a_sweep_shares_the_steps_with_passes_that_take_turns() -> None:
     clear(rig)
     for number in range(100):
         rig.put(delay_ms=number)
-    passes: BackgroundTasks[Task] = BackgroundTasks(rig.engine)
-    searches = [Search(rig.engine, "default", Wanted(), limit=1) for _ in range(3)]
+    passes: BackgroundTasks[Task] = BackgroundTasks(rig.engine.state)
+    searches = [Search(rig.engine.state, "default", Wanted(), limit=1) for _ in range(3)]
     for search in searches:
         passes.add(search)
     passes.drop(searches[1])
@@ -349,9 +350,9 @@ def test_a_sweep_shares_the_steps_with_passes_that_take_turns() -> None:
 def test_a_topic_that_is_not_there_is_refused_at_once_and_one_that_vanishes_is_clear() -> None:
     rig = Rig()
     with pytest.raises(TopicNotFound):
-        Clear(rig.engine, "nobody")
+        Clear(rig.engine.state, "nobody")
     job_id = rig.put("mail")
-    pass_ = Clear(rig.engine, "mail")
+    pass_ = Clear(rig.engine.state, "mail")
     rig.engine.delete(rig.client(), job_id, rig.now_ms)
     assert pass_.step(1, rig.now_ms)
     assert pass_.count == 0

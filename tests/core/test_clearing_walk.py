@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from delayd.core import timekeeper, views
+from delayd.core import views
 from delayd.core.check import check
-from delayd.core.clearing import Clear
 from delayd.core.errors import KeyNotFound, Refusal
 from delayd.core.job import State, key_of
+from delayd.core.operations import clock
+from delayd.core.operations.clock import leases_are_caught_up
+from delayd.core.operations.put import Conflict
 from delayd.core.policy import Policy
-from delayd.core.puts import Conflict
+from delayd.core.scans.clear import Clear
 from tests.core.copies import copied_on_the_way, restored, small_pages, state, whole
 from tests.core.rigs import Rig
 from tests.core.test_engine_model import EngineMachine
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 class ClearingMachine(EngineMachine):
     def clear(self, name: str) -> None:
         engine = self.rig.engine
-        while not engine.leases_are_settled:
+        while not leases_are_caught_up(engine.state):
             self.go_to(self.model.time_ms, in_full=False)
         topic = engine.store.topics.by_name.get(name)
         if topic is not None:
@@ -81,7 +83,7 @@ class ClearingWalk(Scan):
 def test_a_long_walk_with_clears_agrees_with_the_model_all_the_way(
     slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timekeeper, "ADVANCE_SLICE_JOBS", slice_jobs)
+    monkeypatch.setattr(clock, "ADVANCE_SLICE_JOBS", slice_jobs)
     walked_to_the_end(ClearingWalk(rng), steps=600)
 
 
@@ -91,7 +93,7 @@ def test_a_long_walk_with_clears_agrees_with_the_model_all_the_way(
 def test_a_copy_during_clears_is_the_state_it_began_with_and_goes_on_with_the_log(
     bits: int, slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timekeeper, "ADVANCE_SLICE_JOBS", slice_jobs)
+    monkeypatch.setattr(clock, "ADVANCE_SLICE_JOBS", slice_jobs)
     small_pages(monkeypatch, bits)
     walk = ClearingWalk(rng)
     for _ in range(6):
@@ -152,7 +154,7 @@ class KeyedCrowd:
             rng.choice(doings)()
 
     def clear(self) -> None:
-        clear = Clear(self.rig.engine, self.rng.choice(("a", "b")))
+        clear = Clear(self.rig.engine.state, self.rng.choice(("a", "b")))
         while not clear.step(1, self.rig.now_ms):
             pass
 

@@ -18,9 +18,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from delayd.core import timekeeper, views
+from delayd.core import views
 from delayd.core.check import check
 from delayd.core.job import State
+from delayd.core.operations import clock
 from delayd.core.session import Session
 from delayd.core.throttle import Throttle
 from delayd.core.topic import Topic
@@ -170,7 +171,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
 
     @rule(draining=st.sampled_from((False, False, False, True)))
     def drain(self, draining: bool) -> None:
-        self.model.draining = self.rig.engine.draining = draining
+        self.model.draining = self.rig.engine.state.draining = draining
 
     # --- Reserving -------------------------------------------------------------------------------
 
@@ -184,7 +185,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         )
         if job is not None or self.agree(
             lambda: model.deadline_soon(client, now_ms),
-            lambda: engine.deadline_soon(session, now_ms),
+            lambda: session.deadline_soon(now_ms),
         ):
             return
         model.wait(client, now_ms, wait_ms)
@@ -370,7 +371,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         self.model.restart()
         self.sessions.clear()
         # How much of what is due replay has made happen already is its own affair.
-        self.model.timeouts = self.rig.engine.timeouts
+        self.model.timeouts = self.rig.engine.state.timeouts
         # The order of creation is not kept; nothing but `list-tubes` shows it.
         listing = [topic.name for topic in self.rig.engine.store.topics.listing]
         assert sorted(listing) == sorted(self.model.listing)
@@ -388,7 +389,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         self.compare_topics()
         self.compare_clients()
         self.compare_deadlines()
-        assert self.rig.engine.timeouts == self.model.timeouts
+        assert self.rig.engine.state.timeouts == self.model.timeouts
         assert self.rig.engine.store.last_id == self.model.last_id
 
     @invariant()
@@ -431,7 +432,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
 def test_the_engine_does_what_the_model_says(
     slice_jobs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timekeeper, "ADVANCE_SLICE_JOBS", slice_jobs)
+    monkeypatch.setattr(clock, "ADVANCE_SLICE_JOBS", slice_jobs)
     run_state_machine_as_test(
         EngineMachine, settings=settings(max_examples=100, stateful_step_count=50)
     )

@@ -8,8 +8,8 @@ from delayd.core import views
 from delayd.core.check import check
 from delayd.core.errors import OutOfSpace
 from delayd.core.job import Failure, Reason, Retry, State
+from delayd.core.operations.put import Conflict
 from delayd.core.policy import Patterns, Policy
-from delayd.core.puts import Conflict
 from delayd.core.records import Kind
 from delayd.core.replay import Replay
 from delayd.core.topic import Source
@@ -131,7 +131,7 @@ def test_connections_that_the_daemon_closes_when_it_stops_are_no_failures(world:
     world.set_policy("mail", attempts_max=1)
     put_with(world, None)
     world.rig.reserve(world.worker)
-    world.engine.is_stopping = True
+    world.engine.state.is_stopping = True
     world.engine.close_session(world.worker, world.now_ms)
     assert world.state(1) is State.READY
     assert world.details(1).attempts == 0
@@ -294,7 +294,7 @@ def test_a_policy_that_is_there_already_is_not_recorded_again(world: World) -> N
 
 def test_a_policy_is_refused_where_the_journal_has_no_room() -> None:
     world = World("mail")
-    world.engine.room.limit(1_000, ask=lambda *_: 0)
+    world.engine.log_space.limit(1_000, ask=lambda *_: 0)
     with pytest.raises(OutOfSpace):
         world.set_policy("other", retry="1s")
     assert "other" not in world.engine.store.topics.by_name

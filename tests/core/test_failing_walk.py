@@ -12,13 +12,14 @@ from typing import Final
 
 import pytest
 
-from delayd.core import timekeeper
 from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, JobAlreadyExists, JobNotFound
 from delayd.core.job import Retry
+from delayd.core.operations import clock
+from delayd.core.operations.clock import catch_up_leases
+from delayd.core.operations.put import Conflict
 from delayd.core.policy import Patterns, Policy
-from delayd.core.puts import Conflict
 from delayd.core.replay import Replay
 from delayd.core.session import Session
 from delayd.core.snapshot_copy import SnapshotCopy
@@ -118,7 +119,7 @@ class FailingWalk:
             case 0:
                 self.engine.reserve_batch(session, self.rng.randrange(5), 100, self.rig.now_ms)
             case 1:
-                is_soon = self.engine.deadline_soon(session, self.rig.now_ms)
+                is_soon = session.deadline_soon(self.rig.now_ms)
                 if not self.rig.reserve(session) and not is_soon:
                     self.rig.wait(session, self.rng.choice((None, 1_000)))
             case 2:
@@ -172,7 +173,7 @@ class FailingWalk:
     def clear(self) -> None:
         topic = self.engine.store.topics.by_name.get(self.rng.choice(TOPICS))
         if topic is not None and not self.rng.randrange(4):
-            while not self.engine.settle_leases(2, self.rig.now_ms):
+            while not catch_up_leases(self.engine.state, 2, self.rig.now_ms):
                 pass
             self.engine.clear(topic)
 
@@ -228,7 +229,7 @@ class FailingWalk:
 def test_whatever_fails_the_log_leads_to_the_same_state(
     slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timekeeper, "ADVANCE_SLICE_JOBS", slice_jobs)
+    monkeypatch.setattr(clock, "ADVANCE_SLICE_JOBS", slice_jobs)
     walk = FailingWalk(rng)
     for step in range(300):
         walk.step()
@@ -270,7 +271,7 @@ def copies(walk: FailingWalk) -> Iterator[None]:
 def test_a_copy_judges_what_ran_out_by_the_policies_of_the_time_when_it_began(
     slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timekeeper, "ADVANCE_SLICE_JOBS", slice_jobs)
+    monkeypatch.setattr(clock, "ADVANCE_SLICE_JOBS", slice_jobs)
     walk = FailingWalk(rng)
     for _ in range(6 + number):
         for _ in range(15):

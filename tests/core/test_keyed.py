@@ -28,8 +28,8 @@ from delayd.core.job import (
     retry_of,
     wall_of,
 )
+from delayd.core.operations.put import Conflict, Outcome, checked_key
 from delayd.core.policy import Patterns, Policy
-from delayd.core.puts import Conflict, Outcome, checked_key
 from delayd.core.records import Kind
 from delayd.core.session import Session
 from delayd.core.transitions import amend, with_note

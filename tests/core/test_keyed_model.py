@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
 from delayd.core import keys as index
-from delayd.core import timekeeper, views
+from delayd.core import views
 from delayd.core.job import key_of
-from delayd.core.puts import Conflict
+from delayd.core.operations import clock
+from delayd.core.operations.put import Conflict
 from tests.core.copies import copied_on_the_way, small_pages
 from tests.core.keyed_model import KeyedModel
 from tests.core.test_engine_model import (
@@ -179,7 +180,7 @@ def test_a_long_walk_with_keys_agrees_with_the_model_and_the_log_after_every_ste
     slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Slices stay unfinished: what is due is settled when somebody asks, live and in replay."""
-    monkeypatch.setattr(timekeeper, "ADVANCE_SLICE_JOBS", slice_jobs)
+    monkeypatch.setattr(clock, "ADVANCE_SLICE_JOBS", slice_jobs)
     small_parts(monkeypatch)
     walk = KeyedWalk(rng)
     for step in range(250):
@@ -195,7 +196,7 @@ def test_a_long_walk_with_keys_agrees_with_the_model_and_the_log_after_every_ste
 def test_a_copy_with_keyed_jobs_goes_on_with_the_log_behind_it(
     bits: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timekeeper, "ADVANCE_SLICE_JOBS", 1)
+    monkeypatch.setattr(clock, "ADVANCE_SLICE_JOBS", 1)
     small_pages(monkeypatch, bits)
     walk = KeyedWalk(rng)
     for _ in range(6):

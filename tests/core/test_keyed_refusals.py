@@ -15,8 +15,8 @@ from delayd.core.errors import (
     ValueOutOfRange,
 )
 from delayd.core.job import Retry, State
+from delayd.core.operations.put import Conflict, Outcome
 from delayd.core.policy import Policy
-from delayd.core.puts import Conflict, Outcome
 from delayd.limits import EMERGENCY_BYTES
 from tests.core.rigs import TTR_MS, Rig
 from tests.core.test_keyed import HOUR_MS, KEY, WAITING, agree_with_the_log, job_in, put
@@ -43,7 +43,7 @@ def test_what_is_wrong_with_a_put_is_refused_whatever_its_key_means(
     before = list(views.canonical(rig.engine))
     with pytest.raises(refusal):
         put(rig, on=on, **wrong)  # type: ignore[arg-type]
-    rig.engine.draining = True
+    rig.engine.state.draining = True
     with pytest.raises(Draining):
         put(rig, on=on)
     assert list(views.canonical(rig.engine)) == before
@@ -56,7 +56,7 @@ def test_without_room_nothing_happens(state: State | None, on: Conflict) -> None
     rig = job_in(state)[0] if state else Rig()
     topic = rig.engine.store.topics.by_name["default"]
     before = list(views.canonical(rig.engine))
-    rig.engine.room.limit(40, lambda *_: -1)
+    rig.engine.log_space.limit(40, lambda *_: -1)
     with pytest.raises(OutOfSpace):
         put(rig, on=on, delay_ms=5)
     with pytest.raises(OutOfSpace):
@@ -73,7 +73,7 @@ def test_without_room_nothing_happens(state: State | None, on: Conflict) -> None
 
 def test_a_replacement_leaves_what_puts_leave_to_others() -> None:
     rig, _ = job_in(State.DELAYED)
-    rig.engine.room.limit(EMERGENCY_BYTES, lambda *_: -1)
+    rig.engine.log_space.limit(EMERGENCY_BYTES, lambda *_: -1)
     with pytest.raises(OutOfSpace):
         put(rig, on=Conflict.REPLACE)
     put(rig, on=Conflict.EXTEND)

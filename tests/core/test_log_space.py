@@ -96,7 +96,7 @@ def full_engine() -> tuple[Engine, Session, int]:
     engine.bury(session, 1, 0, engine.store.time_ms)
     engine.reserve(session, 0)
     engine.take_log()
-    engine.room.limit(0, none_left)
+    engine.log_space.limit(0, none_left)
     return engine, session, 2
 
 
@@ -124,7 +124,7 @@ def test_without_any_room_it_is_refused_and_changes_nothing(name: str) -> None:
         REFUSED[name](engine, session, held)
     assert (dict(engine.store.jobs), dict(session.deadlines)) == before
     assert engine.take_log() == ([], False)
-    assert engine.room.jobs == 3
+    assert engine.log_space.jobs == 3
 
 
 def test_without_any_room_deletes_and_returns_are_carried_out() -> None:
@@ -133,7 +133,7 @@ def test_without_any_room_deletes_and_returns_are_carried_out() -> None:
     engine.close_session(session, 0)
     assert engine.store.topics.by_name["default"].ready
     engine.delete(engine.open_session(), held, 0)
-    assert engine.room.jobs == 0
+    assert engine.log_space.jobs == 0
 
 
 def test_a_batch_stops_where_the_room_ends() -> None:
@@ -143,13 +143,13 @@ def test_a_batch_stops_where_the_room_ends() -> None:
     assert topic is not None
     for _ in range(5):
         engine.put(topic, priority=0, delay_ms=0, ttr_ms=60_000, body=b"", now_ms=0)
-    engine.room.limit(2 * RESERVE_COST_BYTES, none_left)
+    engine.log_space.limit(2 * RESERVE_COST_BYTES, none_left)
     assert len(engine.reserve_batch(session, 5, 1_000, 0)) == 2
     assert engine.reserve_batch(session, 5, 1_000, 0) == []
     for job_id in (1, 2):
-        engine.room.limit(1_000, none_left)
+        engine.log_space.limit(1_000, none_left)
         engine.bury(session, job_id, 0, engine.store.time_ms)
-    engine.room.limit(2 * 9 + 9, none_left)
+    engine.log_space.limit(2 * 9 + 9, none_left)
     assert engine.kick(topic, 5, 0) == 1
 
 

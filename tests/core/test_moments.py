@@ -49,7 +49,7 @@ ROOT: Final = Path(__file__).parents[2]
 
 
 def put_at(rig: Rig, wall_ms: int, topic: str = "default", body: bytes = b"") -> int:
-    return rig.engine.put_at(
+    return rig.engine.put(
         rig.engine.store.topic(topic),
         priority=0,
         due_wall_ms=wall_ms,
@@ -300,15 +300,15 @@ def test_what_is_refused_changes_nothing() -> None:
     for refusal, operation in refusals:
         with pytest.raises(refusal):
             operation()
-    engine.room.limit(0, lambda _missing, _body, _places: -1)
+    engine.log_space.limit(0, lambda _missing, _body, _places: -1)
     with pytest.raises(OutOfSpace):
         put_at(rig, NOW_MS)
     with pytest.raises(OutOfSpace):
         engine.reschedule_at(job_id, NOW_MS + 5, NOW_MS)
-    engine.draining = True
+    engine.state.draining = True
     with pytest.raises(Draining):
         put_at(rig, NOW_MS)
-    assert not engine.has_log
+    assert not engine.state.log
     assert not engine.store.wall_times.count
 
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from delayd.core import timekeeper, views, wall_times
+from delayd.core import views, wall_times
 from delayd.core.job import State
+from delayd.core.operations import clock
 from delayd.core.snapshot_copy import SnapshotCopy
 from tests.core.copies import restored
 from tests.core.rigs import Rig
@@ -132,7 +133,7 @@ class Scan:
 def test_a_walk_with_a_restless_wall_clock_agrees_with_the_model(
     slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timekeeper, "ADVANCE_SLICE_JOBS", slice_jobs)
+    monkeypatch.setattr(clock, "ADVANCE_SLICE_JOBS", slice_jobs)
     if number % 2:
         monkeypatch.setattr(wall_times, "WALL_STEPS_MAX", 2)
     walk = Scan(rng)
@@ -178,7 +179,7 @@ def copies(walk: Scan) -> Iterator[None]:
 def test_the_clock_is_set_during_a_copy(
     slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timekeeper, "ADVANCE_SLICE_JOBS", slice_jobs)
+    monkeypatch.setattr(clock, "ADVANCE_SLICE_JOBS", slice_jobs)
     walk = Scan(rng)
     for _ in range(5 + number):
         walk.step()

@@ -254,7 +254,7 @@ def test_counters_begin_at_zero_with_a_restart() -> None:
     rig.engine.pause("a", 1, rig.now_ms)
     rig.restart()
     topic = views.view_topic(rig.engine, "a", rig.now_ms)
-    assert (topic.jobs_put, topic.deletes, topic.pauses, rig.engine.timeouts) == (0, 0, 0, 0)
+    assert (topic.jobs_put, topic.deletes, topic.pauses, rig.engine.state.timeouts) == (0, 0, 0, 0)
     assert views.totals(rig.engine).jobs_put == 0
     # What belongs to the job stays with it.
     assert views.view_job(rig.engine, 1, rig.now_ms).timeouts == 1

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from delayd.core import timekeeper, views
+from delayd.core import views
 from delayd.core.check import check
 from delayd.core.log_space import RESERVE_COST_BYTES
+from delayd.core.operations import clock
 from delayd.core.session import Session
 from tests.core.rigs import Rig
 from tests.core.wheels import NO_LIMIT, Owned
 
 if TYPE_CHECKING:
-    from delayd.core.timekeeper import Handed
+    from delayd.core.session import Handed
 
 TOPICS: Final = ("default", "a", "b", "c", "d")
 
@@ -134,10 +135,10 @@ def what_can_be_seen(rig: Rig, sessions: list[Session]) -> dict[str, object]:
         "held": [dict(session.deadlines) for session in sessions],
         "soonest": [session.soonest_ms for session in sessions],
         "wake-up": engine.next_deadline(),
-        "jobs in the room": engine.room.jobs,
-        "must sync": engine._must_sync,
+        "jobs in the room": engine.log_space.jobs,
+        "must sync": engine.state.must_sync,
         "leases": len(store.leases.lane.wheel),
-        "timeouts": engine.timeouts,
+        "timeouts": engine.state.timeouts,
     }
 
 
@@ -146,7 +147,7 @@ def what_can_be_seen(rig: Rig, sessions: list[Session]) -> dict[str, object]:
 def test_random_walks_in_runs_and_one_by_one_end_alike(
     number: int, slice_jobs: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timekeeper, "ADVANCE_SLICE_JOBS", slice_jobs)
+    monkeypatch.setattr(clock, "ADVANCE_SLICE_JOBS", slice_jobs)
     twins = Twins(rng)
     for step in range(300):
         twins.step()
@@ -174,9 +175,9 @@ def test_a_run_of_reserves_ends_when_there_is_no_room_to_record_more() -> None:
     session = rig.client()
     for _ in range(5):
         rig.put()
-    rig.engine.room.limit(3 * RESERVE_COST_BYTES + 1, lambda *_: -1)
+    rig.engine.log_space.limit(3 * RESERVE_COST_BYTES + 1, lambda *_: -1)
     assert len(rig.engine.reserve_batch(session, 5, 1_000, 0)) == 3
-    assert rig.engine.room.free_bytes == 1
+    assert rig.engine.log_space.free_bytes == 1
     assert rig.engine.reserve_batch(session, 5, 1_000, 0) == []
 
 

@@ -87,7 +87,7 @@ def test_news_at_seven_and_messages_at_midnight_come_when_the_wall_clock_says_so
         (b"midnight of others", datetime(2026, 11, 21, 0, 0, tzinfo=UTC)),
     ):
         world.engine.follow_wall(offset_ms)
-        world.engine.put_at(
+        world.engine.put(
             world.engine.store.topic("default"),
             priority=0,
             due_wall_ms=int(at.timestamp() * 1_000),
@@ -256,7 +256,7 @@ def test_many_dead_letters_are_revived_at_a_limited_rate_with_all_their_settings
     world.run(MINUTE_MS, nack)
     assert len(world.engine.store.topics.by_name["mail"].buried) == 6
     wanted = Wanted(frozenset({State.BURIED}))
-    bulk = Bulk(world.engine, "mail", wanted, Action.kick(2), limit=5)
+    bulk = Bulk(world.engine.state, "mail", wanted, Action.kick(2), limit=5)
     while not bulk.step(100, world.now_ms):
         pass
     came = world.run(2 * MINUTE_MS, finish)

@@ -8,9 +8,10 @@ import random
 
 import pytest
 
-from delayd.core import timekeeper, views
+from delayd.core import views
 from delayd.core.dump import Dump
 from delayd.core.engine import Engine
+from delayd.core.operations import clock
 from delayd.core.records import Kind, UnknownRecord
 from delayd.core.replay import Replay
 from delayd.core.snapshot_copy import SnapshotCopy
@@ -26,7 +27,7 @@ from tests.core.test_engine_walk import Scan
 def test_a_copy_is_the_state_it_began_with_and_goes_on_with_the_log_behind_it(
     bits: int, slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timekeeper, "ADVANCE_SLICE_JOBS", slice_jobs)
+    monkeypatch.setattr(clock, "ADVANCE_SLICE_JOBS", slice_jobs)
     small_pages(monkeypatch, bits)
     walk = Scan(rng)
     for _ in range(6):

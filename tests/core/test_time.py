@@ -40,7 +40,7 @@ def test_a_hold_ends_at_its_millisecond(length_ms: int) -> None:
     assert state_of(rig, 1) is State.RESERVED
     rig.play(length_ms)
     assert rig.reserve(rig.client()) == 1
-    assert rig.engine.timeouts == 1
+    assert rig.engine.state.timeouts == 1
 
 
 @pytest.mark.parametrize("length_ms", LENGTHS_MS)
@@ -129,7 +129,7 @@ def test_touch_gives_the_whole_ttr_again() -> None:
     assert state_of(rig, 1) is State.RESERVED
     rig.play(9000)
     assert state_of(rig, 1) is State.READY
-    assert rig.engine.timeouts == 1
+    assert rig.engine.state.timeouts == 1
 
 
 def test_one_lapse_gives_the_job_back_once() -> None:

@@ -235,11 +235,11 @@ def put(rig: Rig, **what: int | bytes) -> None:
 
 
 def drained_put(rig: Rig) -> None:
-    rig.engine.draining = True
+    rig.engine.state.draining = True
     try:
         put(rig)
     finally:
-        rig.engine.draining = False
+        rig.engine.state.draining = False
 
 
 def put_under(rig: Rig, policy: Policy, **what: int | bytes) -> None:

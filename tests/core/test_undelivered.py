@@ -149,11 +149,11 @@ def test_where_there_is_room_for_nothing_it_is_not_refused(world: World) -> None
     put(world)
     world.rig.reserve(world.worker)
     world.rig.take_log()
-    world.engine.room.limit(0, lambda *_: -1)
+    world.engine.log_space.limit(0, lambda *_: -1)
     world.engine.take_undelivered(world.worker, world.now_ms)
     payload, _ = world.rig.take_log()
     assert len(payload) <= HELD_RETURN_BYTES, "it takes no more than was set aside"
-    assert world.engine.room.free_bytes == 0
+    assert world.engine.log_space.free_bytes == 0
     assert world.state(1) is State.READY
 
 

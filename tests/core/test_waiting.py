@@ -4,7 +4,7 @@ import pytest
 
 from delayd.core import views
 from delayd.core.check import check
-from delayd.core.timekeeper import WaitEnd
+from delayd.core.session import WaitEnd
 from tests.core.rigs import Rig
 
 
@@ -128,9 +128,9 @@ def test_a_hold_of_a_second_is_always_soon_over() -> None:
     rig = Rig()
     rig.put(ttr_ms=1000)
     me = rig.client()
-    assert not rig.engine.deadline_soon(me, rig.now_ms)
+    assert not me.deadline_soon(rig.now_ms)
     rig.reserve(me)
-    assert rig.engine.deadline_soon(me, rig.now_ms)
+    assert me.deadline_soon(rig.now_ms)
 
 
 def test_deadline_soon_counts_from_the_soonest_of_all_holds() -> None:
@@ -140,11 +140,11 @@ def test_deadline_soon_counts_from_the_soonest_of_all_holds() -> None:
     me = rig.client()
     rig.reserve_all(me)
     rig.play(1999)
-    assert not rig.engine.deadline_soon(me, rig.now_ms)
+    assert not me.deadline_soon(rig.now_ms)
     rig.play(2000)
-    assert rig.engine.deadline_soon(me, rig.now_ms)
+    assert me.deadline_soon(rig.now_ms)
     rig.engine.delete(me, 2, rig.now_ms)
-    assert not rig.engine.deadline_soon(me, rig.now_ms)
+    assert not me.deadline_soon(rig.now_ms)
 
 
 def test_a_touch_ends_deadline_soon() -> None:
@@ -153,9 +153,9 @@ def test_a_touch_ends_deadline_soon() -> None:
     me = rig.client()
     rig.reserve(me)
     rig.play(4500)
-    assert rig.engine.deadline_soon(me, rig.now_ms)
+    assert me.deadline_soon(rig.now_ms)
     rig.engine.touch(me, 1, rig.now_ms)
-    assert not rig.engine.deadline_soon(me, rig.now_ms)
+    assert not me.deadline_soon(rig.now_ms)
 
 
 def test_the_end_of_the_wait_comes_before_deadline_soon_when_it_is_earlier() -> None:
@@ -245,4 +245,4 @@ def test_closing_a_session_returns_its_jobs_at_once_and_counts_no_timeout() -> N
     rig.engine.close_session(holder, rig.now_ms)
     assert rig.reserve(rig.client()) == 1
     seen = views.view_job(rig.engine, 1, rig.now_ms)
-    assert (seen.timeouts, seen.reserves, rig.engine.timeouts) == (0, 2, 0)
+    assert (seen.timeouts, seen.reserves, rig.engine.state.timeouts) == (0, 2, 0)

@@ -13,8 +13,7 @@ from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.job import State
 from delayd.core.policy import Policy
-from delayd.core.session import Session
-from delayd.core.timekeeper import WaitEnd
+from delayd.core.session import Session, WaitEnd
 from delayd.core.views import JobDetails, job_details
 from tests.core.rigs import Rig
 

@@ -12,8 +12,9 @@ from typing import Any, Final, NamedTuple
 from delayd.core.engine import Engine
 from delayd.core.errors import JobAlreadyExists
 from delayd.core.job import Retry
+from delayd.core.operations.clock import leases_are_caught_up
+from delayd.core.operations.put import Conflict
 from delayd.core.policy import Policy
-from delayd.core.puts import Conflict
 from delayd.core.replay import Replay
 from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.journal.disk import Disk
@@ -85,7 +86,7 @@ def worked_on_in_every_way(engine: Engine, rng: random.Random) -> Iterator[None]
         tries, topics = engine.store.topics.by_name["tries"], engine.store.topics.by_name
         what: dict[str, Any] = {"priority": 3, "ttr_ms": 60_000, "now_ms": now_ms}
         engine.follow_wall(turn % 3)
-        job_id = engine.put_at(tries, due_wall_ms=now_ms + 700, body=b"at", **what)
+        job_id = engine.put(tries, due_wall_ms=now_ms + 700, body=b"at", **what)
         engine.reschedule_at(job_id, now_ms + 86_400_000, now_ms)
         for number, on in enumerate(Conflict):
             key, body = b"key-%d" % ((turn + number) % 7), rng.randbytes(30)
@@ -108,7 +109,7 @@ def worked_on_in_every_way(engine: Engine, rng: random.Random) -> Iterator[None]
         engine.pause("mail", 5_000 * (turn % 2), now_ms)
         cleared = engine.store.topic("cleared")
         engine.put_keyed(cleared, b"gone", delay_ms=5_000, body=b"", **what)
-        if engine.leases_are_settled:
+        if leases_are_caught_up(engine.state):
             engine.clear(cleared)
         while engine.store.cleared:
             engine.store.sweep(100)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 from unittest import mock
 
-import delayd.core.timekeeper
+import delayd.core.operations.clock
 import delayd.journal.journal
 import delayd.journal.reader
 import delayd.journal.snapshot
@@ -147,7 +147,7 @@ def lapses_forgotten() -> Iterator[None]:
     turn = Replay._turn
 
     def turn_without_ladders(self: Replay, time_ms: int) -> None:
-        with mock.patch.object(delayd.core.timekeeper, "expired_under", just_lapsed):
+        with mock.patch.object(delayd.core.operations.clock, "expired_under", just_lapsed):
             turn(self, time_ms)
 
     with mock.patch.object(Replay, "_turn", turn_without_ladders):

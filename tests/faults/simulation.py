@@ -322,7 +322,7 @@ class Run:
             journal.is_eager = self.rng.random() < self.eager_share
             snapshots = SteppedSnapshots(engine, journal, loop, self.clock, self._failed)
         self.daemon = Daemon(engine, journal, commit, turns, loop, snapshots, line)
-        engine.room.jobs = len(engine.store.jobs)
+        engine.log_space.jobs = len(engine.store.jobs)
         turns.limit_room()
         self.history.note("started", self.clock.now_ms())
 

@@ -39,7 +39,7 @@ def appoint(daemon: Daemon, world: World, clock: FakeClock) -> None:
     daemon.turns.look_at_wall_clock()
     topic = daemon.engine.store.topic(tube)
     try:
-        daemon.engine.put_at(
+        daemon.engine.put(
             topic,
             priority=0,
             due_wall_ms=due_wall_ms,
@@ -67,7 +67,7 @@ def compare_with_log(
     engine: Engine, payloads: Mapping[int, bytes], history: History, now_ms: int
 ) -> None:
     """Note what the engine is, and what a replay of all that it has logged makes."""
-    if not engine.room.is_short:  # then jobs and consumers wait side by side
+    if not engine.log_space.is_short:  # then jobs and consumers wait side by side
         check(engine)
     left, right = digest_after(payloads, engine.store.time_ms), digest(engine)
     history.note("same", now_ms, of="log and who wrote it", left=left, right=right)
@@ -90,7 +90,7 @@ def stop_in_order(daemon: Daemon, history: History, now_ms: int) -> None:
     """Do what `Service._stop` does, after its last turn."""
     for client in daemon.clients:
         history.note("closed", now_ms, client=client.name, stops=True)
-    daemon.engine.is_stopping = True
+    daemon.engine.state.is_stopping = True
     daemon.line.close_clients(now_ms + 1)
     daemon.turns.end_turn(now_ms)
     daemon.turns.is_over = True

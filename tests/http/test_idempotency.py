@@ -9,8 +9,8 @@ import pytest
 
 from delayd.access.scopes import Scope
 from delayd.core.engine import Engine
+from delayd.core.operations.put import Conflict
 from delayd.core.policy import Patterns, Policy
-from delayd.core.puts import Conflict
 from delayd.core.replay import Replay
 from delayd.http.idempotency import TOPIC, Forgetting
 from delayd.limits import IDEMPOTENCY_KEY_BYTES_MAX, IDEMPOTENCY_MS
@@ -193,7 +193,7 @@ def test_a_put_that_is_malformed_is_not_remembered() -> None:
 @pytest.mark.parametrize("free_bytes", range(0, 2_000, 50))
 def test_where_the_disk_is_full_both_are_put_or_neither(free_bytes: int) -> None:
     with Scene() as scene:
-        scene.engine.room.limit(64 * 1_024 + free_bytes, lambda *_: -1)
+        scene.engine.log_space.limit(64 * 1_024 + free_bytes, lambda *_: -1)
         status = put(scene).status
         for engine in (scene.engine, scene.after_restart()):
             jobs = jobs_of(engine, "mail"), jobs_of(engine, TOPIC)
@@ -213,7 +213,7 @@ def test_the_policies_of_other_topics_are_not_its_own() -> None:
 def test_a_daemon_that_drains_still_tells_what_it_has_put() -> None:
     with Scene() as scene:
         first = put(scene)
-        scene.engine.draining = True
+        scene.engine.state.draining = True
         assert put(scene).json == first.json
         assert put(scene, "b").status == 503
         assert jobs_of(scene.engine, TOPIC) == 1
@@ -260,7 +260,7 @@ def test_after_a_day_the_key_is_free_and_nothing_is_left_of_it() -> None:
         assert put(scene).json["id"] == 1
         scene.pass_ms(2)
         assert topics(scene) == {"mail"}
-        assert scene.after_restart().room.jobs == scene.engine.room.jobs == 1
+        assert scene.after_restart().log_space.jobs == scene.engine.log_space.jobs == 1
         assert put(scene, body=2).status == 201
         assert jobs_of(scene.engine, "mail") == 2
 
@@ -276,7 +276,7 @@ def test_very_many_keys_are_forgotten_in_slices(rng: random.Random) -> None:
         assert jobs_of(scene.engine, TOPIC) == 1_500 - 701
         scene.pass_ms(5_000)
         assert topics(scene) == {"mail"}
-        assert scene.after_restart().room.jobs == 1_500
+        assert scene.after_restart().log_space.jobs == 1_500
 
 
 def test_nobody_is_waited_for_where_there_is_nothing() -> None:
@@ -387,15 +387,15 @@ def test_a_refusal_says_what_job_and_memo_need_and_what_is_in_use_without_them()
         assert put(scene).json["detail"] == said
         scene.ok("POST", JOBS, {"body": 1})
         assert put(scene).json["detail"] == "jobs_max of this daemon is 3 and 3 are in use"
-        in_use = scene.engine.record_bytes
+        in_use = scene.engine.state.record_bytes
         scene.engine.configure(bytes_max=in_use + 100)
         answer = put(scene)
         assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
         scene.engine.configure(None)
-        before = scene.engine.record_bytes
+        before = scene.engine.state.record_bytes
         assert before == in_use, "nothing was left behind"
         assert put(scene).status == 201
-        needed = scene.engine.record_bytes - before
+        needed = scene.engine.state.record_bytes - before
         said = f"bytes_max of this daemon is {in_use + 100}, {in_use} are in use and {needed} more"
         assert answer.json["detail"] == f"{said} are needed"
 

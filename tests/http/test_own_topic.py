@@ -86,7 +86,7 @@ def test_of_many_jobs_each_is_refused() -> None:
             for result in answer.json["results"]:
                 assert result["status"] == 403
                 assert "the daemon's own" in result["problem"]["detail"]
-        assert scene.engine.room.jobs == 2
+        assert scene.engine.log_space.jobs == 2
 
 
 def test_who_would_reserve_from_it_among_others_watches_none_of_them() -> None:

@@ -323,7 +323,7 @@ def version_wrong(scene: Scene) -> Answer:
 
 
 def full(scene: Scene) -> Answer:
-    scene.engine.room.limit(0, lambda *_: -1)
+    scene.engine.log_space.limit(0, lambda *_: -1)
     return scene.call("POST", JOBS, {"body": 1})
 
 

@@ -51,7 +51,7 @@ def test_each_job_of_a_batch_has_its_result() -> None:
         assert results[1]["problem"]["job_id"] == 1
         assert (results[2]["id"], results[2]["outcome"]) == (1, "replaced")
         assert results[3]["problem"]["word"] == "JOB_TOO_BIG"
-        assert scene.engine.room.jobs == 3
+        assert scene.engine.log_space.jobs == 3
 
 
 def test_a_batch_in_which_all_went_well_is_created_whatever_it_replaced() -> None:

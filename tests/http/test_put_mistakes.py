@@ -115,7 +115,7 @@ def test_a_cap_that_is_reached_says_when_to_come_again(
             answer = scene.call("POST", JOBS, {**given, **more})
             assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
             assert answer.headers["retry-after"] == str(RETRY_AFTER_FULL_S)
-        assert scene.engine.room.jobs == 1
+        assert scene.engine.log_space.jobs == 1
 
 
 def test_what_the_policy_does_not_allow_names_the_field() -> None:
@@ -143,7 +143,7 @@ def test_a_moment_beyond_what_the_policy_allows_is_blamed_and_no_delay(
         assert answer.json["detail"] == "delay_max of topic 'mail' is 1h, and this would be 1d1s"
         (result,) = scene.call("POST", JOBS, {"jobs": [job]}).json["results"]
         assert result["problem"]["errors"][0]["field"] == "at"
-        assert not scene.engine.room.jobs
+        assert not scene.engine.log_space.jobs
 
 
 def test_a_ttr_of_0_is_refused_wherever_one_is_said() -> None:
@@ -164,7 +164,7 @@ def test_a_ttr_of_0_is_refused_wherever_one_is_said() -> None:
 def test_a_daemon_that_drains_takes_no_job() -> None:
     with Scene() as scene:
         put(scene)
-        scene.engine.draining = True
+        scene.engine.state.draining = True
         for method, path in (("POST", JOBS), ("PUT", "/v1/topics/mail/keys/a")):
             answer = scene.call(method, path, {"body": 1})
             assert (answer.status, answer.word) == (503, "DRAINING")
@@ -179,13 +179,13 @@ def test_a_full_disk_takes_no_job_and_can_be_emptied() -> None:
     with Scene() as scene:
         put(scene)
         job = reserved(scene)
-        scene.engine.room.limit(2_000, lambda *_: -1)
+        scene.engine.log_space.limit(2_000, lambda *_: -1)
         answer = scene.call("POST", "/v1/topics/sms/jobs", {"body": 1})
         assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
         assert answer.headers["retry-after"] == str(RETRY_AFTER_FULL_S)
         assert "sms" not in scene.engine.store.topics.by_name
         scene.ok("POST", "/v1/jobs/1/ack", {"token": job["token"]})
-        assert scene.engine.room.jobs == 0
+        assert scene.engine.log_space.jobs == 0
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_what_is_no_json_is_refused(data: bytes) -> None:
     with Scene() as scene:
         answer = scene.call("POST", JOBS, data=data)
         assert (answer.status, answer.word) == (400, "BAD_JSON")
-        assert scene.engine.room.jobs == 0
+        assert scene.engine.log_space.jobs == 0
 
 
 @pytest.mark.parametrize("depth", [900, 1_000, 1_010, 1_020, 2_000, 100_000])
@@ -254,7 +254,7 @@ def test_a_body_as_long_as_this_daemon_takes_is_taken_and_no_longer_one() -> Non
         assert (answer.status, answer.word) == (413, "JOB_TOO_BIG")
         answer = scene.call("PUT", "/v1/topics/mail/keys/a", {"body": "x" * BODY_BYTES_DEFAULT})
         assert (answer.status, answer.word) == (413, "JOB_TOO_BIG")
-        assert scene.engine.room.jobs == 1
+        assert scene.engine.log_space.jobs == 1
 
 
 def test_a_request_that_is_too_long_is_refused_by_its_length() -> None:

@@ -21,11 +21,11 @@ def test_a_put_is_answered_when_it_is_durable() -> None:
         scene.disk.hold()
         producer = scene.send("POST", "/v1/topics/mail/jobs", {"body": 1})
         assert producer.answer is None
-        assert scene.after_restart().room.jobs == 0
+        assert scene.after_restart().log_space.jobs == 0
         scene.disk.release()
         scene.settle()
         assert producer.the_answer.status == 201
-        assert scene.after_restart().room.jobs == 1
+        assert scene.after_restart().log_space.jobs == 1
 
 
 def test_who_hangs_up_waits_no_more() -> None:

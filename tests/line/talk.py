@@ -17,8 +17,8 @@ from delayd.access.admission import Peer
 from delayd.core.background import BackgroundTask, BackgroundTasks
 from delayd.core.check import check
 from delayd.core.engine import Engine
+from delayd.core.session import Handed, WaitEnd
 from delayd.core.stats.refusals import Refusals
-from delayd.core.timekeeper import Handed, WaitEnd
 from delayd.core.topic import Topic, job_id_of
 from delayd.limits import BODY_BYTES_DEFAULT
 from delayd.line.connection import Connection
@@ -110,7 +110,7 @@ class Talk:
         self, body_bytes_max: int = BODY_BYTES_DEFAULT, *, is_virtual: bool = False
     ) -> None:
         self.engine = Engine(start_ms=START_MS, body_bytes_max=body_bytes_max)
-        self.errands: BackgroundTasks[BackgroundTask] = BackgroundTasks(self.engine)
+        self.errands: BackgroundTasks[BackgroundTask] = BackgroundTasks(self.engine.state)
         self.commands = LineTasks(self.errands, Time(self) if is_virtual else None)
         self.refusals = Refusals()
         self.stats = Stats(self.engine, START_MS, refusals=self.refusals)

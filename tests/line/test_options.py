@@ -6,7 +6,7 @@ import pytest
 
 from delayd.core.errors import Refusal
 from delayd.core.job import Retry, State
-from delayd.core.puts import Conflict
+from delayd.core.operations.put import Conflict
 from delayd.core.scans.list import Cursor
 from delayd.limits import KEY_BYTES_MAX, LINE_BYTES_MAX, LONG_LINE_BYTES_MAX
 from delayd.line import options

@@ -7,8 +7,7 @@ import pytest
 
 from delayd.access.scopes import Scope
 from delayd.core.check import check
-from delayd.core.session import Session
-from delayd.core.timekeeper import Handed, WaitEnd
+from delayd.core.session import Handed, Session, WaitEnd
 from delayd.core.topic import INTERNAL_TOPIC
 from delayd.limits import IDEMPOTENCY_MS
 from delayd.line.commands import COMMANDS

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from delayd.core.operations.clock import leases_are_caught_up
 from delayd.limits import POLICY_JSON_BYTES_MAX
 from tests.line.talk import Client, Talk
 
@@ -55,7 +56,7 @@ def test_a_policy_waits_for_what_ran_out_before_it_and_the_client_with_it(client
     assert client.says(b"reserve-batch 600 0\r\n").startswith(b"RESERVED_BATCH 600\r\n")
     engine = client.connection.engine
     engine.store.time_ms += 1_000
-    assert not engine.leases_are_settled
+    assert not leases_are_caught_up(engine.state)
     command = b"set-policy default %d\r\n%b\r\n" % (len(LADDER), LADDER)
     said = client.says(command + b"get-policy default\r\n")
     assert said == SET + b"OK %d\r\n%b\r\n" % (len(LADDER), LADDER)

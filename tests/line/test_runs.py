@@ -42,7 +42,7 @@ def both(*said: bytes, jobs: int = 0, draining: bool = False) -> bytes:
         producer = talk.client()
         for _ in range(jobs):
             producer.says(b"put 0 0 60 2\r\nhi\r\n")
-        talk.engine.draining = draining
+        talk.engine.state.draining = draining
         replies.append(talk.client(kind=kind).says(*said))
     assert replies[0] == replies[1]
     assert talks[0].state() == talks[1].state()
@@ -86,9 +86,9 @@ def test_every_put_of_a_run_is_refused_while_draining() -> None:
 def test_refused_puts_take_ids() -> None:
     talk = Talk()
     client = talk.client()
-    talk.engine.draining = True
+    talk.engine.state.draining = True
     client.says(PUT * 2)
-    talk.engine.draining = False
+    talk.engine.state.draining = False
     assert client.says(PUT) == b"INSERTED 3\r\n"
 
 
@@ -201,7 +201,7 @@ def random_walk(kind: type[Connection], rng: random.Random) -> tuple[object, ...
         elif chance < 0.15:
             talk.passes(rng.choice((1, 500, 1_000, 4_000)))
         else:
-            talk.engine.draining = rng.random() < 0.05
+            talk.engine.state.draining = rng.random() < 0.05
             words = (random_words(rng, jobs) for _ in range(rng.randrange(1, 4)))
             heard.append(client.says(b"".join(words)))
         heard += [each.replies() for each in clients]

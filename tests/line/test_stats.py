@@ -99,7 +99,7 @@ def test_the_statistics_of_the_server_are_beanstalkds() -> None:
     talk.client().says(b"reserve\r\n")
     talk.passes(5_000)
     talk.client().closes()
-    talk.engine.draining = True
+    talk.engine.state.draining = True
     found = rows(client.says(b"stats\r\n"))
     assert [key for key, _ in found] == SERVER_KEYS.split()
     assert len(SERVER_KEYS.split()) == 51

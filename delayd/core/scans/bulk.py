@@ -6,7 +6,7 @@ done it, and stays done if the rest does not come about. Jobs put after the begi
 touched; no job is changed twice. One that is replaced under its key meanwhile is judged by what it
 is then.
 
-    Bulk(engine, topic_name, wanted, action, dry_run=False)
+    Bulk(state, topic_name, wanted, action, dry_run=False)
 
       Action.cancel()            delayed, ready, buried: gone
       Action.kick(per_s=0)       delayed, buried: ready, the first at once, each later one a
@@ -27,21 +27,23 @@ over and says so, with the jobs before it done.
 >>> for delay_ms in (5_000, 1_000, 0):
 ...     job_id = engine.put(
 ...         topic, priority=0, delay_ms=delay_ms, ttr_ms=9, body=b"", now_ms=0)
->>> bulk = Bulk(engine, "default", Wanted(until_ms=2_000), Action.cancel())
+>>> bulk = Bulk(engine.state, "default", Wanted(until_ms=2_000), Action.cancel())
 >>> while not bulk.step(budget=100, now_ms=0): pass
 >>> bulk.done, topic.jobs
 (2, 1)
 """
 
 import math
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from delayd.core.errors import DelayTooLong, JobNotFound, OutOfSpace, Refusal
 from delayd.core.job import TRANSITIONS, Event, State
-from delayd.core.moments import check_delay, check_range
-from delayd.core.scans.list import check_between
-from delayd.core.scans.scan import ROW_ID_END, Scan, Wanted, topic_named
+from delayd.core.operations.change import kick_job, kick_later, reschedule, reschedule_at
+from delayd.core.operations.checks import check_delay, check_range, require_writable, topic_named
+from delayd.core.operations.finish import delete_batch
+from delayd.core.scans.scan import ROW_ID_END, Scan, Wanted
 from delayd.core.session import Session
+from delayd.core.state import EngineState
 from delayd.core.wall_times import IdSet
 from delayd.limits import (
     BULK_PER_S_MAX,
@@ -51,9 +53,6 @@ from delayd.limits import (
     RATE_PER_S_MIN,
     WALL_MS_MAX,
 )
-
-if TYPE_CHECKING:
-    from delayd.core.engine import Engine
 
 _MS_PER_S: Final = 1_000
 
@@ -106,7 +105,7 @@ class Bulk:
 
     def __init__(
         self,
-        engine: "Engine",
+        state: EngineState,
         name: str,
         wanted: Wanted,
         action: Action,
@@ -115,19 +114,17 @@ class Bulk:
         limit: int = CAP_MAX,
     ) -> None:
         """Begin; see the module for what is raised. At most `limit` jobs are changed."""
-        check_between("limit", limit, 1, CAP_MAX)
-        self._engine = engine
-        engine.require_writable(name)
-        self._topic = topic_named(engine, name)
+        check_range("limit", limit, CAP_MAX, lowest=1)
+        self._state = state
+        require_writable(state, name)
+        self._topic = topic_named(state, name)
         self._action = action
         if action.event is Event.RESCHEDULE:
             check_delay(self._topic, action.delay_ms)
-        self._walk = Scan(
-            engine, self._topic, wanted._replace(states=wanted.states & action.states)
-        )
+        self._walk = Scan(state, self._topic, wanted._replace(states=wanted.states & action.states))
         self._dry_run = dry_run
         self._limit = limit
-        self._last_id = engine.store.last_id
+        self._last_id = state.store.last_id
         self._nobody = Session()
         self._seen = IdSet()
         self.done = 0
@@ -168,15 +165,15 @@ class Bulk:
 
     def _do(self, job_id: int, now_ms: int) -> bool:
         """Do it to this job; tell whether it was still there."""
-        engine, action = self._engine, self._action
+        state, action = self._state, self._action
         if action.event is Event.DELETE:
-            return engine.delete_batch(self._nobody, (job_id,), now_ms)[0]
+            return delete_batch(state, self._nobody, (job_id,), now_ms)[0]
         if action.due_wall_ms is not None:
-            engine.reschedule_at(job_id, action.due_wall_ms, now_ms)
+            reschedule_at(state, job_id, action.due_wall_ms, now_ms)
         elif action.event is Event.RESCHEDULE:
-            engine.reschedule(job_id, action.delay_ms, now_ms)
+            reschedule(state, job_id, action.delay_ms, now_ms)
         elif action.per_s and self.done:
-            engine.kick_later(job_id, int(self.done * _MS_PER_S / action.per_s) or 1, now_ms)
+            kick_later(state, job_id, int(self.done * _MS_PER_S / action.per_s) or 1, now_ms)
         else:
-            engine.kick_job(job_id, now_ms)
+            kick_job(state, job_id, now_ms)
         return True

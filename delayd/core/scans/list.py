@@ -5,8 +5,8 @@ cursor `(due_ms, job_id)`. A heap keeps the best so far, so that memory is bound
 it is full, whatever is due later than its last job is not looked at any more, and the walk along
 the wheel ends there: the first page of two million delayed jobs looks at a few thousand.
 
-    Search(engine, topic_name, wanted, limit, after=None)   .page: Page, when it is over
-    Calendar(engine, topic_name, from_ms, bin_ms, bins)     .counts: list[int], when it is over
+    Search(state, topic_name, wanted, limit, after=None)   .page: Page, when it is over
+    Calendar(state, topic_name, from_ms, bin_ms, bins)     .counts: list[int], when it is over
 
 Both raise `TopicNotFound`, `TopicNameInvalid` and `ValueOutOfRange` at once. A job that is there
 and unchanged from the beginning to the end is on exactly one page, counted exactly once. One that
@@ -19,20 +19,19 @@ last.
 >>> for delay_ms in (5_000, 1_000, 3_000):
 ...     job_id = engine.put(
 ...         topic, priority=0, delay_ms=delay_ms, ttr_ms=9, body=b"", now_ms=0)
->>> search = Search(engine, "default", Wanted(), limit=2)
+>>> search = Search(engine.state, "default", Wanted(), limit=2)
 >>> while not search.step(budget=100, now_ms=0): pass
 >>> [row.job_id for row in search.page.rows], search.page.after
 ([2, 3], Cursor(due_ms=3000, job_id=3))
->>> calendar = Calendar(engine, "default", from_ms=0, bin_ms=2_000, bins=3)
+>>> calendar = Calendar(engine.state, "default", from_ms=0, bin_ms=2_000, bins=3)
 >>> while not calendar.step(budget=100, now_ms=0): pass
 >>> calendar.counts
 [1, 1, 1]
 """
 
 from heapq import heappush, heapreplace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from delayd.core.errors import ValueOutOfRange
 from delayd.core.job import (
     PRIORITY_AND_TOPIC,
     PRIORITY_AT,
@@ -44,12 +43,11 @@ from delayd.core.job import (
     key_of,
     note_of,
 )
-from delayd.core.scans.scan import ROW_ID_END, Scan, Wanted, seen_state, topic_named
+from delayd.core.operations.checks import check_range, topic_named
+from delayd.core.scans.scan import ROW_ID_END, Scan, Wanted, seen_state
+from delayd.core.state import EngineState
 from delayd.core.wall_times import IdSet
 from delayd.limits import CALENDAR_BINS_MAX, DURATION_MS_MAX, SEARCH_JOBS_MAX
-
-if TYPE_CHECKING:
-    from delayd.core.engine import Engine
 
 ROW_COST: Final = 8
 """Jobs that could have been looked at in the time it takes to tell of one: 6 µs where an attempt
@@ -100,20 +98,20 @@ class Search:
 
     def __init__(
         self,
-        engine: "Engine",
+        state: EngineState,
         name: str,
         wanted: Wanted,
         limit: int = SEARCH_JOBS_MAX,
         after: Cursor | None = None,
     ) -> None:
         """Begin; see the module for what is raised."""
-        check_between("limit", limit, 1, SEARCH_JOBS_MAX)
-        self._store = engine.store
+        check_range("limit", limit, SEARCH_JOBS_MAX, lowest=1)
+        self._store = state.store
         self._limit = limit
         self._after_row = -1 if after is None else after.due_ms * ROW_ID_END + after.job_id
         if after is not None:
             wanted = wanted._replace(from_ms=max(wanted.from_ms, after.due_ms))
-        self._walk = Scan(engine, topic_named(engine, name), wanted)
+        self._walk = Scan(state, topic_named(state, name), wanted)
         # The negatives of rows, so that the latest of those kept comes first; and whose they are.
         self._heap: list[int] = []
         self._ids: set[int] = set()
@@ -192,13 +190,13 @@ class Calendar:
     """
 
     def __init__(
-        self, engine: "Engine", name: str, *, from_ms: int, bin_ms: int, bins: int
+        self, state: EngineState, name: str, *, from_ms: int, bin_ms: int, bins: int
     ) -> None:
         """Begin; see the module for what is raised."""
-        check_between("bins", bins, 1, CALENDAR_BINS_MAX)
-        check_between("span in ms", bin_ms, 1, DURATION_MS_MAX)
+        check_range("bins", bins, CALENDAR_BINS_MAX, lowest=1)
+        check_range("span in ms", bin_ms, DURATION_MS_MAX, lowest=1)
         wanted = Wanted(frozenset({State.DELAYED}), from_ms, from_ms + bins * bin_ms)
-        self._walk = Scan(engine, topic_named(engine, name), wanted)
+        self._walk = Scan(state, topic_named(state, name), wanted)
         self._from_ms = from_ms
         self._bin_ms = bin_ms
         self._seen = IdSet()
@@ -219,9 +217,3 @@ class Calendar:
                     seen.add(job_id)
                     counts[(due_ms - self._from_ms) // self._bin_ms] += 1
         return self.is_over
-
-
-def check_between(field: str, value: int, lowest: int, highest: int) -> None:
-    """Raise `ValueOutOfRange` unless the value lies between these two, both included."""
-    if not lowest <= value <= highest:
-        raise ValueOutOfRange(field, value, lowest, highest)

@@ -21,7 +21,7 @@ due time is that of its record: for one that is ready, reserved or buried, when 
 >>> for delay_ms in (5_000, 1_000, 0):
 ...     job_id = engine.put(
 ...         topic, priority=0, delay_ms=delay_ms, ttr_ms=9, body=b"", now_ms=0)
->>> walk = Scan(engine, topic, Wanted(frozenset({State.DELAYED}), until_ms=2_000))
+>>> walk = Scan(engine.state, topic, Wanted(frozenset({State.DELAYED}), until_ms=2_000))
 >>> rows = walk.take(100, now_ms=0)
 >>> [divmod(row, ROW_ID_END) for row in rows]
 [(1000, 2)]
@@ -33,16 +33,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from delayd.core.errors import TopicNotFound
 from delayd.core.job import DUE_AT, PRIORITY_AND_TOPIC, PRIORITY_AT, STATE_AT, U64, State, key_of
-from delayd.core.topic import ID_MASK, Topic, checked_name
+from delayd.core.operations.clock import catch_up_leases, leases_are_caught_up
+from delayd.core.state import EngineState
+from delayd.core.topic import ID_MASK, Topic
 from delayd.core.wheel.buckets import Mark
 from delayd.limits import ADVANCE_SLICE_JOBS, PASS_BUCKET_COST, PASS_HELD_COPIED_MAX
 
 if TYPE_CHECKING:
     from sortedcontainers import SortedList
 
-    from delayd.core.engine import Engine
     from delayd.core.store import Store
 
 NEVER_DUE_MS: Final = 1 << 64
@@ -68,14 +68,6 @@ class Wanted(NamedTuple):
     """Jobs whose keys begin like this; with "" those without a key too."""
 
 
-def topic_named(engine: "Engine", name: str) -> Topic:
-    """Return the topic; `TopicNotFound`, `TopicNameInvalid`."""
-    topic = engine.store.topics.by_name.get(checked_name(name))
-    if topic is None:
-        raise TopicNotFound(name)
-    return topic
-
-
 def seen_state(store: "Store", job_id: int, record: bytes) -> State:
     """Return the state of a job by the clock, whether or not its slice has come."""
     if job_id in store.leases.sessions:
@@ -88,11 +80,11 @@ def seen_state(store: "Store", job_id: int, record: bytes) -> State:
 class Scan:
     """One walk that has not come to its end."""
 
-    __slots__ = ("_engine", "_parts", "_slice", "_topic", "_wanted", "cost", "until_ms")
+    __slots__ = ("_parts", "_slice", "_state", "_topic", "_wanted", "cost", "until_ms")
 
-    def __init__(self, engine: "Engine", topic: Topic, wanted: Wanted) -> None:
+    def __init__(self, state: EngineState, topic: Topic, wanted: Wanted) -> None:
         """Stand at the beginning."""
-        self._engine = engine
+        self._state = state
         self._topic = topic
         self._wanted = wanted
         self.until_ms = wanted.until_ms
@@ -108,13 +100,13 @@ class Scan:
         First what was due is settled where it would make a job look like another: of that a slice
         at a time too, and the list is empty.
         """
-        engine = self._engine
+        state = self._state
         self.cost = ADVANCE_SLICE_JOBS
-        if not engine.leases_are_settled:
-            engine.settle_leases(ADVANCE_SLICE_JOBS, now_ms)
+        if not leases_are_caught_up(state):
+            catch_up_leases(state, ADVANCE_SLICE_JOBS, now_ms)
             return []
-        if engine.store.wall_times.layers:
-            engine.store.place_some()
+        if state.store.wall_times.layers:
+            state.store.place_some()
             return []
         self._slice = limit
         candidates = next(self._parts, None)
@@ -126,7 +118,7 @@ class Scan:
 
     def rows(self, job_ids: Iterable[int]) -> list[int]:
         """Return the rows of those that are wanted as they are now."""
-        store, topic, wanted = self._engine.store, self._topic, self._wanted
+        store, topic, wanted = self._state.store, self._topic, self._wanted
         get, holders, numbered = store.jobs.get, store.leases.sessions, store.topics.by_number
         number, time_ms = topic.number, store.time_ms
         from_ms, until_ms, states = wanted.from_ms, self.until_ms, wanted.states
@@ -170,7 +162,7 @@ class Scan:
 
     def _on_the_wheel(self) -> Iterator[Collection[int]]:
         mark = Mark()
-        store, topic = self._engine.store, self._topic
+        store, topic = self._state.store, self._topic
         wants_delayed = State.DELAYED in self._wanted.states
         # Asked for anew each time: a topic that is cleared gets another wheel.
         while (span := topic.delays.wheel.enter(mark)) is not None:
@@ -190,7 +182,7 @@ class Scan:
             yield [key & ID_MASK for key in keys]
 
     def _held(self) -> Iterator[Collection[int]]:
-        store = self._engine.store
+        store = self._state.store
         if not self._topic.reserved:
             return
         if len(store.leases.sessions) <= PASS_HELD_COPIED_MAX:

@@ -34,14 +34,14 @@ async def healthz(_call: Call) -> Reply:
 async def readyz(call: Call) -> Reply:
     """Say whether a job would be taken on now, and be safe."""
     api = call.api
-    if api.engine.draining:
+    if api.engine.state.draining:
         raise Draining
     sync_ms = api.reports.sync_going_on_ms()
     if sync_ms > SLOW_SYNC_MS:
         raise NotReady(f"the disk has not answered for {sync_ms // 1_000} s")
     try:
         # It asks a full disk whether there is space again: no put may come that would.
-        api.engine.room.require_for_put(READY_BODY_BYTES)
+        api.engine.log_space.require_for_put(READY_BODY_BYTES)
     except OutOfSpace as refusal:
         raise NotReady(str(refusal)) from None
     return reply(200, {"status": "ready"})
@@ -61,7 +61,7 @@ async def stats(call: Call) -> Reply:
         "waiting": len(api.waiting),
     }
     content |= daemon_member(daemon_figures(api.engine, census, now_ms))
-    content["body_bytes_max"] = api.engine.body_bytes_max
+    content["body_bytes_max"] = api.engine.state.body_bytes_max
     await api.durable()
     return reply(200, content)
 
@@ -81,6 +81,6 @@ async def advance(call: Call) -> Reply:
     if api.standing is None:
         raise NoClock
     given: Advance = call.given
-    work = ClockAdvance(api.engine, api.standing, given.by)
+    work = ClockAdvance(api.engine.state, api.standing, given.by)
     await api.carry_out(work)
     return reply(200, {"now": moment_text(api.wall_ms(work.time_ms))})

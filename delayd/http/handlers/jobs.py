@@ -31,7 +31,7 @@ async def get_key(call: Call) -> Reply:
 async def _get(call: Call, job_id: int) -> Reply:
     call.allow_job(Scope.PEEK, job_id)
     api = call.api
-    record, _ = api.engine.settled(job_id, api.now_ms())
+    record, _ = api.engine.caught_up(job_id, api.now_ms())
     content = whole_job(api.engine.store, job_id, record) | body_member(body_of(record))
     await api.durable()
     return reply(200, content)
@@ -69,7 +69,7 @@ async def _change(call: Call, job_id: int) -> Reply:
 
 def _refuse_reserved(call: Call, job_id: int, now_ms: int) -> State:
     """Return the state of a job that nobody works on; `JobReserved`, `JobNotFound`."""
-    _, state = call.api.engine.settled(job_id, now_ms)
+    _, state = call.api.engine.caught_up(job_id, now_ms)
     if state is State.RESERVED:
         raise JobReserved(job_id)
     return state

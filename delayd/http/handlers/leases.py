@@ -63,7 +63,7 @@ def _nack(api: Api, session: "Session", job_id: int, given: Nack) -> None:
 
 def _became(api: Api, job_id: int) -> dict[str, Any]:
     """Return what became of a job whose attempt failed."""
-    record, state = api.engine.settled(job_id, api.now_ms())
+    record, state = api.engine.caught_up(job_id, api.now_ms())
     told: dict[str, Any] = {"id": job_id, "state": state.name.lower()}
     told["topic"] = api.engine.store.topic_of(record).name
     if state is State.DELAYED:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from delayd.core.errors import Refusal
-from delayd.core.puts import Conflict, Outcome, checked_key
+from delayd.core.operations.put import Conflict, Outcome, checked_key
 from delayd.http.api import Api, Call
 from delayd.http.handlers.job_responses import due_text
 from delayd.http.idempotency import Memo, memo_of, refuse_beside

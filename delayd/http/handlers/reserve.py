@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 from delayd.access.scopes import Scope
 from delayd.core.errors import Refusal
-from delayd.core.session import Session
-from delayd.core.timekeeper import Handed, WaitEnd
+from delayd.core.session import Handed, Session, WaitEnd
 from delayd.http.api import Api, Call
 from delayd.http.handlers.job_responses import Ticket, reserved_job, ticket_of
 from delayd.http.problems import ReservationLost, Stopping

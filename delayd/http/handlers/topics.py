@@ -14,12 +14,12 @@ import orjson
 
 from delayd.access.principal import EVERYBODY
 from delayd.access.scopes import Scope
-from delayd.core.clearing import Clear
 from delayd.core.errors import TopicNotFound
-from delayd.core.failing import SetPolicy
 from delayd.core.job import State
+from delayd.core.operations.topics import SetPolicy
 from delayd.core.policy import Policy
 from delayd.core.scans.bulk import Action, Bulk
+from delayd.core.scans.clear import Clear
 from delayd.core.scans.scan import Wanted
 from delayd.core.stats.figures import topic_figures
 from delayd.core.topic import Source, Topic
@@ -149,7 +149,7 @@ async def drop_policy(call: Call) -> Reply:
 
 async def _set_policy(call: Call, name: str, policy: Policy | None) -> Reply:
     engine = call.api.engine
-    await call.api.carry_out(SetPolicy(engine, name, policy))
+    await call.api.carry_out(SetPolicy(engine.state, name, policy))
     return reply(200, policy_member(*engine.policy_of(name)))
 
 
@@ -183,7 +183,7 @@ async def kick(call: Call) -> Reply:
     api, name = call.api, call.topic
     action = Action.kick(0 if given.per_second is UNSET else given.per_second)
     wanted = Wanted(frozenset({State.BURIED}))
-    bulk = Bulk(api.engine, name, wanted, action, limit=given.max)
+    bulk = Bulk(api.engine.state, name, wanted, action, limit=given.max)
     return await carry_out_bulk(api, bulk, "kicked")
 
 
@@ -198,6 +198,6 @@ async def carry_out_bulk(api: Api, bulk: Bulk, done: str) -> Reply:
 async def clear(call: Call) -> Reply:
     """Forget all jobs of the topic that nobody works on."""
     api = call.api
-    work = Clear(api.engine, call.topic)
+    work = Clear(api.engine.state, call.topic)
     await api.carry_out(work)
     return reply(200, {"cleared": work.count})

@@ -63,10 +63,10 @@ def test_it_is_done_to_all_that_are_wanted_and_to_nobody_else(
         able = crowd.matching(crowd.topic, wanted._replace(states=wanted.states & action.states))
         before = dict(crowd.engine.store.jobs)
         crowd.note_kicks()
-        counted = Bulk(crowd.engine, crowd.topic, wanted, action, dry_run=True)
+        counted = Bulk(crowd.engine.state, crowd.topic, wanted, action, dry_run=True)
         assert carried_out(crowd.rig, counted, rng.choice((1, 50))).done == len(able)
         assert dict(crowd.engine.store.jobs) == before
-        bulk = Bulk(crowd.engine, crowd.topic, wanted, action)
+        bulk = Bulk(crowd.engine.state, crowd.topic, wanted, action)
         assert carried_out(crowd.rig, bulk, rng.choice((1, 50))).done == len(able)
         for job_id, record in before.items():
             if job_id in able:
@@ -87,7 +87,7 @@ def test_it_is_done_to_a_job_that_nobody_touches_meanwhile(
         wanted = crowd.some_filter()
         wanted = wanted._replace(states=wanted.states & action.states)
         crowd.note_kicks()
-        bulk = Bulk(crowd.engine, crowd.topic, wanted, action)
+        bulk = Bulk(crowd.engine.state, crowd.topic, wanted, action)
         waiting = crowd.matching(crowd.topic, wanted)
         last_id = crowd.engine.store.last_id
         for _ in crowd.carried_out(bulk, steps_max=2, spare=frozenset(waiting)):
@@ -112,7 +112,7 @@ def test_jobs_put_after_the_beginning_are_not_touched() -> None:
     rig = Rig()
     for _ in range(10):
         rig.put(delay_ms=50)
-    bulk = Bulk(rig.engine, "default", Wanted(), Action.cancel())
+    bulk = Bulk(rig.engine.state, "default", Wanted(), Action.cancel())
     bulk.step(1, rig.now_ms)
     later = [rig.put(delay_ms=delay_ms) for delay_ms in (0, 50, 900)]
     assert carried_out(rig, bulk).done == 10
@@ -125,7 +125,7 @@ def test_jobs_in_hand_are_their_holders_affair() -> None:
     for _ in range(10):
         rig.put()
     held = {rig.reserve(me) for _ in range(4)}
-    assert carried_out(rig, Bulk(rig.engine, "default", Wanted(), Action.cancel())).done == 6
+    assert carried_out(rig, Bulk(rig.engine.state, "default", Wanted(), Action.cancel())).done == 6
     assert {job_id for job_id, _ in rig.engine.store.jobs} == held
 
 
@@ -135,7 +135,9 @@ def test_kicked_at_a_rate_the_first_comes_at_once_and_the_others_one_after_the_o
     for _ in range(6):
         rig.engine.bury(me, rig.put() and rig.reserve(me), 0, rig.engine.store.time_ms)
     rig.take_log()
-    bulk = Bulk(rig.engine, "default", Wanted(frozenset({State.BURIED})), Action.kick(per_s=4))
+    bulk = Bulk(
+        rig.engine.state, "default", Wanted(frozenset({State.BURIED})), Action.kick(per_s=4)
+    )
     assert carried_out(rig, bulk).done == 6
     pieces, _ = rig.engine.take_log()
     rig.log.append(b"".join(pieces))
@@ -165,7 +167,7 @@ def test_at_most_so_many_are_changed() -> None:
     rig = Rig()
     for _ in range(10):
         rig.put(delay_ms=50)
-    bulk = Bulk(rig.engine, "default", Wanted(), Action.kick(), limit=3)
+    bulk = Bulk(rig.engine.state, "default", Wanted(), Action.kick(), limit=3)
     assert carried_out(rig, bulk).done == 3
     topic = rig.engine.store.topics.by_name["default"]
     assert (len(topic.ready), topic.delayed) == (3, 7)
@@ -181,13 +183,13 @@ def test_when_there_is_no_room_it_ends_and_says_so_with_what_was_done_kept() -> 
         asked.append(missing_bytes)
         return 0
 
-    rig.engine.room.limit(200, ask)
-    bulk = carried_out(rig, Bulk(rig.engine, "default", Wanted(), Action.reschedule(900)))
+    rig.engine.log_space.limit(200, ask)
+    bulk = carried_out(rig, Bulk(rig.engine.state, "default", Wanted(), Action.reschedule(900)))
     assert len(asked) == 1, "it tried once more"
     assert isinstance(bulk.refusal, OutOfSpace)
     assert 0 < bulk.done < 10
     assert list(views.canonical(rig.replayed())) == list(views.canonical(rig.engine))
-    assert carried_out(rig, Bulk(rig.engine, "default", Wanted(), Action.cancel())).done == 10
+    assert carried_out(rig, Bulk(rig.engine.state, "default", Wanted(), Action.cancel())).done == 10
 
 
 def test_a_job_that_goes_to_a_waiting_consumer_is_not_counted() -> None:
@@ -200,17 +202,17 @@ def test_a_job_that_goes_to_a_waiting_consumer_is_not_counted() -> None:
     rig.wait(me)
     rig.put(delay_ms=50)
     rig.engine.pause("default", 0, rig.now_ms)  # the first goes to the one who waited
-    bulk = carried_out(rig, Bulk(rig.engine, "default", Wanted(), Action.cancel()))
+    bulk = carried_out(rig, Bulk(rig.engine.state, "default", Wanted(), Action.cancel()))
     assert (bulk.done, len(me.deadlines)) == (3, 1)
 
 
 def test_what_cannot_be_done_is_refused_at_once() -> None:
     engine = Rig().engine
     with pytest.raises(TopicNotFound):
-        Bulk(engine, "nobody", Wanted(), Action.cancel())
+        Bulk(engine.state, "nobody", Wanted(), Action.cancel())
     for limit in (0, CAP_MAX + 1):
         with pytest.raises(ValueOutOfRange):
-            Bulk(engine, "default", Wanted(), Action.cancel(), limit=limit)
+            Bulk(engine.state, "default", Wanted(), Action.cancel(), limit=limit)
     for per_s in (-1, BULK_PER_S_MAX + 1):
         with pytest.raises(ValueOutOfRange):
             Action.kick(per_s)
@@ -224,7 +226,7 @@ def test_kicked_at_the_highest_rate_they_keep_their_order() -> None:
     rig = Rig()
     for _ in range(100):
         rig.put(delay_ms=50)
-    carried_out(rig, Bulk(rig.engine, "default", Wanted(), Action.kick(BULK_PER_S_MAX)))
+    carried_out(rig, Bulk(rig.engine.state, "default", Wanted(), Action.kick(BULK_PER_S_MAX)))
     rig.run(1)
     topic = rig.engine.store.topics.by_name["default"]
     assert len(topic.ready) == 100

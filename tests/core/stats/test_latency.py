@@ -100,7 +100,7 @@ def test_a_job_that_is_asked_for_before_its_slice_comes_is_counted_once() -> Non
     rig = Rig(time_ms=START_MS)
     put(rig, delay_ms=1_000)
     rig.engine.reach(START_MS + 1_030)
-    rig.engine.settled(1, START_MS + 1_030)
+    rig.engine.caught_up(1, START_MS + 1_030)
     while rig.engine.advance(START_MS + 1_030):
         pass
     expect(default(rig).overdue, {30: 1})

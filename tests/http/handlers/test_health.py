@@ -34,7 +34,7 @@ def test_health_and_readiness_need_no_token() -> None:
 
 def test_a_daemon_that_drains_lives_and_is_not_ready() -> None:
     with Scene() as scene:
-        scene.engine.draining = True
+        scene.engine.state.draining = True
         assert not_ready(scene).word == "DRAINING"
 
 
@@ -68,11 +68,11 @@ def test_a_full_disk_makes_it_unready_until_there_is_room_again() -> None:
             asked.append(missing_bytes)
             return missing_bytes if len(asked) > 1 else -1
 
-        scene.engine.room.limit(needed_bytes - 1, ask)
+        scene.engine.log_space.limit(needed_bytes - 1, ask)
         assert not_ready(scene).word == "NOT_READY"
         assert scene.call("GET", "/readyz").status == 200, "nobody puts, and it asks all the same"
         assert asked == [1, 1]
-        assert scene.engine.room.free_bytes == needed_bytes
+        assert scene.engine.log_space.free_bytes == needed_bytes
 
 
 # --- Metrics -------------------------------------------------------------------------------------

@@ -251,7 +251,7 @@ def test_a_job_that_nobody_works_on_can_be_cancelled(path: str, state: str) -> N
     with Scene() as scene:
         in_state(scene, state)
         assert scene.ok("DELETE", path) == {"id": 1}
-        assert scene.after_restart().room.jobs == 0
+        assert scene.after_restart().log_space.jobs == 0
         assert "mail" not in scene.engine.store.topics.by_name
 
 

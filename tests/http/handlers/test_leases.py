@@ -58,7 +58,7 @@ def test_an_acknowledged_job_is_gone_for_good() -> None:
         answer = say(scene, "ack", job)
         assert (answer.status, answer.json) == (200, {"id": 1})
         assert state(scene) == ""
-        assert scene.after_restart().room.jobs == 0
+        assert scene.after_restart().log_space.jobs == 0
         answer = say(scene, "ack", job)
         assert (answer.status, answer.word) == (404, "NOT_FOUND")
 
@@ -336,7 +336,7 @@ def test_a_token_is_good_after_a_restart_until_the_ttr_has_run_out(reserves: int
             with pytest.raises(ReservationLost):
                 holder_of(api, ticket._replace(reserves=reserves + 1), record)
             engine.delete(session, 1, engine.store.time_ms)
-            assert engine.room.jobs == 0
+            assert engine.log_space.jobs == 0
 
 
 # --- Many ----------------------------------------------------------------------------------------
@@ -355,7 +355,7 @@ def test_many_are_acknowledged_in_one_commit() -> None:
         assert answer.status == 200
         assert answer.json["results"] == [{"id": job["id"], "status": 200} for job in jobs]
         assert len(scene.disk.frames) == before + 1
-        assert scene.engine.room.jobs == 0
+        assert scene.engine.log_space.jobs == 0
 
 
 def test_of_many_each_is_told_whether_it_was_still_theirs() -> None:
@@ -423,7 +423,7 @@ def test_nacks_that_all_went_well_are_simply_so() -> None:
 def test_where_the_disk_is_full_jobs_can_be_acknowledged_and_no_errors_kept() -> None:
     with Scene() as scene:
         jobs = many(scene, 3)
-        scene.engine.room.limit(0, lambda *_: -1)
+        scene.engine.log_space.limit(0, lambda *_: -1)
         answer = say(scene, "nack", jobs[0])
         assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
         nacks = [{"token": job["token"], "error": "x"} for job in jobs]
@@ -431,7 +431,7 @@ def test_where_the_disk_is_full_jobs_can_be_acknowledged_and_no_errors_kept() ->
         assert [one["status"] for one in answer.json["results"]] == [507] * 3
         answer = scene.call("POST", "/v1/ack", {"tokens": [job["token"] for job in jobs]})
         assert answer.status == 200
-        assert scene.engine.room.jobs == 0
+        assert scene.engine.log_space.jobs == 0
 
 
 @pytest.mark.parametrize(

@@ -255,7 +255,7 @@ def test_bodies_come_as_they_were_put() -> None:
 
 def test_a_page_of_long_bodies_ends_where_there_are_enough() -> None:
     with Scene(is_checked=False) as scene:
-        scene.engine.body_bytes_max = HTTP_PAGE_BYTES_MAX * 2
+        scene.engine.state.body_bytes_max = HTTP_PAGE_BYTES_MAX * 2
         topic = scene.engine.store.topic("mail")
         third = b"x" * (HTTP_PAGE_BYTES_MAX // 3)
         for body in (third, third, third, third, third * 4, b"y"):
@@ -273,7 +273,7 @@ def test_a_job_that_goes_while_bodies_are_told_is_left_out(monkeypatch: pytest.M
     with Scene(is_checked=False) as scene:
         topic = scene.engine.store.topic("mail")
         bodies = [b"x" * HTTP_PAGE_SLICE_BYTES] * 5
-        scene.engine.body_bytes_max = HTTP_PAGE_SLICE_BYTES
+        scene.engine.state.body_bytes_max = HTTP_PAGE_SLICE_BYTES
         scene.engine.put_alike(topic, 0, 0, 1_000, bodies, scene.clock.now_ms())
         told: list[bytes] = []
 
@@ -332,7 +332,7 @@ def test_cancelling_by_a_filter_spares_all_others() -> None:
         assert scene.ok("DELETE", path) == {"cancelled": 2}
         assert listed(scene) == [1, 4]
         assert scene.ok("DELETE", path) == {"cancelled": 0}
-        assert scene.after_restart().room.jobs == 2
+        assert scene.after_restart().log_space.jobs == 2
 
 
 def test_what_somebody_works_on_is_spared() -> None:
@@ -405,7 +405,7 @@ def test_a_reschedule_that_finds_no_more_room_says_how_far_it_came() -> None:
     with Scene() as scene:
         for _ in range(5):
             put(scene, delay="1h")
-        scene.engine.room.limit(150, lambda *_: -1)
+        scene.engine.log_space.limit(150, lambda *_: -1)
         answer = scene.call("POST", f"{JOBS}/reschedule", {"delay": "2h"})
         assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
         done = answer.json["rescheduled"]

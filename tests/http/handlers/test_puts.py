@@ -323,7 +323,7 @@ def test_a_put_of_any_kind_is_answered_when_it_is_durable() -> None:
         scene.disk.release()
         scene.settle()
         assert [client.the_answer.status for client in clients] == [201, 201, 201, 200]
-        assert scene.after_restart().room.jobs == 4
+        assert scene.after_restart().log_space.jobs == 4
 
 
 def test_a_job_comes_though_the_daemon_was_killed() -> None:

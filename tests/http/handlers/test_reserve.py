@@ -102,25 +102,25 @@ def test_where_there_is_no_room_for_a_reservation_it_is_said_so(path: str, wait_
         given: dict[str, object] = {"wait": wait_s, "max": 5}
         if path == "/v1/reserve":
             given["topics"] = ["mail", "sms"]
-        scene.engine.room.limit(0, lambda *_: -1)
+        scene.engine.log_space.limit(0, lambda *_: -1)
         if not wait_s:
             assert scene.call("POST", path, given).status == 204, "nothing is ready"
-        scene.engine.room.limit(10_000_000, lambda *_: -1)
+        scene.engine.log_space.limit(10_000_000, lambda *_: -1)
         put(scene)
-        scene.engine.room.limit(0, lambda *_: -1)
+        scene.engine.log_space.limit(0, lambda *_: -1)
         answer = scene.call("POST", path, given)
         assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
         assert answer.headers["retry-after"] == str(RETRY_AFTER_FULL_S)
         assert told(scene.engine)["state"] == "ready"
         assert not scene.api.waiting
         assert scene.engine.store.topics.by_name["mail"].watchers == 0
-        scene.engine.room.limit(0, lambda missing_bytes, *_: missing_bytes)
+        scene.engine.log_space.limit(0, lambda missing_bytes, *_: missing_bytes)
         assert len(scene.ok("POST", path, given)["jobs"]) == 1, "room was made"
 
 
 def test_one_body_is_handed_out_however_long_it_is() -> None:
     with Scene(is_checked=False) as scene:
-        scene.engine.body_bytes_max = 2 * HTTP_RESERVED_BYTES_MAX
+        scene.engine.state.body_bytes_max = 2 * HTTP_RESERVED_BYTES_MAX
         topic = scene.engine.store.topic("mail")
         body = b"x" * (HTTP_RESERVED_BYTES_MAX + 1)
         scene.engine.put_alike(topic, 0, 0, 60_000, (body, body), scene.clock.now_ms())

@@ -244,7 +244,7 @@ def test_who_moves_exhausted_jobs_must_be_good_for_where_they_go() -> None:
 
 def test_a_policy_that_does_not_fit_the_journal_is_refused() -> None:
     with Scene() as scene:
-        scene.engine.room.limit(100, lambda *_: -1)
+        scene.engine.log_space.limit(100, lambda *_: -1)
         answer = scene.call("PUT", "/v1/topics/mail/policy", {"ttr": 1})
         assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
         assert answer.headers["retry-after"]
@@ -343,7 +343,7 @@ def test_a_kick_that_is_wrong_is_refused(given: dict[str, object], fields: list[
 def test_a_kick_that_finds_no_more_room_says_how_far_it_came() -> None:
     with Scene() as scene:
         bury(scene, "mail", 5)
-        scene.engine.room.limit(70, lambda *_: -1)
+        scene.engine.log_space.limit(70, lambda *_: -1)
         answer = scene.call("POST", "/v1/topics/mail/kick")
         assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
         done = answer.json["kicked"]
@@ -363,7 +363,7 @@ def test_a_clear_forgets_all_but_what_is_worked_on() -> None:
         assert scene.ok("GET", "/v1/topics/mail")["jobs"] == 1
         assert scene.ok("POST", "/v1/topics/mail/clear") == {"cleared": 0}
         scene.ok("POST", f"/v1/jobs/{job['id']}/ack", {"token": job["token"]})
-        assert scene.after_restart().room.jobs == 1
+        assert scene.after_restart().log_space.jobs == 1
         assert scene.ok("GET", "/v1/topics/sms")["buried"] == 1
 
 
@@ -440,6 +440,6 @@ def test_who_may_not_see_a_topic_learns_nothing_of_whether_it_is_there() -> None
 def test_room_for_emergencies_is_no_hindrance_to_looking() -> None:
     with Scene() as scene:
         put(scene, "mail")
-        scene.engine.room.limit(min(10, EMERGENCY_BYTES), lambda *_: -1)
+        scene.engine.log_space.limit(min(10, EMERGENCY_BYTES), lambda *_: -1)
         for path in ("/v1/topics", "/v1/topics/mail", "/v1/topics/mail/jobs", "/v1/calendar"):
             assert scene.call("GET", path).status == 200

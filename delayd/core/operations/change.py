@@ -1,0 +1,243 @@
+"""Jobs that wait are changed: kicked, given another time, priority, ttr or body.
+
+Each is one record of the log (with an OFFSET before it where it is due): a KICK, a RESCHEDULE or
+APPOINT, an AMEND, or a REWRITE where the body changes.
+"""
+
+from itertools import islice
+from typing import Final, NamedTuple
+
+from delayd.core.errors import BodyTooBig, JobNotFound, OutOfSpace
+from delayd.core.job import FLAGS_AT, HEADER, Event, Flag, State, body_of, tally_of, wall_of
+from delayd.core.operations.checks import admit, check_delay, check_range, require_writable
+from delayd.core.operations.clock import OFFSET_BYTES, job_for, tell_offset
+from delayd.core.operations.waiting import serve
+from delayd.core.records import (
+    LAYOUTS,
+    Kind,
+    pack_amend,
+    pack_appoint,
+    pack_kick,
+    pack_reschedule,
+    pack_rewrite,
+)
+from delayd.core.state import EngineState
+from delayd.core.stats.operations import Operation
+from delayd.core.topic import Topic, job_id_of
+from delayd.core.transitions import amended, kicked, rescheduled, with_body
+from delayd.core.wheel.wheel import ceil_to_tick
+from delayd.limits import DURATION_MS_MAX, PRIORITY_MAX, TTR_MS_FOR_ZERO, WALL_MS_MAX
+
+_WALL: Final = int(Flag.WALL)
+_REWRITE_BYTES: Final = LAYOUTS[Kind.REWRITE].size
+
+
+class When(NamedTuple):
+    """When a job is to be done.
+
+    >>> When(due_ms=5_000, delay_ms=0, wall_ms=None).state.name
+    'READY'
+    """
+
+    due_ms: int
+    delay_ms: int
+    """0: at once."""
+    wall_ms: int | None
+    """The wall-clock time that it was put for, if it was."""
+
+    @property
+    def state(self) -> State:
+        """The state of a job that waits for that."""
+        return State.DELAYED if self.delay_ms else State.READY
+
+
+def when(state: EngineState, delay_ms: int, due_wall_ms: int | None, now_ms: int) -> When:
+    """Return when a job is due that is asked for after a delay, or at a wall-clock time.
+
+    A wall-clock time that is past is now.
+    """
+    if due_wall_ms is None:
+        due_ms = ceil_to_tick(now_ms + delay_ms, state.tick_ms) if delay_ms else now_ms
+        return When(due_ms, delay_ms, None)
+    due_ms = state.store.wall_times.place(due_wall_ms)
+    if due_ms <= state.store.time_ms:
+        return When(now_ms, 0, due_wall_ms)
+    return When(due_ms, max(1, due_ms - now_ms), due_wall_ms)
+
+
+# --- Kicking -------------------------------------------------------------------------------------
+
+
+def kick_job(state: EngineState, job_id: int, now_ms: int) -> None:
+    """Make a buried or delayed job ready; `JobNotFound`, `TopicIsInternal`."""
+    record = job_for(state, job_id, Event.KICK, now_ms)
+    state.write(pack_kick(Kind.KICK, job_id))
+    topic = state.store.move(job_id, kicked(record))
+    state.store.count(topic, Operation.KICK)
+    serve(state, topic, now_ms)
+
+
+def kick_later(state: EngineState, job_id: int, delay_ms: int, now_ms: int) -> None:
+    """Kick a buried or delayed job, to come due after this delay; `JobNotFound`.
+
+    Counts as a kick. One item of the log: half of it would make the job ready too soon.
+    """
+    record = job_for(state, job_id, Event.KICK, now_ms)
+    due_ms = ceil_to_tick(now_ms + delay_ms, state.tick_ms)
+    kick_item = pack_kick(Kind.KICK, job_id)
+    state.write(kick_item + pack_reschedule(Kind.RESCHEDULE, job_id, due_ms, delay_ms))
+    topic = state.store.move(job_id, rescheduled(kicked(record), due_ms, delay_ms))
+    state.store.count(topic, Operation.KICK)
+
+
+def kick(state: EngineState, topic: Topic, bound: int, now_ms: int) -> int:
+    """Make up to `bound` buried jobs ready, or, when none is buried, delayed ones; count them.
+
+    The longest buried first; of the delayed, the soonest due first. Raises `TopicIsInternal`.
+    """
+    require_writable(state, topic.name)
+    kicked_count = 0
+    job_ids = list(map(job_id_of, islice(topic.buried, bound)))
+    for job_id in job_ids or topic.delays.wheel.soonest(bound):
+        try:
+            kick_job(state, job_id, now_ms)
+        except JobNotFound:  # it was just due, and was handed to a consumer who waited
+            continue
+        except OutOfSpace:
+            if not kicked_count:
+                raise
+            break
+        kicked_count += 1
+    return kicked_count
+
+
+# --- Another time --------------------------------------------------------------------------------
+
+
+def reschedule(state: EngineState, job_id: int, delay_ms: int, now_ms: int) -> None:
+    """Give a delayed or ready job this delay instead of its time.
+
+    Raises `JobNotFound`, `TopicIsInternal`, `ValueOutOfRange`, `DelayTooLong`, `OutOfSpace`.
+    """
+    check_range("delay in ms", delay_ms, DURATION_MS_MAX)
+    record = job_for(state, job_id, Event.RESCHEDULE, now_ms)
+    check_delay(state.store.topic_of(record), delay_ms)
+    new = when(state, delay_ms, None, now_ms)
+    state.write(pack_reschedule(Kind.RESCHEDULE, job_id, new.due_ms, delay_ms))
+    topic = state.store.move(job_id, rescheduled(record, new.due_ms, delay_ms))
+    state.store.count(topic, Operation.RESCHEDULE)
+    serve(state, topic, now_ms)
+
+
+def reschedule_at(state: EngineState, job_id: int, due_wall_ms: int, now_ms: int) -> None:
+    """Give a delayed or ready job this wall-clock time instead of its time.
+
+    Raises `JobNotFound`, `TopicIsInternal`, `ValueOutOfRange`, `DelayTooLong`, `OutOfSpace`.
+    """
+    store = state.store
+    check_range("moment in ms", due_wall_ms, WALL_MS_MAX)
+    record = job_for(state, job_id, Event.RESCHEDULE, now_ms)
+    due_ms, delay_ms, _ = when(state, 0, due_wall_ms, now_ms)
+    check_delay(store.topic_of(record), delay_ms, is_wall_time=True)
+    item = pack_appoint(Kind.APPOINT, job_id, due_ms, delay_ms, due_wall_ms)
+    state.log_space.require(2 * (len(item) + OFFSET_BYTES))
+    tell_offset(state)
+    state.write(item)
+    changed = rescheduled(record, due_ms, delay_ms, due_wall_ms)
+    topic = store.move(job_id, changed)
+    store.note_wall(job_id, changed)
+    store.count(topic, Operation.RESCHEDULE)
+    serve(state, topic, now_ms)
+
+
+# --- Anything ------------------------------------------------------------------------------------
+
+
+def change(
+    state: EngineState,
+    job_id: int,
+    now_ms: int,
+    *,
+    delay_ms: int | None = None,
+    due_wall_ms: int | None = None,
+    priority: int | None = None,
+    ttr_ms: int | None = None,
+    body: bytes | None = None,
+) -> None:
+    """Change what is given of a job that waits or is buried; all or nothing, in one record.
+
+    A new time takes a buried job out again. Raises `JobNotFound`, also for one that is reserved,
+    `TopicIsInternal`, `BodyTooBig`, `ValueOutOfRange`, `DelayTooLong`, `CapReached`, `OutOfSpace`.
+    """
+    assert delay_ms is None or due_wall_ms is None
+    if body is not None and len(body) > state.body_bytes_max:
+        raise BodyTooBig(len(body), state.body_bytes_max)
+    check_range("priority", priority or 0, PRIORITY_MAX)
+    check_range("delay in ms", delay_ms or 0, DURATION_MS_MAX)
+    check_range("moment in ms", due_wall_ms or 0, WALL_MS_MAX)
+    check_range("ttr in ms", ttr_ms or 0, DURATION_MS_MAX)
+    record = job_for(state, job_id, Event.CHANGE, now_ms)
+    _, due_ms, _, ttr_now_ms, priority_now, _, job_state, _ = HEADER.unpack_from(record)
+    new = When(due_ms, tally_of(record).delay_ms, wall_of(record))
+    has_new_time = delay_ms is not None or due_wall_ms is not None
+    if has_new_time:
+        new = when(state, delay_ms or 0, due_wall_ms, now_ms)
+        job_state = int(new.state)
+    topic = state.store.topic_of(record)
+    if not topic.has_no_rules:
+        admit(
+            state,
+            topic,
+            jobs=0,
+            record_bytes=0 if body is None else len(body) - len(body_of(record)),
+            body_bytes=0 if body is None else len(body),
+            delay_ms=new.delay_ms if has_new_time else 0,
+            ttr_ms=0,
+            is_wall_time=due_wall_ms is not None,
+        )
+    ttr_ms = ttr_now_ms if ttr_ms is None else ttr_ms or TTR_MS_FOR_ZERO
+    fields = (
+        *(new.due_ms, new.delay_ms, new.wall_ms or 0, ttr_ms),
+        *(priority_now if priority is None else priority, job_state),
+    )
+    changed = amended(record, *fields)
+    if body is not None:
+        rewrite(state, job_id, with_body(changed, body), now_ms)
+        return
+    _carry_out(state, job_id, changed, pack_amend(Kind.AMEND, job_id, *fields), now_ms)
+
+
+def extend(state: EngineState, job_id: int, record: bytes, new: When, now_ms: int) -> None:
+    """Give a job that waits or is buried another time; `OutOfSpace`."""
+    due_ms, delay_ms, wall_ms = new
+    item = (
+        pack_reschedule(Kind.RESCHEDULE, job_id, due_ms, delay_ms)
+        if wall_ms is None
+        else pack_appoint(Kind.APPOINT, job_id, due_ms, delay_ms, wall_ms)
+    )
+    _carry_out(state, job_id, rescheduled(record, due_ms, delay_ms, wall_ms), item, now_ms)
+
+
+def rewrite(state: EngineState, job_id: int, record: bytes, now_ms: int) -> None:
+    """Give a job that waits or is buried another record, of the same id and key; `OutOfSpace`."""
+    body_bytes = len(body_of(record))
+    head_bytes = _REWRITE_BYTES + len(record) - body_bytes + OFFSET_BYTES
+    state.log_space.take_for_rewrite(head_bytes, body_bytes)
+    _change(state, job_id, record, pack_rewrite(Kind.REWRITE, len(record)) + record, now_ms)
+
+
+def _carry_out(state: EngineState, job_id: int, changed: bytes, item: bytes, now_ms: int) -> None:
+    """Take log space for the change of a job at rest, and make it."""
+    state.log_space.take(2 * (len(item) + OFFSET_BYTES))
+    _change(state, job_id, changed, item, now_ms)
+
+
+def _change(state: EngineState, job_id: int, changed: bytes, item: bytes, now_ms: int) -> None:
+    """Record the change of a job at rest, for which log space was taken, and carry it out."""
+    if changed[FLAGS_AT] & _WALL:
+        tell_offset(state)
+    state.write_promised(item)
+    topic = state.store.move(job_id, changed)
+    state.store.note_wall(job_id, changed)
+    state.store.count(topic, Operation.CHANGE)
+    serve(state, topic, now_ms)

@@ -1,0 +1,295 @@
+"""Attempts end: a job is deleted, or given back, failed, buried, or left by its holder.
+
+Under a *retry rule*, the topic's or the job's own, each of these but the delete is a failed
+attempt: a nack, a plain release, a bury, a connection that closes, a ttr that runs out
+(`clock.expire`). `core.policy` decides what becomes of the job. Without a rule everything is as
+beanstalkd has it.
+
+What a client did is recorded with its outcome, as one FAIL record: a restart needs no policy to
+play it. What the clock did is not recorded, so a restart decides it again; therefore POLICY records
+stand in the log wherever another policy begins to hold, and every reservation that was over by then
+has been ended before (`clock.catch_up_leases`).
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from delayd.core.errors import JobNotFound
+from delayd.core.job import FLAGS_AT, PRIORITY_AND_TOPIC, PRIORITY_AT, Reason, Retry, State
+from delayd.core.operations.checks import check_range, is_write_protected, require_writable_job
+from delayd.core.operations.clock import caught_up, expire, take_back
+from delayd.core.operations.reserve import held
+from delayd.core.operations.waiting import serve
+from delayd.core.policy import Verdict, decide
+from delayd.core.records import Kind, pack_bury, pack_delete, pack_fail, pack_release, pack_return
+from delayd.core.retry_decision import BRINGS_RULE, attempt_of, cut_error, failed, place_of, rule_of
+from delayd.core.session import Session
+from delayd.core.state import EngineState
+from delayd.core.stats.operations import Operation
+from delayd.core.topic import Topic
+from delayd.core.transitions import released, returned
+from delayd.core.wheel.wheel import ceil_to_tick
+from delayd.limits import DURATION_MS_MAX, PRIORITY_MAX
+
+_DELETE: Final = int(Kind.DELETE)
+_NO_RULE: Final = Retry()
+"""Exhausts nothing and delays nothing."""
+
+_COUNTED_AS: Final = {
+    Reason.NACKED: Operation.NACK,
+    Reason.RELEASED: Operation.RELEASE,
+    Reason.BURIED: Operation.BURY,
+    Reason.TTR_RAN_OUT: Operation.TIMEOUT,
+    Reason.HOLDER_LEFT: Operation.RETURN,
+    Reason.EXCUSED: Operation.RETURN,
+    Reason.UNDELIVERED: Operation.RETURN,
+}
+
+_UNASKED: Final = frozenset({Reason.HOLDER_LEFT, Reason.EXCUSED, Reason.UNDELIVERED})
+"""Ends of a reservation that no client asked for: log space is set aside for them."""
+
+
+# --- Deleting ------------------------------------------------------------------------------------
+
+
+def delete(state: EngineState, session: Session, job_id: int, now_ms: int) -> None:
+    """Delete a job that the session holds, or one at rest; `JobNotFound`, `TopicIsInternal`."""
+    if not delete_batch(state, session, (job_id,), now_ms)[0]:
+        require_writable_job(state, caught_up(state, job_id, now_ms)[0])
+        raise JobNotFound(job_id)
+
+
+def delete_batch(
+    state: EngineState, session: Session, job_ids: Sequence[int], now_ms: int
+) -> list[bool]:
+    """Delete these jobs in turn; tell of each whether it was there to be deleted."""
+    are_alive = session.soonest_ms > state.store.time_ms
+    once = set(job_ids)
+    if are_alive and 0 < len(once) == len(job_ids) and once <= session.deadlines.keys():
+        _delete_held(state, session, job_ids, now_ms)
+        return [True] * len(job_ids)
+    return [_delete(state, session, job_id, now_ms) for job_id in job_ids]
+
+
+def _delete_held(state: EngineState, session: Session, job_ids: Sequence[int], now_ms: int) -> None:
+    """Delete jobs that the session holds, each named once."""
+    store = state.store
+    if state.turn_ms != store.time_ms:
+        state.stamp()
+    state.log += [pack_delete(_DELETE, job_id) for job_id in job_ids]
+    for topic in store.delete_held(session, job_ids):
+        store.drop_if_unwanted(topic)
+        serve(state, topic, now_ms)
+    state.log_space.jobs -= len(job_ids)
+    state.must_sync = True
+
+
+def _delete(state: EngineState, session: Session, job_id: int, now_ms: int) -> bool:
+    """Delete the job if it is there to be deleted; tell whether it was."""
+    store = state.store
+    if session.deadlines.get(job_id, 0) <= store.time_ms and not _is_free(state, job_id, now_ms):
+        return False
+    state.write_promised(pack_delete(_DELETE, job_id))
+    topic = store.delete(job_id)
+    if store.time_ms >= topic.roll_ms:
+        store.roll(topic)
+    topic.deletes += 1
+    store.counters.deletes += 1
+    if topic.throttle is not None:
+        serve(state, topic, now_ms)
+    if not topic.jobs:
+        store.drop_if_unwanted(topic)
+    state.log_space.jobs -= 1
+    return True
+
+
+def _is_free(state: EngineState, job_id: int, now_ms: int) -> bool:
+    """Tell whether the job exists, no client holds it and it may be written."""
+    try:
+        record, job_state = caught_up(state, job_id, now_ms)
+    except JobNotFound:
+        return False
+    if state.store.topics.internal is not None and is_write_protected(state, record):
+        return False
+    return job_state is not State.RESERVED
+
+
+# --- By the holder -------------------------------------------------------------------------------
+
+
+def release(
+    state: EngineState, session: Session, job_id: int, priority: int, delay_ms: int, now_ms: int
+) -> None:
+    """Give a job back, ready at once or after a delay; `JobNotFound`, `ValueOutOfRange`.
+
+    Under a retry rule an attempt has failed: the ladder takes the place of a delay of 0.
+    """
+    record = held(state, session, job_id)
+    check_range("priority", priority, PRIORITY_MAX)
+    check_range("delay in ms", delay_ms, DURATION_MS_MAX)
+    topic = state.store.topic_of(record)
+    rule = _rule(topic, record)
+    if rule is None:
+        due_ms = ceil_to_tick(now_ms + delay_ms, state.tick_ms) if delay_ms else now_ms
+        state.write(pack_release(Kind.RELEASE, job_id, due_ms, delay_ms, priority))
+        changed = released(record, due_ms, delay_ms, priority)
+        state.store.count(topic, Operation.RELEASE)
+        serve(state, state.store.put_back(job_id, changed), now_ms)
+    else:
+        verdict = _verdict(state, topic, record, rule, now_ms, delay_ms)
+        _fail(state, topic, job_id, record, verdict, Reason.RELEASED, now_ms, priority)
+
+
+def nack(
+    state: EngineState,
+    session: Session,
+    job_id: int,
+    now_ms: int,
+    *,
+    delay_ms: int = 0,
+    priority: int | None = None,
+    error: str = "",
+) -> None:
+    """Give a job back as failed, and say why; `JobNotFound`, `ValueOutOfRange`, `OutOfSpace`.
+
+    Without a retry rule it is ready again after the delay, and the error is kept all the same: at
+    most `ERROR_BYTES_MAX` of it.
+    """
+    record = held(state, session, job_id)
+    check_range("delay in ms", delay_ms, DURATION_MS_MAX)
+    if priority is not None:
+        check_range("priority", priority, PRIORITY_MAX)
+    topic = state.store.topic_of(record)
+    rule = _rule(topic, record) or _NO_RULE
+    verdict = _verdict(state, topic, record, rule, now_ms, delay_ms)
+    _fail(state, topic, job_id, record, verdict, Reason.NACKED, now_ms, priority, error)
+
+
+def bury(
+    state: EngineState,
+    session: Session,
+    job_id: int,
+    priority: int,
+    now_ms: int,
+    error: str = "",
+) -> None:
+    """Park a job until it is kicked; `JobNotFound`, `ValueOutOfRange`, `OutOfSpace`.
+
+    Under a retry rule, or with an error, it is a dead letter like those that are exhausted.
+    """
+    record = held(state, session, job_id)
+    check_range("priority", priority, PRIORITY_MAX)
+    store = state.store
+    topic = store.topic_of(record)
+    if _rule(topic, record) is None and not error:
+        state.write(pack_bury(Kind.BURY, job_id, priority))
+        store.bury(job_id, priority)
+        store.count(topic, Operation.BURY)
+        if topic.throttle is not None:
+            serve(state, topic, now_ms)
+    else:
+        verdict = Verdict(State.BURIED, now_ms)
+        _fail(state, topic, job_id, record, verdict, Reason.BURIED, now_ms, priority, error)
+
+
+# --- Without being asked -------------------------------------------------------------------------
+
+
+def give_back(state: EngineState, session: Session, job_id: int, now_ms: int) -> None:
+    """Take back a job that the session holds, whose connection has closed. Never refused."""
+    if session.deadlines[job_id] <= state.store.time_ms:
+        expire(state, job_id, now_ms)
+        return
+    record = held(state, session, job_id)
+    topic = state.store.topic_of(record)
+    rule = _rule(topic, record)
+    if rule is None:
+        state.write_promised(pack_return(Kind.RETURN, job_id))
+        state.store.count(topic, Operation.RETURN)
+        serve(state, state.store.put_back(job_id, returned(record)), now_ms)
+        return
+    reason = Reason.HOLDER_LEFT
+    if state.is_stopping or (topic.policy is not None and topic.policy.returns_on_close):
+        reason = Reason.EXCUSED
+        verdict = Verdict(State.READY, now_ms)
+    else:
+        verdict = _verdict(state, topic, record, rule, now_ms)
+    _fail(state, topic, job_id, record, verdict, reason, now_ms)
+
+
+def take_undelivered(state: EngineState, session: Session, now_ms: int) -> None:
+    """Take back what the session holds when the reply could not be delivered. Never refused.
+
+    Ready again at once, whatever the rule says, and the attempt does not count: the client was gone
+    before the reply left. O(jobs held).
+    """
+    for job_id, deadline_ms in list(session.deadlines.items()):
+        if deadline_ms <= state.store.time_ms:
+            expire(state, job_id, now_ms)
+            continue
+        record = held(state, session, job_id)
+        topic = state.store.topic_of(record)
+        verdict = Verdict(State.READY, now_ms)
+        _fail(state, topic, job_id, record, verdict, Reason.UNDELIVERED, now_ms)
+
+
+# --- Failed attempts -----------------------------------------------------------------------------
+
+
+def _rule(topic: Topic, record: bytes) -> Retry | None:
+    if topic.policy is None and record[FLAGS_AT] < BRINGS_RULE:
+        return None
+    return rule_of(record, topic.policy)
+
+
+def _verdict(
+    state: EngineState, topic: Topic, record: bytes, rule: Retry, now_ms: int, delay_ms: int = 0
+) -> Verdict:
+    target = place_of(topic).target
+    attempt = attempt_of(record)
+    return decide(attempt, rule, now_ms, tick_ms=state.tick_ms, delay_ms=delay_ms, target=target)
+
+
+def _fail(
+    state: EngineState,
+    topic: Topic,
+    job_id: int,
+    record: bytes,
+    verdict: Verdict,
+    reason: Reason,
+    now_ms: int,
+    priority: int | None = None,
+    error: str = "",
+) -> None:
+    """Record the failed attempt with its outcome, and carry it out."""
+    if priority is None:
+        priority = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[0]
+    text = cut_error(error)
+    item = pack_fail(
+        Kind.FAIL,
+        job_id,
+        now_ms,
+        verdict.due_ms,
+        verdict.delay_ms,
+        priority,
+        reason,
+        verdict.state,
+        verdict.target,
+        len(text),
+    )
+    if reason in _UNASKED:
+        state.write_promised(item + text)
+    else:
+        state.write(item + text)
+    state.store.count(topic, _COUNTED_AS[reason])
+    changed = failed(
+        record,
+        verdict,
+        reason,
+        now_ms,
+        origin=topic.name,
+        rank=state.store.next_rank(),
+        priority=priority,
+        error=text.decode(),
+    )
+    take_back(state, topic, job_id, changed, now_ms)

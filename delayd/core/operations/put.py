@@ -1,0 +1,513 @@
+r"""Jobs are put: one or many, under keys or without, after a delay or at a wall-clock time.
+
+    put(topic, ...)                  -> id
+    put_alike(topic, bodies, ...)    -> first id of jobs that differ only in their bodies
+    put_keyed(topic, key, on, ...)   -> (id, what happened)
+    put_keyed_run(topic, ...)        -> first id of jobs whose keys are all new, 0 when one is not
+    find_key(topic_name, key)        -> id, for `delete`, `reschedule`, `kick_job`, `peek`
+
+A key is the caller's own name for a job, unique among the live jobs of its topic. What a put does
+when it is taken says `on`. A put has two halves, *what* is to be done (body, priority, ttr, retry
+rule) and *when*:
+
+    on          what   when   answer
+    REJECT       -      -     refused: `JobAlreadyExists`, with the id that is there
+    KEEP        old    old    (id, KEPT): as if it had been put just now
+    REPLACE     new    new    (id, REPLACED): a new life under the old id; what happened to it is
+                              forgotten
+    PRESERVE    new    old    (id, PRESERVED)
+    EXTEND      old    new    (id, EXTENDED): debounce
+
+A reserved job cannot be changed any more. There the last three make a new job, which takes the key
+over; the other one goes on without. A buried job is brought back by a new time, and attempts count
+anew then; without one it stays buried.
+
+>>> from delayd.core.engine import Engine
+>>> engine = Engine(start_ms=0)
+>>> what = {"priority": 0, "ttr_ms": 9_000, "now_ms": 0}
+>>> mail = engine.store.topic("mail")
+>>> engine.put_keyed(mail, b"a-17", delay_ms=5_000, body=b"1", **what)
+(1, <Outcome.CREATED: 'created'>)
+>>> engine.put_keyed(mail, b"a-17", Conflict.EXTEND, delay_ms=7_000, body=b"2", **what)
+(1, <Outcome.EXTENDED: 'extended'>)
+>>> engine.find_key("mail", b"a-17")
+1
+
+A put is one PUT record of the log, with an OFFSET or TOPIC before it where they are due; what it
+does to a job that is there is a change (`core.operations.change`).
+"""
+
+import enum
+import re
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from delayd.core.errors import JobAlreadyExists, KeyInvalid, KeyNotFound, Refusal
+from delayd.core.job import (
+    HEADER,
+    HEADER_BYTES,
+    STATE_AT,
+    U64,
+    Flag,
+    Retry,
+    State,
+    key_of,
+    note_of,
+    pack_key,
+    pack_retry,
+    tally_of,
+    wall_of,
+)
+from delayd.core.operations.change import When, extend, rewrite, when
+from delayd.core.operations.checks import (
+    admit,
+    check_range,
+    require_writable,
+    topic_named,
+    vet_put,
+)
+from delayd.core.operations.clock import OFFSET_BYTES, caught_up, tell_offset
+from delayd.core.operations.topics import record_topic
+from delayd.core.operations.waiting import serve
+from delayd.core.records import Kind, pack_put
+from delayd.core.state import EngineState
+from delayd.core.topic import Topic
+from delayd.core.transitions import amended, with_tail
+from delayd.core.wheel.wheel import ceil_to_tick
+from delayd.limits import (
+    ATTEMPTS_MAX,
+    DURATION_MS_MAX,
+    JITTER_PERCENT_MAX,
+    KEY_BYTES_MAX,
+    PRIORITY_MAX,
+    RETRY_STEPS_MAX,
+    TTR_MS_FOR_ZERO,
+)
+
+# For every put; an enum member's arithmetic costs 40 ns more than an int's.
+_PUT: Final = int(Kind.PUT)
+_DELAYED: Final = int(State.DELAYED)
+_READY: Final = int(State.READY)
+_KEY: Final = int(Flag.KEY)
+_WALL: Final = int(Flag.WALL)
+_RETRY: Final = int(Flag.RETRY)
+_pack_header: Final = HEADER.pack
+_KEYED_HEAD: Final = struct.Struct(HEADER.format + "B")
+"""What stands before the key in the record of a job that has nothing else."""
+_PLAIN: Final = bytes(range(0x21, 0x7F))
+_PLAIN_KEY: Final = re.compile(rb"[!-~]{1,%d}" % KEY_BYTES_MAX)
+
+
+class Conflict(enum.Enum):
+    """What a put is to do when its key is taken."""
+
+    REJECT = "reject"
+    KEEP = "keep"
+    REPLACE = "replace"
+    PRESERVE = "preserve"
+    EXTEND = "extend"
+
+
+class Outcome(enum.Enum):
+    """What a put under a key has done."""
+
+    CREATED = "created"
+    KEPT = "kept"
+    REPLACED = "replaced"
+    PRESERVED = "preserved"
+    EXTENDED = "extended"
+
+
+class What(NamedTuple):
+    """What is to be done by a job."""
+
+    priority: int
+    ttr_ms: int
+    retry: Retry | None
+    body: bytes
+
+
+# --- Without a key -------------------------------------------------------------------------------
+
+
+def take_id(state: EngineState) -> int:
+    """Return the next job id; taken is taken, whether or not a job comes of it."""
+    state.store.last_id += 1
+    return state.store.last_id
+
+
+def put(
+    state: EngineState,
+    topic: Topic,
+    *,
+    priority: int,
+    delay_ms: int,
+    ttr_ms: int,
+    body: bytes,
+    now_ms: int,
+    job_id: int = 0,
+    due_wall_ms: int | None = None,
+    retry: Retry | None = None,
+) -> int:
+    """Accept a job and return its id (`job_id` when that was taken before).
+
+    With `due_wall_ms` it comes at that wall-clock time, past ones included, whatever `delay_ms`
+    says, by the offset that `follow_wall` was told last. `retry` is its own retry rule. Raises
+    `Draining`, `BodyTooBig`, `ValueOutOfRange`, `TopicIsInternal`, `DelayTooLong`, `CapReached`,
+    `OutOfSpace`.
+    """
+    job_id = job_id or take_id(state)
+    if retry is None and due_wall_ms is None:
+        return put_alike(state, topic, priority, delay_ms, ttr_ms, (body,), now_ms, job_id)
+    put_keyed(
+        state,
+        topic,
+        b"",
+        priority=priority,
+        delay_ms=delay_ms,
+        due_wall_ms=due_wall_ms,
+        ttr_ms=ttr_ms,
+        body=body,
+        now_ms=now_ms,
+        retry=retry,
+        job_id=job_id,
+    )
+    return job_id
+
+
+def put_alike(
+    state: EngineState,
+    topic: Topic,
+    priority: int,
+    delay_ms: int,
+    ttr_ms: int,
+    bodies: Sequence[bytes],
+    now_ms: int,
+    first_id: int = 0,
+    *,
+    at_once: bool = False,
+) -> int:
+    """Accept jobs that differ only in their bodies; return the first of their ids, in sequence.
+
+    Refuses all or none, like `put`. A job costs a third of what a `put` of its own costs.
+    `at_once`: a delay of 0 is meant, and not left to the topic's policy.
+    """
+    store = state.store
+    if not first_id:
+        first_id = store.last_id + 1
+        store.last_id += len(bodies)
+    elif first_id < store.last_id:
+        state.out_of_order_ids.append(first_id)
+    body_bytes = len(bodies[0]) if len(bodies) == 1 else max(map(len, bodies))
+    if not (
+        body_bytes <= state.body_bytes_max
+        and not state.draining
+        and 0 <= priority <= PRIORITY_MAX
+        and 0 <= delay_ms <= DURATION_MS_MAX
+        and 0 <= ttr_ms <= DURATION_MS_MAX
+    ):
+        vet_put(state, priority, delay_ms, ttr_ms, body_bytes)
+    if not topic.has_no_rules:
+        delay_ms, ttr_ms = _admit_bodies(state, topic, bodies, delay_ms, ttr_ms, at_once=at_once)
+    state.log_space.take_for_puts(len(bodies), body_bytes)
+    due_ms = ceil_to_tick(now_ms + delay_ms, state.tick_ms) if delay_ms else now_ms
+    job_state = _DELAYED if delay_ms else _READY
+    ttr_ms = ttr_ms or TTR_MS_FOR_ZERO
+    if state.turn_ms != store.time_ms:
+        state.stamp()
+    if not topic.recorded:
+        record_topic(state, topic)
+    log = state.log.append
+    number = topic.number
+    records = []
+    for job_id, body in enumerate(bodies, first_id):
+        head = _pack_header(job_id, due_ms, now_ms, ttr_ms, priority, number, job_state, 0)
+        record = head + body
+        # One item for each record: a turn that fits no file whole is divided between items.
+        log(pack_put(_PUT, len(record)) + record)
+        records.append(record)
+    state.must_sync = True
+    if len(records) == 1:
+        store.put(topic, first_id, priority, due_ms, records[0])
+    else:
+        store.put_alike(topic, first_id, priority, due_ms, records)
+    if topic.waiters:
+        serve(state, topic, now_ms)
+    return first_id
+
+
+def _admit_bodies(
+    state: EngineState,
+    topic: Topic,
+    bodies: Sequence[bytes],
+    delay_ms: int,
+    ttr_ms: int,
+    *,
+    at_once: bool,
+) -> tuple[int, int]:
+    """Return what delay and ttr jobs with these bodies get in a topic with rules."""
+    return admit(
+        state,
+        topic,
+        jobs=len(bodies),
+        record_bytes=HEADER_BYTES * len(bodies) + sum(map(len, bodies)),
+        body_bytes=max(map(len, bodies)),
+        delay_ms=delay_ms,
+        ttr_ms=ttr_ms,
+        at_once=at_once,
+    )
+
+
+# --- Keys ----------------------------------------------------------------------------------------
+
+
+def checked_key(key: bytes) -> bytes:
+    r"""Return the key, or raise `KeyInvalid`.
+
+    >>> checked_key(b"order-17"), checked_key("größe".encode())
+    (b'order-17', b'gr\xc3\xb6\xc3\x9fe')
+    """
+    if _PLAIN_KEY.fullmatch(key) is None:
+        try:
+            text = key.decode("utf-8")
+        except UnicodeDecodeError:
+            raise KeyInvalid(key) from None
+        if not text.isprintable() or " " in text or not 1 <= len(key) <= KEY_BYTES_MAX:
+            raise KeyInvalid(key)
+    return key
+
+
+def _check_keys(keys: Sequence[bytes]) -> None:
+    """Raise `KeyInvalid` for the first that is not one. 0.05 µs a key where they are ASCII."""
+    if len(keys) == 1:
+        checked_key(keys[0])
+        return
+    text = b"".join(keys)
+    are_plain = all(keys) and not text.translate(None, _PLAIN)
+    if not are_plain or (len(text) > KEY_BYTES_MAX and max(map(len, keys)) > KEY_BYTES_MAX):
+        for key in keys:
+            checked_key(key)
+
+
+def find_key(state: EngineState, topic_name: str, key: bytes) -> int:
+    """Return the live job that has the key; `KeyNotFound`, `TopicNotFound`, `KeyInvalid`."""
+    job_id = state.store.owner_of(topic_named(state, topic_name), checked_key(key))
+    if not job_id:
+        raise KeyNotFound(topic_name, key)
+    return job_id
+
+
+# --- Under a key ---------------------------------------------------------------------------------
+
+
+def put_keyed(
+    state: EngineState,
+    topic: Topic,
+    key: bytes,
+    on: Conflict = Conflict.REJECT,
+    *,
+    priority: int,
+    delay_ms: int = 0,
+    due_wall_ms: int | None = None,
+    ttr_ms: int,
+    body: bytes,
+    now_ms: int,
+    retry: Retry | None = None,
+    job_id: int = 0,
+    at_once: bool = False,
+) -> tuple[int, Outcome]:
+    """Accept a job under a key, or do with the one that has it what `on` says; return its id.
+
+    An empty key is none. Wall-clock time, id and retry rule as in `put`, `at_once` as in
+    `put_alike`. Raises `JobAlreadyExists`, `KeyInvalid` and what `put` raises.
+    """
+    vet_put(state, priority, delay_ms, ttr_ms, len(body), due_wall_ms)
+    if topic.is_internal:
+        require_writable(state, topic.name)  # before anything is said of who has the key
+    _check_retry(retry)
+    old_id = _taken(state, topic, key, on, now_ms) if key else 0
+    if old_id and on is Conflict.KEEP:
+        return old_id, Outcome.KEPT
+    old = state.store.jobs.get(old_id) or b""
+    is_extension = bool(old) and on is Conflict.EXTEND
+    asked_ms = 0 if on is Conflict.PRESERVE and old else delay_ms
+    new = when(state, asked_ms, due_wall_ms, now_ms)
+    if not topic.has_no_rules:
+        parts_bytes = HEADER_BYTES + len(pack_key(key)) + len(pack_retry(retry))
+        default_ms, ttr_ms = admit(
+            state,
+            topic,
+            jobs=0 if old else 1,
+            # An `extend` keeps the old body, whatever comes with it.
+            record_bytes=0 if is_extension else parts_bytes + len(body) - len(old),
+            body_bytes=len(body),
+            delay_ms=new.delay_ms,
+            ttr_ms=ttr_ms,
+            at_once=at_once,
+            is_wall_time=due_wall_ms is not None,
+        )
+        if due_wall_ms is None:
+            new = when(state, default_ms, None, now_ms)
+    what = What(priority, ttr_ms or TTR_MS_FOR_ZERO, retry, body)
+    if not old:
+        return _create(state, topic, key, what, new, now_ms, job_id), Outcome.CREATED
+    if is_extension:
+        extend(state, old_id, old, new, now_ms)
+        return old_id, Outcome.EXTENDED
+    if on is Conflict.REPLACE:
+        rewrite(state, old_id, _fresh(old_id, topic, key, what, new, now_ms), now_ms)
+        return old_id, Outcome.REPLACED
+    rewrite(state, old_id, _preserved(old, what), now_ms)
+    return old_id, Outcome.PRESERVED
+
+
+def _check_retry(retry: Retry | None) -> None:
+    """Raise `ValueOutOfRange` if a job's own retry rule is not one that a record can say."""
+    if retry is not None:
+        check_range("retry steps", len(retry.steps_ms), RETRY_STEPS_MAX)
+        for step_ms in retry.steps_ms:
+            check_range("retry step in ms", step_ms, DURATION_MS_MAX)
+        check_range("attempts", retry.attempts_max, ATTEMPTS_MAX)
+        check_range("jitter in percent", retry.jitter_percent, JITTER_PERCENT_MAX)
+
+
+def _taken(state: EngineState, topic: Topic, key: bytes, on: Conflict, now_ms: int) -> int:
+    """Return the job that has the key and stands in the way of a put; 0 when none does."""
+    old_id = state.store.owner_of(topic, checked_key(key))
+    if not old_id:
+        return 0
+    # That may move the last job of a topic to another one. It stays: it is about to get a job.
+    topic.users += 1
+    job_state = caught_up(state, old_id, now_ms)[1]
+    topic.users -= 1
+    if not state.store.owner_of(topic, key):
+        return 0  # its ttr has run out, and that moved it to another topic, without its key
+    if on is Conflict.REJECT:
+        raise JobAlreadyExists(old_id, key)
+    return 0 if job_state is State.RESERVED and on is not Conflict.KEEP else old_id
+
+
+def _create(
+    state: EngineState, topic: Topic, key: bytes, what: What, new: When, now_ms: int, job_id: int
+) -> int:
+    """Accept a new job whose key is free, or that of a reserved job."""
+    store = state.store
+    parts_bytes = len(pack_key(key)) + len(pack_retry(what.retry)) + U64.size + OFFSET_BYTES
+    state.log_space.take_for_puts(1, parts_bytes + len(what.body))
+    if not job_id:
+        job_id = take_id(state)
+    elif job_id < store.last_id:
+        state.out_of_order_ids.append(job_id)
+    if new.wall_ms is not None:
+        tell_offset(state)
+    if not topic.recorded:
+        record_topic(state, topic)
+    record = _fresh(job_id, topic, key, what, new, now_ms)
+    state.write_promised(pack_put(_PUT, len(record)) + record)
+    store.put(topic, job_id, what.priority, new.due_ms, record)
+    store.note_wall(job_id, record)
+    serve(state, topic, now_ms)
+    return job_id
+
+
+def _fresh(job_id: int, topic: Topic, key: bytes, what: What, new: When, now_ms: int) -> bytes:
+    """Return the record of a job that nothing has happened to."""
+    due_ms, delay_ms, wall_ms = new
+    priority, ttr_ms, retry, body = what
+    flags = (_KEY if key else 0) | (0 if wall_ms is None else _WALL) | (_RETRY if retry else 0)
+    job_state = _DELAYED if delay_ms else _READY
+    head = _pack_header(job_id, due_ms, now_ms, ttr_ms, priority, topic.number, job_state, flags)
+    wall = b"" if wall_ms is None else U64.pack(wall_ms)
+    return head + wall + pack_key(key) + pack_retry(retry) + body
+
+
+def _preserved(record: bytes, what: What) -> bytes:
+    """Return the record of a job that is to do something else, at the time that it has."""
+    due_ms: int = HEADER.unpack_from(record)[1]
+    delay_ms, wall_ms = tally_of(record).delay_ms, wall_of(record) or 0
+    changed = amended(
+        record, due_ms, delay_ms, wall_ms, what.ttr_ms, what.priority, record[STATE_AT]
+    )
+    key, note = key_of(record), note_of(record)
+    return with_tail(changed, key=key, retry=what.retry, note=note, body=what.body)
+
+
+# --- Many under keys -----------------------------------------------------------------------------
+
+
+def put_keyed_run(
+    state: EngineState,
+    topic: Topic,
+    priority: int,
+    delay_ms: int,
+    ttr_ms: int,
+    keys: Sequence[bytes],
+    bodies: Sequence[bytes],
+    now_ms: int,
+) -> int:
+    """Accept jobs that differ in keys and bodies; return the first of their ids, in sequence.
+
+    0, and nothing has changed, if a key is taken or there twice: `put_keyed` then says of each what
+    becomes of it. Refuses all or none. A job costs a quarter of what that costs.
+    """
+    store = state.store
+    _check_keys(keys)
+    body_bytes = len(bodies[0]) if len(bodies) == 1 else max(map(len, bodies))
+    vet_put(state, priority, delay_ms, ttr_ms, body_bytes)
+    first_id = store.last_id + 1
+    if not store.claim_run(topic, keys, first_id):
+        return 0
+    try:
+        if not topic.has_no_rules:
+            parts_bytes = (HEADER_BYTES + 1) * len(keys) + sum(map(len, keys))
+            delay_ms, ttr_ms = admit(
+                state,
+                topic,
+                jobs=len(keys),
+                record_bytes=parts_bytes + sum(map(len, bodies)),
+                body_bytes=body_bytes,
+                delay_ms=delay_ms,
+                ttr_ms=ttr_ms,
+            )
+        state.log_space.take_for_puts(len(keys), body_bytes + 1 + KEY_BYTES_MAX)
+        if not topic.recorded:
+            record_topic(state, topic)
+    except Refusal:
+        topic.let_go_run(keys, first_id)
+        raise
+    store.last_id += len(keys)
+    new = when(state, delay_ms, None, now_ms)
+    records = _put_records(state, topic, priority, new, ttr_ms, keys, bodies, now_ms)
+    store.put_alike(topic, first_id, priority, new.due_ms, records)
+    if topic.waiters:
+        serve(state, topic, now_ms)
+    return first_id
+
+
+def _put_records(
+    state: EngineState,
+    topic: Topic,
+    priority: int,
+    new: When,
+    ttr_ms: int,
+    keys: Sequence[bytes],
+    bodies: Sequence[bytes],
+    now_ms: int,
+) -> list[bytes]:
+    """Record jobs with the last ids that were taken; return their records."""
+    if state.turn_ms != state.store.time_ms:
+        state.stamp()
+    state.must_sync = True
+    log, pack = state.log.append, _KEYED_HEAD.pack
+    first_id = state.store.last_id + 1 - len(keys)
+    due_ms, number, ttr_ms = new.due_ms, topic.number, ttr_ms or TTR_MS_FOR_ZERO
+    job_state = int(new.state)
+    records = []
+    for job_id, (key, body) in enumerate(zip(keys, bodies, strict=True), first_id):
+        head = pack(job_id, due_ms, now_ms, ttr_ms, priority, number, job_state, _KEY, len(key))
+        record = head + key + body
+        # One item for each record: a turn that fits no file whole is divided between items.
+        log(pack_put(_PUT, len(record)) + record)
+        records.append(record)
+    return records

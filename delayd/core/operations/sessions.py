@@ -1,0 +1,79 @@
+"""Sessions open, use and watch topics, and close; what a closed one held is given back."""
+
+from delayd.core.errors import LastWatched
+from delayd.core.operations.checks import require_writable
+from delayd.core.operations.finish import give_back
+from delayd.core.operations.waiting import cancel_wait
+from delayd.core.session import Owner, Session
+from delayd.core.state import EngineState
+from delayd.core.topic import DEFAULT_TOPIC, Topic, checked_name, remove_swapping
+
+
+def open_session(state: EngineState, owner: Owner | None = None) -> Session:
+    """Make a session that uses and watches the default topic."""
+    session = Session(owner)
+    use(state, session, DEFAULT_TOPIC)
+    watch(state, session, DEFAULT_TOPIC)
+    return session
+
+
+def close_session(state: EngineState, session: Session, now_ms: int) -> None:
+    """Forget the session; every job it holds is ready again at once. O(jobs held)."""
+    cancel_wait(state, session)
+    for job_id in list(session.deadlines):
+        give_back(state, session, job_id, now_ms)
+    while session.watched:
+        _unwatch(state, session, session.watched[0])
+    _unuse(state, session)
+
+
+def use(state: EngineState, session: Session, name: str) -> None:
+    """Have the session put to this topic, made when there is none."""
+    topic = _topic(state, name)
+    topic.users += 1
+    _unuse(state, session)
+    session.used = topic
+
+
+def _unuse(state: EngineState, session: Session) -> None:
+    topic, session.used = session.used, None
+    if topic is not None:
+        topic.users -= 1
+        state.store.drop_if_unwanted(topic)
+
+
+def watch(state: EngineState, session: Session, name: str) -> None:
+    """Have the session reserve from this topic too, made if needed; `TopicIsInternal`."""
+    require_writable(state, name)
+    topic = _topic(state, name)
+    if topic not in session.watched:
+        session.watched.append(topic)
+        topic.watchers += 1
+
+
+def _topic(state: EngineState, name: str) -> Topic:
+    """Return the topic of that name, made when there is none; `TopicNameInvalid`."""
+    return state.store.topics.by_name.get(name) or state.store.topic(checked_name(name))
+
+
+def ignore(state: EngineState, session: Session, name: str) -> None:
+    """Have the session reserve no longer from this topic; `LastWatched` if it has no other."""
+    topic = state.store.topics.by_name.get(checked_name(name))
+    if topic is None or topic not in session.watched:
+        return
+    if len(session.watched) == 1:
+        raise LastWatched(name)
+    _unwatch(state, session, topic)
+
+
+def stop_consuming(state: EngineState, session: Session) -> None:
+    """End the session's wait and its watching; it goes on holding what it holds."""
+    cancel_wait(state, session)
+    while session.watched:
+        _unwatch(state, session, session.watched[-1])
+
+
+def _unwatch(state: EngineState, session: Session, topic: Topic) -> None:
+    remove_swapping(session.watched, topic)
+    topic.watchers -= 1
+    state.store.drop_if_unwanted(topic)

@@ -1,0 +1,240 @@
+"""What holds for a topic: paused, cleared, given a policy; what the configuration says of it.
+
+    set_policy(name, policy, now_ms)            from now on; None: what is configured
+    policy_of(name)                             what holds, and who said so
+    configure(patterns, jobs_max, bytes_max)    at the start, after the replay
+    clear(topic)                                all its waiting jobs are gone at once
+
+A clear of two million jobs takes 50 µs and one record; what is left of them is swept away later
+(`core.cleared`). Reserved jobs live on, with their keys; given back they wait as ever.
+"""
+
+from contextlib import suppress
+from dataclasses import replace
+
+from delayd.core.errors import Refusal, TopicNotFound
+from delayd.core.log_space import TOPIC_COST_BYTES
+from delayd.core.operations.change import change
+from delayd.core.operations.checks import as_daemon, check_range, require_writable
+from delayd.core.operations.clock import catch_up_leases, leases_are_caught_up
+from delayd.core.operations.waiting import serve
+from delayd.core.policy import Patterns, Policy
+from delayd.core.records import Kind, pack_clear, pack_pause, policy_record, topic_record
+from delayd.core.state import EngineState
+from delayd.core.stats.operations import Operation
+from delayd.core.topic import INTERNAL_TOPIC, Source, Topic, checked_name, job_id_of
+from delayd.core.wheel.wheel import ceil_to_tick
+from delayd.limits import (
+    ADVANCE_SLICE_JOBS,
+    DURATION_MS_MAX,
+    IDEMPOTENCY_MS,
+    POLICY_JSON_BYTES_MAX,
+)
+
+_POLICY_COST_BYTES = 2 * TOPIC_COST_BYTES + 2 * (10 + POLICY_JSON_BYTES_MAX)
+"""What setting a policy takes at most: two topics' names and the policy."""
+
+
+def record_topic(state: EngineState, topic: Topic) -> None:
+    """Record number and policy of a topic, and of those that its jobs may be moved to."""
+    chain: list[Topic] = []
+    following: Topic | None = topic
+    while following is not None and not following.recorded and following not in chain:
+        chain.append(following)
+        following = following.target
+    items = [topic_record(each.number, each.name) for each in chain]
+    # Behind the names: a policy may say the name of another topic.
+    items += [
+        policy_record(each.number, each.policy_source, each.policy.to_json())
+        for each in chain
+        if each.policy is not None
+    ]
+    state.log_space.take(2 * sum(map(len, items)))
+    for item in items:
+        state.write_promised(item)
+    for each in chain:
+        each.recorded = True
+
+
+def pause(state: EngineState, name: str, pause_ms: int, now_ms: int) -> None:
+    """Hand out nothing of the topic for that long; 0 resumes at once.
+
+    Raises `TopicNotFound`, `TopicIsInternal`, `ValueOutOfRange`.
+    """
+    require_writable(state, name)
+    topic = state.store.topics.by_name.get(checked_name(name))
+    if topic is None:
+        raise TopicNotFound(name)
+    check_range("pause in ms", pause_ms, DURATION_MS_MAX)
+    until_ms = ceil_to_tick(now_ms + pause_ms, state.tick_ms) if pause_ms else 0
+    if not topic.recorded:
+        record_topic(state, topic)
+    state.write(pack_pause(Kind.PAUSE, topic.number, until_ms, pause_ms))
+    topic.pauses += 1
+    state.store.count(topic, Operation.PAUSE)
+    state.store.pause(topic, until_ms, pause_ms)
+    if not pause_ms:
+        serve(state, topic, now_ms)
+
+
+def clear(state: EngineState, topic: Topic) -> int:
+    """Forget the jobs of the topic that are not reserved; return how many. O(jobs reserved).
+
+    No reservation may be overdue (`catch_up_leases`): its job waits again, and is cleared. Never
+    refused: log space is set aside for the removal of each job, and one is enough.
+    """
+    store = state.store
+    assert leases_are_caught_up(state), "a job whose ttr has run out would live on"
+    if topic.jobs == topic.reserved:
+        return 0
+    number = store.topics.last_number + 1
+    state.write_promised(pack_clear(Kind.CLEAR, topic.number, number))
+    cleared = store.clear(topic, number)
+    state.log_space.jobs -= cleared
+    store.count(topic, Operation.CLEAR, cleared)
+    store.drop_if_unwanted(topic)
+    return cleared
+
+
+# --- Policies ------------------------------------------------------------------------------------
+
+
+def set_policy(state: EngineState, name: str, policy: Policy | None, now_ms: int) -> Policy:
+    """Give the topic this policy from now on, and return what holds.
+
+    It takes the place of what the configuration says, as a whole; None, or one that says nothing,
+    gives way to that again. Makes the topic, and the one that its exhausted jobs are moved to.
+    Raises `TopicNameInvalid`, `TopicIsInternal`, `OutOfSpace`. O(reservations that are over).
+    """
+    store = state.store
+    vet_policy(state, name, policy)
+    state.log_space.require(_POLICY_COST_BYTES)
+    while not catch_up_leases(state, ADVANCE_SLICE_JOBS, now_ms):
+        pass
+    topic = store.topic(name)
+    source = Source.RUN_TIME
+    if not policy:
+        policy = None if store.topics.policy_for is None else store.topics.policy_for(name)
+        source = Source.CONFIGURATION
+    if (policy, source) != (topic.policy, topic.policy_source):
+        _change_policy(state, topic, policy, source)
+        serve(state, topic, now_ms)
+    store.drop_if_unwanted(topic)
+    return policy or Policy()
+
+
+def vet_policy(state: EngineState, name: str, policy: Policy | None) -> None:
+    """Raise `TopicNameInvalid` or `TopicIsInternal` if the policy may not be set."""
+    require_writable(state, checked_name(name))
+    if policy is not None and policy.exhausted is not None:
+        require_writable(state, policy.exhausted)  # its jobs would be put there
+
+
+def _change_policy(state: EngineState, topic: Topic, policy: Policy | None, source: Source) -> None:
+    """Record that this holds for the topic from now on, and carry it out."""
+    if not topic.recorded:
+        record_topic(state, topic)
+    state.store.set_policy(topic, policy, source)
+    if topic.target is not None and not topic.target.recorded:
+        record_topic(state, topic.target)
+    text = "" if policy is None else policy.to_json()
+    state.write(policy_record(topic.number, source, text))
+
+
+def policy_of(state: EngineState, name: str) -> tuple[Policy, Source]:
+    """Return what holds for the topic, and who said so; `TopicNameInvalid`.
+
+    Of a topic that does not exist: what would hold if a client used it.
+    """
+    topic = state.store.topics.by_name.get(checked_name(name))
+    if topic is not None:
+        return topic.policy or Policy(), topic.policy_source
+    policy = None if state.store.topics.policy_for is None else state.store.topics.policy_for(name)
+    return policy or Policy(), Source.CONFIGURATION
+
+
+class SetPolicy:
+    """A background task that sets the policy of a topic.
+
+    Where a million reservations have just run out, ending them first takes seconds.
+    """
+
+    __slots__ = ("_name", "_policy", "_state")
+
+    def __init__(self, state: EngineState, name: str, policy: Policy | None) -> None:
+        """Begin; `TopicNameInvalid`, `TopicIsInternal`."""
+        vet_policy(state, name, policy)
+        self._state = state
+        self._name = name
+        self._policy = policy
+
+    def step(self, budget: int, now_ms: int) -> bool:
+        """Set the policy, unless more reservations must end before; `OutOfSpace`."""
+        if not catch_up_leases(self._state, budget, now_ms):
+            return False
+        set_policy(self._state, self._name, self._policy, now_ms)
+        return True
+
+
+# --- At the start --------------------------------------------------------------------------------
+
+
+def configure(
+    state: EngineState,
+    patterns: Patterns | None = None,
+    jobs_max: int | None = None,
+    bytes_max: int | None = None,
+) -> None:
+    """Take over the configuration: policies by patterns, caps on all jobs.
+
+    To be called once, after the replay and before time advances, so that what runs out later is
+    decided by this. What is new of it is recorded. O(topics).
+    """
+    store = state.store
+    assert leases_are_caught_up(state), "a replay would decide by another policy"
+    state.jobs_max, state.bytes_max = jobs_max, bytes_max
+    store.topics.is_capped = jobs_max is not None or bytes_max is not None
+    store.topics.policy_for = None if patterns is None else patterns.of
+    for topic in list(store.topics.listing):
+        if store.topics.by_name.get(topic.name) is not topic:
+            continue  # it existed for the sake of a policy that is gone
+        store.topics.mark_rules(topic)
+        source = topic.policy_source
+        policy = lawful_policy(topic) if source is Source.RUN_TIME else None
+        if not policy:
+            source = Source.CONFIGURATION
+            policy = None if patterns is None else patterns.of(topic.name)
+        if policy == topic.policy:
+            continue
+        if topic.recorded:
+            _change_policy(state, topic, policy, source)
+        else:
+            store.set_policy(topic, policy, source)
+        store.drop_if_unwanted(topic)
+
+
+def lawful_policy(topic: Topic) -> Policy | None:
+    """Return the policy that a client has set for the topic, as far as that is allowed by now.
+
+    None for the internal topic. Jobs that were to be moved there when exhausted are buried.
+    """
+    policy = topic.policy
+    if policy is None or topic.is_internal:
+        return None
+    return replace(policy, exhausted=None) if policy.exhausted == INTERNAL_TOPIC else policy
+
+
+def reclaim(state: EngineState, now_ms: int) -> None:
+    """Undo what clients did to the jobs of the internal topic when they still could.
+
+    A pause ends. What was buried waits for a full day from now: no key is forgotten too soon.
+    """
+    own = state.store.topics.internal
+    if own is None:
+        return
+    # What has no log space now is done at the next start; nothing depends on it.
+    with suppress(Refusal), as_daemon(state):
+        if own.paused_until_ms is not None:
+            pause(state, INTERNAL_TOPIC, 0, now_ms)
+        for key in list(own.buried):
+            change(state, job_id_of(key), now_ms, delay_ms=IDEMPOTENCY_MS)
