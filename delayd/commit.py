@@ -43,7 +43,7 @@ from delayd.limits import (
 )
 
 if TYPE_CHECKING:
-    from delayd.journal.writer import Ticket
+    from delayd.journal.journal import SyncTicket
 
 NS_PER_MS: Final = 1_000_000
 
@@ -93,7 +93,7 @@ class GroupCommit:
         self._loop = loop
         self._on_failure = on_failure
         self._kernel = kernel
-        self._ticket: Ticket | None = None
+        self._ticket: SyncTicket | None = None
         """For the sync that the kernel is carrying out."""
         self._waiting: list[tuple[Sink, bytes]] = []
         """Replies that depend on records appended but not covered by the current sync."""

@@ -15,6 +15,7 @@ from delayd.core.engine import Engine
 from delayd.core.records import UnknownRecord
 from delayd.core.replay import Replay
 from delayd.exits import Exit
+from delayd.journal.directory import look_first
 from delayd.journal.disk import RealDisk
 from delayd.journal.errors import (
     DamageError,
@@ -25,7 +26,6 @@ from delayd.journal.errors import (
     WrongClock,
 )
 from delayd.journal.journal import Journal
-from delayd.journal.open_directory import look_first
 from delayd.limits import GC_YOUNG_OBJECTS, RECOVERY_REPORT_MS
 from delayd.logs import Log
 from delayd.systemd import Notifier
@@ -131,7 +131,7 @@ def _replayed(
         log.warning("a damaged snapshot was passed over", snapshot=str(damage))
     for tail in journal.torn_tails:
         log.warning("the torn end of the last write was cut off", tail=str(tail))
-    for doubt in journal.doubts:
+    for doubt in journal.warnings:
         log.warning(doubt.sentence, found=doubt.found)
     if last is not None:
         clock.resume(last.time_ms, last.wall_ms)

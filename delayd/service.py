@@ -33,9 +33,7 @@ from delayd.core.engine import Engine
 from delayd.core.stats.refusals import Refusals
 from delayd.exits import Exit
 from delayd.journal.aio import open_kernel_sync
-from delayd.journal.errors import (
-    JournalError,
-)
+from delayd.journal.errors import JournalError
 from delayd.journal.journal import Journal
 from delayd.limits import (
     SLOW_SYNC_MS,

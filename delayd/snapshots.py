@@ -39,8 +39,7 @@ from delayd.core.engine import Engine
 from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.journal.errors import JournalError, JournalFull, SnapshotFailed
 from delayd.journal.journal import Journal
-from delayd.journal.snapshot import SnapshotInfo
-from delayd.journal.snapshot_writer import SnapshotWriter
+from delayd.journal.snapshot import SnapshotInfo, SnapshotWriter
 from delayd.limits import (
     EMERGENCY_BYTES,
     SNAPSHOT_AHEAD_BYTES,

@@ -14,7 +14,7 @@ from delayd.core.engine import Engine
 from delayd.journal.disk import RealDisk
 from delayd.journal.errors import JournalFailed, JournalFull
 from delayd.journal.journal import Journal
-from delayd.journal.snapshot_writer import SnapshotWriter
+from delayd.journal.snapshot import SnapshotWriter
 from delayd.limits import (
     SNAPSHOT_AHEAD_BYTES,
     SNAPSHOT_ASK_MS,

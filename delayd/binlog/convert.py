@@ -29,8 +29,8 @@ from delayd.core.replay import Replay
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.journal.disk import Disk, LockHeldError
 from delayd.journal.errors import DirectoryLocked, JournalFailed
+from delayd.journal.format import MARKER_NAME, OUR_NAMES, TOLERATED_NAMES
 from delayd.journal.journal import Journal
-from delayd.journal.names import MARKER_NAME, OUR_NAMES, TOLERATED_NAMES
 from delayd.limits import JOURNAL_WINDOW_BYTES, TTR_MS_FOR_ZERO
 
 NS_PER_MS: Final = 1_000_000

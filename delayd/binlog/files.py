@@ -28,10 +28,9 @@ from typing import Final, NamedTuple, Self
 
 from delayd.core.errors import TopicNameInvalid
 from delayd.core.topic import checked_name
-from delayd.journal.disk import Disk
+from delayd.journal.disk import Disk, end_of_data, read_exactly
 from delayd.journal.errors import DamageError, JournalFailed
-from delayd.journal.names import BINLOG_NAME
-from delayd.journal.reader import end_of_data, read_exactly
+from delayd.journal.format import BINLOG_NAME
 from delayd.limits import (
     BODY_BYTES_CEILING,
     DURATION_MS_MAX,

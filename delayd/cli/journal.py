@@ -77,10 +77,10 @@ def dump(directory: str, *, as_json: bool) -> int:
     """
     from delayd.cli.journal_check import frames_of, log_bytes
     from delayd.cli.journal_lines import lines
+    from delayd.journal.directory import names_in
     from delayd.journal.disk import RealDisk
     from delayd.journal.errors import JournalError
-    from delayd.journal.inspection import names_in
-    from delayd.journal.names import check_names
+    from delayd.journal.format import check_names
     from delayd.journal.recovery import Recovery
 
     disk = RealDisk()
@@ -116,9 +116,9 @@ def repair(directory: str, place: tuple[int, int], *, yes: bool) -> int:
     This gives up jobs and changes that had been acknowledged. `delayd journal check` says where.
     """
     from delayd.cli.journal_check import examine
-    from delayd.journal.cutting import NoSuchPlace, prepared
     from delayd.journal.disk import RealDisk
     from delayd.journal.errors import JournalError
+    from delayd.journal.repair import NoSuchPlace, prepared
 
     disk = RealDisk()
     try:
@@ -149,7 +149,7 @@ def may_go_on() -> bool:
 @contextlib.contextmanager
 def attended(disk: "Disk", directory: str) -> Iterator[None]:
     """Say so if a daemon writes to the directory while somebody reads it."""
-    from delayd.journal.inspection import holder
+    from delayd.journal.directory import holder
 
     warning = "holds {} and goes on writing: what is read may be torn"
     before = holder(disk, directory)

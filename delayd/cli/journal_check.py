@@ -14,13 +14,12 @@ from delayd.cli.terminal import progress
 from delayd.core.engine import Engine
 from delayd.core.records import UnknownRecord
 from delayd.core.replay import Replay
+from delayd.journal.directory import names_in
 from delayd.journal.disk import Disk
 from delayd.journal.errors import DamageError, JournalCorrupt
-from delayd.journal.format import FRAME_OVERHEAD_BYTES, Frame
-from delayd.journal.inspection import Rest, names_in, rest_behind
-from delayd.journal.names import VIRTUAL_NAME, check_names
-from delayd.journal.recovery import Recovery, Verdict
-from delayd.journal.warnings import StartWarning, doubts
+from delayd.journal.format import FRAME_OVERHEAD_BYTES, VIRTUAL_NAME, Frame, check_names
+from delayd.journal.recovery import LogVerdict, Recovery, StartWarning, start_warnings
+from delayd.journal.repair import Rest, rest_behind
 from delayd.text import counted
 
 
@@ -39,7 +38,7 @@ class Examination:
     """The directory is one of a virtual clock."""
     rest: Rest = field(default_factory=Rest)
     refusal: DamageError | None = None
-    doubts: list[StartWarning] = field(default_factory=list)
+    warnings: list[StartWarning] = field(default_factory=list)
 
     def lines(self) -> Iterator[str]:
         """Say it to a person."""
@@ -74,7 +73,7 @@ class Examination:
             yield "           a start changes nothing and exits with 65"
             if place:
                 yield f"           behind {where}: {self.rest}"
-        elif self.recovery.verdict is Verdict.CUT:
+        elif self.recovery.verdict is LogVerdict.CUT:
             assert place is not None
             yield f"verdict    cut: {where}: {place.why}"
             if self.rest.data_bytes:
@@ -85,7 +84,7 @@ class Examination:
             yield "verdict    accept: there is no log, a new one would begin"
         else:
             yield "verdict    accept: the log is whole"
-        for doubt in self.doubts:
+        for doubt in self.warnings:
             yield f"warning    {doubt}"
 
 
@@ -108,10 +107,10 @@ def examine(disk: Disk, directory: str) -> Examination:
         check_names(directory, names)
         with collector_off(), progress("checking", log_bytes(recovery)) as on_bytes:
             _play(examination, frames_of(recovery, on_bytes), directory)
-        examination.doubts = doubts(directory, names, recovery)
+        examination.warnings = start_warnings(directory, names, recovery)
     except DamageError as error:
         examination.refusal = error
-    if recovery.place and recovery.verdict is not Verdict.ACCEPT:
+    if recovery.place and recovery.verdict is not LogVerdict.ACCEPT:
         examination.rest = rest_behind(disk, recovery, recovery.place)
     return examination
 

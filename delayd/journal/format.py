@@ -1,7 +1,8 @@
-"""The bytes of the journal, version 1. docs/journal-format.md says the same for people.
+"""The bytes of the log, version 1, and the names of the files in a journal directory.
 
-A segment is a file: a header, then frames without gaps, then zeros up to its preallocated length.
-A frame is one group commit. Two fields carry the safety of recovery:
+docs/journal-format.md says the same for people. A segment is a file: a header, then frames without
+gaps, then zeros up to its preallocated length. A frame is one group commit. Two fields carry the
+safety of recovery:
 
 - `mark`, the first four bytes of each frame, is computed from the journal's id and the segment's
   number, so that recovery can find frames behind damage, and nothing that a client put into a body,
@@ -24,8 +25,11 @@ This module refuses to know files; it turns values into bytes and back.
 import enum
 import re
 import struct
+from collections.abc import Collection
 from typing import Final, NamedTuple
 from zlib import crc32
+
+from delayd.journal.errors import ForeignFile, WrongClock
 
 FORMAT_VERSION: Final = 1
 
@@ -126,3 +130,67 @@ def pack_frame(
     # value no longer depends on it.
     checksum = crc32(payload, crc32(head[4:], mark))
     return b"".join((head, payload, CHECKSUM.pack(checksum)))
+
+
+# --- Files of a directory ------------------------------------------------------------------------
+
+SNAPSHOT_NAME: Final = re.compile(r"snapshot-([0-9]{20})\.snap")
+SPARE_NAME: Final = re.compile(r"spare-([0-9]{10})\.log")
+TEMPORARY_SUFFIX: Final = ".new"
+TORN_COPY: Final = re.compile(SEGMENT_NAME.pattern + r"\.torn-([0-9]+)(?:-([0-9]+))?")
+TEMPORARY: Final = re.compile(
+    f"(?:{SEGMENT_NAME.pattern}|{SNAPSHOT_NAME.pattern}){re.escape(TEMPORARY_SUFFIX)}"
+)
+
+LOCK_NAME: Final = "lock"
+
+OUR_NAMES: Final = (SEGMENT_NAME, SNAPSHOT_NAME, TEMPORARY, TORN_COPY, SPARE_NAME)
+
+TOLERATED_NAMES: Final = frozenset({LOCK_NAME, "lost+found"})
+
+MARKER_NAME: Final = "import-unfinished"
+"""Lies in the directory for as long as not all jobs of an import are in it."""
+
+VIRTUAL_NAME: Final = "virtual-clock"
+"""Lies in a directory that is used with a virtual clock, from the first time on and for good."""
+
+BINLOG_NAME: Final = re.compile(r"binlog\.([1-9][0-9]*)")
+"""beanstalkd's files; for its directory the refusal says how to import the jobs."""
+
+
+def check_names(directory: str, names: Collection[str]) -> None:
+    """Raise ForeignFile if a file is not one of ours, so that a wrong path does no harm."""
+    foreign = [name for name in names if not _is_ours(name)]
+    if not foreign:
+        return
+    # What says most about the directory comes first.
+    name = min(foreign, key=lambda name: (name != MARKER_NAME, not _is_binlog(name), name))
+    if name == MARKER_NAME:
+        why = "is left of an unfinished import: the same command begins it again"
+    elif _is_binlog(name):
+        how = f"delayd import-beanstalkd {directory} --data-dir NEW_DIRECTORY"
+        why = f"is beanstalkd's: to take its jobs over, stop it and run `{how}`"
+    else:
+        why = "is not delayd's: choose a directory of its own, or move the file away"
+    raise ForeignFile(f"{directory}/{name}", why)
+
+
+def check_clock(directory: str, names: Collection[str], *, is_virtual: bool) -> None:
+    """Raise WrongClock if the directory belongs to the other clock; a fresh one does to neither.
+
+    Their times are not comparable: a job of next week, put on one, would come at once or in years.
+    """
+    if VIRTUAL_NAME in names:
+        if not is_virtual:
+            raise WrongClock(directory, "a virtual clock", "--clock virtual, or with")
+    elif is_virtual and not TOLERATED_NAMES.issuperset(names):
+        raise WrongClock(directory, "the system clock", "--clock system, or with")
+
+
+def _is_ours(name: str) -> bool:
+    is_fixed = name in TOLERATED_NAMES or name == VIRTUAL_NAME
+    return is_fixed or any(own.fullmatch(name) for own in OUR_NAMES)
+
+
+def _is_binlog(name: str) -> bool:
+    return BINLOG_NAME.fullmatch(name) is not None

@@ -1,46 +1,409 @@
-"""What a start may trust of the files it finds: accept, cut the torn tail, or refuse.
+"""What a start may believe of the files it finds: accept, cut the torn tail, or refuse.
 
 Frames are read in order until something is not as it should be. Then one question decides: *was the
-frame that should be here known to be durable?* Each frame and each segment header carries
-`synced`, the last frame that was durable when it was written, so intact frames after the place are
-evidence. If one of them shows that the frame was durable, this is corruption: acknowledged data is
-lost, and only a person may decide to continue. Without such evidence it is the torn tail that a
-crash leaves: un-synced pages reach the disk in any order, so a lost page may well have intact
-frames after it.
+frame that should stand here known to be durable?* Each frame and each segment header carries
+`synced`, the last frame that was durable when it was written, so intact frames behind the place are
+witnesses. A witness that says "yes, it was durable" makes it corruption: something acknowledged is
+gone, and only a person may decide to go on. Without such a witness it is the torn tail that a crash
+leaves: un-synced pages reach the disk in any order, so a lost page may well have intact frames
+behind it. `RULES` is the whole table.
 
 Say frames 1, 2, 3 are in the log, 3 carries synced = 1, and 2 is damaged. Frames 2 and 3 were on
-their way to the disk together and neither was acknowledged: cut at 2. Had 3 carried
-synced = 2, frame 2 was acknowledged before 3 was written: refuse.
+their way to the disk together and neither was acknowledged: cut at 2. Had 3 carried synced = 2,
+frame 2 was acknowledged before 3 was written: refuse.
 
-Where there are snapshots, `base` decides which one to begin with, and the log is read from the
-frame after it; of the files before that only the headers are read.
+A start goes on from the newest snapshot that is whole, or from the log's first frame (`Base`). Two
+questions decide: what are the snapshots, and does the log reach back to the frame that comes next?
+`BASES` is the whole table. A damaged snapshot is no corruption as long as something older stands in
+for it: the one before and the longer log give the same state. What is damaged is reported and left
+where it is; the next snapshot takes its place. The log is read from the frame behind the snapshot;
+of the files before that only the headers are looked at.
 
-`RULES` is the whole table. This module changes no file; that is `repair`'s part, after a verdict.
+Say the directory holds snapshots up to frames 40 and 70 and the log from frame 38 on. The newer one
+is whole: go on with frame 71. It is damaged: go on from 40, with frame 41. Both are: the log would
+have to begin with frame 1, it does not, so refuse. A snapshot's name also testifies that its frames
+had been durable, since it gets the name after them; the log may not end before `testimony`.
+
+Where anything on the disk proves that something durable is missing, a start refuses. In two cases
+nothing is left to prove it with:
+
+    data/segment-0000000001.log, 0 bytes    the power failed while the file was being made, or the
+                                            file was emptied
+    data/spare-0000000001.log, no segment   the same, or the files of the log were removed
+
+A directory with nothing in it but a lock is what every daemon leaves that never had a job. To
+refuse would keep a daemon from starting after an ordinary power cut; to say nothing would let a
+queue begin anew that was emptied by mistake. So a start goes on and warns (`start_warnings`), and
+`delayd journal check` says the same.
+
+This module changes no file; `repair` does, after a verdict.
 """
 
 import enum
-from collections.abc import Generator, Iterator
+import errno
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from typing import Final, NamedTuple, NoReturn
+from zlib import crc32
 
-from delayd.journal.base import Base, Log
-from delayd.journal.disk import Disk
-from delayd.journal.errors import JournalCorrupt, JournalFailed, JournalVersion
+from delayd.journal.disk import Disk, end_of_data, read_exactly
+from delayd.journal.errors import JournalCorrupt, JournalError, JournalFailed, JournalVersion
 from delayd.journal.format import (
+    CHECKSUM,
     FIRST_SEQUENCE,
     FORMAT_VERSION,
+    FRAME,
+    FRAME_KINDS,
     FRAME_OVERHEAD_BYTES,
     HEADER_BYTES,
     MAGIC,
+    MARK,
     PREFIX,
     SEGMENT_NAME,
+    SNAPSHOT_NAME,
+    TOLERATED_NAMES,
+    VIRTUAL_NAME,
     Frame,
     SegmentHeader,
     frame_mark,
     segment_name,
     unpack_header,
 )
-from delayd.journal.reader import FrameReader, Position, Stop, end_of_data, read_exactly
-from delayd.journal.snapshot import Damage, payloads
+from delayd.journal.snapshot import (
+    SNAPSHOT_VERSION,
+    Damage,
+    SnapshotInfo,
+    payloads,
+    read_snapshot_header,
+    snapshot_name,
+    unpack_snapshot_header,
+    verify,
+    version_of,
+)
+from delayd.limits import JOURNAL_PAYLOAD_BYTES_MAX, JOURNAL_WINDOW_BYTES
+from delayd.text import counted
+
+# --- Reading frames ------------------------------------------------------------------------------
+
+
+class Stop(enum.Enum):
+    """Why reading frames came to an end."""
+
+    END = "the frames end here"
+    SHORT = "a frame ends beyond the end of the segment"
+    GARBAGE = "these bytes are no frame"
+    LENGTH = "a frame claims an impossible length"
+    CHECKSUM = "a frame does not match its checksum"
+    SEQUENCE = "an intact frame has the wrong sequence number"
+    KIND = "an intact frame is of a kind that this program does not know"
+
+
+class Position(NamedTuple):
+    """Where reading stopped, and why."""
+
+    stop: Stop
+    offset: int
+    sequence: int
+    """The sequence number that the next frame would have had."""
+
+    synced: int
+    """What the last good frame knew to be durable."""
+
+
+class FrameReader:
+    """The frames of one open segment."""
+
+    __slots__ = ("_disk", "_handle", "_mark")
+
+    def __init__(self, disk: Disk, handle: int, mark: int) -> None:
+        """Take an open file and the mark of its frames."""
+        self._disk = disk
+        self._handle = handle
+        self._mark = mark
+
+    def frames(
+        self,
+        start: int,
+        end: int,
+        sequence: int,
+        synced: int,
+        on_window: Callable[[int, int], None],
+    ) -> Generator[Frame, None, Position]:
+        """Yield the frames between two offsets; return where and why that ended.
+
+        `sequence` is what the first frame must have. `on_window(sequence, offset)` is told where
+        each window begins. Payloads are `bytes`, ready to be sliced. Raises OSError.
+        """
+        mark = self._mark
+        unpack_head, unpack_checksum = FRAME.unpack_from, CHECKSUM.unpack_from
+        head_bytes, overhead_bytes = FRAME.size, FRAME_OVERHEAD_BYTES
+        offset, frame_bytes = start, overhead_bytes
+        while True:
+            asked_bytes = min(max(frame_bytes, JOURNAL_WINDOW_BYTES), end - offset)
+            window = read_exactly(self._disk, self._handle, asked_bytes, offset)
+            on_window(sequence, offset)
+            view = memoryview(window)
+            at, frame_bytes = 0, overhead_bytes
+            # A million small frames pass here at about 1 µs each; hence the local names.
+            while len(window) - at >= overhead_bytes:
+                found_mark, payload_bytes, kind, found_sequence, found_synced, time_ms, wall_ms = (
+                    unpack_head(window, at)
+                )
+                if found_mark != mark:
+                    return self._stop(Stop.GARBAGE, offset + at, end, sequence, synced)
+                body = at + head_bytes
+                sum_at = body + payload_bytes
+                if sum_at + 4 > len(window):
+                    frame_bytes += payload_bytes
+                    break
+                if unpack_checksum(window, sum_at)[0] != crc32(view[at + 4 : sum_at], mark):
+                    return self._stop(Stop.CHECKSUM, offset + at, end, sequence, synced)
+                if found_sequence != sequence:
+                    return self._stop(Stop.SEQUENCE, offset + at, end, sequence, synced)
+                if kind not in FRAME_KINDS:
+                    return self._stop(Stop.KIND, offset + at, end, sequence, synced)
+                synced = found_synced
+                sequence += 1
+                at = sum_at + 4
+                yield Frame(found_sequence, time_ms, wall_ms, window[body:sum_at])
+            offset += at
+            if frame_bytes > overhead_bytes + JOURNAL_PAYLOAD_BYTES_MAX:
+                return self._stop(Stop.LENGTH, offset, end, sequence, synced)
+            if frame_bytes > end - offset or len(window) < asked_bytes:
+                return self._stop(Stop.SHORT, offset, end, sequence, synced)
+
+    def _stop(self, stop: Stop, offset: int, end: int, sequence: int, synced: int) -> Position:
+        """Return the position; what looked like a bad frame is the end if only zeros follow."""
+        if stop in {Stop.GARBAGE, Stop.SHORT} and self._is_zero(offset, end):
+            stop = Stop.END
+        return Position(stop, offset, sequence, synced)
+
+    def _is_zero(self, start: int, end: int) -> bool:
+        """Whether there are only zeros between the offsets."""
+        return end_of_data(self._disk, self._handle, start, end) == start
+
+    def search(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield (sequence, synced) of every intact frame that begins between the offsets.
+
+        One pass over the file; intact frames are stepped over whole. Raises OSError.
+        """
+        needle = MARK.pack(self._mark)
+        offset, wanted_bytes = start, JOURNAL_WINDOW_BYTES
+        while end - offset >= FRAME_OVERHEAD_BYTES:
+            window = read_exactly(self._disk, self._handle, min(wanted_bytes, end - offset), offset)
+            wanted_bytes = JOURNAL_WINDOW_BYTES
+            at, frame_bytes = window.find(needle), 0
+            while at >= 0:
+                frame_bytes = self._claimed_bytes(window, at)
+                if frame_bytes > end - offset - at:
+                    at = window.find(needle, at + 1)
+                elif frame_bytes > len(window) - at:
+                    break
+                elif (found := self._intact(window, at, frame_bytes)) is not None:
+                    yield found
+                    at = window.find(needle, at + frame_bytes)
+                else:
+                    at = window.find(needle, at + 1)
+            if at >= 0:
+                # The frame is longer than the window: read again with one that holds all of it.
+                wanted_bytes = max(wanted_bytes, frame_bytes)
+                offset += at
+            else:
+                # The mark itself may straddle two windows.
+                offset += max(1, len(window) - len(needle) + 1)
+
+    def _claimed_bytes(self, window: bytes, at: int) -> int:
+        """Return how long the frame at this place says it is; a bare head's length if cut off."""
+        if len(window) - at < FRAME.size:
+            return FRAME_OVERHEAD_BYTES
+        payload_bytes: int = FRAME.unpack_from(window, at)[1]
+        return FRAME_OVERHEAD_BYTES + payload_bytes
+
+    def _intact(self, window: bytes, at: int, frame_bytes: int) -> tuple[int, int] | None:
+        """Return (sequence, synced) if the frame matches its checksum."""
+        sum_at = at + frame_bytes - CHECKSUM.size
+        checksum = crc32(memoryview(window)[at + 4 : sum_at], self._mark)
+        if CHECKSUM.unpack_from(window, sum_at)[0] != checksum:
+            return None
+        _, _, _, sequence, synced, _, _ = FRAME.unpack_from(window, at)
+        return sequence, synced
+
+
+# --- Snapshots -----------------------------------------------------------------------------------
+
+
+class SnapshotsFound(enum.Enum):
+    """What the snapshots of a directory are, taken together."""
+
+    NONE = "there is none"
+    WHOLE = "the newest is whole"
+    PREVIOUS = "the newest is damaged, an older one is whole"
+    DAMAGED = "all are damaged"
+    NEWER = "one was written by a newer version"
+    FOREIGN = "one belongs to another journal or bears another's name"
+
+
+class LogStart(enum.Enum):
+    """How the log joins what would come before it: the snapshot to be used, or nothing."""
+
+    NOTHING = "there is no log"
+    REACHES = "the next frame is in it, as far as headers can tell"
+    GAP = "it begins behind the next frame"
+
+
+class Basis(enum.Enum):
+    """What to continue from."""
+
+    LOG = "the first frame of the log"
+    NEWEST = "the newest snapshot"
+    PREVIOUS = "the newest of the older snapshots that is whole"
+    CORRUPT = "refuse: something durable is damaged or missing"
+    NEWER = "refuse: this program is too old"
+
+
+_NOTHING, _REACHES, _GAP = LogStart
+BASES: Final[dict[tuple[SnapshotsFound, LogStart], Basis]] = {
+    (SnapshotsFound.NONE, _NOTHING): Basis.LOG,  # a new directory
+    (SnapshotsFound.NONE, _REACHES): Basis.LOG,
+    (SnapshotsFound.NONE, _GAP): Basis.CORRUPT,
+    # A snapshot never stands alone: the file that holds its last frame is kept with it.
+    (SnapshotsFound.WHOLE, _NOTHING): Basis.CORRUPT,
+    (SnapshotsFound.WHOLE, _REACHES): Basis.NEWEST,
+    (SnapshotsFound.WHOLE, _GAP): Basis.CORRUPT,
+    (SnapshotsFound.PREVIOUS, _NOTHING): Basis.CORRUPT,
+    (SnapshotsFound.PREVIOUS, _REACHES): Basis.PREVIOUS,
+    (SnapshotsFound.PREVIOUS, _GAP): Basis.CORRUPT,
+    (SnapshotsFound.DAMAGED, _NOTHING): Basis.CORRUPT,
+    (SnapshotsFound.DAMAGED, _REACHES): Basis.LOG,
+    (SnapshotsFound.DAMAGED, _GAP): Basis.CORRUPT,
+    # Files of a newer delayd or of another program: what else they changed is not known.
+    (SnapshotsFound.NEWER, _NOTHING): Basis.NEWER,
+    (SnapshotsFound.NEWER, _REACHES): Basis.NEWER,
+    (SnapshotsFound.NEWER, _GAP): Basis.NEWER,
+    (SnapshotsFound.FOREIGN, _NOTHING): Basis.CORRUPT,
+    (SnapshotsFound.FOREIGN, _REACHES): Basis.CORRUPT,
+    (SnapshotsFound.FOREIGN, _GAP): Basis.CORRUPT,
+}
+
+
+class LogHead(NamedTuple):
+    """What the headers of the segments say about the log as a whole."""
+
+    path: str
+    """The first segment."""
+
+    identity: bytes | None
+    first_sequence: int | None
+    """The log's first frame; None if that header is unreadable, which reading will judge."""
+
+
+class Base:
+    """The decision about the snapshots of one directory; `decide` makes it."""
+
+    def __init__(self, disk: Disk, directory: str, names: Sequence[str]) -> None:
+        """Note the names; nothing is read."""
+        self._disk = disk
+        matches = filter(None, map(SNAPSHOT_NAME.fullmatch, names))
+        self._sequences = sorted((int(match[1]) for match in matches), reverse=True)
+        self._paths = [f"{directory}/{snapshot_name(number)}" for number in self._sequences]
+        self._trouble: JournalError | None = None
+        self.snapshots = SnapshotsFound.NONE
+        self.log_start: LogStart | None = None
+        self.basis: Basis | None = None
+        self.snapshot: SnapshotInfo | None = None
+        """What to continue from; None: the first frame of the log."""
+        self.damaged: list[Damage] = []
+        """SnapshotsFound that could not be used, newest first; for the log."""
+
+    @property
+    def sequence(self) -> int:
+        """The last frame that need not be read from the log."""
+        return self.snapshot.sequence if self.snapshot else 0
+
+    @property
+    def testimony(self) -> int:
+        """The last frame that a snapshot's name shows to have been durable."""
+        return self._sequences[0] if self._sequences else 0
+
+    @property
+    def older_paths(self) -> list[tuple[int, str]]:
+        """(sequence, path) of the snapshots before the one in use, newest first; not verified."""
+        pairs = zip(self._sequences, self._paths, strict=True)
+        return [pair for pair in pairs if pair[0] < self.sequence]
+
+    def decide(self, log: LogHead | None) -> None:
+        """Find what to continue from. Raises JournalCorrupt, JournalVersion and OSError."""
+        self.snapshots = self._judge_headers(log) or self._find_whole()
+        if log is None:
+            self.log_start = LogStart.NOTHING
+        elif log.first_sequence is not None and log.first_sequence > self.sequence + 1:
+            self.log_start = LogStart.GAP
+        else:
+            self.log_start = LogStart.REACHES
+        self.basis = BASES[self.snapshots, self.log_start]
+        if self.basis in {Basis.CORRUPT, Basis.NEWER}:
+            raise self._trouble or self._missing_log(log)
+
+    def _judge_headers(self, log: LogHead | None) -> SnapshotsFound | None:
+        """Look for what must not be here at all, in every snapshot; None if there is nothing."""
+        identity = log.identity if log else None
+        for sequence, path in zip(self._sequences, self._paths, strict=True):
+            try:
+                head = read_snapshot_header(self._disk, path)
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+                continue
+            header = unpack_snapshot_header(head)
+            if header is None:
+                continue
+            if version_of(head) > SNAPSHOT_VERSION:
+                self._trouble = JournalVersion(
+                    path,
+                    0,
+                    f"the format version is {version_of(head)}, this program reads up to "
+                    f"{SNAPSHOT_VERSION}",
+                )
+                return SnapshotsFound.NEWER
+            identity = identity or header.identity
+            if header.identity != identity:
+                why = "the snapshot belongs to another journal"
+            elif header.sequence != sequence:
+                why = f"the header says that this is snapshot {header.sequence}"
+            else:
+                continue
+            self._trouble = JournalCorrupt(path, 0, why)
+            return SnapshotsFound.FOREIGN
+        return None
+
+    def _find_whole(self) -> SnapshotsFound:
+        """Verify from the newest on until one is whole."""
+        for path in self._paths:
+            try:
+                self.snapshot = verify(self._disk, path, inflate=False)
+            except Damage as damage:
+                self.damaged.append(damage)
+            except OSError as error:
+                # A sector that cannot be read is damage like any other; other errors are not.
+                if error.errno != errno.EIO:
+                    raise
+                self.damaged.append(Damage(path, 0, f"it cannot be read: {error.strerror}"))
+            else:
+                return SnapshotsFound.PREVIOUS if self.damaged else SnapshotsFound.WHOLE
+        return SnapshotsFound.DAMAGED if self.damaged else SnapshotsFound.NONE
+
+    def _missing_log(self, log: LogHead | None) -> JournalError:
+        if log is None:
+            missing = "the log that continues after it is missing"
+            path = self.snapshot.path if self.snapshot else self._paths[0]
+            return JournalCorrupt(path, 0, missing)
+        wanted = f"the log begins with frame {log.first_sequence}, wanted is {self.sequence + 1}"
+        if self.damaged:
+            worst = self.damaged[0]
+            return JournalCorrupt(worst.path, worst.offset, f"{worst.why}, and {wanted}")
+        return JournalCorrupt(log.path, 0, wanted)
+
+
+# --- The log -------------------------------------------------------------------------------------
 
 
 class Found(enum.Enum):
@@ -63,7 +426,7 @@ class Behind(enum.Enum):
     SYNCED = "what follows it shows that it had been durable"
 
 
-class Verdict(enum.Enum):
+class LogVerdict(enum.Enum):
     """What to do about it."""
 
     ACCEPT = "the log is whole"
@@ -72,8 +435,8 @@ class Verdict(enum.Enum):
     NEWER = "refuse: this program is too old"
 
 
-_ACCEPT, _CUT, _CORRUPT, _NEWER = Verdict
-RULES: Final[dict[tuple[Found, Behind], Verdict]] = {
+_ACCEPT, _CUT, _CORRUPT, _NEWER = LogVerdict
+RULES: Final[dict[tuple[Found, Behind], LogVerdict]] = {
     (Found.END, Behind.NOTHING): _ACCEPT,
     (Found.END, Behind.UNSYNCED): _CUT,  # the last frames of a segment were lost, later ones not
     (Found.END, Behind.SYNCED): _CORRUPT,
@@ -127,7 +490,7 @@ class SegmentFile:
         self.end = 0
 
 
-class Place(NamedTuple):
+class LogPlace(NamedTuple):
     """Where reading the log stopped."""
 
     segment_index: int
@@ -189,8 +552,8 @@ class Recovery:
         self.synced = 0
         """What that frame knew to be durable."""
         self.checkpoints: list[Checkpoint] = []
-        self.place: Place | None = None
-        self.verdict: Verdict | None = None
+        self.place: LogPlace | None = None
+        self.verdict: LogVerdict | None = None
         numbers = sorted(int(match[1]) for match in map(SEGMENT_NAME.fullmatch, names) if match)
         for number in numbers:
             path = f"{directory}/{segment_name(number)}"
@@ -219,10 +582,10 @@ class Recovery:
         behind = self._behind(place) if place else Behind.NOTHING
         found = place.found if place else Found.END
         self.place, self.verdict = place, RULES[found, behind]
-        if place is None or self.verdict in {Verdict.ACCEPT, Verdict.CUT}:
+        if place is None or self.verdict in {LogVerdict.ACCEPT, LogVerdict.CUT}:
             return
         file = self.segments[place.segment_index].path
-        if self.verdict is Verdict.NEWER:
+        if self.verdict is LogVerdict.NEWER:
             raise JournalVersion(file, place.offset, place.why)
         why = place.why if behind is Behind.NOTHING else f"{place.why}; {behind.value}"
         raise JournalCorrupt(file, place.offset, why)
@@ -240,14 +603,14 @@ class Recovery:
         if self.segments:
             first = self.segments[0]
             header = None if first.found else first.header
-            log = Log(first.path, self.identity, header.first_sequence if header else None)
+            log = LogHead(first.path, self.identity, header.first_sequence if header else None)
         try:
             self.base.decide(log)
         except JournalVersion:
-            self.verdict = Verdict.NEWER
+            self.verdict = LogVerdict.NEWER
             raise
         except JournalCorrupt:
-            self.verdict = Verdict.CORRUPT
+            self.verdict = LogVerdict.CORRUPT
             raise
         except OSError as error:
             _cannot_read(self._directory, error)
@@ -270,17 +633,17 @@ class Recovery:
                 yield Frame(sequence, time_ms, wall_ms, payload)
         except Damage as damage:
             # It was whole a moment ago, and half of it is played already.
-            self.verdict = Verdict.CORRUPT
+            self.verdict = LogVerdict.CORRUPT
             raise JournalCorrupt(damage.path, damage.offset, damage.why) from damage
         except OSError as error:
             _cannot_read(info.path, error)
 
     def _behind_base(
-        self, frames: Generator[Frame, None, Place | None]
-    ) -> Generator[Frame, None, Place | None]:
+        self, frames: Generator[Frame, None, LogPlace | None]
+    ) -> Generator[Frame, None, LogPlace | None]:
         """Pass on the frames that the snapshot does not cover."""
         covered_bytes = 0
-        place: Place | None = None
+        place: LogPlace | None = None
         try:
             frame = next(frames)
             while frame.sequence <= self.base.sequence:
@@ -295,7 +658,7 @@ class Recovery:
         self.bytes_behind_base = sum(bytes_ for bytes_ in read if bytes_ > 0) - covered_bytes
         return place
 
-    def _read(self) -> Generator[Frame, None, Place | None]:
+    def _read(self) -> Generator[Frame, None, LogPlace | None]:
         """Yield frames until one is missing; return the place, None for an empty directory."""
         place = self._misplaced_before_start()
         if place:
@@ -310,7 +673,7 @@ class Recovery:
             position = yield from self._read_segment(index, segment.header, self._limit(index))
             self.sequence, self.synced = position.sequence - 1, position.synced
             segment.end = position.offset
-            place = Place(index, position.offset, STOPS[position.stop], position.stop.value)
+            place = LogPlace(index, position.offset, STOPS[position.stop], position.stop.value)
             if position.stop is not Stop.END:
                 return place
         return place
@@ -338,16 +701,16 @@ class Recovery:
         except OSError as error:
             _cannot_read(path, error)
 
-    def _misplaced_before_start(self) -> Place | None:
+    def _misplaced_before_start(self) -> LogPlace | None:
         """Look for what does not belong here in front of the first segment that is read.
 
         Damage there does no harm; a foreign file or one of a newer program is not damage.
         """
         for index, segment in enumerate(self.segments[: self.start_index]):
             if segment.found in UNREADABLE:
-                return Place(index, 0, segment.found, segment.why)
+                return LogPlace(index, 0, segment.found, segment.why)
             if segment.header and segment.header.identity != self.identity:
-                return Place(index, 0, Found.MISPLACED, "the segment belongs to another journal")
+                return LogPlace(index, 0, Found.MISPLACED, "the segment belongs to another journal")
         return None
 
     def _limit(self, index: int) -> int:
@@ -359,19 +722,19 @@ class Recovery:
                 return max(HEADER_BYTES, min(segment.size_bytes, header.previous_valid_bytes))
         return segment.size_bytes
 
-    def _continues(self, index: int) -> Place | None:
+    def _continues(self, index: int) -> LogPlace | None:
         """Return what is wrong about this segment coming next, None if nothing is."""
         segment = self.segments[index]
         previous = self.segments[index - 1] if index > self.start_index else None
         if previous and segment.number != previous.number + 1:
             why = f"the frames end, and segment {previous.number + 1} is missing"
-            return Place(index - 1, previous.end, Found.END, why)
+            return LogPlace(index - 1, previous.end, Found.END, why)
         if segment.found:
-            return Place(index, 0, segment.found, segment.why)
+            return LogPlace(index, 0, segment.found, segment.why)
         header = segment.header
         assert header is not None
         if header.identity != self.identity:
-            return Place(index, 0, Found.MISPLACED, "the segment belongs to another journal")
+            return LogPlace(index, 0, Found.MISPLACED, "the segment belongs to another journal")
         if self.base.snapshot and index == self.start_index:
             return None
         following = self.sequence + 1
@@ -381,11 +744,11 @@ class Recovery:
         is_short = header.previous_valid_bytes > previous_end
         if previous and is_short and header.first_sequence > following:
             why = f"the frames {following} to {header.first_sequence - 1} are missing"
-            return Place(index - 1, previous_end, Found.END, why)
+            return LogPlace(index - 1, previous_end, Found.END, why)
         why = f"the segment begins with frame {header.first_sequence}, wanted is {following}"
-        return Place(index, 0, Found.MISPLACED, why)
+        return LogPlace(index, 0, Found.MISPLACED, why)
 
-    def _behind(self, place: Place) -> Behind:
+    def _behind(self, place: LogPlace) -> Behind:
         """Find out from the intact frames and headers after the place whether it was durable."""
         missing = self.sequence + 1
         seen = Behind.NOTHING
@@ -435,3 +798,59 @@ class Recovery:
 def _cannot_read(path: str, error: OSError) -> NoReturn:
     """Raise the error as the journal's own."""
     raise JournalFailed(path, f"cannot be read: {error.strerror}") from error
+
+
+# --- Warnings ------------------------------------------------------------------------------------
+
+NO_LOG: Final = (
+    "a log was begun in the directory, and none is left in it: no job was ever acknowledged here, "
+    "or the log is lost"
+)
+NO_HEADER: Final = (
+    "a file of the log has no header: the power failed while it was being made, or it was emptied, "
+    "and what was in it is lost"
+)
+
+NOT_OF_A_LOG: Final = TOLERATED_NAMES | {VIRTUAL_NAME}
+"""What is there without a log having been there."""
+NAMES_SHOWN_MAX: Final = 3
+
+
+class StartWarning(NamedTuple):
+    """Something that a person should look at before the jobs are missed."""
+
+    sentence: str
+    """What it is and may mean: one of the sentences above."""
+
+    found: str
+    """What was found."""
+
+    def __str__(self) -> str:
+        """Say all of it."""
+        return f"{self.sentence} ({self.found})"
+
+
+def start_warnings(
+    directory: str, names: Collection[str], recovery: Recovery
+) -> list[StartWarning]:
+    """Return what is doubtful about a directory that a start accepts.
+
+    `names` are what was in it before the lock was taken; `recovery` has read all frames, and
+    nothing was changed since.
+    """
+    assert recovery.verdict in {LogVerdict.ACCEPT, LogVerdict.CUT}, (
+        "what is refused is beyond doubt"
+    )
+    warnings = []
+    if recovery.verdict is LogVerdict.CUT and recovery.place is not None:
+        for segment in recovery.segments[recovery.place.segment_index :]:
+            if segment.found is Found.NO_HEADER:
+                found = f"{segment.path}: {counted(segment.size_bytes, 'byte')}"
+                warnings.append(StartWarning(NO_HEADER, found))
+    ours = sorted(set(names) - NOT_OF_A_LOG)
+    if ours and recovery.sequence < FIRST_SEQUENCE:
+        shown = ", ".join(ours[:NAMES_SHOWN_MAX])
+        more = len(ours) - NAMES_SHOWN_MAX
+        shown += f" and {more} more" if more > 0 else ""
+        warnings.append(StartWarning(NO_LOG, f"{directory} holds {shown}"))
+    return warnings

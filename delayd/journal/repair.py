@@ -1,34 +1,57 @@
-"""What a start does to the files once recovery has decided that they can be believed.
+"""What is done to the files of a directory: by a start, and by a person who cuts the log.
 
-Cutting a torn tail happens in an order that makes a crash in the middle harmless: first a copy of
-everything that will go, synced and named; then later segments, the last one first; then the tail
-itself. Whatever is left at any moment leads recovery to the same verdict.
+A start (`open_directory`) makes the files ready for writing once recovery has decided that they can
+be believed. The order matters, since a power cut may come between any two steps; at every point the
+next recovery comes to the same verdict.
 
-Settling makes durable what was just read. After a kill the frames may stand in the page cache only,
-and after a failed sync the system may even call those pages clean: reading them proves nothing and
-syncing them does nothing. So everything not known to be durable is written once more, the same
-bytes at the same place, and then synced.
+- Cut the torn tail: first copy everything that will go, sync and name the copy; then remove later
+  segments, the last one first; then cut the tail itself.
+- Settle: make durable what was just read. After a kill the frames may stand in the page cache only,
+  and after a failed sync the system may even call those pages clean: reading them proves nothing
+  and syncing them does nothing. So everything not known to be durable is written once more, the
+  same bytes at the same place, and then synced.
+- Remove what is not needed any more, and open the last segment again.
+
+A start never cuts off anything that had been durable. A person who has read a refusal ("segment 3
+at offset 4711") may (`prepared`), so everything is done to make it the right place: the log must be
+whole up to there, a frame must end there, what would be given up is counted first, and it is copied
+before it goes, like a torn tail.
 
 This module refuses to decide anything.
 """
 
+import contextlib
 import errno
-import re
-from typing import Final, NamedTuple
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from delayd.journal.disk import Disk
-from delayd.journal.format import HEADER_BYTES, SEGMENT_NAME
-from delayd.journal.reader import end_of_data, read_exactly
-from delayd.journal.recovery import Recovery, SegmentFile
-from delayd.journal.segment import TEMPORARY_SUFFIX, write_all
-from delayd.journal.snapshot import SNAPSHOT_NAME
+from delayd.journal.directory import look_first, names_in, release_directory, take_directory
+from delayd.journal.disk import NO_ROOM, Disk, end_of_data, read_exactly, write_all
+from delayd.journal.errors import DamageError, JournalFailed
+from delayd.journal.format import (
+    HEADER_BYTES,
+    TEMPORARY,
+    TORN_COPY,
+    Frame,
+    frame_mark,
+)
+from delayd.journal.recovery import (
+    Found,
+    FrameReader,
+    LogPlace,
+    LogVerdict,
+    Position,
+    Recovery,
+    SegmentFile,
+    Stop,
+)
+from delayd.journal.retention import KeptSnapshot, LogFile, Retention
+from delayd.journal.segment import Segment, SpareFiles
 from delayd.limits import JOURNAL_TORN_COPIES_MAX, JOURNAL_WINDOW_BYTES
 from delayd.text import counted
 
-TORN_COPY: Final = re.compile(SEGMENT_NAME.pattern + r"\.torn-([0-9]+)(?:-([0-9]+))?")
-TEMPORARY: Final = re.compile(
-    f"(?:{SEGMENT_NAME.pattern}|{SNAPSHOT_NAME.pattern}){re.escape(TEMPORARY_SUFFIX)}"
-)
+# --- A start -------------------------------------------------------------------------------------
 
 
 class TornTail(NamedTuple):
@@ -151,3 +174,279 @@ def settle(disk: Disk, directory: str, recovery: Recovery) -> None:
         finally:
             disk.close(handle)
     disk.sync_directory(directory)
+
+
+def open_directory(
+    disk: Disk,
+    directory: str,
+    names: list[str],
+    recovery: Recovery,
+    reserve: SpareFiles,
+    retention: Retention,
+    segment_bytes: int,
+) -> tuple[list[TornTail], Segment | None]:
+    """Cut what is torn, make durable what is good, remove what is not needed any more.
+
+    Returns what was cut and the last segment, open for appending. Raises OSError.
+    """
+    reserve.adopt(names)
+    torn_tails = []
+    if recovery.verdict is LogVerdict.CUT:
+        torn_tails = _cut(disk, directory, names, recovery, reserve)
+    settle(disk, directory, recovery)
+    remove_leftovers(disk, directory, names)
+    active = _reopened(disk, recovery, segment_bytes) if recovery.segments else None
+    _adopt(disk, recovery, active, retention)
+    return torn_tails, active
+
+
+def _adopt(disk: Disk, recovery: Recovery, active: Segment | None, retention: Retention) -> None:
+    """Tell the books what files there are. Raises OSError."""
+
+    def size(path: str) -> int:
+        handle = disk.open(path)
+        try:
+            return disk.size(handle)
+        finally:
+            disk.close(handle)
+
+    log = [
+        LogFile(
+            found.number,
+            found.path,
+            found.header.first_sequence if found.header else None,
+            found.size_bytes,
+        )
+        for found in recovery.segments
+    ]
+    if active is not None:
+        log[-1].segment = active
+    snapshots = []
+    for sequence, path in reversed(recovery.base.older_paths):
+        size_bytes = size(path)
+        snapshots.append(KeptSnapshot(path, sequence, size_bytes, size_bytes, 0))
+    if info := recovery.base.snapshot:
+        position = sum(file.used_bytes for file in log) - recovery.bytes_behind_base
+        sizes = (info.file_bytes, info.payload_bytes)
+        snapshots.append(KeptSnapshot(info.path, info.sequence, *sizes, position))
+    damaged = [(damage.path, size(damage.path)) for damage in recovery.base.damaged]
+    retention.adopt(log, snapshots, damaged)
+
+
+def _cut(
+    disk: Disk, directory: str, names: list[str], recovery: Recovery, reserve: SpareFiles
+) -> list[TornTail]:
+    """Cut what is torn; on a full disk the reserve makes way for the copy."""
+    try:
+        return cut(disk, directory, names, recovery)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        reserve.shrink(0)
+        return cut(disk, directory, names, recovery)
+
+
+def _reopened(disk: Disk, recovery: Recovery, segment_bytes: int) -> Segment:
+    """Open the last segment for appending, preallocated again as far as there is room."""
+    last = recovery.segments[-1]
+    assert last.header is not None
+    handle = disk.open(last.path, write=True)
+    capacity = max(segment_bytes, last.size_bytes)
+    try:
+        disk.allocate(handle, capacity)
+    except OSError as error:
+        # A full disk must not keep a daemon from starting: it is then that jobs need draining.
+        if error.errno not in NO_ROOM:
+            disk.close(handle)
+            raise
+        capacity = disk.size(handle)
+    return Segment(
+        disk,
+        last.path,
+        handle,
+        last.header,
+        end=last.end,
+        last_sequence=recovery.sequence,
+        capacity=capacity,
+        is_named_durably=True,
+    )
+
+
+# --- A cut by hand -------------------------------------------------------------------------------
+
+
+class NoSuchPlace(Exception):
+    """The log cannot be cut there; nothing was changed."""
+
+
+@dataclass(slots=True)
+class Rest:
+    """What stands behind a place, up to the end of the log."""
+
+    data_bytes: int = 0
+    """Without the zeros at the ends of files."""
+    segments: int = 0
+    """How many files it is in."""
+    frames: int = 0
+    """Intact ones among it."""
+    first_sequence: int = 0
+    last_sequence: int = 0
+
+    def count(self, sequence: int) -> None:
+        """Count an intact frame."""
+        self.first_sequence = min(self.first_sequence or sequence, sequence)
+        self.last_sequence = max(self.last_sequence, sequence)
+        self.frames += 1
+
+    def __str__(self) -> str:
+        """Say it in a sentence."""
+        what = f"{counted(self.data_bytes, 'byte')} in {counted(self.segments, 'file')}"
+        if not self.frames:
+            return f"{what}, without an intact frame"
+        span = f"{self.first_sequence} to {self.last_sequence}"
+        return f"{what}, with {counted(self.frames, 'intact frame')} ({span})"
+
+
+def rest_behind(disk: Disk, recovery: Recovery, place: LogPlace) -> Rest:
+    """Count what stands behind a place of the log. One pass over it. Raises JournalFailed."""
+    rest = Rest()
+    for index, segment in enumerate(recovery.segments[place.segment_index :]):
+        offset = place.offset if index == 0 else 0
+        try:
+            handle = disk.open(segment.path)
+            try:
+                end = end_of_data(disk, handle, offset, segment.size_bytes)
+                rest.data_bytes += end - offset
+                rest.segments += end > offset
+                if recovery.identity is not None:
+                    mark = frame_mark(recovery.identity, segment.number)
+                    start = max(offset, HEADER_BYTES)
+                    for sequence, _ in FrameReader(disk, handle, mark).search(start, end):
+                        rest.count(sequence)
+            finally:
+                disk.close(handle)
+        except OSError as error:
+            raise JournalFailed(segment.path, f"cannot be read: {error.strerror}") from error
+    return rest
+
+
+class Cut(NamedTuple):
+    """A cut that can be made; the directory is locked as long as it can."""
+
+    disk: Disk
+    directory: str
+    names: list[str]
+    recovery: Recovery
+    place: LogPlace
+    rest: Rest
+    """What would be given up."""
+
+    @property
+    def path(self) -> str:
+        """The segment."""
+        return self.recovery.segments[self.place.segment_index].path
+
+    def cut(self) -> list[TornTail]:
+        """Copy and cut. Raises JournalFailed, when all is still there."""
+        self.recovery.place = self.place
+        try:
+            return cut(self.disk, self.directory, self.names, self.recovery)
+        except OSError as error:
+            raise JournalFailed(self.directory, f"cannot be cut: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def prepared(disk: Disk, directory: str, number: int, offset: int) -> Iterator[Cut]:
+    """Lock the directory and give out the cut at this offset of that segment.
+
+    Raises DirectoryLocked, ForeignFile, NoSuchPlace, JournalFailed.
+    """
+    look_first(disk, directory)
+    handle, _ = take_directory(disk, directory)
+    try:
+        names = names_in(disk, directory)
+        recovery = Recovery(disk, directory, names)
+        try:
+            place = place_to_cut(disk, recovery, number, offset)
+        except OSError as error:
+            raise JournalFailed(directory, f"cannot be read: {error.strerror}") from error
+        rest = rest_behind(disk, recovery, place)
+        yield Cut(disk, directory, names, recovery, place, rest)
+    finally:
+        release_directory(disk, handle)
+
+
+def place_to_cut(disk: Disk, recovery: Recovery, number: int, offset: int) -> LogPlace:
+    """Return the place for a cut at this offset of that segment, if the log can be cut there.
+
+    Reads the log up to where it can be read. Raises NoSuchPlace, JournalFailed.
+    """
+    numbers = [segment.number for segment in recovery.segments]
+    if number not in numbers:
+        raise NoSuchPlace(f"there is no segment {number}")
+    index = numbers.index(number)
+    try:
+        for _ in recovery.frames():
+            pass
+    except DamageError as error:
+        if recovery.place is None:
+            raise NoSuchPlace(f"a cut of the log does not mend this: {error}") from error
+    stop = recovery.place
+    assert stop is not None, "there is a segment, so reading stopped in one"
+    if (index, offset) > (stop.segment_index, stop.offset):
+        segment = recovery.segments[stop.segment_index]
+        raise NoSuchPlace(
+            f"the log can be read only up to segment {segment.number}, offset {stop.offset} "
+            f"({stop.why}): a cut after that place repairs nothing"
+        )
+    following = recovery.sequence + 1
+    if (index, offset) != (stop.segment_index, stop.offset):
+        following = _frame_at(disk, recovery.segments[index], offset)
+    if following <= recovery.base.testimony:
+        raise NoSuchPlace(
+            f"the newest snapshot goes up to frame {recovery.base.testimony}, and the log must "
+            f"too: a cut there would leave it at {following - 1}; if that snapshot is the one that "
+            "is damaged, move its file to another directory first"
+        )
+    if recovery.base.snapshot and (index, offset) == (recovery.start_index, 0):
+        # A segment before it may be damaged: a start reads none of those, and then it would.
+        raise NoSuchPlace(
+            f"the snapshot needs segment {number} behind it: {number}:{HEADER_BYTES} gives up "
+            "every frame in it and keeps the file"
+        )
+    return LogPlace(index, offset, Found.END, "cut by hand")
+
+
+def _frame_at(disk: Disk, segment: SegmentFile, offset: int) -> int:
+    """Return the frame that begins there, or would; raise NoSuchPlace if none does."""
+    header = segment.header
+    if header is None:
+        raise NoSuchPlace(f"the header of segment {segment.number} cannot be read")
+    if offset == 0:
+        return header.first_sequence
+    if offset < HEADER_BYTES:
+        raise NoSuchPlace(f"offset {offset} is within the header: 0 gives the whole segment up")
+    handle = disk.open(segment.path)
+    try:
+        reader = FrameReader(disk, handle, frame_mark(header.identity, header.number))
+        position = _last_position(
+            reader.frames(HEADER_BYTES, offset, header.first_sequence, 0, lambda *_: None)
+        )
+    finally:
+        disk.close(handle)
+    if position.stop is not Stop.END or position.offset != offset:
+        raise NoSuchPlace(
+            f"no frame of segment {segment.number} ends at offset {offset}; the nearest place "
+            f"before it is {position.offset}"
+        )
+    return position.sequence
+
+
+def _last_position(frames: Generator[Frame, None, Position]) -> Position:
+    """Read the frames to their end."""
+    while True:
+        try:
+            next(frames)
+        except StopIteration as stopped:
+            position: Position = stopped.value
+            return position

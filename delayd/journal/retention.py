@@ -59,7 +59,6 @@ import threading
 from typing import Final, NamedTuple
 
 from delayd.journal.disk import Disk
-from delayd.journal.recovery import Recovery
 from delayd.journal.segment import Segment
 from delayd.limits import GARBAGE_PER_FILE, GARBAGE_PER_LIVE, JOURNAL_FILES_PER_SEGMENT
 
@@ -78,7 +77,7 @@ def snapshot_is_due_at(
     return max(file_bytes // 2, (room + growth) // 2)
 
 
-class _LogFile:
+class LogFile:
     """A file of the log; one that this run has written knows its own length."""
 
     __slots__ = ("file_bytes", "first_sequence", "number", "path", "segment")
@@ -108,7 +107,7 @@ class _LogFile:
         return max(self.segment.capacity, self.segment.end) if self.segment else self.file_bytes
 
 
-class _Kept(NamedTuple):
+class KeptSnapshot(NamedTuple):
     """A snapshot in the directory."""
 
     path: str
@@ -128,8 +127,8 @@ class Retention:
         self._segment_bytes = segment_bytes
         self._file_bytes = segment_bytes // JOURNAL_FILES_PER_SEGMENT
         self._lock = threading.Lock()
-        self._log: list[_LogFile] = []
-        self._snapshots: list[_Kept] = []
+        self._log: list[LogFile] = []
+        self._snapshots: list[KeptSnapshot] = []
         """Whole ones, oldest first; two, or more where removing failed."""
         self._damaged: list[tuple[str, int]] = []
         # Sums over the files of the log but for the last, and over those that are gone.
@@ -143,44 +142,26 @@ class Retention:
 
     # --- What is there ---------------------------------------------------------------------------
 
-    def adopt(self, recovery: Recovery, active: Segment | None) -> None:
-        """Open the books with what recovery found; remove what is not needed. Raises OSError."""
-        self._log = [
-            _LogFile(
-                found.number,
-                found.path,
-                found.header.first_sequence if found.header else None,
-                found.size_bytes,
-            )
-            for found in recovery.segments
-        ]
-        if active is not None:
-            self._log[-1].segment = active
-        self._recount()
-        base = recovery.base
-        for sequence, path in reversed(base.older_paths):
-            size_bytes = self._size(path)
-            self._snapshots.append(_Kept(path, sequence, size_bytes, size_bytes, 0))
-        if base.snapshot:
-            info = base.snapshot
-            position = self.position - recovery.bytes_behind_base
-            self._snapshots.append(
-                _Kept(info.path, info.sequence, info.file_bytes, info.payload_bytes, position)
-            )
-        self._damaged = [(damage.path, self._size(damage.path)) for damage in base.damaged]
-        self._remove_superseded(keep=2)
+    def adopt(
+        self,
+        log: list[LogFile],
+        snapshots: list[KeptSnapshot],
+        damaged: list[tuple[str, int]],
+    ) -> None:
+        """Begin with what recovery found, oldest first; remove what is not needed. Raises OSError.
 
-    def _size(self, path: str) -> int:
-        handle = self._disk.open(path)
-        try:
-            return self._disk.size(handle)
-        finally:
-            self._disk.close(handle)
+        `damaged` are snapshots: their paths and lengths.
+        """
+        self._log = log
+        self._snapshots = snapshots
+        self._damaged = damaged
+        self._recount()
+        self._remove_superseded(keep=2)
 
     def add(self, segment: Segment) -> None:
         """Note the segment that the log continues in; it replaces those from its number on."""
         first_sequence = segment.header.first_sequence
-        file = _LogFile(segment.number, segment.path, first_sequence, 0, segment)
+        file = LogFile(segment.number, segment.path, first_sequence, 0, segment)
         with self._lock:
             self._log = [known for known in self._log if known.number < segment.number]
             self._log.append(file)
@@ -194,7 +175,7 @@ class Retention:
         """
         with self._lock:
             self.written_bytes = 0
-            self._snapshots.append(_Kept(path, sequence, *sizes, position))
+            self._snapshots.append(KeptSnapshot(path, sequence, *sizes, position))
         return self._remove_superseded(keep=2, has_taken_over=True)
 
     @property
@@ -244,7 +225,7 @@ class Retention:
         """Tell whether a snapshot should be taken now; the amount is remembered for `make_room`."""
         with self._lock:
             self._live_bytes = live_bytes
-            newest = self._snapshots[-1] if self._snapshots else _Kept("", 0, 0, 0, 0)
+            newest = self._snapshots[-1] if self._snapshots else KeptSnapshot("", 0, 0, 0, 0)
             expected_bytes = self._expected_bytes(newest)
             is_near = self.disk_bytes + self._file_bytes > self._allowed_bytes
             if is_near and self._freed_by_next() > expected_bytes + self._file_bytes // 4:
@@ -272,7 +253,7 @@ class Retention:
         """How much the next snapshot is expected to take: puts must leave it, or none can be."""
         return self._expected_bytes(self._snapshots[-1]) if self._snapshots else self._live_bytes
 
-    def _expected_bytes(self, newest: _Kept) -> int:
+    def _expected_bytes(self, newest: KeptSnapshot) -> int:
         """Return what a snapshot of the live bytes takes if it compresses as the newest has."""
         expected_bytes = self._live_bytes
         if newest.payload_bytes:
@@ -327,7 +308,7 @@ class Retention:
         left = [old.path for old in snapshots if not self._unlink(old.path)]
         left += [path for path in damaged if not self._unlink(path)]
         # Oldest first, so that the log never has a hole.
-        gone: list[_LogFile] = []
+        gone: list[LogFile] = []
         for file in files:
             if not self._unlink(file.path):
                 left.append(file.path)

@@ -1,48 +1,67 @@
-"""One segment that is being written: append, sync, trim.
+"""The files that frames are written to, and the space that is reserved for them ahead.
 
 A segment is preallocated, so that an append changes no length and meets no full disk. It is made
-under a temporary name, or out of a file of the reserve, and renamed once its header is written.
-Frames go to `end`; a frame that did not fit leaves `end` where it was, so that whatever half of it
-reached the file is overwritten by the next one and can never be between two good frames.
-
-A frame larger than a segment gets a segment of its own size:
+under a temporary name, or out of a spare file, and renamed once its header is written. Frames go to
+`end`; a frame that did not fit leaves `end` where it was, so that whatever half of it reached the
+file is overwritten by the next one and can never stand between two good frames. A frame larger than
+a segment gets a segment of its own size:
 
 >>> segment_bytes_for(payload_bytes=100, segment_bytes=4096)
 4096
 >>> segment_bytes_for(payload_bytes=5000, segment_bytes=4096)
 5125
 
-The segment refuses to know what a failure means for the journal; it raises `OSError`.
+A full disk must not keep a job from being removed, so the space for that is reserved while there
+still is some: spare files, preallocated and full of zeros. `SpareFiles.take` hands one over when
+the log needs its next segment. After a restart `adopt` finds them again: their space was never
+given back.
+
+>>> usable_bytes(128 << 10)
+130883
+
+The module raises `OSError` and refuses to know what that means for the journal, and how much space
+is needed: the service counts the jobs.
 """
 
 import contextlib
-from typing import Final
+import errno
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from delayd.journal.disk import NO_ROOM, Disk
+from delayd.journal.disk import NO_ROOM, Disk, end_of_data, write_all
 from delayd.journal.format import (
+    FIRST_SEGMENT,
     FRAME_OVERHEAD_BYTES,
     HEADER_BYTES,
+    SPARE_NAME,
+    TEMPORARY_SUFFIX,
     SegmentHeader,
     frame_mark,
     pack_frame,
     pack_header,
     segment_name,
 )
-from delayd.journal.reserve import Spare
+from delayd.limits import SPARE_BYTES_MIN, SPARE_SLACK_BYTES
 
-TEMPORARY_SUFFIX: Final = ".new"
+# --- Segments ------------------------------------------------------------------------------------
+
+
+class Spare(NamedTuple):
+    """A preallocated file, open for writing."""
+
+    path: str
+    handle: int
+    capacity: int
+
+
+def usable_bytes(capacity: int) -> int:
+    """Return how many bytes of frames a spare file of this length takes for certain."""
+    return capacity - HEADER_BYTES - FRAME_OVERHEAD_BYTES - SPARE_SLACK_BYTES
 
 
 def segment_bytes_for(payload_bytes: int, segment_bytes: int) -> int:
     """Return how long a segment must be that begins with this payload."""
     return max(segment_bytes, HEADER_BYTES + FRAME_OVERHEAD_BYTES + payload_bytes)
-
-
-def write_all(disk: Disk, handle: int, data: bytes, offset: int) -> None:
-    """Write all of `data`, however many calls the disk makes of it. Raises OSError."""
-    written = disk.pwrite(handle, data, offset)
-    while written < len(data):
-        written += disk.pwrite(handle, data[written:], offset + written)
 
 
 class Segment:
@@ -192,3 +211,199 @@ class Segment:
     def close(self) -> None:
         """Close the file."""
         self._disk.close(self._handle)
+
+
+# --- Spare files ---------------------------------------------------------------------------------
+
+
+class SpareFiles:
+    """The spare files of one journal directory."""
+
+    __slots__ = (
+        "_directory",
+        "_disk",
+        "_last_number",
+        "_spares",
+        "is_exhausted",
+        "keep_free_bytes",
+        "room_bytes",
+    )
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        """Start without any."""
+        self._disk = disk
+        self._directory = directory
+        self._last_number = 0
+        self._spares: list[Spare] = []
+        self.room_bytes = 0
+        """What the spare files take together."""
+        self.is_exhausted = False
+        """The last try to add one found the disk full."""
+        self.keep_free_bytes = 0
+        """What must be left on the disk. Without room for a snapshot nothing would ever be freed
+        but by removing the last job."""
+
+    def places(self, payload_bytes: int) -> int:
+        """Count the spare files that take a frame with this payload."""
+        return sum(usable_bytes(spare.capacity) >= payload_bytes for spare in self._spares)
+
+    def adopt(self, names: list[str]) -> None:
+        """Take over what an earlier run left. Raises OSError.
+
+        Only zeros are good: a file that had just become a segment when the power went may have got
+        its old name back, and its frames could be taken for those of the next segment.
+        """
+        for match in sorted(filter(None, map(SPARE_NAME.fullmatch, names)), key=lambda m: m[1]):
+            self._last_number = int(match[1])
+            path = f"{self._directory}/{match[0]}"
+            handle = self._disk.open(path, write=True)
+            capacity = self._disk.size(handle)
+            if usable_bytes(capacity) > 0 and not end_of_data(self._disk, handle, 0, capacity):
+                self._keep(Spare(path, handle, capacity))
+            else:
+                self._disk.close(handle)
+                self._disk.unlink(path)
+
+    def add(self, capacity: int) -> None:
+        """Make one more file of this length. Raises OSError, with nothing left behind."""
+        if self._disk.free_bytes(self._directory) < capacity + self.keep_free_bytes:
+            self.is_exhausted = True
+            raise OSError(errno.ENOSPC, "the rest is left for a snapshot")
+        self._last_number += 1
+        path = f"{self._directory}/spare-{self._last_number:010d}.log"
+        handle = self._disk.create(path)
+        try:
+            self._disk.allocate(handle, capacity)
+        except OSError:
+            self.is_exhausted = True
+            with contextlib.suppress(OSError):
+                self._disk.close(handle)
+                self._disk.unlink(path)
+            raise
+        self.is_exhausted = False
+        self._keep(Spare(path, handle, capacity))
+
+    def grow(self, room_bytes: int, payload_bytes: int, places: int, usual: int) -> None:
+        """Add files until there is this much room, and `places` for so long a payload.
+
+        Files are of the `usual` length or, on a disk nearly full, smaller. Raises OSError.
+        """
+        while self.room_bytes < room_bytes:
+            self._add_some(usual)
+        while payload_bytes and self.places(payload_bytes) < places:
+            self.add(payload_bytes + payload_bytes - usable_bytes(payload_bytes))
+
+    def _add_some(self, usual: int) -> None:
+        sizes = sizes_to_try(usual)
+        for size in sizes:
+            try:
+                self.add(size)
+            except OSError as error:
+                if error.errno not in NO_ROOM or size == sizes[-1]:
+                    raise
+            else:
+                return
+
+    def _keep(self, spare: Spare) -> None:
+        self._spares.append(spare)
+        self.room_bytes += usable_bytes(spare.capacity)
+
+    def take(self, payload_bytes: int) -> Spare | None:
+        """Hand over the smallest file that takes a frame with this payload, if there is one."""
+        fitting = [spare for spare in self._spares if usable_bytes(spare.capacity) >= payload_bytes]
+        if not fitting:
+            return None
+        spare = min(fitting, key=lambda fit: fit.capacity)
+        self._spares.remove(spare)
+        self.room_bytes -= usable_bytes(spare.capacity)
+        return spare
+
+    def shrink(self, room_bytes: int) -> None:
+        """Give back files that are not needed for this much room. Raises OSError."""
+        for spare in list(self._spares):
+            if self.room_bytes - usable_bytes(spare.capacity) >= room_bytes:
+                self._spares.remove(spare)
+                self.room_bytes -= usable_bytes(spare.capacity)
+                self._disk.close(spare.handle)
+                self._disk.unlink(spare.path)
+
+    def close(self) -> None:
+        """Close the files and leave them where they are, for the next run."""
+        for spare in self._spares:
+            with contextlib.suppress(OSError):
+                self._disk.close(spare.handle)
+        self._spares.clear()
+        self.room_bytes = 0
+
+
+def sizes_to_try(usual: int) -> list[int]:
+    """Return lengths for a new file, from the usual one down: a disk nearly full has small gaps.
+
+    >>> sizes_to_try(500_000)
+    [500000, 250000, 131072]
+    """
+    sizes = [max(usual, SPARE_BYTES_MIN)]
+    while sizes[-1] > SPARE_BYTES_MIN:
+        sizes.append(max(sizes[-1] // 2, SPARE_BYTES_MIN))
+    return sizes
+
+
+# --- The next segment ----------------------------------------------------------------------------
+
+
+def begin_segment(
+    disk: Disk,
+    directory: str,
+    reserve: SpareFiles,
+    header: SegmentHeader,
+    frame_bytes: int,
+    usual: int,
+) -> Segment:
+    """Make a segment that is not under its name yet, out of the reserve if that has one.
+
+    It takes `frame_bytes` of payload and is of the `usual` length if that is more. Raises OSError.
+    """
+    spare = reserve.take(frame_bytes)
+    capacity = segment_bytes_for(frame_bytes, usual)
+    return Segment.begin(disk, directory, header, capacity, spare)
+
+
+def next_header(
+    previous: Segment | None,
+    identity: bytes,
+    sequences: tuple[int, int],
+    times: tuple[int, int],
+) -> SegmentHeader:
+    """Return the header of the segment that continues another, or of the first one.
+
+    `sequences` are the last frame appended and the last synced.
+    """
+    return SegmentHeader(
+        identity=identity,
+        number=previous.number + 1 if previous else FIRST_SEGMENT,
+        first_sequence=sequences[0] + 1,
+        synced_sequence=sequences[1],
+        previous_valid_bytes=previous.end if previous else 0,
+        created_ms=times[0],
+        created_wall_ms=times[1],
+    )
+
+
+def replacement_header(
+    untrusted: Sequence[Segment], identity: bytes, synced: int, times: tuple[int, int]
+) -> SegmentHeader:
+    """Return the header of the segment that continues after the last synced frame."""
+    first = untrusted[0]
+    if first.synced_end > HEADER_BYTES:
+        number, previous_valid_bytes = first.number + 1, first.synced_end
+    else:
+        number, previous_valid_bytes = first.number, first.header.previous_valid_bytes
+    return SegmentHeader(
+        identity=identity,
+        number=number,
+        first_sequence=synced + 1,
+        synced_sequence=synced,
+        previous_valid_bytes=previous_valid_bytes,
+        created_ms=times[0],
+        created_wall_ms=times[1],
+    )

@@ -7,8 +7,8 @@ from delayd.core.job import HEADER, State, Tally, body_of, state_of, tally_of
 from delayd.core.replay import Replay
 from delayd.core.topic import job_id_of
 from delayd.journal.errors import DirectoryLocked, ForeignFile, JournalFailed, JournalFull
+from delayd.journal.format import MARKER_NAME
 from delayd.journal.journal import Journal
-from delayd.journal.names import MARKER_NAME
 from delayd.limits import JOURNAL_WINDOW_BYTES
 from delayd.testing.disk import PowerCut, SimulatedDisk
 from tests.binlog.binlogs import BURIED, CREATED_NS, DELAYED, NS, file_of, full

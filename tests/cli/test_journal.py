@@ -13,10 +13,9 @@ from delayd.cli.main import invoke
 from delayd.core.engine import Engine
 from delayd.exits import Exit
 from delayd.journal.disk import RealDisk
-from delayd.journal.format import HEADER_BYTES
+from delayd.journal.format import HEADER_BYTES, LOCK_NAME
 from delayd.journal.journal import Journal
-from delayd.journal.names import LOCK_NAME
-from delayd.journal.warnings import NO_HEADER, NO_LOG
+from delayd.journal.recovery import NO_HEADER, NO_LOG
 from tests.cli.journals import (
     SEGMENT_BYTES,
     START,
@@ -125,8 +124,8 @@ def test_check_refuses_what_a_start_refuses_and_says_what_is_behind(
     *_, verdict, what, rest = lines_of(capsys)
     assert contents(tmp_path) == before
     assert verdict == (
-        f"verdict    refuse: {path} at offset 80: a frame does not match its checksum; what follows "
-        "it shows that it had been durable"
+        f"verdict    refuse: {path} at offset 80: a frame does not match its checksum; what "
+        "follows it shows that it had been durable"
     )
     assert what == "           a start changes nothing and exits with 65"
     assert rest == (

@@ -10,9 +10,8 @@ import pytest
 from delayd.cli.main import invoke
 from delayd.exits import Exit
 from delayd.journal.disk import RealDisk
-from delayd.journal.format import HEADER_BYTES
+from delayd.journal.format import HEADER_BYTES, LOCK_NAME
 from delayd.journal.journal import Journal
-from delayd.journal.names import LOCK_NAME
 from tests.cli.journals import SEGMENT_BYTES, Capture, contents, fill, fill_with_snapshot, flip
 from tests.journal.journals import frame_ends
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import delayd.commit
 import delayd.core.log_space
-import delayd.journal.reserve
+import delayd.journal.segment
 import delayd.snapshots
 import delayd.turns
 from delayd.commit import GroupCommit, Replies, Sink
@@ -283,7 +283,7 @@ def small_limits(clock: FakeClock, rng: random.Random) -> Iterator[None]:
         (delayd.commit, "EMERGENCY_BYTES", SMALL_EMERGENCY_BYTES),
         (delayd.core.log_space, "EMERGENCY_BYTES", SMALL_EMERGENCY_BYTES),
         (delayd.core.log_space, "LONG_BODY_BYTES", SMALL_SPARE_BYTES - 1_024),
-        (delayd.journal.reserve, "SPARE_BYTES_MIN", SMALL_SPARE_BYTES),
+        (delayd.journal.segment, "SPARE_BYTES_MIN", SMALL_SPARE_BYTES),
     )
     before = [(module, name, getattr(module, name)) for module, name, _ in changed]
     for module, name, value in changed:

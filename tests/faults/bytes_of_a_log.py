@@ -21,7 +21,7 @@ from delayd.journal.disk import Disk
 from delayd.journal.errors import JournalError
 from delayd.journal.format import HEADER_BYTES
 from delayd.journal.journal import Journal
-from delayd.journal.recovery import Recovery, Verdict
+from delayd.journal.recovery import LogVerdict, Recovery
 from delayd.testing.disk import SimulatedDisk
 from tests.faults.parts import digest
 from tests.journal.journals import DIRECTORY, contents_of, disk_with, frame_ends, path_of
@@ -197,7 +197,7 @@ def recovered(disk: Disk, segment_bytes: int = 64 << 10) -> tuple[Engine, Journa
     return replay.engine, journal
 
 
-def believed(*segments: bytes) -> tuple[list[bytes], Verdict | None]:
+def believed(*segments: bytes) -> tuple[list[bytes], LogVerdict | None]:
     """Return the payloads that recovery believes, and its verdict; nothing is changed."""
     disk = disk_with(*segments)
     before = contents_of(disk)
@@ -206,7 +206,7 @@ def believed(*segments: bytes) -> tuple[list[bytes], Verdict | None]:
     try:
         payloads.extend(frame.payload for frame in recovery.frames())
     except JournalError:
-        assert recovery.verdict in {Verdict.CORRUPT, Verdict.NEWER}
+        assert recovery.verdict in {LogVerdict.CORRUPT, LogVerdict.NEWER}
     assert contents_of(disk) == before
     return payloads, recovery.verdict
 
@@ -222,12 +222,12 @@ def check_flipped(log: Log, bit: int) -> None:
     payloads, verdict = believed(flipped(log.content, bit) + bytes(100))
     if bit // 8 < HEADER_BYTES:
         assert not payloads, bit
-        assert verdict in {Verdict.CORRUPT, Verdict.NEWER}, bit
+        assert verdict in {LogVerdict.CORRUPT, LogVerdict.NEWER}, bit
         return
     whole = sum(end <= bit // 8 for end in log.ends[1:])
     assert payloads == log.payloads[:whole], bit
     is_last = whole == len(log.payloads) - 1
-    assert verdict is (Verdict.CUT if is_last else Verdict.CORRUPT), bit
+    assert verdict is (LogVerdict.CUT if is_last else LogVerdict.CORRUPT), bit
 
 
 def check_truncated(log: Log, length: int) -> None:
@@ -237,6 +237,6 @@ def check_truncated(log: Log, length: int) -> None:
     assert payloads == log.payloads[:whole], length
     is_torn = length not in log.ends and any(log.content[log.ends[whole] : length])
     if length < HEADER_BYTES or is_torn:
-        assert verdict is Verdict.CUT, length
+        assert verdict is LogVerdict.CUT, length
     else:
-        assert verdict is Verdict.ACCEPT, length
+        assert verdict is LogVerdict.ACCEPT, length

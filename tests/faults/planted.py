@@ -10,13 +10,12 @@ from unittest import mock
 
 import delayd.core.operations.clock
 import delayd.journal.journal
-import delayd.journal.reader
+import delayd.journal.recovery
 import delayd.journal.snapshot
 from delayd.commit import Replies
 from delayd.core.replay import Replay
 from delayd.core.transitions import expired
-from delayd.journal.snapshot import SnapshotInfo
-from delayd.journal.snapshot_writer import SnapshotWriter
+from delayd.journal.snapshot import SnapshotInfo, SnapshotWriter
 from tests.faults.adapter import SteppedCommit
 from tests.faults.disk import BegunSync, BusyDisk
 from tests.faults.parts import Parts
@@ -96,7 +95,7 @@ def no_checksums() -> Iterator[None]:
         return Anything()
 
     with (
-        mock.patch.object(delayd.journal.reader, "crc32", checksum),
+        mock.patch.object(delayd.journal.recovery, "crc32", checksum),
         mock.patch.object(delayd.journal.snapshot, "crc32", checksum),
     ):
         yield

@@ -19,7 +19,7 @@ from delayd.core.replay import Replay
 from delayd.journal.errors import DamageError, JournalCorrupt, JournalError, JournalFailed
 from delayd.journal.format import HEADER_BYTES, frame_mark
 from delayd.journal.journal import Journal
-from delayd.journal.recovery import Verdict
+from delayd.journal.recovery import LogVerdict
 from delayd.journal.snapshot import Damage, verify
 from delayd.testing.disk import SimulatedDisk
 from tests.faults.bytes_of_a_log import (
@@ -54,7 +54,7 @@ TURNS: Final = 60
 @pytest.fixture(scope="module")
 def log() -> Log:
     log = log_of(LOG_BYTES)
-    assert believed(log.content) == (log.payloads, Verdict.ACCEPT)
+    assert believed(log.content) == (log.payloads, LogVerdict.ACCEPT)
     return log
 
 
@@ -236,7 +236,7 @@ def test_a_log_that_ends_in_any_bytes_is_believed_up_to_them(tail: bytes) -> Non
     log = log_of(1 << 10)
     payloads, verdict = believed(log.content + tail)
     assert payloads == log.payloads
-    assert verdict is (Verdict.CUT if any(tail) else Verdict.ACCEPT)
+    assert verdict is (LogVerdict.CUT if any(tail) else LogVerdict.ACCEPT)
 
 
 @hypothesis.given(strategies.binary(min_size=HEADER_BYTES, max_size=500))

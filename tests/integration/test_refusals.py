@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from delayd.exits import Exit
-from delayd.journal.warnings import NO_HEADER, NO_LOG
+from delayd.journal.recovery import NO_HEADER, NO_LOG
 from delayd.testing.daemon import Daemon, DaemonNotStarted, running_daemon
 from tests.line_client import LineClient
 

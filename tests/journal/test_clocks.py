@@ -6,8 +6,8 @@ import pytest
 
 from delayd.cli.journal_check import examine
 from delayd.journal.errors import JournalFailed, WrongClock
+from delayd.journal.format import VIRTUAL_NAME
 from delayd.journal.journal import Journal
-from delayd.journal.names import VIRTUAL_NAME
 from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import CONFIGURED_BYTES, DIRECTORY, START_MS, contents_of
 

@@ -6,10 +6,9 @@ from typing import Final
 
 import pytest
 
-from delayd.journal.cutting import NoSuchPlace, prepared
 from delayd.journal.errors import DamageError
-from delayd.journal.format import HEADER_BYTES, SEGMENT_NAME
-from delayd.journal.snapshot import SNAPSHOT_NAME
+from delayd.journal.format import HEADER_BYTES, SEGMENT_NAME, SNAPSHOT_NAME
+from delayd.journal.repair import NoSuchPlace, prepared
 from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import (
     DIRECTORY,

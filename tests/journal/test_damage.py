@@ -7,7 +7,7 @@ import pytest
 
 from delayd.journal.errors import JournalCorrupt, JournalError
 from delayd.journal.format import FRAME, FRAME_OVERHEAD_BYTES, HEADER_BYTES, Frame
-from delayd.journal.recovery import Recovery, Verdict
+from delayd.journal.recovery import LogVerdict, Recovery
 from delayd.limits import JOURNAL_WINDOW_BYTES
 from delayd.testing.disk import Piece, SimulatedDisk
 from tests.journal.journals import (
@@ -36,7 +36,7 @@ def log_of(log_bytes: int, *, synced_each: bool = True) -> tuple[bytes, list[byt
     return segment_of(payloads, synced_each=synced_each), payloads
 
 
-def decide(*segments: bytes) -> tuple[list[bytes], Verdict | None]:
+def decide(*segments: bytes) -> tuple[list[bytes], LogVerdict | None]:
     """The payloads that recovery believes, and its verdict; nothing is changed."""
     disk = disk_with(*segments)
     recovery = Recovery(disk, DIRECTORY, disk.list_directory(DIRECTORY))
@@ -44,7 +44,7 @@ def decide(*segments: bytes) -> tuple[list[bytes], Verdict | None]:
     try:
         frames.extend(recovery.frames())
     except JournalError:
-        assert recovery.verdict in {Verdict.CORRUPT, Verdict.NEWER}
+        assert recovery.verdict in {LogVerdict.CORRUPT, LogVerdict.NEWER}
     return [frame.payload for frame in frames], recovery.verdict
 
 
@@ -70,13 +70,13 @@ def test_a_log_cut_off_at_any_byte_gives_the_frames_before(preallocated_bytes: i
         whole = sum(kept[:end] == content[:end] for end in ends[1:])
         assert believed == payloads[:whole], length
         is_torn = any(kept[ends[whole] :])
-        assert verdict is (Verdict.CUT if is_torn else Verdict.ACCEPT), length
+        assert verdict is (LogVerdict.CUT if is_torn else LogVerdict.ACCEPT), length
 
 
 def test_a_log_cut_off_within_its_first_header_is_empty() -> None:
     content, _ = log_of(LOG_BYTES)
     for length in range(HEADER_BYTES):
-        assert decide(content[:length]) == ([], Verdict.CUT)
+        assert decide(content[:length]) == ([], LogVerdict.CUT)
 
 
 def test_an_earlier_segment_cut_off_at_any_byte_is_refused() -> None:
@@ -87,7 +87,7 @@ def test_an_earlier_segment_cut_off_at_any_byte_is_refused() -> None:
     ends = frame_ends(first)
     for length in range(len(first)):
         believed, verdict = decide(first[:length], second)
-        assert verdict is Verdict.CORRUPT, length
+        assert verdict is LogVerdict.CORRUPT, length
         assert len(believed) == believed_before(ends, length), length
 
 
@@ -101,11 +101,11 @@ def test_any_flipped_bit_of_a_synced_log_is_refused_or_was_in_the_last_frame(
         believed, verdict = decide(flip(content, bit) + bytes(100))
         damaged = believed_before(ends, bit // 8)
         if bit // 8 < HEADER_BYTES:
-            assert (believed, verdict in {Verdict.CORRUPT, Verdict.NEWER}) == ([], True), bit
+            assert (believed, verdict in {LogVerdict.CORRUPT, LogVerdict.NEWER}) == ([], True), bit
         else:
             assert believed == payloads[:damaged], bit
             is_last = damaged == len(payloads) - 1
-            assert verdict is (Verdict.CUT if is_last else Verdict.CORRUPT), bit
+            assert verdict is (LogVerdict.CUT if is_last else LogVerdict.CORRUPT), bit
 
 
 def test_any_flipped_bit_of_a_closed_log_is_refused_or_was_in_the_closing_frame() -> None:
@@ -119,10 +119,10 @@ def test_any_flipped_bit_of_a_closed_log_is_refused_or_was_in_the_closing_frame(
     for bit in range(len(content) * 8):
         believed, verdict = decide(flip(content, bit))
         if bit // 8 < closing:
-            assert verdict in {Verdict.CORRUPT, Verdict.NEWER}, bit
+            assert verdict in {LogVerdict.CORRUPT, LogVerdict.NEWER}, bit
             assert believed == payloads[: len(believed)], bit
         else:
-            assert (believed, verdict) == (payloads, Verdict.CUT), bit
+            assert (believed, verdict) == (payloads, LogVerdict.CUT), bit
 
 
 def test_any_flipped_bit_among_unsynced_frames_cuts_there() -> None:
@@ -130,14 +130,14 @@ def test_any_flipped_bit_among_unsynced_frames_cuts_there() -> None:
     ends = frame_ends(content)
     for bit in range(HEADER_BYTES * 8, len(content) * 8):
         expected = payloads[: believed_before(ends, bit // 8)]
-        assert decide(flip(content, bit)) == (expected, Verdict.CUT), bit
+        assert decide(flip(content, bit)) == (expected, LogVerdict.CUT), bit
 
 
 def test_any_flipped_bit_of_the_preallocated_rest_loses_nothing() -> None:
     content, payloads = log_of(LOG_BYTES // 4)
     rest = bytes(100)
     for bit in range(len(rest) * 8):
-        assert decide(content + flip(rest, bit)) == (payloads, Verdict.CUT), bit
+        assert decide(content + flip(rest, bit)) == (payloads, LogVerdict.CUT), bit
 
 
 def test_a_header_alone_can_testify_for_the_frames_before_it() -> None:
@@ -147,7 +147,7 @@ def test_a_header_alone_can_testify_for_the_frames_before_it() -> None:
     first, second = contents_of(disk).values()
     last = len(first) - 1
     believed, verdict = decide(flip(first, last * 8), second[:HEADER_BYTES] + bytes(900))
-    assert (believed, verdict) == (numbered(3, 900), Verdict.CORRUPT)
+    assert (believed, verdict) == (numbered(3, 900), LogVerdict.CORRUPT)
 
 
 GOOD = numbered(3)
@@ -191,15 +191,15 @@ def test_a_tail_that_is_no_frame_of_this_log_is_never_accepted(name: str, rest_b
 def test_zeros_over_the_end_of_the_last_frame_are_a_torn_tail(stop: int) -> None:
     last = frame(4, 3, b"fourth")
     content = FIRST + last[:stop] + bytes(len(last) - stop + 100)
-    expected = Verdict.CUT if any(last[:stop]) else Verdict.ACCEPT
+    expected = LogVerdict.CUT if any(last[:stop]) else LogVerdict.ACCEPT
     assert decide(content) == (GOOD, expected)
 
 
 def test_a_client_cannot_write_frames_into_its_bodies() -> None:
     forged = b"".join(frame(sequence, 9, b"?", identity=b"?" * 16) for sequence in range(1, 9))
     torn = frame(4, 0, forged)[:-1]
-    assert decide(FIRST + torn) == (GOOD, Verdict.CUT)
-    assert decide(FIRST + frame(4, 0, forged)) == ([*GOOD, forged], Verdict.ACCEPT)
+    assert decide(FIRST + torn) == (GOOD, LogVerdict.CUT)
+    assert decide(FIRST + frame(4, 0, forged)) == ([*GOOD, forged], LogVerdict.ACCEPT)
 
 
 class GreedDisk(SimulatedDisk):
@@ -227,7 +227,7 @@ def test_damage_far_before_an_intact_frame_is_found_across_windows() -> None:
         with pytest.raises(JournalCorrupt):
             opened(disk_with(FIRST + garbage + frame(5, 4, b"fifth")))
         believed, verdict = decide(FIRST + garbage + frame(5, 3, b"fifth") * 2)
-        assert (believed, verdict) == (GOOD, Verdict.CUT)
+        assert (believed, verdict) == (GOOD, LogVerdict.CUT)
 
 
 def test_a_witness_longer_than_a_window_is_heard() -> None:

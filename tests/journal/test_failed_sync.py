@@ -20,8 +20,7 @@ import pytest
 from delayd.journal.disk import RealDisk
 from delayd.journal.errors import JournalFailed
 from delayd.journal.format import unpack_header
-from delayd.journal.journal import Journal
-from delayd.journal.pending import Pending
+from delayd.journal.journal import Journal, Pending
 from delayd.limits import JOURNAL_PENDING_BYTES_MAX
 from delayd.testing.disk import Piece, PowerCut, SimulatedDisk
 from tests.journal.journals import (

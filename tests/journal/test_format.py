@@ -14,10 +14,14 @@ from delayd.journal.format import (
     HEADER,
     HEADER_BYTES,
     MAGIC,
+    MARKER_NAME,
+    OUR_NAMES,
     PREFIX,
+    TOLERATED_NAMES,
     Frame,
     FrameKind,
     SegmentHeader,
+    check_names,
     frame_mark,
     pack_frame,
     pack_header,
@@ -25,8 +29,7 @@ from delayd.journal.format import (
     unpack_header,
 )
 from delayd.journal.journal import Journal
-from delayd.journal.names import MARKER_NAME, OUR_NAMES, TOLERATED_NAMES, check_names
-from delayd.journal.recovery import RULES, Behind, Found, Verdict
+from delayd.journal.recovery import RULES, Behind, Found, LogVerdict
 from delayd.limits import JOURNAL_PAYLOAD_BYTES_MAX
 from tests.journal.journals import (
     CONFIGURED_BYTES,
@@ -113,9 +116,9 @@ def test_the_documents_decision_table_is_the_codes() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     section = text.split("## What a start makes of it")[1].split("\n## ")[0]
     rows = [row.split("|")[2:-1] for row in section.splitlines() if row.startswith("| ")][1:]
-    words = {"accept": Verdict.ACCEPT, "cut here": Verdict.CUT, "refuse": "refuse"}
+    words = {"accept": LogVerdict.ACCEPT, "cut here": LogVerdict.CUT, "refuse": "refuse"}
     documented = [[words[cell.strip()] for cell in row] for row in rows]
-    refusals = {Verdict.CORRUPT, Verdict.NEWER}
+    refusals = {LogVerdict.CORRUPT, LogVerdict.NEWER}
     verdicts = [[RULES[found, behind] for behind in Behind] for found in Found]
     assert documented == [
         [("refuse" if verdict in refusals else verdict) for verdict in row] for row in verdicts

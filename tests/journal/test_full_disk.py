@@ -7,7 +7,7 @@ import pytest
 
 from delayd.journal.errors import JournalFull
 from delayd.journal.journal import Journal
-from delayd.journal.reserve import Reserve, sizes_to_try, usable_bytes
+from delayd.journal.segment import SpareFiles, sizes_to_try, usable_bytes
 from delayd.limits import JOURNAL_FILES_PER_SEGMENT, SPARE_BYTES_MIN
 from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import (
@@ -204,7 +204,7 @@ def test_power_cuts_around_the_reserve_lose_nothing_and_leave_no_stale_bytes(
 def test_the_reserve_forgets_nothing_it_has_taken() -> None:
     disk = SimulatedDisk()
     disk.make_directory(DIRECTORY)
-    reserve = Reserve(disk, DIRECTORY)
+    reserve = SpareFiles(disk, DIRECTORY)
     for capacity in (FILE, 2 * FILE, FILE):
         reserve.add(capacity)
     assert reserve.room_bytes == 2 * usable_bytes(FILE) + usable_bytes(2 * FILE)

@@ -12,9 +12,8 @@ import pytest
 
 from delayd.journal.disk import RealDisk
 from delayd.journal.errors import DirectoryLocked, JournalFailed
-from delayd.journal.format import FRAME_OVERHEAD_BYTES, HEADER_BYTES, Frame, segment_name
+from delayd.journal.format import FRAME_OVERHEAD_BYTES, HEADER_BYTES, LOCK_NAME, Frame, segment_name
 from delayd.journal.journal import Journal
-from delayd.journal.names import LOCK_NAME
 from delayd.journal.segment import Segment
 from delayd.limits import (
     JOURNAL_PAYLOAD_BYTES_MAX,

@@ -6,12 +6,19 @@ from typing import Final
 
 import pytest
 
+from delayd.journal.directory import look_first
 from delayd.journal.errors import ForeignFile, JournalCorrupt, JournalVersion
-from delayd.journal.format import CHECKSUM, HEADER, HEADER_BYTES, Frame, segment_name
+from delayd.journal.format import (
+    CHECKSUM,
+    HEADER,
+    HEADER_BYTES,
+    LOCK_NAME,
+    Frame,
+    check_names,
+    segment_name,
+)
 from delayd.journal.journal import Journal
-from delayd.journal.names import LOCK_NAME, check_names
-from delayd.journal.open_directory import look_first
-from delayd.journal.recovery import RULES, Behind, Found, Recovery, Verdict
+from delayd.journal.recovery import RULES, Behind, Found, LogVerdict, Recovery
 from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import (
     CONFIGURED_BYTES,
@@ -89,7 +96,7 @@ def test_the_table_is_total() -> None:
 
 def test_whatever_had_been_durable_is_never_cut() -> None:
     verdicts = {RULES[found, Behind.SYNCED] for found in Found}
-    assert verdicts == {Verdict.CORRUPT, Verdict.NEWER}
+    assert verdicts == {LogVerdict.CORRUPT, LogVerdict.NEWER}
 
 
 @pytest.mark.parametrize(("found", "behind"), COMBINATIONS)
@@ -102,9 +109,9 @@ def test_each_situation_gets_the_verdict_of_the_table(found: Found, behind: Behi
     try:
         read.extend(recovery.frames())
     except JournalVersion:
-        assert verdict is Verdict.NEWER
+        assert verdict is LogVerdict.NEWER
     except JournalCorrupt:
-        assert verdict is Verdict.CORRUPT
+        assert verdict is LogVerdict.CORRUPT
     assert [one.payload for one in read] == GOOD
     assert recovery.place
     assert recovery.place.found is found
@@ -116,8 +123,8 @@ def test_each_situation_gets_the_verdict_of_the_table(found: Found, behind: Behi
 def test_each_verdict_is_carried_out(found: Found, behind: Behind) -> None:
     disk = disk_with(*SITUATIONS[found](behind))
     before = contents_of(disk)
-    if RULES[found, behind] in {Verdict.CORRUPT, Verdict.NEWER}:
-        error = JournalVersion if RULES[found, behind] is Verdict.NEWER else JournalCorrupt
+    if RULES[found, behind] in {LogVerdict.CORRUPT, LogVerdict.NEWER}:
+        error = JournalVersion if RULES[found, behind] is LogVerdict.NEWER else JournalCorrupt
         with pytest.raises(error):
             opened(disk)
         disk.crash()
@@ -349,4 +356,4 @@ def test_a_header_that_was_only_begun_is_none_and_the_end_before_it_is_cut(begun
     disk = disk_with(FIRST + b"\xff" * 50 + ZEROS, head + ZEROS)
     recovery = Recovery(disk, DIRECTORY, disk.list_directory(DIRECTORY))
     assert [frame.payload for frame in recovery.frames()] == GOOD
-    assert recovery.verdict is Verdict.CUT
+    assert recovery.verdict is LogVerdict.CUT

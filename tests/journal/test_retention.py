@@ -19,7 +19,7 @@ from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import DIRECTORY, contents_of
 
 if TYPE_CHECKING:
-    from delayd.journal.snapshot_writer import SnapshotWriter
+    from delayd.journal.snapshot import SnapshotWriter
 
 SEGMENT: Final = 64 << 10
 FILE: Final = SEGMENT // JOURNAL_FILES_PER_SEGMENT

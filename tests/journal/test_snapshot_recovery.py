@@ -7,10 +7,9 @@ from zlib import crc32
 
 import pytest
 
-from delayd.journal.base import BASES, Base, Basis, LogStart, Snapshots
 from delayd.journal.errors import JournalCorrupt, JournalError, JournalVersion
 from delayd.journal.format import CHECKSUM, Frame
-from delayd.journal.recovery import Recovery
+from delayd.journal.recovery import BASES, Base, Basis, LogStart, Recovery, SnapshotsFound
 from delayd.journal.snapshot import SNAPSHOT_HEADER, snapshot_name
 from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import (
@@ -51,29 +50,32 @@ def rewritten(content: bytes, *, version: int = 1, identity: bytes | None = None
 
 
 DAMAGED: Final = FILES[NEWEST][:-1]
-SNAPSHOTS: Final[dict[Snapshots, dict[str, bytes]]] = {
-    Snapshots.NONE: {},
-    Snapshots.WHOLE: {OLDER: FILES[OLDER], NEWEST: FILES[NEWEST]},
-    Snapshots.PREVIOUS: {OLDER: FILES[OLDER], NEWEST: DAMAGED},
-    Snapshots.DAMAGED: {OLDER: FILES[OLDER][:50], NEWEST: DAMAGED},
-    Snapshots.NEWER: {OLDER: FILES[OLDER], NEWEST: rewritten(FILES[NEWEST], version=2)},
-    Snapshots.FOREIGN: {OLDER: rewritten(FILES[OLDER], identity=b"?" * 16), NEWEST: FILES[NEWEST]},
+SNAPSHOTS: Final[dict[SnapshotsFound, dict[str, bytes]]] = {
+    SnapshotsFound.NONE: {},
+    SnapshotsFound.WHOLE: {OLDER: FILES[OLDER], NEWEST: FILES[NEWEST]},
+    SnapshotsFound.PREVIOUS: {OLDER: FILES[OLDER], NEWEST: DAMAGED},
+    SnapshotsFound.DAMAGED: {OLDER: FILES[OLDER][:50], NEWEST: DAMAGED},
+    SnapshotsFound.NEWER: {OLDER: FILES[OLDER], NEWEST: rewritten(FILES[NEWEST], version=2)},
+    SnapshotsFound.FOREIGN: {
+        OLDER: rewritten(FILES[OLDER], identity=b"?" * 16),
+        NEWEST: FILES[NEWEST],
+    },
 }
 # The first segment of the log that is there: of a log that reaches, and of one that does not.
 FIRST_KEPT: Final = {
-    Snapshots.NONE: (0, 1),
-    Snapshots.WHOLE: (1, 3),
-    Snapshots.PREVIOUS: (1, 2),
-    Snapshots.DAMAGED: (0, 1),
-    Snapshots.NEWER: (0, 1),
-    Snapshots.FOREIGN: (0, 1),
+    SnapshotsFound.NONE: (0, 1),
+    SnapshotsFound.WHOLE: (1, 3),
+    SnapshotsFound.PREVIOUS: (1, 2),
+    SnapshotsFound.DAMAGED: (0, 1),
+    SnapshotsFound.NEWER: (0, 1),
+    SnapshotsFound.FOREIGN: (0, 1),
 }
 LEFTOVER: Final = {f"{snapshot_name(9)}.new": b"half a snapshot"}
 LOGS: Final = [LogStart.NOTHING, LogStart.REACHES, LogStart.GAP]
-COMBINATIONS: Final = list(itertools.product(Snapshots, LogStart, [{}, LEFTOVER]))
+COMBINATIONS: Final = list(itertools.product(SnapshotsFound, LogStart, [{}, LEFTOVER]))
 
 
-def log_of(snapshots: Snapshots, log_start: LogStart) -> dict[str, bytes]:
+def log_of(snapshots: SnapshotsFound, log_start: LogStart) -> dict[str, bytes]:
     reaching, gap = FIRST_KEPT[snapshots]
     if log_start is LogStart.NOTHING:
         return {}
@@ -91,7 +93,7 @@ def log_of(snapshots: Snapshots, log_start: LogStart) -> dict[str, bytes]:
 
 
 def test_the_table_is_total() -> None:
-    assert set(BASES) == set(itertools.product(Snapshots, LogStart))
+    assert set(BASES) == set(itertools.product(SnapshotsFound, LogStart))
 
 
 def test_the_documents_table_is_the_codes() -> None:
@@ -105,7 +107,7 @@ def test_the_documents_table_is_the_codes() -> None:
         "refuse": None,
     }
     refusals = {Basis.CORRUPT, Basis.NEWER}
-    for row, found in zip(rows, Snapshots, strict=True):
+    for row, found in zip(rows, SnapshotsFound, strict=True):
         bases = [BASES[found, start] for start in LogStart]
         assert [words[cell.strip()] for cell in row] == [
             None if basis in refusals else basis for basis in bases
@@ -114,12 +116,12 @@ def test_the_documents_table_is_the_codes() -> None:
 
 def test_a_gap_behind_what_is_used_is_always_refused() -> None:
     refusals = {Basis.CORRUPT, Basis.NEWER}
-    assert all(BASES[found, LogStart.GAP] in refusals for found in Snapshots)
+    assert all(BASES[found, LogStart.GAP] in refusals for found in SnapshotsFound)
 
 
 @pytest.mark.parametrize(("snapshots", "log_start", "leftover"), COMBINATIONS)
 def test_each_situation_gets_what_the_table_says(
-    snapshots: Snapshots, log_start: LogStart, leftover: dict[str, bytes]
+    snapshots: SnapshotsFound, log_start: LogStart, leftover: dict[str, bytes]
 ) -> None:
     disk = disk_of(SNAPSHOTS[snapshots] | log_of(snapshots, log_start) | leftover)
     before = contents_of(disk)
@@ -144,7 +146,7 @@ def test_each_situation_gets_what_the_table_says(
     journal, found = opened(disk)
     assert found == expected
     assert len(journal.damaged_snapshots) == {Basis.NEWEST: 0, Basis.PREVIOUS: 1}.get(
-        basis, 2 if snapshots is Snapshots.DAMAGED else 0
+        basis, 2 if snapshots is SnapshotsFound.DAMAGED else 0
     )
     assert not set(leftover) & set(contents_of(disk))
     append_all(journal, [b"afterwards"], sync_each=True)
@@ -180,7 +182,7 @@ def whole_or_refused(files: dict[str, bytes]) -> bool:
     return True
 
 
-PAIR: Final = SNAPSHOTS[Snapshots.WHOLE] | {name: FILES[name] for name in SEGMENTS}
+PAIR: Final = SNAPSHOTS[SnapshotsFound.WHOLE] | {name: FILES[name] for name in SEGMENTS}
 NEWEST_ALONE: Final = {NEWEST: FILES[NEWEST]} | {name: FILES[name] for name in SEGMENTS[1:]}
 
 

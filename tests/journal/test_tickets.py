@@ -11,8 +11,7 @@ from typing import Final, cast
 import pytest
 
 from delayd.journal.errors import JournalFailed
-from delayd.journal.journal import Journal
-from delayd.journal.writer import Ticket
+from delayd.journal.journal import Journal, SyncTicket
 from delayd.limits import (
     JOURNAL_UNSYNCED_SEGMENTS_MAX,
     JOURNAL_UNSYNCED_SEGMENTS_WITHIN_SYNC,
@@ -45,13 +44,13 @@ def journal(disk: SimulatedDisk) -> Journal:
     return made
 
 
-def begun(journal: Journal) -> Ticket:
+def begun(journal: Journal) -> SyncTicket:
     ticket = journal.begin_sync()
     assert ticket is not None
     return ticket
 
 
-def carry_out(disk: SimulatedDisk, ticket: Ticket) -> OSError | None:
+def carry_out(disk: SimulatedDisk, ticket: SyncTicket) -> OSError | None:
     try:
         disk.sync(ticket.segment.handle)
     except OSError as error:
@@ -394,7 +393,7 @@ def test_what_was_reported_durable_survives_whatever_happens_in_between(
 
 def work(journal: Journal, disk: SimulatedDisk, rng: random.Random, appended: list[bytes]) -> None:
     """Use the journal as the loop does; `appended` is what was written, in order."""
-    ticket: Ticket | None = None
+    ticket: SyncTicket | None = None
     error: OSError | None = None
     is_carried_out = False
     fault_share = rng.choice((0.0, 0.02, 0.1))

@@ -9,7 +9,7 @@ import pytest
 from delayd.journal.errors import JournalCorrupt
 from delayd.journal.format import HEADER_BYTES, segment_name
 from delayd.journal.journal import Journal
-from delayd.journal.warnings import NO_HEADER, NO_LOG, StartWarning
+from delayd.journal.recovery import NO_HEADER, NO_LOG, StartWarning
 from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import (
     DIRECTORY,
@@ -27,10 +27,10 @@ from tests.journal.journals import (
 LOG: Final = segment_of([b"first", b"second"])
 
 
-def doubts_of(disk: SimulatedDisk) -> list[StartWarning]:
+def warnings_of(disk: SimulatedDisk) -> list[StartWarning]:
     journal, _ = opened(disk)
     journal.close()
-    return journal.doubts
+    return journal.warnings
 
 
 def used_disk(*names: str) -> SimulatedDisk:
@@ -45,17 +45,17 @@ def used_disk(*names: str) -> SimulatedDisk:
 
 
 @pytest.mark.parametrize("names", [(), ("lost+found",), ("lock",), ("lock", "virtual-clock")])
-def test_a_directory_in_which_no_log_was_begun_is_beyond_doubt(names: tuple[str, ...]) -> None:
+def test_a_directory_in_which_no_log_was_begun_is_beyond_warning(names: tuple[str, ...]) -> None:
     assert opened_as(used_disk(*names), is_virtual="virtual-clock" in names) == []
-    assert doubts_of(SimulatedDisk()) == []
+    assert warnings_of(SimulatedDisk()) == []
 
 
-def test_a_log_with_a_single_frame_is_beyond_doubt() -> None:
+def test_a_log_with_a_single_frame_is_beyond_warning() -> None:
     disk = used_disk()
     journal, _ = opened(disk)
     append_all(journal, [b"first"])
     journal.close()
-    assert doubts_of(disk) == []
+    assert warnings_of(disk) == []
 
 
 @pytest.mark.parametrize(
@@ -63,35 +63,35 @@ def test_a_log_with_a_single_frame_is_beyond_doubt() -> None:
     ["spare-0000000001.log", f"{segment_name(1)}.torn-80", f"{segment_name(1)}.new"],
 )
 def test_a_log_of_which_only_leavings_are_there_is_told_with_what_is_there(name: str) -> None:
-    found = doubts_of(used_disk("lock", name))
+    found = warnings_of(used_disk("lock", name))
     assert found == [StartWarning(NO_LOG, f"{DIRECTORY} holds {name}")]
 
 
 def opened_as(disk: SimulatedDisk, *, is_virtual: bool) -> list[StartWarning]:
     if not is_virtual:
-        return doubts_of(disk)
+        return warnings_of(disk)
     journal = Journal.open(DIRECTORY, disk=disk, segment_bytes=1 << 16, is_virtual=True)
     assert not list(journal.replay())
     journal.close()
-    return journal.doubts
+    return journal.warnings
 
 
 def test_of_many_names_a_few_are_told() -> None:
-    (doubt,) = doubts_of(used_disk("lock", *(f"spare-000000000{n}.log" for n in range(1, 6))))
-    assert doubt.found.endswith("spare-0000000002.log, spare-0000000003.log and 2 more")
+    (warning,) = warnings_of(used_disk("lock", *(f"spare-000000000{n}.log" for n in range(1, 6))))
+    assert warning.found.endswith("spare-0000000002.log, spare-0000000003.log and 2 more")
 
 
 @pytest.mark.parametrize("content", [b"", bytes(5_000), header()[: HEADER_BYTES - 1]])
 def test_an_only_file_without_a_header_is_told_with_its_length(content: bytes) -> None:
-    assert doubts_of(disk_with(content)) == [
+    assert warnings_of(disk_with(content)) == [
         StartWarning(NO_HEADER, f"{path_of(1)}: {len(content)} bytes"),
         StartWarning(NO_LOG, f"{DIRECTORY} holds {segment_name(1)}"),
     ]
 
 
 def test_a_log_of_a_header_alone_is_told() -> None:
-    (doubt,) = doubts_of(disk_with(header() + bytes(100)))
-    assert doubt.sentence == NO_LOG
+    (warning,) = warnings_of(disk_with(header() + bytes(100)))
+    assert warning.sentence == NO_LOG
 
 
 @pytest.mark.parametrize("content", [b"", bytes(5_000)])
@@ -99,16 +99,16 @@ def test_a_last_file_without_a_header_is_told_and_what_is_before_it_goes_on(cont
     disk = disk_with(LOG, content)
     journal, payloads = opened(disk)
     assert payloads == [b"first", b"second"]
-    assert journal.doubts == [StartWarning(NO_HEADER, f"{path_of(2)}: {len(content)} bytes")]
+    assert journal.warnings == [StartWarning(NO_HEADER, f"{path_of(2)}: {len(content)} bytes")]
 
 
-def test_each_doubt_is_told_once_and_not_at_the_next_start_when_there_are_jobs_again() -> None:
+def test_each_warning_is_told_once_and_not_at_the_next_start_when_there_are_jobs_again() -> None:
     disk = disk_with(b"")
     journal, _ = opened(disk)
-    assert journal.doubts
+    assert journal.warnings
     append_all(journal, [b"first"])
     journal.close()
-    assert doubts_of(disk) == []
+    assert warnings_of(disk) == []
 
 
 # --- Something is left ---------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def test_whichever_files_are_lost_a_start_never_begins_anew_without_a_word(
                 refused += 1
                 continue
             assert payloads == PUT[: len(payloads)]
-            if journal.doubts or journal.torn_tails:
+            if journal.warnings or journal.torn_tails:
                 told += 1
             elif payloads != PUT:
                 is_all = loss == "removed" and set(lost) == set(names)

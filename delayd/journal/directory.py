@@ -1,0 +1,103 @@
+"""A journal directory: which files are in it, which process owns it, taking it and giving it back.
+
+Looking changes no file and needs no lock: a stopped daemon's directory, a read-only mount and a
+copy can all be looked at. While a daemon runs there it goes on writing, so what is seen may be
+torn; `holder` tells. The module refuses to decide anything: that is done in `recovery`.
+"""
+
+import contextlib
+import os
+from typing import NamedTuple
+
+from delayd.journal.disk import Disk, LockHeldError
+from delayd.journal.errors import DirectoryLocked, JournalFailed
+from delayd.journal.format import LOCK_NAME, check_names
+
+
+class Holder(NamedTuple):
+    """The process that owns a directory; its number may be unknown."""
+
+    pid: int | None
+
+    def __str__(self) -> str:
+        """Name it in a sentence."""
+        return "another process" if self.pid is None else f"process {self.pid}"
+
+
+def holder(disk: Disk, directory: str) -> Holder | None:
+    """Return who holds the directory now; None when nobody does, or it cannot be told."""
+    try:
+        # Shared for a moment: a daemon that starts in just that moment is refused once.
+        disk.close(disk.share_lock(f"{directory}/{LOCK_NAME}"))
+    except LockHeldError as error:
+        return Holder(error.holder_pid)
+    except OSError:
+        return None
+    return None
+
+
+def names_in(disk: Disk, directory: str) -> list[str]:
+    """Return the names in the directory. Raises JournalFailed."""
+    try:
+        return disk.list_directory(directory)
+    except OSError as error:
+        raise JournalFailed(directory, f"cannot be read: {error.strerror}") from error
+
+
+def look_first(disk: Disk, directory: str) -> None:
+    """Raise ForeignFile if something here is not ours, before the lock is one file more.
+
+    What comes after this look is found by `replay`. Raises JournalFailed.
+    """
+    try:
+        names = disk.list_directory(directory)
+    except FileNotFoundError:
+        return  # it will be made
+    except OSError as error:
+        raise JournalFailed(directory, f"cannot be read: {error.strerror}") from error
+    check_names(directory, names)
+
+
+def take_directory(disk: Disk, directory: str) -> tuple[int, list[str]]:
+    """Make the directory if needed and lock it; return the lock's handle, and what was in there.
+
+    Raises DirectoryLocked when another process has it, JournalFailed when it cannot be used.
+    """
+    try:
+        disk.make_directory(directory)
+    except FileNotFoundError as error:
+        raise JournalFailed(directory, f"cannot be made: {_why(disk, directory)}") from error
+    except OSError as error:
+        raise JournalFailed(directory, f"cannot be made: {error.strerror}") from error
+    names = names_in(disk, directory)  # before the lock is one of them
+    path = f"{directory}/{LOCK_NAME}"
+    try:
+        return disk.lock(path), names
+    except LockHeldError as held:
+        raise DirectoryLocked(path, held.holder_pid) from None
+    except OSError as error:
+        raise JournalFailed(path, f"cannot be locked: {error.strerror}") from error
+
+
+def _why(disk: Disk, directory: str) -> str:
+    """Say why a directory cannot be made where the system says that something is not there."""
+    parent = os.path.dirname(directory.rstrip("/")) or "."
+    try:
+        disk.list_directory(parent)
+    except FileNotFoundError:
+        return f"there is no directory {parent}, make that first"
+    except OSError:
+        pass  # it is there, as far as can be told, and must not be read
+    # Such as /proc, of which the system says so whatever shall be made in it.
+    return f"{parent} is there, but takes no new directory"
+
+
+def release_directory(disk: Disk, handle: int) -> None:
+    """Give a directory back: empty its lock, then close it.
+
+    In this order, so that what is emptied is never the number of who comes next.
+    """
+    with contextlib.suppress(OSError):  # the number only serves people
+        disk.truncate(handle, 0)
+    with contextlib.suppress(OSError):
+        disk.close(handle)
