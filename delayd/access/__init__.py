@@ -3,6 +3,6 @@
     AccessControl ─► Authenticator ─► Tokens ─► Principal ─► may(scope, topic)?
              └─► TLS contexts of the line and of HTTP
 
-The service opens one `AccessControl`; both front ends ask its `Authenticator` who somebody is, and
-the `Principal` what that one may do. Nothing here knows jobs, asyncio or HTTP.
+The service opens one `AccessControl`; both front ends ask its `Authenticator` who a client is, and
+the `Principal` what the client may do. Nothing here knows jobs, asyncio or HTTP.
 """

@@ -1,13 +1,13 @@
-"""Which connections are admitted: how many there are in all, of one address, and unauthenticated.
+"""Limits on connections: how many in all, from one address, and unauthenticated.
 
     accept ─► room ─► admit ─► (TLS ─►) identify ─► … login … ─► leave
                └─ Refused ◄─┘
 
-Both front ends have one of these each. Where nobody has to authenticate a peer is EVERYBODY at
-once. Otherwise it is unauthenticated until it has shown a token, and an address may have only so
-many connections of that kind. Peers on this machine count only in all.
+Each front end has one of these. Where no authentication is needed a peer is EVERYBODY at once.
+Otherwise it is unauthenticated until it has shown a token, and an address may have only a limited
+number of such connections. Local peers count only in all.
 
-The module refuses to know what a connection does, and what a peer is told that is not admitted.
+The module refuses to know what a connection does, and what a refused peer is answered.
 """
 
 import enum
@@ -27,7 +27,7 @@ from delayd.net.peers import PeerSocket, name_of, origin_of
 
 
 class Refused(enum.StrEnum):
-    """Why a connection was not admitted, or was closed for what it takes of what all share."""
+    """Why a connection was refused, or closed because it used too much of a shared resource."""
 
     CONNECTIONS = "connections"
     CONNECTIONS_PER_IP = "connections_per_ip"
@@ -44,11 +44,11 @@ class Peer:
     __slots__ = ("address", "is_unauthenticated", "origin", "principal")
 
     def __init__(self, address: str, origin: str | None) -> None:
-        """Come from the address, which counts as `origin`; None: it is this machine."""
+        """Connected from the address, which counts as `origin`; None: a local one."""
         self.address = address
         self.origin = origin
         self.is_unauthenticated = False
-        """It is counted among those of its origin that have shown no good token."""
+        """It is counted among those of its origin without a valid token."""
         self.principal: Principal | None = EVERYBODY
         """Who it is; None while it has not authenticated."""
 
@@ -75,7 +75,7 @@ class Admission:
         per_address_max: int = LINE_CONNECTIONS_PER_ADDRESS_MAX,
         unauthenticated_per_address_max: int = LINE_UNAUTHENTICATED_PER_ADDRESS_MAX,
     ) -> None:
-        """Ask the authenticator who peers are; None: nobody has to say."""
+        """Ask the authenticator who peers are; None: no authentication is needed."""
         self.authenticator = Authenticator() if authenticator is None else authenticator
         self.connections_max = connections_max
         self._per_address_max = per_address_max
@@ -93,7 +93,7 @@ class Admission:
     # --- Coming and going ------------------------------------------------------------------------
 
     def admit(self, address: object, descriptor: int) -> Peer | Refused:
-        """Admit a connection that was accepted from there; `address` is what accept(2) has said.
+        """Admit an accepted connection; `address` is what accept(2) returned.
 
         A peer that was admitted must `leave`.
         """
@@ -122,7 +122,7 @@ class Admission:
     ) -> bool:
         """Note who the peer is by its socket, or a certificate that TLS has checked.
 
-        Returns False for one who is on no list of unix users and could show no token either.
+        Returns False for a peer that is on no list of unix users when there are no tokens.
         """
         peer.principal = self.authenticator.greet(sock, certificate)
         if peer.principal is None:
@@ -131,13 +131,13 @@ class Admission:
         return True
 
     def authenticated(self, peer: Peer) -> None:
-        """Count the peer no longer among the unauthenticated; twice is once."""
+        """Stop counting the peer as unauthenticated; a second call does nothing."""
         if peer.is_unauthenticated and peer.origin is not None:
             peer.is_unauthenticated = False
             _count_down(self._unauthenticated, peer.origin)
 
     def leave(self, peer: Peer) -> None:
-        """Count a peer no longer that was admitted."""
+        """Stop counting a peer that was admitted."""
         self.authenticated(peer)
         if peer.origin is not None:
             _count_down(self._by_origin, peer.origin)
@@ -159,9 +159,9 @@ class Admission:
     # --- Tokens ----------------------------------------------------------------------------------
 
     def login(self, peer: Peer, token: str, now_ms: int) -> int | None:
-        """Take the peer for whom the token says it is; return None.
+        """Authenticate the peer by the token; return None.
 
-        If the token is wrong, return how many milliseconds later that is to be said; the peer is
+        If the token is wrong, return by how many milliseconds to delay the answer; the peer stays
         who it was before.
         """
         principal = self.authenticator.admit(token, peer.address, now_ms)
@@ -172,7 +172,7 @@ class Admission:
         return None
 
     def is_valid(self, peer: Peer) -> bool:
-        """Tell whether the peer's token is still good, by now perhaps for less."""
+        """Tell whether the peer's token is still valid; it may allow less than before."""
         if peer.principal is None:
             return True
         principal = self.authenticator.renewed(peer.principal)
@@ -183,7 +183,7 @@ class Admission:
 
 
 def _count_down(counts: Counter[str], origin: str) -> None:
-    """Forget one, and the origin with its last one."""
+    """Count one less, and drop the origin with its last one."""
     counts[origin] -= 1
     if not counts[origin]:
         del counts[origin]

@@ -1,22 +1,22 @@
-"""The one whom both front ends ask who somebody is.
+"""Tells both front ends who a client is.
 
     a connection comes    greet(socket, certificate)   a principal, or None: show a token
     a token is shown      admit(token, peer, now_ms)   a principal, or None: wrong
                           delay_ms(peer, now_ms)       how late to say so
-    later                 renewed(principal)           None: the token was revoked or is over
+    later                 renewed(principal)           None: the token was revoked or expired
 
-Who is let in how:
+Who is admitted, and how:
 
     tokens   lists of unix users   a TCP connection   a unix socket
     no       no                    everybody          everybody (its mode decides)
     yes      no                    by token           by token
-    no       yes                   everybody          who is on a list; nobody else
-    yes      yes                   by token           who is on a list; others by token
+    no       yes                   everybody          users on a list only
+    yes      yes                   by token           users on a list; others by token
 
-Where client certificates are required, TLS has seen to that before anybody asks here; then a
-connection without a token has the certificate's name and may do everything, and with tokens it
-needs both. Failures count for both front ends together. Only a wrong token is answered late: a
-right one from the same address is not, or strangers behind the same router could slow it down.
+Where client certificates are required, TLS has checked them before. Then a connection without a
+token has the certificate's name and may do everything; with tokens it needs both. Failures count
+for both front ends together. Only a wrong token is answered late: a valid one from the same address
+is not, or strangers behind the same router could slow it down.
 """
 
 import socket
@@ -37,7 +37,7 @@ def _ignore(*_told: object) -> None:
 
 
 class Authenticator:
-    """One for a daemon. `wall_ms` tells the wall clock, by which tokens end."""
+    """One per daemon. `wall_ms` reads the wall clock, by which tokens expire."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Authenticator:
         unix_gids: Collection[int] | None = None,
         wall_ms: Callable[[], int] = system_wall_ms,
     ) -> None:
-        """Ask for these tokens; None asks for none."""
+        """Require these tokens; None: require none."""
         self.tokens = tokens
         self._has_lists = unix_uids is not None or unix_gids is not None
         self._uids = frozenset(unix_uids or ())
@@ -55,20 +55,20 @@ class Authenticator:
         self._wall_ms = wall_ms
         self._failures = Failures()
         self.on_guessing: Callable[[str], object] = _ignore
-        """Told of each address that has shown so many wrong tokens that it is answered late."""
+        """Called with each address whose wrong tokens are answered late from now on."""
         self.on_unlisted: Callable[[UnixPeer], object] = _ignore
-        """Told of each user of a unix socket who is on no list, where there are no tokens."""
+        """Called with each user of a unix socket who is on no list, where there are no tokens."""
         self.on_failed_handshake: Callable[[str, Exception], object] = _ignore
-        """Told by the front ends of each TLS handshake that failed: from which address, and why."""
+        """Called by the front ends for each failed TLS handshake, with address and reason."""
         self._can_keep_days = True
         path = "" if tokens is None else tokens.path
         self.usage = TokenUsage(days_of(path) if path else None)
         self.generation = 0
-        """Goes up when the tokens may have changed: then what was admitted is to be renewed."""
+        """Increases when the tokens may have changed: then check each principal with `renewed`."""
 
     @property
     def needs_token(self) -> bool:
-        """Whether there is somebody who is not simply let in; False: everybody is EVERYBODY."""
+        """Whether any client needs authentication; False: all are EVERYBODY."""
         return self.tokens is not None or self._has_lists
 
     @property
@@ -79,7 +79,7 @@ class Authenticator:
     def greet(
         self, connection: PeerSocket | None, certificate: Mapping[str, Any] | None = None
     ) -> Principal | None:
-        """Tell who has connected, before anything was said; None: a token must be shown.
+        """Return who has connected, before its first request; None: a token must be shown.
 
         `certificate` is what TLS has checked of the client's, if it was asked for one.
         """
@@ -99,7 +99,7 @@ class Authenticator:
         return EVERYBODY
 
     def admit(self, token: str, peer: str, now_ms: int) -> Principal | None:
-        """Tell whose token it is; None: nobody's, which counts as a failure of that address.
+        """Return whose token it is; None: it is invalid, and counts as a failure of that address.
 
         `peer` is the address without the port; `now_ms` any clock that never goes back.
         """
@@ -121,9 +121,9 @@ class Authenticator:
         return self._failures.delay_ms(peer, now_ms)
 
     def renewed(self, principal: Principal) -> Principal | None:
-        """Return who that is by now; None: the token was revoked, or its time is past.
+        """Return the principal as it is now; None: the token was revoked or expired.
 
-        For connections that last. Who was let in without a token stays in.
+        For long connections. A client that needed no token stays admitted.
         """
         if not principal.token_id:
             return principal

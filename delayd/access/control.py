@@ -1,8 +1,8 @@
-"""Everything that says who may come in, opened at the start and read again on SIGHUP.
+"""Tokens, unix users and certificates: opened at the start and reloaded on SIGHUP.
 
-The service opens it before anything else and hands its parts to the front ends. A file that is
-wrong keeps the daemon from starting; at a reload it is logged and what was read before stays, each
-file for itself: a broken certificate does not keep a revoked token alive.
+The service opens it before anything else and passes its parts to the front ends. At the start an
+invalid file ends the daemon; at a reload it is logged and the previous contents stay in force, for
+each file separately: a broken certificate does not keep a revoked token alive.
 """
 
 from collections.abc import Callable, Collection
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class AccessSettings(Protocol):
-    """What of a configuration concerns us, by the names of its fields."""
+    """The settings that this module reads, by the names of their fields."""
 
     @property
     def auth_tokens(self) -> str | None:
-        """The tokens file; None: nobody needs a token."""
+        """The tokens file; None: no token is needed."""
         ...
 
     @property
@@ -54,27 +54,27 @@ class AccessSettings(Protocol):
 
     @property
     def line_tls(self) -> bool:
-        """Whether the line is spoken in TLS."""
+        """Whether the line uses TLS."""
         ...
 
     @property
     def http_tls(self) -> bool:
-        """Whether HTTP is."""
+        """Whether HTTP does."""
         ...
 
 
 class AccessControl(NamedTuple):
-    """The authenticator, and the contexts of TLS for who speaks it."""
+    """The authenticator, and the TLS contexts of the front ends that use it."""
 
     authenticator: Authenticator
     line_tls: "ssl.SSLContext | None" = None
-    """None: the line is spoken in clear."""
+    """None: the line does not use TLS."""
     http_tls: "ssl.SSLContext | None" = None
     settings: AccessSettings | None = None
 
     @property
     def is_open(self) -> bool:
-        """Whether the line can be spoken by anybody, in clear: what a newcomer pastes works."""
+        """Whether the line needs neither token nor TLS, so that the line to paste works."""
         return self.line_tls is None and not self.authenticator.needs_token
 
     @classmethod
@@ -103,7 +103,7 @@ class AccessControl(NamedTuple):
         return cls(authenticator, line_tls, http_tls, settings)
 
     def reload(self, log: Log) -> None:
-        """Read tokens and certificate again, and log what came of it."""
+        """Reload tokens and certificate, and log the result."""
         tokens = self.authenticator.tokens
         is_nothing = True
         if tokens is not None and tokens.path:
@@ -122,7 +122,7 @@ class AccessControl(NamedTuple):
             log.info("nothing to reload: only tokens and certificates are read again")
 
     def warn(self, listeners: Listeners, log: Log) -> None:
-        """Say where tokens can be read by whoever is in between."""
+        """Warn where tokens are sent in clear text."""
         if self.authenticator.tokens is None:
             return
         for front_end, opened, context in (
@@ -135,7 +135,7 @@ class AccessControl(NamedTuple):
                     log.warning("tokens travel in clear: this address has no TLS", address=where)
 
     def keep_days(self, log: Log) -> None:
-        """Write the days on which tokens were used; for once a minute, and the end."""
+        """Write the days on which tokens were used; called once a minute, and at the end."""
         if reason := self.authenticator.write_usage():
             log.warning("the days on which tokens are used are not kept", reason=reason)
 
@@ -166,7 +166,7 @@ def _contexts(
     settings: AccessSettings, certificate: str, errors: list[str]
 ) -> "tuple[ssl.SSLContext | None, ssl.SSLContext | None]":
     """Make the contexts of the line and of HTTP; add what is wrong to the errors."""
-    # OpenSSL takes some 20 ms and 5 MB; most daemons speak to their own machine.
+    # OpenSSL takes some 20 ms and 5 MB; most daemons serve only their own machine.
     from delayd.net.tls import (  # noqa: PLC0415
         HTTP_PROTOCOLS,
         CertificateFiles,

@@ -1,7 +1,7 @@
-"""What is wrong with the files that say who may come in, told at once and without secrets.
+"""What is wrong with the files of tokens and certificates, all at once and without secrets.
 
-A person who mends a tokens file may have put a whole token where its hash belongs. What is said of
-the file goes to logs and terminals, so nothing that could be a secret is repeated:
+Somebody who edits a tokens file may have put a whole token where its hash belongs. Messages about
+the file go to logs and terminals, so nothing that could be a secret is repeated:
 
 >>> redacted('name = "dlyd_0a1b2c3d_MZyx_0123456789abcdefghijklmnopqrstuvwxyzAB"')
 'name = "dlyd_0a1b2c3d_..."'
@@ -18,7 +18,7 @@ _SECRET: Final = re.compile(r"[A-Za-z0-9_-]{40,}")
 
 
 class AccessInvalid(Exception):
-    """Files of tokens or certificates cannot be used; `errors` says everything that is wrong."""
+    """Files of tokens or certificates cannot be used; `errors` lists every problem."""
 
     def __init__(self, errors: Iterable[str]) -> None:
         """Take one sentence for each; what could be a secret in them is left out."""

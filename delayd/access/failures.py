@@ -1,6 +1,6 @@
-"""How often wrong tokens came from an address, so that its next ones are answered late.
+"""Counts wrong tokens by address, so that further ones can be answered late.
 
-The address of an IPv6 peer counts by its first 64 bits: who has one of them has them all. A peer
+The address of an IPv6 peer counts by its first 64 bits: one owner has all of them. A peer
 that fails `AUTH_FAILURES_MAX` times within `AUTH_FAILURES_WINDOW_MS` is answered `AUTH_DELAY_MS`
 later until the first of these failures is older than that.
 
@@ -13,7 +13,7 @@ later until the first of these failures is older than that.
 0
 
 Memory is bounded: of more addresses than `AUTH_PEERS_MAX` the one that was quiet for longest is
-forgotten. Who waits, and how, is not known here.
+forgotten. The module refuses to know how an answer is delayed.
 """
 
 from collections import OrderedDict, deque
@@ -45,13 +45,13 @@ class Failures:
     __slots__ = ("_times", "total")
 
     def __init__(self) -> None:
-        """Begin with a clean record for everybody."""
+        """Begin without failures."""
         self._times: OrderedDict[str, deque[int]] = OrderedDict()
         self.total = 0
-        """Failures of everybody since the start."""
+        """Failures of all addresses since the start."""
 
     def note(self, peer: str, now_ms: int) -> bool:
-        """Count a failure; tell whether it is the one from which on this peer is answered late."""
+        """Count a failure; tell whether this peer is answered late from this one on."""
         was_late = self.delay_ms(peer, now_ms) > 0
         self.total += 1
         where = network(peer)

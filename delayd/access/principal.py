@@ -1,8 +1,8 @@
-"""Somebody who has been let in, and what they may do.
+"""An admitted client, and what it may do.
 
-A principal has scopes, each good for the topics whose names fit one of its globs (`*` is any text,
-`?` any character). A call about no topic in particular concerns them all, so it takes the glob `*`.
-Everything is refused that is not allowed.
+A principal has scopes, each for the topics whose names match one of its globs (`*` is any text,
+`?` any character). A call that concerns no single topic concerns them all, so it needs the glob
+`*`. Everything that is not allowed is refused.
 
 >>> worker = Principal("worker", "0a1b2c3d", frozenset({Scope.RESERVE, Scope.STATS}), ("mail.*",))
 >>> worker.may(Scope.RESERVE, "mail.out"), worker.may(Scope.RESERVE, "sms")
@@ -26,18 +26,18 @@ ALL_TOPICS: Final = ("*",)
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who somebody is, by a name for logs, and what they may do."""
+    """Who a client is, by a name for logs, and what it may do."""
 
     name: str
     token_id: str = ""
-    """The id of the token that was shown; empty for who is known otherwise."""
+    """The id of the token that was shown; empty for clients without a token."""
     scopes: frozenset[Scope] = ALL_SCOPES
     topics: tuple[str, ...] = ALL_TOPICS
     """Globs of topic names; each is valid (`core.policy.PATTERN_RULE`)."""
     digest: bytes = field(default=b"", repr=False)
-    """Of the token's secret: an id that is given a new secret is another principal."""
+    """Hash of the token's secret: an id with a new secret is another principal."""
     _fits: re.Pattern[str] | None = field(init=False, repr=False, compare=False)
-    """Of the names of its topics; None: all."""
+    """Matches the names of its topics; None: all."""
 
     def __post_init__(self) -> None:
         """Compile the globs: atomic groups keep matching linear however many `*` they have."""
@@ -47,9 +47,9 @@ class Principal:
         object.__setattr__(self, "_fits", fits)
 
     def may(self, scope: Scope, topic: str | None) -> bool:
-        """Tell whether they may do this to the topic; None is a call that concerns no single one.
+        """Tell whether it may do this to the topic; None is a call that concerns no single one.
 
-        O(globs · length of the name), O(1) for who may use every topic.
+        O(globs · length of the name), O(1) for a principal with every topic.
         """
         if scope not in self.scopes:
             return False
@@ -59,4 +59,4 @@ class Principal:
 
 
 EVERYBODY: Final = Principal("everybody")
-"""Who comes while nobody has to say who they are: may do everything."""
+"""Every client where no authentication is needed: may do everything."""

@@ -1,13 +1,13 @@
-"""Who was turned away before anything could be said, told to whoever reads the log.
+"""Logs clients that were refused before the protocol began.
 
-A front end that turns somebody away closes the connection, and its peer learns nothing: a worker
-under another user, or without its certificate, just does not get in. So the log has a line, with
-what is needed to find out who that is and nothing that could be a secret. Of each kind there is one
-line a minute, since strangers must not fill the log; `delayd_refusals_total` counts them all. Who
-guesses tokens is told of too, each address once while it does.
+A front end that refuses a client closes the connection, and the client learns nothing: a worker
+under another user, or without its certificate, just cannot connect. So the log has a line, with
+what is needed to identify the client and nothing that could be a secret. Of each kind there is one
+line a minute, since strangers must not fill the log; `delayd_refusals_total` counts all. An address
+that guesses tokens is logged too, once while it does.
 
-A peer that leaves in the middle of a handshake is not told of: that is how something looks whether
-a port is open.
+A peer that disconnects during a handshake is not logged: probes that check whether a port is open
+do that.
 """
 
 from collections.abc import Callable
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 
 
 class Rejections:
-    """Writes the lines. `now_ms` is a clock that never stands."""
+    """Writes the lines. `now_ms` is a clock that never stops."""
 
     def __init__(self, log: Log, now_ms: Callable[[], int]) -> None:
-        """Begin with nothing told."""
+        """Begin with nothing logged."""
         self._log = log
         self._sparingly = RateLimited(now_ms)
 
     def listen_to(self, authenticator: "Authenticator") -> None:
-        """Be told by this authenticator."""
+        """Listen to this authenticator."""
         authenticator.on_guessing = self.guessing
         authenticator.on_unlisted = self.unlisted
         authenticator.on_failed_handshake = self.failed_handshake
 
     def guessing(self, address: str) -> None:
-        """Tell of an address that has begun to show too many wrong tokens: seldom by itself."""
+        """Log an address that has begun to show too many wrong tokens; this is rare anyway."""
         self._log.warning("wrong tokens come from an address: it is answered late", address=address)
 
     def unlisted(self, peer: "UnixPeer") -> None:
-        """Tell of a user of a unix socket who is on no list, where there are no tokens."""
+        """Log a user of a unix socket who is on no list, where there are no tokens."""
         if self._sparingly.may_log("unlisted"):
             self._log.warning(
                 "a user of a unix socket was turned away, who is on none of the lists of auth",
@@ -49,7 +49,7 @@ class Rejections:
             )
 
     def failed_handshake(self, address: str, error: Exception) -> None:
-        """Tell of a handshake that came to nothing."""
+        """Log a failed handshake."""
         has_left = isinstance(error, ConnectionError)
         if (has_left and not isinstance(error, ConnectionAbortedError)) or not str(error):
             return
@@ -58,7 +58,7 @@ class Rejections:
 
 
 def reason_of(error: Exception) -> str:
-    """Return why a handshake failed, as OpenSSL calls it where it was TLS that failed.
+    """Return why a handshake failed, in OpenSSL's words if TLS failed.
 
     >>> reason_of(ConnectionAbortedError("it took too long"))
     'it took too long'

@@ -1,4 +1,4 @@
-"""What a token can be good for, by the words that `delayd token create --scope` takes.
+"""What a token can allow, by the words that `delayd token create --scope` takes.
 
 A scope is a kind of operation. Which operation needs which is a column in the tables of the two
 front ends; `Principal.may` puts scope and topic together.
@@ -14,7 +14,7 @@ class Scope(enum.StrEnum):
     """Put jobs, and change those that are there: due time, priority, ttr, body."""
 
     RESERVE = "reserve"
-    """Be handed jobs, bodies included."""
+    """Reserve jobs, bodies included."""
 
     DELETE = "delete"
     """Acknowledge, delete and cancel."""
@@ -23,13 +23,13 @@ class Scope(enum.StrEnum):
     """Give a reserved job back, or ask for more time."""
 
     BURY = "bury"
-    """Set a reserved job aside."""
+    """Bury a reserved job."""
 
     KICK = "kick"
-    """Bring buried and delayed jobs back."""
+    """Make buried and delayed jobs ready."""
 
     PEEK = "peek"
-    """Look at jobs, bodies included; who lacks it is not told that a job exists."""
+    """Read jobs, bodies included; a client without it cannot see that a job exists."""
 
     PAUSE = "pause"
     """Stop and resume the handing out of a topic's jobs."""

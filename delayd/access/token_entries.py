@@ -6,9 +6,9 @@
        "created": "2026-11-21T10:15:00Z", "not_after": "2027-11-21T00:00:00Z"}]}
 
 `sha256` is the hash, in hexadecimal, of the 43 characters that are the token's secret. That is
-enough: the secret is 256 random bits, so nobody finds it from the hash, and a slow hash would only
-give strangers a way to keep the daemon busy. `not_after` may be missing. Whoever reads the file
-gets either every entry or every mistake in it. The module refuses to know files and clocks.
+enough: the secret is 256 random bits and cannot be found from the hash, and a slow hash would only
+give strangers a way to keep the daemon busy. `not_after` may be missing. Reading the file gives
+either every entry or every mistake in it. The module refuses to know files and clocks.
 """
 
 import json
@@ -46,14 +46,14 @@ class Entry:
     topics: tuple[str, ...]
     created_s: int
     not_after_s: int | None = None
-    """The last second in which it is good; None: it never ends."""
+    """The last second in which it is valid; None: it never expires."""
 
     def is_over(self, epoch_s: float) -> bool:
-        """Tell whether its time is past."""
+        """Tell whether it has expired."""
         return self.not_after_s is not None and epoch_s > self.not_after_s
 
     def fields(self) -> dict[str, Any]:
-        """Return it as it stands in the file."""
+        """Return it as in the file."""
         fields: dict[str, Any] = {
             "id": self.id,
             "name": self.name,
@@ -79,7 +79,7 @@ def checked_name(value: object) -> str:
 def checked_scope(value: object) -> Scope:
     """Read a scope. Raises ValueError with the rule."""
     try:
-        return Scope(value)  # type: ignore[arg-type]  # whatever it is, the enum says no to it
+        return Scope(value)  # type: ignore[arg-type]  # the enum refuses anything else
     except ValueError:
         raise ValueError(SCOPE_RULE + did_you_mean(str(value), Scope)) from None
 
@@ -172,7 +172,7 @@ def _values(row: Mapping[str, object], where: str, errors: list[str]) -> Iterato
         try:
             yield name, read(value)
         except ValueError as error:
-            # What stands in place of a hash may be the secret itself, in pieces.
+            # A text in place of a hash may be the secret itself, in pieces.
             said = "" if name == "sha256" else f" = {shown(value)}"
             errors.append(f"{where}.{name}{said}: {error}")
 

@@ -2,9 +2,9 @@
 
     lock FILE.lock ─► read FILE ─► write FILE.new, sync ─► rename to FILE, sync its directory
 
-A daemon that reads meanwhile, and a machine that loses power, find one of the two whole. The new
-file is its owner's alone (0600). `TokenDisk` is what is needed of a `journal.disk.Disk`, so that a
-simulated one can fail here as well. Who may be in the file is not known here.
+A daemon that reads meanwhile, and a machine that loses power, find one of the two whole. Only the
+owner can read the new file (0600). `TokenDisk` is the part of a `journal.disk.Disk` that is used,
+so that a simulated one can fail here as well. The module refuses to know what entries mean.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ class TokenDisk(Protocol):
     """The verbs of a `Disk` that are used; they raise `OSError`."""
 
     def lock(self, path: str) -> int:
-        """Take the lock file, making it if needed; `close` gives it back."""
+        """Take the lock file, creating it if needed; `close` releases it."""
         ...
 
     def open(self, path: str) -> int:
@@ -32,7 +32,7 @@ class TokenDisk(Protocol):
         ...
 
     def create(self, path: str) -> int:
-        """Make an empty file for its owner alone and open it for writing."""
+        """Create an empty file that only its owner can read, and open it for writing."""
         ...
 
     def close(self, handle: int, /) -> None:
@@ -56,7 +56,7 @@ class TokenDisk(Protocol):
         ...
 
     def rename(self, old_path: str, new_path: str) -> None:
-        """Give the file another name, replacing what had it."""
+        """Rename the file, replacing one that has the name."""
         ...
 
     def unlink(self, path: str) -> None:
@@ -72,9 +72,9 @@ def change(
 ) -> None:
     """Put what `alter` makes of the entries into the file; it is durable when this returns.
 
-    A file that is not there has no entries. `own` may give the new file, which is not its name yet,
-    to whom the old one belongs. What `alter` and `own` raise leaves everything as it was. Raises
-    `TokensInvalid` for a file that is not in order, what the disk says of a held lock, `OSError`.
+    A missing file has no entries. `own` may give the new file, before it is renamed, to the owner
+    of the old one. If `alter` or `own` raises, nothing has changed. Raises `TokensInvalid` for an
+    invalid file, what the disk raises for a held lock, `OSError`.
     """
     lock = disk.lock(path + LOCK_SUFFIX)
     try:
@@ -82,7 +82,7 @@ def change(
         if len(entries) > TOKENS_MAX:
             raise TokensInvalid([f"{path}: has {TOKENS_MAX} tokens, and no more fit"])
         draft = path + DRAFT_SUFFIX
-        # One that a crash left behind may be anybody's to read.
+        # One that a crash left behind may be readable by others.
         with contextlib.suppress(FileNotFoundError):
             disk.unlink(draft)
         try:
@@ -100,7 +100,7 @@ def change(
 def read(disk: TokenDisk, path: str) -> tuple[Entry, ...]:
     """Return the entries of the file; none if it is not there. Raises `TokensInvalid`, `OSError`.
 
-    It need not be as the daemon wants it: to write it anew mends its mode.
+    Its mode may be wrong: writing it again repairs that.
     """
     try:
         handle = disk.open(path)

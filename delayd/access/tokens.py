@@ -2,11 +2,11 @@
 
     dlyd_0a1b2c3d_MZyx…43 characters
     │    │        └─ the secret: 32 random bytes in base64url; only its SHA-256 is kept
-    │    └─ the id: finds the entry, and may be told to anybody
-    └─ lets scanners of repositories and logs find tokens that should not be there
+    │    └─ the id: finds the entry, and is no secret
+    └─ lets scanners of repositories and logs find leaked tokens
 
-To recognise one takes the same work whether its id is known or not, and comparing takes the same
-time wherever the hashes differ, so neither tells a stranger anything.
+Recognising one takes the same work whether its id is known or not, and comparing takes the same
+time wherever the hashes differ, so a stranger learns nothing from either.
 
 >>> text, entry = issue(bytes(36), "demo", {Scope.PUT}, ["*"], created_s=0)
 >>> text
@@ -35,12 +35,12 @@ from delayd.limits import TOKENS_FILE_BYTES_MAX
 ID_BYTES: Final = 4
 SECRET_BYTES: Final = 32
 TOKEN_BYTES: Final = ID_BYTES + SECRET_BYTES
-"""What has to be drawn for a token."""
+"""The random bytes of a token."""
 
 TOKEN: Final = re.compile(r"dlyd_([0-9a-f]{8})_([A-Za-z0-9_-]{43})", re.ASCII)
 
 _OF_NOBODY: Final = bytes(32)
-"""No secret has this hash that anybody knows."""
+"""No known secret has this hash."""
 
 
 def issue(
@@ -62,7 +62,7 @@ def issue(
 
 
 class Tokens:
-    """The tokens of a file, ready to be recognised. To change them is to load others."""
+    """The tokens of a file, ready to be recognised. They never change: load others instead."""
 
     __slots__ = ("_known", "entries", "path")
 
@@ -86,7 +86,7 @@ class Tokens:
         return cls(from_bytes(_contents(path), path), path)
 
     def find(self, secret: str, epoch_s: float) -> Principal | None:
-        """Tell whose token this text is; None: nobody's, or its time is past."""
+        """Return whose token this text is; None: it is unknown or expired."""
         match = TOKEN.fullmatch(secret)
         token_id, shown = match.groups() if match else ("", "")
         known = self._known.get(token_id)
@@ -97,7 +97,7 @@ class Tokens:
         return known[0]
 
     def renewed(self, principal: Principal, epoch_s: float) -> Principal | None:
-        """Return the principal as its token stands here; None: revoked, replaced or over."""
+        """Return the principal by its present token; None: revoked, replaced or expired."""
         known = self._known.get(principal.token_id)
         if known is None or known[0].digest != principal.digest or known[1].is_over(epoch_s):
             return None

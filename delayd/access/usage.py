@@ -1,9 +1,9 @@
-"""On which day each token was last used, so that one that nobody needs can be found.
+"""On which day each token was last used, so that unused ones can be found.
 
 Kept by the day, in UTC: enough to see that a token is forgotten, and written at most once a day for
 each. The daemon keeps it in memory and writes it into `<tokens file>.used` beside the tokens, which
-it must be allowed to; where it is not, the days are not kept and the tokens serve all the same. The
-file is a convenience: it is not synced, and one that cannot be read is begun anew.
+it must be allowed to; where it is not, the days are not kept and the tokens work all the same. The
+file is a convenience: it is not synced, and one that cannot be read is begun again.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ def _is_day(value: object) -> bool:
 
 
 def day_of(wall_ms: int) -> str:
-    """Return the day of a moment, in UTC.
+    """Return the day of a time, in UTC.
 
     >>> day_of(86_400_000 - 1), day_of(86_400_000)
     ('1970-01-01', '1970-01-02')
@@ -56,7 +56,7 @@ class TokenUsage:
     __slots__ = ("_day", "_day_number", "_is_new", "days")
 
     def __init__(self, days: Mapping[str, str] | None = None) -> None:
-        """Go on from what was read."""
+        """Begin with what was read."""
         self.days = dict(days or {})
         self._day_number = -1
         self._day = ""

@@ -7,7 +7,7 @@ A client for which there is no descriptor would wake the loop for ever if it wer
 backlog. A connection that would use up the last descriptors is not kept either: the journal needs
 some for its next files, and a daemon that cannot open them cannot acknowledge anything.
 
-The module refuses to know any protocol, and how descriptors are watched: it is given functions.
+The module refuses to know any protocol and event loop: it is given functions.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 @final
 class Acceptor:
-    """Accepts from listening, non-blocking sockets, which stay their owner's."""
+    """Accepts from listening, non-blocking sockets, which their owner closes."""
 
     __slots__ = (
         "_call_later",
@@ -58,7 +58,8 @@ class Acceptor:
         """Hand each connection with its address, `per_turn` at most, to `on_connection`.
 
         `watch` has `accept` called when a descriptor is readable, `unwatch` ends that; `call_later`
-        calls a function after so many milliseconds. `on_no_descriptor` counts.
+        calls a function after that many milliseconds. `on_no_descriptor` is called for each lack of
+        one.
         """
         self._listeners = {listener.fileno(): listener for listener in listeners}
         self._on_connection = on_connection
@@ -69,7 +70,7 @@ class Acceptor:
         self._call_later = call_later
         self._paused: set[int] = set()
         self._spare: socket.socket | None = socket.socket()
-        """A descriptor to give up when there are no more."""
+        """A spare descriptor, closed when there are no others."""
 
     def open(self) -> None:
         """Accept from now on."""
@@ -87,7 +88,7 @@ class Acceptor:
             except BlockingIOError:
                 break
             except OSError as error:
-                # Whatever else accept(2) fails with is the trouble of a client that left again.
+                # Other errors of accept(2) concern one client that has disconnected again.
                 if error.errno in NO_DESCRIPTORS:
                     self._close_one(descriptor, listener)
                 break
@@ -103,7 +104,7 @@ class Acceptor:
         try:
             listener.accept()[0].close()
         except BlockingIOError:
-            pass  # it has left by itself
+            pass  # it has disconnected
         except OSError:
             self._unwatch(descriptor)
             self._paused.add(descriptor)
@@ -117,7 +118,7 @@ class Acceptor:
             self._watch(descriptor)
 
     def close(self) -> None:
-        """Accept no more; the listening sockets stay open. Twice is once."""
+        """Accept no more; the listening sockets stay open. A second call does nothing."""
         for descriptor in self._listeners.keys() - self._paused:
             self._unwatch(descriptor)
         self._listeners.clear()
@@ -127,7 +128,7 @@ class Acceptor:
 
 
 def prepare(sock: socket.socket) -> None:
-    """Set what every connection needs: no waiting, no delay, and news of a peer that has died."""
+    """Set what every connection needs: non-blocking, no delay, and detection of a dead peer."""
     sock.setblocking(False)
     if sock.family == socket.AF_UNIX:
         return
@@ -138,7 +139,7 @@ def prepare(sock: socket.socket) -> None:
 
 
 def may_keep(descriptor: int) -> bool:
-    """Tell whether a connection with this descriptor leaves enough of them to the journal.
+    """Tell whether a connection with this descriptor leaves enough of them for the journal.
 
     The lowest free one is always given, so a high one means that nearly all are in use. The limit
     is read each time (0.3 µs), since prlimit(1) can change it while we run.
@@ -150,9 +151,9 @@ def may_keep(descriptor: int) -> bool:
 
 
 def raise_descriptor_limit() -> int:
-    """Allow this process as many descriptors as it may ask for; return how many that is.
+    """Raise the limit of descriptors as far as allowed; return it.
 
-    Shells give 1,024 by default, for the sake of programs that use select(2) on any of them.
+    The default is 1,024, for programs that use select(2) on any of them.
     """
     limit, limit_max = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != limit_max:

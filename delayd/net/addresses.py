@@ -1,12 +1,12 @@
 """Addresses to listen on, and the sockets that listen on them.
 
-An address is read once, at the edge, from the form in which people write it: `HOST:PORT`,
+An address is parsed once, at the edge, from the form in which people write it: `HOST:PORT`,
 `[HOST]:PORT` or `unix:PATH`. From then on it is a `TcpAddress` or a `UnixAddress`, which `str()`
-writes in the same form. Sockets come from three places and are the same thing afterwards, a
-`Listener`: opened here, opened on a unix path, or handed over by systemd (`LISTEN_FDS`).
+writes in the same form. A `Listener` is a socket opened here, opened on a unix path, or passed by
+systemd (`LISTEN_FDS`).
 
-A unix path may be left behind by a daemon that was killed. It is replaced only when nobody answers
-on it, so a second daemon never takes the path away from a living one.
+A unix path may be left behind by a daemon that was killed. It is replaced only when no process
+answers on it, so a second daemon never takes the path away from a running one.
 
 >>> parse_address("127.0.0.1:11300")
 TcpAddress(host='127.0.0.1', port=11300)
@@ -33,7 +33,7 @@ from delayd.text import parse_whole
 
 UNIX_PREFIX: Final = "unix:"
 FIRST_INHERITED_FD: Final = 3
-"""systemd hands sockets over from this descriptor on (sd_listen_fds(3))."""
+"""The first socket that systemd passes (sd_listen_fds(3))."""
 
 UNIX_MODE_DEFAULT: Final = 0o660
 """Owner and group may connect: who can write to the socket can use the daemon."""
@@ -87,9 +87,9 @@ class Listener:
         self._unlink_on_close = unlink_on_close
 
     def close(self) -> None:
-        """Stop listening; a unix path that was created here goes away. Twice is once."""
+        """Stop listening and remove a unix path that was created here. May be called twice."""
         if self._unlink_on_close and isinstance(self.address, UnixAddress):
-            # Before the close: while we still answer nobody else can have taken the path.
+            # Before the close: while we still answer no other process can have taken the path.
             with contextlib.suppress(OSError):
                 os.unlink(self.address.path)
         self._unlink_on_close = False
@@ -179,7 +179,7 @@ def _open_tcp(address: TcpAddress) -> Listener:
     for family, where in _resolve(address):
         listening = socket.socket(family, socket.SOCK_STREAM)
         try:
-            # Without it a restart has to wait for the connections of the last life to be forgotten.
+            # Without it a restart has to wait until the kernel has dropped the old connections.
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(where)
             return _listening(listening, unlink_on_close=False)
@@ -223,7 +223,7 @@ def _open_unix(address: UnixAddress, mode: int) -> Listener:
 
 
 def _bind_unix(listening: socket.socket, path: str, mode: int) -> None:
-    # By the umask, not by chmod afterwards: there is no moment in which others could connect.
+    # By the umask, not by chmod afterwards: others could connect in between.
     before = os.umask(0o777 & ~mode)
     try:
         listening.bind(path)
@@ -236,7 +236,7 @@ def _remove_stale(address: UnixAddress) -> None:
     if not stat.S_ISSOCK(os.lstat(address.path).st_mode):
         raise CannotListen(address, "the path exists and is not a socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        # Not to wait: a living daemon with a full backlog answers EAGAIN, and that is an answer.
+        # Without waiting: a daemon with a full backlog answers EAGAIN, and that is an answer.
         probe.setblocking(False)
         if probe.connect_ex(address.path) != errno.ECONNREFUSED:
             raise CannotListen(address, _reason(OSError(errno.EADDRINUSE, "")))
@@ -264,7 +264,7 @@ def _reason(error: OSError) -> str:
 
 
 def inherited_listeners(environment: Mapping[str, str], pid: int) -> Listeners:
-    """Take over the sockets that systemd opened for this process; none is the usual answer.
+    """Return the sockets that systemd opened for this process; usually there are none.
 
     A socket named `http` (`FileDescriptorName=`) speaks HTTP, any other the line protocol. Raises
     `CannotListen` for a descriptor that is not a listening stream socket.

@@ -1,17 +1,17 @@
 """Deadlines of many connections: which of them to look at, and when.
 
-An item that is watched stands in the bucket of one second, and is looked at when that second has
-come; it is then over, or says when to look next. Its deadline may move away meanwhile as often as
-it likes at no cost, since that is found out at the next look: a request over HTTP moves its
-connection's deadlines four times, and none of that touches a timer.
+A watched item is in the bucket of one second, and is checked when that second has come: its time
+is over, or it returns when to check next. Its deadline may move further away any number of times at
+no cost, because the next check finds that out: a request over HTTP moves its connection's deadlines
+four times, and none of that touches a timer.
 
     second   30: a b c    31: -    35: d         alarm: 30
     at 30    a is over, b says 95, c says 31  ─►  31: c    35: d    95: b         alarm: 31
 
 Deadlines are up to a second late and never early. With nothing watched there is no alarm. A second
-in which many stand is gone through in slices.
+with many items is checked in slices.
 
-`ReadTimeouts` is made of that for a server that takes turns: how long a client may take over what
+`ReadTimeouts` uses this for a server that takes turns: how long a client may take to finish what
 it has begun to send. A client that sends a byte every ten seconds keeps a connection, and whatever
 it has sent so far, for as long as it likes. So a line that was begun has ten seconds to end, a
 handshake too, and a body must keep a pace. A client that sends nothing at all may stay:
@@ -20,7 +20,7 @@ beanstalkd's clients wait for hours.
 >>> ReadTimeouts(lambda: 0).alarm_ms is None
 True
 
-The module refuses to know what is looked at, and any clock but those that it is given.
+The module refuses to know what is checked, and any clock but those that it is given.
 """
 
 from collections import deque
@@ -39,9 +39,9 @@ MS_PER_S: Final = 1_000
 
 
 def body_ms_max(came_bytes: int, *, grace_ms: int, in_all_ms: int) -> int:
-    """Return how long a body may take of which so much has come.
+    """Return how long a body may take of which this many bytes have arrived.
 
-    It has a time of grace, then has to keep the pace, and has to end whatever its pace.
+    It has a grace period, then a minimum rate, and a total limit.
 
     >>> body_ms_max(500, grace_ms=10_000, in_all_ms=60_000)
     10000
@@ -57,7 +57,7 @@ class Watched(Protocol):
     """Something that has deadlines."""
 
     look_s: int
-    """The second in which it will be looked at; 0: in none. Only `Deadlines` changes it."""
+    """The second in which it will be checked; 0: in none. Only `Deadlines` changes it."""
 
 
 WatchedT = TypeVar("WatchedT", bound=Watched)
@@ -65,7 +65,7 @@ WatchedT = TypeVar("WatchedT", bound=Watched)
 
 @final
 class Deadlines(Generic[WatchedT]):
-    """Has items looked at, each in its second."""
+    """Checks items, each in its second."""
 
     __slots__ = ("_buckets", "_look", "_now_ms", "_set_alarm", "alarm_ms")
 
@@ -77,18 +77,18 @@ class Deadlines(Generic[WatchedT]):
     ) -> None:
         """Begin with no item; `now_ms` is a clock that never goes back.
 
-        `look` is given an item and the time, does what is due and returns when to look next, 0 for
-        never. `set_alarm` is told when `go` is to be called, whenever that changes; None: never.
+        `look` gets an item and the time, does what is due and returns when to check next, 0 for
+        never. `set_alarm` gets the time for the next call of `go`, when that changes; None: never.
         """
         self._now_ms = now_ms
         self._look = look
         self._set_alarm = set_alarm
         self._buckets: dict[int, dict[WatchedT, None]] = {}
         self.alarm_ms: int | None = None
-        """When `go` has something to do; None: never, as nothing is watched."""
+        """When `go` has something to do; None: nothing is watched."""
 
     def watch(self, item: WatchedT, due_ms: int) -> None:
-        """Look at it then at the latest; if that was to be sooner anyway, nothing changes."""
+        """Check it then at the latest; an earlier check stays."""
         second = -(-due_ms // MS_PER_S)
         before = item.look_s
         if before:
@@ -105,7 +105,7 @@ class Deadlines(Generic[WatchedT]):
             self._alarm_at(second * MS_PER_S)
 
     def forget(self, item: WatchedT) -> None:
-        """Look at it no more."""
+        """Stop checking it."""
         second = item.look_s
         if not second:
             return
@@ -118,7 +118,7 @@ class Deadlines(Generic[WatchedT]):
                 self._alarm_at(None)
 
     def go(self) -> None:
-        """Look at those whose second has come: a bounded number of them, the rest at the next call.
+        """Check items whose second has come: a bounded number, the rest at the next call.
 
         Calling it more often than the alarm says does no harm.
         """
@@ -132,13 +132,13 @@ class Deadlines(Generic[WatchedT]):
             self.forget(item)
             due_ms = self._look(item, now_ms)
             if due_ms:
-                # One that says "now" is looked at again in the next round, not for ever in this.
+                # One that returns "now" is checked again in the next round, not for ever in this.
                 self.watch(item, max(due_ms, now_ms + 1))
             left -= 1
         self._alarm_at(min(self._buckets) * MS_PER_S if self._buckets else None)
 
     def close(self) -> None:
-        """Give no alarm any more, until something is watched."""
+        """Clear the alarm until something is watched."""
         self._alarm_at(None)
 
     def _alarm_at(self, alarm_ms: int | None) -> None:
@@ -147,7 +147,7 @@ class Deadlines(Generic[WatchedT]):
             self._set_alarm(alarm_ms)
 
     def check(self) -> None:
-        """Raise `AssertionError` unless every item stands where it says, and its alarm is set."""
+        """Raise `AssertionError` unless each item is in its bucket and the alarm is right."""
         for second, bucket in self._buckets.items():
             assert bucket, second
             assert all(item.look_s == second for item in bucket)
@@ -186,7 +186,7 @@ class Incomplete:
         self.look_s = 0
 
     def is_over(self, now_ms: int, missing_bytes: int) -> bool:
-        """Tell whether it has taken too long, by now and with so much still missing.
+        """Tell whether it has taken too long, with this many bytes still missing.
 
         >>> Incomplete(..., 0, 0).is_over(11_000, 0)
         True
@@ -209,8 +209,8 @@ class ReadTimeouts:
 
     Seconds are counted, not measured: once a second, and only while a client is in the middle of
     something. A second in which the server did not read (the disk was slow, or a turn took long)
-    does not count against its clients, and one that is not read from because it takes no replies
-    begins anew.
+    does not count against its clients, and the count begins again for a client that is not read
+    from because it takes no replies.
     """
 
     __slots__ = (
@@ -225,7 +225,7 @@ class ReadTimeouts:
     )
 
     def __init__(self, elapsed_ms: Callable[[], int]) -> None:
-        """Begin with no client; `elapsed_ms` never goes back, nor stands as time in tests may."""
+        """Begin with no client; `elapsed_ms` never goes back or stands still."""
         self._elapsed_ms = elapsed_ms
         self._read_ms = 0
         """The time that counts."""
@@ -239,9 +239,9 @@ class ReadTimeouts:
         """When `is_due` at the earliest; None: there is nothing to wake for."""
 
     def note(self, sender: Sender, *, has_moved: bool = False) -> bool:
-        """See whether the sender is in the middle of something now; tell whether.
+        """Check whether the sender is in the middle of something now, and return that.
 
-        `has_moved`: whatever it was before has ended since.
+        `has_moved`: what it sent before has ended since.
         """
         missing_bytes = sender.incomplete_bytes
         if missing_bytes is None:
@@ -264,7 +264,7 @@ class ReadTimeouts:
         return True
 
     def forget(self, sender: Sender) -> None:
-        """Set this one no time any more."""
+        """Stop timing this one."""
         begun = self._incomplete.pop(sender, None)
         if begun is not None:
             self._deadlines.forget(begun)
@@ -272,12 +272,12 @@ class ReadTimeouts:
                 self._set_alarm()
 
     def postpone(self, by_ms: int, call: Callable[[], object]) -> None:
-        """Have this called so much later. All callers ask for the same delay."""
+        """Call this after that time. All callers use the same delay."""
         self._later.append((self._elapsed_ms() + by_ms, call))
         self._set_alarm()
 
     def wait_s(self, wait_s: float | None) -> float:
-        """Return how long a wait may last that would have lasted so long, if `alarm_ms` is set."""
+        """Shorten a wait so that it ends at `alarm_ms`, if that is set."""
         assert self.alarm_ms is not None
         alarm_s = max(0, self.alarm_ms - self._elapsed_ms()) / MS_PER_S
         return alarm_s if wait_s is None else min(wait_s, alarm_s)
@@ -297,7 +297,7 @@ class ReadTimeouts:
         return due
 
     def too_slow(self, *, counts: bool = True) -> list[Sender]:
-        """Return who has taken too long; a second that is over counts only if `counts`."""
+        """Return the senders that took too long; a second counts only if `counts`."""
         now_ms = self._elapsed_ms()
         if not self._incomplete:
             return []
@@ -320,7 +320,7 @@ class ReadTimeouts:
         return now_ms + MS_PER_S
 
     def is_too_slow(self, sender: Sender) -> bool:
-        """Tell whether the sender, who was, still is: for a last look at what has arrived."""
+        """Tell whether the sender is still too late, after a last look at what has arrived."""
         begun, missing_bytes = self._incomplete.get(sender), sender.incomplete_bytes
         return (
             begun is not None

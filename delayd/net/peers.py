@@ -1,8 +1,9 @@
 """Who is at the other end of a connection, as the kernel or a certificate says it.
 
 Peers are counted by where they come from, and an IPv6 network counts as one: its owner has 2^64
-addresses in it. A unix socket tells user and groups of the process that connected (`SO_PEERCRED`),
-which cannot be forged. A certificate was checked by TLS before its name is read here.
+addresses in it. A unix socket reports user and groups of the process that connected
+(`SO_PEERCRED`), which cannot be forged. A certificate was checked by TLS before its name is read
+here.
 
 >>> origin_of(("192.0.2.7", 50_000)), origin_of(("::ffff:192.0.2.7", 50_000, 0, 0))
 ('192.0.2.7', '192.0.2.7')
@@ -107,7 +108,7 @@ def unix_peer(connection: PeerSocket) -> UnixPeer:
 
 
 def _more_groups(connection: PeerSocket) -> tuple[int, ...]:
-    """Return the groups beyond the first; none where the kernel does not tell them."""
+    """Return the further groups; none where the kernel does not report them."""
     try:
         raw = connection.getsockopt(
             socket.SOL_SOCKET, _SO_PEERGROUPS, UNIX_GROUPS_MAX * _GROUP_BYTES
@@ -118,7 +119,7 @@ def _more_groups(connection: PeerSocket) -> tuple[int, ...]:
 
 
 def certificate_name(certificate: Mapping[str, Any]) -> str:
-    """Return a name for whom a certificate was made out to, as `SSLSocket.getpeercert` shows it.
+    """Return the name in a certificate, as `SSLSocket.getpeercert` shows it.
 
     >>> subject = ((("organizationName", "Example"),), (("commonName", "worker 7"),))
     >>> certificate_name({"subject": subject})
@@ -142,9 +143,9 @@ def certificate_name(certificate: Mapping[str, Any]) -> str:
 
 
 def is_peer_error(context: Mapping[str, object]) -> bool:
-    """Tell whether what an event loop complains of concerns one connection, or the system's limits.
+    """Tell whether an error of an event loop concerns one connection, or the system's limits.
 
-    `context` is what asyncio hands to its exception handler. Everything else is a fault of ours.
+    `context` is the argument of asyncio's exception handler. Everything else is a fault of ours.
 
     >>> is_peer_error({"message": "...", "exception": ConnectionResetError()})
     True
@@ -168,7 +169,7 @@ class RateLimited:
     """
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
-        """Begin with nothing said; `now_ms` is a clock that never stands."""
+        """Begin with nothing logged; `now_ms` is a clock that never stops."""
         self._now_ms = now_ms
         self._said_ms: dict[str, int] = {}
 

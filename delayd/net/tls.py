@@ -1,23 +1,23 @@
 """TLS of both front ends: contexts, sockets that never wait, and handshakes.
 
-A context is made once; a renewed certificate is loaded into the living one, so listeners need not
-know of it: connections that stand go on with the old one, new ones get the new one. What cannot be
-loaded is tried on a context of its own first, and so leaves the living one alone.
+A context is created once, and a renewed certificate is loaded into it: existing connections keep
+the old certificate, new ones get the new one. It is first loaded into a context of its own, so that
+an error leaves the one in use unchanged.
 
 TLS 1.2 is the oldest that is spoken. With authorities given, a client must show a certificate that
-one of them has signed. The authorities themselves are read at the start: OpenSSL has no way to take
-one out of a living context.
+one of them has signed. The authorities themselves are read at the start: OpenSSL cannot remove one
+from a context.
 
 A `SecureSocket` has `recv`, `send`, `fileno` and `close` as a plain socket has them:
 
-    socket ─► incoming ─► TLS ─► what the client said
-    socket ◄─ pending ◄─ outgoing ◄─ TLS ◄─ what it is told
+    socket ─► incoming ─► TLS ─► what the client sent
+    socket ◄─ pending ◄─ outgoing ◄─ TLS ◄─ what is sent to it
 
 TLS works on memory, so whatever it wants to write while it reads (a handshake, the answer to new
 keys, an alert) is just more to send. Two things have to be right for the server to see a plain
-socket. Everything that has arrived is decrypted at once: nothing is left inside that no event would
-tell of. And bytes count as sent when the kernel has taken all that they became: what is encrypted
-and not sent is still the caller's, who comes again with the same bytes first.
+socket. Everything that has arrived is decrypted at once: no data stays inside for which no event
+would come. And bytes count as sent only when the kernel has taken the whole TLS record: until then
+the caller must send the same bytes again first.
 
 `ssl` takes 15 ms and 5 MB to load, so this module is imported only where TLS is spoken. It refuses
 to know who may connect.
@@ -37,7 +37,7 @@ from delayd.net.deadlines import ReadTimeouts, Sender
 # --- Contexts ------------------------------------------------------------------------------------
 
 HTTP_PROTOCOLS: Final = ("http/1.1",)
-"""What is offered to clients that ask what is spoken behind TLS (ALPN)."""
+"""The protocol offered to clients that negotiate one (ALPN)."""
 
 CERTIFICATE_RULE: Final = "must hold a certificate, and then its chain, in PEM"
 KEY_RULE: Final = "must hold the certificate's private key in PEM"
@@ -52,7 +52,7 @@ _MISMATCHES: Final = frozenset({"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"})
 class CertificateInvalid(Exception):
     """The certificate, its key or the authorities of clients cannot be used.
 
-    `errors` has a sentence for everything that is wrong.
+    `errors` lists every problem.
     """
 
     def __init__(self, errors: Iterable[str]) -> None:
@@ -122,7 +122,7 @@ def _load(context: ssl.SSLContext, files: CertificateFiles) -> None:
 
 
 def _no_passphrase() -> str:
-    # Without this OpenSSL would ask at the terminal, and the daemon wait for an answer.
+    # Without this OpenSSL would ask at the terminal, and the daemon would wait.
     raise ValueError("must hold a private key without a passphrase")
 
 
@@ -186,7 +186,7 @@ class SecureSocket:
         self._pending: bytes | memoryview = b""
         """Encrypted, and not yet taken by the kernel."""
         self._owed_bytes = 0
-        """The first so many bytes of what the caller will send next are in `_pending`."""
+        """How many of the next bytes of the caller are in `_pending` already."""
 
     @property
     def has_pending(self) -> bool:
@@ -199,7 +199,7 @@ class SecureSocket:
         return self._tls.getpeercert()
 
     def shake(self) -> bool:
-        """Go on with the handshake, as far as bytes have come; tell whether it is over.
+        """Continue the handshake, as far as bytes have arrived; tell whether it is over.
 
         Raises `OSError` when it has failed or the client has gone; an alert says so to the client.
         """
@@ -220,7 +220,7 @@ class SecureSocket:
         return self._is_open and not self._pending
 
     def recv(self, size: int = READ_BYTES) -> bytes:
-        """Return what the client has said, nothing at its end; `BlockingIOError` for nothing yet.
+        """Return what the client has sent, nothing at its end; `BlockingIOError` for nothing yet.
 
         `size` bounds what is read from the socket; half a record from before may come on top.
         """
@@ -240,7 +240,7 @@ class SecureSocket:
         if chunk:
             self._incoming.write(chunk)
         else:
-            # Without a goodbye: as over a plain socket. A half command is not carried out anyway.
+            # Closed without a TLS close: as over a plain socket. A partial command is not executed.
             self._is_ended = True
 
     def _decrypt(self) -> bytes:
@@ -260,9 +260,9 @@ class SecureSocket:
         return b"".join(pieces)
 
     def _end(self) -> None:
-        """Note that the client has said goodbye, in a way that the socket's events will tell of.
+        """Note the client's TLS close, in a way that the socket's events will report.
 
-        It may do so and keep the connection, to hear the last replies.
+        It may keep the connection, to receive the last replies.
         """
         self._is_ended = True
         with contextlib.suppress(OSError):
@@ -299,8 +299,8 @@ class SecureSocket:
         return self.plain.fileno()
 
     def close(self) -> None:
-        """Say goodbye, if there is room for it, and close the socket."""
-        # It does not wait for the client's goodbye, so it always ends with a complaint.
+        """Send a TLS close, if there is room for it, and close the socket."""
+        # It does not wait for the client's TLS close, so it always ends with an error.
         with contextlib.suppress(OSError):
             if self._is_open:
                 self._tls.unwrap()
@@ -328,7 +328,7 @@ class Handshake(Generic[PeerT]):
 
     @property
     def incomplete_bytes(self) -> int:
-        """It is in the middle of something, and nothing is known of its length."""
+        """It is incomplete, and its length is unknown."""
         return 0
 
     @property
@@ -341,8 +341,8 @@ class Handshake(Generic[PeerT]):
 class Handshakes(Generic[PeerT]):
     """The handshakes under way, each of a connection that was admitted as a peer.
 
-    They are the most expensive thing that an unauthenticated client can ask for, so a turn goes on
-    with a few of them, and each has as long as a command line to end.
+    They are the most expensive thing that an unauthenticated client can cause, so a turn continues
+    only a few of them, and each has as much time as a command line.
     """
 
     __slots__ = (
@@ -365,8 +365,8 @@ class Handshakes(Generic[PeerT]):
     ) -> None:
         """Watch descriptors with the `epoll`, whose owner calls `go_on`.
 
-        `on_done` takes over the socket, which is still watched, with the client's certificate and
-        the time: it may have sent something already.
+        `on_done` gets the socket, which is still watched, with the client's certificate and the
+        time: the client may have sent something already.
         """
         self._context = context
         self._epoll = epoll
@@ -404,7 +404,7 @@ class Handshakes(Generic[PeerT]):
             certificate = sock.certificate
         except OSError as error:
             self._fail(handshake, error)
-        except ValueError:  # ssl's word for a peer that was never there
+        except ValueError:  # what ssl raises for a peer that was never there
             self._fail(handshake, ConnectionError())
         else:
             self._forget(handshake)
@@ -416,7 +416,7 @@ class Handshakes(Generic[PeerT]):
         self._fail(sender, ConnectionAbortedError("the handshake took too long"))
 
     def close(self) -> list[PeerT]:
-        """Close all of them; return whose they were."""
+        """Close all of them; return their peers."""
         handshakes = list(self._by_descriptor.values())
         for handshake in handshakes:
             self._drop(handshake)
