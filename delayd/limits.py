@@ -1,4 +1,4 @@
-"""Every bound of delayd: its unit in its name, its reason beside it; none is elsewhere."""
+"""Every limit of delayd, with its unit in the name and its reason. Other modules have none."""
 
 from typing import Final
 
@@ -23,7 +23,7 @@ WALL_MS_MAX: Final = 253_402_300_799_999
 """The latest absolute time: the end of the year 9999, the last one that RFC 3339 can write."""
 
 TTR_MS_FOR_ZERO: Final = 1_000
-"""What a ttr of 0 means (beanstalkd): a reservation that lapses at once would circle for ever."""
+"""What a ttr of 0 means (beanstalkd): a reservation that ends at once would repeat for ever."""
 
 BODY_BYTES_DEFAULT: Final = 65_535
 """beanstalkd's default; its clients' tests expect 65,536 to be refused."""
@@ -35,13 +35,13 @@ TOPIC_NAME_BYTES_MAX: Final = 200
 """beanstalkd's rule; a name fits a URL and a label."""
 
 KEY_BYTES_MAX: Final = 200
-"""A caller's own name for a job: a row's number, a UUID, a short path. Its length is a u8."""
+"""A client's own name for a job: a row's number, a UUID, a short path. Its length is a u8."""
 
 ERROR_BYTES_MAX: Final = 1_024
-"""What is kept of a worker's last words about a job: the line that matters of a traceback."""
+"""How much of a worker's error text is kept: the line that matters of a traceback."""
 
 DEADLINE_SOON_MS: Final = 1_000
-"""A consumer whose reservation ends this soon is told so and does not wait (beanstalkd)."""
+"""A consumer whose reservation ends this soon gets DEADLINE_SOON at once (beanstalkd)."""
 
 # --- Policies ------------------------------------------------------------------------------------
 
@@ -49,7 +49,7 @@ RETRY_STEPS_MAX: Final = 255
 """Steps of a ladder: their number is a u8 in a job's record, which a ladder makes 2 kB longer."""
 
 ATTEMPTS_MAX: Final = 65_535
-"""A u16 in a job's record; who wants more wants no end."""
+"""A u16 in a job's record; for more, set no maximum."""
 
 JITTER_PERCENT_MAX: Final = 100
 """Jitter may double a step; more would be another ladder."""
@@ -58,18 +58,18 @@ CAP_MAX: Final = 2**62
 """The highest cap on jobs or bytes: more than any memory, and still an exact number in JSON."""
 
 RATE_PER_S_MIN: Final = 0.001
-"""One job in a quarter of an hour; what is slower wants a delay."""
+"""One job in a quarter of an hour; for a slower rate use delays."""
 
 RATE_PER_S_MAX: Final = 1_000_000
-"""Beyond what one daemon hands out, so a rate that high is none."""
+"""More than one daemon can hand out."""
 
 RATE_BURST_MS: Final = 100
-"""How much of its rate a topic may catch up on at once after it has rested: a tenth of a second's
+"""How much of its rate a topic may catch up on after an idle time: a tenth of a second's
 worth, one job at least. With none at all a wheel that ticks in milliseconds could not reach rates
 above 1,000 a second."""
 
 RETRY_STEPS_NAMED_MAX: Final = 10
-"""Steps of a ladder of which it is said what is wrong with them; who has more sees the pattern."""
+"""Steps of a ladder whose errors are listed: enough to see the pattern."""
 
 POLICY_JSON_BYTES_MAX: Final = 16 << 10
 """A policy as text: a ladder of 255 steps written at length takes half of it."""
@@ -87,15 +87,15 @@ AGE_SLOT_BITS: Final = 7
 """The age of the oldest ready job is exact to 2**7 = 128 ms: what people look at is seconds."""
 
 AGE_SLOTS_MAX: Final = 128
-"""Slots of ages in one topic, 12 kB; beyond it they get wider, which makes the age of the oldest
+"""Slots of ages in one topic, 12 kB; with more they get wider, which makes the age of the oldest
 exact to a 64th of itself."""
 
 AGES_KEPT_MAX: Final = 100_000
-"""Ready jobs of a topic that came back or were kicked, of which it is kept in mind since when they
-have been ready: 9 MB."""
+"""Ready jobs of a topic that came back or were kicked and for which the time since when they
+are ready is remembered: 9 MB."""
 
 RATE_WINDOW_MS: Final = 60_000
-"""Rates are told for the last minute."""
+"""Rates are reported for the last minute."""
 
 RATE_CELL_MS: Final = 10_000
 """How often counters are written down for it, at most: a sixth of the minute."""
@@ -120,58 +120,58 @@ HELD_BOUNDS_NS: Final = (
     *(100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000, 10_000_000, 20_000_000),
     *(50_000_000, 100_000_000, 500_000_000, 1_000_000_000),
 )
-"""The buckets of how long the loop was held: 5 ms is what nothing of ours should exceed."""
+"""The buckets of how long the loop was blocked: nothing of ours should exceed 5 ms."""
 
 HELD_NOTED_NS: Final = 500_000
-"""Shorter than that is not looked at for being the longest of the minute: that would cost every
+"""Shorter times are not compared with the longest of the minute: that would cost every
 turn 0.2 µs."""
 
 CENSUS_STEP_TOPICS: Final = 200
-"""Topics counted in one step of a census: 0.4 ms."""
+"""Topics counted in one step of the totals: 0.4 ms."""
 
 METRICS_STEP_TOPICS: Final = 20
-"""Topics of which a piece of a scrape tells at most: 0.5 ms, 50 kB."""
+"""Topics in one piece of a scrape at most: 0.5 ms, 50 kB."""
 
 REFUSAL_REASONS_MAX: Final = 64
 """Words for why something was refused, twice as many as there are: each is a series."""
 
 LONGEST_CELL_NS: Final = 6_000_000_000
-"""What was the longest of the last minute is known to a tenth of it."""
+"""The longest of the last minute is exact to a tenth of a minute."""
 
 LONGEST_CELLS: Final = 10
-"""So many make the minute."""
+"""How many of these make a minute."""
 
 TOPIC_SWAPS_MAX: Final = 8
 """Topics that a scrape gives a name to in place of others, when they have become much busier: each
 ends 50 series and begins as many."""
 
-# --- Slices: how much is done at once before everybody else is served ----------------------------
+# --- Slices: how much is done at once before other clients are served ----------------------------
 
 ADVANCE_SLICE_JOBS: Final = 128
 """Wheel entries one topic may fire or cascade before the next has its turn: about 0.3 ms."""
 
 ADVANCE_SLICE_US: Final = 500
-"""How long one turn may go on with due jobs, over many topics with a few each. It ends sooner with
+"""How long one turn may fire due jobs, over many topics with a few each. It ends sooner with
 a slice that leaves more of its wheel due: eight workers that share 1,000 jobs a second of another
 topic have 8 ms for each, which is four turns; with two slices in each they were 13 ms late, with
 one they are 6 ms."""
 
 TASK_SLICE_US: Final = 500
-"""How long one turn goes on with commands that take long: as with due jobs."""
+"""How long one turn may run background tasks: as with due jobs."""
 
 TASK_STEP_JOBS: Final = 256
-"""Jobs that one step of a pass looks at: 0.2 to 0.3 ms, so several passes share one turn."""
+"""Jobs that one step of a task looks at: 0.2 to 0.3 ms, so several tasks share one turn."""
 
 PASS_BUCKET_COST: Final = 8
-"""Jobs that a pass could have looked at in the time it takes to go to the next place: 5 µs."""
+"""Jobs that a task could have looked at in the time it takes to go to the next place: 5 µs."""
 
 PASS_ACTION_COST: Final = 8
-"""The same for doing something to a job: rescheduling takes 5 µs. Forgetting takes 1.5, but may be
-what gives a MiB of memory back to the system: 0.1 ms, and now and then 30 times in a row."""
+"""The same for doing something to a job: rescheduling takes 5 µs. Deleting takes 1.5, but may
+return a MiB of memory to the system: 0.1 ms, and now and then 30 times in a row."""
 
 PASS_HELD_COPIED_MAX: Final = 16_384
-"""So many reservations are copied to be walked through, in 0.2 ms; with more the table of all jobs
-is walked through instead."""
+"""Up to this many reservations are copied and scanned, in 0.2 ms; with more the table of all jobs
+is scanned instead."""
 
 SEARCH_JOBS_MAX: Final = 1_000
 """Jobs of one page of a list: 100 kB of text, and what is found is kept in memory until it is
@@ -184,11 +184,11 @@ CALENDAR_BINS_MAX: Final = 1_000
 """Counts of one calendar: a week in steps of ten minutes."""
 
 WALL_STEPS_MAX: Final = 8
-"""Steps of the wall clock within the seconds that it takes to place a million jobs anew. With one
+"""Steps of the wall clock within the seconds that it takes to place a million jobs again. With one
 more the jobs that have waited the longest are placed at once."""
 
 WALL_STEP_MS: Final = 2
-"""How far the wall clock must have gone ahead before jobs are placed anew: the reading is exact to
+"""How far the wall clock must have gone ahead before jobs are placed again: the reading is exact to
 a millisecond, its rounding takes one more. Slewing moves the boot clock as well, and so nothing."""
 
 WALL_BRACKET_NS: Final = 500_000
@@ -199,16 +199,17 @@ WALL_READINGS_MAX: Final = 4
 """How often it reads before it takes what it got."""
 
 SYNC_BREATHER_MS: Final = 1
-"""How long a turn waits, with jobs due, for a sync that is going on: on two processors, both busy,
-the kernel would have nowhere to carry it out. It takes 0.2 ms then instead of 3."""
+"""How long a turn waits, with jobs due, for a sync that is in progress: on two processors, both
+busy, the kernel would have no processor for it. It takes 0.2 ms then instead of 3."""
 
 TIMER_STALE_ROWS: Final = 1_024
-"""Stale wake-ups tolerated beyond two for each live one: 100 kB, and sweeps stay rare."""
+"""Stale wake-ups tolerated in addition to two for each live one: 100 kB, and sweeps stay rare."""
 
 # --- The wheel's dead entries --------------------------------------------------------------------
 
 SWEEP_SLACK_ENTRIES: Final = 1_024
-"""Dead entries tolerated beyond one for each live one: 8 kB, and small wheels never sweep."""
+"""Dead entries tolerated in addition to one for each live one: 8 kB, and small wheels never
+sweep."""
 
 SWEEP_CHUNK_ENTRIES: Final = 1_024
 """Entries that one step of a sweep examines: 0.1 to 0.25 ms, the longest a cancel can take."""
@@ -223,8 +224,8 @@ SWEEP_BUCKET_COST: Final = 16
 # --- The index of keys ---------------------------------------------------------------------------
 
 KEYS_UNDIVIDED: Final = 8_192
-"""From so many keys of a topic on its index is a dict for each `KEY_PARTS`th of them: the division
-takes 1 ms, and 256 dicts for few keys would take more memory than what is in them."""
+"""From this many keys of a topic on its index is a dict for each `KEY_PARTS`th of them: the
+division takes 1 ms, and 256 dicts for few keys would take more memory than what is in them."""
 
 KEY_PARTS: Final = 256
 """A dict of 40,000 keys, a part of ten million, takes 1 ms to grow. 64 are as fast, and 1,024 take
@@ -235,20 +236,21 @@ KEY_ANCHOR_IDS: Final = 8
 hash, with 16 they would be 2 µs and 2 bytes."""
 
 KEY_BYTES_SPARSE: Final = 256
-"""A dict that takes more than this for each of its entries is made anew. One that grows takes 54 at
-most, so it is left alone until four fifths have gone."""
+"""A dict that takes more than this for each of its entries is made again. One that grows takes 54
+at most, so it is left alone until four fifths have gone."""
 
 # --- The journal ---------------------------------------------------------------------------------
 
 JOURNAL_SEGMENT_BYTES_DEFAULT: Final = 256 << 20
-"""What the journal may take beyond twice the live data. A snapshot for every 32 MiB of garbage, so
-every ten seconds under the heaviest load; the tail that a start must replay takes 1.5 s at most."""
+"""What the journal may take in addition to twice the live data. A snapshot for every 32 MiB of
+garbage, so every ten seconds under the heaviest load; the tail that a start must replay takes 1.5 s
+at most."""
 
 JOURNAL_SEGMENT_BYTES_MIN: Final = 4 << 10
 """A page; a smaller segment would be mostly header. Only tests go this low."""
 
 JOURNAL_PAYLOAD_BYTES_MAX: Final = 2 << 30
-"""One frame: it holds the largest job and its record; a length field that says more is damage."""
+"""One frame: it holds the largest job and its record; a larger length field is damage."""
 
 JOURNAL_WINDOW_BYTES: Final = 1 << 20
 """How much of a segment is read at a time; a longer frame is read whole, if its file holds it."""
@@ -258,11 +260,12 @@ JOURNAL_FILES_PER_SEGMENT: Final = 4
 bound on disk use, and two half-used files at the ends of the log must fit into it."""
 
 JOURNAL_SHRUNK_BYTES: Final = 1 << 20
-"""The file in which the log of a daemon at rest goes on when nearly nothing is live: it takes 700
+"""The file in which the log of an idle daemon continues when nearly nothing is live: it takes 700
 jobs, beside `EMERGENCY_BYTES`, before the next file of the usual length is made."""
 
 GARBAGE_PER_LIVE: Final = 8
-"""A log at rest is shrunk beyond so many times what is live and a part of a file."""
+"""An idle log is shrunk when it is longer than this many times the live data and a part of a
+file."""
 
 GARBAGE_PER_FILE: Final = 16
 """That part, 4 MiB by default: shrinking takes two snapshots and ten syncs, 20 ms in all."""
@@ -271,7 +274,7 @@ JOURNAL_UNSYNCED_SEGMENTS_MAX: Final = 16
 """Full files that may wait for a sync; each holds a descriptor and a file of dirty pages."""
 
 JOURNAL_UNSYNCED_SEGMENTS_WITHIN_SYNC: Final = 256
-"""The same while a slow sync goes on in another thread: appending waits for it only beyond this.
+"""The same during a slow sync in another thread: appending waits for it only above this.
 Clients are no longer read from long before, unless the segments are very small."""
 
 JOB_REMOVAL_BYTES: Final = 136
@@ -286,20 +289,20 @@ TURN_OVERHEAD_BYTES: Final = 128
 """A frame with two TURN records (63 bytes), twice: the end of a segment may not fit it."""
 
 EMERGENCY_BYTES: Final = 256 << 10
-"""Room that no put may take: a client that touches its job once a second lives on it for an hour,
-and so do 1,100 jobs in the hands of workers."""
+"""Room that no put may take: it lasts an hour for a client that touches its job once a second,
+and for 1,100 reserved jobs."""
 
 ROOM_PLENTY_BYTES: Final = EMERGENCY_BYTES + (1 << 20)
-"""With so much room left it need not be looked at after every turn."""
+"""With this much room left it is not checked after every turn."""
 
 ROOM_TURNS_MAX: Final = 64
-"""After so many turns it is looked at all the same, and what is too much is given back."""
+"""After this many turns it is checked anyway, and the surplus is released."""
 
 SPARE_BYTES_MIN: Final = 128 << 10
 """The smallest file of the reserve: a job of the default size fits, and a disk of 1 MB has some."""
 
 LONG_BODY_BYTES: Final = SPARE_BYTES_MIN - 1_024
-"""A longer body may not fit the next best file with its heads; it gets a place of its own."""
+"""A longer body may not fit any file of the reserve with its headers; it gets a file of its own."""
 
 JOURNAL_RECORD_HEAD_BYTES: Final = 512
 """What a job's record takes beside its body at most, with a TOPIC record before it."""
@@ -309,13 +312,13 @@ SPARE_SLACK_BYTES: Final = 64
 
 JOURNAL_PENDING_BYTES_MAX: Final = 192 << 20
 """Payloads kept in memory until they are synced: what one sync covers, what gathers meanwhile
-(each UNSYNCED_BYTES_MAX at most when clients are no longer read from), and a turn beyond."""
+(each UNSYNCED_BYTES_MAX at most when clients are no longer read from), and one turn more."""
 
 SLOW_SYNC_MS: Final = 1_000
 """A sync that took longer is worth a line in the log; clients have noticed it too."""
 
 ROOM_RETRY_MS: Final = 1_000
-"""How often a full disk is asked for room again, and only when somebody wants to put."""
+"""How often a full disk is asked for room again, and only while a client wants to put."""
 
 JOURNAL_TORN_COPIES_MAX: Final = 16
 """Copies of torn tails that are kept: nothing in them was acknowledged; a crash loop adds more."""
@@ -333,15 +336,15 @@ SNAPSHOT_SLICE_BYTES: Final = 64 << 10
 """The same where jobs are long: joining them takes 20 µs."""
 
 SNAPSHOT_PAUSE_MS: Final = 1
-"""What a slice leaves to everybody else before the next one."""
+"""The time for other clients before the next slice."""
 
 SNAPSHOT_PAYLOAD_BYTES: Final = 128 << 10
-"""One frame of a snapshot, a longer job aside. Compressing it takes 1 to 3 ms and needs no
-interpreter; what does need it, 20 µs for each, is what the loop may have to wait for. Frames of a
-MiB cost jobs of the time 5 ms at the 99th percentile."""
+"""One frame of a snapshot, a longer job aside. Compressing it takes 1 to 3 ms without the
+interpreter; the loop may have to wait for the 20 µs that need it. Frames of a MiB delayed jobs due
+at that time by 5 ms at the 99th percentile."""
 
 SNAPSHOT_NICENESS: Final = 10
-"""Of the thread that compresses and writes: it takes a tenth of a processor from who wants all."""
+"""Niceness of the thread that compresses and writes: a tenth of a busy processor at most."""
 
 SNAPSHOT_AHEAD_BYTES: Final = 4 << 20
 """What the loop may have copied and the thread not written: memory for a slow disk."""
@@ -357,7 +360,7 @@ SNAPSHOT_RETRY_MS_MIN: Final = 10_000
 """After a snapshot has failed, the next try; each further failure doubles it."""
 
 SNAPSHOT_RETRY_MS_MAX: Final = 640_000
-"""The longest time between two tries: what filled or broke the disk is mended by people."""
+"""The longest time between two tries: people have to repair what filled or broke the disk."""
 
 # --- What the configuration may choose -----------------------------------------------------------
 
@@ -365,7 +368,7 @@ WHEEL_TICK_MS_DEFAULT: Final = 1
 """The resolution of every deadline; a coarser tick only makes jobs later."""
 
 WHEEL_TICK_MS_MAX: Final = 1_000
-"""Beyond a second clients would notice the ticks, and no cascade is saved by it."""
+"""With longer ticks clients would notice them, and no cascade is saved."""
 
 WHEEL_SIZE_DEFAULT: Final = 256
 """Levels of 256 ms, 65 s, 4.6 h, 50 days, 34 years: most jobs cascade one to three times,
@@ -384,10 +387,10 @@ SYNC_INTERVAL_MS_DEFAULT: Final = 50
 """beanstalkd's default; what `sync = "interval"` may lose in a power cut."""
 
 SYNC_INTERVAL_MS_MAX: Final = 3_600_000
-"""An hour; who syncs less often means `never`: the operating system writes within a minute."""
+"""An hour; for less frequent syncs use `never`: the operating system writes within a minute."""
 
 CONNECTIONS_DEFAULT: Final = 10_000
-"""Open connections of the line protocol; beyond it a new one is closed at once."""
+"""Open connections of the line protocol; further ones are closed at once."""
 
 CONNECTIONS_MAX: Final = 1_000_000
 """What the kernel's own limit of open files allows by default (fs.nr_open is 1,048,576)."""
@@ -454,16 +457,16 @@ READ_BYTES: Final = 16 << 10
 """What is read from one connection in one turn; a bound on the work one client gets at once."""
 
 EVENTS_PER_TURN: Final = 64
-"""Connections served in one turn before due jobs and everybody else get theirs."""
+"""Connections served in one turn before due jobs and other clients."""
 
 ACCEPT_PAUSE_MS: Final = 1_000
-"""How long nobody is accepted when there is no descriptor even to turn somebody away."""
+"""How long accepting pauses when there is no descriptor even to close a connection."""
 
 ACCEPTS_PER_TURN: Final = 64
 """New connections taken in one turn."""
 
 LINE_INCOMPLETE_S_MAX: Final = 10
-"""How long a command line that was begun may take to end, in seconds; a TLS handshake as long."""
+"""How long an incomplete command line may take, in seconds; the same for a TLS handshake."""
 
 BYTES_PER_S_MIN: Final = 1 << 10
 """What a client sends of a body from its tenth second on, and takes of an answer, at least and on
@@ -473,7 +476,7 @@ LINE_BODY_IN_ALL_S: Final = 60
 """How long a body may take, whatever its pace..."""
 
 LINE_BODY_BYTES_PER_S_IN_ALL: Final = 64 << 10
-"""... unless it is one of more than 4 MB: then as long as it takes at so many bytes a second."""
+"""... unless it is one of more than 4 MB: then the time it takes at this many bytes a second."""
 
 LINE_CONNECTIONS_PER_ADDRESS_MAX: Final = 1_000
 """From one address that is not this machine's own; of IPv6 the first 64 bits are one."""
@@ -482,7 +485,7 @@ LINE_UNAUTHENTICATED_PER_ADDRESS_MAX: Final = 100
 """The same for those that have shown no token yet, where tokens are asked for."""
 
 HANDSHAKES_PER_TURN: Final = 8
-"""TLS handshakes that one turn goes on with: up to 1 ms of work each, with RSA keys."""
+"""TLS handshakes that one turn continues: up to 1 ms of work each, with RSA keys."""
 
 STALLED_CLIENT_MS: Final = 60_000
 """A client that has read nothing of its replies for this long is closed; its jobs return."""
@@ -497,15 +500,15 @@ DESCRIPTORS_RESERVED: Final = 64
 """Not for connections: the journal's next files, a snapshot, those that it has not synced yet."""
 
 DESCRIPTORS_RESERVED_SHARE: Final = 4
-"""But at most so much of what the process may have: with 64 in all every fourth, 16."""
+"""But at most this part of what the process may have: with 64 in all every fourth, 16."""
 
 TROUBLE_LOG_MS: Final = 60_000
-"""How often the log tells of a kind of trouble that peers can make as often as they like."""
+"""How often the log reports a kind of error that peers can cause as often as they like."""
 
-# --- Who may come in -----------------------------------------------------------------------------
+# --- Access --------------------------------------------------------------------------------------
 
 UNIX_ID_MAX: Final = 2**32 - 2
-"""The highest number of a user or group; the one above means nobody at all."""
+"""The highest id of a user or group; the next number means none."""
 
 UNIX_GROUPS_MAX: Final = 65_536
 """Groups that one peer of a unix socket can be in: Linux's bound."""
@@ -517,7 +520,7 @@ TOKENS_FILE_BYTES_MAX: Final = 16 << 20
 """What is read of a tokens file; ten thousand ordinary entries take 3 MB."""
 
 TOKEN_NAME_CHARACTERS_MAX: Final = 200
-"""A token's name stands in lines of the log."""
+"""A token's name appears in lines of the log."""
 
 TOKEN_GLOBS_MAX: Final = 100
 """Patterns of topics that one token may have: each is tried before an operation is refused."""
@@ -537,7 +540,7 @@ AUTH_PEERS_MAX: Final = 10_000
 # --- HTTP ----------------------------------------------------------------------------------------
 
 RETRY_AFTER_DRAINING_S: Final = 5
-"""What a producer is told to wait: a daemon that drains is about to be replaced."""
+"""`Retry-After` for a producer: a daemon that drains is about to be replaced."""
 
 RETRY_AFTER_FULL_S: Final = 5
 """The same where there is no room: consumers need a while to make some."""
@@ -546,45 +549,45 @@ HTTP_BODY_BYTES_DEFAULT: Final = 4 << 20
 """A request's: a thousand jobs of 4 kB each."""
 
 HTTP_BODY_BYTES_MIN: Final = 1 << 10
-"""Less would refuse what every client says."""
+"""Less would refuse requests of every client."""
 
 HTTP_BODY_BYTES_MAX: Final = 64 << 20
-"""A request is read whole, and holds the loop while it is: a third of a second for this."""
+"""A request is parsed whole, and blocks the loop meanwhile: a third of a second for this."""
 
 HTTP_BATCH_MAX: Final = 1_000
 """Jobs put, reserved, acknowledged by one request: some 10 ms of work."""
 
 HTTP_WAIT_MS_MAX: Final = 60_000
-"""The longest long poll: what stands between client and daemon often cuts off at a minute."""
+"""The longest long poll: proxies often close a connection after a minute."""
 
 HTTP_TOPICS_MAX: Final = 100
 """Topics that one reserve may name: each is looked at before each job."""
 
 HTTP_PAGE_DEFAULT: Final = 100
-"""Jobs or topics of a page, where nothing is said."""
+"""Jobs or topics of a page, by default."""
 
 HTTP_PAGE_BYTES_MAX: Final = 1 << 20
 """A page of jobs takes no further one once the bodies and failures are longer than this; the first
 always fits. To write them as one answer takes 2 ms."""
 
 HTTP_PAGE_SLICE_BYTES: Final = 64 << 10
-"""Bodies told before everybody else has a turn: to see whether they are JSON takes 0.4 ms."""
+"""Bodies written before other clients have a turn: checking that they are JSON takes 0.4 ms."""
 
 HTTP_PAGE_SLICE_ROWS: Final = 192
-"""Jobs of a page told before everybody else has a turn: 0.5 ms where all of them have failed."""
+"""Jobs of a page written before other clients have a turn: 0.5 ms where all of them have failed."""
 
 HTTP_TOPICS_PAGE_MAX: Final = 1_000
 """Topics of one page of their list: 150 kB of text."""
 
 HTTP_TOPICS_SLICE: Final = 128
-"""Topics looked at before everybody else has a turn: 0.1 ms."""
+"""Topics looked at before other clients have a turn: 0.1 ms."""
 
 READY_BODY_BYTES: Final = 4 << 10
 """A daemon that has no room for a job of this length is not ready for more; most are shorter."""
 
 HTTP_GLOBS_SLICE: Final = 2_000
-"""Patterns of a token that topics' names are compared with before everybody else has a turn: 1 ms,
-with patterns that have several stars each."""
+"""Patterns of a token that are matched with topics' names before other clients have a turn:
+1 ms, with patterns that have several stars each."""
 
 HTTP_CALENDAR_TOPICS_MAX: Final = 100
 """Topics of one calendar; with as many spans as there may be, 300 kB of text. All jobs of each are
@@ -594,11 +597,12 @@ HTTP_RESERVED_BYTES_MAX: Final = 4 << 20
 """A reserve takes no further job once the bodies are longer than this; the first always fits."""
 
 HTTP_ERRORS_MAX: Final = 100
-"""Mistakes that one problem names; who has made more sees the pattern."""
+"""Mistakes that one problem lists: enough to see the pattern."""
 
 HTTP_CONTAINERS_MAX: Final = 250_000
 """Arrays and objects of one request, by its brackets; to read so many takes up to 100 ms. Each of a
-thousand jobs may have 250. Without it 4 MiB of empty ones held everybody up for more than a second.
+thousand jobs may have 250. Without it 4 MiB of empty ones blocked all clients for more than a
+second.
 """
 
 HTTP_ERROR_CHARACTERS_MAX: Final = 1_000
@@ -606,17 +610,17 @@ HTTP_ERROR_CHARACTERS_MAX: Final = 1_000
 
 HTTP_HEADER_MS_DEFAULT: Final = 10_000
 """How long a request's head may take: from its first byte, the first one from the connection on. A
-head is a packet or two, which get lost twice at most in that time."""
+head is a packet or two, which are lost twice at most in that time."""
 
 HTTP_IDLE_MS_DEFAULT: Final = 75_000
-"""How long a connection may say nothing after an answer: longer than the minute for which most
-proxies keep theirs, so that it is they who close first."""
+"""How long a connection may be idle after an answer: longer than the minute for which most
+proxies keep theirs, so that they close first."""
 
 HTTP_BODY_MS_DEFAULT: Final = 60_000
 """How long a request's body may take in all: 4 MiB then need half a megabit a second."""
 
 HTTP_BODY_GRACE_MS: Final = 10_000
-"""For so long a body may be slower than the following."""
+"""For this time a body may be slower than the following."""
 
 HTTP_TAKE_MS: Final = 10_000
 """How long a client may take too little of an answer before it is closed."""
@@ -625,10 +629,10 @@ HTTP_TIMEOUT_MS_MIN: Final = 1_000
 """The deadlines are looked at once a second, when one has come."""
 
 HTTP_TIMEOUT_MS_MAX: Final = 3_600_000
-"""An hour; who wants more wants no deadline."""
+"""An hour; more is as good as no deadline."""
 
 HTTP_LOOK_MS: Final = 10_000
-"""How often a connection is looked at whose request is being carried out."""
+"""How often a connection is checked while its request is being handled."""
 
 LOOKS_MAX: Final = 256
 """Connections looked at before others have a turn: 0.3 ms, 3 ms if all of them are closed."""
@@ -652,13 +656,13 @@ bodies fit, and those of a thousand connections fit into memory."""
 
 HTTP_SMALL_BYTES: Final = 16 << 10
 """A request of this length is never refused because others fill the space for bodies: so workers
-can still acknowledge, and whoever looks after the daemon can look."""
+can still acknowledge, and operators can look at the daemon."""
 
 HTTP_HELD_BYTES_DEFAULT: Final = 64 << 20
 """Requests that have been read and not been answered, together: 16 of the longest."""
 
 HTTP_HELD_BYTES_MIN: Final = 1 << 20
-"""Below that a handful of clients would be in each other's way."""
+"""Below that a handful of clients would block each other."""
 
 HTTP_HELD_BYTES_MAX: Final = 16 << 30
 """More than most machines have."""
@@ -670,13 +674,13 @@ HTTP_STRANGERS_PER_IP_DEFAULT: Final = 100
 """The same for connections on which no valid token has been shown yet."""
 
 HTTP_REPLY_PAUSE_BYTES: Final = 64 << 10
-"""With more than this waiting for a client, nothing more is carried out for it."""
+"""With more than this waiting for a client, no more of its requests are handled."""
 
 TLS_HANDSHAKE_MS: Final = 10_000
 """As long as for a request's head."""
 
 TLS_CLOSE_MS: Final = 5_000
-"""How long a peer may take to say goodbye."""
+"""How long a peer may take to close."""
 
 HTTP_STOP_MS_MAX: Final = 5_000
 """How long a stop waits for answers that are being written."""
@@ -688,22 +692,22 @@ IDEMPOTENCY_MS: Final = 24 * 3_600 * 1_000
 """How long a put's Idempotency-Key is remembered: longer than any sensible client retries."""
 
 TTR_MS_DEFAULT: Final = 60_000
-"""Of a job put by HTTP that says none, in a topic whose policy says none."""
+"""The ttr of a job put over HTTP without one, in a topic whose policy has none."""
 
 PRIORITY_DEFAULT: Final = 65_536
-"""Of a job put by HTTP that says none: what beanstalk clients put with."""
+"""The priority of a job put over HTTP without one: what beanstalk clients use."""
 
 HTTP_HOSTS_KNOWN_MAX: Final = 64
-"""Values of the Host header that need not be looked at again."""
+"""Values of the Host header that were accepted and need no second check."""
 
 SECONDS_WRITTEN_MAX: Final = 1_024
 """Seconds that are kept as they are written: a tenth of a megabyte."""
 
 TARGETS_KNOWN_MAX: Final = 1_024
-"""Paths whose way to a call is remembered: 2 us less for each request of a producer."""
+"""Paths whose route is remembered: 2 µs less for each request of a producer."""
 
 TARGET_KNOWN_CHARACTERS: Final = 256
-"""Of such a path at most, so that nobody can fill the memory with long ones."""
+"""The length of such a path at most, so that clients cannot fill the memory with long ones."""
 
 LADDERS_KNOWN_MAX: Final = 64
 """Retry ladders whose steps are remembered by how they were written: 2 MB if all are long."""
