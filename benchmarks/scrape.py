@@ -55,7 +55,7 @@ def crowded(topics: int) -> Engine:
     while engine.advance(START_MS + 1_000 + topics // 1_000):
         pass
     for topic in list(engine.store.topics.listing):
-        if topic.ready:
+        if topic.queues.ready:
             session = engine.open_session()
             engine.watch(session, topic.name)
             engine.reserve(session, START_MS + 2_000)

@@ -295,7 +295,7 @@ class Metrics:
         )
 
     def _jobs(self, topic: Topic, _now_ms: int) -> str:
-        counts = (len(topic.ready), topic.reserved, topic.delayed, len(topic.buried))
+        counts = (len(topic.queues.ready), topic.reserved, topic.delayed, len(topic.queues.buried))
         return self._states(topic.name, counts)
 
     def _age(self, name: str, oldest_ms: int | None, now_ms: int) -> str:
@@ -305,7 +305,9 @@ class Metrics:
         return f'{OLDEST[0]}{{topic="{name}"}} {self._number(age / _MS_PER_S)}\n'
 
     def _oldest(self, topic: Topic, now_ms: int) -> str:
-        return self._age(topic.name, topic.ages.oldest_ms() if topic.ready else None, now_ms)
+        return self._age(
+            topic.name, topic.queues.ages.oldest_ms() if topic.queues.ready else None, now_ms
+        )
 
     def _topic_operations(self, topic: Topic, _now_ms: int) -> str:
         counts = topic_operations(topic)

@@ -384,7 +384,7 @@ def test_in_no_second_is_more_handed_out_than_the_rate_and_a_burst(
         sessions.append(session)
         match doing:
             case "wait":
-                rig.wait(session) if topic.blocks or not topic.ready else None
+                rig.wait(session) if topic.blocks or not topic.queues.ready else None
             case "batch":
                 times_ms += [rig.time_ms] * len(rig.reserve_all(session))
             case "delete":

@@ -160,7 +160,7 @@ def test_jobs_are_told_by_topic_and_state() -> None:
         }
         view = page.rig.engine.store.topics.by_name[f"mail.{number}"]
         assert told == {
-            "ready": len(view.ready),
+            "ready": len(view.queues.ready),
             "reserved": view.reserved,
             "delayed": 0,
             "buried": 0,

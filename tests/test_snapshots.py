@@ -177,7 +177,7 @@ def reserve_and_release_for_an_hour(scene: Scene) -> None:
     scene.put(400)
     scene.turn()
     for _ in range(HOUR_MS // 3_000):
-        while scene.engine.store.topics.by_name["default"].ready:
+        while scene.engine.store.topics.by_name["default"].queues.ready:
             job_id = scene.reserve()
             scene.engine.release(scene.me, job_id, 0, 20_000, scene.now_ms)
             scene.turn(ms=5)

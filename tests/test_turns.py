@@ -66,14 +66,14 @@ def test_the_first_turn_fires_what_came_due_before(watch: Watch) -> None:
     stage.put(delay_ms=250)
     stage.clock.advance(1_000)
     stage.turns.turn()
-    assert stage.engine.store.topics.by_name["default"].ready
+    assert stage.engine.store.topics.by_name["default"].queues.ready
 
 
 def test_it_wakes_when_a_job_is_due(stage: Stage) -> None:
     stage.put(delay_ms=250)
     stage.turns.end_turn(stage.clock.now_ms())
     assert stage.slept(None, int) == [0.25, None]
-    assert stage.engine.store.topics.by_name["default"].ready
+    assert stage.engine.store.topics.by_name["default"].queues.ready
 
 
 def test_what_is_overdue_is_not_waited_for(stage: Stage) -> None:
@@ -240,7 +240,7 @@ def test_no_turn_changes_anything_when_all_is_over(stage: Stage) -> None:
     served = len(stage.line.served_ms)
     stage.turns.turn()
     assert (stage.look(), len(stage.line.served_ms)) == ([], served)
-    assert not stage.engine.store.topics.by_name["default"].ready
+    assert not stage.engine.store.topics.by_name["default"].queues.ready
 
 
 def test_without_a_journal_replies_leave_at_once(watch: Watch) -> None:
@@ -265,7 +265,7 @@ def test_of_a_million_jobs_of_one_instant_each_turn_fires_one_slice(stage: Stage
     stage.put(delay_ms=5, jobs=jobs)
     stage.turns.end_turn(stage.clock.now_ms())
     stage.clock.advance(10)
-    ready = stage.engine.store.topics.by_name["default"].ready
+    ready = stage.engine.store.topics.by_name["default"].queues.ready
     counts = []
     while len(ready) < jobs:
         assert stage.turns._wait_s(None) == 0.0
@@ -285,7 +285,7 @@ def test_small_topics_share_a_turn_for_a_bounded_time(stage: Stage) -> None:
     counts = []
     while stage.turns._wait_s(None) == 0.0:
         stage.turns.turn()
-        counts.append(sum(len(topic.ready) for topic in topics))
+        counts.append(sum(len(topic.queues.ready) for topic in topics))
     assert counts == [6, 12, 18, 20]
 
 

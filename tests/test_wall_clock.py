@@ -106,7 +106,7 @@ class Daemon:
 
     def is_ready(self, job_id: int) -> bool:
         """Whether it came, seen without making it come."""
-        return job_id in self.topic.ready
+        return job_id in self.topic.queues.ready
 
     def state(self, job_id: int) -> State:
         return views.view_job(self.engine, job_id, self.clock.now_ms() + 1).state

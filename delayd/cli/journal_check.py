@@ -152,10 +152,10 @@ def jobs_of(engine: Engine) -> str:
     """Count the jobs by state."""
     topics = engine.store.topics.listing
     counts = {
-        "ready": sum(len(topic.ready) for topic in topics),
+        "ready": sum(len(topic.queues.ready) for topic in topics),
         "delayed": sum(topic.delayed for topic in topics),
         "reserved": sum(topic.reserved for topic in topics),
-        "buried": sum(len(topic.buried) for topic in topics),
+        "buried": sum(len(topic.queues.buried) for topic in topics),
     }
     by_state = ", ".join(f"{count} {state}" for state, count in counts.items())
     in_use = sum(bool(topic.jobs) for topic in topics)

@@ -19,11 +19,13 @@ from delayd.core.job import (
     state_of,
     wall_of,
 )
+from delayd.core.queues import ready_key
 from delayd.core.store import Store
 from delayd.core.throttle import Block
-from delayd.core.topic import Topic, job_id_of, ready_key
+from delayd.core.topic import (
+    Topic,
+)
 from delayd.core.views import live_jobs
-from delayd.limits import PRIORITY_URGENT_BELOW
 
 
 def check(engine: Engine) -> None:
@@ -53,9 +55,7 @@ def check(engine: Engine) -> None:
         for topic in store.topics.listing
         if topic.paused_until_ms is not None
     }
-    delays = [topic.delays for topic in store.topics.listing]
-    for lane in delays:
-        lane.wheel.check()
+    delays = [topic.queues.delays for topic in store.topics.listing]
     store.timer_queue.check([store.leases.lane, store.alarms.lane, *delays], store.time_ms)
 
 
@@ -63,20 +63,18 @@ def _check_place(store: Store, topic: Topic, job_id: int, record: bytes) -> None
     """Assert that the job is in the queue of its state, or leased and in none."""
     state = State.RESERVED if job_id in store.leases.sessions else state_of(record)
     priority = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[0]
-    assert (ready_key(priority, job_id) in topic.ready) == (state is State.READY)
-    assert (ready_key(rank_of(record), job_id) in topic.buried) == (state is State.BURIED)
+    assert (ready_key(priority, job_id) in topic.queues.ready) == (state is State.READY)
+    assert (ready_key(rank_of(record), job_id) in topic.queues.buried) == (state is State.BURIED)
     assert bool(record[FLAGS_AT] & Flag.RANK) == (state_of(record) is State.BURIED)
 
 
 def _check_topic(store: Store, topic: Topic) -> None:
-    queued = len(topic.ready) + topic.delayed + len(topic.buried)
-    assert topic.jobs == queued + topic.reserved
-    assert not topic.buried or topic.buried[-1] >> 64 <= store.last_rank
-    ready = [(job_id_of(key), store.jobs.get(job_id_of(key))) for key in topic.ready]
-    topic.ages.check((job_id, U64.unpack_from(rec or b"", DUE_AT)[0]) for job_id, rec in ready)
-    assert topic.urgent == sum(key >> 64 < PRIORITY_URGENT_BELOW for key in topic.ready)
+    queues = topic.queues
+    queues.check(store.jobs.get)
+    assert topic.jobs == len(queues) + topic.reserved
+    assert not queues.buried or queues.buried[-1] >> 64 <= store.last_rank
     if not topic.blocks:
-        assert not (topic.ready and topic.waiters), "a job and a consumer miss each other"
+        assert not (topic.queues.ready and topic.waiters), "a job and a consumer miss each other"
     for session in topic.waiters:
         assert session.waiting
         assert topic in session.watched

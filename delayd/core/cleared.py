@@ -14,32 +14,22 @@ costs nothing but its memory. Until then no snapshot is begun: a copy would have
 job twice.
 """
 
-from typing import final
+from typing import TYPE_CHECKING, final
 
-from delayd.core.topic import ID_MASK, Topic
+from delayd.core.topic import Topic
+
+if TYPE_CHECKING:
+    from delayd.core.queues import Queues
 
 
 @final
 class ClearedJobs:
-    """The queues that a topic had when it was cleared."""
+    """The queues that a topic had when it was cleared, and its number then."""
 
-    __slots__ = ("_buried", "_ready", "_wheel", "number", "topic")
+    __slots__ = ("number", "queues", "topic")
 
     def __init__(self, topic: Topic) -> None:
         """Take over what the topic is about to lose."""
         self.topic = topic
         self.number = topic.number
-        self._wheel = topic.delays.wheel
-        self._ready = topic.ready
-        self._buried = topic.buried
-
-    def take_some(self, count: int) -> list[int]:
-        """Take some ids out of what is left; none at the end.
-
-        The wheel may hold entries of others as well, which are dead in it.
-        """
-        entries = self._wheel.take_some(count)
-        if entries:
-            return list(entries)
-        keys = self._ready or self._buried
-        return [keys.pop() & ID_MASK for _ in range(min(count, len(keys)))]
+        self.queues: Queues = topic.queues

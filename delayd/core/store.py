@@ -22,8 +22,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, final
 
-from sortedcontainers import SortedList
-
 from delayd.core.cleared import ClearedJobs
 from delayd.core.job import (
     DUE_AT,
@@ -46,16 +44,16 @@ from delayd.core.job_table import JobTable
 from delayd.core.keys import KeyIndex
 from delayd.core.leases import Leases
 from delayd.core.policy import Policy
+from delayd.core.queues import ID_MASK, Queues, ready_key
 from delayd.core.records import LAYOUTS, Kind
 from delayd.core.session import Session
 from delayd.core.stats.counters import Counters
 from delayd.core.stats.latency import new_histogram, note_run, span
 from delayd.core.stats.operations import COUNTED_APART, Operation
 from delayd.core.stats.rates import Rates
-from delayd.core.stats.ready_ages import ReadyAges
 from delayd.core.throttle import Block, Throttle
 from delayd.core.timers import Alarms, TimerLane, TimerQueue
-from delayd.core.topic import ID_MASK, Source, Topic, ready_key
+from delayd.core.topic import Source, Topic
 from delayd.core.topics import Topics
 from delayd.core.transitions import (
     buried,
@@ -152,8 +150,8 @@ class Store:
         counts = self.wheel_counts
         return TimingWheel(self.tick_ms, self.wheel_size, self.time_ms, due_of, counts)
 
-    def _delays_lane(self, name: str) -> TimerLane:
-        return TimerLane(self._wheel(self._delay_ends), name)
+    def _new_queues(self, name: str) -> Queues:
+        return Queues(TimerLane(self._wheel(self._delay_ends), name))
 
     def _delay_ends(self, job_id: int) -> int | None:
         record = self.jobs.get(job_id)
@@ -200,7 +198,7 @@ class Store:
         topics = self.topics
         topic = topics.by_name.get(name)
         if topic is None:
-            topic = topics.add(name, self._delays_lane(name))
+            topic = topics.add(name, self._new_queues(name))
         else:
             # It vanished and has come back: pause and policy of its earlier life are not its own.
             self.pause(topic, 0, 0)
@@ -217,7 +215,7 @@ class Store:
         if topic.is_wanted or not self.topics.may_vanish(topic):
             return
         self.unpause(topic)
-        self.timer_queue.forget(topic.delays)
+        self.timer_queue.forget(topic.queues.delays)
         self.topics.remove(topic)
         if topic.policy is not None:
             self.set_policy(topic, None, Source.CONFIGURATION)
@@ -305,7 +303,7 @@ class Store:
             topic.rates = Rates()
             topic.waited = new_histogram()
         topic.rates.begin(self.time_ms, (topic.jobs_put, topic.reserves, topic.deletes))
-        topic.ages.tidy()
+        topic.queues.ages.tidy()
         counters = self.counters
         if self.time_ms >= counters.rates.next_ms:
             counts = (self.jobs_put, counters.reserves, counters.deletes)
@@ -326,7 +324,7 @@ class Store:
         self.wheel_counts.cascaded = 0
         for topic in self.topics.listing:
             topic.begin_figures()
-            topic.ages.tidy()
+            topic.queues.ages.tidy()
 
     # --- What a record says ----------------------------------------------------------------------
 
@@ -380,7 +378,8 @@ class Store:
 
     def come_due(self, topic: Topic, job_ids: Iterable[int]) -> None:
         """Make jobs ready whose delay has ended and whose wheel has let go of them."""
-        wall_times, jobs, add = self.wall_times, self.jobs, topic.ready.add
+        wall_times, jobs, queues = self.wall_times, self.jobs, topic.queues
+        add = queues.ready.add
         # Those that share a bucket of lateness are counted together; mostly all of them do.
         low_ms = high_ms = first_ms = last_ms = count = 0
         for job_id in job_ids:
@@ -397,18 +396,18 @@ class Store:
             jobs.replace(job_id, came_due(record))  # it is as long as before
             add(priority << 64 | job_id)
             if priority < PRIORITY_URGENT_BELOW:
-                topic.urgent += 1
+                queues.urgent += 1
             if not low_ms <= due_ms < high_ms:
                 if count:
-                    topic.ages.add(first_ms, count)
+                    queues.ages.add(first_ms, count)
                     self.count_overdue(topic, first_ms, last_ms, count)
-                low_ms, high_ms = span(due_ms, self.time_ms, topic.ages.shift)
+                low_ms, high_ms = span(due_ms, self.time_ms, queues.ages.shift)
                 first_ms = due_ms
                 count = 0
             count += 1
             last_ms = due_ms
         if count:
-            topic.ages.add(first_ms, count)
+            queues.ages.add(first_ms, count)
             self.count_overdue(topic, first_ms, last_ms, count)
 
     def count_overdue(self, topic: Topic, first_ms: int, last_ms: int, jobs: int = 1) -> None:
@@ -436,44 +435,17 @@ class Store:
         record: bytes,
         since_ms: int = 0,
     ) -> None:
-        """Queue the job, whose record is kept already, where its state belongs.
-
-        A ready one has been so since it was due, or since `since_ms` if that is given.
-        """
-        state = record[STATE_AT]
-        if state == _DELAYED:
-            if topic.delays.wheel.insert(job_id, due_ms, self.time_ms):
-                self.timer_queue.queue(topic.delays)
-        elif state == _READY:
-            topic.ready.add(priority << 64 | job_id)
-            if priority < PRIORITY_URGENT_BELOW:
-                topic.urgent += 1
-            if not since_ms or not topic.ages.keep(job_id, since_ms):
-                since_ms = due_ms
-            topic.ages.add(since_ms)
-        else:
-            rank = rank_of(record)
-            self.last_rank = max(self.last_rank, rank)
-            topic.buried.add(rank << 64 | job_id)
+        """Queue the job, whose record is kept already; ready since `since_ms` if that is given."""
+        if record[STATE_AT] == _BURIED:
+            self.last_rank = max(self.last_rank, rank_of(record))
+        if topic.queues.place(job_id, priority, due_ms, record, self.time_ms, since_ms):
+            self.timer_queue.queue(topic.queues.delays)
 
     def _unplace(self, topic: Topic, job_id: int, priority: int, record: bytes) -> int:
-        """Take a job at rest out of the queue where its state put it.
-
-        Returns since when it was ready; 0 when it was not.
-        """
-        state = record[STATE_AT]
-        if state == _DELAYED:
-            topic.delays.wheel.cancel(job_id, _unpack_u64(record, DUE_AT)[0])
-            if self.wall_times.count:
-                self.wall_times.discard(job_id)
-        elif state == _READY:
-            topic.ready.remove(priority << 64 | job_id)
-            if priority < PRIORITY_URGENT_BELOW:
-                topic.urgent -= 1
-            return topic.ages.leave(job_id, _unpack_u64(record, DUE_AT)[0])
-        else:
-            topic.buried.remove(rank_of(record) << 64 | job_id)
-        return 0
+        """Take a job at rest out of its queue; return since when it was ready; 0: it was not."""
+        if record[STATE_AT] == _DELAYED and self.wall_times.count:
+            self.wall_times.discard(job_id)
+        return topic.queues.unplace(job_id, priority, record)
 
     # --- Wall-clock times ------------------------------------------------------------------------
 
@@ -541,10 +513,11 @@ class Store:
         if record[STATE_AT] != _READY:
             self._place(topic, job_id, priority, due_ms, record)
             return
-        topic.ready.add(priority << 64 | job_id)
+        queues = topic.queues
+        queues.ready.add(priority << 64 | job_id)
         if priority < PRIORITY_URGENT_BELOW:
-            topic.urgent += 1
-        ages = topic.ages
+            queues.urgent += 1
+        ages = queues.ages
         if ages.newest_ms <= due_ms < ages.newest_end_ms:
             ages.newest += 1
         else:
@@ -565,21 +538,22 @@ class Store:
         job_ids = range(first_id, first_id + len(records))
         self.last_put_id = max(self.last_put_id, job_ids[-1])
         topic.bytes += self.jobs.put_run(first_id, records)
+        queues = topic.queues
         if records[0][STATE_AT] == _DELAYED:
-            insert = topic.delays.wheel.insert
+            insert = queues.delays.wheel.insert
             is_earlier = False
             for job_id in job_ids:
                 if insert(job_id, due_ms, self.time_ms):
                     is_earlier = True
             if is_earlier:
-                self.timer_queue.queue(topic.delays)
+                self.timer_queue.queue(queues.delays)
         else:
-            add = topic.ready.add
+            add = queues.ready.add
             for job_id in job_ids:
                 add(priority << 64 | job_id)
             if priority < PRIORITY_URGENT_BELOW:
-                topic.urgent += len(records)
-            topic.ages.add(due_ms, len(records))
+                queues.urgent += len(records)
+            queues.ages.add(due_ms, len(records))
 
     def delete(self, job_id: int) -> Topic:
         """Forget the job, whatever its state; return its topic."""
@@ -642,9 +616,10 @@ class Store:
 
     def hand_out(self, topic: Topic, session: Session, now_ms: int) -> tuple[int, int, bytes]:
         """Let the session hold the topic's next ready job; return (id, deadline, record)."""
-        key: int = topic.ready.pop(0)
+        queues = topic.queues
+        key: int = queues.ready.pop(0)
         if key < _URGENT_KEYS_END:
-            topic.urgent -= 1
+            queues.urgent -= 1
         job_id = key & ID_MASK
         record = self.jobs.get(job_id)
         assert record is not None
@@ -667,7 +642,7 @@ class Store:
             self.restrain(topic, topic.throttle, 1)
         if self.leases.lane.wheel.insert(job_id, deadline_ms, self.time_ms):
             self.timer_queue.queue(self.leases.lane)
-        ages = topic.ages
+        ages = queues.ages
         if ages.since:
             since_ms = ages.since.pop(job_id, since_ms)
         if ages.newest_ms <= since_ms < ages.newest_end_ms:
@@ -692,8 +667,9 @@ class Store:
             self.roll(topic)
         if topic.throttle is not None:
             jobs_max = min(jobs_max, topic.throttle.allowed(topic.reserved, self.time_ms))
-        ready, sessions, deadlines = topic.ready, self.leases.sessions, session.deadlines
-        jobs, guarded, since = self.jobs, self.jobs.guarded, topic.ages.since
+        queues = topic.queues
+        ready, sessions, deadlines = queues.ready, self.leases.sessions, session.deadlines
+        jobs, guarded, since = self.jobs, self.jobs.guarded, queues.ages.since
         deadline_ms, ttr_ms = 0, -1
         same: list[int] = []
         # Those that share a bucket of lateness are counted together; mostly all of them do.
@@ -714,7 +690,7 @@ class Store:
             if not low_ms <= since_ms < high_ms:
                 if len(run) > counted:
                     self._count_waits(topic, first_ms, last_ms, len(run) - counted)
-                low_ms, high_ms = span(since_ms, self.time_ms, topic.ages.shift)
+                low_ms, high_ms = span(since_ms, self.time_ms, queues.ages.shift)
                 first_ms = since_ms
                 counted = len(run)
             last_ms = since_ms
@@ -733,7 +709,7 @@ class Store:
             bytes_max -= len(body)
             if bytes_max < 0:
                 break
-        topic.urgent -= urgent
+        queues.urgent -= urgent
         if run:
             self._count_waits(topic, first_ms, last_ms, len(run) - counted)
             self._insert_leases(same, deadline_ms)
@@ -750,7 +726,7 @@ class Store:
 
     def _count_waits(self, topic: Topic, first_ms: int, last_ms: int, jobs: int) -> None:
         """Count jobs of one `span` that were ready since then and have been reserved now."""
-        topic.ages.add(first_ms, -jobs)
+        topic.queues.ages.add(first_ms, -jobs)
         time_ms = self.time_ms
         note_run(topic.waited, time_ms - first_ms, time_ms - last_ms, jobs)
         if not topic.has_own_metrics:
@@ -841,7 +817,7 @@ class Store:
         self._replace(topic, job_id, changed, self._back_since(changed))
         # The wheel that it leaves may hold a dead entry of it (it was kicked, or reserved by id),
         # which would come alive again with the next delay in the other topic.
-        former.delays.wheel.ask(partial(self._delay_ends_in, former))
+        former.queues.delays.wheel.ask(partial(self._delay_ends_in, former))
         return former
 
     def bury(self, job_id: int, priority: int) -> Topic:
@@ -921,12 +897,8 @@ class Store:
         held = topic.reserved - sum(topic.old_held.values())
         if held:
             topic.old_held[topic.number] = held
-        self.timer_queue.forget(topic.delays)
-        topic.delays = self._delays_lane(topic.name)
-        topic.ready = SortedList()
-        topic.buried = SortedList()
-        topic.ages = ReadyAges()
-        topic.urgent = 0
+        self.timer_queue.forget(topic.queues.delays)
+        topic.queues = self._new_queues(topic.name)
         topic.jobs = topic.reserved
         topic.bytes = self._held_bytes(topic)
         if topic.number in self.paused:
@@ -947,7 +919,7 @@ class Store:
         There must be a clear that has left some.
         """
         cleared = self.cleared[0]
-        job_ids = cleared.take_some(1 + budget // PASS_ACTION_COST)
+        job_ids = cleared.queues.take_some(1 + budget // PASS_ACTION_COST)
         for job_id in job_ids:
             record = self.jobs.get(job_id)
             if record is None or job_id in self.leases.sessions:

@@ -1,28 +1,14 @@
-"""One topic: its ready order, its buried jobs, who waits for it, its pause and its counters.
+"""One topic: its queues, its keys, what holds for it, who waits for it, its pause and its counters.
 
-Ready order is priority, then id. Both are folded into one integer, `priority << 64 | id`, so that
-the ready jobs are a plain sorted list of numbers: the head is the next job, any member is removed
-exactly, and nothing is ever left behind to be skipped later.
-
->>> ready_key(1, 9) < ready_key(2, 3) < ready_key(2, 4)
-True
->>> job_id_of(ready_key(2, 4))
-4
-
-Buried jobs are sorted in the same way, by the rank that their records say: when they were buried.
-
-A topic holds ids only; records are in the job table, and the rules are the engine's.
+A topic holds ids only; records are in the job table, and the rules are in the operations.
 """
 
 import enum
 import re
 from typing import TYPE_CHECKING, Final
 
-from sortedcontainers import SortedList
-
 from delayd.core.errors import TopicNameInvalid
-from delayd.core.stats.ready_ages import ReadyAges
-from delayd.core.timers import TimerLane
+from delayd.core.queues import Queues
 from delayd.limits import TOPIC_NAME_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -38,7 +24,6 @@ if TYPE_CHECKING:
 DEFAULT_TOPIC: Final = "default"
 INTERNAL_TOPIC: Final = "$idempotency"
 """Where the daemon keeps jobs of its own; see `core.operations.checks`."""
-ID_MASK: Final = 2**64 - 1
 
 
 class Source(enum.IntEnum):
@@ -61,19 +46,9 @@ def checked_name(name: str) -> str:
     return name
 
 
-def ready_key(priority: int, job_id: int) -> int:
-    """Return the number by which ready jobs are sorted."""
-    return priority << 64 | job_id
-
-
-def job_id_of(key: int) -> int:
-    """Return the job a ready key stands for."""
-    return key & ID_MASK
-
-
 def head_key(topic: "Topic") -> int:
     """Return the key of the next ready job; there must be one."""
-    key: int = topic.ready[0]
+    key: int = topic.queues.ready[0]
     return key
 
 
@@ -89,11 +64,8 @@ class Topic:
     """The queues and counters of one topic."""
 
     __slots__ = (
-        "ages",
         "blocks",
-        "buried",
         "bytes",
-        "delays",
         "deletes",
         "feeders",
         "has_no_rules",
@@ -114,31 +86,28 @@ class Topic:
         "place",
         "policy",
         "policy_source",
+        "queues",
         "rates",
-        "ready",
         "recorded",
         "reserved",
         "reserves",
         "roll_ms",
         "target",
         "throttle",
-        "urgent",
         "users",
         "waited",
         "waiters",
         "watchers",
     )
 
-    def __init__(self, name: str, number: int, delays: TimerLane) -> None:
+    def __init__(self, name: str, number: int, queues: Queues) -> None:
         """Make an empty topic; `number` stands for the name in records."""
         self.name = name
         self.is_internal = name == INTERNAL_TOPIC
         """Nobody but the daemon changes what is in it."""
         self.number = number
-        self.delays = delays
-        self.ready: SortedList[int] = SortedList()
-        self.buried: SortedList[int] = SortedList()
-        """As in `ready`, with the rank in place of the priority: the longest buried first."""
+        self.queues = queues
+        """Its jobs at rest."""
         self.keys: KeyIndex | None = None
         """Who goes by which key; None while no job has one."""
         self.waiters: dict[Session, None] = {}
@@ -173,8 +142,6 @@ class Topic:
         self.reserved = 0
         self.old_held: dict[int, int] = {}
         """Number that it had before a clear → jobs in hand whose records still say so."""
-        self.urgent = 0
-        """Ready jobs that count as urgent."""
         self.users = 0
         self.watchers = 0
         self.jobs_put = 0
@@ -182,7 +149,6 @@ class Topic:
         self.pauses = 0
 
         # Figures: how it goes, since the start of the daemon.
-        self.ages = ReadyAges()
         self.has_own_metrics = False
         """Its metrics have its name; otherwise they are among the others'."""
         self.begin_figures()
@@ -217,7 +183,7 @@ class Topic:
     @property
     def delayed(self) -> int:
         """Count the delayed jobs."""
-        return len(self.delays.wheel)
+        return len(self.queues.delays.wheel)
 
     @property
     def clients_watching(self) -> int:

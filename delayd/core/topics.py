@@ -11,8 +11,8 @@ goes with a topic, is for the store to carry out.
 from typing import TYPE_CHECKING, final
 
 from delayd.core.policy import Policy
+from delayd.core.queues import Queues
 from delayd.core.throttle import Block
-from delayd.core.timers import TimerLane
 from delayd.core.topic import INTERNAL_TOPIC, Source, Topic
 from delayd.limits import TOPICS_SHOWN_MAX
 
@@ -55,9 +55,9 @@ class Topics:
         self.policy_for: Callable[[str], Policy | None] | None = None
         """What the configuration says for a topic of that name; None during a replay."""
 
-    def add(self, name: str, lane: TimerLane) -> Topic:
-        """Make a topic, with this lane for its delays; `number` must follow."""
-        topic = Topic(name, 0, lane)
+    def add(self, name: str, queues: Queues) -> Topic:
+        """Make a topic with these queues; `number` must follow."""
+        topic = Topic(name, 0, queues)
         topic.place = len(self.listing)
         topic.has_own_metrics = self.shown < TOPICS_SHOWN_MAX
         self.shown += topic.has_own_metrics

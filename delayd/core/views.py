@@ -31,6 +31,7 @@ from delayd.core.job import (
     wall_of,
 )
 from delayd.core.policy import Policy
+from delayd.core.queues import job_id_of
 from delayd.core.retry_decision import caught_up_expiry, place_of
 from delayd.core.session import Handed
 from delayd.core.store import Store
@@ -40,7 +41,6 @@ from delayd.core.topic import (
     Topic,
     checked_name,
     head_key,
-    job_id_of,
 )
 from delayd.core.transitions import came_due, renumbered
 
@@ -162,11 +162,11 @@ def view_topic(engine: Engine, name: str, now_ms: int) -> TopicView:
     until_ms = topic.paused_until_ms
     return TopicView(
         topic.name,
-        topic.urgent,
-        len(topic.ready),
+        topic.queues.urgent,
+        len(topic.queues.ready),
         topic.reserved,
         topic.delayed,
-        len(topic.buried),
+        len(topic.queues.buried),
         topic.jobs_put,
         topic.users,
         topic.clients_watching,
@@ -216,11 +216,11 @@ def totals(engine: Engine) -> Totals:
     """Return the counts over all topics. O(topics)."""
     topics = engine.store.topics.listing
     return Totals(
-        sum(topic.urgent for topic in topics),
-        sum(len(topic.ready) for topic in topics),
+        sum(topic.queues.urgent for topic in topics),
+        sum(len(topic.queues.ready) for topic in topics),
         sum(topic.reserved for topic in topics),
         sum(topic.delayed for topic in topics),
-        sum(len(topic.buried) for topic in topics),
+        sum(len(topic.queues.buried) for topic in topics),
         engine.store.jobs_put,
     )
 
@@ -242,18 +242,18 @@ def live_record(store: Store, job_id: int) -> bytes:
 
 def peek_ready(engine: Engine, topic: Topic) -> Handed | None:
     """Return the job that would be handed out next, paused or not."""
-    return peek(engine, job_id_of(head_key(topic))) if topic.ready else None
+    return peek(engine, job_id_of(head_key(topic))) if topic.queues.ready else None
 
 
 def peek_delayed(engine: Engine, topic: Topic) -> Handed | None:
     """Return the delayed job that comes due first. O(jobs in the first bucket of the wheel)."""
-    soonest = topic.delays.wheel.soonest(1)
+    soonest = topic.queues.delays.wheel.soonest(1)
     return peek(engine, soonest[0]) if soonest else None
 
 
 def peek_buried(engine: Engine, topic: Topic) -> Handed | None:
     """Return the job that has been buried the longest."""
-    return peek(engine, job_id_of(topic.buried[0])) if topic.buried else None
+    return peek(engine, job_id_of(topic.queues.buried[0])) if topic.queues.buried else None
 
 
 def canonical(engine: Engine) -> Iterator[tuple[str | int | bytes | None, ...]]:

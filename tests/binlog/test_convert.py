@@ -4,8 +4,8 @@ from delayd.binlog.convert import NotEmpty, held, new_journal, record_of, write
 from delayd.binlog.files import Binlog, BinlogJob, BinlogState, sized_files
 from delayd.core.engine import Engine
 from delayd.core.job import HEADER, State, Tally, body_of, state_of, tally_of
+from delayd.core.queues import job_id_of
 from delayd.core.replay import Replay
-from delayd.core.topic import job_id_of
 from delayd.journal.errors import DirectoryLocked, ForeignFile, JournalFailed, JournalFull
 from delayd.journal.format import MARKER_NAME
 from delayd.journal.journal import Journal
@@ -131,7 +131,7 @@ def recovered(disk: SimulatedDisk) -> Engine:
 
 def told(engine: Engine) -> list[tuple[str, int, int, list[int]]]:
     return [
-        (topic.name, len(topic.ready), topic.delayed, [*map(job_id_of, topic.buried)])
+        (topic.name, len(topic.queues.ready), topic.delayed, [*map(job_id_of, topic.queues.buried)])
         for topic in engine.store.topics.listing
     ]
 

@@ -110,10 +110,10 @@ class SideBySide:
                 0 if until_ms is None else max(0, until_ms - self.rig.now_ms),
             )
             ready = [job.job_id for job in jobs[State.READY]]
-            assert [key & (2**64 - 1) for key in topic.ready] == ready
+            assert [key & (2**64 - 1) for key in topic.queues.ready] == ready
             soonest = [job.job_id for job in model.soonest(name)]
             buried = [job_id for job_id in model.buried if model.jobs[job_id].topic == name]
-            assert [key & (2**64 - 1) for key in topic.buried] == buried
+            assert [key & (2**64 - 1) for key in topic.queues.buried] == buried
             peeks = (views.peek_ready, views.peek_delayed, views.peek_buried)
             for peek, order in zip(peeks, (ready, soonest, buried), strict=True):
                 job = peek(engine, topic)

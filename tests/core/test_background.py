@@ -102,7 +102,7 @@ def test_going_from_one_bucket_to_the_next_is_paid_for() -> None:
     rig = Rig()
     for number in range(1_000):
         rig.put(delay_ms=1 + 300 * number)
-    wheel = rig.engine.store.topics.by_name["default"].delays.wheel
+    wheel = rig.engine.store.topics.by_name["default"].queues.delays.wheel
     buckets = len(wheel.layout())
     assert buckets > 100
     search = Search(rig.engine.state, "default", Wanted(from_ms=WEEK_MS))

@@ -76,7 +76,7 @@ def test_what_is_cleared_is_found_by_nobody_before_it_is_swept_away() -> None:
             with pytest.raises(JobNotFound):
                 do()
     topic = rig.engine.store.topics.by_name["default"]
-    assert (topic.jobs, topic.reserved, topic.delayed, topic.urgent) == (4, 4, 0, 0)
+    assert (topic.jobs, topic.reserved, topic.delayed, topic.queues.urgent) == (4, 4, 0, 0)
     assert views.peek_ready(rig.engine, topic) is None
     assert views.peek_buried(rig.engine, topic) is None
     assert views.peek_delayed(rig.engine, topic) is None

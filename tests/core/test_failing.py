@@ -247,8 +247,8 @@ def test_a_job_that_was_moved_is_not_woken_by_what_its_old_topics_wheel_still_ho
     check(world.engine)
     world.rig.play(5_000)
     check(world.engine)
-    assert len(world.engine.store.topics.by_name["dead"].ready) == 1
-    assert not world.engine.store.topics.by_name["mail"].ready
+    assert len(world.engine.store.topics.by_name["dead"].queues.ready) == 1
+    assert not world.engine.store.topics.by_name["mail"].queues.ready
 
 
 def test_who_is_moved_or_retried_is_never_refused_by_a_cap(world: World) -> None:

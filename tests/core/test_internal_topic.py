@@ -316,7 +316,7 @@ def test_a_start_ends_the_pause_and_forgets_no_key_too_soon() -> None:
     for engine in (scene.engine, scene.replayed()):
         topic = engine.store.topics.by_name[INTERNAL_TOPIC]
         assert topic.paused_until_ms is None
-        assert not topic.buried
+        assert not topic.queues.buried
         assert views.view_job(engine, MEMO, scene.now_ms).left_ms == DAY_MS
 
 
@@ -333,4 +333,4 @@ def test_a_start_without_room_for_that_goes_on() -> None:
     scene.engine.configure()
     scene.engine.log_space.limit(0, lambda *_: -1)
     reclaim(scene.engine.state, scene.now_ms)
-    assert scene.own.buried
+    assert scene.own.queues.buried

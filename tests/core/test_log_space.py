@@ -131,7 +131,7 @@ def test_without_any_room_deletes_and_returns_are_carried_out() -> None:
     engine, session, held = full_engine()
     assert engine.delete_batch(session, [1, 3], 0) == [True, True]
     engine.close_session(session, 0)
-    assert engine.store.topics.by_name["default"].ready
+    assert engine.store.topics.by_name["default"].queues.ready
     engine.delete(engine.open_session(), held, 0)
     assert engine.log_space.jobs == 0
 

@@ -414,7 +414,7 @@ def test_one_call_places_sixty_four_jobs_at_most_and_takes_turns_with_what_is_du
         left = unplaced
         slices += 1
         if slices == 2:
-            assert relative_id in rig.engine.store.topics.by_name["other"].ready
+            assert relative_id in rig.engine.store.topics.by_name["other"].queues.ready
     assert slices >= 1_000 // 64
     assert left == 0
     deadline_ms = rig.engine.next_deadline()

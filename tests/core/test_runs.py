@@ -130,7 +130,7 @@ def what_can_be_seen(rig: Rig, sessions: list[Session]) -> dict[str, object]:
         "topics": [
             views.view_topic(engine, topic.name, rig.now_ms) for topic in store.topics.listing
         ],
-        "urgent": [topic.urgent for topic in store.topics.listing],
+        "urgent": [topic.queues.urgent for topic in store.topics.listing],
         "totals": views.totals(engine),
         "held": [dict(session.deadlines) for session in sessions],
         "soonest": [session.soonest_ms for session in sessions],

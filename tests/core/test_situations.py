@@ -225,7 +225,7 @@ def test_a_job_that_kills_its_consumers_ends_in_the_dead_letters() -> None:
     assert [body for _, body in came] == [b"poison"] * 3 + [b"%d" % n for n in range(5)]
     assert world.state(poison) is State.BURIED
     topic = world.engine.store.topics.by_name["mail"]
-    assert (topic.jobs, len(topic.buried)) == (1, 1)
+    assert (topic.jobs, len(topic.queues.buried)) == (1, 1)
 
 
 def test_a_consumer_that_dies_without_a_word_costs_one_ttr_and_no_job() -> None:
@@ -254,11 +254,11 @@ def test_many_dead_letters_are_revived_at_a_limited_rate_with_all_their_settings
     for n in range(6):
         world.rig.put("mail", priority=n, ttr_ms=TTR_MS + n, body=b"%d" % n)
     world.run(MINUTE_MS, nack)
-    assert len(world.engine.store.topics.by_name["mail"].buried) == 6
+    assert len(world.engine.store.topics.by_name["mail"].queues.buried) == 6
     wanted = Wanted(frozenset({State.BURIED}))
     bulk = Bulk(world.engine.state, "mail", wanted, Action.kick(2), limit=5)
     while not bulk.step(100, world.now_ms):
         pass
     came = world.run(2 * MINUTE_MS, finish)
     assert came == [(MINUTE_MS + n * 500, b"%d" % n) for n in range(5)]
-    assert len(world.engine.store.topics.by_name["mail"].buried) == 1
+    assert len(world.engine.store.topics.by_name["mail"].queues.buried) == 1

@@ -12,10 +12,10 @@ from delayd.core import views
 from delayd.core.dump import Dump
 from delayd.core.engine import Engine
 from delayd.core.operations import clock
+from delayd.core.queues import job_id_of
 from delayd.core.records import Kind, UnknownRecord
 from delayd.core.replay import Replay
 from delayd.core.snapshot_copy import SnapshotCopy
-from delayd.core.topic import job_id_of
 from tests.core.copies import HOUR_MS, WHOLE, copied_on_the_way, restored, small_pages, state, whole
 from tests.core.rigs import Rig, kinds_of
 from tests.core.test_engine_walk import Scan
@@ -103,7 +103,7 @@ def test_buried_jobs_are_kicked_in_the_order_they_were_buried_and_later_ones_aft
     rig.engine.kick_job(2, rig.now_ms)
     rig.take_log()
     engine = restored(rig, rig.time_ms, copied, *rig.log[frames:])
-    buried = engine.store.topics.by_name["default"].buried
+    buried = engine.store.topics.by_name["default"].queues.buried
     assert [job_id_of(key) for key in buried] == [4, 5, 1, 3]
 
 

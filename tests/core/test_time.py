@@ -70,7 +70,7 @@ def test_nothing_is_early_with_any_tick_and_nothing_is_late_by_more_than_one(
         deadline_ms = rig.engine.next_deadline()
         assert deadline_ms is not None
         rig.advance(max(rig.time_ms, min(deadline_ms, rig.time_ms + rng.randrange(200))))
-        for job_id in {*topic.ready} - came:
+        for job_id in {*topic.queues.ready} - came:
             came.add(job_id)
             assert 0 <= rig.time_ms - asked_ms[job_id] < tick_ms
 
@@ -196,10 +196,10 @@ def test_jobs_of_one_topic_come_due_oldest_first_in_slices_that_are_bounded() ->
     topic = rig.engine.store.topics.by_name["default"]
     seen = 0
     while rig.advance(jobs):
-        assert len(topic.ready) - seen <= ADVANCE_SLICE_JOBS
-        seen = len(topic.ready)
+        assert len(topic.queues.ready) - seen <= ADVANCE_SLICE_JOBS
+        seen = len(topic.queues.ready)
         # What has come is what is oldest, which was put last.
-        assert list(topic.ready) == list(range(jobs - seen + 1, jobs + 1))
+        assert list(topic.queues.ready) == list(range(jobs - seen + 1, jobs + 1))
     assert seen == jobs
 
 
@@ -224,7 +224,7 @@ def test_a_hundred_thousand_jobs_at_one_instant_delay_others_by_one_slice_each()
     # And again, while the crowd still comes.
     rig.put("quiet", delay_ms=1)
     rig.engine.store.time_ms = 10_001
-    assert len(crowd.ready) < 100_000
+    assert len(crowd.queues.ready) < 100_000
     rig.wait(me)
     got = []
     for _ in range(2 * len(rig.engine.store.topics.listing)):
@@ -232,7 +232,7 @@ def test_a_hundred_thousand_jobs_at_one_instant_delay_others_by_one_slice_each()
         got += rig.delivered()
     assert got
     assert rig.run(10_001) >= 100
-    assert len(crowd.ready) == 100_000
+    assert len(crowd.queues.ready) == 100_000
 
 
 def test_an_idle_daemon_with_jobs_in_years_has_nothing_to_wake_for() -> None:

@@ -173,7 +173,7 @@ def test_played_back_it_is_what_it_was(policy: dict[str, object], rng: random.Ra
             act = rng.randrange(5)
             if act == 0:
                 put(world, rng.choice([None, Retry((500,))]), ttr_ms=rng.choice([1_000, 9_000]))
-            elif act == 1 and world.engine.store.topics.by_name["mail"].ready:
+            elif act == 1 and world.engine.store.topics.by_name["mail"].queues.ready:
                 undelivered(world)
             elif act == 2:
                 world.rig.reserve(world.worker)

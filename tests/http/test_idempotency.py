@@ -363,7 +363,7 @@ def test_what_is_remembered_stands_behind_its_job_in_the_log() -> None:
     with Scene() as scene:
         job_id = put(scene).json["id"]
         memo = scene.engine.store.topics.by_name[TOPIC]
-        (memo_id,) = memo.delays.wheel.soonest(1)
+        (memo_id,) = memo.queues.delays.wheel.soonest(1)
         assert memo_id > job_id, "a crash between them would promise a job that is not there"
 
 

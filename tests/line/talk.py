@@ -17,9 +17,12 @@ from delayd.access.admission import Peer
 from delayd.core.background import BackgroundTask, BackgroundTasks
 from delayd.core.check import check
 from delayd.core.engine import Engine
+from delayd.core.queues import job_id_of
 from delayd.core.session import Handed, WaitEnd
 from delayd.core.stats.refusals import Refusals
-from delayd.core.topic import Topic, job_id_of
+from delayd.core.topic import (
+    Topic,
+)
 from delayd.limits import BODY_BYTES_DEFAULT
 from delayd.line.connection import Connection
 from delayd.line.stats import Stats
@@ -183,10 +186,10 @@ class Talk:
 def topic_state(topic: Topic) -> tuple[object, ...]:
     return (
         topic.name,
-        list(topic.ready),
-        [job_id_of(key) for key in topic.buried],
-        topic.delays.wheel.soonest(1 << 30),
-        topic.urgent,
+        list(topic.queues.ready),
+        [job_id_of(key) for key in topic.queues.buried],
+        topic.queues.delays.wheel.soonest(1 << 30),
+        topic.queues.urgent,
         topic.reserved,
         topic.users,
         topic.watchers,

@@ -238,7 +238,7 @@ def test_a_client_whose_token_is_revoked_is_closed_and_its_jobs_return() -> None
         assert floor.server.close_unwelcome(floor.now_ms) == 1
         floor.turn_until_quiet()
         assert is_cut_off(worker)
-        assert len(floor.engine.store.topics.by_name["default"].ready) == 1
+        assert len(floor.engine.store.topics.by_name["default"].queues.ready) == 1
         floor.says(producer, PUT)
         floor.says(stranger, PUT)
         assert heard(producer) == b"OK\r\nINSERTED 2\r\n"

@@ -12,6 +12,7 @@ from delayd.core.job import FLAGS_AT, HEADER, Event, Flag, State, body_of, tally
 from delayd.core.operations.checks import admit, check_delay, check_range, require_writable
 from delayd.core.operations.clock import OFFSET_BYTES, job_for, tell_offset
 from delayd.core.operations.waiting import serve
+from delayd.core.queues import job_id_of
 from delayd.core.records import (
     LAYOUTS,
     Kind,
@@ -23,7 +24,9 @@ from delayd.core.records import (
 )
 from delayd.core.state import EngineState
 from delayd.core.stats.operations import Operation
-from delayd.core.topic import Topic, job_id_of
+from delayd.core.topic import (
+    Topic,
+)
 from delayd.core.transitions import amended, kicked, rescheduled, with_body
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.limits import DURATION_MS_MAX, PRIORITY_MAX, TTR_MS_FOR_ZERO, WALL_MS_MAX
@@ -97,8 +100,8 @@ def kick(state: EngineState, topic: Topic, bound: int, now_ms: int) -> int:
     """
     require_writable(state, topic.name)
     kicked_count = 0
-    job_ids = list(map(job_id_of, islice(topic.buried, bound)))
-    for job_id in job_ids or topic.delays.wheel.soonest(bound):
+    job_ids = list(map(job_id_of, islice(topic.queues.buried, bound)))
+    for job_id in job_ids or topic.queues.delays.wheel.soonest(bound):
         try:
             kick_job(state, job_id, now_ms)
         except JobNotFound:  # it was just due, and was handed to a consumer who waited

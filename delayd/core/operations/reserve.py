@@ -26,11 +26,11 @@ def reserve(state: EngineState, session: Session, now_ms: int) -> Handed | None:
     watched = session.watched
     best = watched[0]
     if len(watched) > 1:
-        heads = [topic for topic in watched if topic.ready and not topic.blocks]
+        heads = [topic for topic in watched if topic.queues.ready and not topic.blocks]
         if not heads:
             return None
         best = min(heads, key=head_key)
-    elif not best.ready or best.blocks:
+    elif not best.queues.ready or best.blocks:
         return None
     if state.log_space.free_bytes < RESERVE_COST_BYTES:
         state.log_space.require(RESERVE_COST_BYTES)
@@ -66,7 +66,7 @@ def _reserve_run(
     topic = session.watched[0]
     log_space = state.log_space
     jobs_max = min(jobs_max, log_space.free_bytes // RESERVE_COST_BYTES)
-    if not topic.ready or topic.blocks or jobs_max <= 0:
+    if not topic.queues.ready or topic.blocks or jobs_max <= 0:
         return []
     if state.turn_ms != state.store.time_ms:
         state.stamp()

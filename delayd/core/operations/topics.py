@@ -19,10 +19,16 @@ from delayd.core.operations.checks import as_daemon, check_range, require_writab
 from delayd.core.operations.clock import catch_up_leases, leases_are_caught_up
 from delayd.core.operations.waiting import serve
 from delayd.core.policy import Patterns, Policy
+from delayd.core.queues import job_id_of
 from delayd.core.records import Kind, pack_clear, pack_pause, policy_record, topic_record
 from delayd.core.state import EngineState
 from delayd.core.stats.operations import Operation
-from delayd.core.topic import INTERNAL_TOPIC, Source, Topic, checked_name, job_id_of
+from delayd.core.topic import (
+    INTERNAL_TOPIC,
+    Source,
+    Topic,
+    checked_name,
+)
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.limits import (
     ADVANCE_SLICE_JOBS,
@@ -236,5 +242,5 @@ def reclaim(state: EngineState, now_ms: int) -> None:
     with suppress(Refusal), as_daemon(state):
         if own.paused_until_ms is not None:
             pause(state, INTERNAL_TOPIC, 0, now_ms)
-        for key in list(own.buried):
+        for key in list(own.queues.buried):
             change(state, job_id_of(key), now_ms, delay_ms=IDEMPOTENCY_MS)

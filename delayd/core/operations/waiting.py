@@ -68,7 +68,7 @@ def set_wait_timer(state: EngineState, session: Session) -> None:
 
 def serve(state: EngineState, topic: Topic, now_ms: int) -> None:
     """Hand the topic's ready jobs to those who wait for them, the longest first."""
-    while topic.waiters and topic.ready and not topic.blocks:
+    while topic.waiters and topic.queues.ready and not topic.blocks:
         if not state.log_space.has_for_reserve():
             return
         session = next(iter(topic.waiters))

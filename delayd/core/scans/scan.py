@@ -35,8 +35,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from delayd.core.job import DUE_AT, PRIORITY_AND_TOPIC, PRIORITY_AT, STATE_AT, U64, State, key_of
 from delayd.core.operations.clock import catch_up_leases, leases_are_caught_up
+from delayd.core.queues import ID_MASK
 from delayd.core.state import EngineState
-from delayd.core.topic import ID_MASK, Topic
+from delayd.core.topic import (
+    Topic,
+)
 from delayd.core.wheel.buckets import Mark
 from delayd.limits import ADVANCE_SLICE_JOBS, PASS_BUCKET_COST, PASS_HELD_COPIED_MAX
 
@@ -154,18 +157,18 @@ class Scan:
         if State.DELAYED in states or State.READY in states:
             yield from self._on_the_wheel()
         if State.READY in states:
-            yield from self._in_order(lambda: topic.ready)
+            yield from self._in_order(lambda: topic.queues.ready)
         if State.RESERVED in states:
             yield from self._held()
         if State.BURIED in states:
-            yield from self._in_order(lambda: topic.buried)
+            yield from self._in_order(lambda: topic.queues.buried)
 
     def _on_the_wheel(self) -> Iterator[Collection[int]]:
         mark = Mark()
         store, topic = self._state.store, self._topic
         wants_delayed = State.DELAYED in self._wanted.states
         # Asked for anew each time: a topic that is cleared gets another wheel.
-        while (span := topic.delays.wheel.enter(mark)) is not None:
+        while (span := topic.queues.delays.wheel.enter(mark)) is not None:
             after_ms, until_ms = span
             if after_ms + 1 >= self.until_ms or not (wants_delayed or after_ms < store.time_ms):
                 return
@@ -173,7 +176,7 @@ class Scan:
                 mark.end = 0
                 yield ()
             else:
-                yield topic.delays.wheel.look(mark, self._slice)
+                yield topic.queues.delays.wheel.look(mark, self._slice)
 
     def _in_order(self, which: "Callable[[], SortedList[int]]") -> Iterator[Collection[int]]:
         last = -1

@@ -126,7 +126,11 @@ def topic_figures(topic: Topic, now_ms: int) -> TopicFigures:
     return TopicFigures(
         name=topic.name,
         counts=Counts(
-            len(topic.ready), topic.urgent, topic.reserved, topic.delayed, len(topic.buried)
+            len(topic.queues.ready),
+            topic.queues.urgent,
+            topic.reserved,
+            topic.delayed,
+            len(topic.queues.buried),
         ),
         jobs=topic.jobs,
         record_bytes=topic.bytes,
@@ -138,7 +142,9 @@ def topic_figures(topic: Topic, now_ms: int) -> TopicFigures:
         pause_left_ms=0 if until_ms is None else max(0, until_ms - now_ms),
         operations=topic_operations(topic),
         rates=rates,
-        oldest_ready_age_ms=age_ms(topic.ages.oldest_ms(), now_ms) if topic.ready else None,
+        oldest_ready_age_ms=age_ms(topic.queues.ages.oldest_ms(), now_ms)
+        if topic.queues.ready
+        else None,
         due_to_ready=lateness_of(topic.overdue),
         ready_to_reserved=lateness_of(topic.waited),
         policy=topic.policy,

@@ -47,13 +47,13 @@ class StateTotals:
     def add(self, topic: "Topic") -> None:
         """Add a topic."""
         self.topics += 1
-        self.urgent += topic.urgent
+        self.urgent += topic.queues.urgent
         self.reserved += topic.reserved
         self.delayed += topic.delayed
-        self.buried += len(topic.buried)
-        if ready := len(topic.ready):
+        self.buried += len(topic.queues.buried)
+        if ready := len(topic.queues.ready):
             self.ready += ready
-            oldest_ms = topic.ages.oldest_ms()
+            oldest_ms = topic.queues.ages.oldest_ms()
             if oldest_ms is not None and (self.oldest_ms is None or oldest_ms < self.oldest_ms):
                 self.oldest_ms = oldest_ms
 

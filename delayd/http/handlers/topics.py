@@ -93,10 +93,10 @@ def counts_of(api: Api, topic: Topic) -> dict[str, Any]:
         "name": topic.name,
         "jobs": topic.jobs,
         "delayed": topic.delayed,
-        "ready": len(topic.ready),
+        "ready": len(topic.queues.ready),
         "reserved": topic.reserved,
-        "buried": len(topic.buried),
-        "urgent": topic.urgent,
+        "buried": len(topic.queues.buried),
+        "urgent": topic.queues.urgent,
         "waiting": len(topic.clients_waiting),
         "paused_until": None if until_ms is None else moment_text(api.wall_ms(until_ms)),
     }

@@ -170,7 +170,7 @@ def test_at_most_so_many_are_changed() -> None:
     bulk = Bulk(rig.engine.state, "default", Wanted(), Action.kick(), limit=3)
     assert carried_out(rig, bulk).done == 3
     topic = rig.engine.store.topics.by_name["default"]
-    assert (len(topic.ready), topic.delayed) == (3, 7)
+    assert (len(topic.queues.ready), topic.delayed) == (3, 7)
 
 
 def test_when_there_is_no_room_it_ends_and_says_so_with_what_was_done_kept() -> None:
@@ -229,5 +229,5 @@ def test_kicked_at_the_highest_rate_they_keep_their_order() -> None:
     carried_out(rig, Bulk(rig.engine.state, "default", Wanted(), Action.kick(BULK_PER_S_MAX)))
     rig.run(1)
     topic = rig.engine.store.topics.by_name["default"]
-    assert len(topic.ready) == 100
-    assert all(earlier < later for earlier, later in pairwise(topic.ready))
+    assert len(topic.queues.ready) == 100
+    assert all(earlier < later for earlier, later in pairwise(topic.queues.ready))

@@ -115,7 +115,7 @@ def test_what_is_due_counts_as_ready_before_its_slice_has_come() -> None:
         rig.put(delay_ms=5)
     rig.put(delay_ms=900)
     rig.advance(5)
-    assert len(rig.engine.store.topics.by_name["default"].ready) < 300
+    assert len(rig.engine.store.topics.by_name["default"].queues.ready) < 300
     ready = page_of(rig, Wanted(frozenset({State.READY})), limit=1000)
     delayed = page_of(rig, Wanted(frozenset({State.DELAYED})), limit=1000)
     assert [row.job_id for row in ready.rows] == list(range(1, 301))

@@ -14,7 +14,7 @@ DAY_MS = 86_400_000
 
 
 def oldest_age_ms(rig: Rig) -> int | None:
-    oldest_ms = rig.engine.store.topics.by_name["default"].ages.oldest_ms()
+    oldest_ms = rig.engine.store.topics.by_name["default"].queues.ages.oldest_ms()
     return None if oldest_ms is None else rig.time_ms - oldest_ms
 
 

@@ -348,7 +348,7 @@ def test_a_kick_that_finds_no_more_room_says_how_far_it_came() -> None:
         assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
         done = answer.json["kicked"]
         assert 0 < done < 5
-        assert len(scene.engine.store.topics.by_name["mail"].ready) == done
+        assert len(scene.engine.store.topics.by_name["mail"].queues.ready) == done
 
 
 def test_a_clear_forgets_all_but_what_is_worked_on() -> None:
