@@ -1,22 +1,24 @@
-"""What Prometheus is told: read from the counters of the daemon when it asks, a piece at a time.
+"""The page for Prometheus: read from the daemon's counters when it is asked for, in pieces.
 
-    for piece in metrics.chunks(now_ms):     # of text, each made within a millisecond
-        await response.write(piece)          # other clients have a turn
+    for piece in metrics.chunks(now_ms):     # text, each piece made within a millisecond
+        await response.write(piece)          # other clients are served in between
 
-First comes what concerns the whole daemon, meanwhile all topics are counted (`core.stats.totals`),
-then what concerns topics: one family of metrics after the other, some topics in each piece. A topic
-is told of as it is when its piece is made.
+First come the families about the whole daemon, while all topics are counted (`core.stats.totals`),
+then those about topics: one family after the other, some topics in each piece. A topic is shown as
+it is when its piece is made.
 
-The daemon's own families are collected and written by prometheus-client. Those of topics are
-written here, in the same format, for ten times as many samples take longer than anybody may wait:
-5 µs each there, 0.5 here. Names of topics hold nothing that would have to be escaped.
-
-To import prometheus-client takes 60 ms, most of it for its own web server. So `Metrics` does it
-when it is made, before the daemon serves, and not when the first scrape comes.
+The text is written here and not by prometheus-client, which takes 5 µs a sample where this takes
+0.5, and 60 ms to import; a test holds the page against that library's parser and writer. Names and
+values of labels contain nothing that would have to be escaped.
 """
 
+import contextlib
+import gc
+import os
+import platform
+import resource
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from delayd.core.engine import Engine
 from delayd.core.stats.figures import age_ms, daemon_operations, topic_operations
@@ -29,14 +31,10 @@ from delayd.core.topic import Topic
 from delayd.core.views import usage
 from delayd.limits import CENSUS_STEP_TOPICS, LATENESS_BOUNDS_MS, METRICS_STEP_TOPICS
 
-if TYPE_CHECKING:
-    from prometheus_client.metrics_core import Metric
-    from prometheus_client.registry import Collector
-
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 OTHER_TOPICS: Final = "other topics"
-"""The label of topics without one of their own. No topic can be called so, for it has a space."""
+"""The label of topics that are not shown by name. No topic has this name, for it has a space."""
 
 _NS_PER_S: Final = 1_000_000_000
 _MS_PER_S: Final = 1_000
@@ -44,17 +42,17 @@ _MS_PER_S: Final = 1_000
 JOBS: Final = ("delayd_jobs", "Jobs, by topic and state.", "gauge")
 OLDEST: Final = (
     "delayd_oldest_ready_age_seconds",
-    "How long the oldest ready job has been ready, at least; exact to 0.128 s or a 64th.",
+    "Age of the oldest ready job: a lower bound, exact to 0.128 s or 1/64.",
     "gauge",
 )
 TOPIC_OPERATIONS: Final = (
     "delayd_topic_operations",
-    "Jobs put, reserved and deleted since the start, by topics with a name of their own.",
+    "Jobs put, reserved and deleted since the start, for topics that are shown by name.",
     "counter",
 )
 OVERDUE: Final = (
     "delayd_due_to_ready_seconds",
-    "How late delays ended: from when a job was due until it was ready.",
+    "How late delayed jobs became ready, counted from their due time.",
     "histogram",
 )
 WAITED: Final = (
@@ -96,46 +94,160 @@ class Sources(NamedTuple):
     watchdog_repairs: Callable[[], int]
 
 
+# --- The text format -----------------------------------------------------------------------------
+
+
+def number_text(value: float) -> str:
+    """Write a value as Prometheus does, with an exponent from a million on.
+
+    >>> number_text(17), number_text(0.25), number_text(1_234_500)
+    ('17.0', '0.25', '1.2345e+06')
+    """
+    text = repr(float(value))
+    point = text.find(".")
+    if value > 0 and point > 6:
+        mantissa = f"{text[0]}.{text[1:point]}{text[point + 1 :]}".rstrip("0.")
+        return f"{mantissa}e+{point - 1:02d}"
+    return text
+
+
+def head(name: str, about: str, kind: str) -> str:
+    """Write the first lines of a family."""
+    total = "_total" if kind == "counter" else ""
+    return f"# HELP {name}{total} {about}\n# TYPE {name}{total} {kind}\n"
+
+
+def gauge(name: str, about: str, value: float) -> str:
+    """Write a family of one gauge."""
+    return f"{head(name, about, 'gauge')}{name} {number_text(value)}\n"
+
+
+def counter(name: str, about: str, value: float) -> str:
+    """Write a family of one counter."""
+    return f"{head(name, about, 'counter')}{name}_total {number_text(value)}\n"
+
+
+def labelled(kind: str, name: str, about: str, label: str, values: Mapping[str, float]) -> str:
+    """Write a family with one label."""
+    total = "_total" if kind == "counter" else ""
+    lines = [
+        f'{name}{total}{{{label}="{key}"}} {number_text(value)}\n' for key, value in values.items()
+    ]
+    return "".join([head(name, about, kind), *lines])
+
+
+def histogram(name: str, about: str, counted: Histogram, unit: int = 1) -> str:
+    """Write a family of one histogram."""
+    lines = [head(name, about, "histogram")]
+    below = 0
+    for bound, count in zip((*counted.bounds, None), counted.counts, strict=True):
+        below += count
+        shown = "+Inf" if bound is None else number_text(bound / unit)
+        lines.append(f'{name}_bucket{{le="{shown}"}} {number_text(below)}\n')
+    lines.append(
+        f"{name}_count {number_text(below)}\n{name}_sum {number_text(counted.sum / unit)}\n"
+    )
+    return "".join(lines)
+
+
+# --- The process, with the names that prometheus-client has made usual ----------------------------
+
+
+def boot_s() -> float:
+    """Return when the machine was booted, by the wall clock. Raises OSError."""
+    with open("/proc/stat", "rb") as stat:
+        return next(float(line.split()[1]) for line in stat if line.startswith(b"btime "))
+
+
+def process_families(booted_s: float) -> Iterator[str]:
+    """Yield what the kernel counts of this process."""
+    with contextlib.suppress(OSError):
+        with open("/proc/self/stat", "rb") as stat:
+            fields = stat.read().rpartition(b")")[2].split()
+        ticks_per_s = os.sysconf("SC_CLK_TCK")
+        used_s = int(fields[11]) / ticks_per_s + int(fields[12]) / ticks_per_s
+        yield gauge(
+            "process_virtual_memory_bytes", "Virtual memory size in bytes.", int(fields[20])
+        )
+        yield gauge(
+            "process_resident_memory_bytes",
+            "Resident memory size in bytes.",
+            int(fields[21]) * resource.getpagesize(),
+        )
+        yield gauge(
+            "process_start_time_seconds",
+            "Start time of the process since unix epoch in seconds.",
+            int(fields[19]) / ticks_per_s + booted_s,
+        )
+        yield counter(
+            "process_cpu_seconds", "Total user and system CPU time spent in seconds.", used_s
+        )
+        yield gauge(
+            "process_open_fds",
+            "Number of open file descriptors.",
+            len(os.listdir("/proc/self/fd")),
+        )
+        yield gauge(
+            "process_max_fds",
+            "Maximum number of open file descriptors.",
+            resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        )
+
+
+def collector_families() -> Iterator[str]:
+    """Yield what Python's garbage collector counts, by generation."""
+    stats = gc.get_stats()
+    for name, about, field in (
+        ("python_gc_objects_collected", "Objects collected during gc", "collected"),
+        (
+            "python_gc_objects_uncollectable",
+            "Uncollectable objects found during GC",
+            "uncollectable",
+        ),
+        ("python_gc_collections", "Number of times this generation was collected", "collections"),
+    ):
+        counts = {str(generation): stat[field] for generation, stat in enumerate(stats)}
+        yield labelled("counter", name, about, "generation", counts)
+
+
+def python_info() -> str:
+    """Return which Python this is."""
+    major, minor, patch = platform.python_version_tuple()
+    return (
+        f"{head('python_info', 'Python platform information', 'gauge')}"
+        f'python_info{{implementation="{platform.python_implementation()}",major="{major}",'
+        f'minor="{minor}",patchlevel="{patch}",version="{platform.python_version()}"}} 1.0\n'
+    )
+
+
+# --- The page ------------------------------------------------------------------------------------
+
+
 class Metrics:
     """All metrics of one daemon."""
 
-    def __init__(self, engine: Engine, refusals: Refusals, sources: Sources) -> None:
-        """Read these when asked. Takes 60 ms: it imports prometheus-client."""
-        from prometheus_client import (  # noqa: PLC0415
-            metrics_core,
-            registry,
-            utils,
-        )
-        from prometheus_client.exposition import generate_latest  # noqa: PLC0415
-        from prometheus_client.gc_collector import GCCollector  # noqa: PLC0415
-        from prometheus_client.platform_collector import PlatformCollector  # noqa: PLC0415
-        from prometheus_client.process_collector import ProcessCollector  # noqa: PLC0415
+    __slots__ = ("_booted_s", "_bounds", "_engine", "_refusals", "_sources")
 
+    def __init__(self, engine: Engine, refusals: Refusals, sources: Sources) -> None:
+        """Read these when asked."""
         self._engine = engine
         self._refusals = refusals
         self._sources = sources
-        self._make = metrics_core
-        self._generate_latest = generate_latest
-        # Not typed there.
-        self._number: Callable[[float], str] = getattr(utils, "floatToGoString")  # noqa: B009
-        none = registry.CollectorRegistry()
-        self._collectors: tuple[Collector, ...] = (
-            PlatformCollector(registry=none),
-            ProcessCollector(registry=none),
-            GCCollector(registry=none),
-        )
-        bounds = [self._number(bound / _MS_PER_S) for bound in LATENESS_BOUNDS_MS]
+        self._booted_s = 0.0
+        with contextlib.suppress(OSError):
+            self._booted_s = boot_s()
+        bounds = [number_text(bound / _MS_PER_S) for bound in LATENESS_BOUNDS_MS]
         self._bounds = (*bounds, "+Inf")
 
     def chunks(self, now_ms: int) -> Iterator[bytes]:
-        """Yield a page of metrics in pieces, some of them empty; others may have turns between."""
+        """Yield a page of metrics in pieces, some empty; other clients may be served in between."""
         census = TotalsScan(self._engine.store)
         for family in self._families():
             census.step(CENSUS_STEP_TOPICS)
-            yield self._text(family)
+            yield family.encode()
         while not census.step(CENSUS_STEP_TOPICS):
             yield b""
-        yield self._text(self._gauge("delayd_topics", "Topics that there are.", census.all.topics))
+        yield gauge("delayd_topics", "Number of topics.", census.all.topics).encode()
         for about, lines in (
             (JOBS, self._jobs),
             (OLDEST, self._oldest),
@@ -143,130 +255,111 @@ class Metrics:
             (OVERDUE, self._overdue),
             (WAITED, self._waited),
         ):
-            yield self._text(self._make.Metric(*about))
+            yield head(*about).encode()
             yield self._others(about, census.others, now_ms)
             for start in range(0, len(census.shown), METRICS_STEP_TOPICS):
                 topics = census.shown[start : start + METRICS_STEP_TOPICS]
                 yield "".join([lines(topic, now_ms) for topic in topics]).encode()
 
-    def _text(self, family: "Metric") -> bytes:
-        return self._generate_latest(_One(family))
-
     # --- The daemon as a whole -------------------------------------------------------------------
 
-    def _families(self) -> "Iterator[Metric]":
+    def _families(self) -> Iterator[str]:
         """Yield what does not concern single topics."""
         sources = self._sources
-        yield self._labelled("delayd_build_info", "gauge", "What runs.", "version", sources.version)
-        yield self._counts(
+        version = {sources.version: 1}
+        yield labelled(
+            "gauge", "delayd_build_info", "Version of the running daemon.", "version", version
+        )
+        yield labelled(
+            "counter",
             "delayd_operations",
-            "What happened to jobs since the start.",
+            "Operations on jobs since the start.",
             "operation",
             daemon_operations(self._engine),
         )
-        yield self._counts(
+        yield labelled(
+            "counter",
             "delayd_refusals",
-            "What was refused since the start, by the word of the answer or by why.",
+            "Refused requests and connections since the start, by error word or reason.",
             "reason",
             self._refusals.by_reason,
         )
-        connections = self._make.GaugeMetricFamily(
-            "delayd_connections", "Open connections.", labels=["front_end"]
+        yield labelled(
+            "gauge",
+            "delayd_connections",
+            "Open connections.",
+            "front_end",
+            sources.connections(),
         )
-        for front_end, count in sources.connections().items():
-            connections.add_metric([front_end], count)
-        yield connections
-        in_use = usage(self._engine)
-        yield self._gauge(
-            "delayd_record_bytes", "Bytes of the records of all jobs.", in_use.record_bytes
-        )
+        record_bytes = usage(self._engine).record_bytes
+        yield gauge("delayd_record_bytes", "Bytes of the records of all jobs.", record_bytes)
         yield from self._wheel_families()
         yield from self._loop_families()
         journal = sources.journal()
         if journal is not None:
             yield from self._journal_families(journal)
-        for collector in self._collectors:
-            yield from collector.collect()
+        yield python_info()
+        if self._booted_s:
+            yield from process_families(self._booted_s)
+        yield from collector_families()
 
-    def _wheel_families(self) -> "Iterator[Metric]":
+    def _wheel_families(self) -> Iterator[str]:
         counts = self._engine.store.wheel_counts
-        yield self._gauge(
+        yield gauge(
             "delayd_wheel_levels", "Levels of the highest timing wheel so far.", counts.levels
         )
-        yield self._counter(
+        yield counter(
             "delayd_wheel_cascades",
-            "Entries of timing wheels that were placed again on a lower level.",
+            "Timing wheel entries that were moved to a lower level.",
             counts.cascaded,
         )
 
-    def _loop_families(self) -> "Iterator[Metric]":
+    def _loop_families(self) -> Iterator[str]:
         turns = self._sources.turns()
-        yield self._histogram(
+        yield histogram(
             "delayd_loop_lag_seconds",
-            "For how long the loop was held before it looked again for what is new.",
+            "How long the event loop was busy before it polled again.",
             turns.held_ns,
             _NS_PER_S,
         )
-        yield self._gauge(
+        yield gauge(
             "delayd_loop_lag_longest_seconds",
-            "The longest of these in the last minute.",
+            "The longest time that the event loop was busy in the last minute.",
             turns.longest_ns / _NS_PER_S,
         )
-        yield self._counter(
+        yield counter(
             "delayd_watchdog_repairs",
-            "Wake-ups that were missed and repaired; more than none is a fault in delayd.",
+            "Missed wake-ups that the watchdog repaired; more than 0 is a fault in delayd.",
             self._sources.watchdog_repairs(),
         )
 
-    def _journal_families(self, journal: JournalFigures) -> "Iterator[Metric]":
-        yield self._histogram(
+    def _journal_families(self, journal: JournalFigures) -> Iterator[str]:
+        yield histogram(
             "delayd_journal_commit_seconds",
             "From the first append of a batch until its replies were released.",
             journal.commit_ns,
             _NS_PER_S,
         )
-        yield self._histogram(
-            "delayd_journal_fsync_seconds", "Syncs of the journal.", journal.sync_ns, _NS_PER_S
+        yield histogram(
+            "delayd_journal_fsync_seconds",
+            "Duration of syncs of the journal.",
+            journal.sync_ns,
+            _NS_PER_S,
         )
-        yield self._histogram(
+        yield histogram(
             "delayd_journal_batch_records",
             "Records that became durable with one sync.",
             journal.batch_records,
         )
-        yield self._gauge(
+        yield gauge(
             "delayd_journal_bytes", "Bytes of log and snapshots on disk.", journal.disk_bytes
         )
         if journal.snapshot_age_ms is not None:
-            yield self._gauge(
+            yield gauge(
                 "delayd_snapshot_age_seconds",
-                "How old the state is that the newest snapshot holds.",
+                "Age of the state in the newest snapshot.",
                 journal.snapshot_age_ms / _MS_PER_S,
             )
-
-    def _gauge(self, name: str, about: str, value: float) -> "Metric":
-        return self._make.GaugeMetricFamily(name, about, value=value)
-
-    def _counter(self, name: str, about: str, value: int) -> "Metric":
-        return self._make.CounterMetricFamily(name, about, value=value)
-
-    def _labelled(self, name: str, kind: str, about: str, label: str, value: str) -> "Metric":
-        family = self._make.Metric(name, about, kind)
-        family.add_sample(name, {label: value}, 1)
-        return family
-
-    def _counts(self, name: str, about: str, label: str, counts: Mapping[str, int]) -> "Metric":
-        family = self._make.CounterMetricFamily(name, about, labels=[label])
-        for word, count in counts.items():
-            family.add_metric([word], count)
-        return family
-
-    def _histogram(self, name: str, about: str, counted: Histogram, unit: int = 1) -> "Metric":
-        buckets = []
-        below = 0
-        for bound, count in zip((*counted.bounds, None), counted.counts, strict=True):
-            below += count
-            buckets.append(("+Inf" if bound is None else self._number(bound / unit), below))
-        return self._make.HistogramMetricFamily(name, about, buckets, counted.sum / unit)
 
     # --- Topics ----------------------------------------------------------------------------------
 
@@ -289,7 +382,7 @@ class Metrics:
         states = zip(("ready", "reserved", "delayed", "buried"), counts, strict=True)
         return "".join(
             [
-                f'{JOBS[0]}{{state="{state}",topic="{name}"}} {self._number(count)}\n'
+                f'{JOBS[0]}{{state="{state}",topic="{name}"}} {number_text(count)}\n'
                 for state, count in states
             ]
         )
@@ -302,7 +395,7 @@ class Metrics:
         age = age_ms(oldest_ms, now_ms)
         if age is None:
             return ""
-        return f'{OLDEST[0]}{{topic="{name}"}} {self._number(age / _MS_PER_S)}\n'
+        return f'{OLDEST[0]}{{topic="{name}"}} {number_text(age / _MS_PER_S)}\n'
 
     def _oldest(self, topic: Topic, now_ms: int) -> str:
         return self._age(
@@ -314,7 +407,7 @@ class Metrics:
         head = f"{TOPIC_OPERATIONS[0]}_total"
         return "".join(
             [
-                f'{head}{{operation="{word}",topic="{topic.name}"}} {self._number(counts[word])}\n'
+                f'{head}{{operation="{word}",topic="{topic.name}"}} {number_text(counts[word])}\n'
                 for word in _TOPIC_WORDS
             ]
         )
@@ -335,22 +428,8 @@ class Metrics:
         below = 0
         for bound, count in zip(self._bounds, histogram, strict=False):
             below += count
-            lines.append(f'{name}_bucket{{le="{bound}",{label}}} {self._number(below)}\n')
-        lines.append(f"{name}_count{{{label}}} {self._number(jobs)}\n")
+            lines.append(f'{name}_bucket{{le="{bound}",{label}}} {number_text(below)}\n')
+        lines.append(f"{name}_count{{{label}}} {number_text(jobs)}\n")
         sum_s = histogram[SUM_AT] / _MS_PER_S
-        lines.append(f"{name}_sum{{{label}}} {self._number(sum_s)}\n")
+        lines.append(f"{name}_sum{{{label}}} {number_text(sum_s)}\n")
         return "".join(lines)
-
-
-class _One:
-    """A registry of one family, for who writes registries."""
-
-    __slots__ = ("_family",)
-
-    def __init__(self, family: "Metric") -> None:
-        """Hold it."""
-        self._family = family
-
-    def collect(self) -> "Iterator[Metric]":
-        """Yield it."""
-        yield self._family

@@ -18,7 +18,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from delayd import __version__
@@ -43,6 +43,7 @@ from delayd.limits import (
 from delayd.line.server import LineServer
 from delayd.line.stats import LogFigures, Stats
 from delayd.logs import Log, keep_libraries_quiet
+from delayd.metrics import CONTENT_TYPE, JournalFigures, Metrics, Sources, TurnFigures
 from delayd.net.accept import raise_descriptor_limit
 from delayd.net.addresses import Listeners, TcpAddress
 from delayd.net.peers import RateLimited, is_peer_error
@@ -237,8 +238,6 @@ class Service:
     def _reports(self) -> "Reports":
         """Return where the API asks about the daemon itself."""
         from delayd.http.api import Reports  # noqa: PLC0415
-        from delayd.metrics import CONTENT_TYPE, Metrics  # noqa: PLC0415 - 60 ms
-        from delayd.reporting import sources_of  # noqa: PLC0415
 
         sources = sources_of(
             self._engine,
@@ -432,3 +431,35 @@ class Service:
         self._notifier.watchdog()
         wait_ms = min(WATCHDOG_MS, (self._notifier.watchdog_ms or 2 * WATCHDOG_MS) // 2)
         self._loop.call_later(wait_ms / 1_000, self._watchdog)
+
+
+def sources_of(
+    engine: Engine,
+    turns: Turns,
+    journal: Journal | None,
+    commit: GroupCommit | None,
+    *,
+    connections: Callable[[], Mapping[str, int]],
+    repairs: Callable[[], int],
+) -> Sources:
+    """Return where to ask; without a journal there is nothing to say of one.
+
+    `connections` counts the open ones by front end, `repairs` what the watchdog has repaired.
+    """
+
+    def journal_figures() -> JournalFigures | None:
+        if journal is None or commit is None:
+            return None
+        taken_ms = journal.snapshot_ms
+        return JournalFigures(
+            commit.commit_ns,
+            commit.sync_ns,
+            commit.batch_records,
+            journal.disk_bytes,
+            None if taken_ms is None else max(0, engine.store.time_ms - taken_ms),
+        )
+
+    def turn_figures() -> TurnFigures:
+        return TurnFigures(turns.held_ns, turns.longest_held.within(monotonic_ns()))
+
+    return Sources(__version__, journal_figures, turn_figures, connections, repairs)

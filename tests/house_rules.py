@@ -47,9 +47,8 @@ MAY_IMPORT: Final = MappingProxyType(
         "turns": (*TOOLS, "commit", "core", "line"),
         "service": (
             *(*FRONT_END, "commit", "config", "http", "journal", "line", "metrics", "push"),
-            *("recover", "reporting", "snapshots", "turns"),
+            *("recover", "snapshots", "turns"),
         ),
-        "reporting": (*TOOLS, "commit", "core", "journal", "metrics", "turns"),
         "testing": (*TOOLS, "journal.disk"),
         "binlog": (*GROUND, "core", "journal"),
         "cli": (*FRONT_END, "binlog", "config", "journal", "recover", "service"),
@@ -120,6 +119,7 @@ FILE_READERS: Final = MappingProxyType(
         "delayd/access/": "reads tokens, writes the days of their use",
         "delayd/net/tls.py": "tells which file of a certificate cannot be read",
         "delayd/config.py": "reads the configuration file, once",
+        "delayd/metrics.py": "reads what the kernel counts of this process",
         "delayd/cli/streams.py": "opens the file that swallows everything",
         "delayd/testing/": "makes and clears the directories of daemons under test",
     }

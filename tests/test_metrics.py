@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -11,7 +9,11 @@ from typing import Final
 import pytest
 from prometheus_client import exposition, metrics_core, registry
 from prometheus_client.core import Metric
+from prometheus_client.gc_collector import GCCollector
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.utils import floatToGoString
 
 from delayd.core.stats.histogram import Histogram
 from delayd.core.stats.latency import SUM_AT, new_histogram
@@ -25,7 +27,15 @@ from delayd.limits import (
     SYNC_BOUNDS_NS,
     TOPICS_SHOWN_MAX,
 )
-from delayd.metrics import CONTENT_TYPE, OTHER_TOPICS, JournalFigures, Metrics, Sources, TurnFigures
+from delayd.metrics import (
+    CONTENT_TYPE,
+    OTHER_TOPICS,
+    JournalFigures,
+    Metrics,
+    Sources,
+    TurnFigures,
+    number_text,
+)
 from tests.core.rigs import Rig
 
 ROOT: Final = Path(__file__).parents[1]
@@ -288,15 +298,23 @@ def test_topics_may_come_and_go_between_pieces() -> None:
     assert len(set(keys)) == len(keys)
 
 
-def test_prometheus_client_is_imported_when_metrics_are_made_and_not_before() -> None:
-    code = "import sys, delayd.metrics; sys.exit('prometheus_client' in sys.modules)"
-    assert subprocess.run((sys.executable, "-c", code), check=False).returncode == 0
+def test_the_process_is_described_as_prometheus_client_describes_it() -> None:
+    names = {}
+    for collector in (ProcessCollector, PlatformCollector, GCCollector):
+        own = registry.CollectorRegistry()
+        for family in collector(registry=own).collect():
+            names[family.name] = (family.type, family.documentation)
+    told = {
+        family.name: (family.type, family.documentation)
+        for family in Page(busy_rig()).families().values()
+        if not family.name.startswith("delayd_")
+    }
+    assert told == names
 
 
-def test_its_own_registry_is_used_and_not_the_one_of_the_process() -> None:
-    before = {metric.name for metric in registry.REGISTRY.collect()}
-    Page(busy_rig()).text()
-    assert {metric.name for metric in registry.REGISTRY.collect()} == before
+@pytest.mark.parametrize("value", [0, 1, 17, 0.25, 999_999, 1_000_000, 1_234_567.5, 1e21, 2**63])
+def test_numbers_are_written_like_prometheus_client_writes_them(value: float) -> None:
+    assert number_text(value) == floatToGoString(value)  # type: ignore[no-untyped-call]
 
 
 # --- Documents -----------------------------------------------------------------------------------

@@ -6,14 +6,14 @@ from typing import Final
 import pytest
 
 from delayd import commit as commit_module
-from delayd import reporting as reporting_module
+from delayd import service as service_module
 from delayd import turns as turns_module
 from delayd.config import SyncPolicy
 from delayd.core.stats.histogram import Histogram
 from delayd.core.stats.refusals import Refusals
 from delayd.limits import BATCH_BOUNDS_RECORDS, HELD_BOUNDS_NS, SYNC_BOUNDS_NS
 from delayd.metrics import Metrics
-from delayd.reporting import sources_of
+from delayd.service import sources_of
 from tests.snapshot_scene import HOUR_MS
 from tests.snapshot_scene import Scene as SnapshotScene
 from tests.test_commit_trouble import Clockwork, Desk
@@ -33,7 +33,7 @@ def clockwork(monkeypatch: pytest.MonkeyPatch) -> Clockwork:
 def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     made = Watch()
     monkeypatch.setattr(turns_module, "monotonic_ns", made)
-    monkeypatch.setattr(reporting_module, "monotonic_ns", made)
+    monkeypatch.setattr(service_module, "monotonic_ns", made)
     return made
 
 
