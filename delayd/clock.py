@@ -20,8 +20,8 @@ clock moves it. Slewing (NTP, adjtime) moves the boot-time clock along with the 
 change to summer time moves neither.
 
 `now_ms()` is the millisecond that has begun. A time within it may be up to one millisecond later
-than the number says, so who counts a deadline from it adds that millisecond (`up_ms`) to be never
-early.
+than the number says: `request_ms()` is the same instant rounded up, from which deadlines count, so
+that none is early. `read()` returns both.
 
 The **virtual clock** is for tests of programs that use delayd: both times are one and stand still
 until a client advances them.
@@ -36,6 +36,7 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from delayd.core.times import ROUNDING_MS, PlayedMs, RequestMs
 from delayd.limits import WALL_BRACKET_NS, WALL_READINGS_MAX
 
 NS_PER_MS: Final = 1_000_000
@@ -51,13 +52,16 @@ monotonic_ns = time.monotonic_ns
 class Clock(Protocol):
     """Where the service gets its time from, once each turn."""
 
-    @property
-    def up_ms(self) -> int:
-        """How much later than `now_ms` says it may be, in milliseconds rounded up: 1, or 0."""
+    def now_ms(self) -> PlayedMs:
+        """Delayd time, rounded down: it never goes back."""
         ...
 
-    def now_ms(self) -> int:
-        """Delayd time: it never goes back."""
+    def request_ms(self) -> RequestMs:
+        """Delayd time, rounded up."""
+        ...
+
+    def read(self) -> tuple[PlayedMs, RequestMs]:
+        """Delayd time, rounded down and up."""
         ...
 
     def seconds_until(self, time_ms: int) -> float:
@@ -86,9 +90,6 @@ class SystemClock:
 
     __slots__ = ("_boot_ns", "_offset_ns", "_wall_ns")
 
-    up_ms: Final = 1
-    """A time within a millisecond is later than its beginning."""
-
     def __init__(
         self,
         boot_ns: Callable[[], int] = _boot_ns,
@@ -98,9 +99,18 @@ class SystemClock:
         self._wall_ns = wall_ns
         self._offset_ns = wall_ns() - boot_ns()
 
-    def now_ms(self) -> int:
+    def now_ms(self) -> PlayedMs:
         """Delayd time, in whole milliseconds that have begun."""
-        return (self._boot_ns() + self._offset_ns) // NS_PER_MS
+        return PlayedMs((self._boot_ns() + self._offset_ns) // NS_PER_MS)
+
+    def request_ms(self) -> RequestMs:
+        """Delayd time, with the millisecond that has begun."""
+        return RequestMs((self._boot_ns() + self._offset_ns) // NS_PER_MS + ROUNDING_MS)
+
+    def read(self) -> tuple[PlayedMs, RequestMs]:
+        """Delayd time, rounded down and up."""
+        now_ms = (self._boot_ns() + self._offset_ns) // NS_PER_MS
+        return PlayedMs(now_ms), RequestMs(now_ms + ROUNDING_MS)
 
     def seconds_until(self, time_ms: int) -> float:
         """How long until that delayd time, to the nanosecond; negative when it is past."""
@@ -144,21 +154,27 @@ class VirtualClock:
 
     >>> clock = VirtualClock(start_ms=5_000)
     >>> clock.go_on_to(6_500)
-    >>> clock.now_ms(), clock.wall_ms(), clock.up_ms
-    (6500, 6500, 0)
+    >>> clock.read(), clock.wall_ms()
+    ((6500, 6500), 6500)
     """
 
     __slots__ = ("_now_ms",)
-
-    up_ms: Final = 0
 
     def __init__(self, start_ms: int | None = None) -> None:
         """Start at that time, or at the system's."""
         self._now_ms = system_wall_ms() if start_ms is None else start_ms
 
-    def now_ms(self) -> int:
+    def now_ms(self) -> PlayedMs:
         """Delayd time."""
-        return self._now_ms
+        return PlayedMs(self._now_ms)
+
+    def request_ms(self) -> RequestMs:
+        """Delayd time: the same, since a millisecond is exact."""
+        return RequestMs(self._now_ms)
+
+    def read(self) -> tuple[PlayedMs, RequestMs]:
+        """Delayd time, twice the same."""
+        return PlayedMs(self._now_ms), RequestMs(self._now_ms)
 
     def seconds_until(self, time_ms: int) -> float:
         """How long to sleep until then: no sleep brings it nearer, so very long."""

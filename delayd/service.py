@@ -129,9 +129,8 @@ class Service:
             engine,
             stats,
             [listener.socket for listener in listeners.line],
-            clock.now_ms,
+            clock.request_ms,
             out_bytes_max=config.line_write_buffer_bytes_max,
-            up_ms=clock.up_ms,
             clock=clock if isinstance(clock, VirtualClock) else None,
             admission=Admission(access.authenticator, connections_max=config.line_connections_max),
             tls=access.line_tls,
@@ -309,7 +308,7 @@ class Service:
 
     def _close_unwelcome(self) -> None:
         """Close clients of the line whose tokens were revoked, or are past their time."""
-        if closed := self._line.close_unwelcome(self._clock.now_ms() + self._clock.up_ms):
+        if closed := self._line.close_unwelcome(self._clock.request_ms()):
             self._log.warning("clients whose tokens are good no more were closed", clients=closed)
         self._turns.ask()
 
@@ -329,8 +328,8 @@ class Service:
                 await http.stop()
             await self._last_replies()
             self._engine.state.is_stopping = True
-            self._line.close_clients(self._clock.now_ms() + self._clock.up_ms)
-            self._turns.end_turn(self._clock.now_ms())
+            self._line.close_clients(self._clock.request_ms())
+            self._turns.end_turn(self._clock.request_ms())
         self._turns.is_over = True
         if self._commit is not None:
             self._commit.close()
@@ -416,11 +415,10 @@ class Service:
 
     def _watchdog(self) -> None:
         """Look for a wake-up that was missed, for stalled clients, and come back in a minute."""
-        now_ms = self._clock.now_ms()
         if late_ms := self._turns.overslept_ms():
             self.repairs += 1
             self._log.error("a wake-up was missed and is repaired", late_ms=late_ms)
-        closed = self._line.close_stalled(now_ms + self._clock.up_ms, monotonic_ns() // NS_PER_MS)
+        closed = self._line.close_stalled(self._clock.request_ms(), monotonic_ns() // NS_PER_MS)
         if closed:
             self._log.warning("clients that do not read were closed", clients=closed)
         self._close_unwelcome()

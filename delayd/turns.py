@@ -24,6 +24,7 @@ from delayd.core.engine import Engine
 from delayd.core.errors import OutOfSpace
 from delayd.core.log_space import RESERVE_COST_BYTES
 from delayd.core.stats.histogram import Histogram, Longest
+from delayd.core.times import PlayedMs, RequestMs
 from delayd.limits import (
     ADVANCE_SLICE_US,
     HELD_BOUNDS_NS,
@@ -112,7 +113,6 @@ class Turns:
         self._next_ms = 0
         self._is_nudged = False
         self._has_more = True
-        self._up_ms = clock.up_ms
         if commit is not None:
             line.out_of_order_ids = commit.out_of_order_ids
         self._room_turns = 0
@@ -202,20 +202,22 @@ class Turns:
         if self.is_over:
             return
         self._has_more = False
-        self._turned_ms = due_by_ms = self._clock.now_ms()
+        played_ms, request_ms = self._clock.read()
+        self._turned_ms = played_ms
         engine = self._engine
         if engine.log_space.is_short:
-            self._serve_short(due_by_ms + self._up_ms)
+            self._serve_short(request_ms)
         if engine.store.wall_times.count:
             self.look_at_wall_clock()
-        if self._next_ms <= due_by_ms:
-            self._advance(due_by_ms)
+        if self._next_ms <= played_ms:
+            self._advance(played_ms, request_ms)
         else:
-            engine.reach(due_by_ms)
-        self._line.serve(events, due_by_ms + self._up_ms)
+            engine.reach(played_ms)
+        self._line.serve(events, request_ms)
         if self._line.passes.has_more:
-            due_by_ms = self._step_passes()
-        self.end_turn(due_by_ms)
+            self._step_passes()
+            request_ms = self._clock.request_ms()
+        self.end_turn(request_ms)
 
     def overslept_ms(self) -> int:
         """Return how long ago somebody should have been woken; 0, or there is a fault in here.
@@ -245,20 +247,19 @@ class Turns:
                 if self.on_wall_step is not None:
                     self.on_wall_step(step_ms)
 
-    def _advance(self, due_by_ms: int) -> None:
+    def _advance(self, played_ms: PlayedMs, request_ms: RequestMs) -> None:
         """Fire what is due, for a bounded time; what is left has its turn after everybody else."""
         if self._commit is not None:
             self._commit.reap()
         engine = self._engine
         advance = engine.advance
-        now_ms = due_by_ms + self._up_ms
-        if advance(due_by_ms, now_ms):
+        if advance(played_ms, request_ms):
             until_ns = monotonic_ns() + ADVANCE_SLICE_US * 1_000
-            while not engine.state.is_crowded and advance(due_by_ms, now_ms):
+            while not engine.state.is_crowded and advance(played_ms, request_ms):
                 if monotonic_ns() > until_ns:
                     break
 
-    def _step_passes(self) -> int:
+    def _step_passes(self) -> None:
         """Carry on with commands that take long, for a bounded time; return what time it is then.
 
         One of them may have moved the clock. It stops where somebody gets a job, who is told of it
@@ -269,14 +270,13 @@ class Turns:
         self._has_more = True
         if self._commit is None or not self._commit.is_backed_up:
             while not engine.state.deliveries:
-                now_ms = clock.now_ms() + self._up_ms
+                now_ms = clock.request_ms()
                 if (errand := passes.step(now_ms)) is not None:
                     errand.conclude(now_ms)
                 if not passes.has_more or monotonic_ns() > until_ns:
                     break
-        return clock.now_ms()
 
-    def end_turn(self, time_ms: int) -> None:
+    def end_turn(self, request_ms: RequestMs) -> None:
         """Tell those whose wait has ended, commit, and see when the next turn is due."""
         engine = self._engine
         if self._commit is not None:
@@ -286,7 +286,7 @@ class Turns:
         while deliveries := engine.take_deliveries():
             for session, outcome in deliveries:
                 assert session.owner is not None, "who waits has somebody to tell"
-                session.owner.deliver(outcome, time_ms + self._up_ms)
+                session.owner.deliver(outcome, request_ms)
         log, must_sync = engine.take_log()
         replies: Replies = self._line.take_replies()
         if self._waiters:
@@ -346,7 +346,7 @@ class Turns:
         if room.is_short and room.free_bytes >= RESERVE_COST_BYTES:
             self._has_more = True
 
-    def _serve_short(self, now_ms: int) -> None:
+    def _serve_short(self, now_ms: RequestMs) -> None:
         """Hand out what there was no room for, if there is some now."""
         try:
             self._engine.log_space.require(RESERVE_COST_BYTES)

@@ -13,6 +13,7 @@ import pytest
 
 from delayd import commit as commit_module
 from delayd.core.errors import OutOfSpace
+from delayd.core.times import RequestMs
 from delayd.exits import Exit
 from delayd.limits import (
     ADVANCE_SLICE_JOBS,
@@ -71,21 +72,21 @@ def test_the_first_turn_fires_what_came_due_before(watch: Watch) -> None:
 
 def test_it_wakes_when_a_job_is_due(stage: Stage) -> None:
     stage.put(delay_ms=250)
-    stage.turns.end_turn(stage.clock.now_ms())
+    stage.turns.end_turn(stage.clock.request_ms())
     assert stage.slept(None, int) == [0.25, None]
     assert stage.engine.store.topics.by_name["default"].queues.ready
 
 
 def test_what_is_overdue_is_not_waited_for(stage: Stage) -> None:
     stage.put(delay_ms=250)
-    stage.turns.end_turn(stage.clock.now_ms())
+    stage.turns.end_turn(stage.clock.request_ms())
     stage.clock.advance(1_000)
     assert stage.slept(None) == [0.0]
 
 
 def test_it_sleeps_no_longer_than_asyncio_says(stage: Stage) -> None:
     stage.put(delay_ms=250)
-    stage.turns.end_turn(stage.clock.now_ms())
+    stage.turns.end_turn(stage.clock.request_ms())
     assert stage.slept(0.1) == [0.1]
     assert stage.slept(0.2, int)[0] == 0.15
 
@@ -93,7 +94,7 @@ def test_it_sleeps_no_longer_than_asyncio_says(stage: Stage) -> None:
 def test_it_takes_turns_until_the_time_is_over(stage: Stage) -> None:
     for delay_ms in (30, 60, 90, 200):
         stage.put(delay_ms=delay_ms)
-    stage.turns.end_turn(stage.clock.now_ms())
+    stage.turns.end_turn(stage.clock.request_ms())
     waits_s = stage.slept(0.1, int, int, int, int)
     assert waits_s == pytest.approx([0.03, 0.03, 0.03, 0.01])
 
@@ -127,7 +128,7 @@ def test_a_line_with_something_to_do_is_not_waited_for(stage: Stage) -> None:
 
 def test_with_jobs_due_a_sync_going_on_gets_a_breather(stage: Stage) -> None:
     stage.put(delay_ms=5)
-    stage.turns.end_turn(stage.clock.now_ms())
+    stage.turns.end_turn(stage.clock.request_ms())
     stage.clock.advance(10)
     stage.commit.is_syncing = True
     assert stage.slept(None) == [BREATHER_S]
@@ -139,7 +140,7 @@ def test_a_sync_going_on_shortens_no_sleep(stage: Stage) -> None:
     stage.commit.is_syncing = True
     assert stage.slept(None) == [None]
     stage.put(delay_ms=250)
-    stage.turns.end_turn(stage.clock.now_ms())
+    stage.turns.end_turn(stage.clock.request_ms())
     assert stage.slept(None) == [0.25]
 
 
@@ -169,7 +170,7 @@ def test_the_chore_says_when_it_wants_its_next_slice_at_the_latest(stage: Stage)
 
 def test_the_chore_delays_no_job(stage: Stage) -> None:
     stage.put(delay_ms=250)
-    stage.turns.end_turn(stage.clock.now_ms())
+    stage.turns.end_turn(stage.clock.request_ms())
     stage.turns.chore = lambda: 0.3
     assert stage.slept(None, int) == [0.25, 0.3]
 
@@ -189,7 +190,7 @@ def test_what_is_due_happens_before_clients_are_heard_and_all_of_it_is_committed
     stage: Stage,
 ) -> None:
     stage.put(delay_ms=5)
-    stage.turns.end_turn(stage.clock.now_ms())
+    stage.turns.end_turn(stage.clock.request_ms())
     stage.engine.wait(stage.session, stage.clock.now_ms(), None)
     stage.look()
     stage.clock.advance(6)
@@ -233,7 +234,7 @@ def test_nothing_leaves_of_a_turn_that_could_not_be_committed(stage: Stage) -> N
 
 def test_no_turn_changes_anything_when_all_is_over(stage: Stage) -> None:
     stage.put(delay_ms=5)
-    stage.turns.end_turn(stage.clock.now_ms())
+    stage.turns.end_turn(stage.clock.request_ms())
     stage.clock.advance(10)
     stage.look()
     stage.turns.is_over = True
@@ -263,7 +264,7 @@ def test_records_are_counted(stage: Stage) -> None:
 def test_of_a_million_jobs_of_one_instant_each_turn_fires_one_slice(stage: Stage) -> None:
     jobs = 40 * ADVANCE_SLICE_JOBS
     stage.put(delay_ms=5, jobs=jobs)
-    stage.turns.end_turn(stage.clock.now_ms())
+    stage.turns.end_turn(stage.clock.request_ms())
     stage.clock.advance(10)
     ready = stage.engine.store.topics.by_name["default"].queues.ready
     counts = []
@@ -279,7 +280,7 @@ def test_small_topics_share_a_turn_for_a_bounded_time(stage: Stage) -> None:
     topics = [stage.engine.store.topic(f"topic-{number}") for number in range(20)]
     for topic in topics:
         stage.engine.put_alike(topic, 0, 5, 60_000, [b"x"], stage.clock.now_ms())
-    stage.turns.end_turn(stage.clock.now_ms())
+    stage.turns.end_turn(stage.clock.request_ms())
     stage.clock.advance(10)
     stage.watch.step_ns = ADVANCE_SLICE_US * 1_000 // 4
     counts = []
@@ -319,7 +320,7 @@ class TurningDaemon(trouble.Daemon):
 
     def end_turn(self) -> None:
         self.turns_taken += 1
-        self.turns.end_turn(self.now_ms)
+        self.turns.end_turn(RequestMs(self.now_ms))
         assert not self.failures.errors, "something was accepted that could not be recorded"
         room = self.engine.log_space
         set_aside_bytes = room.set_aside_bytes(len(self.engine.store.leases.sessions))

@@ -35,9 +35,8 @@ class Daemon:
             self.engine,
             Stats(self.engine, START_MS),
             [self._listener],
-            self.clock.now_ms,
+            self.clock.request_ms,
             out_bytes_max=1 << 20,
-            up_ms=self.clock.up_ms,
             clock=self.clock,
         )
         self.turns = Turns(self.engine, self.clock, self.line)

@@ -53,6 +53,7 @@ from delayd.core.stats.operations import COUNTED_APART, Operation
 from delayd.core.stats.rates import Rates
 from delayd.core.throttle import Block, Throttle
 from delayd.core.timers import Alarms, TimerLane, TimerQueue
+from delayd.core.times import ROUNDING_MS
 from delayd.core.topic import Source, Topic
 from delayd.core.topics import Topics
 from delayd.core.transitions import (
@@ -371,7 +372,7 @@ class Store:
         due_ms: int = _unpack_u64(changed, DUE_AT)[0]
         if record[STATE_AT] == _READY and due_ms == _unpack_u64(record, DUE_AT)[0]:
             return former_ms if former_ms != due_ms else 0
-        is_kicked = due_ms > self.time_ms + 1 or (
+        is_kicked = due_ms > self.time_ms + ROUNDING_MS or (
             record[STATE_AT] == _BURIED and due_ms < self.time_ms
         )
         return self.time_ms if is_kicked else 0

@@ -20,6 +20,7 @@ from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound, Refusal
 from delayd.core.session import Session
 from delayd.core.stats.refusals import Refusals
+from delayd.core.times import RequestMs
 from delayd.core.topic import checked_name
 from delayd.core.views import live_record
 from delayd.core.virtual_clock import StandingClock
@@ -54,13 +55,8 @@ class Turns(Protocol):
 class Clock(Protocol):
     """The daemon's time."""
 
-    @property
-    def up_ms(self) -> int:
-        """What rounds a reading up."""
-        ...
-
-    def now_ms(self) -> int:
-        """Delayd time, rounded down."""
+    def request_ms(self) -> RequestMs:
+        """Delayd time, rounded up."""
         ...
 
 
@@ -152,9 +148,9 @@ class Api:
         """Tells who somebody is by now; None: nobody any more."""
         self.is_stopping = False
 
-    def now_ms(self) -> int:
-        """Return the time by which requests count, rounded up."""
-        return self.clock.now_ms() + self.clock.up_ms
+    def now_ms(self) -> RequestMs:
+        """Return the time by which requests count."""
+        return self.clock.request_ms()
 
     def wall_ms(self, time_ms: int) -> int:
         """Return where on the wall clock a moment of delayd time is."""

@@ -125,7 +125,7 @@ class GuardedConnection(Connection):
     def _delete_run(self, run: re.Match[bytes], now_ms: int) -> int:
         """Delete the jobs that consecutive commands name, all at once if the client may all."""
         lines = run[0][:-2].split(b"\r\n")
-        topics = {self._topic_of_job(line.removeprefix(b"delete ")) for line in lines}
+        topics = {self._topic_of_job(line.removeprefix(b"delete "), now_ms) for line in lines}
         if all(topic is None or self.may(Scope.DELETE, topic) for topic in topics):
             return super()._delete_run(run, now_ms)
         for line in lines:
@@ -162,14 +162,14 @@ class GuardedConnection(Connection):
                 return
         else:
             command, rest = found
-            if command.about is About.JOB and not self._knows_job(command, rest):
+            if command.about is About.JOB and not self._knows_job(command, rest, now_ms):
                 line = _of_nobody(command, rest)
-            elif (reply := self._refusal(command, rest)) is not None:
+            elif (reply := self._refusal(command, rest, now_ms)) is not None:
                 self._refuse_command(line, reply)
                 return
         super()._command(line, now_ms)
 
-    def _refusal(self, command: Command, rest: bytes) -> bytes | None:
+    def _refusal(self, command: Command, rest: bytes, now_ms: int) -> bytes | None:
         """Return what a command is refused with; None: the client may ask for it."""
         if command.about is About.DOOR:
             return None
@@ -185,18 +185,18 @@ class GuardedConnection(Connection):
             case About.DAEMON:
                 is_allowed = principal.may(scope, None)
             case _:
-                topic = self._topic(command.about, rest)
+                topic = self._topic(command.about, rest, now_ms)
                 is_allowed = topic is None or any(
                     self.may(each, topic) for each in (scope, *command.or_scopes)
                 )
         return None if is_allowed else replies.FORBIDDEN
 
-    def _topic(self, about: About, rest: bytes) -> str | None:
+    def _topic(self, about: About, rest: bytes, now_ms: int) -> str | None:
         """Return the topic that a command is about; None for a job that is not there."""
         if about is About.USED:
             return self.used.name
         if about is About.JOB:
-            return self._topic_of_job(rest)
+            return self._topic_of_job(rest, now_ms)
         # Nobody has the right to what is not a name; the handler would refuse it in any case.
         return _first_word(rest).decode("ascii", "replace")
 
@@ -205,19 +205,19 @@ class GuardedConnection(Connection):
 
     # --- Jobs ------------------------------------------------------------------------------------
 
-    def _topic_of_job(self, rest: bytes) -> str | None:
+    def _topic_of_job(self, rest: bytes, now_ms: int) -> str | None:
         job_id = _first_word(rest)
         if not job_id.isdigit():
             return None
         try:  # a ttr that has run out may have moved it, and its slice has not come
-            record, _ = self.engine.caught_up(int(job_id), self.engine.store.time_ms + 1)
+            record, _ = self.engine.caught_up(int(job_id), now_ms)
         except JobNotFound:
             return None
         return self.engine.store.topic_of(record).name
 
-    def _knows_job(self, command: Command, rest: bytes) -> bool:
+    def _knows_job(self, command: Command, rest: bytes, now_ms: int) -> bool:
         """Tell whether the client may know that the job exists, if it does: as the answer shows."""
-        topic = None if self._caller.principal is None else self._topic_of_job(rest)
+        topic = None if self._caller.principal is None else self._topic_of_job(rest, now_ms)
         if topic is None:
             return True
         assert command.scope is not None

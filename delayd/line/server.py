@@ -26,6 +26,7 @@ from delayd.clock import monotonic_ns
 from delayd.core.background import BackgroundTask, BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.session import Handed, WaitEnd
+from delayd.core.times import RequestMs
 from delayd.core.virtual_clock import StandingClock
 from delayd.limits import (
     ACCEPTS_PER_TURN,
@@ -188,10 +189,9 @@ class LineServer:
         engine: Engine,
         stats: Stats,
         listeners: list[socket.socket],
-        now_ms: Callable[[], int],
+        request_ms: Callable[[], RequestMs],
         *,
         out_bytes_max: int,
-        up_ms: int = 1,
         clock: StandingClock | None = None,
         passes: BackgroundTasks[BackgroundTask] | None = None,
         admission: Admission | None = None,
@@ -200,16 +200,15 @@ class LineServer:
     ) -> None:
         """Serve these listening, non-blocking sockets.
 
-        `now_ms` tells the time, rounded down: read anew for each client, since what it said may
-        have been sent after the turn began, and its delays count from there. It is at most `up_ms`
-        later. Clients may advance the `clock`, if there is one. With `tls` every client
-        that does not come by a unix socket has to speak it.
+        `request_ms` tells the time: read anew for each client, since what it said may have been
+        sent after the turn began, and its delays count from there. Clients may advance the
+        `clock`, if there is one. With `tls` every client that does not come by a unix socket has
+        to speak it.
         """
         self.engine = engine
         self.stats = stats
         self.out_bytes_max = out_bytes_max
-        self._now_ms = now_ms
-        self._up_ms = up_ms
+        self._request_ms = request_ms
         self.passes: BackgroundTasks[BackgroundTask] = (
             BackgroundTasks(engine.state) if passes is None else passes
         )
@@ -408,7 +407,7 @@ class LineServer:
             self._close(client, now_ms)
             return
         if data:
-            if connection.receive(data, self._now_ms() + self._up_ms) or client.is_begun:
+            if connection.receive(data, self._request_ms()) or client.is_begun:
                 self._mind(client, has_moved=bool(connection.out))
             if connection.out or connection.is_closing:
                 self._note(client)
@@ -443,7 +442,7 @@ class LineServer:
         connection.half_close(now_ms)
         with contextlib.suppress(OSError):
             while connection.is_listening and (data := client.sock.recv(READ_BYTES)):
-                connection.receive(data, self._now_ms() + self._up_ms)
+                connection.receive(data, self._request_ms())
                 connection.take_out()
 
     def listen_again(self, client: Client) -> None:

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from delayd.core.times import ROUNDING_MS, PlayedMs, RequestMs
+
 NS_PER_MS: Final = 1_000_000
 START_MS: Final = 1_700_000_000_000
 """A time in November 2023: recent enough for code that assumes a plausible date."""
@@ -17,15 +19,21 @@ class FakeClock:
     250
     """
 
-    up_ms: Final = 1
-
     def __init__(self, start_ms: int = START_MS) -> None:
         self._now_ms = start_ms
         self._wall_ms = start_ms
 
-    def now_ms(self) -> int:
-        """Delayd time."""
-        return self._now_ms
+    def now_ms(self) -> PlayedMs:
+        """Delayd time, rounded down."""
+        return PlayedMs(self._now_ms)
+
+    def request_ms(self) -> RequestMs:
+        """Delayd time, rounded up, as that of a real clock."""
+        return RequestMs(self._now_ms + ROUNDING_MS)
+
+    def read(self) -> tuple[PlayedMs, RequestMs]:
+        """Delayd time, rounded down and up."""
+        return self.now_ms(), self.request_ms()
 
     def seconds_until(self, time_ms: int) -> float:
         """How long until that delayd time."""

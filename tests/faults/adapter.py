@@ -194,7 +194,7 @@ def line_of(engine: Engine, listener: socket.socket, clock: FakeClock) -> LineSe
     """Return the daemon's own line server."""
     stats = Stats(engine, clock.now_ms())
     return LineServer(
-        *(engine, stats, [listener], clock.now_ms),
+        *(engine, stats, [listener], clock.request_ms),
         out_bytes_max=OUT_BYTES_MAX,
         elapsed_ms=lambda: 0,  # however long a run takes, no client is too slow
     )

@@ -13,6 +13,7 @@ from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
 from delayd.core.replay import Replay
+from delayd.core.times import ROUNDING_MS, RequestMs
 from delayd.journal.errors import JournalError
 from delayd.testing.clock import FakeClock
 from delayd.testing.disk import Piece
@@ -45,7 +46,7 @@ def appoint(daemon: Daemon, world: World, clock: FakeClock) -> None:
             due_wall_ms=due_wall_ms,
             ttr_ms=APPOINTED_TTR_MS,
             body=body,
-            now_ms=now_ms + clock.up_ms,
+            now_ms=clock.request_ms(),
         )
     except Refusal as refusal:
         world.history.fail(number, now_ms, refusal.word)
@@ -91,8 +92,9 @@ def stop_in_order(daemon: Daemon, history: History, now_ms: int) -> None:
     for client in daemon.clients:
         history.note("closed", now_ms, client=client.name, stops=True)
     daemon.engine.state.is_stopping = True
-    daemon.line.close_clients(now_ms + 1)
-    daemon.turns.end_turn(now_ms)
+    request_ms = RequestMs(now_ms + ROUNDING_MS)
+    daemon.line.close_clients(request_ms)
+    daemon.turns.end_turn(request_ms)
     daemon.turns.is_over = True
     daemon.commit.close()
     if daemon.snapshots is not None:

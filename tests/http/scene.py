@@ -156,9 +156,8 @@ class Scene:
             self.engine,
             Stats(self.engine, START_MS),
             [],
-            self.clock.now_ms,
+            self.clock.request_ms,
             out_bytes_max=1 << 20,
-            up_ms=self.clock.up_ms,
         )
         commit = cast("GroupCommit", self.disk)
         self.turns = Turns(self.engine, self.clock, self.line, commit)

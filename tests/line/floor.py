@@ -23,6 +23,7 @@ from delayd.access.admission import Admission
 from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.stats.refusals import Refusals
+from delayd.core.times import RequestMs
 from delayd.line.server import Client, LineServer
 from delayd.line.stats import Stats
 from delayd.net.tls import SecureSocket
@@ -69,7 +70,7 @@ class Floor:
             self.engine,
             Stats(self.engine, START_MS, refusals=refusals),
             [self._listener],
-            lambda: self.now_ms - 1,
+            lambda: RequestMs(self.now_ms),
             out_bytes_max=out_bytes_max,
             admission=admission or Admission(connections_max=connections_max),
             tls=tls,

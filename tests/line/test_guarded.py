@@ -497,3 +497,17 @@ def test_no_line_whatever_reaches_a_tube_that_is_not_the_clients(rng: random.Ran
             guest = house.guest(*everything_else, topics=("mine",))
     assert topic_state(secret) == before
     assert set(house.engine.store.topics.by_name) <= {"default", "secret", "mine"}
+
+
+def test_a_ttr_is_exact_that_begins_with_a_look_at_another_clients_job() -> None:
+    house = House(is_virtual=True)
+    holder, waiter, watcher = (house.guest(*ALL) for _ in range(3))
+    assert holder.says(b"put 0 0 60 0\r\n\r\n", b"reserve\r\n") == (
+        b"INSERTED 1\r\nRESERVED 1 0\r\n\r\n"
+    )
+    assert waiter.says(b"reserve\r\n") == b""
+    house.now_ms += 60_000
+    house.engine.reach(house.now_ms)  # the slice in which the ttr runs out has not come
+    assert watcher.says(b"stats-job 1\r\n").startswith(b"OK ")
+    assert waiter.replies() == b"RESERVED 1 0\r\n\r\n"
+    assert house.engine.store.leases.sessions[1].deadlines == {1: house.now_ms + 60_000}
