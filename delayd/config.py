@@ -3,33 +3,61 @@
 Each setting is one row of `SETTINGS`: its name in the file (`section.key`), the field of `Config`
 it fills, the function that reads it, and its flag. From the name follows its variable:
 `line.listen` is `DELAYD_LINE_LISTEN`. A later source wins: default, file, environment, flag. But
-every value that is given is checked, also one that is overridden, and **all** errors are told at
-once:
+every value that is given is checked, also one that is overridden, and **all** errors are reported
+at once:
 
     delayd.toml: line.listen = "11300": must be HOST:PORT or unix:PATH
     delayd.toml: wheel.tik: there is no such setting; did you mean wheel.tick?
     environment: DELAYD_JOURNAL_SYNC = "sometimes": must be one of always, interval, never
 
-Who has a `Config` has a valid one; nobody checks these values again. The environment comes in as a
-mapping. The module refuses to know what the settings do, and imports little, since `delayd serve`
-listens only after it.
+A reader turns what TOML, a variable or a flag holds into a value, or raises ValueError with the
+rule that was broken as its message; for a value of several parts it raises `WrongInside`, which
+names each part that is wrong. A variable and a flag hold nothing but text (`GivenText`): numbers,
+lists and true are read from that as well. In a TOML file, which has numbers, lists and true, the
+same text is a mistake.
+
+>>> read_whole(1, 10)(GivenText("7")), or_off(read_size(1, 2**40))("64KiB")
+(7, 65536)
+>>> sorted(read_ids(GivenText("1000,33"))), read_ids([0])
+([33, 1000], frozenset({0}))
+>>> read_whole(1, 10)("7")
+Traceback (most recent call last):
+  ...
+ValueError: must be a whole number from 1 to 10
+
+A `Config` is always valid; its values are not checked again. The environment comes in as a mapping.
+The module refuses to know what the settings do, and imports little, since `delayd serve` listens
+only after it.
 """
 
 import enum
 import itertools
+import json
+import re
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from delayd import limits, readers
+from delayd import limits
 from delayd.logs import LogFormat, LogLevel
-from delayd.net.addresses import UNIX_MODE_DEFAULT, Address, TcpAddress, is_local
-from delayd.readers import Reader, Said, WrongInside, shown
-from delayd.text import did_you_mean
+from delayd.net.addresses import UNIX_MODE_DEFAULT, Address, TcpAddress, is_local, parse_address
+from delayd.text import (
+    US_PER_MS,
+    did_you_mean,
+    duration_text,
+    parse_duration_ms,
+    parse_duration_us,
+    parse_size_bytes,
+    parse_whole,
+    size_text,
+)
 
 if TYPE_CHECKING:
     from delayd.core.policy import Patterns
+
+OFF: Final = "off"
+_HOST: Final = re.compile(r"[A-Za-z0-9._-]+")
 
 LINE_LISTEN_DEFAULT: Final = TcpAddress("127.0.0.1", 11300)
 HTTP_LISTEN_DEFAULT: Final = TcpAddress("127.0.0.1", 11301)
@@ -143,6 +171,215 @@ class ConfigErrors(Exception):
         self.errors = tuple(errors)
 
 
+# --- How values are read -------------------------------------------------------------------------
+
+
+class GivenText(str):
+    """Text of a variable or a flag, where nothing but text can be said."""
+
+    __slots__ = ()
+
+
+class WrongInside(ValueError):
+    """A value of several parts, some of which are wrong."""
+
+    def __init__(self, errors: Iterable[tuple[str, str]]) -> None:
+        """Name each: what was said, beginning with where in the value, and the rule."""
+        super().__init__("has parts that are wrong")
+        self.errors = tuple(errors)
+
+
+# A reader turns what TOML, a variable or a flag holds into the value of a field, or raises
+# ValueError with the rule as its message.
+Reader = Callable[[object], Any]
+
+
+def read_text(rule: str) -> Reader:
+    """Read a text that is not empty; `rule` says of what."""
+
+    def read(value: object) -> str:
+        if not isinstance(value, str) or not value or "\0" in value:
+            raise ValueError(rule)
+        return value
+
+    return read
+
+
+def read_flag(value: object) -> bool:
+    """Read true or false."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, GivenText) and value in {"true", "false"}:
+        return value == "true"
+    raise ValueError("must be true or false")
+
+
+def read_one_of(choices: Mapping[str, object]) -> Reader:
+    """Read one of the words."""
+
+    def read(value: object) -> object:
+        if isinstance(value, str) and value in choices:
+            return choices[value]
+        raise ValueError("must be one of " + ", ".join(choices))
+
+    return read
+
+
+def read_whole(lowest: int, highest: int) -> Reader:
+    """Read a whole number within the bounds."""
+
+    def read(value: object) -> int:
+        if isinstance(value, GivenText):
+            value = parse_whole(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
+            raise ValueError(f"must be a whole number from {lowest} to {highest}")
+        return value
+
+    return read
+
+
+def read_duration(lowest_ms: int, highest_ms: int) -> Reader:
+    """Read seconds or a text such as `50ms`, as milliseconds."""
+
+    def read(value: object) -> int:
+        duration_ms = parse_duration_ms(value)
+        # Not by the milliseconds, which are rounded up: 0.1 ms is less than 1 ms.
+        if not lowest_ms * US_PER_MS <= parse_duration_us(value) <= highest_ms * US_PER_MS:
+            bounds = f'"{duration_text(lowest_ms)}" to "{duration_text(highest_ms)}"'
+            raise ValueError(f"must be from {bounds}")
+        return duration_ms
+
+    return read
+
+
+def read_size(lowest_bytes: int, highest_bytes: int) -> Reader:
+    """Read bytes or a text such as `64KiB`, as bytes."""
+
+    def read(value: object) -> int:
+        size_bytes = parse_size_bytes(value)
+        if not lowest_bytes <= size_bytes <= highest_bytes:
+            bounds = f"{lowest_bytes} to {highest_bytes} bytes"
+            if not str(value).isdigit():  # who writes units is answered in units
+                bounds = f'"{size_text(lowest_bytes)}" to "{size_text(highest_bytes)}"'
+            raise ValueError(f"must be from {bounds}")
+        return size_bytes
+
+    return read
+
+
+def or_off(read: Reader) -> Reader:
+    """Read what `read` does, or off, which is None."""
+
+    def read_unless_off(value: object) -> object:
+        if value == OFF:
+            return None
+        try:
+            return read(value)
+        except ValueError as error:
+            raise ValueError(f"{error}, or off") from None
+
+    return read_unless_off
+
+
+def read_topics(value: object) -> "Patterns | None":
+    """Read the policies of topics: a table of tables, or the same as JSON in a variable."""
+    from delayd.core.errors import PolicyInvalid  # noqa: PLC0415 - few have any, and it takes time
+    from delayd.core.policy import PATTERN_RULE, Patterns, Policy, is_pattern  # noqa: PLC0415
+    from delayd.core.topic import INTERNAL_TOPIC  # noqa: PLC0415
+
+    rule, inner_rule = 'must be sections such as [topics."mail.*"]', "must be a section"
+    if isinstance(value, GivenText):
+        inner_rule = 'must be an object such as {"retry": "15s 3m"}'
+        rule = 'must be JSON such as {"mail.*": {"retry": "15s 3m"}}'
+        try:
+            value = json.loads(value, object_pairs_hook=_without_repeats)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{rule}: {error}") from None
+    rows = value.items() if isinstance(value, dict) else None
+    if rows is None:
+        raise ValueError(rule)
+    by_pattern: dict[str, Policy] = {}
+    errors = []
+    for pattern, given in rows:
+        where = f".{shown(pattern)}"
+        if not is_pattern(pattern):
+            errors.append((where, PATTERN_RULE))
+        if not isinstance(given, dict):
+            errors.append((f"{where} = {shown(given)}", inner_rule))
+        else:
+            try:
+                policy = by_pattern[pattern] = Policy.from_fields(given)
+            except PolicyInvalid as refusal:
+                errors += [(f"{where}.{error}", "") for error in refusal.errors]
+            else:
+                if policy.exhausted == INTERNAL_TOPIC:
+                    there = f"{where}.exhausted = {shown(INTERNAL_TOPIC)}"
+                    errors.append((there, "must be another topic: this one is the daemon's own"))
+    if errors:
+        raise WrongInside(errors)
+    return Patterns(by_pattern) if by_pattern else None
+
+
+def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return a JSON object; TOML refuses names that are given twice, and so do we."""
+    fields: dict[str, object] = {}
+    for name, value in pairs:
+        if name in fields:
+            raise ValueError(f"{shown(name)} is given twice")
+        fields[name] = value
+    return fields
+
+
+def read_address(value: object) -> Address | None:
+    """Read an address to listen on; off is None."""
+    if value == OFF:
+        return None
+    if isinstance(value, str):
+        return parse_address(value)
+    raise ValueError("must be HOST:PORT, unix:PATH or off")
+
+
+def read_ids(value: object) -> frozenset[int]:
+    """Read the numbers of users or groups: a list, or in a variable `1000,1001`."""
+    given = (
+        [GivenText(part) for part in value.split(",")] if isinstance(value, GivenText) else value
+    )
+    rule = f"must be a list of whole numbers from 0 to {limits.UNIX_ID_MAX}"
+    if not isinstance(given, list) or not given:
+        raise ValueError(rule)
+    try:
+        return frozenset(map(read_whole(0, limits.UNIX_ID_MAX), given))
+    except ValueError:
+        raise ValueError(rule) from None
+
+
+def read_unix_mode(value: object) -> int:
+    """Read a file mode in octal digits."""
+    if isinstance(value, str) and len(value) <= 4 and value and set(value) <= set("01234567"):
+        mode = int(value, 8)
+        if mode <= 0o777:
+            return mode
+    raise ValueError('must be a file mode in octal digits, such as "0660"')
+
+
+def shown(value: object) -> str:
+    """Write a value on one line, control characters escaped, as it would be in the file."""
+    return json.dumps(value, default=str)
+
+
+def read_host_names(value: object) -> tuple[str, ...]:
+    """Read names of hosts: a list, or a text with commas in a variable."""
+    names = value.replace(",", " ").split() if isinstance(value, GivenText) else value
+    if not isinstance(names, list) or not all(
+        isinstance(name, str) and _HOST.fullmatch(name) for name in names
+    ):
+        raise ValueError('must be names of hosts, such as ["jobs.example.com"], without ports')
+    return tuple(name.lower() for name in names)
+
+
+# --- The settings --------------------------------------------------------------------------------
+
+
 class Setting(NamedTuple):
     """One row of the table: its name in the file, the field it fills, how it is read, its flag."""
 
@@ -162,24 +399,24 @@ _SYNC_POLICIES: Final = {policy.value: policy for policy in SyncPolicy}
 _LOG_FORMATS: Final = {form.value: form for form in LogFormat}
 _LOG_LEVELS: Final = {level.name.lower(): level for level in LogLevel}
 
-_FILE: Final = readers.text("must be the path of a file")
-_CONNECTIONS: Final = readers.whole(1, limits.CONNECTIONS_MAX)
-_WRITE_BUFFER: Final = readers.size(limits.WRITE_BUFFER_BYTES_MIN, limits.WRITE_BUFFER_BYTES_MAX)
-_HTTP_TIMEOUT: Final = readers.duration(limits.HTTP_TIMEOUT_MS_MIN, limits.HTTP_TIMEOUT_MS_MAX)
+_FILE: Final = read_text("must be the path of a file")
+_CONNECTIONS: Final = read_whole(1, limits.CONNECTIONS_MAX)
+_WRITE_BUFFER: Final = read_size(limits.WRITE_BUFFER_BYTES_MIN, limits.WRITE_BUFFER_BYTES_MAX)
+_HTTP_TIMEOUT: Final = read_duration(limits.HTTP_TIMEOUT_MS_MIN, limits.HTTP_TIMEOUT_MS_MAX)
 
 SETTINGS: Final = (
-    Setting("data_dir", "data_dir", readers.text("must be the path of a directory"), "--data-dir"),
-    Setting("clock", "clock", readers.one_of(_CLOCKS), "--clock"),
-    Setting("insecure_no_auth", "insecure_no_auth", readers.flag, "--insecure-no-auth"),
-    Setting("line.listen", "line_listen", readers.address, "--line"),
-    Setting("line.unix_mode", "line_unix_mode", readers.unix_mode),
-    Setting("line.tls", "line_tls", readers.flag),
+    Setting("data_dir", "data_dir", read_text("must be the path of a directory"), "--data-dir"),
+    Setting("clock", "clock", read_one_of(_CLOCKS), "--clock"),
+    Setting("insecure_no_auth", "insecure_no_auth", read_flag, "--insecure-no-auth"),
+    Setting("line.listen", "line_listen", read_address, "--line"),
+    Setting("line.unix_mode", "line_unix_mode", read_unix_mode),
+    Setting("line.tls", "line_tls", read_flag),
     Setting("line.connections_max", "line_connections_max", _CONNECTIONS),
     Setting("line.write_buffer_bytes_max", "line_write_buffer_bytes_max", _WRITE_BUFFER),
-    Setting("http.listen", "http_listen", readers.address, "--http"),
-    Setting("http.unix_mode", "http_unix_mode", readers.unix_mode),
-    Setting("http.tls", "http_tls", readers.flag),
-    Setting("http.hosts", "http_hosts", readers.host_names),
+    Setting("http.listen", "http_listen", read_address, "--http"),
+    Setting("http.unix_mode", "http_unix_mode", read_unix_mode),
+    Setting("http.tls", "http_tls", read_flag),
+    Setting("http.hosts", "http_hosts", read_host_names),
     Setting("http.connections_max", "http_connections_max", _CONNECTIONS),
     Setting("http.connections_per_ip_max", "http_connections_per_ip_max", _CONNECTIONS),
     Setting("http.strangers_per_ip_max", "http_strangers_per_ip_max", _CONNECTIONS),
@@ -189,41 +426,39 @@ SETTINGS: Final = (
     Setting(
         "http.body_bytes_max",
         "http_body_bytes_max",
-        readers.size(limits.HTTP_BODY_BYTES_MIN, limits.HTTP_BODY_BYTES_MAX),
+        read_size(limits.HTTP_BODY_BYTES_MIN, limits.HTTP_BODY_BYTES_MAX),
     ),
     Setting(
         "http.held_bytes_max",
         "http_held_bytes_max",
-        readers.size(limits.HTTP_HELD_BYTES_MIN, limits.HTTP_HELD_BYTES_MAX),
+        read_size(limits.HTTP_HELD_BYTES_MIN, limits.HTTP_HELD_BYTES_MAX),
     ),
     Setting("http.write_buffer_bytes_max", "http_write_buffer_bytes_max", _WRITE_BUFFER),
-    Setting("auth.tokens", "auth_tokens", readers.or_off(_FILE)),
-    Setting("auth.unix_uids", "auth_unix_uids", readers.or_off(readers.ids)),
-    Setting("auth.unix_gids", "auth_unix_gids", readers.or_off(readers.ids)),
-    Setting("tls.certificate", "tls_certificate", readers.or_off(_FILE)),
-    Setting("tls.key", "tls_key", readers.or_off(_FILE)),
-    Setting("tls.client_ca", "tls_client_ca", readers.or_off(_FILE)),
-    Setting("journal.sync", "sync", readers.one_of(_SYNC_POLICIES), "--sync"),
+    Setting("auth.tokens", "auth_tokens", or_off(_FILE)),
+    Setting("auth.unix_uids", "auth_unix_uids", or_off(read_ids)),
+    Setting("auth.unix_gids", "auth_unix_gids", or_off(read_ids)),
+    Setting("tls.certificate", "tls_certificate", or_off(_FILE)),
+    Setting("tls.key", "tls_key", or_off(_FILE)),
+    Setting("tls.client_ca", "tls_client_ca", or_off(_FILE)),
+    Setting("journal.sync", "sync", read_one_of(_SYNC_POLICIES), "--sync"),
     Setting(
         "journal.sync_interval",
         "sync_interval_ms",
-        readers.duration(1, limits.SYNC_INTERVAL_MS_MAX),
+        read_duration(1, limits.SYNC_INTERVAL_MS_MAX),
     ),
     Setting(
         "journal.segment_bytes",
         "segment_bytes",
-        readers.size(limits.JOURNAL_SEGMENT_BYTES_MIN, limits.JOURNAL_SEGMENT_BYTES_MAX),
+        read_size(limits.JOURNAL_SEGMENT_BYTES_MIN, limits.JOURNAL_SEGMENT_BYTES_MAX),
     ),
-    Setting("wheel.tick", "tick_ms", readers.duration(1, limits.WHEEL_TICK_MS_MAX)),
-    Setting(
-        "wheel.size", "wheel_size", readers.whole(limits.WHEEL_SIZE_MIN, limits.WHEEL_SIZE_MAX)
-    ),
-    Setting("jobs.body_bytes_max", "body_bytes_max", readers.size(1, limits.BODY_BYTES_CEILING)),
-    Setting("jobs.jobs_max", "jobs_max", readers.or_off(readers.whole(1, limits.CAP_MAX))),
-    Setting("jobs.bytes_max", "bytes_max", readers.or_off(readers.size(1, limits.CAP_MAX))),
-    Setting("topics", "topics", readers.topics),
-    Setting("log.format", "log_format", readers.one_of(_LOG_FORMATS), "--log-format"),
-    Setting("log.level", "log_level", readers.one_of(_LOG_LEVELS)),
+    Setting("wheel.tick", "tick_ms", read_duration(1, limits.WHEEL_TICK_MS_MAX)),
+    Setting("wheel.size", "wheel_size", read_whole(limits.WHEEL_SIZE_MIN, limits.WHEEL_SIZE_MAX)),
+    Setting("jobs.body_bytes_max", "body_bytes_max", read_size(1, limits.BODY_BYTES_CEILING)),
+    Setting("jobs.jobs_max", "jobs_max", or_off(read_whole(1, limits.CAP_MAX))),
+    Setting("jobs.bytes_max", "bytes_max", or_off(read_size(1, limits.CAP_MAX))),
+    Setting("topics", "topics", read_topics),
+    Setting("log.format", "log_format", read_one_of(_LOG_FORMATS), "--log-format"),
+    Setting("log.level", "log_level", read_one_of(_LOG_LEVELS)),
 )
 BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
 BY_VARIABLE: Final = {setting.variable: setting for setting in SETTINGS}
@@ -307,7 +542,7 @@ def _from_environment(environment: Mapping[str, str], errors: list[ConfigError])
     source = "environment"
     for name, value in sorted(environment.items()):
         if name in BY_VARIABLE:
-            yield BY_VARIABLE[name], Said(value), source, name
+            yield BY_VARIABLE[name], GivenText(value), source, name
         elif (
             name.startswith(ENVIRONMENT_PREFIX)
             and name != CONFIG_FILE_VARIABLE
@@ -321,7 +556,7 @@ def _from_environment(environment: Mapping[str, str], errors: list[ConfigError])
 
 def _from_flags(flags: Mapping[str, object]) -> Iterator[Given]:
     for flag, value in flags.items():
-        given = Said(value) if isinstance(value, str) else value
+        given = GivenText(value) if isinstance(value, str) else value
         yield BY_FLAG[flag], given, "command line", flag
 
 

@@ -38,8 +38,7 @@ MAY_IMPORT: Final = MappingProxyType(
         "journal": GROUND,
         "net": (*GROUND, "logs"),
         "access": (*TOOLS, "core.policy", "net"),
-        "readers": (*TOOLS, "core", "net"),
-        "config": (*TOOLS, "core", "net", "readers"),
+        "config": (*TOOLS, "core", "net"),
         **dict.fromkeys(("line", "http", "push"), FRONT_END),
         "metrics": (*TOOLS, "core"),
         "commit": (*TOOLS, "config", "core.stats", "journal"),
@@ -121,7 +120,7 @@ FILE_READERS: Final = MappingProxyType(
         "delayd/net/tls.py": "tells which file of a certificate cannot be read",
         "delayd/config.py": "reads the configuration file, once",
         "delayd/metrics.py": "reads what the kernel counts of this process",
-        "delayd/cli/streams.py": "opens the file that swallows everything",
+        "delayd/cli/terminal.py": "opens the file that swallows everything",
         "delayd/testing/": "makes and clears the directories of daemons under test",
     }
 )

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from delayd import __version__, limits
-from delayd.cli import streams
+from delayd.cli import terminal
 from delayd.exits import Exit
 from delayd.net.addresses import (
     UNIX_PREFIX,
@@ -45,7 +45,7 @@ SEGMENT_BYTES_DEFAULT: Final = 10 << 20
 """beanstalkd's `-s`, which its `binlog-max-size` statistic shows."""
 
 
-class Flag(NamedTuple):
+class Option(NamedTuple):
     """A row of the table: what the argument is called, if there is one, and the line of help."""
 
     argument: str
@@ -53,19 +53,19 @@ class Flag(NamedTuple):
 
 
 FLAGS: Final = {
-    "b": Flag("DIR", "keep the jobs in this directory (default: nothing is kept on disk)"),
-    "f": Flag("MS", "sync the log every MS milliseconds (default: 50); 0: before each reply"),
-    "F": Flag("", "never sync the log; the operating system does when it likes"),
-    "l": Flag("ADDR", "listen on this address or unix:PATH (default: 127.0.0.1)"),
-    "p": Flag("PORT", "listen on this port (default: 11300)"),
-    "u": Flag("USER", "become this user and its group once listening"),
-    "z": Flag("BYTES", f"accept bodies up to this size (default: {limits.BODY_BYTES_DEFAULT})"),
-    "s": Flag("BYTES", f"size of each file of the log (default: {SEGMENT_BYTES_DEFAULT})"),
-    "c": Flag("", "ignored"),
-    "n": Flag("", "ignored"),
-    "v": Flag("", "show the version"),
-    "V": Flag("", "log more"),
-    "h": Flag("", "show this help"),
+    "b": Option("DIR", "keep the jobs in this directory (default: nothing is kept on disk)"),
+    "f": Option("MS", "sync the log every MS milliseconds (default: 50); 0: before each reply"),
+    "F": Option("", "never sync the log; the operating system does when it likes"),
+    "l": Option("ADDR", "listen on this address or unix:PATH (default: 127.0.0.1)"),
+    "p": Option("PORT", "listen on this port (default: 11300)"),
+    "u": Option("USER", "become this user and its group once listening"),
+    "z": Option("BYTES", f"accept bodies up to this size (default: {limits.BODY_BYTES_DEFAULT})"),
+    "s": Option("BYTES", f"size of each file of the log (default: {SEGMENT_BYTES_DEFAULT})"),
+    "c": Option("", "ignored"),
+    "n": Option("", "ignored"),
+    "v": Option("", "show the version"),
+    "V": Option("", "log more"),
+    "h": Option("", "show this help"),
 }
 
 
@@ -241,8 +241,8 @@ def start(words: Sequence[str], environment: Mapping[str, str]) -> int:
         _complain(warning)
     if request.answer:
         try:
-            streams.tell([request.answer])
-        except streams.CannotTell as error:
+            terminal.print_lines([request.answer])
+        except terminal.OutputFailed as error:
             _complain(str(error))
             return Exit.USAGE
         return Exit.OK
@@ -277,5 +277,5 @@ def _complain(message: str) -> None:
 
 def main() -> None:
     """Run the command."""
-    streams.complete()
+    terminal.complete()
     sys.exit(start(sys.argv[1:], os.environ))

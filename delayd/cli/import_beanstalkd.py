@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from delayd.cli.streams import tell
-from delayd.cli.terminal import complain, progress
+from delayd.cli.terminal import complain, print_lines, progress
 from delayd.exits import Exit
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ def import_beanstalkd(
     ids, tubes, priorities, times, counters and states.
     """
     from delayd.binlog.convert import NotEmpty, held, new_journal, write
-    from delayd.cli.journal_check import collector_off, jobs_of
+    from delayd.cli.journal_report import collector_off, jobs_of
     from delayd.clock import SystemClock
     from delayd.config import CONFIG_FILE_VARIABLE, ConfigErrors, load
     from delayd.core.engine import Engine
@@ -64,7 +63,7 @@ def import_beanstalkd(
 
         complain(str(error))
         return exit_code_of(error)
-    tell([f"{directory} now holds {jobs_of(engine)}"])
+    print_lines([f"{directory} now holds {jobs_of(engine)}"])
     return Exit.OK
 
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from delayd.cli.streams import tell
-from delayd.cli.terminal import complain, progress
+from delayd.cli.terminal import complain, print_lines, progress
 from delayd.exits import Exit
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def check(directory: str) -> int:
 
     The exit code is 0 if it would start and 65 if it would refuse.
     """
-    from delayd.cli.journal_check import examine
+    from delayd.cli.journal_report import examine
     from delayd.journal.disk import RealDisk
     from delayd.journal.errors import JournalError
 
@@ -62,7 +61,7 @@ def check(directory: str) -> int:
             examination = examine(disk, directory)
     except JournalError as error:
         return failed(error)
-    tell(examination.lines())
+    print_lines(examination.lines())
     return Exit.CORRUPT_JOURNAL if examination.refusal else Exit.OK
 
 
@@ -75,8 +74,7 @@ def dump(directory: str, *, as_json: bool) -> int:
     A line has the number of its frame, delayd time and wall-clock time of the commit, the record's
     kind and its fields. Bodies are shortened and escaped, with --json whole and in base64.
     """
-    from delayd.cli.journal_check import frames_of, log_bytes
-    from delayd.cli.journal_lines import lines
+    from delayd.cli.journal_report import frames_of, lines, log_bytes
     from delayd.journal.directory import names_in
     from delayd.journal.disk import RealDisk
     from delayd.journal.errors import JournalError
@@ -90,7 +88,7 @@ def dump(directory: str, *, as_json: bool) -> int:
         # On a terminal the lines themselves are the progress.
         total_bytes = 0 if sys.stdout.isatty() else log_bytes(recovery)
         with attended(disk, directory), progress("dumping", total_bytes) as on_bytes:
-            tell(lines(frames_of(recovery, on_bytes), directory, as_json=as_json))
+            print_lines(lines(frames_of(recovery, on_bytes), directory, as_json=as_json))
         check_names(directory, names)
     except JournalError as error:
         return failed(error)
@@ -115,7 +113,7 @@ def repair(directory: str, place: tuple[int, int], *, yes: bool) -> int:
 
     This gives up jobs and changes that had been acknowledged. `delayd journal check` says where.
     """
-    from delayd.cli.journal_check import examine
+    from delayd.cli.journal_report import examine
     from delayd.journal.disk import RealDisk
     from delayd.journal.errors import JournalError
     from delayd.journal.repair import NoSuchPlace, prepared
@@ -127,14 +125,14 @@ def repair(directory: str, place: tuple[int, int], *, yes: bool) -> int:
             if not (yes or may_go_on()):
                 complain("nothing was changed")
                 return Exit.USAGE
-            tell([f"cut: {tail}" for tail in operation.cut()])
+            print_lines([f"cut: {tail}" for tail in operation.cut()])
         examination = examine(disk, directory)
     except NoSuchPlace as error:
         complain(str(error))
         return Exit.USAGE
     except JournalError as error:
         return failed(error)
-    tell(examination.lines())
+    print_lines(examination.lines())
     return Exit.CORRUPT_JOURNAL if examination.refusal else Exit.OK
 
 

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from delayd import __version__
-from delayd.cli import streams
 from delayd.cli.import_beanstalkd import import_beanstalkd
 from delayd.cli.journal import journal
-from delayd.cli.terminal import complain
+from delayd.cli.terminal import OutputFailed, complain, complete, print_lines
 from delayd.cli.token import token
 from delayd.exits import Exit
 
@@ -38,7 +37,7 @@ def delayd() -> None:
 @delayd.command()
 def version() -> int:
     """Show the versions of delayd and of the Python that runs it."""
-    streams.tell([f"delayd {__version__} (Python {platform.python_version()})"])
+    print_lines([f"delayd {__version__} (Python {platform.python_version()})"])
     return Exit.OK
 
 
@@ -145,7 +144,7 @@ def invoke(words: Sequence[str]) -> int:
         return Exit.USAGE
     except click.Abort:
         return INTERRUPTED
-    except streams.CannotTell as error:
+    except OutputFailed as error:
         complain(str(error))
         return Exit.USAGE
     except SystemExit:
@@ -154,5 +153,5 @@ def invoke(words: Sequence[str]) -> int:
 
 def main() -> None:
     """Run the command."""
-    streams.complete()
+    complete()
     sys.exit(invoke(sys.argv[1:]))

@@ -1,16 +1,23 @@
-"""What the tools say to a person: complaints, questions and how far a long piece of work is.
+"""Standard input, output and error: what the tools write to them, and what if they are closed.
 
-All of it goes to standard error, so that a tool's output can go into a file or a pipe. Progress is
-shown on a terminal only, and only where somebody would wait for it. The module refuses to know what
-is being worked on.
+Complaints and progress go to standard error, so that a tool's output can go into a file or a pipe.
+Progress is shown on a terminal only, and only for work that takes a while.
+
+Where the process was started with some of the streams closed, the next file or socket would get the
+number that is free, and the interpreter's last words (it writes to descriptor 2) would end up in
+it: in the journal, say. So `complete` opens them on /dev/null.
+
+A stream that cannot be written any more, because of a full disk or a pipe whose reader has gone,
+must not decide the exit code: the interpreter turns every exit code into 120 when it cannot flush.
+The module is imported before the daemon listens, and so imports little.
 """
 
+import atexit
 import contextlib
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
-
-import click
 
 LONG_BYTES: Final = 32 << 20
 """What a tool reads in about half a second."""
@@ -20,17 +27,60 @@ STEP_BYTES: Final = 1 << 20
 
 
 def complain(message: str) -> None:
-    """Say what is wrong."""
-    click.echo(f"delayd: {message}", err=True)
+    """Print an error."""
+    print(f"delayd: {message}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def progress(label: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
-    """Give out a function that is told how many bytes more have been done."""
+    """Show a bar; yield a function that is called with how many bytes more have been done."""
     if total_bytes < LONG_BYTES or not sys.stderr.isatty():
         yield lambda _: None
         return
+    import click
+
     with click.progressbar(
         length=total_bytes, label=label, file=sys.stderr, update_min_steps=STEP_BYTES
     ) as bar:
         yield bar.update
+
+
+class OutputFailed(Exception):
+    """Standard output cannot be written, though it is still wanted; the message says why."""
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Write lines to standard output. Raises OutputFailed.
+
+    A reader that stops early, as `head` does, is no failure: the rest is left out.
+    """
+    try:
+        for line in lines:
+            sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        pass
+    except OSError as error:
+        raise OutputFailed(f"the output cannot be written: {error.strerror}") from error
+
+
+def complete() -> None:
+    """Open each standard stream that is missing on /dev/null."""
+    while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(handle)
+    # Python has looked before, and made None of what was missing.
+    sys.stdout = sys.stdout or os.fdopen(1, "w")
+    sys.stderr = sys.stderr or os.fdopen(2, "w")
+    atexit.register(_discard_what_cannot_be_written)
+
+
+def _discard_what_cannot_be_written() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            handle = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(handle, stream.fileno())
+            os.close(handle)
+            stream.flush()

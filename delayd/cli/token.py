@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from delayd.cli.streams import tell
-from delayd.cli.terminal import complain
+from delayd.cli.terminal import complain, print_lines
 from delayd.exits import Exit
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ _WHERE: Final = (
 )
 
 
-class Refused(Exception):
+class TokenRefused(Exception):
     """The command cannot be carried out; nothing was changed."""
 
     def __init__(self, exit_code: Exit, *errors: str) -> None:
@@ -77,7 +76,7 @@ def create(
         wanted = _wanted(name, scopes, globs, not_after)
         path = _tokens_path(tokens_path, config_path)
         text, token_id = _create(path, wanted)
-    except Refused as refused:
+    except TokenRefused as refused:
         return _told(refused)
     try:
         sys.stdout.write(f"{text}\n")
@@ -104,13 +103,13 @@ def list_tokens(*, as_json: bool, tokens_path: str | None, config_path: str | No
         path = _tokens_path(tokens_path, config_path)
         entries = Tokens.load(path).entries
     except TokensInvalid as error:
-        return _told(Refused(Exit.BAD_CONFIGURATION, *error.errors))
-    except Refused as refused:
+        return _told(TokenRefused(Exit.BAD_CONFIGURATION, *error.errors))
+    except TokenRefused as refused:
         return _told(refused)
     days = days_of(path)
     now_s = system_wall_ms() / 1_000
     rows = [_row(entry, days.get(entry.id), now_s) for entry in entries]
-    tell(map(json.dumps, rows) if as_json else _table(rows))
+    print_lines(map(json.dumps, rows) if as_json else _table(rows))
     return Exit.OK
 
 
@@ -122,7 +121,7 @@ def revoke(token_id: str, tokens_path: str | None, config_path: str | None) -> i
     try:
         path = _tokens_path(tokens_path, config_path)
         name = _revoke(path, token_id)
-    except Refused as refused:
+    except TokenRefused as refused:
         return _told(refused)
     _say(f"token {name} is gone from {path}")
     _say(RELOAD)
@@ -132,7 +131,7 @@ def revoke(token_id: str, tokens_path: str | None, config_path: str | None) -> i
 def _wanted(
     name: str, scopes: Sequence[str], globs: Sequence[str], not_after: str | None
 ) -> dict[str, Any]:
-    """Read what was asked for, as the arguments of `issue`. Raises `Refused` with every mistake."""
+    """Read the arguments of `issue`. Raises `TokenRefused` with every mistake."""
     from delayd.access.errors import shown
     from delayd.access.token_entries import checked_glob, checked_name
     from delayd.clock import system_wall_ms
@@ -161,7 +160,7 @@ def _wanted(
     if not _parts(globs):
         errors.append("--topic: say for which topics it is good, such as --topic 'mail.*'")
     if errors:
-        raise Refused(Exit.USAGE, *errors)
+        raise TokenRefused(Exit.USAGE, *errors)
     return {
         "name": read["NAME"][0],
         "scopes": set().union(*read["--scope"]),
@@ -200,7 +199,7 @@ def _end_s(text: str, now_s: int) -> int:
 
 
 def _tokens_path(tokens_path: str | None, config_path: str | None) -> str:
-    """Return the file that is meant. Raises `Refused`."""
+    """Return the file that is meant. Raises `TokenRefused`."""
     from delayd.config import CONFIG_FILE_VARIABLE, ConfigErrors, load
 
     if tokens_path is None:
@@ -209,17 +208,17 @@ def _tokens_path(tokens_path: str | None, config_path: str | None) -> str:
                 config_path or os.environ.get(CONFIG_FILE_VARIABLE) or None, os.environ, {}
             )
         except ConfigErrors as errors:
-            raise Refused(Exit.BAD_CONFIGURATION, *map(str, errors.errors)) from None
+            raise TokenRefused(Exit.BAD_CONFIGURATION, *map(str, errors.errors)) from None
         tokens_path = config.auth_tokens
     if not tokens_path:
         said = "auth.tokens is off" if config_path else "no tokens file is known"
-        raise Refused(Exit.USAGE, f"{said}: --tokens FILE names one, or auth.tokens")
+        raise TokenRefused(Exit.USAGE, f"{said}: --tokens FILE names one, or auth.tokens")
     # Who made the name a link wants the file behind it changed, and not the link.
     return os.path.realpath(tokens_path)
 
 
 def _create(path: str, wanted: dict[str, Any]) -> tuple[str, str]:
-    """Add a token; return its text and its id. Raises `Refused`."""
+    """Add a token; return its text and its id. Raises `TokenRefused`."""
     from delayd.access.tokens import TOKEN_BYTES, issue
 
     made: list[tuple[str, Entry]] = []
@@ -238,7 +237,7 @@ def _create(path: str, wanted: dict[str, Any]) -> tuple[str, str]:
 
 
 def _revoke(path: str, token_id: str) -> str:
-    """Remove a token; return its id and name as they are shown. Raises `Refused`."""
+    """Remove a token; return its id and name as they are shown. Raises `TokenRefused`."""
     from delayd.access.errors import shown
     from delayd.access.tokens import TOKEN
 
@@ -246,13 +245,15 @@ def _revoke(path: str, token_id: str) -> str:
     wanted = match[1] if match else token_id  # who has the token at hand has its id
     if os.path.isdir(os.path.dirname(path)) and not os.path.exists(path):
         # Before the lock is taken, whose file would stay behind beside none.
-        raise Refused(Exit.BAD_CONFIGURATION, f"{path}: cannot be read: No such file or directory")
+        raise TokenRefused(
+            Exit.BAD_CONFIGURATION, f"{path}: cannot be read: No such file or directory"
+        )
     gone: list[Entry] = []
 
     def remove(entries: "tuple[Entry, ...]") -> "list[Entry]":
         gone.extend(entry for entry in entries if entry.id == wanted)
         if not gone:
-            raise Refused(Exit.USAGE, f"ID {shown(wanted)}: there is no such token in {path}")
+            raise TokenRefused(Exit.USAGE, f"ID {shown(wanted)}: there is no such token in {path}")
         return [entry for entry in entries if entry.id != wanted]
 
     _change(path, remove)
@@ -267,14 +268,14 @@ def _change(path: str, alter: "Callable[[tuple[Entry, ...]], Sequence[Entry]]") 
     try:
         change(RealDisk(), path, alter, lambda handle: _give_away(path, handle))
     except TokensInvalid as error:
-        raise Refused(Exit.BAD_CONFIGURATION, *error.errors) from None
+        raise TokenRefused(Exit.BAD_CONFIGURATION, *error.errors) from None
     except LockHeldError as error:
         holder = f"process {error.holder_pid}" if error.holder_pid else "another process"
         said = f"{path}: {holder} is changing it: try again"
-        raise Refused(Exit.DIRECTORY_LOCKED, said) from None
+        raise TokenRefused(Exit.DIRECTORY_LOCKED, said) from None
     except OSError as error:
         said = f"{path}: cannot be changed: {error.strerror or error}"
-        raise Refused(Exit.BAD_CONFIGURATION, said) from None
+        raise TokenRefused(Exit.BAD_CONFIGURATION, said) from None
 
 
 def _give_away(path: str, handle: int) -> None:
@@ -329,7 +330,7 @@ def _say(message: str) -> None:
     click.echo(f"delayd: {message}", err=True)
 
 
-def _told(refused: Refused) -> int:
+def _told(refused: TokenRefused) -> int:
     from delayd.access.errors import redacted
 
     for error in refused.errors:

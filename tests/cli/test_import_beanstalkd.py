@@ -1,13 +1,12 @@
 """`delayd import-beanstalkd`: what it says and refuses; tests/compat has the real thing."""
 
-import doctest
 import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from delayd.cli import journal_lines, terminal
+from delayd.cli import terminal
 from delayd.cli.main import invoke
 from delayd.exits import Exit
 from delayd.journal.disk import RealDisk
@@ -35,10 +34,6 @@ def binlog_dir(tmp_path: Path) -> Path:
 
 def imported(binlog_dir: Path, data_dir: Path, *more: str) -> int:
     return invoke(["import-beanstalkd", str(binlog_dir), "--data-dir", str(data_dir), *more])
-
-
-def test_the_examples_of_a_listing_are_right() -> None:
-    assert doctest.testmod(journal_lines).failed == 0
 
 
 def test_it_says_what_the_data_directory_holds_now(

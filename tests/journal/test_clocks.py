@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from delayd.cli.journal_check import examine
+from delayd.cli.journal_report import examine
 from delayd.journal.errors import JournalFailed, WrongClock
 from delayd.journal.format import VIRTUAL_NAME
 from delayd.journal.journal import Journal
