@@ -1,0 +1,101 @@
+"""The documents name what exists: files, folders, other pages, and what the log says."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parent.parent
+PAGES: Final = sorted((*ROOT.glob("*.md"), *ROOT.glob("*/*.md"), ROOT / "config.example.toml"))
+"""Every document of the project; what the tools make stands in folders with a dot."""
+PATH: Final = re.compile(
+    r"`((?:[\w.-]+/)*[\w-]+\.(?:py|md|toml|json|service|socket|txt)|(?:[\w-]+/)+)`"
+)
+"""A file with an ending of ours, or a folder, which ends in a slash."""
+FOLDERS: Final = ("", "delayd", "delayd/core", "delayd/http", "delayd/journal", "systemd", "tests")
+"""From where a page may name a path: `turns.py`, `core/engine.py`, `delayd/core/engine.py`."""
+ELSEWHERE: Final = frozenset(("delayd.toml", "protocol.txt", "tokens.json", "worker.token"))
+"""Files of readers and of beanstalkd, not of the project."""
+FROM_OPENSSL: Final = "peer did not return a certificate"
+
+
+def relative(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def named_paths(page: Path) -> set[str]:
+    return set(PATH.findall(page.read_text(encoding="utf-8"))) - ELSEWHERE
+
+
+def missing_paths(page: Path) -> Iterator[str]:
+    places = (*(ROOT / folder for folder in FOLDERS), page.parent)
+    for name in sorted(named_paths(page)):
+        if not any((place / name).exists() for place in places):
+            yield name
+
+
+def anchor_of(heading: str) -> str:
+    """The anchor that Git hosts make of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_every_file_and_folder_that_a_page_names_exists(page: Path) -> None:
+    assert not list(missing_paths(page))
+
+
+def test_a_path_that_does_not_exist_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "`core/engine.py` and `delayd/core/`, but `core/nowhere.py` and `docs/nothing/`."
+    )
+    assert list(missing_paths(page)) == ["core/nowhere.py", "docs/nothing/"]
+
+
+def test_every_folder_and_module_of_delayd_is_in_the_table_of_the_architecture() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = text.split("## Where things are\n")[1].split("\n## ")[0]
+    found = (*(ROOT / "delayd").glob("*.py"), *(ROOT / "delayd").glob("*/__init__.py"))
+    for path in found:
+        if path.parent == ROOT / "delayd" and not path.name.startswith("__"):
+            assert f"`delayd/{path.name}`" in table
+        elif path.parent != ROOT / "delayd":
+            assert f"`delayd/{path.parent.name}/" in table
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_every_link_to_another_page_leads_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", text):
+        there = page.parent / target if target else page
+        assert there.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", there.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in map(anchor_of, headings), f"{target}#{anchor}"
+
+
+def said_by_delayd() -> str:
+    """All string literals of delayd, with those that stand behind one another joined."""
+    texts = (path.read_text(encoding="utf-8") for path in (ROOT / "delayd").rglob("*.py"))
+    return re.sub(r'"\s*\n\s*f?"', "", "\n".join(texts))
+
+
+@pytest.mark.parametrize(
+    ("page", "section"),
+    [
+        ("operations.md", "## How much disk space it uses\n"),
+        ("operations.md", "## When the disk is full, slow or broken\n"),
+        ("operations.md", "## Log\n"),
+        ("security.md", "## What unauthenticated clients cannot use up\n"),
+    ],
+)
+def test_what_a_page_quotes_of_the_log_is_what_the_log_says(page: str, section: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8").split(section)[1].split("\n## ")[0]
+    quoted = [" ".join(each.split()) for each in re.findall(r"`([^`|\n]+(?:\n[^`|]+)?)`", text)]
+    events = [each for each in quoted if re.fullmatch(r"[a-z][a-z:,' ]* [a-z:,' ]+(?:: …)?", each)]
+    assert events
+    said = said_by_delayd() + FROM_OPENSSL
+    for event in events:
+        assert event.removesuffix(": …") in said, event
