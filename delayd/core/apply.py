@@ -1,12 +1,12 @@
 """What each record does to the store: one function for each kind, called live and by replay.
 
 An operation decides, records and then calls the function of that kind; replay calls the same one
-with the fields that it unpacked. So a restart cannot arrive at anything else. The functions return
-the topic whose ready jobs may be more now, if there is one: to serve those who wait is the
-operation's business, and to count it.
+with the fields that it unpacked. So a restart cannot reach another state. The functions return
+the topic that may have more ready jobs now, if there is one: the operation serves waiting
+consumers, and counts.
 
-What does not fit the state is no refusal but a mistake of ours or a damaged log: `AssertionError`,
-`KeyError`. TURN has no function: only the engine can play time.
+A record that does not fit the state is a mistake of ours or a damaged log: `AssertionError`,
+`KeyError`. TURN has no function: only the engine can advance time.
 
 The kinds of which thousands pass in a second have tuned forms for whole runs in `core.store`:
 `put_alike` (PUT), `hand_out` and `hand_out_run` (RESERVE), `delete_held` (DELETE). Tests play what
@@ -94,12 +94,12 @@ def _check_offset(store: Store, job_id: int) -> None:
 
 
 def delete(store: Store, job_id: int) -> Topic:
-    """Forget a job, whatever its state."""
+    """Delete a job, whatever its state."""
     return store.delete(job_id)
 
 
 def last(store: Store, job_id: int, topic_number: int) -> None:
-    """Give no id and no number up to these again."""
+    """Use no id and no number up to these again."""
     store.last_id = max(store.last_id, job_id)
     store.last_put_id = max(store.last_put_id, job_id)
     store.topics.last_number = max(store.topics.last_number, topic_number)
@@ -116,12 +116,12 @@ def reserve(store: Store, job_id: int, deadline_ms: int, session: Session | None
 
 
 def touch(store: Store, job_id: int, deadline_ms: int) -> None:
-    """Let the lease last until this deadline instead."""
+    """Extend the lease to this deadline."""
     store.extend(job_id, deadline_ms)
 
 
 def release(store: Store, job_id: int, due_ms: int, delay_ms: int, priority: int) -> Topic:
-    """Take back a job that its holder gave back."""
+    """Take back a job that its holder released."""
     changed = released(_record(store, job_id), due_ms, delay_ms, priority)
     return store.put_back(job_id, changed)
 
@@ -132,7 +132,7 @@ def give_back(store: Store, job_id: int) -> Topic:
 
 
 def bury(store: Store, job_id: int, priority: int) -> Topic:
-    """Park a job behind all that were buried before."""
+    """Bury a job, after all that were buried before."""
     return store.put_back(job_id, buried(_record(store, job_id), priority, store.next_rank()))
 
 
@@ -180,13 +180,13 @@ def reschedule(store: Store, job_id: int, due_ms: int, delay_ms: int) -> Topic:
 
 
 def appoint(store: Store, job_id: int, due_ms: int, delay_ms: int, wall_ms: int) -> Topic:
-    """Give a job another time, of the wall clock."""
+    """Give a job another wall-clock time."""
     changed = rescheduled(_record(store, job_id), due_ms, delay_ms, wall_ms)
     return _change(store, job_id, changed)
 
 
 def amend(store: Store, job_id: int, *fields: int) -> Topic:
-    """Change a job, but for its body."""
+    """Change a job, except its body."""
     changed = amended(_record(store, job_id), *fields)
     assert job_id not in store.leases.sessions, f"job {job_id} is held and cannot be changed"
     return _change(store, job_id, changed)
@@ -214,7 +214,7 @@ def _change(store: Store, job_id: int, changed: bytes) -> Topic:
 
 
 def rank(store: Store, job_id: int, place: int) -> None:
-    """Give a buried job its place, or, without a job, say which place was given last."""
+    """Give a buried job its position, or, without a job, set the last position given."""
     if not job_id:
         store.last_rank = max(store.last_rank, place)
         return
@@ -228,7 +228,7 @@ def rank(store: Store, job_id: int, place: int) -> None:
 
 
 def topic(store: Store, number: int, name: bytes) -> Topic:
-    """Let records use this number for the topic, which is made when there is none."""
+    """Give the topic this number in records; make it when there is none."""
     text = name.decode("ascii")
     here = store.topics.by_name.get(text)
     if here is None or here.number != number:
@@ -238,7 +238,7 @@ def topic(store: Store, number: int, name: bytes) -> Topic:
 
 
 def policy(store: Store, number: int, source: int, text: bytes) -> Topic:
-    """Let this hold for the topic from now on; empty: nothing."""
+    """Set the topic's policy from now on; empty: none."""
     here = store.topics.by_number[number]
     store.set_policy(here, Policy.from_json(text) if text else None, Source(source))
     return here
@@ -252,7 +252,7 @@ def pause(store: Store, number: int, until_ms: int, pause_ms: int) -> Topic:
 
 
 def clear(store: Store, number: int, next_number: int) -> int:
-    """Forget the topic's jobs that nobody holds, but for `Store.sweep`; return how many."""
+    """Delete the topic's jobs that are not reserved, for `Store.sweep`; return how many."""
     here = store.topics.by_number[number]
     assert here.number == number, f"topic {number} was cleared before"
     is_new = next_number not in store.topics.by_number
@@ -261,7 +261,7 @@ def clear(store: Store, number: int, next_number: int) -> int:
 
 
 def offset(store: Store, offset_ms: int) -> None:
-    """Let the wall clock be so far ahead of delayd time, as the log says now."""
+    """Set how far the wall clock is ahead of delayd time, as the log says now."""
     if offset_ms != store.wall_times.offset_ms:
         store.step_wall(offset_ms)
     store.wall_times.recorded_ms = offset_ms

@@ -1,15 +1,15 @@
-"""Long operations, done a slice at a time: what a pass is, and who takes the next step.
+"""Long operations, a slice at a time: what a background task is, and which takes the next step.
 
-Whatever goes through all jobs of a topic takes seconds where there are millions. Such an operation
-is a *pass*: an object that is asked, between two turns or within one, to do a little more.
+An operation over all jobs of a topic takes seconds where there are millions. It is a *background
+task*: an object whose `step` does a little more, between two turns or within one.
 
     add(search)  add(bulk)      step: search   step: bulk   step: search   step: bulk, over ─► bulk
 
 `BackgroundTasks` gives each the same share, in the order in which they came. What a clear has left
-behind (`core.scans.clear`) is swept away beside them, as one more pass that nobody waits for.
+(`core.scans.clear`) is swept beside them, as one more task, for which no client waits.
 
-A pass is a function of the engine's state, its budget and the time that it is told; it asks no
-clock. How often steps are taken, and what the result is good for, is the owner's business:
+A task depends on the engine's state, its budget and the time argument only. The owner decides how
+often steps are taken and what happens with the result:
 
     passes = Passes(engine.state)
     passes.add(Search(engine.state, "mail", Wanted(), limit=100))   # or Calendar, Bulk, Clear
@@ -17,7 +17,7 @@ clock. How often steps are taken, and what the result is good for, is the owner'
         over = passes.step(now_ms)            # before its records are committed
         if over is not None: answer(over)     # over.result, over.page, over.counts
 
-Where several front ends share one queue, what they add is an `BackgroundTask`: it knows whom to
+Where several front ends share one queue, they add a `BackgroundTask`, which also knows whom to
 answer.
 """
 
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 
 class Task(Protocol):
-    """An operation that is carried out in steps."""
+    """An operation that is executed in steps."""
 
     def step(self, budget: int, now_ms: int) -> bool:
-        """Look at so many more jobs, or do what takes as long; tell whether the pass is over."""
+        """Look at `budget` more jobs, or do as much work; tell whether the task is over."""
         ...
 
 
 class BackgroundTask(Task, Protocol):
-    """A pass with somebody who waits for what it finds."""
+    """A task with a client that waits for the result."""
 
     def conclude(self, now_ms: int) -> None:
         """Answer: the last step has been taken."""
@@ -50,7 +50,7 @@ TaskT = TypeVar("TaskT", bound=Task)
 
 
 class BackgroundTasks(Generic[TaskT]):
-    """The passes of one engine that are not over."""
+    """The unfinished tasks of one engine."""
 
     __slots__ = ("_queue", "_state")
 
@@ -65,18 +65,17 @@ class BackgroundTasks(Generic[TaskT]):
         return bool(self._queue or self._state.store.cleared)
 
     def add(self, a_pass: TaskT) -> None:
-        """Have this done too."""
+        """Add a task."""
         self._queue.append(a_pass)
 
     def drop(self, a_pass: TaskT) -> None:
-        """Forget a pass: nobody wants its result any more. What it has done stays done."""
+        """Drop a task whose result is not needed any more. What it has done stays done."""
         self._queue.remove(a_pass)
 
     def step(self, now_ms: int, budget: int = TASK_STEP_JOBS) -> TaskT | None:
-        """Take a step of the pass whose turn it is; return it if that was its last.
+        """Take a step of the task whose turn it is; return it if that was its last.
 
-        At rest nothing happens. What is swept away waits for nobody, and nobody waits for it: it
-        shares each step.
+        Without tasks nothing happens. The sweep shares each step.
         """
         store = self._state.store
         if store.cleared:

@@ -1,6 +1,6 @@
 """Every invariant of the engine's state, recomputed slowly: tests call `check` after each step.
 
-Each part checks itself by its own `check`; here is what holds between the parts.
+Each part checks itself by its own `check`; this module checks what connects them.
 """
 
 from collections import Counter
@@ -106,7 +106,7 @@ def _check_numbers(store: Store) -> None:
 
 
 def _check_keys(store: Store) -> None:
-    """Assert that records and indexes agree, also on what a clear has forgotten."""
+    """Assert that records and indexes agree, also on cleared jobs."""
     keyed: dict[Topic, dict[bytes, int]] = {topic: {} for topic in store.topics.listing}
     for job_id, record in store.jobs:
         if record[FLAGS_AT] & Flag.KEY:

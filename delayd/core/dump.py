@@ -1,8 +1,8 @@
-"""The records of a frame as values with names, for people who look into a journal.
+"""The records of a frame as values with names, for people who read a journal.
 
 The fields of a record have the names that `core.records` gives them; a job is spread out into those
 of its own record. The records of a log name a topic once and use its number from then on, so a
-`Dump` goes along the log from its beginning and remembers the names.
+`Dump` reads the log from its beginning and remembers the names.
 
 >>> from delayd.core.records import pack
 >>> dump = Dump()
@@ -12,7 +12,7 @@ of its own record. The records of a log name a topic once and use its number fro
 TOPIC {'topic_number': 1, 'topic': 'mail'}
 DELETE {'id': 7}
 
-Replay carries records out; this module only reads them, and refuses to know how they are shown.
+Replay applies records; this module only reads them, and refuses to know how they are shown.
 """
 
 import struct
@@ -76,7 +76,7 @@ class Dump:
         self._names: dict[int, str] = {}
 
     def records(self, payload: bytes) -> Iterator[Dumped]:
-        """Yield the records of one frame; `UnknownRecord` where something else stands."""
+        """Yield the records of one frame; `UnknownRecord` for anything else."""
         at, end = 0, len(payload)
         while at < end:
             try:

@@ -1,11 +1,11 @@
 """The engine: the state of one daemon, and a method for each operation.
 
 The state is `core.state`; the operations are functions over it, by subject, in `core.operations`,
-and what each does and raises stands there. Every operation goes the same way. *Decide*: check, and
-raise a `Refusal` before anything has changed. *Record*: append to the log what a restart must know.
-*Apply*: have the store carry it out, with the functions that replay uses. The caller then takes the
-log (`take_log`), makes it durable and only then lets the replies go; and it takes the deliveries
-(`take_deliveries`), for consumers whose wait has ended.
+and their docstrings say what each does and raises. Every operation has the same steps. *Decide*:
+check, and raise a `Refusal` before anything has changed. *Record*: append to the log what a restart
+must know. *Apply*: have the store carry it out, with the functions that replay uses. The caller
+then takes the log (`take_log`), makes it durable and only then lets the replies go; and it takes
+the deliveries (`take_deliveries`), for consumers whose wait has ended.
 
 Time is an argument, in two roundings so that nothing is early in either. Requests carry `now_ms`
 rounded *up*: a delay or ttr counted from it ends no sooner than asked for. `advance` takes the time
@@ -80,7 +80,7 @@ class Engine:
         return sessions.open_session(self.state, owner)
 
     def close_session(self, session: Session, now_ms: int) -> None:
-        """Forget the session; every job it holds is given back."""
+        """Close the session; every job it holds is given back."""
         sessions.close_session(self.state, session, now_ms)
 
     def use(self, session: Session, name: str) -> None:
@@ -164,7 +164,7 @@ class Engine:
         job_id: int = 0,
         at_once: bool = False,
     ) -> tuple[int, Outcome]:
-        """Accept a job under a key, or do with the one that has it what `on` says."""
+        """Accept a job under a key, or change the one that has it as `on` says."""
         return put.put_keyed(
             self.state,
             topic,
@@ -212,7 +212,7 @@ class Engine:
     def reserve_batch(
         self, session: Session, jobs_max: int, bytes_max: int, now_ms: int
     ) -> list[Handed]:
-        """Hand out the best ready jobs, at most so many, until their bodies exceed `bytes_max`."""
+        """Hand out the best ready jobs, `jobs_max` at most, until their bodies exceed the bytes."""
         return reserve.reserve_batch(self.state, session, jobs_max, bytes_max, now_ms)
 
     def reserve_job(self, session: Session, job_id: int, now_ms: int) -> Handed:
@@ -232,7 +232,7 @@ class Engine:
         waiting.cancel_wait(self.state, session)
 
     def serve_waiting(self, now_ms: int) -> None:
-        """Hand out what could not be handed out for want of log space."""
+        """Hand out what could not be handed out for lack of log space."""
         waiting.serve_waiting(self.state, now_ms)
 
     # --- Finishing -------------------------------------------------------------------------------
@@ -242,13 +242,13 @@ class Engine:
         finish.delete(self.state, session, job_id, now_ms)
 
     def delete_batch(self, session: Session, job_ids: Sequence[int], now_ms: int) -> list[bool]:
-        """Delete these jobs in turn; tell of each whether it was there to be deleted."""
+        """Delete these jobs in turn; return for each whether it could be deleted."""
         return finish.delete_batch(self.state, session, job_ids, now_ms)
 
     def release(
         self, session: Session, job_id: int, priority: int, delay_ms: int, now_ms: int
     ) -> None:
-        """Give a job back, ready at once or after a delay."""
+        """Release a job, ready at once or after a delay."""
         finish.release(self.state, session, job_id, priority, delay_ms, now_ms)
 
     def nack(
@@ -261,14 +261,14 @@ class Engine:
         priority: int | None = None,
         error: str = "",
     ) -> None:
-        """Give a job back as failed, and say why."""
+        """Release a job as failed, with an error."""
         how = (session, job_id, now_ms)
         finish.nack(self.state, *how, delay_ms=delay_ms, priority=priority, error=error)
 
     def bury(
         self, session: Session, job_id: int, priority: int, now_ms: int, error: str = ""
     ) -> None:
-        """Park a job until it is kicked."""
+        """Bury a job until it is kicked."""
         finish.bury(self.state, session, job_id, priority, now_ms, error)
 
     def take_undelivered(self, session: Session, now_ms: int) -> None:
@@ -323,15 +323,15 @@ class Engine:
         topics.pause(self.state, name, pause_ms, now_ms)
 
     def clear(self, topic: Topic) -> int:
-        """Forget the jobs of the topic that are not reserved; no reservation may be overdue."""
+        """Delete the jobs of the topic that are not reserved; no reservation may be overdue."""
         return topics.clear(self.state, topic)
 
     def set_policy(self, name: str, policy: Policy | None, now_ms: int) -> Policy:
-        """Give the topic this policy from now on, and return what holds."""
+        """Give the topic this policy from now on, and return the policy in force."""
         return topics.set_policy(self.state, name, policy, now_ms)
 
     def policy_of(self, name: str) -> tuple[Policy, Source]:
-        """Return what holds for the topic, and who said so."""
+        """Return the topic's policy and its source."""
         return topics.policy_of(self.state, name)
 
     def configure(
@@ -340,11 +340,11 @@ class Engine:
         jobs_max: int | None = None,
         bytes_max: int | None = None,
     ) -> None:
-        """Take over the configuration, once, after the replay."""
+        """Apply the configuration, once, after the replay."""
         topics.configure(self.state, patterns, jobs_max, bytes_max)
 
     def as_daemon(self) -> AbstractContextManager[None]:
-        """Allow what is done inside to be done to the internal topic as well."""
+        """Allow changes of the internal topic inside the block."""
         return checks.as_daemon(self.state)
 
     def require_writable_job(self, record: bytes) -> None:
@@ -358,18 +358,18 @@ class Engine:
         return clock.next_deadline(self.state)
 
     def advance(self, due_by_ms: int, now_ms: int | None = None) -> bool:
-        """Carry out one slice of what is due by then; call again until it returns False.
+        """Fire one slice of what is due by then; call again until it returns False.
 
         `now_ms` is the same instant rounded up.
         """
         return clock.advance(self.state, due_by_ms, due_by_ms if now_ms is None else now_ms)
 
     def reach(self, time_ms: int) -> None:
-        """Take note of the time, when nothing is due by then."""
+        """Set the time, when nothing is due by then."""
         clock.reach(self.state, time_ms)
 
     def follow_wall(self, offset_ms: int) -> None:
-        """Take note of how far the wall clock is ahead of delayd time."""
+        """Set how far the wall clock is ahead of delayd time."""
         clock.follow_wall(self.state, offset_ms)
 
     def caught_up(self, job_id: int, now_ms: int) -> tuple[bytes, State]:

@@ -1,7 +1,7 @@
 """Leases: which session holds which reserved job, and until when.
 
-A lease is said three times: `sessions` leads from the job to its session, the session's `deadlines`
-say until when, and the lane of leases has an entry that fires then. `Leases` keeps them the same.
+A lease is in three places: `sessions` leads from the job to its session, the session's `deadlines`
+say until when, and the lane of leases has an entry that fires then. `Leases` keeps them consistent.
 It refuses to know topics and records.
 """
 
@@ -30,7 +30,7 @@ class Leases:
         return None if session is None else session.deadlines[job_id]
 
     def add(self, job_id: int, session: Session, deadline_ms: int, time_ms: int) -> bool:
-        """Note that the session holds the job; tell whether the lane must be queued anew."""
+        """Note that the session holds the job; tell whether the lane must be queued again."""
         self.sessions[job_id] = session
         session.deadlines[job_id] = deadline_ms
         if deadline_ms < session.soonest_ms:  # noqa: PLR1730 - a call of `min` costs 60 ns
@@ -38,7 +38,7 @@ class Leases:
         return self.lane.wheel.insert(job_id, deadline_ms, time_ms)
 
     def extend(self, job_id: int, deadline_ms: int, time_ms: int) -> bool:
-        """Let the lease last until this deadline; tell whether the lane must be queued anew."""
+        """Extend the lease to this deadline; tell whether the lane must be queued again."""
         deadlines = self.sessions[job_id].deadlines
         former_ms, deadlines[job_id] = deadlines[job_id], deadline_ms
         self.lane.wheel.cancel(job_id, former_ms)

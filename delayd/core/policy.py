@@ -65,7 +65,7 @@ ON_CLOSE: Final = {"failure": False, "return": True}
 _SEPARATORS: Final = re.compile(r"[\s,]+")
 _MASK: Final = 2**64 - 1
 _LADDER_CHARACTERS_MAX: Final = RETRY_STEPS_MAX * (QUANTITY_CHARACTERS_MAX + 1)
-"""Every step as long as a quantity may be, and what is between them: nobody writes a ladder so."""
+"""Every step as long as a quantity may be, with separators: longer than any real ladder."""
 
 
 # --- Judging a failed attempt --------------------------------------------------------------------
@@ -298,14 +298,14 @@ class Policy:
     """A connection that closes is no failed attempt: its jobs are ready again at once."""
 
     jobs_max: int | None = None
-    """How many jobs the topic may hold; a put beyond it is refused. The same of the others."""
+    """How many jobs the topic may hold; a put above it is refused, as with the other caps."""
     bytes_max: int | None = None
     """How long their records may be, together."""
     body_bytes_max: int | None = None
     delay_ms_max: int | None = None
 
     reserved_max: int | None = None
-    """How many jobs may be in the hands of consumers at once; the others wait, ready."""
+    """How many jobs may be reserved at once; the others stay ready."""
     rate_per_s: float | None = None
     """How many are handed out in a second at most."""
 
@@ -334,7 +334,7 @@ class Policy:
     def from_fields(cls, given: Mapping[str, object], twice: Iterable[str] = ()) -> "Policy":
         """Make a policy of fields by their outside names; null says nothing. `PolicyInvalid`.
 
-        `twice` names fields that were given more than once: nobody can say which one is meant.
+        `twice` names fields that were given more than once, which is ambiguous.
         """
         values: dict[str, Any] = {}
         errors = [f"{name}: is given twice" for name in twice]

@@ -21,7 +21,7 @@ from typing import Final, final
 
 
 class Kind(enum.IntEnum):
-    """The first byte of a record. Numbers are for ever; a retired one is never given again."""
+    """The first byte of a record. Numbers never change; a retired one is never used again."""
 
     TURN = 1
     TOPIC = 2

@@ -1,9 +1,9 @@
 """Playing records back into an engine that has just started.
 
-Each record is unpacked by the table (`core.records`) and carried out by the function of its kind
-(`core.apply`), as it was live. What the clock did in between follows from the TURN records: the
-engine is advanced to each of their times. Holders are gone after a restart, so what was reserved
-belongs to the orphans until its ttr runs out. Nothing here writes to the log.
+Each record is unpacked by the table (`core.records`) and executed by the function of its kind
+(`core.apply`), as it was live. What time did in between follows from the TURN records: the engine
+is advanced to each of their times. Connections are gone after a restart, so reserved jobs belong
+to the orphan session until their ttr runs out. Nothing here writes to the log.
 """
 
 import struct
@@ -30,7 +30,7 @@ class Replay:
         self._store.topics.keeps_all = True
 
     def play(self, payload: bytes) -> None:
-        """Carry out all records of one frame; `UnknownRecord` when it holds something else."""
+        """Apply all records of one frame; `UnknownRecord` when it has something else."""
         at = 0
         end = len(payload)
         put_head = LAYOUTS[Kind.PUT]
@@ -52,7 +52,7 @@ class Replay:
             raise UnknownRecord(end, "the last record is cut short")
 
     def _play_other(self, kind: int, payload: bytes, at: int) -> int:
-        """Carry out the record that begins there; return where the next one begins."""
+        """Apply the record that begins there; return where the next one begins."""
         if kind == _TURN:
             layout = LAYOUTS[Kind.TURN]
             self._turn(layout.unpack_from(payload, at)[1])
@@ -77,13 +77,13 @@ class Replay:
         return at
 
     def _turn(self, time_ms: int) -> None:
-        """Let everything happen that was due by then."""
+        """Fire everything that was due by then."""
         self._store.time_ms = time_ms
         while self.engine.advance(time_ms):
             pass
 
     def finish(self, now_ms: int) -> None:
-        """Drop the topics that nothing holds on to; count from zero; go on at `now_ms`."""
+        """Drop unused topics, count from zero, and continue at `now_ms`."""
         store = self._store
         store.topics.keeps_all = False
         for topic in list(store.topics.listing):

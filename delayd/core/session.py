@@ -1,7 +1,7 @@
 """One client as the engine sees it: what it puts to, watches, holds and waits for.
 
-A session is made for each connection of the line protocol. Jobs whose holders are gone (they were
-handed out before a restart) belong to the store's orphan session until their ttr runs out.
+A session is made for each connection of the line protocol. Jobs that were reserved before a
+restart belong to the store's orphan session until their ttr runs out.
 """
 
 import enum
@@ -28,7 +28,7 @@ Handed = tuple[int, bytes]
 
 
 class Owner(Protocol):
-    """Whoever made a session and waits for what comes of it."""
+    """The owner of a session, which gets its deliveries."""
 
     def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
         """Take the job, or the end of the wait."""

@@ -1,23 +1,23 @@
-"""A copy of the state as it was at one instant, taken in slices while the state goes on changing.
+"""A copy of the state as it was at one instant, taken in slices while the state keeps changing.
 
 The copy consists of ordinary records: what a fresh engine must replay to be where the store was
 when the copy began. So a snapshot is read by the code that reads the log, and snapshot and log
 cannot disagree about what a record means.
 
-    TURN, LAST            how far time had been played, which numbers had been given
+    TURN, LAST            how far time had been played, which numbers were in use
     OFFSET                where absolute times are, if the log says so
-    RANK                  which place among the buried was given last, if others may come now
+    RANK                  the last position among the buried, if others may follow now
     TOPIC, PAUSE          for each topic that records may name
     POLICY                for each of them that has one
-    PUT, RESERVE          for each job; RESERVE if somebody held it
+    PUT, RESERVE          for each job; RESERVE if it was reserved
 
 What was due by then is copied as having happened, whether or not its slice had come: a delay that
 had ended, a ttr that had run out (judged by the policy of then), a pause that was over.
 
 It is exact because of the order in which things are done: the table of jobs consists of pages of
 64, and a page that the copy has not come to yet is frozen *before* the first change to one of its
-jobs or to who holds it. Nobody waits: freezing is a list of what is there, 1 µs (5 µs where jobs
-are held), and the memory it takes, 10 bytes a job, goes with the slice that comes to the page.
+jobs or leases. Freezing is a list of what is there, 1 µs (5 µs where jobs are reserved), and its
+memory, 10 bytes a job, is freed by the slice that comes to the page.
 Pages are copied in the order of the table whatever happens meanwhile, so the bytes of a copy depend
 on nothing but the state when it began.
 
@@ -58,7 +58,7 @@ _DELAYED: Final = int(State.DELAYED)
 _NO_POLICY: Final = (None, Source.CONFIGURATION, Place(""))
 
 Notes = dict[int, int]
-"""Id → deadline, of jobs that somebody holds: what a record does not say of its job."""
+"""Id → deadline, of reserved jobs: what their records do not have."""
 
 
 class SnapshotCopy:
@@ -82,8 +82,8 @@ class SnapshotCopy:
     def __init__(self, store: Store) -> None:
         """Begin: what the copy will say is decided now. O(topics + jobs / 64).
 
-        Not while jobs with absolute times are placed anew: their records are out of date. Not while
-        jobs that a clear has forgotten are swept away: they are still in the table.
+        Not while jobs with absolute times are being placed: their records are out of date. Not
+        while cleared jobs are being swept: they are still in the table.
         """
         assert self.can_begin(store), "jobs are being placed anew or swept away"
         self._store = store
@@ -124,7 +124,7 @@ class SnapshotCopy:
         return not (store.wall_times.layers or store.cleared)
 
     def take(self, slice_jobs: int, slice_bytes: int) -> bytes:
-        """Return so many more jobs' (or topics') records, or so many bytes if that comes first.
+        """Return records of `slice_jobs` more jobs or topics, or `slice_bytes` if less.
 
         It exceeds them by one page or one job at most; a page of more than `slice_bytes` is taken
         job by job.
@@ -143,7 +143,7 @@ class SnapshotCopy:
         return b"".join(pieces)
 
     def abandon(self) -> None:
-        """Stop: the copy is not wanted any more; does nothing when it is over."""
+        """Stop: the copy is not needed any more; does nothing when it is over."""
         if not self.is_over:
             self._store.jobs.unguard()
             self._parts = iter(())
@@ -153,7 +153,7 @@ class SnapshotCopy:
     # --- Freezing --------------------------------------------------------------------------------
 
     def _freeze(self, number: int, page: Page) -> None:
-        """Keep the page as it is, with what else is to be said of its jobs."""
+        """Keep the page as it is, with the leases of its jobs."""
         notes: Notes = {}
         store = self._store
         holders = store.leases.sessions
@@ -195,7 +195,7 @@ class SnapshotCopy:
         return part
 
     def _copied_policy(self, number: int) -> list[bytes]:
-        """Return what holds for a topic; behind all names, since it may say another topic's."""
+        """Return a topic's policy; after all names, since it may name another topic."""
         policy, source, _ = self._policies.get(number, _NO_POLICY)
         if policy is None:
             return []
@@ -215,7 +215,7 @@ class SnapshotCopy:
         )
 
     def _copied_jobs(self, records: list[bytes], notes: Notes) -> Iterator[list[bytes]]:
-        """Yield the records of each job of a page, as it stands now that what was due is done."""
+        """Yield the records of each job of a page, after what was due has happened."""
         time_ms = self._time_ms
         for record in records:
             job_id: int = U64.unpack_from(record, ID_AT)[0]

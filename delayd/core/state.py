@@ -1,13 +1,13 @@
 """The state of one daemon: what the operations (`core.operations`) decide on and change.
 
-Beside the store it is what the current turn has gathered so far, records for the log and deliveries
-for consumers whose wait has ended, and what holds for the daemon as a whole: caps, flags.
+Besides the store it has what the current turn has gathered so far (records for the log, and
+deliveries for consumers whose wait has ended) and the caps and flags of the whole daemon.
 
     write(record)             takes log space, or raises `OutOfSpace`; then records
     write_promised(record)    records what log space was set aside for
     stamp()                   records how far time has been played, once before a turn's records
 
-It refuses to know what the records say and who takes them.
+It refuses to know what the records mean and where they go.
 """
 
 from typing import final
@@ -58,7 +58,7 @@ class EngineState:
         self.is_stopping = False
         """The daemon closes the connections itself: no attempt has failed."""
         self.acts_as_daemon = False
-        """What is done now is done by the daemon itself, to its internal topic as well."""
+        """Operations now come from the daemon itself and may change the internal topic."""
         self.timeouts = 0
         """Reservations whose ttr ran out, since the start."""
         self.log: list[bytes] = []
@@ -68,16 +68,16 @@ class EngineState:
         """The last time that was recorded."""
         self.deliveries: list[Delivery] = []
         self.out_of_order_ids: list[int] = []
-        """Jobs put whose ids were taken before those of others, not taken from here yet."""
+        """Jobs put with ids that were taken before those of other jobs, for the next reader."""
         self.places_next = True
-        """The next slice places jobs anew whose wall-clock times have moved, if there are any."""
+        """The next slice places jobs again whose wall-clock times have moved, if there are any."""
         self.is_crowded = False
         """The last slice fired jobs, and its lane has more due now."""
         self.store.topic(DEFAULT_TOPIC)
 
     @property
     def record_bytes(self) -> int:
-        """How long the records of all jobs are, together."""
+        """The length of the records of all jobs together."""
         return self.store.jobs.put_bytes - LAYOUTS[Kind.PUT].size * self.log_space.jobs
 
     def stamp(self) -> None:
@@ -103,7 +103,7 @@ class EngineState:
     def take_log(self) -> tuple[list[bytes], bool]:
         """Return the records since the last call, and whether replies must wait for their sync.
 
-        Only handing out a job need not wait: lost, it would merely be handed out once more.
+        Only handing out a job need not wait: if lost, the job is handed out once more.
         """
         log, must_sync = self.log, self.must_sync
         if log:

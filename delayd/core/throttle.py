@@ -1,9 +1,8 @@
 """How fast, and how many at once, the jobs of one topic are handed out.
 
-`reserved_max` bounds the jobs in the hands of consumers, `rate_per_s` the hand-outs in a second.
-Jobs beyond them stay ready; consumers who wait go on waiting and are served when a job comes back
-or the next one is allowed. Neither refuses anything, and neither is kept over a restart beyond the
-limits themselves.
+`reserved_max` limits the reserved jobs, `rate_per_s` the jobs handed out in a second. Further jobs
+stay ready; waiting consumers keep waiting and are served when a job comes back or the next one is
+allowed. Neither refuses anything, and a restart keeps only the limits themselves.
 
 The rate is the generic cell rate algorithm (ITU-T I.371): one number, the *theoretical arrival
 time* of the next job if all had come evenly spread. A job may be handed out when that is not more
@@ -22,8 +21,8 @@ one more, because `RATE_BURST_MS` is worth two jobs:
 So of a rate of `r` a second, in any `s` seconds no more than `r * s` and the burst are handed out.
 Times count in nanoseconds inside: in microseconds a rate of 700,000 would be 500,000.
 
-The class refuses to know jobs, consumers and wheels. Who sets the alarm for `next_ms`, and serves
-those who wait when it fires, is `core.operations.clock`.
+The class refuses to know jobs, consumers and wheels. `core.operations.clock` sets the alarm for
+`next_ms`, and serves waiting consumers when it fires.
 """
 
 import enum
@@ -42,7 +41,7 @@ class Block(enum.IntFlag):
 
     PAUSED = 1
     FULL = 2
-    """As many jobs are in the hands of consumers as may be."""
+    """As many jobs are reserved as allowed."""
     SLOW = 4
     """The next job is allowed later; an alarm is set for then."""
 
@@ -77,15 +76,15 @@ class Throttle:
 
     @property
     def burst(self) -> int:
-        """How many jobs are allowed at once after a rest; meaningless without a rate."""
+        """How many jobs are allowed at once after an idle time; unused without a rate."""
         return self._tolerance_ns // self._interval_ns + 1
 
     def is_full(self, reserved: int) -> bool:
-        """Tell whether no more jobs may be held, when so many are."""
+        """Tell whether no more jobs may be reserved, when `reserved` are."""
         return self.reserved_max is not None and reserved >= self.reserved_max
 
     def allowed(self, reserved: int, time_ms: int) -> int:
-        """Return how many jobs may be handed out now, when so many are held."""
+        """Return how many jobs may be handed out now, when `reserved` are."""
         allowed = BOUNDLESS if self.reserved_max is None else max(0, self.reserved_max - reserved)
         if self._interval_ns:
             time_ns = time_ms * _NS_PER_MS
@@ -100,7 +99,7 @@ class Throttle:
         return self.arrival_ns - self._tolerance_ns <= time_ms * _NS_PER_MS
 
     def take(self, jobs: int, time_ms: int) -> None:
-        """Note that so many have been handed out, whether or not they were allowed."""
+        """Note that `jobs` have been handed out, whether or not they were allowed."""
         if self._interval_ns:
             begins_ns = max(self.arrival_ns, time_ms * _NS_PER_MS)
             self.arrival_ns = begins_ns + jobs * self._interval_ns
@@ -111,8 +110,8 @@ class Throttle:
         return ceil_to_tick(-(-next_ns // _NS_PER_MS), tick_ms)
 
     def go_on_from(self, other: "Throttle", time_ms: int) -> None:
-        """Take over what another has used up; a change of policy is no way around a limit."""
+        """Copy what another has used up, so that a change of policy does not evade a limit."""
         if self._interval_ns:
-            # No further ahead than one of its own bursts: a slow rate may have been given up.
+            # No further ahead than one of its own bursts: the previous rate may have been slow.
             furthest_ns = time_ms * _NS_PER_MS + self._tolerance_ns + self._interval_ns
             self.arrival_ns = min(other.arrival_ns, furthest_ns)

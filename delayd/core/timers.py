@@ -1,9 +1,9 @@
 """Timers: which wheel must turn next, and the alarms that end waits and pauses.
 
-Each topic has a wheel of its own, so a topic with a million jobs due at one instant cannot stand in
-the way of another. A `TimerLane` is one wheel and whose it is; the `TimerQueue`, a small heap,
-knows which lane must be woken first. A lane that has more to fire than its slice allows queues up
-again *behind* those that are due, so that lanes take turns.
+Each topic has a wheel of its own, so a topic with a million jobs due at one instant cannot delay
+another. A `TimerLane` is one wheel and its owner; the `TimerQueue`, a small heap, knows which lane
+must be woken first. A lane that has more to fire than its slice allows is queued again *after*
+those that are due, so that lanes take turns.
 
 A row is pushed each time a lane's wake-up moves earlier. Only the row whose ticket the lane carries
 counts. Its older rows are stale: dropped when they surface, and swept when they outnumber the
@@ -12,7 +12,7 @@ others.
 An alarm rings once, at its time, for the session whose wait or the topic whose pause then ends, or
 for the throttle of a topic whose next job is allowed then. Its number is an entry of a wheel.
 
-This module does not know what a job is, nor for whom an alarm rings.
+This module refuses to know what a job is and what an alarm is for.
 """
 
 import heapq
@@ -28,7 +28,7 @@ OwnerT = TypeVar("OwnerT")
 
 @final
 class TimerLane:
-    """One wheel, whose it is, and when it wants to be woken."""
+    """One wheel, its owner, and when it must be woken."""
 
     __slots__ = ("ticket", "topic_name", "wake_ms", "wheel")
 
@@ -79,7 +79,7 @@ class TimerQueue:
         return lane, fired
 
     def queue(self, lane: TimerLane, not_before_ms: int = 0) -> None:
-        """Queue the lane for its wheel's next deadline, but behind those due by `not_before_ms`.
+        """Queue the lane for its wheel's next deadline, but after those due by `not_before_ms`.
 
         To be called whenever `insert` says that this deadline has moved earlier.
         """
@@ -95,7 +95,7 @@ class TimerQueue:
                 self._sweep()
 
     def forget(self, lane: TimerLane) -> None:
-        """Wake this lane no more: its wheel holds nothing alive and is not used again."""
+        """Remove this lane: its wheel has nothing alive and is not used again."""
         lane.unqueue()
 
     def _sweep(self) -> None:
@@ -134,17 +134,17 @@ class Alarms(Generic[OwnerT]):
         return None if row is None else row[0]
 
     def add(self, ring_ms: int, owner: OwnerT, time_ms: int) -> tuple[int, bool]:
-        """Set an alarm; return its number, and whether the lane must be queued anew."""
+        """Set an alarm; return its number, and whether the lane must be queued again."""
         self._last += 1
         self.rows[self._last] = (ring_ms, owner)
         return self._last, self.lane.wheel.insert(self._last, ring_ms, time_ms)
 
     def take(self, alarms: Iterable[int]) -> list[OwnerT]:
-        """Forget alarms that have rung; return for whom, before any of it is acted upon."""
+        """Drop alarms that have rung; return their owners, before acting on any."""
         return [self.rows.pop(alarm)[1] for alarm in alarms]
 
     def cancel(self, alarm: int) -> None:
-        """Forget an alarm that has not rung."""
+        """Drop an alarm that has not rung."""
         self.lane.wheel.cancel(alarm, self.rows.pop(alarm)[0])
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""One topic: its queues, its keys, what holds for it, who waits for it, its pause and its counters.
+"""One topic: its queues, keys, policy, waiting consumers, pause and counters.
 
 A topic holds ids only; records are in the job table, and the rules are in the operations.
 """
@@ -27,11 +27,11 @@ INTERNAL_TOPIC: Final = "$idempotency"
 
 
 class Source(enum.IntEnum):
-    """Who said what policy a topic has. Numbers are for ever."""
+    """The source of a topic's policy. Numbers never change."""
 
     CONFIGURATION = 0
     RUN_TIME = 1
-    """A client; it takes the place of what the configuration says."""
+    """A client; it replaces the configured policy."""
 
 
 _NAME: Final = re.compile(
@@ -104,32 +104,32 @@ class Topic:
         """Make an empty topic; `number` stands for the name in records."""
         self.name = name
         self.is_internal = name == INTERNAL_TOPIC
-        """Nobody but the daemon changes what is in it."""
+        """Only the daemon changes what is in it."""
         self.number = number
         self.queues = queues
         """Its jobs at rest."""
         self.keys: KeyIndex | None = None
-        """Who goes by which key; None while no job has one."""
+        """The index of keys; None while no job has one."""
         self.waiters: dict[Session, None] = {}
-        """Who waits, the longest first."""
+        """Waiting consumers, the longest waiting first."""
         self.blocks = 0
-        """Why nothing is handed out, as bits of `throttle.Block`; 0: jobs go to who wants them."""
+        """Why nothing is handed out, as bits of `throttle.Block`; 0: jobs are handed out."""
         self.paused_until_ms: int | None = None
         self.pause_ms = 0
         self.pause_alarm: int | None = None
         self.place = 0
-        """Where it stands in the store's listing."""
+        """Its position in the store's listing."""
         self.recorded = False
         """Whether the journal knows its number."""
 
         self.policy: Policy | None = None
-        """What holds for its jobs, beside what holds for all."""
+        """The policy of its jobs."""
         self.policy_source = Source.CONFIGURATION
         self.has_no_rules = not self.is_internal
-        """Puts need not look: there is no policy, nor a cap on the jobs of all topics, and it is
-        not the daemon's own."""
+        """Puts need no check: there is no policy and no cap on all topics, and it is not the
+        internal topic."""
         self.throttle: Throttle | None = None
-        """What its policy says of handing out."""
+        """Its policy's limits on handing out."""
         self.target: Topic | None = None
         """Where its exhausted jobs are moved to, if they are not buried."""
         self.feeders = 0
@@ -138,19 +138,19 @@ class Topic:
         self.jobs = 0
         """Live jobs in whatever state."""
         self.bytes = 0
-        """How long their records are, together; without those in hand since before a clear."""
+        """The length of their records, without those reserved since before a clear."""
         self.reserved = 0
         self.old_held: dict[int, int] = {}
-        """Number that it had before a clear → jobs in hand whose records still say so."""
+        """Number from before a clear → reserved jobs whose records still have it."""
         self.users = 0
         self.watchers = 0
         self.jobs_put = 0
         self.deletes = 0
         self.pauses = 0
 
-        # Figures: how it goes, since the start of the daemon.
+        # Statistics since the start of the daemon.
         self.has_own_metrics = False
-        """Its metrics have its name; otherwise they are among the others'."""
+        """Its metrics have its name; otherwise they are part of the others'."""
         self.begin_figures()
 
     def begin_figures(self) -> None:
@@ -169,7 +169,7 @@ class Topic:
         """How long jobs were ready until they were reserved."""
 
     def let_go(self, key: bytes, job_id: int) -> None:
-        """Let the key of a job be free, which has it."""
+        """Free the key of a job."""
         assert self.keys is not None
         self.keys.remove(key, job_id)
         if not self.keys:
@@ -187,17 +187,17 @@ class Topic:
 
     @property
     def clients_watching(self) -> int:
-        """Count who would take jobs of it, but for the daemon itself."""
+        """Count the sessions that watch it, except the daemon's own."""
         return 0 if self.is_internal else self.watchers
 
     @property
     def clients_waiting(self) -> "Collection[Session]":
-        """Those who wait for a job of it, but for the daemon itself."""
+        """The sessions that wait for a job of it, except the daemon's own."""
         return () if self.is_internal else self.waiters
 
     @property
     def is_wanted(self) -> bool:
-        """Tell whether somebody uses or watches it or it holds a job; otherwise it may vanish."""
+        """Tell whether it is used, watched or has jobs; otherwise it may be removed."""
         return bool(
             self.jobs
             or self.users

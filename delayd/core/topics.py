@@ -1,11 +1,11 @@
 """Which topics there are: by name, by number, and in the order in which they are listed.
 
-A topic exists as long as it is wanted: used, watched, full of jobs, given a policy at run time, or
-the target that another topic's exhausted jobs are moved to. In a replay nobody uses or watches
-anything, so `keeps_all` lets none of them vanish before it is over.
+A topic exists as long as it is needed: used, watched, with jobs, with a policy of its own, or the
+target of another topic's exhausted jobs. In a replay no topic is used or watched, so `keeps_all`
+keeps all of them until it is over.
 
-The class refuses to know jobs and timers. What a policy does to the jobs of its topic, and what
-goes with a topic, is for the store to carry out.
+The class refuses to know jobs and timers: the store does what a policy changes for the jobs of its
+topic, and removes what belongs to a removed topic.
 """
 
 from typing import TYPE_CHECKING, final
@@ -40,20 +40,20 @@ class Topics:
         """Start without any."""
         self.by_name: dict[str, Topic] = {}
         self.by_number: dict[int, Topic] = {}
-        """A number that a topic had before a clear leads to it until no record says it."""
+        """A number from before a clear stays here until no record has it."""
         self.listing: list[Topic] = []
         """In order of creation, a removed one's place taken by the last (beanstalkd)."""
         self.last_number = 0
         self.internal: Topic | None = None
-        """The daemon's own, while there is something in it; see `core.operations.checks`."""
+        """The internal topic, while it exists; see `core.operations.checks`."""
         self.keeps_all = False
-        """No topic vanishes: a replay goes on."""
+        """No topic is removed: a replay is running."""
         self.shown = 0
         """Topics whose metrics have their name."""
         self.is_capped = False
-        """There is a cap on the jobs of all topics together, so no put goes unexamined."""
+        """There is a cap on the jobs of all topics together, so every put is checked."""
         self.policy_for: Callable[[str], Policy | None] | None = None
-        """What the configuration says for a topic of that name; None during a replay."""
+        """The configured policy for a topic of that name; None during a replay."""
 
     def add(self, name: str, queues: Queues) -> Topic:
         """Make a topic with these queues; `number` must follow."""
@@ -75,11 +75,11 @@ class Topics:
         self.last_number = max(self.last_number, number)
 
     def may_vanish(self, topic: Topic) -> bool:
-        """Tell whether the topic is there and not wanted."""
+        """Tell whether the topic exists and is not needed."""
         return not (topic.is_wanted or self.keeps_all or self.by_name.get(topic.name) is not topic)
 
     def remove(self, topic: Topic) -> None:
-        """Forget a topic."""
+        """Remove a topic."""
         del self.by_name[topic.name]
         del self.by_number[topic.number]
         if topic.is_internal:
@@ -93,7 +93,7 @@ class Topics:
     def set_policy(
         self, topic: Topic, policy: Policy | None, source: Source, target: Topic | None
     ) -> Topic | None:
-        """Let this hold for the topic from now on; return the target that it had before."""
+        """Set the topic's policy from now on; return the target that it had before."""
         topic.policy = policy
         topic.policy_source = source
         self.mark_rules(topic)
@@ -105,7 +105,7 @@ class Topics:
         return former
 
     def mark_rules(self, topic: Topic) -> None:
-        """Note whether puts into the topic have to look at what holds for it."""
+        """Note whether puts into the topic have to check rules."""
         topic.has_no_rules = topic.policy is None and not self.is_capped and not topic.is_internal
 
     def check(self) -> None:

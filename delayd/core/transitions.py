@@ -1,4 +1,4 @@
-"""How the record of a job becomes another one: each change that can happen to a job, as a function.
+"""Changes of a job's record: each change that can happen to a job, as a function.
 
 Live operation and replay call the same function with the same arguments, so that they cannot differ
 in a byte.
@@ -11,7 +11,7 @@ in a byte.
 >>> rank_of(kicked(parked))
 0
 
-All functions are pure, and refuse to ask whether the change is legal.
+All functions are pure, and refuse to check whether the change is legal.
 """
 
 from typing import Final
@@ -67,10 +67,10 @@ _READY_BYTE: Final = bytes((State.READY,))
 
 
 def rank_at(time_ms: int, number: int = 0) -> int:
-    """Return the rank of a job buried at that time, as the how manieth of that millisecond.
+    """Return the rank of a job buried at that time; `number` counts within the millisecond.
 
-    Burials that nobody asked for, a ttr ran out for the last time, are number 0: live, in slices,
-    they may come in another order than in a replay, but their ranks are the same.
+    Burials without a request (a ttr ran out for the last time) have number 0: in live slices they
+    may come in another order than in a replay, but their ranks are the same.
     """
     return min(RANK_MAX, (time_ms << RANK_BITS) + number)
 
@@ -95,8 +95,8 @@ def amend(
 ) -> bytes:
     """Return the record in another resting state, with these fields replaced and counts added.
 
-    With another `due_ms` a wall-clock time is forgotten, unless there is another one. A rank stays
-    with a job that stays buried.
+    With another `due_ms` the wall-clock time is dropped, unless a new one is given. A job that
+    stays buried keeps its rank.
     """
     job_id, due_now_ms, created_ms, ttr_now_ms, priority_now, topic_now, _, flags = (
         HEADER.unpack_from(record)
@@ -142,7 +142,7 @@ def amend(
 def with_tail(
     record: bytes, *, key: bytes, retry: Retry | None, note: Note | None, body: bytes
 ) -> bytes:
-    """Return the record with all of this behind its fixed parts."""
+    """Return the record with this tail after its fixed parts."""
     flags = record[FLAGS_AT] & FIXED_MASK
     flags |= (_KEY if key else 0) | (_RETRY if retry else 0) | (_NOTE if note else 0)
     head = (
@@ -169,7 +169,7 @@ def without_key(record: bytes) -> bytes:
 
 
 def revived(record: bytes) -> Failure | None:
-    """Return what a buried job's failure says once it is taken out: attempts count from here."""
+    """Return the failure of a job taken out of burial: attempts count from here."""
     failure = failure_of(record)
     if failure is None or record[STATE_AT] != _BURIED:
         return failure
@@ -180,7 +180,7 @@ def revived(record: bytes) -> Failure | None:
 
 
 def released(record: bytes, due_ms: int, delay_ms: int, priority: int) -> bytes:
-    """Return the record of a job that its holder gave back."""
+    """Return the record of a job that its holder released."""
     return amend(
         record,
         State.DELAYED if delay_ms else State.READY,
@@ -193,7 +193,7 @@ def released(record: bytes, due_ms: int, delay_ms: int, priority: int) -> bytes:
 
 
 def returned(record: bytes) -> bytes:
-    """Return the record of a job whose holder went away."""
+    """Return the record of a job whose holder's connection closed."""
     return amend(record, State.READY, reserves=1)
 
 
@@ -203,7 +203,7 @@ def expired(record: bytes) -> bytes:
 
 
 def buried(record: bytes, priority: int, rank: int) -> bytes:
-    """Return the record of a job that its holder parked."""
+    """Return the record of a job that its holder buried."""
     return amend(record, State.BURIED, priority=priority, rank=rank, reserves=1, buries=1)
 
 
@@ -231,7 +231,7 @@ def amended(
     priority: int,
     state: int,
 ) -> bytes:
-    """Return the record of a waiting job that was changed, but for its body; `wall_ms` 0: none."""
+    """Return the record of a waiting job that was changed, except its body; `wall_ms` 0: none."""
     return amend(
         record,
         State(state),
@@ -245,7 +245,7 @@ def amended(
 
 
 def ranked(record: bytes, rank: int) -> bytes:
-    """Return the record of a buried job that stands at this place."""
+    """Return the record of a buried job with this position."""
     return amend(record, State.BURIED, rank=rank)
 
 

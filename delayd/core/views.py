@@ -1,8 +1,8 @@
 """Looking at jobs and topics without changing them: peeks, statistics.
 
-Nothing here is journaled, and nothing here may alter what a client could see. Times are given as
-they stand at `now_ms`. What beanstalkd knows is in the views; keys, failures, policies and caps are
-in the details, of which a job or topic may have none.
+Nothing here is journaled or changes what a client could see. Times are as of `now_ms`. The views
+have what beanstalkd has too; keys, failures, policies and caps are in the details, which a job or
+topic may lack.
 """
 
 from collections.abc import Iterator
@@ -119,7 +119,7 @@ class TopicDetails(NamedTuple):
 
 
 class CapUsage(NamedTuple):
-    """What all topics hold together, and the caps on it; None: there is none."""
+    """The totals of all topics, and the caps on them; None: no cap."""
 
     jobs: int
     record_bytes: int
@@ -128,7 +128,7 @@ class CapUsage(NamedTuple):
 
 
 def view_job(engine: Engine, job_id: int, now_ms: int) -> JobView:
-    """Return all there is to say about a job but its body; `JobNotFound`."""
+    """Return everything about a job except its body; `JobNotFound`."""
     record, state = engine.caught_up(job_id, now_ms)
     _, due_ms, created_ms, ttr_ms, priority, number, _, _ = HEADER.unpack_from(record)
     tally = tally_of(record)
@@ -189,7 +189,7 @@ def usage(engine: Engine) -> CapUsage:
 
 
 def job_details(engine: Engine, job_id: int, now_ms: int) -> JobDetails | None:
-    """Return what there is to say of a job, None for nothing; `JobNotFound`."""
+    """Return the details of a job, None if it has none; `JobNotFound`."""
     record, state = engine.caught_up(job_id, now_ms)
     if not record[FLAGS_AT] & _DETAILED:
         return None
@@ -205,7 +205,7 @@ def job_details(engine: Engine, job_id: int, now_ms: int) -> JobDetails | None:
 
 
 def topic_details(engine: Engine, name: str) -> TopicDetails | None:
-    """Return what there is to say of a topic, None for nothing."""
+    """Return the details of a topic, None if it has none."""
     topic = engine.store.topics.by_name.get(name)
     if topic is None or topic.policy is None:
         return None
@@ -231,7 +231,7 @@ def peek(engine: Engine, job_id: int) -> Handed:
 
 
 def live_record(store: Store, job_id: int) -> bytes:
-    """Return the record of a job as it stands, settled or not; `JobNotFound`."""
+    """Return the record of a job as it is, caught up or not; `JobNotFound`."""
     record = store.jobs.get(job_id)
     if record is None or (
         store.cleared and job_id not in store.leases.sessions and store.is_cleared(record)
@@ -259,8 +259,8 @@ def peek_buried(engine: Engine, topic: Topic) -> Handed | None:
 def canonical(engine: Engine) -> Iterator[tuple[str | int | bytes | None, ...]]:
     """Yield all that a restart must keep, as plain values in one order. O(jobs · log jobs).
 
-    Two engines whose values are equal cannot be told apart by whoever comes after a restart. What
-    is due counts as having happened, whether or not its slice has come.
+    Two engines with equal values are the same for every client after a restart. What is due counts
+    as having happened, whether or not its slice has come.
     """
     store = engine.store
     time_ms = store.time_ms
@@ -310,7 +310,7 @@ def canonical(engine: Engine) -> Iterator[tuple[str | int | bytes | None, ...]]:
 
 
 def live_jobs(store: Store) -> Iterator[tuple[int, bytes]]:
-    """Yield (id, record), the records of those in hand with the numbers that their topics have."""
+    """Yield (id, record), with the present topic number in the records of reserved jobs."""
     for job_id, record in store.jobs:
         if job_id in store.leases.sessions:
             yield job_id, renumbered(record, store.topic_of(record).number)

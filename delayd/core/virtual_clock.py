@@ -1,7 +1,7 @@
-"""A clock that stands still until somebody advances it, taken through everything on the way.
+"""A clock that stands still until a client advances it, from deadline to deadline.
 
-`ClockAdvance` is a pass (`core.background`). For tests of those who use delayd: seven days take as
-long as what is due in them.
+`ClockAdvance` is a background task (`core.background`), for tests of programs that use delayd:
+seven days take as long as what is due in them.
 """
 
 from typing import Protocol
@@ -20,12 +20,12 @@ class StandingClock(Protocol):
         ...
 
     def go_on_to(self, time_ms: int) -> None:
-        """Be at this time, which is not past."""
+        """Set the time, which must not be past."""
         ...
 
 
 class ClockAdvance:
-    """The virtual clock on its way: it goes from one deadline to the next, and stops at each.
+    """An advance of the virtual clock: from one deadline to the next, with a stop at each.
 
     So whatever is due happens at its very time, and what follows from that (a reservation that runs
     out, the retry after it) at its own, all within one advance.
@@ -34,14 +34,14 @@ class ClockAdvance:
     __slots__ = ("_by_ms", "_clock", "_state", "_until_ms")
 
     def __init__(self, state: EngineState, clock: StandingClock, by_ms: int) -> None:
-        """Go so far, counted from when it begins."""
+        """Advance by this much, counted from when it begins."""
         self._state = state
         self._clock = clock
         self._by_ms = by_ms
         self._until_ms: int | None = None
 
     def step(self, _budget: int, _now_ms: int) -> bool:
-        """Go on to the next deadline, or let happen a slice of what is due at this one."""
+        """Advance to the next deadline, or fire a slice of what is due at this one."""
         state, clock = self._state, self._clock
         now_ms = clock.now_ms()
         until_ms = self._until_ms

@@ -1,4 +1,4 @@
-"""Jobs that wait are changed: kicked, given another time, priority, ttr or body.
+"""Changes of waiting jobs: kicks, and another time, priority, ttr or body.
 
 Each is one record of the log (with an OFFSET before it where it is due): a KICK, a RESCHEDULE or
 APPOINT, an AMEND, or a REWRITE where the body changes.
@@ -104,7 +104,7 @@ def kick(state: EngineState, topic: Topic, bound: int, now_ms: int) -> int:
     for job_id in job_ids or topic.queues.delays.wheel.soonest(bound):
         try:
             kick_job(state, job_id, now_ms)
-        except JobNotFound:  # it was just due, and was handed to a consumer who waited
+        except JobNotFound:  # it was just due, and was handed to a waiting consumer
             continue
         except OutOfSpace:
             if not kicked_count:
@@ -169,7 +169,7 @@ def change(
 ) -> None:
     """Change what is given of a job that waits or is buried; all or nothing, in one record.
 
-    A new time takes a buried job out again. Raises `JobNotFound`, also for one that is reserved,
+    A new time takes a job out of burial. Raises `JobNotFound`, also for one that is reserved,
     `TopicIsInternal`, `BodyTooBig`, `ValueOutOfRange`, `DelayTooLong`, `CapReached`, `OutOfSpace`.
     """
     assert delay_ms is None or due_wall_ms is None
@@ -236,7 +236,7 @@ def _carry_out(state: EngineState, job_id: int, changed: bytes, item: bytes, now
 
 
 def _change(state: EngineState, job_id: int, changed: bytes, item: bytes, now_ms: int) -> None:
-    """Record the change of a job at rest, for which log space was taken, and carry it out."""
+    """Record the change of a job at rest, for which log space was taken, and apply it."""
     if changed[FLAGS_AT] & _WALL:
         tell_offset(state)
     state.write_promised(item)

@@ -1,21 +1,21 @@
 """What operations check before they change anything: ranges, caps, the internal topic.
 
-HTTP keeps what it knows of Idempotency-Keys as jobs of `$idempotency`, the *internal topic*.
-Clients may look at it, and only the daemon changes what is in it: a memo that a client could kick,
-delete or reschedule would protect nothing, since the same put, sent again, would make a second job.
+HTTP stores Idempotency-Keys as jobs of `$idempotency`, the *internal topic*. It is readable by all
+and changed only by the daemon: an entry that a client could kick, delete or reschedule would
+protect nothing, since the same put, sent again, would make a second job.
 The rule is the same on every wire, with tokens and without:
 
-    require_writable(name)        asked by what is about a topic: watch, kick, pause, clear, policy
-    require_writable_job(record)  asked by `clock.job_for` and `delete` for what is about one job;
-                                  runs of deletes ask `is_write_protected`
+    require_writable(name)        for operations on a topic: watch, kick, pause, clear, policy
+    require_writable_job(record)  for operations on one job, in `clock.job_for` and `delete`;
+                                  runs of deletes use `is_write_protected`
     put_keyed, admit              for puts: the topic has rules (`Topics.mark_rules`), so that puts
                                   into other topics have nothing more to look at
-    as_daemon()                   lifts it for what is done inside; `http/idempotency.py` uses it
+    as_daemon()                   lifts the rule inside a block; `http/idempotency.py` uses it
 
-Who cannot watch it reserves nothing of it, so holders need not be asked.
+Clients cannot watch it and so hold none of its jobs: operations of holders need no check.
 
-Journals are replayed whatever they say of that topic: daemons before this rule let clients in.
-`topics.reclaim` and `topics.lawful_policy` put in order at the start what such clients have left.
+A replay does not check: daemons before this rule allowed clients to change the topic.
+`topics.reclaim` and `topics.lawful_policy` repair at the start what such clients have left.
 """
 
 from collections.abc import Iterator
@@ -36,15 +36,15 @@ from delayd.limits import DURATION_MS_MAX, PRIORITY_MAX, WALL_MS_MAX
 
 
 def check_range(field: str, value: int, highest: int, lowest: int = 0) -> None:
-    """Raise `ValueOutOfRange` unless the value lies between these two, both included."""
+    """Raise `ValueOutOfRange` unless the value is between these two, both included."""
     if not lowest <= value <= highest:
         raise ValueOutOfRange(field, value, lowest, highest)
 
 
 def check_delay(topic: Topic, delay_ms: int, *, is_wall_time: bool = False) -> None:
-    """Raise `DelayTooLong` if the topic's policy forbids so long a delay.
+    """Raise `DelayTooLong` if the topic's policy forbids such a long delay.
 
-    `is_wall_time`: a wall-clock time was asked for, and it is so long until then.
+    `is_wall_time`: a wall-clock time was asked for, and it is that long until then.
     """
     policy = topic.policy
     if policy is not None and policy.delay_ms_max is not None and delay_ms > policy.delay_ms_max:
@@ -67,7 +67,7 @@ def vet_put(
     body_bytes: int,
     due_wall_ms: int | None = None,
 ) -> None:
-    """Raise what is wrong with a put, whatever its topic."""
+    """Check a put as far as it does not depend on the topic; raise the refusal."""
     if body_bytes > state.body_bytes_max:
         raise BodyTooBig(body_bytes, state.body_bytes_max)
     if state.draining:
@@ -91,13 +91,13 @@ def admit(
     at_once: bool = False,
     is_wall_time: bool = False,
 ) -> tuple[int, int]:
-    """Return what delay and ttr jobs get that are put to a topic with rules.
+    """Return delay and ttr of jobs that are put to a topic with rules.
 
-    `record_bytes` is how long the records of all of them are, `body_bytes` the longest body; of a
-    job that is there already, how much longer its record gets, and `jobs` is 0. `at_once`: a delay
-    of 0 was asked for, so the policy's does not take its place. `is_wall_time`: a wall-clock time
-    was asked for, and it is so long until then. Raises `TopicIsInternal`, `BodyTooBig`,
-    `DelayTooLong`, `CapReached`.
+    `record_bytes` is the length of all their records, `body_bytes` the longest body; for an
+    existing job `jobs` is 0 and `record_bytes` is how much longer its record gets. `at_once`: a
+    delay of 0 was asked for, so the policy's delay does not replace it. `is_wall_time`: a
+    wall-clock time was asked for, and it is that long until then. Raises `TopicIsInternal`,
+    `BodyTooBig`, `DelayTooLong`, `CapReached`.
     """
     require_writable(state, topic.name)
     policy = topic.policy
@@ -127,7 +127,7 @@ def _check_cap(
 
 @contextmanager
 def as_daemon(state: EngineState) -> Iterator[None]:
-    """Allow what is done inside to be done to the internal topic as well."""
+    """Allow changes of the internal topic inside the block."""
     state.acts_as_daemon = True
     try:
         yield
@@ -144,7 +144,7 @@ def require_writable(state: EngineState, name: str) -> None:
 def is_write_protected(state: EngineState, record: bytes) -> bool:
     """Tell whether the job is in the internal topic, and a client asks to change it.
 
-    Operations that run often ask for `topics.internal` before: 20 ns where there is none.
+    Frequent operations test `topics.internal` before: 20 ns where there is none.
     """
     own = state.store.topics.internal
     return own is not None and not state.acts_as_daemon and state.store.topic_of(record) is own

@@ -1,18 +1,18 @@
-"""What happens because time passes: delays, leases and pauses end; the wall clock is followed.
+"""What happens because time passes: delays, leases and pauses end, the wall clock is set.
 
     advance(time_ms)       one slice of what is due: one wheel turns by a bounded number of entries
     caught_up(job_id)      a job as it is now, whether or not its slice has come
-    follow_wall(offset)    the wall clock was set: jobs with wall-clock times are placed anew
+    follow_wall(offset)    the wall clock was set: jobs with wall-clock times are placed again
 
 A job whose time has come, but whose slice has not, is *caught up* when an operation asks for it:
-nobody can see the difference. Changes that the clock alone causes are not recorded; a replay makes
-them happen again, with this code.
+the difference is never visible. Changes that the clock alone causes are not recorded; a replay
+makes them happen again, with this code.
 
 A job that is put for a wall-clock time is due at that time minus the offset of delayd time, and
-has the time in its record. `offset` is wall clock minus delayd time. The caller sees to it that it
-is right: the service reads both clocks in each turn in which such a job waits, and before one is
-put. A job never fires before its time by the wall clock as it goes when it fires. Set forward past
-its time, it comes at once; set back, it waits longer. What has come stays.
+has the time in its record. `offset` is wall clock minus delayd time. The caller keeps it right:
+the service reads both clocks in each turn in which such a job waits, and before one is put. A job
+never fires before its time by the wall clock as it is when it fires. If the clock is set forward
+past its time, it comes at once; if set back, it waits longer. What has come due stays due.
 
 Only the offset is recorded. Which jobs it moves follows from that, live (`Store.place_some`) and
 replayed alike, and a log in which no wall-clock time was ever put has no such record: a delayd that
@@ -47,13 +47,13 @@ def next_deadline(state: EngineState) -> int | None:
 
 
 def reach(state: EngineState, time_ms: int) -> None:
-    """Take note of the time, when nothing is due by then."""
+    """Set the time, when nothing is due by then."""
     store = state.store
     store.time_ms = max(store.time_ms, time_ms)
 
 
 def record_time(state: EngineState) -> None:
-    """Record how far time has been played; replies that tell of it must wait for the sync.
+    """Record how far time has been played; replies that show it must wait for the sync.
 
     For a clock that stands still: a restart finds the time in the log and nowhere else.
     """
@@ -62,7 +62,7 @@ def record_time(state: EngineState) -> None:
 
 
 def advance(state: EngineState, due_by_ms: int, now_ms: int) -> bool:
-    """Carry out one slice of what is due by then; call again until it returns False.
+    """Fire one slice of what is due by then; call again until it returns False.
 
     `now_ms` is the same instant rounded up, from which the ttr of a job handed out now counts.
     """
@@ -208,9 +208,9 @@ def job_for(state: EngineState, job_id: int, event: Event, now_ms: int) -> bytes
 
 
 def follow_wall(state: EngineState, offset_ms: int) -> None:
-    """Take note of how far the wall clock is ahead of delayd time; negative: behind.
+    """Set how far the wall clock is ahead of delayd time; negative: behind.
 
-    `advance` then places the jobs with wall-clock times anew, a slice at a time. The offset is
+    `advance` then places the jobs with wall-clock times again, a slice at a time. The offset is
     rounded down: rounded up, a job could fire before its time.
     """
     absolute = state.store.wall_times
@@ -222,7 +222,7 @@ def follow_wall(state: EngineState, offset_ms: int) -> None:
 
 
 def tell_offset(state: EngineState) -> None:
-    """See that the log says where wall-clock times are, before a record depends on it."""
+    """Record the offset before the first record that depends on it."""
     absolute = state.store.wall_times
     if absolute.recorded_ms != absolute.offset_ms:
         _record_offset(state, absolute.offset_ms)
@@ -231,7 +231,7 @@ def tell_offset(state: EngineState) -> None:
 def _record_offset(state: EngineState, offset_ms: int) -> None:
     """Record the offset; never refused, since the clock was not set by a client.
 
-    It need not be synced before a reply leaves: lost, it is found anew at the start.
+    It need not be synced before a reply leaves: if lost, it is computed again at the start.
     """
     if state.turn_ms != state.store.time_ms:
         state.stamp()

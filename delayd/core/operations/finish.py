@@ -1,13 +1,13 @@
-"""Attempts end: a job is deleted, or given back, failed, buried, or left by its holder.
+"""Ends of attempts: a job is deleted, released, nacked, buried, or its connection closes.
 
 Under a *retry rule*, the topic's or the job's own, each of these but the delete is a failed
 attempt: a nack, a plain release, a bury, a connection that closes, a ttr that runs out
-(`clock.expire`). `core.policy` decides what becomes of the job. Without a rule everything is as
-beanstalkd has it.
+(`clock.expire`). `core.policy` decides the outcome for the job. Without a rule everything is as
+in beanstalkd.
 
 What a client did is recorded with its outcome, as one FAIL record: a restart needs no policy to
-play it. What the clock did is not recorded, so a restart decides it again; therefore POLICY records
-stand in the log wherever another policy begins to hold, and every reservation that was over by then
+replay it. What time did is not recorded, so a restart decides it again. Therefore the log has
+POLICY records wherever another policy begins to apply, and every reservation that was over by then
 has been ended before (`clock.catch_up_leases`).
 """
 
@@ -33,7 +33,7 @@ from delayd.limits import DURATION_MS_MAX, PRIORITY_MAX
 
 _DELETE: Final = int(Kind.DELETE)
 _NO_RULE: Final = Retry()
-"""Exhausts nothing and delays nothing."""
+"""A rule without maximum and delays."""
 
 _COUNTED_AS: Final = {
     Reason.NACKED: Operation.NACK,
@@ -62,7 +62,7 @@ def delete(state: EngineState, session: Session, job_id: int, now_ms: int) -> No
 def delete_batch(
     state: EngineState, session: Session, job_ids: Sequence[int], now_ms: int
 ) -> list[bool]:
-    """Delete these jobs in turn; tell of each whether it was there to be deleted."""
+    """Delete these jobs in turn; return for each whether it could be deleted."""
     are_alive = session.soonest_ms > state.store.time_ms
     once = set(job_ids)
     if are_alive and 0 < len(once) == len(job_ids) and once <= session.deadlines.keys():
@@ -85,7 +85,7 @@ def _delete_held(state: EngineState, session: Session, job_ids: Sequence[int], n
 
 
 def _delete(state: EngineState, session: Session, job_id: int, now_ms: int) -> bool:
-    """Delete the job if it is there to be deleted; tell whether it was."""
+    """Delete the job if possible; tell whether it was."""
     store = state.store
     if session.deadlines.get(job_id, 0) <= store.time_ms and not _is_free(state, job_id, now_ms):
         return False
@@ -120,9 +120,9 @@ def _is_free(state: EngineState, job_id: int, now_ms: int) -> bool:
 def release(
     state: EngineState, session: Session, job_id: int, priority: int, delay_ms: int, now_ms: int
 ) -> None:
-    """Give a job back, ready at once or after a delay; `JobNotFound`, `ValueOutOfRange`.
+    """Release a job, ready at once or after a delay; `JobNotFound`, `ValueOutOfRange`.
 
-    Under a retry rule an attempt has failed: the ladder takes the place of a delay of 0.
+    Under a retry rule an attempt has failed: the ladder replaces a delay of 0.
     """
     record = held(state, session, job_id)
     check_range("priority", priority, PRIORITY_MAX)
@@ -150,10 +150,10 @@ def nack(
     priority: int | None = None,
     error: str = "",
 ) -> None:
-    """Give a job back as failed, and say why; `JobNotFound`, `ValueOutOfRange`, `OutOfSpace`.
+    """Release a job as failed, with an error; `JobNotFound`, `ValueOutOfRange`, `OutOfSpace`.
 
-    Without a retry rule it is ready again after the delay, and the error is kept all the same: at
-    most `ERROR_BYTES_MAX` of it.
+    Without a retry rule it is ready again after the delay, and the error is still kept, at most
+    `ERROR_BYTES_MAX` of it.
     """
     record = held(state, session, job_id)
     check_range("delay in ms", delay_ms, DURATION_MS_MAX)
@@ -173,7 +173,7 @@ def bury(
     now_ms: int,
     error: str = "",
 ) -> None:
-    """Park a job until it is kicked; `JobNotFound`, `ValueOutOfRange`, `OutOfSpace`.
+    """Bury a job until it is kicked; `JobNotFound`, `ValueOutOfRange`, `OutOfSpace`.
 
     Under a retry rule, or with an error, it is a dead letter like those that are exhausted.
     """
@@ -192,7 +192,7 @@ def bury(
         _fail(state, topic, job_id, record, verdict, Reason.BURIED, now_ms, priority, error)
 
 
-# --- Without being asked -------------------------------------------------------------------------
+# --- Without a request ---------------------------------------------------------------------------
 
 
 def give_back(state: EngineState, session: Session, job_id: int, now_ms: int) -> None:
@@ -261,7 +261,7 @@ def _fail(
     priority: int | None = None,
     error: str = "",
 ) -> None:
-    """Record the failed attempt with its outcome, and carry it out."""
+    """Record the failed attempt with its outcome, and apply it."""
     if priority is None:
         priority = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[0]
     text = cut_error(error)

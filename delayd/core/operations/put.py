@@ -1,4 +1,4 @@
-r"""Jobs are put: one or many, under keys or without, after a delay or at a wall-clock time.
+r"""Puts: one job or many, with or without keys, after a delay or at a wall-clock time.
 
     put(topic, ...)                  -> id
     put_alike(topic, bodies, ...)    -> first id of jobs that differ only in their bodies
@@ -6,21 +6,21 @@ r"""Jobs are put: one or many, under keys or without, after a delay or at a wall
     put_keyed_run(topic, ...)        -> first id of jobs whose keys are all new, 0 when one is not
     find_key(topic_name, key)        -> id, for `delete`, `reschedule`, `kick_job`, `peek`
 
-A key is the caller's own name for a job, unique among the live jobs of its topic. What a put does
-when it is taken says `on`. A put has two halves, *what* is to be done (body, priority, ttr, retry
-rule) and *when*:
+A key is the client's own name for a job, unique among the live jobs of its topic. `on` says what a
+put does when the key is taken. A put has two halves, *what* is to be done (body, priority, ttr,
+retry rule) and *when*:
 
     on          what   when   answer
     REJECT       -      -     refused: `JobAlreadyExists`, with the id that is there
     KEEP        old    old    (id, KEPT): as if it had been put just now
-    REPLACE     new    new    (id, REPLACED): a new life under the old id; what happened to it is
-                              forgotten
+    REPLACE     new    new    (id, REPLACED): a new job under the old id; its counters and failures
+                              are dropped
     PRESERVE    new    old    (id, PRESERVED)
     EXTEND      old    new    (id, EXTENDED): debounce
 
-A reserved job cannot be changed any more. There the last three make a new job, which takes the key
-over; the other one goes on without. A buried job is brought back by a new time, and attempts count
-anew then; without one it stays buried.
+A reserved job cannot be changed. For it the last three make a new job, which takes the key over;
+the reserved job loses it. A new time takes a buried job out of burial, and its attempts start
+again; without one it stays buried.
 
 >>> from delayd.core.engine import Engine
 >>> engine = Engine(start_ms=0)
@@ -34,7 +34,7 @@ anew then; without one it stays buried.
 1
 
 A put is one PUT record of the log, with an OFFSET or TOPIC before it where they are due; what it
-does to a job that is there is a change (`core.operations.change`).
+does to an existing job is a change (`core.operations.change`).
 """
 
 import enum
@@ -94,7 +94,7 @@ _WALL: Final = int(Flag.WALL)
 _RETRY: Final = int(Flag.RETRY)
 _pack_header: Final = HEADER.pack
 _KEYED_HEAD: Final = struct.Struct(HEADER.format + "B")
-"""What stands before the key in the record of a job that has nothing else."""
+"""The bytes before the key in the record of a job that has nothing else."""
 _PLAIN: Final = bytes(range(0x21, 0x7F))
 _PLAIN_KEY: Final = re.compile(rb"[!-~]{1,%d}" % KEY_BYTES_MAX)
 
@@ -120,7 +120,7 @@ class Outcome(enum.Enum):
 
 
 class What(NamedTuple):
-    """What is to be done by a job."""
+    """The *what* of a job."""
 
     priority: int
     ttr_ms: int
@@ -132,7 +132,7 @@ class What(NamedTuple):
 
 
 def take_id(state: EngineState) -> int:
-    """Return the next job id; taken is taken, whether or not a job comes of it."""
+    """Return the next job id; it is used up even if no job is put."""
     state.store.last_id += 1
     return state.store.last_id
 
@@ -153,7 +153,7 @@ def put(
     """Accept a job and return its id (`job_id` when that was taken before).
 
     With `due_wall_ms` it comes at that wall-clock time, past ones included, whatever `delay_ms`
-    says, by the offset that `follow_wall` was told last. `retry` is its own retry rule. Raises
+    says, by the last offset of `follow_wall`. `retry` is its own retry rule. Raises
     `Draining`, `BodyTooBig`, `ValueOutOfRange`, `TopicIsInternal`, `DelayTooLong`, `CapReached`,
     `OutOfSpace`.
     """
@@ -191,7 +191,7 @@ def put_alike(
     """Accept jobs that differ only in their bodies; return the first of their ids, in sequence.
 
     Refuses all or none, like `put`. A job costs a third of what a `put` of its own costs.
-    `at_once`: a delay of 0 is meant, and not left to the topic's policy.
+    `at_once`: a delay of 0 is meant, and the topic's policy does not replace it.
     """
     store = state.store
     if not first_id:
@@ -317,14 +317,14 @@ def put_keyed(
     job_id: int = 0,
     at_once: bool = False,
 ) -> tuple[int, Outcome]:
-    """Accept a job under a key, or do with the one that has it what `on` says; return its id.
+    """Accept a job under a key, or change the one that has it as `on` says; return its id.
 
-    An empty key is none. Wall-clock time, id and retry rule as in `put`, `at_once` as in
+    An empty key means no key. Wall-clock time, id and retry rule as in `put`, `at_once` as in
     `put_alike`. Raises `JobAlreadyExists`, `KeyInvalid` and what `put` raises.
     """
     vet_put(state, priority, delay_ms, ttr_ms, len(body), due_wall_ms)
     if topic.is_internal:
-        require_writable(state, topic.name)  # before anything is said of who has the key
+        require_writable(state, topic.name)  # before the answer shows whether the key is taken
     _check_retry(retry)
     old_id = _taken(state, topic, key, on, now_ms) if key else 0
     if old_id and on is Conflict.KEEP:
@@ -339,7 +339,7 @@ def put_keyed(
             state,
             topic,
             jobs=0 if old else 1,
-            # An `extend` keeps the old body, whatever comes with it.
+            # An `extend` keeps the old body.
             record_bytes=0 if is_extension else parts_bytes + len(body) - len(old),
             body_bytes=len(body),
             delay_ms=new.delay_ms,
@@ -363,7 +363,7 @@ def put_keyed(
 
 
 def _check_retry(retry: Retry | None) -> None:
-    """Raise `ValueOutOfRange` if a job's own retry rule is not one that a record can say."""
+    """Raise `ValueOutOfRange` if a job's own retry rule does not fit a record."""
     if retry is not None:
         check_range("retry steps", len(retry.steps_ms), RETRY_STEPS_MAX)
         for step_ms in retry.steps_ms:
@@ -373,7 +373,7 @@ def _check_retry(retry: Retry | None) -> None:
 
 
 def _taken(state: EngineState, topic: Topic, key: bytes, on: Conflict, now_ms: int) -> int:
-    """Return the job that has the key and stands in the way of a put; 0 when none does."""
+    """Return the job that has the key and conflicts with a put; 0 when none does."""
     old_id = state.store.owner_of(topic, checked_key(key))
     if not old_id:
         return 0
@@ -412,7 +412,7 @@ def _create(
 
 
 def _fresh(job_id: int, topic: Topic, key: bytes, what: What, new: When, now_ms: int) -> bytes:
-    """Return the record of a job that nothing has happened to."""
+    """Return the record of a new job."""
     due_ms, delay_ms, wall_ms = new
     priority, ttr_ms, retry, body = what
     flags = (_KEY if key else 0) | (0 if wall_ms is None else _WALL) | (_RETRY if retry else 0)
@@ -423,7 +423,7 @@ def _fresh(job_id: int, topic: Topic, key: bytes, what: What, new: When, now_ms:
 
 
 def _preserved(record: bytes, what: What) -> bytes:
-    """Return the record of a job that is to do something else, at the time that it has."""
+    """Return the record of a job with another *what* and the same time."""
     due_ms: int = HEADER.unpack_from(record)[1]
     delay_ms, wall_ms = tally_of(record).delay_ms, wall_of(record) or 0
     changed = amended(
@@ -448,8 +448,8 @@ def put_keyed_run(
 ) -> int:
     """Accept jobs that differ in keys and bodies; return the first of their ids, in sequence.
 
-    0, and nothing has changed, if a key is taken or there twice: `put_keyed` then says of each what
-    becomes of it. Refuses all or none. A job costs a quarter of what that costs.
+    0, and nothing has changed, if a key is taken or given twice: then put each with `put_keyed`.
+    Refuses all or none. A job costs a quarter of what that costs.
     """
     store = state.store
     _check_keys(keys)

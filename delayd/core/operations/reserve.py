@@ -1,4 +1,4 @@
-"""Jobs handed out to those who ask: the best one, a batch, a certain one; and leases extended."""
+"""Reserves: the best job, a batch, a certain job; and leases extended."""
 
 from typing import Final
 
@@ -40,9 +40,9 @@ def reserve(state: EngineState, session: Session, now_ms: int) -> Handed | None:
 def reserve_batch(
     state: EngineState, session: Session, jobs_max: int, bytes_max: int, now_ms: int
 ) -> list[Handed]:
-    """Hand out the best ready jobs, at most so many, until their bodies exceed `bytes_max`.
+    """Hand out the best ready jobs, at most `jobs_max`, until their bodies exceed `bytes_max`.
 
-    None at all when there is no log space for one: `reserve` then says so.
+    None at all when there is no log space for one: `reserve` then raises.
     """
     if len(session.watched) == 1:
         return _reserve_run(state, session, jobs_max, bytes_max, now_ms)

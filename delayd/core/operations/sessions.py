@@ -1,4 +1,4 @@
-"""Sessions open, use and watch topics, and close; what a closed one held is given back."""
+"""Sessions: open, use and watch topics, close. Jobs of a closed session are given back."""
 
 from delayd.core.errors import LastWatched
 from delayd.core.operations.checks import require_writable
@@ -67,7 +67,7 @@ def ignore(state: EngineState, session: Session, name: str) -> None:
 
 
 def stop_consuming(state: EngineState, session: Session) -> None:
-    """End the session's wait and its watching; it goes on holding what it holds."""
+    """End the session's wait and its watching; it keeps the jobs that it holds."""
     cancel_wait(state, session)
     while session.watched:
         _unwatch(state, session, session.watched[-1])

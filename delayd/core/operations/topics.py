@@ -1,12 +1,12 @@
-"""What holds for a topic: paused, cleared, given a policy; what the configuration says of it.
+"""Operations on whole topics: pause, clear, policies, and the configuration.
 
-    set_policy(name, policy, now_ms)            from now on; None: what is configured
-    policy_of(name)                             what holds, and who said so
+    set_policy(name, policy, now_ms)            from now on; None: the configured one
+    policy_of(name)                             the policy in force, and its source
     configure(patterns, jobs_max, bytes_max)    at the start, after the replay
-    clear(topic)                                all its waiting jobs are gone at once
+    clear(topic)                                deletes all its waiting jobs at once
 
-A clear of two million jobs takes 50 µs and one record; what is left of them is swept away later
-(`core.cleared`). Reserved jobs live on, with their keys; given back they wait as ever.
+A clear of two million jobs takes 50 µs and one record; what is left of them is swept later
+(`core.cleared`). Reserved jobs stay, with their keys; given back they wait as usual.
 """
 
 from contextlib import suppress
@@ -38,7 +38,7 @@ from delayd.limits import (
 )
 
 _POLICY_COST_BYTES = 2 * TOPIC_COST_BYTES + 2 * (10 + POLICY_JSON_BYTES_MAX)
-"""What setting a policy takes at most: two topics' names and the policy."""
+"""Log space of setting a policy, at most: two topics' names and the policy."""
 
 
 def record_topic(state: EngineState, topic: Topic) -> None:
@@ -49,7 +49,7 @@ def record_topic(state: EngineState, topic: Topic) -> None:
         chain.append(following)
         following = following.target
     items = [topic_record(each.number, each.name) for each in chain]
-    # Behind the names: a policy may say the name of another topic.
+    # After the names: a policy may name another topic.
     items += [
         policy_record(each.number, each.policy_source, each.policy.to_json())
         for each in chain
@@ -84,7 +84,7 @@ def pause(state: EngineState, name: str, pause_ms: int, now_ms: int) -> None:
 
 
 def clear(state: EngineState, topic: Topic) -> int:
-    """Forget the jobs of the topic that are not reserved; return how many. O(jobs reserved).
+    """Delete the jobs of the topic that are not reserved; return how many. O(jobs reserved).
 
     No reservation may be overdue (`catch_up_leases`): its job waits again, and is cleared. Never
     refused: log space is set aside for the removal of each job, and one is enough.
@@ -106,10 +106,10 @@ def clear(state: EngineState, topic: Topic) -> int:
 
 
 def set_policy(state: EngineState, name: str, policy: Policy | None, now_ms: int) -> Policy:
-    """Give the topic this policy from now on, and return what holds.
+    """Give the topic this policy from now on, and return the policy in force.
 
-    It takes the place of what the configuration says, as a whole; None, or one that says nothing,
-    gives way to that again. Makes the topic, and the one that its exhausted jobs are moved to.
+    It replaces the configured policy as a whole; None, or an empty one, restores that. Makes the
+    topic, and the one that its exhausted jobs are moved to.
     Raises `TopicNameInvalid`, `TopicIsInternal`, `OutOfSpace`. O(reservations that are over).
     """
     store = state.store
@@ -137,7 +137,7 @@ def vet_policy(state: EngineState, name: str, policy: Policy | None) -> None:
 
 
 def _change_policy(state: EngineState, topic: Topic, policy: Policy | None, source: Source) -> None:
-    """Record that this holds for the topic from now on, and carry it out."""
+    """Record the topic's policy from now on, and apply it."""
     if not topic.recorded:
         record_topic(state, topic)
     state.store.set_policy(topic, policy, source)
@@ -148,9 +148,9 @@ def _change_policy(state: EngineState, topic: Topic, policy: Policy | None, sour
 
 
 def policy_of(state: EngineState, name: str) -> tuple[Policy, Source]:
-    """Return what holds for the topic, and who said so; `TopicNameInvalid`.
+    """Return the topic's policy and its source; `TopicNameInvalid`.
 
-    Of a topic that does not exist: what would hold if a client used it.
+    For a topic that does not exist: the policy that it would have.
     """
     topic = state.store.topics.by_name.get(checked_name(name))
     if topic is not None:
@@ -191,10 +191,10 @@ def configure(
     jobs_max: int | None = None,
     bytes_max: int | None = None,
 ) -> None:
-    """Take over the configuration: policies by patterns, caps on all jobs.
+    """Apply the configuration: policies by patterns, caps on all jobs.
 
-    To be called once, after the replay and before time advances, so that what runs out later is
-    decided by this. What is new of it is recorded. O(topics).
+    Call once, after the replay and before time advances, so that later expiries are decided by it.
+    Changed policies are recorded. O(topics).
     """
     store = state.store
     assert leases_are_caught_up(state), "a replay would decide by another policy"
@@ -203,7 +203,7 @@ def configure(
     store.topics.policy_for = None if patterns is None else patterns.of
     for topic in list(store.topics.listing):
         if store.topics.by_name.get(topic.name) is not topic:
-            continue  # it existed for the sake of a policy that is gone
+            continue  # it existed only because of a policy that is gone
         store.topics.mark_rules(topic)
         source = topic.policy_source
         policy = lawful_policy(topic) if source is Source.RUN_TIME else None
@@ -220,7 +220,7 @@ def configure(
 
 
 def lawful_policy(topic: Topic) -> Policy | None:
-    """Return the policy that a client has set for the topic, as far as that is allowed by now.
+    """Return the policy that a client has set for the topic, as far as it is allowed now.
 
     None for the internal topic. Jobs that were to be moved there when exhausted are buried.
     """
@@ -231,14 +231,14 @@ def lawful_policy(topic: Topic) -> Policy | None:
 
 
 def reclaim(state: EngineState, now_ms: int) -> None:
-    """Undo what clients did to the jobs of the internal topic when they still could.
+    """Undo what clients of older versions did to the jobs of the internal topic.
 
-    A pause ends. What was buried waits for a full day from now: no key is forgotten too soon.
+    A pause ends. Buried jobs wait for a full day from now: no key is dropped too soon.
     """
     own = state.store.topics.internal
     if own is None:
         return
-    # What has no log space now is done at the next start; nothing depends on it.
+    # Without log space the next start does it; nothing depends on it.
     with suppress(Refusal), as_daemon(state):
         if own.paused_until_ms is not None:
             pause(state, INTERNAL_TOPIC, 0, now_ms)

@@ -1,4 +1,4 @@
-"""Waits: consumers queue for jobs, and ready jobs go to those who wait.
+"""Waits: consumers queue for jobs, and ready jobs go to the waiting ones.
 
     wait(session, ...)    joins the queue of each topic that the session watches
     serve(topic)          called wherever a job becomes ready or a topic hands out again
@@ -58,7 +58,7 @@ def _leave_queues(state: EngineState, session: Session) -> None:
 
 
 def set_wait_timer(state: EngineState, session: Session) -> None:
-    """Have the session looked at when its wait ends or a job that it holds nears its deadline."""
+    """Set the session's timer: its wait ends, or a job that it holds nears its deadline."""
     ends_ms = NEVER_MS if session.wait_ends_ms is None else session.wait_ends_ms
     ring_ms = min(ends_ms, session.soonest_deadline() - DEADLINE_SOON_MS)
     session.wait_alarm = (
@@ -67,7 +67,7 @@ def set_wait_timer(state: EngineState, session: Session) -> None:
 
 
 def serve(state: EngineState, topic: Topic, now_ms: int) -> None:
-    """Hand the topic's ready jobs to those who wait for them, the longest first."""
+    """Hand the topic's ready jobs to waiting consumers, the longest waiting first."""
     while topic.waiters and topic.queues.ready and not topic.blocks:
         if not state.log_space.has_for_reserve():
             return
@@ -77,7 +77,7 @@ def serve(state: EngineState, topic: Topic, now_ms: int) -> None:
 
 
 def serve_waiting(state: EngineState, now_ms: int) -> None:
-    """Hand out what could not be handed out for want of log space. O(topics)."""
+    """Hand out what could not be handed out for lack of log space. O(topics)."""
     state.log_space.is_short = False
     for topic in list(state.store.topics.listing):
         if topic.waiters:

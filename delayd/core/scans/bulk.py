@@ -1,25 +1,24 @@
-"""One thing done to many jobs of a topic: cancel, kick, reschedule, all by the filter of a search.
+"""One operation on many jobs of a topic: cancel, kick, reschedule, by the filter of a search.
 
-A pass (`core.background`) along a `Scan`. Each job is judged when its turn comes, and changed by
-the engine's ordinary operation for one job: what has been done is as durable as if a client had
-done it, and stays done if the rest does not come about. Jobs put after the beginning are not
-touched; no job is changed twice. One that is replaced under its key meanwhile is judged by what it
-is then.
+A background task (`core.background`) with a `Scan`. Each job is matched when its turn comes, and
+changed by the engine's ordinary operation for one job: what has been done is as durable as if a
+client had done it, and stays done if the rest fails. Jobs put after the beginning are not changed;
+no job is changed twice. One that is replaced under its key meanwhile is matched as it is then.
 
     Bulk(state, topic_name, wanted, action, dry_run=False)
 
-      Action.cancel()            delayed, ready, buried: gone
+      Action.cancel()            delayed, ready, buried: deleted
       Action.kick(per_s=0)       delayed, buried: ready, the first at once, each later one a
                                  1/per_s later; 0: all at once
-      Action.reschedule(delay)   delayed, ready: due so long after it was their turn
-      Action.reschedule_at(wall) delayed, ready: due at that moment of the wall clock
+      Action.reschedule(delay)   delayed, ready: due this long after their turn
+      Action.reschedule_at(wall) delayed, ready: due at that wall-clock time
 
     .done: how many were changed (dry run: would be)   .refusal: what ended it early, or None
 
-States that the action cannot be done to are left out of the filter; reserved jobs are always: they
-are their holders'. `Bulk` raises `TopicNotFound`, `TopicNameInvalid`, `TopicIsInternal` (of a dry
-run too), `ValueOutOfRange` and `DelayTooLong` at once; when a step meets `OutOfSpace` the pass is
-over and says so, with the jobs before it done.
+States to which the action does not apply are left out of the filter, and reserved jobs always.
+`Bulk` raises `TopicNotFound`, `TopicNameInvalid`, `TopicIsInternal` (of a dry
+run too), `ValueOutOfRange` and `DelayTooLong` at once; when a step meets `OutOfSpace` the task is
+over and reports it, with the jobs before it changed.
 
 >>> from delayd.core.engine import Engine
 >>> engine = Engine(start_ms=0)
@@ -63,7 +62,7 @@ class Action(NamedTuple):
     event: Event
     delay_ms: int = 0
     due_wall_ms: int | None = None
-    """The moment that counts instead of the delay, in milliseconds since 1970."""
+    """The wall-clock time that replaces the delay, in milliseconds since 1970."""
     per_s: float = 0
 
     @classmethod
@@ -73,26 +72,26 @@ class Action(NamedTuple):
 
     @classmethod
     def kick(cls, per_s: float = 0) -> "Action":
-        """Make it ready, so many a second, 0.001 at least; 0: all at once. `ValueOutOfRange`."""
+        """Make it ready, `per_s` jobs a second (at least 0.001; 0: at once). `ValueOutOfRange`."""
         check_range("jobs a second", math.ceil(per_s), BULK_PER_S_MAX)
         assert not 0 < per_s < RATE_PER_S_MIN, "who reads it refuses what the clock cannot count to"
         return cls(Event.KICK, per_s=per_s)
 
     @classmethod
     def reschedule(cls, delay_ms: int) -> "Action":
-        """Let it come due so long from when it is its turn. `ValueOutOfRange`."""
+        """Give it this delay from its turn on. `ValueOutOfRange`."""
         check_range("delay in ms", delay_ms, DURATION_MS_MAX)
         return cls(Event.RESCHEDULE, delay_ms)
 
     @classmethod
     def reschedule_at(cls, due_wall_ms: int) -> "Action":
-        """Let it come due at this moment of the wall clock. `ValueOutOfRange`."""
+        """Give it this wall-clock time. `ValueOutOfRange`."""
         check_range("moment in ms", due_wall_ms, WALL_MS_MAX)
         return cls(Event.RESCHEDULE, due_wall_ms=due_wall_ms)
 
     @property
     def states(self) -> frozenset[State]:
-        """In which states a job may be for this."""
+        """The states to which it applies."""
         return frozenset(
             state
             for state in State
@@ -101,7 +100,7 @@ class Action(NamedTuple):
 
 
 class Bulk:
-    """Does one thing to many jobs."""
+    """Does one operation on many jobs."""
 
     def __init__(
         self,
@@ -130,11 +129,11 @@ class Bulk:
         self.done = 0
         """How many jobs were changed; in a dry run, how many would have been."""
         self.refusal: Refusal | None = None
-        """Why it ended before it was through."""
+        """Why it ended early."""
         self.is_over = False
 
     def step(self, budget: int, now_ms: int) -> bool:
-        """Look at so many more jobs, fewer where something is done to them; tell if it is over."""
+        """Look at `budget` more jobs, fewer where they are changed; tell whether it is over."""
         cost = 1 if self._dry_run else PASS_ACTION_COST
         while budget > 0 and not self.is_over:
             rows = self._walk.take(1 + budget // cost, now_ms)
@@ -151,11 +150,11 @@ class Bulk:
         return self.is_over
 
     def _count(self, job_id: int, now_ms: int) -> None:
-        """Do it to this job, unless it has changed since it was looked at."""
+        """Change this job, unless it has changed since it was matched."""
         try:
             if self._dry_run or self._do(job_id, now_ms):
                 self.done += 1
-        except JobNotFound:  # it went to a consumer who waited, with the one before it
+        except JobNotFound:  # it went to a waiting consumer, with the one before it
             return
         except (OutOfSpace, DelayTooLong) as refusal:  # the policy may have changed meanwhile
             self.refusal = refusal
@@ -164,7 +163,7 @@ class Bulk:
             self.is_over = True
 
     def _do(self, job_id: int, now_ms: int) -> bool:
-        """Do it to this job; tell whether it was still there."""
+        """Change this job; tell whether it was still there."""
         state, action = self._state, self._action
         if action.event is Event.DELETE:
             return delete_batch(state, self._nobody, (job_id,), now_ms)[0]

@@ -1,10 +1,10 @@
-"""Clears one topic: all its waiting jobs are gone at once, however many there are.
+"""Clears one topic: deletes all its waiting jobs at once, however many there are.
 
-    clear("mail")   delayed, ready, buried: gone, 2 million in 50 µs
-                    reserved: live on, with their keys; given back they wait as ever
-                    put from now on: as if nothing had been
+    clear("mail")   delayed, ready, buried: deleted, 2 million in 50 µs
+                    reserved: they stay, with their keys; given back they wait as usual
+                    put from now on: not affected
 
-Jobs are what they are by the clock. One whose ttr has run out waits again, and is cleared, whether
+The clock decides the state of a job. One whose ttr has run out waits again, and is cleared, whether
 or not its slice has come; so all reservations that are over are ended first. Where many are, that
 takes a while: `Clear` is a background task that ends a slice of them at a time and then clears.
 

@@ -1,17 +1,16 @@
-"""Looking for jobs of a topic: a page of them in due order, or how many come due when.
+"""Lists of a topic's jobs: a page in due order, or how many come due when.
 
-Both are passes (`core.background`) along a `Scan`. A *page* is the first `limit` jobs behind a
-cursor `(due_ms, job_id)`. A heap keeps the best so far, so that memory is bounded by the page; once
-it is full, whatever is due later than its last job is not looked at any more, and the walk along
-the wheel ends there: the first page of two million delayed jobs looks at a few thousand.
+Both are background tasks (`core.background`) with a `Scan`. A *page* is the first `limit` jobs
+after a cursor `(due_ms, job_id)`. A heap keeps the best so far, so that memory is bounded by the
+page; once it is full, jobs due later than its last are skipped, and the scan of the wheel ends
+there: the first page of two million delayed jobs looks at a few thousand.
 
     Search(state, topic_name, wanted, limit, after=None)   .page: Page, when it is over
     Calendar(state, topic_name, from_ms, bin_ms, bins)     .counts: list[int], when it is over
 
 Both raise `TopicNotFound`, `TopicNameInvalid` and `ValueOutOfRange` at once. A job that is there
 and unchanged from the beginning to the end is on exactly one page, counted exactly once. One that
-is changed meanwhile may be missing: a page tells of each job what was true when it was looked at
-last.
+is changed meanwhile may be missing: a page shows each job as it was when it was last looked at.
 
 >>> from delayd.core.engine import Engine
 >>> engine = Engine(start_ms=0)
@@ -50,12 +49,12 @@ from delayd.core.wall_times import IdSet
 from delayd.limits import CALENDAR_BINS_MAX, DURATION_MS_MAX, SEARCH_JOBS_MAX
 
 ROW_COST: Final = 8
-"""Jobs that could have been looked at in the time it takes to tell of one: 6 µs where an attempt
+"""Jobs that could have been looked at in the time it takes to write one: 6 µs where an attempt
 has failed, 2 where none has."""
 
 
 class Cursor(NamedTuple):
-    """Behind which job a page begins."""
+    """The job after which a page begins."""
 
     due_ms: int
     job_id: int
@@ -76,10 +75,10 @@ class Row(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """What has become of the attempts of a job."""
+    """The attempts of a job, and the last failure."""
 
     attempts: int
-    """Since its retry ladder began, with the one that is under way."""
+    """Since its retry ladder began, including the current one."""
     last: Failure
     note: Note | None
 
@@ -88,7 +87,7 @@ class Page(NamedTuple):
     """What a search has found."""
 
     rows: list[Row]
-    """In due order; now and then fewer than there might be, since some were changed meanwhile."""
+    """In due order; sometimes fewer than `limit`, because some were changed meanwhile."""
     after: Cursor | None
     """Where the next page begins; None when this one is the last."""
 
@@ -123,7 +122,7 @@ class Search:
         self.is_over = False
 
     def step(self, budget: int, now_ms: int) -> bool:
-        """Look at so many more jobs; tell whether the page is complete."""
+        """Look at `budget` more jobs; tell whether the page is complete."""
         while budget > 0 and not self.is_over:
             if self._found is None:
                 rows = self._walk.take(budget, now_ms)
@@ -156,7 +155,7 @@ class Search:
             self._walk.until_ms = min(self._walk.until_ms, latest_ms + 1)
 
     def _tell(self, found: list[int], count: int) -> None:
-        """Put so many more on the page: those that are still as they were when they were found."""
+        """Put more jobs on the page: those that are still as they were when they were found."""
         store = self._store
         chunk = found[self._told : self._told + count]
         self._told += len(chunk)
@@ -183,7 +182,7 @@ class Search:
 
 
 class Calendar:
-    """Counts the delayed jobs that come due in each of so many spans of time, one after the other.
+    """Counts the delayed jobs that come due in each of a number of consecutive time spans.
 
     `counts[n]` is how many come due from `from_ms + n * bin_ms` on, for `bin_ms`. What is due
     already has come, and is in none.
@@ -205,7 +204,7 @@ class Calendar:
         self.is_over = False
 
     def step(self, budget: int, now_ms: int) -> bool:
-        """Look at so many more jobs; tell whether all have been counted."""
+        """Look at `budget` more jobs; tell whether all have been counted."""
         counts, seen = self.counts, self._seen
         while budget > 0 and not self.is_over:
             rows = self._walk.take(budget, now_ms)

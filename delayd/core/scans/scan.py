@@ -1,18 +1,18 @@
-"""A walk over the jobs of a topic, a slice at a time, while everybody goes on working with them.
+"""A scan of the jobs of a topic, a slice at a time, while clients keep working with them.
 
-`Wanted` says which jobs: their states, when they are due, how their keys begin. `Scan` comes by all
+`Wanted` says which jobs: their states, when they are due, how their keys begin. `Scan` visits all
 of them, where their topic keeps them:
 
     delayed    the buckets of the wheel, in the order of time; it ends where `until_ms` is reached
     ready      the sorted list, from where the last slice ended; buried the same
-    reserved   a copy of who holds what, or page by page the table of all jobs where that is long
+    reserved   a copy of the leases, or page by page the table of all jobs where that is long
 
-Between two slices anything may happen. A job that matches at the beginning, and that nobody touches
-until the end, is met: the ways from one place to the next (its delay ends, it is handed out) lead
-to places that are still to come. It may be met twice, when a bucket has been cascaded meanwhile;
-so whoever counts remembers ids. Jobs are judged when they are met.
+Between two slices anything may happen. A job that matches at the beginning and is not changed until
+the end is found: the ways from one place to the next (its delay ends, it is handed out) lead to
+places that are still to come. It may be found twice, when a bucket has been cascaded meanwhile; so
+a caller that counts must remember ids. Jobs are matched when they are found.
 
-A job counts as what it is by the clock, whether or not its slice has come: due, it is ready. Its
+A job counts as what it is by the clock, whether or not its slice has come: if due, it is ready. Its
 due time is that of its record: for one that is ready, reserved or buried, when it last came due.
 
 >>> from delayd.core.engine import Engine
@@ -26,7 +26,7 @@ due time is that of its record: for one that is ready, reserved or buried, when 
 >>> [divmod(row, ROW_ID_END) for row in rows]
 [(1000, 2)]
 
-What is done with the jobs is the business of others: `core.scans.list`, `core.scans.bulk`.
+`core.scans.list` and `core.scans.bulk` decide what to do with the jobs.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -60,7 +60,7 @@ _unpack_topic: Final = PRIORITY_AND_TOPIC.unpack_from
 
 
 class Wanted(NamedTuple):
-    """Which jobs of a topic; all of them unless something is said."""
+    """Which jobs of a topic; by default all of them."""
 
     states: frozenset[State] = frozenset(State)
     from_ms: int = 0
@@ -81,27 +81,27 @@ def seen_state(store: "Store", job_id: int, record: bytes) -> State:
 
 
 class Scan:
-    """One walk that has not come to its end."""
+    """One unfinished scan."""
 
     __slots__ = ("_parts", "_slice", "_state", "_topic", "_wanted", "cost", "until_ms")
 
     def __init__(self, state: EngineState, topic: Topic, wanted: Wanted) -> None:
-        """Stand at the beginning."""
+        """Start at the beginning."""
         self._state = state
         self._topic = topic
         self._wanted = wanted
         self.until_ms = wanted.until_ms
-        """May be lowered on the way: jobs due then or later are no longer wanted."""
+        """May be lowered meanwhile: jobs due then or later are no longer wanted."""
         self.cost = 0
         """What the last `take` took of the budget."""
         self._slice = 0
         self._parts = self._candidates()
 
     def take(self, limit: int, now_ms: int) -> list[int] | None:
-        """Return the rows of the wanted among so many more jobs; None at the end.
+        """Return the rows of the wanted among `limit` more jobs; None at the end.
 
-        First what was due is settled where it would make a job look like another: of that a slice
-        at a time too, and the list is empty.
+        First what is due is caught up where it would change which jobs match, also a slice at a
+        time; the list is then empty.
         """
         state = self._state
         self.cost = ADVANCE_SLICE_JOBS
@@ -167,7 +167,7 @@ class Scan:
         mark = Mark()
         store, topic = self._state.store, self._topic
         wants_delayed = State.DELAYED in self._wanted.states
-        # Asked for anew each time: a topic that is cleared gets another wheel.
+        # Read again each time: a topic that is cleared gets another wheel.
         while (span := topic.queues.delays.wheel.enter(mark)) is not None:
             after_ms, until_ms = span
             if after_ms + 1 >= self.until_ms or not (wants_delayed or after_ms < store.time_ms):

@@ -1,6 +1,6 @@
 """The jobs of all topics by state, summed a slice of topics at a time.
 
-To look at 10,000 topics takes 15 ms, longer than anybody should wait. So the sum is taken in steps
+Reading 10,000 topics takes 15 ms, too long for one step. So the sum is taken in steps
 with turns in between: each topic is counted as it is when its step comes, once. Topics that come
 meanwhile are in the next census.
 
@@ -8,7 +8,7 @@ It is also where it is decided whose metrics bear a name (`Topic.has_own_metrics
 all topics. A topic gets one when it is made, as long as there are any to be had
 (`TOPICS_SHOWN_MAX`), and keeps it for as long as it lives, so that series do not come and go. Only
 one that has become twice as busy as the least busy of those takes its place: `TOPIC_SWAPS_MAX` at
-most each time. What was counted stays with whoever counted it, so no counter ever goes back.
+most each time. What was counted stays with the topic that counted it, so no counter ever decreases.
 
 >>> from delayd.core.engine import Engine
 >>> census = TotalsScan(Engine(start_ms=0).store)
@@ -110,7 +110,7 @@ class TotalsScan:
             heappushpop(self._busiest, row)
 
     def _swap(self) -> None:
-        """Give names to those who deserve them more than who has them. O(topics shown)."""
+        """Give names to the topics that have become busier than named ones. O(topics shown)."""
         store = self._store
         candidates, store.counters.busiest = store.counters.busiest, []
         candidates = [
