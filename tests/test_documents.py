@@ -63,6 +63,8 @@ def test_every_folder_and_module_of_delayd_is_in_the_table_of_the_architecture()
             assert f"`delayd/{path.name}`" in table
         elif path.parent != ROOT / "delayd":
             assert f"`delayd/{path.parent.name}/" in table
+    for path in (ROOT / "delayd" / "core").glob("[a-z]*.py"):
+        assert f"{path.name}`" in table
 
 
 @pytest.mark.parametrize("page", PAGES, ids=relative)
