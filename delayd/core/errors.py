@@ -37,7 +37,7 @@ class Refusal(Exception):
     """An operation that was not carried out; the state is as it was before."""
 
     word: ClassVar[str]
-    """One or more classes share one: what a client is to do is the same."""
+    """Several classes may share one: what a client is to do is the same."""
     status: ClassVar[int]
     line_word: ClassVar[str | None] = None
     """What the line says instead; None: the word."""
@@ -52,7 +52,6 @@ class JobNotFound(Refusal):
     status = 404
 
     def __init__(self, job_id: int) -> None:
-        """Name the job."""
         super().__init__(f"there is no job {job_id}, or its state does not allow this")
 
 
@@ -63,7 +62,6 @@ class KeyNotFound(Refusal):
     status = 404
 
     def __init__(self, topic: str, key: bytes) -> None:
-        """Name the topic and the key."""
         super().__init__(f"topic {topic!r} has no job with the key {shown(key)}")
 
 
@@ -74,7 +72,6 @@ class KeyInvalid(Refusal):
     status = 422
 
     def __init__(self, key: bytes) -> None:
-        """Name the key and the rule."""
         super().__init__(
             f"the key {shown(key)} is not 1 to {KEY_BYTES_MAX} bytes of printable UTF-8 "
             "without spaces",
@@ -88,7 +85,6 @@ class JobAlreadyExists(Refusal):
     status = 409
 
     def __init__(self, job_id: int, key: bytes) -> None:
-        """Name the job that is there, and the key."""
         super().__init__(f"job {job_id} has the key {shown(key)} already")
         self.job_id = job_id
 
@@ -100,7 +96,6 @@ class TopicNotFound(Refusal):
     status = 404
 
     def __init__(self, name: str) -> None:
-        """Name the topic."""
         super().__init__(f"there is no topic {name!r}")
 
 
@@ -112,7 +107,6 @@ class TopicIsInternal(Refusal):
     line_word = "NOT_FOUND"
 
     def __init__(self, name: str) -> None:
-        """Name the topic."""
         super().__init__(
             f"topic {name!r} is the daemon's own: it can be looked at, and nobody but the daemon"
             " changes what is in it"
@@ -126,7 +120,6 @@ class TopicNameInvalid(Refusal):
     status = 422
 
     def __init__(self, name: str) -> None:
-        """Name the topic and the rule."""
         super().__init__(
             f"topic name {name[: TOPIC_NAME_BYTES_MAX + 1]!r} is not 1 to 200 of"
             " A-Z a-z 0-9 - + / ; . $ _ ( ) or begins with -",
@@ -134,25 +127,29 @@ class TopicNameInvalid(Refusal):
 
 
 class ValueOutOfRange(Refusal):
-    """A number lies outside what the operation takes."""
+    """A number lies outside what the operation takes.
+
+    Both bounds are inclusive.
+    """
 
     word = "BAD_FORMAT"
     status = 422
 
     def __init__(self, field: str, value: int, lowest: int, highest: int) -> None:
-        """Name the field, its value and both bounds (inclusive)."""
         super().__init__(f"{field} is {value}, outside {lowest} to {highest}")
         self.field = field
 
 
 class DelayTooLong(Refusal):
-    """The job would wait for longer than its topic allows."""
+    """The job would wait for longer than its topic allows.
+
+    `is_moment`: it was to come at a moment of the wall clock, and so long until then.
+    """
 
     word = "BAD_FORMAT"
     status = 422
 
     def __init__(self, delay_ms: int, delay_ms_max: int, topic: str, *, is_moment: bool) -> None:
-        """Name the cap and the delay; `is_moment`: of the wall clock, and so long until then."""
         super().__init__(
             f"delay_max of topic {topic!r} is {duration_text(delay_ms_max)},"
             f" and this would be {duration_text(delay_ms)}"
@@ -161,13 +158,15 @@ class DelayTooLong(Refusal):
 
 
 class BodyTooBig(Refusal):
-    """The body is longer than this daemon, or the topic, accepts."""
+    """The body is longer than this daemon, or the topic, accepts.
+
+    `topic` is None where the daemon itself takes no more.
+    """
 
     word = "JOB_TOO_BIG"
     status = 413
 
     def __init__(self, body_bytes: int, body_bytes_max: int, topic: str | None = None) -> None:
-        """Name both sizes in bytes; `topic` is None where the daemon itself takes no more."""
         super().__init__(
             f"the body has {body_bytes} bytes, at most {body_bytes_max} are accepted"
             if topic is None
@@ -183,7 +182,6 @@ class LastWatched(Refusal):
     status = 409
 
     def __init__(self, name: str) -> None:
-        """Name the topic."""
         super().__init__(f"{name!r} is the only topic watched and cannot be ignored")
 
 
@@ -195,7 +193,6 @@ class Draining(Refusal):
     retry_after_s = RETRY_AFTER_DRAINING_S
 
     def __init__(self) -> None:
-        """Say so."""
         super().__init__("this daemon is draining and accepts no new jobs")
 
 
@@ -206,13 +203,16 @@ class PolicyInvalid(Refusal):
     status = 422
 
     def __init__(self, errors: tuple[str, ...]) -> None:
-        """Name everything that is wrong with it."""
         super().__init__("the policy is not valid: " + "; ".join(errors))
         self.errors = errors
 
 
 class CapReached(Refusal):
-    """The topic, or the daemon, holds as much as it is allowed to."""
+    """The topic, or the daemon, holds as much as it is allowed to.
+
+    `topic` is None for the daemon's own cap. Where more than one is `needed`, some may be free:
+    then it is said how many.
+    """
 
     word = "OUT_OF_MEMORY"
     status = 507
@@ -221,10 +221,6 @@ class CapReached(Refusal):
     def __init__(
         self, cap: str, highest: int, in_use: int, topic: str | None = None, *, needed: int = 1
     ) -> None:
-        """Name the cap, its value and what is in use; `topic` is None for the daemon's own.
-
-        Where more than one is `needed`, some may be free: then it is said how many.
-        """
         whose = "this daemon" if topic is None else f"topic {topic!r}"
         super().__init__(
             f"{cap} of {whose} is {highest} and {in_use} are in use"
@@ -246,5 +242,4 @@ class OutOfSpace(Refusal):
     retry_after_s = RETRY_AFTER_FULL_S
 
     def __init__(self) -> None:
-        """Say so."""
         super().__init__("the journal has no room for this; no accepted job is lost")

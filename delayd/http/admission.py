@@ -23,7 +23,7 @@ from delayd.clock import monotonic_ns
 from delayd.core.errors import Refusal
 from delayd.http.api import Api, Call
 from delayd.http.bounds import Bounds
-from delayd.http.connections import Request
+from delayd.http.connections import HttpRequest
 from delayd.http.problems import (
     JSON,
     BadRequest,
@@ -38,12 +38,12 @@ from delayd.http.problems import (
 )
 from delayd.http.reading import Form, QueryReader, Reader
 from delayd.http.responses import Reply, refused
-from delayd.http.routes import Route
+from delayd.http.routing import Route
 from delayd.limits import HTTP_BODY_BYTES_DEFAULT, HTTP_HOSTS_KNOWN_MAX
 
 Names = Mapping[str, str]
 """What stands in the path where any text may."""
-AccessControl = Callable[[Request, Names], Awaitable[Reply]]
+AccessControl = Callable[[HttpRequest, Names], Awaitable[Reply]]
 
 NS_PER_MS: Final = 1_000_000
 _BEARER: Final = "bearer "
@@ -112,7 +112,7 @@ class Door:
         read_body = _body_reader(route)
         query = None if route.query is None else QueryReader(route.query)
 
-        async def answer(request: Request, names: Names) -> Reply:
+        async def answer(request: HttpRequest, names: Names) -> Reply:
             try:
                 if api.is_stopping:
                     raise Stopping
@@ -135,7 +135,7 @@ class Door:
                 elif "?" in request.target:
                     raise BadRequest("this call takes no query")
                 return await handler(
-                    Call(api, route, request, names, principal, data, given, asked)
+                    Call(api, route.scope, request, names, principal, data, given, asked)
                 )
             except Refusal as refusal:
                 api.refusals.note(refusal.word)
@@ -154,7 +154,7 @@ class Door:
         if hdrs.ORIGIN in headers:
             raise SourceRefused("requests of web pages (with an Origin) are not served")
 
-    async def _admit(self, request: Request) -> Principal:
+    async def _admit(self, request: HttpRequest) -> Principal:
         """Return who asks; `Unauthorized`."""
         authenticator = self._authenticator
         given = request.headers.get(hdrs.AUTHORIZATION, "")
@@ -172,7 +172,7 @@ class Door:
         request.connection.has_shown_token()
         return principal
 
-    async def _principal_of(self, given: str, request: Request) -> Principal | None:
+    async def _principal_of(self, given: str, request: HttpRequest) -> Principal | None:
         """Return whose token the header holds; who has failed too often is told so late."""
         authenticator, peer = self._authenticator, request.remote
         now_ms = monotonic_ns() // NS_PER_MS
@@ -184,7 +184,7 @@ class Door:
         return principal
 
 
-async def read_bytes(request: Request, bytes_max: int) -> bytes:
+async def read_bytes(request: HttpRequest, bytes_max: int) -> bytes:
     """Return the body of a request that says it is JSON; `MediaTypeWrong`, `BodyTooLong`."""
     headers = request.headers
     if headers.get(hdrs.CONTENT_ENCODING, "identity") != "identity":
@@ -214,7 +214,7 @@ async def read_bytes(request: Request, bytes_max: int) -> bytes:
     return bytes(body)
 
 
-def _go_ahead(request: Request) -> None:
+def _go_ahead(request: HttpRequest) -> None:
     """Tell a client that waits with the body to send it; `ExpectationWrong`."""
     expected = request.headers.get(hdrs.EXPECT, "")
     if expected.lower() != "100-continue":

@@ -31,9 +31,8 @@ from delayd.text import parse_whole
 
 if TYPE_CHECKING:
     from delayd.http.connection_limits import HttpConnectionLimits
-    from delayd.http.connections import Request
+    from delayd.http.connections import HttpRequest
     from delayd.http.handlers.reserve import Consumer
-    from delayd.http.routes import Route
 
 
 class Turns(Protocol):
@@ -90,14 +89,10 @@ class Awaited:
         self._api.turns.when_durable(self.future)
 
 
-def _nothing(_now_ms: int) -> Mapping[str, object]:
-    return {}
-
-
 class Reports(NamedTuple):
     """What the service knows of itself, for the calls that look at the daemon; asked each time."""
 
-    beside_jobs: Callable[[int], Mapping[str, object]] = _nothing
+    beside_jobs: Callable[[int], Mapping[str, object]]
     """What there is to say of the daemon but its jobs, at this time."""
     metrics: Callable[[int], Iterable[bytes]] | None = None
     """A page of metrics for Prometheus at this time, in pieces, some of which may be empty."""
@@ -105,9 +100,6 @@ class Reports(NamedTuple):
     """Its media type."""
     sync_going_on_ms: Callable[[], int] = int
     """For how long the journal's disk has been syncing; 0: it is not."""
-
-
-NO_REPORTS: Final = Reports()
 
 
 def _still(principal: Principal) -> Principal:
@@ -124,8 +116,8 @@ class Api:
         clock: Clock,
         passes: BackgroundTasks[BackgroundTask],
         *,
+        reports: Reports,
         standing: StandingClock | None = None,
-        reports: Reports = NO_REPORTS,
         refusals: Refusals | None = None,
     ) -> None:
         """Put it together, on the loop that runs; `standing` is the clock that may be advanced."""
@@ -190,13 +182,13 @@ class Api:
 class Call:
     """One request that has been let in: who asks, what for, with what."""
 
-    __slots__ = ("api", "data", "given", "names", "principal", "query", "request", "route")
+    __slots__ = ("api", "data", "given", "names", "principal", "query", "request", "scope")
 
     def __init__(
         self,
         api: Api,
-        route: "Route",
-        request: "Request",
+        scope: Scope | None,
+        request: "HttpRequest",
         names: Mapping[str, str],
         principal: Principal,
         data: bytes,
@@ -205,7 +197,7 @@ class Call:
     ) -> None:
         """Take note."""
         self.api = api
-        self.route = route
+        self.scope = scope
         self.request = request
         self.names = names
         """What stands in the path where any text may."""
@@ -218,8 +210,8 @@ class Call:
     def topic(self) -> str:
         """The topic that the path names, checked; refused to who may not do this to it."""
         name = checked_name(self.names["topic"])
-        assert self.route.scope is not None
-        self.allow(self.route.scope, name)
+        assert self.scope is not None
+        self.allow(self.scope, name)
         return name
 
     @property

@@ -5,13 +5,8 @@ The module refuses to know how that is counted.
 
 import enum
 from dataclasses import dataclass, fields
-from http import HTTPStatus
-
-import orjson
 
 from delayd import limits
-from delayd.core.errors import Refusal
-from delayd.http.problems import CONTENT_TYPE, HttpRefusal, headers_of, problem_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,38 +40,3 @@ class Deadline(enum.StrEnum):
     BODY = "body"
     IDLE = "idle"
     ANSWER = "answer"
-
-
-class PathTooLong(HttpRefusal):
-    """The path is longer than this daemon reads."""
-
-    word = "URI_TOO_LONG"
-    status = 414
-
-
-class HeaderTooLong(HttpRefusal):
-    """A header is longer than this daemon reads, or there are too many of them."""
-
-    word = "HEADER_TOO_LONG"
-    status = 431
-
-
-class OurFault(HttpRefusal):
-    """A fault in the daemon."""
-
-    word = "INTERNAL_ERROR"
-    status = 500
-
-
-def reply_of(refusal: Refusal) -> bytes:
-    """Return a whole answer after which the connection closes."""
-    status = HTTPStatus(type(refusal).status)
-    body = orjson.dumps(problem_of(refusal))
-    headers = {
-        "Content-Type": CONTENT_TYPE,
-        "Content-Length": str(len(body)),
-        "Connection": "close",
-        **headers_of(refusal),
-    }
-    lines = [f"HTTP/1.1 {status.value} {status.phrase}", *map(": ".join, headers.items())]
-    return "\r\n".join((*lines, "\r\n")).encode() + body

@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable
 
 from delayd import limits
 from delayd.access.admission import Admission, Peer, Refused
-from delayd.http.bounds import Bounds, Deadline, reply_of
-from delayd.http.connections import Connection, Request
+from delayd.http.bounds import Bounds, Deadline
+from delayd.http.connections import Connection, HttpRequest
 from delayd.http.problems import Busy, TooMany, TooSlow
-from delayd.http.responses import Reply
+from delayd.http.responses import Reply, closing_reply
 from delayd.net.deadlines import Deadlines
 
 
@@ -23,7 +23,7 @@ class HttpConnectionLimits:
 
     def __init__(
         self,
-        answer: Callable[[Request], Awaitable[Reply]],
+        answer: Callable[[HttpRequest], Awaitable[Reply]],
         bounds: Bounds,
         now_ms: Callable[[], int],
         on_fault: Callable[[BaseException], object],
@@ -50,9 +50,9 @@ class HttpConnectionLimits:
         """Told of each refusal and each deadline that was missed, by name: for metrics."""
         self.refused = dict.fromkeys(Refused, 0)
         self.closed = dict.fromkeys(Deadline, 0)
-        self.too_slow = reply_of(TooSlow("the request did not arrive in time"))
-        busy = reply_of(Busy("there are too many connections, or too much is being sent"))
-        too_many = reply_of(TooMany("there are too many connections from this address"))
+        self.too_slow = closing_reply(TooSlow("the request did not arrive in time"))
+        busy = closing_reply(Busy("there are too many connections, or too much is being sent"))
+        too_many = closing_reply(TooMany("there are too many connections from this address"))
         self.replies = dict.fromkeys(Refused, busy) | {
             Refused.CONNECTIONS_PER_IP: too_many,
             Refused.STRANGERS_PER_IP: too_many,

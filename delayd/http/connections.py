@@ -31,8 +31,8 @@ from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
 from delayd import limits
 from delayd.access.admission import Peer, Refused
-from delayd.http.bounds import Deadline, HeaderTooLong, OurFault, PathTooLong
-from delayd.http.problems import BadRequest, HttpRefusal
+from delayd.http.bounds import Deadline
+from delayd.http.problems import BadRequest, HeaderTooLong, HttpRefusal, OurFault, PathTooLong
 from delayd.http.responses import HTTP_1_1, Reply, refused
 from delayd.net.deadlines import body_ms_max
 
@@ -64,7 +64,7 @@ class BodyBroken(Exception):
     """The body of a request is not what its headers say; raised where it is read."""
 
 
-class Request:
+class HttpRequest:
     """One request: its head has come, and its body comes."""
 
     __slots__ = (
@@ -172,7 +172,7 @@ class Connection(BaseProtocol):
         """Answers the requests; None: there is none to be answered."""
         self._row: deque[Message] = deque()
         """Requests that have come and have not been begun."""
-        self._current: Request | None = None
+        self._current: HttpRequest | None = None
         """The request that is carried out."""
         self._is_over = False
         """Nothing more is read; the connection closes when the current request is answered."""
@@ -353,7 +353,7 @@ class Connection(BaseProtocol):
             reply = refused(_refusal_of(message))
             await self._write(reply.head(closes=True) + reply.body)
             return False
-        request = self._current = Request(message, body, self)
+        request = self._current = HttpRequest(message, body, self)
         reply = await self._carried_out(request)
         if not reply.is_sent:
             await self.send(reply, request)
@@ -361,7 +361,7 @@ class Connection(BaseProtocol):
         self._current = None
         return await self._discarded(request.body) and request.keep_alive
 
-    async def _carried_out(self, request: Request) -> Reply:
+    async def _carried_out(self, request: HttpRequest) -> Reply:
         """Return what the handler answers; where it does not, a problem, and close behind it."""
         try:
             return await self._guard.answer(request)
@@ -379,7 +379,7 @@ class Connection(BaseProtocol):
         request.keep_alive = False
         return refused(refusal)
 
-    async def send(self, reply: Reply, request: Request) -> None:
+    async def send(self, reply: Reply, request: HttpRequest) -> None:
         """Send an answer, and wait while the client does not take it; `ConnectionError`."""
         reply.is_sent = True
         if reply.pieces is not None and request.version < HTTP_1_1:
@@ -401,7 +401,7 @@ class Connection(BaseProtocol):
             if is_chunked:
                 await self._write(b"0\r\n\r\n", request)
 
-    async def _write(self, data: bytes, request: Request | None = None) -> None:
+    async def _write(self, data: bytes, request: HttpRequest | None = None) -> None:
         transport = self.transport
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the client has gone")
@@ -431,7 +431,7 @@ class Connection(BaseProtocol):
             return False
         return True
 
-    def _note_answer(self, request: Request) -> None:
+    def _note_answer(self, request: HttpRequest) -> None:
         """Note that a request has been answered."""
         guard = self._guard
         if self._body is not None and request.body is self._body and not self._body.is_eof():

@@ -1,12 +1,11 @@
 """The API as an OpenAPI 3.1 document, made of the tables and structs that the daemon runs by.
 
-    routes      which calls there are, what their bodies and queries say, which scope they need
-    manual      what they are for and what they answer
-    schemas, answers, overviews, values     the schemas
+    routes      which calls there are, what they are for, say and answer, which scope they need
+    forms, structs, values     the schemas
     problems    what a call may be refused for: status, word, headers
 
-Nothing is written down twice: what is wrong here is wrong in the daemon too. The document is made
-when somebody asks for it first, in 20 ms, and kept.
+Nothing is written down twice: what is wrong here is wrong in the daemon too. Making the document
+takes 20 ms.
 
 >>> from delayd.http.routes import ROUTES
 >>> put = document(ROUTES)["paths"]["/v1/topics/{topic}/jobs"]["post"]
@@ -16,9 +15,8 @@ when somebody asks for it first, in 20 ms, and kept.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import orjson
@@ -26,9 +24,6 @@ import orjson
 from delayd import __version__
 from delayd.access.scopes import Scope
 from delayd.core.errors import Refusal, TopicIsInternal, TopicNameInvalid
-from delayd.http import answers
-from delayd.http.api_docs import Entry, Said, Section
-from delayd.http.bounds import HeaderTooLong, OurFault, PathTooLong
 from delayd.http.idempotency import HEADER as IDEMPOTENCY_KEY
 from delayd.http.problems import (
     CONTENT_TYPE,
@@ -38,9 +33,13 @@ from delayd.http.problems import (
     Busy,
     ExpectationWrong,
     Forbidden,
+    HeaderTooLong,
     KeyReused,
     MediaTypeWrong,
     NotJson,
+    OurFault,
+    PathTooLong,
+    ProblemAnswer,
     RequestInvalid,
     SourceRefused,
     Stopping,
@@ -51,19 +50,20 @@ from delayd.http.problems import (
     title_of,
 )
 from delayd.http.reading import Form, form_in
-from delayd.http.responses import Reply
+from delayd.http.routing import Response, Route, Section
+from delayd.http.structs import PutAnswer, ReservedAnswer
 from delayd.http.values import VALUE_TYPES, Duration, schema_of_value
 from delayd.limits import HTTP_BODY_BYTES_DEFAULT, IDEMPOTENCY_KEY_BYTES_MAX, JOB_ID_MAX
-
-if TYPE_CHECKING:
-    from delayd.http.api import Call
-    from delayd.http.routes import Route
 
 Schema = dict[str, Any]
 Refusals = tuple[type[Refusal], ...]
 """Those of one status that a call has."""
 
 _REF: Final = "#/components/schemas/{name}"
+_FORMER_NAMES: Final[Mapping[type[Refusal], str]] = {TopicIsInternal: "TopicIsOwn"}
+"""Refusals that have another name since then; a response's name never changes."""
+_SUFFIX: Final = re.compile(rb'"(#/components/schemas/)?(\w+?)(?:Answer|Form)"')
+"""A schema is called like its struct, but without this."""
 _OF_ALL: Final = (
     *(
         BadRequest,
@@ -93,25 +93,12 @@ With tokens configured a call needs one that has its scope, for its topic.\
 """
 
 
-async def serve(_call: "Call") -> Reply:
-    """Answer with the document."""
-    return Reply(200, _written())
-
-
-@cache
-def _written() -> bytes:
-    from delayd.http.routes import ROUTES  # noqa: PLC0415 (the table has `serve` in it)
-
-    return orjson.dumps(document(ROUTES))
-
-
-def document(routes: "Iterable[Route]") -> Schema:
+def document(routes: Sequence[Route]) -> Schema:
     """Return the document for these calls."""
     paths: dict[str, Schema] = {}
-    told = [route for route in routes if route.says is not None]
-    for route in told:
+    for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
-    return {
+    whole = {
         "openapi": "3.1.0",
         "info": {
             "title": "delayd",
@@ -122,8 +109,8 @@ def document(routes: "Iterable[Route]") -> Schema:
         "tags": [{"name": section.value} for section in Section],
         "paths": paths,
         "components": {
-            "schemas": _schemas(told),
-            "responses": _problems(told),
+            "schemas": _schemas(routes),
+            "responses": _problems(routes),
             "securitySchemes": {
                 "token": {
                     "type": "http",
@@ -135,6 +122,8 @@ def document(routes: "Iterable[Route]") -> Schema:
             },
         },
     }
+    renamed: Schema = orjson.loads(_SUFFIX.sub(rb'"\1\2"', orjson.dumps(whole)))
+    return renamed
 
 
 # --- Schemas -------------------------------------------------------------------------------------
@@ -149,11 +138,11 @@ def _value_ref(kind: type) -> Schema:
     return _ref(kind)
 
 
-def _schemas(routes: "Sequence[Route]") -> Schema:
+def _schemas(routes: Sequence[Route]) -> Schema:
     """Return the schemas of everything that is said in bodies, by name."""
     forms = {kind for route in routes for kind in (route.form, route.batch) if kind is not None}
-    said = chain.from_iterable(_entry(route).answers.values() for route in routes)
-    replies: set[type] = {answers.Problem, *chain.from_iterable(one.kinds for one in said)}
+    responses = chain.from_iterable(route.responses.values() for route in routes)
+    replies: set[type] = {ProblemAnswer, *chain.from_iterable(one.structs for one in responses)}
     asked = _components(forms)
     for kind in _all_forms(forms):
         rules = [rule for base in kind.__mro__ for rule in vars(base).get("told_rules", ())]
@@ -162,8 +151,6 @@ def _schemas(routes: "Sequence[Route]") -> Schema:
     answered = _components(replies)
     for schema in answered.values():
         schema.pop("additionalProperties", None)  # there may be more in later versions
-    both = asked.keys() & answered.keys()
-    assert all(asked[name] == answered[name] for name in both), both
     values = {kind.__name__: schema_of_value(kind) for kind in VALUE_TYPES}
     return dict(sorted({**values, **asked, **answered}.items()))
 
@@ -184,20 +171,14 @@ def _all_forms(forms: Iterable[type[Form]]) -> set[type[Form]]:
 # --- Calls ---------------------------------------------------------------------------------------
 
 
-def _entry(route: "Route") -> Entry:
-    assert route.says is not None
-    return route.says
-
-
-def _operation(route: "Route") -> Schema:
-    entry = _entry(route)
-    about = entry.about
+def _operation(route: Route) -> Schema:
+    about = route.about
     if route.scope is not None:
         about += f"\n\nScope: `{route.scope.value}`."
     operation: Schema = {
-        "operationId": entry.name,
-        "tags": [entry.section.value],
-        "summary": entry.summary,
+        "operationId": route.name,
+        "tags": [route.section.value],
+        "summary": route.summary,
         "description": about.strip(),
         "security": [] if route.scope is None else [{"token": [route.scope.value]}, {}],
         "parameters": [*_parameters(route)],
@@ -210,7 +191,7 @@ def _operation(route: "Route") -> Schema:
     return operation
 
 
-def _request_body(route: "Route") -> Schema:
+def _request_body(route: Route) -> Schema:
     kinds = [kind for kind in (route.form, route.batch) if kind is not None]
     return {
         "description": f"{HTTP_BODY_BYTES_DEFAULT:,} bytes at most, or `http.body_bytes_max`.",
@@ -231,13 +212,13 @@ _IN_PATHS: Final[Mapping[str, Schema]] = {
 }
 
 
-def _parameters(route: "Route") -> Iterable[Schema]:
+def _parameters(route: Route) -> Iterable[Schema]:
     """Yield the parameters in path, query and header."""
     for name in re.findall(r"{(\w+)}", route.path):
         yield {"name": name, "in": "path", "required": True, "schema": _IN_PATHS[name]}
     if route.query is not None:
         yield from map(_query_parameter, msgspec.structs.fields(route.query))
-    if KeyReused in _entry(route).refusals:
+    if KeyReused in route.refusals:
         yield {
             "name": IDEMPOTENCY_KEY,
             "in": "header",
@@ -269,15 +250,15 @@ def _query_parameter(field: msgspec.structs.FieldInfo) -> Schema:
 # --- Answers -------------------------------------------------------------------------------------
 
 
-def _responses(route: "Route") -> dict[int, Schema]:
-    found = {status: _response(said) for status, said in _entry(route).answers.items()}
+def _responses(route: Route) -> dict[int, Schema]:
+    found = {status: _response(said) for status, said in route.responses.items()}
     for status, refusals in _refusals_by_status(route).items():
         assert status not in found, route.path
         found[status] = {"$ref": f"#/components/responses/{_name_of(refusals)}"}
     return found
 
 
-def _refusals_by_status(route: "Route") -> dict[int, Refusals]:
+def _refusals_by_status(route: Route) -> dict[int, Refusals]:
     by_status: dict[int, Refusals] = {}
     for refusal in dict.fromkeys(refusals_of(route)):
         by_status[refusal.status] = (*by_status.get(refusal.status, ()), refusal)
@@ -286,16 +267,16 @@ def _refusals_by_status(route: "Route") -> dict[int, Refusals]:
 
 def _name_of(refusals: Refusals) -> str:
     """Return what the response for these is called; many calls share it."""
-    return ".".join(refusal.__name__ for refusal in refusals)
+    return ".".join(_FORMER_NAMES.get(refusal, refusal.__name__) for refusal in refusals)
 
 
-def _problems(routes: "Iterable[Route]") -> Schema:
+def _problems(routes: Iterable[Route]) -> Schema:
     """Return the responses for refusals, by name."""
     kinds = {kinds for route in routes for kinds in _refusals_by_status(route).values()}
     return {_name_of(refusals): _problem(refusals) for refusals in sorted(kinds, key=_name_of)}
 
 
-def refusals_of(route: "Route") -> Iterable[type[Refusal]]:
+def refusals_of(route: Route) -> Iterable[type[Refusal]]:
     """Yield what the call may be refused for; some twice."""
     yield from _OF_ALL
     if route.scope is not None:
@@ -308,16 +289,16 @@ def refusals_of(route: "Route") -> Iterable[type[Refusal]]:
         yield TopicNameInvalid
     if route.scope not in _LOOKING and ("{topic}" in route.path or "{id}" in route.path):
         yield TopicIsInternal
-    yield from _entry(route).refusals
+    yield from route.refusals
 
 
 def _links(kind: type) -> Schema:
     """Return what may follow on such an answer, by the name of the call."""
     links: Schema = {}
-    if kind is answers.Put:
+    if kind is PutAnswer:
         for name in ("get_job", "change_job", "cancel_job"):
             links[name] = {"operationId": name, "parameters": {"id": "$response.body#/id"}}
-    if kind is answers.Reserved:
+    if kind is ReservedAnswer:
         for name in ("ack", "nack", "touch", "bury"):
             links[name] = {
                 "operationId": name,
@@ -327,17 +308,17 @@ def _links(kind: type) -> Schema:
     return links
 
 
-def _response(said: Said) -> Schema:
+def _response(said: Response) -> Schema:
     response: Schema = {"description": said.when}
-    links = {name: link for kind in said.kinds for name, link in _links(kind).items()}
+    links = {name: link for kind in said.structs for name, link in _links(kind).items()}
     if links:
         response["links"] = links
     if said.has_location:
         location = _header("Leads to the job.", {"type": "string"})
-        location["required"] = len(said.kinds) == 1  # a batch has none
+        location["required"] = len(said.structs) == 1  # a batch has none
         response["headers"] = {"Location": location}
-    if said.kinds:
-        response["content"] = {JSON: {"schema": _one_of(said.kinds)}}
+    if said.structs:
+        response["content"] = {JSON: {"schema": _one_of(said.structs)}}
     elif said.media:
         kind = "object" if said.media == JSON else "string"
         response["content"] = {said.media: {"schema": {"type": kind}}}
@@ -352,7 +333,7 @@ def _problem(refusals: Refusals) -> Schema:
     lines = [f"`{word}`: {' '.join(dict.fromkeys(titles))}" for word, titles in by_word.items()]
     schema = {
         "allOf": [
-            _ref(answers.Problem),
+            _ref(ProblemAnswer),
             {"properties": {"word": {"enum": [*by_word]}, "status": {"const": refusals[0].status}}},
         ]
     }

@@ -4,19 +4,21 @@
      "detail": "job 7 has the key 'order-17' already", "word": "JOB_ALREADY_EXISTS", "job_id": 7}
 
 The table is the classes themselves: each `Refusal`, of the core or one of those that only HTTP has,
-says its word for both wires and its status. The type is made of the word, which never changes.
-`errors` lists everything that is wrong with a request, with the field; a `Retry-After` says when it
-may go better where the request itself is right.
+has a word for both wires and a status. The type is made of the word, which never changes. `errors`
+lists everything that is wrong with a request, with the field; a `Retry-After` says when it may
+succeed where the request itself is right.
 
 >>> from delayd.core.errors import JobNotFound
 >>> problem = problem_of(JobNotFound(7))
->>> problem["type"], problem["status"]
+>>> problem.type, problem.status
 ('urn:delayd:NOT_FOUND', 404)
 """
 
 import re
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Annotated, Final
+
+import msgspec
 
 from delayd import __version__
 from delayd.core.errors import (
@@ -26,6 +28,7 @@ from delayd.core.errors import (
     Refusal,
     ValueOutOfRange,
 )
+from delayd.http.values import UNSET, Answer, JobId, Meta, Unset
 from delayd.limits import HTTP_ERROR_CHARACTERS_MAX, HTTP_ERRORS_MAX
 
 JSON: Final = "application/json"
@@ -34,52 +37,89 @@ CONTENT_TYPE: Final = "application/problem+json"
 SERVER: Final = f"delayd/{__version__}"
 TYPE_PREFIX: Final = "urn:delayd:"
 
+# --- The answer ----------------------------------------------------------------------------------
 
-class FieldError(NamedTuple):
+HowMany = Annotated[
+    int, Meta(ge=0, description="To how many jobs it was done before it was refused.")
+]
+
+
+class FieldError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One thing that is wrong with a request."""
 
-    field: str
-    """Where, as `jobs[3].delay`; a name in the path or the query, or `` for the whole."""
-    detail: str
-    """The rule, and the value that breaks it."""
+    field: Annotated[str, Meta(description="Where, as `jobs[3].delay`; empty for the whole.")]
+    detail: Annotated[str, Meta(description="The rule, and often the value that breaks it.")]
+
+
+class ProblemAnswer(Answer, kw_only=True):
+    """Why a request was refused; nothing has changed (RFC 9457)."""
+
+    type: Annotated[str, Meta(description="`urn:delayd:` and the word.")]
+    title: Annotated[str, Meta(description="What all problems of this kind have in common.")]
+    status: Annotated[int, Meta(ge=400, le=599)]
+    detail: Annotated[str, Meta(description="What it is this time, for people.")]
+    word: Annotated[
+        str, Meta(description="What it is, for programs: the line protocol's word, if it has one.")
+    ]
+    errors: (
+        Annotated[
+            Sequence[FieldError],
+            Meta(max_length=HTTP_ERRORS_MAX, description="Everything that is wrong, by field."),
+        ]
+        | Unset
+    ) = UNSET
+    job_id: Annotated[JobId | Unset, Meta(description="The job that is in the way.")] = UNSET
+    cancelled: HowMany | Unset = UNSET
+    kicked: HowMany | Unset = UNSET
+    rescheduled: HowMany | Unset = UNSET
+
+
+# --- Refusals that only HTTP has -----------------------------------------------------------------
 
 
 class HttpRefusal(Refusal):
-    """A refusal that only HTTP has a use for."""
+    """A refusal that only HTTP has a use for.
+
+    A subclass names its word and status, and its sentence where that is always the same.
+    """
+
+    sentence = ""
+
+    def __init_subclass__(
+        cls, *, word: str, status: int, sentence: str = "", retry_after_s: int | None = None
+    ) -> None:
+        """Note what the table of refusals says of this one."""
+        super().__init_subclass__()
+        cls.word, cls.status, cls.retry_after_s = word, status, retry_after_s
+        cls.sentence = sentence
+
+    def __init__(self, sentence: str = "") -> None:
+        super().__init__(sentence or self.sentence)
 
 
-class NotJson(HttpRefusal):
+class NotJson(HttpRefusal, word="BAD_JSON", status=400):
     """The body cannot be read as JSON."""
 
-    word = "BAD_JSON"
-    status = 400
-
     def __init__(self, why: str) -> None:
-        """Say where it goes wrong."""
         super().__init__(f"the body is not a JSON text: {why}")
 
 
-class BadRequest(HttpRefusal):
+class BadRequest(HttpRefusal, word="BAD_FORMAT", status=400):
     """The request is not one that HTTP knows."""
 
-    word = "BAD_FORMAT"
-    status = 400
 
-
-class RequestInvalid(HttpRefusal):
-    """The request says something that cannot be; everything that is wrong is listed."""
-
-    word = "BAD_FORMAT"
-    status = 422
+class RequestInvalid(HttpRefusal, word="BAD_FORMAT", status=422):
+    """The request is invalid; `errors` lists every problem."""
 
     def __init__(self, errors: Sequence[FieldError]) -> None:
-        """Name each field and the rule it breaks."""
-        errors = [FieldError(*map(_cut, error)) for error in errors[:HTTP_ERRORS_MAX]]
+        self.errors = tuple(
+            FieldError(_cut(error.field), _cut(error.detail)) for error in errors[:HTTP_ERRORS_MAX]
+        )
         shown = [
-            f"{error.field}: {error.detail}" if error.field else error.detail for error in errors
+            f"{error.field}: {error.detail}" if error.field else error.detail
+            for error in self.errors
         ]
         super().__init__("; ".join(shown[:3]) + (" ..." if len(shown) > 3 else ""))
-        self.errors = tuple(errors)
 
 
 def _cut(text: str) -> str:
@@ -88,193 +128,147 @@ def _cut(text: str) -> str:
     return text[:HTTP_ERROR_CHARACTERS_MAX] + "..."
 
 
-class Unauthorized(HttpRefusal):
+class Unauthorized(
+    HttpRefusal,
+    word="UNAUTHORIZED",
+    status=401,
+    # What is missing, and not what is wrong with what was given.
+    sentence="a valid token is needed: Authorization: Bearer dlyd_...",
+):
     """Nobody may do this without a token that is good for it."""
 
-    word = "UNAUTHORIZED"
-    status = 401
 
-    def __init__(self) -> None:
-        """Say what is missing, and not what is wrong with what was given."""
-        super().__init__("a valid token is needed: Authorization: Bearer dlyd_...")
-
-
-class Forbidden(HttpRefusal):
+class Forbidden(HttpRefusal, word="FORBIDDEN", status=403):
     """The token is not good for this."""
 
-    word = "FORBIDDEN"
-    status = 403
 
-
-class SourceRefused(HttpRefusal):
+class SourceRefused(HttpRefusal, word="FORBIDDEN", status=403):
     """The request was meant for somebody else, or comes from a web page."""
 
-    word = "FORBIDDEN"
-    status = 403
 
-
-class NoSuchCall(HttpRefusal):
+class NoSuchCall(HttpRefusal, word="UNKNOWN_COMMAND", status=404):
     """The path leads nowhere."""
 
-    word = "UNKNOWN_COMMAND"
-    status = 404
-
     def __init__(self, path: str) -> None:
-        """Name the path."""
         super().__init__(f"there is nothing at {path}; /openapi.json lists what there is")
 
 
-class MethodNotAllowed(HttpRefusal):
+class MethodNotAllowed(HttpRefusal, word="METHOD_NOT_ALLOWED", status=405):
     """The path is there, and not for this method."""
 
-    word = "METHOD_NOT_ALLOWED"
-    status = 405
-
     def __init__(self, method: str, allowed: Sequence[str]) -> None:
-        """Name the method, and those that there are."""
         super().__init__(f"{method} is not among {', '.join(allowed)}")
         self.allowed = tuple(allowed)
 
 
-class TooSlow(HttpRefusal):
+class TooSlow(HttpRefusal, word="REQUEST_TIMEOUT", status=408):
     """The request did not arrive in time."""
 
-    word = "REQUEST_TIMEOUT"
-    status = 408
 
-
-class JobReserved(HttpRefusal):
+class JobReserved(HttpRefusal, word="RESERVED", status=409):
     """Somebody works on the job; until that ends it is theirs."""
 
-    word = "RESERVED"
-    status = 409
-
     def __init__(self, job_id: int) -> None:
-        """Name the job."""
         super().__init__(f"job {job_id} is reserved: only its holder can say what becomes of it")
         self.job_id = job_id
 
 
-class ReservationLost(HttpRefusal):
+class ReservationLost(HttpRefusal, word="NOT_RESERVED", status=409):
     """The reservation has ended: its ttr ran out, or the job went to somebody else."""
 
-    word = "NOT_RESERVED"
-    status = 409
-
     def __init__(self, job_id: int) -> None:
-        """Name the job."""
         super().__init__(f"job {job_id} is not reserved under this token, or no longer")
         self.job_id = job_id
 
 
-class WrongState(HttpRefusal):
+class WrongState(HttpRefusal, word="WRONG_STATE", status=409):
     """The job is there, and its state does not allow this."""
 
-    word = "WRONG_STATE"
-    status = 409
-
     def __init__(self, job_id: int, state: str, what: str) -> None:
-        """Name the job, its state and what cannot be done."""
         super().__init__(f"job {job_id} is {state}, which does not allow to {what} it")
         self.job_id = job_id
 
 
-class KeyReused(HttpRefusal):
+class KeyReused(
+    HttpRefusal,
+    word="IDEMPOTENCY_KEY_REUSED",
+    status=422,
+    sentence="this Idempotency-Key came with another request before",
+):
     """The Idempotency-Key was used for something else."""
 
-    word = "IDEMPOTENCY_KEY_REUSED"
-    status = 422
 
-    def __init__(self) -> None:
-        """Say so."""
-        super().__init__("this Idempotency-Key came with another request before")
-
-
-class BodyTooLong(HttpRefusal):
+class BodyTooLong(HttpRefusal, word="JOB_TOO_BIG", status=413):
     """The request is longer than this daemon reads."""
 
-    word = "JOB_TOO_BIG"
-    status = 413
-
     def __init__(self, bytes_max: int) -> None:
-        """Name the bound."""
         super().__init__(f"the request's body is longer than {bytes_max} bytes")
 
 
-class MediaTypeWrong(HttpRefusal):
+class MediaTypeWrong(HttpRefusal, word="UNSUPPORTED_MEDIA_TYPE", status=415):
     """The body is not said to be JSON, or is packed."""
 
-    word = "UNSUPPORTED_MEDIA_TYPE"
-    status = 415
+
+class PathTooLong(HttpRefusal, word="URI_TOO_LONG", status=414):
+    """The path is longer than this daemon reads."""
 
 
-class TooMany(HttpRefusal):
+class HeaderTooLong(HttpRefusal, word="HEADER_TOO_LONG", status=431):
+    """A header is longer than this daemon reads, or there are too many of them."""
+
+
+class OurFault(HttpRefusal, word="INTERNAL_ERROR", status=500):
+    """A fault in the daemon."""
+
+
+class TooMany(HttpRefusal, word="TOO_MANY_REQUESTS", status=429, retry_after_s=1):
     """One client asks for more than its share."""
 
-    word = "TOO_MANY_REQUESTS"
-    status = 429
-    retry_after_s = 1
 
-
-class Busy(HttpRefusal):
+class Busy(HttpRefusal, word="BUSY", status=503, retry_after_s=1):
     """The daemon cannot do this now."""
 
-    word = "BUSY"
-    status = 503
-    retry_after_s = 1
 
-
-class Stopping(HttpRefusal):
+class Stopping(
+    HttpRefusal,
+    word="STOPPING",
+    status=503,
+    retry_after_s=1,
+    sentence="this daemon is stopping; another will be there soon",
+):
     """The daemon is stopping."""
 
-    word = "STOPPING"
-    status = 503
-    retry_after_s = 1
 
-    def __init__(self) -> None:
-        """Say so."""
-        super().__init__("this daemon is stopping; another will be there soon")
-
-
-class NotReady(HttpRefusal):
+class NotReady(HttpRefusal, word="NOT_READY", status=503, retry_after_s=1):
     """Jobs cannot be taken on now."""
 
-    word = "NOT_READY"
-    status = 503
-    retry_after_s = 1
 
-
-class ExpectationWrong(HttpRefusal):
+class ExpectationWrong(HttpRefusal, word="EXPECTATION_FAILED", status=417):
     """The client expects something before it sends the body that this daemon does not do."""
 
-    word = "EXPECTATION_FAILED"
-    status = 417
-
     def __init__(self, expected: str) -> None:
-        """Name it."""
         super().__init__(f"Expect: {expected!r} is not 100-continue")
 
 
-class VersionWrong(HttpRefusal):
+class VersionWrong(
+    HttpRefusal,
+    word="HTTP_VERSION_NOT_SUPPORTED",
+    status=505,
+    sentence="this daemon speaks HTTP/1.1 and 1.0",
+):
     """The request is of a version of HTTP that this daemon does not speak."""
 
-    word = "HTTP_VERSION_NOT_SUPPORTED"
-    status = 505
 
-    def __init__(self) -> None:
-        """Name those that it does."""
-        super().__init__("this daemon speaks HTTP/1.1 and 1.0")
-
-
-class NoClock(HttpRefusal):
+class NoClock(
+    HttpRefusal,
+    word="NO_VIRTUAL_CLOCK",
+    status=409,
+    sentence="this daemon lives by the system's clock; see --clock virtual",
+):
     """Time cannot be advanced by hand."""
 
-    word = "NO_VIRTUAL_CLOCK"
-    status = 409
 
-    def __init__(self) -> None:
-        """Say what it takes."""
-        super().__init__("this daemon lives by the system's clock; see --clock virtual")
+# --- From a refusal to its answer ----------------------------------------------------------------
 
 
 def title_of(refusal: type[Refusal]) -> str:
@@ -282,21 +276,20 @@ def title_of(refusal: type[Refusal]) -> str:
     return (refusal.__doc__ or "").partition("\n")[0]
 
 
-def problem_of(refusal: Refusal) -> dict[str, object]:
-    """Return the members of the problem."""
+def problem_of(refusal: Refusal, **done: int) -> ProblemAnswer:
+    """Return the answer; `done` says to how many jobs it was done before: `kicked=3`."""
     kind = type(refusal)
-    problem: dict[str, object] = {
-        "type": TYPE_PREFIX + kind.word,
-        "title": title_of(kind),
-        "status": kind.status,
-        "detail": str(refusal),
-        "word": kind.word,
-    }
-    errors = errors_of(refusal)
-    if errors:
-        problem["errors"] = [error._asdict() for error in errors]
+    problem = ProblemAnswer(
+        type=TYPE_PREFIX + kind.word,
+        title=title_of(kind),
+        status=kind.status,
+        detail=str(refusal),
+        word=kind.word,
+        errors=errors_of(refusal) or UNSET,
+        **done,
+    )
     if isinstance(refusal, JobAlreadyExists | JobReserved | ReservationLost | WrongState):
-        problem["job_id"] = refusal.job_id
+        problem.job_id = refusal.job_id
     return problem
 
 

@@ -1,7 +1,7 @@
 """From a request's bytes to the struct that its schema describes, or to everything that is wrong.
 
-msgspec reads and checks in one go, and stops at the first mistake. So a request that fails is read
-again, field by field, and its answer names all of them. What concerns several fields at once says
+msgspec reads and checks in one go, and stops at the first mistake. Only then the body is read once
+more, into plain values, of which all mistakes are named. What concerns several fields at once says
 the struct itself, in `broken_rules`.
 
 >>> class Wish(Form):
@@ -13,8 +13,9 @@ the struct itself, in `broken_rules`.
 ... except RequestInvalid as refusal: print(*(error.field for error in refusal.errors))
 delay priority colour
 
-JSON is read by orjson first, which is strict: UTF-8, no NaN, no control characters, 1,024 levels.
-Of a name that is there twice the last value counts, as nearly all readers have it.
+What msgspec does not look into, since it is kept as the very text, is read by orjson: UTF-8, no
+NaN, no control characters, 1,024 levels. Of a name that is there twice the last value counts, as
+nearly all readers have it.
 """
 
 import enum
@@ -24,7 +25,7 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Generic, TypeVar
 
 import msgspec
 import orjson
@@ -50,6 +51,10 @@ class Form(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         """Return what is wrong with several fields together."""
         return []
 
+    def kept_texts(self) -> Iterable[msgspec.Raw]:
+        """Return the texts that are kept as they are, which nothing has read yet."""
+        return ()
+
 
 FormT = TypeVar("FormT", bound=Form)
 
@@ -70,7 +75,6 @@ _TYPES: Final = {
     "bytes": "a text in base64",
 }
 """What msgspec calls the kinds of values, in words of people who write JSON."""
-_Raws: Final = dict[str, msgspec.Raw]
 
 
 class Reader(Generic[FormT]):
@@ -82,6 +86,8 @@ class Reader(Generic[FormT]):
         self._decode = msgspec.json.Decoder(kind, dec_hook=decode_value).decode
         self._lengths = [*_lengths_of(kind)]
         """The lists among the fields, and how long they may be."""
+        self._has_rules = kind.__struct_config__.forbid_unknown_fields
+        """Otherwise the fields are read by something else, and only JSON is to be checked."""
 
     def read(self, data: bytes) -> FormT:
         """Return what the body says; `NotJson`, `RequestInvalid`."""
@@ -89,33 +95,32 @@ class Reader(Generic[FormT]):
             rule = f"has more than {HTTP_CONTAINERS_MAX} arrays and objects: send several requests"
             raise RequestInvalid([FieldError("", rule)])
         try:
-            parsed = orjson.loads(data)
-            if self._lengths and type(parsed) is dict:
-                self._check_lengths(parsed)
+            if not self._has_rules:
+                orjson.loads(data)
+            for name, items_max in self._lengths:
+                _check_length(data, name, items_max)
             given = self._decode(data)
-        except msgspec.ValidationError as error:
-            raise self._refusal(data, str(error)) from None
+            for text in given.kept_texts():
+                orjson.loads(memoryview(text))
         except (ValueError, RecursionError) as error:
-            raise NotJson(str(error)) from None
+            raise self._refusal(data, str(error)) from None
         if broken := given.broken_rules():
             raise RequestInvalid(broken)
         return given
 
-    def _check_lengths(self, parsed: dict[str, Any]) -> None:
-        """Refuse lists that are too long, before their items are looked at: that takes seconds."""
-        for name, items_max in self._lengths:
-            items = parsed.get(name)
-            if type(items) is list and len(items) > items_max:
-                rule = f"has {len(items)} items, more than {items_max}"
-                raise RequestInvalid([FieldError(name, rule)])
-
     def _refusal(self, data: bytes, said: str) -> NotJson | RequestInvalid:
-        """Return everything that is wrong with a body of which msgspec has said one thing."""
+        """Return everything that is wrong with a body in which msgspec has found one mistake."""
         try:
-            errors = [*islice(errors_in(data, self.kind), HTTP_ERRORS_MAX)]
-        except RecursionError as error:  # msgspec goes less deep than orjson
+            errors = [*islice(errors_in(orjson.loads(data), self.kind), HTTP_ERRORS_MAX)]
+        except (ValueError, RecursionError) as error:
             return NotJson(str(error))
+        if not errors and not _is_mistake_in_field(said):
+            return NotJson(said)  # msgspec goes less deep than orjson
         return RequestInvalid(errors or [FieldError("", said)])
+
+
+def _is_mistake_in_field(said: str) -> bool:
+    return said.startswith(("Expected", "Invalid", "Object", "Number"))
 
 
 def _lengths_of(kind: type[Form]) -> Iterator[tuple[str, int]]:
@@ -126,30 +131,43 @@ def _lengths_of(kind: type[Form]) -> Iterator[tuple[str, int]]:
                 yield field.encode_name, meta.max_length
 
 
-def errors_in(data: bytes | msgspec.Raw, kind: type[Form], where: str = "") -> Iterator[FieldError]:
+def _check_length(data: bytes, name: str, items_max: int) -> None:
+    """Refuse a list that is too long, before its items are looked at: that takes seconds."""
+    if data.count(b",") < items_max:
+        return
+    raw = msgspec.json.decode(data, type=dict[str, msgspec.Raw]).get(name)
+    if raw is not None and bytes(memoryview(raw)[:1]) == b"[":
+        count = len(msgspec.json.decode(raw, type=list[msgspec.Raw]))
+        if count > items_max:
+            raise RequestInvalid([_too_many(name, count, items_max)])
+
+
+def _too_many(where: str, count: int, items_max: int) -> FieldError:
+    return FieldError(where, f"has {count} items, more than {items_max}")
+
+
+def errors_in(value: object, kind: type[Form], where: str = "") -> Iterator[FieldError]:
     """Yield everything that is wrong with an object of this kind; where: `jobs[3]` or nothing."""
-    try:
-        raws = msgspec.json.decode(data, type=_Raws)
-    except msgspec.ValidationError:
+    if type(value) is not dict:
         yield FieldError(where, "must be an object")
         return
+    values: dict[str, object] = {**value}
     dot = f"{where}." if where else ""
     fields = _fields(kind)
     good: dict[str, Any] = {}
     for field in fields.values():
-        if field.encode_name not in raws:
+        if field.encode_name not in values:
             if field.required:
                 yield FieldError(dot + field.encode_name, "is missing")
             continue
-        raw = raws.pop(field.encode_name)
-        inner = form_in(field.type)
-        errors = [*_errors_of(raw, field.type, inner, dot + field.encode_name)]
-        yield from errors
-        if not errors:
-            good[field.name] = msgspec.json.decode(raw, type=field.type, dec_hook=decode_value)
-        elif not field.required:
+        there = values.pop(field.encode_name)
+        errors = []
+        for error in _errors_of(there, field.type, dot + field.encode_name, good, field.name):
+            errors.append(error)
+            yield error
+        if errors and not field.required:
             good[field.name] = SOMETHING
-    for name in raws:
+    for name in values:
         yield FieldError(dot + name, _unknown(name, fields))
     if all(field.name in good or not field.required for field in fields.values()):
         for error in kind(**good).broken_rules():
@@ -157,32 +175,38 @@ def errors_in(data: bytes | msgspec.Raw, kind: type[Form], where: str = "") -> I
 
 
 def _errors_of(
-    raw: msgspec.Raw,
+    value: object,
     kind: Any,  # noqa: ANN401 (a type)
-    inner: type[Form] | None,
     where: str,
+    good: dict[str, Any],
+    name: str,
 ) -> Iterator[FieldError]:
-    """Yield what is wrong with the value of a field."""
-    if inner is not None:
-        try:
-            items: Sequence[msgspec.Raw] = msgspec.json.decode(raw, type=list[msgspec.Raw])
-        except msgspec.ValidationError:
-            yield FieldError(where, "must be an array")
+    """Yield what is wrong with the value of a field; one that is right goes among the `good`."""
+    if msgspec.Raw in _kinds(kind):
+        good[name] = SOMETHING
+        return
+    inner = form_in(kind)
+    if inner is not None and type(value) is list:
+        if len(value) > HTTP_BATCH_MAX:
+            yield _too_many(where, len(value), HTTP_BATCH_MAX)
             return
-        if len(items) > HTTP_BATCH_MAX:
-            yield FieldError(where, f"has {len(items)} items, more than {HTTP_BATCH_MAX}")
-            return
-        before = 0
-        for number, item in enumerate(items):
+        is_wrong = False
+        for number, item in enumerate(value):
             for error in errors_in(item, inner, f"{where}[{number}]"):
-                before += 1
+                is_wrong = True
                 yield error
-        if before:
+        if is_wrong:
             return
+        kind = Annotated[(list[Any], *kind.__metadata__)]
+    elif inner is not None:
+        yield FieldError(where, "must be an array")
+        return
     try:
-        msgspec.json.decode(raw, type=kind, dec_hook=decode_value)
+        converted = msgspec.convert(value, kind, dec_hook=decode_value)
     except msgspec.ValidationError as error:
         yield _told(where, str(error), kind)
+    else:
+        good[name] = converted if inner is None else []
 
 
 def _told(where: str, said: str, kind: Any) -> FieldError:  # noqa: ANN401 (a type)
@@ -224,13 +248,11 @@ def _words(types_said: str) -> str:
 
 def _choices(kind: Any) -> Iterator[str]:  # noqa: ANN401 (a type)
     """Yield the texts that a field may be."""
-    if typing.get_origin(kind) is typing.Literal:
-        yield from typing.get_args(kind)
-    elif isinstance(kind, type) and issubclass(kind, enum.Enum):
-        yield from (str(member.value) for member in kind)
-    else:
-        for inner in typing.get_args(kind):
-            yield from _choices(inner)
+    for one in _kinds(kind):
+        if typing.get_origin(one) is typing.Literal:
+            yield from typing.get_args(one)
+        elif isinstance(one, type) and issubclass(one, enum.Enum):
+            yield from (str(member.value) for member in one)
 
 
 def _unknown(name: str, fields: Iterable[str]) -> str:
@@ -242,23 +264,30 @@ def _fields(kind: type[Form]) -> Mapping[str, msgspec.structs.FieldInfo]:
     return {field.encode_name: field for field in msgspec.structs.fields(kind)}
 
 
+def _kinds(kind: Any) -> Iterator[Any]:  # noqa: ANN401 (types)
+    """Yield the types of a union, or the only one, without what is said of them besides."""
+    origin = typing.get_origin(kind)
+    if origin is Annotated:
+        yield from _kinds(typing.get_args(kind)[0])
+    elif origin in {types.UnionType, typing.Union}:
+        for one in typing.get_args(kind):
+            yield from _kinds(one)
+    else:
+        yield kind
+
+
 def form_in(kind: Any) -> type[Form] | None:  # noqa: ANN401 (a type)
     """Return the form of which the type is a list; None if it is none."""
-    if typing.get_origin(kind) is typing.Annotated:
-        return form_in(typing.get_args(kind)[0])
-    if typing.get_origin(kind) in {types.UnionType, typing.Union}:
-        return next(filter(None, map(form_in, typing.get_args(kind))), None)
-    if typing.get_origin(kind) is list:
-        (inner,) = typing.get_args(kind)
-        return inner if isinstance(inner, type) and issubclass(inner, Form) else None
+    for one in _kinds(kind):
+        if typing.get_origin(one) is list:
+            (inner,) = typing.get_args(one)
+            if isinstance(inner, type) and issubclass(inner, Form):
+                return inner
     return None
 
 
 def _is_list(kind: Any) -> bool:  # noqa: ANN401 (a type)
-    """Tell whether the type is a list of something, whatever is said of it besides."""
-    if typing.get_origin(kind) is typing.Annotated:
-        return _is_list(typing.get_args(kind)[0])
-    return typing.get_origin(kind) is list
+    return any(typing.get_origin(one) is list for one in _kinds(kind))
 
 
 class QueryReader(Generic[FormT]):
@@ -291,7 +320,7 @@ class QueryReader(Generic[FormT]):
                     raw, field.type, strict=False, dec_hook=decode_value
                 )
             except msgspec.ValidationError as error:
-                errors.append(_told(name, str(error), field.type)._replace(field=name))
+                errors.append(FieldError(name, _told(name, str(error), field.type).detail))
         errors += [
             FieldError(name, "is missing")
             for name, field in fields.items()

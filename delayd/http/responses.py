@@ -19,13 +19,15 @@ from collections.abc import Iterable, Mapping
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
-import orjson
+import msgspec
 
 from delayd.clock import system_wall_ms
 from delayd.core.errors import Refusal
 from delayd.http.problems import CONTENT_TYPE, JSON, SERVER, headers_of, problem_of
+from delayd.http.structs import AckResultsAnswer, NackResultsAnswer, PutResultsAnswer
+from delayd.http.values import UNSET, Answer
 
 NO_CONTENT: Final = 204
 MULTI_STATUS: Final = 207
@@ -100,10 +102,21 @@ def _date(epoch_s: int) -> str:
 
 # --- What handlers answer ------------------------------------------------------------------------
 
+# The names of topics may be those that a request has named.
+_write: Final = msgspec.json.Encoder(enc_hook=str).encode
 
-def reply(status: int, content: object, headers: Mapping[str, str] | None = None) -> Reply:
+
+def reply(status: int, answer: Answer, headers: Mapping[str, str] | None = None) -> Reply:
     """Return an answer in JSON."""
-    return Reply(status, orjson.dumps(content), headers=headers)
+    return Reply(status, _write(answer), headers=headers)
+
+
+def reply_of_many(
+    status: int, answer: AckResultsAnswer | NackResultsAnswer | PutResultsAnswer
+) -> Reply:
+    """Return the answer to a batch: this status if none of them was refused."""
+    is_mixed = any(result.problem is not UNSET for result in answer.results)
+    return reply(MULTI_STATUS if is_mixed else status, answer)
 
 
 def nothing() -> Reply:
@@ -113,17 +126,19 @@ def nothing() -> Reply:
 
 def refused(refusal: Refusal, **done: int) -> Reply:
     """Return the answer to a request that is refused; to how many it was done all the same."""
-    problem = orjson.dumps(problem_of(refusal) | done)
+    problem = _write(problem_of(refusal, **done))
     return Reply(refusal.status, problem, CONTENT_TYPE, headers_of(refusal))
 
 
-def refused_item(refusal: Refusal) -> dict[str, Any]:
-    """Return what a batch tells of one of many that is refused."""
-    return {"status": refusal.status, "problem": problem_of(refusal)}
-
-
-def reply_of_many(results: list[dict[str, Any]], status: int) -> Reply:
-    """Return the answer to a batch: this status if none of them was refused."""
-    if any("problem" in result for result in results):
-        status = MULTI_STATUS
-    return reply(status, {"results": results})
+def closing_reply(refusal: Refusal) -> bytes:
+    """Return a whole answer, after which the connection closes."""
+    status = HTTPStatus(refusal.status)
+    body = _write(problem_of(refusal))
+    headers = {
+        "Content-Type": CONTENT_TYPE,
+        "Content-Length": str(len(body)),
+        "Connection": "close",
+        **headers_of(refusal),
+    }
+    lines = [f"HTTP/1.1 {status.value} {status.phrase}", *map(": ".join, headers.items())]
+    return "\r\n".join((*lines, "\r\n")).encode() + body

@@ -1,238 +1,432 @@
-"""The table of calls: what is asked for where, who may, what it says, what it answers.
+"""The table of calls: one row each, with all that there is to say of it.
 
-Router, authorization, OpenAPI and the tests of docs/http.md are made of it. Rows of one path stand
-together; those that are called most come first, since paths are tried in this order.
+Router, authorization, the OpenAPI document and the tests of docs/http.md are made of it. What every
+call may be refused for (no token, no JSON, a field that is wrong) is worked out in `openapi`, from
+the row's other columns.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple
+from functools import cache
+from typing import Final
+
+import orjson
 
 from delayd.access.scopes import Scope
-from delayd.http import api_docs, openapi
+from delayd.core.errors import (
+    BodyTooBig,
+    CapReached,
+    DelayTooLong,
+    Draining,
+    JobAlreadyExists,
+    JobNotFound,
+    KeyInvalid,
+    KeyNotFound,
+    OutOfSpace,
+    PolicyInvalid,
+    TopicIsInternal,
+    TopicNameInvalid,
+    TopicNotFound,
+    ValueOutOfRange,
+)
+from delayd.http import forms, openapi, structs
 from delayd.http.api import Call
 from delayd.http.handlers import health, jobs, leases, many_jobs, puts, reserve, topics
-from delayd.http.queries import Horizon, ListJobs, ListTopics, ManyJobs, PolicyBody
-from delayd.http.reading import Form
+from delayd.http.problems import (
+    JSON,
+    JobReserved,
+    KeyReused,
+    NoClock,
+    NotReady,
+    ReservationLost,
+    WrongState,
+)
 from delayd.http.responses import Reply
-from delayd.http.schemas import (
-    Advance,
-    Bury,
-    ChangeJob,
-    Held,
-    HeldMany,
-    Kick,
-    Nack,
-    NackMany,
-    Nothing,
-    Pause,
-    PutJob,
-    PutJobs,
-    PutKeyed,
-    Reschedule,
-    Reserve,
-    ReserveAny,
+from delayd.http.routing import Response, Route, Section
+from delayd.limits import HTTP_BATCH_MAX, HTTP_WAIT_MS_MAX
+
+
+async def serve_openapi(_call: Call) -> Reply:
+    """Answer with the OpenAPI document."""
+    return Reply(200, _openapi_text())
+
+
+@cache
+def _openapi_text() -> bytes:
+    return orjson.dumps(openapi.document(ROUTES))
+
+
+_PUT_REFUSALS: Final = (
+    *(ValueOutOfRange, DelayTooLong, BodyTooBig),
+    *(CapReached, OutOfSpace, Draining),
+)
+_CHANGE_REFUSALS: Final = (
+    *(JobReserved, ValueOutOfRange, DelayTooLong),
+    *(BodyTooBig, CapReached, OutOfSpace),
+)
+_HELD: Final = (JobNotFound, ReservationLost)
+_NAMED: Final = {200: Response("It is done; the job's number.", (structs.NamedAnswer,))}
+_CHANGED: Final = {200: Response("It is changed.", (structs.ChangedAnswer,))}
+_JOB: Final = {200: Response("The job.", (structs.JobAnswer,))}
+_RESERVED: Final = {
+    200: Response("Jobs, the most urgent first.", (structs.ReservedAnswer,)),
+    204: Response("No job became ready while the call waited."),
+}
+_MANY_DONE: Final = {200: Response("To how many.", (structs.ManyAnswer,))}
+_POLICY: Final = {200: Response("What holds now.", (structs.PolicyOfTopicAnswer,))}
+_PAUSED: Final = {200: Response("Until when.", (structs.PausedAnswer,))}
+_BULK: Final = (
+    "With millions of jobs it takes seconds; other requests are served meanwhile. A client that"
+    " hangs up ends it where it stands, and what was done by then stays done."
+)
+_MANY: Final = f"{HTTP_BATCH_MAX:,} at most"
+
+_PRODUCERS: Final = (
+    Route(
+        *("POST", "/v1/topics/{topic}/jobs", puts.put, Scope.PUT),
+        *("put_job", Section.PRODUCERS, "Put a job, or many"),
+        'The job is on disk when this is answered. `{"jobs": [...]}` puts '
+        f"{_MANY}, in one commit: what is malformed refuses the whole request, and what is refused"
+        " for another reason (a key that is taken, a cap) is told for that job alone. With an"
+        " `Idempotency-Key` the same request, sent again within a day, makes no second job.",
+        {
+            200: Response(
+                "A live job has the key, and on_conflict says what became of it.",
+                (structs.PutAnswer,),
+                has_location=True,
+            ),
+            201: Response(
+                "The job was made; or all jobs of the batch were put.",
+                (structs.PutAnswer, structs.PutResultsAnswer),
+                has_location=True,
+            ),
+            207: Response(
+                "Some jobs of the batch were refused; each says how.", (structs.PutResultsAnswer,)
+            ),
+        },
+        (*_PUT_REFUSALS, JobAlreadyExists, KeyReused),
+        form=forms.PutJobForm,
+        batch=forms.PutJobsForm,
+    ),
+    Route(
+        *("PUT", "/v1/topics/{topic}/keys/{key}", puts.put_key, Scope.PUT),
+        *("put_job_by_key", Section.PRODUCERS, "Put a job under a key"),
+        "Sent twice it has the effect of once: the job that has the key gets the new body, time,"
+        " priority, ttr and ladder, unless `on_conflict` says otherwise.",
+        {
+            200: Response(
+                "The job that has the key was changed or kept.",
+                (structs.PutAnswer,),
+                has_location=True,
+            ),
+            201: Response("The job was made.", (structs.PutAnswer,), has_location=True),
+        },
+        (*_PUT_REFUSALS, JobAlreadyExists, KeyInvalid),
+        form=forms.PutKeyedForm,
+    ),
 )
 
-Handler = Callable[[Call], Awaitable[Reply]]
+_WORKERS: Final = (
+    Route(
+        *("POST", "/v1/topics/{topic}/reserve", reserve.reserve, Scope.RESERVE),
+        *("reserve", Section.WORKERS, "Reserve jobs of a topic"),
+        "Takes up to `max` ready jobs at once, or waits for the first,"
+        f" {HTTP_WAIT_MS_MAX // 1_000} s at most. A job is the caller's until its `ttr` has passed;"
+        " its `token` says so to the calls below. A client that hangs up before the answer leaves"
+        " has reserved nothing, and no attempt is counted.",
+        _RESERVED,
+        (OutOfSpace,),
+        form=forms.ReserveForm,
+        may_be_empty=True,
+    ),
+    Route(
+        *("POST", "/v1/reserve", reserve.reserve_any, Scope.RESERVE),
+        *("reserve_any", Section.WORKERS, "Reserve jobs of several topics"),
+        "The same for several topics: the most urgent of them all come first.",
+        _RESERVED,
+        (OutOfSpace, TopicIsInternal),
+        form=forms.ReserveAnyForm,
+    ),
+    Route(
+        *("POST", "/v1/ack", leases.ack_many, Scope.DELETE),
+        *("ack_many", Section.WORKERS, "Acknowledge many jobs"),
+        f"In one commit, {_MANY}; tells of each whether it was still the caller's.",
+        {
+            200: Response("All are done.", (structs.AckResultsAnswer,)),
+            207: Response("Some were refused; each says how.", (structs.AckResultsAnswer,)),
+        },
+        form=forms.HeldManyForm,
+    ),
+    Route(
+        *("POST", "/v1/nack", leases.nack_many, Scope.RELEASE),
+        *("nack_many", Section.WORKERS, "Say that many attempts have failed"),
+        f"In one commit, {_MANY}; tells of each what became of the job.",
+        {
+            200: Response("All were taken.", (structs.NackResultsAnswer,)),
+            207: Response("Some were refused; each says how.", (structs.NackResultsAnswer,)),
+        },
+        form=forms.NackManyForm,
+    ),
+    Route(
+        *("POST", "/v1/jobs/{id}/ack", leases.ack, Scope.DELETE),
+        *("ack", Section.WORKERS, "Acknowledge a job"),
+        "It is done, and gone for good. A worker that was too slow has lost the job, and its token"
+        " changes nothing.",
+        _NAMED,
+        _HELD,
+        form=forms.HeldForm,
+    ),
+    Route(
+        *("POST", "/v1/jobs/{id}/nack", leases.nack, Scope.RELEASE),
+        *("nack", Section.WORKERS, "Say that an attempt has failed"),
+        "What becomes of the job says its retry rule, or that of its topic: the next step of the"
+        " ladder, burial, another topic. A `delay` of the caller's wins over the step. Without a"
+        " rule the job is ready again, after that delay.",
+        {200: Response("What became of the job.", (structs.BecameAnswer,))},
+        (*_HELD, ValueOutOfRange, OutOfSpace),
+        form=forms.NackForm,
+    ),
+    Route(
+        *("POST", "/v1/jobs/{id}/touch", leases.touch, Scope.RELEASE),
+        *("touch", Section.WORKERS, "Ask for more time"),
+        "The reservation lasts a full `ttr` from now.",
+        {200: Response("It goes on.", (structs.TouchedAnswer,))},
+        (*_HELD, OutOfSpace),
+        form=forms.HeldForm,
+    ),
+    Route(
+        *("POST", "/v1/jobs/{id}/bury", leases.bury, Scope.BURY),
+        *("bury", Section.WORKERS, "Park a job"),
+        "It is handed out no more until it is kicked.",
+        {200: Response("It is buried.", (structs.BecameAnswer,))},
+        (*_HELD, OutOfSpace),
+        form=forms.BuryForm,
+    ),
+)
 
+_JOBS: Final = (
+    Route(
+        *("GET", "/v1/jobs/{id}", jobs.get, Scope.PEEK),
+        *("get_job", Section.JOBS, "Look at a job"),
+        "In whatever state; nothing about it changes.",
+        _JOB,
+        (JobNotFound,),
+    ),
+    Route(
+        *("PATCH", "/v1/jobs/{id}", jobs.change, Scope.PUT),
+        *("change_job", Section.JOBS, "Change a job"),
+        "A new time, priority, ttr or body, at one stroke; what is absent stays. A new time takes a"
+        " buried job out of burial. A reserved job is its holder's.",
+        _CHANGED,
+        (JobNotFound, *_CHANGE_REFUSALS),
+        form=forms.ChangeJobForm,
+    ),
+    Route(
+        *("DELETE", "/v1/jobs/{id}", jobs.cancel, Scope.DELETE),
+        *("cancel_job", Section.JOBS, "Cancel a job"),
+        "It is gone for good, delayed, ready or buried. A reserved job is its holder's.",
+        _NAMED,
+        (JobNotFound, JobReserved),
+    ),
+    Route(
+        *("POST", "/v1/jobs/{id}/kick", jobs.kick, Scope.KICK),
+        *("kick_job", Section.JOBS, "Make a job ready"),
+        "One that is delayed comes at once; one that is buried is revived, and its ladder begins"
+        " anew.",
+        _NAMED,
+        (JobNotFound, JobReserved, WrongState, OutOfSpace),
+        form=forms.NothingForm,
+        may_be_empty=True,
+    ),
+)
+_BY_KEY: Final = tuple(
+    route._replace(
+        path="/v1/topics/{topic}/keys/{key}" + route.path.removeprefix("/v1/jobs/{id}"),
+        handler=handler,
+        name=f"{route.name}_by_key",
+        summary=summary,
+        refusals=(KeyNotFound, *route.refusals[1:]),
+    )
+    for route, handler, summary in zip(
+        _JOBS,
+        (jobs.get_key, jobs.change_key, jobs.cancel_key, jobs.kick_key),
+        (
+            "Look at the job that has a key",
+            "Change the job that has a key",
+            "Cancel the job that has a key",
+            "Make the job ready that has a key",
+        ),
+        strict=True,
+    )
+)
+_MANY_JOBS: Final = (
+    Route(
+        *("GET", "/v1/topics/{topic}/jobs", many_jobs.list_jobs, Scope.PEEK),
+        *("list_jobs", Section.JOBS, "List jobs of a topic"),
+        "A page of them, in due order. `after` of one answer leads to the next page; a job that"
+        " does not change meanwhile is on one page exactly.",
+        {200: Response("A page.", (structs.PageAnswer,))},
+        (TopicNotFound,),
+        query=forms.ListJobsForm,
+    ),
+    Route(
+        *("DELETE", "/v1/topics/{topic}/jobs", many_jobs.cancel_jobs, Scope.DELETE),
+        *("cancel_jobs", Section.JOBS, "Cancel many jobs"),
+        f"All that match, but those that are reserved. {_BULK}",
+        _MANY_DONE,
+        (TopicNotFound,),
+        query=forms.ManyJobsForm,
+    ),
+    Route(
+        *("POST", "/v1/topics/{topic}/jobs/kick", many_jobs.kick_jobs, Scope.KICK),
+        *("kick_jobs", Section.JOBS, "Make many jobs ready"),
+        f"All that match and are delayed or buried. {_BULK}",
+        _MANY_DONE,
+        (TopicNotFound, OutOfSpace),
+        form=forms.NothingForm,
+        query=forms.ManyJobsForm,
+        may_be_empty=True,
+    ),
+    Route(
+        *("POST", "/v1/topics/{topic}/jobs/reschedule", many_jobs.reschedule_jobs, Scope.PUT),
+        *("reschedule_jobs", Section.JOBS, "Reschedule many jobs"),
+        "All that match and are delayed or ready come due after the same delay from now, or at the"
+        f" same time. {_BULK}",
+        _MANY_DONE,
+        (TopicNotFound, ValueOutOfRange, DelayTooLong, OutOfSpace),
+        form=forms.RescheduleForm,
+        query=forms.ManyJobsForm,
+    ),
+    Route(
+        *("GET", "/v1/calendar", many_jobs.calendar, Scope.PEEK),
+        *("get_calendar", Section.JOBS, "Count what comes due when"),
+        "Delayed jobs in each of so many spans of time from now on, by topic.",
+        {200: Response("The counts.", (structs.CalendarAnswer,))},
+        (TopicNotFound, TopicNameInvalid, ValueOutOfRange),
+        query=forms.HorizonForm,
+    ),
+)
 
-class Route(NamedTuple):
-    """One call."""
+_TOPICS: Final = (
+    Route(
+        *("GET", "/v1/topics", topics.list_topics, Scope.STATS),
+        *("list_topics", Section.TOPICS, "List topics"),
+        "A page of those that the token may see, sorted by name.",
+        {200: Response("A page.", (structs.TopicPageAnswer,))},
+        query=forms.ListTopicsForm,
+    ),
+    Route(
+        *("GET", "/v1/topics/{topic}", topics.get_topic, Scope.STATS),
+        *("get_topic", Section.TOPICS, "Look at a topic"),
+        "A topic is there as long as it has jobs, consumers that wait, a pause or a policy of its"
+        " own.",
+        {200: Response("All there is to say.", (structs.TopicAnswer,))},
+        (TopicNotFound,),
+    ),
+    Route(
+        *("GET", "/v1/topics/{topic}/policy", topics.get_policy, Scope.STATS),
+        *("get_policy", Section.TOPICS, "See a topic's policy"),
+        "The one that holds, or would hold if there were such a topic.",
+        _POLICY,
+    ),
+    Route(
+        *("PUT", "/v1/topics/{topic}/policy", topics.set_policy, Scope.ADMIN),
+        *("set_policy", Section.TOPICS, "Set a topic's own policy"),
+        "It takes the place of the one before, and of what the configuration says. Kept over"
+        " restarts.",
+        _POLICY,
+        (PolicyInvalid, OutOfSpace),
+        form=forms.PolicyBodyForm,
+    ),
+    Route(
+        *("DELETE", "/v1/topics/{topic}/policy", topics.drop_policy, Scope.ADMIN),
+        *("drop_policy", Section.TOPICS, "Remove the topic's own policy"),
+        "What the configuration says holds again; answers what that is.",
+        _POLICY,
+        (OutOfSpace,),
+    ),
+    Route(
+        *("POST", "/v1/topics/{topic}/pause", topics.pause, Scope.PAUSE),
+        *("pause", Section.TOPICS, "Hand out nothing for a while"),
+        "Jobs go on coming due, and wait.",
+        _PAUSED,
+        (TopicNotFound, ValueOutOfRange, OutOfSpace),
+        form=forms.PauseForm,
+    ),
+    Route(
+        *("POST", "/v1/topics/{topic}/resume", topics.resume, Scope.PAUSE),
+        *("resume", Section.TOPICS, "End a pause", "At once."),
+        _PAUSED,
+        (TopicNotFound, OutOfSpace),
+        form=forms.NothingForm,
+        may_be_empty=True,
+    ),
+    Route(
+        *("POST", "/v1/topics/{topic}/kick", topics.kick, Scope.KICK),
+        *("kick", Section.TOPICS, "Revive buried jobs"),
+        "The longest buried first; with `per_second` the first at once and each of the others one"
+        " step later.",
+        _MANY_DONE,
+        (TopicNotFound, ValueOutOfRange, OutOfSpace),
+        form=forms.KickForm,
+        may_be_empty=True,
+    ),
+    Route(
+        *("POST", "/v1/topics/{topic}/clear", topics.clear, Scope.ADMIN),
+        *("clear", Section.TOPICS, "Forget all jobs of a topic"),
+        "But those that are reserved; in no time, however many there are.",
+        _MANY_DONE,
+        (TopicNotFound, OutOfSpace),
+        form=forms.NothingForm,
+        may_be_empty=True,
+    ),
+)
 
-    method: str
-    path: str
-    handler: Handler
-    scope: Scope | None
-    """What a token must be good for; None: anybody may, without a token."""
-    form: type[Form] | None = None
-    """What the body says; None: there is no body."""
-    batch: type[Form] | None = None
-    """What the body says if it has this form's first field instead: the call for many at once."""
-    query: type[Form] | None = None
-    """What the query says; None: there is no query."""
-    may_be_empty: bool = False
-    """No body says the same as `{}`."""
-    says: api_docs.Entry | None = None
-    """What it is for and what it answers; None: nobody is told that there is such a call."""
-
+_DAEMON: Final = (
+    Route(
+        *("GET", "/v1/stats", health.stats, Scope.STATS),
+        *("get_stats", Section.DAEMON, "See the figures of the daemon"),
+        "For people; Prometheus reads `/metrics`.",
+        {200: Response("The figures.", (structs.StatsAnswer,))},
+    ),
+    Route(
+        *("GET", "/metrics", health.metrics, Scope.STATS),
+        *("get_metrics", Section.DAEMON, "See all figures, for Prometheus"),
+        "Its text format.",
+        {200: Response("The figures.", media="text/plain")},
+    ),
+    Route(
+        *("GET", "/healthz", health.healthz, None),
+        *("healthz", Section.DAEMON, "Ask whether it lives"),
+        "A process that does not answer this is to be started again.",
+        {200: Response("It does.", (structs.LivesAnswer,))},
+    ),
+    Route(
+        *("GET", "/readyz", health.readyz, None),
+        *("readyz", Section.DAEMON, "Ask whether it takes jobs"),
+        "While it does not, send no producer here: it drains, or its disk is full or silent.",
+        {200: Response("It does.", (structs.ReadyAnswer,))},
+        (NotReady, Draining),
+    ),
+    Route(
+        *("POST", "/v1/clock/advance", health.advance, Scope.ADMIN),
+        *("advance_clock", Section.DAEMON, "Advance the virtual clock"),
+        "Of a daemon with `--clock virtual`. Everything due by then happens before the answer.",
+        {200: Response("How far it has come.", (structs.AdvancedAnswer,))},
+        (NoClock, ValueOutOfRange),
+        form=forms.AdvanceForm,
+    ),
+    Route(
+        *("GET", "/openapi.json", serve_openapi, None),
+        *("get_openapi", Section.DAEMON, "This document", "Needs no token."),
+        {200: Response("OpenAPI 3.1.", media=JSON)},
+    ),
+)
 
 ROUTES: Final = (
-    Route(
-        "POST",
-        "/v1/topics/{topic}/jobs",
-        puts.put,
-        Scope.PUT,
-        PutJob,
-        PutJobs,
-        says=api_docs.PUT_JOB,
-    ),
-    Route(
-        "POST",
-        "/v1/topics/{topic}/reserve",
-        reserve.reserve,
-        Scope.RESERVE,
-        Reserve,
-        may_be_empty=True,
-        says=api_docs.RESERVE,
-    ),
-    Route(
-        "POST",
-        "/v1/reserve",
-        reserve.reserve_any,
-        Scope.RESERVE,
-        ReserveAny,
-        says=api_docs.RESERVE_ANY,
-    ),
-    Route("POST", "/v1/ack", leases.ack_many, Scope.DELETE, HeldMany, says=api_docs.ACK_MANY),
-    Route("POST", "/v1/nack", leases.nack_many, Scope.RELEASE, NackMany, says=api_docs.NACK_MANY),
-    Route("POST", "/v1/jobs/{id}/ack", leases.ack, Scope.DELETE, Held, says=api_docs.ACK),
-    Route("POST", "/v1/jobs/{id}/nack", leases.nack, Scope.RELEASE, Nack, says=api_docs.NACK),
-    Route("POST", "/v1/jobs/{id}/touch", leases.touch, Scope.RELEASE, Held, says=api_docs.TOUCH),
-    Route("POST", "/v1/jobs/{id}/bury", leases.bury, Scope.BURY, Bury, says=api_docs.BURY),
-    Route(
-        "POST",
-        "/v1/jobs/{id}/kick",
-        jobs.kick,
-        Scope.KICK,
-        Nothing,
-        may_be_empty=True,
-        says=api_docs.KICK_JOB,
-    ),
-    Route("GET", "/v1/jobs/{id}", jobs.get, Scope.PEEK, says=api_docs.GET_JOB),
-    Route("PATCH", "/v1/jobs/{id}", jobs.change, Scope.PUT, ChangeJob, says=api_docs.CHANGE_JOB),
-    Route("DELETE", "/v1/jobs/{id}", jobs.cancel, Scope.DELETE, says=api_docs.CANCEL_JOB),
-    Route(
-        "PUT",
-        "/v1/topics/{topic}/keys/{key}",
-        puts.put_key,
-        Scope.PUT,
-        PutKeyed,
-        says=api_docs.PUT_KEY,
-    ),
-    Route("GET", "/v1/topics/{topic}/keys/{key}", jobs.get_key, Scope.PEEK, says=api_docs.GET_KEY),
-    Route(
-        "PATCH",
-        "/v1/topics/{topic}/keys/{key}",
-        jobs.change_key,
-        Scope.PUT,
-        ChangeJob,
-        says=api_docs.CHANGE_KEY,
-    ),
-    Route(
-        "DELETE",
-        "/v1/topics/{topic}/keys/{key}",
-        jobs.cancel_key,
-        Scope.DELETE,
-        says=api_docs.CANCEL_KEY,
-    ),
-    Route(
-        "POST",
-        "/v1/topics/{topic}/keys/{key}/kick",
-        jobs.kick_key,
-        Scope.KICK,
-        Nothing,
-        may_be_empty=True,
-        says=api_docs.KICK_KEY,
-    ),
-    Route(
-        "GET",
-        "/v1/topics/{topic}/jobs",
-        many_jobs.list_jobs,
-        Scope.PEEK,
-        query=ListJobs,
-        says=api_docs.LIST_JOBS,
-    ),
-    Route(
-        "DELETE",
-        "/v1/topics/{topic}/jobs",
-        many_jobs.cancel_jobs,
-        Scope.DELETE,
-        query=ManyJobs,
-        says=api_docs.CANCEL_JOBS,
-    ),
-    Route(
-        "POST",
-        "/v1/topics/{topic}/jobs/kick",
-        many_jobs.kick_jobs,
-        Scope.KICK,
-        Nothing,
-        query=ManyJobs,
-        may_be_empty=True,
-        says=api_docs.KICK_JOBS,
-    ),
-    Route(
-        "POST",
-        "/v1/topics/{topic}/jobs/reschedule",
-        many_jobs.reschedule_jobs,
-        Scope.PUT,
-        Reschedule,
-        query=ManyJobs,
-        says=api_docs.RESCHEDULE_JOBS,
-    ),
-    Route(
-        "GET",
-        "/v1/topics",
-        topics.list_topics,
-        Scope.STATS,
-        query=ListTopics,
-        says=api_docs.LIST_TOPICS,
-    ),
-    Route("GET", "/v1/topics/{topic}", topics.get_topic, Scope.STATS, says=api_docs.GET_TOPIC),
-    Route(
-        "GET", "/v1/topics/{topic}/policy", topics.get_policy, Scope.STATS, says=api_docs.GET_POLICY
-    ),
-    Route(
-        "PUT",
-        "/v1/topics/{topic}/policy",
-        topics.set_policy,
-        Scope.ADMIN,
-        PolicyBody,
-        says=api_docs.SET_POLICY,
-    ),
-    Route(
-        "DELETE",
-        "/v1/topics/{topic}/policy",
-        topics.drop_policy,
-        Scope.ADMIN,
-        says=api_docs.DROP_POLICY,
-    ),
-    Route(
-        "POST", "/v1/topics/{topic}/pause", topics.pause, Scope.PAUSE, Pause, says=api_docs.PAUSE
-    ),
-    Route(
-        "POST",
-        "/v1/topics/{topic}/resume",
-        topics.resume,
-        Scope.PAUSE,
-        Nothing,
-        may_be_empty=True,
-        says=api_docs.RESUME,
-    ),
-    Route(
-        "POST",
-        "/v1/topics/{topic}/kick",
-        topics.kick,
-        Scope.KICK,
-        Kick,
-        may_be_empty=True,
-        says=api_docs.KICK,
-    ),
-    Route(
-        "POST",
-        "/v1/topics/{topic}/clear",
-        topics.clear,
-        Scope.ADMIN,
-        Nothing,
-        may_be_empty=True,
-        says=api_docs.CLEAR,
-    ),
-    Route(
-        "GET", "/v1/calendar", many_jobs.calendar, Scope.PEEK, query=Horizon, says=api_docs.CALENDAR
-    ),
-    Route("GET", "/v1/stats", health.stats, Scope.STATS, says=api_docs.STATS),
-    Route("GET", "/metrics", health.metrics, Scope.STATS, says=api_docs.METRICS),
-    Route("GET", "/healthz", health.healthz, None, says=api_docs.HEALTHZ),
-    Route("GET", "/readyz", health.readyz, None, says=api_docs.READYZ),
-    Route("POST", "/v1/clock/advance", health.advance, Scope.ADMIN, Advance, says=api_docs.ADVANCE),
-    Route("GET", "/openapi.json", openapi.serve, None, says=api_docs.OPENAPI),
+    *_PRODUCERS,
+    *_WORKERS,
+    *_JOBS,
+    *_BY_KEY,
+    *_MANY_JOBS,
+    *_TOPICS,
+    *_DAEMON,
 )

@@ -17,10 +17,10 @@ from delayd.http.admission import AccessControl, Door
 from delayd.http.api import Api
 from delayd.http.bounds import Bounds
 from delayd.http.connection_limits import HttpConnectionLimits
-from delayd.http.connections import Request, require_c_parser
-from delayd.http.dispatch import Dispatch
+from delayd.http.connections import HttpRequest, require_c_parser
 from delayd.http.responses import Reply
 from delayd.http.routes import ROUTES
+from delayd.http.routing import Router
 from delayd.limits import HTTP_STOP_MS_MAX
 
 if TYPE_CHECKING:
@@ -50,20 +50,20 @@ class HttpServer:
         self._bounds = bounds
         self._on_fault = on_fault
         self._tls = tls
-        self._dispatch: Dispatch[AccessControl] = Dispatch()
+        self._router: Router[AccessControl] = Router()
         for route in ROUTES:
             entrance = door.entrance(route)
-            self._dispatch.add(route.method, route.path, entrance)
+            self._router.add(route.method, route.path, entrance)
             if route.method == "GET":
-                self._dispatch.add("HEAD", route.path, entrance)
+                self._router.add("HEAD", route.path, entrance)
         self.guard: HttpConnectionLimits | None = None
         """Knows the connections; None before the start."""
         self._acceptor: HttpAcceptor | None = None
 
-    def _answer(self, request: Request) -> Awaitable[Reply]:
+    def _answer(self, request: HttpRequest) -> Awaitable[Reply]:
         """Answer a request."""
         try:
-            entrance, names = self._dispatch.find(request.method, request.target)
+            entrance, names = self._router.find(request.method, request.target)
         except Refusal as refusal:
             return self._door.turn_away(refusal)
         return entrance(request, names)

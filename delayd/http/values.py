@@ -15,7 +15,9 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import msgspec
 
 from delayd.core.errors import KeyInvalid, TopicNameInvalid
 from delayd.core.job import State
@@ -33,6 +35,10 @@ from delayd.limits import (
     WALL_MS_MAX,
 )
 from delayd.text import DURATION_UNITS_MS, parse_duration_ms, parse_moment_ms
+
+Meta: Final = msgspec.Meta
+Unset = msgspec.UnsetType
+UNSET: Final = msgspec.UNSET
 
 
 class Duration(int):
@@ -99,9 +105,30 @@ class PageMark(tuple[int, int]):
     __slots__ = ()
 
 
-def seconds(duration_ms: int) -> float:
-    """Write a length of time as seconds, as replies have it."""
-    return duration_ms / 1_000
+Token = Annotated[
+    str,
+    Meta(
+        min_length=5,
+        max_length=60,
+        pattern="^[1-9][0-9]{0,18}-[0-9a-f]{1,16}-[0-9]{1,10}$",
+        description="What the reserve gave with the job: good for this reservation alone.",
+        examples=["17-19e0a2b3c4d-1"],
+        extra={"rule": 'must be what the reserve gave with the job, such as "17-19e0a2b3c4d-1"'},
+    ),
+]
+JobId = Annotated[int, Meta(ge=1, description="The job's number, never used again.")]
+MomentText = Annotated[
+    str,
+    Meta(
+        description="A moment of the wall clock: RFC 3339, in UTC, with milliseconds.",
+        examples=["2030-01-01T09:00:00.000Z"],
+        extra_json_schema={"format": "date-time"},
+    ),
+]
+
+
+class Answer(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What is answered."""
 
 
 def is_dense(text: bytes) -> bool:

@@ -21,7 +21,7 @@ from delayd.access.authenticator import Authenticator
 from delayd.access.tokens import Tokens
 from delayd.http.bounds import Bounds
 from delayd.http.connection_limits import HttpConnectionLimits
-from delayd.http.connections import Connection, Request
+from delayd.http.connections import Connection, HttpRequest
 from delayd.http.responses import Reply
 
 FAR: Final = ("192.0.2.1", 50_000)
@@ -222,11 +222,11 @@ def with_guard(
     asyncio.run(play())
 
 
-def _application(scene: Scene) -> Callable[[Request], Awaitable[Reply]]:
+def _application(scene: Scene) -> Callable[[HttpRequest], Awaitable[Reply]]:
     """/quick answers at once, /slow when told to, /body its body's length, /early without it,
     /long with so many bytes, /told as well and learns whether they left, /broken never."""
 
-    async def answer(request: Request) -> Reply:
+    async def answer(request: HttpRequest) -> Reply:
         path = request.target.partition("?")[0]
         text = ""
         if path in {"/quick", "/body"}:

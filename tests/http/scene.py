@@ -35,7 +35,7 @@ from delayd.clock import VirtualClock
 from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.replay import Replay
-from delayd.http.api import NO_REPORTS, Api, Reports
+from delayd.http.api import Api, Reports
 from delayd.http.assembly import http_server
 from delayd.http.bounds import Bounds
 from delayd.line.server import LineServer
@@ -134,7 +134,7 @@ class Scene:
         is_checked: bool = True,
         hosts: Sequence[str] = (),
         bounds: Bounds | None = None,
-        reports: Reports = NO_REPORTS,
+        reports: Reports | None = None,
     ) -> None:
         """Begin; `is_checked`: the engine is checked after each turn, which is slow with many jobs.
 
@@ -174,14 +174,17 @@ class Scene:
         self._clients: list[Client] = []
         self.settle()
 
-    async def _start(self, hosts: Sequence[str], bounds: Bounds, reports: Reports) -> None:
+    async def _start(self, hosts: Sequence[str], bounds: Bounds, reports: Reports | None) -> None:
+        beside_jobs = self.line.stats.beside_jobs(START_MS)
         self.api = Api(
             self.engine,
             self.turns,
             self.clock,
             self.line.passes,
             standing=self.clock if isinstance(self.clock, VirtualClock) else None,
-            reports=reports._replace(sync_going_on_ms=lambda: self.disk.sync_going_on_ms),
+            reports=(reports or Reports(lambda _now_ms: beside_jobs))._replace(
+                sync_going_on_ms=lambda: self.disk.sync_going_on_ms
+            ),
         )
         entrance = AccessControl(self.authenticator)
         self.server = http_server(self.api, entrance, bounds, hosts, (), self.faults.append)

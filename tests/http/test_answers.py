@@ -19,11 +19,12 @@ import msgspec
 import pytest
 from openapi_schema_validator import OAS31Validator
 
-from delayd.http.answers import Answer as Described
-from delayd.http.answers import Problem, strictly
 from delayd.http.openapi import document
-from delayd.http.problems import CONTENT_TYPE
-from delayd.http.routes import ROUTES, Route
+from delayd.http.problems import CONTENT_TYPE, ProblemAnswer
+from delayd.http.routes import ROUTES
+from delayd.http.routing import Route
+from delayd.http.structs import strictly
+from delayd.http.values import Answer as Described
 from tests.http.callers import Answer
 from tests.http.scene import Scene
 
@@ -148,30 +149,23 @@ class Life:
     def step(self) -> None:
         """Ask something, and check what is answered."""
         route = self.rng.choices(ROUTES, WEIGHTS)[0]
-        assert route.says is not None
-        token = self.rng.choice(self.tokens[-8:]) if "token" in FIELDS[route.says.name] else ""
-        ask = self.asks(route.says.name, token)
+        token = self.rng.choice(self.tokens[-8:]) if "token" in FIELDS[route.name] else ""
+        ask = self.asks(route.name, token)
         path = self.path(route, token) + (f"?{ask.query}" if ask.query else "")
         answer = self.scene.call(route.method, path, ask.body, headers=ask.headers)
-        self.seen.add((route.says.name, answer.status))
+        self.seen.add((route.name, answer.status))
         check(route, answer)
-        if route.says.name in OFTEN:
+        if route.name in OFTEN:
             self.ids += map(int, re.findall(rb'"id":(\d+)', answer.body))
             self.tokens += map(bytes.decode, re.findall(rb'"token":"([^"]+)"', answer.body))
 
 
 FIELDS: Final = {
-    route.says.name: () if route.form is None else route.form.__struct_fields__
-    for route in ROUTES
-    if route.says is not None
+    route.name: () if route.form is None else route.form.__struct_fields__ for route in ROUTES
 }
 RARE: Final = frozenset(("clear", "pause", "set_policy", "advance_clock", "cancel_jobs", "readyz"))
 OFTEN: Final = frozenset(("put_job", "put_job_by_key", "reserve", "reserve_any"))
-WEIGHTS: Final = [
-    1 if route.says.name in RARE else 12 if route.says.name in OFTEN else 3
-    for route in ROUTES
-    if route.says is not None
-]
+WEIGHTS: Final = [1 if route.name in RARE else 12 if route.name in OFTEN else 3 for route in ROUTES]
 
 
 def response_of(path: str, method: str, status: int) -> dict[str, Any]:
@@ -189,17 +183,16 @@ def validator_of(path: str, method: str, status: int, media: str) -> Any:  # noq
 def check(route: Route, answer: Answer) -> None:
     """Raise unless the answer is described."""
     where = f"{route.method} {route.path}: {answer}"
-    assert route.says is not None
     assert answer.status not in NOT_SENSIBLE, where
     assert "json" not in answer.headers.get("content-type", "") or not INTERNAL.search(
         answer.body
     ), where
     response = response_of(route.path, route.method.lower(), answer.status)
     if answer.status >= 400:
-        assert_is(answer, (Problem,), where)
+        assert_is(answer, (ProblemAnswer,), where)
         assert answer.headers["content-type"] == CONTENT_TYPE
     else:
-        assert_is(answer, route.says.answers[answer.status].kinds, where)
+        assert_is(answer, route.responses[answer.status].structs, where)
     for name, header in response.get("headers", {}).items():
         assert name.lower() in answer.headers or not header["required"], where
     for media in response.get("content", {}):
@@ -225,13 +218,11 @@ def assert_is(answer: Answer, kinds: tuple[type[Described], ...], where: str) ->
 def described() -> Iterator[tuple[str, int]]:
     """Every call with every status of an answer that is no refusal."""
     for route in ROUTES:
-        assert route.says is not None
-        yield from ((route.says.name, status) for status in route.says.answers)
+        yield from ((route.name, status) for status in route.responses)
 
 
 def test_every_answer_is_described_and_every_description_is_answered(rng: random.Random) -> None:
     with Scene(is_virtual=True, is_checked=False) as scene:
-        scene.api.reports = scene.api.reports._replace(beside_jobs=scene.line.stats.beside_jobs)
         life = Life(scene, rng)
         for _ in range(STEPS):
             life.step()

@@ -6,9 +6,10 @@ import pytest
 
 from delayd import limits
 from delayd.access.admission import Refused
-from delayd.http.bounds import Bounds, Deadline, reply_of
+from delayd.http.bounds import Bounds, Deadline
 from delayd.http.connections import Connection
 from delayd.http.problems import Busy
+from delayd.http.responses import closing_reply
 from tests.http.guarded import FAR, HERE, Scene, get, head_of_post, post, scenario, settle
 
 ELSEWHERE = ("198.51.100.7", 50_000)
@@ -231,7 +232,7 @@ async def test_the_guard_closes_whatever_is_left(scene: Scene) -> None:
 
 
 def test_a_reply_says_when_it_may_go_better() -> None:
-    head, _, body = reply_of(Busy("no room")).partition(b"\r\n\r\n")
+    head, _, body = closing_reply(Busy("no room")).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
     assert b"\r\nRetry-After: 1" in head
     assert b"\r\nContent-Length: %d\r\n" % len(body) in head

@@ -8,11 +8,12 @@ import pytest
 from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from delayd.http import answers, api_docs, overviews
+from delayd.http import structs
 from delayd.http.openapi import document, refusals_of
 from delayd.http.problems import MethodNotAllowed, NoSuchCall, RequestInvalid
 from delayd.http.reading import Reader
 from delayd.http.routes import ROUTES
+from delayd.http.values import Answer
 from tests.http.refusing import http_refusals
 from tests.http.scene import Scene
 
@@ -48,7 +49,7 @@ def test_it_is_served_without_a_token_and_read_by_anybody() -> None:
 
 
 def test_every_call_is_described_under_a_name_of_its_own() -> None:
-    names = {route.says.name for route in ROUTES if route.says is not None}
+    names = {route.name for route in ROUTES}
     assert len(names) == len(ROUTES)
     described = {
         (method.upper(), path) for path, methods in DOCUMENT["paths"].items() for method in methods
@@ -56,18 +57,13 @@ def test_every_call_is_described_under_a_name_of_its_own() -> None:
     assert described == {(route.method, route.path) for route in ROUTES}
 
 
-def test_every_entry_of_the_manual_belongs_to_a_call() -> None:
-    entries = {entry.name for entry in vars(api_docs).values() if isinstance(entry, api_docs.Entry)}
-    assert entries == {route.says.name for route in ROUTES if route.says is not None}
-
-
 def test_every_answer_of_the_module_is_in_the_document() -> None:
     kinds = {
-        name
-        for name, kind in {**vars(answers), **vars(overviews)}.items()
-        if isinstance(kind, type) and issubclass(kind, answers.Answer)
+        name.removesuffix("Answer")
+        for name, kind in vars(structs).items()
+        if isinstance(kind, type) and issubclass(kind, Answer)
     }
-    assert kinds - {"Answer", "ListedJob"} <= DOCUMENT["components"]["schemas"].keys()
+    assert kinds - {""} <= DOCUMENT["components"]["schemas"].keys()
 
 
 def test_every_refusal_of_a_call_is_under_its_status_with_its_word() -> None:
@@ -106,7 +102,7 @@ def test_members_may_be_added_to_answers_and_not_to_requests() -> None:
     assert schemas["PutJob"]["additionalProperties"] is False
     assert "additionalProperties" not in schemas["ReservedJob"]
     with pytest.raises(msgspec.ValidationError):
-        answers.strictly(answers.Named).decode(b'{"id": 1, "colour": "red"}')
+        structs.strictly(structs.NamedAnswer).decode(b'{"id": 1, "colour": "red"}')
 
 
 SAMPLES: Final = [
@@ -187,7 +183,12 @@ SAMPLES: Final = [
 def test_the_schemas_of_bodies_and_their_readers_agree(
     name: str, body: object, is_valid: bool
 ) -> None:
-    forms = {kind.__name__: kind for row in ROUTES for kind in (row.form, row.batch) if kind}
+    forms = {
+        kind.__name__.removesuffix("Form"): kind
+        for row in ROUTES
+        for kind in (row.form, row.batch)
+        if kind
+    }
     schema = {"$ref": f"#/components/schemas/{name}", "components": DOCUMENT["components"]}
     validator = OAS31Validator(schema)
     assert validator.is_valid(body) is is_valid

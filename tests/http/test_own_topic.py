@@ -6,11 +6,12 @@ import pytest
 
 from delayd.access.scopes import Scope
 from delayd.core.topic import INTERNAL_TOPIC
-from delayd.http.routes import ROUTES, Route
+from delayd.http.routes import ROUTES
+from delayd.http.routing import Route
 from delayd.limits import IDEMPOTENCY_MS
 from tests.http.callers import Answer
 from tests.http.scene import Scene
-from tests.http.test_every_call import every, given_to
+from tests.http.test_every_call import every, form_name, given_to
 
 LOOKING: Final = {None, Scope.PEEK, Scope.STATS}
 JOB, MEMO = 1, 2
@@ -35,7 +36,7 @@ def ask(scene: Scene, route: Route, token: str = "") -> Answer:
     """Ask what the route is for, of the memo or its topic."""
     key = scene.ok("GET", f"/v1/jobs/{MEMO}", token=token)["key"]
     path = route.path.format(topic=INTERNAL_TOPIC, id=MEMO, key=key)
-    form = "" if route.form is None else route.form.__name__
+    form = "" if route.form is None else form_name(route)
     return scene.call(route.method, path, GIVEN.get(form, given_to(route)), token=token)
 
 
@@ -148,7 +149,7 @@ def test_the_daemon_itself_counts_as_no_consumer_of_it() -> None:
 def test_each_call_that_is_refused_says_so_in_the_document() -> None:
     with Scene() as scene:
         document = scene.ok("GET", "/openapi.json")
-    told = {name for name in document["components"]["responses"] if "TopicIsInternal" in name}
+    told = {name for name in document["components"]["responses"] if "TopicIsOwn" in name}
     for route in ROUTES:
         refs = document["paths"][route.path][route.method.lower()]["responses"]
         says = refs["403"]["$ref"].rpartition("/")[2] in told

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final, NoReturn
 
-import orjson
+import msgspec
 import pytest
 
 import delayd.core
@@ -16,13 +16,20 @@ from delayd.access.admission import Refused
 from delayd.access.scopes import Scope
 from delayd.core import errors
 from delayd.core.errors import Refusal
-from delayd.http import bounds, problems
-from delayd.http.answers import Problem, strictly
+from delayd.http import problems
 from delayd.http.bounds import Bounds
-from delayd.http.problems import FIELDS, FieldError, HttpRefusal, headers_of, problem_of, title_of
-from delayd.http.queries import Horizon
+from delayd.http.forms import AdvanceForm, HorizonForm, KickForm, PauseForm, PutJobForm
+from delayd.http.problems import (
+    FIELDS,
+    FieldError,
+    HttpRefusal,
+    ProblemAnswer,
+    headers_of,
+    problem_of,
+    title_of,
+)
 from delayd.http.responses import refused
-from delayd.http.schemas import Advance, Kick, Pause, PutJob
+from delayd.http.structs import strictly
 from delayd.limits import HTTP_BODY_BYTES_DEFAULT, HTTP_ERRORS_MAX
 from delayd.line import grammar, replies
 from tests.http.callers import Answer
@@ -69,9 +76,9 @@ EXAMPLES: Final = (
     problems.ExpectationWrong("\udcff"),
     problems.VersionWrong(),
     problems.NoClock(),
-    bounds.PathTooLong("no"),
-    bounds.HeaderTooLong("no"),
-    bounds.OurFault("no"),
+    problems.PathTooLong("no"),
+    problems.HeaderTooLong("no"),
+    problems.OurFault("no"),
 )
 """One of each."""
 
@@ -148,7 +155,7 @@ def test_a_problem_says_what_the_class_and_the_case_are(refusal: Refusal) -> Non
     kind = type(refusal)
     answer = refused(refusal)
     assert answer.status == kind.status
-    problem = strictly(Problem).decode(answer.body)
+    problem = strictly(ProblemAnswer).decode(answer.body)
     assert problem.type == f"urn:delayd:{kind.word}"
     assert re.fullmatch("[A-Z_]+", problem.word)
     assert (problem.word, problem.status) == (kind.word, kind.status)
@@ -163,7 +170,7 @@ def test_a_problem_says_what_the_class_and_the_case_are(refusal: Refusal) -> Non
 def test_the_words_are_the_same_on_both_wires(refusal: Refusal) -> None:
     line = replies.refused(refusal)
     assert line.endswith(b"\r\n")
-    words = {line.split()[0].decode(), problem_of(refusal)["word"]}
+    words = {line.split()[0].decode(), problem_of(refusal).word}
     assert words == {refusal.line_word or refusal.word, refusal.word}
 
 
@@ -183,7 +190,7 @@ def test_where_nothing_is_wrong_with_the_request_it_is_said_when_to_come_again(
 
 
 def test_the_job_that_is_in_the_way_is_named() -> None:
-    named = {type(refusal) for refusal in EXAMPLES if "job_id" in problem_of(refusal)}
+    named = {type(refusal) for refusal in EXAMPLES if problem_of(refusal).job_id}
     assert named == {kind for kind in map(type, EXAMPLES) if "job_id" in _arguments(kind)} - {
         errors.JobNotFound
     }
@@ -217,7 +224,7 @@ def test_fields_are_named_as_the_request_has_them() -> None:
     ):
         (error,) = problems.errors_of(errors.ValueOutOfRange(core, 9, 0, 1))
         assert error.field == field
-    forms = (PutJob, Pause, Advance, Kick, Horizon)
+    forms = (PutJobForm, PauseForm, AdvanceForm, KickForm, HorizonForm)
     assert {*FIELDS.values()} <= {name for form in forms for name in form.__struct_fields__}
     for is_moment, field in ((False, "delay"), (True, "at")):
         refusal = errors.DelayTooLong(2_000, 1_000, "mail", is_moment=is_moment)
@@ -230,7 +237,7 @@ def test_of_many_mistakes_the_sentence_names_three_and_the_list_so_many() -> Non
     refusal = problems.RequestInvalid([FieldError(f"f{n}", "is wrong") for n in range(1_000)])
     assert str(refusal) == "f0: is wrong; f1: is wrong; f2: is wrong ..."
     assert len(refusal.errors) == HTTP_ERRORS_MAX
-    assert orjson.dumps(problem_of(refusal))
+    assert msgspec.json.encode(problem_of(refusal))
 
 
 # --- Each can happen -----------------------------------------------------------------------------
@@ -359,7 +366,7 @@ def test_a_client_that_meets_a_refusal_is_told_all_of_it(status: int) -> None:
     with Scene(needs_token=needs_token, bounds=Bounds(connections_per_ip_max=1)) as scene:
         answer = HAPPENINGS[status](scene)
         assert answer.status == status
-        problem = strictly(Problem).decode(answer.body)
+        problem = strictly(ProblemAnswer).decode(answer.body)
         assert (answer.word, problem.status) == (problem.word, status)
         assert (problem.word, status) in KNOWN.values()
         assert ("retry-after" in answer.headers) == (status in {429, 503, 507})
@@ -370,7 +377,7 @@ def test_a_fault_of_our_own_says_nothing_of_itself() -> None:
         raise ValueError("a secret")
 
     with Scene() as scene:
-        scene.server._dispatch.add("GET", "/fault", fail)
+        scene.server._router.add("GET", "/fault", fail)
         client = scene.send("GET", "/fault", is_settled=False)
         with pytest.raises(ValueError, match="a secret"):
             scene.settle()

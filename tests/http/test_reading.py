@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from delayd.http.problems import NotJson, RequestInvalid
+from delayd.http.forms import HeldForm, HeldManyForm, PutJobForm, PutJobsForm, ReserveAnyForm
+from delayd.http.problems import FieldError, NotJson, RequestInvalid
 from delayd.http.reading import Form, Reader
-from delayd.http.schemas import Held, HeldMany, PutJob, PutJobs, ReserveAny
 from delayd.limits import HTTP_BATCH_MAX, HTTP_ERRORS_MAX, HTTP_TOPICS_MAX
 
 
@@ -22,9 +22,9 @@ def errors_of(kind: type[Form], body: bytes) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("kind", "field", "item", "items_max"),
     [
-        (PutJobs, "jobs", "1", HTTP_BATCH_MAX),
-        (HeldMany, "tokens", '"nonsense"', HTTP_BATCH_MAX),
-        (ReserveAny, "topics", '"a"', HTTP_TOPICS_MAX),
+        (PutJobsForm, "jobs", "1", HTTP_BATCH_MAX),
+        (HeldManyForm, "tokens", '"nonsense"', HTTP_BATCH_MAX),
+        (ReserveAnyForm, "topics", '"a"', HTTP_TOPICS_MAX),
     ],
 )
 def test_of_a_list_that_is_too_long_no_item_is_looked_at(
@@ -32,19 +32,19 @@ def test_of_a_list_that_is_too_long_no_item_is_looked_at(
 ) -> None:
     body = f'{{"{field}": [{", ".join([item] * (items_max + 1))}]}}'.encode()
     (error,) = refusal_of(kind, body).errors
-    assert error == (field, f"has {items_max + 1} items, more than {items_max}")
+    assert error == FieldError(field, f"has {items_max + 1} items, more than {items_max}")
 
 
 def test_no_more_mistakes_are_named_than_anybody_reads() -> None:
     body = b'{"jobs": [%b]}' % b", ".join([b"{}"] * HTTP_BATCH_MAX)
-    errors = refusal_of(PutJobs, body).errors
+    errors = refusal_of(PutJobsForm, body).errors
     assert len(errors) == HTTP_ERRORS_MAX
     assert errors[-1].field == f"jobs[{HTTP_ERRORS_MAX - 1}].body"
 
 
 def test_all_mistakes_of_a_job_are_named_with_their_fields() -> None:
     body = b'{"delay": -1, "priority": "high", "colour": 1, "key": "two words", "at": 1}'
-    errors = {error.field: error.detail for error in refusal_of(PutJob, body).errors}
+    errors = {error.field: error.detail for error in refusal_of(PutJobForm, body).errors}
     assert set(errors) == {"at", "delay", "priority", "colour", "key", "body"}
     assert errors["body"].startswith("is missing")
     assert "two words" in errors["key"]
@@ -64,14 +64,14 @@ def test_all_mistakes_of_a_job_are_named_with_their_fields() -> None:
 )
 def test_what_is_no_json_is_refused_as_a_whole(body: bytes) -> None:
     with pytest.raises(NotJson):
-        Reader(PutJob).read(body)
+        Reader(PutJobForm).read(body)
 
 
 @pytest.mark.parametrize("depth", [990, 1_010])
 def test_a_body_that_is_nested_deeply_is_read_or_refused_and_never_our_fault(depth: int) -> None:
     body = b'{"body": ' + b"[" * depth + b"]" * depth + b"}"
     try:
-        read = Reader(PutJob).read(body)
+        read = Reader(PutJobForm).read(body)
     except NotJson:
         return
     assert read.body_bytes == b"[" * depth + b"]" * depth
@@ -81,12 +81,12 @@ def test_a_body_that_is_nested_deeply_is_read_or_refused_and_never_our_fault(dep
 def test_what_is_no_token_of_a_reservation_is_told_what_one_looks_like(token: str) -> None:
     rule = 'must be what the reserve gave with the job, such as "17-19e0a2b3c4d-1"'
     body = msgspec.json.encode({"token": token})
-    assert errors_of(Held, body) == [("token", rule)]
+    assert errors_of(HeldForm, body) == [("token", rule)]
     body = msgspec.json.encode({"tokens": ["17-19e0a2b3c4d-1", token]})
-    assert errors_of(HeldMany, body) == [("tokens[1]", rule)]
+    assert errors_of(HeldManyForm, body) == [("tokens[1]", rule)]
 
 
 def test_a_token_of_another_kind_and_no_tokens_at_all_are_told_as_such() -> None:
-    assert errors_of(Held, b'{"token": 7}') == [("token", "must be a text, not a whole number")]
-    assert errors_of(HeldMany, b'{"tokens": []}') == [("tokens", "must be at least 1 long")]
-    Reader(Held).read(b'{"token": "17-19e0a2b3c4d-1"}')
+    assert errors_of(HeldForm, b'{"token": 7}') == [("token", "must be a text, not a whole number")]
+    assert errors_of(HeldManyForm, b'{"tokens": []}') == [("tokens", "must be at least 1 long")]
+    Reader(HeldForm).read(b'{"token": "17-19e0a2b3c4d-1"}')

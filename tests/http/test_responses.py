@@ -8,6 +8,7 @@ import pytest
 from delayd import __version__
 from delayd.core.errors import OutOfSpace
 from delayd.http.responses import HTTP_1_0, HTTP_1_1, Reply, nothing, refused, reply
+from delayd.http.structs import NamedAnswer
 
 DATE: Final = re.compile(rb"Date: [A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT\r\n")
 SERVER: Final = f"Server: delayd/{__version__}\r\n".encode()
@@ -22,7 +23,7 @@ def sent(answer: Reply, *, version: tuple[int, int] = HTTP_1_1, closes: bool = F
 
 
 def test_an_answer_is_a_head_and_a_body() -> None:
-    answer = reply(201, {"id": 7}, {"Location": "/v1/jobs/7"})
+    answer = reply(201, NamedAnswer(id=7), {"Location": "/v1/jobs/7"})
     assert sent(answer) == (
         b"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nLocation: /v1/jobs/7\r\n"
         b'Content-Length: 8\r\n\r\n{"id":7}'

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from delayd.core.engine import Engine
 from delayd.http.handlers.job_responses import whole_job
 from tests.http.callers import Client
@@ -29,4 +31,4 @@ def ids(client: Client) -> list[int]:
 def told(engine: Engine, job_id: int = 1) -> dict[str, Any]:
     record = engine.store.jobs.get(job_id)
     assert record is not None
-    return whole_job(engine.store, job_id, record)
+    return dict(msgspec.to_builtins(whole_job(engine.store, job_id, record)))

@@ -20,9 +20,11 @@ from urllib.parse import unquote
 import msgspec
 import pytest
 
-from delayd.http.answers import Answer, Problem, strictly
-from delayd.http.problems import title_of
-from delayd.http.routes import ROUTES, Route
+from delayd.http.problems import ProblemAnswer, title_of
+from delayd.http.routes import ROUTES
+from delayd.http.routing import Route
+from delayd.http.structs import strictly
+from delayd.http.values import Answer
 from delayd.testing.daemon import Daemon
 from tests.http.refusing import http_refusals
 
@@ -152,9 +154,8 @@ def route_of(example: Example) -> Route:
 def is_as_described(example: Example, answered: str) -> bool:
     """Whether the answer has what its schema says, and no member that is not described."""
     body = answered.rpartition("\n\n")[2].encode()
-    says = route_of(example).says
-    assert says is not None
-    kinds = [Problem, *(kind for said in says.answers.values() for kind in said.kinds)]
+    responses = route_of(example).responses.values()
+    kinds = [ProblemAnswer, *(kind for response in responses for kind in response.structs)]
     if len(kinds) == 1 or not body.startswith(b"{"):
         return True
     return any(map(partial(can_be, body), kinds))

@@ -1,72 +1,95 @@
-"""How topics and the daemon are doing, as replies tell of it.
+"""How a topic and the daemon are doing, as answers have it.
 
 Times are in seconds, rates in jobs a second. What was counted was counted since the start of the
 daemon; rates are those of the last minute.
-
->>> usage(3, None), usage(3, 10)
-({'in_use': 3, 'max': None}, {'in_use': 3, 'max': 10})
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from delayd.core.policy import Policy
+from delayd.core.stats.figures import topic_figures
+from delayd.http.structs import (
+    DaemonUsageAnswer,
+    HttpAnswer,
+    JobCountsAnswer,
+    LatenessAnswer,
+    PolicyOfTopicAnswer,
+    RatesAnswer,
+    StatsAnswer,
+    TopicAnswer,
+    TopicCountsAnswer,
+    TopicUsageAnswer,
+    UseAnswer,
+)
 
 if TYPE_CHECKING:
-    from delayd.core.stats.figures import DaemonFigures, Lateness, TopicFigures
-
-
-def usage(in_use: int, cap: int | None) -> dict[str, int | None]:
-    """Return how much of a cap is used; None: there is no cap."""
-    return {"in_use": in_use, "max": cap}
+    from delayd.core.stats.figures import DaemonFigures, Lateness
+    from delayd.core.topic import Topic
 
 
 def _seconds(duration_ms: float | None) -> float | None:
     return None if duration_ms is None else duration_ms / 1_000
 
 
-def lateness_member(lateness: "Lateness") -> dict[str, float | None]:
-    """Return how long something took."""
-    return {
-        "jobs": lateness.jobs,
-        "mean": _seconds(lateness.mean_ms),
-        "p50": _seconds(lateness.p50_ms),
-        "p90": _seconds(lateness.p90_ms),
-        "p99": _seconds(lateness.p99_ms),
-    }
+def _lateness(lateness: "Lateness") -> LatenessAnswer:
+    return LatenessAnswer(
+        jobs=lateness.jobs,
+        mean=_seconds(lateness.mean_ms),
+        p50=_seconds(lateness.p50_ms),
+        p90=_seconds(lateness.p90_ms),
+        p99=_seconds(lateness.p99_ms),
+    )
 
 
-def topic_member(figures: "TopicFigures") -> dict[str, Any]:
-    """Return what there is to say of a topic beside its counts and its policy."""
-    policy = figures.policy or Policy()
-    return {
-        "using": figures.using,
-        "watching": figures.watching,
-        "blocks": figures.blocks,
-        "oldest_ready_age": _seconds(figures.oldest_ready_age_ms),
-        "rates": figures.rates._asdict(),
-        "due_to_ready": lateness_member(figures.due_to_ready),
-        "ready_to_reserved": lateness_member(figures.ready_to_reserved),
-        "operations": figures.operations,
-        "usage": {
-            "jobs": usage(figures.jobs, policy.jobs_max),
-            "bytes": usage(figures.record_bytes, policy.bytes_max),
-            "reserved": usage(figures.counts.reserved, policy.reserved_max),
-        },
-    }
+def _use(in_use: int, cap: int | None) -> UseAnswer:
+    return UseAnswer(in_use=in_use, max=cap)
 
 
-def daemon_member(figures: "DaemonFigures") -> dict[str, Any]:
-    """Return what there is to say of all topics together."""
+def topic_answer(
+    topic: "Topic", counts: TopicCountsAnswer, policy: PolicyOfTopicAnswer, now_ms: int
+) -> TopicAnswer:
+    """Return all there is to say of a topic."""
+    figures = topic_figures(topic, now_ms)
+    caps = figures.policy or Policy()
+    return TopicAnswer(
+        **msgspec.structs.asdict(counts),
+        using=figures.using,
+        watching=figures.watching,
+        blocks=[*figures.blocks],
+        oldest_ready_age=_seconds(figures.oldest_ready_age_ms),
+        rates=RatesAnswer(**figures.rates._asdict()),
+        due_to_ready=_lateness(figures.due_to_ready),
+        ready_to_reserved=_lateness(figures.ready_to_reserved),
+        operations=figures.operations,
+        usage=TopicUsageAnswer(
+            jobs=_use(figures.jobs, caps.jobs_max),
+            bytes=_use(figures.record_bytes, caps.bytes_max),
+            reserved=_use(figures.counts.reserved, caps.reserved_max),
+        ),
+        policy=policy.policy,
+        source=policy.source,
+    )
+
+
+def stats_answer(
+    beside_jobs: Mapping[str, Any], http: HttpAnswer, figures: "DaemonFigures", body_bytes_max: int
+) -> StatsAnswer:
+    """Return all there is to say of the daemon; `beside_jobs` is what the service knows."""
     used = figures.usage
-    return {
-        "draining": figures.draining,
-        "topics": figures.topics,
-        "jobs": figures.counts._asdict(),
-        "oldest_ready_age": _seconds(figures.oldest_ready_age_ms),
-        "rates": figures.rates._asdict(),
-        "operations": figures.operations,
-        "usage": {
-            "jobs": usage(used.jobs, used.jobs_max),
-            "bytes": usage(used.record_bytes, used.bytes_max),
-        },
-    }
+    return StatsAnswer(
+        **beside_jobs,
+        http=http,
+        draining=figures.draining,
+        topics=figures.topics,
+        jobs=JobCountsAnswer(**figures.counts._asdict()),
+        oldest_ready_age=_seconds(figures.oldest_ready_age_ms),
+        rates=RatesAnswer(**figures.rates._asdict()),
+        operations=figures.operations,
+        usage=DaemonUsageAnswer(
+            jobs=_use(used.jobs, used.jobs_max), bytes=_use(used.record_bytes, used.bytes_max)
+        ),
+        body_bytes_max=body_bytes_max,
+    )

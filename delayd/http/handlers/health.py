@@ -16,19 +16,20 @@ from delayd.core.stats.figures import daemon_figures
 from delayd.core.stats.totals import TotalsScan
 from delayd.core.virtual_clock import ClockAdvance
 from delayd.http.api import Call
-from delayd.http.handlers.figures import daemon_member
+from delayd.http.handlers.figures import stats_answer
 from delayd.http.problems import NoClock, NotReady
 from delayd.http.responses import Reply, reply
+from delayd.http.structs import AdvancedAnswer, HttpAnswer, LivesAnswer, ReadyAnswer
 from delayd.limits import CENSUS_STEP_TOPICS, READY_BODY_BYTES, SLOW_SYNC_MS
 from delayd.text import moment_text
 
 if TYPE_CHECKING:
-    from delayd.http.schemas import Advance
+    from delayd.http.forms import AdvanceForm
 
 
 async def healthz(_call: Call) -> Reply:
     """Say that the process serves: whoever reads this has been served."""
-    return reply(200, {"status": "ok"})
+    return reply(200, LivesAnswer(status="ok"))
 
 
 async def readyz(call: Call) -> Reply:
@@ -44,7 +45,7 @@ async def readyz(call: Call) -> Reply:
         api.engine.log_space.require_for_put(READY_BODY_BYTES)
     except OutOfSpace as refusal:
         raise NotReady(str(refusal)) from None
-    return reply(200, {"status": "ready"})
+    return reply(200, ReadyAnswer(status="ready"))
 
 
 async def stats(call: Call) -> Reply:
@@ -55,15 +56,17 @@ async def stats(call: Call) -> Reply:
     for _ in iter(lambda: census.step(CENSUS_STEP_TOPICS), True):
         await asyncio.sleep(0)
     now_ms = api.now_ms()
-    content = {**api.reports.beside_jobs(now_ms)}
-    content["http"] = {
-        "connections": 0 if api.guard is None else api.guard.open_count,
-        "waiting": len(api.waiting),
-    }
-    content |= daemon_member(daemon_figures(api.engine, census, now_ms))
-    content["body_bytes_max"] = api.engine.state.body_bytes_max
+    answer = stats_answer(
+        api.reports.beside_jobs(now_ms),
+        HttpAnswer(
+            connections=0 if api.guard is None else api.guard.open_count,
+            waiting=len(api.waiting),
+        ),
+        daemon_figures(api.engine, census, now_ms),
+        api.engine.state.body_bytes_max,
+    )
     await api.durable()
-    return reply(200, content)
+    return reply(200, answer)
 
 
 async def metrics(call: Call) -> Reply:
@@ -75,12 +78,12 @@ async def metrics(call: Call) -> Reply:
 
 
 async def advance(call: Call) -> Reply:
-    """Let the virtual clock go on, through everything that is due on the way."""
+    """Advance the virtual clock, through everything that is due on the way."""
     api = call.api
     call.allow(Scope.ADMIN, None)
     if api.standing is None:
         raise NoClock
-    given: Advance = call.given
+    given: AdvanceForm = call.given
     work = ClockAdvance(api.engine.state, api.standing, given.by)
     await api.carry_out(work)
-    return reply(200, {"now": moment_text(api.wall_ms(work.time_ms))})
+    return reply(200, AdvancedAnswer(now=moment_text(api.wall_ms(work.time_ms))))

@@ -1,22 +1,15 @@
-"""Jobs as replies tell of them.
+"""Jobs as answers have them.
 
 Times are moments of the wall clock (RFC 3339) and lengths of time in seconds. A body comes as
-`body`, the very text, where it is JSON, and else as `body_base64`.
+`body`, the very text, where it is JSON, and else as `body_base64`. One number that a reader cannot
+hold makes a whole answer unreadable, so a text counts as JSON only where this API would take it as
+a `body`:
 
->>> orjson.dumps(body_member(b'{"a":  1.0}'))
-b'{"body":{"a":  1.0}}'
->>> body_member(b"hello")
-{'body_base64': 'aGVsbG8='}
-
-One number that a reader cannot hold makes a whole answer unreadable, so a text counts as JSON only
-where this API would take it as a `body`:
-
->>> body_member(b"1e999")
-{'body_base64': 'MWU5OTk='}
+>>> [is_json(body) for body in (b'{"a":  1.0}', b"hello", b"1e999")]
+[True, False, False]
 """
 
-import base64
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import orjson
@@ -32,7 +25,6 @@ from delayd.core.job import (
     Flag,
     Note,
     Reason,
-    Retry,
     State,
     attempts_of,
     body_of,
@@ -43,7 +35,14 @@ from delayd.core.job import (
     tally_of,
 )
 from delayd.core.scans.scan import seen_state
-from delayd.http.values import is_dense
+from delayd.http.structs import (
+    FailureAnswer,
+    JobAnswer,
+    PageJobAnswer,
+    ReservedJobAnswer,
+    as_written,
+)
+from delayd.http.values import UNSET, Unset, is_dense
 from delayd.text import duration_text, moment_text
 
 if TYPE_CHECKING:
@@ -88,20 +87,23 @@ def _may_be_endless(body: bytes) -> bool:
     return _LONG_EXPONENT in alike or _LONG_NUMBER in alike
 
 
-def body_member(body: bytes, form: str = "auto") -> dict[str, Any]:
-    """Return the member that holds the body."""
+def set_body(
+    answer: JobAnswer | PageJobAnswer | ReservedJobAnswer, body: bytes, form: str = "auto"
+) -> None:
+    """Set the member that holds the body."""
     if form == "auto" and is_json(body):
-        return {"body": orjson.Fragment(body)}
-    return {"body_base64": base64.b64encode(body).decode()}
+        answer.body = as_written(body)
+    else:
+        answer.body_base64 = body
 
 
-class Ticket(NamedTuple):
+class Reservation(NamedTuple):
     """What tells one reservation from all others, those of the job's earlier lives included."""
 
     job_id: int
     created_ms: int
     reserves: int
-    """The how manieth hand-out of this life it is."""
+    """Number of this hand-out in the job's present life, starting at 1."""
 
 
 def _came_back(record: bytes) -> int:
@@ -112,116 +114,102 @@ def _came_back(record: bytes) -> int:
     return reserves
 
 
-def ticket_of(record: bytes) -> Ticket:
-    """Return the ticket of a job that is in somebody's hands."""
+def reservation_of(record: bytes) -> Reservation:
+    """Return the reservation of a job that is reserved."""
     job_id, _, created_ms, *_ = HEADER.unpack_from(record)
-    return Ticket(job_id, created_ms, _came_back(record) + 1)
+    return Reservation(job_id, created_ms, _came_back(record) + 1)
 
 
 def token_of(job_id: int, created_ms: int, reserves: int) -> str:
-    """Write a ticket as the token that its holder gets.
+    """Write a reservation as the token that its holder gets.
 
-    >>> token_of(*Ticket(17, 1_795_287_600_250, 1))
+    >>> token_of(*Reservation(17, 1_795_287_600_250, 1))
     '17-1a1ff7acc7a-1'
     """
     return f"{job_id}-{created_ms:x}-{reserves}"
 
 
-def parse_token(token: str) -> Ticket:
+def parse_token(token: str) -> Reservation:
     """Read a token that has the right form."""
     job_id, created_ms, reserves = token.split("-")
-    return Ticket(int(job_id), int(created_ms, 16), int(reserves))
+    return Reservation(int(job_id), int(created_ms, 16), int(reserves))
 
 
-def reserved_job(store: "Store", job_id: int, handed_ms: int, form: str) -> dict[str, Any]:
-    """Return what the holder of a job is told of it, who got it at that time."""
+def reserved_job(store: "Store", job_id: int, handed_ms: int, form: str) -> ReservedJobAnswer:
+    """Return a job for its holder, who got it at that time."""
     record = store.jobs.get(job_id)
     assert record is not None
     _, due_ms, created_ms, ttr_ms, priority, number, _, flags = HEADER.unpack_from(record)
     offset_ms = store.wall_times.offset_ms
     reserves = _came_back(record) + 1
-    told: dict[str, Any] = {
-        "id": job_id,
-        "topic": store.topics.by_number[number].name,
-        "token": token_of(job_id, created_ms, reserves),
-        "attempt": attempts_of(record) + 1 if flags & _FAILURE else reserves,
-        "priority": priority,
-        "due": moment_text(due_ms + offset_ms),
-        "lateness": max(0, handed_ms - due_ms) / 1_000,
-        "ttr": ttr_ms / 1_000,
-        "expires": moment_text(store.leases.sessions[job_id].deadlines[job_id] + offset_ms),
-    }
+    answer = ReservedJobAnswer(
+        id=job_id,
+        topic=store.topics.by_number[number].name,
+        token=token_of(job_id, created_ms, reserves),
+        attempt=attempts_of(record) + 1 if flags & _FAILURE else reserves,
+        priority=priority,
+        due=moment_text(due_ms + offset_ms),
+        lateness=max(0, handed_ms - due_ms) / 1_000,
+        ttr=ttr_ms / 1_000,
+        expires=moment_text(store.leases.sessions[job_id].deadlines[job_id] + offset_ms),
+    )
     if flags & _KEY:
-        told["key"] = key_of(record).decode()
+        answer.key = key_of(record).decode()
     if flags & _FAILURE:
-        told["failure"] = failure_member(record, offset_ms)
-    told.update(body_member(body_of(record), form))
-    return told
+        answer.failure = last_failure(record, offset_ms)
+    set_body(answer, body_of(record), form)
+    return answer
 
 
-def failure_member(record: bytes, offset_ms: int) -> dict[str, Any] | None:
+def last_failure(record: bytes, offset_ms: int) -> FailureAnswer | Unset:
     """Return what is known of the last failed attempt."""
     failure = failure_of(record)
-    return None if failure is None else failure_told(failure, note_of(record), offset_ms)
+    return UNSET if failure is None else failure_answer(failure, note_of(record), offset_ms)
 
 
-def failure_told(failure: Failure, note: Note | None, offset_ms: int) -> dict[str, Any]:
+def failure_answer(failure: Failure, note: Note | None, offset_ms: int) -> FailureAnswer:
     """Return what is said of a failed attempt."""
-    told: dict[str, Any] = {
-        "reason": Reason(failure.reason).name.lower(),
-        "at": moment_text(failure.failed_ms + offset_ms),
-    }
-    if note is not None and note.error:
-        told["error"] = note.error
-    if note is not None and note.origin:
-        told["origin"] = note.origin
-    return told
+    return FailureAnswer(
+        reason=Reason(failure.reason).name.lower(),
+        at=moment_text(failure.failed_ms + offset_ms),
+        error=(note.error if note is not None else "") or UNSET,
+        origin=(note.origin if note is not None else "") or UNSET,
+    )
 
 
-def retry_member(retry: Retry) -> dict[str, Any]:
-    """Return a retry rule as a put says it."""
-    told: dict[str, Any] = {}
-    if retry.steps_ms:
-        told["retry"] = [*map(duration_text, retry.steps_ms)]
-    if retry.attempts_max:
-        told["max_attempts"] = retry.attempts_max
-    if retry.jitter_percent:
-        told["jitter_percent"] = retry.jitter_percent
-    return told
-
-
-def whole_job(store: "Store", job_id: int, record: bytes) -> dict[str, Any]:
+def whole_job(store: "Store", job_id: int, record: bytes) -> JobAnswer:
     """Return all there is to say of a job but its body."""
     record = store.current(job_id, record)
     state = seen_state(store, job_id, record)
     _, due_ms, created_ms, ttr_ms, priority, _, _, _ = HEADER.unpack_from(record)
     offset_ms = store.wall_times.offset_ms
     tally = tally_of(record)
-    in_hand = state is State.RESERVED
-    told: dict[str, Any] = {
-        "id": job_id,
-        "topic": store.topic_of(record).name,
-        "state": state.name.lower(),
-        "priority": priority,
-        "due": moment_text(due_ms + offset_ms),
-        "created": moment_text(created_ms + offset_ms),
-        "ttr": ttr_ms / 1_000,
-        "attempts": attempts_of(record) + in_hand,
-        "reserves": tally.reserves + in_hand,
-        "timeouts": tally.timeouts,
-        "releases": tally.releases,
-        "buries": tally.buries,
-        "kicks": tally.kicks,
-    }
-    if in_hand:
-        told["expires"] = moment_text(store.leases.sessions[job_id].deadlines[job_id] + offset_ms)
-    if key := key_of(record):
-        told["key"] = key.decode()
-    if (retry := retry_of(record)) is not None:
-        told.update(retry_member(retry))
-    if (failure := failure_member(record, offset_ms)) is not None:
-        told["failure"] = failure
-    return told
+    is_reserved = state is State.RESERVED
+    answer = JobAnswer(
+        id=job_id,
+        topic=store.topic_of(record).name,
+        state=state.name.lower(),
+        priority=priority,
+        due=moment_text(due_ms + offset_ms),
+        created=moment_text(created_ms + offset_ms),
+        ttr=ttr_ms / 1_000,
+        attempts=attempts_of(record) + is_reserved,
+        reserves=tally.reserves + is_reserved,
+        timeouts=tally.timeouts,
+        releases=tally.releases,
+        buries=tally.buries,
+        kicks=tally.kicks,
+        key=key_of(record).decode() or UNSET,
+        failure=last_failure(record, offset_ms),
+    )
+    if is_reserved:
+        answer.expires = moment_text(store.leases.sessions[job_id].deadlines[job_id] + offset_ms)
+    retry = retry_of(record)
+    if retry is not None:
+        answer.retry = [*map(duration_text, retry.steps_ms)] or UNSET
+        answer.max_attempts = retry.attempts_max or UNSET
+        answer.jitter_percent = retry.jitter_percent or UNSET
+    return answer
 
 
 def due_text(store: "Store", job_id: int) -> str:

@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING
 from delayd.access.scopes import Scope
 from delayd.core.job import State, body_of
 from delayd.http.api import Call
-from delayd.http.handlers.job_responses import body_member, due_text, whole_job
+from delayd.http.handlers.job_responses import due_text, set_body, whole_job
 from delayd.http.problems import JobReserved, WrongState
 from delayd.http.responses import Reply, reply
+from delayd.http.structs import ChangedAnswer, NamedAnswer
 
 if TYPE_CHECKING:
-    from delayd.http.schemas import ChangeJob
+    from delayd.http.forms import ChangeJobForm
 
 
 def _by_key(call: Call) -> int:
@@ -32,9 +33,10 @@ async def _get(call: Call, job_id: int) -> Reply:
     call.allow_job(Scope.PEEK, job_id)
     api = call.api
     record, _ = api.engine.caught_up(job_id, api.now_ms())
-    content = whole_job(api.engine.store, job_id, record) | body_member(body_of(record))
+    answer = whole_job(api.engine.store, job_id, record)
+    set_body(answer, body_of(record))
     await api.durable()
-    return reply(200, content)
+    return reply(200, answer)
 
 
 async def change(call: Call) -> Reply:
@@ -48,7 +50,7 @@ async def change_key(call: Call) -> Reply:
 
 
 async def _change(call: Call, job_id: int) -> Reply:
-    given: ChangeJob = call.given
+    given: ChangeJobForm = call.given
     call.allow_job(Scope.PUT, job_id)
     api = call.api
     now_ms = api.now_ms()
@@ -62,9 +64,9 @@ async def _change(call: Call, job_id: int) -> Reply:
         ttr_ms=given.ttr if isinstance(given.ttr, int) else None,
         body=given.body_bytes,
     )
-    content = {"id": job_id, "due": due_text(api.engine.store, job_id)}
+    answer = ChangedAnswer(id=job_id, due=due_text(api.engine.store, job_id))
     await api.durable()
-    return reply(200, content)
+    return reply(200, answer)
 
 
 def _refuse_reserved(call: Call, job_id: int, now_ms: int) -> State:
@@ -92,7 +94,7 @@ async def _cancel(call: Call, job_id: int) -> Reply:
     _refuse_reserved(call, job_id, now_ms)
     api.engine.delete(api.nobody, job_id, now_ms)
     await api.durable()
-    return reply(200, {"id": job_id})
+    return reply(200, NamedAnswer(id=job_id))
 
 
 async def kick(call: Call) -> Reply:
@@ -115,4 +117,4 @@ async def _kick(call: Call, job_id: int) -> Reply:
         raise WrongState(job_id, "ready", "kick")
     api.engine.kick_job(job_id, now_ms)
     await api.durable()
-    return reply(200, {"id": job_id})
+    return reply(200, NamedAnswer(id=job_id))

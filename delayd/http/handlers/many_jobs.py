@@ -10,9 +10,9 @@ what was done by then stays done.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import orjson
+import msgspec
 
 from delayd.access.scopes import Scope
 from delayd.core.errors import JobNotFound, TopicNotFound
@@ -21,10 +21,17 @@ from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.list import Calendar, Cursor, Row, Search
 from delayd.core.views import live_record
 from delayd.http.api import Api, Call
-from delayd.http.handlers.job_responses import body_member, failure_told
+from delayd.http.handlers.job_responses import failure_answer, set_body
 from delayd.http.handlers.topics import carry_out_bulk, names_behind
 from delayd.http.responses import Reply, reply
-from delayd.http.values import page_mark_text, seconds
+from delayd.http.structs import (
+    CalendarAnswer,
+    PageAnswer,
+    PageJobAnswer,
+    TopicCalendarAnswer,
+    as_written,
+)
+from delayd.http.values import UNSET, page_mark_text
 from delayd.limits import (
     HTTP_CALENDAR_TOPICS_MAX,
     HTTP_PAGE_BYTES_MAX,
@@ -35,11 +42,16 @@ from delayd.text import moment_text
 
 if TYPE_CHECKING:
     from delayd.core.scans.scan import Wanted
-    from delayd.http.queries import Horizon, ListJobs, ManyJobs, Which
-    from delayd.http.schemas import Reschedule
+    from delayd.http.forms import (
+        HorizonForm,
+        ListJobsForm,
+        ManyJobsForm,
+        RescheduleForm,
+        WhichForm,
+    )
 
 
-def _wanted(api: Api, query: "Which", now_ms: int) -> "Wanted":
+def _wanted(api: Api, query: "WhichForm", now_ms: int) -> "Wanted":
     """Return which jobs are meant, in delayd time."""
     if query.names_moment:
         api.turns.look_at_wall_clock()
@@ -52,7 +64,7 @@ def _wanted(api: Api, query: "Which", now_ms: int) -> "Wanted":
 async def list_jobs(call: Call) -> Reply:
     """Tell of one page of jobs, in due order."""
     api, name = call.api, call.topic
-    query: ListJobs = call.query
+    query: ListJobsForm = call.query
     wanted = _wanted(api, query, api.now_ms())
     after = Cursor(*query.after) if isinstance(query.after, tuple) else None
     search = Search(api.engine.state, name, wanted, query.limit, after)
@@ -63,19 +75,20 @@ async def list_jobs(call: Call) -> Reply:
         after = ends_at
     if query.bodies:
         await api.durable()
-    return reply(200, {"jobs": jobs, "after": None if after is None else page_mark_text(*after)})
+    mark = None if after is None else page_mark_text(*after)
+    return reply(200, PageAnswer(jobs=jobs, after=mark))
 
 
 async def _rows(
     api: Api, topic: str, rows: list[Row], *, with_bodies: bool
-) -> tuple[list[dict[str, Any]], Cursor | None]:
-    """Return what is told of these jobs, and behind which of them the page ends; None: the last.
+) -> tuple[list[PageJobAnswer], Cursor | None]:
+    """Return the rows of a page, and behind which of them it ends; None: the last.
 
-    A body is that of now: a job that has gone meanwhile, or to another topic, is not told of.
+    A body is that of now: a job that has gone meanwhile, or to another topic, is left out.
     """
     store = api.engine.store
     offset_ms = store.wall_times.offset_ms
-    told: list[dict[str, Any]] = []
+    jobs: list[PageJobAnswer] = []
     total_bytes = slice_bytes = 0
     for number, row in enumerate(rows, 1):
         job, row_bytes = _row(row, offset_ms)
@@ -90,38 +103,37 @@ async def _rows(
             body = body_of(record)
             row_bytes += len(body)
         total_bytes += row_bytes
-        if told and total_bytes > HTTP_PAGE_BYTES_MAX:
+        if jobs and total_bytes > HTTP_PAGE_BYTES_MAX:
             before = rows[number - 2]
-            return told, Cursor(before.due_ms, before.job_id)
+            return jobs, Cursor(before.due_ms, before.job_id)
         if with_bodies:
-            job |= body_member(body)
+            set_body(job, body)
         slice_bytes += row_bytes
-        told.append(job)
+        jobs.append(job)
         if slice_bytes > HTTP_PAGE_SLICE_BYTES or number % HTTP_PAGE_SLICE_ROWS == 0:
             slice_bytes = 0
             await asyncio.sleep(0)
-    return told, None
+    return jobs, None
 
 
-def _row(row: Row, offset_ms: int) -> tuple[dict[str, Any], int]:
-    """Return what is told of a job but its body, and how many bytes of it are its failure.
+def _row(row: Row, offset_ms: int) -> tuple[PageJobAnswer, int]:
+    """Return a job without its body, and how many bytes of it are its failure.
 
     That is written here, in a slice: a thousand errors of control characters take 16 ms.
     """
-    job: dict[str, Any] = {
-        "id": row.job_id,
-        "state": row.state.name.lower(),
-        "due": moment_text(row.due_ms + offset_ms),
-        "priority": row.priority,
-    }
-    if row.key:
-        job["key"] = row.key
+    job = PageJobAnswer(
+        id=row.job_id,
+        state=row.state.name.lower(),
+        due=moment_text(row.due_ms + offset_ms),
+        priority=row.priority,
+        key=row.key or UNSET,
+    )
     if row.failed is None:
         return job, 0
     attempts, failure, note = row.failed
-    text = orjson.dumps(failure_told(failure, note, offset_ms))
-    job["attempts"] = attempts
-    job["failure"] = orjson.Fragment(text)
+    text = msgspec.json.encode(failure_answer(failure, note, offset_ms))
+    job.attempts = attempts
+    job.failure = as_written(text)
     return job, len(text)
 
 
@@ -140,7 +152,7 @@ async def kick_jobs(call: Call) -> Reply:
 
 async def reschedule_jobs(call: Call) -> Reply:
     """Let all these jobs that are delayed or ready come due after a delay, or at a moment."""
-    given: Reschedule = call.given
+    given: RescheduleForm = call.given
     moment_ms = call.api.moment_ms(given.at)
     if moment_ms is not None:
         return await _do(call, Action.reschedule_at(moment_ms), "rescheduled")
@@ -150,7 +162,7 @@ async def reschedule_jobs(call: Call) -> Reply:
 
 async def _do(call: Call, action: Action, done: str) -> Reply:
     api, name = call.api, call.topic
-    query: ManyJobs = call.query
+    query: ManyJobsForm = call.query
     wanted = _wanted(api, query, api.now_ms())
     bulk = Bulk(api.engine.state, name, wanted, action, dry_run=query.dry_run)
     return await carry_out_bulk(api, bulk, "matched" if query.dry_run else done)
@@ -162,7 +174,7 @@ async def _do(call: Call, action: Action, done: str) -> Reply:
 async def calendar(call: Call) -> Reply:
     """Count what comes due in each of so many spans of time, by topic."""
     api = call.api
-    query: Horizon = call.query
+    query: HorizonForm = call.query
     names: list[str] = [*dict.fromkeys(query.topic)]
     after = None
     if names:
@@ -189,11 +201,8 @@ async def calendar(call: Call) -> Reply:
             if query.topic:
                 raise
             continue  # it has gone since the names were looked up
-        topics.append({"name": name, "counts": counting.counts})
-    content = {
-        "from": moment_text(api.wall_ms(from_ms)),
-        "bin": seconds(bin_ms),
-        "topics": topics,
-        "after": after,
-    }
-    return reply(200, content)
+        topics.append(TopicCalendarAnswer(name=name, counts=counting.counts))
+    answer = CalendarAnswer(
+        from_=moment_text(api.wall_ms(from_ms)), bin=bin_ms / 1_000, topics=topics, after=after
+    )
+    return reply(200, answer)

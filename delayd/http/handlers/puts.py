@@ -5,28 +5,25 @@ What is malformed refuses the whole request before anything is put; what the eng
 that is taken, a cap) is told for that job alone.
 """
 
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from delayd.core.errors import Refusal
 from delayd.core.operations.put import Conflict, Outcome, checked_key
 from delayd.http.api import Api, Call
+from delayd.http.forms import PutJobForm, PutJobsForm, PutKeyedForm, WithRuleForm
 from delayd.http.handlers.job_responses import due_text
 from delayd.http.idempotency import Memo, memo_of, refuse_beside
-from delayd.http.responses import Reply, refused_item, reply, reply_of_many
-from delayd.http.schemas import UNSET, PutJob, PutJobs, WithRule
+from delayd.http.problems import problem_of
+from delayd.http.responses import Reply, reply, reply_of_many
+from delayd.http.structs import PutAnswer, PutResultAnswer, PutResultsAnswer
+from delayd.http.values import UNSET
 from delayd.limits import TTR_MS_DEFAULT
 
 if TYPE_CHECKING:
     from delayd.core.topic import Topic
 
 
-OUTCOMES: Final = MappingProxyType({outcome: outcome.value for outcome in Outcome})
-"""To ask an enum member for its value takes longer than to look it up."""
-CREATED: Final = OUTCOMES[Outcome.CREATED]
-
-
-def ttr_ms_of(job: WithRule, topic: "Topic") -> int:
+def ttr_ms_of(job: WithRuleForm, topic: "Topic") -> int:
     """Return the ttr that a job gets; 0 where its topic's policy says."""
     if isinstance(job.ttr, int):
         return job.ttr
@@ -34,7 +31,7 @@ def ttr_ms_of(job: WithRule, topic: "Topic") -> int:
     return 0 if has_own else TTR_MS_DEFAULT
 
 
-def _delay_of(job: WithRule) -> tuple[int, bool]:
+def _delay_of(job: WithRuleForm) -> tuple[int, bool]:
     """Return the delay that a job gets, and whether it is to come at once whatever its topic says.
 
     The core takes a delay of 0 for none that was said, as the line protocol has no way to say
@@ -45,7 +42,7 @@ def _delay_of(job: WithRule) -> tuple[int, bool]:
     return 0, False
 
 
-def _key_of(job: PutJob) -> tuple[bytes, Conflict]:
+def _key_of(job: PutJobForm) -> tuple[bytes, Conflict]:
     """Return the key that a job is put under, empty if there is none, and what if it is taken."""
     key = job.key if isinstance(job.key, bytes) else b""
     return key, job.on_conflict if isinstance(job.on_conflict, Conflict) else Conflict.REJECT
@@ -54,7 +51,7 @@ def _key_of(job: PutJob) -> tuple[bytes, Conflict]:
 def put_one(
     api: Api,
     topic: "Topic",
-    job: WithRule,
+    job: WithRuleForm,
     key: bytes,
     on: Conflict,
     now_ms: int,
@@ -87,80 +84,79 @@ def put_one(
     )
 
 
-def told(api: Api, job_id: int, outcome: Outcome) -> dict[str, Any]:
-    """Return what a producer is told of the job that was put."""
-    return {"id": job_id, "outcome": OUTCOMES[outcome], "due": due_text(api.engine.store, job_id)}
-
-
 async def put(call: Call) -> Reply:
     """Put a job, or a batch."""
     name = call.topic
-    if isinstance(call.given, PutJobs):
+    if isinstance(call.given, PutJobsForm):
         refuse_beside(call, "the jobs of a batch can have a key each, with on_conflict keep")
         return await _put_batch(call, name, call.given.jobs)
-    job: PutJob = call.given
+    job: PutJobForm = call.given
     key, on = _key_of(job)
     api = call.api
     if key:
         refuse_beside(call, "the job has a key: on_conflict says what a second put does")
     memo = None if key else memo_of(call, name)
     if memo is not None and memo.job_id:
-        content = {"id": memo.job_id, "outcome": CREATED}
+        answer = PutAnswer(id=memo.job_id, outcome=Outcome.CREATED)
         if api.engine.store.jobs.get(memo.job_id) is not None:
-            content["due"] = due_text(api.engine.store, memo.job_id)
+            answer.due = due_text(api.engine.store, memo.job_id)
     else:
-        content = _put(api, name, job, key, on, memo)
+        answer = _put(api, name, job, key, on, memo)
     await api.durable()
-    return _answered(content)
+    return _answered(answer)
 
 
 def _put(
-    api: Api, name: str, job: WithRule, key: bytes, on: Conflict, memo: Memo | None = None
-) -> dict[str, Any]:
-    """Put a job, and keep in mind under which Idempotency-Key; return what is told of it."""
+    api: Api, name: str, job: WithRuleForm, key: bytes, on: Conflict, memo: Memo | None = None
+) -> PutAnswer:
+    """Put a job, and keep in mind under which Idempotency-Key; return the answer."""
     topic = api.engine.store.topic(name)
     now_ms = api.now_ms()
     try:
         job_id, outcome = put_one(api, topic, job, key, on, now_ms)
         if memo is not None:
             memo.keep(job_id, now_ms)
-        return told(api, job_id, outcome)
+        return PutAnswer(id=job_id, outcome=outcome, due=due_text(api.engine.store, job_id))
     except Refusal:
         api.engine.store.drop_if_unwanted(topic)
         raise
 
 
-def _answered(content: dict[str, Any]) -> Reply:
-    status = 201 if content["outcome"] is CREATED else 200
-    location = f"/v1/jobs/{content['id']}"
-    return reply(status, content, {"Location": location})
+def _answered(answer: PutAnswer) -> Reply:
+    return reply(_status_of(answer.outcome), answer, {"Location": f"/v1/jobs/{answer.id}"})
+
+
+def _status_of(outcome: Outcome) -> int:
+    return 201 if outcome is Outcome.CREATED else 200
 
 
 async def put_key(call: Call) -> Reply:
     """Put a job under the key of the path, in the place of the one that has it."""
     name = call.topic
-    job = call.given
+    job: PutKeyedForm = call.given
     on = job.on_conflict if isinstance(job.on_conflict, Conflict) else Conflict.REPLACE
-    content = _put(call.api, name, job, checked_key(call.key), on)
+    answer = _put(call.api, name, job, checked_key(call.key), on)
     await call.api.durable()
-    return _answered(content)
+    return _answered(answer)
 
 
 # --- Batches -------------------------------------------------------------------------------------
 
 
-async def _put_batch(call: Call, name: str, jobs: list[PutJob]) -> Reply:
+async def _put_batch(call: Call, name: str, jobs: list[PutJobForm]) -> Reply:
     """Put all of them, and tell of each what became of it."""
     api = call.api
     topic = api.engine.store.topic(name)
     results = _put_all(api, topic, jobs, api.now_ms())
     api.engine.store.drop_if_unwanted(topic)  # all of them may have been refused
     await api.durable()
-    return reply_of_many(results, 201)
+    return reply_of_many(201, PutResultsAnswer(results=results))
 
 
-def _put_all(api: Api, topic: "Topic", jobs: list[PutJob], now_ms: int) -> list[dict[str, Any]]:
-    results: list[dict[str, Any]] = []
+def _put_all(
+    api: Api, topic: "Topic", jobs: list[PutJobForm], now_ms: int
+) -> list[PutResultAnswer]:
+    results: list[PutResultAnswer] = []
     start = 0
     while start < len(jobs):
         end = _run_end(jobs, start)
@@ -172,14 +168,14 @@ def _put_all(api: Api, topic: "Topic", jobs: list[PutJob], now_ms: int) -> list[
     return results
 
 
-def _alike(job: PutJob) -> tuple[Any, ...] | None:
+def _alike(job: PutJobForm) -> tuple[Any, ...] | None:
     """Return what a job has in common with those that it may be put with; None: with no others."""
     if job.key is job.at is job.retry is job.max_attempts is UNSET:
         return job.delay, job.priority, job.ttr
     return None
 
 
-def _run_end(jobs: list[PutJob], start: int) -> int:
+def _run_end(jobs: list[PutJobForm], start: int) -> int:
     """Return the end of the run of jobs that differ only in their bodies."""
     common = _alike(jobs[start])
     end = start + 1
@@ -190,8 +186,8 @@ def _run_end(jobs: list[PutJob], start: int) -> int:
 
 
 def _put_run(
-    api: Api, topic: "Topic", jobs: list[PutJob], now_ms: int
-) -> list[dict[str, Any]] | None:
+    api: Api, topic: "Topic", jobs: list[PutJobForm], now_ms: int
+) -> list[PutResultAnswer] | None:
     """Put jobs that differ only in their bodies; None if not all of them could be."""
     job = jobs[0]
     delay_ms, at_once = _delay_of(job)
@@ -205,16 +201,16 @@ def _put_run(
         return None  # one by one it shows which of them are
     due = due_text(api.engine.store, first_id)
     return [
-        {"status": 201, "id": job_id, "outcome": CREATED, "due": due}
+        PutResultAnswer(status=201, id=job_id, outcome=Outcome.CREATED, due=due)
         for job_id in range(first_id, first_id + len(jobs))
     ]
 
 
-def _result(api: Api, topic: "Topic", job: PutJob, now_ms: int) -> dict[str, Any]:
+def _result(api: Api, topic: "Topic", job: PutJobForm, now_ms: int) -> PutResultAnswer:
     key, on = _key_of(job)
     try:
         job_id, outcome = put_one(api, topic, job, key, on, now_ms)
     except Refusal as refusal:
-        return refused_item(refusal)
-    status = 201 if outcome is Outcome.CREATED else 200
-    return {"status": status, **told(api, job_id, outcome)}
+        return PutResultAnswer(status=refusal.status, problem=problem_of(refusal))
+    due = due_text(api.engine.store, job_id)
+    return PutResultAnswer(status=_status_of(outcome), id=job_id, outcome=outcome, due=due)

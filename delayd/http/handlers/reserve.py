@@ -18,15 +18,16 @@ from delayd.access.scopes import Scope
 from delayd.core.errors import Refusal
 from delayd.core.session import Handed, Session, WaitEnd
 from delayd.http.api import Api, Call
-from delayd.http.handlers.job_responses import Ticket, reserved_job, ticket_of
+from delayd.http.handlers.job_responses import Reservation, reservation_of, reserved_job
 from delayd.http.problems import ReservationLost, Stopping
 from delayd.http.responses import Reply, nothing, reply
+from delayd.http.structs import ReservedAnswer
 from delayd.limits import HTTP_RESERVED_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from delayd.http.schemas import Reserve, ReserveAny
+    from delayd.http.forms import ReserveAnyForm, ReserveForm
 
 
 class Consumer:
@@ -104,7 +105,7 @@ async def reserve(call: Call) -> Reply:
 
 async def reserve_any(call: Call) -> Reply:
     """Reserve jobs of several topics: the most urgent of them all come first."""
-    given: ReserveAny = call.given
+    given: ReserveAnyForm = call.given
     names = tuple(dict.fromkeys(given.topics))
     for name in names:
         call.allow(Scope.RESERVE, name)
@@ -113,7 +114,7 @@ async def reserve_any(call: Call) -> Reply:
 
 async def _reserve(call: Call, topics: tuple[str, ...]) -> Reply:
     api = call.api
-    given: Reserve = call.given
+    given: ReserveForm = call.given
     consumer = Consumer(api, topics, given.max)
     try:
         consumer.take(api.now_ms())
@@ -159,14 +160,14 @@ async def _hand_over(call: Call, consumer: Consumer, bodies: str) -> Reply:
     store = api.engine.store
     held = consumer.session.deadlines
     # One whose ttr ran out meanwhile is no longer theirs; the next reserve will have it.
-    told = [
+    reserved = [
         reserved_job(store, job_id, consumer.handed_ms, bodies)
         for job_id, _ in consumer.jobs
         if job_id in held
     ]
-    if not told:
+    if not reserved:
         return nothing()
-    response = reply(200, {"jobs": told})
+    response = reply(200, ReservedAnswer(jobs=reserved))
     if request.transport is None or request.transport.is_closing():
         consumer.give_back()
         return response
@@ -178,20 +179,20 @@ async def _hand_over(call: Call, consumer: Consumer, bodies: str) -> Reply:
     return response
 
 
-def holder_of(api: Api, ticket: Ticket, record: bytes) -> Session:
-    """Return the session under which a job is reserved with that ticket; `ReservationLost`.
+def holder_of(api: Api, reservation: Reservation, record: bytes) -> Session:
+    """Return the session under which a job is reserved with that reservation; `ReservationLost`.
 
     `TopicIsInternal` for a job that was handed out before that was refused, and survived a restart.
     """
     store = api.engine.store
     api.engine.require_writable_job(record)
-    holder = store.leases.sessions.get(ticket.job_id)
+    holder = store.leases.sessions.get(reservation.job_id)
     is_ours = holder is not None and (isinstance(holder.owner, Consumer) or holder is store.orphans)
     if (
         holder is None
         or not is_ours
-        or ticket_of(record) != ticket
-        or holder.deadlines[ticket.job_id] <= store.time_ms
+        or reservation_of(record) != reservation
+        or holder.deadlines[reservation.job_id] <= store.time_ms
     ):
-        raise ReservationLost(ticket.job_id)
+        raise ReservationLost(reservation.job_id)
     return holder

@@ -8,9 +8,7 @@ core.
 import asyncio
 from collections.abc import Callable
 from heapq import nsmallest
-from typing import TYPE_CHECKING, Any
-
-import orjson
+from typing import TYPE_CHECKING
 
 from delayd.access.principal import EVERYBODY
 from delayd.access.scopes import Scope
@@ -21,18 +19,24 @@ from delayd.core.policy import Policy
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.clear import Clear
 from delayd.core.scans.scan import Wanted
-from delayd.core.stats.figures import topic_figures
 from delayd.core.topic import Source, Topic
 from delayd.http.api import Api, Call
-from delayd.http.handlers.figures import topic_member
+from delayd.http.handlers.figures import topic_answer
 from delayd.http.responses import Reply, refused, reply
-from delayd.http.schemas import UNSET
+from delayd.http.structs import (
+    ManyAnswer,
+    PausedAnswer,
+    PolicyOfTopicAnswer,
+    TopicCountsAnswer,
+    TopicPageAnswer,
+    as_written,
+)
+from delayd.http.values import UNSET
 from delayd.limits import HTTP_GLOBS_SLICE, HTTP_TOPICS_SLICE
 from delayd.text import moment_text
 
 if TYPE_CHECKING:
-    from delayd.http.queries import ListTopics
-    from delayd.http.schemas import Kick, Pause
+    from delayd.http.forms import KickForm, ListTopicsForm, PauseForm
 
 
 # --- Which there are -----------------------------------------------------------------------------
@@ -46,7 +50,7 @@ async def names_behind(
     A slice of the topics at a time: one that comes or goes meanwhile may be there or not.
     """
     topics = call.api.engine.store.topics.by_name
-    principal, scope = call.principal, call.route.scope
+    principal, scope = call.principal, call.scope
     assert scope is not None
     call.allow_some(scope)
     sees_all = principal is EVERYBODY
@@ -68,38 +72,42 @@ async def names_behind(
 async def list_topics(call: Call) -> Reply:
     """Tell of one page of topics, sorted by name."""
     api = call.api
-    query: ListTopics = call.query
+    query: ListTopicsForm = call.query
     behind = query.after if isinstance(query.after, str) else ""
     names = await names_behind(call, behind, query.limit + 1)
     after = None
     if len(names) > query.limit:
         names.pop()
         after = names[-1]
-    told = []
+    shown = []
     for number, name in enumerate(names, 1):
         topic = api.engine.store.topics.by_name.get(name)
         if topic is not None:
-            told.append(counts_of(api, topic))
+            shown.append(counts_of(api, topic))
         if number % HTTP_TOPICS_SLICE == 0:
             await asyncio.sleep(0)
     await api.durable()
-    return reply(200, {"topics": told, "after": after})
+    return reply(200, TopicPageAnswer(topics=shown, after=after))
 
 
-def counts_of(api: Api, topic: Topic) -> dict[str, Any]:
+def counts_of(api: Api, topic: Topic) -> TopicCountsAnswer:
     """Return how many jobs a topic has in which state, and whether something hinders them."""
+    return TopicCountsAnswer(
+        name=topic.name,
+        jobs=topic.jobs,
+        delayed=topic.delayed,
+        ready=len(topic.queues.ready),
+        reserved=topic.reserved,
+        buried=len(topic.queues.buried),
+        urgent=topic.queues.urgent,
+        waiting=len(topic.clients_waiting),
+        paused_until=_paused_until(api, topic),
+    )
+
+
+def _paused_until(api: Api, topic: Topic) -> str | None:
     until_ms = topic.paused_until_ms
-    return {
-        "name": topic.name,
-        "jobs": topic.jobs,
-        "delayed": topic.delayed,
-        "ready": len(topic.queues.ready),
-        "reserved": topic.reserved,
-        "buried": len(topic.queues.buried),
-        "urgent": topic.queues.urgent,
-        "waiting": len(topic.clients_waiting),
-        "paused_until": None if until_ms is None else moment_text(api.wall_ms(until_ms)),
-    }
+    return None if until_ms is None else moment_text(api.wall_ms(until_ms))
 
 
 async def get_topic(call: Call) -> Reply:
@@ -108,29 +116,26 @@ async def get_topic(call: Call) -> Reply:
     topic = api.engine.store.topics.by_name.get(name)
     if topic is None:
         raise TopicNotFound(name)
-    content = (
-        counts_of(api, topic)
-        | topic_member(topic_figures(topic, api.now_ms()))
-        | policy_member(topic.policy, topic.policy_source)
-    )
+    policy = policy_answer(topic.policy, topic.policy_source)
+    answer = topic_answer(topic, counts_of(api, topic), policy, api.now_ms())
     await api.durable()
-    return reply(200, content)
+    return reply(200, answer)
 
 
 # --- What holds for them -------------------------------------------------------------------------
 
 
-def policy_member(policy: Policy | None, source: Source) -> dict[str, Any]:
+def policy_answer(policy: Policy | None, source: Source) -> PolicyOfTopicAnswer:
     """Return what holds for a topic, and who said so."""
     text = (policy or Policy()).to_json().encode()
-    return {"policy": orjson.Fragment(text), "source": source.name.lower()}
+    return PolicyOfTopicAnswer(policy=as_written(text), source=source.name.lower())
 
 
 async def get_policy(call: Call) -> Reply:
     """Tell what holds for the topic, or would if there were one."""
-    content = policy_member(*call.api.engine.policy_of(call.topic))
+    answer = policy_answer(*call.api.engine.policy_of(call.topic))
     await call.api.durable()
-    return reply(200, content)
+    return reply(200, answer)
 
 
 async def set_policy(call: Call) -> Reply:
@@ -143,14 +148,14 @@ async def set_policy(call: Call) -> Reply:
 
 
 async def drop_policy(call: Call) -> Reply:
-    """Let hold for the topic what the configuration says."""
+    """Remove the topic's own policy."""
     return await _set_policy(call, call.topic, None)
 
 
 async def _set_policy(call: Call, name: str, policy: Policy | None) -> Reply:
     engine = call.api.engine
     await call.api.carry_out(SetPolicy(engine.state, name, policy))
-    return reply(200, policy_member(*engine.policy_of(name)))
+    return reply(200, policy_answer(*engine.policy_of(name)))
 
 
 # --- What is done to them ------------------------------------------------------------------------
@@ -158,7 +163,7 @@ async def _set_policy(call: Call, name: str, policy: Policy | None) -> Reply:
 
 async def pause(call: Call) -> Reply:
     """Hand out nothing of the topic for a while."""
-    given: Pause = call.given
+    given: PauseForm = call.given
     return await _pause(call, given.duration)
 
 
@@ -170,16 +175,14 @@ async def resume(call: Call) -> Reply:
 async def _pause(call: Call, pause_ms: int) -> Reply:
     api, name = call.api, call.topic
     api.engine.pause(name, pause_ms, api.now_ms())
-    topic = api.engine.store.topics.by_name[name]
-    until_ms = topic.paused_until_ms
-    until = None if until_ms is None else moment_text(api.wall_ms(until_ms))
+    until = _paused_until(api, api.engine.store.topics.by_name[name])
     await api.durable()
-    return reply(200, {"paused_until": until})
+    return reply(200, PausedAnswer(paused_until=until))
 
 
 async def kick(call: Call) -> Reply:
     """Make buried jobs ready, the longest buried first; at a rate, if one is given."""
-    given: Kick = call.given
+    given: KickForm = call.given
     api, name = call.api, call.topic
     action = Action.kick(0 if given.per_second is UNSET else given.per_second)
     wanted = Wanted(frozenset({State.BURIED}))
@@ -192,7 +195,7 @@ async def carry_out_bulk(api: Api, bulk: Bulk, done: str) -> Reply:
     await api.carry_out(bulk)
     if bulk.refusal is not None:
         return refused(bulk.refusal, **{done: bulk.done})
-    return reply(200, {done: bulk.done})
+    return reply(200, ManyAnswer(**{done: bulk.done}))
 
 
 async def clear(call: Call) -> Reply:
@@ -200,4 +203,4 @@ async def clear(call: Call) -> Reply:
     api = call.api
     work = Clear(api.engine.state, call.topic)
     await api.carry_out(work)
-    return reply(200, {"cleared": work.count})
+    return reply(200, ManyAnswer(cleared=work.count))

@@ -9,7 +9,6 @@ from delayd.access.principal import Principal
 from delayd.access.scopes import Scope
 from delayd.core.errors import JobNotFound
 from delayd.http.api import Call
-from delayd.http.routes import ROUTES
 from delayd.limits import BODY_BYTES_DEFAULT, JOB_ID_MAX
 from delayd.testing.clock import FakeClock
 from tests.http.scene import Scene
@@ -376,7 +375,7 @@ def test_a_job_that_its_ttr_has_moved_is_judged_by_where_it_is_before_its_slice_
         scene.clock.advance(1_001)
         scene.engine.reach(scene.clock.now_ms())  # very many run out at once: it is not its turn
         theirs = Principal("theirs", "0a1b2c3d", frozenset(Scope), ("mail",))
-        call = Call(scene.api, ROUTES[0], cast("Any", None), {}, theirs, b"", None, None)
+        call = Call(scene.api, Scope.PUT, cast("Any", None), {}, theirs, b"", None, None)
         with pytest.raises(JobNotFound):
             call.allow_job(Scope.DELETE, 1)
         assert scene.engine.store.topics.by_name["dead"].jobs == 1

@@ -277,11 +277,10 @@ def test_a_job_that_goes_while_bodies_are_told_is_left_out(monkeypatch: pytest.M
         scene.engine.put_alike(topic, 0, 0, 1_000, bodies, scene.clock.now_ms())
         told: list[bytes] = []
 
-        def tell(body: bytes) -> dict[str, object]:
+        def set_body(_job: object, body: bytes) -> None:
             told.append(body)
-            return {}
 
-        monkeypatch.setattr(many_jobs, "body_member", tell)
+        monkeypatch.setattr(many_jobs, "set_body", set_body)
         client = scene.send("GET", f"{JOBS}?bodies=true", is_settled=False)
         while not told:
             scene.step()

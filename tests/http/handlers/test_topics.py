@@ -8,7 +8,7 @@ import pytest
 from delayd import turns as turns_module
 from delayd.access.scopes import Scope
 from delayd.core.policy import BY_NAME, Patterns, Policy
-from delayd.http.queries import PolicyBody
+from delayd.http.forms import PolicyBodyForm
 from delayd.limits import (
     CAP_MAX,
     EMERGENCY_BYTES,
@@ -229,7 +229,7 @@ def test_a_policy_is_an_object(data: bytes, status: int) -> None:
 
 
 def test_a_policy_has_the_fields_that_the_core_knows() -> None:
-    assert set(PolicyBody.__struct_fields__) == BY_NAME.keys()
+    assert set(PolicyBodyForm.__struct_fields__) == BY_NAME.keys()
 
 
 def test_who_moves_exhausted_jobs_must_be_good_for_where_they_go() -> None:

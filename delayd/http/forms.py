@@ -1,35 +1,57 @@
 """What requests say: one `Form` for each kind of body and query.
 
-The same classes make the OpenAPI document. Absent is not the same as null: what is absent is left
-as it is, or has the default that its description names.
+The same classes make the OpenAPI document, where they are named without the `Form`. Absent is not
+the same as null: what is absent is left as it is, or has the default that its description names.
+The values of a query are texts, read as JSON's would be.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
-from delayd.core.job import Retry
+from delayd.core.job import Retry, State
 from delayd.core.operations.put import Conflict
+from delayd.core.scans.scan import NEVER_DUE_MS, Wanted
 from delayd.http.problems import FieldError
 from delayd.http.reading import Form, Rules
-from delayd.http.values import Duration, Key, Ladder, Moment, TopicName, Ttr
+from delayd.http.values import (
+    UNSET,
+    Duration,
+    Key,
+    Ladder,
+    Meta,
+    Moment,
+    PageMark,
+    States,
+    TimeBound,
+    Token,
+    TopicName,
+    Ttr,
+    Unset,
+    schema_of_value,
+)
 from delayd.limits import (
     ATTEMPTS_MAX,
     BULK_PER_S_MAX,
+    CALENDAR_BINS_MAX,
     CAP_MAX,
     ERROR_BYTES_MAX,
     HTTP_BATCH_MAX,
+    HTTP_CALENDAR_TOPICS_MAX,
+    HTTP_PAGE_DEFAULT,
     HTTP_TOPICS_MAX,
+    HTTP_TOPICS_PAGE_MAX,
     HTTP_WAIT_MS_MAX,
     JITTER_PERCENT_MAX,
+    KEY_BYTES_MAX,
     PRIORITY_DEFAULT,
     PRIORITY_MAX,
+    RATE_PER_S_MAX,
     RATE_PER_S_MIN,
+    SEARCH_JOBS_MAX,
 )
 
-Meta: Final = msgspec.Meta
-Unset = msgspec.UnsetType
-UNSET: Final = msgspec.UNSET
 NO_TIME: Final[Any] = 0
 """A plain number as a default, which can stand in a schema; a `Duration` cannot."""
 
@@ -40,17 +62,6 @@ Priority = Annotated[
 Attempts = Annotated[int, Meta(ge=1, le=ATTEMPTS_MAX, description="Attempts at most.")]
 Percent = Annotated[
     int, Meta(ge=0, le=JITTER_PERCENT_MAX, description="How much longer a step may get by chance.")
-]
-Token = Annotated[
-    str,
-    Meta(
-        min_length=5,
-        max_length=60,
-        pattern="^[1-9][0-9]{0,18}-[0-9a-f]{1,16}-[0-9]{1,10}$",
-        description="What the reserve gave with the job: good for this reservation alone.",
-        examples=["17-19e0a2b3c4d-1"],
-        extra={"rule": 'must be what the reserve gave with the job, such as "17-19e0a2b3c4d-1"'},
-    ),
 ]
 ErrorText = Annotated[
     str,
@@ -75,7 +86,7 @@ Webhook = Annotated[
 ]
 
 
-class WithBody(Form, kw_only=True):
+class WithBodyForm(Form, kw_only=True):
     """Something that has a body, in one of two ways."""
 
     told_rules: ClassVar[Rules] = ({"not": {"required": ["body", "body_base64"]}},)
@@ -90,6 +101,10 @@ class WithBody(Form, kw_only=True):
             errors.append(FieldError("body_base64", "cannot come beside body"))
         return errors
 
+    def kept_texts(self) -> Iterable[msgspec.Raw]:
+        """The body."""
+        return (self.body,) if isinstance(self.body, msgspec.Raw) else ()
+
     @property
     def body_bytes(self) -> bytes | None:
         """The body, as it is kept; None if there is none."""
@@ -98,7 +113,7 @@ class WithBody(Form, kw_only=True):
         return self.body_base64 if isinstance(self.body_base64, bytes) else None
 
 
-class WithTime(WithBody, kw_only=True):
+class WithTimeForm(WithBodyForm, kw_only=True):
     """Something that comes after a delay or at a moment."""
 
     told_rules: ClassVar[Rules] = ({"not": {"required": ["delay", "at"]}},)
@@ -117,7 +132,7 @@ class WithTime(WithBody, kw_only=True):
         return errors
 
 
-class WithRule(WithTime, kw_only=True):
+class WithRuleForm(WithTimeForm, kw_only=True):
     """Something that may have a retry rule of its own."""
 
     told_rules: ClassVar[Rules] = (
@@ -157,7 +172,7 @@ class WithRule(WithTime, kw_only=True):
         )
 
 
-class PutJob(WithRule, kw_only=True):
+class PutJobForm(WithRuleForm, kw_only=True):
     """A job to be put."""
 
     told_rules: ClassVar[Rules] = ({"dependentRequired": {"on_conflict": ["key"]}},)
@@ -180,10 +195,10 @@ class PutJob(WithRule, kw_only=True):
         return errors
 
 
-class PutJobs(Form, kw_only=True):
+class PutJobsForm(Form, kw_only=True):
     """Jobs to be put, in one commit."""
 
-    jobs: Annotated[list[PutJob], Meta(min_length=1, max_length=HTTP_BATCH_MAX)]
+    jobs: Annotated[list[PutJobForm], Meta(min_length=1, max_length=HTTP_BATCH_MAX)]
 
     def broken_rules(self) -> list[FieldError]:
         """What is wrong with each of them."""
@@ -193,8 +208,12 @@ class PutJobs(Form, kw_only=True):
             for error in job.broken_rules()
         ]
 
+    def kept_texts(self) -> Iterable[msgspec.Raw]:
+        """The bodies."""
+        return (job.body for job in self.jobs if isinstance(job.body, msgspec.Raw))
 
-class PutKeyed(WithRule, kw_only=True):
+
+class PutKeyedForm(WithRuleForm, kw_only=True):
     """A job to be put under the key of the path."""
 
     on_conflict: Annotated[
@@ -205,7 +224,7 @@ class PutKeyed(WithRule, kw_only=True):
     ] = UNSET
 
 
-class ChangeJob(WithTime, kw_only=True):
+class ChangeJobForm(WithTimeForm, kw_only=True):
     """What is to be another of a job that waits or is buried."""
 
     told_rules: ClassVar[Rules] = ({"minProperties": 1},)
@@ -221,7 +240,7 @@ class ChangeJob(WithTime, kw_only=True):
         return errors
 
 
-class Reserve(Form, kw_only=True):
+class ReserveForm(Form, kw_only=True):
     """Jobs wanted of one topic."""
 
     told_rules: ClassVar[Rules] = (
@@ -247,19 +266,19 @@ class Reserve(Form, kw_only=True):
         return errors
 
 
-class ReserveAny(Reserve, kw_only=True):
+class ReserveAnyForm(ReserveForm, kw_only=True):
     """Jobs wanted of several topics."""
 
     topics: Annotated[list[TopicName], Meta(min_length=1, max_length=HTTP_TOPICS_MAX)]
 
 
-class Held(Form, kw_only=True):
+class HeldForm(Form, kw_only=True):
     """The reservation that is meant."""
 
     token: Token
 
 
-class Nack(Held, kw_only=True):
+class NackForm(HeldForm, kw_only=True):
     """A failed attempt."""
 
     delay: Duration = NO_TIME
@@ -267,26 +286,26 @@ class Nack(Held, kw_only=True):
     priority: Priority | Unset = UNSET
 
 
-class Bury(Held, kw_only=True):
+class BuryForm(HeldForm, kw_only=True):
     """A job to be parked."""
 
     error: ErrorText = ""
     priority: Priority | Unset = UNSET
 
 
-class HeldMany(Form, kw_only=True):
+class HeldManyForm(Form, kw_only=True):
     """The reservations that are meant."""
 
     tokens: Annotated[list[Token], Meta(min_length=1, max_length=HTTP_BATCH_MAX)]
 
 
-class NackMany(Form, kw_only=True):
+class NackManyForm(Form, kw_only=True):
     """Failed attempts."""
 
-    nacks: Annotated[list[Nack], Meta(min_length=1, max_length=HTTP_BATCH_MAX)]
+    nacks: Annotated[list[NackForm], Meta(min_length=1, max_length=HTTP_BATCH_MAX)]
 
 
-class Pause(Form, kw_only=True):
+class PauseForm(Form, kw_only=True):
     """How long nothing is handed out."""
 
     duration: Duration
@@ -307,7 +326,7 @@ PerSecond = Annotated[
 ]
 
 
-class Kick(Form, kw_only=True):
+class KickForm(Form, kw_only=True):
     """Buried jobs to be made ready."""
 
     max: Annotated[int, Meta(ge=1, le=CAP_MAX, description="Jobs at most; all by default.")] = (
@@ -316,7 +335,7 @@ class Kick(Form, kw_only=True):
     per_second: PerSecond | Unset = UNSET
 
 
-class Reschedule(Form, kw_only=True):
+class RescheduleForm(Form, kw_only=True):
     """When jobs are to come due."""
 
     told_rules: ClassVar[Rules] = ({"oneOf": [{"required": ["delay"]}, {"required": ["at"]}]},)
@@ -333,11 +352,187 @@ class Reschedule(Form, kw_only=True):
         return []
 
 
-class Advance(Form, kw_only=True):
+class AdvanceForm(Form, kw_only=True):
     """How far the virtual clock goes on."""
 
     by: Duration
 
 
-class Nothing(Form, kw_only=True):
+class NothingForm(Form, kw_only=True):
     """Nothing needs to be said."""
+
+
+# --- Queries, and the body of a policy -----------------------------------------------------------
+
+DAY_MS: Final = 86_400_000
+
+
+class WhichForm(Form, kw_only=True):
+    """Which jobs of a topic are meant; all of them where nothing is said."""
+
+    state: Annotated[
+        States | Unset, Meta(description="In which states; in any of them by default.")
+    ] = UNSET
+    from_: Annotated[
+        TimeBound | Unset, Meta(description="Due at this time or later; a delay counts from now.")
+    ] = msgspec.field(default=UNSET, name="from")
+    to: Annotated[TimeBound | Unset, Meta(description="Due before this time.")] = UNSET
+    prefix: Annotated[
+        str, Meta(max_length=KEY_BYTES_MAX, description="How the job's key begins.")
+    ] = ""
+
+    def wanted(self, now_ms: int, offset_ms: int) -> Wanted:
+        """Return the same in delayd time, which the wall clock is ahead of by `offset_ms`."""
+
+        def place(bound: TimeBound | Unset, otherwise_ms: int) -> int:
+            if not isinstance(bound, TimeBound):
+                return otherwise_ms
+            return max(0, bound.ms + (-offset_ms if bound.is_moment else now_ms))
+
+        states = self.state if isinstance(self.state, frozenset) else frozenset(State)
+        return Wanted(states, place(self.from_, 0), place(self.to, NEVER_DUE_MS), self.prefix)
+
+    @property
+    def names_moment(self) -> bool:
+        """Whether the wall clock matters."""
+        return any(
+            isinstance(bound, TimeBound) and bound.is_moment for bound in (self.from_, self.to)
+        )
+
+    def broken_rules(self) -> list[FieldError]:
+        """An end that is behind its beginning is a mistake; keys are UTF-8."""
+        errors = []
+        if _is_backwards(self.from_, self.to):
+            errors.append(FieldError("to", "must be later than from"))
+        try:
+            self.prefix.encode()
+        except UnicodeEncodeError:
+            errors.append(FieldError("prefix", "must be UTF-8, as keys are"))
+        return errors
+
+
+def _is_backwards(first: TimeBound | Unset, last: TimeBound | Unset) -> bool:
+    """Tell whether nothing can lie between them, as far as that is known without a clock."""
+    return (
+        isinstance(first, TimeBound)
+        and isinstance(last, TimeBound)
+        and first.is_moment == last.is_moment
+        and last.ms <= first.ms
+    )
+
+
+class ListJobsForm(WhichForm, kw_only=True):
+    """Which page of which jobs."""
+
+    limit: Annotated[int, Meta(ge=1, le=SEARCH_JOBS_MAX, description="Jobs of the page.")] = (
+        HTTP_PAGE_DEFAULT
+    )
+    after: Annotated[
+        PageMark | Unset, Meta(description="The page behind this one: `after` of that answer.")
+    ] = UNSET
+    bodies: Annotated[
+        bool, Meta(description="Tell their bodies too; a page with long ones ends sooner.")
+    ] = False
+
+
+class ManyJobsForm(WhichForm, kw_only=True):
+    """To which jobs something is done."""
+
+    dry_run: Annotated[bool, Meta(description="Do nothing, and tell how many they are.")] = False
+
+
+class ListTopicsForm(Form, kw_only=True):
+    """Which page of the topics."""
+
+    after: Annotated[
+        TopicName | Unset, Meta(description="Names behind this one: `after` of that answer.")
+    ] = UNSET
+    limit: Annotated[
+        int, Meta(ge=1, le=HTTP_TOPICS_PAGE_MAX, description="Topics of the page.")
+    ] = HTTP_PAGE_DEFAULT
+
+
+class HorizonForm(Form, kw_only=True):
+    """Of which topics, how far ahead and how finely."""
+
+    topic: Annotated[
+        list[TopicName],
+        Meta(
+            max_length=HTTP_CALENDAR_TOPICS_MAX,
+            description="These topics; may be given several times. All that have delayed jobs, a"
+            " page at a time, if it is not.",
+        ),
+    ] = msgspec.field(default_factory=list)
+    horizon: Annotated[
+        Duration | Unset, Meta(description="How far ahead, from now; a day by default.")
+    ] = UNSET
+    bins: Annotated[
+        int, Meta(ge=1, le=CALENDAR_BINS_MAX, description="Into how many spans it is divided.")
+    ] = 24
+    after: Annotated[
+        TopicName | Unset, Meta(description="Topics behind this one: `after` of that answer.")
+    ] = UNSET
+
+    @property
+    def horizon_ms(self) -> int:
+        """How far ahead."""
+        return self.horizon if isinstance(self.horizon, int) else DAY_MS
+
+    def broken_rules(self) -> list[FieldError]:
+        """There is a time to divide, and pages are of all topics."""
+        errors = []
+        if self.horizon_ms < self.bins:
+            errors.append(FieldError("horizon", "must be at least a millisecond for each bin"))
+        if self.topic and self.after is not UNSET:
+            errors.append(FieldError("after", "cannot come beside topic: all of them are told"))
+        return errors
+
+
+_Setting = Annotated[Any, Meta(description="See docs/policies.md.")]
+
+
+_SIZE: Final = {"type": ["integer", "string"], "minimum": 1, "minLength": 1}
+_CAP: Final = {"type": "integer", "minimum": 1, "maximum": CAP_MAX}
+
+
+class PolicyBodyForm(Form, kw_only=True, forbid_unknown_fields=False):
+    """A policy; what is wrong with it says `core.policy`, which reads it again, all at once."""
+
+    told_rules: ClassVar[Rules] = (
+        {
+            "additionalProperties": False,
+            "properties": {
+                "ttr": schema_of_value(Duration),
+                "delay": schema_of_value(Duration),
+                "retry": schema_of_value(Ladder),
+                "jitter_percent": {"type": "integer", "minimum": 0, "maximum": JITTER_PERCENT_MAX},
+                "max_attempts": {"type": "integer", "minimum": 1, "maximum": ATTEMPTS_MAX},
+                "exhausted": schema_of_value(TopicName),
+                "on_close": {"enum": ["failure", "return"]},
+                "jobs_max": _CAP,
+                "bytes_max": _SIZE,
+                "body_bytes_max": _SIZE,
+                "delay_max": schema_of_value(Duration),
+                "reserved_max": _CAP,
+                "rate_per_s": {
+                    "type": "number",
+                    "minimum": RATE_PER_S_MIN,
+                    "maximum": RATE_PER_S_MAX,
+                },
+            },
+        },
+    )
+
+    ttr: _Setting = UNSET
+    delay: _Setting = UNSET
+    retry: _Setting = UNSET
+    jitter_percent: _Setting = UNSET
+    max_attempts: _Setting = UNSET
+    exhausted: _Setting = UNSET
+    on_close: _Setting = UNSET
+    jobs_max: _Setting = UNSET
+    bytes_max: _Setting = UNSET
+    body_bytes_max: _Setting = UNSET
+    delay_max: _Setting = UNSET
+    reserved_max: _Setting = UNSET
+    rate_per_s: _Setting = UNSET

@@ -1,0 +1,168 @@
+"""One call of the API as a row of a table, and the way from a request's path to its row.
+
+The paths of the table are laid out as a tree of their segments, and a request walks down it: a
+segment that is there by its own text, or else the one that takes any. So finding costs the same
+however many calls there are.
+
+>>> router = Router()
+>>> router.add("GET", "/v1/jobs/{id}", "show")
+>>> router.add("POST", "/v1/jobs/{id}/ack", "acknowledge")
+>>> router.find("GET", "/v1/jobs/7?x=1")
+('show', {'id': '7'})
+>>> router.find("POST", "/v1/jobs/a%2Fb/ack")
+('acknowledge', {'id': 'a/b'})
+>>> try: router.find("PUT", "/v1/jobs/7")
+... except MethodNotAllowed as refusal: print(refusal)
+PUT is not among GET
+"""
+
+import enum
+from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
+from typing import Generic, NamedTuple, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from delayd.access.scopes import Scope
+from delayd.core.errors import Refusal
+from delayd.http.api import Call
+from delayd.http.problems import MethodNotAllowed, NoSuchCall
+from delayd.http.reading import Form
+from delayd.http.responses import Reply
+from delayd.http.values import Answer
+from delayd.limits import TARGET_KNOWN_CHARACTERS, TARGETS_KNOWN_MAX
+
+# --- Rows ----------------------------------------------------------------------------------------
+
+Handler = Callable[[Call], Awaitable[Reply]]
+
+
+class Section(enum.Enum):
+    """For whom calls are; the values are headings."""
+
+    PRODUCERS = "Producers"
+    WORKERS = "Workers"
+    JOBS = "Jobs"
+    TOPICS = "Topics"
+    DAEMON = "Daemon"
+
+
+class Response(NamedTuple):
+    """One answer that is no refusal."""
+
+    when: str
+    """What it means."""
+    structs: tuple[type[Answer], ...] = ()
+    """What its body may be."""
+    media: str = ""
+    """The type of a body that `structs` does not describe; empty where there is none."""
+    has_location: bool = False
+    """`Location` leads to the job."""
+
+
+class Route(NamedTuple):
+    """One call: where, for whom, what it says and answers, and its documentation."""
+
+    method: str
+    path: str
+    handler: Handler
+    scope: Scope | None
+    """What a token must be good for; None: the call needs no token."""
+    name: str
+    """What programs made of the OpenAPI document call it; never changes."""
+    section: Section
+    summary: str
+    about: str
+    responses: Mapping[int, Response]
+    """By status."""
+    refusals: tuple[type[Refusal], ...] = ()
+    """Beside those that every call with such a path, body and query has."""
+    form: type[Form] | None = None
+    """What the body says; None: there is no body."""
+    batch: type[Form] | None = None
+    """What the body says if it has this form's first field instead: the call for many at once."""
+    query: type[Form] | None = None
+    """What the query says; None: there is no query."""
+    may_be_empty: bool = False
+    """No body says the same as `{}`."""
+
+
+# --- Finding one ---------------------------------------------------------------------------------
+
+TargetT = TypeVar("TargetT")
+
+
+class _Node(Generic[TargetT]):
+    """A point in the tree: what is there, and what is behind it."""
+
+    __slots__ = ("any", "name", "next", "targets")
+
+    def __init__(self) -> None:
+        self.targets: dict[str, TargetT] = {}
+        """By method."""
+        self.next: dict[str, _Node[TargetT]] = {}
+        self.any: _Node[TargetT] | None = None
+        """Behind a segment of any text."""
+        self.name = ""
+        """How that segment is called."""
+
+
+class Router(Generic[TargetT]):
+    """The tree of all paths."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._root: _Node[TargetT] = _Node()
+        self._found = lru_cache(maxsize=TARGETS_KNOWN_MAX)(self._walk)
+
+    def add(self, method: str, path: str, target: TargetT) -> None:
+        """Lead requests of a path, whose segments in braces may be any, to this target."""
+        node = self._root
+        for segment in path.split("/")[1:]:
+            if not segment.startswith("{"):
+                node = node.next.setdefault(segment, _Node())
+                continue
+            name = segment.strip("{}")
+            if node.any is None:
+                node.any, node.name = _Node(), name
+            assert node.name == name, f"{path}: there it is called {node.name}"
+            node = node.any
+        assert method not in node.targets, f"{method} {path} is there twice"
+        node.targets[method] = target
+
+    def find(self, method: str, path: str) -> tuple[TargetT, Mapping[str, str]]:
+        """Return the target, and what stands where any text may; the path is as it was sent.
+
+        Clients repeat themselves: what was found is remembered. Raises `NoSuchCall`,
+        `MethodNotAllowed`.
+        """
+        if len(path) > TARGET_KNOWN_CHARACTERS:
+            return self._walk(method, path)
+        return self._found(method, path)
+
+    def _walk(self, method: str, sent: str) -> tuple[TargetT, Mapping[str, str]]:
+        path = sent.partition("?")[0]
+        if not path.startswith("/"):  # http://host/path, as proxies are asked
+            path = urlsplit(sent).path
+        node = self._root
+        names: dict[str, str] = {}
+        for segment in path.split("/")[1:]:
+            following = node.next.get(segment)
+            if following is None:
+                following = node.any
+                if following is None or not segment:
+                    raise NoSuchCall(path)
+                names[node.name] = _unquoted(segment, path) if "%" in segment else segment
+            node = following
+        target = node.targets.get(method)
+        if target is None:
+            if not node.targets or path in {"", "*"}:
+                raise NoSuchCall(path)
+            raise MethodNotAllowed(method, sorted(node.targets))
+        return target, names
+
+
+def _unquoted(segment: str, path: str) -> str:
+    try:
+        return unquote(segment, errors="strict")
+    except UnicodeDecodeError:
+        raise NoSuchCall(path) from None

@@ -1,0 +1,496 @@
+"""What requests are answered: one struct for each kind of answer.
+
+Handlers make them, msgspec writes them, and the OpenAPI document is made of them, where they are
+named without the `Answer`. Members may be added to answers in later versions, so a client ignores
+those that it does not know; the structs forbid them, so that a test that reads an answer back fails
+when a member is not described. What was counted was counted since the start of the daemon, lengths
+of time are in seconds, and null is what there is not.
+
+>>> strictly(PutAnswer).decode(b'{"id":1,"outcome":"created","due":"2026-11-21T19:00:00.000Z"}').id
+1
+"""
+
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+
+from delayd.core.job import Reason, State
+from delayd.core.operations.put import Outcome
+from delayd.core.throttle import Block
+from delayd.core.topic import Source
+from delayd.http.problems import ProblemAnswer
+from delayd.http.values import UNSET, Answer, JobId, Meta, MomentText, Token, Unset
+from delayd.limits import PRIORITY_MAX
+
+AnswerT = TypeVar("AnswerT", bound=Answer)
+
+
+def strictly(kind: type[AnswerT]) -> msgspec.json.Decoder[AnswerT]:
+    """Return what reads answers of one kind, and refuses members that are not described."""
+    return msgspec.json.Decoder(kind)
+
+
+def as_written(text: bytes) -> Any:  # noqa: ANN401 (it stands for any member)
+    """Return what has been written as JSON before, as the value of a member."""
+    return msgspec.Raw(text)
+
+
+Seconds = Annotated[float, Meta(ge=0, description="A length of time, in seconds.")]
+Count = Annotated[int, Meta(ge=0)]
+PriorityNumber = Annotated[int, Meta(ge=0, le=PRIORITY_MAX)]
+Status = Annotated[int, Meta(ge=200, le=599, description="As of a request about this one alone.")]
+Attempts = Annotated[
+    Count, Meta(description="Since its retry ladder began, with the one that is under way.")
+]
+Steps = Annotated[list[str], Meta(description="The delays after each failed attempt.")]
+JsonBody = Annotated[
+    Any, Meta(description="The body where it is JSON: the very text that was put.")
+]
+BytesBody = Annotated[bytes | Unset, Meta(description="The body where it is not, in base64.")]
+
+StateName = Annotated[
+    str,
+    Meta(
+        description="Where the job is in its life.",
+        extra_json_schema={"enum": [state.name.lower() for state in State]},
+    ),
+]
+ReasonName = Annotated[
+    str,
+    Meta(
+        description="Why the attempt failed.",
+        extra_json_schema={"enum": [reason.name.lower() for reason in Reason]},
+    ),
+]
+
+# --- Producers -----------------------------------------------------------------------------------
+
+
+class PutAnswer(Answer, kw_only=True):
+    """A job that was put."""
+
+    id: JobId
+    outcome: Outcome
+    due: MomentText | Unset = UNSET
+    """Absent where a put is answered again and its job is gone."""
+
+
+class PutResultAnswer(Answer, kw_only=True):
+    """What became of one job of a batch."""
+
+    status: Status
+    id: JobId | Unset = UNSET
+    outcome: Outcome | Unset = UNSET
+    due: MomentText | Unset = UNSET
+    problem: ProblemAnswer | Unset = UNSET
+
+
+class PutResultsAnswer(Answer, kw_only=True):
+    """What became of each job of a batch, in the order of the request."""
+
+    results: list[PutResultAnswer]
+
+
+class ChangedAnswer(Answer, kw_only=True):
+    """A job that was changed."""
+
+    id: JobId
+    due: MomentText
+
+
+class NamedAnswer(Answer, kw_only=True):
+    """The job that was meant."""
+
+    id: JobId
+
+
+# --- Workers -------------------------------------------------------------------------------------
+
+
+class FailureAnswer(Answer, kw_only=True):
+    """The last failed attempt of a job."""
+
+    reason: ReasonName
+    at: MomentText
+    error: Annotated[str | Unset, Meta(description="What its worker said.")] = UNSET
+    origin: Annotated[str | Unset, Meta(description="The topic that it was moved from.")] = UNSET
+
+
+class ReservedJobAnswer(Answer, kw_only=True):
+    """A job for its worker."""
+
+    id: JobId
+    topic: str
+    token: Token
+    attempt: Annotated[int, Meta(ge=1, description="Attempt number, starting at 1.")]
+    priority: PriorityNumber
+    due: MomentText
+    lateness: Annotated[Seconds, Meta(description="How long after that it was handed out, in s.")]
+    ttr: Seconds
+    expires: Annotated[MomentText, Meta(description="When the reservation ends by itself.")]
+    key: str | Unset = UNSET
+    failure: FailureAnswer | Unset = UNSET
+    body: JsonBody = UNSET
+    body_base64: BytesBody = UNSET
+
+
+class ReservedAnswer(Answer, kw_only=True):
+    """The jobs that were ready; one at least."""
+
+    jobs: Annotated[list[ReservedJobAnswer], Meta(min_length=1)]
+
+
+class BecameAnswer(Answer, kw_only=True):
+    """What became of a job."""
+
+    id: JobId
+    state: StateName
+    topic: Annotated[str, Meta(description="Another one if its policy has moved it.")]
+    due: Annotated[MomentText | Unset, Meta(description="Of a delayed job.")] = UNSET
+
+
+class TouchedAnswer(Answer, kw_only=True):
+    """A reservation that goes on."""
+
+    id: JobId
+    expires: MomentText
+
+
+class AckResultAnswer(Answer, kw_only=True):
+    """What became of one acknowledgement."""
+
+    id: JobId
+    status: Status
+    problem: ProblemAnswer | Unset = UNSET
+
+
+class AckResultsAnswer(Answer, kw_only=True):
+    """What became of each, in the order of the request."""
+
+    results: list[AckResultAnswer]
+
+
+class NackResultAnswer(Answer, kw_only=True):
+    """What became of one failed attempt."""
+
+    id: JobId
+    status: Status
+    state: StateName | Unset = UNSET
+    topic: str | Unset = UNSET
+    due: MomentText | Unset = UNSET
+    problem: ProblemAnswer | Unset = UNSET
+
+
+class NackResultsAnswer(Answer, kw_only=True):
+    """What became of each, in the order of the request."""
+
+    results: list[NackResultAnswer]
+
+
+# --- Jobs ----------------------------------------------------------------------------------------
+
+
+class JobAnswer(Answer, kw_only=True):
+    """A job with its body, in one of two ways."""
+
+    id: JobId
+    topic: str
+    state: StateName
+    priority: PriorityNumber
+    due: MomentText
+    created: MomentText
+    ttr: Seconds
+    attempts: Attempts
+    reserves: Annotated[Count, Meta(description="How often it was handed out.")]
+    timeouts: Count
+    releases: Annotated[Count, Meta(description="Nacks count too.")]
+    buries: Count
+    kicks: Count
+    expires: Annotated[MomentText | Unset, Meta(description="Of a reserved job.")] = UNSET
+    key: str | Unset = UNSET
+    retry: Steps | Unset = UNSET
+    max_attempts: Annotated[int, Meta(ge=1)] | Unset = UNSET
+    jitter_percent: Annotated[int, Meta(ge=1, le=100)] | Unset = UNSET
+    failure: FailureAnswer | Unset = UNSET
+    body: JsonBody = UNSET
+    body_base64: BytesBody = UNSET
+
+
+class PageJobAnswer(Answer, kw_only=True):
+    """A job, as far as a page tells."""
+
+    id: JobId
+    state: StateName
+    due: MomentText
+    priority: PriorityNumber
+    key: str | Unset = UNSET
+    attempts: Attempts | Unset = UNSET
+    failure: FailureAnswer | Unset = UNSET
+    body: JsonBody = UNSET
+    body_base64: BytesBody = UNSET
+
+
+After = Annotated[
+    str | None, Meta(description="What `after` of the next request is to be; null: that was all.")
+]
+
+
+class PageAnswer(Answer, kw_only=True):
+    """One page of jobs, in due order."""
+
+    jobs: list[PageJobAnswer]
+    after: After
+
+
+class ManyAnswer(Answer, kw_only=True):
+    """To how many jobs it was done; `matched` where nothing was to be done."""
+
+    cancelled: Count | Unset = UNSET
+    kicked: Count | Unset = UNSET
+    rescheduled: Count | Unset = UNSET
+    cleared: Count | Unset = UNSET
+    matched: Count | Unset = UNSET
+
+
+class TopicCalendarAnswer(Answer, kw_only=True):
+    """What comes due of a topic."""
+
+    name: str
+    counts: Annotated[list[Count], Meta(description="Jobs in each span, the first from now on.")]
+
+
+class CalendarAnswer(Answer, kw_only=True):
+    """What comes due when."""
+
+    from_: MomentText = msgspec.field(name="from")
+    bin: Annotated[Seconds, Meta(description="How long each span is, in seconds.")]
+    topics: list[TopicCalendarAnswer]
+    after: After
+
+
+# --- Topics --------------------------------------------------------------------------------------
+
+
+class TopicCountsAnswer(Answer, kw_only=True):
+    """How many jobs a topic has, and who waits for them."""
+
+    name: str
+    jobs: Count
+    delayed: Count
+    ready: Count
+    reserved: Count
+    buried: Count
+    urgent: Annotated[Count, Meta(description="Ready with a priority below 1024.")]
+    waiting: Annotated[Count, Meta(description="Consumers that wait for a job.")]
+    paused_until: Annotated[MomentText | None, Meta(description="null: it is not paused.")]
+
+
+class TopicPageAnswer(Answer, kw_only=True):
+    """One page of topics, sorted by name."""
+
+    topics: list[TopicCountsAnswer]
+    after: After
+
+
+class PolicyAnswer(Answer, kw_only=True):
+    """What holds for a topic; what is absent is as if there were no policy."""
+
+    ttr: str | Unset = UNSET
+    delay: str | Unset = UNSET
+    retry: Steps | Unset = UNSET
+    jitter_percent: Count | Unset = UNSET
+    max_attempts: Count | Unset = UNSET
+    exhausted: str | Unset = UNSET
+    on_close: str | Unset = UNSET
+    jobs_max: Count | Unset = UNSET
+    bytes_max: Count | Unset = UNSET
+    body_bytes_max: Count | Unset = UNSET
+    delay_max: str | Unset = UNSET
+    reserved_max: Count | Unset = UNSET
+    rate_per_s: Annotated[float, Meta(gt=0)] | Unset = UNSET
+
+
+SourceName = Annotated[
+    str,
+    Meta(
+        description="Who said so: the configuration, or a client.",
+        extra_json_schema={"enum": [source.name.lower() for source in Source]},
+    ),
+]
+
+
+class PolicyOfTopicAnswer(Answer, kw_only=True):
+    """What holds for a topic, and who said so."""
+
+    policy: PolicyAnswer
+    source: SourceName
+
+
+class RatesAnswer(Answer, kw_only=True):
+    """Jobs a second, in the last minute."""
+
+    put: float
+    reserved: float
+    deleted: float
+
+
+class LatenessAnswer(Answer, kw_only=True):
+    """How long something took, in seconds; null where it has not happened."""
+
+    jobs: Annotated[Count, Meta(description="How often it has happened.")]
+    mean: float | None
+    p50: float | None
+    p90: float | None
+    p99: float | None
+
+
+class UseAnswer(Answer, kw_only=True):
+    """How much of a cap is used."""
+
+    in_use: Count
+    max: Annotated[Count | None, Meta(description="null: there is no cap.")]
+
+
+class TopicUsageAnswer(Answer, kw_only=True):
+    """How much of each cap of a topic is used."""
+
+    jobs: UseAnswer
+    bytes: UseAnswer
+    reserved: UseAnswer
+
+
+BlockName = Annotated[
+    str,
+    Meta(
+        description="paused; full: so many are in hand as may be; slow: its rate is used up.",
+        extra_json_schema={
+            "enum": [name for block in Block if (name := (block.name or "").lower())]
+        },
+    ),
+]
+
+
+class TopicAnswer(TopicCountsAnswer, kw_only=True):
+    """All there is to say of a topic; what was counted was counted since the daemon's start."""
+
+    using: Annotated[Count, Meta(description="Connections of the line protocol that put here.")]
+    watching: Annotated[Count, Meta(description="Consumers that would take jobs of it.")]
+    blocks: Annotated[list[BlockName], Meta(description="Why nothing is handed out.")]
+    oldest_ready_age: Annotated[
+        float | None, Meta(description="How long the oldest ready job has been ready, in seconds.")
+    ]
+    rates: RatesAnswer
+    due_to_ready: Annotated[LatenessAnswer, Meta(description="How late delays ended.")]
+    ready_to_reserved: Annotated[LatenessAnswer, Meta(description="How long ready jobs waited.")]
+    operations: dict[str, Count]
+    usage: TopicUsageAnswer
+    policy: PolicyAnswer
+    source: SourceName
+
+
+class PausedAnswer(Answer, kw_only=True):
+    """Until when nothing is handed out."""
+
+    paused_until: Annotated[MomentText | None, Meta(description="null: it is not paused.")]
+
+
+# --- The daemon ----------------------------------------------------------------------------------
+
+
+class CpuAnswer(Answer, kw_only=True):
+    """Processor time of the process, in seconds."""
+
+    user: Seconds
+    system: Seconds
+
+
+class MachineAnswer(Answer, kw_only=True):
+    """Where it runs."""
+
+    hostname: str
+    os: str
+    platform: str
+
+
+class JournalAnswer(Answer, kw_only=True):
+    """The log, in files of `segment_bytes`."""
+
+    oldest_file: Count
+    current_file: Count
+    jobs_copied: Annotated[Count, Meta(description="By snapshots.")]
+    records_written: Count
+    segment_bytes: Count
+
+
+class LineAnswer(Answer, kw_only=True):
+    """The line protocol."""
+
+    connections: Count
+    connections_total: Count
+    producers: Count
+    workers: Count
+    commands: dict[str, Count]
+
+
+class HttpAnswer(Answer, kw_only=True):
+    """This API."""
+
+    connections: Count
+    waiting: Annotated[Count, Meta(description="Requests that wait for a job.")]
+
+
+class JobCountsAnswer(Answer, kw_only=True):
+    """Jobs of all topics, by state."""
+
+    ready: Count
+    urgent: Count
+    reserved: Count
+    delayed: Count
+    buried: Count
+
+
+class DaemonUsageAnswer(Answer, kw_only=True):
+    """How much of each cap on all topics together is used."""
+
+    jobs: UseAnswer
+    bytes: UseAnswer
+
+
+class StatsAnswer(Answer, kw_only=True):
+    """The daemon as a whole; what was counted was counted since its start."""
+
+    version: str
+    id: Annotated[str, Meta(description="Another one after each start.")]
+    pid: Count
+    uptime: Seconds
+    cpu: CpuAnswer
+    machine: MachineAnswer
+    journal: JournalAnswer
+    line: LineAnswer
+    http: HttpAnswer
+    draining: bool
+    topics: Count
+    jobs: JobCountsAnswer
+    oldest_ready_age: float | None
+    rates: RatesAnswer
+    operations: dict[str, Count]
+    usage: DaemonUsageAnswer
+    body_bytes_max: Count
+
+
+class LivesAnswer(Answer, kw_only=True):
+    """The process serves."""
+
+    status: Literal["ok"]
+
+
+class ReadyAnswer(Answer, kw_only=True):
+    """Jobs are taken on."""
+
+    status: Literal["ready"]
+
+
+class AdvancedAnswer(Answer, kw_only=True):
+    """How far time has come."""
+
+    now: MomentText
