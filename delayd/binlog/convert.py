@@ -24,7 +24,12 @@ from typing import Final
 from delayd.binlog.files import LOCK_NAME, Binlog, BinlogJob, BinlogState
 from delayd.core.engine import Engine
 from delayd.core.job import HEADER, TALLY, Flag, State, Tally
-from delayd.core.records import Kind, pack_last, pack_put, pack_topic, pack_turn
+from delayd.core.records import (
+    Kind,
+    pack,
+    pack_put,
+    pack_turn,
+)
 from delayd.core.replay import Replay
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.journal.disk import Disk, LockHeldError
@@ -132,10 +137,10 @@ def write(binlog: Binlog, journal: Journal, engine: Engine, wall_ms: int) -> Non
 def _payloads(binlog: Binlog, now_ms: int, tick_ms: int) -> Iterator[bytes]:
     """Yield what frames are to hold, about a window of the reader each."""
     numbers = {tube: number for number, tube in enumerate(binlog.tubes, 1)}
-    pieces = [pack_turn(Kind.TURN, now_ms), pack_last(Kind.LAST, binlog.last_id, len(numbers))]
+    pieces = [pack_turn(Kind.TURN, now_ms), pack(Kind.LAST, binlog.last_id, len(numbers))]
     for tube, number in numbers.items():
         name = tube.encode("ascii")
-        pieces += (pack_topic(Kind.TOPIC, number, len(name)), name)
+        pieces += (pack(Kind.TOPIC, number, len(name)), name)
     piece_bytes = 0
     for job in binlog.take_jobs():
         record = record_of(job, numbers[job.tube], now_ms, tick_ms)

@@ -116,23 +116,6 @@ pack_turn: Final = LAYOUTS[Kind.TURN].pack
 pack_put: Final = LAYOUTS[Kind.PUT].pack
 pack_reserve: Final = LAYOUTS[Kind.RESERVE].pack
 pack_delete: Final = LAYOUTS[Kind.DELETE].pack
-pack_topic: Final = LAYOUTS[Kind.TOPIC].pack
-pack_touch: Final = LAYOUTS[Kind.TOUCH].pack
-pack_release: Final = LAYOUTS[Kind.RELEASE].pack
-pack_return: Final = LAYOUTS[Kind.RETURN].pack
-pack_bury: Final = LAYOUTS[Kind.BURY].pack
-pack_kick: Final = LAYOUTS[Kind.KICK].pack
-pack_reschedule: Final = LAYOUTS[Kind.RESCHEDULE].pack
-pack_pause: Final = LAYOUTS[Kind.PAUSE].pack
-pack_last: Final = LAYOUTS[Kind.LAST].pack
-pack_rank: Final = LAYOUTS[Kind.RANK].pack
-pack_offset: Final = LAYOUTS[Kind.OFFSET].pack
-pack_appoint: Final = LAYOUTS[Kind.APPOINT].pack
-pack_fail: Final = LAYOUTS[Kind.FAIL].pack
-pack_amend: Final = LAYOUTS[Kind.AMEND].pack
-pack_rewrite: Final = LAYOUTS[Kind.REWRITE].pack
-pack_policy: Final = LAYOUTS[Kind.POLICY].pack
-pack_clear: Final = LAYOUTS[Kind.CLEAR].pack
 
 
 class UnknownRecord(Exception):
@@ -149,13 +132,3 @@ def pack(kind: Kind, *fields: int, tail: bytes | None = None) -> bytes:
     if tail is None:
         return RECORDS[kind].layout.pack(kind, *fields)
     return RECORDS[kind].layout.pack(kind, *fields, len(tail)) + tail
-
-
-def topic_record(number: int, name: str) -> bytes:
-    """Return the TOPIC record, name and all."""
-    return pack(Kind.TOPIC, number, tail=name.encode("ascii"))
-
-
-def policy_record(number: int, source: int, policy: str) -> bytes:
-    """Return the POLICY record with the policy as JSON; empty: none."""
-    return pack(Kind.POLICY, number, source, tail=policy.encode("ascii"))

@@ -3,7 +3,8 @@
 Besides the store it has what the current turn has gathered so far (records for the log, and
 deliveries for consumers whose wait has ended) and the caps and flags of the whole daemon.
 
-    write(record)             takes log space, or raises `OutOfSpace`; then records
+    record(kind, *fields)     takes log space, or raises `OutOfSpace`; packs by the table, records
+    write(record)             the same for a record that is packed
     write_promised(record)    records what log space was set aside for
     stamp()                   records how far time has been played, once before a turn's records
 
@@ -13,7 +14,7 @@ It refuses to know what the records mean and where they go.
 from typing import final
 
 from delayd.core.log_space import LogSpace
-from delayd.core.records import LAYOUTS, Kind, pack_turn
+from delayd.core.records import LAYOUTS, Kind, pack, pack_turn
 from delayd.core.session import Delivery
 from delayd.core.store import Store
 from delayd.core.topic import DEFAULT_TOPIC
@@ -84,6 +85,10 @@ class EngineState:
         """Record how far time has been played, when a record is about to follow."""
         self.turn_ms = self.store.time_ms
         self.log.append(pack_turn(Kind.TURN, self.turn_ms))
+
+    def record(self, kind: Kind, *fields: int, tail: bytes | None = None) -> None:
+        """Record what `core.apply` is about to carry out, or raise `OutOfSpace`."""
+        self.write(pack(kind, *fields, tail=tail))
 
     def write(self, record: bytes, more_bytes: int = 0) -> None:
         """Record what is about to be done, or raise `OutOfSpace`.

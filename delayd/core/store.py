@@ -57,7 +57,6 @@ from delayd.core.times import ROUNDING_MS
 from delayd.core.topic import Source, Topic
 from delayd.core.topics import Topics
 from delayd.core.transitions import (
-    buried,
     came_due,
     placed_anew,
     rank_at,
@@ -820,12 +819,6 @@ class Store:
         # which would come alive again with the next delay in the other topic.
         former.queues.delays.wheel.ask(partial(self._delay_ends_in, former))
         return former
-
-    def bury(self, job_id: int, priority: int) -> Topic:
-        """End the hold and park the job behind all that were buried before."""
-        record = self.jobs.get(job_id)
-        assert record is not None
-        return self.put_back(job_id, buried(record, priority, self.next_rank()))
 
     def next_rank(self) -> int:
         """Return the rank of a job that is buried now because somebody asks for it."""

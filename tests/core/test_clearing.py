@@ -12,7 +12,11 @@ from delayd.core.check import check
 from delayd.core.errors import JobNotFound, TopicNotFound
 from delayd.core.job import HEADER, State
 from delayd.core.operations.change import kick_later
-from delayd.core.records import Kind, UnknownRecord, pack_clear, pack_topic
+from delayd.core.records import (
+    Kind,
+    UnknownRecord,
+    pack,
+)
 from delayd.core.replay import Replay
 from delayd.core.scans.clear import Clear
 from delayd.core.scans.list import Search
@@ -361,7 +365,7 @@ def test_a_topic_that_is_not_there_is_refused_at_once_and_one_that_vanishes_is_c
 @pytest.mark.parametrize("numbers", [(7, 8), (1, 1), (1, 2)])
 def test_a_clear_that_does_not_fit_what_came_before_is_no_record(numbers: tuple[int, int]) -> None:
     replay = Replay(Rig().engine)
-    named = pack_topic(Kind.TOPIC, 1, 1) + b"a" + pack_topic(Kind.TOPIC, 2, 1) + b"b"
+    named = pack(Kind.TOPIC, 1, 1) + b"a" + pack(Kind.TOPIC, 2, 1) + b"b"
     replay.play(named)
     with pytest.raises(UnknownRecord):
-        replay.play(pack_clear(Kind.CLEAR, *numbers))
+        replay.play(pack(Kind.CLEAR, *numbers))

@@ -13,14 +13,8 @@ from delayd.core.records import (
     TAILED,
     Kind,
     UnknownRecord,
-    pack_amend,
-    pack_clear,
-    pack_fail,
-    pack_pause,
-    pack_policy,
+    pack,
     pack_put,
-    pack_rewrite,
-    pack_topic,
 )
 from delayd.core.transitions import amend, buried, with_tail
 
@@ -42,7 +36,7 @@ def dumped(*records: bytes) -> list[Dumped]:
 
 
 def topic(number: int, name: bytes) -> bytes:
-    return pack_topic(Kind.TOPIC, number, len(name)) + name
+    return pack(Kind.TOPIC, number, len(name)) + name
 
 
 def put(record: bytes) -> bytes:
@@ -72,10 +66,10 @@ def test_every_kind_is_shown_with_the_values_it_was_packed_with(kind: Kind) -> N
 def test_what_became_of_a_job_is_shown_in_words() -> None:
     fields = {"id": 7, "due_ms": 2_000, "delay_ms": 500, "priority": 3}
     amended, failed, moved = dumped(
-        pack_amend(Kind.AMEND, 7, 2_000, 500, 0, 9_000, 3, State.DELAYED),
-        pack_fail(Kind.FAIL, 7, 1_500, 2_000, 500, 3, Reason.NACKED, State.DELAYED, 0, 5)
+        pack(Kind.AMEND, 7, 2_000, 500, 0, 9_000, 3, State.DELAYED),
+        pack(Kind.FAIL, 7, 1_500, 2_000, 500, 3, Reason.NACKED, State.DELAYED, 0, 5)
         + b"oh \xc3\xa9",
-        pack_fail(Kind.FAIL, 7, 1_500, 2_000, 500, 3, Reason.TTR_RAN_OUT, State.READY, 4, 0),
+        pack(Kind.FAIL, 7, 1_500, 2_000, 500, 3, Reason.TTR_RAN_OUT, State.READY, 4, 0),
     )
     assert amended.fields == fields | {"wall_ms": 0, "ttr_ms": 9_000, "state": "delayed"}
     fields["failed_ms"] = 1_500
@@ -87,10 +81,10 @@ def test_what_became_of_a_job_is_shown_in_words() -> None:
 def test_a_policy_is_shown_with_its_text_and_a_cleared_topic_keeps_its_name() -> None:
     _, policy, strange, cleared, paused = dumped(
         topic(3, b"mail"),
-        pack_policy(Kind.POLICY, 3, 1, 2) + b"{}",
-        pack_policy(Kind.POLICY, 3, 9, 0),
-        pack_clear(Kind.CLEAR, 3, 4),
-        pack_pause(Kind.PAUSE, 4, 20, 10),
+        pack(Kind.POLICY, 3, 1, 2) + b"{}",
+        pack(Kind.POLICY, 3, 9, 0),
+        pack(Kind.CLEAR, 3, 4),
+        pack(Kind.PAUSE, 4, 20, 10),
     )
     of_mail = {"topic_number": 3, "topic": "mail"}
     assert policy.fields == of_mail | {"source": "run time", "policy": "{}"}
@@ -100,7 +94,7 @@ def test_a_policy_is_shown_with_its_text_and_a_cleared_topic_keeps_its_name() ->
 
 
 def test_every_part_of_a_job_is_shown() -> None:
-    (shown,) = dumped(pack_rewrite(Kind.REWRITE, len(WHOLE)) + WHOLE)
+    (shown,) = dumped(pack(Kind.REWRITE, len(WHOLE)) + WHOLE)
     assert shown.kind is Kind.REWRITE
     assert shown.body == b"body"
     assert list(shown.fields.items())[-12:] == [
@@ -135,8 +129,8 @@ def test_a_topic_goes_by_its_name_from_then_on() -> None:
     first, named, paused, unnamed = dumped(
         topic(3, b"mail"),
         put(job),
-        pack_pause(Kind.PAUSE, 3, 20, 10),
-        pack_pause(Kind.PAUSE, 4, 20, 10),
+        pack(Kind.PAUSE, 3, 20, 10),
+        pack(Kind.PAUSE, 4, 20, 10),
     )
     assert first.fields == {"topic_number": 3, "topic": "mail"}
     assert named.fields["topic"] == paused.fields["topic"] == "mail"

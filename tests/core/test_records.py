@@ -6,10 +6,10 @@ from typing import Final
 
 import pytest
 
-from delayd.core import job, records, transitions
+from delayd.core import job, transitions
 from delayd.core.job import COUNT_MAX, Failure, Flag, Note, Reason, Retry, State, Tally, tally_of
 from delayd.core.policy import Policy
-from delayd.core.records import LAYOUTS, RECORDS, Kind
+from delayd.core.records import LAYOUTS, RECORDS, Kind, pack
 from tests.core.rigs import Rig, kinds_of
 
 ROOT: Final = Path(__file__).parents[2]
@@ -78,7 +78,6 @@ ALL_PARTS: Final = (
 
 @pytest.mark.parametrize(("kind", "values", "golden"), GOLDEN)
 def test_each_kind_has_its_bytes_for_ever(kind: Kind, values: tuple[int, ...], golden: str) -> None:
-    pack = getattr(records, f"pack_{kind.name.lower()}")
     assert pack(kind, *values) == bytes.fromhex(golden)
     assert LAYOUTS[kind].unpack(bytes.fromhex(golden)) == (kind, *values)
 

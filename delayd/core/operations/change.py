@@ -7,27 +7,20 @@ APPOINT, an AMEND, or a REWRITE where the body changes.
 from itertools import islice
 from typing import Final, NamedTuple
 
+from delayd.core import apply
 from delayd.core.errors import BodyTooBig, JobNotFound, OutOfSpace
 from delayd.core.job import FLAGS_AT, HEADER, Event, Flag, State, body_of, tally_of, wall_of
 from delayd.core.operations.checks import admit, check_delay, check_range, require_writable
 from delayd.core.operations.clock import OFFSET_BYTES, job_for, tell_offset
 from delayd.core.operations.waiting import serve
 from delayd.core.queues import job_id_of
-from delayd.core.records import (
-    LAYOUTS,
-    Kind,
-    pack_amend,
-    pack_appoint,
-    pack_kick,
-    pack_reschedule,
-    pack_rewrite,
-)
+from delayd.core.records import LAYOUTS, Kind, pack
 from delayd.core.state import EngineState
 from delayd.core.stats.operations import Operation
 from delayd.core.topic import (
     Topic,
 )
-from delayd.core.transitions import amended, kicked, rescheduled, with_body
+from delayd.core.transitions import amended, with_body
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.limits import DURATION_MS_MAX, PRIORITY_MAX, TTR_MS_FOR_ZERO, WALL_MS_MAX
 
@@ -73,9 +66,9 @@ def when(state: EngineState, delay_ms: int, due_wall_ms: int | None, now_ms: int
 
 def kick_job(state: EngineState, job_id: int, now_ms: int) -> None:
     """Make a buried or delayed job ready; `JobNotFound`, `TopicIsInternal`."""
-    record = job_for(state, job_id, Event.KICK, now_ms)
-    state.write(pack_kick(Kind.KICK, job_id))
-    topic = state.store.move(job_id, kicked(record))
+    job_for(state, job_id, Event.KICK, now_ms)
+    state.record(Kind.KICK, job_id)
+    topic = apply.kick(state.store, job_id)
     state.store.count(topic, Operation.KICK)
     serve(state, topic, now_ms)
 
@@ -85,11 +78,12 @@ def kick_later(state: EngineState, job_id: int, delay_ms: int, now_ms: int) -> N
 
     Counts as a kick. One item of the log: half of it would make the job ready too soon.
     """
-    record = job_for(state, job_id, Event.KICK, now_ms)
+    job_for(state, job_id, Event.KICK, now_ms)
     due_ms = ceil_to_tick(now_ms + delay_ms, state.tick_ms)
-    kick_item = pack_kick(Kind.KICK, job_id)
-    state.write(kick_item + pack_reschedule(Kind.RESCHEDULE, job_id, due_ms, delay_ms))
-    topic = state.store.move(job_id, rescheduled(kicked(record), due_ms, delay_ms))
+    fields = job_id, due_ms, delay_ms
+    state.write(pack(Kind.KICK, job_id) + pack(Kind.RESCHEDULE, *fields))
+    apply.kick(state.store, job_id)
+    topic = apply.reschedule(state.store, *fields)
     state.store.count(topic, Operation.KICK)
 
 
@@ -126,8 +120,9 @@ def reschedule(state: EngineState, job_id: int, delay_ms: int, now_ms: int) -> N
     record = job_for(state, job_id, Event.RESCHEDULE, now_ms)
     check_delay(state.store.topic_of(record), delay_ms)
     new = when(state, delay_ms, None, now_ms)
-    state.write(pack_reschedule(Kind.RESCHEDULE, job_id, new.due_ms, delay_ms))
-    topic = state.store.move(job_id, rescheduled(record, new.due_ms, delay_ms))
+    fields = job_id, new.due_ms, delay_ms
+    state.record(Kind.RESCHEDULE, *fields)
+    topic = apply.reschedule(state.store, *fields)
     state.store.count(topic, Operation.RESCHEDULE)
     serve(state, topic, now_ms)
 
@@ -142,13 +137,12 @@ def reschedule_at(state: EngineState, job_id: int, due_wall_ms: int, now_ms: int
     record = job_for(state, job_id, Event.RESCHEDULE, now_ms)
     due_ms, delay_ms, _ = when(state, 0, due_wall_ms, now_ms)
     check_delay(store.topic_of(record), delay_ms, is_wall_time=True)
-    item = pack_appoint(Kind.APPOINT, job_id, due_ms, delay_ms, due_wall_ms)
+    fields = job_id, due_ms, delay_ms, due_wall_ms
+    item = pack(Kind.APPOINT, *fields)
     state.log_space.require(2 * (len(item) + OFFSET_BYTES))
     tell_offset(state)
     state.write(item)
-    changed = rescheduled(record, due_ms, delay_ms, due_wall_ms)
-    topic = store.move(job_id, changed)
-    store.note_wall(job_id, changed)
+    topic = apply.appoint(store, *fields)
     store.count(topic, Operation.RESCHEDULE)
     serve(state, topic, now_ms)
 
@@ -200,47 +194,48 @@ def change(
         )
     ttr_ms = ttr_now_ms if ttr_ms is None else ttr_ms or TTR_MS_FOR_ZERO
     fields = (
-        *(new.due_ms, new.delay_ms, new.wall_ms or 0, ttr_ms),
+        *(job_id, new.due_ms, new.delay_ms, new.wall_ms or 0, ttr_ms),
         *(priority_now if priority is None else priority, job_state),
     )
-    changed = amended(record, *fields)
     if body is not None:
-        rewrite(state, job_id, with_body(changed, body), now_ms)
+        rewrite(state, with_body(amended(record, *fields[1:]), body), now_ms)
         return
-    _carry_out(state, job_id, changed, pack_amend(Kind.AMEND, job_id, *fields), now_ms)
+    _record_change(state, pack(Kind.AMEND, *fields), follows_wall=bool(new.wall_ms))
+    _conclude(state, apply.amend(state.store, *fields), now_ms)
 
 
-def extend(state: EngineState, job_id: int, record: bytes, new: When, now_ms: int) -> None:
+def extend(state: EngineState, job_id: int, new: When, now_ms: int) -> None:
     """Give a job that waits or is buried another time; `OutOfSpace`."""
     due_ms, delay_ms, wall_ms = new
-    item = (
-        pack_reschedule(Kind.RESCHEDULE, job_id, due_ms, delay_ms)
-        if wall_ms is None
-        else pack_appoint(Kind.APPOINT, job_id, due_ms, delay_ms, wall_ms)
-    )
-    _carry_out(state, job_id, rescheduled(record, due_ms, delay_ms, wall_ms), item, now_ms)
+    fields = job_id, due_ms, delay_ms
+    if wall_ms is None:
+        _record_change(state, pack(Kind.RESCHEDULE, *fields), follows_wall=False)
+        topic = apply.reschedule(state.store, *fields)
+    else:
+        _record_change(state, pack(Kind.APPOINT, *fields, wall_ms), follows_wall=True)
+        topic = apply.appoint(state.store, *fields, wall_ms)
+    _conclude(state, topic, now_ms)
 
 
-def rewrite(state: EngineState, job_id: int, record: bytes, now_ms: int) -> None:
-    """Give a job that waits or is buried another record, of the same id and key; `OutOfSpace`."""
+def rewrite(state: EngineState, record: bytes, now_ms: int) -> None:
+    """Give a job that waits or is buried this record, of the same id and key; `OutOfSpace`."""
     body_bytes = len(body_of(record))
     head_bytes = _REWRITE_BYTES + len(record) - body_bytes + OFFSET_BYTES
     state.log_space.take_for_rewrite(head_bytes, body_bytes)
-    _change(state, job_id, record, pack_rewrite(Kind.REWRITE, len(record)) + record, now_ms)
+    if record[FLAGS_AT] & _WALL:
+        tell_offset(state)
+    state.write_promised(pack(Kind.REWRITE, tail=record))
+    _conclude(state, apply.rewrite(state.store, record), now_ms)
 
 
-def _carry_out(state: EngineState, job_id: int, changed: bytes, item: bytes, now_ms: int) -> None:
-    """Take log space for the change of a job at rest, and make it."""
+def _record_change(state: EngineState, item: bytes, *, follows_wall: bool) -> None:
+    """Record the change of a job at rest, an OFFSET before it where it is due; `OutOfSpace`."""
     state.log_space.take(2 * (len(item) + OFFSET_BYTES))
-    _change(state, job_id, changed, item, now_ms)
-
-
-def _change(state: EngineState, job_id: int, changed: bytes, item: bytes, now_ms: int) -> None:
-    """Record the change of a job at rest, for which log space was taken, and apply it."""
-    if changed[FLAGS_AT] & _WALL:
+    if follows_wall:
         tell_offset(state)
     state.write_promised(item)
-    topic = state.store.move(job_id, changed)
-    state.store.note_wall(job_id, changed)
+
+
+def _conclude(state: EngineState, topic: Topic, now_ms: int) -> None:
     state.store.count(topic, Operation.CHANGE)
     serve(state, topic, now_ms)

@@ -21,11 +21,12 @@ does not know them can read it.
 
 from typing import Final
 
+from delayd.core import apply
 from delayd.core.errors import JobNotFound
 from delayd.core.job import DUE_AT, FLAGS_AT, STATE_AT, TRANSITIONS, U64, Event, State
 from delayd.core.operations.checks import require_writable_job
 from delayd.core.operations.waiting import end_wait, serve, set_wait_timer
-from delayd.core.records import LAYOUTS, Kind, pack_offset
+from delayd.core.records import LAYOUTS, Kind, pack
 from delayd.core.retry_decision import BRINGS_RULE, expired_under, place_of
 from delayd.core.session import Session, WaitEnd
 from delayd.core.state import EngineState
@@ -142,27 +143,18 @@ def expire(state: EngineState, job_id: int, now_ms: int, *, lease_fired: bool = 
         deadline_ms = store.leases.sessions[job_id].deadlines[job_id]
         place = place_of(topic)
         changed = expired_under(record, topic.policy, place, deadline_ms, tick_ms=state.tick_ms)
-    take_back(state, topic, job_id, changed, now_ms, lease_fired=lease_fired)
+    here = store.topic_of(changed)
+    put_back = store.put_back if here is topic else store.move_over
+    put_back(job_id, changed, lease_fired=lease_fired)
+    look_after(state, topic, here, now_ms)
 
 
-def take_back(
-    state: EngineState,
-    topic: Topic,
-    job_id: int,
-    changed: bytes,
-    now_ms: int,
-    *,
-    lease_fired: bool = False,
-) -> None:
-    """End the lease on a job of that topic and put it where its changed record says."""
-    store = state.store
-    if store.topic_of(changed) is topic:
-        store.put_back(job_id, changed, lease_fired=lease_fired)
-    else:
-        store.move_over(job_id, changed, lease_fired=lease_fired)
-        serve(state, store.topic_of(changed), now_ms)
-        store.drop_if_unwanted(topic)
-    serve(state, topic, now_ms)
+def look_after(state: EngineState, former: Topic, here: Topic, now_ms: int) -> None:
+    """Serve the topic that a job left when its lease ended, and the one that it is in now."""
+    if here is not former:
+        serve(state, here, now_ms)
+        state.store.drop_if_unwanted(former)
+    serve(state, former, now_ms)
 
 
 # --- One job as it is now ------------------------------------------------------------------------
@@ -213,19 +205,20 @@ def follow_wall(state: EngineState, offset_ms: int) -> None:
     `advance` then places the jobs with wall-clock times again, a slice at a time. The offset is
     rounded down: rounded up, a job could fire before its time.
     """
-    absolute = state.store.wall_times
-    if offset_ms == absolute.offset_ms:
+    wall_times = state.store.wall_times
+    if offset_ms == wall_times.offset_ms:
         return
-    if absolute.count:
+    if wall_times.count:
         _record_offset(state, offset_ms)
-    state.store.step_wall(offset_ms)
+    else:
+        state.store.step_wall(offset_ms)
 
 
 def tell_offset(state: EngineState) -> None:
-    """Record the offset before the first record that depends on it."""
-    absolute = state.store.wall_times
-    if absolute.recorded_ms != absolute.offset_ms:
-        _record_offset(state, absolute.offset_ms)
+    """See that the log says where wall-clock times are, before a record depends on it."""
+    wall_times = state.store.wall_times
+    if wall_times.recorded_ms != wall_times.offset_ms:
+        _record_offset(state, wall_times.offset_ms)
 
 
 def _record_offset(state: EngineState, offset_ms: int) -> None:
@@ -235,6 +228,6 @@ def _record_offset(state: EngineState, offset_ms: int) -> None:
     """
     if state.turn_ms != state.store.time_ms:
         state.stamp()
-    state.log.append(pack_offset(Kind.OFFSET, offset_ms))
+    state.log.append(pack(Kind.OFFSET, offset_ms))
     state.log_space.free_bytes -= 2 * OFFSET_BYTES
-    state.store.wall_times.recorded_ms = offset_ms
+    apply.offset(state.store, offset_ms)

@@ -14,20 +14,20 @@ has been ended before (`clock.catch_up_leases`).
 from collections.abc import Sequence
 from typing import Final
 
+from delayd.core import apply
 from delayd.core.errors import JobNotFound
 from delayd.core.job import FLAGS_AT, PRIORITY_AND_TOPIC, PRIORITY_AT, Reason, Retry, State
 from delayd.core.operations.checks import check_range, is_write_protected, require_writable_job
-from delayd.core.operations.clock import caught_up, expire, take_back
+from delayd.core.operations.clock import caught_up, expire, look_after
 from delayd.core.operations.reserve import held
 from delayd.core.operations.waiting import serve
 from delayd.core.policy import Verdict, decide
-from delayd.core.records import Kind, pack_bury, pack_delete, pack_fail, pack_release, pack_return
-from delayd.core.retry_decision import BRINGS_RULE, attempt_of, cut_error, failed, place_of, rule_of
+from delayd.core.records import Kind, pack, pack_delete
+from delayd.core.retry_decision import BRINGS_RULE, attempt_of, cut_error, place_of, rule_of
 from delayd.core.session import Session
 from delayd.core.state import EngineState
 from delayd.core.stats.operations import Operation
 from delayd.core.topic import Topic
-from delayd.core.transitions import released, returned
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.limits import DURATION_MS_MAX, PRIORITY_MAX
 
@@ -90,7 +90,7 @@ def _delete(state: EngineState, session: Session, job_id: int, now_ms: int) -> b
     if session.deadlines.get(job_id, 0) <= store.time_ms and not _is_free(state, job_id, now_ms):
         return False
     state.write_promised(pack_delete(_DELETE, job_id))
-    topic = store.delete(job_id)
+    topic = apply.delete(store, job_id)
     if store.time_ms >= topic.roll_ms:
         store.roll(topic)
     topic.deletes += 1
@@ -131,10 +131,10 @@ def release(
     rule = _rule(topic, record)
     if rule is None:
         due_ms = ceil_to_tick(now_ms + delay_ms, state.tick_ms) if delay_ms else now_ms
-        state.write(pack_release(Kind.RELEASE, job_id, due_ms, delay_ms, priority))
-        changed = released(record, due_ms, delay_ms, priority)
+        fields = job_id, due_ms, delay_ms, priority
+        state.record(Kind.RELEASE, *fields)
         state.store.count(topic, Operation.RELEASE)
-        serve(state, state.store.put_back(job_id, changed), now_ms)
+        serve(state, apply.release(state.store, *fields), now_ms)
     else:
         verdict = _verdict(state, topic, record, rule, now_ms, delay_ms)
         _fail(state, topic, job_id, record, verdict, Reason.RELEASED, now_ms, priority)
@@ -182,8 +182,8 @@ def bury(
     store = state.store
     topic = store.topic_of(record)
     if _rule(topic, record) is None and not error:
-        state.write(pack_bury(Kind.BURY, job_id, priority))
-        store.bury(job_id, priority)
+        state.record(Kind.BURY, job_id, priority)
+        apply.bury(store, job_id, priority)
         store.count(topic, Operation.BURY)
         if topic.throttle is not None:
             serve(state, topic, now_ms)
@@ -204,9 +204,9 @@ def give_back(state: EngineState, session: Session, job_id: int, now_ms: int) ->
     topic = state.store.topic_of(record)
     rule = _rule(topic, record)
     if rule is None:
-        state.write_promised(pack_return(Kind.RETURN, job_id))
+        state.write_promised(pack(Kind.RETURN, job_id))
         state.store.count(topic, Operation.RETURN)
-        serve(state, state.store.put_back(job_id, returned(record)), now_ms)
+        serve(state, apply.give_back(state.store, job_id), now_ms)
         return
     reason = Reason.HOLDER_LEFT
     if state.is_stopping or (topic.policy is not None and topic.policy.returns_on_close):
@@ -265,31 +265,14 @@ def _fail(
     if priority is None:
         priority = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[0]
     text = cut_error(error)
-    item = pack_fail(
-        Kind.FAIL,
-        job_id,
-        now_ms,
-        verdict.due_ms,
-        verdict.delay_ms,
-        priority,
-        reason,
-        verdict.state,
-        verdict.target,
-        len(text),
+    fields = (
+        *(job_id, now_ms, verdict.due_ms, verdict.delay_ms, priority),
+        *(reason, verdict.state, verdict.target),
     )
+    item = pack(Kind.FAIL, *fields, tail=text)
     if reason in _UNASKED:
-        state.write_promised(item + text)
+        state.write_promised(item)
     else:
-        state.write(item + text)
+        state.write(item)
     state.store.count(topic, _COUNTED_AS[reason])
-    changed = failed(
-        record,
-        verdict,
-        reason,
-        now_ms,
-        origin=topic.name,
-        rank=state.store.next_rank(),
-        priority=priority,
-        error=text.decode(),
-    )
-    take_back(state, topic, job_id, changed, now_ms)
+    look_after(state, topic, apply.fail(state.store, *fields, text), now_ms)

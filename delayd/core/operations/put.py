@@ -353,12 +353,12 @@ def put_keyed(
     if not old:
         return _create(state, topic, key, what, new, now_ms, job_id), Outcome.CREATED
     if is_extension:
-        extend(state, old_id, old, new, now_ms)
+        extend(state, old_id, new, now_ms)
         return old_id, Outcome.EXTENDED
     if on is Conflict.REPLACE:
-        rewrite(state, old_id, _fresh(old_id, topic, key, what, new, now_ms), now_ms)
+        rewrite(state, _fresh(old_id, topic, key, what, new, now_ms), now_ms)
         return old_id, Outcome.REPLACED
-    rewrite(state, old_id, _preserved(old, what), now_ms)
+    rewrite(state, _preserved(old, what), now_ms)
     return old_id, Outcome.PRESERVED
 
 

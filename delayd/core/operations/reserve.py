@@ -2,12 +2,13 @@
 
 from typing import Final
 
+from delayd.core import apply
 from delayd.core.errors import JobNotFound, OutOfSpace
 from delayd.core.job import TTR_AT, U64, Event, body_of
 from delayd.core.log_space import RESERVE_COST_BYTES
 from delayd.core.operations.clock import job_for
 from delayd.core.operations.waiting import hand_out
-from delayd.core.records import Kind, pack_reserve, pack_touch
+from delayd.core.records import Kind, pack_reserve
 from delayd.core.session import Handed, Session
 from delayd.core.state import EngineState
 from delayd.core.stats.operations import Operation
@@ -81,8 +82,7 @@ def reserve_job(state: EngineState, session: Session, job_id: int, now_ms: int) 
     record = job_for(state, job_id, Event.RESERVE, now_ms)
     deadline_ms = ceil_to_tick(now_ms + U64.unpack_from(record, TTR_AT)[0], state.tick_ms)
     state.write(pack_reserve(_RESERVE, job_id, deadline_ms), HELD_RETURN_BYTES)
-    topic = state.store.take(job_id)
-    state.store.hold(topic, job_id, session, deadline_ms)
+    apply.reserve(state.store, job_id, deadline_ms, session)
     return job_id, body_of(record)
 
 
@@ -100,6 +100,6 @@ def touch(state: EngineState, session: Session, job_id: int, now_ms: int) -> Non
     """Extend the lease to a full ttr from now; `JobNotFound`."""
     record = held(state, session, job_id)
     deadline_ms = ceil_to_tick(now_ms + U64.unpack_from(record, TTR_AT)[0], state.tick_ms)
-    state.write(pack_touch(Kind.TOUCH, job_id, deadline_ms))
-    state.store.extend(job_id, deadline_ms)
+    state.record(Kind.TOUCH, job_id, deadline_ms)
+    apply.touch(state.store, job_id, deadline_ms)
     state.store.count(state.store.topic_of(record), Operation.TOUCH)

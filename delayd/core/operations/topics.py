@@ -12,6 +12,7 @@ A clear of two million jobs takes 50 µs and one record; what is left of them is
 from contextlib import suppress
 from dataclasses import replace
 
+from delayd.core import apply
 from delayd.core.errors import Refusal, TopicNotFound
 from delayd.core.log_space import TOPIC_COST_BYTES
 from delayd.core.operations.change import change
@@ -20,7 +21,7 @@ from delayd.core.operations.clock import catch_up_leases, leases_are_caught_up
 from delayd.core.operations.waiting import serve
 from delayd.core.policy import Patterns, Policy
 from delayd.core.queues import job_id_of
-from delayd.core.records import Kind, pack_clear, pack_pause, policy_record, topic_record
+from delayd.core.records import Kind, pack
 from delayd.core.state import EngineState
 from delayd.core.stats.operations import Operation
 from delayd.core.topic import (
@@ -48,18 +49,21 @@ def record_topic(state: EngineState, topic: Topic) -> None:
     while following is not None and not following.recorded and following not in chain:
         chain.append(following)
         following = following.target
-    items = [topic_record(each.number, each.name) for each in chain]
-    # After the names: a policy may name another topic.
+    names = [each.name.encode("ascii") for each in chain]
+    items = [
+        pack(Kind.TOPIC, each.number, tail=name) for each, name in zip(chain, names, strict=True)
+    ]
+    # Behind the names: a policy may say the name of another topic.
     items += [
-        policy_record(each.number, each.policy_source, each.policy.to_json())
+        pack(Kind.POLICY, each.number, each.policy_source, tail=each.policy.to_json().encode())
         for each in chain
         if each.policy is not None
     ]
     state.log_space.take(2 * sum(map(len, items)))
     for item in items:
         state.write_promised(item)
-    for each in chain:
-        each.recorded = True
+    for each, name in zip(chain, names, strict=True):
+        apply.topic(state.store, each.number, name)
 
 
 def pause(state: EngineState, name: str, pause_ms: int, now_ms: int) -> None:
@@ -75,10 +79,10 @@ def pause(state: EngineState, name: str, pause_ms: int, now_ms: int) -> None:
     until_ms = ceil_to_tick(now_ms + pause_ms, state.tick_ms) if pause_ms else 0
     if not topic.recorded:
         record_topic(state, topic)
-    state.write(pack_pause(Kind.PAUSE, topic.number, until_ms, pause_ms))
+    state.record(Kind.PAUSE, topic.number, until_ms, pause_ms)
     topic.pauses += 1
     state.store.count(topic, Operation.PAUSE)
-    state.store.pause(topic, until_ms, pause_ms)
+    apply.pause(state.store, topic.number, until_ms, pause_ms)
     if not pause_ms:
         serve(state, topic, now_ms)
 
@@ -94,8 +98,8 @@ def clear(state: EngineState, topic: Topic) -> int:
     if topic.jobs == topic.reserved:
         return 0
     number = store.topics.last_number + 1
-    state.write_promised(pack_clear(Kind.CLEAR, topic.number, number))
-    cleared = store.clear(topic, number)
+    state.write_promised(pack(Kind.CLEAR, topic.number, number))
+    cleared = apply.clear(store, topic.number, number)
     state.log_space.jobs -= cleared
     store.count(topic, Operation.CLEAR, cleared)
     store.drop_if_unwanted(topic)
@@ -140,11 +144,13 @@ def _change_policy(state: EngineState, topic: Topic, policy: Policy | None, sour
     """Record the topic's policy from now on, and apply it."""
     if not topic.recorded:
         record_topic(state, topic)
-    state.store.set_policy(topic, policy, source)
-    if topic.target is not None and not topic.target.recorded:
-        record_topic(state, topic.target)
-    text = "" if policy is None else policy.to_json()
-    state.write(policy_record(topic.number, source, text))
+    if policy is not None and policy.exhausted not in {None, topic.name}:
+        target = state.store.topic(policy.exhausted or "")
+        if not target.recorded:
+            record_topic(state, target)
+    text = b"" if policy is None else policy.to_json().encode()
+    state.record(Kind.POLICY, topic.number, source, tail=text)
+    apply.policy(state.store, topic.number, source, text)
 
 
 def policy_of(state: EngineState, name: str) -> tuple[Policy, Source]:
