@@ -219,7 +219,7 @@ class Service:
             self._engine,
             self._turns,
             clock,
-            self._line.passes,
+            self._line.tasks,
             standing=clock if isinstance(clock, VirtualClock) else None,
             refusals=self._refusals,
             reports=self._reports(),
@@ -304,11 +304,11 @@ class Service:
 
     def _reload(self) -> None:
         self._access.reload(self._log)
-        self._close_unwelcome()
+        self._close_unauthorized()
 
-    def _close_unwelcome(self) -> None:
+    def _close_unauthorized(self) -> None:
         """Close clients of the line whose tokens were revoked, or are past their time."""
-        if closed := self._line.close_unwelcome(self._clock.request_ms()):
+        if closed := self._line.close_unauthorized(self._clock.request_ms()):
             self._log.warning("clients whose tokens are good no more were closed", clients=closed)
         self._turns.ask()
 
@@ -421,7 +421,7 @@ class Service:
         closed = self._line.close_stalled(self._clock.request_ms(), monotonic_ns() // NS_PER_MS)
         if closed:
             self._log.warning("clients that do not read were closed", clients=closed)
-        self._close_unwelcome()
+        self._close_unauthorized()
         if self._commit is not None and self._commit.sync_going_on_ms > SLOW_SYNC_MS:
             self._log.error("the disk does not answer", ms=self._commit.sync_going_on_ms)
         self._access.keep_days(self._log)

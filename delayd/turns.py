@@ -214,7 +214,7 @@ class Turns:
         else:
             engine.reach(played_ms)
         self._line.serve(events, request_ms)
-        if self._line.passes.has_more:
+        if self._line.tasks.has_more:
             self._step_passes()
             request_ms = self._clock.request_ms()
         self.end_turn(request_ms)
@@ -265,7 +265,7 @@ class Turns:
         One of them may have moved the clock. It stops where somebody gets a job, who is told of it
         before time goes on.
         """
-        clock, engine, passes = self._clock, self._engine, self._line.passes
+        clock, engine, passes = self._clock, self._engine, self._line.tasks
         until_ns = monotonic_ns() + TASK_SLICE_US * 1_000
         self._has_more = True
         if self._commit is None or not self._commit.is_backed_up:

@@ -17,7 +17,7 @@ from delayd.limits import TASK_SLICE_US, WALL_MS_MAX
 from delayd.line.server import LineServer
 from delayd.line.stats import Stats
 from delayd.turns import Turns
-from tests.line.floor import ARRIVAL_S_MAX, heard, listening
+from tests.line.server_rig import ARRIVAL_S_MAX, heard, listening
 
 START_MS = 1_000_000
 TURNS_MAX = 10_000
@@ -218,7 +218,7 @@ def test_an_advance_whose_connection_breaks_is_forgotten(daemon: Daemon) -> None
     client.close()
     daemon.turn_until_quiet()
     assert daemon.passed_ms < 10_000
-    assert not daemon.line.passes.has_more
+    assert not daemon.line.tasks.has_more
     assert heard(other) == b"RESERVED 1 1\r\nx\r\n"
 
 
@@ -227,7 +227,7 @@ def test_the_time_is_in_the_log_before_it_is_told(daemon: Daemon) -> None:
     daemon.engine.take_log()
     client.sendall(b"advance-clock 10\r\n")
     daemon.line.serve(daemon.line.poll(ARRIVAL_S_MAX), START_MS)
-    errand = daemon.line.passes.step(START_MS)
+    errand = daemon.line.tasks.step(START_MS)
     assert errand is not None
     errand.conclude(START_MS)
     assert daemon.engine.take_log() == ([pack_turn(Kind.TURN, START_MS + 10_000)], True)

@@ -66,7 +66,7 @@ class ScriptedLine:
         self.script: list[Happening] = []
         """What happens at the end of each poll."""
         self.has_more = False
-        self.passes: BackgroundTasks[BackgroundTask] = BackgroundTasks(Engine(start_ms=0).state)
+        self.tasks: BackgroundTasks[BackgroundTask] = BackgroundTasks(Engine(start_ms=0).state)
         self.durable_id = 0
         self.out_of_order_ids: Container[int] = ()
         self.replies: list[tuple[Recipient, bytes]] = []

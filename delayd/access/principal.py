@@ -1,4 +1,4 @@
-"""An admitted client, and what it may do.
+"""Who somebody is that was authenticated, and what they may do.
 
 A principal has scopes, each for the topics whose names match one of its globs (`*` is any text,
 `?` any character). A call that concerns no single topic concerns them all, so it needs the glob
@@ -13,6 +13,7 @@ A principal has scopes, each for the topics whose names match one of its globs (
 True
 """
 
+import enum
 import fnmatch
 import re
 from dataclasses import dataclass, field
@@ -59,4 +60,38 @@ class Principal:
 
 
 EVERYBODY: Final = Principal("everybody")
-"""Every client where no authentication is needed: may do everything."""
+"""Who connects where nobody has to authenticate: may do everything."""
+
+
+class Verdict(enum.Enum):
+    """What becomes of a call."""
+
+    ALLOWED = enum.auto()
+    FORBIDDEN = enum.auto()
+    HIDDEN = enum.auto()
+    """It is answered as if the job did not exist."""
+
+
+def authorize(
+    principal: Principal,
+    scope: Scope,
+    topic: str | None,
+    *,
+    or_scopes: tuple[Scope, ...] = (),
+    hides: bool = False,
+) -> Verdict:
+    """Judge a call about this topic that takes the scope, or one of the others.
+
+    `hides`: it is about a job, and a principal that may not look at it must not learn of it.
+
+    >>> worker = Principal("worker", "0a1b2c3d", frozenset({Scope.RESERVE}), ("mail",))
+    >>> authorize(worker, Scope.DELETE, "mail").name
+    'FORBIDDEN'
+    >>> authorize(worker, Scope.DELETE, "mail", hides=True).name
+    'HIDDEN'
+    """
+    if principal.may(scope, topic) or any(principal.may(each, topic) for each in or_scopes):
+        return Verdict.ALLOWED
+    if hides and not principal.may(Scope.PEEK, topic):
+        return Verdict.HIDDEN
+    return Verdict.FORBIDDEN

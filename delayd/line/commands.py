@@ -1,54 +1,59 @@
-"""What each command of the line protocol does: one function each, and the table of them.
+"""The table of the line protocol's commands, and one function for each.
 
-A handler parses first, then counts the command (beanstalkd counts a command once its arguments are
-well-formed, found or not), then asks the engine. Refusals pass through.
+    (b"kick ", grammar.parse_kick, _kick, About.USED, Scope.KICK)
+
+    line ─► row ─► parse ─► may the client? ─► count ─► carry out ─► reply
+
+beanstalkd counts a command once its arguments are well-formed, found or not. What a command is
+about, and the scope that it takes, matter only to clients that have to authenticate. Handlers know
+nothing of either, and their refusals pass through.
+
+Those that look at many jobs are background tasks: the connection waits while they go on in slices,
+and is answered in the end.
 """
 
+import enum
+from collections.abc import Callable
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, final
 
+from delayd.access.principal import Verdict, authorize
 from delayd.access.scopes import Scope
 from delayd.core import views
-from delayd.core.errors import OutOfSpace
+from delayd.core.errors import OutOfSpace, PolicyInvalid, Refusal
+from delayd.core.job import Event, State
+from delayd.core.operations.clock import leases_are_caught_up
+from delayd.core.operations.topics import SetPolicy
+from delayd.core.policy import Policy
+from delayd.core.scans.bulk import Action, Bulk
+from delayd.core.scans.clear import Clear
+from delayd.core.scans.list import Calendar, Search
+from delayd.core.scans.scan import Wanted
 from delayd.core.session import Handed
-from delayd.core.topic import checked_name
 from delayd.core.views import job_details, topic_details
-from delayd.limits import RESERVE_BATCH_MAX
+from delayd.core.virtual_clock import ClockAdvance
+from delayd.limits import POLICY_JSON_BYTES_MAX, RESERVE_BATCH_MAX
 from delayd.line import grammar, replies
-from delayd.line.extensions import EXTENSIONS, authenticate
-from delayd.line.grammar import BadFormat
-from delayd.line.table import About, Command
-
-if TYPE_CHECKING:
-    from delayd.line.connection import Connection
+from delayd.line.connection import Connection
+from delayd.line.grammar import BadFormat, Changes, Filter, PutLine
+from delayd.line.stats import COUNTED
 
 WAITS: Final = b""
 """No reply yet."""
 
-
-def _nothing_after(rest: bytes) -> None:
-    if rest:
-        raise BadFormat(rest)
+NO_JOB_ID: Final = 0
+"""The id of no job: what a command is carried out for whose job must not show."""
 
 
 # --- Reserving -----------------------------------------------------------------------------------
 
 
-def _reserve(client: "Connection", rest: bytes, now_ms: int) -> bytes:
-    if rest:
-        raise BadFormat(rest)
-    client.stats.counts["reserve"] += 1
+def _reserve(client: Connection, _nothing: None, now_ms: int) -> bytes:
     return _reserve_or_wait(client, None, now_ms)
 
 
-def _reserve_with_timeout(client: "Connection", rest: bytes, now_ms: int) -> bytes:
-    wait_ms = grammar.parse_wait(rest)
-    client.stats.counts["reserve-with-timeout"] += 1
-    return _reserve_or_wait(client, wait_ms, now_ms)
-
-
-def _reserve_batch(client: "Connection", rest: bytes, now_ms: int) -> bytes:
-    jobs_max, wait_ms = grammar.parse_batch(rest)
+def _reserve_batch(client: Connection, asked: tuple[int, int], now_ms: int) -> bytes:
+    jobs_max, wait_ms = asked
     client.batch_max = min(jobs_max, RESERVE_BATCH_MAX)
     try:
         return _reserve_or_wait(client, wait_ms, now_ms)
@@ -57,13 +62,13 @@ def _reserve_batch(client: "Connection", rest: bytes, now_ms: int) -> bytes:
         raise
 
 
-def _reserve_or_wait(client: "Connection", wait_ms: int | None, now_ms: int) -> bytes:
+def _reserve_or_wait(client: Connection, wait_ms: int | None, now_ms: int) -> bytes:
     engine, session = client.engine, client.session
     if not session.works:
         client.stats.note_worker(session)
     job = engine.reserve(session, now_ms)
     if job is not None:
-        return handed_over(client, job, now_ms)
+        return client.hand_over(job, now_ms)
     if session.deadline_soon(now_ms):
         client.batch_max = 0
         return replies.DEADLINE_SOON
@@ -75,230 +80,419 @@ def _reserve_or_wait(client: "Connection", wait_ms: int | None, now_ms: int) -> 
     return WAITS
 
 
-def handed_over(client: "Connection", job: Handed, now_ms: int) -> bytes:
-    """Return the reply that hands a job over; a batch takes what else is ready."""
-    if not client.batch_max:
-        return client.long_reply(replies.reserved(job))
-    more = client.engine.reserve_batch(
-        client.session, client.batch_max - 1, client.room_bytes - len(job[1]), now_ms
-    )
-    client.batch_max = 0
-    return client.long_reply(replies.reserved_batch([job, *more]))
-
-
-def _reserve_job(client: "Connection", rest: bytes, now_ms: int) -> bytes:
-    job = client.engine.reserve_job(client.session, grammar.parse_job_id(rest), now_ms)
+def _reserve_job(client: Connection, job_id: int, now_ms: int) -> bytes:
+    job = client.engine.reserve_job(client.session, job_id, now_ms)
     client.stats.note_worker(client.session)
     return client.long_reply(replies.reserved(job))
 
 
-# --- What a worker says of its job ---------------------------------------------------------------
+# --- What a worker does with its job -------------------------------------------------------------
 
 
-def _delete(client: "Connection", rest: bytes, now_ms: int) -> bytes:
-    job_id = grammar.parse_job_id(rest)
-    client.stats.counts["delete"] += 1
+def _delete(client: Connection, job_id: int, now_ms: int) -> bytes:
     client.engine.delete(client.session, job_id, now_ms)
     return replies.DELETED
 
 
-def _release(client: "Connection", rest: bytes, now_ms: int) -> bytes:
-    job_id, priority, delay_ms = grammar.parse_release(rest)
-    client.stats.counts["release"] += 1
+def _release(client: Connection, args: tuple[int, int, int], now_ms: int) -> bytes:
+    job_id, priority, delay_ms = args
     client.engine.release(client.session, job_id, priority, delay_ms, now_ms)
     return replies.RELEASED
 
 
-def _bury(client: "Connection", rest: bytes, now_ms: int) -> bytes:
-    job_id, priority = grammar.parse_bury(rest)
-    client.stats.counts["bury"] += 1
+def _bury(client: Connection, args: tuple[int, int], now_ms: int) -> bytes:
+    job_id, priority = args
     client.engine.bury(client.session, job_id, priority, now_ms)
     return replies.BURIED
 
 
-def _touch(client: "Connection", rest: bytes, now_ms: int) -> bytes:
-    job_id = grammar.parse_job_id(rest)
-    client.stats.counts["touch"] += 1
+def _touch(client: Connection, job_id: int, now_ms: int) -> bytes:
     client.engine.touch(client.session, job_id, now_ms)
     return replies.TOUCHED
 
 
-# --- What anybody may do with waiting jobs -------------------------------------------------------
+def _nack(client: Connection, args: tuple[int, int, str], now_ms: int) -> bytes:
+    job_id, delay_ms, error = args
+    client.engine.nack(client.session, job_id, now_ms, delay_ms=delay_ms, error=error)
+    return b"NACKED\r\n"
 
 
-def _kick(client: "Connection", rest: bytes, now_ms: int) -> bytes:
-    bound = grammar.parse_kick(rest)
-    client.stats.counts["kick"] += 1
+# --- What any client may do with waiting jobs ----------------------------------------------------
+
+
+def _kick(client: Connection, bound: int, now_ms: int) -> bytes:
     return b"KICKED %d\r\n" % client.engine.kick(client.used, bound, now_ms)
 
 
-def _kick_job(client: "Connection", rest: bytes, now_ms: int) -> bytes:
-    client.engine.kick_job(grammar.parse_job_id(rest), now_ms)
+def _kick_job(client: Connection, job_id: int, now_ms: int) -> bytes:
+    client.engine.kick_job(job_id, now_ms)
     return replies.KICKED
 
 
-def _reschedule(client: "Connection", rest: bytes, now_ms: int) -> bytes:
-    job_id, delay_ms = grammar.parse_reschedule(rest)
+def _reschedule(client: Connection, args: tuple[int, int], now_ms: int) -> bytes:
+    job_id, delay_ms = args
     client.engine.reschedule(job_id, delay_ms, now_ms)
     return replies.RESCHEDULED
 
 
-def _peek(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
-    job_id = grammar.parse_job_id(rest)
-    client.stats.counts["peek"] += 1
+def _change(client: Connection, args: tuple[int, Changes], now_ms: int) -> bytes:
+    job_id, changes = args
+
+    def change(body: bytes | None, now_ms: int) -> bytes:
+        client.engine.change(
+            job_id,
+            priority=changes.priority,
+            delay_ms=changes.delay_ms,
+            ttr_ms=changes.ttr_ms,
+            body=body,
+            now_ms=now_ms,
+        )
+        return b"CHANGED\r\n"
+
+    body_bytes = changes.body_bytes
+    if body_bytes is None:
+        return change(None, now_ms)
+    if body_bytes > client.engine.state.body_bytes_max:
+        return client.discard_body(body_bytes, client.refuse(replies.JOB_TOO_BIG))
+    return client.expect(body_bytes, change)
+
+
+def _peek(client: Connection, job_id: int, _now_ms: int) -> bytes:
     return client.long_reply(replies.found(views.peek(client.engine, job_id)))
 
 
-def _peek_ready(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
-    _nothing_after(rest)
-    client.stats.counts["peek-ready"] += 1
+def _peek_ready(client: Connection, _nothing: None, _now_ms: int) -> bytes:
     return _found(client, views.peek_ready(client.engine, client.used))
 
 
-def _peek_delayed(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
-    _nothing_after(rest)
-    client.stats.counts["peek-delayed"] += 1
+def _peek_delayed(client: Connection, _nothing: None, _now_ms: int) -> bytes:
     return _found(client, views.peek_delayed(client.engine, client.used))
 
 
-def _peek_buried(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
-    _nothing_after(rest)
-    client.stats.counts["peek-buried"] += 1
+def _peek_buried(client: Connection, _nothing: None, _now_ms: int) -> bytes:
     return _found(client, views.peek_buried(client.engine, client.used))
 
 
-def _found(client: "Connection", job: Handed | None) -> bytes:
+def _found(client: Connection, job: Handed | None) -> bytes:
     return replies.NOT_FOUND if job is None else client.long_reply(replies.found(job))
+
+
+# --- Keys ----------------------------------------------------------------------------------------
+
+
+def _delete_key(client: Connection, named: tuple[str, bytes], now_ms: int) -> bytes:
+    return _delete(client, client.engine.find_key(*named), now_ms)
+
+
+def _reschedule_key(client: Connection, args: tuple[str, bytes, int], now_ms: int) -> bytes:
+    name, key, delay_ms = args
+    return _reschedule(client, (client.engine.find_key(name, key), delay_ms), now_ms)
+
+
+def _peek_key(client: Connection, named: tuple[str, bytes], now_ms: int) -> bytes:
+    return _peek(client, client.engine.find_key(*named), now_ms)
+
+
+def _kick_key(client: Connection, named: tuple[str, bytes], now_ms: int) -> bytes:
+    return _kick_job(client, client.engine.find_key(*named), now_ms)
 
 
 # --- Tubes ---------------------------------------------------------------------------------------
 
 
-def _use(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
-    name = checked_name(grammar.parse_name(rest))
-    client.stats.counts["use"] += 1
+def _use(client: Connection, name: str, _now_ms: int) -> bytes:
     client.engine.use(client.session, name)
-    return b"USING %b\r\n" % rest
+    return b"USING %b\r\n" % name.encode()
 
 
-def _watch(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
-    name = checked_name(grammar.parse_name(rest))
-    client.stats.counts["watch"] += 1
+def _watch(client: Connection, name: str, _now_ms: int) -> bytes:
     client.engine.watch(client.session, name)
     return b"WATCHING %d\r\n" % len(client.session.watched)
 
 
-def _ignore(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
-    name = checked_name(grammar.parse_name(rest))
-    client.stats.counts["ignore"] += 1
+def _ignore(client: Connection, name: str, _now_ms: int) -> bytes:
     client.engine.ignore(client.session, name)
     return b"WATCHING %d\r\n" % len(client.session.watched)
 
 
-def _pause_tube(client: "Connection", rest: bytes, now_ms: int) -> bytes:
-    name, pause_ms = grammar.parse_pause(rest)
-    client.stats.counts["pause-tube"] += 1
+def _pause_tube(client: Connection, args: tuple[str, int], now_ms: int) -> bytes:
+    name, pause_ms = args
     client.engine.pause(name, pause_ms, now_ms)
     return replies.PAUSED
+
+
+def _put_in_tube(client: Connection, args: tuple[str, PutLine], _now_ms: int) -> bytes:
+    name, put = args
+    return client.begin_put(put, name)
+
+
+def _set_policy(client: Connection, args: tuple[str, int], _now_ms: int) -> bytes:
+    name, json_bytes = args
+    if json_bytes > POLICY_JSON_BYTES_MAX:
+        return client.discard_body(json_bytes, client.refuse(replies.JOB_TOO_BIG))
+
+    def set_it(json: bytes, now_ms: int) -> bytes:
+        try:
+            policy = Policy.from_json(json) if json else None
+        except PolicyInvalid as refusal:
+            return client.refuse(replies.policy_refused(refusal))
+        target = None if policy is None else policy.exhausted
+        if target is not None and not client.may(Scope.ADMIN, target):
+            # Exhausted jobs would be put there.
+            return client.refuse(replies.FORBIDDEN)
+        work = SetPolicy(client.engine.state, name, policy)
+        if leases_are_caught_up(client.engine.state):
+            work.step(0, now_ms)
+            return b"POLICY_SET\r\n"
+        return client.begin(work, lambda: b"POLICY_SET\r\n")
+
+    return client.expect(json_bytes, set_it)
+
+
+def _get_policy(client: Connection, name: str, _now_ms: int) -> bytes:
+    policy, _ = client.engine.policy_of(name)
+    return client.long_reply(replies.ok(policy.to_json().encode()))
+
+
+# --- Many jobs -----------------------------------------------------------------------------------
+
+
+def _list_jobs(client: Connection, args: tuple[str, Filter], now_ms: int) -> bytes:
+    name, asked = args
+    search = Search(client.engine.state, name, asked.wanted(now_ms), asked.limit, asked.after)
+    wall_times = client.engine.store.wall_times
+    return client.begin(search, lambda: replies.jobs_page(search.page, wall_times.offset_ms))
+
+
+def _calendar(client: Connection, args: tuple[str, int, int], now_ms: int) -> bytes:
+    name, bin_ms, bins = args
+    calendar = Calendar(client.engine.state, name, from_ms=now_ms, bin_ms=bin_ms, bins=bins)
+    return client.begin(calendar, lambda: replies.calendar(calendar.counts, bin_ms))
+
+
+def _redrive(client: Connection, args: tuple[str, int, float], _now_ms: int) -> bytes:
+    name, jobs_max, per_s = args
+    wanted = Wanted(frozenset({State.BURIED}))
+    bulk = Bulk(client.engine.state, name, wanted, Action.kick(per_s), limit=jobs_max)
+    return client.begin(bulk, lambda: replies.bulk(bulk, b"REDRIVEN"))
+
+
+def _clear_tube(client: Connection, name: str, _now_ms: int) -> bytes:
+    clear = Clear(client.engine.state, name)
+    return client.begin(clear, lambda: b"CLEARED %d\r\n" % clear.count)
+
+
+def _cancel_jobs(client: Connection, args: tuple[str, Filter], now_ms: int) -> bytes:
+    return _bulk(client, *args, Action.cancel(), now_ms)
+
+
+def _kick_jobs(client: Connection, args: tuple[str, Filter], now_ms: int) -> bytes:
+    return _bulk(client, *args, Action.kick(), now_ms)
+
+
+def _reschedule_jobs(client: Connection, args: tuple[str, int, Filter], now_ms: int) -> bytes:
+    name, delay_ms, asked = args
+    return _bulk(client, name, asked, Action.reschedule(delay_ms), now_ms)
+
+
+_DONE: Final = MappingProxyType(
+    {Event.DELETE: b"CANCELLED", Event.KICK: b"KICKED", Event.RESCHEDULE: b"RESCHEDULED"}
+)
+
+
+def _bulk(client: Connection, name: str, asked: Filter, action: Action, now_ms: int) -> bytes:
+    bulk = Bulk(client.engine.state, name, asked.wanted(now_ms), action, dry_run=asked.is_dry)
+    word = b"MATCHED" if asked.is_dry else _DONE[action.event]
+    return client.begin(bulk, lambda: replies.bulk(bulk, word))
 
 
 # --- Statistics and lists ------------------------------------------------------------------------
 
 
-def _stats_job(client: "Connection", rest: bytes, now_ms: int) -> bytes:
-    job_id = grammar.parse_job_id(rest)
-    client.stats.counts["stats-job"] += 1
+def _stats_job(client: Connection, job_id: int, now_ms: int) -> bytes:
     view = views.view_job(client.engine, job_id, now_ms)
     details = job_details(client.engine, job_id, now_ms)
     return client.long_reply(replies.stats_job(view, details, now_ms))
 
 
-def _stats_tube(client: "Connection", rest: bytes, now_ms: int) -> bytes:
-    name = checked_name(grammar.parse_name(rest))
-    client.stats.counts["stats-tube"] += 1
+def _stats_tube(client: Connection, name: str, now_ms: int) -> bytes:
     view = views.view_topic(client.engine, name, now_ms)
     return client.long_reply(replies.stats_tube(view, topic_details(client.engine, name)))
 
 
-def _stats(client: "Connection", rest: bytes, now_ms: int) -> bytes:
-    _nothing_after(rest)
-    client.stats.counts["stats"] += 1
+def _stats(client: Connection, _nothing: None, now_ms: int) -> bytes:
     return client.long_reply(replies.yaml_map(client.stats.report(now_ms)))
 
 
-def _list_tubes(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
-    _nothing_after(rest)
-    client.stats.counts["list-tubes"] += 1
-    names = (topic.name for topic in client.visible(client.engine.store.topics.listing))
-    return client.long_reply(replies.yaml_list(names))
+def _list_tubes(client: Connection, _nothing: None, _now_ms: int) -> bytes:
+    topics = client.visible(client.engine.store.topics.listing)
+    return client.long_reply(replies.yaml_list(topic.name for topic in topics))
 
 
-def _list_tubes_watched(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
-    _nothing_after(rest)
-    client.stats.counts["list-tubes-watched"] += 1
-    names = (topic.name for topic in client.session.watched)
-    return client.long_reply(replies.yaml_list(names))
+def _list_tubes_watched(client: Connection, _nothing: None, _now_ms: int) -> bytes:
+    return client.long_reply(replies.yaml_list(topic.name for topic in client.session.watched))
 
 
-def _list_tube_used(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
-    _nothing_after(rest)
-    client.stats.counts["list-tube-used"] += 1
+def _list_tube_used(client: Connection, _nothing: None, _now_ms: int) -> bytes:
     return b"USING %b\r\n" % client.used.name.encode()
 
 
-def _put_in_tube(client: "Connection", rest: bytes, _now_ms: int) -> bytes:
-    name, put = grammar.parse_put_in_tube(rest)
-    return client.begin_put(put, checked_name(name))
+# --- The connection and the clock ----------------------------------------------------------------
 
 
-def _quit(client: "Connection", _rest: bytes, _now_ms: int) -> bytes:
+def _auth(client: Connection, token: bytes, _now_ms: int) -> bytes:
+    return client.authenticate(token)
+
+
+def _quit(client: Connection, _rest: bytes, _now_ms: int) -> bytes:
     client.is_closing = True
     return b""
 
 
+def _advance_clock(client: Connection, rest: bytes, _now_ms: int) -> bytes:
+    clock = client.context.clock
+    if clock is None:
+        return client.refuse(replies.UNKNOWN_COMMAND)
+    advance = ClockAdvance(client.engine.state, clock, grammar.parse_seconds(rest))
+    return client.begin(advance, lambda: replies.advanced(advance.time_ms))
+
+
+# --- The table -----------------------------------------------------------------------------------
+
+
+class About(enum.Enum):
+    """Where the topic of a command is found, for which its scope is needed."""
+
+    ANYBODY = enum.auto()
+    """Nothing: for clients that have not authenticated, too. No scope."""
+
+    ITSELF = enum.auto()
+    """The connection alone. No scope: every client may that has authenticated."""
+
+    DAEMON = enum.auto()
+    """All topics, or none."""
+
+    USED = enum.auto()
+    """The topic used."""
+
+    WATCHED = enum.auto()
+    """Each of the topics watched."""
+
+    NAMED = enum.auto()
+    """The topic whose name is the first word behind the command's."""
+
+    JOB = enum.auto()
+    """The topic of the job whose id is that word."""
+
+
+Parser = Callable[[bytes], Any]
+"""Returns the arguments that the bytes after a command's word are; may raise a `Refusal`."""
+
+Handler = Callable[[Connection, Any, int], bytes]
+"""Takes the connection, the arguments and the time; returns the reply, or nothing when the client
+now waits."""
+
+
+@final
+class Command:
+    """A row of the table."""
+
+    __slots__ = ("about", "counted", "handle", "is_bound", "or_scopes", "parse", "scope", "word")
+
+    def __init__(
+        self,
+        word: bytes,
+        parse: Parser,
+        handle: Handler,
+        about: About,
+        scope: Scope | None = None,
+        or_scopes: tuple[Scope, ...] = (),
+        *,
+        is_bound: bool = True,
+    ) -> None:
+        """Begin with this word; with a space where there are arguments.
+
+        `scope` is what a client must be allowed to do, None where every client may; one of the
+        others does as well. A reply that is not bound says nothing of a job, and leaves however
+        slow the disk may be.
+        """
+        self.word = word
+        self.parse = parse
+        self.handle = handle
+        self.about = about
+        self.scope = scope
+        self.or_scopes = or_scopes
+        self.is_bound = is_bound
+        name = word.decode().rstrip()
+        self.counted = name if name in COUNTED else ""
+
+
+def _free(word: bytes, parse: Parser, handle: Handler, about: About, *scopes: Scope) -> Command:
+    """Return a row whose reply is not bound: what begins a put is not yet one."""
+    scope = scopes[0] if scopes else None
+    return Command(word, parse, handle, about, scope, scopes[1:], is_bound=False)
+
+
+_id, _nothing, _later = grammar.parse_job_id, grammar.parse_nothing, grammar.parse_nothing_yet
+
 COMMANDS: Final = (
-    Command(b"peek ", _peek, About.JOB, Scope.PEEK),
-    Command(b"peek-ready", _peek_ready, About.USED, Scope.PEEK),
-    Command(b"peek-delayed", _peek_delayed, About.USED, Scope.PEEK),
-    Command(b"peek-buried", _peek_buried, About.USED, Scope.PEEK),
-    Command(b"reserve-with-timeout ", _reserve_with_timeout, About.WATCHED, Scope.RESERVE),
-    Command(b"reserve-job ", _reserve_job, About.JOB, Scope.RESERVE),
-    Command(b"reserve-batch ", _reserve_batch, About.WATCHED, Scope.RESERVE),
-    Command(b"reserve", _reserve, About.WATCHED, Scope.RESERVE),
-    Command(b"delete ", _delete, About.JOB, Scope.DELETE),
-    Command(b"release ", _release, About.JOB, Scope.RELEASE),
-    Command(b"bury ", _bury, About.JOB, Scope.BURY),
-    Command(b"kick ", _kick, About.USED, Scope.KICK),
-    Command(b"kick-job ", _kick_job, About.JOB, Scope.KICK),
-    Command(b"touch ", _touch, About.JOB, Scope.RELEASE),
-    Command(b"stats-job ", _stats_job, About.JOB, Scope.PEEK),
-    Command(b"stats-tube ", _stats_tube, About.NAMED, Scope.STATS),
-    Command(b"stats", _stats, About.DAEMON, Scope.STATS),
-    Command(b"use ", _use, About.NAMED, Scope.PUT, (Scope.KICK, Scope.PEEK)),
-    Command(b"watch ", _watch, About.NAMED, Scope.RESERVE),
-    Command(b"ignore ", _ignore, About.ITSELF),
-    Command(b"list-tubes-watched", _list_tubes_watched, About.ITSELF),
-    Command(b"list-tube-used", _list_tube_used, About.ITSELF),
-    Command(b"list-tubes", _list_tubes, About.ITSELF),
-    Command(b"quit", _quit, About.DOOR),
-    Command(b"pause-tube", _pause_tube, About.NAMED, Scope.PAUSE),
-    Command(b"put-in-tube ", _put_in_tube, About.NAMED, Scope.PUT),
-    Command(b"reschedule ", _reschedule, About.JOB, Scope.PUT),
-    *EXTENSIONS,
+    Command(b"peek ", _id, _peek, About.JOB, Scope.PEEK),
+    Command(b"peek-ready", _nothing, _peek_ready, About.USED, Scope.PEEK),
+    Command(b"peek-delayed", _nothing, _peek_delayed, About.USED, Scope.PEEK),
+    Command(b"peek-buried", _nothing, _peek_buried, About.USED, Scope.PEEK),
+    Command(
+        b"reserve-with-timeout ", grammar.parse_wait, _reserve_or_wait, About.WATCHED, Scope.RESERVE
+    ),
+    Command(b"reserve-job ", _id, _reserve_job, About.JOB, Scope.RESERVE),
+    Command(b"reserve-batch ", grammar.parse_batch, _reserve_batch, About.WATCHED, Scope.RESERVE),
+    Command(b"reserve", _nothing, _reserve, About.WATCHED, Scope.RESERVE),
+    Command(b"delete ", _id, _delete, About.JOB, Scope.DELETE),
+    Command(b"release ", grammar.parse_release, _release, About.JOB, Scope.RELEASE),
+    Command(b"bury ", grammar.parse_bury, _bury, About.JOB, Scope.BURY),
+    Command(b"kick ", grammar.parse_kick, _kick, About.USED, Scope.KICK),
+    Command(b"kick-job ", _id, _kick_job, About.JOB, Scope.KICK),
+    Command(b"touch ", _id, _touch, About.JOB, Scope.RELEASE),
+    Command(b"stats-job ", _id, _stats_job, About.JOB, Scope.PEEK),
+    _free(b"stats-tube ", grammar.parse_topic, _stats_tube, About.NAMED, Scope.STATS),
+    _free(b"stats", _nothing, _stats, About.DAEMON, Scope.STATS),
+    _free(b"use ", grammar.parse_topic, _use, About.NAMED, Scope.PUT, Scope.KICK, Scope.PEEK),
+    _free(b"watch ", grammar.parse_topic, _watch, About.NAMED, Scope.RESERVE),
+    _free(b"ignore ", grammar.parse_topic, _ignore, About.ITSELF),
+    _free(b"list-tubes-watched", _nothing, _list_tubes_watched, About.ITSELF),
+    _free(b"list-tube-used", _nothing, _list_tube_used, About.ITSELF),
+    _free(b"list-tubes", _nothing, _list_tubes, About.ITSELF),
+    _free(b"quit", _later, _quit, About.ANYBODY),
+    Command(b"pause-tube", grammar.parse_pause, _pause_tube, About.NAMED, Scope.PAUSE),
+    # From here on beanstalkd knows none; no word begins like one of its own.
+    _free(b"put-in-tube ", grammar.parse_put_in_tube, _put_in_tube, About.NAMED, Scope.PUT),
+    Command(b"reschedule ", grammar.parse_reschedule, _reschedule, About.JOB, Scope.PUT),
+    _free(b"auth ", _later, _auth, About.ANYBODY),
+    Command(b"delete-key ", grammar.parse_key, _delete_key, About.NAMED, Scope.DELETE),
+    Command(
+        b"reschedule-key ", grammar.parse_key_and_delay, _reschedule_key, About.NAMED, Scope.PUT
+    ),
+    Command(b"peek-key ", grammar.parse_key, _peek_key, About.NAMED, Scope.PEEK),
+    Command(b"kick-key ", grammar.parse_key, _kick_key, About.NAMED, Scope.KICK),
+    Command(b"change ", grammar.parse_change, _change, About.JOB, Scope.PUT),
+    Command(b"nack ", grammar.parse_nack, _nack, About.JOB, Scope.RELEASE),
+    Command(b"set-policy ", grammar.parse_set_policy, _set_policy, About.NAMED, Scope.ADMIN),
+    Command(b"get-policy ", grammar.parse_only_topic, _get_policy, About.NAMED, Scope.STATS),
+    Command(b"redrive ", grammar.parse_redrive, _redrive, About.NAMED, Scope.KICK),
+    Command(b"list-jobs ", grammar.parse_list, _list_jobs, About.NAMED, Scope.PEEK),
+    Command(b"calendar ", grammar.parse_calendar, _calendar, About.NAMED, Scope.PEEK),
+    Command(b"cancel-jobs ", grammar.parse_bulk, _cancel_jobs, About.NAMED, Scope.DELETE),
+    Command(b"kick-jobs ", grammar.parse_bulk, _kick_jobs, About.NAMED, Scope.KICK),
+    Command(
+        *(b"reschedule-jobs ", grammar.parse_reschedule_jobs, _reschedule_jobs),
+        *(About.NAMED, Scope.PUT),
+    ),
+    Command(b"clear-tube ", grammar.parse_only_topic, _clear_tube, About.NAMED, Scope.ADMIN),
+    Command(b"advance-clock ", _later, _advance_clock, About.DAEMON, Scope.ADMIN),
 )
 """A line's command is the first word here that it begins with, as beanstalkd finds it. So a client
 that probes for commands sees the same answers: `stats x` begins with a known word and is badly
 formed, `PUT` is unknown, `quitfoo` quits. (`put` is not here: the connection knows it by
 itself.)"""
-
-UNBOUND: Final = frozenset(
-    {
-        *(_use, _watch, _ignore, _list_tubes, _list_tubes_watched, _list_tube_used),
-        *(_stats, _stats_tube, _put_in_tube, _quit, authenticate),
-    }
-)
-"""Their replies say nothing of a job, and leave however slow the disk may be. (What begins a put is
-not yet one.)"""
 
 _BY_FIRST_WORD: Final = MappingProxyType(
     {command.word[:-1]: command for command in COMMANDS if command.word.endswith(b" ")}
@@ -323,3 +517,77 @@ def command_of(line: bytes) -> tuple[Command, bytes] | None:
         if line.startswith(command.word):
             return command, line[len(command.word) :]
     return None
+
+
+# --- Carrying out --------------------------------------------------------------------------------
+
+
+def carry_out(client: Connection, line: bytes, now_ms: int) -> None:
+    """Carry out the command of a line, if the client may, and gather its reply."""
+    is_bound = False
+    try:
+        if client.peer is not None and client.peer.principal is None:
+            found = None if b"\0" in line else command_of(line)
+            if found is None or found[0].about is not About.ANYBODY:
+                _refuse_unauthenticated(client, line, is_command=found is not None)
+                return
+        found = command_of(line)
+        if found is None:
+            if not client.is_foreign(line, 0):
+                client.out.append(client.refuse(replies.UNKNOWN_COMMAND))
+            return
+        command, rest = found
+        is_bound = command.is_bound
+        args = command.parse(rest)
+        verdict = Verdict.ALLOWED
+        if client.peer is not None and command.scope is not None:
+            verdict = _verdict(client, command, args, now_ms)
+        if verdict is Verdict.FORBIDDEN:
+            is_bound = False
+            reply = client.refuse_command(line, replies.FORBIDDEN)
+        else:
+            if verdict is Verdict.HIDDEN:
+                args = NO_JOB_ID if isinstance(args, int) else (NO_JOB_ID, *args[1:])
+            if command.counted:
+                client.stats.counts[command.counted] += 1
+            reply = command.handle(client, args, now_ms)
+    except Refusal as refusal:
+        reply = client.refuse_command(line, replies.refused(refusal))
+    if reply:
+        client.out.append(reply)
+        if is_bound and reply not in replies.NO_JOB:
+            client.is_bound = True
+    elif client.session.waiting and client.is_half_closed:
+        client.wait_no_longer()
+
+
+def _refuse_unauthenticated(client: Connection, line: bytes, *, is_command: bool) -> None:
+    """Say no more of one command than of another; unless it is another protocol."""
+    if not is_command and client.is_foreign(line, 0):
+        return
+    if reply := client.refuse_command(line, replies.UNAUTHORIZED):
+        client.out.append(reply)
+
+
+def _verdict(client: Connection, command: Command, args: Any, now_ms: int) -> Verdict:  # noqa: ANN401 (what the row's parser returns)
+    """Judge a command with these arguments of a client that has authenticated."""
+    assert client.peer is not None
+    assert command.scope is not None
+    principal = client.peer.principal
+    assert principal is not None
+    topic: str | None = None
+    hides = False
+    match command.about:
+        case About.WATCHED:
+            return Verdict.ALLOWED if client.may_reserve() else Verdict.FORBIDDEN
+        case About.USED:
+            topic = client.used.name
+        case About.NAMED:
+            topic = args if isinstance(args, str) else args[0]
+        case About.JOB:
+            job_id = args if isinstance(args, int) else args[0]
+            topic = client.topic_of(job_id, now_ms)
+            if topic is None:
+                return Verdict.ALLOWED
+            hides = job_id not in client.session.deadlines
+    return authorize(principal, command.scope, topic, or_scopes=command.or_scopes, hides=hides)

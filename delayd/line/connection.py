@@ -4,34 +4,47 @@
 is complete. Replies gather in `out`; the server sends them when what they promise is on disk. The
 same bytes give the same replies whole or one at a time.
 
-    receive ─► bytes not yet a command ─► line ─► command ─► engine ─► out
-                    │                       └─ put ─► body, once it is all there
-                    └─ too long a line, or too big a body: thrown away as it comes
+    receive ─► framing ─► line ─► put, run, or `carry_out` (the table of commands) ─► engine ─► out
+                  └─ body, once it is all there ─► what the line has left to do
 
 A connection stops reading its input while it waits for a job (`is_waiting`) and while `out` holds
 more than it may (`is_choked`); `resume` goes on with what has already arrived. A job is handed over
-in two steps: the engine gives it to the session in the middle of somebody else's command, and the
+in two steps: the engine gives it to the session in the middle of another client's command, and the
 connection is told at the end of the turn. Until then it still waits.
+
+Where clients have to authenticate, a connection has a `peer` whose principal is asked before each
+command; elsewhere it has none, and that costs one look at a line. A job that the client may not see
+must not show by anything: its commands are carried out for the job 0, which never exists.
 """
 
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Protocol, final
 
+from delayd.access.admission import Admission, Peer
 from delayd.access.scopes import Scope
-from delayd.core.background import BackgroundTasks, Task
+from delayd.core.background import BackgroundTask, BackgroundTasks, Task
 from delayd.core.engine import Engine
-from delayd.core.errors import CapReached, Refusal
+from delayd.core.errors import CapReached, JobNotFound, Refusal
 from delayd.core.session import Handed, Owner, Session, WaitEnd
 from delayd.core.topic import Topic
+from delayd.core.virtual_clock import StandingClock
 from delayd.line import replies
-from delayd.line.commands import UNBOUND, command_of, handed_over
-from delayd.line.framing import Framing
-from delayd.line.grammar import BadFormat, PutLine, announced_bytes, parse_put, read_put
-from delayd.line.options import PutWords, Shape, parse_put_words, shape_of, split_at_key
+from delayd.line.framing import Framing, Then
+from delayd.line.grammar import (
+    BadFormat,
+    PutLine,
+    PutWords,
+    Shape,
+    announced_bytes,
+    parse_put,
+    parse_put_words,
+    read_put,
+    shape_of,
+    split_at_key,
+)
 from delayd.line.stats import Stats
-from delayd.line.tasks import LineTasks
 
 _EQUALS: Final = ord("=")
 """Only lines with words have one; to look for a byte takes 30 ns, to look for ` key=` 300."""
@@ -53,18 +66,31 @@ _WAIT_ENDS: Final = {
 }
 
 
-class Connection(Framing):
-    """The protocol state of one client."""
+class Host(Owner, Protocol):
+    """What a connection needs of the client whose it is."""
+
+    def postpone(self, by_ms: int, answer: Callable[[int], object]) -> None:
+        """Have this called so much later with the time, unless the client has left by then."""
+        ...
+
+    def listen_again(self) -> None:
+        """Read from the client again: its connection no longer waits."""
+        ...
+
+
+@final
+class LineContext:
+    """What the connections of one server share."""
 
     __slots__ = (
-        "_out_bytes",
-        "batch_max",
+        "admission",
+        "carry_out",
+        "clock",
+        "elapsed_ms",
         "engine",
-        "is_half_closed",
         "out_bytes_max",
-        "passes",
-        "session",
         "stats",
+        "tasks",
     )
 
     def __init__(
@@ -72,27 +98,110 @@ class Connection(Framing):
         engine: Engine,
         stats: Stats,
         out_bytes_max: int,
-        owner: Owner,
-        passes: LineTasks | None = None,
+        carry_out: "Callable[[Connection, bytes, int], object]",
+        *,
+        tasks: BackgroundTasks[BackgroundTask] | None = None,
+        clock: StandingClock | None = None,
+        admission: Admission,
+        elapsed_ms: Callable[[], int],
     ) -> None:
-        """Open a session; the input waits while long replies exceed `out_bytes_max`.
+        """Stop reading the input of a connection while its long replies exceed `out_bytes_max`.
 
-        `passes` carries out the commands that take long, for this and other connections.
+        `carry_out` carries out a line by the table of commands, `tasks` what takes long. Clients
+        may advance the `clock`, if there is one.
         """
-        super().__init__()
         self.engine = engine
-        self.passes = LineTasks(BackgroundTasks(engine.state)) if passes is None else passes
         self.stats = stats
-        self.session: Session = engine.open_session(owner)
+        self.out_bytes_max = out_bytes_max
+        self.carry_out = carry_out
+        self.tasks: BackgroundTasks[BackgroundTask] = (
+            BackgroundTasks(engine.state) if tasks is None else tasks
+        )
+        self.clock = clock
+        self.admission = admission
+        self.elapsed_ms = elapsed_ms
+
+
+@final
+class LineTask:
+    """A command carried out in slices, for which its connection waits."""
+
+    __slots__ = ("_reply", "_say", "_work", "connection")
+
+    def __init__(self, connection: "Connection", work: Task, say: Callable[[], bytes]) -> None:
+        """Carry out the work; `say` makes the reply of it in the end."""
+        self.connection = connection
+        self._work = work
+        self._say = say
+        self._reply = b""
+
+    def step(self, budget: int, now_ms: int) -> bool:
+        """Take a step; tell whether the reply is there."""
+        try:
+            if not self._work.step(budget, now_ms):
+                return False
+            self._reply = self._say()
+        except Refusal as refusal:
+            self._reply = self.connection.refuse(replies.refused(refusal))
+        return True
+
+    def conclude(self, now_ms: int) -> None:
+        """Answer the connection, which goes on."""
+        self.connection.end_task(self._reply, now_ms)
+
+
+@final
+class Connection:
+    """The protocol state of one client."""
+
+    __slots__ = (
+        "_framing",
+        "_host",
+        "_out_bytes",
+        "_task",
+        "batch_max",
+        "context",
+        "engine",
+        "is_bound",
+        "is_choked",
+        "is_closing",
+        "is_half_closed",
+        "is_waiting",
+        "out",
+        "peer",
+        "session",
+        "stats",
+    )
+
+    def __init__(self, context: LineContext, host: Host, peer: Peer) -> None:
+        """Open a session for the host, which is the client that was admitted as this peer."""
+        self.context = context
+        self.engine = context.engine
+        self.stats = context.stats
+        self.session: Session = context.engine.open_session(host)
+        self.peer = peer if context.admission.asks else None
+        """None where clients need not authenticate."""
+        self.out: list[bytes] = []
+        self.is_bound = False
+        """Something in `out` says what a job is or was made to be: it may leave when the log is on
+        disk. The rest, what a connection says of itself and statistics, depends on nothing."""
+        self.is_choked = False
+        """The long replies in `out` are as much as may wait for a client."""
+        self.is_closing = False
+        """Nothing more is carried out; the connection closes when `out` has been sent."""
+        self.is_waiting = False
+        """A reserve, or a command that takes long, has not been answered yet."""
         self.is_half_closed = False
         """The client will send no more; it waits for no job any longer."""
         self.batch_max = 0
         """How many jobs the reserve going on takes at most; 0 for one in beanstalkd's form."""
+        self._host = host
+        self._task: LineTask | None = None
         self._out_bytes = 0
-        self.out_bytes_max = out_bytes_max
-        stats.note_connection()
+        self._framing = Framing(self._line, self._end_body, self.refuse, self.is_foreign, self.out)
+        context.stats.note_connection()
 
-    # --- What the handlers use -------------------------------------------------------------------
+    # --- What the commands use -------------------------------------------------------------------
 
     @property
     def used(self) -> Topic:
@@ -104,42 +213,161 @@ class Connection(Framing):
     @property
     def room_bytes(self) -> int:
         """How much longer the replies may get; the one that exceeds it is the last."""
-        return self.out_bytes_max - self._out_bytes
+        return self.context.out_bytes_max - self._out_bytes
 
     def long_reply(self, reply: bytes) -> bytes:
         """Return the reply, and note its length: short commands can have very long ones."""
         self._out_bytes += len(reply)
-        if self._out_bytes > self.out_bytes_max:
+        if self._out_bytes > self.context.out_bytes_max:
             self.is_choked = True
         return reply
 
-    def may(self, _scope: Scope, _topic: str) -> bool:
-        """Tell whether the client may do this to the topic; see `guarded` for those who may not."""
-        return True
-
-    @property
-    def is_welcome(self) -> bool:
-        """Whether the client may stay."""
-        return True
-
-    def visible(self, topics: Iterable[Topic]) -> Iterable[Topic]:
-        """Return the topics that the client may know of."""
-        return topics
-
-    def authenticate(self, _token: bytes) -> bytes:
-        """Answer a client that says who it is where nobody has to."""
-        return self.refuse(replies.UNKNOWN_COMMAND)
+    def hand_over(self, job: Handed, now_ms: int) -> bytes:
+        """Return the reply that hands a job over; a batch takes what else is ready."""
+        if not self.batch_max:
+            return self.long_reply(replies.reserved(job))
+        more = self.engine.reserve_batch(
+            self.session, self.batch_max - 1, self.room_bytes - len(job[1]), now_ms
+        )
+        self.batch_max = 0
+        return self.long_reply(replies.reserved_batch([job, *more]))
 
     def begin(self, work: Task, say: Callable[[], bytes]) -> bytes:
         """Carry out a command in slices, and reply in the end; the connection waits meanwhile."""
-        self.passes.begin(self, work, say)
+        self._task = LineTask(self, work, say)
+        self.context.tasks.add(self._task)
         self.is_waiting = True
         return b""
 
+    def expect(self, body_bytes: int, then: Then) -> bytes:
+        """Take what follows for a body of that length and its CRLF; no reply before."""
+        self._framing.expect(body_bytes, then)
+        return b""
+
+    def discard_body(self, body_bytes: int, reply: bytes) -> bytes:
+        """Discard a body of that length and its CRLF, and then reply."""
+        self._framing.discard_body(body_bytes, reply)
+        return b""
+
+    def refuse(self, reply: bytes, times: int = 1) -> bytes:
+        """Return a reply that refuses something, having counted it."""
+        self.stats.note_refusal(reply.split(maxsplit=1)[0].decode(), times)
+        return reply
+
+    def refuse_command(self, line: bytes, reply: bytes = replies.BAD_FORMAT) -> bytes:
+        """Reply, but first discard the body that the line announces: it is no commands."""
+        self.refuse(reply)
+        body_bytes = announced_bytes(line)
+        return reply if body_bytes is None else self.discard_body(body_bytes, reply)
+
+    def is_foreign(self, data: bytes, at: int) -> bool:
+        """Tell whether a line belongs to another protocol: then the connection closes."""
+        if _WEB_REQUEST.match(data, at) is None:
+            return False
+        self.stats.note_refusal("HTTP_REQUEST")
+        self.is_closing = True
+        return True
+
+    def wait_no_longer(self) -> None:
+        """Answer the reserve that waits: its client sends no more."""
+        self.engine.cancel_wait(self.session)
+        self.is_waiting = False
+        self.batch_max = 0
+        self.out.append(replies.TIMED_OUT)
+
+    # --- What the client may ---------------------------------------------------------------------
+
+    def authenticate(self, token: bytes) -> bytes:
+        """Check the token; a wrong one may be answered late, which holds up no other client."""
+        if self.peer is None:
+            return self.refuse(replies.UNKNOWN_COMMAND)
+        text = token.decode("ascii", "replace")
+        context = self.context
+        late_ms = context.admission.login(self.peer, text, context.elapsed_ms())
+        if late_ms is None:
+            return replies.AUTHENTICATED
+        self.refuse(replies.UNAUTHORIZED)
+        if not late_ms:
+            return replies.UNAUTHORIZED
+        self.is_waiting = True
+        self._host.postpone(late_ms, partial(self.answer, replies.UNAUTHORIZED))
+        return b""
+
+    def may(self, scope: Scope, topic: str) -> bool:
+        """Tell whether the client may do this to the topic."""
+        if self.peer is None:
+            return True
+        principal = self.peer.principal
+        return principal is not None and principal.may(scope, topic)
+
+    def may_reserve(self) -> bool:
+        """Tell whether the client may reserve from each topic that it watches."""
+        return all(self.may(Scope.RESERVE, topic.name) for topic in self.session.watched)
+
+    def visible(self, topics: Iterable[Topic]) -> Iterable[Topic]:
+        """Return the topics whose jobs or figures the client may see."""
+        if self.peer is None:
+            return topics
+        return (
+            topic
+            for topic in topics
+            if self.may(Scope.STATS, topic.name) or self.may(Scope.PEEK, topic.name)
+        )
+
+    def topic_of(self, job_id: int, now_ms: int) -> str | None:
+        """Return the topic of a job; None for one that is not there.
+
+        A ttr that has run out may have moved it, and its slice has not come.
+        """
+        try:
+            record, _ = self.engine.caught_up(job_id, now_ms)
+        except JobNotFound:
+            return None
+        return self.engine.store.topic_of(record).name
+
+    @property
+    def may_stay(self) -> bool:
+        """Whether the client's token is still good, and for the jobs that it waits for."""
+        if self.peer is None:
+            return True
+        if not self.context.admission.is_valid(self.peer):
+            return False
+        return not self.session.waiting or self.may_reserve()
+
     # --- What the server calls -------------------------------------------------------------------
 
+    @property
+    def is_listening(self) -> bool:
+        """Tell whether more input would be carried out now."""
+        return not (self.is_waiting or self.is_choked or self.is_closing)
+
+    @property
+    def incomplete_bytes(self) -> int | None:
+        """Return of what was begun and not ended how many bytes of a body are missing.
+
+        0 where it is a line; None where nothing was begun. None too while nothing is carried out:
+        the rest may be there and not have been looked at.
+        """
+        if self.is_waiting or self.is_choked or self.is_closing:
+            return None
+        return self._framing.incomplete_bytes
+
+    def receive(self, data: bytes, now_ms: int) -> bool:
+        """Take in what has arrived and carry out every command that is complete.
+
+        Returns whether something is incomplete.
+        """
+        if self.is_waiting or self.is_choked or self.is_closing:
+            self._framing.keep(data)
+            return False
+        return self._framing.receive(data, now_ms)
+
+    def resume(self, now_ms: int) -> None:
+        """Go on with what had arrived before a wait or a full `out` stopped the reading."""
+        self.receive(b"", now_ms)
+
     def deliver(self, outcome: Handed | WaitEnd, now_ms: int, *, is_durable: bool = False) -> None:
-        """Answer the reserve that waited, unless its client has gone since, and go on.
+        """Answer the reserve that waited, unless its client has left since, and go on.
 
         The reply is not bound when the job is on disk. That it is held need not be: if that is
         lost, the job was merely handed out once too often.
@@ -153,7 +381,7 @@ class Connection(Framing):
         else:
             if self.batch_max or not is_durable:
                 self.is_bound = True
-            self.out.append(handed_over(self, outcome, now_ms))
+            self.out.append(self.hand_over(outcome, now_ms))
         self.resume(now_ms)
 
     def answer(self, reply: bytes, now_ms: int) -> None:
@@ -162,6 +390,12 @@ class Connection(Framing):
         self.is_bound = True
         self.out.append(self.long_reply(reply))
         self.resume(now_ms)
+
+    def end_task(self, reply: bytes, now_ms: int) -> None:
+        """Answer the command that was carried out in slices."""
+        self._task = None
+        self.answer(reply, now_ms)
+        self._host.listen_again()
 
     def take_out(self) -> bytes:
         """Return the replies gathered, to be sent in one piece.
@@ -178,34 +412,30 @@ class Connection(Framing):
         """Note that the client sends no more: a reserve that waits has timed out."""
         self.is_half_closed = True
         if self.session.waiting:
-            self._wait_no_longer()
+            self.wait_no_longer()
             self.resume(now_ms)
-
-    def _wait_no_longer(self) -> None:
-        self.engine.cancel_wait(self.session)
-        self.is_waiting = False
-        self.batch_max = 0
-        self.out.append(replies.TIMED_OUT)
 
     def close(self, now_ms: int) -> None:
         """Give back what the client held."""
         self.is_waiting = False
-        self.passes.forget(self)
+        if self._task is not None:
+            self.context.tasks.drop(self._task)
+            self._task = None
         self.stats.forget(self.session)
         self.engine.close_session(self.session, now_ms)
 
     # --- Commands in the input -------------------------------------------------------------------
 
     def _line(self, data: bytes, at: int, end: int, now_ms: int) -> int:
-        """Carry out the command of one line, or a run of them; return where the input goes on."""
+        """Carry out the command of one line, or a run of them; see `Framing`."""
         line = data[at:end]
         after = end + 2
-        if self._skipping:
-            self._skipping = False
-            self.out.append(self.refuse(replies.BAD_FORMAT))
+        if self.peer is not None and self._is_refused(line, now_ms):
+            pass
         elif line.startswith(b"put "):
             if _EQUALS in line:
-                if behind := self._keyed_run(data, at, line, now_ms):
+                behind = self._keyed_run(data, at, line, now_ms)
+                if behind:
                     return behind
                 put = read_put(line)
                 self.out.append(self.begin_put(put, None) if put else self.refuse_command(line))
@@ -218,56 +448,49 @@ class Connection(Framing):
             ):
                 return self._put_run(data, data[at:after], after, put, now_ms)
             self.out.append(self.begin_put(put, None))
+            return after
         elif line.startswith(b"delete ") and (run := _DELETES.match(data, at)):
             return self._delete_run(run, now_ms)
         elif line == b"reserve" and (reserved := self._reserve_run(data, at, now_ms)):
-            return reserved
+            after = reserved
         else:
-            self._command(line, now_ms)
-        return after
+            self.context.carry_out(self, line, now_ms)
+        return ~after if self.is_waiting or self.is_choked or self.is_closing else after
 
-    def _command(self, line: bytes, now_ms: int) -> None:
-        """Carry out a command and gather its reply."""
-        is_bound = False
-        try:
-            command = command_of(line)
-            if command is None:
-                self._unknown(line)
-                return
-            handler = command[0].handle
-            is_bound = handler not in UNBOUND
-            reply = handler(self, command[1], now_ms)
-        except Refusal as refusal:
-            reply = self.refuse_command(line, replies.refused(refusal))
-        if reply:
-            self.out.append(reply)
-            if is_bound and reply not in replies.NO_JOB:
-                self.is_bound = True
-        elif self.session.waiting and self.is_half_closed:
-            self._wait_no_longer()
-
-    def refuse_command(self, line: bytes, reply: bytes = replies.BAD_FORMAT) -> bytes:
-        """Reply, but first throw away the body that the line announces: it is no commands."""
-        self.refuse(reply)
-        body_bytes = announced_bytes(line)
-        return reply if body_bytes is None else self.discard_body(body_bytes, reply)
-
-    def _unknown(self, line: bytes) -> None:
-        if self._is_foreign(line, 0):
-            self.is_closing = True
+    def _end_body(self, then: Then, body: bytes | None, now_ms: int) -> bool:
+        """Do what is left to do, now that the body is there; tell whether to go on."""
+        self.is_bound = True
+        if body is not None:
+            try:
+                reply = then(body, now_ms)
+            except Refusal as refusal:
+                reply = self.refuse(replies.refused(refusal))
         else:
-            self.out.append(self.refuse(replies.UNKNOWN_COMMAND))
+            reply = self.refuse(replies.EXPECTED_CRLF)
+        self.out.append(reply)
+        return not self.is_waiting
 
-    def _is_foreign(self, data: bytes, at: int) -> bool:
-        if _WEB_REQUEST.match(data, at) is None:
+    def _is_refused(self, line: bytes, now_ms: int) -> bool:
+        """Refuse a put or a run that the client may not; tell whether. The table sees to others."""
+        if line.startswith(b"put "):
+            if self.may(Scope.PUT, self.used.name):
+                return False
+            self.out.append(self._refuse_put(line))
+            return True
+        if line != b"reserve" or self.may_reserve():
             return False
-        self.stats.note_refusal("HTTP_REQUEST")
+        self.context.carry_out(self, line, now_ms)
         return True
 
-    def refuse(self, reply: bytes, times: int = 1) -> bytes:
-        """Return a reply that refuses something, having counted it."""
-        self.stats.note_refusal(reply.split(maxsplit=1)[0].decode(), times)
-        return reply
+    def _refuse_put(self, line: bytes) -> bytes:
+        """Refuse a put and discard its body; a malformed one is what it is everywhere."""
+        assert self.peer is not None
+        is_known = self.peer.principal is not None
+        reply = replies.FORBIDDEN if is_known else replies.UNAUTHORIZED
+        put = read_put(line)
+        if put is None or (put.extra and _EQUALS not in put.extra):
+            return self.refuse_command(line, replies.BAD_FORMAT if is_known else reply)
+        return self.discard_body(put.body_bytes, self.refuse(reply))
 
     # --- Runs ------------------------------------------------------------------------------------
     #
@@ -373,9 +596,13 @@ class Connection(Framing):
             return 0
 
     def _delete_run(self, run: re.Match[bytes], now_ms: int) -> int:
-        """Delete the jobs that consecutive commands name."""
-        self.is_bound = True
+        """Delete the jobs that consecutive commands name, all at once if the client may all."""
         job_ids = list(map(int, run[0][len(b"delete ") : -2].split(b"\r\ndelete ")))
+        if self.peer is not None and not self._may_delete(job_ids, now_ms):
+            for job_id in job_ids:
+                self.context.carry_out(self, b"delete %d" % job_id, now_ms)
+            return run.end()
+        self.is_bound = True
         self.stats.counts["delete"] += len(job_ids)
         deleted = self.engine.delete_batch(self.session, job_ids, now_ms)
         if all(deleted):
@@ -384,6 +611,14 @@ class Connection(Framing):
             self.refuse(replies.NOT_FOUND, deleted.count(False))
             self.out += [replies.DELETED if done else replies.NOT_FOUND for done in deleted]
         return run.end()
+
+    def _may_delete(self, job_ids: list[int], now_ms: int) -> bool:
+        """Tell whether the client may delete those of these jobs that are there."""
+        topics = {self.topic_of(job_id, now_ms) for job_id in job_ids}
+        assert self.peer is not None
+        return self.peer.principal is not None and all(
+            topic is None or self.may(Scope.DELETE, topic) for topic in topics
+        )
 
     def _reserve_run(self, data: bytes, at: int, now_ms: int) -> int:
         """Hand out ready jobs to consecutive commands; return behind them, 0 when none is ready."""

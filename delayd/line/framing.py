@@ -6,18 +6,17 @@ are the next ones until one has an end in it; the whole gets one BAD_FORMAT. Com
 beanstalkd does not know end with their first CRLF and may have 1,024 bytes; of a longer one
 everything goes up to that CRLF, and the body that it announces.
 
-    receive ─► bytes not yet a command ─► line ─► command
-                    │                       └─ expect ─► body, once it is all there
-                    └─ too long a line, or a body without use: discarded as it comes
+    receive ─► incomplete bytes ─► line ─► on_line
+                    │               └─ expect ─► body, once it is all there ─► on_body
+                    └─ too long a line, or the body of a refused command: discarded as it comes
 
 The same bytes give the same commands whole or one at a time. This module refuses to know what any
 command means, but for the beginnings of those that may be long.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Final, final
 
-from delayd.core.errors import Refusal
 from delayd.limits import LINE_BYTES_MAX, LONG_LINE_BYTES_MAX
 from delayd.line import replies
 from delayd.line.grammar import LONG_LINE, announced_bytes
@@ -25,76 +24,105 @@ from delayd.line.grammar import LONG_LINE, announced_bytes
 Then = Callable[[bytes, int], bytes]
 """What to do with a body and the time, and what to reply; it may raise a `Refusal`."""
 
+_INCOMPLETE: Final = -1
+_NOT_YET: Final = -2
+"""There is no line here, but there may be one behind."""
 
-class Framing(ABC):
-    """The input of one connection."""
+
+@final
+class Framing:
+    """The input of one connection, taken apart."""
 
     __slots__ = (
         "_body",
-        "_expected",
+        "_discard_bytes",
+        "_discard_reply",
+        "_expected_bytes",
+        "_is_foreign",
         "_is_odd",
         "_missing_bytes",
+        "_on_body",
+        "_on_line",
+        "_out",
         "_overlong",
+        "_refuse",
         "_rest",
         "_skipping",
-        "_swallow_bytes",
-        "_swallow_reply",
-        "is_bound",
-        "is_choked",
-        "is_closing",
-        "is_waiting",
-        "out",
+        "_then",
     )
 
-    def __init__(self) -> None:
-        """Begin with nothing read."""
-        self.out: list[bytes] = []
-        self.is_bound = False
-        """Something in `out` says what a job is or was made to be: it may leave when the log is on
-        disk. The rest, what a connection says of itself and statistics, depends on nothing."""
-        self.is_choked = False
-        """The long replies in `out` are as much as may wait for a client."""
-        self.is_closing = False
-        """Nothing more is executed; the connection closes when `out` has been sent."""
-        self.is_waiting = False
-        """A reserve, or a command that takes long, has not been answered yet."""
+    def __init__(
+        self,
+        on_line: Callable[[bytes, int, int, int], int],
+        on_body: Callable[[Then, bytes | None, int], bool],
+        refuse: Callable[[bytes], bytes],
+        is_foreign: Callable[[bytes, int], bool],
+        out: list[bytes],
+    ) -> None:
+        """Begin with nothing read.
+
+        `on_line` carries out the command of one line, or a run of them, that stands from `at` to
+        `end` in the data; it returns where the input goes on, or the complement (`~`) of that when
+        nothing more is to be carried out for now. `on_body` is given a body, or None for one that
+        does not end with CRLF, and returns whether more is to be carried out. `refuse` counts a
+        reply that refuses something, `is_foreign` tells of a line, however long, whether it belongs
+        to another protocol: then the rest is ignored. `out` takes the replies to what is discarded.
+        """
+        self._on_line = on_line
+        self._on_body = on_body
+        self._refuse = refuse
+        self._is_foreign = is_foreign
+        self._out = out
         self._rest = b""
         self._is_odd = False
         """Something else than a line may have been begun: one thing to look at after each read."""
         self._skipping = False
         self._overlong: bytes | None = None
-        """The begin and the end so far of a command of ours whose line is too long, until it ends:
-        its announcement of a body may be on either side of what makes it too long."""
-        self._swallow_bytes = 0
-        self._swallow_reply = b""
-        self._expected: tuple[int, Then] | None = None
+        """How a long command begins and goes on whose line is too long, until its end is there:
+        its announcement of a body may stand on either side of what makes it too long."""
+        self._discard_bytes = 0
+        self._discard_reply = b""
+        self._then: Then | None = None
+        self._expected_bytes = 0
         self._body: list[bytes] = []
         self._missing_bytes = 0
-
-    @property
-    def is_listening(self) -> bool:
-        """Tell whether more input would be executed now."""
-        return not (self.is_waiting or self.is_choked or self.is_closing)
 
     @property
     def incomplete_bytes(self) -> int | None:
         """Return of what was begun and not ended how many bytes of a body are missing.
 
-        0 where it is a line; None where nothing was begun. None too while nothing is executed:
-        the rest may be there without having been looked at.
+        0 where it is a line; None where nothing was begun.
         """
-        if self.is_waiting or self.is_choked or self.is_closing:
-            return None
-        if self._swallow_bytes:
-            return self._swallow_bytes
-        if self._expected is not None:
-            return self._missing_bytes or self._expected[0] + 2
+        if self._discard_bytes:
+            return self._discard_bytes
+        if self._then is not None:
+            return self._missing_bytes or self._expected_bytes + 2
         return 0 if self._rest or self._skipping or self._overlong is not None else None
 
-    def receive(self, data: bytes, now_ms: int) -> bool:
-        """Take in what has arrived and execute every command that is complete.
+    # --- What commands ask for -------------------------------------------------------------------
 
-        Returns whether something is half said.
+    def expect(self, body_bytes: int, then: Then) -> None:
+        """Take what follows for a body of that length and its CRLF."""
+        self._is_odd = True
+        self._expected_bytes = body_bytes
+        self._then = then
+
+    def discard_body(self, body_bytes: int, reply: bytes) -> None:
+        """Discard a body of that length and its CRLF, and then reply."""
+        self._is_odd = True
+        self._discard_bytes = body_bytes + 2
+        self._discard_reply = reply
+
+    # --- Through the input -----------------------------------------------------------------------
+
+    def keep(self, data: bytes) -> None:
+        """Keep what has arrived while nothing is carried out."""
+        self._rest += data
+
+    def receive(self, data: bytes, now_ms: int) -> bool:
+        """Take in what has arrived, and hand on every command that is complete.
+
+        Returns whether something is incomplete.
         """
         if self._missing_bytes > len(data):
             self._body.append(data)
@@ -106,95 +134,69 @@ class Framing(ABC):
             self._missing_bytes = 0
         elif self._rest:
             data = self._rest + data
-        if self.is_waiting or self.is_choked or self.is_closing:
-            self._rest = data
-            return False
-        at = self._run(data, now_ms)
+        at = self._discard(data, 0) if self._discard_bytes else 0
+        if self._overlong is not None:
+            at = self._discard_line(data, at, self._overlong)
+        while True:
+            if self._then is not None:
+                goes_on, at = self._take_body(data, at, now_ms)
+                if not goes_on:
+                    break
+            end = data.find(b"\r", at, at + LINE_BYTES_MAX - 1)
+            if end < 0 or data[end + 1 : end + 2] != b"\n":
+                at, end = self._odd_line(data, at, end)
+                if end == _INCOMPLETE:
+                    break
+                if end == _NOT_YET:
+                    continue
+            if self._skipping:
+                self._skipping = False
+                self._out.append(self._refuse(replies.BAD_FORMAT))
+                at = end + 2
+            else:
+                at = self._on_line(data, at, end, now_ms)
+                if at < 0:
+                    at = ~at
+                    break
+                if self._discard_bytes:
+                    at = self._discard(data, at)
+                    if self._discard_bytes:
+                        break
+            if at == len(data):
+                break
         self._rest = data[at:] if at else data
         if self._is_odd:
             self._is_odd = (
-                self._expected is not None
-                or self._swallow_bytes > 0
+                self._then is not None
+                or self._discard_bytes > 0
                 or self._skipping
                 or self._overlong is not None
             )
             return self._is_odd or self._rest != b""
         return self._rest != b""
 
-    def resume(self, now_ms: int) -> None:
-        """Continue with what had arrived before a wait or a full `out` stopped the reading."""
-        self.receive(b"", now_ms)
+    def _odd_line(self, data: bytes, at: int, cr: int) -> tuple[int, int]:
+        """Return where a line begins and ends that does not end in beanstalkd's window.
 
-    # --- What commands ask for -------------------------------------------------------------------
+        The end may be `_INCOMPLETE`, or `_NOT_YET` where something was discarded before the line.
+        """
+        is_long = self._is_long(data, at, cr)
+        window_bytes = LONG_LINE_BYTES_MAX if is_long else LINE_BYTES_MAX
+        end = data.find(b"\r\n", at, at + window_bytes) if is_long else -1
+        if end >= 0:
+            return at, end
+        if len(data) - at < window_bytes:
+            return at, _INCOMPLETE
+        if is_long:
+            at = self._discard_line(data, at, b"")
+            return at, _INCOMPLETE if at == len(data) else _NOT_YET
+        if not self._skipping and self._is_foreign(data, at):
+            return at, _INCOMPLETE
+        self._skipping = self._is_odd = True
+        return at + window_bytes, _NOT_YET
 
-    def expect(self, body_bytes: int, then: Then) -> bytes:
-        """Let a body of that length and its CRLF follow; no reply before."""
-        self._is_odd = True
-        self._expected = (body_bytes, then)
-        return b""
-
-    def discard_body(self, body_bytes: int, reply: bytes) -> bytes:
-        """Discard a body of that length and its CRLF, and then reply."""
-        self._is_odd = True
-        self._swallow_bytes = body_bytes + 2
-        self._swallow_reply = reply
-        return b""
-
-    # --- Through the input -----------------------------------------------------------------------
-
-    @abstractmethod
-    def _line(self, data: bytes, at: int, end: int, now_ms: int) -> int:
-        """Execute the command of one line, or a run of them; return where the input continues."""
-
-    @abstractmethod
-    def _is_foreign(self, data: bytes, at: int) -> bool:
-        """Tell whether a line, however long, belongs to another protocol."""
-
-    @abstractmethod
-    def refuse(self, reply: bytes, times: int = 1) -> bytes:
-        """Return a reply that refuses something, having counted it."""
-
-    def _run(self, data: bytes, now_ms: int) -> int:
-        """Execute the complete commands; return where the first incomplete one begins."""
-        at = self._skip(data, 0) if self._swallow_bytes else 0
-        if self._overlong is not None:
-            at = self._throw_away(data, at, self._overlong)
-        while True:
-            if self._expected is not None:
-                at = self._take_body(data, at, now_ms)
-                if at == len(data) or self.is_waiting or self._expected is not None:
-                    return at
-            end = data.find(b"\r", at, at + LINE_BYTES_MAX - 1)
-            if end < 0 or data[end + 1 : end + 2] != b"\n":
-                is_ours = self._is_ours(data, at, end)
-                window_bytes = LONG_LINE_BYTES_MAX if is_ours else LINE_BYTES_MAX
-                end = data.find(b"\r\n", at, at + window_bytes) if is_ours else -1
-                if end < 0:
-                    if len(data) - at < window_bytes:
-                        return at
-                    if is_ours:
-                        at = self._throw_away(data, at, b"")
-                        if at == len(data):
-                            return at
-                    elif not self._skipping and self._is_foreign(data, at):
-                        self.is_closing = True
-                        return at
-                    else:
-                        self._skipping = self._is_odd = True
-                        at += window_bytes
-                    continue
-            at = self._line(data, at, end, now_ms)
-            if at == len(data) and not self._swallow_bytes:
-                return at
-            if self._swallow_bytes:
-                at = self._skip(data, at)
-                if self._swallow_bytes:
-                    return at
-            elif self.is_waiting or self.is_choked or self.is_closing:
-                return at
-
-    def _is_ours(self, data: bytes, at: int, cr: int) -> bool:
-        """Tell whether a line is a command of ours that does not end in beanstalkd's window.
+    def _is_long(self, data: bytes, at: int, cr: int) -> bool:
+        """Tell whether a line is a long command that does not end in beanstalkd's window.
 
         That is known when the window is full, or has a CR that is not followed by LF.
         """
@@ -203,8 +205,8 @@ class Framing(ABC):
             return False
         return LONG_LINE.match(data, at, known) is not None
 
-    def _throw_away(self, data: bytes, at: int, line: bytes) -> int:
-        """Discard a line of ours that is too long, and its body; then reply.
+    def _discard_line(self, data: bytes, at: int, line: bytes) -> int:
+        """Discard a long command that is too long, and the body behind it; reply in the end.
 
         `line` is what is known of it from before.
         """
@@ -216,41 +218,35 @@ class Framing(ABC):
             return stop
         self._overlong = None
         body_bytes = announced_bytes(_ends_of(line + data[at:end]))
+        reply = self._refuse(replies.BAD_FORMAT)
         if body_bytes is None:
-            self.out.append(self.refuse(replies.BAD_FORMAT))
+            self._out.append(reply)
             return end + 2
-        self.discard_body(body_bytes, self.refuse(replies.BAD_FORMAT))
-        return self._skip(data, end + 2)
+        self.discard_body(body_bytes, reply)
+        return self._discard(data, end + 2)
 
-    def _skip(self, data: bytes, at: int) -> int:
-        """Discard a body that is not used, as much of it as is there."""
-        skipped = min(self._swallow_bytes, len(data) - at)
-        if skipped:
-            self._swallow_bytes -= skipped
-            if not self._swallow_bytes:
-                self.out.append(self._swallow_reply)
-        return at + skipped
+    def _discard(self, data: bytes, at: int) -> int:
+        """Discard as much of a body as is there; return where the input goes on."""
+        discarded_bytes = min(self._discard_bytes, len(data) - at)
+        if discarded_bytes:
+            self._discard_bytes -= discarded_bytes
+            if not self._discard_bytes:
+                self._out.append(self._discard_reply)
+        return at + discarded_bytes
 
-    def _take_body(self, data: bytes, at: int, now_ms: int) -> int:
-        """Pass the body on when it is all there; return where the input continues."""
-        assert self._expected is not None
-        body_bytes, then = self._expected
-        end = at + body_bytes
-        if end + 2 > len(data):
-            self._missing_bytes = end + 2 - len(data)
+    def _take_body(self, data: bytes, at: int, now_ms: int) -> tuple[bool, int]:
+        """Pass the body on when it is all there; return whether, and where, the input goes on."""
+        then = self._then
+        assert then is not None
+        end = at + self._expected_bytes + 2
+        if end > len(data):
+            self._missing_bytes = end - len(data)
             self._body.append(data[at:])
-            return len(data)
-        self._expected = None
-        self.is_bound = True
-        if data[end : end + 2] == b"\r\n":
-            try:
-                reply = then(data[at:end], now_ms)
-            except Refusal as refusal:
-                reply = self.refuse(replies.refused(refusal))
-        else:
-            reply = self.refuse(replies.EXPECTED_CRLF)
-        self.out.append(reply)
-        return end + 2
+            return False, len(data)
+        self._then = None
+        body = data[at : end - 2] if data[end - 2 : end] == b"\r\n" else None
+        goes_on = self._on_body(then, body, now_ms)
+        return goes_on and end < len(data), end
 
 
 def _ends_of(line: bytes) -> bytes:

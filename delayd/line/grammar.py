@@ -1,20 +1,46 @@
-"""The arguments of the line protocol's commands: numbers, seconds, names.
+"""The arguments of the line protocol's commands: numbers, seconds, names, and `name=value` words.
 
 Numbers are runs of ASCII digits after spaces. Where beanstalkd's C library reads more (`kick -1`),
-so do we.
-
-Seconds may have a fraction, which beanstalkd refuses; it is rounded up to the millisecond.
+so does this. Seconds may have a fraction, which beanstalkd refuses; it is rounded up to the
+millisecond.
 
 >>> parse_put(b"put 10 0.5 60 5")
 PutLine(priority=10, delay_ms=500, ttr_ms=60000, body_bytes=5, extra=b'')
+
+Commands that are not beanstalkd's have words behind everything else, in any order, each at most
+once. What a key or a ladder may be is for the core to say; here it is only taken apart.
+
+>>> words = parse_put_words(b" key=order-17 on=replace retry=15s,3m")
+>>> words.key, words.on.name, words.retry.steps_ms
+(b'order-17', 'REPLACE', (15000, 180000))
 """
 
 import functools
 import re
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
 
 from delayd.core.errors import Refusal
-from delayd.limits import DURATION_MS_MAX, JOB_ID_MAX, PARSED_LINES_MAX, RATE_PER_S_MIN
+from delayd.core.job import Retry, State
+from delayd.core.operations.put import Conflict, checked_key
+from delayd.core.policy import parse_ladder
+from delayd.core.scans.list import Cursor
+from delayd.core.scans.scan import NEVER_DUE_MS, Wanted
+from delayd.core.topic import checked_name
+from delayd.limits import (
+    ATTEMPTS_MAX,
+    DURATION_MS_MAX,
+    JITTER_PERCENT_MAX,
+    JOB_ID_MAX,
+    KEY_BYTES_MAX,
+    LONG_LINE_BYTES_MAX,
+    PARSED_LINES_MAX,
+    PARSED_SHAPES_MAX,
+    RATE_PER_S_MIN,
+    READ_BYTES,
+    SEARCH_JOBS_MAX,
+)
+from delayd.text import parse_duration_ms, parse_whole
 
 U32_MAX: Final = 2**32 - 1
 
@@ -89,83 +115,51 @@ def parse_job_id(rest: bytes) -> int:
     return value
 
 
-def _parse_id_and(rest: bytes, pattern: re.Pattern[bytes]) -> tuple[int, tuple[bytes, ...]]:
+def _matched(pattern: re.Pattern[bytes], rest: bytes) -> tuple[Any, ...]:
+    """Return the groups of the pattern, which all of it must fit."""
     match = pattern.fullmatch(rest)
     if match is None:
         raise BadFormat(rest)
-    return parse_job_id(match[1]), match.groups()[1:]
+    return match.groups()
 
 
 def parse_release(rest: bytes) -> tuple[int, int, int]:
     """Return id, priority and delay in milliseconds."""
-    job_id, (priority, delay) = _parse_id_and(rest, _RELEASE)
-    return job_id, u32(priority, rest), milliseconds(delay, rest)
+    job_id, priority, delay = _matched(_RELEASE, rest)
+    return parse_job_id(job_id), u32(priority, rest), milliseconds(delay, rest)
 
 
 def parse_bury(rest: bytes) -> tuple[int, int]:
     """Return id and priority."""
-    job_id, (priority,) = _parse_id_and(rest, _NUMBER_AND_NUMBER)
-    return job_id, u32(priority, rest)
+    job_id, priority = _matched(_NUMBER_AND_NUMBER, rest)
+    return parse_job_id(job_id), u32(priority, rest)
 
 
 def parse_reschedule(rest: bytes) -> tuple[int, int]:
     """Return id and delay in milliseconds."""
-    job_id, (delay,) = _parse_id_and(rest, _NUMBER_AND_SECONDS)
-    return job_id, milliseconds(delay, rest)
+    job_id, delay = _matched(_NUMBER_AND_SECONDS, rest)
+    return parse_job_id(job_id), milliseconds(delay, rest)
 
 
 def parse_pause(rest: bytes) -> tuple[str, int]:
     """Return the topic, not yet checked, and how long in milliseconds."""
-    match = _PAUSE.fullmatch(rest)
-    if match is None:
-        raise BadFormat(rest)
-    return match[1].decode("ascii"), milliseconds(match[2], rest)
+    name, pause = _matched(_PAUSE, rest)
+    return name.decode("ascii"), milliseconds(pause, rest)
 
 
 def parse_seconds(rest: bytes) -> int:
     """Return the one argument of a command that takes seconds, in milliseconds."""
-    match = _ONLY_SECONDS.fullmatch(rest)
-    if match is None:
-        raise BadFormat(rest)
-    return milliseconds(match[1], rest)
-
-
-def parse_bytes(rest: bytes) -> int:
-    """Return the one argument of a command that says how long its body is."""
-    match = _ONLY_NUMBER.fullmatch(rest)
-    if match is None:
-        raise BadFormat(rest)
-    return u32(match[1], rest)
-
-
-def parse_redrive(rest: bytes) -> tuple[int, float]:
-    """Return how many jobs at most, and how many a second; 0 where no rate is given: at once."""
-    match = _NUMBER_AND_MAYBE_RATE.fullmatch(rest)
-    if match is None:
-        raise BadFormat(rest)
-    per_s = 0.0 if match[2] is None else float(match[2])
-    if match[2] is not None and per_s < RATE_PER_S_MIN:
-        raise BadFormat(rest)
-    return u32(match[1], rest), per_s
-
-
-def parse_spans(rest: bytes) -> tuple[int, int]:
-    """Return how long a span of time is in milliseconds, and how many there are."""
-    match = _SECONDS_AND_NUMBER.fullmatch(rest)
-    if match is None:
-        raise BadFormat(rest)
-    return milliseconds(match[1], rest), u32(match[2], rest)
+    (seconds,) = _matched(_ONLY_SECONDS, rest)
+    return milliseconds(seconds, rest)
 
 
 def parse_batch(rest: bytes) -> tuple[int, int]:
     """Return how many jobs at most, at least 1, and how long to wait in milliseconds."""
-    match = _NUMBER_AND_SECONDS.fullmatch(rest)
-    if match is None:
+    number, wait = _matched(_NUMBER_AND_SECONDS, rest)
+    jobs_max = u32(number, rest)
+    if not jobs_max:
         raise BadFormat(rest)
-    jobs = u32(match[1], rest)
-    if not jobs:
-        raise BadFormat(rest)
-    return jobs, milliseconds(match[2], rest)
+    return jobs_max, milliseconds(wait, rest)
 
 
 def parse_kick(rest: bytes) -> int:
@@ -194,12 +188,105 @@ def parse_wait(rest: bytes) -> int | None:
     return milliseconds(b"%d%s" % (seconds, match[3] or b""), rest)
 
 
-def parse_name(rest: bytes) -> str:
+def parse_nothing(rest: bytes) -> None:
+    """Refuse anything behind a command that takes no arguments."""
+    if rest:
+        raise BadFormat(rest)
+
+
+def parse_nothing_yet(rest: bytes) -> bytes:
+    """Return the bytes as they are, for a command that reads them itself."""
+    return rest
+
+
+def _parse_name(rest: bytes) -> str:
     """Return a topic's name, not yet checked for more than being text."""
     try:
         return rest.decode("ascii")
     except UnicodeDecodeError:
         raise BadFormat(rest) from None
+
+
+def parse_topic(rest: bytes) -> str:
+    """Return the one argument of a command that takes a topic."""
+    return checked_name(_parse_name(rest))
+
+
+def _parse_topic_and(rest: bytes) -> tuple[str, bytes]:
+    """Return the topic that the command is about, and what stands behind it."""
+    name, _, rest = rest.lstrip(b" ").partition(b" ")
+    return parse_topic(name), rest
+
+
+def parse_only_topic(rest: bytes) -> str:
+    """Return the one argument of a command of ours that takes a topic."""
+    name, rest = _parse_topic_and(rest)
+    parse_nothing(rest)
+    return name
+
+
+def parse_set_policy(rest: bytes) -> tuple[str, int]:
+    """Return the topic, and how long the policy is in bytes."""
+    name, rest = _parse_topic_and(rest)
+    (json_bytes,) = _matched(_ONLY_NUMBER, rest)
+    return name, u32(json_bytes, rest)
+
+
+def parse_redrive(rest: bytes) -> tuple[str, int, float]:
+    """Return the topic, how many jobs at most, and how many a second; 0 if no rate is given."""
+    name, rest = _parse_topic_and(rest)
+    jobs, rate = _matched(_NUMBER_AND_MAYBE_RATE, rest)
+    per_s = 0.0 if rate is None else float(rate)
+    if rate is not None and per_s < RATE_PER_S_MIN:
+        raise BadFormat(rest)
+    return name, u32(jobs, rest), per_s
+
+
+def parse_calendar(rest: bytes) -> tuple[str, int, int]:
+    """Return the topic, how long each span of time is in milliseconds, and how many there are."""
+    name, rest = _parse_topic_and(rest)
+    span, spans = _matched(_SECONDS_AND_NUMBER, rest)
+    return name, milliseconds(span, rest), u32(spans, rest)
+
+
+def _parse_key_and(rest: bytes) -> tuple[str, bytes, bytes]:
+    """Return topic and key that the command is about, and what stands behind them."""
+    name, rest = _parse_topic_and(rest)
+    key, _, rest = rest.lstrip(b" ").partition(b" ")
+    return name, checked_key(key), rest
+
+
+def parse_key(rest: bytes) -> tuple[str, bytes]:
+    """Return the topic and the key."""
+    name, key, rest = _parse_key_and(rest)
+    parse_nothing(rest)
+    return name, key
+
+
+def parse_key_and_delay(rest: bytes) -> tuple[str, bytes, int]:
+    """Return topic, key, and delay in milliseconds."""
+    name, key, rest = _parse_key_and(rest)
+    return name, key, parse_seconds(rest)
+
+
+def parse_nack(rest: bytes) -> tuple[int, int, str]:
+    """Return id, delay in milliseconds (0: none was asked for), and what the worker says of it.
+
+    The error is free text for people: bytes that are no UTF-8 are shown as such, not refused.
+    """
+    job_id, _, text = rest.lstrip(b" ").partition(b" ")
+    delay_ms = 0
+    text = text.lstrip(b" ")
+    if text.startswith(b"delay="):
+        word, _, text = text.partition(b" ")
+        try:
+            delay_ms = _duration(word.removeprefix(b"delay=").decode())
+        except ValueError as error:
+            raise BadFormat(word) from error
+    return parse_job_id(job_id), delay_ms, text.decode(errors="replace")
+
+
+# --- Puts ----------------------------------------------------------------------------------------
 
 
 class PutLine(NamedTuple):
@@ -283,9 +370,270 @@ def parse_put(line: bytes) -> PutLine | None:
 
 
 def parse_put_in_tube(rest: bytes) -> tuple[str, PutLine]:
-    """Return the topic, not yet checked, and what an ordinary put would say."""
+    """Return the topic, and what an ordinary put would say."""
     name, _, numbers = rest.partition(b" ")
     put = (read_put if b"=" in numbers else parse_put)(b"put " + numbers)
     if put is None:
         raise BadFormat(rest)
-    return parse_name(name), put
+    return parse_topic(name), put
+
+
+# --- Words ---------------------------------------------------------------------------------------
+
+_KEY_WORD: Final = b" key="
+_KEY: Final = rb"[!-~\x80-\xff]{1,%d}" % KEY_BYTES_MAX
+_CURSOR: Final = re.compile(r"([0-9]{1,20}):([0-9]{1,20})")
+_DURATION: Final = re.compile(r"[0-9][0-9.a-z]*")
+
+Reader = Callable[[str], Any]
+"""Turns a word's value into an argument; `ValueError` for what it cannot be."""
+
+
+def _words(text: bytes, readers: Mapping[str, Reader]) -> dict[str, Any]:
+    """Return the words by their names, each read; `BadFormat`."""
+    values: dict[str, Any] = {}
+    for word in filter(None, text.split(b" ")):
+        try:
+            name, sign, value = word.decode().partition("=")
+            if not sign or name in values or name not in readers:
+                raise BadFormat(text)
+            values[name] = readers[name](value)
+        except ValueError as error:
+            raise BadFormat(text) from error
+    return values
+
+
+def _whole(lowest: int, highest: int) -> Reader:
+    def read(value: str) -> int:
+        number = parse_whole(value, 10)
+        if number is None or not lowest <= number <= highest:
+            raise ValueError(value)
+        return number
+
+    return read
+
+
+def _text(value: str) -> str:
+    if not value:
+        raise ValueError(value)
+    return value
+
+
+def _duration(value: str) -> int:
+    if not _DURATION.fullmatch(value):
+        raise ValueError(value)
+    return parse_duration_ms(value)
+
+
+# --- Words of put --------------------------------------------------------------------------------
+
+
+class PutWords(NamedTuple):
+    """What stands behind the number of bytes."""
+
+    key: bytes = b""
+    on: Conflict = Conflict.REJECT
+    retry: Retry | None = None
+
+
+_PUT_READERS: Final[dict[str, Reader]] = {
+    "key": lambda value: checked_key(value.encode()),
+    "on": Conflict,
+    "retry": parse_ladder,
+    "attempts": _whole(1, ATTEMPTS_MAX),
+    "jitter": _whole(0, JITTER_PERCENT_MAX),
+}
+
+
+def parse_put_words(text: bytes) -> PutWords:
+    """Return what the words say; `BadFormat`, `KeyInvalid`."""
+    values = _words(text, _PUT_READERS)
+    steps_ms, attempts_max = values.get("retry", ()), values.get("attempts", 0)
+    lacks_its_word = ("on" in values and "key" not in values) or (
+        "jitter" in values and not steps_ms
+    )
+    if lacks_its_word or not values:
+        raise BadFormat(text)
+    retry = Retry(steps_ms, attempts_max, values.get("jitter", 0))
+    return PutWords(
+        values.get("key", b""),
+        values.get("on", Conflict.REJECT),
+        retry if steps_ms or attempts_max else None,
+    )
+
+
+class Shape(NamedTuple):
+    """What put lines have in common that differ in their keys only."""
+
+    put: PutLine
+    words: PutWords
+    """Without a key."""
+    each: re.Pattern[bytes] | None
+    """Such a line and its body; its groups are key and body. None where two of them do not arrive
+    at once anyway, or might be too long a line."""
+
+    def run_in(self, data: bytes, at: int) -> tuple[list[bytes], list[bytes], int]:
+        """Return keys and bodies of the puts that stand here one behind the other, and their end.
+
+        0.25 µs each: one pass of the expression takes everything apart.
+        """
+        assert self.each is not None
+        # What is no put of this shape, key, body, what is none, key, body, what is none, …
+        parts = self.each.split(data[at:])
+        if not any(parts[:-1:3]):
+            return parts[1::3], parts[2::3], len(data) - len(parts[-1])
+        # Something else stands between two of them, or in front.
+        keys, bodies = [], []
+        while (match := self.each.match(data, at)) is not None:
+            keys.append(match[1])
+            bodies.append(match[2])
+            at = match.end()
+        return keys, bodies, at
+
+
+def split_at_key(line: bytes) -> tuple[bytes, bytes, bytes]:
+    """Return what stands before the key, the key, and what stands behind it."""
+    before, word, rest = line.partition(_KEY_WORD)
+    key, space, after = rest.partition(b" ")
+    return before + word, key, space + after
+
+
+@functools.lru_cache(maxsize=PARSED_SHAPES_MAX)
+def shape_of(before: bytes, after: bytes) -> Shape | None:
+    """Return the shape of put lines that begin and end like this; None when there is none.
+
+    Producers that put with keys send one shape with ever another key. Remembered, its expressions
+    find key and body of each in the input, one behind the other.
+    """
+    put = parse_put(before.removesuffix(_KEY_WORD))
+    if put is None or put.extra:
+        return None
+    try:
+        words = parse_put_words(b"key=x" + after)
+    except BadFormat:
+        return None
+    words = words._replace(key=b"")
+    longest_bytes = len(before) + KEY_BYTES_MAX + len(after) + 2
+    if longest_bytes > LONG_LINE_BYTES_MAX or 2 * put.body_bytes > READ_BYTES:
+        return Shape(put, words, None)
+    head, tail, body = re.escape(before), re.escape(after), b".{%d}" % put.body_bytes
+    each = b"%b(%b)%b\r\n(%b)\r\n" % (head, _KEY, tail, body)
+    return Shape(put, words, re.compile(each, re.DOTALL))
+
+
+# --- Words of others -----------------------------------------------------------------------------
+
+
+class Changes(NamedTuple):
+    """What is to be another; None: as it is."""
+
+    priority: int | None = None
+    delay_ms: int | None = None
+    ttr_ms: int | None = None
+    body_bytes: int | None = None
+
+
+_CHANGE_READERS: Final[dict[str, Reader]] = {
+    "pri": _whole(0, U32_MAX),
+    "delay": _duration,
+    "ttr": _duration,
+    "bytes": _whole(0, U32_MAX),
+}
+
+
+def parse_change(rest: bytes) -> tuple[int, Changes]:
+    """Return id, and what is to be changed: one thing at least."""
+    job_id, _, text = rest.lstrip(b" ").partition(b" ")
+    values = _words(text, _CHANGE_READERS)
+    if not values:
+        raise BadFormat(text)
+    changes = Changes(
+        values.get("pri"), values.get("delay"), values.get("ttr"), values.get("bytes")
+    )
+    return parse_job_id(job_id), changes
+
+
+class Filter(NamedTuple):
+    """Which jobs of a tube; times count from now."""
+
+    states: frozenset[State] = frozenset(State)
+    from_ms: int | None = None
+    to_ms: int | None = None
+    prefix: str = ""
+    limit: int = SEARCH_JOBS_MAX
+    after: Cursor | None = None
+    is_dry: bool = False
+
+    def wanted(self, now_ms: int) -> Wanted:
+        """Return the same in delayd time."""
+        return Wanted(
+            self.states,
+            0 if self.from_ms is None else now_ms + self.from_ms,
+            NEVER_DUE_MS if self.to_ms is None else now_ms + self.to_ms,
+            self.prefix,
+        )
+
+
+def _states(value: str) -> frozenset[State]:
+    names = value.split(",")
+    found = frozenset(state for state in State if state.name.lower() in names)
+    if len(found) != len(names):
+        raise ValueError(value)
+    return found
+
+
+def _cursor(value: str) -> Cursor:
+    match = _CURSOR.fullmatch(value)
+    if match is None:
+        raise ValueError(value)
+    return Cursor(int(match[1]), int(match[2]))
+
+
+_WANTED_READERS: Final[dict[str, Reader]] = {
+    "state": _states,
+    "from": _duration,
+    "to": _duration,
+    "prefix": _text,
+}
+_LIST_READERS: Final[dict[str, Reader]] = {
+    **_WANTED_READERS,
+    "limit": _whole(1, SEARCH_JOBS_MAX),
+    "after": _cursor,
+}
+_BULK_READERS: Final[dict[str, Reader]] = {
+    **_WANTED_READERS,
+    "dry": lambda value: bool(_whole(1, 1)(value)),
+}
+
+
+def parse_list(rest: bytes) -> tuple[str, Filter]:
+    """Return the topic, and which of its jobs are to be listed."""
+    name, rest = _parse_topic_and(rest)
+    return name, _parse_filter(rest, _LIST_READERS)
+
+
+def parse_bulk(rest: bytes) -> tuple[str, Filter]:
+    """Return the topic, and which of its jobs are to be changed."""
+    name, rest = _parse_topic_and(rest)
+    return name, _parse_filter(rest, _BULK_READERS)
+
+
+def parse_reschedule_jobs(rest: bytes) -> tuple[str, int, Filter]:
+    """Return the topic, the delay in milliseconds, and which of its jobs are to have it."""
+    name, rest = _parse_topic_and(rest)
+    delay, _, rest = rest.lstrip(b" ").partition(b" ")
+    return name, parse_seconds(delay), _parse_filter(rest, _BULK_READERS)
+
+
+def _parse_filter(text: bytes, readers: Mapping[str, Reader]) -> Filter:
+    """Return which jobs are meant; `BadFormat`."""
+    values = _words(text, readers)
+    return Filter(
+        values.get("state", frozenset(State)),
+        values.get("from"),
+        values.get("to"),
+        values.get("prefix", ""),
+        values.get("limit", SEARCH_JOBS_MAX),
+        values.get("after"),
+        values.get("dry", False),
+    )

@@ -19,6 +19,7 @@ from delayd.core.session import Handed
 from delayd.core.views import JobDetails, JobView, TopicDetails, TopicView
 from delayd.text import duration_text
 
+AUTHENTICATED: Final = b"OK\r\n"
 BURIED: Final = b"BURIED\r\n"
 DEADLINE_SOON: Final = b"DEADLINE_SOON\r\n"
 DELETED: Final = b"DELETED\r\n"

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 from delayd.access.admission import Admission, Peer, Refused
 from delayd.clock import monotonic_ns
-from delayd.core.background import BackgroundTask, BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.session import Handed, WaitEnd
 from delayd.core.times import RequestMs
@@ -35,10 +34,9 @@ from delayd.limits import (
     READ_BYTES,
     STALLED_CLIENT_MS,
 )
-from delayd.line.connection import Connection
-from delayd.line.guarded import GuardedConnection
+from delayd.line.commands import carry_out
+from delayd.line.connection import Connection, LineContext
 from delayd.line.stats import Stats
-from delayd.line.tasks import LineTasks
 from delayd.net.accept import Acceptor, prepare
 from delayd.net.deadlines import ReadTimeouts, Sender
 
@@ -120,7 +118,7 @@ class Client:
         self.server = server
         self.sock = sock
         self.peer = peer
-        self.connection = server.connection_for(self)
+        self.connection = Connection(server.context, self, peer)
         self.mask = mask
         self.at_end = False
         """The last byte of its input has been read."""
@@ -153,6 +151,10 @@ class Client:
         if not self.is_gone:
             answer(self.server.time_ms)
             self.server.listen_again(self)
+
+    def listen_again(self) -> None:
+        """Read from it again: its connection no longer waits."""
+        self.server.listen_again(self)
 
     def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
         """Answer the reserve that waited."""
@@ -193,7 +195,6 @@ class LineServer:
         *,
         out_bytes_max: int,
         clock: StandingClock | None = None,
-        passes: BackgroundTasks[BackgroundTask] | None = None,
         admission: Admission | None = None,
         tls: "ssl.SSLContext | None" = None,
         elapsed_ms: Callable[[], int] = elapsed_ms,
@@ -207,17 +208,21 @@ class LineServer:
         """
         self.engine = engine
         self.stats = stats
-        self.out_bytes_max = out_bytes_max
         self._request_ms = request_ms
-        self.passes: BackgroundTasks[BackgroundTask] = (
-            BackgroundTasks(engine.state) if passes is None else passes
+        self.admission = Admission() if admission is None else admission
+        self.context = LineContext(
+            engine,
+            stats,
+            out_bytes_max,
+            carry_out,
+            clock=clock,
+            admission=self.admission,
+            elapsed_ms=elapsed_ms,
         )
+        self.tasks = self.context.tasks
         """What takes long, of this front end and of others."""
-        self.long_commands = LineTasks(self.passes, clock, self._answered)
         self._epoll = select.epoll()
         self._clients: dict[int, Client] = {}
-        self.admission = Admission() if admission is None else admission
-        self._elapsed_ms = elapsed_ms
         self.timeouts = ReadTimeouts(elapsed_ms)
         self._hears_clients = True
         self.time_ms = 0
@@ -329,12 +334,6 @@ class LineServer:
         if self.timeouts.is_too_slow(sender):
             self.stats.note_refusal("TOO_SLOW")
             self._close(sender, now_ms)
-
-    def _answered(self, connection: Connection) -> None:
-        """Go on with a client whose command took long."""
-        client = connection.session.owner
-        assert isinstance(client, Client), "whoever began it is a client of this server"
-        self.listen_again(client)
 
     def take_replies(self) -> list[tuple[Client, bytes]]:
         """Return what the connections have answered since the last call, to be given to `send`.
@@ -466,7 +465,7 @@ class LineServer:
 
     def keep_unsent(self, client: Client) -> None:
         """Wait until the client takes more, unless that is too much already."""
-        if len(client.unsent) > self.out_bytes_max and client.promised:
+        if len(client.unsent) > self.context.out_bytes_max and client.promised:
             self._give_up(client)
         else:
             self._watch(client, OUT | client.mask & HANG_UP)
@@ -505,15 +504,6 @@ class LineServer:
         self._settled.append(client)
 
     # --- Coming and going ------------------------------------------------------------------------
-
-    def connection_for(self, client: Client) -> Connection:
-        """Return the protocol state for a client that was admitted."""
-        engine, stats, commands = self.engine, self.stats, self.long_commands
-        if not self.admission.asks:
-            return Connection(engine, stats, self.out_bytes_max, client, commands)
-        return GuardedConnection(
-            engine, stats, self.out_bytes_max, client, commands, self.admission, self._elapsed_ms
-        )
 
     def _accepted(self, sock: socket.socket, address: object) -> None:
         """Admit a connection, or close it."""
@@ -585,12 +575,12 @@ class LineServer:
                 closed += 1
         return closed
 
-    def close_unwelcome(self, now_ms: int) -> int:
+    def close_unauthorized(self, now_ms: int) -> int:
         """Close clients whose tokens are no longer good; count them.
 
         A token may have been revoked, or its time is past. What such a client held is ready again.
         """
-        gone = [client for client in self._clients.values() if not client.connection.is_welcome]
+        gone = [client for client in self._clients.values() if not client.connection.may_stay]
         for client in gone:
             self.stats.note_refusal("UNAUTHORIZED")
             self._close(client, now_ms)

@@ -180,7 +180,7 @@ class Scene:
             self.engine,
             self.turns,
             self.clock,
-            self.line.passes,
+            self.line.tasks,
             standing=self.clock if isinstance(self.clock, VirtualClock) else None,
             reports=(reports or Reports(lambda _now_ms: beside_jobs))._replace(
                 sync_going_on_ms=lambda: self.disk.sync_going_on_ms

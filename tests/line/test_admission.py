@@ -21,7 +21,7 @@ from delayd.limits import (
 )
 from delayd.net.tls import server_context
 from tests.access.handshakes import Authority
-from tests.line.floor import Floor, heard, is_cut_off
+from tests.line.server_rig import ServerRig, heard, is_cut_off
 
 PUT = b"put 0 0 60 2\r\nhi\r\n"
 INSERTED = b"INSERTED 1\r\n"
@@ -119,24 +119,24 @@ def test_an_address_is_forgotten_with_its_last_connection() -> None:
 def test_a_server_turns_away_too_many_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delayd.access.admission.origin_of", lambda address: address[0])
     refusals = Refusals()
-    with Floor(connections_max=500, admission=asking(), refusals=refusals) as floor:
-        clients = [floor.client() for _ in range(LINE_UNAUTHENTICATED_PER_ADDRESS_MAX)]
-        assert is_cut_off(floor.client())
+    with ServerRig(connections_max=500, admission=asking(), refusals=refusals) as rig:
+        clients = [rig.client() for _ in range(LINE_UNAUTHENTICATED_PER_ADDRESS_MAX)]
+        assert is_cut_off(rig.client())
         assert refusals.by_reason == {"TOO_MANY_STRANGERS": 1}
         for client in clients[:2]:
-            floor.says(client, b"auth %b\r\n" % TOKEN.encode())
+            rig.says(client, b"auth %b\r\n" % TOKEN.encode())
             assert heard(client) == b"OK\r\n"
-        floor.says(clients[0], b"quit\r\n")
-        late = floor.client()
-        floor.says(late, PUT)
+        rig.says(clients[0], b"quit\r\n")
+        late = rig.client()
+        rig.says(late, PUT)
         assert heard(late) == UNAUTHORIZED
 
 
 def test_connections_beyond_the_highest_number_are_counted() -> None:
     reasons = Refusals()
-    with Floor(connections_max=1, refusals=reasons) as floor:
-        floor.client()
-        assert is_cut_off(floor.client())
+    with ServerRig(connections_max=1, refusals=reasons) as rig:
+        rig.client()
+        assert is_cut_off(rig.client())
     assert reasons.by_reason == {"TOO_MANY_CONNECTIONS": 1}
 
 
@@ -155,35 +155,35 @@ def test_connections_beyond_the_highest_number_are_counted() -> None:
     ],
 )
 def test_who_needs_no_token_is_served(tmp_path: Path, authenticator: Authenticator) -> None:
-    with Floor(path=tmp_path / "line.sock", admission=Admission(authenticator)) as floor:
-        client = floor.client()
-        floor.says(client, PUT)
+    with ServerRig(path=tmp_path / "line.sock", admission=Admission(authenticator)) as rig:
+        client = rig.client()
+        rig.says(client, PUT)
         assert heard(client) == INSERTED
 
 
 def test_who_is_on_no_list_is_turned_away_where_there_are_no_tokens(tmp_path: Path) -> None:
     reasons = Refusals()
     admission = Admission(Authenticator(unix_uids={SOMEBODY_ELSE}, unix_gids=()))
-    with Floor(path=tmp_path / "line.sock", admission=admission, refusals=reasons) as floor:
-        assert is_cut_off(floor.client())
-        assert not floor.clients
+    with ServerRig(path=tmp_path / "line.sock", admission=admission, refusals=reasons) as rig:
+        assert is_cut_off(rig.client())
+        assert not rig.clients
     assert reasons.by_reason == {"PEER_NOT_ALLOWED": 1}
 
 
 @pytest.mark.parametrize("unix_uids", [None, {SOMEBODY_ELSE}])
 def test_who_is_on_no_list_needs_a_token(tmp_path: Path, unix_uids: set[int] | None) -> None:
     admission = Admission(Authenticator(Tokens([ENTRY]), unix_uids=unix_uids))
-    with Floor(path=tmp_path / "line.sock", admission=admission) as floor:
-        client = floor.client()
-        floor.says(client, PUT)
-        floor.says(client, b"auth %b\r\n" % TOKEN.encode() + PUT + b"stats\r\n")
+    with ServerRig(path=tmp_path / "line.sock", admission=admission) as rig:
+        client = rig.client()
+        rig.says(client, PUT)
+        rig.says(client, b"auth %b\r\n" % TOKEN.encode() + PUT + b"stats\r\n")
         assert heard(client) == UNAUTHORIZED + b"OK\r\n" + INSERTED + b"FORBIDDEN\r\n"
 
 
 def test_over_tcp_nobody_is_on_a_list_of_unix_users() -> None:
-    with Floor(admission=Admission(Authenticator(unix_uids={SOMEBODY_ELSE}))) as floor:
-        client = floor.client()
-        floor.says(client, PUT)
+    with ServerRig(admission=Admission(Authenticator(unix_uids={SOMEBODY_ELSE}))) as rig:
+        client = rig.client()
+        rig.says(client, PUT)
         assert heard(client) == INSERTED
 
 
@@ -191,58 +191,58 @@ def test_over_tcp_nobody_is_on_a_list_of_unix_users() -> None:
 
 
 def test_a_wrong_token_that_is_answered_late_holds_nobody_up() -> None:
-    with Floor(admission=asking()) as floor:
-        failing, other = floor.client(), floor.client()
+    with ServerRig(admission=asking()) as rig:
+        failing, other = rig.client(), rig.client()
         for _ in range(10):
-            floor.says(failing, b"auth x\r\n")
+            rig.says(failing, b"auth x\r\n")
         assert heard(failing) == UNAUTHORIZED * 9
-        floor.says(failing, PUT)
-        floor.says(other, b"auth %b\r\n" % TOKEN.encode() + PUT)
+        rig.says(failing, PUT)
+        rig.says(other, b"auth %b\r\n" % TOKEN.encode() + PUT)
         assert heard(other) == b"OK\r\n" + INSERTED
-        floor.elapses(0.999)
+        rig.elapses(0.999)
         assert heard(failing) == b""
-        floor.elapses(0.001)
+        rig.elapses(0.001)
         assert heard(failing) == UNAUTHORIZED * 2
-        assert floor.server.timeouts.alarm_ms is None
+        assert rig.server.timeouts.alarm_ms is None
 
 
 def test_who_leaves_before_its_late_answer_is_forgotten() -> None:
-    with Floor(admission=asking()) as floor:
-        failing = floor.client()
-        floor.says(failing, b"auth x\r\n" * 10)
+    with ServerRig(admission=asking()) as rig:
+        failing = rig.client()
+        rig.says(failing, b"auth x\r\n" * 10)
         failing.close()
-        floor.turn_until_quiet(some=True)
-        floor.elapses(2)
-        assert not floor.clients
-        assert not floor.server.admission._unauthenticated
+        rig.turn_until_quiet(some=True)
+        rig.elapses(2)
+        assert not rig.clients
+        assert not rig.server.admission._unauthenticated
 
 
 def test_nothing_is_carried_out_for_who_was_closed_before_its_late_answer() -> None:
-    with Floor(admission=asking()) as floor:
-        client = floor.client()
-        floor.says(client, b"auth %b\r\n" % TOKEN.encode() + b"auth x\r\n" * 10 + PUT)
-        floor.server.close_clients(floor.now_ms)
-        floor.elapses(2)
-        assert not floor.engine.store.jobs
+    with ServerRig(admission=asking()) as rig:
+        client = rig.client()
+        rig.says(client, b"auth %b\r\n" % TOKEN.encode() + b"auth x\r\n" * 10 + PUT)
+        rig.server.close_clients(rig.now_ms)
+        rig.elapses(2)
+        assert not rig.engine.store.jobs
 
 
 def test_a_client_whose_token_is_revoked_is_closed_and_its_jobs_return() -> None:
     everything, entry = issue(b"\1" * TOKEN_BYTES, "b", set(Scope), ["*"], created_s=0)
     authenticator = Authenticator(Tokens([ENTRY, entry]))
-    with Floor(admission=Admission(authenticator)) as floor:
-        worker, producer, stranger = (floor.client() for _ in range(3))
-        floor.says(worker, b"auth %b\r\n" % everything.encode() + PUT + b"reserve\r\n")
-        floor.says(producer, b"auth %b\r\n" % TOKEN.encode())
-        assert floor.server.close_unwelcome(floor.now_ms) == 0
+    with ServerRig(admission=Admission(authenticator)) as rig:
+        worker, producer, unknown = (rig.client() for _ in range(3))
+        rig.says(worker, b"auth %b\r\n" % everything.encode() + PUT + b"reserve\r\n")
+        rig.says(producer, b"auth %b\r\n" % TOKEN.encode())
+        assert rig.server.close_unauthorized(rig.now_ms) == 0
         authenticator.tokens = Tokens([ENTRY])
-        assert floor.server.close_unwelcome(floor.now_ms) == 1
-        floor.turn_until_quiet()
+        assert rig.server.close_unauthorized(rig.now_ms) == 1
+        rig.turn_until_quiet()
         assert is_cut_off(worker)
-        assert len(floor.engine.store.topics.by_name["default"].queues.ready) == 1
-        floor.says(producer, PUT)
-        floor.says(stranger, PUT)
+        assert len(rig.engine.store.topics.by_name["default"].queues.ready) == 1
+        rig.says(producer, PUT)
+        rig.says(unknown, PUT)
         assert heard(producer) == b"OK\r\nINSERTED 2\r\n"
-        assert heard(stranger) == UNAUTHORIZED
+        assert heard(unknown) == UNAUTHORIZED
 
 
 # --- Who is turned away --------------------------------------------------------------------------
@@ -254,9 +254,9 @@ def test_the_authenticator_is_told_of_a_handshake_that_fails_and_of_one_that_tak
     files = Authority(tmp_path).files()
     authenticator, told = Authenticator(), list[tuple[str, str]]()
     authenticator.on_failed_handshake = lambda where, error: told.append((where, reason_of(error)))
-    with Floor(admission=Admission(authenticator), tls=server_context(files)) as floor:
-        floor.says(floor.client(), b"GET / HTTP/1.1\r\n\r\n")
-        floor.client()
-        floor.turn_until_quiet()
-        floor.elapses(LINE_INCOMPLETE_S_MAX + 1)
+    with ServerRig(admission=Admission(authenticator), tls=server_context(files)) as rig:
+        rig.says(rig.client(), b"GET / HTTP/1.1\r\n\r\n")
+        rig.client()
+        rig.turn_until_quiet()
+        rig.elapses(LINE_INCOMPLETE_S_MAX + 1)
     assert told == [("127.0.0.1", "http request"), ("127.0.0.1", "the handshake took too long")]

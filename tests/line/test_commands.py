@@ -3,11 +3,9 @@ from itertools import combinations
 
 import pytest
 
-from delayd.line.commands import COMMANDS, command_of
-from delayd.line.extensions import EXTENSIONS
+from delayd.line.commands import COMMANDS, Command, command_of
 from delayd.line.grammar import BadFormat
-from delayd.line.table import Command
-from tests.line.talk import Talk
+from tests.line.rig import LineRig
 
 WORDS = [command.word for command in COMMANDS]
 
@@ -18,7 +16,8 @@ BEANSTALKD_WORDS = (
 )
 """Debian's beanstalkd compares a line with these in this order; the underscore is a space."""
 
-OURS = (b"reserve-batch ", b"put-in-tube ", b"reschedule ", *(each.word for each in EXTENSIONS))
+THEIRS = tuple(word.replace("_", " ").encode() for word in BEANSTALKD_WORDS.split())
+OURS = tuple(word for word in WORDS if word not in THEIRS)
 
 
 def first_in(words: list[bytes], line: bytes) -> bytes | None:
@@ -138,13 +137,13 @@ COUNTED = (
 
 @pytest.mark.parametrize(("name", "line", "times"), COUNTED)
 def test_a_command_counts_once_its_arguments_parse(name: str, line: bytes, times: int) -> None:
-    talk = Talk()
-    talk.client().says(line + b"\r\n")
-    assert talk.stats.counts[name] == times
+    rig = LineRig()
+    rig.client().says(line + b"\r\n")
+    assert rig.stats.counts[name] == times
 
 
 def test_every_counter_is_counted_by_something() -> None:
-    assert set(Talk().stats.counts) == {name for name, _, times in COUNTED if times}
+    assert set(LineRig().stats.counts) == {name for name, _, times in COUNTED if times}
 
 
 @pytest.mark.parametrize(
@@ -166,10 +165,10 @@ def test_every_counter_is_counted_by_something() -> None:
 def test_who_puts_and_who_works_is_counted_until_it_goes(
     said: bytes, producers: int, workers: int
 ) -> None:
-    talk = Talk()
-    client = talk.client()
+    rig = LineRig()
+    client = rig.client()
     client.says(said)
-    assert (talk.stats.producers, talk.stats.workers) == (producers, workers)
+    assert (rig.stats.producers, rig.stats.workers) == (producers, workers)
     client.closes()
-    assert (talk.stats.producers, talk.stats.workers, talk.stats.connections) == (0, 0, 0)
-    assert talk.stats.connections_total == 1
+    assert (rig.stats.producers, rig.stats.workers, rig.stats.connections) == (0, 0, 0)
+    assert rig.stats.connections_total == 1

@@ -7,7 +7,7 @@ import pytest
 
 from delayd.core.stats.refusals import Refusals
 from delayd.limits import LINE_INCOMPLETE_S_MAX
-from tests.line.floor import Floor, heard, is_cut_off
+from tests.line.server_rig import ServerRig, heard, is_cut_off
 
 PUT = b"put 0 0 60 2\r\nhi\r\n"
 USED = b"list-tube-used\r\n"
@@ -22,9 +22,9 @@ def reasons() -> Refusals:
 
 
 @pytest.fixture
-def floor(reasons: Refusals) -> Iterator[Floor]:
-    with Floor(refusals=reasons) as floor:
-        yield floor
+def rig(reasons: Refusals) -> Iterator[ServerRig]:
+    with ServerRig(refusals=reasons) as rig:
+        yield rig
 
 
 @pytest.mark.parametrize(
@@ -41,180 +41,184 @@ def floor(reasons: Refusals) -> Iterator[Floor]:
         pytest.param(b"change 1 bytes=99\r\n", b"x" * 99, id="the body of a change"),
     ],
 )
-def test_what_drips_is_cut_off(floor: Floor, reasons: Refusals, before: bytes, said: bytes) -> None:
-    client, other = floor.client(), floor.client()
+def test_what_drips_is_cut_off(
+    rig: ServerRig, reasons: Refusals, before: bytes, said: bytes
+) -> None:
+    client, other = rig.client(), rig.client()
     if before:
-        floor.says(client, before)
-    floor.says(other, b"reserve\r\n")
-    (waits,) = [each for each in floor.clients if each.connection.is_waiting]
+        rig.says(client, before)
+    rig.says(other, b"reserve\r\n")
+    (waits,) = [each for each in rig.clients if each.connection.is_waiting]
     count = 0
     for byte in said:
         client.send(bytes([byte]))
-        floor.turn_until_quiet(some=True)
-        floor.elapses(4)
+        rig.turn_until_quiet(some=True)
+        rig.elapses(4)
         count += 1
-        if floor.clients == [waits]:
+        if rig.clients == [waits]:
             break
-    assert floor.clients == [waits]
+    assert rig.clients == [waits]
     assert count <= 4
     assert reasons.by_reason["TOO_SLOW"] == 1
     assert is_cut_off(client)
-    floor.says(floor.client(), PUT)
+    rig.says(rig.client(), PUT)
     assert heard(other).endswith(b" 2\r\nhi\r\n")
 
 
-def test_what_is_begun_and_left_is_cut_off_after_ten_seconds(floor: Floor) -> None:
-    client = floor.client()
-    floor.says(client, b"list-tu")
-    floor.elapses(LINE_INCOMPLETE_S_MAX)
-    assert floor.clients
-    floor.elapses(1)
-    assert not floor.clients
+def test_what_is_begun_and_left_is_cut_off_after_ten_seconds(rig: ServerRig) -> None:
+    client = rig.client()
+    rig.says(client, b"list-tu")
+    rig.elapses(LINE_INCOMPLETE_S_MAX)
+    assert rig.clients
+    rig.elapses(1)
+    assert not rig.clients
     assert is_cut_off(client)
 
 
-def test_who_says_nothing_may_stay_and_costs_nothing(floor: Floor) -> None:
-    client, worker = floor.client(), floor.client()
-    floor.says(client, USED)
-    floor.says(worker, b"reserve\r\n")
-    assert floor.server.timeouts.alarm_ms is None
-    floor.elapses(100_000)
-    assert len(floor.clients) == 2
-    floor.says(client, PUT)
+def test_who_says_nothing_may_stay_and_costs_nothing(rig: ServerRig) -> None:
+    client, worker = rig.client(), rig.client()
+    rig.says(client, USED)
+    rig.says(worker, b"reserve\r\n")
+    assert rig.server.timeouts.alarm_ms is None
+    rig.elapses(100_000)
+    assert len(rig.clients) == 2
+    rig.says(client, PUT)
     assert heard(client) == USING + b"INSERTED 1\r\n"
 
 
-def test_nobody_is_woken_when_what_was_begun_has_ended(floor: Floor) -> None:
-    client = floor.client()
+def test_nobody_is_woken_when_what_was_begun_has_ended(rig: ServerRig) -> None:
+    client = rig.client()
     for said in (b"list-", b"tube-used\r\nput 0 0 60 2\r\n", b"hi\r\nrese", b"rve\r\nstats"):
-        assert floor.server.timeouts.alarm_ms is None or said != b"list-"
-        floor.says(client, said)
-    assert floor.server.timeouts.alarm_ms is not None
-    floor.says(client, b"\r\n")
-    assert floor.server.timeouts.alarm_ms is None
+        assert rig.server.timeouts.alarm_ms is None or said != b"list-"
+        rig.says(client, said)
+    assert rig.server.timeouts.alarm_ms is not None
+    rig.says(client, b"\r\n")
+    assert rig.server.timeouts.alarm_ms is None
 
 
-def test_each_command_has_its_own_ten_seconds(floor: Floor) -> None:
-    client = floor.client()
-    floor.says(client, b"list-")
+def test_each_command_has_its_own_ten_seconds(rig: ServerRig) -> None:
+    client = rig.client()
+    rig.says(client, b"list-")
     for _ in range(20):
-        floor.elapses(9)
-        floor.says(client, b"tube-used\r\nlist-")
+        rig.elapses(9)
+        rig.says(client, b"tube-used\r\nlist-")
     assert heard(client) == USING * 20
 
 
-def test_a_line_behind_a_wait_has_its_time_from_the_end_of_the_wait(floor: Floor) -> None:
-    worker, producer = floor.client(), floor.client()
-    floor.says(worker, b"reserve\r\nlist-")
-    floor.elapses(100)
-    floor.says(producer, PUT)
+def test_a_line_behind_a_wait_has_its_time_from_the_end_of_the_wait(rig: ServerRig) -> None:
+    worker, producer = rig.client(), rig.client()
+    rig.says(worker, b"reserve\r\nlist-")
+    rig.elapses(100)
+    rig.says(producer, PUT)
     assert heard(worker) == b"RESERVED 1 2\r\nhi\r\n"
-    floor.elapses(10)
-    floor.says(worker, b"tube-used\r\nlist-")
+    rig.elapses(10)
+    rig.says(worker, b"tube-used\r\nlist-")
     assert heard(worker) == USING
-    floor.elapses(11)
-    assert len(floor.clients) == 1
+    rig.elapses(11)
+    assert len(rig.clients) == 1
 
 
-def test_a_line_that_was_begun_behind_a_wait_has_to_end(floor: Floor) -> None:
-    worker, producer = floor.client(), floor.client()
-    floor.says(worker, b"reserve\r\nlist-")
-    floor.says(producer, PUT)
-    floor.elapses(11)
-    assert len(floor.clients) == 1
+def test_a_line_that_was_begun_behind_a_wait_has_to_end(rig: ServerRig) -> None:
+    worker, producer = rig.client(), rig.client()
+    rig.says(worker, b"reserve\r\nlist-")
+    rig.says(producer, PUT)
+    rig.elapses(11)
+    assert len(rig.clients) == 1
 
 
-def test_a_body_that_keeps_its_pace_may_take_a_minute(floor: Floor) -> None:
-    client = floor.client()
-    floor.says(client, b"put 0 0 60 %d\r\n" % BIG)
+def test_a_body_that_keeps_its_pace_may_take_a_minute(rig: ServerRig) -> None:
+    client = rig.client()
+    rig.says(client, b"put 0 0 60 %d\r\n" % BIG)
     for at in range(0, BIG, 1_100):
-        floor.says(client, BIG_BODY[at : at + 1_100])
-        floor.elapses(1)
-    floor.says(client, b"\r\n")
+        rig.says(client, BIG_BODY[at : at + 1_100])
+        rig.elapses(1)
+    rig.says(client, b"\r\n")
     assert heard(client) == b"INSERTED 1\r\n"
 
 
-def test_a_body_has_to_end_within_a_minute(floor: Floor) -> None:
-    client = floor.client()
-    floor.says(client, b"put 0 0 60 %d\r\n" % BIG)
-    floor.says(client, BIG_BODY[:-1])
-    floor.elapses(58)
-    assert floor.clients
-    floor.elapses(5)
-    assert not floor.clients
+def test_a_body_has_to_end_within_a_minute(rig: ServerRig) -> None:
+    client = rig.client()
+    rig.says(client, b"put 0 0 60 %d\r\n" % BIG)
+    rig.says(client, BIG_BODY[:-1])
+    rig.elapses(58)
+    assert rig.clients
+    rig.elapses(5)
+    assert not rig.clients
 
 
-def test_who_does_not_take_its_replies_is_not_called_slow(floor: Floor, reasons: Refusals) -> None:
-    client = floor.client(buffer_bytes=4_096)
-    floor.says(client, b"put 0 0 60 %d\r\n" % BIG + BIG_BODY + b"\r\n")
-    floor.says(client, b"peek 1\r\n" * 10 + b"list-")
-    assert floor.clients[0].unsent
-    assert floor.server.timeouts.alarm_ms is not None
-    floor.elapses(30)
-    assert floor.clients
+def test_who_does_not_take_its_replies_is_not_called_slow(
+    rig: ServerRig, reasons: Refusals
+) -> None:
+    client = rig.client(buffer_bytes=4_096)
+    rig.says(client, b"put 0 0 60 %d\r\n" % BIG + BIG_BODY + b"\r\n")
+    rig.says(client, b"peek 1\r\n" * 10 + b"list-")
+    assert rig.clients[0].unsent
+    assert rig.server.timeouts.alarm_ms is not None
+    rig.elapses(30)
+    assert rig.clients
     expected = len(b"INSERTED 1\r\n") + 10 * len(b"FOUND 1 60000\r\n\r\n") + 10 * BIG
     taken = 0
     while taken < expected:
         taken += len(client.recv(10_000))
-        floor.turn_until_quiet()
-    floor.elapses(9)
-    floor.says(client, b"tube-used\r\n")
+        rig.turn_until_quiet()
+    rig.elapses(9)
+    rig.says(client, b"tube-used\r\n")
     assert heard(client) == USING
     assert "TOO_SLOW" not in reasons.by_reason
 
 
 def test_what_has_arrived_and_was_not_read_yet_is_read_before_anybody_is_cut_off(
-    floor: Floor,
+    rig: ServerRig,
 ) -> None:
-    client = floor.client()
-    floor.says(client, b"list-")
+    client = rig.client()
+    rig.says(client, b"list-")
     client.sendall(b"tube-used\r\n")
     for _ in range(12):
-        floor.elapsed_ms += 1_000
-        floor.server.serve([], floor.now_ms)  # so many others have said something, it has no turn
-    floor.turn_until_quiet()
-    floor.end_turn()
+        rig.elapsed_ms += 1_000
+        rig.server.serve([], rig.now_ms)  # so many others have said something, it has no turn
+    rig.turn_until_quiet()
+    rig.end_turn()
     assert heard(client) == USING
-    assert floor.clients
+    assert rig.clients
 
 
-def test_a_second_in_which_clients_are_not_listened_to_does_not_count(floor: Floor) -> None:
-    client = floor.client()
-    floor.says(client, b"list-")
+def test_a_second_in_which_clients_are_not_listened_to_does_not_count(rig: ServerRig) -> None:
+    client = rig.client()
+    rig.says(client, b"list-")
     for _ in range(100):
-        floor.elapsed_ms += 1_000
-        floor.server.serve(floor.server.poll(0, hears_clients=False), floor.now_ms)
-    floor.says(client, b"tube-used\r\n")
+        rig.elapsed_ms += 1_000
+        rig.server.serve(rig.server.poll(0, hears_clients=False), rig.now_ms)
+    rig.says(client, b"tube-used\r\n")
     assert heard(client) == USING
 
 
-def test_a_half_closed_client_waits_for_its_replies_and_not_for_its_line(floor: Floor) -> None:
-    client = floor.client()
-    floor.holds = True
+def test_a_half_closed_client_waits_for_its_replies_and_not_for_its_line(rig: ServerRig) -> None:
+    client = rig.client()
+    rig.holds = True
     client.sendall(PUT + b"list-")
     client.shutdown(socket.SHUT_WR)
-    floor.turn_until_quiet(some=True)
-    floor.elapses(60)
-    floor.holds = False
-    floor.release()
-    floor.turn_until_quiet()
+    rig.turn_until_quiet(some=True)
+    rig.elapses(60)
+    rig.holds = False
+    rig.release()
+    rig.turn_until_quiet()
     assert heard(client) == b"INSERTED 1\r\n"
-    assert not floor.clients
-    assert floor.server.timeouts.alarm_ms is None
+    assert not rig.clients
+    assert rig.server.timeouts.alarm_ms is None
 
 
-def test_whoever_goes_is_waited_for_no_longer(floor: Floor) -> None:
-    client = floor.client()
-    floor.says(client, b"list-")
+def test_whoever_goes_is_waited_for_no_longer(rig: ServerRig) -> None:
+    client = rig.client()
+    rig.says(client, b"list-")
     client.close()
-    floor.turn_until_quiet(some=True)
-    assert not floor.clients
-    assert floor.server.timeouts.alarm_ms is None
+    rig.turn_until_quiet(some=True)
+    assert not rig.clients
+    assert rig.server.timeouts.alarm_ms is None
 
 
-def test_what_was_refused_is_counted_by_its_word(floor: Floor, reasons: Refusals) -> None:
-    client = floor.client()
-    floor.says(
+def test_what_was_refused_is_counted_by_its_word(rig: ServerRig, reasons: Refusals) -> None:
+    client = rig.client()
+    rig.says(
         client,
         b"nonsense\r\nput x\r\ndelete 1\r\ndelete 2\r\ndelete 3\r\nkick-job 7\r\n"
         b"put 0 0 1 99999\r\n"

@@ -3,7 +3,7 @@
 import pytest
 
 from delayd.limits import TASK_STEP_JOBS
-from tests.line.talk import Client, Talk
+from tests.line.rig import Client, LineRig
 
 BAD = b"BAD_FORMAT\r\n"
 NOT_FOUND = b"NOT_FOUND\r\n"
@@ -25,7 +25,7 @@ def states(client: Client) -> list[int]:
 
 @pytest.fixture
 def client() -> Client:
-    return Talk(is_virtual=True).client()
+    return LineRig(is_virtual=True).client()
 
 
 def test_a_list_has_its_jobs_in_due_order_with_what_they_are(client: Client) -> None:
@@ -79,10 +79,10 @@ def test_a_calendar_counts_by_spans(client: Client) -> None:
 
 def test_a_dry_run_counts_and_changes_nothing(client: Client) -> None:
     many(client, 5)
-    before = client._talk.state()
+    before = client._rig.state()
     for command in (b"cancel-jobs default", b"kick-jobs default", b"reschedule-jobs default 5"):
         assert client.says(command + b" dry=1\r\n") == b"MATCHED 5\r\n"
-    after = client._talk.state()
+    after = client._rig.state()
     assert {**after, "counts": {}} == {**before, "counts": {}}
 
 
@@ -134,67 +134,67 @@ def test_what_nobody_uses_is_not_found(client: Client) -> None:
     ],
 )
 def test_what_is_malformed_changes_nothing_and_the_connection_goes_on(line: bytes) -> None:
-    client = Talk().client()
+    client = LineRig().client()
     many(client, 3)
     assert client.says(line + b"\r\nlist-tube-used\r\n") == BAD + b"USING default\r\n"
     assert states(client) == [0, 0, 3, 0]
 
 
 def test_a_connection_waits_for_its_pass_and_others_are_served() -> None:
-    talk = Talk()
-    client, other = talk.client(), talk.client()
+    rig = LineRig()
+    client, other = rig.client(), rig.client()
     many(client, 3 * TASK_STEP_JOBS)
-    client.connection.receive(b"cancel-jobs default\r\nlist-tube-used\r\n", talk.now_ms)
+    client.connection.receive(b"cancel-jobs default\r\nlist-tube-used\r\n", rig.now_ms)
     assert client.connection.is_waiting
     steps = 0
-    while talk.errands.has_more:
+    while rig.tasks.has_more:
         assert not client.connection.out
-        other.connection.receive(b"list-tube-used\r\n", talk.now_ms)
+        other.connection.receive(b"list-tube-used\r\n", rig.now_ms)
         assert other.connection.take_out() == b"USING default\r\n"
-        talk.step_pass()
+        rig.step_task()
         steps += 1
     assert steps > 3
     assert client.connection.take_out() == b"CANCELLED 768\r\nUSING default\r\n"
 
 
 def test_a_pass_is_forgotten_when_its_connection_closes() -> None:
-    talk = Talk()
-    client, other = talk.client(), talk.client()
+    rig = LineRig()
+    client, other = rig.client(), rig.client()
     many(client, 3 * TASK_STEP_JOBS)
-    client.connection.receive(b"cancel-jobs default\r\n", talk.now_ms)
-    talk.step_pass()
+    client.connection.receive(b"cancel-jobs default\r\n", rig.now_ms)
+    rig.step_task()
     client.closes()
-    assert not talk.errands.has_more
+    assert not rig.tasks.has_more
     left = states(other)[2]
     assert 0 < left < 3 * TASK_STEP_JOBS
 
 
 def test_who_says_no_more_is_answered_all_the_same() -> None:
-    talk = Talk()
-    client = talk.client()
+    rig = LineRig()
+    client = rig.client()
     many(client, 3 * TASK_STEP_JOBS)
-    client.connection.receive(b"cancel-jobs default\r\nreserve\r\n", talk.now_ms)
-    client.connection.half_close(talk.now_ms)
-    talk.turn()
+    client.connection.receive(b"cancel-jobs default\r\nreserve\r\n", rig.now_ms)
+    client.connection.half_close(rig.now_ms)
+    rig.turn()
     assert client.replies() == b"CANCELLED 768\r\nTIMED_OUT\r\n"
 
 
 def test_who_had_said_so_before_the_command_was_read_is_answered_too() -> None:
-    talk = Talk()
-    client = talk.client()
-    client.connection.half_close(talk.now_ms)
+    rig = LineRig()
+    client = rig.client()
+    client.connection.half_close(rig.now_ms)
     assert client.says(b"clear-tube default\r\nreserve\r\n") == b"CLEARED 0\r\nTIMED_OUT\r\n"
 
 
 def test_passes_take_turns() -> None:
-    talk = Talk()
-    clients = [talk.client() for _ in range(3)]
+    rig = LineRig()
+    clients = [rig.client() for _ in range(3)]
     many(clients[0], 2 * TASK_STEP_JOBS)
     for client in clients:
-        client.connection.receive(b"calendar default 100 1\r\n", talk.now_ms)
+        client.connection.receive(b"calendar default 100 1\r\n", rig.now_ms)
     answered = []
-    while talk.errands.has_more:
-        connection = talk.step_pass()
+    while rig.tasks.has_more:
+        connection = rig.step_task()
         if connection is not None:
             answered.append(connection)
     assert answered == [client.connection for client in clients]

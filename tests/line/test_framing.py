@@ -7,7 +7,7 @@ import pytest
 
 from delayd.limits import LINE_BYTES_MAX
 from tests.line.corpus import BODY_BYTES_MAX, EXCHANGES, Exchange
-from tests.line.talk import Talk, bytewise, in_pieces
+from tests.line.rig import LineRig, bytewise, in_pieces
 
 USED = b"list-tube-used"
 USING = b"USING default\r\n"
@@ -64,23 +64,23 @@ def model_reply(line: bytes) -> bytes:
 def test_long_lines_end_where_beanstalkd_ends_them(stream: bytes, replies: bytes) -> None:
     if not stream.startswith(b"put"):
         assert b"".join(model(stream)) == replies
-    assert Talk().client().says(stream) == replies
-    assert Talk().client().says(*bytewise(stream)) == replies
+    assert LineRig().client().says(stream) == replies
+    assert LineRig().client().says(*bytewise(stream)) == replies
 
 
 def test_every_length_around_the_window_ends_as_in_the_model() -> None:
     for count in (*range(200, 250), *range(430, 460)):
         for end in (b"\r\n", b"\r", b"\n", b"\rx\r\n", b"\r\r\n", b"\n\r\n"):
             stream = b"x" * count + end + (USED + b"\r\n") * 2
-            assert Talk().client().says(stream) == b"".join(model(stream)), (count, end)
+            assert LineRig().client().says(stream) == b"".join(model(stream)), (count, end)
 
 
 def test_random_streams_end_as_in_the_model(rng: random.Random) -> None:
     for _ in range(300):
         stream = b"".join(random_bit(rng) for _ in range(rng.randrange(1, 25)))
         expected = b"".join(model(stream))
-        assert Talk().client().says(stream) == expected, stream
-        assert Talk().client().says(*in_pieces(stream, rng)) == expected, stream
+        assert LineRig().client().says(stream) == expected, stream
+        assert LineRig().client().says(*in_pieces(stream, rng)) == expected, stream
 
 
 def random_bit(rng: random.Random) -> bytes:
@@ -90,32 +90,32 @@ def random_bit(rng: random.Random) -> bytes:
 
 
 def test_an_endless_line_takes_no_memory() -> None:
-    client = Talk().client()
+    client = LineRig().client()
     for _ in range(1_000):
         assert client.says(b"x" * 1_000) == b""
-        assert len(client.connection._rest) < LINE_BYTES_MAX
+        assert len(client.connection._framing._rest) < LINE_BYTES_MAX
     assert client.says(b"\r\n") in {BAD, b""}
 
 
 def test_a_body_that_is_too_big_takes_no_memory() -> None:
-    talk = Talk(body_bytes_max=10)
-    client = talk.client()
+    rig = LineRig(body_bytes_max=10)
+    client = rig.client()
     assert client.says(b"put 0 0 60 1000000\r\n") == b""
     for _ in range(1_000):
         assert client.says(b"x" * 1_000) == b""
-        assert not client.connection._rest
-        assert not client.connection._body
+        assert not client.connection._framing._rest
+        assert not client.connection._framing._body
     assert client.says(b"\r") == b""
     assert client.says(b"\n" + USED + b"\r\n") == b"JOB_TOO_BIG\r\n" + USING
-    assert talk.engine.store.last_id == 0
+    assert rig.engine.store.last_id == 0
 
 
 def test_a_body_of_the_highest_size_is_thrown_away_in_constant_memory() -> None:
-    client = Talk(body_bytes_max=10).client()
+    client = LineRig(body_bytes_max=10).client()
     client.says(b"put 0 0 60 4294967295\r\n")
-    assert client.connection._swallow_bytes == 4_294_967_297
+    assert client.connection._framing._discard_bytes == 4_294_967_297
     client.says(b"x" * 1_000)
-    assert client.connection._swallow_bytes == 4_294_966_297
+    assert client.connection._framing._discard_bytes == 4_294_966_297
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=str)
@@ -123,10 +123,10 @@ def test_after_each_piece_it_is_known_whether_something_is_half_said(
     exchange: Exchange, rng: random.Random
 ) -> None:
     for pieces in (bytewise(exchange.request), in_pieces(exchange.request, rng)):
-        talk = Talk(BODY_BYTES_MAX)
-        connection = talk.client().connection
+        rig = LineRig(BODY_BYTES_MAX)
+        connection = rig.client().connection
         for piece in pieces:
-            is_half_said = connection.receive(piece, talk.now_ms)
+            is_half_said = connection.receive(piece, rig.now_ms)
             if connection.is_listening:
                 assert is_half_said == (connection.incomplete_bytes is not None)
             else:
@@ -160,6 +160,6 @@ def test_after_each_piece_it_is_known_whether_something_is_half_said(
     ],
 )
 def test_what_is_missing_is_known(said: bytes, missing_bytes: int | None) -> None:
-    connection = Talk(BODY_BYTES_MAX).client().connection
+    connection = LineRig(BODY_BYTES_MAX).client().connection
     connection.receive(said, 0)
     assert connection.incomplete_bytes == missing_bytes

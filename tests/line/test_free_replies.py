@@ -1,6 +1,6 @@
 """What says nothing of a job that is not on disk leaves before the disk has answered.
 
-While the floor `holds`, replies that wait for the disk stay where they are. What is heard then has
+While the rig `holds`, replies that wait for the disk stay where they are. What is heard then has
 left without waiting.
 """
 
@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from delayd.line.server import IN, Client, LineServer
-from tests.line.floor import Floor, heard, plain
+from tests.line.server_rig import ServerRig, heard, plain
 
 PUT: Final = b"put 0 0 60 1\r\nx\r\n"
 DELAYED_PUT: Final = b"put 0 1 60 1\r\nx\r\n"
@@ -21,91 +21,91 @@ RESERVED: Final = b"RESERVED %d 1\r\nx\r\n"
 
 
 @pytest.fixture
-def floor() -> Iterator[Floor]:
-    with Floor() as made:
+def rig() -> Iterator[ServerRig]:
+    with ServerRig() as made:
         yield made
 
 
 @pytest.fixture
-def producer(floor: Floor) -> socket.socket:
-    return floor.client()
+def producer(rig: ServerRig) -> socket.socket:
+    return rig.client()
 
 
 @pytest.fixture
-def consumer(floor: Floor) -> socket.socket:
-    return floor.client()
+def consumer(rig: ServerRig) -> socket.socket:
+    return rig.client()
 
 
-def passes(floor: Floor, ms: int) -> None:
+def passes(rig: ServerRig, ms: int) -> None:
     """Let time pass, what is due happen, and a turn end."""
-    floor.now_ms += ms
-    while floor.engine.advance(floor.now_ms - 1, floor.now_ms):
+    rig.now_ms += ms
+    while rig.engine.advance(rig.now_ms - 1, rig.now_ms):
         pass
-    floor.end_turn()
-    floor.turn_until_quiet()
+    rig.end_turn()
+    rig.turn_until_quiet()
 
 
 # --- What leaves at once -------------------------------------------------------------------------
 
 
 def test_a_waiting_consumer_gets_its_durable_job_while_other_replies_wait(
-    floor: Floor, producer: socket.socket, consumer: socket.socket
+    rig: ServerRig, producer: socket.socket, consumer: socket.socket
 ) -> None:
-    floor.says(producer, DELAYED_PUT)
-    floor.says(consumer, b"reserve\r\n")
+    rig.says(producer, DELAYED_PUT)
+    rig.says(consumer, b"reserve\r\n")
     heard(producer)
-    floor.holds = True
-    floor.says(producer, b"put 0 9 60 1\r\nx\r\n")
-    passes(floor, 1_002)
+    rig.holds = True
+    rig.says(producer, b"put 0 9 60 1\r\nx\r\n")
+    passes(rig, 1_002)
     assert heard(consumer) == RESERVED % 1
     assert heard(producer) == b""
-    floor.release()
+    rig.release()
     assert heard(producer) == b"INSERTED 2\r\n"
     assert heard(consumer) == b""
 
 
-def test_the_end_of_a_wait_leaves_at_once(floor: Floor, consumer: socket.socket) -> None:
-    floor.holds = True
-    floor.says(consumer, b"reserve-with-timeout 1\r\n")
-    floor.release()
-    passes(floor, 1_002)
+def test_the_end_of_a_wait_leaves_at_once(rig: ServerRig, consumer: socket.socket) -> None:
+    rig.holds = True
+    rig.says(consumer, b"reserve-with-timeout 1\r\n")
+    rig.release()
+    passes(rig, 1_002)
     assert heard(consumer) == b"TIMED_OUT\r\n"
 
 
-def test_the_warning_of_a_deadline_leaves_at_once(floor: Floor, consumer: socket.socket) -> None:
-    floor.says(consumer, b"put 0 0 2 1\r\nx\r\nreserve\r\n")
-    floor.says(consumer, b"reserve\r\n")
+def test_the_warning_of_a_deadline_leaves_at_once(rig: ServerRig, consumer: socket.socket) -> None:
+    rig.says(consumer, b"put 0 0 2 1\r\nx\r\nreserve\r\n")
+    rig.says(consumer, b"reserve\r\n")
     heard(consumer)
-    floor.holds = True
-    passes(floor, 1_002)
+    rig.holds = True
+    passes(rig, 1_002)
     assert heard(consumer) == b"DEADLINE_SOON\r\n"
 
 
 def test_a_consumer_served_at_once_is_read_from_again(
-    floor: Floor, producer: socket.socket, consumer: socket.socket
+    rig: ServerRig, producer: socket.socket, consumer: socket.socket
 ) -> None:
-    floor.says(producer, DELAYED_PUT)
-    floor.says(consumer, b"reserve\r\n")
-    floor.says(consumer, b"delete 1\r\n")
-    floor.holds = True
-    passes(floor, 1_002)
+    rig.says(producer, DELAYED_PUT)
+    rig.says(consumer, b"reserve\r\n")
+    rig.says(consumer, b"delete 1\r\n")
+    rig.holds = True
+    passes(rig, 1_002)
     assert heard(consumer) == RESERVED % 1
-    floor.release()
+    rig.release()
     assert heard(consumer) == b"DELETED\r\n"
-    floor.says(consumer, b"list-tube-used\r\n")
-    floor.release()
+    rig.says(consumer, b"list-tube-used\r\n")
+    rig.release()
     assert heard(consumer) == b"USING default\r\n"
 
 
 def test_one_consumer_after_the_other_is_served_at_once(
-    floor: Floor, producer: socket.socket
+    rig: ServerRig, producer: socket.socket
 ) -> None:
-    consumers = [floor.client() for _ in range(5)]
-    floor.says(producer, DELAYED_PUT * 5)
+    consumers = [rig.client() for _ in range(5)]
+    rig.says(producer, DELAYED_PUT * 5)
     for consumer in consumers:
-        floor.says(consumer, b"reserve\r\n")
-    floor.holds = True
-    passes(floor, 1_002)
+        rig.says(consumer, b"reserve\r\n")
+    rig.holds = True
+    passes(rig, 1_002)
     assert [heard(each) for each in consumers] == [RESERVED % number for number in range(1, 6)]
 
 
@@ -114,117 +114,117 @@ def test_one_consumer_after_the_other_is_served_at_once(
 
 @pytest.mark.parametrize(("durable_id", "leaves"), [(0, False), (1, True)])
 def test_a_job_that_is_not_durable_waits_for_the_disk(
-    floor: Floor,
+    rig: ServerRig,
     producer: socket.socket,
     consumer: socket.socket,
     durable_id: int,
     leaves: bool,
 ) -> None:
-    floor.server.durable_id = durable_id
-    floor.says(consumer, b"reserve\r\n")
-    floor.holds = True
-    floor.says(producer, PUT)
+    rig.server.durable_id = durable_id
+    rig.says(consumer, b"reserve\r\n")
+    rig.holds = True
+    rig.says(producer, PUT)
     assert heard(consumer) == (RESERVED % 1 if leaves else b"")
-    floor.release()
+    rig.release()
     assert heard(consumer) == (b"" if leaves else RESERVED % 1)
 
 
 def test_a_job_whose_put_ended_after_those_of_others_is_told_of(
-    floor: Floor, producer: socket.socket, consumer: socket.socket
+    rig: ServerRig, producer: socket.socket, consumer: socket.socket
 ) -> None:
-    floor.says(producer, PUT[:-3])
-    floor.says(consumer, PUT)
-    assert floor.engine.take_out_of_order_ids() == []
-    floor.says(producer, PUT[-3:])
-    assert floor.engine.take_out_of_order_ids() == [1]
-    assert floor.engine.take_out_of_order_ids() == []
+    rig.says(producer, PUT[:-3])
+    rig.says(consumer, PUT)
+    assert rig.engine.take_out_of_order_ids() == []
+    rig.says(producer, PUT[-3:])
+    assert rig.engine.take_out_of_order_ids() == [1]
+    assert rig.engine.take_out_of_order_ids() == []
 
 
 def test_such_a_job_waits_for_the_disk_though_later_ones_need_not(
-    floor: Floor, producer: socket.socket, consumer: socket.socket
+    rig: ServerRig, producer: socket.socket, consumer: socket.socket
 ) -> None:
-    floor.server.out_of_order_ids = {1}
-    floor.says(consumer, b"reserve\r\n")
-    floor.holds = True
-    floor.says(producer, PUT)
+    rig.server.out_of_order_ids = {1}
+    rig.says(consumer, b"reserve\r\n")
+    rig.holds = True
+    rig.says(producer, PUT)
     assert heard(consumer) == b""
-    floor.release()
+    rig.release()
     assert heard(consumer) == RESERVED % 1
 
 
 def test_a_batch_waits_for_the_disk(
-    floor: Floor, producer: socket.socket, consumer: socket.socket
+    rig: ServerRig, producer: socket.socket, consumer: socket.socket
 ) -> None:
-    floor.says(producer, DELAYED_PUT)
-    floor.says(consumer, b"reserve-batch 5 10\r\n")
-    floor.holds = True
-    passes(floor, 1_002)
+    rig.says(producer, DELAYED_PUT)
+    rig.says(consumer, b"reserve-batch 5 10\r\n")
+    rig.holds = True
+    passes(rig, 1_002)
     assert heard(consumer) == b""
-    floor.release()
+    rig.release()
     assert heard(consumer).startswith(b"RESERVED_BATCH 1\r\n")
 
 
 def test_a_job_does_not_overtake_what_was_promised_to_its_consumer_before(
-    floor: Floor, producer: socket.socket, consumer: socket.socket
+    rig: ServerRig, producer: socket.socket, consumer: socket.socket
 ) -> None:
-    floor.says(producer, DELAYED_PUT)
-    floor.holds = True
-    floor.says(consumer, b"peek 1\r\n")
-    floor.says(consumer, b"reserve\r\n")
-    passes(floor, 1_002)
+    rig.says(producer, DELAYED_PUT)
+    rig.holds = True
+    rig.says(consumer, b"peek 1\r\n")
+    rig.says(consumer, b"reserve\r\n")
+    passes(rig, 1_002)
     assert heard(consumer) == b""
-    floor.release()
+    rig.release()
     assert heard(consumer) == b"FOUND 1 1\r\nx\r\n" + RESERVED % 1
 
 
 @pytest.mark.parametrize("said", [b"peek 1\r\n", b"use tube\r\n", b"peek 1\r\nuse tube\r\n"])
 def test_nothing_overtakes_what_was_promised_to_the_same_client_before(
-    floor: Floor, consumer: socket.socket, said: bytes
+    rig: ServerRig, consumer: socket.socket, said: bytes
 ) -> None:
-    floor.holds = True
-    floor.says(consumer, PUT)
-    floor.says(consumer, said)
-    floor.says(consumer, b"list-tube-used\r\n")
+    rig.holds = True
+    rig.says(consumer, PUT)
+    rig.says(consumer, said)
+    rig.says(consumer, b"list-tube-used\r\n")
     assert heard(consumer) == b""
-    floor.release(1)
+    rig.release(1)
     assert heard(consumer) == b"INSERTED 1\r\n"
-    floor.release()
+    rig.release()
     assert heard(consumer).endswith(b"USING default\r\n" if b"use" not in said else b"tube\r\n")
 
 
 def test_what_follows_the_job_at_once_leaves_with_it(
-    floor: Floor, producer: socket.socket, consumer: socket.socket
+    rig: ServerRig, producer: socket.socket, consumer: socket.socket
 ) -> None:
-    floor.says(producer, DELAYED_PUT)
-    floor.says(consumer, b"reserve\r\nlist-tube-used\r\n")
-    floor.holds = True
-    passes(floor, 1_002)
+    rig.says(producer, DELAYED_PUT)
+    rig.says(consumer, b"reserve\r\nlist-tube-used\r\n")
+    rig.holds = True
+    passes(rig, 1_002)
     assert heard(consumer) == RESERVED % 1 + b"USING default\r\n"
 
 
 @pytest.mark.parametrize("said", [PUT, b"delete 1\r\n", b"peek 1\r\n", b"kick 1\r\n"])
 def test_what_must_wait_for_the_disk_keeps_the_job_before_it_back(
-    floor: Floor, producer: socket.socket, consumer: socket.socket, said: bytes
+    rig: ServerRig, producer: socket.socket, consumer: socket.socket, said: bytes
 ) -> None:
-    floor.says(producer, DELAYED_PUT)
-    floor.says(consumer, b"reserve\r\n" + said)
-    floor.holds = True
-    passes(floor, 1_002)
+    rig.says(producer, DELAYED_PUT)
+    rig.says(consumer, b"reserve\r\n" + said)
+    rig.holds = True
+    passes(rig, 1_002)
     assert heard(consumer) == b""
-    floor.release()
+    rig.release()
     assert heard(consumer).startswith(RESERVED % 1)
 
 
 def test_what_a_connection_says_of_itself_waits_for_nothing(
-    floor: Floor, consumer: socket.socket
+    rig: ServerRig, consumer: socket.socket
 ) -> None:
-    floor.holds = True
+    rig.holds = True
     for said in (b"use a", b"watch a", b"ignore a", b"list-tubes", b"list-tube-used", b"stats"):
-        floor.says(consumer, said + b"\r\n")
+        rig.says(consumer, said + b"\r\n")
         assert heard(consumer), said
-    floor.says(consumer, b"no such thing\r\n")
+    rig.says(consumer, b"no such thing\r\n")
     assert heard(consumer) == b"UNKNOWN_COMMAND\r\n"
-    floor.says(consumer, b"list\0tubes\r\n")
+    rig.says(consumer, b"list\0tubes\r\n")
     assert heard(consumer) == b"BAD_FORMAT\r\n"
 
 
@@ -246,32 +246,32 @@ def test_what_a_connection_says_of_itself_waits_for_nothing(
     ],
 )
 def test_what_says_what_a_job_is_waits_for_the_disk(
-    floor: Floor, producer: socket.socket, consumer: socket.socket, said: bytes
+    rig: ServerRig, producer: socket.socket, consumer: socket.socket, said: bytes
 ) -> None:
-    floor.holds = True
-    floor.says(producer, PUT)
-    floor.says(consumer, said)
+    rig.holds = True
+    rig.says(producer, PUT)
+    rig.says(consumer, said)
     assert heard(consumer) == b""
-    floor.release()
+    rig.release()
     assert heard(consumer) != b""
 
 
 def test_a_second_answer_of_the_same_turn_leaves_with_the_first_and_behind_it(
-    floor: Floor, producer: socket.socket, consumer: socket.socket
+    rig: ServerRig, producer: socket.socket, consumer: socket.socket
 ) -> None:
     """The consumer waits again, and gets what another puts when its own wait has ended."""
-    floor.says(consumer, b"reserve\r\nreserve\r\n")
-    other = floor.client()
-    floor.says(other, b"watch other\r\nignore default\r\nreserve\r\n" + PUT)
+    rig.says(consumer, b"reserve\r\nreserve\r\n")
+    other = rig.client()
+    rig.says(other, b"watch other\r\nignore default\r\nreserve\r\n" + PUT)
     heard(other)
-    floor.server.durable_id = 2
-    floor.says(producer, DELAYED_PUT + b"use other\r\n" + DELAYED_PUT)
-    floor.server.sends.clear()
-    passes(floor, 1_002)
+    rig.server.durable_id = 2
+    rig.says(producer, DELAYED_PUT + b"use other\r\n" + DELAYED_PUT)
+    rig.server.sends.clear()
+    passes(rig, 1_002)
     assert heard(consumer) == RESERVED % 1 + RESERVED % 3
-    waited = floor.clients[1]
+    waited = rig.clients[1]
     assert plain(waited).getpeername() == consumer.getsockname()
-    assert floor.server.sends.count(waited) == 1
+    assert rig.server.sends.count(waited) == 1
     assert not waited.promised
 
 
@@ -279,31 +279,31 @@ def test_a_second_answer_of_the_same_turn_leaves_with_the_first_and_behind_it(
 
 
 def test_a_consumer_that_goes_in_the_turn_of_its_job_disturbs_nobody(
-    floor: Floor, producer: socket.socket, consumer: socket.socket
+    rig: ServerRig, producer: socket.socket, consumer: socket.socket
 ) -> None:
     """It had said more while it waited, so it was not read from any longer."""
-    floor.says(consumer, b"reserve\r\n")
-    floor.says(consumer, b"list-tube-used\r\n")
+    rig.says(consumer, b"reserve\r\n")
+    rig.says(consumer, b"list-tube-used\r\n")
     producer.sendall(PUT)
     consumer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     consumer.close()
-    floor.turn_until_quiet(some=True)
+    rig.turn_until_quiet(some=True)
     assert heard(producer) == b"INSERTED 1\r\n"
-    floor.says(producer, b"reserve\r\n")
+    rig.says(producer, b"reserve\r\n")
     assert heard(producer) == RESERVED % 1
 
 
 def test_a_consumer_that_says_no_more_is_closed_behind_its_free_reply(
-    floor: Floor, consumer: socket.socket
+    rig: ServerRig, consumer: socket.socket
 ) -> None:
-    floor.says(consumer, b"reserve\r\n")
-    floor.holds = True
+    rig.says(consumer, b"reserve\r\n")
+    rig.holds = True
     consumer.shutdown(socket.SHUT_WR)
-    floor.turn_until_quiet(some=True)
+    rig.turn_until_quiet(some=True)
     assert heard(consumer) == b"TIMED_OUT\r\n"
-    floor.release()
-    floor.turn_until_quiet()
-    assert floor.clients == []
+    rig.release()
+    rig.turn_until_quiet()
+    assert rig.clients == []
 
 
 # --- Whatever is said ----------------------------------------------------------------------------
@@ -332,40 +332,40 @@ WORDS: Final = (
 
 def conversation(rng: random.Random, *, may_be_free: bool) -> tuple[list[bytes], int]:
     """What each client hears in a random conversation, and how many replies were free."""
-    with Floor() as floor:
+    with ServerRig() as rig:
         if not may_be_free:
-            floor.server.take_replies = Bound(floor).take_replies  # type: ignore[method-assign]
-        clients = [floor.client() for _ in range(4)]
+            rig.server.take_replies = Bound(rig).take_replies  # type: ignore[method-assign]
+        clients = [rig.client() for _ in range(4)]
         told = [b""] * len(clients)
         for _ in range(60):
             chance = rng.random()
-            floor.server.durable_id = floor.engine.store.last_id - rng.randrange(3)
+            rig.server.durable_id = rig.engine.store.last_id - rng.randrange(3)
             if chance < 0.6:
                 number = rng.randrange(len(clients))
                 clients[number].sendall(rng.choice(WORDS))
-                floor.turn_until_quiet(some=is_read_from(floor, clients[number]))
+                rig.turn_until_quiet(some=is_read_from(rig, clients[number]))
             elif chance < 0.8:
-                passes(floor, rng.choice((1, 1_001)))
+                passes(rig, rng.choice((1, 1_001)))
             elif chance < 0.9:
-                floor.holds = True
-                floor.release(rng.randrange(4))
+                rig.holds = True
+                rig.release(rng.randrange(4))
             else:
-                floor.holds = False
-                floor.release()
-            floor.turn_until_quiet()
+                rig.holds = False
+                rig.release()
+            rig.turn_until_quiet()
             for place, client in enumerate(clients):
                 told[place] += heard(client)
-        floor.release()
+        rig.release()
         for place, client in enumerate(clients):
             told[place] += heard(client)
-        return told, floor.free_sends
+        return told, rig.free_sends
 
 
 class Bound:
     """Lets everything wait for the disk."""
 
-    def __init__(self, floor: Floor) -> None:
-        self._server = floor.server
+    def __init__(self, rig: ServerRig) -> None:
+        self._server = rig.server
 
     def take_replies(self) -> list[tuple[Client, bytes]]:
         for client in self._server._dirty:
@@ -373,9 +373,9 @@ class Bound:
         return LineServer.take_replies(self._server)
 
 
-def is_read_from(floor: Floor, client: socket.socket) -> bool:
+def is_read_from(rig: ServerRig, client: socket.socket) -> bool:
     name = client.getsockname()
-    return any(each.mask & IN for each in floor.clients if plain(each).getpeername() == name)
+    return any(each.mask & IN for each in rig.clients if plain(each).getpeername() == name)
 
 
 def test_each_client_hears_the_same_with_and_without_free_replies(seed: int) -> None:

@@ -7,11 +7,9 @@ import pytest
 
 from delayd.access.scopes import Scope
 from delayd.limits import AUTH_DELAY_MS, AUTH_FAILURES_MAX
-from delayd.line.commands import COMMANDS
-from delayd.line.table import About, Command
+from delayd.line.commands import COMMANDS, About, Command
 from tests.line.corpus import BODY_BYTES_MAX, EXCHANGES, Exchange
-from tests.line.guests import ALL, EPOCH_MS, WRONG, House
-from tests.line.talk import Talk, bytewise, in_pieces, topic_state
+from tests.line.rig import ALL, EPOCH_MS, WRONG, Client, LineRig, bytewise, in_pieces, topic_state
 
 UNAUTHORIZED: Final = b"UNAUTHORIZED\r\n"
 FORBIDDEN: Final = b"FORBIDDEN\r\n"
@@ -65,6 +63,10 @@ SCOPED: Final = tuple(command for command in COMMANDS if command.scope is not No
 BY_ID: Final = tuple(command for command in COMMANDS if command.about is About.JOB)
 
 
+def may_stay(client: Client) -> bool:
+    return client.connection.may_stay
+
+
 def sample_of(command: Command) -> bytes:
     found = [line for line in SAMPLES if line.startswith(command.word)]
     if not command.word.endswith(b" ") and command.word != b"pause-tube":
@@ -80,36 +82,36 @@ def sample_of(command: Command) -> bytes:
 def test_every_command_takes_a_scope_or_is_about_nothing_but_the_connection(
     command: Command,
 ) -> None:
-    takes_none = command.about in {About.DOOR, About.ITSELF}
+    takes_none = command.about in {About.ANYBODY, About.ITSELF}
     assert (command.scope is None) == takes_none
     assert not (takes_none and command.or_scopes)
 
 
 def test_strangers_may_show_a_token_and_go() -> None:
-    doors = [command.word for command in COMMANDS if command.about is About.DOOR]
+    doors = [command.word for command in COMMANDS if command.about is About.ANYBODY]
     assert sorted(doors) == [b"auth ", b"quit"]
 
 
-def house_with_a_job() -> House:
+def house_with_a_job() -> LineRig:
     """In `mail`, with the key k, in the hands of nobody."""
-    house = House(is_virtual=True)
-    house.guest(*ALL).says(b"put-in-tube mail 0 0 60 2 key=k\r\nhi\r\n")
-    return house
+    rig = LineRig(is_virtual=True, needs_token=True)
+    rig.user(*ALL).says(b"put-in-tube mail 0 0 60 2 key=k\r\nhi\r\n")
+    return rig
 
 
 @pytest.mark.parametrize("command", SCOPED)
 def test_without_its_scope_a_command_is_forbidden_and_nothing_happens(command: Command) -> None:
-    house = house_with_a_job()
+    rig = house_with_a_job()
     others = set(Scope) - {command.scope, *command.or_scopes}
-    guest = house.guest(*others)
-    before = house.state()
+    user = rig.user(*others)
+    before = rig.state()
     expected = FORBIDDEN
     if command.about is About.JOB and command.scope is Scope.PEEK:
         expected = NOT_FOUND
-    assert guest.says(sample_of(command) + b"list-tube-used\r\n") == (
+    assert user.says(sample_of(command) + b"list-tube-used\r\n") == (
         expected + b"USING default\r\n"
     )
-    after = house.state()
+    after = rig.state()
     for what in ("jobs", "held", "topics", "last id"):
         assert after[what] == before[what]
 
@@ -118,8 +120,8 @@ def test_without_its_scope_a_command_is_forbidden_and_nothing_happens(command: C
 def test_with_its_scope_alone_a_command_is_carried_out(command: Command) -> None:
     assert command.scope is not None
     for scope in (command.scope, *command.or_scopes):
-        house = house_with_a_job()
-        said = house.guest(scope).says(sample_of(command))
+        rig = house_with_a_job()
+        said = rig.user(scope).says(sample_of(command))
         assert said not in {FORBIDDEN, UNAUTHORIZED}
         # Held by nobody, it is not there for those who say something of what they hold.
         if said == NOT_FOUND:
@@ -131,11 +133,11 @@ def test_with_its_scope_alone_a_command_is_carried_out(command: Command) -> None
 
 @pytest.mark.parametrize("command", [each for each in SCOPED if each.about is About.NAMED])
 def test_a_scope_for_one_tube_is_none_for_another(command: Command) -> None:
-    house = house_with_a_job()
-    guest = house.guest(*ALL, topics=("mail.*", "post"))
-    assert guest.says(sample_of(command)) == FORBIDDEN
-    guest = house.guest(*ALL, topics=("m?il",))
-    assert guest.says(sample_of(command)) not in {FORBIDDEN, UNAUTHORIZED}
+    rig = house_with_a_job()
+    user = rig.user(*ALL, topics=("mail.*", "post"))
+    assert user.says(sample_of(command)) == FORBIDDEN
+    user = rig.user(*ALL, topics=("m?il",))
+    assert user.says(sample_of(command)) not in {FORBIDDEN, UNAUTHORIZED}
 
 
 OF_A_TUBE: Final = tuple(line for line in SAMPLES if b" mail" in line)
@@ -149,8 +151,8 @@ OF_A_JOB: Final = tuple(set(SAMPLES) - {*OF_A_TUBE, *OF_NO_TUBE, *OF_WHAT_IS_USE
 
 @pytest.mark.parametrize("line", [*SAMPLES, b"put 0 0 60 2\r\nhi"])
 def test_what_counts_is_the_tube_that_a_command_is_about(line: bytes) -> None:
-    elsewhere = house_with_a_job().guest(*ALL, topics=("default",)).says(line + b"\r\n")
-    there = house_with_a_job().guest(*ALL, topics=("mail",)).says(line + b"\r\n")
+    elsewhere = house_with_a_job().user(*ALL, topics=("default",)).says(line + b"\r\n")
+    there = house_with_a_job().user(*ALL, topics=("mail",)).says(line + b"\r\n")
     if line in OF_A_TUBE:
         assert elsewhere == FORBIDDEN != there
     elif line in OF_A_JOB:
@@ -169,20 +171,20 @@ def test_what_counts_is_the_tube_that_a_command_is_about(line: bytes) -> None:
     "exchange", [each for each in EXCHANGES if b"quit" not in b"".join(each.sent)], ids=str
 )
 def test_a_stranger_is_told_nothing_and_changes_nothing(exchange: Exchange) -> None:
-    house = House(BODY_BYTES_MAX)
-    stranger = house.stranger()
-    before = house.state()
-    said = stranger.says(exchange.request + b"list-tube-used\r\n")
+    rig = LineRig(BODY_BYTES_MAX, needs_token=True)
+    unknown = rig.unauthenticated()
+    before = rig.state()
+    said = unknown.says(exchange.request + b"list-tube-used\r\n")
     assert set(said.splitlines(keepends=True)) <= {UNAUTHORIZED, b"BAD_FORMAT\r\n"}
-    assert said.endswith(UNAUTHORIZED) or not stranger.connection.is_listening
-    assert house.state() == before
-    assert not house.log
+    assert said.endswith(UNAUTHORIZED) or not unknown.connection.is_listening
+    assert rig.state() == before
+    assert not rig.log
 
 
 def test_a_strangers_body_is_thrown_away_and_never_taken_for_commands() -> None:
-    house = House()
-    stranger = house.stranger()
-    body = b"auth %b\r\n" % house.token(*ALL)
+    rig = LineRig(needs_token=True)
+    unknown = rig.unauthenticated()
+    body = b"auth %b\r\n" % rig.token(*ALL)
     announced = len(body) - 2
     for line in (
         b"put 0 0 60 %d\r\n",
@@ -193,172 +195,180 @@ def test_a_strangers_body_is_thrown_away_and_never_taken_for_commands() -> None:
         b"change 1 bytes=%d\r\n",
     ):
         for pieces in (lambda data: (data,), bytewise):
-            assert stranger.says(*pieces(line % announced + body)) == UNAUTHORIZED
-    assert stranger.says(b"list-tube-used\r\n") == UNAUTHORIZED
-    assert stranger.says(body + b"list-tube-used\r\n") == OK + b"USING default\r\n"
+            assert unknown.says(*pieces(line % announced + body)) == UNAUTHORIZED
+    assert unknown.says(b"list-tube-used\r\n") == UNAUTHORIZED
+    assert unknown.says(body + b"list-tube-used\r\n") == OK + b"USING default\r\n"
 
 
 def test_a_body_longer_than_any_job_is_thrown_away_too() -> None:
-    stranger = House().stranger()
+    unknown = LineRig(needs_token=True).unauthenticated()
     body = b"auth x\r\n" * 25_000
-    assert stranger.says(b"put 0 0 60 200000\r\n" + body + b"\r\nstats\r\n") == UNAUTHORIZED * 2
+    assert unknown.says(b"put 0 0 60 200000\r\n" + body + b"\r\nstats\r\n") == UNAUTHORIZED * 2
 
 
 def test_what_a_stranger_is_refused_is_counted() -> None:
-    house = House()
-    stranger = house.stranger()
-    stranger.says(HI + b"stats\r\nnonsense\r\nauth x\r\nput-in-tube t 0 0 1 2\r\nhi\r\n")
-    assert house.refusals.by_reason == {"UNAUTHORIZED": 5}
-    guest = house.guest(Scope.PEEK)
-    guest.says(HI + b"reserve\r\nstats\r\npeek 7\r\ndelete 7\r\n")
-    assert house.refusals.by_reason == {"UNAUTHORIZED": 5, "FORBIDDEN": 3, "NOT_FOUND": 2}
+    rig = LineRig(needs_token=True)
+    unknown = rig.unauthenticated()
+    unknown.says(HI + b"stats\r\nnonsense\r\nauth x\r\nput-in-tube t 0 0 1 2\r\nhi\r\n")
+    assert rig.refusals.by_reason == {"UNAUTHORIZED": 5}
+    user = rig.user(Scope.PEEK)
+    user.says(HI + b"reserve\r\nstats\r\npeek 7\r\ndelete 7\r\n")
+    assert rig.refusals.by_reason == {"UNAUTHORIZED": 5, "FORBIDDEN": 3, "NOT_FOUND": 2}
 
 
 def test_a_stranger_may_leave() -> None:
-    stranger = House().stranger()
-    assert stranger.says(b"quit\r\n") == b""
-    assert stranger.connection.is_closing
+    unknown = LineRig(needs_token=True).unauthenticated()
+    assert unknown.says(b"quit\r\n") == b""
+    assert unknown.connection.is_closing
 
 
 def test_a_nul_tells_a_stranger_nothing_new() -> None:
-    assert House().stranger().says(b"stats\0\r\nauth \0\r\n") == UNAUTHORIZED * 2
+    assert (
+        LineRig(needs_token=True).unauthenticated().says(b"stats\0\r\nauth \0\r\n")
+        == UNAUTHORIZED * 2
+    )
 
 
 # --- Showing a token -----------------------------------------------------------------------------
 
 
 def test_where_nobody_has_to_say_who_it_is_auth_is_unknown() -> None:
-    assert Talk().client().says(b"auth %b\r\n" % WRONG) == b"UNKNOWN_COMMAND\r\n"
+    assert LineRig().client().says(b"auth %b\r\n" % WRONG) == b"UNKNOWN_COMMAND\r\n"
 
 
 @pytest.mark.parametrize(
     "said", [WRONG, b"", b"x", WRONG[:-1], WRONG + b"x", b"\xff\xfe", b"a b", b" " + WRONG]
 )
 def test_a_wrong_token_changes_nothing(said: bytes) -> None:
-    house = House()
-    stranger = house.stranger()
-    assert stranger.says(b"auth %b\r\nlist-tube-used\r\n" % said) == UNAUTHORIZED * 2
-    guest = house.guest(Scope.STATS)
-    assert guest.says(b"auth %b\r\nlist-tubes\r\n" % said).startswith(UNAUTHORIZED + b"OK ")
+    rig = LineRig(needs_token=True)
+    unknown = rig.unauthenticated()
+    assert unknown.says(b"auth %b\r\nlist-tube-used\r\n" % said) == UNAUTHORIZED * 2
+    user = rig.user(Scope.STATS)
+    assert user.says(b"auth %b\r\nlist-tubes\r\n" % said).startswith(UNAUTHORIZED + b"OK ")
 
 
 def test_a_right_token_is_known_in_any_pieces(rng: random.Random) -> None:
-    house = House()
-    said = b"stats\r\nauth %b\r\nlist-tube-used\r\n" % house.token(Scope.PUT)
+    rig = LineRig(needs_token=True)
+    said = b"stats\r\nauth %b\r\nlist-tube-used\r\n" % rig.token(Scope.PUT)
     for _ in range(20):
         assert (
-            house.stranger().says(*in_pieces(said, rng)) == UNAUTHORIZED + OK + b"USING default\r\n"
+            rig.unauthenticated().says(*in_pieces(said, rng))
+            == UNAUTHORIZED + OK + b"USING default\r\n"
         )
 
 
 def test_another_token_takes_the_place_of_the_first() -> None:
-    house = House()
-    guest = house.guest(Scope.PUT)
-    assert guest.says(HI + b"stats-tube default\r\n") == b"INSERTED 1\r\n" + FORBIDDEN
-    assert guest.says(b"auth %b\r\n" % house.token(Scope.PEEK)) == OK
-    assert guest.says(HI + b"peek 1\r\n") == FORBIDDEN + b"FOUND 1 2\r\nhi\r\n"
+    rig = LineRig(needs_token=True)
+    user = rig.user(Scope.PUT)
+    assert user.says(HI + b"stats-tube default\r\n") == b"INSERTED 1\r\n" + FORBIDDEN
+    assert user.says(b"auth %b\r\n" % rig.token(Scope.PEEK)) == OK
+    assert user.says(HI + b"peek 1\r\n") == FORBIDDEN + b"FOUND 1 2\r\nhi\r\n"
 
 
 def test_who_fails_often_is_answered_late_and_nobody_else() -> None:
-    house = House()
-    stranger, other, elsewhere = house.stranger(), house.stranger(), house.stranger("192.0.2.8")
+    rig = LineRig(needs_token=True)
+    unknown, other, elsewhere = (
+        rig.unauthenticated(),
+        rig.unauthenticated(),
+        rig.unauthenticated("192.0.2.8"),
+    )
     auth = b"auth %b\r\n" % WRONG
-    assert stranger.says(auth * (AUTH_FAILURES_MAX - 1)) == UNAUTHORIZED * (AUTH_FAILURES_MAX - 1)
-    assert stranger.says(auth + b"stats\r\n") == b""
+    assert unknown.says(auth * (AUTH_FAILURES_MAX - 1)) == UNAUTHORIZED * (AUTH_FAILURES_MAX - 1)
+    assert unknown.says(auth + b"stats\r\n") == b""
     assert other.says(auth) == b""
     assert elsewhere.says(auth) == UNAUTHORIZED
-    guest = house.guest(Scope.PUT)
-    assert guest.says(HI) == b"INSERTED 1\r\n"
-    house.passes(AUTH_DELAY_MS - 1)
-    assert stranger.replies() == other.replies() == b""
-    house.passes(1)
-    assert stranger.replies() == UNAUTHORIZED * 2
+    user = rig.user(Scope.PUT)
+    assert user.says(HI) == b"INSERTED 1\r\n"
+    rig.pass_ms(AUTH_DELAY_MS - 1)
+    assert unknown.replies() == other.replies() == b""
+    rig.pass_ms(1)
+    assert unknown.replies() == UNAUTHORIZED * 2
     assert other.replies() == UNAUTHORIZED
 
 
 def test_a_right_token_is_answered_at_once_however_often_that_address_has_failed() -> None:
-    house = House()
+    rig = LineRig(needs_token=True)
     for _ in range(AUTH_FAILURES_MAX):
-        house.stranger().says(b"auth %b\r\n" % WRONG)
-    assert house.guest(Scope.PUT).says(HI) == b"INSERTED 1\r\n"
+        rig.unauthenticated().says(b"auth %b\r\n" % WRONG)
+    assert rig.user(Scope.PUT).says(HI) == b"INSERTED 1\r\n"
 
 
 def test_who_goes_while_its_answer_is_late_is_forgotten() -> None:
-    house = House()
-    stranger = house.stranger()
-    stranger.says(b"auth %b\r\n" % WRONG * AUTH_FAILURES_MAX)
-    stranger.closes()
-    house.passes(AUTH_DELAY_MS)
-    assert not house.late
+    rig = LineRig(needs_token=True)
+    unknown = rig.unauthenticated()
+    unknown.says(b"auth %b\r\n" % WRONG * AUTH_FAILURES_MAX)
+    unknown.closes()
+    rig.pass_ms(AUTH_DELAY_MS)
+    assert not rig.late
 
 
 def test_a_token_is_not_in_what_is_raised_or_shown() -> None:
-    house = House()
-    guest = house.guest(*ALL)
-    assert "x" * 43 not in repr(guest.peer.principal)
+    rig = LineRig(needs_token=True)
+    user = rig.user(*ALL)
+    assert "x" * 43 not in repr(user.peer.principal)
     for line in (b"auth %b\r\n", b"auth  %b\r\n", b"auth %b trailing\r\n"):
-        assert b"dlyd" not in house.stranger().says(line % WRONG)
+        assert b"dlyd" not in rig.unauthenticated().says(line % WRONG)
 
 
 # --- Tokens that are good no more ----------------------------------------------------------------
 
 
 def test_a_client_is_welcome_while_its_token_is_good() -> None:
-    house = House()
-    guest = house.guest(Scope.PUT)
-    assert house.is_welcome(guest)
-    assert house.is_welcome(house.stranger())
-    house.entries.clear()
-    house.tell()
-    assert not house.is_welcome(guest)
+    rig = LineRig(needs_token=True)
+    user = rig.user(Scope.PUT)
+    assert may_stay(user)
+    assert may_stay(rig.unauthenticated())
+    rig.entries.clear()
+    rig.reload()
+    assert not may_stay(user)
 
 
 def test_a_token_whose_time_is_past_is_good_no_more() -> None:
-    house = House()
-    token = house.token(Scope.PUT, not_after_s=EPOCH_MS // 1_000)
-    guest = house.stranger()
-    assert guest.says(b"auth %b\r\n" % token) == OK
-    assert house.is_welcome(guest)
-    house.wall_ms += 1_001
-    assert not house.is_welcome(guest)
-    assert house.stranger().says(b"auth %b\r\n" % token) == UNAUTHORIZED
+    rig = LineRig(needs_token=True)
+    token = rig.token(Scope.PUT, not_after_s=EPOCH_MS // 1_000)
+    user = rig.unauthenticated()
+    assert user.says(b"auth %b\r\n" % token) == OK
+    assert may_stay(user)
+    rig.wall_ms += 1_001
+    assert not may_stay(user)
+    assert rig.unauthenticated().says(b"auth %b\r\n" % token) == UNAUTHORIZED
 
 
 def test_a_client_that_waits_for_jobs_it_may_no_longer_have_is_not_welcome() -> None:
-    house = House()
-    guest = house.guest(Scope.RESERVE, Scope.PUT)
-    guest.says(b"reserve\r\n")
-    assert house.is_welcome(guest)
-    (entry,) = house.entries
-    house.entries = [
+    rig = LineRig(needs_token=True)
+    user = rig.user(Scope.RESERVE, Scope.PUT)
+    user.says(b"reserve\r\n")
+    assert may_stay(user)
+    (entry,) = rig.entries
+    rig.entries = [
         type(entry)(entry.id, entry.name, entry.sha256, frozenset({Scope.PUT}), ("*",), 0)
     ]
-    house.tell()
-    assert not house.is_welcome(guest)
+    rig.reload()
+    assert not may_stay(user)
 
 
 # --- Tubes ---------------------------------------------------------------------------------------
 
 
 def test_list_tubes_shows_what_the_client_may_see() -> None:
-    house = House()
-    admin = house.guest(*ALL)
+    rig = LineRig(needs_token=True)
+    admin = rig.user(*ALL)
     for name in (b"mail", b"post", b"mail.out"):
         admin.says(b"put-in-tube %b 0 0 60 2\r\nhi\r\n" % name)
     names = b"- default\n- mail\n- post\n- mail.out\n"
     assert admin.says(b"list-tubes\r\n") == b"OK %d\r\n---\n%b\r\n" % (4 + len(names), names)
     seen = b"---\n- mail\n- mail.out\n"
     for scope in (Scope.STATS, Scope.PEEK):
-        guest = house.guest(scope, topics=("mail*",))
-        assert guest.says(b"list-tubes\r\n") == b"OK %d\r\n%b\r\n" % (len(seen), seen)
-    for guest in (house.guest(Scope.PUT), house.guest(Scope.STATS, topics=("x",))):
-        assert guest.says(b"list-tubes\r\n") == b"OK 4\r\n---\n\r\n"
+        user = rig.user(scope, topics=("mail*",))
+        assert user.says(b"list-tubes\r\n") == b"OK %d\r\n%b\r\n" % (len(seen), seen)
+    for user in (rig.user(Scope.PUT), rig.user(Scope.STATS, topics=("x",))):
+        assert user.says(b"list-tubes\r\n") == b"OK 4\r\n---\n\r\n"
 
 
 def test_nobody_reserves_while_it_watches_a_tube_that_it_may_not_reserve_from() -> None:
-    house = House()
-    house.guest(*ALL).says(HI + b"put-in-tube mail 0 0 60 4\r\nmail\r\n")
-    worker = house.guest(Scope.RESERVE, topics=("mail",))
+    rig = LineRig(needs_token=True)
+    rig.user(*ALL).says(HI + b"put-in-tube mail 0 0 60 4\r\nmail\r\n")
+    worker = rig.user(Scope.RESERVE, topics=("mail",))
     reserves = b"reserve\r\nreserve-with-timeout 0\r\nreserve-batch 2 0\r\nreserve\r\nreserve\r\n"
     assert worker.says(reserves) == FORBIDDEN * 5
     assert worker.says(b"watch post\r\nwatch mail\r\n" + reserves) == (
@@ -370,31 +380,29 @@ def test_nobody_reserves_while_it_watches_a_tube_that_it_may_not_reserve_from() 
 
 
 def test_a_tube_that_the_client_may_not_use_is_not_made() -> None:
-    house = House()
-    guest = house.guest(*ALL, topics=("mail",))
-    before = house.state()["topics"]
-    assert (
-        guest.says(b"use post\r\nwatch post\r\nput-in-tube post 0 0 1 0\r\n\r\n") == FORBIDDEN * 3
-    )
-    assert house.state()["topics"] == before
+    rig = LineRig(needs_token=True)
+    user = rig.user(*ALL, topics=("mail",))
+    before = rig.state()["topics"]
+    assert user.says(b"use post\r\nwatch post\r\nput-in-tube post 0 0 1 0\r\n\r\n") == FORBIDDEN * 3
+    assert rig.state()["topics"] == before
 
 
 def test_a_policy_moves_jobs_only_to_where_its_maker_is_admin_too() -> None:
-    house = House()
-    guest = house.guest(*ALL, topics=("mail*",))
+    rig = LineRig(needs_token=True)
+    user = rig.user(*ALL, topics=("mail*",))
     theirs, ours = b'{"retry": "1s", "exhausted": "post"}', b'{"exhausted": "mail.dead"}'
-    assert guest.says(b"set-policy mail %d\r\n%b\r\n" % (len(theirs), theirs)) == FORBIDDEN
-    assert guest.says(b"get-policy mail\r\n") == b"OK 2\r\n{}\r\n"
-    assert guest.says(b"set-policy mail %d\r\n%b\r\n" % (len(ours), ours)) == b"POLICY_SET\r\n"
+    assert user.says(b"set-policy mail %d\r\n%b\r\n" % (len(theirs), theirs)) == FORBIDDEN
+    assert user.says(b"get-policy mail\r\n") == b"OK 2\r\n{}\r\n"
+    assert user.says(b"set-policy mail %d\r\n%b\r\n" % (len(ours), ours)) == b"POLICY_SET\r\n"
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=str)
 def test_who_may_do_everything_is_answered_as_everybody(exchange: Exchange) -> None:
-    house, talk = House(BODY_BYTES_MAX), Talk(BODY_BYTES_MAX)
-    guest = house.guest(*ALL)
-    assert guest.says(exchange.request) == exchange.response
-    talk.client().says(exchange.request)
-    theirs, ours = talk.state(), house.state()
+    asking, open_to_all = LineRig(BODY_BYTES_MAX, needs_token=True), LineRig(BODY_BYTES_MAX)
+    user = asking.user(*ALL)
+    assert user.says(exchange.request) == exchange.response
+    open_to_all.client().says(exchange.request)
+    theirs, ours = open_to_all.state(), asking.state()
     assert (ours["jobs"], ours["topics"], ours["counts"]) == (
         theirs["jobs"],
         theirs["topics"],
@@ -413,18 +421,18 @@ TAILS: Final = (
 
 def whats_said_of(job_id: int, command: Command, *, is_there: bool) -> tuple[bytes, object]:
     """The replies to everything that can be said of a job with a command, and what was counted."""
-    house = House()
-    admin = house.guest(*ALL)
+    rig = LineRig(needs_token=True)
+    admin = rig.user(*ALL)
     admin.says(b"put-in-tube secret 0 0 60 2\r\nhi\r\n")
     if not is_there:
         admin.says(b"delete 1\r\n")
-    guest = house.guest(*ALL, topics=("mine", "default"))
-    before = dict(house.stats.counts)
+    user = rig.user(*ALL, topics=("mine", "default"))
+    before = dict(rig.stats.counts)
     said = b"".join(
-        guest.says(command.word + tail % job_id + b"\r\nlist-tube-used\r\n") for tail in TAILS
+        user.says(command.word + tail % job_id + b"\r\nlist-tube-used\r\n") for tail in TAILS
     )
-    counted = {name: count - before[name] for name, count in house.stats.counts.items()}
-    secret = house.engine.store.topics.by_name.get("secret")
+    counted = {name: count - before[name] for name, count in rig.stats.counts.items()}
+    secret = rig.engine.store.topics.by_name.get("secret")
     assert (secret is not None) == is_there
     if secret is not None:
         assert topic_state(secret)[1] == [1]
@@ -439,16 +447,33 @@ def test_a_job_that_the_client_may_not_see_does_not_show(command: Command) -> No
 
 @pytest.mark.parametrize("command", BY_ID)
 def test_a_job_that_the_client_may_see_and_not_touch_is_forbidden(command: Command) -> None:
-    house = House()
-    house.guest(*ALL).says(HI)
-    said = house.guest(Scope.PEEK).says(sample_of(command))
+    rig = LineRig(needs_token=True)
+    rig.user(*ALL).says(HI)
+    said = rig.user(Scope.PEEK).says(sample_of(command))
     assert (said == FORBIDDEN) == (command.scope is not Scope.PEEK)
 
 
+MALFORMED: Final = (
+    *(b"delete 1 x", b"release 1", b"release 1 0", b"release 1 0 x", b"bury 1", b"bury 1 -1"),
+    *(b"kick-job 1 1", b"touch 1x", b"reschedule 1", b"change 1", b"change 1 pri=x", b"nack 1x"),
+    *(b"reserve-job 1 0",),
+)
+
+
+@pytest.mark.parametrize("line", MALFORMED)
+def test_a_malformed_command_is_that_for_who_may_see_the_job_and_for_who_may_not(
+    line: bytes,
+) -> None:
+    rig = LineRig(needs_token=True)
+    rig.user(*ALL).says(HI)
+    for user in (rig.user(*ALL), rig.user(Scope.PEEK), rig.user(Scope.PUT, topics=("mine",))):
+        assert user.says(line + b"\r\n") == b"BAD_FORMAT\r\n"
+
+
 def test_a_job_in_hand_is_no_secret_to_its_holder() -> None:
-    house = House()
-    house.guest(*ALL).says(HI)
-    worker = house.guest(Scope.RESERVE, Scope.DELETE)
+    rig = LineRig(needs_token=True)
+    rig.user(*ALL).says(HI)
+    worker = rig.user(Scope.RESERVE, Scope.DELETE)
     assert worker.says(b"reserve\r\nbury 1 0\r\nrelease 1 0 0\r\nbury 2 0\r\n") == (
         b"RESERVED 1 2\r\nhi\r\n" + FORBIDDEN * 2 + NOT_FOUND
     )
@@ -456,15 +481,15 @@ def test_a_job_in_hand_is_no_secret_to_its_holder() -> None:
 
 
 def test_deletes_in_a_run_are_looked_at_one_by_one_where_they_differ(rng: random.Random) -> None:
-    house = House()
-    admin = house.guest(*ALL)
+    rig = LineRig(needs_token=True)
+    admin = rig.user(*ALL)
     for name in (b"mine", b"secret", b"mine", b"seen"):
         admin.says(b"put-in-tube %b 0 0 60 2\r\nhi\r\n" % name)
-    guest = house.guest(Scope.DELETE, topics=("mine",))
+    user = rig.user(Scope.DELETE, topics=("mine",))
     run = b"delete 1\r\ndelete 2\r\ndelete 3\r\ndelete 4\r\ndelete 9\r\ndelete 1\r\n"
     deleted = b"DELETED\r\n"
-    assert guest.says(*in_pieces(run, rng)) == deleted + NOT_FOUND + deleted + NOT_FOUND * 3
-    assert [job for job in (1, 2, 3, 4) if house.engine.store.jobs.get(job)] == [2, 4]
+    assert user.says(*in_pieces(run, rng)) == deleted + NOT_FOUND + deleted + NOT_FOUND * 3
+    assert [job for job in (1, 2, 3, 4) if rig.engine.store.jobs.get(job)] == [2, 4]
 
 
 def test_no_line_whatever_reaches_a_tube_that_is_not_the_clients(rng: random.Random) -> None:
@@ -482,32 +507,32 @@ def test_no_line_whatever_reaches_a_tube_that_is_not_the_clients(rng: random.Ran
     ]
     gaps = [b" ", b" ", b" ", b"  ", b"", b"\t", b"\r", b"\n"]
     heads = [*(command.word for command in COMMANDS if command.word != b"quit"), b"put "]
-    house = House(is_virtual=True)
-    admin = house.guest(*ALL)
+    rig = LineRig(is_virtual=True, needs_token=True)
+    admin = rig.user(*ALL)
     admin.says(b"put-in-tube secret 0 0 60 2 key=k\r\nhi\r\nput-in-tube secret 0 90 60 2\r\nhi\r\n")
-    secret = house.engine.store.topics.by_name["secret"]
+    secret = rig.engine.store.topics.by_name["secret"]
     before = topic_state(secret)
     everything_else = set(ALL) - {Scope.ADMIN}
-    guest = house.guest(*everything_else, topics=("mine",))
+    user = rig.user(*everything_else, topics=("mine",))
     for _ in range(5_000):
         tail = b"".join(rng.choice(words) + rng.choice(gaps) for _ in range(rng.randrange(1, 6)))
-        guest.says(rng.choice(heads) + rng.choice(gaps) + tail + b"\r\n")
-        if guest.connection.is_waiting or guest.connection.is_closing:
-            guest.closes()
-            guest = house.guest(*everything_else, topics=("mine",))
+        user.says(rng.choice(heads) + rng.choice(gaps) + tail + b"\r\n")
+        if user.connection.is_waiting or user.connection.is_closing:
+            user.closes()
+            user = rig.user(*everything_else, topics=("mine",))
     assert topic_state(secret) == before
-    assert set(house.engine.store.topics.by_name) <= {"default", "secret", "mine"}
+    assert set(rig.engine.store.topics.by_name) <= {"default", "secret", "mine"}
 
 
 def test_a_ttr_is_exact_that_begins_with_a_look_at_another_clients_job() -> None:
-    house = House(is_virtual=True)
-    holder, waiter, watcher = (house.guest(*ALL) for _ in range(3))
+    rig = LineRig(is_virtual=True, needs_token=True)
+    holder, waiter, watcher = (rig.user(*ALL) for _ in range(3))
     assert holder.says(b"put 0 0 60 0\r\n\r\n", b"reserve\r\n") == (
         b"INSERTED 1\r\nRESERVED 1 0\r\n\r\n"
     )
     assert waiter.says(b"reserve\r\n") == b""
-    house.now_ms += 60_000
-    house.engine.reach(house.now_ms)  # the slice in which the ttr runs out has not come
+    rig.now_ms += 60_000
+    rig.engine.reach(rig.now_ms)  # the slice in which the ttr runs out has not come
     assert watcher.says(b"stats-job 1\r\n").startswith(b"OK ")
     assert waiter.replies() == b"RESERVED 1 0\r\n\r\n"
-    assert house.engine.store.leases.sessions[1].deadlines == {1: house.now_ms + 60_000}
+    assert rig.engine.store.leases.sessions[1].deadlines == {1: rig.now_ms + 60_000}

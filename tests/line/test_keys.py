@@ -6,7 +6,7 @@ import pytest
 
 from delayd.limits import KEY_BYTES_MAX
 from delayd.line.grammar import parse_put
-from tests.line.talk import Client, Talk, bytewise, in_pieces
+from tests.line.rig import Client, LineRig, bytewise, in_pieces
 from tests.line.test_runs import both
 
 BAD = b"BAD_FORMAT\r\n"
@@ -21,7 +21,7 @@ def put(key: bytes, body: bytes = b"hi", words: bytes = b"", delay: bytes = b"9"
 
 @pytest.fixture
 def client() -> Client:
-    return Talk(is_virtual=True).client()
+    return LineRig(is_virtual=True).client()
 
 
 # --- Conflicts -----------------------------------------------------------------------------------
@@ -106,17 +106,17 @@ def test_a_key_is_shown_with_the_job(client: Client) -> None:
 )
 def test_malformed_words_swallow_the_body_and_the_connection_goes_on(words: bytes) -> None:
     stream = b"put 0 0 60 6 %b\r\nquit\r\n\r\n" % words + USED
-    talk = Talk()
-    assert talk.client().says(stream) == BAD + USING
-    assert not talk.engine.store.jobs
-    assert Talk().client().says(*bytewise(stream)) == BAD + USING
+    rig = LineRig()
+    assert rig.client().says(stream) == BAD + USING
+    assert not rig.engine.store.jobs
+    assert LineRig().client().says(*bytewise(stream)) == BAD + USING
     in_tube = b"put-in-tube t 0 0 60 6 %b\r\nquit\r\n\r\n" % words + USED
-    assert Talk().client().says(in_tube) == BAD + USING
+    assert LineRig().client().says(in_tube) == BAD + USING
 
 
 def test_junk_is_beanstalkds_affair_and_swallows_nothing() -> None:
     for junk in (b"1", b" x", b"key", b"", b"a\0"):
-        said = Talk().client().says(b"put 0 0 60 2 %b\r\nhi\r\n" % junk)
+        said = LineRig().client().says(b"put 0 0 60 2 %b\r\nhi\r\n" % junk)
         assert said == BAD + b"UNKNOWN_COMMAND\r\n", junk
 
 
@@ -136,16 +136,16 @@ def test_junk_is_beanstalkds_affair_and_swallows_nothing() -> None:
 )
 def test_a_body_that_is_announced_is_never_taken_for_commands(line: bytes) -> None:
     stream = line + b"\r\nquit\r\n\r\n" + USED
-    talk = Talk()
-    assert talk.client().says(stream) == BAD + USING
-    assert Talk().client().says(*bytewise(stream)) == BAD + USING
-    assert not talk.engine.store.jobs
-    assert len(talk.engine.store.topics.listing) == 1
+    rig = LineRig()
+    assert rig.client().says(stream) == BAD + USING
+    assert LineRig().client().says(*bytewise(stream)) == BAD + USING
+    assert not rig.engine.store.jobs
+    assert len(rig.engine.store.topics.listing) == 1
 
 
 def test_too_big_comes_before_malformed() -> None:
     stream = b"put 0 0 60 11 key=\r\n" + b"x" * 11 + b"\r\n" + put(b"a", b"x" * 11) + USED
-    client = Talk(body_bytes_max=10).client()
+    client = LineRig(body_bytes_max=10).client()
     assert client.says(stream) == b"JOB_TOO_BIG\r\n" * 2 + USING
 
 
@@ -165,7 +165,7 @@ def test_a_body_without_its_end_is_no_job(client: Client) -> None:
     ],
 )
 def test_malformed_commands_change_nothing(line: bytes) -> None:
-    client = Talk().client()
+    client = LineRig().client()
     client.says(put(b"a"))
     before = client.says(b"stats-job 1\r\n")
     refusal = BAD if b" " in line else b"UNKNOWN_COMMAND\r\n"
@@ -187,12 +187,12 @@ def test_a_waiting_job_is_changed_at_one_stroke(client: Client) -> None:
 def test_a_body_is_changed_whole_and_in_pieces() -> None:
     stream = put(b"a") + b"change 1 bytes=6 pri=1\r\nquit\r\n\r\npeek 1\r\n"
     replies = b"INSERTED 1\r\nCHANGED\r\nFOUND 1 6\r\nquit\r\n\r\n"
-    assert Talk().client().says(stream) == replies
-    assert Talk().client().says(*bytewise(stream)) == replies
+    assert LineRig().client().says(stream) == replies
+    assert LineRig().client().says(*bytewise(stream)) == replies
 
 
 def test_a_change_that_cannot_be_swallows_its_body() -> None:
-    client = Talk(body_bytes_max=10).client()
+    client = LineRig(body_bytes_max=10).client()
     client.says(put(b"a", delay=b"0"))
     body = b"x" * 11
     assert client.says(b"change 1 bytes=11\r\n%b\r\n" % body + USED) == b"JOB_TOO_BIG\r\n" + USING

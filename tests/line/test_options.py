@@ -9,10 +9,16 @@ from delayd.core.job import Retry, State
 from delayd.core.operations.put import Conflict
 from delayd.core.scans.list import Cursor
 from delayd.limits import KEY_BYTES_MAX, LINE_BYTES_MAX, LONG_LINE_BYTES_MAX
-from delayd.line import options
-from delayd.line.grammar import BadFormat
-from delayd.line.options import Changes, PutWords, parse_changes, parse_put_words, shape_of
-from tests.line.talk import Talk, bytewise, in_pieces
+from delayd.line import grammar
+from delayd.line.grammar import (
+    BadFormat,
+    Changes,
+    PutWords,
+    parse_change,
+    parse_put_words,
+    shape_of,
+)
+from tests.line.rig import LineRig, bytewise, in_pieces
 
 USED = b"list-tube-used\r\n"
 USING = b"USING default\r\n"
@@ -62,28 +68,28 @@ def test_malformed_put_words_are_refused(text: bytes) -> None:
 
 
 def test_changes_are_read_and_one_at_least_is_wanted() -> None:
-    assert parse_changes(b"pri=3 ttr=0.5") == Changes(priority=3, ttr_ms=500)
-    assert parse_changes(b"ttr=1m30s delay=0.5s") == Changes(ttr_ms=90_000, delay_ms=500)
-    assert parse_changes(b"bytes=12 delay=1") == Changes(delay_ms=1_000, body_bytes=12)
+    assert parse_change(b"7 pri=3 ttr=0.5") == (7, Changes(priority=3, ttr_ms=500))
+    assert parse_change(b"7 ttr=1m30s delay=0.5s") == (7, Changes(ttr_ms=90_000, delay_ms=500))
+    assert parse_change(b"7 bytes=12 delay=1") == (7, Changes(delay_ms=1_000, body_bytes=12))
     for text in (b"", b" ", b"pri", b"pri=-1", b"pri=4294967296", b"delay=1q", b"ttr=.5", b"x=1"):
         with pytest.raises(BadFormat):
-            parse_changes(text)
+            parse_change(b"7 " + text)
 
 
 def test_filters_are_read() -> None:
-    asked = options.parse_filter(
-        b"state=delayed,buried to=1.5 limit=7 after=5:6", options.LIST_READERS
+    asked = grammar._parse_filter(
+        b"state=delayed,buried to=1.5 limit=7 after=5:6", grammar._LIST_READERS
     )
     assert asked.states == {State.DELAYED, State.BURIED}
     assert (asked.limit, asked.after) == (7, Cursor(5, 6))
     wanted = asked.wanted(10_000)
     assert (wanted.from_ms, wanted.until_ms, wanted.key_prefix) == (0, 11_500, "")
-    asked = options.parse_filter(b"prefix=o- from=2 dry=1", options.BULK_READERS)
+    asked = grammar._parse_filter(b"prefix=o- from=2 dry=1", grammar._BULK_READERS)
     assert asked.is_dry
     assert (asked.wanted(1).from_ms, asked.prefix) == (2_001, "o-")
     for text in (b"dry=0", b"dry=2", b"dry=true", b"dry="):
         with pytest.raises(BadFormat):
-            options.parse_filter(text, options.BULK_READERS)
+            grammar._parse_filter(text, grammar._BULK_READERS)
 
 
 @pytest.mark.parametrize(
@@ -96,20 +102,20 @@ def test_filters_are_read() -> None:
 )
 def test_malformed_filters_are_refused(text: bytes) -> None:
     with pytest.raises(BadFormat):
-        options.parse_filter(text, options.LIST_READERS)
+        grammar._parse_filter(text, grammar._LIST_READERS)
 
 
 def test_a_nack_takes_a_delay_and_the_rest_is_for_people() -> None:
-    assert options.split_nack(b"delay=1.5 no route = gone") == (1_500, "no route = gone")
-    assert options.split_nack(b" no route") == (0, "no route")
-    assert options.split_nack(b"") == (0, "")
-    assert options.split_nack(b"delay=2") == (2_000, "")
-    assert options.split_nack(b"delay=5s too slow") == (5_000, "too slow")
-    assert options.split_nack(b"the delay=5s") == (0, "the delay=5s")
-    assert options.split_nack(b"\xff") == (0, "\ufffd")
+    assert grammar.parse_nack(b"7 delay=1.5 no route = gone") == (7, 1_500, "no route = gone")
+    assert grammar.parse_nack(b"7  no route") == (7, 0, "no route")
+    assert grammar.parse_nack(b"7 ") == (7, 0, "")
+    assert grammar.parse_nack(b"7 delay=2") == (7, 2_000, "")
+    assert grammar.parse_nack(b"7 delay=5s too slow") == (7, 5_000, "too slow")
+    assert grammar.parse_nack(b"7 the delay=5s") == (7, 0, "the delay=5s")
+    assert grammar.parse_nack(b"7 \xff") == (7, 0, "\ufffd")
     for text in (b"delay=soon x", b"delay=", b"delay=5\t", "delay=٣".encode(), b"delay=137y"):
         with pytest.raises(BadFormat):
-            options.split_nack(text)
+            grammar.parse_nack(b"7 " + text)
 
 
 # --- Shapes --------------------------------------------------------------------------------------
@@ -141,7 +147,7 @@ def test_lines_that_might_be_too_long_have_no_run() -> None:
     for length, has_run in ((room_bytes, True), (room_bytes + 1, False)):
         after = b" retry=1" + b"0" * (length - 8)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(options, "parse_put_words", lambda _: PutWords())
+            patch.setattr(grammar, "parse_put_words", lambda _: PutWords())
             shape_of.cache_clear()
             shape = shape_of(put, after)
         shape_of.cache_clear()
@@ -164,10 +170,10 @@ def test_a_line_of_ours_has_1024_bytes(begin: bytes) -> None:
     for length in (LINE_BYTES_MAX, LINE_BYTES_MAX + 1, LONG_LINE_BYTES_MAX):
         line = begin + b"x" * (length - len(begin) - 2) + b"\r\n"
         stream = line + b"hi\r\n" * begin.startswith(b"put") + USED
-        replies = Talk().client().says(stream)
+        replies = LineRig().client().says(stream)
         assert replies.endswith(USING), length
         assert b"UNKNOWN" not in replies
-        assert Talk().client().says(*bytewise(stream)) == replies
+        assert LineRig().client().says(*bytewise(stream)) == replies
 
 
 @pytest.mark.parametrize("begin", [*LONG, b"nack 1 ", b"set-policy ", b"change 1 x="])
@@ -176,25 +182,25 @@ def test_a_longer_one_is_thrown_away_like_beanstalkds(begin: bytes) -> None:
     for more in (-1, 0, 1, 100, LINE_BYTES_MAX - 1, LINE_BYTES_MAX, 10_000):
         count = LONG_LINE_BYTES_MAX + more - len(begin)
         stream = begin + b"x" * count + b"\r\n" + b"hi\r\n" * begin.startswith(b"put") + USED
-        assert Talk().client().says(stream) == BAD + USING, more
-        assert Talk().client().says(*bytewise(stream)) == BAD + USING, more
+        assert LineRig().client().says(stream) == BAD + USING, more
+        assert LineRig().client().says(*bytewise(stream)) == BAD + USING, more
         both = (stream[: -len(USED) - 1], stream[-len(USED) - 1 :])
-        assert Talk().client().says(*both) == BAD + USING, more
+        assert LineRig().client().says(*both) == BAD + USING, more
 
 
 def test_a_cr_in_a_line_of_ours_does_not_hide_its_end() -> None:
     for stream in (b"nack 1 a\rb\r\n", b"delete-key default a\r\rb\r\n"):
-        replies = Talk().client().says(stream + USED)
+        replies = LineRig().client().says(stream + USED)
         assert replies.endswith(USING)
         assert replies.count(b"\r\n") == 2
-        assert Talk().client().says(*bytewise(stream + USED)) == replies
+        assert LineRig().client().says(*bytewise(stream + USED)) == replies
 
 
 def test_whether_a_line_is_ours_is_seen_in_its_first_224_bytes() -> None:
     stream = b"put 0 0 60 2" + b" " * 300 + b"key=a\r\nhi\r\n" + USED
-    said = Talk().client().says(stream)
+    said = LineRig().client().says(stream)
     assert said == BAD + b"UNKNOWN_COMMAND\r\n" + USING
-    assert Talk().client().says(*bytewise(stream)) == said
+    assert LineRig().client().says(*bytewise(stream)) == said
 
 
 @pytest.mark.parametrize(
@@ -202,17 +208,17 @@ def test_whether_a_line_is_ours_is_seen_in_its_first_224_bytes() -> None:
 )
 def test_all_other_lines_keep_beanstalkds_window(begin: bytes) -> None:
     stream = begin + b"x" * (LINE_BYTES_MAX - 1 - len(begin)) + b"\r\n" + USED
-    assert Talk().client().says(stream) == BAD
-    assert Talk().client().says(*bytewise(stream)) == BAD
+    assert LineRig().client().says(stream) == BAD
+    assert LineRig().client().says(*bytewise(stream)) == BAD
 
 
 def test_an_endless_line_of_ours_takes_little_memory() -> None:
-    client = Talk().client()
+    client = LineRig().client()
     client.says(b"list-jobs default prefix=")
     for _ in range(100):
         assert client.says(b"x" * 500) == b""
-        assert len(client.connection._rest) < LONG_LINE_BYTES_MAX
-        assert len(client.connection._overlong or b"") < 2 * LONG_LINE_BYTES_MAX
+        assert len(client.connection._framing._rest) < LONG_LINE_BYTES_MAX
+        assert len(client.connection._framing._overlong or b"") < 2 * LONG_LINE_BYTES_MAX
     assert client.says(b"\r", b"\n", USED) == BAD + USING
 
 
@@ -222,16 +228,16 @@ def test_pieces_make_no_difference(rng: random.Random) -> None:
         stream = b"".join(
             rng.choice(lines) + b" " * rng.choice((0, 1, 300, 900)) + b"\r\n" for _ in range(6)
         )
-        whole = Talk().client().says(stream)
-        assert Talk().client().says(*in_pieces(stream, rng)) == whole
+        whole = LineRig().client().says(stream)
+        assert LineRig().client().says(*in_pieces(stream, rng)) == whole
 
 
 def test_pieces_make_no_difference_whatever_is_in_a_line_of_ours(rng: random.Random) -> None:
     for _ in range(200):
         stream = b"".join(bit_of_ours(rng) for _ in range(rng.randrange(1, 25)))
-        whole = Talk().client().says(stream)
-        assert Talk().client().says(*in_pieces(stream, rng)) == whole, stream
-        assert Talk().client().says(*bytewise(stream)) == whole, stream
+        whole = LineRig().client().says(stream)
+        assert LineRig().client().says(*in_pieces(stream, rng)) == whole, stream
+        assert LineRig().client().says(*bytewise(stream)) == whole, stream
 
 
 def bit_of_ours(rng: random.Random) -> bytes:

@@ -11,8 +11,7 @@ from delayd.core.session import Handed, Session, WaitEnd
 from delayd.core.topic import INTERNAL_TOPIC
 from delayd.limits import IDEMPOTENCY_MS
 from delayd.line.commands import COMMANDS
-from tests.line.guests import House
-from tests.line.talk import Client, Talk
+from tests.line.rig import Client, LineRig
 
 NOT_FOUND: Final = b"NOT_FOUND\r\n"
 MEMO: Final = 1
@@ -57,8 +56,8 @@ NOT_ABOUT_IT: Final = {
 class Daemon:
     """The consumer that forgets memos."""
 
-    def __init__(self, talk: Talk) -> None:
-        engine = talk.engine
+    def __init__(self, rig: LineRig) -> None:
+        engine = rig.engine
         self.session = Session(self)
         self.got: list[Handed | WaitEnd] = []
         with engine.as_daemon():
@@ -69,24 +68,24 @@ class Daemon:
                 delay_ms=IDEMPOTENCY_MS,
                 ttr_ms=60_000,
                 body=b"memo",
-                now_ms=talk.now_ms,
+                now_ms=rig.now_ms,
             )
             engine.watch(self.session, INTERNAL_TOPIC)
-        engine.wait(self.session, talk.now_ms, None)
+        engine.wait(self.session, rig.now_ms, None)
 
     def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
         del now_ms
         self.got.append(outcome)
 
 
-def everybody() -> tuple[Talk, Client]:
-    talk = Talk()
-    return talk, talk.client()
+def everybody() -> tuple[LineRig, Client]:
+    rig = LineRig()
+    return rig, rig.client()
 
 
-def with_all_tokens() -> tuple[Talk, Client]:
-    house = House()
-    return house, house.guest(*Scope)
+def with_all_tokens() -> tuple[LineRig, Client]:
+    rig = LineRig(needs_token=True)
+    return rig, rig.user(*Scope)
 
 
 def stats(client: Client, command: bytes) -> dict[str, str]:
@@ -103,33 +102,33 @@ def test_every_command_that_changes_something_is_tried() -> None:
 @pytest.mark.parametrize("who", [everybody, with_all_tokens])
 @pytest.mark.parametrize("name", CHANGES)
 def test_for_who_would_change_it_it_is_not_there(
-    name: bytes, who: Callable[[], tuple[Talk, Client]]
+    name: bytes, who: Callable[[], tuple[LineRig, Client]]
 ) -> None:
-    talk, client = who()
-    daemon = Daemon(talk)
+    rig, client = who()
+    daemon = Daemon(rig)
     assert client.says(b"use $idempotency\r\n") == b"USING $idempotency\r\n"
-    before = talk.engine.store.jobs.get(MEMO)
+    before = rig.engine.store.jobs.get(MEMO)
     assert client.says(CHANGES[name] + b"list-tube-used\r\n") == (
         NOT_FOUND + b"USING $idempotency\r\n"
     )
-    assert talk.refusals.by_reason == {"NOT_FOUND": 1}
-    assert talk.engine.store.jobs.get(MEMO) == before
-    check(talk.engine)
-    talk.passes(IDEMPOTENCY_MS)
+    assert rig.refusals.by_reason == {"NOT_FOUND": 1}
+    assert rig.engine.store.jobs.get(MEMO) == before
+    check(rig.engine)
+    rig.pass_ms(IDEMPOTENCY_MS)
     assert daemon.got == [(MEMO, b"memo")]
 
 
 def test_of_a_run_of_deletes_and_puts_none_is_carried_out() -> None:
-    talk, client = everybody()
-    Daemon(talk)
+    rig, client = everybody()
+    Daemon(rig)
     assert client.says(b"use $idempotency\r\n" + CHANGES[b"put"] * 3).endswith(NOT_FOUND * 3)
     assert client.says(CHANGES[b"put new"] * 2) == NOT_FOUND * 2
     assert client.says(CHANGES[b"delete"] * 2) == NOT_FOUND * 2
 
 
 def test_everybody_may_look_at_it() -> None:
-    talk, client = everybody()
-    Daemon(talk)
+    rig, client = everybody()
+    Daemon(rig)
     found = b"FOUND 1 4\r\nmemo\r\n"
     assert client.says(b"use $idempotency\r\npeek-delayed\r\npeek 1\r\n").endswith(found * 2)
     assert client.says(b"peek-key $idempotency a\r\n") == found
@@ -140,8 +139,8 @@ def test_everybody_may_look_at_it() -> None:
 
 
 def test_the_daemon_itself_is_no_worker_that_waits() -> None:
-    talk, client = everybody()
-    Daemon(talk)
+    rig, client = everybody()
+    Daemon(rig)
     said = stats(client, b"stats\r\n")
     assert (said["current-waiting"], said["current-workers"]) == ("0", "0")
     said = stats(client, b"stats-tube $idempotency\r\n")
@@ -150,7 +149,7 @@ def test_the_daemon_itself_is_no_worker_that_waits() -> None:
 
 
 def test_a_token_that_may_not_is_told_what_it_is_told_of_every_tube() -> None:
-    house = House()
-    Daemon(house)
-    guest = house.guest(Scope.PUT, topics=("mail",))
-    assert guest.says(b"put-in-tube $idempotency 0 0 9 1\r\nx\r\n") == b"FORBIDDEN\r\n"
+    rig = LineRig(needs_token=True)
+    Daemon(rig)
+    user = rig.user(Scope.PUT, topics=("mail",))
+    assert user.says(b"put-in-tube $idempotency 0 0 9 1\r\nx\r\n") == b"FORBIDDEN\r\n"

@@ -6,7 +6,7 @@ import pytest
 
 from delayd.core.operations.clock import leases_are_caught_up
 from delayd.limits import POLICY_JSON_BYTES_MAX
-from tests.line.talk import Client, Talk
+from tests.line.rig import Client, LineRig
 
 SET = b"POLICY_SET\r\n"
 BAD = b"BAD_FORMAT\r\n"
@@ -17,7 +17,7 @@ LADDER = b'{"retry": ["15s", "3m"]}'
 
 @pytest.fixture
 def client() -> Client:
-    return Talk(is_virtual=True).client()
+    return LineRig(is_virtual=True).client()
 
 
 def policy(client: Client, text: bytes, tube: bytes = b"default") -> bytes:
@@ -117,7 +117,7 @@ def test_a_policy_may_be_only_so_long_and_the_connection_goes_on(client: Client)
     ],
 )
 def test_malformed_lines_are_refused_and_the_connection_goes_on(line: bytes) -> None:
-    client = Talk().client()
+    client = LineRig().client()
     put_and_reserve(client)
     said = client.says(line + b"\r\nlist-tube-used\r\n")
     refusal = b"UNKNOWN_COMMAND\r\n" if line == b"set-policy" else BAD
@@ -155,7 +155,7 @@ def test_a_nack_climbs_the_ladder_and_its_own_delay_wins(client: Client) -> None
 
 def test_only_the_holder_may_nack(client: Client) -> None:
     put_and_reserve(client)
-    other = client._talk.client()
+    other = client._rig.client()
     assert other.says(b"nack 1\r\n") == NOT_FOUND
     assert client.says(b"nack 2\r\n") == NOT_FOUND
 
@@ -202,17 +202,17 @@ def test_a_tube_with_a_policy_shows_its_use_against_the_caps(client: Client) -> 
 
 
 def test_use_against_the_caps_of_all_tubes_is_in_the_statistics_only_where_there_are_any() -> None:
-    talk = Talk()
-    client = talk.client()
+    rig = LineRig()
+    client = rig.client()
     assert list(stats(client, b"stats"))[-1] == "platform"
-    talk.engine.configure(jobs_max=2)
+    rig.engine.configure(jobs_max=2)
     client.says(b"put 0 0 60 1\r\nx\r\n")
     shown = stats(client, b"stats")
     assert list(shown)[51:] == ["current-jobs", "current-bytes", "jobs-max"]
     assert [shown[name] for name in list(shown)[51:]] == ["1", "43", "2"]
     said = client.says(b"put 0 0 60 1\r\nx\r\n" * 2)
     assert said == b"INSERTED 2\r\nOUT_OF_MEMORY\r\n"
-    assert talk.engine.store.last_id == 3, "a put that is refused takes an id all the same"
+    assert rig.engine.store.last_id == 3, "a put that is refused takes an id all the same"
 
 
 def test_a_put_beyond_a_cap_is_refused_and_the_rest_is_safe(client: Client) -> None:

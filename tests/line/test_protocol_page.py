@@ -10,12 +10,12 @@ import pytest
 from delayd.access.scopes import Scope
 from delayd.core.job import Reason
 from delayd.line.commands import COMMANDS
-from delayd.line.extensions import EXTENSIONS
 from delayd.line.grammar import LONG_LINE
-from tests.line.talk import Talk
+from tests.line.rig import LineRig
+from tests.line.test_commands import OURS
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
-SHORT: Final = (b"auth ", b"advance-clock ")
+SHORT: Final = (b"auth ", b"advance-clock ", b"reserve-batch ", b"reschedule ")
 """Commands of ours that need no long lines."""
 
 EXAMPLES: Final = re.findall(r"^```\n(> .*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
@@ -32,7 +32,7 @@ def exchanges(example: str) -> Iterator[tuple[bytes, str]]:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
 def test_the_example_goes_as_written(example: str) -> None:
-    client = Talk(is_virtual=True).client()
+    client = LineRig(is_virtual=True).client()
     for sent, answered in exchanges(example):
         assert client.says(sent).decode().replace("\r\n", "\n") == answered, sent
 
@@ -53,7 +53,7 @@ def test_every_reason_of_a_failure_is_on_the_page() -> None:
     ]
 
 
-@pytest.mark.parametrize("word", [each.word for each in EXTENSIONS if each.word not in SHORT])
+@pytest.mark.parametrize("word", [word for word in OURS if word not in SHORT])
 def test_every_command_of_ours_may_be_long(word: bytes) -> None:
     assert LONG_LINE.match(word)
 

@@ -5,15 +5,16 @@ import re
 
 import pytest
 
+from delayd.line.commands import carry_out
 from delayd.line.connection import Connection
 from delayd.line.grammar import PutLine
-from tests.line.talk import Client, Talk, bytewise
+from tests.line.rig import Client, LineRig, bytewise
 
 TUBES = (b"default", b"a", b"b")
 CLIENTS = 4
 
 
-class OneByOne(Connection):
+class OneByOne(Connection):  # type: ignore[misc]  # final, but for this comparison
     """A connection that takes every command for itself."""
 
     __slots__ = ()
@@ -27,7 +28,7 @@ class OneByOne(Connection):
 
     def _delete_run(self, run: re.Match[bytes], now_ms: int) -> int:
         line = run[0].partition(b"\r\n")[0]
-        self._command(line, now_ms)
+        carry_out(self, line, now_ms)
         return run.start() + len(line) + 2
 
     def _reserve_run(self, data: bytes, at: int, now_ms: int) -> int:
@@ -36,17 +37,17 @@ class OneByOne(Connection):
 
 def both(*said: bytes, jobs: int = 0, draining: bool = False) -> bytes:
     """What is answered to the same pieces in runs and one by one, with the same effects."""
-    talks = Talk(), Talk()
+    rigs = LineRig(), LineRig()
     replies = []
-    for talk, kind in zip(talks, (Connection, OneByOne), strict=True):
-        producer = talk.client()
+    for rig, kind in zip(rigs, (Connection, OneByOne), strict=True):
+        producer = rig.client()
         for _ in range(jobs):
             producer.says(b"put 0 0 60 2\r\nhi\r\n")
-        talk.engine.state.draining = draining
-        replies.append(talk.client(kind=kind).says(*said))
+        rig.engine.state.draining = draining
+        replies.append(rig.client(kind=kind).says(*said))
     assert replies[0] == replies[1]
-    assert talks[0].state() == talks[1].state()
-    assert talks[0].log == talks[1].log
+    assert rigs[0].state() == rigs[1].state()
+    assert rigs[0].log == rigs[1].log
     return replies[0]
 
 
@@ -84,11 +85,11 @@ def test_every_put_of_a_run_is_refused_while_draining() -> None:
 
 
 def test_refused_puts_take_ids() -> None:
-    talk = Talk()
-    client = talk.client()
-    talk.engine.state.draining = True
+    rig = LineRig()
+    client = rig.client()
+    rig.engine.state.draining = True
     client.says(PUT * 2)
-    talk.engine.state.draining = False
+    rig.engine.state.draining = False
     assert client.says(PUT) == b"INSERTED 3\r\n"
 
 
@@ -113,8 +114,8 @@ def test_a_delete_with_more_behind_it_ends_the_run() -> None:
 
 def test_the_jobs_of_others_are_not_deleted_in_a_run() -> None:
     for kind in (Connection, OneByOne):
-        talk = Talk()
-        holder, other = talk.client(), talk.client(kind=kind)
+        rig = LineRig()
+        holder, other = rig.client(), rig.client(kind=kind)
         holder.says(b"put 0 0 60 2\r\nhi\r\n" * 4 + b"reserve\r\nreserve\r\n")
         deletes = b"".join(b"delete %d\r\n" % job_id for job_id in (1, 3, 2, 4))
         assert other.says(deletes) == b"NOT_FOUND\r\nDELETED\r\nNOT_FOUND\r\nDELETED\r\n"
@@ -123,16 +124,16 @@ def test_the_jobs_of_others_are_not_deleted_in_a_run() -> None:
 
 def test_a_run_of_reserves_takes_what_is_ready_and_then_waits() -> None:
     for kind in (Connection, OneByOne):
-        talk = Talk()
-        producer, worker = talk.client(), talk.client(kind=kind)
+        rig = LineRig()
+        producer, worker = rig.client(), rig.client(kind=kind)
         producer.says(b"put 0 0 60 1\r\na\r\n" * 2)
         assert worker.says(b"reserve\r\n" * 4 + b"list-tube-used\r\n") == (
             b"RESERVED 1 1\r\na\r\nRESERVED 2 1\r\na\r\n"
         )
-        assert talk.stats.counts["reserve"] == 3
+        assert rig.stats.counts["reserve"] == 3
         producer.says(b"put 0 0 60 1\r\nb\r\n" * 2)
         assert worker.replies() == b"RESERVED 3 1\r\nb\r\nRESERVED 4 1\r\nb\r\nUSING default\r\n"
-        assert talk.stats.counts["reserve"] == 4
+        assert rig.stats.counts["reserve"] == 4
 
 
 def test_a_run_of_reserves_ends_with_the_warning() -> None:
@@ -145,11 +146,11 @@ def test_a_run_of_reserves_ends_with_the_warning() -> None:
 
 def test_puts_in_a_run_go_to_those_who_wait_in_the_order_they_came() -> None:
     for kind in (Connection, OneByOne):
-        talk = Talk()
-        workers = [talk.client(), talk.client()]
+        rig = LineRig()
+        workers = [rig.client(), rig.client()]
         for worker in workers:
             assert worker.says(b"reserve\r\n") == b""
-        producer = talk.client(kind=kind)
+        producer = rig.client(kind=kind)
         producer.says(b"put 5 0 60 1\r\na\r\n" * 3)
         heard = [worker.replies() for worker in workers]
         assert heard == [b"RESERVED 1 1\r\na\r\n", b"RESERVED 2 1\r\na\r\n"]
@@ -185,27 +186,27 @@ def random_words(rng: random.Random, jobs: int) -> bytes:
 
 
 def random_walk(kind: type[Connection], rng: random.Random) -> tuple[object, ...]:
-    talk = Talk()
+    rig = LineRig()
     clients: list[Client] = []
     heard: list[bytes] = []
     for _ in range(60):
         while len(clients) < CLIENTS:
-            clients.append(talk.client(kind=kind))
+            clients.append(rig.client(kind=kind))
         client = clients[rng.randrange(CLIENTS)]
-        jobs = talk.engine.store.last_id
+        jobs = rig.engine.store.last_id
         chance = rng.random()
         if chance < 0.03:
             heard.append(client.half_closes())
             client.closes()
             clients.remove(client)
         elif chance < 0.15:
-            talk.passes(rng.choice((1, 500, 1_000, 4_000)))
+            rig.pass_ms(rng.choice((1, 500, 1_000, 4_000)))
         else:
-            talk.engine.state.draining = rng.random() < 0.05
+            rig.engine.state.draining = rng.random() < 0.05
             words = (random_words(rng, jobs) for _ in range(rng.randrange(1, 4)))
             heard.append(client.says(b"".join(words)))
         heard += [each.replies() for each in clients]
-    return heard, talk.state()
+    return heard, rig.state()
 
 
 def test_random_walks_end_where_they_end_one_by_one(seed: int) -> None:

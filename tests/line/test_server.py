@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from delayd.limits import ACCEPT_PAUSE_MS, STALLED_CLIENT_MS
-from tests.line.floor import Floor, heard, is_cut_off
+from tests.line.server_rig import ServerRig, heard, is_cut_off
 
 PUT = b"put 0 0 60 2\r\nhi\r\n"
 BIG = 60_000
@@ -19,81 +19,81 @@ SMALL_BUFFERS = 4_096
 
 
 @pytest.fixture
-def floor() -> Iterator[Floor]:
-    with Floor() as floor:
-        yield floor
+def rig() -> Iterator[ServerRig]:
+    with ServerRig() as rig:
+        yield rig
 
 
 @pytest.fixture
-def unix_floor(tmp_path: Path) -> Iterator[Floor]:
-    with Floor(path=tmp_path / "line.sock") as floor:
-        yield floor
+def unix_rig(tmp_path: Path) -> Iterator[ServerRig]:
+    with ServerRig(path=tmp_path / "line.sock") as rig:
+        yield rig
 
 
-def receive_all(floor: Floor, client: socket.socket, count: int) -> bytes:
+def receive_all(rig: ServerRig, client: socket.socket, count: int) -> bytes:
     """So many bytes, taken by a client that reads while the server writes."""
     data = b""
     while len(data) < count and (more := client.recv(10_000)):
         data += more
-        floor.turn_until_quiet()
+        rig.turn_until_quiet()
     return data
 
 
-def has_unsent(floor: Floor) -> bool:
-    return floor.server.has_unsent
+def has_unsent(rig: ServerRig) -> bool:
+    return rig.server.has_unsent
 
 
 # --- Sending -------------------------------------------------------------------------------------
 
 
-def test_the_replies_of_a_turn_leave_in_one_send(floor: Floor) -> None:
-    clients = [floor.client(), floor.client()]
+def test_the_replies_of_a_turn_leave_in_one_send(rig: ServerRig) -> None:
+    clients = [rig.client(), rig.client()]
     for client in clients:
         client.sendall(PUT + b"list-tube-used\r\nreserve\r\nuse a\r\nbogus\r\n")
-    floor.turn_until_quiet(some=True)
+    rig.turn_until_quiet(some=True)
     for number, client in enumerate(clients, 1):
         assert heard(client) == (
             b"INSERTED %d\r\nUSING default\r\nRESERVED %d 2\r\nhi\r\nUSING a\r\nUNKNOWN_COMMAND\r\n"
             % (number, number)
         )
-    assert len(floor.server.sends) == len(set(floor.server.sends)) == 2
+    assert len(rig.server.sends) == len(set(rig.server.sends)) == 2
 
 
-def test_a_job_and_what_follows_it_leave_in_one_send(floor: Floor) -> None:
-    worker, producer = floor.client(), floor.client()
-    floor.says(worker, b"reserve\r\nlist-tube-used\r\n")
-    assert not floor.server.sends
-    floor.says(producer, PUT)
+def test_a_job_and_what_follows_it_leave_in_one_send(rig: ServerRig) -> None:
+    worker, producer = rig.client(), rig.client()
+    rig.says(worker, b"reserve\r\nlist-tube-used\r\n")
+    assert not rig.server.sends
+    rig.says(producer, PUT)
     assert heard(worker) == b"RESERVED 1 2\r\nhi\r\nUSING default\r\n"
-    assert len(floor.server.sends) == 2
+    assert len(rig.server.sends) == 2
 
 
-def test_a_job_that_comes_in_the_turn_of_another_reply_leaves_with_it(floor: Floor) -> None:
-    worker, producer = floor.client(), floor.client()
+def test_a_job_that_comes_in_the_turn_of_another_reply_leaves_with_it(rig: ServerRig) -> None:
+    worker, producer = rig.client(), rig.client()
     worker.sendall(b"list-tube-used\r\nreserve\r\n")
     producer.sendall(PUT)
-    floor.turn_until_quiet(some=True)
+    rig.turn_until_quiet(some=True)
     assert heard(worker) == b"USING default\r\nRESERVED 1 2\r\nhi\r\n"
-    assert len(floor.server.sends) == 2
+    assert len(rig.server.sends) == 2
 
 
-def test_a_reply_that_the_socket_does_not_take_at_once_arrives_whole(floor: Floor) -> None:
-    client = floor.client(buffer_bytes=SMALL_BUFFERS)
-    floor.says(client, PUT_BIG + b"peek 1\r\n" * 3 + b"list-tube-used\r\n")
-    (served,) = floor.clients
+def test_a_reply_that_the_socket_does_not_take_at_once_arrives_whole(rig: ServerRig) -> None:
+    client = rig.client(buffer_bytes=SMALL_BUFFERS)
+    rig.says(client, PUT_BIG + b"peek 1\r\n" * 3 + b"list-tube-used\r\n")
+    (served,) = rig.clients
     assert served.unsent
-    assert has_unsent(floor)
+    assert has_unsent(rig)
     expected = b"INSERTED 1\r\n" + FOUND_BIG * 3 + b"USING default\r\n"
-    assert receive_all(floor, client, len(expected)) == expected
-    assert not has_unsent(floor)
-    floor.says(client, b"list-tube-used\r\n")
+    assert receive_all(rig, client, len(expected)) == expected
+    assert not has_unsent(rig)
+    rig.says(client, b"list-tube-used\r\n")
     assert heard(client) == b"USING default\r\n"
 
 
 def test_while_a_client_reads_nothing_nothing_is_read_from_it() -> None:
-    with Floor(out_bytes_max=100_000) as floor:
-        client = floor.client(buffer_bytes=SMALL_BUFFERS)
-        floor.says(client, PUT_BIG)
+    with ServerRig(out_bytes_max=100_000) as rig:
+        client = rig.client(buffer_bytes=SMALL_BUFFERS)
+        rig.says(client, PUT_BIG)
         client.setblocking(False)
         sent = 0
         for _ in range(2_000):
@@ -101,208 +101,210 @@ def test_while_a_client_reads_nothing_nothing_is_read_from_it() -> None:
                 sent += client.send(b"peek 1\r\n" * 500)
             except BlockingIOError:
                 break
-            floor.turn_until_quiet()
-            (served,) = floor.clients
+            rig.turn_until_quiet()
+            (served,) = rig.clients
             assert len(served.unsent) <= 100_000 + 2 * len(FOUND_BIG)
         else:
             pytest.fail("the server takes commands without end")
         client.settimeout(10)
         expected = len(b"INSERTED 1\r\n") + sent // 8 * len(FOUND_BIG)
         wanted = min(expected, 40 * len(FOUND_BIG))
-        data = receive_all(floor, client, wanted).removeprefix(b"INSERTED 1\r\n")
+        data = receive_all(rig, client, wanted).removeprefix(b"INSERTED 1\r\n")
         assert (FOUND_BIG * 50).startswith(data[: 40 * len(FOUND_BIG)])
 
 
 def test_a_choked_client_goes_on_when_it_has_read() -> None:
-    with Floor(out_bytes_max=4_096) as floor:
-        client = floor.client()
-        floor.says(client, PUT_BIG)
-        floor.says(client, b"peek 1\r\n" * 20 + b"list-tube-used\r\n")
+    with ServerRig(out_bytes_max=4_096) as rig:
+        client = rig.client()
+        rig.says(client, PUT_BIG)
+        rig.says(client, b"peek 1\r\n" * 20 + b"list-tube-used\r\n")
         expected = b"INSERTED 1\r\n" + FOUND_BIG * 20 + b"USING default\r\n"
-        assert receive_all(floor, client, len(expected)) == expected
+        assert receive_all(rig, client, len(expected)) == expected
 
 
 def test_a_client_that_reads_nothing_is_closed_after_a_minute_and_its_jobs_return(
-    floor: Floor,
+    rig: ServerRig,
 ) -> None:
-    stalled, other = floor.client(buffer_bytes=SMALL_BUFFERS), floor.client()
-    floor.says(stalled, PUT_BIG + PUT + b"reserve\r\n" + b"peek 1\r\n" * 10)
-    floor.says(other, b"reserve\r\nreserve\r\n")
+    stalled, other = rig.client(buffer_bytes=SMALL_BUFFERS), rig.client()
+    rig.says(stalled, PUT_BIG + PUT + b"reserve\r\n" + b"peek 1\r\n" * 10)
+    rig.says(other, b"reserve\r\nreserve\r\n")
     assert heard(other) == b"RESERVED 2 2\r\nhi\r\n"
-    assert floor.server.close_stalled(floor.now_ms, 5_000) == 0
-    assert floor.server.close_stalled(floor.now_ms, 5_000 + STALLED_CLIENT_MS - 1) == 0
-    assert floor.server.close_stalled(floor.now_ms, 5_000 + STALLED_CLIENT_MS) == 1
-    floor.end_turn()
-    floor.turn_until_quiet()
+    assert rig.server.close_stalled(rig.now_ms, 5_000) == 0
+    assert rig.server.close_stalled(rig.now_ms, 5_000 + STALLED_CLIENT_MS - 1) == 0
+    assert rig.server.close_stalled(rig.now_ms, 5_000 + STALLED_CLIENT_MS) == 1
+    rig.end_turn()
+    rig.turn_until_quiet()
     assert heard(other) == b"RESERVED 1 %d\r\n%b\r\n" % (BIG, b"x" * BIG)
     assert is_cut_off(stalled)
-    assert len(floor.clients) == 1
+    assert len(rig.clients) == 1
 
 
-def test_a_slow_reader_is_not_a_stalled_one(floor: Floor) -> None:
-    client = floor.client(buffer_bytes=SMALL_BUFFERS)
-    floor.says(client, PUT_BIG + b"peek 1\r\n" * 10)
+def test_a_slow_reader_is_not_a_stalled_one(rig: ServerRig) -> None:
+    client = rig.client(buffer_bytes=SMALL_BUFFERS)
+    rig.says(client, PUT_BIG + b"peek 1\r\n" * 10)
     for minute in range(5):
-        assert floor.server.close_stalled(floor.now_ms, minute * STALLED_CLIENT_MS) == 0
-        assert len(receive_all(floor, client, 30_000)) >= 30_000
-    assert floor.clients
+        assert rig.server.close_stalled(rig.now_ms, minute * STALLED_CLIENT_MS) == 0
+        assert len(receive_all(rig, client, 30_000)) >= 30_000
+    assert rig.clients
 
 
 def test_a_client_whose_replies_pile_up_beyond_the_limit_is_closed() -> None:
-    with Floor(out_bytes_max=50_000) as floor:
-        client, other = floor.client(buffer_bytes=SMALL_BUFFERS), floor.client()
-        floor.says(client, PUT + b"reserve\r\n")
-        floor.holds = True
+    with ServerRig(out_bytes_max=50_000) as rig:
+        client, other = rig.client(buffer_bytes=SMALL_BUFFERS), rig.client()
+        rig.says(client, PUT + b"reserve\r\n")
+        rig.holds = True
         for _ in range(30):
-            floor.says(client, b"stats-job 1\r\n" * 60)
-        floor.holds = False
-        floor.release()
-        floor.turn_until_quiet()
-        assert len(floor.clients) == 1
-        floor.says(other, b"peek-ready\r\n")
+            rig.says(client, b"stats-job 1\r\n" * 60)
+        rig.holds = False
+        rig.release()
+        rig.turn_until_quiet()
+        assert len(rig.clients) == 1
+        rig.says(other, b"peek-ready\r\n")
         assert heard(other) == b"FOUND 1 2\r\nhi\r\n"
 
 
 # --- Coming to an end ----------------------------------------------------------------------------
 
 
-def test_a_half_closed_client_gets_all_its_replies_and_then_the_end(floor: Floor) -> None:
-    client = floor.client(buffer_bytes=SMALL_BUFFERS)
+def test_a_half_closed_client_gets_all_its_replies_and_then_the_end(rig: ServerRig) -> None:
+    client = rig.client(buffer_bytes=SMALL_BUFFERS)
     client.sendall(PUT_BIG + b"peek 1\r\n" * 3 + b"reserve\r\nreserve\r\nlist-tube-used\r\nlist-")
     client.shutdown(socket.SHUT_WR)
-    floor.turn_until_quiet(some=True)
+    rig.turn_until_quiet(some=True)
     expected = (
         b"INSERTED 1\r\n" + FOUND_BIG * 3 + FOUND_BIG.replace(b"FOUND", b"RESERVED")
         + b"TIMED_OUT\r\nUSING default\r\n"
     )  # fmt: skip
-    assert receive_all(floor, client, len(expected) + 1) == expected
-    assert not floor.clients
+    assert receive_all(rig, client, len(expected) + 1) == expected
+    assert not rig.clients
 
 
-def test_half_closing_ends_the_wait_of_a_client(floor: Floor) -> None:
-    client = floor.client()
-    floor.says(client, b"reserve\r\nreserve\r\nlist-tube-used\r\n")
+def test_half_closing_ends_the_wait_of_a_client(rig: ServerRig) -> None:
+    client = rig.client()
+    rig.says(client, b"reserve\r\nreserve\r\nlist-tube-used\r\n")
     client.shutdown(socket.SHUT_WR)
-    floor.turn_until_quiet(some=True)
+    rig.turn_until_quiet(some=True)
     assert heard(client) == b"TIMED_OUT\r\nTIMED_OUT\r\nUSING default\r\n"
-    assert not floor.clients
+    assert not rig.clients
 
 
-def test_a_client_that_waits_and_says_more_does_not_keep_the_server_busy(floor: Floor) -> None:
-    client = floor.client()
-    floor.says(client, b"reserve\r\n")
-    floor.says(client, b"list-tube-used\r\n")
+def test_a_client_that_waits_and_says_more_does_not_keep_the_server_busy(rig: ServerRig) -> None:
+    client = rig.client()
+    rig.says(client, b"reserve\r\n")
+    rig.says(client, b"list-tube-used\r\n")
     client.shutdown(socket.SHUT_WR)
-    floor.turn_until_quiet(some=True)
+    rig.turn_until_quiet(some=True)
     assert heard(client) == b"TIMED_OUT\r\nUSING default\r\n"
-    assert not floor.clients
+    assert not rig.clients
 
 
 @pytest.mark.parametrize("end", [b"quit\r\n", b"GET / HTTP/1.1\r\n"])
 def test_replies_that_are_still_to_be_sent_arrive_before_the_close(
-    floor: Floor, end: bytes
+    rig: ServerRig, end: bytes
 ) -> None:
-    client = floor.client(buffer_bytes=SMALL_BUFFERS)
-    floor.says(client, PUT_BIG + b"peek 1\r\n" * 5 + end + b"list-tubes\r\n")
-    assert len(floor.clients) == 1
+    client = rig.client(buffer_bytes=SMALL_BUFFERS)
+    rig.says(client, PUT_BIG + b"peek 1\r\n" * 5 + end + b"list-tubes\r\n")
+    assert len(rig.clients) == 1
     expected = b"INSERTED 1\r\n" + FOUND_BIG * 5
-    assert receive_all(floor, client, len(expected) + 1) == expected
-    assert not floor.clients
+    assert receive_all(rig, client, len(expected) + 1) == expected
+    assert not rig.clients
 
 
 @pytest.mark.parametrize("end", [b"quit\r\n", b""])
 def test_replies_promised_by_earlier_turns_arrive_before_the_close(
-    floor: Floor, end: bytes
+    rig: ServerRig, end: bytes
 ) -> None:
-    client = floor.client()
-    floor.holds = True
-    floor.says(client, PUT)
+    client = rig.client()
+    rig.holds = True
+    rig.says(client, PUT)
     client.sendall(PUT + end)
     client.shutdown(socket.SHUT_WR)
-    floor.turn_until_quiet(some=True)
-    assert len(floor.clients) == 1
+    rig.turn_until_quiet(some=True)
+    assert len(rig.clients) == 1
     assert heard(client) == b""
-    floor.release(1)
-    floor.turn_until_quiet()
-    assert len(floor.clients) == 1
-    floor.holds = False
-    floor.release()
-    floor.turn_until_quiet()
-    assert receive_all(floor, client, 1_000) == b"INSERTED 1\r\nINSERTED 2\r\n"
-    assert not floor.clients
+    rig.release(1)
+    rig.turn_until_quiet()
+    assert len(rig.clients) == 1
+    rig.holds = False
+    rig.release()
+    rig.turn_until_quiet()
+    assert receive_all(rig, client, 1_000) == b"INSERTED 1\r\nINSERTED 2\r\n"
+    assert not rig.clients
 
 
-def test_a_client_that_goes_without_reading_gives_back_what_it_held(floor: Floor) -> None:
-    client, other = floor.client(buffer_bytes=SMALL_BUFFERS), floor.client()
-    floor.says(client, PUT_BIG + b"reserve\r\n" + b"peek 1\r\n" * 20)
-    assert floor.clients[0].unsent
+def test_a_client_that_goes_without_reading_gives_back_what_it_held(rig: ServerRig) -> None:
+    client, other = rig.client(buffer_bytes=SMALL_BUFFERS), rig.client()
+    rig.says(client, PUT_BIG + b"reserve\r\n" + b"peek 1\r\n" * 20)
+    assert rig.clients[0].unsent
     client.close()
-    floor.turn_until_quiet(some=True)
-    assert len(floor.clients) == 1
-    floor.says(other, b"reserve\r\n")
+    rig.turn_until_quiet(some=True)
+    assert len(rig.clients) == 1
+    rig.says(other, b"reserve\r\n")
     assert heard(other).startswith(b"RESERVED 1 ")
 
 
-def test_replies_to_a_client_that_has_gone_are_dropped(floor: Floor) -> None:
-    client = floor.client()
-    floor.holds = True
-    floor.says(client, PUT)
+def test_replies_to_a_client_that_has_gone_are_dropped(rig: ServerRig) -> None:
+    client = rig.client()
+    rig.holds = True
+    rig.says(client, PUT)
     reset(client)
-    floor.turn_until_quiet(some=True)
-    assert not floor.clients
-    floor.release()
-    floor.turn_until_quiet()
+    rig.turn_until_quiet(some=True)
+    assert not rig.clients
+    rig.release()
+    rig.turn_until_quiet()
 
 
 def test_a_client_that_goes_in_the_turn_in_which_it_gets_a_job_gives_it_back(
-    floor: Floor,
+    rig: ServerRig,
 ) -> None:
     for wait in (b"reserve\r\n", b"reserve-batch 9 9\r\n", b"reserve\r\nuse a\r\n" + PUT):
-        producer, worker = floor.client(), floor.client()
-        floor.says(worker, wait)
+        producer, worker = rig.client(), rig.client()
+        rig.says(worker, wait)
         producer.sendall(PUT)
         reset(worker)
-        floor.turn_until_quiet(some=True)
-        floor.says(producer, b"reserve\r\n")
+        rig.turn_until_quiet(some=True)
+        rig.says(producer, b"reserve\r\n")
         assert b"RESERVED " in heard(producer)
-        floor.says(producer, b"quit\r\n")
-        floor.says(floor.client(), b"delete 1\r\ndelete 2\r\ndelete 3\r\nquit\r\n")
-        assert not floor.clients
+        rig.says(producer, b"quit\r\n")
+        rig.says(rig.client(), b"delete 1\r\ndelete 2\r\ndelete 3\r\nquit\r\n")
+        assert not rig.clients
 
 
 @pytest.mark.parametrize("size", [1, 100_000])
 def test_what_was_said_over_a_unix_socket_before_it_was_closed_is_carried_out(
-    unix_floor: Floor, size: int
+    unix_rig: ServerRig, size: int
 ) -> None:
-    client, other = unix_floor.client(), unix_floor.client()
+    client, other = unix_rig.client(), unix_rig.client()
     puts = max(1, size // len(PUT))
     client.sendall(b"reserve-with-timeout 0\r\n" + PUT * puts + b"reserve\r\n" * 3)
     client.close()
-    unix_floor.turn_until_quiet(some=True)
-    assert len(unix_floor.clients) == 1
-    unix_floor.says(other, b"stats-tube default\r\n")
+    unix_rig.turn_until_quiet(some=True)
+    assert len(unix_rig.clients) == 1
+    unix_rig.says(other, b"stats-tube default\r\n")
     assert b"current-jobs-ready: %d\n" % puts in heard(other)
 
 
-def test_a_waiting_client_of_a_unix_socket_is_forgotten_when_it_closes(unix_floor: Floor) -> None:
-    client, other = unix_floor.client(), unix_floor.client()
-    unix_floor.says(client, b"reserve\r\n")
+def test_a_waiting_client_of_a_unix_socket_is_forgotten_when_it_closes(
+    unix_rig: ServerRig,
+) -> None:
+    client, other = unix_rig.client(), unix_rig.client()
+    unix_rig.says(client, b"reserve\r\n")
     client.close()
-    unix_floor.turn_until_quiet(some=True)
-    unix_floor.says(other, PUT + b"peek-ready\r\n")
+    unix_rig.turn_until_quiet(some=True)
+    unix_rig.says(other, PUT + b"peek-ready\r\n")
     assert heard(other) == b"INSERTED 1\r\nFOUND 1 2\r\nhi\r\n"
 
 
-def test_closing_all_clients_survives_jobs_that_pass_from_one_to_the_next(floor: Floor) -> None:
-    workers = [floor.client() for _ in range(5)]
-    floor.says(workers[2], PUT + b"reserve\r\n")
+def test_closing_all_clients_survives_jobs_that_pass_from_one_to_the_next(rig: ServerRig) -> None:
+    workers = [rig.client() for _ in range(5)]
+    rig.says(workers[2], PUT + b"reserve\r\n")
     for number, worker in enumerate(workers):
         if number != 2:
-            floor.says(worker, b"reserve-batch 5 9\r\nlist-tube-used\r\n" + PUT)
-    floor.server.stop_accepting()
-    floor.server.close_clients(floor.now_ms)
-    floor.end_turn()
-    assert not floor.clients
+            rig.says(worker, b"reserve-batch 5 9\r\nlist-tube-used\r\n" + PUT)
+    rig.server.stop_accepting()
+    rig.server.close_clients(rig.now_ms)
+    rig.end_turn()
+    assert not rig.clients
     assert all(is_cut_off(worker) for worker in workers)
 
 
@@ -316,18 +318,18 @@ def reset(client: socket.socket) -> None:
 
 
 def test_beyond_so_many_connections_a_new_one_is_closed_at_once() -> None:
-    with Floor(connections_max=2) as floor:
-        first, second, third = floor.client(), floor.client(), floor.client()
+    with ServerRig(connections_max=2) as rig:
+        first, second, third = rig.client(), rig.client(), rig.client()
         assert is_cut_off(third)
-        floor.says(first, b"quit\r\n")
-        fourth = floor.client()
+        rig.says(first, b"quit\r\n")
+        fourth = rig.client()
         for client in (second, fourth):
-            floor.says(client, b"list-tube-used\r\n")
+            rig.says(client, b"list-tube-used\r\n")
             assert heard(client) == b"USING default\r\n"
 
 
-def test_without_a_descriptor_a_new_connection_is_closed_and_nothing_spins(floor: Floor) -> None:
-    served = floor.client()
+def test_without_a_descriptor_a_new_connection_is_closed_and_nothing_spins(rig: ServerRig) -> None:
+    served = rig.client()
     waiting = [socket.socket() for _ in range(3)]
     lowest_free = os.dup(0)
     os.close(lowest_free)
@@ -335,9 +337,9 @@ def test_without_a_descriptor_a_new_connection_is_closed_and_nothing_spins(floor
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
         for client in waiting:
-            client.connect(floor._listener.getsockname())
-        floor.turn_until_quiet(some=True)
-        floor.says(served, b"list-tube-used\r\n")
+            client.connect(rig._listener.getsockname())
+        rig.turn_until_quiet(some=True)
+        rig.says(served, b"list-tube-used\r\n")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert heard(served) == b"USING default\r\n"
@@ -345,24 +347,24 @@ def test_without_a_descriptor_a_new_connection_is_closed_and_nothing_spins(floor
         client.settimeout(10)
         assert is_cut_off(client)
         client.close()
-    floor.says(floor.client(), b"quit\r\n")
+    rig.says(rig.client(), b"quit\r\n")
 
 
 def test_when_no_descriptor_can_be_given_up_nobody_is_listened_to_for_a_second(
-    floor: Floor,
+    rig: ServerRig,
 ) -> None:
-    served, waiting = floor.client(), socket.socket()
+    served, waiting = rig.client(), socket.socket()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # less than are in use
-        waiting.connect(floor._listener.getsockname())
-        floor.turn_until_quiet(some=True)  # it would never be
-        floor.says(served, b"list-tube-used\r\n")
+        waiting.connect(rig._listener.getsockname())
+        rig.turn_until_quiet(some=True)  # it would never be
+        rig.says(served, b"list-tube-used\r\n")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert heard(served) == b"USING default\r\n"
-    floor.elapses(ACCEPT_PAUSE_MS / 1_000)
-    floor.says(waiting, b"list-tube-used\r\n")
+    rig.elapses(ACCEPT_PAUSE_MS / 1_000)
+    rig.says(waiting, b"list-tube-used\r\n")
     assert heard(waiting) == b"USING default\r\n"
     waiting.close()
 
@@ -385,33 +387,33 @@ def test_a_connection_lost_before_it_was_accepted_is_nothing(number: int) -> Non
     listener.bind(("127.0.0.1", 0))
     listener.listen()
     listener.setblocking(False)
-    with Floor(listener=listener) as floor:
+    with ServerRig(listener=listener) as rig:
         listener.error = number
-        floor.says(floor.client(), b"list-tube-used\r\n")
-        assert len(floor.clients) == 1
+        rig.says(rig.client(), b"list-tube-used\r\n")
+        assert len(rig.clients) == 1
 
 
 def test_a_connection_of_which_the_kernel_says_nothing_any_more_is_nothing(
-    monkeypatch: pytest.MonkeyPatch, floor: Floor
+    monkeypatch: pytest.MonkeyPatch, rig: ServerRig
 ) -> None:
     def gone(sock: socket.socket) -> None:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
     with monkeypatch.context() as patched:
         patched.setattr("delayd.line.server.prepare", gone)
-        assert is_cut_off(floor.client())
-    floor.says(floor.client(), b"list-tube-used\r\n")
-    assert len(floor.clients) == 1
+        assert is_cut_off(rig.client())
+    rig.says(rig.client(), b"list-tube-used\r\n")
+    assert len(rig.clients) == 1
 
 
-def test_clients_that_say_nothing_cost_nothing(floor: Floor) -> None:
+def test_clients_that_say_nothing_cost_nothing(rig: ServerRig) -> None:
     for _ in range(10):
-        floor.client()
-    assert floor.is_quiet(within_s=0.05)
+        rig.client()
+    assert rig.is_quiet(within_s=0.05)
 
 
-def test_after_the_listeners_were_let_go_nobody_is_accepted(floor: Floor) -> None:
-    floor.server.stop_accepting()
-    late = socket.create_connection(floor._listener.getsockname())
-    assert floor.is_quiet(within_s=0.05)
+def test_after_the_listeners_were_let_go_nobody_is_accepted(rig: ServerRig) -> None:
+    rig.server.stop_accepting()
+    late = socket.create_connection(rig._listener.getsockname())
+    assert rig.is_quiet(within_s=0.05)
     late.close()

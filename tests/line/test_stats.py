@@ -7,7 +7,7 @@ from delayd import __version__
 from delayd.core.engine import Engine
 from delayd.line import replies
 from delayd.line.stats import LogFigures, Stats, instance_id
-from tests.line.talk import Talk
+from tests.line.rig import LineRig
 
 JOB_KEYS = "id tube state pri age delay ttr time-left file reserves timeouts releases buries kicks"
 
@@ -41,17 +41,17 @@ def rows(answer: bytes) -> list[tuple[str, str]]:
 
 
 def test_the_statistics_of_a_job_are_beanstalkds() -> None:
-    talk = Talk()
-    client = talk.client()
+    rig = LineRig()
+    client = rig.client()
     client.says(b"use mail\r\nwatch mail\r\nput 7 100.5 30.5 2\r\nhi\r\n")
-    talk.passes(2_000)
+    rig.pass_ms(2_000)
     found = rows(client.says(b"stats-job 1\r\n"))
     assert [key for key, _ in found] == JOB_KEYS.split()
     values = "1 | 'mail' | delayed | 7 | 2 | 100 | 30 | 98 | 0 | 0 | 0 | 0 | 0 | 0"
     assert [value for _, value in found] == values.replace("'", '"').split(" | ")
     client.says(b"kick-job 1\r\nreserve\r\nrelease 1 5 9\r\nkick-job 1\r\nreserve\r\nbury 1 6\r\n")
     client.says(b"kick 1\r\nreserve\r\n")
-    talk.passes(30_500)
+    rig.pass_ms(30_500)
     client.says(b"reserve\r\n")
     found = rows(client.says(b"stats-job 1\r\n"))
     values = "1 | 'mail' | reserved | 6 | 32 | 9 | 30 | 30 | 0 | 4 | 1 | 1 | 1 | 3"
@@ -65,7 +65,7 @@ def test_the_statistics_of_a_job_are_beanstalkds() -> None:
     ("delayed", b"reserve\r\nrelease 1 0 9\r\n"),
 ])  # fmt: skip
 def test_a_state_is_a_bare_word(state: str, said: bytes) -> None:
-    client = Talk().client()
+    client = LineRig().client()
     client.says(b"put 0 0 60 2\r\nhi\r\n" + said)
     assert dict(rows(client.says(b"stats-job 1\r\n")))["state"] == state
 
@@ -78,14 +78,14 @@ def test_a_moment_after_it_began_a_second_is_no_longer_whole(left_ms: int, secon
 
 
 def test_the_statistics_of_a_tube_are_beanstalkds() -> None:
-    talk = Talk()
-    client = talk.client()
+    rig = LineRig()
+    client = rig.client()
     client.says(b"put 1023 0 60 0\r\n\r\nput 1024 0 60 0\r\n\r\nput 0 9 60 0\r\n\r\n")
     client.says(b"put 2000 0 60 0\r\n\r\n" * 3 + b"delete 6\r\npause-tube default 0\r\n")
     client.says(b"reserve-job 4\r\nreserve-job 5\r\nbury 5 0\r\npause-tube default 3.5\r\n")
-    waiter = talk.client()
+    waiter = rig.client()
     waiter.says(b"use other\r\nreserve\r\n")
-    talk.passes(1_000)
+    rig.pass_ms(1_000)
     found = rows(client.says(b"stats-tube default\r\n"))
     assert [key for key, _ in found] == TUBE_KEYS.split()
     values = "'default' | 1 | 2 | 1 | 1 | 1 | 6 | 1 | 2 | 1 | 1 | 2 | 3 | 2"
@@ -93,13 +93,13 @@ def test_the_statistics_of_a_tube_are_beanstalkds() -> None:
 
 
 def test_the_statistics_of_the_server_are_beanstalkds() -> None:
-    talk = Talk()
-    client = talk.client()
+    rig = LineRig()
+    client = rig.client()
     client.says(b"put 0 0 1 0\r\n\r\nput 0 9 60 0\r\n\r\nreserve\r\n")
-    talk.client().says(b"reserve\r\n")
-    talk.passes(5_000)
-    talk.client().closes()
-    talk.engine.state.draining = True
+    rig.client().says(b"reserve\r\n")
+    rig.pass_ms(5_000)
+    rig.client().closes()
+    rig.engine.state.draining = True
     found = rows(client.says(b"stats\r\n"))
     assert [key for key, _ in found] == SERVER_KEYS.split()
     assert len(SERVER_KEYS.split()) == 51
@@ -142,7 +142,7 @@ def test_the_figures_of_the_log_are_in_their_places() -> None:
 def test_strings_are_quoted_and_numbers_are_plain() -> None:
     quoted = {"version", "hostname", "os", "platform"}
     bare = {"draining", "id", "rusage-utime", "rusage-stime"}
-    for key, value in rows(Talk().client().says(b"stats\r\n")):
+    for key, value in rows(LineRig().client().says(b"stats\r\n")):
         if key in quoted:
             assert re.fullmatch(r'"[^"\n]+"', value)
         elif key not in bare:
@@ -157,9 +157,9 @@ def test_an_instance_can_not_be_taken_for_a_number() -> None:
 
 
 def test_an_ended_pause_shows_no_length() -> None:
-    talk = Talk()
-    client = talk.client()
+    rig = LineRig()
+    client = rig.client()
     client.says(b"pause-tube default 2\r\n")
-    talk.passes(2_000)
+    rig.pass_ms(2_000)
     values = dict(rows(client.says(b"stats-tube default\r\n")))
     assert (values["pause"], values["pause-time-left"]) == ("0", "0")

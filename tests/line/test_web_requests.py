@@ -5,8 +5,7 @@ import random
 import pytest
 
 from delayd.access.scopes import Scope
-from tests.line.guests import House
-from tests.line.talk import Talk, bytewise, in_pieces
+from tests.line.rig import LineRig, bytewise, in_pieces
 
 METHODS = (
     *("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "QUERY", "PROPFIND"),
@@ -49,21 +48,21 @@ def browser_post(path: bytes, body: bytes, method: bytes = b"POST") -> bytes:
 def test_nothing_that_a_page_posts_is_carried_out(path: bytes, rng: random.Random) -> None:
     said = browser_post(path, COMMANDS)
     for pieces in ((said,), bytewise(said), in_pieces(said, rng)):
-        talk = Talk()
-        client = talk.client()
+        rig = LineRig()
+        client = rig.client()
         assert client.says(*pieces) == b""
         assert client.connection.is_closing
-        assert not talk.log
-        assert talk.state()["last id"] == 0
+        assert not rig.log
+        assert rig.state()["last id"] == 0
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_is_known(method: str) -> None:
-    talk = Talk()
-    client = talk.client()
+    rig = LineRig()
+    client = rig.client()
     client.says(browser_post(b"/", COMMANDS, method.encode()))
     assert client.connection.is_closing
-    assert not talk.log
+    assert not rig.log
 
 
 @pytest.mark.parametrize(
@@ -79,7 +78,7 @@ def test_every_method_is_known(method: str) -> None:
     ],
 )
 def test_other_ways_to_say_it_are_known_too(said: bytes) -> None:
-    client = Talk().client()
+    client = LineRig().client()
     assert client.says(said + b"\r\n" + PUT) == b""
     assert client.connection.is_closing
 
@@ -88,32 +87,32 @@ def test_other_ways_to_say_it_are_known_too(said: bytes) -> None:
     "said", [b"PUT 0 0 60 2", b"GET", b"GET x", b"Hosts: a", b"POST", b"use x HTTP/1.1 y"]
 )
 def test_what_only_looks_like_it_is_answered_as_ever(said: bytes) -> None:
-    client = Talk().client()
+    client = LineRig().client()
     assert client.says(said + b"\r\n") in {b"UNKNOWN_COMMAND\r\n", b"BAD_FORMAT\r\n"}
     assert client.connection.is_listening
 
 
 def test_a_form_that_says_auth_in_its_body_is_not_heard() -> None:
-    house = House()
-    stranger = house.stranger()
-    body = b"auth %b\r\n" % house.token(Scope.PUT) + PUT
-    assert stranger.says(browser_post(b"/" + b"x" * 500, body)) == b""
-    assert stranger.connection.is_closing
-    assert stranger.peer.principal is None
+    rig = LineRig(needs_token=True)
+    unknown = rig.unauthenticated()
+    body = b"auth %b\r\n" % rig.token(Scope.PUT) + PUT
+    assert unknown.says(browser_post(b"/" + b"x" * 500, body)) == b""
+    assert unknown.connection.is_closing
+    assert unknown.peer.principal is None
 
 
 def test_replies_to_what_came_before_still_leave() -> None:
-    client = Talk().client()
+    client = LineRig().client()
     assert client.says(PUT + browser_post(b"/", COMMANDS)) == b"INSERTED 1\r\n"
     assert client.connection.is_closing
 
 
-@pytest.mark.parametrize("kind", ["known", "a stranger"])
+@pytest.mark.parametrize("kind", ["known", "a unknown"])
 def test_each_is_counted_once(kind: str) -> None:
-    house = House()
-    client = house.client() if kind == "known" else house.stranger()
+    rig = LineRig(needs_token=True)
+    client = rig.client() if kind == "known" else rig.unauthenticated()
     for path in (b"/", b"/" + b"x" * 500):
         client.says(browser_post(path, COMMANDS))
         client.closes()
-        client = house.client() if kind == "known" else house.stranger()
-    assert house.refusals.by_reason == {"HTTP_REQUEST": 2}
+        client = rig.client() if kind == "known" else rig.unauthenticated()
+    assert rig.refusals.by_reason == {"HTTP_REQUEST": 2}

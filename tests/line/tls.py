@@ -1,9 +1,9 @@
 """Clients that speak TLS, on sockets that do not wait; certificates from trustme.
 
 authority = trustme.CA()
-client = TlsClient(floor.client(), client_context(authority))
-client.shakes(floor)
-client.says(b"list-tube-used\\r\\n"); floor.turn_until_quiet(some=True)
+client = TlsClient(rig.client(), client_context(authority))
+client.shakes(rig)
+client.says(b"list-tube-used\\r\\n"); rig.turn_until_quiet(some=True)
 assert client.heard() == b"USING default\\r\\n"
 """
 

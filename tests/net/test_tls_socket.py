@@ -20,7 +20,7 @@ from delayd.limits import HANDSHAKES_PER_TURN, LINE_INCOMPLETE_S_MAX
 from delayd.net import tls
 from delayd.net.tls import SecureSocket
 from tests.line.corpus import BODY_BYTES_MAX, EXCHANGES, Exchange
-from tests.line.floor import Floor, heard, is_cut_off
+from tests.line.server_rig import ServerRig, heard, is_cut_off
 from tests.line.tls import CLIENT_NAME, NAME, TlsClient, client_context, server_context
 
 PUT = b"put 0 0 60 2\r\nhi\r\n"
@@ -48,45 +48,45 @@ def context(request: pytest.FixtureRequest, authority: trustme.CA) -> ssl.SSLCon
 
 
 @pytest.fixture
-def floor(context: ssl.SSLContext, reasons: Refusals) -> Iterator[Floor]:
-    with Floor(tls=context, refusals=reasons) as floor:
-        yield floor
+def rig(context: ssl.SSLContext, reasons: Refusals) -> Iterator[ServerRig]:
+    with ServerRig(tls=context, refusals=reasons) as rig:
+        yield rig
 
 
 def joins(
-    floor: Floor,
+    rig: ServerRig,
     authority: trustme.CA,
     *,
     buffer_bytes: int = 0,
     plain: socket.socket | None = None,
 ) -> TlsClient:
     """A client that has shaken hands."""
-    client = TlsClient(plain or floor.client(), client_context(authority))
+    client = TlsClient(plain or rig.client(), client_context(authority))
     if buffer_bytes:
         client.plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
-    before = set(floor.clients)
-    client.shakes(partial(floor.turn_until_quiet, some=True))
-    while set(floor.clients) == before:
-        floor.turn_until_quiet(some=True)
-    (served,) = set(floor.clients) - before
+    before = set(rig.clients)
+    client.shakes(partial(rig.turn_until_quiet, some=True))
+    while set(rig.clients) == before:
+        rig.turn_until_quiet(some=True)
+    (served,) = set(rig.clients) - before
     if buffer_bytes:
         assert isinstance(served.sock, SecureSocket)
         served.sock.plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
     return client
 
 
-def asks(floor: Floor, client: TlsClient, said: bytes) -> bytes:
+def asks(rig: ServerRig, client: TlsClient, said: bytes) -> bytes:
     client.says(said)
-    floor.turn_until_quiet(some=True)
+    rig.turn_until_quiet(some=True)
     return client.heard()
 
 
-def hears(floor: Floor, client: TlsClient, count: int) -> bytes:
+def hears(rig: ServerRig, client: TlsClient, count: int) -> bytes:
     """So many bytes, taken while the server writes."""
     data = b""
     while len(data) < count and not client.is_ended:
         data += client.heard(10_000)
-        floor.turn_until_quiet()
+        rig.turn_until_quiet()
     return data
 
 
@@ -209,90 +209,90 @@ def test_bytes_that_are_no_record_are_an_error(pair: tuple[SecureSocket, TlsClie
 
 @pytest.mark.parametrize("exchange", EXCHANGES[:40], ids=str)
 def test_every_exchange_goes_as_without_tls(authority: trustme.CA, exchange: Exchange) -> None:
-    with Floor(tls=server_context(authority), body_bytes_max=BODY_BYTES_MAX) as floor:
-        client = joins(floor, authority)
-        assert asks(floor, client, exchange.request) == exchange.response
+    with ServerRig(tls=server_context(authority), body_bytes_max=BODY_BYTES_MAX) as rig:
+        client = joins(rig, authority)
+        assert asks(rig, client, exchange.request) == exchange.response
 
 
 def test_replies_longer_than_the_socket_takes_arrive_whole(
-    floor: Floor, authority: trustme.CA
+    rig: ServerRig, authority: trustme.CA
 ) -> None:
-    client = joins(floor, authority, buffer_bytes=SMALL_BUFFERS)
+    client = joins(rig, authority, buffer_bytes=SMALL_BUFFERS)
     client.says(PUT_BIG + b"peek 1\r\n" * 10 + USED)
-    floor.turn_until_quiet(some=True)
-    assert [bool(served.unsent) for served in floor.clients] == [True]
+    rig.turn_until_quiet(some=True)
+    assert [bool(served.unsent) for served in rig.clients] == [True]
     expected = b"INSERTED 1\r\n" + FOUND_BIG * 10 + USING
-    assert hears(floor, client, len(expected)) == expected
-    assert not any(served.unsent for served in floor.clients)
-    assert asks(floor, client, USED) == USING
+    assert hears(rig, client, len(expected)) == expected
+    assert not any(served.unsent for served in rig.clients)
+    assert asks(rig, client, USED) == USING
 
 
 def test_a_client_that_takes_nothing_is_not_read_from(authority: trustme.CA) -> None:
     context = server_context(authority)
-    with Floor(out_bytes_max=100_000, tls=context) as floor:
-        client = joins(floor, authority, buffer_bytes=SMALL_BUFFERS)
+    with ServerRig(out_bytes_max=100_000, tls=context) as rig:
+        client = joins(rig, authority, buffer_bytes=SMALL_BUFFERS)
         client.says(PUT_BIG + b"peek 1\r\n" * 20)
-        floor.turn_until_quiet(some=True)
-        (served,) = floor.clients
+        rig.turn_until_quiet(some=True)
+        (served,) = rig.clients
         assert len(served.unsent) <= 100_000 + 2 * len(FOUND_BIG)
         expected = b"INSERTED 1\r\n" + FOUND_BIG * 20
-        assert hears(floor, client, len(expected)) == expected
+        assert hears(rig, client, len(expected)) == expected
 
 
 def test_who_says_farewell_gets_its_replies_and_then_the_end(
-    floor: Floor, authority: trustme.CA
+    rig: ServerRig, authority: trustme.CA
 ) -> None:
-    client = joins(floor, authority)
+    client = joins(rig, authority)
     client.tls.write(PUT + b"reserve\r\nreserve\r\n" + USED + b"list-")
     client.says_farewell()
-    floor.turn_until_quiet(some=True)
+    rig.turn_until_quiet(some=True)
     assert client.heard() == b"INSERTED 1\r\nRESERVED 1 2\r\nhi\r\nTIMED_OUT\r\n" + USING
     assert client.is_ended
-    assert not floor.clients
+    assert not rig.clients
 
 
 def test_who_goes_without_a_farewell_gives_back_what_it_held(
-    floor: Floor, authority: trustme.CA
+    rig: ServerRig, authority: trustme.CA
 ) -> None:
-    client, other = joins(floor, authority), joins(floor, authority)
-    asks(floor, client, PUT + b"reserve\r\n")
-    asks(floor, other, b"reserve\r\n")
+    client, other = joins(rig, authority), joins(rig, authority)
+    asks(rig, client, PUT + b"reserve\r\n")
+    asks(rig, other, b"reserve\r\n")
     client.plain.close()
-    floor.turn_until_quiet(some=True)
+    rig.turn_until_quiet(some=True)
     assert other.heard() == b"RESERVED 1 2\r\nhi\r\n"
 
 
 def test_who_sends_rubbish_is_cut_off_and_gives_back_what_it_held(
-    floor: Floor, authority: trustme.CA
+    rig: ServerRig, authority: trustme.CA
 ) -> None:
-    client, other = joins(floor, authority), joins(floor, authority)
-    asks(floor, client, PUT + b"reserve\r\n")
-    asks(floor, other, b"reserve\r\n")
+    client, other = joins(rig, authority), joins(rig, authority)
+    asks(rig, client, PUT + b"reserve\r\n")
+    asks(rig, other, b"reserve\r\n")
     client.plain.send(b"quit\r\n" * 20)
-    floor.turn_until_quiet(some=True)
+    rig.turn_until_quiet(some=True)
     assert other.heard() == b"RESERVED 1 2\r\nhi\r\n"
-    assert len(floor.clients) == 1
+    assert len(rig.clients) == 1
 
 
 def test_commands_in_one_packet_with_the_end_of_the_handshake_are_heard(
-    floor: Floor, authority: trustme.CA
+    rig: ServerRig, authority: trustme.CA
 ) -> None:
-    client = TlsClient(floor.client(), client_context(authority))
+    client = TlsClient(rig.client(), client_context(authority))
     while True:
         try:
             client.tls.do_handshake()
             break
         except ssl.SSLWantReadError:
             client.flush()
-            floor.turn_until_quiet(some=True)
+            rig.turn_until_quiet(some=True)
             client.take_in()
     client.says(USED)
-    floor.turn_until_quiet(some=True)
+    rig.turn_until_quiet(some=True)
     assert client.heard() == USING
 
 
-def test_a_handshake_that_comes_byte_by_byte_is_one(floor: Floor, authority: trustme.CA) -> None:
-    client = TlsClient(floor.client(), client_context(authority))
+def test_a_handshake_that_comes_byte_by_byte_is_one(rig: ServerRig, authority: trustme.CA) -> None:
+    client = TlsClient(rig.client(), client_context(authority))
     said = b""
     while USING not in said:
         try:
@@ -302,9 +302,9 @@ def test_a_handshake_that_comes_byte_by_byte_is_one(floor: Floor, authority: tru
             pass
         for byte in client.outgoing.read():
             client.plain.send(bytes([byte]))
-            floor.turn_until_quiet(some=True)
+            rig.turn_until_quiet(some=True)
         client.take_in()
-        if floor.clients:
+        if rig.clients:
             said += client.heard()
     assert said == USING
 
@@ -313,76 +313,76 @@ def test_a_handshake_that_comes_byte_by_byte_is_one(floor: Floor, authority: tru
 
 
 def test_a_handshake_has_ten_seconds(
-    floor: Floor, reasons: Refusals, authority: trustme.CA
+    rig: ServerRig, reasons: Refusals, authority: trustme.CA
 ) -> None:
-    silent, begun = floor.client(), floor.client()
+    silent, begun = rig.client(), rig.client()
     TlsClient(begun, client_context(authority))
     begun.send(b"\x16\x03\x01")
-    floor.turn_until_quiet(some=True)
-    floor.elapses(LINE_INCOMPLETE_S_MAX)
+    rig.turn_until_quiet(some=True)
+    rig.elapses(LINE_INCOMPLETE_S_MAX)
     assert not reasons.by_reason
-    floor.elapses(1)
+    rig.elapses(1)
     assert reasons.by_reason == {"TLS_HANDSHAKE": 2}
     assert is_cut_off(silent)
     assert is_cut_off(begun)
-    assert floor.server.timeouts.alarm_ms is None
-    assert asks(floor, joins(floor, authority), USED) == USING
+    assert rig.server.timeouts.alarm_ms is None
+    assert asks(rig, joins(rig, authority), USED) == USING
 
 
 @pytest.mark.parametrize(
     "said", [PUT, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"quit\r\n", b"\x16\x03\x01\x00\x05hello"]
 )
-def test_who_does_not_speak_tls_is_cut_off(floor: Floor, reasons: Refusals, said: bytes) -> None:
-    client = floor.client()
-    floor.says(client, said)
+def test_who_does_not_speak_tls_is_cut_off(rig: ServerRig, reasons: Refusals, said: bytes) -> None:
+    client = rig.client()
+    rig.says(client, said)
     assert is_cut_off(client)
     assert reasons.by_reason == {"TLS_HANDSHAKE": 1}
-    assert not floor.engine.store.jobs
+    assert not rig.engine.store.jobs
 
 
-def test_who_leaves_in_the_middle_of_a_handshake_is_forgotten(floor: Floor) -> None:
-    client = floor.client()
+def test_who_leaves_in_the_middle_of_a_handshake_is_forgotten(rig: ServerRig) -> None:
+    client = rig.client()
     client.send(b"\x16\x03\x01")
     client.close()
-    floor.turn_until_quiet(some=True)
-    assert floor.server.timeouts.alarm_ms is None
+    rig.turn_until_quiet(some=True)
+    assert rig.server.timeouts.alarm_ms is None
 
 
-def test_a_turn_goes_on_with_a_few_handshakes_only(floor: Floor, authority: trustme.CA) -> None:
-    clients = [TlsClient(floor.client(), client_context(authority)) for _ in range(20)]
+def test_a_turn_goes_on_with_a_few_handshakes_only(rig: ServerRig, authority: trustme.CA) -> None:
+    clients = [TlsClient(rig.client(), client_context(authority)) for _ in range(20)]
     for client in clients:
         with pytest.raises(ssl.SSLWantReadError):
             client.tls.do_handshake()
         client.flush()
     answered = 0
     while answered < len(clients):
-        floor.turn()
+        rig.turn()
         now = sum(client.take_in() > 0 for client in clients)
         assert 0 < now <= HANDSHAKES_PER_TURN
         answered += now
     for client in clients:
-        client.shakes(partial(floor.turn_until_quiet, some=True))
-        assert asks(floor, client, USED) == USING
+        client.shakes(partial(rig.turn_until_quiet, some=True))
+        assert asks(rig, client, USED) == USING
 
 
 def test_handshakes_count_among_the_connections(authority: trustme.CA) -> None:
-    with Floor(connections_max=2, tls=server_context(authority)) as floor:
-        joins(floor, authority)
-        floor.client()
-        assert is_cut_off(floor.client())
+    with ServerRig(connections_max=2, tls=server_context(authority)) as rig:
+        joins(rig, authority)
+        rig.client()
+        assert is_cut_off(rig.client())
 
 
-def test_whoever_stops_the_server_closes_handshakes_too(floor: Floor) -> None:
-    client = floor.client()
-    floor.server.stop_accepting()
+def test_whoever_stops_the_server_closes_handshakes_too(rig: ServerRig) -> None:
+    client = rig.client()
+    rig.server.stop_accepting()
     assert is_cut_off(client)
 
 
 def test_a_unix_socket_is_spoken_to_in_clear(tmp_path: Path, authority: trustme.CA) -> None:
     context = server_context(authority)
-    with Floor(path=tmp_path / "line.sock", tls=context) as floor:
-        client = floor.client()
-        floor.says(client, USED)
+    with ServerRig(path=tmp_path / "line.sock", tls=context) as rig:
+        client = rig.client()
+        rig.says(client, USED)
         assert heard(client) == USING
 
 
@@ -392,26 +392,26 @@ def test_a_unix_socket_is_spoken_to_in_clear(tmp_path: Path, authority: trustme.
 def test_without_a_certificate_of_the_authority_nobody_comes_in(authority: trustme.CA) -> None:
     reasons = Refusals()
     context = server_context(authority, clients_of=trustme.CA())
-    with Floor(tls=context, refusals=reasons) as floor:
+    with ServerRig(tls=context, refusals=reasons) as rig:
         for certificate in (None, authority.issue_cert(CLIENT_NAME)):
-            client = TlsClient(floor.client(), client_context(authority, certificate=certificate))
-            client.shakes(partial(floor.turn_until_quiet, some=True))
-            floor.turn_until_quiet(some=True)
+            client = TlsClient(rig.client(), client_context(authority, certificate=certificate))
+            client.shakes(partial(rig.turn_until_quiet, some=True))
+            rig.turn_until_quiet(some=True)
             with pytest.raises(ssl.SSLError):
                 client.heard()
         assert reasons.by_reason == {"TLS_HANDSHAKE": 2}
-        assert not floor.clients
+        assert not rig.clients
 
 
 def test_with_a_certificate_of_the_authority_everything_is_allowed(authority: trustme.CA) -> None:
     theirs = trustme.CA()
     context = server_context(authority, clients_of=theirs)
-    with Floor(tls=context) as floor:
+    with ServerRig(tls=context) as rig:
         certificate = theirs.issue_cert(CLIENT_NAME)
-        client = TlsClient(floor.client(), client_context(authority, certificate=certificate))
-        client.shakes(partial(floor.turn_until_quiet, some=True))
-        assert asks(floor, client, PUT) == b"INSERTED 1\r\n"
-        (served,) = floor.clients
+        client = TlsClient(rig.client(), client_context(authority, certificate=certificate))
+        client.shakes(partial(rig.turn_until_quiet, some=True))
+        assert asks(rig, client, PUT) == b"INSERTED 1\r\n"
+        (served,) = rig.clients
         assert served.peer.principal is not None
         assert served.peer.principal.name == f"certificate {CLIENT_NAME}"
 
@@ -420,13 +420,13 @@ def test_with_tokens_a_certificate_is_not_enough(authority: trustme.CA) -> None:
     theirs = trustme.CA()
     context = server_context(authority, clients_of=theirs)
     text, entry = issue(bytes(TOKEN_BYTES), "a", {Scope.PUT}, ["*"], created_s=0)
-    with Floor(admission=Admission(Authenticator(Tokens([entry]))), tls=context) as floor:
+    with ServerRig(admission=Admission(Authenticator(Tokens([entry]))), tls=context) as rig:
         certificate = theirs.issue_cert(CLIENT_NAME)
-        client = TlsClient(floor.client(), client_context(authority, certificate=certificate))
-        client.shakes(partial(floor.turn_until_quiet, some=True))
-        assert asks(floor, client, PUT) == b"UNAUTHORIZED\r\n"
+        client = TlsClient(rig.client(), client_context(authority, certificate=certificate))
+        client.shakes(partial(rig.turn_until_quiet, some=True))
+        assert asks(rig, client, PUT) == b"UNAUTHORIZED\r\n"
         said = b"auth %b\r\n" % text.encode() + PUT
-        assert asks(floor, client, said) == b"OK\r\nINSERTED 1\r\n"
+        assert asks(rig, client, said) == b"OK\r\nINSERTED 1\r\n"
 
 
 # --- Whatever clients do -------------------------------------------------------------------------
@@ -440,33 +440,33 @@ def test_when_all_have_gone_however_they_went_nothing_is_left_of_them(
     admission = Admission(Authenticator(Tokens([entry])))
     context = server_context(authority)
     said = (b"auth %b\r\n" % text.encode(), b"auth x\r\n", PUT, b"reserve\r\n", b"put 0 0", USED)
-    with Floor(admission=admission, tls=context) as floor:
+    with ServerRig(admission=admission, tls=context) as rig:
         clients: list[TlsClient] = []
         for _ in range(300):
             if not clients or rng.random() < 0.2:
-                clients.append(TlsClient(floor.client(), client_context(authority)))
+                clients.append(TlsClient(rig.client(), client_context(authority)))
             client = rng.choice(clients)
             match rng.randrange(5):
                 case 0 | 1:
                     does(client, rng.choice(said))
                 case 2:
-                    floor.elapses(rng.choice((0, 1, 4)))
+                    rig.elapses(rng.choice((0, 1, 4)))
                 case 3 if rng.random() < 0.2:
                     with contextlib.suppress(OSError):
                         client.plain.send(rng.randbytes(5))
                 case 4:
                     clients.remove(client)
                     client.plain.close()
-            floor.turn_until_quiet()
+            rig.turn_until_quiet()
         for client in clients:
             client.plain.close()
-        floor.turn_until_quiet(some=True)
-        floor.elapses(12)
-        assert not floor.clients
-        assert floor.server._handshakes is None or not floor.server._handshakes._by_descriptor
+        rig.turn_until_quiet(some=True)
+        rig.elapses(12)
+        assert not rig.clients
+        assert rig.server._handshakes is None or not rig.server._handshakes._by_descriptor
         assert not admission._by_origin
         assert not admission._unauthenticated
-        assert floor.server.timeouts.alarm_ms is None
+        assert rig.server.timeouts.alarm_ms is None
 
 
 def does(client: TlsClient, said: bytes) -> None:

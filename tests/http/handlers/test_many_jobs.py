@@ -313,7 +313,7 @@ def test_who_goes_away_is_searched_for_no_more(monkeypatch: pytest.MonkeyPatch) 
             scene.step()
         client.hang_up()
         scene.settle()
-        assert not scene.line.passes.has_more
+        assert not scene.line.tasks.has_more
         assert 0 < topic.jobs < len(bodies), "what was done stays done, and no more is"
 
 

@@ -1,12 +1,12 @@
 """A `LineServer` with real sockets, turned by hand.
 
-    floor = Floor()
-    client = floor.client()
+    rig = ServerRig()
+    client = rig.client()
     client.sendall(b"list-tube-used\\r\\n")
-    floor.turn_until_quiet()
+    rig.turn_until_quiet()
     assert heard(client) == b"USING default\\r\\n"
 
-The floor stands for the service: it takes deliveries and replies at the end of each turn and sends
+It stands for the service: it takes deliveries and replies at the end of each turn and sends
 them at once, or, while `holds` is set, when `release` is called, as a slow disk would. A server
 that is woken again and again without being asked anything fails every test here, in
 `turn_until_quiet`.
@@ -43,7 +43,7 @@ class CountingServer(LineServer):
         return super().send_some(client, data)
 
 
-class Floor:
+class ServerRig:
     def __init__(
         self,
         *,

@@ -1,20 +1,31 @@
 """Clients of the line protocol and one engine, without sockets and with a clock that stands still.
 
-    >>> client = Talk().client()
+    >>> client = LineRig().client()
     >>> client.says(b"put 0 0 60 2\\r\\nhi\\r\\n", b"reserve\\r\\n")
     b'INSERTED 1\\r\\nRESERVED 1 2\\r\\nhi\\r\\n'
 
 Each piece that a client says comes in a turn of its own. As in the server, a client that waits for
 a job is not read from, and one whose replies pile up goes on when they have been taken.
+
+Where clients have to authenticate:
+
+    rig = LineRig(needs_token=True)
+    worker = rig.user(Scope.RESERVE, Scope.DELETE, topics=("mail.*",))   # has shown its token
+    rig.unauthenticated()                                                # has not
+
+`server_rig` has real sockets and a server.
 """
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
-from delayd.access.admission import Peer
-from delayd.core.background import BackgroundTask, BackgroundTasks
+from delayd.access.admission import Admission, Peer
+from delayd.access.authenticator import Authenticator
+from delayd.access.principal import ALL_TOPICS
+from delayd.access.scopes import Scope
+from delayd.access.tokens import TOKEN_BYTES, Tokens, issue
 from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.queues import job_id_of
@@ -24,13 +35,16 @@ from delayd.core.topic import (
     Topic,
 )
 from delayd.limits import BODY_BYTES_DEFAULT
-from delayd.line.connection import Connection
+from delayd.line.commands import carry_out
+from delayd.line.connection import Connection, LineContext, LineTask
 from delayd.line.stats import Stats
-from delayd.line.tasks import LineTask, LineTasks
 
-Kind = Callable[..., Connection]
-"""Makes the connection of a client; takes what `Connection` takes."""
+if TYPE_CHECKING:
+    from delayd.access.token_entries import Entry
 
+EPOCH_MS: Final = 1_800_000_000_000
+ALL: Final = tuple(Scope)
+WRONG: Final = b"dlyd_00000000_" + b"x" * 43
 START_MS: Final = 1_000_000
 OUT_BYTES_MAX: Final = 1 << 20
 
@@ -38,27 +52,30 @@ OUT_BYTES_MAX: Final = 1 << 20
 class Client:
     """One connection, and what came out of it so far."""
 
-    def __init__(
-        self, talk: "Talk", out_bytes_max: int, kind: Kind, peer: Peer | None = None
-    ) -> None:
-        self._talk = talk
+    def __init__(self, rig: "LineRig", kind: type[Connection], address: str) -> None:
+        self._rig = rig
         self._unread: deque[bytes] = deque()
         self._replies = b""
-        self.peer = peer or Peer("192.0.2.7", "192.0.2.7")
-        self.connection = kind(talk.engine, talk.stats, out_bytes_max, self, talk.commands)
+        admitted = rig.admission.admit((address, 50_000), 10)
+        assert isinstance(admitted, Peer), admitted
+        self.peer = admitted
+        self.connection = kind(rig.context, self, self.peer)
         self.gathered_bytes_max = 0
 
     def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
         self.connection.deliver(outcome, now_ms)
 
     def postpone(self, by_ms: int, answer: Callable[[int], object]) -> None:
-        self._talk.late.append((self._talk.now_ms + by_ms, self, answer))
+        self._rig.late.append((self._rig.now_ms + by_ms, self, answer))
+
+    def listen_again(self) -> None:
+        """It is read from in each turn in which it listens."""
 
     def says(self, *pieces: bytes) -> bytes:
         """Send the pieces, one in a turn, and return what has been answered since the last call."""
         for piece in pieces:
             self._unread.append(piece)
-            self._talk.turn()
+            self._rig.turn()
         return self.replies()
 
     def replies(self) -> bytes:
@@ -67,14 +84,15 @@ class Client:
 
     def half_closes(self) -> bytes:
         """Say that nothing will follow; what was sent before is still answered."""
-        self.connection.half_close(self._talk.now_ms)
-        self._talk.turn()
+        self.connection.half_close(self._rig.now_ms)
+        self._rig.turn()
         return self.replies()
 
     def closes(self) -> None:
-        self.connection.close(self._talk.now_ms)
-        self._talk.clients.remove(self)
-        self._talk.turn()
+        self.connection.close(self._rig.now_ms)
+        self._rig.admission.leave(self.peer)
+        self._rig.clients.remove(self)
+        self._rig.turn()
 
     def goes_on(self) -> bool:
         """Take its replies and read its next piece; whether there was anything to do."""
@@ -84,56 +102,115 @@ class Client:
         self._replies += gathered
         if connection.is_choked:
             connection.is_choked = False
-            connection.resume(self._talk.now_ms)
+            connection.resume(self._rig.now_ms)
         elif self._unread and connection.is_listening:
-            connection.receive(self._unread.popleft(), self._talk.now_ms)
+            connection.receive(self._unread.popleft(), self._rig.now_ms)
         else:
             return bool(gathered)
         return True
 
 
 class Time:
-    """The time of a talk, for clients to advance."""
+    """The time of a rig, for clients to advance."""
 
-    def __init__(self, talk: "Talk") -> None:
-        self._talk = talk
+    def __init__(self, rig: "LineRig") -> None:
+        self._rig = rig
 
     def now_ms(self) -> int:
-        return self._talk.now_ms
+        return self._rig.now_ms
 
     def go_on_to(self, time_ms: int) -> None:
-        assert time_ms >= self._talk.now_ms
-        self._talk.now_ms = time_ms
+        assert time_ms >= self._rig.now_ms
+        self._rig.now_ms = time_ms
 
 
-class Talk:
+class LineRig:
     """The engine, its clients, and what went into the journal."""
 
     def __init__(
-        self, body_bytes_max: int = BODY_BYTES_DEFAULT, *, is_virtual: bool = False
+        self,
+        body_bytes_max: int = BODY_BYTES_DEFAULT,
+        *,
+        is_virtual: bool = False,
+        needs_token: bool = False,
     ) -> None:
         self.engine = Engine(start_ms=START_MS, body_bytes_max=body_bytes_max)
-        self.errands: BackgroundTasks[BackgroundTask] = BackgroundTasks(self.engine.state)
-        self.commands = LineTasks(self.errands, Time(self) if is_virtual else None)
         self.refusals = Refusals()
         self.stats = Stats(self.engine, START_MS, refusals=self.refusals)
         self.now_ms = START_MS
+        self.wall_ms = EPOCH_MS
+        self.entries: list[Entry] = []
+        self.authenticator = Authenticator(
+            Tokens([]) if needs_token else None, wall_ms=lambda: self.wall_ms
+        )
+        self.admission = Admission(self.authenticator)
+        self.context = LineContext(
+            self.engine,
+            self.stats,
+            OUT_BYTES_MAX,
+            carry_out,
+            clock=Time(self) if is_virtual else None,
+            admission=self.admission,
+            elapsed_ms=lambda: self.now_ms,
+        )
+        self.tasks = self.context.tasks
         self.clients: list[Client] = []
         self.log = b""
         self.late: list[tuple[int, Client, Callable[[int], object]]] = []
         """What was postponed: until when, by whom, and whom to call then."""
 
+    # --- Clients ---------------------------------------------------------------------------------
+
     def client(
         self,
+        *,
+        kind: type[Connection] = Connection,
+        address: str = "192.0.2.7",
         out_bytes_max: int = OUT_BYTES_MAX,
-        kind: Kind = Connection,
-        peer: Peer | None = None,
     ) -> Client:
-        client = Client(self, out_bytes_max, kind, peer)
+        """A client that was admitted; the limit of its replies becomes that of all."""
+        self.context.out_bytes_max = out_bytes_max
+        client = Client(self, kind, address)
         self.clients.append(client)
         return client
 
-    def passes(self, ms: int) -> None:
+    def unauthenticated(self, address: str = "192.0.2.7") -> Client:
+        assert self.admission.asks, "nobody has to authenticate"
+        return self.client(address=address)
+
+    def user(self, *scopes: Scope, topics: Sequence[str] = ALL_TOPICS) -> Client:
+        """A client that has shown a token which is good for this."""
+        user = self.unauthenticated()
+        assert user.says(b"auth %b\r\n" % self.token(*scopes, topics=topics)) == b"OK\r\n"
+        return user
+
+    def token(
+        self,
+        *scopes: Scope,
+        topics: Sequence[str] = ALL_TOPICS,
+        not_after_s: int | None = None,
+    ) -> bytes:
+        """A new token, good for this."""
+        number = len(self.entries) + 1
+        text, entry = issue(
+            number.to_bytes(4, "big") + bytes([number]) * (TOKEN_BYTES - 4),
+            f"user {number}",
+            set(scopes),
+            topics,
+            created_s=0,
+            not_after_s=not_after_s,
+        )
+        self.entries.append(entry)
+        self.reload()
+        return text.encode()
+
+    def reload(self) -> None:
+        """Have the authenticator know the tokens that there are now."""
+        self.authenticator.tokens = Tokens(self.entries)
+
+    # --- Time and turns --------------------------------------------------------------------------
+
+    def pass_ms(self, ms: int) -> None:
         """Let time pass and happen what is due."""
         self.now_ms += ms
         while self.engine.advance(self.now_ms):
@@ -146,14 +223,14 @@ class Talk:
                 answer(self.now_ms)
         self.turn()
 
-    def step_pass(self) -> Connection | None:
+    def step_task(self) -> Connection | None:
         """Take a step of what takes long; return the connection that it answers, if it does."""
-        errand = self.errands.step(self.now_ms)
-        if errand is None:
+        task = self.tasks.step(self.now_ms)
+        if task is None:
             return None
-        assert isinstance(errand, LineTask)
-        errand.conclude(self.now_ms)
-        return errand.connection
+        assert isinstance(task, LineTask)
+        task.conclude(self.now_ms)
+        return task.connection
 
     def turn(self) -> None:
         """Let everybody go on until nobody has anything to do."""
@@ -163,8 +240,8 @@ class Talk:
             for session, outcome in deliveries:
                 assert session.owner is not None
                 session.owner.deliver(outcome, self.now_ms)
-            if self.errands.has_more and not deliveries:
-                self.step_pass()
+            if self.tasks.has_more and not deliveries:
+                self.step_task()
             elif not deliveries and not any(went_on):
                 break
         self.log += b"".join(self.engine.take_log()[0])
