@@ -67,7 +67,7 @@ CONFIG_FILE_VARIABLE: Final = "DELAYD_CONFIG"
 """Names the file itself, so it cannot be a setting in it."""
 
 SERVICE_LINK_PREFIXES: Final = ("DELAYD_PORT", "DELAYD_SERVICE_")
-"""What Kubernetes puts into every pod of a namespace that has a service called delayd."""
+"""What Kubernetes sets in every pod of a namespace with a service named delayd."""
 
 
 class SyncPolicy(enum.Enum):
@@ -84,7 +84,7 @@ class SyncPolicy(enum.Enum):
 
 
 class ClockKind(enum.Enum):
-    """What time the jobs live by."""
+    """Which clock the jobs follow."""
 
     SYSTEM = "system"
 
@@ -111,7 +111,7 @@ class Config:
     http_unix_mode: int = UNIX_MODE_DEFAULT
     http_tls: bool = False
     http_hosts: tuple[str, ...] = ()
-    """Names by which clients may address the API, beside localhost and every numeric address."""
+    """Host names that clients may use, besides localhost and IP addresses."""
     http_connections_max: int = limits.CONNECTIONS_DEFAULT
     http_connections_per_ip_max: int = limits.HTTP_CONNECTIONS_PER_IP_DEFAULT
     http_strangers_per_ip_max: int = limits.HTTP_STRANGERS_PER_IP_DEFAULT
@@ -123,9 +123,9 @@ class Config:
     http_write_buffer_bytes_max: int = limits.WRITE_BUFFER_BYTES_DEFAULT
 
     auth_tokens: str | None = None
-    """The file of the tokens; None: nobody has to say who they are."""
+    """The tokens file; None: no token is needed."""
     auth_unix_uids: frozenset[int] | None = None
-    """Who may come over a unix socket without a token; with None for both its mode decides."""
+    """Users who need no token on a unix socket; with None for both its mode decides."""
     auth_unix_gids: frozenset[int] | None = None
 
     tls_certificate: str | None = None
@@ -152,7 +152,7 @@ class Config:
 
 
 class ConfigError(NamedTuple):
-    """One thing that is wrong: where it was said, what was said, and the rule it breaks."""
+    """One error: the place, the value, and the rule that it breaks."""
 
     source: str
     said: str
@@ -175,7 +175,7 @@ class ConfigErrors(Exception):
 
 
 class GivenText(str):
-    """Text of a variable or a flag, where nothing but text can be said."""
+    """Text of a variable or a flag, which have only text."""
 
     __slots__ = ()
 
@@ -184,7 +184,7 @@ class WrongInside(ValueError):
     """A value of several parts, some of which are wrong."""
 
     def __init__(self, errors: Iterable[tuple[str, str]]) -> None:
-        """Name each: what was said, beginning with where in the value, and the rule."""
+        """Name each: the place in the value, its text, and the rule."""
         super().__init__("has parts that are wrong")
         self.errors = tuple(errors)
 
@@ -259,7 +259,7 @@ def read_size(lowest_bytes: int, highest_bytes: int) -> Reader:
         size_bytes = parse_size_bytes(value)
         if not lowest_bytes <= size_bytes <= highest_bytes:
             bounds = f"{lowest_bytes} to {highest_bytes} bytes"
-            if not str(value).isdigit():  # who writes units is answered in units
+            if not str(value).isdigit():  # a value with units gets its rule with units
                 bounds = f'"{size_text(lowest_bytes)}" to "{size_text(highest_bytes)}"'
             raise ValueError(f"must be from {bounds}")
         return size_bytes
@@ -525,7 +525,7 @@ def _from_file(path: str | None, errors: list[ConfigError]) -> Iterator[Given]:
 def _flattened(
     document: dict[str, object], path: str, errors: list[ConfigError]
 ) -> Iterator[tuple[str, object]]:
-    """Name what the document holds as `SETTINGS` does: `section.key`."""
+    """Flatten the document to the names of `SETTINGS`: `section.key`."""
     for key, value in document.items():
         if isinstance(value, dict) and key in SECTIONS:
             for inner_key, inner_value in value.items():
@@ -561,7 +561,7 @@ def _from_flags(flags: Mapping[str, object]) -> Iterator[Given]:
 
 
 def _unknown(kind: str, name: str, known: Collection[str], prefix: str = "") -> str:
-    """Say so, and name what comes nearest."""
+    """Report it, with the nearest known name."""
     return f"there is no such {kind}{did_you_mean(name, sorted(known), prefix)}"
 
 
@@ -595,13 +595,13 @@ def _broken_tls_rules(config: Config) -> Iterator[ConfigError]:
 
 
 def is_exposed(config: Config, address: Address, *, has_tls: bool) -> bool:
-    """Whether machines reach the address that have to say neither by token nor certificate who."""
+    """Whether other machines can reach the address without token and certificate."""
     is_guarded = config.auth_tokens is not None or (has_tls and config.tls_client_ca is not None)
     return not (is_guarded or config.insecure_no_auth or is_local(address))
 
 
 def exposed(name: str, address: Address) -> ConfigError:
-    """The error of an address that others can reach while nobody has to say who they are."""
+    """The error of an address that others can reach without authentication."""
     return ConfigError(
         "",
         f'{name} = "{address}"',

@@ -12,7 +12,7 @@ class Exit(enum.IntEnum):
     """What the process says about its end. Each code has one meaning."""
 
     OK = 0
-    """It did what it was asked, or stopped because it was told to."""
+    """It did its work, or stopped as requested."""
 
     USAGE = 64
     """The command line is wrong; nothing was started."""

@@ -1,4 +1,4 @@
-"""One line on standard error for each thing that people who run delayd need to know.
+"""The log: one line on standard error for each event that operators need to know.
 
 Only the edges log, once for each outcome. A line is an event, which is a fixed sentence that can
 be searched for, and fields with fixed names; never a job's body, a token or a header. In text:
@@ -9,9 +9,9 @@ and the same as JSON, for machines:
 
     {"time":"2026-11-21T10:15:00.123Z","level":"info","event":"listening","on":"127.0.0.1:11300"}
 
-Every control character of a value is escaped, so that nobody writes lines of their own into the
-log or drives the terminal of who reads it. A log that cannot be written is not a reason to stop
-serving: the line is dropped. The module refuses to know what time it is.
+Every control character of a value is escaped, so that a client cannot write lines of its own into
+the log or control the terminal of its reader. If the log cannot be written, the line is dropped and
+serving continues. The module refuses to read a clock.
 """
 
 import contextlib
@@ -27,9 +27,9 @@ Value = str | int | float | bool | None
 
 
 def keep_libraries_quiet() -> None:
-    """See that only `Log` writes: asyncio has a line for many a peer that goes away while we write.
+    """Silence asyncio's logger, which has a line for many clients that disconnect while we write.
 
-    Strangers could fill the log with it, and it is no JSON where that is asked for.
+    Clients could fill the log with these lines, and they are not JSON.
     """
     logging.getLogger().addHandler(logging.NullHandler())
 
@@ -42,7 +42,7 @@ class LogFormat(enum.Enum):
 
 
 class LogLevel(enum.IntEnum):
-    """How much somebody should care; ordered."""
+    """How important a line is; ordered."""
 
     DEBUG = 10
     INFO = 20
@@ -69,19 +69,19 @@ class Log:
         self._level = level
 
     def debug(self, event: str, **fields: Value) -> None:
-        """Something of interest to who looks for a fault."""
+        """A detail for finding faults."""
         self._write(LogLevel.DEBUG, event, fields)
 
     def info(self, event: str, **fields: Value) -> None:
-        """Something that went as it should."""
+        """A normal event."""
         self._write(LogLevel.INFO, event, fields)
 
     def warning(self, event: str, **fields: Value) -> None:
-        """Something that somebody should look at."""
+        """An event that needs attention."""
         self._write(LogLevel.WARNING, event, fields)
 
     def error(self, event: str, **fields: Value) -> None:
-        """Something that was not done."""
+        """An operation that failed."""
         self._write(LogLevel.ERROR, event, fields)
 
     def _write(self, level: LogLevel, event: str, fields: dict[str, Value]) -> None:

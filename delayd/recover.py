@@ -1,6 +1,6 @@
-"""Brings the engine to where the journal says it was, before anybody is served.
+"""Recovery: brings the engine to the state in the journal, before any client is served.
 
-    journal ─► frames ─► replay ─► engine ─► the configuration of now ─► time goes on
+    journal ─► frames ─► replay ─► engine ─► the present configuration ─► time continues
 
 With progress in the log, and for systemd, when it takes longer than a second.
 """
@@ -45,7 +45,7 @@ def exit_code_of(error: JournalError) -> Exit:
 
 
 def what_helps(error: JournalError, config: Config) -> dict[str, str]:
-    """Return the command that tells more of what was refused, as a field for the log."""
+    """Return the command that shows more about the refusal, as a field for the log."""
     if isinstance(error, DamageError) and not isinstance(error, ForeignFile):
         return {"more": f"delayd journal check {shlex.quote(str(config.data_dir))}"}
     return {}
@@ -54,10 +54,10 @@ def what_helps(error: JournalError, config: Config) -> dict[str, str]:
 def recover(
     config: Config, clock: Clock, log: Log, notifier: Notifier
 ) -> tuple[Engine, Journal | None]:
-    """Bring the engine to where the journal says it was. Raises `JournalError`.
+    """Bring the engine to the state in the journal. Raises `JournalError`.
 
-    The garbage collector is off meanwhile and what was loaded is then taken out of its sight: jobs
-    are bytes, but the tables that hold them would be walked again and again.
+    The garbage collector is off meanwhile, and what was loaded is then frozen: jobs are bytes, but
+    the tables that hold them would be traversed repeatedly.
     """
     gc.disable()
     if config.data_dir is None:
@@ -93,7 +93,7 @@ def _new_engine(config: Config, start_ms: int) -> Engine:
 
 
 def _begun(config: Config, start_ms: int) -> Engine:
-    """Return an engine that begins with nothing."""
+    """Return an empty engine."""
     engine = _new_engine(config, start_ms)
     _configure(engine, config)
     return engine
@@ -137,7 +137,7 @@ def _replayed(
         clock.resume(last.time_ms, last.wall_ms)
     if replay is None:
         return _begun(config, clock.now_ms())
-    # Before time goes on: what ran out while nobody ran is judged by the configuration of now.
+    # Before time continues: what ran out while the daemon was down follows the new configuration.
     _configure(replay.engine, config)
     replay.finish(clock.now_ms())
     return replay.engine

@@ -1,26 +1,26 @@
-"""Snapshots of a daemon at work: when one is begun, and how it gets to the disk beside all else.
+"""Snapshots of a running daemon: when one is begun, and how it gets to the disk.
 
     loop     turn, commit ─► due? ─► begun ─► slice ─ turn ─ slice ─ turn ─ slice
                                                 │                │
     thread                                      └─► records: compressed, written, synced
-                                                      ... verified, named; what it replaces goes
+                                                      ... verified, named; older files removed
 
 A snapshot is begun at the end of a turn, when every record of the state has been appended: so it
-stands for all frames up to the last one. The copy (`core.snapshot_copy`) is taken in slices of a
+covers all frames up to the last one. The copy (`core.snapshot_copy`) is taken in slices of a
 fraction of a millisecond, with a pause after each. A thread does everything that waits for the disk
 or takes long; while it is behind there are no slices. Nothing waits for a snapshot. One that fails
 leaves the log as it was, and is tried again after a while that doubles from failure to failure.
 
-Whether one is due is asked when the log has grown by a part of a file, and once more a moment after
-it has grown at all. So a daemon at rest sleeps, and a log that is too long for what is left of its
+Whether one is due is checked when the log has grown by a part of a file, and once more shortly
+after it has grown at all. So an idle daemon sleeps, and a log that is too long for its remaining
 jobs gets shorter without another operation:
 
-    1 M jobs put, 1 M deleted ─► a quarter of a second ─► snapshot ─► the files in front of it go
+    1 M jobs put, 1 M deleted ─► a quarter of a second ─► snapshot ─► older files removed
 
-When nearly nothing is left of them and nothing has been appended for a second, the log goes on in a
-small file, two snapshots follow, and together that is all there is.
+When nearly nothing is left of them and nothing has been appended for a second, the log continues in
+a small file, two snapshots follow, and everything else is removed.
 
-All of this is one *chore* of the loop: done after each turn, it says when it wants to be done next.
+All of this is one *chore* of the loop: it runs after each turn and returns when to run next.
 
 The module refuses to know what is in a snapshot, how its files look, and how much the disk may
 hold; `core.snapshot_copy`, `journal.snapshot_writer` and `journal.retention` do.
@@ -62,13 +62,13 @@ _CALM_NS: Final = SNAPSHOT_CALM_MS * _NS_PER_MS
 _PAUSE_NS: Final = SNAPSHOT_PAUSE_MS * _NS_PER_MS
 _NEVER_NS: Final = 1 << 62
 _ASKS_PER_FILE: Final = 8
-"""So much may be appended unasked; `retention` leaves a whole file free for it."""
+"""How much may be appended without a check; `retention` leaves a whole file free for it."""
 
 Task = Callable[[], None]
 
 
 class Worker(Protocol):
-    """Somebody who carries out what may block, one task after the other."""
+    """Runs tasks that may block, one after the other."""
 
     def do(self, task: Task) -> None:
         """Carry this out when everything before it is done."""
@@ -106,7 +106,7 @@ class Thread:
 
 
 class Making:
-    """One snapshot in the making."""
+    """One unfinished snapshot."""
 
     __slots__ = (
         "ahead_bytes",
@@ -137,7 +137,7 @@ class Making:
 
 
 class Snapshots:
-    """Begins snapshots when they are due, and sees them through."""
+    """Begins snapshots when they are due, and completes them."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class Snapshots:
     ) -> None:
         """Take snapshots of the engine into its journal; the first may be due already.
 
-        `tell` has something called in the loop, and `chore` after it. `on_failure` is called when
+        `tell` calls a function in the loop, and `chore` after it. `on_failure` is called when
         the journal fails: nothing more may be acknowledged.
         """
         self._engine = engine
@@ -166,14 +166,14 @@ class Snapshots:
         self._now_ns = now_ns
         self._making: Making | None = None
         self._is_closed = False
-        # The last frame there was when somebody looked, and how much log there was when asked.
+        # The last frame at the last check, and how much log there was then.
         self._seen_sequence = journal.appended_sequence
         self._asked_bytes = 0
-        # The last frame there was when asked, and since when: after a second it is at rest.
+        # The last frame at that time, and since when: after a second the log is idle.
         self._asked_sequence = -1
         self._calm_ns = 0
         self._step_bytes = journal.segment_bytes // _ASKS_PER_FILE
-        # When to ask next, when to take the next slice; no slice is taken while the thread is
+        # When to check next, when to take the next slice; no slice is taken while the thread is
         # behind, and nothing is begun before `_retry_ns`.
         self._ask_ns = now_ns() + _ASK_NS
         self._slice_ns = _NEVER_NS
@@ -185,7 +185,7 @@ class Snapshots:
         self.taken = 0
         """Snapshots finished since the start."""
         self.failed = 0
-        """Snapshots given up because something went wrong, since the start."""
+        """Snapshots that failed, since the start."""
 
     @property
     def is_making(self) -> bool:
@@ -220,7 +220,7 @@ class Snapshots:
         return max(0, wanted_ns - now_ns) / _NS_PER_S
 
     def _note_growth(self) -> None:
-        """See that it is asked now, or in a while when the log has hardly grown."""
+        """Schedule the check for now, or later when the log has hardly grown."""
         grown_bytes = self._journal.log_bytes_since_snapshot - self._asked_bytes
         if abs(grown_bytes) >= self._step_bytes:  # less than before: a snapshot was finished
             self._ask_ns = 0
@@ -236,7 +236,7 @@ class Snapshots:
             self._calm_ns = now_ns
         is_calm = now_ns - self._calm_ns >= _CALM_NS
         live_bytes = self._engine.store.live_bytes
-        # Asked even when none can be begun: the journal wants to know how much is live.
+        # Even when none can be begun: the journal needs to know how much is live.
         is_due = self._journal.snapshot_is_due(live_bytes)
         is_long = self._journal.is_mostly_garbage(live_bytes)
         if is_long and not is_due and not is_calm:
@@ -252,13 +252,13 @@ class Snapshots:
             self._ask_ns = self._retry_ns
         elif self._engine.state.log or not SnapshotCopy.can_begin(self._engine.store):
             # What has changed is appended by the turn that comes next. Jobs whose place in time the
-            # wall clock has changed are placed by the next ones, cleared ones swept away.
+            # wall clock has changed are placed by the next ones, cleared ones swept.
             self._ask_ns = now_ns
         elif self._making is None:
             self._begin(is_due=is_due, shrinks=shrinks)
 
     def _shrink(self) -> bool:
-        """Let the log go on in a small file; tell whether it does. Raises JournalError."""
+        """Continue the log in a small file; tell whether that was done. Raises JournalError."""
         journal, store, room = self._journal, self._engine.store, self._engine.log_space
         room_bytes = journal.room_bytes
         needed_bytes = room.set_aside_bytes(len(store.leases.sessions)) + EMERGENCY_BYTES
@@ -285,7 +285,7 @@ class Snapshots:
             self._on_failure(error)
         else:
             self._seen_sequence = journal.appended_sequence
-            if shrinks:  # the frames of our own wake nobody
+            if shrinks:  # our own frames cause no wake-up
                 self._asked_sequence = journal.appended_sequence
             self._making = Making(
                 SnapshotCopy(engine.store), writer, self._new_worker(), self._now_ns()
@@ -343,7 +343,7 @@ class Snapshots:
             self._tell(partial(self._finished, making, info))
 
     def _tell(self, what: Task) -> None:
-        # Nobody is there any more to be told once it is closed; the loop may be closed as well.
+        # After the close no result is needed, and the loop may be closed as well.
         if not self._is_closed:
             self._tell_loop(what)
 
@@ -390,7 +390,7 @@ class Snapshots:
         self._retry_ms = min(2 * self._retry_ms, SNAPSHOT_RETRY_MS_MAX)
 
     def close(self) -> None:
-        """Give up what is in the making, and wait for its thread; the journal is closed next."""
+        """Abandon an unfinished snapshot, and wait for its thread; the journal is closed next."""
         self._is_closed = True
         self._ask_ns = self._slice_ns = _NEVER_NS
         making, self._making = self._making, None

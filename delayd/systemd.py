@@ -1,10 +1,10 @@
-"""What the daemon tells systemd: that it serves, what it is doing, that it is alive, that it stops.
+"""Messages to systemd: ready, status, alive, stopping.
 
 The protocol is one datagram of `NAME=value` lines to the socket that `NOTIFY_SOCKET` names
-(sd_notify(3)); without that variable everything here does nothing. Telling must never harm serving:
-it does not wait, and a failure is not an error.
+(sd_notify(3)); without that variable everything here does nothing. A message must never harm
+serving: sending does not wait, and a failure is not an error.
 
-Sockets that systemd hands over are taken by `delayd.net.addresses.inherited_listeners`.
+Sockets from systemd are taken by `delayd.net.addresses.inherited_listeners`.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ class Notifier:
         self._send(_status(status))
 
     def extend_start_ms(self, by_ms: int, status: str) -> None:
-        """Ask for at least `by_ms` more until `ready()` or the next such call: recovery goes on."""
+        """Ask for at least `by_ms` more until `ready()` or the next such call, during recovery."""
         self._send(f"EXTEND_TIMEOUT_USEC={by_ms * 1000}", _status(status))
 
     def watchdog(self) -> None:

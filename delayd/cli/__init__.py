@@ -1,7 +1,7 @@
-"""The commands: what a person types, turned into one call of the service or a tool.
+"""The commands: each turns the command line into one call of the service or a tool.
 
-Arguments, the environment and the configuration file are read here, once, and go down as values;
-answers and exit codes go back to the person. Nobody imports this package, and it refuses to know
-any rule about jobs. A command imports what it needs when it runs, so that `delayd-beanstalkd`
-listens within 100 ms of exec.
+Arguments, the environment and the configuration file are read here, once, and passed down as
+values; output and exit codes go back to the user. No other part imports this package, and it
+refuses to know any rule about jobs. A command imports what it needs when it runs, so that
+`delayd-beanstalkd` listens within 100 ms of exec.
 """

@@ -1,4 +1,4 @@
-"""`delayd-beanstalkd`: delayd with beanstalkd's flags, for whatever starts `beanstalkd` today.
+"""`delayd-beanstalkd`: delayd with beanstalkd's flags, for scripts that start `beanstalkd`.
 
 The flags mean what they mean there, in the forms accepted there: `-p11300`, `-p 11300`, `-VV`,
 `-Fb DIR`. Without `-b` nothing is kept on disk; with it the log is synced every 50 ms, as there.
@@ -6,8 +6,8 @@ Two things differ, because safe is the better default: without `-l` only this ma
 and exit codes are delayd's (`delayd/exits.py`).
 
 Clients' test suites start the daemon and connect 100 ms later, so this module listens first and
-imports the daemon afterwards: whoever connects meanwhile waits in the socket's backlog. That is why
-the flags are read from a table here and not by a library.
+imports the daemon afterwards: clients that connect meanwhile wait in the socket's backlog. That is
+why the flags are read from a table here and not by a library.
 """
 
 import os
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 PROGRAM: Final = "delayd-beanstalkd"
 
 VERSION: Final = f"beanstalkd 1.13 (delayd {__version__})"
-"""What clients' suites read to know which commands and replies to expect."""
+"""Clients' test suites read it to know which commands and replies to expect."""
 
 PAGE_BYTES: Final = 4096
 SEGMENT_BYTES_DEFAULT: Final = 10 << 20
@@ -55,7 +55,7 @@ class Option(NamedTuple):
 FLAGS: Final = {
     "b": Option("DIR", "keep the jobs in this directory (default: nothing is kept on disk)"),
     "f": Option("MS", "sync the log every MS milliseconds (default: 50); 0: before each reply"),
-    "F": Option("", "never sync the log; the operating system does when it likes"),
+    "F": Option("", "never sync the log; leave it to the operating system"),
     "l": Option("ADDR", "listen on this address or unix:PATH (default: 127.0.0.1)"),
     "p": Option("PORT", "listen on this port (default: 11300)"),
     "u": Option("USER", "become this user and its group once listening"),
@@ -96,7 +96,7 @@ def usage() -> str:
 
 
 def split_flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Take the command line apart into letters and their arguments. Raises `UsageError`."""
+    """Split the command line into letters and their arguments. Raises `UsageError`."""
     rest_of_line = iter(words)
     for word in rest_of_line:
         if len(word) < 2 or word[0] != "-":
@@ -200,18 +200,18 @@ def listeners_for(request: Invocation, environment: Mapping[str, str], pid: int)
 
 
 def become(user: str) -> None:
-    """Become `user`, with its groups, for good. Raises `OSError` or `KeyError`."""
+    """Switch to `user` and its groups for good. Raises `OSError` or `KeyError`."""
     import pwd
 
     account = pwd.getpwnam(user)
-    # In this order: who has given up the user may no longer change the groups.
+    # In this order: after the user has changed, the groups cannot be changed.
     os.initgroups(user, account.pw_gid)
     os.setgid(account.pw_gid)
     os.setuid(account.pw_uid)
 
 
 def config_of(request: Invocation) -> "Config":
-    """The same wishes in delayd's words; a flag is the user's own word, so all is accepted."""
+    """Return delayd's settings for the flags; every address is accepted, since it is explicit."""
     from delayd.config import Config, SyncPolicy
     from delayd.logs import LogLevel
 

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 @click.command("import-beanstalkd")
 @click.argument("binlog_dir", type=click.Path(exists=True, file_okay=False))
 @click.option("--config", "path", metavar="FILE", help="TOML file; see config.example.toml.")
-@click.option("--data-dir", metavar="DIR", help="Where the jobs shall be kept: a new directory.")
+@click.option("--data-dir", metavar="DIR", help="The directory for the jobs, new or empty.")
 @click.option("--skip-damage", is_flag=True, help="Leave out what cannot be read.")
 def import_beanstalkd(
     binlog_dir: str, path: str | None, data_dir: str | None, *, skip_damage: bool
 ) -> int:
-    """Take over the jobs of a stopped beanstalkd from BINLOG_DIR (its -b).
+    """Import the jobs of a stopped beanstalkd from BINLOG_DIR (its -b).
 
-    The binlog is only read. The data directory must be empty or not there at all. Jobs keep their
+    The binlog is only read. The data directory must be empty or missing. Jobs keep their
     ids, tubes, priorities, times, counters and states.
     """
     from delayd.binlog.convert import NotEmpty, held, new_journal, write
@@ -41,7 +41,7 @@ def import_beanstalkd(
         directory = str(config.data_dir)
         if os.path.realpath(directory) == os.path.realpath(binlog_dir):
             raise click.UsageError("the data directory must be another one than the binlog's")
-        # Before anything else: without --data-dir nobody has said where, at least not here.
+        # Before anything else: without --data-dir the command line does not show the target.
         complain(f"the jobs go to {os.path.abspath(directory)}")
         with collector_off(), held(disk, binlog_dir):
             binlog = read(disk, binlog_dir, skip_damage=skip_damage)

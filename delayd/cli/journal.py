@@ -1,4 +1,4 @@
-"""`delayd journal`: look into a journal, say what a start would make of it, cut it by hand.
+"""`delayd journal`: read a journal, report what a start would do with it, cut it by hand.
 
 `check` and `dump` only read and need no lock, so they work on a copy and on a read-only mount;
 where a daemon runs they say so, because it continues writing. `repair` takes the lock, and cuts
@@ -41,13 +41,13 @@ class PlaceParameter(click.ParamType["tuple[int, int]"]):
 
 @click.group()
 def journal() -> None:
-    """Look into a journal, or cut it by hand."""
+    """Inspect a journal, or cut it by hand."""
 
 
 @journal.command()
 @click.argument("directory", type=DIRECTORY)
 def check(directory: str) -> int:
-    """Say what a start of the daemon would make of DIRECTORY, and change nothing.
+    """Report what a start of the daemon would do with DIRECTORY, and change nothing.
 
     The exit code is 0 if it would start and 65 if it would refuse.
     """
@@ -105,13 +105,13 @@ def dump(directory: str, *, as_json: bool) -> int:
     type=PlaceParameter(),
     metavar="SEGMENT:OFFSET",
     required=True,
-    help="Give up everything behind this place; a copy is kept.",
+    help="Discard everything after this place; a copy is kept.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def repair(directory: str, place: tuple[int, int], *, yes: bool) -> int:
     """Cut the log of DIRECTORY where it can no longer be read, and keep a copy of the rest.
 
-    This gives up jobs and changes that had been acknowledged. `delayd journal check` says where.
+    This discards jobs and changes that had been acknowledged. See `delayd journal check`.
     """
     from delayd.cli.journal_report import examine
     from delayd.journal.disk import RealDisk
@@ -146,7 +146,7 @@ def may_go_on() -> bool:
 
 @contextlib.contextmanager
 def attended(disk: "Disk", directory: str) -> Iterator[None]:
-    """Say so if a daemon writes to the directory while somebody reads it."""
+    """Warn if a daemon writes to the directory while it is read."""
     from delayd.journal.directory import holder
 
     warning = "holds {} and goes on writing: what is read may be torn"
@@ -160,7 +160,7 @@ def attended(disk: "Disk", directory: str) -> Iterator[None]:
 
 
 def failed(error: Exception) -> int:
-    """Say what happened; return the exit code that the daemon would have ended with."""
+    """Report the error; return the exit code that the daemon would have ended with."""
     from delayd.journal.errors import JournalError
     from delayd.recover import exit_code_of
 

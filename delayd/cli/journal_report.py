@@ -7,9 +7,9 @@ snapshot have the number of the last frame that it covers, as `snapshot-12`. In 
 dates, durations have units, and nothing in a body or a name can drive a terminal. In JSON the
 fields keep their names and units, and bodies are whole, in base64.
 
-What a start would do is found out by doing it in memory: `recovery` reads snapshot and log, and
-they are played into an engine, exactly as `delayd serve` does it. Only then are files cut, written
-and removed, and that part is left out here.
+To find out what a start would do, it is done in memory: `recovery` reads snapshot and log, and they
+are replayed into an engine, exactly as by `delayd serve`. A start would then cut, write and remove
+files; that part is left out here.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ from delayd.text import counted, duration_text, moment_text
 BODY_BYTES_SHOWN: Final = 60
 
 CLOSED: Final = "CLOSED"
-"""Stands for a frame without records: the daemon stopped in good order."""
+"""Replaces the records of a closing frame: the daemon stopped cleanly."""
 
 
 class FrameSource(NamedTuple):
@@ -146,7 +146,7 @@ class Examination:
 
     recovery: Recovery
     frames: int = 0
-    """How many were played, those of the snapshot included."""
+    """How many were replayed, those of the snapshot included."""
     first: FrameSource | None = None
     first_of_log: Frame | None = None
     last: FrameSource | None = None
@@ -206,7 +206,7 @@ class Examination:
 
 
 def frames_of(recovery: Recovery, on_bytes: Callable[[int], None]) -> Iterator[FrameSource]:
-    """Yield the frames that a start would play, and tell of each how long it is."""
+    """Yield the frames that a start would replay, and report the length of each."""
     for frame in recovery.frames():
         on_bytes(len(frame.payload) + FRAME_OVERHEAD_BYTES)
         yield FrameSource(frame, is_snapshot=frame.sequence <= recovery.base.sequence)
@@ -234,7 +234,7 @@ def examine(disk: Disk, directory: str) -> Examination:
 
 @contextlib.contextmanager
 def collector_off() -> Iterator[None]:
-    """Keep the garbage collector from walking the tables of many jobs again and again."""
+    """Keep the garbage collector from traversing the tables of many jobs repeatedly."""
     gc.disable()
     try:
         yield

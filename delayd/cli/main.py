@@ -31,7 +31,7 @@ INTERRUPTED: Final = 128 + 2
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def delayd() -> None:
-    """Keep jobs safe until their time, then hand them to whoever works on them."""
+    """Keep jobs safe until they are due, then hand them to workers."""
 
 
 @delayd.command()
@@ -43,7 +43,7 @@ def version() -> int:
 
 @delayd.command()
 @click.option("--config", "path", metavar="FILE", help="TOML file; see config.example.toml.")
-@click.option("--data-dir", metavar="DIR", help="Where the jobs are kept.")
+@click.option("--data-dir", metavar="DIR", help="The directory of the jobs.")
 @click.option("--line", metavar="ADDRESS", help="HOST:PORT, unix:PATH or off; port 0: any.")
 @click.option("--http", metavar="ADDRESS", help="The same for the HTTP API.")
 @click.option("--sync", metavar="POLICY", help="always, interval or never.")
@@ -56,10 +56,10 @@ def version() -> int:
     help="Serve on addresses that other machines can reach, without authentication.",
 )
 def serve(path: str | None, **given: object) -> int:
-    """Run the daemon until it is told to stop.
+    """Run the daemon until it is stopped.
 
-    SIGTERM and SIGINT stop it gracefully; SIGUSR1 makes it refuse new jobs. Values of flags win
-    over variables (DELAYD_...), those over the file, and that over the defaults.
+    SIGTERM and SIGINT stop it gracefully; SIGUSR1 makes it refuse new jobs. Flags override
+    variables (DELAYD_...), variables the file, and the file the defaults.
     """
     from delayd.config import CONFIG_FILE_VARIABLE, ConfigErrors, load
     from delayd.net.addresses import CannotListen
@@ -93,8 +93,8 @@ def serve(path: str | None, **given: object) -> int:
 def open_listeners(config: "Config", environment: Mapping[str, str], pid: int) -> "Listeners":
     """Listen where systemd or else the configuration says.
 
-    Sockets from systemd take the place of the configured address of what is spoken there, and the
-    same rules hold for them. Raises `CannotListen` or `ConfigErrors`; then nothing is open.
+    Sockets from systemd replace the configured address of their protocol, and the same rules apply
+    to them. Raises `CannotListen` or `ConfigErrors`; then nothing is open.
     """
     from delayd.config import ConfigErrors, exposed, is_exposed
     from delayd.net.addresses import CannotListen, inherited_listeners
@@ -148,7 +148,7 @@ def invoke(words: Sequence[str]) -> int:
         complain(str(error))
         return Exit.USAGE
     except SystemExit:
-        return Exit.OK  # click ends with 1 when nobody reads its help to the end: see `tell`
+        return Exit.OK  # click ends with 1 when the reader of its help stops early: see `tell`
 
 
 def main() -> None:

@@ -3,9 +3,9 @@
 Complaints and progress go to standard error, so that a tool's output can go into a file or a pipe.
 Progress is shown on a terminal only, and only for work that takes a while.
 
-Where the process was started with some of the streams closed, the next file or socket would get the
-number that is free, and the interpreter's last words (it writes to descriptor 2) would end up in
-it: in the journal, say. So `complete` opens them on /dev/null.
+If the process was started with some of the streams closed, the next file or socket would get the
+free number, and the interpreter's error messages (written to descriptor 2) would go into it, for
+example into the journal. So `complete` opens them on /dev/null.
 
 A stream that cannot be written any more, because of a full disk or a pipe whose reader has gone,
 must not decide the exit code: the interpreter turns every exit code into 120 when it cannot flush.
@@ -52,7 +52,7 @@ class OutputFailed(Exception):
 def print_lines(lines: Iterable[str]) -> None:
     """Write lines to standard output. Raises OutputFailed.
 
-    A reader that stops early, as `head` does, is no failure: the rest is left out.
+    If the reader stops early, as `head` does, this is no failure: the rest is left out.
     """
     try:
         for line in lines:
@@ -69,7 +69,7 @@ def complete() -> None:
     while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(handle)
-    # Python has looked before, and made None of what was missing.
+    # Python has checked before, and set missing ones to None.
     sys.stdout = sys.stdout or os.fdopen(1, "w")
     sys.stderr = sys.stderr or os.fdopen(2, "w")
     atexit.register(_discard_what_cannot_be_written)

@@ -1,9 +1,9 @@
-"""`delayd token`: make tokens, look at what there are, take them back.
+"""`delayd token`: create, list and revoke tokens.
 
 A token is printed once, alone and on standard output, so that it can go straight to where secrets
-are kept; the tokens file has only its hash. Everything else is said on standard error. The file is
-that of `--tokens`, or what a daemon of the same configuration reads. A daemon that runs goes on
-with the tokens it knows until it is told to read them again.
+are kept; the tokens file has only its hash. Messages go to standard error. The file is that of
+`--tokens`, or the one of a daemon with the same configuration. A running daemon uses the tokens
+that it has until it is told to reload them.
 """
 
 import json
@@ -27,13 +27,13 @@ RELOAD: Final = "a daemon that runs needs SIGHUP to notice: systemctl reload del
 _WHERE: Final = (
     click.option("--tokens", "tokens_path", metavar="FILE", help="The tokens file."),
     click.option(
-        "--config", "config_path", metavar="FILE", help="The configuration that names it."
+        "--config", "config_path", metavar="FILE", help="The configuration with its path."
     ),
 )
 
 
 class TokenRefused(Exception):
-    """The command cannot be carried out; nothing was changed."""
+    """The command failed; nothing was changed."""
 
     def __init__(self, exit_code: Exit, *errors: str) -> None:
         """Say why, one sentence for each reason."""
@@ -50,7 +50,7 @@ def _takes_a_file(command: Callable[..., int]) -> Callable[..., int]:
 
 @click.group()
 def token() -> None:
-    """Make, list and revoke the tokens that clients show."""
+    """Create, list and revoke the tokens of clients."""
 
 
 @token.command()
@@ -67,10 +67,10 @@ def create(
     tokens_path: str | None,
     config_path: str | None,
 ) -> int:
-    """Make a token for NAME and print it, this once.
+    """Create a token for NAME and print it, only this once.
 
-    What it may do is said with --scope, for which topics with --topic; both can be repeated, or
-    have several values with commas in between. There is no default: a token may do what is said.
+    --scope says what it may do, --topic for which topics; both can be repeated, or have several
+    values separated by commas. There are no defaults: a token may do nothing else.
     """
     try:
         wanted = _wanted(name, scopes, globs, not_after)
@@ -93,7 +93,7 @@ def create(
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each token.")
 @_takes_a_file
 def list_tokens(*, as_json: bool, tokens_path: str | None, config_path: str | None) -> int:
-    """Print the tokens there are, never their secrets."""
+    """List the tokens, never their secrets."""
     from delayd.access.errors import TokensInvalid
     from delayd.access.tokens import Tokens
     from delayd.access.usage import days_of
@@ -117,7 +117,7 @@ def list_tokens(*, as_json: bool, tokens_path: str | None, config_path: str | No
 @click.argument("token_id", metavar="ID")
 @_takes_a_file
 def revoke(token_id: str, tokens_path: str | None, config_path: str | None) -> int:
-    """Take the token of that ID back."""
+    """Revoke the token with that ID."""
     try:
         path = _tokens_path(tokens_path, config_path)
         name = _revoke(path, token_id)
@@ -182,7 +182,7 @@ def _scopes(text: str) -> "set[Scope]":
 
 
 def _end_s(text: str, now_s: int) -> int:
-    """Read a moment to come, or how long from now. Raises ValueError with the rule."""
+    """Read a future time, or a duration from now. Raises ValueError with the rule."""
     from delayd.limits import WALL_MS_MAX
     from delayd.text import TIME_RULE, parse_duration_ms, parse_time_s
 
@@ -199,7 +199,7 @@ def _end_s(text: str, now_s: int) -> int:
 
 
 def _tokens_path(tokens_path: str | None, config_path: str | None) -> str:
-    """Return the file that is meant. Raises `TokenRefused`."""
+    """Return the path of the tokens file. Raises `TokenRefused`."""
     from delayd.config import CONFIG_FILE_VARIABLE, ConfigErrors, load
 
     if tokens_path is None:
@@ -213,7 +213,7 @@ def _tokens_path(tokens_path: str | None, config_path: str | None) -> str:
     if not tokens_path:
         said = "auth.tokens is off" if config_path else "no tokens file is known"
         raise TokenRefused(Exit.USAGE, f"{said}: --tokens FILE names one, or auth.tokens")
-    # Who made the name a link wants the file behind it changed, and not the link.
+    # If the name is a link, change the file that it points to, and not the link.
     return os.path.realpath(tokens_path)
 
 
@@ -242,9 +242,9 @@ def _revoke(path: str, token_id: str) -> str:
     from delayd.access.tokens import TOKEN
 
     match = TOKEN.fullmatch(token_id)
-    wanted = match[1] if match else token_id  # who has the token at hand has its id
+    wanted = match[1] if match else token_id  # a whole token contains its id
     if os.path.isdir(os.path.dirname(path)) and not os.path.exists(path):
-        # Before the lock is taken, whose file would stay behind beside none.
+        # Before the lock is taken, because its file would be left over.
         raise TokenRefused(
             Exit.BAD_CONFIGURATION, f"{path}: cannot be read: No such file or directory"
         )
@@ -279,10 +279,10 @@ def _change(path: str, alter: "Callable[[tuple[Entry, ...]], Sequence[Entry]]") 
 
 
 def _give_away(path: str, handle: int) -> None:
-    """Let a file that replaces another belong to the same user; raises `OSError` if it cannot.
+    """Give a file that replaces another the same owner; raises `OSError` if that fails.
 
-    Or else root, making a token, would lock the daemon out of its file. For the same reason a new
-    file of root's belongs to whom its directory belongs.
+    Otherwise root, creating a token, would lock the daemon out of its file. For the same reason a
+    new file of root's gets the owner of its directory.
     """
     try:
         old = os.stat(path)

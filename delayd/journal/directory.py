@@ -1,8 +1,8 @@
 """A journal directory: which files are in it, which process owns it, taking it and giving it back.
 
 Looking changes no file and needs no lock: a stopped daemon's directory, a read-only mount and a
-copy can all be looked at. While a daemon runs there it goes on writing, so what is seen may be
-torn; `holder` tells. The module refuses to decide anything: that is done in `recovery`.
+copy can all be looked at. While a daemon runs there it continues writing, so what is seen may be
+torn; `holder` shows it. The module refuses to decide anything: that is done in `recovery`.
 """
 
 import contextlib
@@ -25,9 +25,9 @@ class Holder(NamedTuple):
 
 
 def holder(disk: Disk, directory: str) -> Holder | None:
-    """Return who holds the directory now; None when nobody does, or it cannot be told."""
+    """Return the process that owns the directory; None when there is none or it is unknown."""
     try:
-        # Shared for a moment: a daemon that starts in just that moment is refused once.
+        # Shared for a moment: a daemon that starts at this very time is refused once.
         disk.close(disk.share_lock(f"{directory}/{LOCK_NAME}"))
     except LockHeldError as error:
         return Holder(error.holder_pid)
@@ -88,7 +88,7 @@ def _why(disk: Disk, directory: str) -> str:
         return f"there is no directory {parent}, make that first"
     except OSError:
         pass  # it is there, as far as can be told, and must not be read
-    # Such as /proc, of which the system says so whatever shall be made in it.
+    # Such as /proc, where the system returns this error for every new name.
     return f"{parent} is there, but takes no new directory"
 
 

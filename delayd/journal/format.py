@@ -5,7 +5,7 @@ gaps, then zeros up to its preallocated length. A frame is one group commit. Two
 safety of recovery:
 
 - `mark`, the first four bytes of each frame, is computed from the journal's id and the segment's
-  number, so that recovery can find frames behind damage, and nothing that a client put into a body,
+  number, so that recovery can find frames after damage, and nothing that a client put into a body,
   no other journal and no other segment can look like one. The checksum starts from the same value.
 - `synced` says which frames were known to be durable when this one was written. Damage *before*
   that point destroyed something acknowledged; damage after it may just be a crash.

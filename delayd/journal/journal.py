@@ -14,14 +14,14 @@ and their names in the directory are on disk. `_sync_turn` is held by the thread
 
 After an error of a write or a sync the file is given up: what the disk holds is unknown, for the
 system may call pages clean that never reached it, and a second sync would report success over lost
-pages. The journal goes on, once, in a replacement segment:
+pages. The journal continues, once, in a replacement segment:
 
     synced ─┐
     ████████│░░░░░   ░░░░░░   ░░░░    not synced (░), in files that are not trusted any more
             └─► replacement: ████████████   the same frames again, from memory (`Pending`)
 
-Its header says where the file before it ends; whatever that holds beyond is void. It takes the
-place of the first file that holds nothing durable. Those behind it are removed first, durably, so
+Its header says where the previous file ends; whatever follows there is void. It takes the
+place of the first file that holds nothing durable. Later ones are removed first, durably, so
 that a crash in between leaves a log that merely ends earlier. If the replacement fails too, every
 later call raises JournalFailed at once.
 
@@ -378,7 +378,7 @@ class Journal:
         So a slow disk does not delay appends, until far more has gathered.
         """
         if self._ticket_is_out:
-            return  # whoever has it looks at `is_behind`
+            return  # its holder checks `is_behind`
         segments_max = JOURNAL_UNSYNCED_SEGMENTS_MAX
         if self._sync_turn.locked():
             segments_max = JOURNAL_UNSYNCED_SEGMENTS_WITHIN_SYNC

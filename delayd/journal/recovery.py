@@ -1,28 +1,28 @@
 """What a start may believe of the files it finds: accept, cut the torn tail, or refuse.
 
 Frames are read in order until something is not as it should be. Then one question decides: *was the
-frame that should stand here known to be durable?* Each frame and each segment header carries
-`synced`, the last frame that was durable when it was written, so intact frames behind the place are
+frame that should be here known to be durable?* Each frame and each segment header carries
+`synced`, the last frame that was durable when it was written, so intact frames after the place are
 witnesses. A witness that says "yes, it was durable" makes it corruption: something acknowledged is
-gone, and only a person may decide to go on. Without such a witness it is the torn tail that a crash
-leaves: un-synced pages reach the disk in any order, so a lost page may well have intact frames
-behind it. `RULES` is the whole table.
+lost, and only a person may decide to continue. Without such a witness it is the torn tail that a
+crash leaves: un-synced pages reach the disk in any order, so a lost page may well have intact
+frames after it. `RULES` is the whole table.
 
 Say frames 1, 2, 3 are in the log, 3 carries synced = 1, and 2 is damaged. Frames 2 and 3 were on
 their way to the disk together and neither was acknowledged: cut at 2. Had 3 carried synced = 2,
 frame 2 was acknowledged before 3 was written: refuse.
 
-A start goes on from the newest snapshot that is whole, or from the log's first frame (`Base`). Two
-questions decide: what are the snapshots, and does the log reach back to the frame that comes next?
-`BASES` is the whole table. A damaged snapshot is no corruption as long as something older stands in
-for it: the one before and the longer log give the same state. What is damaged is reported and left
-where it is; the next snapshot takes its place. The log is read from the frame behind the snapshot;
-of the files before that only the headers are looked at.
+A start continues from the newest snapshot that is whole, or from the log's first frame (`Base`).
+Two questions decide: what are the snapshots, and does the log reach back to the frame that comes
+next? `BASES` is the whole table. A damaged snapshot is no corruption as long as something older
+stands in for it: the one before and the longer log give the same state. What is damaged is reported
+and left where it is; the next snapshot takes its place. The log is read from the frame after the
+snapshot; of the files before that only the headers are looked at.
 
 Say the directory holds snapshots up to frames 40 and 70 and the log from frame 38 on. The newer one
-is whole: go on with frame 71. It is damaged: go on from 40, with frame 41. Both are: the log would
-have to begin with frame 1, it does not, so refuse. A snapshot's name also testifies that its frames
-had been durable, since it gets the name after them; the log may not end before `testimony`.
+is whole: continue with frame 71. It is damaged: continue from 40, with frame 41. Both are: the log
+would have to begin with frame 1, it does not, so refuse. A snapshot's name also testifies that its
+frames had been durable, since it gets the name after them; the log may not end before `testimony`.
 
 Where anything on the disk proves that something durable is missing, a start refuses. In two cases
 nothing is left to prove it with:
@@ -33,8 +33,8 @@ nothing is left to prove it with:
 
 A directory with nothing in it but a lock is what every daemon leaves that never had a job. To
 refuse would keep a daemon from starting after an ordinary power cut; to say nothing would let a
-queue begin anew that was emptied by mistake. So a start goes on and warns (`start_warnings`), and
-`delayd journal check` says the same.
+queue start empty that was emptied by mistake. So a start continues and warns (`start_warnings`),
+and `delayd journal check` says the same.
 
 This module changes no file; `repair` does, after a verdict.
 """

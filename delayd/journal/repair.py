@@ -6,7 +6,7 @@ next recovery comes to the same verdict.
 
 - Cut the torn tail: first copy everything that will go, sync and name the copy; then remove later
   segments, the last one first; then cut the tail itself.
-- Settle: make durable what was just read. After a kill the frames may stand in the page cache only,
+- Settle: make durable what was just read. After a kill the frames may be in the page cache only,
   and after a failed sync the system may even call those pages clean: reading them proves nothing
   and syncing them does nothing. So everything not known to be durable is written once more, the
   same bytes at the same place, and then synced.
@@ -70,7 +70,7 @@ class TornTail(NamedTuple):
 
 
 def remove_leftovers(disk: Disk, directory: str, names: list[str]) -> None:
-    """Remove files that were never finished, and the oldest torn copies beyond the limit."""
+    """Remove unfinished files, and the oldest torn copies above the limit."""
     for name in names:
         if TEMPORARY.fullmatch(name):
             disk.unlink(f"{directory}/{name}")
@@ -281,7 +281,7 @@ class NoSuchPlace(Exception):
 
 @dataclass(slots=True)
 class Rest:
-    """What stands behind a place, up to the end of the log."""
+    """What follows a place, up to the end of the log."""
 
     data_bytes: int = 0
     """Without the zeros at the ends of files."""
@@ -308,7 +308,7 @@ class Rest:
 
 
 def rest_behind(disk: Disk, recovery: Recovery, place: LogPlace) -> Rest:
-    """Count what stands behind a place of the log. One pass over it. Raises JournalFailed."""
+    """Count what follows a place of the log. One pass over it. Raises JournalFailed."""
     rest = Rest()
     for index, segment in enumerate(recovery.segments[place.segment_index :]):
         offset = place.offset if index == 0 else 0

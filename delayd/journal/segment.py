@@ -3,7 +3,7 @@
 A segment is preallocated, so that an append changes no length and meets no full disk. It is made
 under a temporary name, or out of a spare file, and renamed once its header is written. Frames go to
 `end`; a frame that did not fit leaves `end` where it was, so that whatever half of it reached the
-file is overwritten by the next one and can never stand between two good frames. A frame larger than
+file is overwritten by the next one and can never be between two good frames. A frame larger than
 a segment gets a segment of its own size:
 
 >>> segment_bytes_for(payload_bytes=100, segment_bytes=4096)
@@ -265,7 +265,7 @@ class SpareFiles:
                 self._disk.unlink(path)
 
     def add(self, capacity: int) -> None:
-        """Make one more file of this length. Raises OSError, with nothing left behind."""
+        """Create one more file of this length. Raises OSError, and then leaves no file."""
         if self._disk.free_bytes(self._directory) < capacity + self.keep_free_bytes:
             self.is_exhausted = True
             raise OSError(errno.ENOSPC, "the rest is left for a snapshot")

@@ -1,6 +1,6 @@
 """Snapshots: their bytes, version 1, the one way of reading them, and writing one.
 
-A snapshot is a file of its own that stands for all frames up to one of them: a header, frames with
+A snapshot is a file of its own that covers all frames up to one of them: a header, frames with
 the engine's records, and a closing frame that says how many there were. Numbers and checksums of a
 file are in that file (what is saved in two places is saved at two times).
 
@@ -274,7 +274,7 @@ def _frames(disk: Disk, path: str) -> Generator[_Frame, None, SnapshotInfo]:
 
 
 def _read_frame(disk: Disk, handle: int, path: str, offset: int, end: int) -> bytes:
-    """Return the bytes that a frame claims; a length beyond the file is never read."""
+    """Return the bytes that a frame claims; a length above the file's is never read."""
     head = read_exactly(disk, handle, SNAPSHOT_FRAME.size, offset)
     if len(head) < SNAPSHOT_FRAME.size:
         raise Damage(path, offset, "the snapshot ends without its closing frame")
@@ -285,7 +285,7 @@ def _read_frame(disk: Disk, handle: int, path: str, offset: int, end: int) -> by
 
 
 def _judged(raw: bytes, mark: int, number: int) -> _Frame | None:
-    """Return the frame if it is the one that should stand here."""
+    """Return the frame if it is the expected one."""
     found_mark, stored_bytes, payload_bytes, kind, found_number = SNAPSHOT_FRAME.unpack_from(raw)
     if len(raw) != SNAPSHOT_FRAME_OVERHEAD_BYTES + stored_bytes:
         return None
