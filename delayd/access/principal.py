@@ -63,8 +63,8 @@ EVERYBODY: Final = Principal("everybody")
 """Who connects where nobody has to authenticate: may do everything."""
 
 
-class Verdict(enum.Enum):
-    """What becomes of a call."""
+class Authorization(enum.Enum):
+    """What a principal may do: the answer to one call."""
 
     ALLOWED = enum.auto()
     FORBIDDEN = enum.auto()
@@ -79,7 +79,7 @@ def authorize(
     *,
     or_scopes: tuple[Scope, ...] = (),
     hides: bool = False,
-) -> Verdict:
+) -> Authorization:
     """Judge a call about this topic that takes the scope, or one of the others.
 
     `hides`: it is about a job, and a principal that may not look at it must not learn of it.
@@ -91,7 +91,7 @@ def authorize(
     'HIDDEN'
     """
     if principal.may(scope, topic) or any(principal.may(each, topic) for each in or_scopes):
-        return Verdict.ALLOWED
+        return Authorization.ALLOWED
     if hides and not principal.may(Scope.PEEK, topic):
-        return Verdict.HIDDEN
-    return Verdict.FORBIDDEN
+        return Authorization.HIDDEN
+    return Authorization.FORBIDDEN

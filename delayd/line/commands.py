@@ -17,7 +17,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any, Final, final
 
-from delayd.access.principal import Verdict, authorize
+from delayd.access.principal import Authorization, authorize
 from delayd.access.scopes import Scope
 from delayd.core import views
 from delayd.core.errors import OutOfSpace, PolicyInvalid, Refusal
@@ -539,14 +539,14 @@ def carry_out(client: Connection, line: bytes, now_ms: int) -> None:
         command, rest = found
         is_bound = command.is_bound
         args = command.parse(rest)
-        verdict = Verdict.ALLOWED
+        authorization = Authorization.ALLOWED
         if client.peer is not None and command.scope is not None:
-            verdict = _verdict(client, command, args, now_ms)
-        if verdict is Verdict.FORBIDDEN:
+            authorization = _authorization(client, command, args, now_ms)
+        if authorization is Authorization.FORBIDDEN:
             is_bound = False
             reply = client.refuse_command(line, replies.FORBIDDEN)
         else:
-            if verdict is Verdict.HIDDEN:
+            if authorization is Authorization.HIDDEN:
                 args = NO_JOB_ID if isinstance(args, int) else (NO_JOB_ID, *args[1:])
             if command.counted:
                 client.stats.counts[command.counted] += 1
@@ -569,7 +569,7 @@ def _refuse_unauthenticated(client: Connection, line: bytes, *, is_command: bool
         client.out.append(reply)
 
 
-def _verdict(client: Connection, command: Command, args: Any, now_ms: int) -> Verdict:  # noqa: ANN401 (what the row's parser returns)
+def _authorization(client: Connection, command: Command, args: Any, now_ms: int) -> Authorization:  # noqa: ANN401 (what the row's parser returns)
     """Judge a command with these arguments of a client that has authenticated."""
     assert client.peer is not None
     assert command.scope is not None
@@ -579,7 +579,7 @@ def _verdict(client: Connection, command: Command, args: Any, now_ms: int) -> Ve
     hides = False
     match command.about:
         case About.WATCHED:
-            return Verdict.ALLOWED if client.may_reserve() else Verdict.FORBIDDEN
+            return Authorization.ALLOWED if client.may_reserve() else Authorization.FORBIDDEN
         case About.USED:
             topic = client.used.name
         case About.NAMED:
@@ -588,6 +588,6 @@ def _verdict(client: Connection, command: Command, args: Any, now_ms: int) -> Ve
             job_id = args if isinstance(args, int) else args[0]
             topic = client.topic_of(job_id, now_ms)
             if topic is None:
-                return Verdict.ALLOWED
+                return Authorization.ALLOWED
             hides = job_id not in client.session.deadlines
     return authorize(principal, command.scope, topic, or_scopes=command.or_scopes, hides=hides)
