@@ -284,8 +284,8 @@ def or_off(read: Reader) -> Reader:
 def read_topics(value: object) -> "Patterns | None":
     """Read the policies of topics: a table of tables, or the same as JSON in a variable."""
     from delayd.core.errors import PolicyInvalid  # noqa: PLC0415 - few have any, and it takes time
+    from delayd.core.names import INTERNAL_TOPIC  # noqa: PLC0415
     from delayd.core.policy import PATTERN_RULE, Patterns, Policy, is_pattern  # noqa: PLC0415
-    from delayd.core.topic import INTERNAL_TOPIC  # noqa: PLC0415
 
     rule, inner_rule = 'must be sections such as [topics."mail.*"]', "must be a section"
     if isinstance(value, GivenText):

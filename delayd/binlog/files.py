@@ -27,7 +27,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Final, NamedTuple, Self
 
 from delayd.core.errors import TopicNameInvalid
-from delayd.core.topic import checked_name
+from delayd.core.names import checked_name
 from delayd.journal.disk import Disk, end_of_data, read_exactly
 from delayd.journal.errors import DamageError, JournalFailed
 from delayd.journal.format import BINLOG_NAME

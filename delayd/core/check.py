@@ -45,6 +45,11 @@ def check(engine: Engine) -> None:
         assert topic.bytes == lengths[topic]
         _check_topic(store, topic)
         _check_throttle(store, topic)
+    for number, session in engine.state.waits.items():
+        assert session.waiting
+        assert session.wait_number == number
+        assert all(number in topic.waiters for topic in session.watched)
+    assert all(topic.waiters.keys() <= engine.state.waits.keys() for topic in counted)
     assert engine.log_space.jobs == counted.total()
     assert sum(topic.reserved for topic in store.topics.listing) == len(store.leases.sessions)
     _check_numbers(store)
@@ -75,9 +80,6 @@ def _check_topic(store: Store, topic: Topic) -> None:
     assert not queues.buried or queues.buried[-1] >> 64 <= store.last_rank
     if not topic.blocks:
         assert not (topic.queues.ready and topic.waiters), "a job and a consumer miss each other"
-    for session in topic.waiters:
-        assert session.waiting
-        assert topic in session.watched
 
 
 def _check_throttle(store: Store, topic: Topic) -> None:

@@ -36,7 +36,7 @@ from typing import Any, Final, NamedTuple
 
 from delayd.core.errors import PolicyInvalid, TopicNameInvalid
 from delayd.core.job import Retry, State
-from delayd.core.topic import INTERNAL_TOPIC, checked_name
+from delayd.core.names import INTERNAL_TOPIC, checked_name
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.limits import (
     ATTEMPTS_MAX,

@@ -46,6 +46,7 @@ class Session:
         "used",
         "wait_alarm",
         "wait_ends_ms",
+        "wait_number",
         "waiting",
         "watched",
         "works",
@@ -62,6 +63,8 @@ class Session:
         """No reservation held ends before this; exact only after `soonest_deadline`."""
         self.waiting = False
         self.wait_ends_ms: int | None = None
+        self.wait_number = 0
+        """Of its last wait, by which the topics know it; longer waits have lower ones."""
         self.wait_alarm: int | None = None
         self.produces = False
         self.works = False

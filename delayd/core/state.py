@@ -14,10 +14,10 @@ It refuses to know what the records mean and where they go.
 from typing import final
 
 from delayd.core.log_space import LogSpace
+from delayd.core.names import DEFAULT_TOPIC
 from delayd.core.records import LAYOUTS, Kind, pack, pack_turn
-from delayd.core.session import Delivery
+from delayd.core.session import Delivery, Session
 from delayd.core.store import Store
-from delayd.core.topic import DEFAULT_TOPIC
 
 
 @final
@@ -33,6 +33,7 @@ class EngineState:
         "is_crowded",
         "is_stopping",
         "jobs_max",
+        "last_wait",
         "log",
         "log_space",
         "must_sync",
@@ -42,6 +43,7 @@ class EngineState:
         "tick_ms",
         "timeouts",
         "turn_ms",
+        "waits",
     )
 
     def __init__(self, start_ms: int, tick_ms: int, wheel_size: int, body_bytes_max: int) -> None:
@@ -68,6 +70,9 @@ class EngineState:
         self.turn_ms = -1
         """The last time that was recorded."""
         self.deliveries: list[Delivery] = []
+        self.waits: dict[int, Session] = {}
+        """Number of a wait → the consumer that waits, the longest first."""
+        self.last_wait = 0
         self.out_of_order_ids: list[int] = []
         """Jobs put with ids that were taken before those of other jobs, for the next reader."""
         self.places_next = True

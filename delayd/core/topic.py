@@ -4,26 +4,19 @@ A topic holds ids only; records are in the job table, and the rules are in the o
 """
 
 import enum
-import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from delayd.core.errors import TopicNameInvalid
+from delayd.core.names import DEFAULT_TOPIC, INTERNAL_TOPIC
 from delayd.core.queues import Queues
-from delayd.limits import TOPIC_NAME_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from delayd.core.keys import KeyIndex
     from delayd.core.policy import Policy
-    from delayd.core.session import Session
     from delayd.core.stats.latency import Histogram
     from delayd.core.stats.rates import Rates
     from delayd.core.throttle import Throttle
-
-DEFAULT_TOPIC: Final = "default"
-INTERNAL_TOPIC: Final = "$idempotency"
-"""Where the daemon keeps jobs of its own; see `core.operations.checks`."""
 
 
 class Source(enum.IntEnum):
@@ -32,18 +25,6 @@ class Source(enum.IntEnum):
     CONFIGURATION = 0
     RUN_TIME = 1
     """A client; it replaces the configured policy."""
-
-
-_NAME: Final = re.compile(
-    rf"[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{{0,{TOPIC_NAME_BYTES_MAX - 1}}}",
-)
-
-
-def checked_name(name: str) -> str:
-    """Return the name, or raise `TopicNameInvalid`."""
-    if _NAME.fullmatch(name) is None:
-        raise TopicNameInvalid(name)
-    return name
 
 
 def head_key(topic: "Topic") -> int:
@@ -110,8 +91,8 @@ class Topic:
         """Its jobs at rest."""
         self.keys: KeyIndex | None = None
         """The index of keys; None while no job has one."""
-        self.waiters: dict[Session, None] = {}
-        """Waiting consumers, the longest waiting first."""
+        self.waiters: dict[int, None] = {}
+        """Numbers of waits for a job of it, the longest first; see `EngineState.waits`."""
         self.blocks = 0
         """Why nothing is handed out, as bits of `throttle.Block`; 0: jobs are handed out."""
         self.paused_until_ms: int | None = None
@@ -191,8 +172,8 @@ class Topic:
         return 0 if self.is_internal else self.watchers
 
     @property
-    def clients_waiting(self) -> "Collection[Session]":
-        """The sessions that wait for a job of it, except the daemon's own."""
+    def clients_waiting(self) -> "Collection[int]":
+        """The waits for a job of it, except the daemon's own."""
         return () if self.is_internal else self.waiters
 
     @property

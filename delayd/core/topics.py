@@ -10,10 +10,14 @@ topic, and removes what belongs to a removed topic.
 
 from typing import TYPE_CHECKING, final
 
+from delayd.core.names import INTERNAL_TOPIC
 from delayd.core.policy import Policy
 from delayd.core.queues import Queues
 from delayd.core.throttle import Block
-from delayd.core.topic import INTERNAL_TOPIC, Source, Topic
+from delayd.core.topic import (
+    Source,
+    Topic,
+)
 from delayd.limits import TOPICS_SHOWN_MAX
 
 if TYPE_CHECKING:

@@ -30,16 +30,15 @@ from delayd.core.job import (
     tally_of,
     wall_of,
 )
+from delayd.core.names import DEFAULT_TOPIC, checked_name
 from delayd.core.policy import Policy
 from delayd.core.queues import job_id_of
 from delayd.core.retry_decision import caught_up_expiry, place_of
 from delayd.core.session import Handed
 from delayd.core.store import Store
 from delayd.core.topic import (
-    DEFAULT_TOPIC,
     Source,
     Topic,
-    checked_name,
     head_key,
 )
 from delayd.core.transitions import came_due, renumbered

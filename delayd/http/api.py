@@ -18,10 +18,10 @@ from delayd.access.scopes import Scope
 from delayd.core.background import BackgroundTask, BackgroundTasks, Task
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound, Refusal
+from delayd.core.names import checked_name
 from delayd.core.session import Session
 from delayd.core.stats.refusals import Refusals
 from delayd.core.times import RequestMs
-from delayd.core.topic import checked_name
 from delayd.core.views import live_record
 from delayd.core.virtual_clock import StandingClock
 from delayd.http.idempotency import Forgetting

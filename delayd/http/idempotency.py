@@ -21,9 +21,9 @@ import msgspec
 
 from delayd.core.errors import CapReached, Refusal
 from delayd.core.job import body_of
+from delayd.core.names import INTERNAL_TOPIC
 from delayd.core.operations.topics import reclaim
 from delayd.core.session import Handed, Session, WaitEnd
-from delayd.core.topic import INTERNAL_TOPIC
 from delayd.http.problems import FieldError, KeyReused, RequestInvalid
 from delayd.limits import (
     HTTP_BATCH_MAX,

@@ -22,11 +22,11 @@ from typing import Any, Final, NamedTuple
 
 from delayd.core.errors import Refusal
 from delayd.core.job import Retry, State
+from delayd.core.names import checked_name
 from delayd.core.operations.put import Conflict, checked_key
 from delayd.core.policy import parse_ladder
 from delayd.core.scans.list import Cursor
 from delayd.core.scans.scan import NEVER_DUE_MS, Wanted
-from delayd.core.topic import checked_name
 from delayd.limits import (
     ATTEMPTS_MAX,
     DURATION_MS_MAX,

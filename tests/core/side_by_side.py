@@ -132,7 +132,8 @@ class SideBySide:
             assert session.deadlines == held
             assert session.soonest_ms <= min(held.values(), default=NEVER_MS)
         for topic in self.rig.engine.store.topics.listing:
-            waiters = [self.client_of(session) for session in topic.waiters]
+            waits = self.rig.engine.state.waits
+            waiters = [self.client_of(waits[number]) for number in topic.waiters]
             assert waiters == self.model.waiters(topic.name)
 
     def compare_deadlines(self) -> None:

@@ -14,6 +14,7 @@ from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, TopicIsInternal
 from delayd.core.job import Retry, State
+from delayd.core.names import INTERNAL_TOPIC
 from delayd.core.operations.change import kick_later
 from delayd.core.operations.put import Conflict
 from delayd.core.operations.topics import SetPolicy, reclaim
@@ -24,7 +25,10 @@ from delayd.core.scans.list import Calendar, Search
 from delayd.core.scans.scan import Wanted
 from delayd.core.session import Session
 from delayd.core.stats.figures import topic_figures
-from delayd.core.topic import INTERNAL_TOPIC, Source, Topic
+from delayd.core.topic import (
+    Source,
+    Topic,
+)
 from delayd.limits import IDEMPOTENCY_MS
 from tests.core.rigs import Rig
 

@@ -28,9 +28,12 @@ from delayd.core.errors import (
     ValueOutOfRange,
 )
 from delayd.core.job import TRANSITIONS, Event, State
+from delayd.core.names import INTERNAL_TOPIC
 from delayd.core.policy import Policy
 from delayd.core.session import Session
-from delayd.core.topic import INTERNAL_TOPIC, Source
+from delayd.core.topic import (
+    Source,
+)
 from tests.core.rigs import TTR_MS, Rig
 
 JOB = 1

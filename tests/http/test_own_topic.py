@@ -5,7 +5,7 @@ from typing import Final
 import pytest
 
 from delayd.access.scopes import Scope
-from delayd.core.topic import INTERNAL_TOPIC
+from delayd.core.names import INTERNAL_TOPIC
 from delayd.http.routes import ROUTES
 from delayd.http.routing import Route
 from delayd.limits import IDEMPOTENCY_MS

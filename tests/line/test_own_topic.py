@@ -7,8 +7,8 @@ import pytest
 
 from delayd.access.scopes import Scope
 from delayd.core.check import check
+from delayd.core.names import INTERNAL_TOPIC
 from delayd.core.session import Handed, Session, WaitEnd
-from delayd.core.topic import INTERNAL_TOPIC
 from delayd.limits import IDEMPOTENCY_MS
 from delayd.line.commands import COMMANDS
 from tests.line.rig import Client, LineRig

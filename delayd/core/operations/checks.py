@@ -30,8 +30,11 @@ from delayd.core.errors import (
     TopicNotFound,
     ValueOutOfRange,
 )
+from delayd.core.names import INTERNAL_TOPIC, checked_name
 from delayd.core.state import EngineState
-from delayd.core.topic import INTERNAL_TOPIC, Topic, checked_name
+from delayd.core.topic import (
+    Topic,
+)
 from delayd.limits import DURATION_MS_MAX, PRIORITY_MAX, WALL_MS_MAX
 
 

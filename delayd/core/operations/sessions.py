@@ -1,12 +1,16 @@
 """Sessions: open, use and watch topics, close. Jobs of a closed session are given back."""
 
 from delayd.core.errors import LastWatched
+from delayd.core.names import DEFAULT_TOPIC, checked_name
 from delayd.core.operations.checks import require_writable
 from delayd.core.operations.finish import give_back
 from delayd.core.operations.waiting import cancel_wait
 from delayd.core.session import Owner, Session
 from delayd.core.state import EngineState
-from delayd.core.topic import DEFAULT_TOPIC, Topic, checked_name, remove_swapping
+from delayd.core.topic import (
+    Topic,
+    remove_swapping,
+)
 
 
 def open_session(state: EngineState, owner: Owner | None = None) -> Session:

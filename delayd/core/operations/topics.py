@@ -15,6 +15,7 @@ from dataclasses import replace
 from delayd.core import apply
 from delayd.core.errors import Refusal, TopicNotFound
 from delayd.core.log_space import TOPIC_COST_BYTES
+from delayd.core.names import INTERNAL_TOPIC, checked_name
 from delayd.core.operations.change import change
 from delayd.core.operations.checks import as_daemon, check_range, require_writable
 from delayd.core.operations.clock import catch_up_leases, leases_are_caught_up
@@ -25,10 +26,8 @@ from delayd.core.records import Kind, pack
 from delayd.core.state import EngineState
 from delayd.core.stats.operations import Operation
 from delayd.core.topic import (
-    INTERNAL_TOPIC,
     Source,
     Topic,
-    checked_name,
 )
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.limits import (

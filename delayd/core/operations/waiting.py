@@ -31,8 +31,11 @@ def wait(state: EngineState, session: Session, now_ms: int, wait_ms: int | None)
     session.wait_ends_ms = (
         None if wait_ms is None else ceil_to_tick(now_ms + wait_ms, state.tick_ms)
     )
+    state.last_wait += 1
+    session.wait_number = state.last_wait
+    state.waits[state.last_wait] = session
     for topic in session.watched:
-        topic.waiters[session] = None
+        topic.waiters[state.last_wait] = None
     set_wait_timer(state, session)
 
 
@@ -50,8 +53,9 @@ def end_wait(state: EngineState, session: Session, outcome: Handed | WaitEnd) ->
 
 def _leave_queues(state: EngineState, session: Session) -> None:
     session.waiting = False
+    del state.waits[session.wait_number]
     for topic in session.watched:
-        del topic.waiters[session]
+        del topic.waiters[session.wait_number]
     if session.wait_alarm is not None:
         state.store.alarms.cancel(session.wait_alarm)
         session.wait_alarm = None
@@ -71,7 +75,7 @@ def serve(state: EngineState, topic: Topic, now_ms: int) -> None:
     while topic.waiters and topic.queues.ready and not topic.blocks:
         if not state.log_space.has_for_reserve():
             return
-        session = next(iter(topic.waiters))
+        session = state.waits[next(iter(topic.waiters))]
         _leave_queues(state, session)
         state.deliveries.append((session, hand_out(state, topic, session, now_ms)))
 
