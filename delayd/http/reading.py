@@ -111,7 +111,8 @@ class Reader(Generic[FormT]):
     def _refusal(self, data: bytes, said: str) -> NotJson | RequestInvalid:
         """Return everything that is wrong with a body in which msgspec has found one mistake."""
         try:
-            errors = [*islice(errors_in(orjson.loads(data), self.kind), HTTP_ERRORS_MAX)]
+            orjson.loads(data)  # strict; but it makes floats of whole numbers beyond 64 bits
+            errors = [*islice(errors_in(msgspec.json.decode(data), self.kind), HTTP_ERRORS_MAX)]
         except (ValueError, RecursionError) as error:
             return NotJson(str(error))
         if not errors and not _is_mistake_in_field(said):
