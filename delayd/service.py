@@ -211,8 +211,8 @@ class Service:
         if not self._listeners.http:
             return
         from delayd.http.api import Api  # noqa: PLC0415 - aiohttp takes 250 ms
-        from delayd.http.assembly import http_server  # noqa: PLC0415
-        from delayd.http.bounds import bounds_of  # noqa: PLC0415
+        from delayd.http.connections import bounds_of  # noqa: PLC0415
+        from delayd.http.server import http_server  # noqa: PLC0415
 
         clock = self._clock
         api = Api(
@@ -255,9 +255,9 @@ class Service:
 
     def _connections(self) -> dict[str, int]:
         """Count who is connected, by what is spoken."""
-        guard = None if self._http is None else self._http.guard
+        http = None if self._http is None else self._http.connections
         counts = {"line": self._line.stats.connections}
-        return counts if guard is None else {**counts, "http": guard.open_count}
+        return counts if http is None else {**counts, "http": http.open_count}
 
     def _sleep(self, timeout_s: float | None) -> None:
         """Take turns; a fault in one of them ends the process."""

@@ -14,8 +14,7 @@ import ssl
 from collections.abc import Sequence
 
 from delayd.access.admission import Refused
-from delayd.http.connection_limits import HttpConnectionLimits
-from delayd.http.connections import Connection
+from delayd.http.connections import Connection, HttpConnections
 from delayd.limits import ACCEPTS_PER_TURN, HANDSHAKES_PER_TURN, TLS_CLOSE_MS, TLS_HANDSHAKE_MS
 from delayd.net.accept import Acceptor, prepare
 
@@ -25,15 +24,15 @@ class HttpAcceptor:
 
     def __init__(
         self,
-        guard: HttpConnectionLimits,
+        connections: HttpConnections,
         listeners: Sequence[socket.socket],
         tls: ssl.SSLContext | None,
     ) -> None:
         """Begin with `open`; with `tls` each client has to begin with a handshake."""
-        self._guard = guard
+        self._connections = connections
         self._tls = tls
         self._arriving: set[asyncio.Task[None]] = set()
-        loop = guard.loop
+        loop = connections.loop
         acceptor = Acceptor(
             listeners,
             self._accepted,
@@ -42,7 +41,7 @@ class HttpAcceptor:
             watch=lambda descriptor: loop.add_reader(descriptor, acceptor.accept, descriptor),
             unwatch=loop.remove_reader,
             call_later=lambda delay_ms, call: loop.call_later(delay_ms / 1_000, call),
-            on_no_descriptor=guard.note_no_descriptor,
+            on_no_descriptor=connections.note_no_descriptor,
         )
         self.acceptor = acceptor
 
@@ -57,15 +56,15 @@ class HttpAcceptor:
             task.cancel()
 
     def _accepted(self, sock: socket.socket, peer: object) -> None:
-        admitted = self._guard.admit(peer, sock.fileno())
+        admitted = self._connections.admit(peer, sock.fileno())
         if isinstance(admitted, Refused):
             # Say why, if that takes no waiting; before a handshake it would not be understood.
             with sock, contextlib.suppress(OSError):
                 if self._tls is None:
                     sock.setblocking(False)
-                    sock.send(self._guard.replies[admitted])
+                    sock.send(self._connections.replies[admitted])
             return
-        task = self._guard.loop.create_task(self._connect(sock, admitted))
+        task = self._connections.loop.create_task(self._connect(sock, admitted))
         self._arriving.add(task)
         task.add_done_callback(self._arriving.discard)
 
@@ -74,11 +73,11 @@ class HttpAcceptor:
         try:
             prepare(sock)
         except OSError:
-            self._guard.forget(connection)
+            self._connections.forget(connection)
             sock.close()
             return
         try:
-            await self._guard.loop.connect_accepted_socket(
+            await self._connections.loop.connect_accepted_socket(
                 lambda: connection,
                 sock,
                 ssl=self._tls,
@@ -87,9 +86,9 @@ class HttpAcceptor:
             )
         except OSError as error:
             # It has left, or its handshake failed; the transport closes the socket.
-            self._guard.forget(connection)
+            self._connections.forget(connection)
             if has_tls:
-                self._guard.note_failed_handshake(connection, error)
+                self._connections.note_failed_handshake(connection, error)
         except asyncio.CancelledError:
-            self._guard.forget(connection)
+            self._connections.forget(connection)
             raise

@@ -22,8 +22,7 @@ from delayd.access.principal import EVERYBODY, Principal
 from delayd.clock import monotonic_ns
 from delayd.core.errors import Refusal
 from delayd.http.api import Api, Call
-from delayd.http.bounds import Bounds
-from delayd.http.connections import HttpRequest
+from delayd.http.connections import Bounds, HttpRequest
 from delayd.http.problems import (
     JSON,
     BadRequest,
@@ -43,7 +42,7 @@ from delayd.limits import HTTP_BODY_BYTES_DEFAULT, HTTP_HOSTS_KNOWN_MAX
 
 Names = Mapping[str, str]
 """What stands in the path where any text may."""
-AccessControl = Callable[[HttpRequest, Names], Awaitable[Reply]]
+Endpoint = Callable[[HttpRequest, Names], Awaitable[Reply]]
 
 NS_PER_MS: Final = 1_000_000
 _BEARER: Final = "bearer "
@@ -80,7 +79,7 @@ def _is_address(name: str) -> bool:
     return True
 
 
-class Door:
+class RequestAdmission:
     """Lets requests in."""
 
     def __init__(
@@ -105,7 +104,7 @@ class Door:
             unauthenticated_per_address_max=bounds.strangers_per_ip_max,
         )
 
-    def entrance(self, route: Route) -> AccessControl:
+    def endpoint(self, route: Route) -> Endpoint:
         """Return what answers the requests of a route."""
         api, handler, authenticator = self._api, route.handler, self._authenticator
         is_guarded, body_bytes_max = route.scope is not None, self._body_bytes_max
@@ -143,7 +142,7 @@ class Door:
 
         return answer
 
-    async def turn_away(self, refusal: Refusal) -> Reply:
+    async def refuse(self, refusal: Refusal) -> Reply:
         """Answer a request that leads to no call."""
         self._api.refusals.note(refusal.word)
         return refused(refusal)

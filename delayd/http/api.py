@@ -24,15 +24,13 @@ from delayd.core.stats.refusals import Refusals
 from delayd.core.times import RequestMs
 from delayd.core.views import live_record
 from delayd.core.virtual_clock import StandingClock
-from delayd.http.idempotency import Forgetting
+from delayd.http.idempotency import Memos
 from delayd.http.problems import FieldError, Forbidden, RequestInvalid, Unauthorized
 from delayd.limits import JOB_ID_MAX
 from delayd.text import parse_whole
 
 if TYPE_CHECKING:
-    from delayd.http.connection_limits import HttpConnectionLimits
-    from delayd.http.connections import HttpRequest
-    from delayd.http.handlers.reserve import Consumer
+    from delayd.http.connections import HttpConnections, HttpRequest
 
 
 class Turns(Protocol):
@@ -59,7 +57,15 @@ class Clock(Protocol):
         ...
 
 
-class Awaited:
+class Waiting(Protocol):
+    """A request that waits for a job."""
+
+    def stop(self) -> None:
+        """Wait no more: the daemon stops."""
+        ...
+
+
+class AwaitedTask:
     """A pass that a request waits for."""
 
     __slots__ = ("_api", "_work", "future", "is_over", "refusal")
@@ -129,13 +135,13 @@ class Api:
         self.reports = reports
         self.refusals = Refusals() if refusals is None else refusals
         """Counts what is refused, on the line as well."""
-        self.guard: HttpConnectionLimits | None = None
+        self.connections: HttpConnections | None = None
         """Who is connected; None before the start."""
         self.loop = asyncio.get_running_loop()
         self.nobody: Final = Session()
-        self.waiting: set[Consumer] = set()
-        """Who waits for a job."""
-        self.forgetting = Forgetting(engine)
+        self.waiting: set[Waiting] = set()
+        """The requests that wait for a job."""
+        self.memos = Memos(engine)
         self.renewed: Callable[[Principal], Principal | None] = _still
         """Tells who somebody is by now; None: nobody any more."""
         self.is_stopping = False
@@ -166,7 +172,7 @@ class Api:
 
     async def carry_out(self, work: Task) -> None:
         """Wait until the pass is over and what it did durable; what it raises."""
-        awaited = Awaited(self, work)
+        awaited = AwaitedTask(self, work)
         self.passes.add(awaited)
         self.turns.ask()
         try:

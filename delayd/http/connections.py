@@ -11,7 +11,7 @@ A client that takes longer is answered 408 where that can still be understood, a
 kept for a connection is bounded: 8,190 bytes of a line, 128 headers, 32 requests in a row, half a
 MiB of a body that no handler reads, and one answer, since a client is sent one at a time. The bytes
 of all requests that have been read and not been answered are counted together, by the
-`HttpConnectionLimits`; when they are too many, clients that send much are answered 503.
+`HttpConnections`; when they are too many, clients that send much are answered 503.
 
 Deadlines cost a request less than 1 µs: its times are noted, and looked at by `net.deadlines`.
 
@@ -20,9 +20,11 @@ that the parser fills with bodies, and the base of its protocols, by their publi
 """
 
 import asyncio
+import enum
 from collections import deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Final
 
 from aiohttp import hdrs, http_parser
 from aiohttp.base_protocol import BaseProtocol
@@ -30,14 +32,57 @@ from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
 from delayd import limits
-from delayd.access.admission import Peer, Refused
-from delayd.http.bounds import Deadline
-from delayd.http.problems import BadRequest, HeaderTooLong, HttpRefusal, OurFault, PathTooLong
-from delayd.http.responses import HTTP_1_1, Reply, refused
-from delayd.net.deadlines import body_ms_max
+from delayd.access.admission import Admission, Peer, Refused
+from delayd.http.problems import (
+    BadRequest,
+    Busy,
+    HeaderTooLong,
+    HttpRefusal,
+    OurFault,
+    PathTooLong,
+    TooMany,
+    TooSlow,
+)
+from delayd.http.responses import HTTP_1_1, Reply, closing_reply, refused
+from delayd.net.deadlines import Deadlines, body_ms_max
 
-if TYPE_CHECKING:
-    from delayd.http.connection_limits import HttpConnectionLimits
+# --- Bounds --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How much and how long; `limits.py` says why."""
+
+    connections_max: int = limits.CONNECTIONS_DEFAULT
+    connections_per_ip_max: int = limits.HTTP_CONNECTIONS_PER_IP_DEFAULT
+    strangers_per_ip_max: int = limits.HTTP_STRANGERS_PER_IP_DEFAULT
+    header_ms: int = limits.HTTP_HEADER_MS_DEFAULT
+    body_ms: int = limits.HTTP_BODY_MS_DEFAULT
+    idle_ms: int = limits.HTTP_IDLE_MS_DEFAULT
+    body_bytes_max: int = limits.HTTP_BODY_BYTES_DEFAULT
+    held_bytes_max: int = limits.HTTP_HELD_BYTES_DEFAULT
+    write_buffer_bytes_max: int = limits.WRITE_BUFFER_BYTES_DEFAULT
+
+
+def bounds_of(config: object) -> Bounds:
+    """Return what a configuration says: of `connections_max` its `http_connections_max`, and so on.
+
+    It is not typed, since HTTP refuses to know the configuration of the whole daemon.
+    """
+    names = (field.name for field in fields(Bounds))
+    return Bounds(**{name: getattr(config, f"http_{name}") for name in names})
+
+
+class Deadline(enum.StrEnum):
+    """What a client took too long for."""
+
+    HEADER = "header"
+    BODY = "body"
+    IDLE = "idle"
+    ANSWER = "answer"
+
+
+# --- One connection ------------------------------------------------------------------------------
 
 _NEVER_MS: Final = -1
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -132,7 +177,6 @@ class Connection(BaseProtocol):
         "_body_ms",
         "_current",
         "_drained",
-        "_guard",
         "_has_full_body",
         "_has_full_row",
         "_head_ms",
@@ -142,6 +186,7 @@ class Connection(BaseProtocol):
         "_reader",
         "_row",
         "_sent_bytes",
+        "_shared",
         "_untaken",
         "held_bytes",
         "look_s",
@@ -149,11 +194,11 @@ class Connection(BaseProtocol):
         "task",
     )
 
-    def __init__(self, guard: "HttpConnectionLimits", peer: Peer) -> None:
-        """Wait for a client from there; only `HttpConnectionLimits.admit` makes connections."""
+    def __init__(self, shared: "HttpConnections", peer: Peer) -> None:
+        """Wait for a client from there; only `HttpConnections.admit` makes connections."""
         self._reader = http_parser.HttpRequestParser(
             self,
-            guard.loop,
+            shared.loop,
             limits.HTTP_BODY_BUFFER_BYTES,
             max_line_size=limits.HTTP_LINE_BYTES_MAX,
             max_field_size=limits.HTTP_HEADER_BYTES_MAX,
@@ -162,8 +207,8 @@ class Connection(BaseProtocol):
             auto_decompress=False,
             max_msg_queue_size=limits.HTTP_ROW_MAX,
         )
-        super().__init__(guard.loop, self._reader)
-        self._guard = guard
+        super().__init__(shared.loop, self._reader)
+        self._shared = shared
         self.peer = peer
         self.look_s = 0
         self.held_bytes = 0
@@ -198,34 +243,34 @@ class Connection(BaseProtocol):
 
     def has_shown_token(self) -> None:
         """Count no longer among those who have not."""
-        self._guard.admission.authenticated(self.peer)
+        self._shared.admission.authenticated(self.peer)
 
     # --- What asyncio calls ----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin: the first head has its time from now."""
         assert isinstance(transport, asyncio.Transport)
-        transport.set_write_buffer_limits(self._guard.pause_bytes)
+        transport.set_write_buffer_limits(self._shared.pause_bytes)
         super().connection_made(transport)
-        self._head_ms = now_ms = self._guard.now_ms()
-        self._guard.deadlines.watch(self, now_ms + self._guard.bounds.header_ms)
+        self._head_ms = now_ms = self._shared.now_ms()
+        self._shared.deadlines.watch(self, now_ms + self._shared.bounds.header_ms)
 
     def data_received(self, data: bytes) -> None:
         """Take in what has come; note whether a head or a body is to follow."""
         if self._is_over:
             return
-        guard = self._guard
+        shared = self._shared
         if not self._is_spent:
             size = len(data)
             self.held_bytes += size
-            guard.held_bytes += size
+            shared.held_bytes += size
         messages = self._parse(data)
         if messages:
             self._head_ms = _NEVER_MS
             self._row += messages
             self._note_last(*messages[-1])
             if self.task is None:
-                self.task = guard.loop.create_task(self._serve())
+                self.task = shared.loop.create_task(self._serve())
             if len(self._row) >= limits.HTTP_ROW_MAX and not self._has_full_row:
                 self._has_full_row = True
                 self._read_no_more()
@@ -234,9 +279,9 @@ class Connection(BaseProtocol):
                 self._body = None
                 self._is_spent = False
         elif data and self._head_ms < 0:
-            self._head_ms = now_ms = guard.now_ms()
-            guard.deadlines.watch(self, now_ms + guard.bounds.header_ms)
-        if guard.held_bytes > guard.held_bytes_max:
+            self._head_ms = now_ms = shared.now_ms()
+            shared.deadlines.watch(self, now_ms + shared.bounds.header_ms)
+        if shared.held_bytes > shared.held_bytes_max:
             self._hold_no_more()
 
     def _parse(self, data: bytes) -> Sequence[Message]:
@@ -263,22 +308,22 @@ class Connection(BaseProtocol):
             self._body = None
             return
         self._body = body
-        self._body_ms = now_ms = self._guard.now_ms()
+        self._body_ms = now_ms = self._shared.now_ms()
         self._body_bytes = 0
-        self._guard.deadlines.watch(self, now_ms + self._guard.body_grace_ms)
+        self._shared.deadlines.watch(self, now_ms + self._shared.body_grace_ms)
 
     def _hold_no_more(self) -> None:
         """Refuse the request that is one too many, unless it is a small one."""
         if self.held_bytes > limits.HTTP_SMALL_BYTES:
-            self._guard.refused[Refused.HELD_BYTES] += 1
-            self._cut(self._guard.replies[Refused.HELD_BYTES])
+            self._shared.refused[Refused.HELD_BYTES] += 1
+            self._cut(self._shared.replies[Refused.HELD_BYTES])
 
     def pause_writing(self) -> None:
         """Give the client some time to take what waits for it."""
         super().pause_writing()
         if self._untaken is None:
-            now_ms = self._guard.now_ms()
-            self._guard.deadlines.watch(self, self._await_taking(now_ms))
+            now_ms = self._shared.now_ms()
+            self._shared.deadlines.watch(self, self._await_taking(now_ms))
 
     def resume_writing(self) -> None:
         """Go on with the answer: the client has taken enough of it."""
@@ -288,7 +333,7 @@ class Connection(BaseProtocol):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Be gone; a request that is still carried out is cancelled."""
-        self._guard.forget(self)
+        self._shared.forget(self)
         super().connection_lost(exc)
         self._is_over = True
         self._row.clear()
@@ -339,7 +384,7 @@ class Connection(BaseProtocol):
             self._is_over = True  # the client has gone
         except Exception as fault:  # noqa: BLE001 (whatever it is, the answer cannot be sent)
             self._is_over = True
-            self._guard.on_fault(fault)
+            self._shared.on_fault(fault)
         finally:
             self.task = self._current = None
         if self._is_over and self.transport is not None:
@@ -364,7 +409,7 @@ class Connection(BaseProtocol):
     async def _carried_out(self, request: HttpRequest) -> Reply:
         """Return what the handler answers; where it does not, a problem, and close behind it."""
         try:
-            return await self._guard.answer(request)
+            return await self._shared.answer(request)
         except BodyBroken as error:
             refusal: HttpRefusal = BadRequest(
                 f"the body is not what its headers say: {error}".partition("\n")[0]
@@ -372,7 +417,7 @@ class Connection(BaseProtocol):
         except ConnectionError:
             raise
         except Exception as fault:
-            self._guard.on_fault(fault)
+            self._shared.on_fault(fault)
             if request.sent_bytes:
                 raise ConnectionResetError("the answer cannot be ended") from fault
             refusal = OurFault("something went wrong in the daemon; its log says what")
@@ -410,7 +455,7 @@ class Connection(BaseProtocol):
             request.sent_bytes += len(data)
         transport.write(data)
         if self.writing_paused:
-            self._drained = self._guard.loop.create_future()
+            self._drained = self._shared.loop.create_future()
             await self._drained
             self._drained = None
 
@@ -424,7 +469,7 @@ class Connection(BaseProtocol):
         if body.is_eof():
             return True
         try:
-            async with asyncio.timeout(self._guard.body_grace_ms / 1_000):
+            async with asyncio.timeout(self._shared.body_grace_ms / 1_000):
                 while not body.is_eof():
                     await body.readany()
         except (TimeoutError, BodyBroken):
@@ -433,7 +478,7 @@ class Connection(BaseProtocol):
 
     def _note_answer(self, request: HttpRequest) -> None:
         """Note that a request has been answered."""
-        guard = self._guard
+        shared = self._shared
         if self._body is not None and request.body is self._body and not self._body.is_eof():
             self._is_spent = True
         # Of what came in a row each has an equal share: exactly so in the end.
@@ -441,8 +486,8 @@ class Connection(BaseProtocol):
         behind = len(self._row) + has_body + (self._head_ms >= 0)
         released = self.held_bytes // (behind + 1)
         self.held_bytes -= released
-        guard.held_bytes -= released
-        self._idle_ms = now_ms = guard.now_ms()
+        shared.held_bytes -= released
+        self._idle_ms = now_ms = shared.now_ms()
         if self._head_ms >= 0:
             self._head_ms = now_ms
 
@@ -467,7 +512,7 @@ class Connection(BaseProtocol):
         if self._body is not None and self._body.is_eof():
             self._body = None
             self._is_spent = False
-        bounds = self._guard.bounds
+        bounds = self._shared.bounds
         if self._body is not None:
             due_ms = self._body_due_ms(now_ms, self._body)
             deadline = Deadline.BODY
@@ -482,7 +527,7 @@ class Connection(BaseProtocol):
         if now_ms < due_ms:
             return due_ms
         # Who has not said anything has asked for nothing, and would take it for the next answer.
-        self._close_for(deadline, self._guard.too_slow if self.held_bytes else b"")
+        self._close_for(deadline, self._shared.too_slow if self.held_bytes else b"")
         return self._look_after_closing(now_ms)
 
     def _body_due_ms(self, now_ms: int, body: StreamReader) -> int:
@@ -492,9 +537,9 @@ class Connection(BaseProtocol):
             self._body_ms = now_ms
             self._body_bytes = body.total_bytes
         came_bytes = body.total_bytes - self._body_bytes
-        guard = self._guard
+        shared = self._shared
         return self._body_ms + body_ms_max(
-            came_bytes, grace_ms=guard.body_grace_ms, in_all_ms=guard.bounds.body_ms
+            came_bytes, grace_ms=shared.body_grace_ms, in_all_ms=shared.bounds.body_ms
         )
 
     def _look_at_answer(self, now_ms: int, waiting_bytes: int) -> int:
@@ -506,7 +551,7 @@ class Connection(BaseProtocol):
             return since_ms + limits.HTTP_TAKE_MS
         taken_bytes = then_bytes - waiting_bytes + self._sent_bytes - sent_bytes
         enough_bytes = limits.HTTP_TAKE_MS // 1_000 * limits.BYTES_PER_S_MIN
-        if taken_bytes < enough_bytes or waiting_bytes > self._guard.bounds.write_buffer_bytes_max:
+        if taken_bytes < enough_bytes or waiting_bytes > self._shared.bounds.write_buffer_bytes_max:
             self._close_for(Deadline.ANSWER, b"")
             return 0
         return self._await_taking(now_ms)
@@ -521,8 +566,8 @@ class Connection(BaseProtocol):
         return 0 if self.transport is None else now_ms + limits.HTTP_LOOK_MS
 
     def _close_for(self, deadline: Deadline, reply: bytes) -> None:
-        self._guard.closed[deadline] += 1
-        self._guard.note(f"SLOW_{deadline.name}")
+        self._shared.closed[deadline] += 1
+        self._shared.note(f"SLOW_{deadline.name}")
         self._cut(reply)
 
     def _cut(self, reply: bytes) -> None:
@@ -549,3 +594,121 @@ def _refusal_of(error: HttpProcessingError) -> HttpRefusal:
     if error.message == "Too many headers received":
         return HeaderTooLong(f"there are more than {limits.HTTP_HEADERS_MAX} headers")
     return BadRequest(error.message.partition("\n")[0].rstrip(":"))
+
+
+# --- All of them ---------------------------------------------------------------------------------
+
+
+class HttpConnections:
+    """All of them: their bounds, their deadlines, and the bytes they hold; `admit` makes them."""
+
+    def __init__(
+        self,
+        answer: Callable[[HttpRequest], Awaitable[Reply]],
+        bounds: Bounds,
+        now_ms: Callable[[], int],
+        on_fault: Callable[[BaseException], object],
+        admission: Admission,
+    ) -> None:
+        """Admit no connection yet; `answer` answers requests, on the running loop.
+
+        `now_ms` is a clock that never stands. `on_fault` is told of exceptions that come out of a
+        handler.
+        """
+        self.loop = asyncio.get_running_loop()
+        self.bounds = bounds
+        self.now_ms = now_ms
+        self.on_fault = on_fault
+        self.admission = admission
+        self.deadlines = Deadlines[Connection](now_ms, Connection.look, self._set_alarm)
+        self._timer: asyncio.TimerHandle | None = None
+        self.body_grace_ms = min(limits.HTTP_BODY_GRACE_MS, bounds.body_ms)
+        self.pause_bytes = min(limits.HTTP_REPLY_PAUSE_BYTES, bounds.write_buffer_bytes_max)
+        self.held_bytes_max = bounds.held_bytes_max
+        self.held_bytes = 0
+        """Bytes of requests that have not been answered."""
+        self.note: Callable[[str], object] = _ignore
+        """Told of each refusal and each deadline that was missed, by name: for metrics."""
+        self.refused = dict.fromkeys(Refused, 0)
+        self.closed = dict.fromkeys(Deadline, 0)
+        self.too_slow = closing_reply(TooSlow("the request did not arrive in time"))
+        busy = closing_reply(Busy("there are too many connections, or too much is being sent"))
+        too_many = closing_reply(TooMany("there are too many connections from this address"))
+        self.replies = dict.fromkeys(Refused, busy) | {
+            Refused.CONNECTIONS_PER_IP: too_many,
+            Refused.STRANGERS_PER_IP: too_many,
+        }
+        self.answer = answer
+        self._connections: dict[Connection, Peer] = {}
+
+    @property
+    def open_count(self) -> int:
+        """How many connections there are."""
+        return len(self._connections)
+
+    def _set_alarm(self, alarm_ms: int | None) -> None:
+        """Have the deadlines looked at then, and no longer when they were to be before."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if alarm_ms is not None:
+            wait_ms = max(0, alarm_ms - self.now_ms())
+            self._timer = self.loop.call_later(wait_ms / 1_000, self.deadlines.go)
+
+    def admit(self, address: object, descriptor: int) -> Connection | Refused:
+        """Return the protocol for a client that has connected, or why it may not stay.
+
+        For a connection whose `connection_made` is never called, call `forget`.
+        """
+        peer = self.admission.admit(address, descriptor)
+        if isinstance(peer, Refused):
+            self.refused[peer] += 1
+            self.note(peer.name)
+            return peer
+        connection = Connection(self, peer)
+        self._connections[connection] = peer
+        return connection
+
+    def note_no_descriptor(self) -> None:
+        """Count a client that was closed for lack of a descriptor."""
+        self.refused[Refused.DESCRIPTORS] += 1
+
+    def note_failed_handshake(self, connection: Connection, error: Exception) -> None:
+        """Count a TLS handshake that failed, and have it logged."""
+        self.note("TLS_HANDSHAKE")
+        self.admission.note_failed_handshake(connection.peer, error)
+
+    def forget(self, connection: Connection) -> None:
+        """Count a connection no longer; twice is once."""
+        peer = self._connections.pop(connection, None)
+        if peer is None:
+            return
+        self.deadlines.forget(connection)
+        self.held_bytes -= connection.held_bytes
+        connection.held_bytes = 0
+        self.admission.leave(peer)
+
+    def finish(self) -> "list[asyncio.Task[None]]":
+        """Close all connections, each behind its current answer; return what still answers."""
+        answering = [connection.finish() for connection in list(self._connections)]
+        return [task for task in answering if task is not None]
+
+    def close(self) -> None:
+        """Close whatever is still open, sent or not."""
+        for connection in list(self._connections):
+            if connection.transport is None:
+                self.forget(connection)
+            else:
+                connection.transport.abort()
+        self.deadlines.close()
+
+    def check(self) -> None:
+        """Raise `AssertionError` unless every count is what counting says."""
+        self.deadlines.check()
+        assert (self._timer is not None) == (self.deadlines.alarm_ms is not None)
+        assert self.held_bytes == sum(each.held_bytes for each in self._connections)
+        self.admission.check(self._connections.values())
+
+
+def _ignore(*_told: object) -> None:
+    """Take no notice."""

@@ -15,6 +15,7 @@ So such a put takes room for two, also of the daemon's caps on all jobs.
 """
 
 import hashlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -36,15 +37,15 @@ from delayd.limits import (
 )
 
 if TYPE_CHECKING:
+    from delayd.access.principal import Principal
     from delayd.core.engine import Engine
-    from delayd.http.api import Api, Call
 
 TOPIC: Final = INTERNAL_TOPIC
 HEADER: Final = "Idempotency-Key"
 
 
-class Note(msgspec.Struct):
-    """What the body of a memo says."""
+class MemoBody(msgspec.Struct):
+    """The body of a memo."""
 
     job: int
     """The job that was put."""
@@ -53,22 +54,22 @@ class Note(msgspec.Struct):
 
 
 _encode: Final = msgspec.json.Encoder().encode
-_decode: Final = msgspec.json.Decoder(Note).decode
+_decode: Final = msgspec.json.Decoder(MemoBody).decode
 
 
 class Memo:
     """What is known of an Idempotency-Key."""
 
-    __slots__ = ("_api", "_key", "_print", "job_id")
+    __slots__ = ("_key", "_memos", "_print", "job_id")
 
-    def __init__(self, api: "Api", key: bytes, fingerprint: str) -> None:
+    def __init__(self, memos: "Memos", key: bytes, fingerprint: str) -> None:
         """Look it up; `KeyReused` if it came with another request."""
-        self._api = api
+        self._memos = memos
         self._key = key
         self._print = fingerprint
         self.job_id = 0
         """The job that was put under it; 0: none yet."""
-        engine = api.engine
+        engine = memos.engine
         if TOPIC in engine.store.topics.by_name:
             try:
                 memo_id = engine.find_key(TOPIC, key)
@@ -90,7 +91,7 @@ class Memo:
         It stands behind its job in the log: where a crash cuts between them, the retry makes a
         second job, and none is believed to be there that is not.
         """
-        engine = self._api.engine
+        engine = self._memos.engine
         topic = engine.store.topic(TOPIC)
         try:
             with engine.as_daemon():
@@ -100,15 +101,15 @@ class Memo:
                     priority=PRIORITY_DEFAULT,
                     delay_ms=IDEMPOTENCY_MS,
                     ttr_ms=TTR_MS_DEFAULT,
-                    body=_encode(Note(job_id, self._print)),
+                    body=_encode(MemoBody(job_id, self._print)),
                     now_ms=now_ms,
                 )
         except Refusal as refusal:
             engine.store.drop_if_unwanted(topic)
-            if engine.delete_batch(self._api.nobody, (job_id,), now_ms)[0]:
+            if engine.delete_batch(Session(), (job_id,), now_ms)[0]:
                 raise _of_both(engine, refusal) from None
             return  # a worker has it already: so it was put, and is not remembered
-        self._api.forgetting.begin(now_ms)
+        self._memos.begin(now_ms)
 
 
 def _of_both(engine: "Engine", refusal: Refusal) -> Refusal:
@@ -122,37 +123,39 @@ def _of_both(engine: "Engine", refusal: Refusal) -> Refusal:
     return CapReached(refusal.cap, refusal.highest, in_use, needed=needed)
 
 
-def memo_of(call: "Call", topic: str) -> Memo | None:
+def memo_of(
+    memos: "Memos", headers: Mapping[str, str], principal: "Principal", topic: str, data: bytes
+) -> Memo | None:
     """Return what is known of the request's key, None if it has none; `KeyReused`."""
-    header = call.request.headers.get(HEADER)
+    header = headers.get(HEADER)
     if header is None:
         return None
     if not 1 <= len(header.encode("utf-8", "surrogateescape")) <= IDEMPOTENCY_KEY_BYTES_MAX:
         rule = f"must be 1 to {IDEMPOTENCY_KEY_BYTES_MAX} bytes"
         raise RequestInvalid([FieldError(HEADER, rule)])
-    parts = (call.principal.name, call.principal.token_id, topic, header)
+    parts = (principal.name, principal.token_id, topic, header)
     key = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
-    return Memo(call.api, key.encode(), hashlib.sha256(call.data).hexdigest())
+    return Memo(memos, key.encode(), hashlib.sha256(data).hexdigest())
 
 
-def refuse_beside(call: "Call", reason: str) -> None:
+def refuse_beside(headers: Mapping[str, str], reason: str) -> None:
     """Refuse an Idempotency-Key where it would not do what its sender expects."""
-    if HEADER in call.request.headers:
+    if HEADER in headers:
         rule = f"is for a single job without a key; {reason}"
         raise RequestInvalid([FieldError(HEADER, rule)])
 
 
-class Forgetting:
-    """Reserves memos that have come due, and deletes them."""
+class Memos:
+    """All memos: reserves those that have come due, and deletes them."""
 
     def __init__(self, engine: "Engine") -> None:
         """Wait for nothing yet."""
-        self._engine = engine
+        self.engine = engine
         self._session = Session(self)
 
     def begin(self, now_ms: int) -> None:
         """Wait for memos, from when there are any; a second time nothing happens."""
-        engine, session = self._engine, self._session
+        engine, session = self.engine, self._session
         if not session.watched and TOPIC in engine.store.topics.by_name:
             reclaim(engine.state, now_ms)
             with engine.as_daemon():
@@ -163,18 +166,18 @@ class Forgetting:
         """Wait no more if there is nothing to wait for: then the topic may go."""
         session = self._session
         if session.watched and not session.watched[0].jobs:
-            self._engine.stop_consuming(session)
+            self.engine.stop_consuming(session)
 
     def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
         """Delete one that has come due, and those behind it."""
         assert not isinstance(outcome, WaitEnd), "it waits without an end"
-        with self._engine.as_daemon():
-            self._engine.delete(self._session, outcome[0], now_ms)
+        with self.engine.as_daemon():
+            self.engine.delete(self._session, outcome[0], now_ms)
         self._go_on(now_ms)
 
     def _go_on(self, now_ms: int) -> None:
         """Delete what is due (it comes in slices), and wait for more while there is more."""
-        engine, session = self._engine, self._session
+        engine, session = self.engine, self._session
         with engine.as_daemon():
             while due := engine.reserve_batch(session, HTTP_BATCH_MAX, READ_BYTES, now_ms):
                 engine.delete_batch(session, [job_id for job_id, _ in due], now_ms)

@@ -1,23 +1,22 @@
 """The server: start and stop.
 
-`connections` reads requests and bounds what a connection may cost, `dispatch` finds the
-call, `door` lets requests in, the handlers ask the engine. A fault of our own in a handler ends the
-process, as one in a turn does: what is in memory cannot be trusted any more.
+`accept` and `connections` take requests in and bound what a client may cost, `routing` finds the
+call, `admission` checks who asks, the handlers ask the engine. A fault of our own in a handler
+ends the process, as one in a turn does: what is in memory cannot be trusted any more.
 """
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
+from delayd.access.control import AccessControl
 from delayd.clock import monotonic_ns
 from delayd.core.errors import Refusal
 from delayd.http.accept import HttpAcceptor
-from delayd.http.admission import AccessControl, Door
+from delayd.http.admission import Endpoint, Hosts, RequestAdmission
 from delayd.http.api import Api
-from delayd.http.bounds import Bounds
-from delayd.http.connection_limits import HttpConnectionLimits
-from delayd.http.connections import HttpRequest, require_c_parser
+from delayd.http.connections import Bounds, HttpConnections, HttpRequest, require_c_parser
 from delayd.http.responses import Reply
 from delayd.http.routes import ROUTES
 from delayd.http.routing import Router
@@ -35,7 +34,7 @@ class HttpServer:
     def __init__(
         self,
         api: Api,
-        door: Door,
+        admission: RequestAdmission,
         listeners: Sequence[socket.socket],
         bounds: Bounds,
         *,
@@ -45,43 +44,43 @@ class HttpServer:
         """Put it together; `on_fault` is told of a fault of our own, and does not return."""
         require_c_parser()
         self._api = api
-        self._door = door
+        self._admission = admission
         self._listeners = listeners
         self._bounds = bounds
         self._on_fault = on_fault
         self._tls = tls
-        self._router: Router[AccessControl] = Router()
+        self._router: Router[Endpoint] = Router()
         for route in ROUTES:
-            entrance = door.entrance(route)
-            self._router.add(route.method, route.path, entrance)
+            endpoint = admission.endpoint(route)
+            self._router.add(route.method, route.path, endpoint)
             if route.method == "GET":
-                self._router.add("HEAD", route.path, entrance)
-        self.guard: HttpConnectionLimits | None = None
+                self._router.add("HEAD", route.path, endpoint)
+        self.connections: HttpConnections | None = None
         """Knows the connections; None before the start."""
         self._acceptor: HttpAcceptor | None = None
 
     def _answer(self, request: HttpRequest) -> Awaitable[Reply]:
         """Answer a request."""
         try:
-            entrance, names = self._router.find(request.method, request.target)
+            endpoint, names = self._router.find(request.method, request.target)
         except Refusal as refusal:
-            return self._door.turn_away(refusal)
-        return entrance(request, names)
+            return self._admission.refuse(refusal)
+        return endpoint(request, names)
 
     async def start(self) -> None:
         """Accept connections."""
-        self.guard = HttpConnectionLimits(
+        self.connections = HttpConnections(
             self._answer,
             self._bounds,
             lambda: monotonic_ns() // NS_PER_MS,
             self._on_fault,
-            self._door.admission(self._bounds),
+            self._admission.admission(self._bounds),
         )
-        self.guard.note = self._api.refusals.note
-        self._api.guard = self.guard
-        self._acceptor = HttpAcceptor(self.guard, self._listeners, self._tls)
+        self.connections.note = self._api.refusals.note
+        self._api.connections = self.connections
+        self._acceptor = HttpAcceptor(self.connections, self._listeners, self._tls)
         self._acceptor.open()
-        self._api.forgetting.begin(self._api.now_ms())
+        self._api.memos.begin(self._api.now_ms())
 
     def stop_accepting(self) -> None:
         """Accept nobody any more; those who wait for jobs are told that it is over."""
@@ -93,17 +92,31 @@ class HttpServer:
 
     async def stop(self) -> None:
         """Let what was begun be answered, for a bounded time, and close all connections."""
-        if self.guard is None:
+        if self.connections is None:
             return
-        answering = self.guard.finish()
+        answering = self.connections.finish()
         if answering:
             _, late = await asyncio.wait(answering, timeout=HTTP_STOP_MS_MAX / 1_000)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
-        self.guard.close()
+        self.connections.close()
 
     def abort(self) -> None:
         """Close all connections at once: nothing may be acknowledged any more."""
-        if self.guard is not None:
-            self.guard.close()
+        if self.connections is not None:
+            self.connections.close()
+
+
+def http_server(
+    api: Api,
+    access: AccessControl,
+    bounds: Bounds,
+    hosts: Collection[str],
+    listeners: Sequence[socket.socket],
+    on_fault: Callable[[BaseException], object],
+) -> HttpServer:
+    """Return the server; `start` begins to accept. Raises `NoCParser`."""
+    api.renewed = access.authenticator.renewed
+    admission = RequestAdmission(api, access.authenticator, Hosts(hosts), bounds.body_bytes_max)
+    return HttpServer(api, admission, listeners, bounds, on_fault=on_fault, tls=access.http_tls)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from delayd.http.connections import Connection
 
 if TYPE_CHECKING:
-    from delayd.http.connection_limits import HttpConnectionLimits
+    from delayd.http.connections import HttpConnections
 
 _HEAD: Final = re.compile(rb"HTTP/\d\.\d (\d{3}) [^\r\n]*\r\n(.*?\r\n)\r\n", re.DOTALL)
 
@@ -46,7 +46,7 @@ class Answer(NamedTuple):
 class Client(asyncio.Transport):
     """One connection: what the daemon writes to, and whoever reads it."""
 
-    def __init__(self, guard: "HttpConnectionLimits", peer: tuple[str, int]) -> None:
+    def __init__(self, guard: "HttpConnections", peer: tuple[str, int]) -> None:
         super().__init__({"peername": peer})
         admitted = guard.admit(peer, 0)
         assert isinstance(admitted, Connection), admitted

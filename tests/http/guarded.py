@@ -19,9 +19,7 @@ from typing import Any, Final
 from delayd.access.admission import Admission, Refused
 from delayd.access.authenticator import Authenticator
 from delayd.access.tokens import Tokens
-from delayd.http.bounds import Bounds
-from delayd.http.connection_limits import HttpConnectionLimits
-from delayd.http.connections import Connection, HttpRequest
+from delayd.http.connections import Bounds, Connection, HttpConnections, HttpRequest
 from delayd.http.responses import Reply
 
 FAR: Final = ("192.0.2.1", 50_000)
@@ -165,7 +163,7 @@ class Scene:
         """Paths of the requests that were carried out, when they were answered."""
         self.go = asyncio.Event()
         """What /slow waits for."""
-        self.guard = HttpConnectionLimits(
+        self.connections = HttpConnections(
             _application(self),
             bounds,
             lambda: self.clock_ms,
@@ -187,16 +185,16 @@ class Scene:
         return client
 
     def try_to_connect(self, peer: object = FAR, descriptor: int = 10) -> Connection | Refused:
-        return self.guard.admit(peer, descriptor)
+        return self.connections.admit(peer, descriptor)
 
     async def pass_ms(self, ms: int, steps: int = 1) -> None:
         """Let time pass, and whatever it brings."""
         await settle()
         for step in range(steps):
             self.clock_ms += ms * (step + 1) // steps - ms * step // steps
-            self.guard.deadlines.go()
+            self.connections.deadlines.go()
             await settle()
-            self.guard.check()
+            self.connections.check()
 
 
 def with_guard(
@@ -211,12 +209,12 @@ def with_guard(
     async def play() -> None:
         scene = Scene(bounds or Bounds(), needs_token=needs_token)
         await scenario(scene)
-        scene.guard.check()
-        scene.guard.close()
+        scene.connections.check()
+        scene.connections.close()
         await settle()
-        assert scene.guard.open_count == 0
-        assert scene.guard.held_bytes == 0
-        scene.guard.check()
+        assert scene.connections.open_count == 0
+        assert scene.connections.held_bytes == 0
+        scene.connections.check()
         assert bool(scene.faults) == has_faults, scene.faults
 
     asyncio.run(play())

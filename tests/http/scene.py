@@ -36,8 +36,8 @@ from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.replay import Replay
 from delayd.http.api import Api, Reports
-from delayd.http.assembly import http_server
-from delayd.http.bounds import Bounds
+from delayd.http.connections import Bounds
+from delayd.http.server import http_server
 from delayd.line.server import LineServer
 from delayd.line.stats import Stats
 from delayd.testing.clock import START_MS, FakeClock
@@ -167,9 +167,9 @@ class Scene:
         self.loop.set_exception_handler(self._note_fault)
         self._is_ending = False
         self.loop.run_until_complete(self._start(tuple(hosts), bounds or Bounds(), reports))
-        guard = self.server.guard
-        assert guard is not None
-        self.guard = guard
+        connections = self.server.connections
+        assert connections is not None
+        self.connections = connections
         self._client: Client | None = None
         self._clients: list[Client] = []
         self.settle()
@@ -198,7 +198,7 @@ class Scene:
             client.close()
         with _unless(kind is not None):
             self.settle()
-            self.guard.check()
+            self.connections.check()
         self._is_ending = True
         self.server.stop_accepting()
         self.loop.run_until_complete(self.server.stop())
@@ -264,7 +264,7 @@ class Scene:
 
     def connect(self, peer: tuple[str, int] = PEER) -> Client:
         """A connection on which nothing has been said."""
-        client = Client(self.guard, peer)
+        client = Client(self.connections, peer)
         self._clients.append(client)
         return client
 

@@ -13,8 +13,7 @@ from delayd import limits
 from delayd.access.admission import Refused
 from delayd.access.rejections import reason_of
 from delayd.http.accept import HttpAcceptor
-from delayd.http.bounds import Bounds
-from delayd.http.connections import Connection
+from delayd.http.connections import Bounds, Connection
 from tests.http.guarded import Scene, get, scenario, settle, until
 
 
@@ -39,7 +38,7 @@ async def talk(where: socket.socket, data: bytes, tls: ssl.SSLContext | None = N
 
 
 async def until_all_are_gone(scene: Scene) -> None:
-    await until(lambda: not scene.guard.open_count)
+    await until(lambda: not scene.connections.open_count)
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +55,11 @@ def tls() -> tuple[ssl.SSLContext, ssl.SSLContext]:
 @scenario()
 async def test_a_client_is_answered_and_its_socket_prepared(scene: Scene) -> None:
     listener = listening()
-    acceptor = HttpAcceptor(scene.guard, [listener], None)
+    acceptor = HttpAcceptor(scene.connections, [listener], None)
     acceptor.open()
     talking = asyncio.create_task(talk(listener, get("/slow", "Connection: close")))
-    await until(lambda: scene.guard.open_count)
-    (connection,) = scene.guard._connections
+    await until(lambda: scene.connections.open_count)
+    (connection,) = scene.connections._connections
     await until(lambda: connection.transport)
     assert connection.transport is not None
     sock = connection.transport.get_extra_info("socket")
@@ -78,15 +77,15 @@ async def test_a_client_is_answered_and_its_socket_prepared(scene: Scene) -> Non
 @scenario(Bounds(connections_max=1))
 async def test_one_too_many_is_told_so(scene: Scene) -> None:
     listener = listening()
-    acceptor = HttpAcceptor(scene.guard, [listener], None)
+    acceptor = HttpAcceptor(scene.connections, [listener], None)
     acceptor.open()
     _, first = await asyncio.open_connection(*listener.getsockname())
     reader, second = await asyncio.open_connection(*listener.getsockname())
     said = await reader.read()
     assert said.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
     assert b"application/problem+json" in said
-    assert scene.guard.refused[Refused.CONNECTIONS] == 1
-    assert scene.guard.open_count == 1
+    assert scene.connections.refused[Refused.CONNECTIONS] == 1
+    assert scene.connections.open_count == 1
     for writer in (first, second):
         writer.close()
         await writer.wait_closed()
@@ -98,12 +97,12 @@ async def test_one_too_many_is_told_so(scene: Scene) -> None:
 @scenario()
 async def test_after_the_close_nobody_is_let_in(scene: Scene) -> None:
     listener = listening()
-    acceptor = HttpAcceptor(scene.guard, [listener], None)
+    acceptor = HttpAcceptor(scene.connections, [listener], None)
     acceptor.open()
     acceptor.close()
     with socket.create_connection(listener.getsockname()):
         await settle()
-        assert scene.guard.open_count == 0
+        assert scene.connections.open_count == 0
     listener.close()
 
 
@@ -137,13 +136,13 @@ class Listener(socket.socket):
 @scenario()
 async def test_without_descriptors_a_client_is_turned_away_by_a_spare_one(scene: Scene) -> None:
     listener = Listener([errno.EMFILE, None, None])
-    acceptor = HttpAcceptor(scene.guard, [listener], None)
+    acceptor = HttpAcceptor(scene.connections, [listener], None)
     acceptor.acceptor.accept(listener.fileno())
     assert listener.peers[0].recv(1) == b"", "closed, and no longer in the backlog"
-    assert scene.guard.refused[Refused.DESCRIPTORS] == 1
-    assert scene.guard.open_count == 0
+    assert scene.connections.refused[Refused.DESCRIPTORS] == 1
+    assert scene.connections.open_count == 0
     acceptor.acceptor.accept(listener.fileno())
-    assert scene.guard.open_count == 1
+    assert scene.connections.open_count == 1
     await settle()
     acceptor.close()
     listener.close()
@@ -154,10 +153,10 @@ def test_a_client_that_is_gone_before_it_is_accepted_troubles_nobody(error: int)
     @scenario()
     async def play(scene: Scene) -> None:
         listener = Listener([error, None])
-        acceptor = HttpAcceptor(scene.guard, [listener], None)
+        acceptor = HttpAcceptor(scene.connections, [listener], None)
         acceptor.acceptor.accept(listener.fileno())
         acceptor.acceptor.accept(listener.fileno())
-        assert scene.guard.open_count == 1
+        assert scene.connections.open_count == 1
         await settle()
         acceptor.close()
         listener.close()
@@ -168,11 +167,11 @@ def test_a_client_that_is_gone_before_it_is_accepted_troubles_nobody(error: int)
 @scenario()
 async def test_a_storm_of_connections_is_taken_a_few_at_a_time(scene: Scene) -> None:
     listener = Listener([None] * (limits.ACCEPTS_PER_TURN + 7))
-    acceptor = HttpAcceptor(scene.guard, [listener], None)
+    acceptor = HttpAcceptor(scene.connections, [listener], None)
     acceptor.acceptor.accept(listener.fileno())
-    assert scene.guard.open_count == limits.ACCEPTS_PER_TURN
+    assert scene.connections.open_count == limits.ACCEPTS_PER_TURN
     acceptor.acceptor.accept(listener.fileno())
-    assert scene.guard.open_count == limits.ACCEPTS_PER_TURN + 7
+    assert scene.connections.open_count == limits.ACCEPTS_PER_TURN + 7
     await settle()
     acceptor.close()
     listener.close()
@@ -181,7 +180,7 @@ async def test_a_storm_of_connections_is_taken_a_few_at_a_time(scene: Scene) -> 
 @scenario()
 async def test_a_client_that_resets_at_once_is_forgotten(scene: Scene) -> None:
     listener = listening()
-    acceptor = HttpAcceptor(scene.guard, [listener], None)
+    acceptor = HttpAcceptor(scene.connections, [listener], None)
     for _ in range(5):
         with socket.create_connection(listener.getsockname()) as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -198,7 +197,7 @@ def test_tls_is_spoken(tls: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
     @scenario()
     async def play(scene: Scene) -> None:
         listener = listening()
-        acceptor = HttpAcceptor(scene.guard, [listener], tls[0])
+        acceptor = HttpAcceptor(scene.connections, [listener], tls[0])
         acceptor.open()
         said = await talk(listener, get("/quick", "Connection: close"), tls[1])
         assert said.startswith(b"HTTP/1.1 200 OK")
@@ -221,19 +220,19 @@ def test_a_handshake_that_comes_to_nothing_is_forgotten(
 
     @scenario()
     async def play(scene: Scene) -> None:
-        scene.guard.loop.set_exception_handler(lambda _loop, context: complaints.append(context))
-        scene.guard.note = counted.append
-        scene.guard.admission.authenticator.on_failed_handshake = lambda address, error: (
+        scene.connections.loop.set_exception_handler(lambda _, context: complaints.append(context))
+        scene.connections.note = counted.append
+        scene.connections.admission.authenticator.on_failed_handshake = lambda address, error: (
             told.append((address, reason_of(error)))
         )
         listener = listening()
-        acceptor = HttpAcceptor(scene.guard, [listener], tls[0])
+        acceptor = HttpAcceptor(scene.connections, [listener], tls[0])
         acceptor.open()
         said = await talk(listener, get("/quick"))
         assert not said.startswith(b"HTTP")
         await until_all_are_gone(scene)
         with socket.create_connection(listener.getsockname()):
-            await until(lambda: scene.guard.open_count)
+            await until(lambda: scene.connections.open_count)
         await until_all_are_gone(scene)
         await until(lambda: len(told) == 2)
         acceptor.close()
@@ -251,19 +250,19 @@ def test_those_who_shake_hands_count_and_are_cut_off_at_the_close(
     @scenario(Bounds(connections_max=1))
     async def play(scene: Scene) -> None:
         listener = listening()
-        acceptor = HttpAcceptor(scene.guard, [listener], tls[0])
+        acceptor = HttpAcceptor(scene.connections, [listener], tls[0])
         acceptor.open()
         with socket.create_connection(listener.getsockname()) as silent:
             silent.setblocking(False)
-            await until(lambda: scene.guard.open_count)
-            (connection,) = scene.guard._connections
+            await until(lambda: scene.connections.open_count)
+            (connection,) = scene.connections._connections
             assert isinstance(connection, Connection)
             assert await talk(listener, b"") == b""
-            assert scene.guard.refused[Refused.CONNECTIONS] == 1
+            assert scene.connections.refused[Refused.CONNECTIONS] == 1
             acceptor.close()
             await settle()
-            assert scene.guard.open_count == 0
-            assert await scene.guard.loop.sock_recv(silent, 1) == b""
+            assert scene.connections.open_count == 0
+            assert await scene.connections.loop.sock_recv(silent, 1) == b""
         listener.close()
 
     play()

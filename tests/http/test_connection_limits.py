@@ -6,8 +6,7 @@ import pytest
 
 from delayd import limits
 from delayd.access.admission import Refused
-from delayd.http.bounds import Bounds, Deadline
-from delayd.http.connections import Connection
+from delayd.http.connections import Bounds, Connection, Deadline
 from delayd.http.problems import Busy
 from delayd.http.responses import closing_reply
 from tests.http.guarded import FAR, HERE, Scene, get, head_of_post, post, scenario, settle
@@ -20,7 +19,7 @@ MIB = 1 << 20
 async def test_there_are_so_many_connections_in_all(scene: Scene) -> None:
     clients = [scene.connect(peer) for peer in (FAR, HERE, ELSEWHERE)]
     assert scene.try_to_connect(HERE) is Refused.CONNECTIONS
-    assert scene.guard.refused[Refused.CONNECTIONS] == 1
+    assert scene.connections.refused[Refused.CONNECTIONS] == 1
     await clients[0].break_off()
     scene.connect(FAR)
     assert scene.try_to_connect(FAR) is Refused.CONNECTIONS
@@ -33,7 +32,7 @@ async def test_there_are_so_many_connections_of_one_address(scene: Scene) -> Non
     scene.connect(ELSEWHERE)
     await clients[1].break_off()
     scene.connect(FAR)
-    assert scene.guard.refused[Refused.CONNECTIONS_PER_IP] == 1
+    assert scene.connections.refused[Refused.CONNECTIONS_PER_IP] == 1
 
 
 @pytest.mark.parametrize("peer", [HERE, ("::1", 1, 0, 0), ("::ffff:127.0.0.1", 1, 0, 0), "", None])
@@ -63,14 +62,14 @@ async def test_those_without_a_token_are_fewer(scene: Scene) -> None:
     scene.connect(ELSEWHERE)
     clients[0].connection.has_shown_token()
     clients[0].connection.has_shown_token()
-    scene.guard.check()
+    scene.connections.check()
     scene.connect(FAR)
     assert scene.try_to_connect(FAR) is Refused.STRANGERS_PER_IP
     await clients[0].break_off()
     assert scene.try_to_connect(FAR) is Refused.STRANGERS_PER_IP
     await clients[1].break_off()
     scene.connect(FAR)
-    assert scene.guard.refused[Refused.STRANGERS_PER_IP] == 3
+    assert scene.connections.refused[Refused.STRANGERS_PER_IP] == 3
 
 
 @scenario(Bounds(strangers_per_ip_max=1))
@@ -92,9 +91,9 @@ async def test_the_last_descriptors_are_left_to_the_journal(scene: Scene) -> Non
 async def test_a_client_that_never_gets_through_is_forgotten(scene: Scene) -> None:
     admitted = scene.try_to_connect(FAR)
     assert isinstance(admitted, Connection)
-    scene.guard.forget(admitted)
-    scene.guard.forget(admitted)
-    assert scene.guard.open_count == 0
+    scene.connections.forget(admitted)
+    scene.connections.forget(admitted)
+    assert scene.connections.open_count == 0
 
 
 # --- What is held --------------------------------------------------------------------------------
@@ -106,13 +105,13 @@ async def test_bodies_in_flight_are_bounded_over_all_connections(scene: Scene) -
     for client in clients[:8]:
         await client.send(head_of_post("/body", MIB) + b"x" * (120 << 10))
     assert not any(client.received for client in clients)
-    assert scene.guard.held_bytes < MIB
+    assert scene.connections.held_bytes < MIB
     await clients[8].send(head_of_post("/body", MIB) + b"x" * (120 << 10))
     problem = clients[8].problem()
     assert (problem["status"], problem["word"]) == (503, "BUSY")
     assert b"Retry-After: 1" in clients[8].received
     assert clients[8].is_closed()
-    assert scene.guard.refused[Refused.HELD_BYTES] == 1
+    assert scene.connections.refused[Refused.HELD_BYTES] == 1
     assert not any(client.received for client in clients[:8]), "who was there first goes on"
 
 
@@ -127,7 +126,7 @@ async def test_small_requests_are_carried_out_however_much_others_send(scene: Sc
     assert scene.done == ["/body"], "what was refused is not carried out"
     assert not big.received
     await big.break_off()
-    assert scene.guard.held_bytes == 0
+    assert scene.connections.held_bytes == 0
 
 
 @scenario(Bounds(held_bytes_max=MIB))
@@ -171,7 +170,7 @@ async def test_what_is_answered_is_held_no_longer_however_much_comes_in_a_row(
         await client.send(row[:-100])
         await client.send(row[-100:])
         await settle()
-        assert scene.guard.held_bytes == 0
+        assert scene.connections.held_bytes == 0
     assert client.statuses() == [200] * 320
 
 
@@ -184,7 +183,7 @@ async def test_an_endless_row_does_not_pile_up_in_the_books(scene: Scene) -> Non
     for _ in range(300):
         # There is always the beginning of one more, so the row never ends.
         await client.send(one[5_000:] + one[:5_000])
-        highest = max(highest, scene.guard.held_bytes)
+        highest = max(highest, scene.connections.held_bytes)
     assert client.statuses() == [200] * 300
     assert highest < 40_000
 
@@ -195,10 +194,10 @@ async def test_the_head_of_a_request_counts_as_well(scene: Scene) -> None:
     await client.send(b"GET /quick HTTP/1.1\r\nHost: x\r\n")
     for number in range(100):
         await client.send(b"X-%d: " % number + b"y" * 8_000 + b"\r\n")
-    assert scene.guard.held_bytes > 800_000
+    assert scene.connections.held_bytes > 800_000
     await client.send(b"\r\n")
     assert client.status() == 200
-    assert scene.guard.held_bytes == 0
+    assert scene.connections.held_bytes == 0
 
 
 # --- Many ----------------------------------------------------------------------------------------
@@ -209,14 +208,14 @@ async def test_many_that_are_due_at_once_are_closed_in_slices(scene: Scene) -> N
     clients = [scene.connect(HERE) for _ in range(3 * limits.LOOKS_MAX)]
     await settle()
     scene.clock_ms += 20_000
-    scene.guard.deadlines.go()
+    scene.connections.deadlines.go()
     closing = sum(client.is_closing() for client in clients)
     assert closing == limits.LOOKS_MAX
     for _ in range(2):
-        scene.guard.deadlines.go()
+        scene.connections.deadlines.go()
     await settle()
     assert all(client.is_closed() for client in clients)
-    assert scene.guard.closed[Deadline.HEADER] == len(clients)
+    assert scene.connections.closed[Deadline.HEADER] == len(clients)
 
 
 @scenario()
@@ -225,10 +224,10 @@ async def test_the_guard_closes_whatever_is_left(scene: Scene) -> None:
     await clients[0].send(get("/slow"))
     clients[1].takes = False
     await clients[1].send(get("/long?bytes=1000000"))
-    scene.guard.close()
+    scene.connections.close()
     await settle()
     assert all(client.was_aborted for client in clients)
-    assert scene.guard.open_count == 0
+    assert scene.connections.open_count == 0
 
 
 def test_a_reply_says_when_it_may_go_better() -> None:

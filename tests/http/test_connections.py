@@ -10,8 +10,7 @@ from aiohttp import http_parser
 
 from delayd import limits
 from delayd.http import connections
-from delayd.http.bounds import Bounds, Deadline
-from delayd.http.connections import Connection, NoCParser, require_c_parser
+from delayd.http.connections import Bounds, Connection, Deadline, NoCParser, require_c_parser
 from tests.http.guarded import Scene, get, head_of_post, post, scenario, settle
 
 HEADER_MS = limits.HTTP_HEADER_MS_DEFAULT
@@ -30,7 +29,7 @@ async def test_a_client_that_says_nothing_is_closed_without_a_word(scene: Scene)
     await scene.pass_ms(1_001)
     assert client.is_closed()
     assert not client.received
-    assert scene.guard.closed[Deadline.HEADER] == 1
+    assert scene.connections.closed[Deadline.HEADER] == 1
 
 
 @scenario()
@@ -46,7 +45,7 @@ async def test_a_head_that_drips_is_answered_408_ten_seconds_after_the_connectio
     assert client.problem()["word"] == "REQUEST_TIMEOUT"
     assert client.is_closed()
     assert not client.was_aborted, "the reply is sent before the connection closes"
-    assert scene.guard.closed[Deadline.HEADER] == 1
+    assert scene.connections.closed[Deadline.HEADER] == 1
     assert not scene.done
 
 
@@ -114,7 +113,7 @@ async def test_an_idle_client_is_closed_75_seconds_after_its_last_answer(scene: 
     await scene.pass_ms(1_001)
     assert client.is_closed()
     assert client.statuses() == [200, 200]
-    assert scene.guard.closed[Deadline.IDLE] == 1
+    assert scene.connections.closed[Deadline.IDLE] == 1
 
 
 @scenario()
@@ -144,9 +143,9 @@ async def test_a_body_that_drips_is_answered_408_after_ten_seconds(scene: Scene)
     await scene.pass_ms(2_000)
     assert client.problem()["word"] == "REQUEST_TIMEOUT"
     assert client.is_closed()
-    assert scene.guard.closed[Deadline.BODY] == 1
+    assert scene.connections.closed[Deadline.BODY] == 1
     assert not scene.done
-    assert scene.guard.held_bytes == 0
+    assert scene.connections.held_bytes == 0
 
 
 @scenario()
@@ -213,11 +212,11 @@ async def test_a_request_answered_without_its_body_holds_nothing_while_the_rest_
     await client.send(head_of_post("/early", 1 << 20) + b"x" * 1_000)
     assert client.status() == 200
     await client.send(b"x" * 100_000)
-    assert scene.guard.held_bytes == 0
+    assert scene.connections.held_bytes == 0
     await client.send(b"x" * ((1 << 20) - 101_000))
     await client.send(get("/quick"))
     assert client.statuses() == [200, 200]
-    assert scene.guard.held_bytes == 0
+    assert scene.connections.held_bytes == 0
 
 
 @scenario()
@@ -226,10 +225,10 @@ async def test_a_body_behind_a_request_that_is_answered_is_held_still(scene: Sce
     await client.send(get("/quick") + head_of_post("/body", 50_000))
     assert client.status() == 200
     await client.send(b"x" * 40_000)
-    assert scene.guard.held_bytes >= 40_000
+    assert scene.connections.held_bytes >= 40_000
     await client.send(b"x" * 10_000)
     assert client.statuses() == [200, 200]
-    assert scene.guard.held_bytes == 0
+    assert scene.connections.held_bytes == 0
 
 
 @scenario()
@@ -256,7 +255,7 @@ async def test_what_comes_after_the_last_request_is_not_held(scene: Scene) -> No
     await client.send(get("/slow"))
     client.connection.finish()
     await client.send(b"x" * 1_000)
-    assert scene.guard.held_bytes == len(get("/slow"))
+    assert scene.connections.held_bytes == len(get("/slow"))
     scene.go.set()
     await settle()
     assert client.is_closed()
@@ -350,7 +349,7 @@ def test_pieces_of_any_length_are_answered_as_the_whole_is(step: int) -> None:
             await client.send(whole[at : at + step])
         assert client.statuses() == [200, 200, 200, 200, 404]
         assert scene.done == ["/quick", "/body", "/quick", "/body"]
-        assert scene.guard.held_bytes == 0
+        assert scene.connections.held_bytes == 0
 
     play()
 
@@ -361,7 +360,7 @@ async def test_a_row_of_requests_is_answered_in_order_and_none_is_begun_early(
 ) -> None:
     client = scene.connect()
     await client.send(get("/slow") + get("/quick") * 100)
-    assert scene.guard.held_bytes == len(get("/slow") + get("/quick") * 100)
+    assert scene.connections.held_bytes == len(get("/slow") + get("/quick") * 100)
     assert not scene.done
     assert not client.is_read_from(), "nobody reads on who has a row waiting"
     scene.go.set()
@@ -369,7 +368,7 @@ async def test_a_row_of_requests_is_answered_in_order_and_none_is_begun_early(
         await settle()
     assert scene.done == ["/slow"] + ["/quick"] * 100
     assert client.is_read_from(), "and on again"
-    assert scene.guard.held_bytes == 0
+    assert scene.connections.held_bytes == 0
 
 
 # --- How it ends ---------------------------------------------------------------------------------
@@ -447,8 +446,8 @@ async def test_a_client_that_goes_is_forgotten_whatever_it_was_doing(scene: Scen
     await clients[4].send(get("/long?bytes=100000"))
     for client in clients:
         await client.break_off()
-    assert scene.guard.open_count == 0
-    assert scene.guard.held_bytes == 0
+    assert scene.connections.open_count == 0
+    assert scene.connections.held_bytes == 0
     assert not scene.done or scene.done == ["/long"]
 
 
@@ -467,7 +466,7 @@ async def test_a_fault_in_a_handler_is_told_and_answered_500(scene: Scene) -> No
 async def test_aiohttp_sets_no_timer_of_its_own(scene: Scene) -> None:
     client = scene.connect()
     await client.send(get("/quick"))
-    timers = scene.guard.loop._scheduled  # type: ignore[attr-defined]
+    timers = scene.connections.loop._scheduled  # type: ignore[attr-defined]
     assert [timer._callback.__qualname__ for timer in timers if not timer.cancelled()] == [
         "Deadlines.go"
     ]

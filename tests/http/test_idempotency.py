@@ -12,7 +12,7 @@ from delayd.core.engine import Engine
 from delayd.core.operations.put import Conflict
 from delayd.core.policy import Patterns, Policy
 from delayd.core.replay import Replay
-from delayd.http.idempotency import TOPIC, Forgetting
+from delayd.http.idempotency import TOPIC, Memos
 from delayd.limits import IDEMPOTENCY_KEY_BYTES_MAX, IDEMPOTENCY_MS
 from delayd.testing.clock import START_MS
 from tests.http.callers import Answer
@@ -241,7 +241,7 @@ def test_what_was_put_before_a_crash_is_remembered_after_it(rng: random.Random) 
         for frame in frames:
             replay.play(frame)
         replay.finish(START_MS)
-        later.api.forgetting.begin(later.api.now_ms())  # as at the start
+        later.api.memos.begin(later.api.now_ms())  # as at the start
         assert put(later, "3", body=3).json == told
         assert put(later, "3", body=4).status == 422
         assert put(later, "9").json["id"] > told["id"]
@@ -282,8 +282,8 @@ def test_very_many_keys_are_forgotten_in_slices(rng: random.Random) -> None:
 def test_nobody_is_waited_for_where_there_is_nothing() -> None:
     with Scene() as scene:
         assert topics(scene) == set()
-        forgetting = Forgetting(scene.engine)
-        forgetting.begin(scene.api.now_ms())
+        memos = Memos(scene.engine)
+        memos.begin(scene.api.now_ms())
         assert topics(scene) == set()
 
 

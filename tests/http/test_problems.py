@@ -17,7 +17,7 @@ from delayd.access.scopes import Scope
 from delayd.core import errors
 from delayd.core.errors import Refusal
 from delayd.http import problems
-from delayd.http.bounds import Bounds
+from delayd.http.connections import Bounds
 from delayd.http.forms import AdvanceForm, HorizonForm, KickForm, PauseForm, PutJobForm
 from delayd.http.problems import (
     FIELDS,
@@ -267,7 +267,7 @@ def too_slow(scene: Scene) -> Answer:
     client = scene.connect()
     client.say("GET", b"GET /healthz")
     scene.settle()
-    now_ms = scene.guard.now_ms() + scene.guard.bounds.header_ms + 1
+    now_ms = scene.connections.now_ms() + scene.connections.bounds.header_ms + 1
     client.protocol.look(now_ms)
     scene.settle()
     return client.the_answer
@@ -306,10 +306,10 @@ def invalid(scene: Scene) -> Answer:
 def too_many(scene: Scene) -> Answer:
     peer = ("192.0.2.7", 1)
     scene.connect(peer)
-    assert scene.guard.admit(peer, 0) is Refused.CONNECTIONS_PER_IP
+    assert scene.connections.admit(peer, 0) is Refused.CONNECTIONS_PER_IP
     client = scene.connect()
     client.say("GET", b"")
-    client.write(scene.guard.replies[Refused.CONNECTIONS_PER_IP])
+    client.write(scene.connections.replies[Refused.CONNECTIONS_PER_IP])
     return client.the_answer
 
 

@@ -41,7 +41,7 @@ def test_a_connection_is_used_again() -> None:
     with Scene() as scene:
         for _ in range(3):
             assert scene.call("GET", "/healthz").status == 200
-        assert scene.guard.open_count == 1
+        assert scene.connections.open_count == 1
 
 
 def test_a_fault_in_a_handler_fails_the_test() -> None:

@@ -1,7 +1,7 @@
 """Answers that nobody takes: how long a client may let them wait, and how much of them."""
 
 from delayd import limits
-from delayd.http.bounds import Deadline
+from delayd.http.connections import Deadline
 from tests.http.guarded import Scene, get, scenario, settle
 
 HEADER_MS = limits.HTTP_HEADER_MS_DEFAULT
@@ -17,7 +17,7 @@ async def test_a_client_that_takes_nothing_is_closed_after_ten_seconds(scene: Sc
     assert not client.is_closed()
     await scene.pass_ms(1_001)
     assert client.was_aborted
-    assert scene.guard.closed[Deadline.ANSWER] == 1
+    assert scene.connections.closed[Deadline.ANSWER] == 1
 
 
 @scenario()
@@ -76,7 +76,7 @@ async def test_small_answers_that_are_not_taken_are_noticed_as_well(scene: Scene
     await client.send(get("/quick"))
     await scene.pass_ms(IDLE_MS + 20_000, steps=20)
     assert client.was_aborted
-    assert scene.guard.closed[Deadline.ANSWER] == 1
+    assert scene.connections.closed[Deadline.ANSWER] == 1
 
 
 @scenario()

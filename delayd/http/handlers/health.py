@@ -59,7 +59,7 @@ async def stats(call: Call) -> Reply:
     answer = stats_answer(
         api.reports.beside_jobs(now_ms),
         HttpAnswer(
-            connections=0 if api.guard is None else api.guard.open_count,
+            connections=0 if api.connections is None else api.connections.open_count,
             waiting=len(api.waiting),
         ),
         daemon_figures(api.engine, census, now_ms),

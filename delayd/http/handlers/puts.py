@@ -86,16 +86,16 @@ def put_one(
 
 async def put(call: Call) -> Reply:
     """Put a job, or a batch."""
-    name = call.topic
+    name, headers = call.topic, call.request.headers
     if isinstance(call.given, PutJobsForm):
-        refuse_beside(call, "the jobs of a batch can have a key each, with on_conflict keep")
+        refuse_beside(headers, "the jobs of a batch can have a key each, with on_conflict keep")
         return await _put_batch(call, name, call.given.jobs)
     job: PutJobForm = call.given
     key, on = _key_of(job)
     api = call.api
     if key:
-        refuse_beside(call, "the job has a key: on_conflict says what a second put does")
-    memo = None if key else memo_of(call, name)
+        refuse_beside(headers, "the job has a key: on_conflict says what a second put does")
+    memo = None if key else memo_of(api.memos, headers, call.principal, name, call.data)
     if memo is not None and memo.job_id:
         answer = PutAnswer(id=memo.job_id, outcome=Outcome.CREATED)
         if api.engine.store.jobs.get(memo.job_id) is not None:

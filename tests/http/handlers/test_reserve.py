@@ -234,7 +234,7 @@ def test_a_connection_waits_again_and_again() -> None:
             assert scene.call("POST", RESERVE, {"wait": 0}).status == 204
             put(scene)
             assert scene.call("POST", RESERVE, {"wait": 5}).status == 200
-        assert scene.guard.open_count == 1
+        assert scene.connections.open_count == 1
 
 
 def test_lateness_is_that_of_the_hand_out_and_not_of_the_answer() -> None:
