@@ -2,7 +2,8 @@
 
 import random
 
-from delayd.core.timers import TimerLane, TimerQueue
+from delayd.core.timers import Alarms, TimerLane, TimerQueue
+from delayd.core.wheel.buckets import WheelCounts
 from delayd.core.wheel.wheel import TimingWheel
 from delayd.limits import TIMER_STALE_ROWS
 from tests.core.rigs import Rig
@@ -114,7 +115,23 @@ def test_a_forgotten_lane_wakes_nobody() -> None:
     assert lanes.queue.next_deadline() == 20
 
 
-def test_the_deadlines_of_delays_holds_waits_and_pauses_are_all_on_the_agenda() -> None:
+def test_an_alarm_rings_once_for_its_owner_unless_it_is_cancelled() -> None:
+    alarms: Alarms[str] = Alarms(lambda due_of: TimingWheel(1, 20, 0, due_of, WheelCounts()))
+    first, is_earlier = alarms.add(10, "one", 0)
+    assert is_earlier
+    second, is_earlier = alarms.add(12, "two", 0)
+    assert not is_earlier
+    alarms.check()
+    alarms.cancel(first)
+    alarms.check()
+    assert list(alarms.lane.wheel.advance(11, 9)) == []
+    rung = list(alarms.lane.wheel.advance(12, 9))
+    assert rung == [second]
+    assert alarms.take(rung) == ["two"]
+    alarms.check()
+
+
+def test_the_deadlines_of_delays_leases_waits_and_pauses_are_all_in_the_queue() -> None:
     rig = Rig()
     me = rig.client()
     rig.put(ttr_ms=200)

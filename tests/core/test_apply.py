@@ -1,0 +1,139 @@
+"""What a record does: live and played into a second engine it leads to the same.
+
+The tuned forms for whole runs are compared with the plain ones in `test_runs`, which also plays the
+log of each into a second engine.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from delayd.core import apply, views
+from delayd.core.check import check
+from delayd.core.job import HEADER, Flag, State
+from delayd.core.operations.change import kick_later
+from delayd.core.operations.put import Conflict
+from delayd.core.policy import Policy
+from delayd.core.records import Kind
+from delayd.core.session import Session
+from delayd.core.store import Store
+from tests.core.rigs import TTR_MS, Rig, kinds_of
+
+WALL_MS: Final = 50_000
+
+# What is done to a rig: jobs 1 and 2 are reserved, 3 is ready, 4 delayed, 5 buried. The kinds that
+# it must leave in the log.
+OPERATIONS: Final[tuple[tuple[Callable[[Rig, Session], object], set[Kind]], ...]] = (
+    (lambda rig, _me: rig.put(), {Kind.PUT}),
+    (lambda rig, _me: [rig.put("new", delay_ms=9) for _ in range(3)], {Kind.TOPIC, Kind.PUT}),
+    (lambda rig, me: rig.reserve(me), {Kind.RESERVE}),
+    (lambda rig, me: rig.engine.reserve_job(me, 4, rig.now_ms), {Kind.RESERVE}),
+    (lambda rig, me: rig.reserve_all(me), {Kind.RESERVE}),
+    (lambda rig, me: rig.engine.touch(me, 1, rig.now_ms), {Kind.TOUCH}),
+    (lambda rig, me: rig.engine.release(me, 1, 7, 0, rig.now_ms), {Kind.RELEASE}),
+    (lambda rig, me: rig.engine.release(me, 1, 7, 100, rig.now_ms), {Kind.RELEASE}),
+    (lambda rig, me: rig.engine.close_session(me, rig.now_ms), {Kind.RETURN}),
+    (lambda rig, me: rig.engine.bury(me, 1, 7, rig.now_ms), {Kind.BURY}),
+    (lambda rig, me: rig.engine.nack(me, 1, rig.now_ms, error="why"), {Kind.FAIL}),
+    (lambda rig, _me: rig.engine.kick_job(5, rig.now_ms), {Kind.KICK}),
+    (
+        lambda rig, _me: kick_later(rig.engine.state, 5, 100, rig.now_ms),
+        {Kind.KICK, Kind.RESCHEDULE},
+    ),
+    (lambda rig, _me: rig.engine.reschedule(4, 100, rig.now_ms), {Kind.RESCHEDULE}),
+    (
+        lambda rig, _me: rig.engine.reschedule_at(4, WALL_MS, rig.now_ms),
+        {Kind.OFFSET, Kind.APPOINT},
+    ),
+    (lambda rig, _me: rig.engine.change(5, rig.now_ms, priority=9), {Kind.AMEND}),
+    (lambda rig, _me: rig.engine.change(4, rig.now_ms, body=b"new"), {Kind.REWRITE}),
+    (lambda rig, me: rig.engine.delete(me, 1, rig.now_ms), {Kind.DELETE}),
+    (lambda rig, me: rig.engine.delete_batch(me, (1, 2), rig.now_ms), {Kind.DELETE}),
+    (lambda rig, me: rig.engine.delete(me, 5, rig.now_ms), {Kind.DELETE}),
+    (lambda rig, _me: rig.engine.pause("default", 500, rig.now_ms), {Kind.PAUSE}),
+    (
+        lambda rig, _me: rig.engine.set_policy("default", Policy(exhausted="dead"), rig.now_ms),
+        {Kind.TOPIC, Kind.POLICY},
+    ),
+    (lambda rig, _me: rig.engine.clear(rig.engine.store.topic("default")), {Kind.CLEAR}),
+)
+
+
+def five_jobs() -> tuple[Rig, Session]:
+    rig = Rig(time_ms=1_000)
+    me = rig.client()
+    for _ in range(5):
+        rig.put(delay_ms=0)
+    rig.reserve_all(me)
+    for job_id, delay_ms in ((3, 0), (4, 1_000)):
+        rig.engine.release(me, job_id, 0, delay_ms, rig.now_ms)
+    rig.engine.bury(me, 5, 0, rig.now_ms)
+    rig.take_log()
+    return rig, me
+
+
+@pytest.mark.parametrize(("operation", "kinds"), OPERATIONS)
+def test_a_second_engine_that_is_given_the_log_is_where_the_first_one_is(
+    operation: Callable[[Rig, Session], object], kinds: set[Kind]
+) -> None:
+    rig, me = five_jobs()
+    operation(rig, me)
+    payload, _ = rig.take_log()
+    assert {*kinds_of(payload)} - {Kind.TURN} == kinds
+    check(rig.engine)
+    again = rig.replayed()
+    check(again)
+    assert [*views.canonical(again)] == [*views.canonical(rig.engine)]
+
+
+def test_the_operations_above_write_every_kind_but_the_snapshots_own() -> None:
+    written = {kind for _, kinds in OPERATIONS for kind in kinds}
+    assert written == set(Kind) - {Kind.TURN, Kind.LAST, Kind.RANK}
+
+
+def test_there_is_a_function_for_each_kind_but_the_one_that_plays_time() -> None:
+    assert set(apply.APPLY) == set(Kind) - {Kind.TURN}
+
+
+def store_with(state: State, flags: Flag = Flag.NONE) -> Store:
+    store = Store(tick_ms=1, wheel_size=20, start_ms=0)
+    apply.topic(store, 1, b"mail")
+    apply.put(store, HEADER.pack(7, 500, 0, TTR_MS, 3, 1, state, flags))
+    return store
+
+
+@pytest.mark.parametrize(
+    ("carry_out", "why"),
+    [
+        (lambda store: apply.kick(store, 8), "names job 8, which is not there"),
+        (lambda store: apply.appoint(store, 7, 9, 9, 9), "no record says where the time of 7 is"),
+        (lambda store: apply.rank(store, 7, 1), "job 7 has a rank and is not buried"),
+        (lambda store: apply.clear(store, 1, 1), "topic 1 is there already"),
+    ],
+)
+def test_a_record_that_does_not_fit_is_refused(
+    carry_out: Callable[[Store], object], why: str
+) -> None:
+    with pytest.raises(AssertionError, match=why):
+        carry_out(store_with(State.DELAYED))
+
+
+def test_a_job_that_is_reserved_is_not_changed() -> None:
+    store = store_with(State.READY)
+    apply.reserve(store, 7, 1_000)
+    assert store.leases.sessions == {7: store.orphans}
+    with pytest.raises(AssertionError, match="held and cannot be changed"):
+        apply.amend(store, 7, 500, 500, 0, 9, 3, State.DELAYED)
+
+
+def test_a_put_that_finds_its_key_taken_is_recorded_by_what_it_changes() -> None:
+    rig = Rig()
+    topic = rig.engine.store.topic("mail")
+    for on in (Conflict.REJECT, Conflict.EXTEND, Conflict.REPLACE, Conflict.PRESERVE):
+        rig.engine.put_keyed(
+            topic, b"k", on, priority=0, delay_ms=100, ttr_ms=TTR_MS, body=b"", now_ms=rig.now_ms
+        )
+    kinds = kinds_of(rig.take_log()[0])
+    assert kinds[2:] == [Kind.PUT, Kind.RESCHEDULE, Kind.REWRITE, Kind.REWRITE]
+    assert [*views.canonical(rig.replayed())] == [*views.canonical(rig.engine)]
