@@ -35,13 +35,13 @@ from delayd.core.job import (
 )
 from delayd.core.policy import Policy, Verdict
 from delayd.core.records import Kind
-from delayd.core.retry_decision import failed
 from delayd.core.session import Session
 from delayd.core.store import Store
 from delayd.core.topic import Source, Topic
 from delayd.core.transitions import (
     amended,
     buried,
+    failed,
     kicked,
     ranked,
     released,

@@ -47,10 +47,9 @@ from delayd.core.job import (
 )
 from delayd.core.job_table import PAGE_BITS, Page
 from delayd.core.records import Kind, pack, pack_put
-from delayd.core.retry_decision import Place, caught_up_expiry, place_of
 from delayd.core.store import Store
 from delayd.core.topic import Source, Topic
-from delayd.core.transitions import came_due, rank_at, renumbered
+from delayd.core.transitions import Place, came_due, caught_up_expiry, place_of, rank_at, renumbered
 
 _PUT: Final = int(Kind.PUT)
 _DELAYED: Final = int(State.DELAYED)

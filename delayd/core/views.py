@@ -33,7 +33,6 @@ from delayd.core.job import (
 from delayd.core.names import DEFAULT_TOPIC, checked_name
 from delayd.core.policy import Policy
 from delayd.core.queues import job_id_of
-from delayd.core.retry_decision import caught_up_expiry, place_of
 from delayd.core.session import Handed
 from delayd.core.store import Store
 from delayd.core.topic import (
@@ -41,7 +40,7 @@ from delayd.core.topic import (
     Topic,
     head_key,
 )
-from delayd.core.transitions import came_due, renumbered
+from delayd.core.transitions import came_due, caught_up_expiry, place_of, renumbered
 
 _DETAILED: Final = int(Flag.KEY | Flag.RETRY | Flag.FAILURE | Flag.NOTE)
 

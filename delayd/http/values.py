@@ -21,8 +21,7 @@ import msgspec
 
 from delayd.core.errors import KeyInvalid, TopicNameInvalid
 from delayd.core.job import State
-from delayd.core.names import checked_name
-from delayd.core.operations.put import checked_key
+from delayd.core.names import checked_key, checked_name
 from delayd.core.policy import parse_ladder
 from delayd.limits import (
     DURATION_MS_MAX,

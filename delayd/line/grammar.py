@@ -22,8 +22,8 @@ from typing import Any, Final, NamedTuple
 
 from delayd.core.errors import Refusal
 from delayd.core.job import Retry, State
-from delayd.core.names import checked_name
-from delayd.core.operations.put import Conflict, checked_key
+from delayd.core.names import checked_key, checked_name
+from delayd.core.operations.put import Conflict
 from delayd.core.policy import parse_ladder
 from delayd.core.scans.list import Cursor
 from delayd.core.scans.scan import NEVER_DUE_MS, Wanted

@@ -28,7 +28,8 @@ from delayd.core.job import (
     retry_of,
     wall_of,
 )
-from delayd.core.operations.put import Conflict, Outcome, checked_key
+from delayd.core.names import checked_key
+from delayd.core.operations.put import Conflict, Outcome
 from delayd.core.policy import Patterns, Policy
 from delayd.core.records import Kind
 from delayd.core.session import Session

@@ -22,7 +22,7 @@ from delayd.core.job import (
     key_of,
     state_of,
 )
-from delayd.core.retry_decision import caught_up_expiry, place_of
+from delayd.core.transitions import caught_up_expiry, place_of
 from delayd.journal.errors import JournalError
 from delayd.journal.journal import Journal
 from delayd.line.server import LineServer

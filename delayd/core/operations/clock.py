@@ -27,13 +27,12 @@ from delayd.core.job import DUE_AT, FLAGS_AT, STATE_AT, TRANSITIONS, U64, Event,
 from delayd.core.operations.checks import require_writable_job
 from delayd.core.operations.waiting import end_wait, serve, set_wait_timer
 from delayd.core.records import LAYOUTS, Kind, pack
-from delayd.core.retry_decision import BRINGS_RULE, expired_under, place_of
 from delayd.core.session import Session, WaitEnd
 from delayd.core.state import EngineState
 from delayd.core.stats.operations import Operation
 from delayd.core.throttle import Throttle
 from delayd.core.topic import Topic
-from delayd.core.transitions import came_due, expired
+from delayd.core.transitions import BRINGS_RULE, came_due, expired, expired_under, place_of
 from delayd.limits import ADVANCE_SLICE_JOBS
 
 # An enum member's arithmetic costs 40 ns more than an int's.

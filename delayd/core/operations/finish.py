@@ -23,11 +23,11 @@ from delayd.core.operations.reserve import held
 from delayd.core.operations.waiting import serve
 from delayd.core.policy import Verdict, decide
 from delayd.core.records import Kind, pack, pack_delete
-from delayd.core.retry_decision import BRINGS_RULE, attempt_of, cut_error, place_of, rule_of
 from delayd.core.session import Session
 from delayd.core.state import EngineState
 from delayd.core.stats.operations import Operation
 from delayd.core.topic import Topic
+from delayd.core.transitions import BRINGS_RULE, attempt_of, cut_error, place_of, rule_of
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.limits import DURATION_MS_MAX, PRIORITY_MAX
 

@@ -38,12 +38,11 @@ does to an existing job is a change (`core.operations.change`).
 """
 
 import enum
-import re
 import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from delayd.core.errors import JobAlreadyExists, KeyInvalid, KeyNotFound, Refusal
+from delayd.core.errors import JobAlreadyExists, KeyNotFound, Refusal
 from delayd.core.job import (
     HEADER,
     HEADER_BYTES,
@@ -59,6 +58,7 @@ from delayd.core.job import (
     tally_of,
     wall_of,
 )
+from delayd.core.names import check_keys, checked_key
 from delayd.core.operations.change import When, extend, rewrite, when
 from delayd.core.operations.checks import (
     admit,
@@ -95,8 +95,6 @@ _RETRY: Final = int(Flag.RETRY)
 _pack_header: Final = HEADER.pack
 _KEYED_HEAD: Final = struct.Struct(HEADER.format + "B")
 """The bytes before the key in the record of a job that has nothing else."""
-_PLAIN: Final = bytes(range(0x21, 0x7F))
-_PLAIN_KEY: Final = re.compile(rb"[!-~]{1,%d}" % KEY_BYTES_MAX)
 
 
 class Conflict(enum.Enum):
@@ -262,34 +260,6 @@ def _admit_bodies(
 # --- Keys ----------------------------------------------------------------------------------------
 
 
-def checked_key(key: bytes) -> bytes:
-    r"""Return the key, or raise `KeyInvalid`.
-
-    >>> checked_key(b"order-17"), checked_key("größe".encode())
-    (b'order-17', b'gr\xc3\xb6\xc3\x9fe')
-    """
-    if _PLAIN_KEY.fullmatch(key) is None:
-        try:
-            text = key.decode("utf-8")
-        except UnicodeDecodeError:
-            raise KeyInvalid(key) from None
-        if not text.isprintable() or " " in text or not 1 <= len(key) <= KEY_BYTES_MAX:
-            raise KeyInvalid(key)
-    return key
-
-
-def _check_keys(keys: Sequence[bytes]) -> None:
-    """Raise `KeyInvalid` for the first that is not one. 0.05 µs a key where they are ASCII."""
-    if len(keys) == 1:
-        checked_key(keys[0])
-        return
-    text = b"".join(keys)
-    are_plain = all(keys) and not text.translate(None, _PLAIN)
-    if not are_plain or (len(text) > KEY_BYTES_MAX and max(map(len, keys)) > KEY_BYTES_MAX):
-        for key in keys:
-            checked_key(key)
-
-
 def find_key(state: EngineState, topic_name: str, key: bytes) -> int:
     """Return the live job that has the key; `KeyNotFound`, `TopicNotFound`, `KeyInvalid`."""
     job_id = state.store.owner_of(topic_named(state, topic_name), checked_key(key))
@@ -452,7 +422,7 @@ def put_keyed_run(
     Refuses all or none. A job costs a quarter of what that costs.
     """
     store = state.store
-    _check_keys(keys)
+    check_keys(keys)
     body_bytes = len(bodies[0]) if len(bodies) == 1 else max(map(len, bodies))
     vet_put(state, priority, delay_ms, ttr_ms, body_bytes)
     first_id = store.last_id + 1

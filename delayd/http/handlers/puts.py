@@ -8,7 +8,8 @@ that is taken, a cap) is told for that job alone.
 from typing import TYPE_CHECKING, Any
 
 from delayd.core.errors import Refusal
-from delayd.core.operations.put import Conflict, Outcome, checked_key
+from delayd.core.names import checked_key
+from delayd.core.operations.put import Conflict, Outcome
 from delayd.http.api import Api, Call
 from delayd.http.forms import PutJobForm, PutJobsForm, PutKeyedForm, WithRuleForm
 from delayd.http.handlers.job_responses import due_text
