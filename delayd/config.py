@@ -314,7 +314,7 @@ def read_topics(value: object) -> "Patterns | None":
             else:
                 if policy.exhausted == INTERNAL_TOPIC:
                     there = f"{where}.exhausted = {shown(INTERNAL_TOPIC)}"
-                    errors.append((there, "must be another topic: this one is the daemon's own"))
+                    errors.append((there, "must be another topic: this one is reserved"))
     if errors:
         raise WrongInside(errors)
     return Patterns(by_pattern) if by_pattern else None

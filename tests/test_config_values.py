@@ -82,7 +82,7 @@ IDS_RULE = f"must be a list of whole numbers from 0 to {2**32 - 2}, or off"
         ('[topics."a b"]', f'topics."a b": {PATTERN_RULE}'),
         (
             'topics.a.exhausted = "$idempotency"',
-            'topics."a".exhausted = "$idempotency": must be another topic: this one is the daemon',
+            'topics."a".exhausted = "$idempotency": must be another topic: this one is reserved',
         ),
         ('topics = "{}"', 'topics = "{}": must be sections such as [topics."mail.*"]'),
         ('[topic."x"]', "[topic]: there is no such section; did you mean topics?"),

@@ -66,7 +66,7 @@ class KeyNotFound(Refusal):
 
 
 class KeyInvalid(Refusal):
-    """The key breaks the rule that keeps keys readable on every wire."""
+    """The key is invalid."""
 
     word = "BAD_FORMAT"
     status = 422
@@ -90,7 +90,7 @@ class JobAlreadyExists(Refusal):
 
 
 class TopicNotFound(Refusal):
-    """Nobody uses or watches the topic and it holds no jobs."""
+    """The topic does not exist: it is unused and has no jobs."""
 
     word = "NOT_FOUND"
     status = 404
@@ -100,21 +100,18 @@ class TopicNotFound(Refusal):
 
 
 class TopicIsInternal(Refusal):
-    """The topic is the daemon's own: everybody may look at it, and nobody else changes it."""
+    """The topic is reserved: readable by all, changed only by the daemon."""
 
     word = "FORBIDDEN"
     status = 403
     line_word = "NOT_FOUND"
 
     def __init__(self, name: str) -> None:
-        super().__init__(
-            f"topic {name!r} is the daemon's own: it can be looked at, and nobody but the daemon"
-            " changes what is in it"
-        )
+        super().__init__(f"topic {name!r} is reserved: only the daemon changes its contents")
 
 
 class TopicNameInvalid(Refusal):
-    """The name breaks the rule that keeps names safe on every wire."""
+    """The topic's name is invalid."""
 
     word = "BAD_FORMAT"
     status = 422
@@ -127,7 +124,7 @@ class TopicNameInvalid(Refusal):
 
 
 class ValueOutOfRange(Refusal):
-    """A number lies outside what the operation takes.
+    """A number is out of range.
 
     Both bounds are inclusive.
     """
@@ -141,7 +138,7 @@ class ValueOutOfRange(Refusal):
 
 
 class DelayTooLong(Refusal):
-    """The job would wait for longer than its topic allows.
+    """The delay is longer than the topic allows.
 
     `is_moment`: it was to come at a moment of the wall clock, and so long until then.
     """
@@ -197,7 +194,7 @@ class Draining(Refusal):
 
 
 class PolicyInvalid(Refusal):
-    """A policy that says something that cannot be."""
+    """The policy is invalid."""
 
     word = "BAD_FORMAT"
     status = 422
@@ -208,7 +205,7 @@ class PolicyInvalid(Refusal):
 
 
 class CapReached(Refusal):
-    """The topic, or the daemon, holds as much as it is allowed to.
+    """A cap of the topic or of the daemon is reached.
 
     `topic` is None for the daemon's own cap. Where more than one is `needed`, some may be free:
     then it is said how many.
@@ -235,7 +232,7 @@ class CapReached(Refusal):
 
 
 class OutOfSpace(Refusal):
-    """The journal has no room left for this; what is left belongs to removals."""
+    """The disk is full; the space left is reserved for removing jobs."""
 
     word = "OUT_OF_MEMORY"
     status = 507

@@ -225,7 +225,7 @@ class PutKeyedForm(WithRuleForm, kw_only=True):
 
 
 class ChangeJobForm(WithTimeForm, kw_only=True):
-    """What is to be another of a job that waits or is buried."""
+    """Changes of a waiting or buried job."""
 
     told_rules: ClassVar[Rules] = ({"minProperties": 1},)
 
@@ -259,7 +259,7 @@ class ReserveForm(Form, kw_only=True):
     ] = "auto"
 
     def broken_rules(self) -> list[FieldError]:
-        """No longer than what stands between client and daemon allows."""
+        """No longer than proxies between client and daemon allow."""
         errors = []
         if self.wait > HTTP_WAIT_MS_MAX:
             errors.append(FieldError("wait", f"must be at most {HTTP_WAIT_MS_MAX // 1_000} s"))
@@ -287,7 +287,7 @@ class NackForm(HeldForm, kw_only=True):
 
 
 class BuryForm(HeldForm, kw_only=True):
-    """A job to be parked."""
+    """A job to be buried."""
 
     error: ErrorText = ""
     priority: Priority | Unset = UNSET
@@ -353,13 +353,13 @@ class RescheduleForm(Form, kw_only=True):
 
 
 class AdvanceForm(Form, kw_only=True):
-    """How far the virtual clock goes on."""
+    """How far the virtual clock is advanced."""
 
     by: Duration
 
 
 class NothingForm(Form, kw_only=True):
-    """Nothing needs to be said."""
+    """No field is needed."""
 
 
 # --- Queries, and the body of a policy -----------------------------------------------------------
@@ -368,7 +368,7 @@ DAY_MS: Final = 86_400_000
 
 
 class WhichForm(Form, kw_only=True):
-    """Which jobs of a topic are meant; all of them where nothing is said."""
+    """Which jobs of a topic; by default all of them."""
 
     state: Annotated[
         States | Unset, Meta(description="In which states; in any of them by default.")
@@ -400,7 +400,7 @@ class WhichForm(Form, kw_only=True):
         )
 
     def broken_rules(self) -> list[FieldError]:
-        """An end that is behind its beginning is a mistake; keys are UTF-8."""
+        """An end before its beginning is a mistake; keys are UTF-8."""
         errors = []
         if _is_backwards(self.from_, self.to):
             errors.append(FieldError("to", "must be later than from"))
@@ -436,7 +436,7 @@ class ListJobsForm(WhichForm, kw_only=True):
 
 
 class ManyJobsForm(WhichForm, kw_only=True):
-    """To which jobs something is done."""
+    """Which jobs are changed."""
 
     dry_run: Annotated[bool, Meta(description="Do nothing, and tell how many they are.")] = False
 

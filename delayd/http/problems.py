@@ -1,4 +1,4 @@
-"""What a refused request is answered: `application/problem+json` (RFC 9457).
+"""Answers to refused requests: `application/problem+json` (RFC 9457).
 
     {"type": "urn:delayd:JOB_ALREADY_EXISTS", "title": "...", "status": 409,
      "detail": "job 7 has the key 'order-17' already", "word": "JOB_ALREADY_EXISTS", "job_id": 7}
@@ -6,7 +6,7 @@
 The table is the classes themselves: each `Refusal`, of the core or one of those that only HTTP has,
 has a word for both wires and a status. The type is made of the word, which never changes. `errors`
 lists everything that is wrong with a request, with the field; a `Retry-After` says when it may
-succeed where the request itself is right.
+succeed if the request itself is right.
 
 >>> from delayd.core.errors import JobNotFound
 >>> problem = problem_of(JobNotFound(7))
@@ -78,7 +78,7 @@ class ProblemAnswer(Answer, kw_only=True):
 
 
 class HttpRefusal(Refusal):
-    """A refusal that only HTTP has a use for.
+    """A refusal that only HTTP uses.
 
     A subclass names its word and status, and its sentence where that is always the same.
     """
@@ -105,7 +105,7 @@ class NotJson(HttpRefusal, word="BAD_JSON", status=400):
 
 
 class BadRequest(HttpRefusal, word="BAD_FORMAT", status=400):
-    """The request is not one that HTTP knows."""
+    """The request is not valid HTTP."""
 
 
 class RequestInvalid(HttpRefusal, word="BAD_FORMAT", status=422):
@@ -135,26 +135,26 @@ class Unauthorized(
     # What is missing, and not what is wrong with what was given.
     sentence="a valid token is needed: Authorization: Bearer dlyd_...",
 ):
-    """Nobody may do this without a token that is good for it."""
+    """A valid token is needed."""
 
 
 class Forbidden(HttpRefusal, word="FORBIDDEN", status=403):
-    """The token is not good for this."""
+    """The token does not allow this."""
 
 
 class SourceRefused(HttpRefusal, word="FORBIDDEN", status=403):
-    """The request was meant for somebody else, or comes from a web page."""
+    """The Host is unknown, or the request comes from a web page."""
 
 
 class NoSuchCall(HttpRefusal, word="UNKNOWN_COMMAND", status=404):
-    """The path leads nowhere."""
+    """There is no such path."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"there is nothing at {path}; /openapi.json lists what there is")
 
 
 class MethodNotAllowed(HttpRefusal, word="METHOD_NOT_ALLOWED", status=405):
-    """The path is there, and not for this method."""
+    """The path does not support this method."""
 
     def __init__(self, method: str, allowed: Sequence[str]) -> None:
         super().__init__(f"{method} is not among {', '.join(allowed)}")
@@ -166,7 +166,7 @@ class TooSlow(HttpRefusal, word="REQUEST_TIMEOUT", status=408):
 
 
 class JobReserved(HttpRefusal, word="RESERVED", status=409):
-    """Somebody works on the job; until that ends it is theirs."""
+    """The job is reserved by a worker."""
 
     def __init__(self, job_id: int) -> None:
         super().__init__(f"job {job_id} is reserved: only its holder can say what becomes of it")
@@ -174,7 +174,7 @@ class JobReserved(HttpRefusal, word="RESERVED", status=409):
 
 
 class ReservationLost(HttpRefusal, word="NOT_RESERVED", status=409):
-    """The reservation has ended: its ttr ran out, or the job went to somebody else."""
+    """The reservation has ended: its ttr ran out, or the job went to another worker."""
 
     def __init__(self, job_id: int) -> None:
         super().__init__(f"job {job_id} is not reserved under this token, or no longer")
@@ -182,7 +182,7 @@ class ReservationLost(HttpRefusal, word="NOT_RESERVED", status=409):
 
 
 class WrongState(HttpRefusal, word="WRONG_STATE", status=409):
-    """The job is there, and its state does not allow this."""
+    """The state of the job does not allow this."""
 
     def __init__(self, job_id: int, state: str, what: str) -> None:
         super().__init__(f"job {job_id} is {state}, which does not allow to {what} it")
@@ -195,7 +195,7 @@ class KeyReused(
     status=422,
     sentence="this Idempotency-Key came with another request before",
 ):
-    """The Idempotency-Key was used for something else."""
+    """The Idempotency-Key was used for another request."""
 
 
 class BodyTooLong(HttpRefusal, word="JOB_TOO_BIG", status=413):
@@ -206,7 +206,7 @@ class BodyTooLong(HttpRefusal, word="JOB_TOO_BIG", status=413):
 
 
 class MediaTypeWrong(HttpRefusal, word="UNSUPPORTED_MEDIA_TYPE", status=415):
-    """The body is not said to be JSON, or is packed."""
+    """The Content-Type is not JSON, or the body is compressed."""
 
 
 class PathTooLong(HttpRefusal, word="URI_TOO_LONG", status=414):
@@ -218,11 +218,11 @@ class HeaderTooLong(HttpRefusal, word="HEADER_TOO_LONG", status=431):
 
 
 class OurFault(HttpRefusal, word="INTERNAL_ERROR", status=500):
-    """A fault in the daemon."""
+    """An internal error of the daemon."""
 
 
 class TooMany(HttpRefusal, word="TOO_MANY_REQUESTS", status=429, retry_after_s=1):
-    """One client asks for more than its share."""
+    """The client has too many connections or requests."""
 
 
 class Busy(HttpRefusal, word="BUSY", status=503, retry_after_s=1):
@@ -240,11 +240,11 @@ class Stopping(
 
 
 class NotReady(HttpRefusal, word="NOT_READY", status=503, retry_after_s=1):
-    """Jobs cannot be taken on now."""
+    """The daemon cannot accept jobs now."""
 
 
 class ExpectationWrong(HttpRefusal, word="EXPECTATION_FAILED", status=417):
-    """The client expects something before it sends the body that this daemon does not do."""
+    """The Expect header asks for something that this daemon does not support."""
 
     def __init__(self, expected: str) -> None:
         super().__init__(f"Expect: {expected!r} is not 100-continue")
@@ -256,7 +256,7 @@ class VersionWrong(
     status=505,
     sentence="this daemon speaks HTTP/1.1 and 1.0",
 ):
-    """The request is of a version of HTTP that this daemon does not speak."""
+    """The version of HTTP is not supported."""
 
 
 class NoClock(
@@ -265,7 +265,7 @@ class NoClock(
     status=409,
     sentence="this daemon lives by the system's clock; see --clock virtual",
 ):
-    """Time cannot be advanced by hand."""
+    """The clock is not virtual, so it cannot be advanced."""
 
 
 # --- From a refusal to its answer ----------------------------------------------------------------

@@ -1,20 +1,20 @@
 """One connection of the line protocol, without a socket: bytes in, replies out.
 
-`receive` takes whatever the network brought, in whatever pieces, and carries out every command that
+`receive` takes whatever the network brought, in whatever pieces, and executes every command that
 is complete. Replies gather in `out`; the server sends them when what they promise is on disk. The
 same bytes give the same replies whole or one at a time.
 
     receive ─► framing ─► line ─► put, run, or `carry_out` (the table of commands) ─► engine ─► out
-                  └─ body, once it is all there ─► what the line has left to do
+                  └─ body, once it is complete ─► the rest of the command
 
 A connection stops reading its input while it waits for a job (`is_waiting`) and while `out` holds
-more than it may (`is_choked`); `resume` goes on with what has already arrived. A job is handed over
+more than it may (`is_choked`); `resume` continues with what has already arrived. A job is delivered
 in two steps: the engine gives it to the session in the middle of another client's command, and the
 connection is told at the end of the turn. Until then it still waits.
 
-Where clients have to authenticate, a connection has a `peer` whose principal is asked before each
-command; elsewhere it has none, and that costs one look at a line. A job that the client may not see
-must not show by anything: its commands are carried out for the job 0, which never exists.
+Where clients have to authenticate, a connection has a `peer` whose principal is checked before each
+command; elsewhere it has none, which costs one test for a line. No reply may differ because of a
+job that the client may not see: its commands are executed for job 0, which never exists.
 """
 
 import re
@@ -57,8 +57,8 @@ _WEB_REQUEST: Final = re.compile(
     rb"(?:GET|HEAD|POST|PUT|DELETE|OPTIONS|PATCH|TRACE) +(?:/|\*|https?:)|CONNECT +[^ ]+:[0-9]"
     rb"|PRI \* HTTP/|[^ ]+ [^ ]+ HTTP/[0-9.]+$|[Hh][Oo][Ss][Tt] *:"
 )
-"""A browser was led to this port by a page; it is cut off before it can say more. Its requests
-begin with such a line, and no command does."""
+"""A web page made a browser connect to this port; it is closed before it can send more. Its
+requests begin with such a line, and no command does."""
 
 _WAIT_ENDS: Final = {
     WaitEnd.TIMED_OUT: replies.TIMED_OUT,
@@ -67,10 +67,10 @@ _WAIT_ENDS: Final = {
 
 
 class Host(Owner, Protocol):
-    """What a connection needs of the client whose it is."""
+    """What a connection needs of its client."""
 
     def postpone(self, by_ms: int, answer: Callable[[int], object]) -> None:
-        """Have this called so much later with the time, unless the client has left by then."""
+        """Call this after a delay with the time, unless the client has disconnected by then."""
         ...
 
     def listen_again(self) -> None:
@@ -107,7 +107,7 @@ class LineContext:
     ) -> None:
         """Stop reading the input of a connection while its long replies exceed `out_bytes_max`.
 
-        `carry_out` carries out a line by the table of commands, `tasks` what takes long. Clients
+        `carry_out` executes a line by the table of commands, `tasks` what takes long. Clients
         may advance the `clock`, if there is one.
         """
         self.engine = engine
@@ -124,12 +124,12 @@ class LineContext:
 
 @final
 class LineTask:
-    """A command carried out in slices, for which its connection waits."""
+    """A command executed in slices, for which its connection waits."""
 
     __slots__ = ("_reply", "_say", "_work", "connection")
 
     def __init__(self, connection: "Connection", work: Task, say: Callable[[], bytes]) -> None:
-        """Carry out the work; `say` makes the reply of it in the end."""
+        """Execute the work; `say` makes the reply of it in the end."""
         self.connection = connection
         self._work = work
         self._say = say
@@ -146,7 +146,7 @@ class LineTask:
         return True
 
     def conclude(self, now_ms: int) -> None:
-        """Answer the connection, which goes on."""
+        """Answer the connection, which continues."""
         self.connection.end_task(self._reply, now_ms)
 
 
@@ -183,18 +183,18 @@ class Connection:
         """None where clients need not authenticate."""
         self.out: list[bytes] = []
         self.is_bound = False
-        """Something in `out` says what a job is or was made to be: it may leave when the log is on
-        disk. The rest, what a connection says of itself and statistics, depends on nothing."""
+        """Some reply in `out` depends on a job: it may leave when the log is on disk. Others, such
+        as statistics and the connection's own state, depend on nothing."""
         self.is_choked = False
-        """The long replies in `out` are as much as may wait for a client."""
+        """The long replies in `out` have reached the limit for a client."""
         self.is_closing = False
-        """Nothing more is carried out; the connection closes when `out` has been sent."""
+        """Nothing more is executed; the connection closes when `out` has been sent."""
         self.is_waiting = False
         """A reserve, or a command that takes long, has not been answered yet."""
         self.is_half_closed = False
         """The client will send no more; it waits for no job any longer."""
         self.batch_max = 0
-        """How many jobs the reserve going on takes at most; 0 for one in beanstalkd's form."""
+        """How many jobs the current reserve takes at most; 0 for one in beanstalkd's form."""
         self._host = host
         self._task: LineTask | None = None
         self._out_bytes = 0
@@ -223,7 +223,7 @@ class Connection:
         return reply
 
     def hand_over(self, job: Handed, now_ms: int) -> bytes:
-        """Return the reply that hands a job over; a batch takes what else is ready."""
+        """Return the reply with a job; a batch takes what else is ready."""
         if not self.batch_max:
             return self.long_reply(replies.reserved(job))
         more = self.engine.reserve_batch(
@@ -233,14 +233,14 @@ class Connection:
         return self.long_reply(replies.reserved_batch([job, *more]))
 
     def begin(self, work: Task, say: Callable[[], bytes]) -> bytes:
-        """Carry out a command in slices, and reply in the end; the connection waits meanwhile."""
+        """Execute a command in slices, and reply in the end; the connection waits meanwhile."""
         self._task = LineTask(self, work, say)
         self.context.tasks.add(self._task)
         self.is_waiting = True
         return b""
 
     def expect(self, body_bytes: int, then: Then) -> bytes:
-        """Take what follows for a body of that length and its CRLF; no reply before."""
+        """Read a body of that length and its CRLF next; no reply before."""
         self._framing.expect(body_bytes, then)
         return b""
 
@@ -278,7 +278,7 @@ class Connection:
     # --- What the client may ---------------------------------------------------------------------
 
     def authenticate(self, token: bytes) -> bytes:
-        """Check the token; a wrong one may be answered late, which holds up no other client."""
+        """Check the token; a wrong one may be answered late, which delays no other client."""
         if self.peer is None:
             return self.refuse(replies.UNKNOWN_COMMAND)
         text = token.decode("ascii", "replace")
@@ -327,7 +327,7 @@ class Connection:
 
     @property
     def may_stay(self) -> bool:
-        """Whether the client's token is still good, and for the jobs that it waits for."""
+        """Whether the client's token is still valid, also for the jobs that it waits for."""
         if self.peer is None:
             return True
         if not self.context.admission.is_valid(self.peer):
@@ -338,22 +338,22 @@ class Connection:
 
     @property
     def is_listening(self) -> bool:
-        """Tell whether more input would be carried out now."""
+        """Tell whether more input would be executed now."""
         return not (self.is_waiting or self.is_choked or self.is_closing)
 
     @property
     def incomplete_bytes(self) -> int | None:
-        """Return of what was begun and not ended how many bytes of a body are missing.
+        """Return how many bytes of an incomplete body are missing.
 
-        0 where it is a line; None where nothing was begun. None too while nothing is carried out:
-        the rest may be there and not have been looked at.
+        0 where it is a line; None where nothing was begun. None too while nothing is executed:
+        the rest may be there without having been looked at.
         """
         if self.is_waiting or self.is_choked or self.is_closing:
             return None
         return self._framing.incomplete_bytes
 
     def receive(self, data: bytes, now_ms: int) -> bool:
-        """Take in what has arrived and carry out every command that is complete.
+        """Take in what has arrived and execute every command that is complete.
 
         Returns whether something is incomplete.
         """
@@ -363,14 +363,14 @@ class Connection:
         return self._framing.receive(data, now_ms)
 
     def resume(self, now_ms: int) -> None:
-        """Go on with what had arrived before a wait or a full `out` stopped the reading."""
+        """Continue with what had arrived before a wait or a full `out` stopped the reading."""
         self.receive(b"", now_ms)
 
     def deliver(self, outcome: Handed | WaitEnd, now_ms: int, *, is_durable: bool = False) -> None:
-        """Answer the reserve that waited, unless its client has left since, and go on.
+        """Answer the reserve that waited, unless its client has disconnected since, and continue.
 
-        The reply is not bound when the job is on disk. That it is held need not be: if that is
-        lost, the job was merely handed out once too often.
+        The reply may leave at once when the job is on disk. The reservation need not be: if it is
+        lost, the job is handed out once too often.
         """
         if not self.is_waiting:
             return
@@ -385,14 +385,14 @@ class Connection:
         self.resume(now_ms)
 
     def answer(self, reply: bytes, now_ms: int) -> None:
-        """Answer the command that took long, and go on."""
+        """Answer the command that took long, and continue."""
         self.is_waiting = False
         self.is_bound = True
         self.out.append(self.long_reply(reply))
         self.resume(now_ms)
 
     def end_task(self, reply: bytes, now_ms: int) -> None:
-        """Answer the command that was carried out in slices."""
+        """Answer the command that was executed in slices."""
         self._task = None
         self.answer(reply, now_ms)
         self._host.listen_again()
@@ -416,7 +416,7 @@ class Connection:
             self.resume(now_ms)
 
     def close(self, now_ms: int) -> None:
-        """Give back what the client held."""
+        """Give back the jobs that the client held."""
         self.is_waiting = False
         if self._task is not None:
             self.context.tasks.drop(self._task)
@@ -427,7 +427,7 @@ class Connection:
     # --- Commands in the input -------------------------------------------------------------------
 
     def _line(self, data: bytes, at: int, end: int, now_ms: int) -> int:
-        """Carry out the command of one line, or a run of them; see `Framing`."""
+        """Execute the command of one line, or a run of them; see `Framing`."""
         line = data[at:end]
         after = end + 2
         if self.peer is not None and self._is_refused(line, now_ms):
@@ -458,7 +458,7 @@ class Connection:
         return ~after if self.is_waiting or self.is_choked or self.is_closing else after
 
     def _end_body(self, then: Then, body: bytes | None, now_ms: int) -> bool:
-        """Do what is left to do, now that the body is there; tell whether to go on."""
+        """Complete the command, now that the body is there; tell whether to continue."""
         self.is_bound = True
         if body is not None:
             try:
@@ -471,7 +471,7 @@ class Connection:
         return not self.is_waiting
 
     def _is_refused(self, line: bytes, now_ms: int) -> bool:
-        """Refuse a put or a run that the client may not; tell whether. The table sees to others."""
+        """Tell whether a put or run was refused for lack of a scope; the table checks others."""
         if line.startswith(b"put "):
             if self.may(Scope.PUT, self.used.name):
                 return False
@@ -483,7 +483,7 @@ class Connection:
         return True
 
     def _refuse_put(self, line: bytes) -> bytes:
-        """Refuse a put and discard its body; a malformed one is what it is everywhere."""
+        """Refuse a put and discard its body; a malformed one is `BAD_FORMAT` as everywhere."""
         assert self.peer is not None
         is_known = self.peer.principal is not None
         reply = replies.FORBIDDEN if is_known else replies.UNAUTHORIZED
@@ -494,8 +494,8 @@ class Connection:
 
     # --- Runs ------------------------------------------------------------------------------------
     #
-    # Clients that pipeline say the same many times over. A run of equal commands is carried out as
-    # one, with the effects and replies that they have one by one: 1.1 µs a put instead of 3, 3.5 µs
+    # Clients that pipeline repeat the same command many times. A run of equal commands is executed
+    # as one, with the same effects and replies as one by one: 1.1 µs a put instead of 3, 3.5 µs
     # instead of 6 a reserve with its delete.
 
     def _put_run(self, data: bytes, head: bytes, at: int, put: PutLine, now_ms: int) -> int:
@@ -532,7 +532,7 @@ class Connection:
         except CapReached as refusal:
             if jobs == 1:
                 return self.refuse(replies.refused(refusal))
-            # All or none would refuse those too for which there is room. Their ids are taken.
+            # All or none would refuse also those for which there is room. Their ids are taken.
             first_id = self.engine.store.last_id + 1 - jobs
             each = enumerate(bodies, first_id)
             return b"".join([self._put_alike(put, [body], now_ms, at) for at, body in each])
@@ -545,7 +545,7 @@ class Connection:
     def _keyed_run(self, data: bytes, at: int, line: bytes, now_ms: int) -> int:
         """Put the job of a line with a key, and those after it that differ in their keys only.
 
-        Returns behind them; 0 when it is better left to those who look at one line after the other.
+        Returns the place after them; 0 when it is better to execute one line after the other.
         """
         before, key, after = split_at_key(line)
         shape = shape_of(before, after) if key else None
@@ -587,7 +587,7 @@ class Connection:
     def _put_new(
         self, put: PutLine, keys: Sequence[bytes], bodies: Sequence[bytes], now_ms: int
     ) -> int:
-        """Put jobs under keys that nobody has; return their first id, 0 if it cannot be so."""
+        """Put jobs under new keys; return their first id, 0 if that is not possible."""
         try:
             return self.engine.put_keyed_run(
                 self.used, put.priority, put.delay_ms, put.ttr_ms, keys, bodies, now_ms
@@ -621,7 +621,7 @@ class Connection:
         )
 
     def _reserve_run(self, data: bytes, at: int, now_ms: int) -> int:
-        """Hand out ready jobs to consecutive commands; return behind them, 0 when none is ready."""
+        """Hand out ready jobs to consecutive commands; return the place after them, or 0."""
         run = _RESERVES.match(data, at)
         assert run is not None
         commands = (run.end() - at) // len(_RESERVE)
@@ -637,7 +637,7 @@ class Connection:
     # --- Putting ---------------------------------------------------------------------------------
 
     def begin_put(self, put: PutLine | None, name: str | None) -> bytes:
-        """Check a put line in beanstalkd's order; expect its body, or throw it away."""
+        """Check a put line in beanstalkd's order; expect its body, or discard it."""
         if put is None:
             return self.refuse(replies.BAD_FORMAT)
         self.stats.counts["put"] += 1
@@ -649,7 +649,7 @@ class Connection:
         return self.expect(put.body_bytes, partial(self._put, self.engine.take_id(), put, name))
 
     def _begin_with_words(self, put: PutLine, name: str | None) -> bytes:
-        """Check what stands behind the number of bytes, and expect the body or throw it away."""
+        """Check what follows the number of bytes, and expect the body or discard it."""
         if name is None and _EQUALS not in put.extra:
             # beanstalkd's junk: for it this announces no body.
             return self.refuse(replies.BAD_FORMAT)
@@ -665,7 +665,7 @@ class Connection:
     def _put_with_words(
         self, put: PutLine, words: PutWords, name: str | None, body: bytes, now_ms: int
     ) -> bytes:
-        """Put the job, or do to the one that has its key what the words say."""
+        """Put the job, or change the one that has its key as the options say."""
         engine = self.engine
         topic = self.used if name is None else engine.store.topic(name)
         try:

@@ -26,7 +26,7 @@ Then = Callable[[bytes, int], bytes]
 
 _INCOMPLETE: Final = -1
 _NOT_YET: Final = -2
-"""There is no line here, but there may be one behind."""
+"""There is no line here, but one may follow."""
 
 
 @final
@@ -61,12 +61,12 @@ class Framing:
     ) -> None:
         """Begin with nothing read.
 
-        `on_line` carries out the command of one line, or a run of them, that stands from `at` to
-        `end` in the data; it returns where the input goes on, or the complement (`~`) of that when
-        nothing more is to be carried out for now. `on_body` is given a body, or None for one that
-        does not end with CRLF, and returns whether more is to be carried out. `refuse` counts a
-        reply that refuses something, `is_foreign` tells of a line, however long, whether it belongs
-        to another protocol: then the rest is ignored. `out` takes the replies to what is discarded.
+        `on_line` executes the command of one line, or a run of them, from `at` to `end` in the
+        data; it returns where the input continues, or the complement (`~`) of that when nothing
+        more is to be executed for now. `on_body` gets a body, or None for one that does not end
+        with CRLF, and returns whether more is to be executed. `refuse` counts a refusing reply,
+        `is_foreign` tells whether a line, however long, belongs to another protocol: then the rest
+        is ignored. `out` takes the replies to what is discarded.
         """
         self._on_line = on_line
         self._on_body = on_body
@@ -75,11 +75,11 @@ class Framing:
         self._out = out
         self._rest = b""
         self._is_odd = False
-        """Something else than a line may have been begun: one thing to look at after each read."""
+        """Something else than a line may be incomplete: the one flag to check after each read."""
         self._skipping = False
         self._overlong: bytes | None = None
-        """How a long command begins and goes on whose line is too long, until its end is there:
-        its announcement of a body may stand on either side of what makes it too long."""
+        """The begin and the end so far of a long command whose line is too long, until it ends:
+        its announcement of a body may be on either side of what makes it too long."""
         self._discard_bytes = 0
         self._discard_reply = b""
         self._then: Then | None = None
@@ -89,7 +89,7 @@ class Framing:
 
     @property
     def incomplete_bytes(self) -> int | None:
-        """Return of what was begun and not ended how many bytes of a body are missing.
+        """Return how many bytes of an incomplete body are missing.
 
         0 where it is a line; None where nothing was begun.
         """
@@ -116,7 +116,7 @@ class Framing:
     # --- Through the input -----------------------------------------------------------------------
 
     def keep(self, data: bytes) -> None:
-        """Keep what has arrived while nothing is carried out."""
+        """Keep what has arrived while nothing is executed."""
         self._rest += data
 
     def receive(self, data: bytes, now_ms: int) -> bool:
@@ -206,7 +206,7 @@ class Framing:
         return LONG_LINE.match(data, at, known) is not None
 
     def _discard_line(self, data: bytes, at: int, line: bytes) -> int:
-        """Discard a long command that is too long, and the body behind it; reply in the end.
+        """Discard a long command that is too long, and its body; then reply.
 
         `line` is what is known of it from before.
         """
@@ -226,7 +226,7 @@ class Framing:
         return self._discard(data, end + 2)
 
     def _discard(self, data: bytes, at: int) -> int:
-        """Discard as much of a body as is there; return where the input goes on."""
+        """Discard as much of a body as is there; return where the input continues."""
         discarded_bytes = min(self._discard_bytes, len(data) - at)
         if discarded_bytes:
             self._discard_bytes -= discarded_bytes
@@ -235,7 +235,7 @@ class Framing:
         return at + discarded_bytes
 
     def _take_body(self, data: bytes, at: int, now_ms: int) -> tuple[bool, int]:
-        """Pass the body on when it is all there; return whether, and where, the input goes on."""
+        """Pass the body on when it is all there; return whether, and where, the input continues."""
         then = self._then
         assert then is not None
         end = at + self._expected_bytes + 2

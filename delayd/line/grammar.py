@@ -7,8 +7,8 @@ millisecond.
 >>> parse_put(b"put 10 0.5 60 5")
 PutLine(priority=10, delay_ms=500, ttr_ms=60000, body_bytes=5, extra=b'')
 
-Commands that are not beanstalkd's have words behind everything else, in any order, each at most
-once. What a key or a ladder may be is for the core to say; here it is only taken apart.
+Commands that beanstalkd does not have take options after everything else, in any order, each at
+most once. The core decides which keys and ladders are valid; here they are only parsed.
 
 >>> words = parse_put_words(b" key=order-17 on=replace retry=15s,3m")
 >>> words.key, words.on.name, words.retry.steps_ms
@@ -189,7 +189,7 @@ def parse_wait(rest: bytes) -> int | None:
 
 
 def parse_nothing(rest: bytes) -> None:
-    """Refuse anything behind a command that takes no arguments."""
+    """Refuse anything after a command that takes no arguments."""
     if rest:
         raise BadFormat(rest)
 
@@ -213,7 +213,7 @@ def parse_topic(rest: bytes) -> str:
 
 
 def _parse_topic_and(rest: bytes) -> tuple[str, bytes]:
-    """Return the topic that the command is about, and what stands behind it."""
+    """Return the topic of the command, and what follows it."""
     name, _, rest = rest.lstrip(b" ").partition(b" ")
     return parse_topic(name), rest
 
@@ -250,7 +250,7 @@ def parse_calendar(rest: bytes) -> tuple[str, int, int]:
 
 
 def _parse_key_and(rest: bytes) -> tuple[str, bytes, bytes]:
-    """Return topic and key that the command is about, and what stands behind them."""
+    """Return topic and key of the command, and what follows them."""
     name, rest = _parse_topic_and(rest)
     key, _, rest = rest.lstrip(b" ").partition(b" ")
     return name, checked_key(key), rest
@@ -270,9 +270,9 @@ def parse_key_and_delay(rest: bytes) -> tuple[str, bytes, int]:
 
 
 def parse_nack(rest: bytes) -> tuple[int, int, str]:
-    """Return id, delay in milliseconds (0: none was asked for), and what the worker says of it.
+    """Return id, delay in milliseconds (0: none was asked for), and the worker's error text.
 
-    The error is free text for people: bytes that are no UTF-8 are shown as such, not refused.
+    The error is free text for people: bytes that are not UTF-8 are replaced, not refused.
     """
     job_id, _, text = rest.lstrip(b" ").partition(b" ")
     delay_ms = 0
@@ -290,7 +290,7 @@ def parse_nack(rest: bytes) -> tuple[int, int, str]:
 
 
 class PutLine(NamedTuple):
-    """What a put command says before its body."""
+    """The line of a put, before its body."""
 
     priority: int
     delay_ms: int
@@ -363,8 +363,8 @@ def _behind_times(words: list[bytes]) -> list[bytes]:
 def parse_put(line: bytes) -> PutLine | None:
     """Return the same; for lines that are sent again and again.
 
-    Remembered, one costs 60 ns instead of 2 µs. Lines with keys come once each: they would push the
-    others out, and hold memory here and there of which nothing else is left.
+    Cached, one costs 60 ns instead of 2 µs. Lines with keys come once each: they would evict the
+    others, and fragment the memory.
     """
     return read_put(line)
 
@@ -429,7 +429,7 @@ def _duration(value: str) -> int:
 
 
 class PutWords(NamedTuple):
-    """What stands behind the number of bytes."""
+    """The options after the number of bytes."""
 
     key: bytes = b""
     on: Conflict = Conflict.REJECT
@@ -446,7 +446,7 @@ _PUT_READERS: Final[dict[str, Reader]] = {
 
 
 def parse_put_words(text: bytes) -> PutWords:
-    """Return what the words say; `BadFormat`, `KeyInvalid`."""
+    """Return the parsed options; `BadFormat`, `KeyInvalid`."""
     values = _words(text, _PUT_READERS)
     steps_ms, attempts_max = values.get("retry", ()), values.get("attempts", 0)
     lacks_its_word = ("on" in values and "key" not in values) or (
@@ -473,7 +473,7 @@ class Shape(NamedTuple):
     at once anyway, or might be too long a line."""
 
     def run_in(self, data: bytes, at: int) -> tuple[list[bytes], list[bytes], int]:
-        """Return keys and bodies of the puts that stand here one behind the other, and their end.
+        """Return keys and bodies of the consecutive puts that begin here, and their end.
 
         0.25 µs each: one pass of the expression takes everything apart.
         """
@@ -482,7 +482,7 @@ class Shape(NamedTuple):
         parts = self.each.split(data[at:])
         if not any(parts[:-1:3]):
             return parts[1::3], parts[2::3], len(data) - len(parts[-1])
-        # Something else stands between two of them, or in front.
+        # Something else is between two of them, or before the first.
         keys, bodies = [], []
         while (match := self.each.match(data, at)) is not None:
             keys.append(match[1])
@@ -492,7 +492,7 @@ class Shape(NamedTuple):
 
 
 def split_at_key(line: bytes) -> tuple[bytes, bytes, bytes]:
-    """Return what stands before the key, the key, and what stands behind it."""
+    """Return what is before the key, the key, and what follows it."""
     before, word, rest = line.partition(_KEY_WORD)
     key, space, after = rest.partition(b" ")
     return before + word, key, space + after
@@ -502,8 +502,8 @@ def split_at_key(line: bytes) -> tuple[bytes, bytes, bytes]:
 def shape_of(before: bytes, after: bytes) -> Shape | None:
     """Return the shape of put lines that begin and end like this; None when there is none.
 
-    Producers that put with keys send one shape with ever another key. Remembered, its expressions
-    find key and body of each in the input, one behind the other.
+    Producers that put with keys send one shape with different keys. Its cached expressions find key
+    and body of each in the input, one after the other.
     """
     put = parse_put(before.removesuffix(_KEY_WORD))
     if put is None or put.extra:
@@ -525,7 +525,7 @@ def shape_of(before: bytes, after: bytes) -> Shape | None:
 
 
 class Changes(NamedTuple):
-    """What is to be another; None: as it is."""
+    """What is to be changed; None: unchanged."""
 
     priority: int | None = None
     delay_ms: int | None = None

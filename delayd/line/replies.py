@@ -1,4 +1,4 @@
-"""What the server says: every fixed reply, and the YAML of the statistics.
+"""The replies of the line protocol: every fixed reply, and the YAML of the statistics.
 
 Clients compare words and sometimes whole dictionaries, so keys, their order, their quoting and
 their number are exactly beanstalkd's (1.13: strings in quotes but for states).
@@ -34,10 +34,10 @@ RELEASED: Final = b"RELEASED\r\n"
 RESCHEDULED: Final = b"RESCHEDULED\r\n"
 TIMED_OUT: Final = b"TIMED_OUT\r\n"
 NO_JOB: Final = frozenset({DEADLINE_SOON, TIMED_OUT})
-"""What a reserve is told that gets none."""
+"""Replies to a reserve that gets no job."""
 
 _ERRORS_BYTES_MAX: Final = 1_000
-"""Of what is wrong with a policy; a client that reads lines reads one of ours."""
+"""Length of the errors of a policy; a client that reads lines can read one of ours."""
 
 TOUCHED: Final = b"TOUCHED\r\n"
 UNAUTHORIZED: Final = b"UNAUTHORIZED\r\n"
@@ -45,14 +45,14 @@ UNKNOWN_COMMAND: Final = b"UNKNOWN_COMMAND\r\n"
 
 
 def refused(refusal: Refusal) -> bytes:
-    """Say why something was not done."""
+    """Return the reply to a refused command."""
     if isinstance(refusal, JobAlreadyExists):
         return b"JOB_ALREADY_EXISTS %d\r\n" % refusal.job_id
     return b"%b\r\n" % (refusal.line_word or refusal.word).encode()
 
 
 def policy_refused(refusal: PolicyInvalid) -> bytes:
-    """Say everything that is wrong with a policy, on one line: no client reads it but people."""
+    """List every error of a policy, on one line, for people."""
     text = "".join(map(_visible, "; ".join(refusal.errors))).encode()
     if len(text) > _ERRORS_BYTES_MAX:
         text = text[: _ERRORS_BYTES_MAX - 3].decode(errors="ignore").encode() + b"..."
@@ -68,7 +68,7 @@ def _visible(character: str) -> str:
 
 
 def advanced(time_ms: int) -> bytes:
-    """Say what time it is by the virtual clock, in seconds since 1970."""
+    """Reply with the time of the virtual clock, in seconds since 1970."""
     return b"ADVANCED %d.%03d\r\n" % divmod(time_ms, 1_000)
 
 
@@ -84,29 +84,29 @@ _OUTCOMES: Final = MappingProxyType(
 
 
 def put_outcome(job_id: int, outcome: Outcome) -> bytes:
-    """Say what a put under a key has done."""
+    """Reply with the outcome of a put under a key."""
     return _OUTCOMES[outcome] % job_id
 
 
 def reserved(job: Handed) -> bytes:
-    """Say that a job is handed out."""
+    """Reply with a reserved job."""
     return b"RESERVED %d %d\r\n%b\r\n" % (job[0], len(job[1]), job[1])
 
 
 def reserved_run(jobs: list[Handed]) -> bytes:
-    """Say that several are, one after the other."""
+    """Reply with several, one after the other."""
     return b"".join(
         [b"RESERVED %d %d\r\n%b\r\n" % (job_id, len(body), body) for job_id, body in jobs]
     )
 
 
 def reserved_batch(jobs: list[Handed]) -> bytes:
-    """Say that several are."""
+    """Reply with a batch."""
     return b"RESERVED_BATCH %d\r\n%b" % (len(jobs), reserved_run(jobs))
 
 
 def found(job: Handed) -> bytes:
-    """Show a job."""
+    """Reply with a peeked job."""
     return b"FOUND %d %d\r\n%b\r\n" % (job[0], len(job[1]), job[1])
 
 
@@ -151,10 +151,10 @@ def calendar(counts: list[int], bin_ms: int) -> bytes:
 
 
 def bulk(work: Bulk, word: bytes) -> bytes:
-    """Say to how many jobs something was done, or in a dry run would be.
+    """Reply with how many jobs were changed, or in a dry run would be.
 
-    When room ran out on the way, how many there were until then is not said: a client that sees
-    OUT_OF_MEMORY does it again in any case, and jobs that it was done to do not match any more.
+    When log space ran out meanwhile, the number is not given: a client that gets OUT_OF_MEMORY
+    tries again in any case, and jobs that were changed do not match any more.
     """
     return b"%b %d\r\n" % (word, work.done) if work.refusal is None else refused(work.refusal)
 
@@ -169,14 +169,14 @@ def quoted(text: str) -> str:
 
 
 def seconds_left(left_ms: int) -> int:
-    """Return whole seconds; a moment after it began, a second is no longer whole."""
+    """Return whole seconds, rounded down: a second that has begun to pass does not count."""
     return max(0, left_ms - 1) // 1_000
 
 
 def stats_job(view: JobView, details: JobDetails | None, now_ms: int) -> bytes:
-    """Answer `stats-job`. `file` is 0: a job's bytes move from file to file, nobody keeps count.
+    """Answer `stats-job`. `file` is 0: a job's bytes move from file to file.
 
-    What beanstalkd does not know of comes last, and only where there is something to say.
+    Fields that beanstalkd does not have come last, and only where they apply.
     """
     return yaml_map(
         {
@@ -224,7 +224,7 @@ def _words_of(member: enum.Enum) -> str:
 
 
 def _any_text(text: str) -> str:
-    """Put in quotes what a caller said, as JSON does, which YAML reads too."""
+    """Quote a client's text as JSON does, which YAML reads too."""
     return json.dumps(text, ensure_ascii=False)
 
 

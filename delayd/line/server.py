@@ -1,16 +1,15 @@
 """The line protocol's sockets.
 
 All of them sit in an epoll of their own, and that one descriptor is what the event loop watches. So
-one wake-up serves every connection that has something to say: read, carry out, and then one append,
-one sync and one send for each. With a transport and a protocol object for each connection (the
-usual way) the loop comes round once for each of them, and a put of one client in turn costs 12 µs
-more.
+one wake-up serves every connection with input: read, execute, and then one append, one sync and one
+send for each. With a transport and a protocol object for each connection (the usual way) the loop
+iterates once for each of them, and a put of a single client costs 12 µs more.
 
     turn ─► epoll ─► client.sock ─► Connection.receive ─► engine
                                               out ─► group commit ─► client.send
 
-Flow: a client that waits for a job, or does not take its replies, is not read from. A client whose
-replies pile up beyond the limit, or who takes none of them for a minute, is closed.
+Flow control: a client that waits for a job, or does not take its replies, is not read from. A
+client whose replies exceed the limit, or that takes none of them for a minute, is closed.
 """
 
 import contextlib
@@ -53,7 +52,7 @@ FD_SETSIZE: Final = 1_024
 """The first descriptor that select(2) cannot watch."""
 
 PRECISE_WAIT_S: Final = 0.02
-"""Waits shorter than this end on the microsecond; beyond it nobody knows the difference yet."""
+"""Waits shorter than this end on the microsecond; for longer ones this makes no difference."""
 
 BROKEN: Final = select.EPOLLERR | select.EPOLLHUP
 
@@ -66,7 +65,7 @@ REFUSAL_WORDS: Final = MappingProxyType(
         Refused.PEER_NOT_ALLOWED: "PEER_NOT_ALLOWED",
     }
 )
-"""By which word a connection is counted that was not admitted."""
+"""The word under which a refused connection is counted."""
 
 
 def elapsed_ms() -> int:
@@ -114,7 +113,7 @@ class Client:
     )
 
     def __init__(self, server: "LineServer", sock: Wire, peer: Peer, mask: int) -> None:
-        """Serve a client that was admitted, whose events of this mask the server watches for."""
+        """Serve an admitted client; the server watches for these events."""
         self.server = server
         self.sock = sock
         self.peer = peer
@@ -140,11 +139,11 @@ class Client:
 
     @property
     def is_read(self) -> bool:
-        """Whether what it says is read: not while it takes no replies, nor when it has ended."""
+        """Whether it is read from: not while it takes no replies, nor when it has ended."""
         return not (self.unsent or self.at_end)
 
     def postpone(self, by_ms: int, answer: Callable[[int], object]) -> None:
-        """Have its connection answer so much later, if it is still there, and then listen to it."""
+        """Let its connection answer after a delay, if it is still there, and then read from it."""
         self.server.timeouts.postpone(by_ms, partial(self._answer, answer))
 
     def _answer(self, answer: Callable[[int], object]) -> None:
@@ -184,7 +183,7 @@ class Client:
 
 
 class LineServer:
-    """Accepts, reads and sends; what is said is the connections' business."""
+    """Accepts, reads and sends; the connections execute commands."""
 
     def __init__(
         self,
@@ -201,8 +200,8 @@ class LineServer:
     ) -> None:
         """Serve these listening, non-blocking sockets.
 
-        `request_ms` tells the time: read anew for each client, since what it said may have been
-        sent after the turn began, and its delays count from there. Clients may advance the
+        `request_ms` reads the time again for each client, since its input may have been sent after
+        the turn began, and its delays count from there. Clients may advance the
         `clock`, if there is one. With `tls` every client that does not come by a unix socket has
         to speak it.
         """
@@ -220,7 +219,7 @@ class LineServer:
             elapsed_ms=elapsed_ms,
         )
         self.tasks = self.context.tasks
-        """What takes long, of this front end and of others."""
+        """Background tasks of this front end and of others."""
         self._epoll = select.epoll()
         self._clients: dict[int, Client] = {}
         self.timeouts = ReadTimeouts(elapsed_ms)
@@ -239,10 +238,10 @@ class LineServer:
         self.out_of_order_ids: Container[int] = ()
         """But not these."""
         self._settled: list[Client] = []
-        """Clients that can go on, or be closed, now that everything has been sent to them."""
+        """Clients that can continue, or be closed, because everything has been sent to them."""
         self._others: dict[int, Callable[[], object]] = {}
         self._others_epoll = select.epoll()
-        """Watches only them, for the times when clients are not listened to."""
+        """Watches only them, for the times when clients are not read from."""
 
     def _new_acceptor(self, listeners: list[socket.socket]) -> Acceptor:
         return Acceptor(
@@ -281,7 +280,7 @@ class LineServer:
         return bool(self._settled)
 
     def poll(self, wait_s: float | None, *, hears_clients: bool = True) -> list[tuple[int, int]]:
-        """Wait for events, so long at most (None: for ever), and return them for `serve`."""
+        """Wait for events, at most this long (None: for ever), and return them for `serve`."""
         epoll = self._epoll if hears_clients else self._others_epoll
         self._hears_clients = hears_clients
         if self.timeouts.alarm_ms is not None:
@@ -294,7 +293,7 @@ class LineServer:
         return epoll.poll(wait_s, EVENTS_PER_TURN)
 
     def serve(self, events: Sequence[tuple[int, int]], now_ms: int) -> None:
-        """Read from every client that has said something and carry it out."""
+        """Read from every client with input and execute its commands."""
         if self._settled:
             self._go_on(now_ms)
         if self.timeouts.alarm_ms is not None:
@@ -363,7 +362,7 @@ class LineServer:
     def deliver(self, client: Client, outcome: Handed | WaitEnd, now_ms: int) -> None:
         """Answer a reserve that waited."""
         if client.is_gone:
-            return  # it went after the job was its own, which closing has given back
+            return  # it closed after it got the job, which the close has given back
         is_durable = isinstance(outcome, WaitEnd) or (
             outcome[0] <= self.durable_id and outcome[0] not in self.out_of_order_ids
         )
@@ -425,7 +424,7 @@ class LineServer:
         if event & OUT:
             self._send_rest(client)
         if event & HANG_UP:
-            # It would be reported for ever. The end of the input is found again by reading to it.
+            # It would be reported for ever. Reading finds the end of the input again.
             self._watch(client, client.mask & ~HANG_UP)
             client.connection.half_close(now_ms)
             self.listen_again(client)
@@ -433,9 +432,9 @@ class LineServer:
             self._read(client, now_ms)
 
     def _read_rest(self, client: Client, now_ms: int) -> None:
-        """Carry out what a client said before it went, which a unix socket still holds.
+        """Execute what a client sent before it closed, which a unix socket still holds.
 
-        Nobody is left to read the replies. The loop ends: nobody is left to say more either.
+        Its replies are not read. The loop ends, because no more input can come.
         """
         connection = client.connection
         connection.half_close(now_ms)
@@ -453,7 +452,7 @@ class LineServer:
         self._note(client)
 
     def _mind(self, client: Client, *, has_moved: bool) -> None:
-        """Have an eye on the client while it is in the middle of something."""
+        """Watch the client's deadline while it is in the middle of something."""
         client.is_begun = self.timeouts.note(client, has_moved=has_moved)
 
     def _watch(self, client: Client, mask: int) -> None:
@@ -494,7 +493,7 @@ class LineServer:
                 self.settle(client)
 
     def settle(self, client: Client) -> None:
-        """Let the client go on, or close, in the next turn: everything was sent to it."""
+        """Continue or close the client in the next turn: everything was sent to it."""
         self._settled.append(client)
 
     def _give_up(self, client: Client) -> None:
@@ -514,7 +513,7 @@ class LineServer:
         try:
             prepare(sock)
             may_stay = self.admission.identify(peer, sock)
-        except OSError:  # it has left already, and the kernel can say nothing of it any more
+        except OSError:  # it has disconnected, and the kernel knows nothing of it any more
             self.admission.leave(peer)
             sock.close()
             return
@@ -561,7 +560,7 @@ class LineServer:
     def close_stalled(self, now_ms: int, elapsed_ms: int) -> int:
         """Close clients that have taken none of their replies for a minute; count them.
 
-        The minute is one of `elapsed_ms`, which goes on even when the time of the jobs stands.
+        The minute is one of `elapsed_ms`, which runs even when the time of the jobs stands still.
         """
         closed = 0
         for client in list(self._clients.values()):
@@ -576,9 +575,9 @@ class LineServer:
         return closed
 
     def close_unauthorized(self, now_ms: int) -> int:
-        """Close clients whose tokens are no longer good; count them.
+        """Close clients whose tokens expired or were revoked; count them.
 
-        A token may have been revoked, or its time is past. What such a client held is ready again.
+        The jobs that such a client held are ready again.
         """
         gone = [client for client in self._clients.values() if not client.connection.may_stay]
         for client in gone:
@@ -595,7 +594,7 @@ class LineServer:
 
     @property
     def has_unsent(self) -> bool:
-        """Tell whether a client still has to take replies."""
+        """Tell whether a client has unread replies."""
         return any(client.unsent or client.promised for client in self._clients.values())
 
     def close_clients(self, now_ms: int) -> None:
@@ -604,7 +603,7 @@ class LineServer:
             self._close(client, now_ms)
 
     def close(self) -> None:
-        """Close what is left, the journal being beyond reach: nothing is given back."""
+        """Close what is left when the journal cannot be written: no job is given back."""
         self.stop_accepting()
         for client in self._clients.values():
             client.is_gone = True

@@ -45,7 +45,7 @@ def instance_id() -> str:
 
 
 class LogFigures(NamedTuple):
-    """What `stats` tells of the log, in beanstalkd's words; without a journal it is zeros."""
+    """The log's part of `stats`, in beanstalkd's words; zeros without a journal."""
 
     oldest_index: int = 0
     """The number of the oldest file."""
@@ -81,7 +81,7 @@ class Stats:
         self.workers = 0
 
     def note_connection(self) -> None:
-        """Count a client that has come."""
+        """Count a new client."""
         self.connections += 1
         self.connections_total += 1
 
@@ -98,7 +98,7 @@ class Stats:
             self.workers += 1
 
     def forget(self, session: Session) -> None:
-        """No longer count a client that has gone."""
+        """Stop counting a closed client."""
         self.connections -= 1
         self.producers -= session.produces
         self.workers -= session.works
@@ -106,7 +106,7 @@ class Stats:
     def note_refusal(self, reason: str, times: int = 1) -> None:
         """Count what was refused: a word of the wire, or why a connection was closed.
 
-        All that this package refuses comes by here.
+        Every refusal of this package is counted here.
         """
         self._refusals.note(reason, times)
 
@@ -155,7 +155,7 @@ class Stats:
         }
 
     def beside_jobs(self, now_ms: int) -> dict[str, object]:
-        """Return what there is to say of the daemon but its jobs, as plain values; in seconds."""
+        """Return the daemon's figures except those of jobs, as plain values; in seconds."""
         log = self._log_figures()
         spent = resource.getrusage(resource.RUSAGE_SELF)
         machine = os.uname()
@@ -187,7 +187,7 @@ class Stats:
         }
 
     def _caps(self) -> dict[str, object]:
-        """Return how near all topics together are to what the configuration allows."""
+        """Return the totals of all topics and the configured caps."""
         used = usage(self._engine)
         caps = {"jobs-max": used.jobs_max, "bytes-max": used.bytes_max}
         given = {name: cap for name, cap in caps.items() if cap is not None}

@@ -160,7 +160,7 @@ def test_it_is_refused_and_has_changed_nothing(name: str, state: State) -> None:
     scene.take_log()
     before = scene.kept()
     with pytest.raises(
-        TopicIsInternal, match=r"topic '\$idempotency' is the daemon's own"
+        TopicIsInternal, match=r"topic '\$idempotency' is reserved"
     ) as refusal:
         REFUSED[name](scene)
     assert (refusal.value.word, refusal.value.status) == ("FORBIDDEN", 403)

@@ -42,7 +42,7 @@ def ask(scene: Scene, route: Route, token: str = "") -> Answer:
 
 def is_refused(answer: Answer) -> None:
     assert (answer.status, answer.word) == (403, "FORBIDDEN")
-    assert answer.json["detail"].startswith("topic '$idempotency' is the daemon's own: ")
+    assert answer.json["detail"].startswith("topic '$idempotency' is reserved: ")
 
 
 @pytest.mark.parametrize("needs_token", [False, True])
@@ -86,7 +86,7 @@ def test_of_many_jobs_each_is_refused() -> None:
             assert answer.status == 207
             for result in answer.json["results"]:
                 assert result["status"] == 403
-                assert "the daemon's own" in result["problem"]["detail"]
+                assert "is reserved" in result["problem"]["detail"]
         assert scene.engine.log_space.jobs == 2
 
 

@@ -1,4 +1,4 @@
-"""How a topic and the daemon are doing, as answers have it.
+"""The figures of a topic and of the daemon, as answers have them.
 
 Times are in seconds, rates in jobs a second. What was counted was counted since the start of the
 daemon; rates are those of the last minute.
@@ -51,7 +51,7 @@ def _use(in_use: int, cap: int | None) -> UseAnswer:
 def topic_answer(
     topic: "Topic", counts: TopicCountsAnswer, policy: PolicyOfTopicAnswer, now_ms: int
 ) -> TopicAnswer:
-    """Return all there is to say of a topic."""
+    """Return everything about a topic."""
     figures = topic_figures(topic, now_ms)
     caps = figures.policy or Policy()
     return TopicAnswer(
@@ -77,7 +77,7 @@ def topic_answer(
 def stats_answer(
     beside_jobs: Mapping[str, Any], http: HttpAnswer, figures: "DaemonFigures", body_bytes_max: int
 ) -> StatsAnswer:
-    """Return all there is to say of the daemon; `beside_jobs` is what the service knows."""
+    """Return everything about the daemon; `beside_jobs` is the service's part."""
     used = figures.usage
     return StatsAnswer(
         **beside_jobs,

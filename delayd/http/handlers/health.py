@@ -2,9 +2,9 @@
 
     /healthz    200 as long as anything is answered: restart it if this is not
     /readyz     200 when a job would be taken now, 503 with the reason when not: send it no more
-    /metrics    a page for Prometheus, sent piece by piece with everybody else's turns in between
+    /metrics    a page for Prometheus, sent in pieces between the turns of other clients
 
-The first two need no token: whoever asks is a machine that looks after machines.
+The first two need no token: they are for supervisors and load balancers.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 async def healthz(_call: Call) -> Reply:
-    """Say that the process serves: whoever reads this has been served."""
+    """Answer that the process serves."""
     return reply(200, LivesAnswer(status="ok"))
 
 
 async def readyz(call: Call) -> Reply:
-    """Say whether a job would be taken on now, and be safe."""
+    """Answer whether a job would be accepted now, and be safe."""
     api = call.api
     if api.engine.state.draining:
         raise Draining
@@ -41,7 +41,7 @@ async def readyz(call: Call) -> Reply:
     if sync_ms > SLOW_SYNC_MS:
         raise NotReady(f"the disk has not answered for {sync_ms // 1_000} s")
     try:
-        # It asks a full disk whether there is space again: no put may come that would.
+        # It asks a full disk for space again, because perhaps no put comes that would.
         api.engine.log_space.require_for_put(READY_BODY_BYTES)
     except OutOfSpace as refusal:
         raise NotReady(str(refusal)) from None
@@ -49,7 +49,7 @@ async def readyz(call: Call) -> Reply:
 
 
 async def stats(call: Call) -> Reply:
-    """Tell the figures of the daemon as a whole."""
+    """Answer the figures of the whole daemon."""
     call.allow(Scope.STATS, None)
     api = call.api
     census = TotalsScan(api.engine.store)
@@ -70,7 +70,7 @@ async def stats(call: Call) -> Reply:
 
 
 async def metrics(call: Call) -> Reply:
-    """Tell Prometheus everything that is counted."""
+    """Answer the page for Prometheus."""
     call.allow(Scope.STATS, None)
     reports = call.api.reports
     pieces = () if reports.metrics is None else reports.metrics(call.api.now_ms())

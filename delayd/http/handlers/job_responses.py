@@ -1,6 +1,6 @@
 """Jobs as answers have them.
 
-Times are moments of the wall clock (RFC 3339) and lengths of time in seconds. A body comes as
+Times are RFC 3339 by the wall clock, and durations in seconds. A body comes as
 `body`, the very text, where it is JSON, and else as `body_base64`. One number that a reader cannot
 hold makes a whole answer unreadable, so a text counts as JSON only where this API would take it as
 a `body`:
@@ -98,7 +98,7 @@ def set_body(
 
 
 class Reservation(NamedTuple):
-    """What tells one reservation from all others, those of the job's earlier lives included."""
+    """What distinguishes one reservation from all others, also from earlier ones of the job."""
 
     job_id: int
     created_ms: int
@@ -168,7 +168,7 @@ def last_failure(record: bytes, offset_ms: int) -> FailureAnswer | Unset:
 
 
 def failure_answer(failure: Failure, note: Note | None, offset_ms: int) -> FailureAnswer:
-    """Return what is said of a failed attempt."""
+    """Return the members of a failed attempt."""
     return FailureAnswer(
         reason=Reason(failure.reason).name.lower(),
         at=moment_text(failure.failed_ms + offset_ms),
@@ -178,7 +178,7 @@ def failure_answer(failure: Failure, note: Note | None, offset_ms: int) -> Failu
 
 
 def whole_job(store: "Store", job_id: int, record: bytes) -> JobAnswer:
-    """Return all there is to say of a job but its body."""
+    """Return everything about a job except its body."""
     record = store.current(job_id, record)
     state = seen_state(store, job_id, record)
     _, due_ms, created_ms, ttr_ms, priority, _, _, _ = HEADER.unpack_from(record)

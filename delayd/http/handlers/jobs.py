@@ -70,7 +70,7 @@ async def _change(call: Call, job_id: int) -> Reply:
 
 
 def _refuse_reserved(call: Call, job_id: int, now_ms: int) -> State:
-    """Return the state of a job that nobody works on; `JobReserved`, `JobNotFound`."""
+    """Return the state of a job that is not reserved; `JobReserved`, `JobNotFound`."""
     _, state = call.api.engine.caught_up(job_id, now_ms)
     if state is State.RESERVED:
         raise JobReserved(job_id)

@@ -1,7 +1,7 @@
-"""What the holder of a job says of it: ack, nack, touch, bury; one by one, or many at once.
+"""Operations of a job's holder: ack, nack, touch, bury; one by one, or many at once.
 
-The token that came with the job says which reservation is meant. A worker that was too slow has
-lost it: whoever has the job now is not disturbed, and the late one is told, 409.
+The token that came with the job names the reservation. A worker that was too slow has lost it: it
+is answered 409, and the job's present holder is not affected.
 """
 
 from typing import TYPE_CHECKING
@@ -42,7 +42,7 @@ def _reservation(call: Call, scope: Scope) -> tuple[int, "Session", bytes]:
 
 
 async def ack(call: Call) -> Reply:
-    """The job is done: it is gone for good."""
+    """The job is done: delete it."""
     job_id, session, _ = _reservation(call, Scope.DELETE)
     call.api.engine.delete(session, job_id, call.api.now_ms())
     await call.api.durable()
@@ -50,7 +50,7 @@ async def ack(call: Call) -> Reply:
 
 
 async def nack(call: Call) -> Reply:
-    """The attempt has failed; what becomes of the job says its retry rule."""
+    """The attempt has failed; the retry rule decides the outcome."""
     given: NackForm = call.given
     job_id, session, _ = _reservation(call, Scope.RELEASE)
     _nack(call.api, session, job_id, given)
@@ -71,7 +71,7 @@ def _nack(api: Api, session: "Session", job_id: int, given: "NackForm") -> None:
 
 
 def _became(api: Api, job_id: int) -> BecameAnswer:
-    """Return what became of a job whose attempt failed."""
+    """Return the outcome of a failed attempt."""
     record, state = api.engine.caught_up(job_id, api.now_ms())
     store = api.engine.store
     answer = BecameAnswer(id=job_id, state=state.name.lower(), topic=store.topic_of(record).name)
@@ -81,7 +81,7 @@ def _became(api: Api, job_id: int) -> BecameAnswer:
 
 
 async def touch(call: Call) -> Reply:
-    """Let the reservation last a full ttr from now."""
+    """Extend the reservation to a full ttr from now."""
     job_id, session, _ = _reservation(call, Scope.RELEASE)
     api = call.api
     api.engine.touch(session, job_id, api.now_ms())
@@ -91,7 +91,7 @@ async def touch(call: Call) -> Reply:
 
 
 async def bury(call: Call) -> Reply:
-    """Park the job until it is kicked."""
+    """Bury the job until it is kicked."""
     given: BuryForm = call.given
     job_id, session, record = _reservation(call, Scope.BURY)
     priority = given.priority
@@ -107,7 +107,7 @@ async def bury(call: Call) -> Reply:
 
 
 async def ack_many(call: Call) -> Reply:
-    """Acknowledge many jobs in one commit, and tell of each whether it was still theirs."""
+    """Acknowledge many jobs in one commit; answer for each whether it was still reserved."""
     given: HeldManyForm = call.given
     api = call.api
     now_ms = api.now_ms()
@@ -136,7 +136,7 @@ async def ack_many(call: Call) -> Reply:
 
 
 async def nack_many(call: Call) -> Reply:
-    """Nack many jobs in one commit, and tell of each what became of it."""
+    """Nack many jobs in one commit; answer the outcome of each."""
     given: NackManyForm = call.given
     api = call.api
     results: list[NackResultAnswer] = []

@@ -1,12 +1,12 @@
-"""Many jobs of a topic: a page of them, what comes due when, and one thing done to all of them.
+"""Many jobs of a topic: a page of them, a calendar, and one operation on all of them.
 
-Each of these calls is a pass of the core, carried out a slice at a time beside everybody else's
-turns; its answer is put together in slices too. A client that goes away ends it where it stands:
-what was done by then stays done.
+Each of these calls is a background task of the core, executed in slices between the turns of other
+clients; its answer is made in slices too. If the client disconnects, the task ends: what was done
+by then stays done.
 
     which jobs      state=delayed,ready  from=-1h  to=2030-01-01T00:00:00Z  prefix=order-
     a page          {"jobs": [...], "after": "1a1ff7acc7a-7"}, and the next with after=1a1ff7acc7a-7
-    done to them    {"cancelled": 17}; with dry_run=true {"matched": 17}
+    an operation    {"cancelled": 17}; with dry_run=true {"matched": 17}
 """
 
 import asyncio
@@ -62,7 +62,7 @@ def _wanted(api: Api, query: "WhichForm", now_ms: int) -> "Wanted":
 
 
 async def list_jobs(call: Call) -> Reply:
-    """Tell of one page of jobs, in due order."""
+    """Answer one page of jobs, in due order."""
     api, name = call.api, call.topic
     query: ListJobsForm = call.query
     wanted = _wanted(api, query, api.now_ms())
@@ -82,9 +82,9 @@ async def list_jobs(call: Call) -> Reply:
 async def _rows(
     api: Api, topic: str, rows: list[Row], *, with_bodies: bool
 ) -> tuple[list[PageJobAnswer], Cursor | None]:
-    """Return the rows of a page, and behind which of them it ends; None: the last.
+    """Return the rows of a page, and the one after which it ends; None: the last page.
 
-    A body is that of now: a job that has gone meanwhile, or to another topic, is left out.
+    Bodies are as of now: a job that was deleted or moved meanwhile is left out.
     """
     store = api.engine.store
     offset_ms = store.wall_times.offset_ms
@@ -141,7 +141,7 @@ def _row(row: Row, offset_ms: int) -> tuple[PageJobAnswer, int]:
 
 
 async def cancel_jobs(call: Call) -> Reply:
-    """Cancel all these jobs but those that somebody works on."""
+    """Cancel all these jobs except reserved ones."""
     return await _do(call, Action.cancel(), "cancelled")
 
 
@@ -151,7 +151,7 @@ async def kick_jobs(call: Call) -> Reply:
 
 
 async def reschedule_jobs(call: Call) -> Reply:
-    """Let all these jobs that are delayed or ready come due after a delay, or at a moment."""
+    """Give all these jobs that are delayed or ready a delay, or an absolute time."""
     given: RescheduleForm = call.given
     moment_ms = call.api.moment_ms(given.at)
     if moment_ms is not None:
@@ -172,7 +172,7 @@ async def _do(call: Call, action: Action, done: str) -> Reply:
 
 
 async def calendar(call: Call) -> Reply:
-    """Count what comes due in each of so many spans of time, by topic."""
+    """Count the jobs that come due in each of a number of time spans, by topic."""
     api = call.api
     query: HorizonForm = call.query
     names: list[str] = [*dict.fromkeys(query.topic)]
@@ -200,7 +200,7 @@ async def calendar(call: Call) -> Reply:
         except TopicNotFound:
             if query.topic:
                 raise
-            continue  # it has gone since the names were looked up
+            continue  # it was removed after the names were looked up
         topics.append(TopicCalendarAnswer(name=name, counts=counting.counts))
     answer = CalendarAnswer(
         from_=moment_text(api.wall_ms(from_ms)), bin=bin_ms / 1_000, topics=topics, after=after

@@ -1,4 +1,4 @@
-"""Handing out jobs: a reserve takes what is ready, or waits for the first that becomes so.
+"""Reserves: take what is ready, or wait for the first job that becomes ready.
 
     reserve ─► ready: taken ─────────────────────┐
             └► none: waits ─► a turn hands one ──┴─► durable ─► answer ─► written ─► the holder's
@@ -7,8 +7,8 @@
 
 Each reserve is a session of the engine: it watches its topics while it waits, and holds what it got
 until that is acknowledged, nacked, or its ttr runs out. No connection has to stay open for that. A
-reservation is durable before anybody hears of it, unlike on the line, where a connection that ends
-ends the reservation too: its token must never be given to somebody else.
+reservation is durable before its client gets it, unlike on the line, where the end of the
+connection ends the reservation: its token must never be given to another client.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Consumer:
-    """Who reserves by HTTP; the owner of the session."""
+    """A client that reserves over HTTP; the owner of the session."""
 
     __slots__ = ("_api", "_jobs_max", "future", "handed_ms", "jobs", "session", "was_stopped")
 
@@ -42,9 +42,9 @@ class Consumer:
         self.session = Session(self)
         self.jobs: list[Handed] = []
         self.handed_ms = 0
-        """When it got them: all at one time, and told of later, when they are durable."""
+        """When it got them: all at one time, and answered later, when they are durable."""
         self.future: asyncio.Future[None] = api.loop.create_future()
-        """Done when there is something to tell, and it is durable."""
+        """Done when there is an answer, and it is durable."""
         self.was_stopped = False
         """The daemon stopped while it waited."""
         try:
@@ -73,7 +73,7 @@ class Consumer:
     def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
         """The wait has ended, in the middle of a turn: take what is ready besides."""
         if self.future.done():
-            return  # its client has gone, and what it was to get is given back
+            return  # its client has disconnected, and what it was to get is given back
         if not isinstance(outcome, WaitEnd):
             self.jobs.append(outcome)
             self.take(now_ms)
@@ -91,7 +91,7 @@ class Consumer:
         self._api.engine.stop_consuming(self.session)
 
     def give_back(self) -> None:
-        """Leave, and let nothing have been reserved: nobody is there to hear of it."""
+        """Leave, and undo the reservations: the client is gone."""
         self.leave()
         if self.session.deadlines:
             self._api.engine.take_undelivered(self.session, self._api.now_ms())
@@ -139,7 +139,7 @@ async def _reserve(call: Call, topics: tuple[str, ...]) -> Reply:
 
 
 async def _wait(api: Api, consumer: Consumer, wait_ms: int) -> None:
-    """Wait for a job, so long at most; `Stopping`."""
+    """Wait for a job, at most this long; `Stopping`."""
     if api.is_stopping:
         raise Stopping
     api.engine.wait(consumer.session, api.now_ms(), wait_ms)
@@ -159,7 +159,7 @@ async def _hand_over(call: Call, consumer: Consumer, bodies: str) -> Reply:
     consumer.leave()
     store = api.engine.store
     held = consumer.session.deadlines
-    # One whose ttr ran out meanwhile is no longer theirs; the next reserve will have it.
+    # One whose ttr ran out meanwhile is not returned; the next reserve gets it.
     reserved = [
         reserved_job(store, job_id, consumer.handed_ms, bodies)
         for job_id, _ in consumer.jobs

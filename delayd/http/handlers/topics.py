@@ -1,8 +1,7 @@
-"""Topics: which there are, how they are, what holds for them; pause, resume, kick, clear.
+"""Topics: lists, figures, policies; pause, resume, kick, clear.
 
-A list is gone through in slices, with everybody else's turns in between, and tells only of what the
-token is good for. What cannot be done in one go (a clear, a kick of a million) is a pass of the
-core.
+A list is read in slices, between the turns of other clients, and has only the topics that the token
+allows. What cannot be done at once (a clear, a kick of a million) is a background task of the core.
 """
 
 import asyncio
@@ -39,15 +38,15 @@ if TYPE_CHECKING:
     from delayd.http.forms import KickForm, ListTopicsForm, PauseForm
 
 
-# --- Which there are -----------------------------------------------------------------------------
+# --- Lists and figures ---------------------------------------------------------------------------
 
 
 async def names_behind(
     call: Call, behind: str, count: int, is_wanted: Callable[[Topic], bool] | None = None
 ) -> list[str]:
-    """Return the first so many names behind that one, of topics that the token is good for.
+    """Return the next names after that one, of topics that the token allows.
 
-    A slice of the topics at a time: one that comes or goes meanwhile may be there or not.
+    A slice of the topics at a time: one that is created or removed meanwhile may be in it or not.
     """
     topics = call.api.engine.store.topics.by_name
     principal, scope = call.principal, call.scope
@@ -70,7 +69,7 @@ async def names_behind(
 
 
 async def list_topics(call: Call) -> Reply:
-    """Tell of one page of topics, sorted by name."""
+    """Answer one page of topics, sorted by name."""
     api = call.api
     query: ListTopicsForm = call.query
     behind = query.after if isinstance(query.after, str) else ""
@@ -91,7 +90,7 @@ async def list_topics(call: Call) -> Reply:
 
 
 def counts_of(api: Api, topic: Topic) -> TopicCountsAnswer:
-    """Return how many jobs a topic has in which state, and whether something hinders them."""
+    """Return a topic's jobs by state, and its pause."""
     return TopicCountsAnswer(
         name=topic.name,
         jobs=topic.jobs,
@@ -111,7 +110,7 @@ def _paused_until(api: Api, topic: Topic) -> str | None:
 
 
 async def get_topic(call: Call) -> Reply:
-    """Tell all there is to say of a topic."""
+    """Answer everything about a topic."""
     api, name = call.api, call.topic
     topic = api.engine.store.topics.by_name.get(name)
     if topic is None:
@@ -122,24 +121,24 @@ async def get_topic(call: Call) -> Reply:
     return reply(200, answer)
 
 
-# --- What holds for them -------------------------------------------------------------------------
+# --- Policies ------------------------------------------------------------------------------------
 
 
 def policy_answer(policy: Policy | None, source: Source) -> PolicyOfTopicAnswer:
-    """Return what holds for a topic, and who said so."""
+    """Return a topic's policy and its source."""
     text = (policy or Policy()).to_json().encode()
     return PolicyOfTopicAnswer(policy=as_written(text), source=source.name.lower())
 
 
 async def get_policy(call: Call) -> Reply:
-    """Tell what holds for the topic, or would if there were one."""
+    """Answer the topic's policy, or the one that it would have."""
     answer = policy_answer(*call.api.engine.policy_of(call.topic))
     await call.api.durable()
     return reply(200, answer)
 
 
 async def set_policy(call: Call) -> Reply:
-    """Let this hold for the topic from now on, and nothing else."""
+    """Set the topic's policy from now on."""
     name = call.topic
     policy = Policy.from_json(call.data)
     if policy.exhausted is not None:
@@ -158,7 +157,7 @@ async def _set_policy(call: Call, name: str, policy: Policy | None) -> Reply:
     return reply(200, policy_answer(*engine.policy_of(name)))
 
 
-# --- What is done to them ------------------------------------------------------------------------
+# --- Operations ----------------------------------------------------------------------------------
 
 
 async def pause(call: Call) -> Reply:
@@ -191,7 +190,7 @@ async def kick(call: Call) -> Reply:
 
 
 async def carry_out_bulk(api: Api, bulk: Bulk, done: str) -> Reply:
-    """Tell to how many jobs it was done, also where a refusal has ended it early."""
+    """Answer how many jobs were changed, also where a refusal has ended it early."""
     await api.carry_out(bulk)
     if bulk.refusal is not None:
         return refused(bulk.refusal, **{done: bulk.done})
@@ -199,7 +198,7 @@ async def carry_out_bulk(api: Api, bulk: Bulk, done: str) -> Reply:
 
 
 async def clear(call: Call) -> Reply:
-    """Forget all jobs of the topic that nobody works on."""
+    """Delete all jobs of the topic that are not reserved."""
     api = call.api
     work = Clear(api.engine.state, call.topic)
     await api.carry_out(work)
