@@ -159,9 +159,7 @@ def test_it_is_refused_and_has_changed_nothing(name: str, state: State) -> None:
     scene = Scene(state)
     scene.take_log()
     before = scene.kept()
-    with pytest.raises(
-        TopicIsInternal, match=r"topic '\$idempotency' is reserved"
-    ) as refusal:
+    with pytest.raises(TopicIsInternal, match=r"topic '\$idempotency' is reserved") as refusal:
         REFUSED[name](scene)
     assert (refusal.value.word, refusal.value.status) == ("FORBIDDEN", 403)
     assert scene.take_log() == (b"", False)
