@@ -8,5 +8,5 @@
     api, idempotency, handlers/     what the handlers share, and the handlers
 
 A handler runs between two turns: it asks the engine, which answers at once, and then waits until
-the next turn has made what it did durable. What HTTP answers is on disk.
+the next turn has made the change durable. What HTTP answers is on disk.
 """

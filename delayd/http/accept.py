@@ -1,10 +1,10 @@
 """Connections of HTTP: accepted by `net.accept`, admitted, handed to asyncio with a protocol.
 
 asyncio has a server of its own. It takes a whole backlog at once before anything else has a turn,
-learns where a client comes from only after the TLS handshake, and calls a lack of descriptors an
+learns the client's address only after the TLS handshake, and reports a lack of descriptors as an
 error of the program. Here a few are taken at a time, and admitted first.
 
-The module refuses to know what is spoken.
+The module refuses to know the protocol.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from delayd.net.accept import Acceptor, prepare
 
 
 class HttpAcceptor:
-    """Accepts from listening, non-blocking sockets, which stay their owner's."""
+    """Accepts from listening, non-blocking sockets, which their owner closes."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class HttpAcceptor:
         listeners: Sequence[socket.socket],
         tls: ssl.SSLContext | None,
     ) -> None:
-        """Begin with `open`; with `tls` each client has to begin with a handshake."""
+        """`open` starts it; with `tls` each client has to begin with a handshake."""
         self._connections = connections
         self._tls = tls
         self._arriving: set[asyncio.Task[None]] = set()
@@ -58,7 +58,7 @@ class HttpAcceptor:
     def _accepted(self, sock: socket.socket, peer: object) -> None:
         admitted = self._connections.admit(peer, sock.fileno())
         if isinstance(admitted, Refused):
-            # Say why, if that takes no waiting; before a handshake it would not be understood.
+            # Send the reason, if possible at once; before a handshake it could not be read.
             with sock, contextlib.suppress(OSError):
                 if self._tls is None:
                     sock.setblocking(False)
@@ -85,7 +85,7 @@ class HttpAcceptor:
                 ssl_shutdown_timeout=TLS_CLOSE_MS / 1_000 if has_tls else None,
             )
         except OSError as error:
-            # It has left, or its handshake failed; the transport closes the socket.
+            # It has disconnected, or its handshake failed; the transport closes the socket.
             self._connections.forget(connection)
             if has_tls:
                 self._connections.note_failed_handshake(connection, error)

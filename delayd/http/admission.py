@@ -3,9 +3,9 @@
     request ─► Host, Origin ─► token ─► Content-Type, -Encoding ─► body ─► form ─► handler
                   403            401          415                413, 400    422
 
-The first two keep web pages out that a browser on this machine has open: a page cannot choose its
-`Host` (one that was rebound to this address names itself), and its writes carry an `Origin` or a
-media type other than JSON. There is no CORS, so it could not read what is answered either.
+The first two keep out web pages in a browser on this machine: a page cannot choose its `Host` (one
+that was rebound to this address has its own name), and its writes have an `Origin` or a media type
+other than JSON. There is no CORS, so it could not read the answer either.
 """
 
 import asyncio
@@ -49,16 +49,16 @@ _BEARER: Final = "bearer "
 
 
 class Hosts:
-    """By which names this daemon may be addressed."""
+    """The host names of this daemon."""
 
     def __init__(self, names: Collection[str]) -> None:
-        """Beside these names every address in numbers is good, and localhost."""
+        """Accept these names, every IP address, and localhost."""
         self._names = {"localhost", *(name.lower() for name in names)}
         self._known: set[str] = set()
-        """Values of the header that are good, as they were written."""
+        """Accepted values of the header, as they were written."""
 
     def check(self, host: str | None) -> None:
-        """Refuse a request that was meant for somebody else; `SourceRefused`, `BadRequest`."""
+        """Refuse a request for another host; `SourceRefused`, `BadRequest`."""
         if host in self._known:
             return
         if not host:
@@ -80,7 +80,7 @@ def _is_address(name: str) -> bool:
 
 
 class RequestAdmission:
-    """Lets requests in."""
+    """Admits requests."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class RequestAdmission:
         hosts: Hosts,
         body_bytes_max: int = HTTP_BODY_BYTES_DEFAULT,
     ) -> None:
-        """Ask this authenticator about tokens, and read bodies that are no longer."""
+        """Use this authenticator for tokens, and read bodies up to this length."""
         self._body_bytes_max = body_bytes_max
         self._api = api
         self._authenticator = authenticator
@@ -143,7 +143,7 @@ class RequestAdmission:
         return answer
 
     async def refuse(self, refusal: Refusal) -> Reply:
-        """Answer a request that leads to no call."""
+        """Answer a request for an unknown call."""
         self._api.refusals.note(refusal.word)
         return refused(refusal)
 
@@ -154,7 +154,7 @@ class RequestAdmission:
             raise SourceRefused("requests of web pages (with an Origin) are not served")
 
     async def _admit(self, request: HttpRequest) -> Principal:
-        """Return who asks; `Unauthorized`."""
+        """Return the principal; `Unauthorized`."""
         authenticator = self._authenticator
         given = request.headers.get(hdrs.AUTHORIZATION, "")
         transport = request.transport
@@ -172,7 +172,7 @@ class RequestAdmission:
         return principal
 
     async def _principal_of(self, given: str, request: HttpRequest) -> Principal | None:
-        """Return whose token the header holds; who has failed too often is told so late."""
+        """Return the principal of the token; after many failures a wrong one is answered late."""
         authenticator, peer = self._authenticator, request.remote
         now_ms = monotonic_ns() // NS_PER_MS
         is_bearer = given[: len(_BEARER)].lower() == _BEARER
@@ -192,7 +192,7 @@ async def read_bytes(request: HttpRequest, bytes_max: int) -> bytes:
     if stream is EMPTY_PAYLOAD:
         return b""
     kind = headers.get(hdrs.CONTENT_TYPE, "")
-    # Mostly it is just that. aiohttp would read it with Python's `email`, which falls over `; a*`.
+    # The usual value. aiohttp would parse it with Python's `email`, which fails for `; a*`.
     if kind != JSON and kind.partition(";")[0].strip().lower() != JSON:
         said = f"is {kind!r}, not" if kind else "is missing; it must be"
         raise MediaTypeWrong(f"the Content-Type {said} {JSON!r}")

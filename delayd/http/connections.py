@@ -1,19 +1,19 @@
-"""One client of HTTP: its requests in order, how long it may take, and how much of it may be held.
+"""One connection of HTTP: its requests in order, its deadlines, and the bytes it may hold.
 
 aiohttp's parser (llhttp) reads heads and bodies. Everything else of a connection is here: requests
 are answered one after the other, and each part has a deadline:
 
-    connected ─► head ─► body ─► carried out ─► answered ─► idle ─► head ─► ...
-                 10 s    1 KiB/s     │          1 KiB/s     75 s
-                         60 s        └ takes as long as it takes
+    connected ─► head ─► body ─► handled ─► answered ─► idle ─► head ─► ...
+                 10 s    1 KiB/s   │         1 KiB/s    75 s
+                         60 s      └ no limit
 
-A client that takes longer is answered 408 where that can still be understood, and closed. What is
-kept for a connection is bounded: 8,190 bytes of a line, 128 headers, 32 requests in a row, half a
+A client that takes longer is answered 408 where it can still read that, and closed. What is kept
+for a connection is limited: 8,190 bytes of a line, 128 headers, 32 requests in a row, half a
 MiB of a body that no handler reads, and one answer, since a client is sent one at a time. The bytes
-of all requests that have been read and not been answered are counted together, by the
+of all unanswered requests are counted together, by the
 `HttpConnections`; when they are too many, clients that send much are answered 503.
 
-Deadlines cost a request less than 1 µs: its times are noted, and looked at by `net.deadlines`.
+Deadlines cost a request less than 1 µs: its times are noted, and checked by `net.deadlines`.
 
 The module refuses to know what is asked and answered. Of aiohttp it uses the parser, the streams
 that the parser fills with bodies, and the base of its protocols, by their public names.
@@ -65,7 +65,7 @@ class Bounds:
 
 
 def bounds_of(config: object) -> Bounds:
-    """Return what a configuration says: of `connections_max` its `http_connections_max`, and so on.
+    """Return the limits of a configuration: `connections_max` is its `http_connections_max`, etc.
 
     It is not typed, since HTTP refuses to know the configuration of the whole daemon.
     """
@@ -148,17 +148,17 @@ class HttpRequest:
 
     @property
     def query(self) -> list[tuple[str, str]]:
-        """The names and values behind the `?`."""
+        """The names and values after the `?`."""
         return [*self._url.query.items()]
 
     @property
     def transport(self) -> asyncio.Transport | None:
-        """What the request came by; None: its client has gone."""
+        """The connection of the request; None: its client has disconnected."""
         return self.connection.transport
 
     @property
     def remote(self) -> str:
-        """The address of the client; empty: it has none, or has gone."""
+        """The address of the client; empty: it has none, or has disconnected."""
         transport = self.transport
         peer = None if transport is None else transport.get_extra_info("peername")
         return str(peer[0]) if isinstance(peer, tuple) else str(peer or "")
@@ -216,9 +216,9 @@ class Connection(BaseProtocol):
         self.task: asyncio.Task[None] | None = None
         """Answers the requests; None: there is none to be answered."""
         self._row: deque[Message] = deque()
-        """Requests that have come and have not been begun."""
+        """Requests that have arrived and not been begun."""
         self._current: HttpRequest | None = None
-        """The request that is carried out."""
+        """The request that is being handled."""
         self._is_over = False
         """Nothing more is read; the connection closes when the current request is answered."""
         self._has_full_row = False
@@ -236,7 +236,7 @@ class Connection(BaseProtocol):
         self._body_bytes = 0
         """Since when it counts, and what had come by then."""
         self._is_spent = False
-        """The request has been answered without its body, which is thrown away as it comes."""
+        """The request has been answered without its body, which is discarded as it arrives."""
         self._sent_bytes = 0
         self._untaken: tuple[int, int, int] | None = None
         """Since when answers wait, how much waited, and `_sent_bytes` then."""
@@ -301,7 +301,7 @@ class Connection(BaseProtocol):
         if isinstance(message, HttpProcessingError):
             self._is_over = True
             if self._body is not None:
-                # What is wrong is inside the body of the request before, whose handler waits.
+                # The error is inside the body of the previous request, whose handler waits.
                 self._body.set_exception(BodyBroken(message.message))
         self._is_spent = False
         if body.is_eof():
@@ -326,13 +326,13 @@ class Connection(BaseProtocol):
             self._shared.deadlines.watch(self, self._await_taking(now_ms))
 
     def resume_writing(self) -> None:
-        """Go on with the answer: the client has taken enough of it."""
+        """Continue the answer: the client has taken enough of it."""
         super().resume_writing()
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Be gone; a request that is still carried out is cancelled."""
+        """Be gone; a request that is still executed is cancelled."""
         self._shared.forget(self)
         super().connection_lost(exc)
         self._is_over = True
@@ -343,7 +343,7 @@ class Connection(BaseProtocol):
     # --- What the streams of bodies call ---------------------------------------------------------
 
     def pause_reading(self) -> None:
-        """Read no more: nobody takes what has come of the body."""
+        """Stop reading: no handler reads what has arrived of the body."""
         self._has_full_body = True
         super().pause_reading()
 
@@ -407,7 +407,7 @@ class Connection(BaseProtocol):
         return await self._discarded(request.body) and request.keep_alive
 
     async def _carried_out(self, request: HttpRequest) -> Reply:
-        """Return what the handler answers; where it does not, a problem, and close behind it."""
+        """Return the handler's answer; if it fails, a problem, and close after it."""
         try:
             return await self._shared.answer(request)
         except BodyBroken as error:
@@ -465,7 +465,7 @@ class Connection(BaseProtocol):
             self.transport.write(_CONTINUE)
 
     async def _discarded(self, body: StreamReader) -> bool:
-        """Read what no handler wants of a body; tell whether its end came soon enough."""
+        """Discard the rest of a body; tell whether its end came soon enough."""
         if body.is_eof():
             return True
         try:
@@ -526,7 +526,7 @@ class Connection(BaseProtocol):
             deadline = Deadline.IDLE
         if now_ms < due_ms:
             return due_ms
-        # Who has not said anything has asked for nothing, and would take it for the next answer.
+        # A client that has sent nothing would take a reply for the next answer.
         self._close_for(deadline, self._shared.too_slow if self.held_bytes else b"")
         return self._look_after_closing(now_ms)
 
@@ -582,11 +582,11 @@ class Connection(BaseProtocol):
         else:
             transport.abort()
         self._is_over = True
-        self._row.clear()  # a request that has come and not been begun is not begun
+        self._row.clear()  # requests that have not been begun are dropped
 
 
 def _refusal_of(error: HttpProcessingError) -> HttpRefusal:
-    """Say in our words what the parser complains of."""
+    """Put the parser's error into our words."""
     if isinstance(error, LineTooLong):
         if error.args[1] == limits.HTTP_LINE_BYTES_MAX:
             return PathTooLong(f"the path is longer than {limits.HTTP_LINE_BYTES_MAX} bytes")
@@ -612,8 +612,7 @@ class HttpConnections:
     ) -> None:
         """Admit no connection yet; `answer` answers requests, on the running loop.
 
-        `now_ms` is a clock that never stands. `on_fault` is told of exceptions that come out of a
-        handler.
+        `now_ms` is a clock that never stops. `on_fault` is called with exceptions of a handler.
         """
         self.loop = asyncio.get_running_loop()
         self.bounds = bounds
@@ -628,7 +627,7 @@ class HttpConnections:
         self.held_bytes = 0
         """Bytes of requests that have not been answered."""
         self.note: Callable[[str], object] = _ignore
-        """Told of each refusal and each deadline that was missed, by name: for metrics."""
+        """Called with the name of each refusal and missed deadline, for metrics."""
         self.refused = dict.fromkeys(Refused, 0)
         self.closed = dict.fromkeys(Deadline, 0)
         self.too_slow = closing_reply(TooSlow("the request did not arrive in time"))
@@ -647,7 +646,7 @@ class HttpConnections:
         return len(self._connections)
 
     def _set_alarm(self, alarm_ms: int | None) -> None:
-        """Have the deadlines looked at then, and no longer when they were to be before."""
+        """Check the deadlines at this time instead of the previous one."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -656,7 +655,7 @@ class HttpConnections:
             self._timer = self.loop.call_later(wait_ms / 1_000, self.deadlines.go)
 
     def admit(self, address: object, descriptor: int) -> Connection | Refused:
-        """Return the protocol for a client that has connected, or why it may not stay.
+        """Return the protocol for a client that has connected, or why it is refused.
 
         For a connection whose `connection_made` is never called, call `forget`.
         """
@@ -679,7 +678,7 @@ class HttpConnections:
         self.admission.note_failed_handshake(connection.peer, error)
 
     def forget(self, connection: Connection) -> None:
-        """Count a connection no longer; twice is once."""
+        """Stop counting a connection; a second call does nothing."""
         peer = self._connections.pop(connection, None)
         if peer is None:
             return
@@ -689,7 +688,7 @@ class HttpConnections:
         self.admission.leave(peer)
 
     def finish(self) -> "list[asyncio.Task[None]]":
-        """Close all connections, each behind its current answer; return what still answers."""
+        """Close all connections, each after its current answer; return what still answers."""
         answering = [connection.finish() for connection in list(self._connections)]
         return [task for task in answering if task is not None]
 
