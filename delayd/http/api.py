@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from delayd.access.principal import EVERYBODY, Principal
+from delayd.access.principal import EVERYBODY, Authorization, Principal, authorize
 from delayd.access.scopes import Scope
 from delayd.core.background import BackgroundTask, BackgroundTasks, Task
 from delayd.core.engine import Engine
@@ -268,8 +268,9 @@ class Call:
             # Its ttr may have run out just now, and that may have moved it to another topic.
             record, _ = self.api.engine.caught_up(job_id, self.api.now_ms())
             topic = store.topic_of(record).name
-            if not principal.may(scope, topic):
-                if not principal.may(Scope.PEEK, topic):
-                    raise JobNotFound(job_id)
+            authorization = authorize(principal, scope, topic, hides=True)
+            if authorization is Authorization.HIDDEN:
+                raise JobNotFound(job_id)
+            if authorization is Authorization.FORBIDDEN:
                 raise Forbidden(f"the token is not good for {scope.value} in topic {topic!r}")
         return record

@@ -1,21 +1,17 @@
 """Who comes in as whom, and how many of one address."""
 
 import os
-import socket
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
-from delayd.access.admission import Admission, Peer, Refused
+from delayd.access.admission import Admission
 from delayd.access.authenticator import Authenticator
-from delayd.access.principal import EVERYBODY
 from delayd.access.rejections import reason_of
 from delayd.access.scopes import Scope
 from delayd.access.tokens import TOKEN_BYTES, Tokens, issue
 from delayd.core.stats.refusals import Refusals
 from delayd.limits import (
-    LINE_CONNECTIONS_PER_ADDRESS_MAX,
     LINE_INCOMPLETE_S_MAX,
     LINE_UNAUTHENTICATED_PER_ADDRESS_MAX,
 )
@@ -30,90 +26,8 @@ TOKEN, ENTRY = issue(bytes(TOKEN_BYTES), "a", {Scope.PUT}, ["*"], created_s=0)
 SOMEBODY_ELSE = os.getuid() + 1
 
 
-class Accepted:
-    """As much of a socket as the authenticator looks at."""
-
-    def __init__(self, family: socket.AddressFamily) -> None:
-        self.family = family
-
-
-def admitted(admission: Admission, host: str) -> Peer | Refused:
-    address: tuple[Any, ...] = (host, 4_711, 0, 0) if ":" in host else (host, 4_711)
-    return admission.admit(address, 10)
-
-
-def comes(admission: Admission, host: str) -> Peer:
-    peer = admitted(admission, host)
-    assert isinstance(peer, Peer)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    assert admission.identify(peer, cast("socket.socket", Accepted(family)))
-    return peer
-
-
 def asking() -> Admission:
     return Admission(Authenticator(Tokens([ENTRY])))
-
-
-# --- By addresses --------------------------------------------------------------------------------
-
-
-def test_so_many_of_one_address_come_in_and_others_still_do() -> None:
-    admission = Admission()
-    callers = [comes(admission, "192.0.2.7") for _ in range(LINE_CONNECTIONS_PER_ADDRESS_MAX)]
-    assert admitted(admission, "192.0.2.7") is Refused.CONNECTIONS_PER_IP
-    comes(admission, "192.0.2.8")
-    admission.leave(callers[0])
-    comes(admission, "192.0.2.7")
-    assert admitted(admission, "192.0.2.7") is Refused.CONNECTIONS_PER_IP
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"])
-def test_this_machines_own_connections_are_not_counted(host: str) -> None:
-    admission = Admission()
-    for _ in range(LINE_CONNECTIONS_PER_ADDRESS_MAX + 1):
-        assert comes(admission, host).principal is EVERYBODY
-    admission = asking()
-    for _ in range(LINE_UNAUTHENTICATED_PER_ADDRESS_MAX + 1):
-        assert comes(admission, host).principal is None
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [("2001:db8::1", "2001:db8:0:0:ffff::9"), ("192.0.2.7", "::ffff:192.0.2.7")],
-)
-def test_addresses_of_one_owner_are_one(first: str, second: str) -> None:
-    admission = Admission()
-    for _ in range(LINE_CONNECTIONS_PER_ADDRESS_MAX):
-        comes(admission, first)
-    assert admitted(admission, second) is Refused.CONNECTIONS_PER_IP
-    comes(admission, "2001:db8:0:1::1")
-
-
-@pytest.mark.parametrize("host", ["192.0.2.7", "2001:db8::1"])
-def test_strangers_of_one_address_are_fewer(host: str) -> None:
-    admission = asking()
-    callers = [comes(admission, host) for _ in range(LINE_UNAUTHENTICATED_PER_ADDRESS_MAX)]
-    assert admitted(admission, host) is Refused.STRANGERS_PER_IP
-    comes(admission, "192.0.2.99")
-    assert admission.login(callers[0], TOKEN, 0) is None
-    comes(admission, host)
-    assert admitted(admission, host) is Refused.STRANGERS_PER_IP
-    assert admission.login(callers[0], TOKEN, 0) is None
-    assert admitted(admission, host) is Refused.STRANGERS_PER_IP
-    admission.leave(callers[0])
-    assert admitted(admission, host) is Refused.STRANGERS_PER_IP
-    admission.leave(callers[1])
-    comes(admission, host)
-
-
-def test_an_address_is_forgotten_with_its_last_connection() -> None:
-    admission = asking()
-    callers = [comes(admission, "192.0.2.7") for _ in range(3)]
-    admission.login(callers[0], TOKEN, 0)
-    for caller in callers:
-        admission.leave(caller)
-    assert not admission._by_origin
-    assert not admission._unauthenticated
 
 
 def test_a_server_turns_away_too_many_strangers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,31 @@
+import random
+
 import pytest
 
-from delayd.limits import DURATION_MS_MAX, JOB_ID_MAX, PARSED_LINES_MAX
+from delayd.core.errors import Refusal
+from delayd.core.job import Retry, State
+from delayd.core.operations.put import Conflict
+from delayd.core.scans.list import Cursor
+from delayd.limits import (
+    DURATION_MS_MAX,
+    JOB_ID_MAX,
+    KEY_BYTES_MAX,
+    LINE_BYTES_MAX,
+    LONG_LINE_BYTES_MAX,
+    PARSED_LINES_MAX,
+)
 from delayd.line import grammar
-from delayd.line.grammar import BadFormat, PutLine, parse_put
+from delayd.line.grammar import (
+    BadFormat,
+    Changes,
+    PutLine,
+    PutWords,
+    parse_change,
+    parse_put,
+    parse_put_words,
+    shape_of,
+)
+from tests.line.rig import LineRig, bytewise, in_pieces
 
 U32 = 2**32 - 1
 U64 = 2**64 - 1
@@ -172,3 +195,235 @@ def test_a_batch_is_of_1_to_32_bits() -> None:
 
 def test_a_refusal_quotes_no_more_than_a_line() -> None:
     assert len(str(BadFormat(b"\xff" * 10_000))) < 400
+
+
+# --- Words ---------------------------------------------------------------------------------------
+
+
+USED = b"list-tube-used\r\n"
+USING = b"USING default\r\n"
+BAD = b"BAD_FORMAT\r\n"
+
+
+def key_of(length: int) -> bytes:
+    return b"k" * length
+
+
+# --- Reading -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"key=a", PutWords(b"a")),
+        (b"  key=a=b  ", PutWords(b"a=b")),
+        ("key=Größe-17".encode(), PutWords("Größe-17".encode())),
+        (b"on=keep key=a", PutWords(b"a", Conflict.KEEP)),
+        (b"retry=15s,3m", PutWords(retry=Retry((15_000, 180_000)))),
+        (b"retry=0.5", PutWords(retry=Retry((500,)))),
+        (b"retry=15s,", PutWords(retry=Retry((15_000,)))),
+        (b"attempts=3", PutWords(retry=Retry((), 3))),
+        (b"retry=1h jitter=20 attempts=2", PutWords(retry=Retry((3_600_000,), 2, 20))),
+    ],
+)
+def test_put_words_are_read(text: bytes, expected: PutWords) -> None:
+    assert parse_put_words(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(b"key", b"key=", b"=a", b"key=a key=b", b"on=keep", b"key=a on=", b"key=a on=KEEP"),
+        *(b"key=\xff", b"retry=", b"retry=0", b"retry=x", b"retry=-1", b"key=a\tb"),
+        *(b"attempts=0", b"attempts=65536", b"attempts=+1", b"attempts=1.0", b"jitter=5"),
+        *(b"retry=1s jitter=101", b"key=a foo=1", b"key=a foo", b"key=a on=keep on=keep"),
+        *(b"attempts=" + "٣".encode(), b"key=" + key_of(KEY_BYTES_MAX + 1)),
+        "key=a\N{NO-BREAK SPACE}b".encode(),
+    ],
+)
+def test_malformed_put_words_are_refused(text: bytes) -> None:
+    with pytest.raises(Refusal) as caught:
+        parse_put_words(text)
+    assert caught.value.word == "BAD_FORMAT"
+
+
+def test_changes_are_read_and_one_at_least_is_wanted() -> None:
+    assert parse_change(b"7 pri=3 ttr=0.5") == (7, Changes(priority=3, ttr_ms=500))
+    assert parse_change(b"7 ttr=1m30s delay=0.5s") == (7, Changes(ttr_ms=90_000, delay_ms=500))
+    assert parse_change(b"7 bytes=12 delay=1") == (7, Changes(delay_ms=1_000, body_bytes=12))
+    for text in (b"", b" ", b"pri", b"pri=-1", b"pri=4294967296", b"delay=1q", b"ttr=.5", b"x=1"):
+        with pytest.raises(BadFormat):
+            parse_change(b"7 " + text)
+
+
+def test_filters_are_read() -> None:
+    asked = grammar._parse_filter(
+        b"state=delayed,buried to=1.5 limit=7 after=5:6", grammar._LIST_READERS
+    )
+    assert asked.states == {State.DELAYED, State.BURIED}
+    assert (asked.limit, asked.after) == (7, Cursor(5, 6))
+    wanted = asked.wanted(10_000)
+    assert (wanted.from_ms, wanted.until_ms, wanted.key_prefix) == (0, 11_500, "")
+    asked = grammar._parse_filter(b"prefix=o- from=2 dry=1", grammar._BULK_READERS)
+    assert asked.is_dry
+    assert (asked.wanted(1).from_ms, asked.prefix) == (2_001, "o-")
+    for text in (b"dry=0", b"dry=2", b"dry=true", b"dry="):
+        with pytest.raises(BadFormat):
+            grammar._parse_filter(text, grammar._BULK_READERS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(b"state=", b"state=gone", b"state=ready,ready", b"state=ready,", b"to=-1", b"to=x"),
+        *(b"limit=0", b"limit=1001", b"after=", b"after=5", b"after=5:", b"prefix=", b"dry=1"),
+        *(b"ready", b"from=1 from=1", b"limit=", b"after=-1:2"),
+    ],
+)
+def test_malformed_filters_are_refused(text: bytes) -> None:
+    with pytest.raises(BadFormat):
+        grammar._parse_filter(text, grammar._LIST_READERS)
+
+
+def test_a_nack_takes_a_delay_and_the_rest_is_for_people() -> None:
+    assert grammar.parse_nack(b"7 delay=1.5 no route = gone") == (7, 1_500, "no route = gone")
+    assert grammar.parse_nack(b"7  no route") == (7, 0, "no route")
+    assert grammar.parse_nack(b"7 ") == (7, 0, "")
+    assert grammar.parse_nack(b"7 delay=2") == (7, 2_000, "")
+    assert grammar.parse_nack(b"7 delay=5s too slow") == (7, 5_000, "too slow")
+    assert grammar.parse_nack(b"7 the delay=5s") == (7, 0, "the delay=5s")
+    assert grammar.parse_nack(b"7 \xff") == (7, 0, "\ufffd")
+    for text in (b"delay=soon x", b"delay=", b"delay=5\t", "delay=٣".encode(), b"delay=137y"):
+        with pytest.raises(BadFormat):
+            grammar.parse_nack(b"7 " + text)
+
+
+# --- Shapes --------------------------------------------------------------------------------------
+
+
+def test_a_shape_finds_the_puts_that_differ_in_their_keys_and_bodies() -> None:
+    shape = shape_of(b"put 0 1 60 2 key=", b" on=replace")
+    assert shape is not None
+    assert (shape.put.delay_ms, shape.words) == (1_000, PutWords(on=Conflict.REPLACE))
+    one = b"put 0 1 60 2 key=%b on=replace\r\n%b\r\n"
+    keys = [b"a", key_of(KEY_BYTES_MAX), "ß".encode()]
+    bodies = [b"\r\n", b"\0\xff", b"hi"]
+    data = b"".join(one % put for put in zip(keys, bodies, strict=True))
+    for other in (b"", one[:9], one % (key_of(KEY_BYTES_MAX + 1), b"hi"), one % (b"a b", b"hi")):
+        for more in (b"", one % (b"c", b"hi")):
+            found = shape.run_in(b"xy" + data + other + more * bool(other), 2)
+            assert found == (keys, bodies, 2 + len(data)), (other, more)
+    assert shape.run_in(b"x" + data, 0) == ([], [], 0)
+
+
+@pytest.mark.parametrize("line", [b"put 0 1 60 key=", b"put 0 1 60 2 x key=", b"put x key="])
+def test_what_is_no_put_has_no_shape(line: bytes) -> None:
+    assert shape_of(line, b"") is None
+
+
+def test_lines_that_might_be_too_long_have_no_run() -> None:
+    put = b"put 0 1 60 2 key="
+    room_bytes = LONG_LINE_BYTES_MAX - 2 - len(put) - KEY_BYTES_MAX
+    for length, has_run in ((room_bytes, True), (room_bytes + 1, False)):
+        after = b" retry=1" + b"0" * (length - 8)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(grammar, "parse_put_words", lambda _: PutWords())
+            shape_of.cache_clear()
+            shape = shape_of(put, after)
+        shape_of.cache_clear()
+        assert shape is not None
+        assert (shape.each is not None) == has_run
+
+
+# --- Long lines ----------------------------------------------------------------------------------
+
+LONG = (
+    b"list-jobs default prefix=",
+    b"clear-tube ",
+    b"put 0 0 60 2 key=",
+    b"put-in-tube default 0 0 60 2 key=",
+)
+
+
+@pytest.mark.parametrize("begin", LONG)
+def test_a_line_of_ours_has_1024_bytes(begin: bytes) -> None:
+    for length in (LINE_BYTES_MAX, LINE_BYTES_MAX + 1, LONG_LINE_BYTES_MAX):
+        line = begin + b"x" * (length - len(begin) - 2) + b"\r\n"
+        stream = line + b"hi\r\n" * begin.startswith(b"put") + USED
+        replies = LineRig().client().says(stream)
+        assert replies.endswith(USING), length
+        assert b"UNKNOWN" not in replies
+        assert LineRig().client().says(*bytewise(stream)) == replies
+
+
+@pytest.mark.parametrize("begin", [*LONG, b"nack 1 ", b"set-policy ", b"change 1 x="])
+def test_a_longer_one_is_thrown_away_like_beanstalkds(begin: bytes) -> None:
+    # Its end is found wherever it stands, also where beanstalkd's windows would cut it in two.
+    for more in (-1, 0, 1, 100, LINE_BYTES_MAX - 1, LINE_BYTES_MAX, 10_000):
+        count = LONG_LINE_BYTES_MAX + more - len(begin)
+        stream = begin + b"x" * count + b"\r\n" + b"hi\r\n" * begin.startswith(b"put") + USED
+        assert LineRig().client().says(stream) == BAD + USING, more
+        assert LineRig().client().says(*bytewise(stream)) == BAD + USING, more
+        both = (stream[: -len(USED) - 1], stream[-len(USED) - 1 :])
+        assert LineRig().client().says(*both) == BAD + USING, more
+
+
+def test_a_cr_in_a_line_of_ours_does_not_hide_its_end() -> None:
+    for stream in (b"nack 1 a\rb\r\n", b"delete-key default a\r\rb\r\n"):
+        replies = LineRig().client().says(stream + USED)
+        assert replies.endswith(USING)
+        assert replies.count(b"\r\n") == 2
+        assert LineRig().client().says(*bytewise(stream + USED)) == replies
+
+
+def test_whether_a_line_is_ours_is_seen_in_its_first_224_bytes() -> None:
+    stream = b"put 0 0 60 2" + b" " * 300 + b"key=a\r\nhi\r\n" + USED
+    said = LineRig().client().says(stream)
+    assert said == BAD + b"UNKNOWN_COMMAND\r\n" + USING
+    assert LineRig().client().says(*bytewise(stream)) == said
+
+
+@pytest.mark.parametrize(
+    "begin", [b"put 0 0 60 2 ", b"put 0 0 60 2 x", b"peek ", b"list-tubes", b"list-jobsx "]
+)
+def test_all_other_lines_keep_beanstalkds_window(begin: bytes) -> None:
+    stream = begin + b"x" * (LINE_BYTES_MAX - 1 - len(begin)) + b"\r\n" + USED
+    assert LineRig().client().says(stream) == BAD
+    assert LineRig().client().says(*bytewise(stream)) == BAD
+
+
+def test_an_endless_line_of_ours_takes_little_memory() -> None:
+    client = LineRig().client()
+    client.says(b"list-jobs default prefix=")
+    for _ in range(100):
+        assert client.says(b"x" * 500) == b""
+        assert len(client.connection._framing._rest) < LONG_LINE_BYTES_MAX
+        assert len(client.connection._framing._overlong or b"") < 2 * LONG_LINE_BYTES_MAX
+    assert client.says(b"\r", b"\n", USED) == BAD + USING
+
+
+def test_pieces_make_no_difference(rng: random.Random) -> None:
+    lines = (b"list-jobs default", b"calendar default 1 2", b"clear-tube default", b"list-jobs no")
+    for _ in range(50):
+        stream = b"".join(
+            rng.choice(lines) + b" " * rng.choice((0, 1, 300, 900)) + b"\r\n" for _ in range(6)
+        )
+        whole = LineRig().client().says(stream)
+        assert LineRig().client().says(*in_pieces(stream, rng)) == whole
+
+
+def test_pieces_make_no_difference_whatever_is_in_a_line_of_ours(rng: random.Random) -> None:
+    for _ in range(200):
+        stream = b"".join(bit_of_ours(rng) for _ in range(rng.randrange(1, 25)))
+        whole = LineRig().client().says(stream)
+        assert LineRig().client().says(*in_pieces(stream, rng)) == whole, stream
+        assert LineRig().client().says(*bytewise(stream)) == whole, stream
+
+
+def bit_of_ours(rng: random.Random) -> bytes:
+    begins = (*LONG, b"nack 1 ", b"set-policy t 3", b"change 1 bytes=4 ", b"put-in-tube t 0 0 9 30")
+    ends = (b"\r\n", b"\r\n", b"\r\n", b"\r", b"\n", b"\0", b"\rx", b" ", b"\r\r\n", USED)
+    fill = rng.choice(b"x= 1").to_bytes() * rng.choice(
+        (0, 1, 30, 222, 223, 224, 1_000, 1_023, 1_248)
+    )
+    return rng.choice((rng.choice(begins), fill, rng.choice(ends)))
