@@ -510,10 +510,16 @@ class Store:
         if job_id > self.last_put_id:  # noqa: PLR1730 - a call of `max` costs 60 ns
             self.last_put_id = job_id
         self.jobs.put(job_id, record)
-        if record[STATE_AT] != _READY:
+        queues = topic.queues
+        state = record[STATE_AT]
+        # What `Queues.place` does, without calls: 3 % of a put.
+        if state == _DELAYED:
+            if queues.delays.wheel.insert(job_id, due_ms, self.time_ms):
+                self.timer_queue.queue(queues.delays)
+            return
+        if state != _READY:
             self._place(topic, job_id, priority, due_ms, record)
             return
-        queues = topic.queues
         queues.ready.add(priority << 64 | job_id)
         if priority < PRIORITY_URGENT_BELOW:
             queues.urgent += 1
