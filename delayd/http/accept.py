@@ -14,7 +14,7 @@ import ssl
 from collections.abc import Sequence
 
 from delayd.access.admission import Refused
-from delayd.http.connections import Connection, HttpConnections
+from delayd.http.connections import HttpConnection, HttpConnections
 from delayd.limits import ACCEPTS_PER_TURN, HANDSHAKES_PER_TURN, TLS_CLOSE_MS, TLS_HANDSHAKE_MS
 from delayd.net.accept import Acceptor, prepare
 
@@ -68,7 +68,7 @@ class HttpAcceptor:
         self._arriving.add(task)
         task.add_done_callback(self._arriving.discard)
 
-    async def _connect(self, sock: socket.socket, connection: Connection) -> None:
+    async def _connect(self, sock: socket.socket, connection: HttpConnection) -> None:
         has_tls = self._tls is not None
         try:
             prepare(sock)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from delayd.access.principal import EVERYBODY, Authorization, Principal, authorize
 from delayd.access.scopes import Scope
+from delayd.clock import Clock
 from delayd.core.background import BackgroundTask, BackgroundTasks, Task
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound, Refusal
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from delayd.http.connections import HttpConnections, HttpRequest
 
 
-class Turns(Protocol):
+class ApiTurns(Protocol):
     """What is needed of the daemon's turns."""
 
     def when_durable(self, waiter: asyncio.Future[None]) -> None:
@@ -46,14 +47,6 @@ class Turns(Protocol):
 
     def look_at_wall_clock(self) -> None:
         """Follow the wall clock."""
-        ...
-
-
-class Clock(Protocol):
-    """The daemon's time."""
-
-    def request_ms(self) -> RequestMs:
-        """Delayd time, rounded up."""
         ...
 
 
@@ -118,7 +111,7 @@ class Api:
     def __init__(
         self,
         engine: Engine,
-        turns: Turns,
+        turns: ApiTurns,
         clock: Clock,
         passes: BackgroundTasks[BackgroundTask],
         *,

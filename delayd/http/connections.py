@@ -121,7 +121,7 @@ class HttpRequest:
         self,
         message: http_parser.RawRequestMessage,
         body: StreamReader,
-        connection: "Connection",
+        connection: "HttpConnection",
     ) -> None:
         """Take the head apart."""
         self.method = message.method
@@ -168,7 +168,7 @@ Message = tuple[http_parser.RawRequestMessage | HttpProcessingError, StreamReade
 """A head that was read, or why it could not be; and the body that belongs to it."""
 
 
-class Connection(BaseProtocol):
+class HttpConnection(BaseProtocol):
     """One client: reads its requests, has them answered, and watches its deadlines."""
 
     __slots__ = (
@@ -619,7 +619,7 @@ class HttpConnections:
         self.now_ms = now_ms
         self.on_fault = on_fault
         self.admission = admission
-        self.deadlines = Deadlines[Connection](now_ms, Connection.look, self._set_alarm)
+        self.deadlines = Deadlines[HttpConnection](now_ms, HttpConnection.look, self._set_alarm)
         self._timer: asyncio.TimerHandle | None = None
         self.body_grace_ms = min(limits.HTTP_BODY_GRACE_MS, bounds.body_ms)
         self.pause_bytes = min(limits.HTTP_REPLY_PAUSE_BYTES, bounds.write_buffer_bytes_max)
@@ -638,7 +638,7 @@ class HttpConnections:
             Refused.STRANGERS_PER_IP: too_many,
         }
         self.answer = answer
-        self._connections: dict[Connection, Peer] = {}
+        self._connections: dict[HttpConnection, Peer] = {}
 
     @property
     def open_count(self) -> int:
@@ -654,7 +654,7 @@ class HttpConnections:
             wait_ms = max(0, alarm_ms - self.now_ms())
             self._timer = self.loop.call_later(wait_ms / 1_000, self.deadlines.go)
 
-    def admit(self, address: object, descriptor: int) -> Connection | Refused:
+    def admit(self, address: object, descriptor: int) -> HttpConnection | Refused:
         """Return the protocol for a client that has connected, or why it is refused.
 
         For a connection whose `connection_made` is never called, call `forget`.
@@ -664,7 +664,7 @@ class HttpConnections:
             self.refused[peer] += 1
             self.note(peer.name)
             return peer
-        connection = Connection(self, peer)
+        connection = HttpConnection(self, peer)
         self._connections[connection] = peer
         return connection
 
@@ -672,12 +672,12 @@ class HttpConnections:
         """Count a client that was closed for lack of a descriptor."""
         self.refused[Refused.DESCRIPTORS] += 1
 
-    def note_failed_handshake(self, connection: Connection, error: Exception) -> None:
+    def note_failed_handshake(self, connection: HttpConnection, error: Exception) -> None:
         """Count a TLS handshake that failed, and have it logged."""
         self.note("TLS_HANDSHAKE")
         self.admission.note_failed_handshake(connection.peer, error)
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: HttpConnection) -> None:
         """Stop counting a connection; a second call does nothing."""
         peer = self._connections.pop(connection, None)
         if peer is None:

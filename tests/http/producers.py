@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from tests.http.scene import Scene
+from tests.http.rig import HttpRig
 
 JOBS = "/v1/topics/mail/jobs"
 RESERVE = "/v1/topics/mail/reserve"
 
 
-def put(scene: Scene, **fields: object) -> dict[str, Any]:
-    return dict(scene.ok("POST", JOBS, {"body": 1, **fields}))
+def put(rig: HttpRig, **fields: object) -> dict[str, Any]:
+    return dict(rig.ok("POST", JOBS, {"body": 1, **fields}))
 
 
-def reserved(scene: Scene) -> dict[str, Any]:
-    (job,) = scene.ok("POST", RESERVE)["jobs"]
+def reserved(rig: HttpRig) -> dict[str, Any]:
+    (job,) = rig.ok("POST", RESERVE)["jobs"]
     return dict(job)

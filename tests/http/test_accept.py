@@ -13,8 +13,8 @@ from delayd import limits
 from delayd.access.admission import Refused
 from delayd.access.rejections import reason_of
 from delayd.http.accept import HttpAcceptor
-from delayd.http.connections import Bounds, Connection
-from tests.http.guarded import Scene, get, scenario, settle, until
+from delayd.http.connections import Bounds, HttpConnection
+from tests.http.connection_rig import ConnectionRig, get, scenario, settle, until
 
 
 def listening() -> socket.socket:
@@ -37,8 +37,8 @@ async def talk(where: socket.socket, data: bytes, tls: ssl.SSLContext | None = N
         await writer.wait_closed()
 
 
-async def until_all_are_gone(scene: Scene) -> None:
-    await until(lambda: not scene.connections.open_count)
+async def until_all_are_gone(rig: ConnectionRig) -> None:
+    await until(lambda: not rig.connections.open_count)
 
 
 @pytest.fixture(scope="module")
@@ -53,13 +53,13 @@ def tls() -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 
 @scenario()
-async def test_a_client_is_answered_and_its_socket_prepared(scene: Scene) -> None:
+async def test_a_client_is_answered_and_its_socket_prepared(rig: ConnectionRig) -> None:
     listener = listening()
-    acceptor = HttpAcceptor(scene.connections, [listener], None)
+    acceptor = HttpAcceptor(rig.connections, [listener], None)
     acceptor.open()
     talking = asyncio.create_task(talk(listener, get("/slow", "Connection: close")))
-    await until(lambda: scene.connections.open_count)
-    (connection,) = scene.connections._connections
+    await until(lambda: rig.connections.open_count)
+    (connection,) = rig.connections._connections
     await until(lambda: connection.transport)
     assert connection.transport is not None
     sock = connection.transport.get_extra_info("socket")
@@ -67,42 +67,42 @@ async def test_a_client_is_answered_and_its_socket_prepared(scene: Scene) -> Non
     assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
     assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
     assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-    scene.go.set()
+    rig.go.set()
     assert (await talking).startswith(b"HTTP/1.1 200 OK")
-    await until_all_are_gone(scene)
+    await until_all_are_gone(rig)
     acceptor.close()
     listener.close()
 
 
 @scenario(Bounds(connections_max=1))
-async def test_one_too_many_is_told_so(scene: Scene) -> None:
+async def test_one_too_many_is_told_so(rig: ConnectionRig) -> None:
     listener = listening()
-    acceptor = HttpAcceptor(scene.connections, [listener], None)
+    acceptor = HttpAcceptor(rig.connections, [listener], None)
     acceptor.open()
     _, first = await asyncio.open_connection(*listener.getsockname())
     reader, second = await asyncio.open_connection(*listener.getsockname())
     said = await reader.read()
     assert said.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
     assert b"application/problem+json" in said
-    assert scene.connections.refused[Refused.CONNECTIONS] == 1
-    assert scene.connections.open_count == 1
+    assert rig.connections.refused[Refused.CONNECTIONS] == 1
+    assert rig.connections.open_count == 1
     for writer in (first, second):
         writer.close()
         await writer.wait_closed()
-    await until_all_are_gone(scene)
+    await until_all_are_gone(rig)
     acceptor.close()
     listener.close()
 
 
 @scenario()
-async def test_after_the_close_nobody_is_let_in(scene: Scene) -> None:
+async def test_after_the_close_nobody_is_let_in(rig: ConnectionRig) -> None:
     listener = listening()
-    acceptor = HttpAcceptor(scene.connections, [listener], None)
+    acceptor = HttpAcceptor(rig.connections, [listener], None)
     acceptor.open()
     acceptor.close()
     with socket.create_connection(listener.getsockname()):
         await settle()
-        assert scene.connections.open_count == 0
+        assert rig.connections.open_count == 0
     listener.close()
 
 
@@ -134,15 +134,17 @@ class Listener(socket.socket):
 
 
 @scenario()
-async def test_without_descriptors_a_client_is_turned_away_by_a_spare_one(scene: Scene) -> None:
+async def test_without_descriptors_a_client_is_turned_away_by_a_spare_one(
+    rig: ConnectionRig,
+) -> None:
     listener = Listener([errno.EMFILE, None, None])
-    acceptor = HttpAcceptor(scene.connections, [listener], None)
+    acceptor = HttpAcceptor(rig.connections, [listener], None)
     acceptor.acceptor.accept(listener.fileno())
     assert listener.peers[0].recv(1) == b"", "closed, and no longer in the backlog"
-    assert scene.connections.refused[Refused.DESCRIPTORS] == 1
-    assert scene.connections.open_count == 0
+    assert rig.connections.refused[Refused.DESCRIPTORS] == 1
+    assert rig.connections.open_count == 0
     acceptor.acceptor.accept(listener.fileno())
-    assert scene.connections.open_count == 1
+    assert rig.connections.open_count == 1
     await settle()
     acceptor.close()
     listener.close()
@@ -151,12 +153,12 @@ async def test_without_descriptors_a_client_is_turned_away_by_a_spare_one(scene:
 @pytest.mark.parametrize("error", [errno.ECONNABORTED, errno.EPROTO, errno.ENETDOWN, errno.EPERM])
 def test_a_client_that_is_gone_before_it_is_accepted_troubles_nobody(error: int) -> None:
     @scenario()
-    async def play(scene: Scene) -> None:
+    async def play(rig: ConnectionRig) -> None:
         listener = Listener([error, None])
-        acceptor = HttpAcceptor(scene.connections, [listener], None)
+        acceptor = HttpAcceptor(rig.connections, [listener], None)
         acceptor.acceptor.accept(listener.fileno())
         acceptor.acceptor.accept(listener.fileno())
-        assert scene.connections.open_count == 1
+        assert rig.connections.open_count == 1
         await settle()
         acceptor.close()
         listener.close()
@@ -165,27 +167,27 @@ def test_a_client_that_is_gone_before_it_is_accepted_troubles_nobody(error: int)
 
 
 @scenario()
-async def test_a_storm_of_connections_is_taken_a_few_at_a_time(scene: Scene) -> None:
+async def test_a_storm_of_connections_is_taken_a_few_at_a_time(rig: ConnectionRig) -> None:
     listener = Listener([None] * (limits.ACCEPTS_PER_TURN + 7))
-    acceptor = HttpAcceptor(scene.connections, [listener], None)
+    acceptor = HttpAcceptor(rig.connections, [listener], None)
     acceptor.acceptor.accept(listener.fileno())
-    assert scene.connections.open_count == limits.ACCEPTS_PER_TURN
+    assert rig.connections.open_count == limits.ACCEPTS_PER_TURN
     acceptor.acceptor.accept(listener.fileno())
-    assert scene.connections.open_count == limits.ACCEPTS_PER_TURN + 7
+    assert rig.connections.open_count == limits.ACCEPTS_PER_TURN + 7
     await settle()
     acceptor.close()
     listener.close()
 
 
 @scenario()
-async def test_a_client_that_resets_at_once_is_forgotten(scene: Scene) -> None:
+async def test_a_client_that_resets_at_once_is_forgotten(rig: ConnectionRig) -> None:
     listener = listening()
-    acceptor = HttpAcceptor(scene.connections, [listener], None)
+    acceptor = HttpAcceptor(rig.connections, [listener], None)
     for _ in range(5):
         with socket.create_connection(listener.getsockname()) as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     acceptor.acceptor.accept(listener.fileno())
-    await until_all_are_gone(scene)
+    await until_all_are_gone(rig)
     acceptor.close()
     listener.close()
 
@@ -195,13 +197,13 @@ async def test_a_client_that_resets_at_once_is_forgotten(scene: Scene) -> None:
 
 def test_tls_is_spoken(tls: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
     @scenario()
-    async def play(scene: Scene) -> None:
+    async def play(rig: ConnectionRig) -> None:
         listener = listening()
-        acceptor = HttpAcceptor(scene.connections, [listener], tls[0])
+        acceptor = HttpAcceptor(rig.connections, [listener], tls[0])
         acceptor.open()
         said = await talk(listener, get("/quick", "Connection: close"), tls[1])
         assert said.startswith(b"HTTP/1.1 200 OK")
-        await until_all_are_gone(scene)
+        await until_all_are_gone(rig)
         acceptor.close()
         listener.close()
 
@@ -219,21 +221,21 @@ def test_a_handshake_that_comes_to_nothing_is_forgotten(
         told.append((address, reason_of(error)))
 
     @scenario()
-    async def play(scene: Scene) -> None:
-        scene.connections.loop.set_exception_handler(lambda _, context: complaints.append(context))
-        scene.connections.note = counted.append
-        scene.connections.admission.authenticator.on_failed_handshake = lambda address, error: (
+    async def play(rig: ConnectionRig) -> None:
+        rig.connections.loop.set_exception_handler(lambda _, context: complaints.append(context))
+        rig.connections.note = counted.append
+        rig.connections.admission.authenticator.on_failed_handshake = lambda address, error: (
             told.append((address, reason_of(error)))
         )
         listener = listening()
-        acceptor = HttpAcceptor(scene.connections, [listener], tls[0])
+        acceptor = HttpAcceptor(rig.connections, [listener], tls[0])
         acceptor.open()
         said = await talk(listener, get("/quick"))
         assert not said.startswith(b"HTTP")
-        await until_all_are_gone(scene)
+        await until_all_are_gone(rig)
         with socket.create_connection(listener.getsockname()):
-            await until(lambda: scene.connections.open_count)
-        await until_all_are_gone(scene)
+            await until(lambda: rig.connections.open_count)
+        await until_all_are_gone(rig)
         await until(lambda: len(told) == 2)
         acceptor.close()
         listener.close()
@@ -248,21 +250,21 @@ def test_those_who_shake_hands_count_and_are_cut_off_at_the_close(
     tls: tuple[ssl.SSLContext, ssl.SSLContext],
 ) -> None:
     @scenario(Bounds(connections_max=1))
-    async def play(scene: Scene) -> None:
+    async def play(rig: ConnectionRig) -> None:
         listener = listening()
-        acceptor = HttpAcceptor(scene.connections, [listener], tls[0])
+        acceptor = HttpAcceptor(rig.connections, [listener], tls[0])
         acceptor.open()
         with socket.create_connection(listener.getsockname()) as silent:
             silent.setblocking(False)
-            await until(lambda: scene.connections.open_count)
-            (connection,) = scene.connections._connections
-            assert isinstance(connection, Connection)
+            await until(lambda: rig.connections.open_count)
+            (connection,) = rig.connections._connections
+            assert isinstance(connection, HttpConnection)
             assert await talk(listener, b"") == b""
-            assert scene.connections.refused[Refused.CONNECTIONS] == 1
+            assert rig.connections.refused[Refused.CONNECTIONS] == 1
             acceptor.close()
             await settle()
-            assert scene.connections.open_count == 0
-            assert await scene.connections.loop.sock_recv(silent, 1) == b""
+            assert rig.connections.open_count == 0
+            assert await rig.connections.loop.sock_recv(silent, 1) == b""
         listener.close()
 
     play()

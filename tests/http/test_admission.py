@@ -12,17 +12,16 @@ from delayd.limits import (
     AUTH_FAILURES_WINDOW_MS,
     HTTP_HOSTS_KNOWN_MAX,
 )
-from tests.http.callers import Client, request
-from tests.http.scene import Scene
+from tests.http.rig import Client, HttpRig, request
 
 JOBS = "/v1/topics/mail/jobs"
 
 
-def spoken(scene: Scene, data: bytes, method: str = "GET") -> Client:
+def spoken(rig: HttpRig, data: bytes, method: str = "GET") -> Client:
     """Say something that no client of ours would say."""
-    client = scene.connect()
+    client = rig.connect()
     client.say(method, data)
-    scene.settle()
+    rig.settle()
     return client
 
 
@@ -45,9 +44,9 @@ def spoken(scene: Scene, data: bytes, method: str = "GET") -> Client:
     ],
 )
 def test_a_daemon_is_addressed_by_its_names_and_by_numbers(host: str) -> None:
-    with Scene(hosts=("Jobs.example.com",)) as scene:
+    with HttpRig(hosts=("Jobs.example.com",)) as rig:
         for _ in range(2):
-            assert scene.call("GET", "/healthz", headers={"Host": host}).status == 200
+            assert rig.call("GET", "/healthz", headers={"Host": host}).status == 200
 
 
 @pytest.mark.parametrize(
@@ -68,9 +67,9 @@ def test_a_daemon_is_addressed_by_its_names_and_by_numbers(host: str) -> None:
     ],
 )
 def test_a_name_that_was_rebound_to_this_address_is_not_its_own(host: str) -> None:
-    with Scene(hosts=("jobs.example.com",)) as scene:
+    with HttpRig(hosts=("jobs.example.com",)) as rig:
         for _ in range(2):
-            answer = scene.call("GET", "/healthz", headers={"Host": host})
+            answer = rig.call("GET", "/healthz", headers={"Host": host})
             assert (answer.status, answer.word) == (403, "FORBIDDEN")
 
 
@@ -84,8 +83,8 @@ def test_a_name_that_was_rebound_to_this_address_is_not_its_own(host: str) -> No
     ],
 )
 def test_a_host_there_must_be_and_one_alone(head: bytes, status: int) -> None:
-    with Scene() as scene:
-        client = spoken(scene, b"GET /healthz HTTP/1.1\r\n%b\r\n" % head)
+    with HttpRig() as rig:
+        client = spoken(rig, b"GET /healthz HTTP/1.1\r\n%b\r\n" % head)
         assert client.the_answer.status == status
 
 
@@ -101,10 +100,10 @@ def test_of_names_that_are_good_so_many_are_remembered() -> None:
 
 @pytest.mark.parametrize("origin", ["null", "http://localhost:11301", "https://evil.example", ""])
 def test_what_a_web_page_sends_is_refused(origin: str) -> None:
-    with Scene() as scene:
-        answer = scene.call("POST", JOBS, {"body": 1}, headers={"Origin": origin})
+    with HttpRig() as rig:
+        answer = rig.call("POST", JOBS, {"body": 1}, headers={"Origin": origin})
         assert (answer.status, answer.word) == (403, "FORBIDDEN")
-        assert not scene.disk.frames
+        assert not rig.disk.frames
         assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
@@ -120,9 +119,9 @@ def test_what_a_web_page_sends_is_refused(origin: str) -> None:
     ],
 )
 def test_a_body_is_json_in_whichever_way_that_is_said(kind: str | None) -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         headers = {} if kind is None else {"Content-Type": kind}
-        assert scene.call("POST", JOBS, {"body": 1}, headers=headers).status == 201
+        assert rig.call("POST", JOBS, {"body": 1}, headers=headers).status == 201
 
 
 @pytest.mark.parametrize(
@@ -138,46 +137,46 @@ def test_a_body_is_json_in_whichever_way_that_is_said(kind: str | None) -> None:
     ],
 )
 def test_what_a_form_of_a_web_page_could_send_is_refused(kind: str) -> None:
-    with Scene() as scene:
-        answer = scene.call("POST", JOBS, {"body": 1}, headers={"Content-Type": kind})
+    with HttpRig() as rig:
+        answer = rig.call("POST", JOBS, {"body": 1}, headers={"Content-Type": kind})
         assert (answer.status, answer.word) == (415, "UNSUPPORTED_MEDIA_TYPE")
-        assert not scene.disk.frames
+        assert not rig.disk.frames
 
 
 def test_a_body_whose_kind_is_not_said_is_refused() -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         head = f"POST {JOBS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n"
-        client = spoken(scene, head.encode() + b'{"body":1}', "POST")
+        client = spoken(rig, head.encode() + b'{"body":1}', "POST")
         assert client.the_answer.status == 415
 
 
 def test_a_body_may_be_said_to_be_as_it_is() -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         headers = {"Content-Encoding": "identity"}
-        assert scene.call("POST", JOBS, {"body": 1}, headers=headers).status == 201
+        assert rig.call("POST", JOBS, {"body": 1}, headers=headers).status == 201
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "identity, gzip", ""])
 def test_a_body_is_read_as_it_is(encoding: str) -> None:
-    with Scene() as scene:
-        answer = scene.call("POST", JOBS, {"body": 1}, headers={"Content-Encoding": encoding})
+    with HttpRig() as rig:
+        answer = rig.call("POST", JOBS, {"body": 1}, headers={"Content-Encoding": encoding})
         assert (answer.status, answer.word) == (415, "UNSUPPORTED_MEDIA_TYPE")
 
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])
 def test_a_body_may_come_in_pieces(size: int) -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         body = b'{"body":"%b"}' % (b"x" * 30)
         head = f"POST {JOBS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         chunks = [body[at : at + size] for at in range(0, len(body), size)]
         chunked = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in (*chunks, b""))
-        client = scene.connect()
+        client = rig.connect()
         client.say("POST", f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
         for chunk in (chunked[at : at + size] for at in range(0, len(chunked), size)):
-            scene.settle()
+            rig.settle()
             assert client.answer is None
             client.protocol.data_received(chunk)
-        scene.settle()
+        rig.settle()
         assert client.the_answer.status == 201
 
 
@@ -199,44 +198,44 @@ def test_wherever_requests_are_cut_the_answers_are_the_same() -> None:
 
 def answers_to(said: tuple[bytes, ...], *pieces: bytes) -> list[tuple[int, bytes]]:
     """The answers to these requests, sent on one connection in pieces."""
-    with Scene(is_checked=False) as scene:
-        client = scene.connect()
+    with HttpRig(is_checked=False) as rig:
+        client = rig.connect()
         for one in said:
             client.say(one.split()[0].decode(), b"")
         for piece in pieces:
-            scene.settle()
+            rig.settle()
             client.protocol.data_received(piece)
-        scene.settle()
+        rig.settle()
         assert client.answer is not None
         return [(answer.status, answer.body) for answer in client._answers]
 
 
 def test_who_asks_before_it_sends_is_told_to_go_ahead() -> None:
     head = f"POST {JOBS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    with Scene() as scene:
-        client = scene.connect()
+    with HttpRig() as rig:
+        client = rig.connect()
         client.say("POST", f"{head}Content-Length: 10\r\nExpect: 100-continue\r\n\r\n".encode())
-        scene.settle()
+        rig.settle()
         assert client.received == b"HTTP/1.1 100 Continue\r\n\r\n"
         client.received.clear()
         client.protocol.data_received(b'{"body":1}')
-        scene.settle()
+        rig.settle()
         assert client.the_answer.status == 201
 
 
 def test_who_asks_for_something_else_before_it_sends_is_refused() -> None:
     head = f"POST {JOBS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    with Scene() as scene:
+    with HttpRig() as rig:
         data = f"{head}Content-Length: 10\r\nExpect: 200-ok\r\n\r\n".encode()
-        answer = spoken(scene, data, "POST").the_answer
+        answer = spoken(rig, data, "POST").the_answer
         assert (answer.status, answer.word) == (417, "EXPECTATION_FAILED")
 
 
 def test_who_would_be_refused_is_not_told_to_go_ahead() -> None:
     head = f"POST {JOBS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
-    with Scene() as scene:
+    with HttpRig() as rig:
         data = f"{head}Content-Length: 10\r\nExpect: 100-continue\r\n\r\n".encode()
-        assert spoken(scene, data, "POST").the_answer.status == 415
+        assert spoken(rig, data, "POST").the_answer.status == 415
 
 
 # --- Where it leads -------------------------------------------------------------------------------
@@ -253,17 +252,17 @@ def test_who_would_be_refused_is_not_told_to_go_ahead() -> None:
     ],
 )
 def test_what_leads_nowhere_is_not_found(path: str) -> None:
-    with Scene() as scene:
-        answer = scene.call("GET", path)
+    with HttpRig() as rig:
+        answer = rig.call("GET", path)
         assert (answer.status, answer.word) == (404, "UNKNOWN_COMMAND")
 
 
 def test_a_whole_address_may_stand_in_the_place_of_a_path() -> None:
-    with Scene() as scene:
-        assert scene.call("GET", "http://localhost/healthz").status == 200
-        answer = scene.call("GET", "http://localhost:80/v1/topics?limit=1")
+    with HttpRig() as rig:
+        assert rig.call("GET", "http://localhost/healthz").status == 200
+        answer = rig.call("GET", "http://localhost:80/v1/topics?limit=1")
         assert answer.status == 200
-        answer = scene.call("GET", "http://localhost/healthz", headers={"Host": "evil.example"})
+        answer = rig.call("GET", "http://localhost/healthz", headers={"Host": "evil.example"})
         assert answer.status == 403
 
 
@@ -275,8 +274,8 @@ def test_a_whole_address_may_stand_in_the_place_of_a_path() -> None:
     ],
 )
 def test_what_is_no_target_at_all_is_refused(target: bytes) -> None:
-    with Scene() as scene:
-        client = spoken(scene, b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % target)
+    with HttpRig() as rig:
+        client = spoken(rig, b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % target)
         answer = client.the_answer
         assert (answer.status, answer.word) == (400, "BAD_FORMAT")
         assert answer.headers["server"].startswith("delayd/")
@@ -284,8 +283,8 @@ def test_what_is_no_target_at_all_is_refused(target: bytes) -> None:
 
 @pytest.mark.parametrize("method", ["OPTIONS", "CONNECT", "TRACE", "PROPFIND"])
 def test_methods_that_nothing_has_are_refused(method: str) -> None:
-    with Scene() as scene:
-        answer = scene.call(method, "localhost:80" if method == "CONNECT" else "/v1/jobs/1")
+    with HttpRig() as rig:
+        answer = rig.call(method, "localhost:80" if method == "CONNECT" else "/v1/jobs/1")
         assert answer.status in {404, 405}
         if answer.status == 405:
             assert answer.headers["allow"] == "DELETE, GET, HEAD, PATCH"
@@ -296,8 +295,8 @@ def test_methods_that_nothing_has_are_refused(method: str) -> None:
     [(b"1.1", 200), (b"1.0", 200), (b"2.0", 505), (b"0.9", 505), (b"1.2", 400), (b"3.0", 400)],
 )
 def test_two_versions_of_http_are_spoken(version: bytes, status: int) -> None:
-    with Scene() as scene:
-        client = spoken(scene, b"GET /healthz HTTP/%b\r\nHost: localhost\r\n\r\n" % version)
+    with HttpRig() as rig:
+        client = spoken(rig, b"GET /healthz HTTP/%b\r\nHost: localhost\r\n\r\n" % version)
         assert client.the_answer.status == status
 
 
@@ -305,19 +304,19 @@ def test_two_versions_of_http_are_spoken(version: bytes, status: int) -> None:
 
 
 @pytest.fixture
-def guarded(monkeypatch: pytest.MonkeyPatch) -> Scene:
-    """A daemon that asks for tokens, whose door has the clock of the scene."""
-    scene = Scene(needs_token=True)
-    monkeypatch.setattr(admission, "monotonic_ns", lambda: scene.clock.now_ms() * 1_000_000)
-    return scene
+def guarded(monkeypatch: pytest.MonkeyPatch) -> HttpRig:
+    """A daemon that asks for tokens, whose door has the clock of the rig."""
+    rig = HttpRig(needs_token=True)
+    monkeypatch.setattr(admission, "monotonic_ns", lambda: rig.clock.now_ms() * 1_000_000)
+    return rig
 
 
-def shown(scene: Scene, text: str, peer: str = "192.0.2.7") -> Client:
+def shown(rig: HttpRig, text: str, peer: str = "192.0.2.7") -> Client:
     """Somebody who shows something as a token, from an address of its own."""
-    client = scene.connect((peer, 1))
+    client = rig.connect((peer, 1))
     head = f"GET /v1/topics HTTP/1.1\r\nHost: localhost\r\nAuthorization: {text}\r\n\r\n"
     client.say("GET", head.encode("latin-1"))
-    scene.settle()
+    rig.settle()
     return client
 
 
@@ -328,59 +327,59 @@ def shown(scene: Scene, text: str, peer: str = "192.0.2.7") -> Client:
         *("Bearer \xff\xfe", "Bearer dlyd_00000001_" + "\xff" * 43, "Bearer " + "x" * 5_000),
     ],
 )
-def test_what_is_no_token_lets_nobody_in(guarded: Scene, text: str) -> None:
-    with guarded as scene:
-        scene.token()
-        answer = shown(scene, text).the_answer
+def test_what_is_no_token_lets_nobody_in(guarded: HttpRig, text: str) -> None:
+    with guarded as rig:
+        rig.token()
+        answer = shown(rig, text).the_answer
         assert (answer.status, answer.word) == (401, "UNAUTHORIZED")
         assert answer.headers["www-authenticate"] == 'Bearer realm="delayd"'
         assert b"dlyd_00000001" not in answer.body
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "Bearer  "])
-def test_a_token_is_shown_by_its_scheme_in_any_case(guarded: Scene, scheme: str) -> None:
-    with guarded as scene:
-        assert shown(scene, f"{scheme} {scene.token()}").the_answer.status == 200
+def test_a_token_is_shown_by_its_scheme_in_any_case(guarded: HttpRig, scheme: str) -> None:
+    with guarded as rig:
+        assert shown(rig, f"{scheme} {rig.token()}").the_answer.status == 200
 
 
-def test_a_token_that_was_revoked_lets_nobody_in(guarded: Scene) -> None:
-    with guarded as scene:
-        token = scene.token()
-        assert scene.call("GET", "/v1/topics", token=token).status == 200
-        scene.authenticator.tokens = Tokens([])
-        assert scene.call("GET", "/v1/topics", token=token).status == 401
+def test_a_token_that_was_revoked_lets_nobody_in(guarded: HttpRig) -> None:
+    with guarded as rig:
+        token = rig.token()
+        assert rig.call("GET", "/v1/topics", token=token).status == 200
+        rig.authenticator.tokens = Tokens([])
+        assert rig.call("GET", "/v1/topics", token=token).status == 401
 
 
-def test_who_shows_wrong_tokens_again_and_again_is_answered_late(guarded: Scene) -> None:
-    with guarded as scene:
-        token = scene.token()
+def test_who_shows_wrong_tokens_again_and_again_is_answered_late(guarded: HttpRig) -> None:
+    with guarded as rig:
+        token = rig.token()
         for _ in range(AUTH_FAILURES_MAX - 1):
-            assert shown(scene, "Bearer x").the_answer.status == 401
-        late = shown(scene, "Bearer x")
+            assert shown(rig, "Bearer x").the_answer.status == 401
+        late = shown(rig, "Bearer x")
         assert late.answer is None
-        assert shown(scene, "Bearer x", "198.51.100.7").the_answer.status == 401
-        assert shown(scene, f"Bearer {token}").the_answer.status == 200, "who is right need not"
-        scene.pass_ms(AUTH_DELAY_MS - 1)
+        assert shown(rig, "Bearer x", "198.51.100.7").the_answer.status == 401
+        assert shown(rig, f"Bearer {token}").the_answer.status == 200, "who is right need not"
+        rig.pass_ms(AUTH_DELAY_MS - 1)
         assert late.answer is None
-        scene.pass_ms(1)
+        rig.pass_ms(1)
         assert late.the_answer.status == 401
-        leaving = shown(scene, "Bearer x")
+        leaving = shown(rig, "Bearer x")
         leaving.hang_up()
-        scene.settle()
-        scene.pass_ms(AUTH_FAILURES_WINDOW_MS)
-        assert shown(scene, "Bearer x").the_answer.status == 401
+        rig.settle()
+        rig.pass_ms(AUTH_FAILURES_WINDOW_MS)
+        assert shown(rig, "Bearer x").the_answer.status == 401
 
 
-def test_who_shows_no_token_has_not_shown_a_wrong_one(guarded: Scene) -> None:
-    with guarded as scene:
+def test_who_shows_no_token_has_not_shown_a_wrong_one(guarded: HttpRig) -> None:
+    with guarded as rig:
         for _ in range(2 * AUTH_FAILURES_MAX):
-            assert scene.call("GET", "/v1/topics").status == 401
-        assert scene.authenticator.failures == 0
+            assert rig.call("GET", "/v1/topics").status == 401
+        assert rig.authenticator.failures == 0
 
 
-def test_a_stranger_who_shows_a_token_is_none_any_more(guarded: Scene) -> None:
-    with guarded as scene:
-        client = shown(scene, "Bearer x")
+def test_a_stranger_who_shows_a_token_is_none_any_more(guarded: HttpRig) -> None:
+    with guarded as rig:
+        client = shown(rig, "Bearer x")
         assert client.protocol.peer.is_unauthenticated
-        client = shown(scene, f"Bearer {scene.token()}")
+        client = shown(rig, f"Bearer {rig.token()}")
         assert not client.protocol.peer.is_unauthenticated

@@ -25,8 +25,7 @@ from delayd.http.routes import ROUTES
 from delayd.http.routing import Route
 from delayd.http.structs import strictly
 from delayd.http.values import Answer as Described
-from tests.http.callers import Answer
-from tests.http.scene import Scene
+from tests.http.rig import Answer, HttpRig
 
 DOCUMENT: Final[dict[str, Any]] = document(ROUTES)
 TOPICS: Final = ("mail", "orders", "a/b;c")
@@ -49,8 +48,8 @@ class Ask(NamedTuple):
 class Life:
     """What the client knows, and what it may ask next."""
 
-    def __init__(self, scene: Scene, rng: random.Random) -> None:
-        self.scene = scene
+    def __init__(self, rig: HttpRig, rng: random.Random) -> None:
+        self.rig = rig
         self.rng = rng
         self.ids: list[int] = [1]
         self.tokens: list[str] = ["1-0-1"]
@@ -152,7 +151,7 @@ class Life:
         token = self.rng.choice(self.tokens[-8:]) if "token" in FIELDS[route.name] else ""
         ask = self.asks(route.name, token)
         path = self.path(route, token) + (f"?{ask.query}" if ask.query else "")
-        answer = self.scene.call(route.method, path, ask.body, headers=ask.headers)
+        answer = self.rig.call(route.method, path, ask.body, headers=ask.headers)
         self.seen.add((route.name, answer.status))
         check(route, answer)
         if route.name in OFTEN:
@@ -222,8 +221,8 @@ def described() -> Iterator[tuple[str, int]]:
 
 
 def test_every_answer_is_described_and_every_description_is_answered(rng: random.Random) -> None:
-    with Scene(is_virtual=True, is_checked=False) as scene:
-        life = Life(scene, rng)
+    with HttpRig(is_virtual=True, is_checked=False) as rig:
+        life = Life(rig, rng)
         for _ in range(STEPS):
             life.step()
         assert {*described()} <= life.seen, {*described()} - life.seen

@@ -10,8 +10,8 @@ from aiohttp import http_parser
 
 from delayd import limits
 from delayd.http import connections
-from delayd.http.connections import Bounds, Connection, Deadline, NoCParser, require_c_parser
-from tests.http.guarded import Scene, get, head_of_post, post, scenario, settle
+from delayd.http.connections import Bounds, Deadline, HttpConnection, NoCParser, require_c_parser
+from tests.http.connection_rig import ConnectionRig, get, head_of_post, post, scenario, settle
 
 HEADER_MS = limits.HTTP_HEADER_MS_DEFAULT
 IDLE_MS = limits.HTTP_IDLE_MS_DEFAULT
@@ -22,80 +22,82 @@ BODY_MS = limits.HTTP_BODY_MS_DEFAULT
 
 
 @scenario()
-async def test_a_client_that_says_nothing_is_closed_without_a_word(scene: Scene) -> None:
-    client = scene.connect()
-    await scene.pass_ms(HEADER_MS - 1)
+async def test_a_client_that_says_nothing_is_closed_without_a_word(rig: ConnectionRig) -> None:
+    client = rig.connect()
+    await rig.pass_ms(HEADER_MS - 1)
     assert not client.is_closed()
-    await scene.pass_ms(1_001)
+    await rig.pass_ms(1_001)
     assert client.is_closed()
     assert not client.received
-    assert scene.connections.closed[Deadline.HEADER] == 1
+    assert rig.connections.closed[Deadline.HEADER] == 1
 
 
 @scenario()
 async def test_a_head_that_drips_is_answered_408_ten_seconds_after_the_connection(
-    scene: Scene,
+    rig: ConnectionRig,
 ) -> None:
-    client = scene.connect()
+    client = rig.connect()
     for byte in get("/quick")[:9]:
-        await scene.pass_ms(1_000)
+        await rig.pass_ms(1_000)
         await client.send(bytes((byte,)))
     assert not client.received
-    await scene.pass_ms(1_999)
+    await rig.pass_ms(1_999)
     assert client.problem()["word"] == "REQUEST_TIMEOUT"
     assert client.is_closed()
     assert not client.was_aborted, "the reply is sent before the connection closes"
-    assert scene.connections.closed[Deadline.HEADER] == 1
-    assert not scene.done
+    assert rig.connections.closed[Deadline.HEADER] == 1
+    assert not rig.done
 
 
 @scenario()
-async def test_the_next_head_has_its_time_from_its_first_byte(scene: Scene) -> None:
-    client = scene.connect()
+async def test_the_next_head_has_its_time_from_its_first_byte(rig: ConnectionRig) -> None:
+    client = rig.connect()
     await client.send(get("/quick"))
-    await scene.pass_ms(IDLE_MS - 2_000)
+    await rig.pass_ms(IDLE_MS - 2_000)
     await client.send(b"GET /")
-    await scene.pass_ms(HEADER_MS - 1, steps=7)
+    await rig.pass_ms(HEADER_MS - 1, steps=7)
     assert not client.is_closed()
-    await scene.pass_ms(1_001)
+    await rig.pass_ms(1_001)
     assert client.statuses() == [200, 408]
 
 
 @scenario()
 async def test_a_head_that_came_during_a_request_has_its_time_from_the_answer(
-    scene: Scene,
+    rig: ConnectionRig,
 ) -> None:
-    client = scene.connect()
+    client = rig.connect()
     await client.send(get("/slow"))
     await client.send(b"GET /")
-    await scene.pass_ms(10 * HEADER_MS + 5_000, steps=105)
-    scene.go.set()
+    await rig.pass_ms(10 * HEADER_MS + 5_000, steps=105)
+    rig.go.set()
     await settle()
-    await scene.pass_ms(HEADER_MS - 1, steps=10)
+    await rig.pass_ms(HEADER_MS - 1, steps=10)
     assert client.statuses() == [200]
-    await scene.pass_ms(1_001)
+    await rig.pass_ms(1_001)
     assert client.statuses() == [200, 408]
 
 
 @scenario()
-async def test_deadlines_that_come_sooner_than_the_idle_one_are_kept_as_well(scene: Scene) -> None:
-    clients = [scene.connect() for _ in range(3)]
+async def test_deadlines_that_come_sooner_than_the_idle_one_are_kept_as_well(
+    rig: ConnectionRig,
+) -> None:
+    clients = [rig.connect() for _ in range(3)]
     for client in clients:
         await client.send(get("/quick"))
-    await scene.pass_ms(2 * HEADER_MS, steps=2)
+    await rig.pass_ms(2 * HEADER_MS, steps=2)
     clients[2].takes = False
     await clients[0].send(b"GET")
     await clients[1].send(head_of_post("/body", 10))
     await clients[2].send(get("/long?bytes=100000"))
-    await scene.pass_ms(HEADER_MS + 1_000)
+    await rig.pass_ms(HEADER_MS + 1_000)
     assert [client.statuses() for client in clients] == [[200, 408], [200, 408], [200, 200]]
     assert clients[2].was_aborted
 
 
 @scenario(Bounds(header_ms=3_000))
-async def test_the_deadlines_can_be_chosen(scene: Scene) -> None:
-    client = scene.connect()
-    await scene.pass_ms(4_000)
+async def test_the_deadlines_can_be_chosen(rig: ConnectionRig) -> None:
+    client = rig.connect()
+    await rig.pass_ms(4_000)
     assert client.is_closed()
 
 
@@ -103,29 +105,31 @@ async def test_the_deadlines_can_be_chosen(scene: Scene) -> None:
 
 
 @scenario()
-async def test_an_idle_client_is_closed_75_seconds_after_its_last_answer(scene: Scene) -> None:
-    client = scene.connect()
+async def test_an_idle_client_is_closed_75_seconds_after_its_last_answer(
+    rig: ConnectionRig,
+) -> None:
+    client = rig.connect()
     await client.send(get("/quick"))
-    await scene.pass_ms(IDLE_MS - 1, steps=10)
+    await rig.pass_ms(IDLE_MS - 1, steps=10)
     await client.send(get("/quick"))
-    await scene.pass_ms(IDLE_MS - 1, steps=10)
+    await rig.pass_ms(IDLE_MS - 1, steps=10)
     assert not client.is_closed()
-    await scene.pass_ms(1_001)
+    await rig.pass_ms(1_001)
     assert client.is_closed()
     assert client.statuses() == [200, 200]
-    assert scene.connections.closed[Deadline.IDLE] == 1
+    assert rig.connections.closed[Deadline.IDLE] == 1
 
 
 @scenario()
-async def test_a_request_may_be_carried_out_for_as_long_as_it_takes(scene: Scene) -> None:
-    client = scene.connect()
+async def test_a_request_may_be_carried_out_for_as_long_as_it_takes(rig: ConnectionRig) -> None:
+    client = rig.connect()
     await client.send(get("/slow"))
-    await scene.pass_ms(20 * IDLE_MS, steps=100)
+    await rig.pass_ms(20 * IDLE_MS, steps=100)
     assert not client.is_closed()
-    scene.go.set()
+    rig.go.set()
     await settle()
     assert client.status() == 200
-    await scene.pass_ms(IDLE_MS - 1)
+    await rig.pass_ms(IDLE_MS - 1)
     assert not client.is_closed(), "its idle time begins with the answer"
 
 
@@ -133,70 +137,70 @@ async def test_a_request_may_be_carried_out_for_as_long_as_it_takes(scene: Scene
 
 
 @scenario()
-async def test_a_body_that_drips_is_answered_408_after_ten_seconds(scene: Scene) -> None:
-    client = scene.connect()
+async def test_a_body_that_drips_is_answered_408_after_ten_seconds(rig: ConnectionRig) -> None:
+    client = rig.connect()
     await client.send(head_of_post("/body", 100_000))
     for _ in range(9):
-        await scene.pass_ms(1_000)
+        await rig.pass_ms(1_000)
         await client.send(b"x")
     assert not client.received
-    await scene.pass_ms(2_000)
+    await rig.pass_ms(2_000)
     assert client.problem()["word"] == "REQUEST_TIMEOUT"
     assert client.is_closed()
-    assert scene.connections.closed[Deadline.BODY] == 1
-    assert not scene.done
-    assert scene.connections.held_bytes == 0
+    assert rig.connections.closed[Deadline.BODY] == 1
+    assert not rig.done
+    assert rig.connections.held_bytes == 0
 
 
 @scenario()
-async def test_a_body_may_come_at_a_kibibyte_a_second_for_a_minute(scene: Scene) -> None:
-    client = scene.connect()
+async def test_a_body_may_come_at_a_kibibyte_a_second_for_a_minute(rig: ConnectionRig) -> None:
+    client = rig.connect()
     await client.send(head_of_post("/body", 59 * 1_100))
     for _ in range(59):
         await client.send(b"x" * 1_100)
-        await scene.pass_ms(1_000)
+        await rig.pass_ms(1_000)
     assert client.status() == 200
-    assert scene.done == ["/body"]
+    assert rig.done == ["/body"]
 
 
 @scenario()
-async def test_a_body_that_takes_more_than_a_minute_is_refused(scene: Scene) -> None:
-    client = scene.connect()
+async def test_a_body_that_takes_more_than_a_minute_is_refused(rig: ConnectionRig) -> None:
+    client = rig.connect()
     await client.send(head_of_post("/body", 100_000))
     for _ in range(59):
         await client.send(b"x" * 1_100)
-        await scene.pass_ms(1_000)
+        await rig.pass_ms(1_000)
     assert not client.is_closed()
-    await scene.pass_ms(2_000)
+    await rig.pass_ms(2_000)
     assert client.status() == 408
 
 
 @scenario()
 async def test_a_body_that_comes_too_slowly_behind_a_request_is_closed_without_a_word(
-    scene: Scene,
+    rig: ConnectionRig,
 ) -> None:
-    client = scene.connect()
+    client = rig.connect()
     await client.send(get("/slow") + head_of_post("/body", 10))
-    await scene.pass_ms(BODY_MS, steps=60)
+    await rig.pass_ms(BODY_MS, steps=60)
     assert client.was_aborted
     assert not client.received, "it would be taken for the answer to the first request"
 
 
 @scenario()
-async def test_a_chunked_body_that_never_ends_is_refused(scene: Scene) -> None:
-    client = scene.connect()
+async def test_a_chunked_body_that_never_ends_is_refused(rig: ConnectionRig) -> None:
+    client = rig.connect()
     head = get("/body", "Transfer-Encoding: chunked").replace(b"GET", b"POST")
     await client.send(head)
     for _ in range(20):
         # What stands behind the ; is thrown away, and is not the body.
         await client.send(b"1;" + b"y" * 10_000 + b"\r\nx\r\n")
-        await scene.pass_ms(1_000)
+        await rig.pass_ms(1_000)
     assert client.status() == 408
 
 
 @scenario()
-async def test_what_is_wrong_inside_a_body_is_told_at_once(scene: Scene) -> None:
-    client = scene.connect()
+async def test_what_is_wrong_inside_a_body_is_told_at_once(rig: ConnectionRig) -> None:
+    client = rig.connect()
     head = get("/body", "Transfer-Encoding: chunked").replace(b"GET", b"POST")
     await client.send(head + b"5\r\nhello\r\n")
     await client.send(b"zz\r\n")
@@ -206,64 +210,64 @@ async def test_what_is_wrong_inside_a_body_is_told_at_once(scene: Scene) -> None
 
 @scenario()
 async def test_a_request_answered_without_its_body_holds_nothing_while_the_rest_comes(
-    scene: Scene,
+    rig: ConnectionRig,
 ) -> None:
-    client = scene.connect()
+    client = rig.connect()
     await client.send(head_of_post("/early", 1 << 20) + b"x" * 1_000)
     assert client.status() == 200
     await client.send(b"x" * 100_000)
-    assert scene.connections.held_bytes == 0
+    assert rig.connections.held_bytes == 0
     await client.send(b"x" * ((1 << 20) - 101_000))
     await client.send(get("/quick"))
     assert client.statuses() == [200, 200]
-    assert scene.connections.held_bytes == 0
+    assert rig.connections.held_bytes == 0
 
 
 @scenario()
-async def test_a_body_behind_a_request_that_is_answered_is_held_still(scene: Scene) -> None:
-    client = scene.connect()
+async def test_a_body_behind_a_request_that_is_answered_is_held_still(rig: ConnectionRig) -> None:
+    client = rig.connect()
     await client.send(get("/quick") + head_of_post("/body", 50_000))
     assert client.status() == 200
     await client.send(b"x" * 40_000)
-    assert scene.connections.held_bytes >= 40_000
+    assert rig.connections.held_bytes >= 40_000
     await client.send(b"x" * 10_000)
     assert client.statuses() == [200, 200]
-    assert scene.connections.held_bytes == 0
+    assert rig.connections.held_bytes == 0
 
 
 @scenario()
-async def test_nobody_is_too_slow_from_whom_nothing_is_read(scene: Scene) -> None:
-    client = scene.connect()
+async def test_nobody_is_too_slow_from_whom_nothing_is_read(rig: ConnectionRig) -> None:
+    client = rig.connect()
     await client.send(get("/slow") + head_of_post("/body", 4 << 20))
     sent = 0
     while client.is_read_from():
         await client.send(b"x" * 100_000)
         sent += 100_000
-    await scene.pass_ms(5 * BODY_MS, steps=50)
+    await rig.pass_ms(5 * BODY_MS, steps=50)
     assert not client.is_closed()
-    scene.go.set()
+    rig.go.set()
     await settle()
     assert client.is_read_from()
-    await scene.pass_ms(limits.HTTP_BODY_GRACE_MS - 1_000)
+    await rig.pass_ms(limits.HTTP_BODY_GRACE_MS - 1_000)
     await client.send(b"x" * ((4 << 20) - sent))
     assert client.statuses() == [200, 200]
 
 
 @scenario()
-async def test_what_comes_after_the_last_request_is_not_held(scene: Scene) -> None:
-    client = scene.connect()
+async def test_what_comes_after_the_last_request_is_not_held(rig: ConnectionRig) -> None:
+    client = rig.connect()
     await client.send(get("/slow"))
     client.connection.finish()
     await client.send(b"x" * 1_000)
-    assert scene.connections.held_bytes == len(get("/slow"))
-    scene.go.set()
+    assert rig.connections.held_bytes == len(get("/slow"))
+    rig.go.set()
     await settle()
     assert client.is_closed()
 
 
 @scenario()
-async def test_packed_bodies_are_not_unpacked(scene: Scene) -> None:
-    client = scene.connect()
+async def test_packed_bodies_are_not_unpacked(rig: ConnectionRig) -> None:
+    client = rig.connect()
     bomb = gzip.compress(bytes(100_000))
     await client.send(post("/body", bomb, "Content-Encoding: gzip"))
     assert client.received.endswith(b"\r\n\r\n%d" % len(bomb))
@@ -273,11 +277,11 @@ async def test_packed_bodies_are_not_unpacked(scene: Scene) -> None:
 
 
 @scenario()
-async def test_a_path_that_is_too_long_is_answered_414(scene: Scene) -> None:
-    client = scene.connect()
+async def test_a_path_that_is_too_long_is_answered_414(rig: ConnectionRig) -> None:
+    client = rig.connect()
     await client.send(get("/" + "a" * (limits.HTTP_LINE_BYTES_MAX - 1)))
     assert client.status() == 404
-    client = scene.connect()
+    client = rig.connect()
     await client.send(get("/" + "a" * limits.HTTP_LINE_BYTES_MAX))
     assert client.problem()["word"] == "URI_TOO_LONG"
     assert client.status() == 414
@@ -285,23 +289,23 @@ async def test_a_path_that_is_too_long_is_answered_414(scene: Scene) -> None:
 
 
 @scenario()
-async def test_a_header_that_is_too_long_is_answered_431(scene: Scene) -> None:
-    client = scene.connect()
+async def test_a_header_that_is_too_long_is_answered_431(rig: ConnectionRig) -> None:
+    client = rig.connect()
     await client.send(get("/quick", "X: " + "a" * limits.HTTP_HEADER_BYTES_MAX))
     assert client.status() == 200
-    client = scene.connect()
+    client = rig.connect()
     await client.send(get("/quick", "X: " + "a" * (limits.HTTP_HEADER_BYTES_MAX + 1)))
     assert client.problem()["word"] == "HEADER_TOO_LONG"
     assert client.status() == 431
 
 
 @scenario()
-async def test_too_many_headers_are_answered_431(scene: Scene) -> None:
+async def test_too_many_headers_are_answered_431(rig: ConnectionRig) -> None:
     few = [f"X-{number}: 1" for number in range(limits.HTTP_HEADERS_MAX - 1)]
-    client = scene.connect()
+    client = rig.connect()
     await client.send(get("/quick", *few))
     assert client.status() == 200
-    client = scene.connect()
+    client = rig.connect()
     await client.send(get("/quick", *few, "X: 1"))
     assert client.problem()["word"] == "HEADER_TOO_LONG"
 
@@ -325,13 +329,13 @@ async def test_too_many_headers_are_answered_431(scene: Scene) -> None:
 )
 def test_what_is_not_http_is_answered_400_and_closed(request_bytes: bytes) -> None:
     @scenario()
-    async def play(scene: Scene) -> None:
-        client = scene.connect()
+    async def play(rig: ConnectionRig) -> None:
+        client = rig.connect()
         await client.send(request_bytes)
         assert client.problem()["word"] == "BAD_FORMAT"
         assert client.status() == 400
         assert client.is_closed()
-        assert not scene.done
+        assert not rig.done
 
     play()
 
@@ -343,40 +347,40 @@ def test_pieces_of_any_length_are_answered_as_the_whole_is(step: int) -> None:
     whole += chunked + b"3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nTrailer: z\r\n\r\n" + get("/none")
 
     @scenario()
-    async def play(scene: Scene) -> None:
-        client = scene.connect()
+    async def play(rig: ConnectionRig) -> None:
+        client = rig.connect()
         for at in range(0, len(whole), step):
             await client.send(whole[at : at + step])
         assert client.statuses() == [200, 200, 200, 200, 404]
-        assert scene.done == ["/quick", "/body", "/quick", "/body"]
-        assert scene.connections.held_bytes == 0
+        assert rig.done == ["/quick", "/body", "/quick", "/body"]
+        assert rig.connections.held_bytes == 0
 
     play()
 
 
 @scenario()
 async def test_a_row_of_requests_is_answered_in_order_and_none_is_begun_early(
-    scene: Scene,
+    rig: ConnectionRig,
 ) -> None:
-    client = scene.connect()
+    client = rig.connect()
     await client.send(get("/slow") + get("/quick") * 100)
-    assert scene.connections.held_bytes == len(get("/slow") + get("/quick") * 100)
-    assert not scene.done
+    assert rig.connections.held_bytes == len(get("/slow") + get("/quick") * 100)
+    assert not rig.done
     assert not client.is_read_from(), "nobody reads on who has a row waiting"
-    scene.go.set()
+    rig.go.set()
     for _ in range(20):
         await settle()
-    assert scene.done == ["/slow"] + ["/quick"] * 100
+    assert rig.done == ["/slow"] + ["/quick"] * 100
     assert client.is_read_from(), "and on again"
-    assert scene.connections.held_bytes == 0
+    assert rig.connections.held_bytes == 0
 
 
 # --- How it ends ---------------------------------------------------------------------------------
 
 
 @scenario()
-async def test_who_asks_for_the_head_gets_that_alone(scene: Scene) -> None:
-    client = scene.connect()
+async def test_who_asks_for_the_head_gets_that_alone(rig: ConnectionRig) -> None:
+    client = rig.connect()
     await client.send(get("/long?bytes=7").replace(b"GET", b"HEAD") + get("/quick"))
     assert client.statuses() == [200, 200]
     assert b"\r\nContent-Length: 7\r\n" in client.received
@@ -396,8 +400,8 @@ def test_the_connection_is_kept_as_its_client_wants(
     version: bytes, header: str, told: list[bytes]
 ) -> None:
     @scenario()
-    async def play(scene: Scene) -> None:
-        client = scene.connect()
+    async def play(rig: ConnectionRig) -> None:
+        client = rig.connect()
         await client.send(get("/quick", header).replace(b"HTTP/1.1", b"HTTP/" + version))
         assert client.status() == 200
         assert re.findall(rb"\r\nConnection: (.*)\r\n", client.received) == told
@@ -407,18 +411,20 @@ def test_the_connection_is_kept_as_its_client_wants(
 
 
 @scenario()
-async def test_another_protocol_is_not_taken_up_and_what_follows_is_http(scene: Scene) -> None:
-    client = scene.connect()
+async def test_another_protocol_is_not_taken_up_and_what_follows_is_http(
+    rig: ConnectionRig,
+) -> None:
+    client = rig.connect()
     upgrade = get("/quick", "Connection: upgrade", "Upgrade: websocket")
     await client.send(upgrade + get("/quick"))
     await client.send(get("/early"))
-    assert scene.done == ["/quick", "/quick", "/early"]
+    assert rig.done == ["/quick", "/quick", "/early"]
     assert client.statuses() == [200, 200, 200]
 
 
 @scenario()
-async def test_the_rest_of_a_body_that_nobody_reads_has_ten_seconds(scene: Scene) -> None:
-    client = scene.connect()
+async def test_the_rest_of_a_body_that_nobody_reads_has_ten_seconds(rig: ConnectionRig) -> None:
+    client = rig.connect()
     loop = asyncio.get_running_loop()
     await client.send(head_of_post("/early", 100))
     assert client.status() == 200
@@ -437,8 +443,8 @@ async def test_the_rest_of_a_body_that_nobody_reads_has_ten_seconds(scene: Scene
 
 
 @scenario()
-async def test_a_client_that_goes_is_forgotten_whatever_it_was_doing(scene: Scene) -> None:
-    clients = [scene.connect() for _ in range(5)]
+async def test_a_client_that_goes_is_forgotten_whatever_it_was_doing(rig: ConnectionRig) -> None:
+    clients = [rig.connect() for _ in range(5)]
     await clients[1].send(b"GET ")
     await clients[2].send(get("/slow"))
     await clients[3].send(head_of_post("/body", 10) + b"x")
@@ -446,27 +452,27 @@ async def test_a_client_that_goes_is_forgotten_whatever_it_was_doing(scene: Scen
     await clients[4].send(get("/long?bytes=100000"))
     for client in clients:
         await client.break_off()
-    assert scene.connections.open_count == 0
-    assert scene.connections.held_bytes == 0
-    assert not scene.done or scene.done == ["/long"]
+    assert rig.connections.open_count == 0
+    assert rig.connections.held_bytes == 0
+    assert not rig.done or rig.done == ["/long"]
 
 
 @scenario(has_faults=True)
-async def test_a_fault_in_a_handler_is_told_and_answered_500(scene: Scene) -> None:
-    client = scene.connect()
+async def test_a_fault_in_a_handler_is_told_and_answered_500(rig: ConnectionRig) -> None:
+    client = rig.connect()
     await client.send(get("/broken"))
     assert client.problem()["word"] == "INTERNAL_ERROR"
     assert b"a fault of ours" not in client.received
     assert client.is_closed()
-    (fault,) = scene.faults
+    (fault,) = rig.faults
     assert isinstance(fault, KeyError)
 
 
 @scenario()
-async def test_aiohttp_sets_no_timer_of_its_own(scene: Scene) -> None:
-    client = scene.connect()
+async def test_aiohttp_sets_no_timer_of_its_own(rig: ConnectionRig) -> None:
+    client = rig.connect()
     await client.send(get("/quick"))
-    timers = scene.connections.loop._scheduled  # type: ignore[attr-defined]
+    timers = rig.connections.loop._scheduled  # type: ignore[attr-defined]
     assert [timer._callback.__qualname__ for timer in timers if not timer.cancelled()] == [
         "Deadlines.go"
     ]
@@ -475,8 +481,8 @@ async def test_aiohttp_sets_no_timer_of_its_own(scene: Scene) -> None:
 
 
 @scenario()
-async def test_an_answer_that_was_sent_is_not_kept_until_the_next_one(scene: Scene) -> None:
-    client = scene.connect()
+async def test_an_answer_that_was_sent_is_not_kept_until_the_next_one(rig: ConnectionRig) -> None:
+    client = rig.connect()
     await client.send(get("/quick"))
     assert client.status() == 200
     assert client.connection.task is None, "what has answered is gone, with all that it held"
@@ -484,8 +490,8 @@ async def test_an_answer_that_was_sent_is_not_kept_until_the_next_one(scene: Sce
 
 def test_no_private_name_of_aiohttp_is_used_and_none_is_hidden() -> None:
     """A later aiohttp may have names of its own where a connection has some."""
-    ours = {name for name in vars(Connection) if not name.startswith("__")}
-    theirs = {name for kind in Connection.__mro__[1:] for name in vars(kind)}
+    ours = {name for name in vars(HttpConnection) if not name.startswith("__")}
+    theirs = {name for kind in HttpConnection.__mro__[1:] for name in vars(kind)}
     shared = {"connection_lost", "connection_made", "data_received", "pause_reading"}
     shared |= {"pause_writing", "resume_reading", "resume_writing"}
     assert ours & theirs == shared

@@ -8,8 +8,7 @@ import pytest
 from delayd.access.scopes import Scope
 from delayd.http.routes import ROUTES
 from delayd.http.routing import Route
-from tests.http.callers import Answer, Client
-from tests.http.scene import Scene
+from tests.http.rig import Answer, Client, HttpRig
 
 JOBS = "/v1/topics/mail/jobs"
 GIVEN: Final[dict[str, Any]] = {
@@ -55,17 +54,17 @@ def every(pick: Callable[[Route], object] = bool) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("route", [*filter(pick, ROUTES)], ids=named)
 
 
-def ask(scene: Scene, route: Route, **how: Any) -> Answer:  # noqa: ANN401 (as `Scene.call`)
+def ask(rig: HttpRig, route: Route, **how: Any) -> Answer:  # noqa: ANN401 (as `HttpRig.call`)
     """Ask what the route is for, of job 1, which has the key a."""
     how.setdefault("json", given_to(route))
-    return scene.call(route.method, path_of(route), **how)
+    return rig.call(route.method, path_of(route), **how)
 
 
-def spoken(scene: Scene, data: bytes, method: str = "GET") -> Client:
+def spoken(rig: HttpRig, data: bytes, method: str = "GET") -> Client:
     """Say something that no client of ours would say."""
-    client = scene.connect()
+    client = rig.connect()
     client.say(method, data)
-    scene.settle()
+    rig.settle()
     return client
 
 
@@ -75,9 +74,9 @@ def test_every_form_has_something_that_it_takes() -> None:
 
 @every()
 def test_a_call_is_answered_in_json_by_delayd(route: Route) -> None:
-    with Scene(is_virtual=True) as scene:
-        scene.ok("POST", JOBS, {"body": 1, "key": "a", "delay": 9})
-        answer = ask(scene, route)
+    with HttpRig(is_virtual=True) as rig:
+        rig.ok("POST", JOBS, {"body": 1, "key": "a", "delay": 9})
+        answer = ask(rig, route)
         assert answer.status in {200, 201, 204, 207, 409}
         if answer.status != 204 and route.path != "/metrics":
             assert answer.headers["content-type"] in {
@@ -89,29 +88,29 @@ def test_a_call_is_answered_in_json_by_delayd(route: Route) -> None:
 
 @every()
 def test_a_call_needs_a_token_unless_it_is_anybodys(route: Route) -> None:
-    with Scene(needs_token=True) as scene:
-        scene.ok("POST", JOBS, {"body": 1, "key": "a", "delay": 9}, token=scene.token())
+    with HttpRig(needs_token=True) as rig:
+        rig.ok("POST", JOBS, {"body": 1, "key": "a", "delay": 9}, token=rig.token())
         for token in ("", "dlyd_00000001_" + "x" * 43):
-            answer = ask(scene, route, token=token)
+            answer = ask(rig, route, token=token)
             if route.scope is None:
                 assert answer.status == 200
             else:
                 assert (answer.status, answer.word) == (401, "UNAUTHORIZED")
                 assert answer.headers["www-authenticate"].startswith("Bearer")
-        assert ask(scene, route, token=scene.token()).status in {200, 201, 204, 207, 409}
+        assert ask(rig, route, token=rig.token()).status in {200, 201, 204, 207, 409}
 
 
 @every(lambda route: route.scope is not None)
 def test_a_call_needs_a_token_that_is_good_for_it(route: Route) -> None:
-    with Scene(needs_token=True, is_virtual=True) as scene:
-        scene.ok("POST", JOBS, {"body": 1, "key": "a", "delay": 9}, token=scene.token())
+    with HttpRig(needs_token=True, is_virtual=True) as rig:
+        rig.ok("POST", JOBS, {"body": 1, "key": "a", "delay": 9}, token=rig.token())
         assert route.scope is not None
-        good = ask(scene, route, token=scene.token(route.scope)).status
+        good = ask(rig, route, token=rig.token(route.scope)).status
         assert good in {200, 201, 204, 207, 409}
-    with Scene(needs_token=True, is_virtual=True) as scene:
-        scene.ok("POST", JOBS, {"body": 1, "key": "a", "delay": 9}, token=scene.token())
-        token = scene.token(*({*Scope} - {route.scope}))
-        answer = ask(scene, route, token=token)
+    with HttpRig(needs_token=True, is_virtual=True) as rig:
+        rig.ok("POST", JOBS, {"body": 1, "key": "a", "delay": 9}, token=rig.token())
+        token = rig.token(*({*Scope} - {route.scope}))
+        answer = ask(rig, route, token=token)
         if answer.status == 207:  # what is said of many jobs is said of each
             (result,) = answer.json["results"]
             assert result["status"] == 403
@@ -123,49 +122,49 @@ def test_a_call_needs_a_token_that_is_good_for_it(route: Route) -> None:
 
 @every(lambda route: "{topic}" in route.path and route.scope is not None)
 def test_a_call_about_a_topic_needs_a_token_for_that_topic(route: Route) -> None:
-    with Scene(needs_token=True) as scene:
-        scene.ok("POST", JOBS, {"body": 1, "key": "a", "delay": 9}, token=scene.token())
-        frames = len(scene.disk.frames)
-        answer = ask(scene, route, token=scene.token(topics=("sms", "mail.*")))
+    with HttpRig(needs_token=True) as rig:
+        rig.ok("POST", JOBS, {"body": 1, "key": "a", "delay": 9}, token=rig.token())
+        frames = len(rig.disk.frames)
+        answer = ask(rig, route, token=rig.token(topics=("sms", "mail.*")))
         assert (answer.status, answer.word) == (403, "FORBIDDEN")
-        assert len(scene.disk.frames) == frames, "nothing has changed"
+        assert len(rig.disk.frames) == frames, "nothing has changed"
 
 
 @every()
 def test_a_call_is_not_for_web_pages_and_other_hosts(route: Route) -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         for headers in ({"Host": "evil.example"}, {"Origin": "http://localhost"}):
-            answer = ask(scene, route, headers=headers)
+            answer = ask(rig, route, headers=headers)
             assert (answer.status, answer.word) == (403, "FORBIDDEN")
-        assert not scene.disk.frames
+        assert not rig.disk.frames
 
 
 @every()
 def test_a_call_takes_what_it_says_and_nothing_else(route: Route) -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         if route.query is None:
             for query in ("?", "?x=1"):
-                answer = scene.call(route.method, path_of(route) + query, given_to(route))
+                answer = rig.call(route.method, path_of(route) + query, given_to(route))
                 assert (answer.status, answer.word) == (400, "BAD_FORMAT")
         else:
-            answer = scene.call(route.method, path_of(route) + "?colour=1&colour=2&%ff=3")
+            answer = rig.call(route.method, path_of(route) + "?colour=1&colour=2&%ff=3")
             assert answer.status in {400, 422}
         if route.form is None:
-            answer = ask(scene, route, json={})
+            answer = ask(rig, route, json={})
             assert (answer.status, answer.word) == (400, "BAD_FORMAT")
             return
         for headers in ({"Content-Type": "text/plain"}, {"Content-Encoding": "gzip"}):
-            answer = ask(scene, route, headers=headers)
+            answer = ask(rig, route, headers=headers)
             assert (answer.status, answer.word) == (415, "UNSUPPORTED_MEDIA_TYPE")
-        answer = scene.call(route.method, path_of(route), data=b"{")
+        answer = rig.call(route.method, path_of(route), data=b"{")
         assert (answer.status, answer.word) == (400, "BAD_JSON")
-        answer = scene.call(route.method, path_of(route), data=b"[]")
+        answer = rig.call(route.method, path_of(route), data=b"[]")
         assert (answer.status, answer.word) == (422, "BAD_FORMAT")
-        answer = ask(scene, route, json={**GIVEN[form_name(route)], "colour": 1})
+        answer = ask(rig, route, json={**GIVEN[form_name(route)], "colour": 1})
         assert (answer.status, answer.fields) == (422, ["colour"])
-        answer = scene.call(route.method, path_of(route))
+        answer = rig.call(route.method, path_of(route))
         assert (answer.status == 400) == (not route.may_be_empty)
-        assert not scene.disk.frames or route.may_be_empty
+        assert not rig.disk.frames or route.may_be_empty
 
 
 @every()
@@ -173,9 +172,9 @@ def test_a_path_has_its_methods_and_says_them(route: Route) -> None:
     allowed = {other.method for other in ROUTES if other.path == route.path}
     if "GET" in allowed:
         allowed.add("HEAD")
-    with Scene() as scene:
+    with HttpRig() as rig:
         for method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} - allowed:
-            answer = scene.call(method, path_of(route))
+            answer = rig.call(method, path_of(route))
             assert answer.status == 405
             assert answer.headers["allow"] == ", ".join(sorted(allowed))
             if method != "HEAD":
@@ -184,26 +183,26 @@ def test_a_path_has_its_methods_and_says_them(route: Route) -> None:
 
 @every(lambda route: route.method == "GET")
 def test_a_head_is_a_get_without_the_body(route: Route) -> None:
-    with Scene() as scene:
-        scene.ok("POST", JOBS, {"body": 1, "key": "a", "delay": 9})
-        get, head = (scene.call(method, path_of(route)) for method in ("GET", "HEAD"))
+    with HttpRig() as rig:
+        rig.ok("POST", JOBS, {"body": 1, "key": "a", "delay": 9})
+        get, head = (rig.call(method, path_of(route)) for method in ("GET", "HEAD"))
         assert (head.status, head.body) == (200, b"")
         for name in ("content-type", "content-length", "server"):
             assert get.headers.get(name) == head.headers.get(name)
-        assert scene.call("GET", "/healthz").status == 200, "the connection goes on"
+        assert rig.call("GET", "/healthz").status == 200, "the connection goes on"
 
 
 @every()
 def test_a_daemon_that_stops_says_so_to_every_call(route: Route) -> None:
-    with Scene() as scene:
-        scene.server.stop_accepting()
-        answer = ask(scene, route)
+    with HttpRig() as rig:
+        rig.server.stop_accepting()
+        answer = ask(rig, route)
         assert (answer.status, answer.word) == (503, "STOPPING")
         assert answer.headers["retry-after"] == "1"
 
 
 @every()
 def test_no_call_is_one_of_http_2(route: Route) -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         data = f"{route.method} {path_of(route)} HTTP/2.0\r\nHost: localhost\r\n\r\n".encode()
-        assert spoken(scene, data, route.method).the_answer.status == 505
+        assert spoken(rig, data, route.method).the_answer.status == 505

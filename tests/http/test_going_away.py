@@ -8,19 +8,19 @@ import pytest
 
 from delayd.access.scopes import Scope
 from delayd.access.tokens import Tokens
-from tests.http.scene import Scene
+from tests.http.rig import HttpRig
 from tests.http.workers import RESERVE, ids, put, told, wait
 
 if TYPE_CHECKING:
-    from tests.http.callers import Client
+    from tests.http.rig import Client
 
 
-def put_unsettled(scene: Scene, delay_ms: int = 0) -> int:
+def put_unsettled(rig: HttpRig, delay_ms: int = 0) -> int:
     """Put a job without letting anything else happen."""
-    topic = scene.engine.store.topics.by_name.get("mail") or scene.engine.store.topic("mail")
-    now_ms = scene.clock.now_ms() + 1
-    job_id = scene.engine.put_alike(topic, 0, delay_ms, 10**9, (b"1",), now_ms)
-    scene.turns.ask()
+    topic = rig.engine.store.topics.by_name.get("mail") or rig.engine.store.topic("mail")
+    now_ms = rig.clock.now_ms() + 1
+    job_id = rig.engine.put_alike(topic, 0, delay_ms, 10**9, (b"1",), now_ms)
+    rig.turns.ask()
     return job_id
 
 
@@ -28,89 +28,89 @@ def put_unsettled(scene: Scene, delay_ms: int = 0) -> int:
 
 
 def test_who_goes_away_while_waiting_is_forgotten_at_once() -> None:
-    with Scene() as scene:
-        first, second = wait(scene), wait(scene)
+    with HttpRig() as rig:
+        first, second = wait(rig), wait(rig)
         first.hang_up()
-        scene.settle()
-        assert len(scene.api.waiting) == 1
-        put(scene)
+        rig.settle()
+        assert len(rig.api.waiting) == 1
+        put(rig)
         assert ids(second) == [1]
-        assert told(scene.engine)["reserves"] == 1, "it was handed out once"
+        assert told(rig.engine)["reserves"] == 1, "it was handed out once"
 
 
 def test_a_job_that_comes_as_its_waiter_goes_is_the_next_ones() -> None:
-    with Scene() as scene:
-        put(scene, delay=5)
-        first, second = wait(scene), wait(scene)
+    with HttpRig() as rig:
+        put(rig, delay=5)
+        first, second = wait(rig), wait(rig)
         first.hang_up()
-        scene.pass_ms(5_001)
+        rig.pass_ms(5_001)
         assert ids(second) == [1]
         assert second.the_answer.json["jobs"][0]["attempt"] == 1
 
 
 def test_whose_token_is_revoked_while_they_wait_gets_nothing() -> None:
-    with Scene(needs_token=True) as scene:
-        admin, token = scene.token(), scene.token(Scope.RESERVE)
-        waiting = scene.send("POST", RESERVE, {"wait": "30s"}, token=token)
-        assert scene.authenticator.tokens is not None
-        scene.authenticator.tokens = Tokens(scene.authenticator.tokens.entries[:1])
+    with HttpRig(needs_token=True) as rig:
+        admin, token = rig.token(), rig.token(Scope.RESERVE)
+        waiting = rig.send("POST", RESERVE, {"wait": "30s"}, token=token)
+        assert rig.authenticator.tokens is not None
+        rig.authenticator.tokens = Tokens(rig.authenticator.tokens.entries[:1])
         assert waiting.answer is None
-        scene.ok("POST", "/v1/topics/mail/jobs", {"body": 1}, token=admin)
+        rig.ok("POST", "/v1/topics/mail/jobs", {"body": 1}, token=admin)
         assert waiting.the_answer.word == "UNAUTHORIZED"
-        job = told(scene.engine)
+        job = told(rig.engine)
         assert (job["state"], job["attempts"]) == ("ready", 0)
 
 
 @pytest.mark.parametrize("less", [{"scopes": frozenset({Scope.PUT})}, {"topics": ("sms",)}])
 def test_whose_token_is_good_for_less_while_they_wait_gets_nothing(less: dict[str, Any]) -> None:
-    with Scene(needs_token=True) as scene:
-        admin, token = scene.token(), scene.token(Scope.RESERVE)
-        waiting = scene.send("POST", RESERVE, {"wait": "30s"}, token=token)
-        assert scene.authenticator.tokens is not None
-        first, second = scene.authenticator.tokens.entries
-        scene.authenticator.tokens = Tokens([first, replace(second, **less)])
-        scene.ok("POST", "/v1/topics/mail/jobs", {"body": 1}, token=admin)
+    with HttpRig(needs_token=True) as rig:
+        admin, token = rig.token(), rig.token(Scope.RESERVE)
+        waiting = rig.send("POST", RESERVE, {"wait": "30s"}, token=token)
+        assert rig.authenticator.tokens is not None
+        first, second = rig.authenticator.tokens.entries
+        rig.authenticator.tokens = Tokens([first, replace(second, **less)])
+        rig.ok("POST", "/v1/topics/mail/jobs", {"body": 1}, token=admin)
         assert waiting.the_answer.word == "FORBIDDEN"
-        job = told(scene.engine)
+        job = told(rig.engine)
         assert (job["state"], job["attempts"]) == ("ready", 0)
 
 
 @pytest.mark.parametrize("jobs_max", [1, 2])
 @pytest.mark.parametrize("callbacks", [0, 1, 2, 3])
 def test_a_job_that_is_put_as_its_waiter_goes_is_ready(jobs_max: int, callbacks: int) -> None:
-    with Scene() as scene:
-        leaving = wait(scene, max=jobs_max)
+    with HttpRig() as rig:
+        leaving = wait(rig, max=jobs_max)
 
         def put_after(callbacks: int) -> None:
             if callbacks:
-                scene.loop.call_soon(put_after, callbacks - 1)
+                rig.loop.call_soon(put_after, callbacks - 1)
             else:
-                put_unsettled(scene)
+                put_unsettled(rig)
 
         put_after(callbacks)
         leaving.hang_up()
-        scene.settle()
-        job = told(scene.engine)
+        rig.settle()
+        job = told(rig.engine)
         assert (job["state"], job["attempts"]) == ("ready", 0)
 
 
-def gone_before_the_answer(scene: Scene, how: str) -> None:
+def gone_before_the_answer(rig: HttpRig, how: str) -> None:
     """Somebody reserves, and is gone before the answer is."""
-    scene.disk.hold()
-    client = wait(scene, max=10)
+    rig.disk.hold()
+    client = wait(rig, max=10)
     assert client.answer is None
     if how == "while it is made durable":
         client.hang_up()
-        scene.settle()
-        scene.disk.release()
+        rig.settle()
+        rig.disk.release()
     elif how == "when it is durable":
         client.hang_up()
-        scene.disk.release()
+        rig.disk.release()
     else:
         assert how == "when the answer is about to leave"
-        scene.disk.release()
+        rig.disk.release()
         client.hang_up()
-    scene.settle()
+    rig.settle()
     assert client.answer is None
     assert not client.received, "nothing of the answer has left"
 
@@ -123,70 +123,70 @@ HOW = ("while it is made durable", "when it is durable", "when the answer is abo
 def test_a_job_whose_worker_has_gone_is_ready_at_once_and_was_not_attempted(
     how: str, policy: dict[str, object]
 ) -> None:
-    with Scene() as scene:
-        scene.ok("PUT", "/v1/topics/mail/policy", policy)
-        put(scene)
-        put(scene, delay="1h")
+    with HttpRig() as rig:
+        rig.ok("PUT", "/v1/topics/mail/policy", policy)
+        put(rig)
+        put(rig, delay="1h")
         for number in (1, 2, 3):
-            gone_before_the_answer(scene, how)
-            for engine in (scene.engine, scene.after_restart()):
+            gone_before_the_answer(rig, how)
+            for engine in (rig.engine, rig.after_restart()):
                 job = told(engine)
                 assert (job["state"], job["attempts"]) == ("ready", 0)
                 assert (job["reserves"], job["timeouts"]) == (number, 0)
                 assert job["failure"]["reason"] == "undelivered"
-        (job,) = scene.ok("POST", RESERVE)["jobs"]
+        (job,) = rig.ok("POST", RESERVE)["jobs"]
         assert (job["id"], job["attempt"]) == (1, 1)
-        scene.ok("POST", "/v1/jobs/1/nack", {"token": job["token"]})
+        rig.ok("POST", "/v1/jobs/1/nack", {"token": job["token"]})
         state = {"retry": "delayed", "max_attempts": "buried", "": "ready"}[next(iter(policy), "")]
-        assert told(scene.engine)["state"] == state
+        assert told(rig.engine)["state"] == state
 
 
 @pytest.mark.parametrize("how", HOW)
 def test_a_job_whose_worker_has_gone_is_handed_to_who_waits(how: str) -> None:
-    with Scene() as scene:
-        put(scene)
-        scene.disk.hold()
-        first, second = wait(scene), wait(scene)
-        scene.disk.release()
+    with HttpRig() as rig:
+        put(rig)
+        rig.disk.hold()
+        first, second = wait(rig), wait(rig)
+        rig.disk.release()
         first.hang_up()
-        scene.settle()
+        rig.settle()
         assert ids(second) == [1]
         (job,) = second.the_answer.json["jobs"]
         assert (job["attempt"], job["token"].rpartition("-")[2]) == (1, "2")
-        scene.ok("POST", "/v1/jobs/1/ack", {"token": job["token"]})
+        rig.ok("POST", "/v1/jobs/1/ack", {"token": job["token"]})
 
 
 def test_attempts_from_before_stay_counted() -> None:
-    with Scene() as scene:
-        put(scene, retry="0.01 0.01")
-        (job,) = scene.ok("POST", RESERVE)["jobs"]
-        scene.ok("POST", "/v1/jobs/1/nack", {"token": job["token"], "error": "no luck"})
-        scene.pass_ms(20)
-        gone_before_the_answer(scene, HOW[0])
-        (job,) = scene.ok("POST", RESERVE)["jobs"]
+    with HttpRig() as rig:
+        put(rig, retry="0.01 0.01")
+        (job,) = rig.ok("POST", RESERVE)["jobs"]
+        rig.ok("POST", "/v1/jobs/1/nack", {"token": job["token"], "error": "no luck"})
+        rig.pass_ms(20)
+        gone_before_the_answer(rig, HOW[0])
+        (job,) = rig.ok("POST", RESERVE)["jobs"]
         assert (job["attempt"], job["failure"]["error"]) == (2, "no luck")
 
 
 def test_a_job_whose_answer_has_left_stays_reserved_though_its_worker_goes() -> None:
-    with Scene() as scene:
-        put(scene, ttr=5)
-        client = wait(scene)
+    with HttpRig() as rig:
+        put(rig, ttr=5)
+        client = wait(rig)
         assert ids(client) == [1]
         client.hang_up()
-        scene.settle()
-        assert scene.call("POST", RESERVE).status == 204
-        scene.pass_ms(5_001)
-        assert scene.ok("POST", RESERVE)["jobs"][0]["attempt"] == 2
+        rig.settle()
+        assert rig.call("POST", RESERVE).status == 204
+        rig.pass_ms(5_001)
+        assert rig.ok("POST", RESERVE)["jobs"][0]["attempt"] == 2
 
 
 def test_who_goes_away_as_the_daemon_stops_is_in_nobodys_way() -> None:
-    with Scene() as scene:
-        leaving, waiting = wait(scene), wait(scene)
+    with HttpRig() as rig:
+        leaving, waiting = wait(rig), wait(rig)
         leaving.hang_up()
-        scene.loop.call_soon(scene.server.stop_accepting)
-        scene.settle()
+        rig.loop.call_soon(rig.server.stop_accepting)
+        rig.settle()
         assert waiting.the_answer.status == 503
-        assert not scene.api.waiting
+        assert not rig.api.waiting
 
 
 # --- All of it at once ----------------------------------------------------------------------------
@@ -194,32 +194,32 @@ def test_who_goes_away_as_the_daemon_stops_is_in_nobodys_way() -> None:
 
 def test_whoever_comes_and_goes_each_job_is_in_one_hand_or_ready(rng: random.Random) -> None:
     for _ in range(40):
-        with Scene() as scene:
+        with HttpRig() as rig:
             clients: list[Client] = []
             jobs: set[int] = set()
             for _ in range(60):
                 act = rng.randrange(7)
                 if act == 0:
-                    jobs.add(put_unsettled(scene, rng.choice([0, 0, 10])))
+                    jobs.add(put_unsettled(rig, rng.choice([0, 0, 10])))
                 elif act <= 2:
                     given = {"max": rng.choice([1, 3]), "wait": rng.choice([0, 1, 30])}
-                    clients.append(scene.send("POST", RESERVE, given, is_settled=False))
+                    clients.append(rig.send("POST", RESERVE, given, is_settled=False))
                 elif act == 3 and clients:
                     rng.choice(clients).hang_up()
                 elif act == 4:
-                    scene.disk.hold()
+                    rig.disk.hold()
                 elif act == 5:
-                    scene.disk.release()
+                    rig.disk.release()
                 else:
-                    scene.pass_ms(rng.choice([0, 10, 1_001]))
+                    rig.pass_ms(rng.choice([0, 10, 1_001]))
                 if rng.random() < 0.5:
-                    scene.step()
-            scene.disk.release()
-            scene.pass_ms(20)
+                    rig.step()
+            rig.disk.release()
+            rig.pass_ms(20)
             heard = [
                 job_id for client in clients if client.answer is not None for job_id in ids(client)
             ]
             assert len(heard) == len({*heard})
             for job_id in jobs:
-                state = told(scene.engine, job_id)["state"]
+                state = told(rig.engine, job_id)["state"]
                 assert state == ("reserved" if job_id in heard else "ready")

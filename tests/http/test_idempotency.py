@@ -15,8 +15,7 @@ from delayd.core.replay import Replay
 from delayd.http.idempotency import TOPIC, Memos
 from delayd.limits import IDEMPOTENCY_KEY_BYTES_MAX, IDEMPOTENCY_MS
 from delayd.testing.clock import START_MS
-from tests.http.callers import Answer
-from tests.http.scene import Scene
+from tests.http.rig import Answer, HttpRig
 
 JOBS = "/v1/topics/mail/jobs"
 DELAY = "7d"
@@ -24,7 +23,7 @@ DELAY = "7d"
 
 
 def put(
-    scene: Scene,
+    rig: HttpRig,
     key: str = "a",
     *,
     path: str = JOBS,
@@ -32,11 +31,11 @@ def put(
     **fields: object,
 ) -> Answer:
     given = {"body": 1, "delay": DELAY, **fields}
-    return scene.call("POST", path, given, headers={"Idempotency-Key": key}, token=token)
+    return rig.call("POST", path, given, headers={"Idempotency-Key": key}, token=token)
 
 
-def topics(scene: Scene) -> set[str]:
-    return {*scene.engine.store.topics.by_name} - {"default"}
+def topics(rig: HttpRig) -> set[str]:
+    return {*rig.engine.store.topics.by_name} - {"default"}
 
 
 def jobs_of(engine: Engine, name: str) -> int:
@@ -48,195 +47,195 @@ def jobs_of(engine: Engine, name: str) -> int:
 
 
 def test_the_same_request_again_makes_no_second_job() -> None:
-    with Scene() as scene:
-        first = put(scene)
+    with HttpRig() as rig:
+        first = put(rig)
         for _ in range(3):
-            scene.pass_ms(1_000)
-            again = put(scene)
+            rig.pass_ms(1_000)
+            again = put(rig)
             assert (again.status, again.json) == (201, first.json)
             assert again.headers["location"] == first.headers["location"] == "/v1/jobs/1"
-        assert jobs_of(scene.engine, "mail") == 1
+        assert jobs_of(rig.engine, "mail") == 1
 
 
 def test_another_key_or_none_makes_another_job() -> None:
-    with Scene() as scene:
-        put(scene)
-        assert put(scene, "b").status == 201
-        scene.ok("POST", JOBS, {"body": 1, "delay": DELAY})
-        assert jobs_of(scene.engine, "mail") == 3
+    with HttpRig() as rig:
+        put(rig)
+        assert put(rig, "b").status == 201
+        rig.ok("POST", JOBS, {"body": 1, "delay": DELAY})
+        assert jobs_of(rig.engine, "mail") == 3
 
 
 @pytest.mark.parametrize(("field", "value"), [("body", 2), ("delay", 5), ("priority", 1)])
 def test_another_request_under_the_same_key_is_refused(field: str, value: object) -> None:
-    with Scene() as scene:
-        put(scene)
+    with HttpRig() as rig:
+        put(rig)
         given = {"body": 1, "delay": DELAY, field: value}
-        answer = scene.call("POST", JOBS, given, headers={"Idempotency-Key": "a"})
+        answer = rig.call("POST", JOBS, given, headers={"Idempotency-Key": "a"})
         assert (answer.status, answer.word) == (422, "IDEMPOTENCY_KEY_REUSED")
-        assert jobs_of(scene.engine, "mail") == 1
+        assert jobs_of(rig.engine, "mail") == 1
 
 
 def test_a_key_counts_for_one_topic() -> None:
-    with Scene() as scene:
-        put(scene)
-        assert put(scene, path="/v1/topics/sms/jobs", body=2).status == 201
+    with HttpRig() as rig:
+        put(rig)
+        assert put(rig, path="/v1/topics/sms/jobs", body=2).status == 201
 
 
 def test_a_key_is_its_callers_own() -> None:
-    with Scene(needs_token=True) as scene:
-        ann, bob = scene.token(Scope.PUT), scene.token(Scope.PUT)
-        first, second = (put(scene, token=token, body=token).json["id"] for token in (ann, bob))
+    with HttpRig(needs_token=True) as rig:
+        ann, bob = rig.token(Scope.PUT), rig.token(Scope.PUT)
+        first, second = (put(rig, token=token, body=token).json["id"] for token in (ann, bob))
         assert first != second
-        assert put(scene, token=ann, body=ann).json["id"] == first
+        assert put(rig, token=ann, body=ann).json["id"] == first
 
 
 def test_a_job_that_has_gone_since_is_not_made_again() -> None:
-    with Scene() as scene:
-        first = put(scene)
-        scene.ok("DELETE", "/v1/jobs/1")
-        again = put(scene)
+    with HttpRig() as rig:
+        first = put(rig)
+        rig.ok("DELETE", "/v1/jobs/1")
+        again = put(rig)
         assert again.status == 201
         assert again.json == {"id": first.json["id"], "outcome": "created"}
-        assert jobs_of(scene.engine, "mail") == 0
+        assert jobs_of(rig.engine, "mail") == 0
 
 
 @pytest.mark.parametrize(
     "fields", [{"at": "2023-11-21T00:00:00Z", "delay": None}, {"retry": "1s"}, {"max_attempts": 3}]
 )
 def test_puts_of_every_kind_are_remembered(fields: dict[str, object]) -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         given = {"body": 1, "delay": DELAY, **fields}
         given = {name: value for name, value in given.items() if value is not None}
         answers = [
-            scene.call("POST", JOBS, given, headers={"Idempotency-Key": "a"}) for _ in range(2)
+            rig.call("POST", JOBS, given, headers={"Idempotency-Key": "a"}) for _ in range(2)
         ]
         assert answers[0].json == answers[1].json
-        assert jobs_of(scene.engine, "mail") == 1
+        assert jobs_of(rig.engine, "mail") == 1
 
 
 def test_who_sends_it_twice_at_once_gets_one_job() -> None:
-    with Scene() as scene:
-        scene.disk.hold()
+    with HttpRig() as rig:
+        rig.disk.hold()
         given = {"body": 1, "delay": DELAY}
         headers = {"Idempotency-Key": "a"}
-        clients = [scene.send("POST", JOBS, given, headers=headers) for _ in range(2)]
+        clients = [rig.send("POST", JOBS, given, headers=headers) for _ in range(2)]
         assert [client.answer for client in clients] == [None, None], "the second one waits too"
-        scene.disk.release()
-        scene.settle()
+        rig.disk.release()
+        rig.settle()
         assert clients[0].the_answer.json == clients[1].the_answer.json
-        assert jobs_of(scene.engine, "mail") == 1
+        assert jobs_of(rig.engine, "mail") == 1
 
 
 # --- Where it does not count ---------------------------------------------------------------------
 
 
 def test_beside_a_key_of_the_job_it_is_refused_and_a_put_by_key_needs_none() -> None:
-    with Scene() as scene:
-        assert put(scene, key="a", body=1).status == 201
-        scene.ok("DELETE", "/v1/jobs/1")
+    with HttpRig() as rig:
+        assert put(rig, key="a", body=1).status == 201
+        rig.ok("DELETE", "/v1/jobs/1")
         given = {"body": 1, "key": "order-17"}
         headers = {"Idempotency-Key": "b"}
-        answer = scene.call("POST", JOBS, given, headers=headers)
+        answer = rig.call("POST", JOBS, given, headers=headers)
         assert (answer.status, answer.fields) == (422, ["Idempotency-Key"])
-        assert scene.call("POST", JOBS, given).status == 201
+        assert rig.call("POST", JOBS, given).status == 201
         path = "/v1/topics/mail/keys/order-17"
         for body in (1, 2):
-            answer = scene.call("PUT", path, {"body": body}, headers=headers)
+            answer = rig.call("PUT", path, {"body": body}, headers=headers)
             assert answer.json["outcome"] == "replaced"
-        assert jobs_of(scene.engine, TOPIC) == 1
+        assert jobs_of(rig.engine, TOPIC) == 1
 
 
 def test_a_batch_takes_none() -> None:
-    with Scene() as scene:
-        answer = scene.call("POST", JOBS, {"jobs": [{"body": 1}]}, headers={"Idempotency-Key": "a"})
+    with HttpRig() as rig:
+        answer = rig.call("POST", JOBS, {"jobs": [{"body": 1}]}, headers={"Idempotency-Key": "a"})
         assert (answer.status, answer.word) == (422, "BAD_FORMAT")
         assert answer.fields == ["Idempotency-Key"]
-        assert topics(scene) == set()
+        assert topics(rig) == set()
 
 
 @pytest.mark.parametrize("key", ["", "x" * (IDEMPOTENCY_KEY_BYTES_MAX + 1)])
 def test_a_key_that_is_too_long_or_none_is_refused(key: str) -> None:
-    with Scene() as scene:
-        answer = put(scene, key)
+    with HttpRig() as rig:
+        answer = put(rig, key)
         assert (answer.status, answer.fields) == (422, ["Idempotency-Key"])
-        assert topics(scene) == set()
+        assert topics(rig) == set()
 
 
 @pytest.mark.parametrize("key", ["x" * IDEMPOTENCY_KEY_BYTES_MAX, "a b", '"quoted"', "größe"])
 def test_a_key_is_any_text(key: str) -> None:
-    with Scene() as scene:
-        assert put(scene, key).json == put(scene, key).json
+    with HttpRig() as rig:
+        assert put(rig, key).json == put(rig, key).json
 
 
 # --- Refused puts --------------------------------------------------------------------------------
 
 
 def test_a_put_that_was_refused_may_be_tried_again() -> None:
-    with Scene() as scene:
-        scene.ok("PUT", "/v1/topics/mail/policy", {"jobs_max": 1})
-        scene.ok("POST", JOBS, {"body": 0})
-        assert put(scene).status == 507
-        assert jobs_of(scene.engine, TOPIC) == jobs_of(scene.after_restart(), TOPIC) == 0
-        assert TOPIC not in topics(scene), "nothing is left of it"
-        scene.ok("DELETE", "/v1/jobs/1")
-        assert put(scene).status == 201
-        assert put(scene).status == 201
-        assert jobs_of(scene.engine, "mail") == 1
+    with HttpRig() as rig:
+        rig.ok("PUT", "/v1/topics/mail/policy", {"jobs_max": 1})
+        rig.ok("POST", JOBS, {"body": 0})
+        assert put(rig).status == 507
+        assert jobs_of(rig.engine, TOPIC) == jobs_of(rig.after_restart(), TOPIC) == 0
+        assert TOPIC not in topics(rig), "nothing is left of it"
+        rig.ok("DELETE", "/v1/jobs/1")
+        assert put(rig).status == 201
+        assert put(rig).status == 201
+        assert jobs_of(rig.engine, "mail") == 1
 
 
 def test_a_put_that_is_malformed_is_not_remembered() -> None:
-    with Scene() as scene:
-        assert put(scene, priority=-1).status == 422
-        assert put(scene).status == 201
+    with HttpRig() as rig:
+        assert put(rig, priority=-1).status == 422
+        assert put(rig).status == 201
 
 
 @pytest.mark.parametrize("free_bytes", range(0, 2_000, 50))
 def test_where_the_disk_is_full_both_are_put_or_neither(free_bytes: int) -> None:
-    with Scene() as scene:
-        scene.engine.log_space.limit(64 * 1_024 + free_bytes, lambda *_: -1)
-        status = put(scene).status
-        for engine in (scene.engine, scene.after_restart()):
+    with HttpRig() as rig:
+        rig.engine.log_space.limit(64 * 1_024 + free_bytes, lambda *_: -1)
+        status = put(rig).status
+        for engine in (rig.engine, rig.after_restart()):
             jobs = jobs_of(engine, "mail"), jobs_of(engine, TOPIC)
             assert jobs == ((1, 1) if status == 201 else (0, 0))
-        assert topics(scene) == ({"mail", TOPIC} if status == 201 else set())
+        assert topics(rig) == ({"mail", TOPIC} if status == 201 else set())
 
 
 def test_the_policies_of_other_topics_are_not_its_own() -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         theirs = Policy(delay_ms_max=1_000, body_bytes_max=10, jobs_max=1, attempts_max=1)
-        scene.engine.configure(Patterns({"*": theirs, "?*": theirs}))
-        assert put(scene, delay=1).status == 201
-        assert put(scene, delay=1).status == 201
-        assert put(scene, "b", path="/v1/topics/sms/jobs", delay=1).status == 201
+        rig.engine.configure(Patterns({"*": theirs, "?*": theirs}))
+        assert put(rig, delay=1).status == 201
+        assert put(rig, delay=1).status == 201
+        assert put(rig, "b", path="/v1/topics/sms/jobs", delay=1).status == 201
 
 
 def test_a_daemon_that_drains_still_tells_what_it_has_put() -> None:
-    with Scene() as scene:
-        first = put(scene)
-        scene.engine.state.draining = True
-        assert put(scene).json == first.json
-        assert put(scene, "b").status == 503
-        assert jobs_of(scene.engine, TOPIC) == 1
+    with HttpRig() as rig:
+        first = put(rig)
+        rig.engine.state.draining = True
+        assert put(rig).json == first.json
+        assert put(rig, "b").status == 503
+        assert jobs_of(rig.engine, TOPIC) == 1
 
 
 # --- Restarts ------------------------------------------------------------------------------------
 
 
 def test_job_and_memo_are_in_one_commit() -> None:
-    with Scene() as scene:
-        put(scene)
-        assert len(scene.disk.frames) == 1
-        again = scene.after_restart()
+    with HttpRig() as rig:
+        put(rig)
+        assert len(rig.disk.frames) == 1
+        again = rig.after_restart()
         assert (jobs_of(again, "mail"), jobs_of(again, TOPIC)) == (1, 1)
 
 
 def test_what_was_put_before_a_crash_is_remembered_after_it(rng: random.Random) -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         for number in range(5):
-            put(scene, f"{number}", body=number)
-        told = put(scene, "3", body=3).json
-        frames = scene.disk.frames
-    with Scene() as later:
+            put(rig, f"{number}", body=number)
+        told = put(rig, "3", body=3).json
+        frames = rig.disk.frames
+    with HttpRig() as later:
         replay = Replay(later.engine)
         for frame in frames:
             replay.play(frame)
@@ -254,37 +253,37 @@ def test_what_was_put_before_a_crash_is_remembered_after_it(rng: random.Random) 
 
 
 def test_after_a_day_the_key_is_free_and_nothing_is_left_of_it() -> None:
-    with Scene() as scene:
-        put(scene)
-        scene.pass_ms(IDEMPOTENCY_MS)
-        assert put(scene).json["id"] == 1
-        scene.pass_ms(2)
-        assert topics(scene) == {"mail"}
-        assert scene.after_restart().log_space.jobs == scene.engine.log_space.jobs == 1
-        assert put(scene, body=2).status == 201
-        assert jobs_of(scene.engine, "mail") == 2
+    with HttpRig() as rig:
+        put(rig)
+        rig.pass_ms(IDEMPOTENCY_MS)
+        assert put(rig).json["id"] == 1
+        rig.pass_ms(2)
+        assert topics(rig) == {"mail"}
+        assert rig.after_restart().log_space.jobs == rig.engine.log_space.jobs == 1
+        assert put(rig, body=2).status == 201
+        assert jobs_of(rig.engine, "mail") == 2
 
 
 def test_very_many_keys_are_forgotten_in_slices(rng: random.Random) -> None:
-    with Scene(is_checked=False) as scene:
+    with HttpRig(is_checked=False) as rig:
         for number in range(1_500):
-            put(scene, f"{number}")
+            put(rig, f"{number}")
             if number == 700:
-                scene.pass_ms(5_000)
-        assert jobs_of(scene.engine, TOPIC) == 1_500
-        scene.pass_ms(IDEMPOTENCY_MS - 5_000 + 10)
-        assert jobs_of(scene.engine, TOPIC) == 1_500 - 701
-        scene.pass_ms(5_000)
-        assert topics(scene) == {"mail"}
-        assert scene.after_restart().log_space.jobs == 1_500
+                rig.pass_ms(5_000)
+        assert jobs_of(rig.engine, TOPIC) == 1_500
+        rig.pass_ms(IDEMPOTENCY_MS - 5_000 + 10)
+        assert jobs_of(rig.engine, TOPIC) == 1_500 - 701
+        rig.pass_ms(5_000)
+        assert topics(rig) == {"mail"}
+        assert rig.after_restart().log_space.jobs == 1_500
 
 
 def test_nobody_is_waited_for_where_there_is_nothing() -> None:
-    with Scene() as scene:
-        assert topics(scene) == set()
-        memos = Memos(scene.engine)
-        memos.begin(scene.api.now_ms())
-        assert topics(scene) == set()
+    with HttpRig() as rig:
+        assert topics(rig) == set()
+        memos = Memos(rig.engine)
+        memos.begin(rig.api.now_ms())
+        assert topics(rig) == set()
 
 
 # --- Jobs that clients of older daemons put there ------------------------------------------------
@@ -294,25 +293,25 @@ def memo_key(topic: str, key: str) -> str:
     return hashlib.sha256(f"everybody\0\0{topic}\0{key}".encode()).hexdigest()
 
 
-def memo_body(scene: Scene) -> dict[str, Any]:
+def memo_body(rig: HttpRig) -> dict[str, Any]:
     """What the only memo says."""
-    (memo,) = scene.ok("GET", f"/v1/topics/{TOPIC}/jobs?bodies=true")["jobs"]
+    (memo,) = rig.ok("GET", f"/v1/topics/{TOPIC}/jobs?bodies=true")["jobs"]
     assert memo["key"] == memo_key("mail", "a")
     return dict(memo["body"])
 
 
-def forge(scene: Scene, body: bytes) -> None:
+def forge(rig: HttpRig, body: bytes) -> None:
     """Put something in the place of the memo, as clients could before that was refused."""
-    with scene.engine.as_daemon():
-        scene.engine.put_keyed(
-            scene.engine.store.topics.by_name[TOPIC],
+    with rig.engine.as_daemon():
+        rig.engine.put_keyed(
+            rig.engine.store.topics.by_name[TOPIC],
             memo_key("mail", "a").encode(),
             Conflict.REPLACE,
             priority=0,
             delay_ms=3_600_000,
             ttr_ms=60_000,
             body=body,
-            now_ms=scene.api.now_ms(),
+            now_ms=rig.api.now_ms(),
         )
 
 
@@ -329,82 +328,82 @@ def forge(scene: Scene, body: bytes) -> None:
     ],
 )
 def test_what_is_no_memo_breaks_nothing(body: bytes) -> None:
-    with Scene() as scene:
-        put(scene)
-        memo_body(scene)
-        forge(scene, body)
-        answer = put(scene)
+    with HttpRig() as rig:
+        put(rig)
+        memo_body(rig)
+        forge(rig, body)
+        answer = put(rig)
         assert (answer.status, answer.word) == (422, "IDEMPOTENCY_KEY_REUSED")
 
 
 @pytest.mark.parametrize("job_id", [-1, 0, 2**64])
 def test_a_memo_of_a_job_that_cannot_be_breaks_nothing(job_id: int) -> None:
-    with Scene() as scene:
-        put(scene)
-        forge(scene, json.dumps({**memo_body(scene), "job": job_id}).encode())
-        assert put(scene).word == "IDEMPOTENCY_KEY_REUSED"
+    with HttpRig() as rig:
+        put(rig)
+        forge(rig, json.dumps({**memo_body(rig), "job": job_id}).encode())
+        assert put(rig).word == "IDEMPOTENCY_KEY_REUSED"
 
 
 def test_a_memo_that_is_due_and_still_there_is_one_all_the_same() -> None:
-    with Scene() as scene:
-        put(scene)
-        with scene.engine.as_daemon():
-            scene.engine.pause(TOPIC, 2 * IDEMPOTENCY_MS, scene.api.now_ms())
-        scene.pass_ms(IDEMPOTENCY_MS + 10)
-        assert put(scene).json["id"] == 1
-        scene.pass_ms(IDEMPOTENCY_MS + 10)
-        assert TOPIC not in topics(scene)
+    with HttpRig() as rig:
+        put(rig)
+        with rig.engine.as_daemon():
+            rig.engine.pause(TOPIC, 2 * IDEMPOTENCY_MS, rig.api.now_ms())
+        rig.pass_ms(IDEMPOTENCY_MS + 10)
+        assert put(rig).json["id"] == 1
+        rig.pass_ms(IDEMPOTENCY_MS + 10)
+        assert TOPIC not in topics(rig)
 
 
 # --- Between the job and what is remembered of it ------------------------------------------------
 
 
 def test_what_is_remembered_stands_behind_its_job_in_the_log() -> None:
-    with Scene() as scene:
-        job_id = put(scene).json["id"]
-        memo = scene.engine.store.topics.by_name[TOPIC]
+    with HttpRig() as rig:
+        job_id = put(rig).json["id"]
+        memo = rig.engine.store.topics.by_name[TOPIC]
         (memo_id,) = memo.queues.delays.wheel.soonest(1)
         assert memo_id > job_id, "a crash between them would promise a job that is not there"
 
 
 def test_a_put_that_cannot_be_remembered_is_refused_as_a_whole() -> None:
-    with Scene() as scene:
-        scene.engine.configure(jobs_max=1)
-        answer = put(scene)
+    with HttpRig() as rig:
+        rig.engine.configure(jobs_max=1)
+        answer = put(rig)
         assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
-        assert not topics(scene)
+        assert not topics(rig)
         said = "jobs_max of this daemon is 1, 0 are in use and 2 more are needed"
         assert answer.json["detail"] == said
-        assert scene.call("POST", JOBS, {"body": 1}).status == 201, "there is room for one"
+        assert rig.call("POST", JOBS, {"body": 1}).status == 201, "there is room for one"
 
 
 def test_a_refusal_says_what_job_and_memo_need_and_what_is_in_use_without_them() -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         for _ in range(2):
-            scene.ok("POST", JOBS, {"body": 1})
-        scene.engine.configure(jobs_max=3)
+            rig.ok("POST", JOBS, {"body": 1})
+        rig.engine.configure(jobs_max=3)
         said = "jobs_max of this daemon is 3, 2 are in use and 2 more are needed"
-        assert put(scene).json["detail"] == said
-        scene.ok("POST", JOBS, {"body": 1})
-        assert put(scene).json["detail"] == "jobs_max of this daemon is 3 and 3 are in use"
-        in_use = scene.engine.state.record_bytes
-        scene.engine.configure(bytes_max=in_use + 100)
-        answer = put(scene)
+        assert put(rig).json["detail"] == said
+        rig.ok("POST", JOBS, {"body": 1})
+        assert put(rig).json["detail"] == "jobs_max of this daemon is 3 and 3 are in use"
+        in_use = rig.engine.state.record_bytes
+        rig.engine.configure(bytes_max=in_use + 100)
+        answer = put(rig)
         assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
-        scene.engine.configure(None)
-        before = scene.engine.state.record_bytes
+        rig.engine.configure(None)
+        before = rig.engine.state.record_bytes
         assert before == in_use, "nothing was left behind"
-        assert put(scene).status == 201
-        needed = scene.engine.state.record_bytes - before
+        assert put(rig).status == 201
+        needed = rig.engine.state.record_bytes - before
         said = f"bytes_max of this daemon is {in_use + 100}, {in_use} are in use and {needed} more"
         assert answer.json["detail"] == f"{said} are needed"
 
 
 def test_a_job_that_a_worker_has_already_stays_put_though_it_cannot_be_remembered() -> None:
-    with Scene() as scene:
-        scene.engine.configure(jobs_max=1)
-        worker = scene.send("POST", "/v1/topics/mail/reserve", {"wait": "10s"})
-        assert put(scene, delay=0).status == 201
+    with HttpRig() as rig:
+        rig.engine.configure(jobs_max=1)
+        worker = rig.send("POST", "/v1/topics/mail/reserve", {"wait": "10s"})
+        assert put(rig, delay=0).status == 201
         assert worker.answer is not None
         assert [job["id"] for job in worker.answer.json["jobs"]] == [1]
-        assert topics(scene) == {"mail"}
+        assert topics(rig) == {"mail"}

@@ -15,7 +15,7 @@ from delayd.http.reading import Reader
 from delayd.http.routes import ROUTES
 from delayd.http.values import Answer
 from tests.http.refusing import http_refusals
-from tests.http.scene import Scene
+from tests.http.rig import HttpRig
 
 DOCUMENT: Final[dict[str, Any]] = document(ROUTES)
 
@@ -40,12 +40,12 @@ def test_the_document_is_valid() -> None:
 
 
 def test_it_is_served_without_a_token_and_read_by_anybody() -> None:
-    with Scene(needs_token=True) as scene:
-        answer = scene.call("GET", "/openapi.json")
+    with HttpRig(needs_token=True) as rig:
+        answer = rig.call("GET", "/openapi.json")
         assert answer.status == 200
         assert answer.json == DOCUMENT
-        assert scene.call("HEAD", "/openapi.json").status == 200
-        assert scene.call("GET", "/v1/topics").status == 401
+        assert rig.call("HEAD", "/openapi.json").status == 200
+        assert rig.call("GET", "/v1/topics").status == 401
 
 
 def test_every_call_is_described_under_a_name_of_its_own() -> None:
@@ -202,21 +202,21 @@ def test_the_schemas_of_bodies_and_their_readers_agree(
 
 def test_a_token_of_a_job_number_beyond_all_numbers_is_refused() -> None:
     """schemathesis ended the daemon with it: orjson writes no number of more than 64 bits."""
-    with Scene() as scene:
+    with HttpRig() as rig:
         for token in ("99999999999999999999-0-1", "18446744073709551616-0-1", "0-0-1"):
-            answer = scene.call("POST", "/v1/ack", {"tokens": [token]})
+            answer = rig.call("POST", "/v1/ack", {"tokens": [token]})
             assert (answer.status, answer.fields) == (422, ["tokens[0]"])
-            answer = scene.call("POST", "/v1/nack", {"nacks": [{"token": token}]})
+            answer = rig.call("POST", "/v1/nack", {"nacks": [{"token": token}]})
             assert (answer.status, answer.fields) == (422, ["nacks[0].token"])
-        answer = scene.call("POST", "/v1/ack", {"tokens": ["9999999999999999999-0-1"]})
+        answer = rig.call("POST", "/v1/ack", {"tokens": ["9999999999999999999-0-1"]})
         assert answer.status == 207
         assert answer.json["results"][0]["status"] == 404
 
 
 def test_what_bodies_may_be_is_exact_to_the_line_end() -> None:
     """A pattern that ends in `$` would let a line end pass."""
-    with Scene() as scene:
-        answer = scene.call("POST", "/v1/topics/a/reserve", {"bodies": "auto\n"})
+    with HttpRig() as rig:
+        answer = rig.call("POST", "/v1/topics/a/reserve", {"bodies": "auto\n"})
         assert (answer.status, answer.fields) == (422, ["bodies"])
 
 

@@ -9,8 +9,7 @@ from delayd.core.names import INTERNAL_TOPIC
 from delayd.http.routes import ROUTES
 from delayd.http.routing import Route
 from delayd.limits import IDEMPOTENCY_MS
-from tests.http.callers import Answer
-from tests.http.scene import Scene
+from tests.http.rig import Answer, HttpRig
 from tests.http.test_every_call import every, form_name, given_to
 
 LOOKING: Final = {None, Scope.PEEK, Scope.STATS}
@@ -23,21 +22,21 @@ def is_about_it(route: Route) -> bool:
     return "{topic}" in route.path or "{id}" in route.path
 
 
-def put(scene: Scene, token: str = "") -> int:
+def put(rig: HttpRig, token: str = "") -> int:
     """Put the order; the second time it is the same one."""
     given, headers = {"body": 1, "delay": "7d"}, {"Idempotency-Key": "a"}
     path = "/v1/topics/mail/jobs"
-    answer = scene.call("POST", path, given, headers=headers, token=token)
+    answer = rig.call("POST", path, given, headers=headers, token=token)
     assert answer.status == 201
     return int(answer.json["id"])
 
 
-def ask(scene: Scene, route: Route, token: str = "") -> Answer:
+def ask(rig: HttpRig, route: Route, token: str = "") -> Answer:
     """Ask what the route is for, of the memo or its topic."""
-    key = scene.ok("GET", f"/v1/jobs/{MEMO}", token=token)["key"]
+    key = rig.ok("GET", f"/v1/jobs/{MEMO}", token=token)["key"]
     path = route.path.format(topic=INTERNAL_TOPIC, id=MEMO, key=key)
     form = "" if route.form is None else form_name(route)
-    return scene.call(route.method, path, GIVEN.get(form, given_to(route)), token=token)
+    return rig.call(route.method, path, GIVEN.get(form, given_to(route)), token=token)
 
 
 def is_refused(answer: Answer) -> None:
@@ -48,68 +47,68 @@ def is_refused(answer: Answer) -> None:
 @pytest.mark.parametrize("needs_token", [False, True])
 @every(lambda route: is_about_it(route) and route.scope not in LOOKING)
 def test_whatever_would_change_it_is_refused(route: Route, needs_token: bool) -> None:
-    with Scene(needs_token=needs_token) as scene:
-        token = scene.token() if needs_token else ""
-        assert put(scene, token) == JOB
-        memo = scene.engine.store.jobs.get(MEMO)
-        is_refused(ask(scene, route, token))
-        assert scene.engine.store.jobs.get(MEMO) == memo
-        scene.pass_ms(IDEMPOTENCY_MS - 1_000)
-        assert put(scene, token) == JOB
+    with HttpRig(needs_token=needs_token) as rig:
+        token = rig.token() if needs_token else ""
+        assert put(rig, token) == JOB
+        memo = rig.engine.store.jobs.get(MEMO)
+        is_refused(ask(rig, route, token))
+        assert rig.engine.store.jobs.get(MEMO) == memo
+        rig.pass_ms(IDEMPOTENCY_MS - 1_000)
+        assert put(rig, token) == JOB
 
 
 @every(lambda route: is_about_it(route) and route.scope in LOOKING)
 def test_it_can_be_looked_at(route: Route) -> None:
-    with Scene() as scene:
-        put(scene)
-        assert ask(scene, route).status == 200
+    with HttpRig() as rig:
+        put(rig)
+        assert ask(rig, route).status == 200
 
 
 def test_of_a_token_it_is_said_first_what_that_may_not() -> None:
-    with Scene(needs_token=True) as scene:
-        put(scene, scene.token())
+    with HttpRig(needs_token=True) as rig:
+        put(rig, rig.token())
         for topics, status in ((("mail",), 404), ((INTERNAL_TOPIC,), 403)):
-            token = scene.token(Scope.PUT, topics=topics)
-            answer = scene.call("PATCH", f"/v1/jobs/{MEMO}", {"delay": 0}, token=token)
+            token = rig.token(Scope.PUT, topics=topics)
+            answer = rig.call("PATCH", f"/v1/jobs/{MEMO}", {"delay": 0}, token=token)
             assert answer.status == status
 
 
 def test_of_many_jobs_each_is_refused() -> None:
-    with Scene() as scene:
-        put(scene)
+    with HttpRig() as rig:
+        put(rig)
         for path, given in (
             (f"/v1/topics/{INTERNAL_TOPIC}/jobs", {"jobs": [{"body": 1}, {"body": 1, "key": "b"}]}),
             ("/v1/ack", {"tokens": [HELD["token"]]}),
             ("/v1/nack", {"nacks": [HELD]}),
         ):
-            answer = scene.call("POST", path, given)
+            answer = rig.call("POST", path, given)
             assert answer.status == 207
             for result in answer.json["results"]:
                 assert result["status"] == 403
                 assert "is reserved" in result["problem"]["detail"]
-        assert scene.engine.log_space.jobs == 2
+        assert rig.engine.log_space.jobs == 2
 
 
 def test_who_would_reserve_from_it_among_others_watches_none_of_them() -> None:
-    with Scene() as scene:
-        put(scene)
+    with HttpRig() as rig:
+        put(rig)
         given = {"topics": ["mail", "sms", INTERNAL_TOPIC], "wait": "10s"}
-        is_refused(scene.call("POST", "/v1/reserve", given))
-        assert "sms" not in scene.engine.store.topics.by_name
-        assert scene.engine.store.topics.by_name["mail"].watchers == 0
+        is_refused(rig.call("POST", "/v1/reserve", given))
+        assert "sms" not in rig.engine.store.topics.by_name
+        assert rig.engine.store.topics.by_name["mail"].watchers == 0
 
 
 def test_a_policy_that_would_move_jobs_there_is_refused() -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         given = {"max_attempts": 1, "exhausted": INTERNAL_TOPIC}
-        is_refused(scene.call("PUT", "/v1/topics/mail/policy", given))
-        assert "mail" not in scene.engine.store.topics.by_name
+        is_refused(rig.call("PUT", "/v1/topics/mail/policy", given))
+        assert "mail" not in rig.engine.store.topics.by_name
 
 
 def test_a_script_that_goes_through_all_topics_takes_no_protection_away() -> None:
-    with Scene() as scene:
-        assert put(scene) == JOB
-        for topic in scene.ok("GET", "/v1/topics")["topics"]:
+    with HttpRig() as rig:
+        assert put(rig) == JOB
+        for topic in rig.ok("GET", "/v1/topics")["topics"]:
             path = f"/v1/topics/{topic['name']}"
             is_internal = topic["name"] == INTERNAL_TOPIC
             for method, where, given in (
@@ -123,32 +122,32 @@ def test_a_script_that_goes_through_all_topics_takes_no_protection_away() -> Non
                 ("DELETE", "/jobs", None),
                 ("POST", "/clear", {}),
             ):
-                status = scene.call(method, path + where, given).status
+                status = rig.call(method, path + where, given).status
                 assert status in ({403} if is_internal else {200, 404})
-        assert put(scene) == JOB
-        scene.pass_ms(IDEMPOTENCY_MS - 1_000)
-        assert put(scene) == JOB
-        scene.pass_ms(2_000)
-        assert put(scene) > JOB, "the day is over"
+        assert put(rig) == JOB
+        rig.pass_ms(IDEMPOTENCY_MS - 1_000)
+        assert put(rig) == JOB
+        rig.pass_ms(2_000)
+        assert put(rig) > JOB, "the day is over"
 
 
 def test_the_daemon_itself_counts_as_no_consumer_of_it() -> None:
-    with Scene() as scene:
-        put(scene)
-        assert scene.engine.store.topics.by_name[INTERNAL_TOPIC].waiters
+    with HttpRig() as rig:
+        put(rig)
+        assert rig.engine.store.topics.by_name[INTERNAL_TOPIC].waiters
         (listed,) = (
             topic
-            for topic in scene.ok("GET", "/v1/topics")["topics"]
+            for topic in rig.ok("GET", "/v1/topics")["topics"]
             if topic["name"] == INTERNAL_TOPIC
         )
-        shown = scene.ok("GET", f"/v1/topics/{INTERNAL_TOPIC}")
+        shown = rig.ok("GET", f"/v1/topics/{INTERNAL_TOPIC}")
         assert (listed["waiting"], shown["waiting"], shown["watching"]) == (0, 0, 0)
-        assert scene.line.stats.report(scene.api.now_ms())["current-waiting"] == 0
+        assert rig.line.stats.report(rig.api.now_ms())["current-waiting"] == 0
 
 
 def test_each_call_that_is_refused_says_so_in_the_document() -> None:
-    with Scene() as scene:
-        document = scene.ok("GET", "/openapi.json")
+    with HttpRig() as rig:
+        document = rig.ok("GET", "/openapi.json")
     told = {name for name in document["components"]["responses"] if "TopicIsOwn" in name}
     for route in ROUTES:
         refs = document["paths"][route.path][route.method.lower()]["responses"]

@@ -32,8 +32,7 @@ from delayd.http.responses import refused
 from delayd.http.structs import strictly
 from delayd.limits import HTTP_BODY_BYTES_DEFAULT, HTTP_ERRORS_MAX
 from delayd.line import grammar, replies
-from tests.http.callers import Answer
-from tests.http.scene import Scene
+from tests.http.rig import Answer, HttpRig
 
 JOBS = "/v1/topics/mail/jobs"
 
@@ -243,98 +242,98 @@ def test_of_many_mistakes_the_sentence_names_three_and_the_list_so_many() -> Non
 # --- Each can happen -----------------------------------------------------------------------------
 
 
-def bad_format(scene: Scene) -> Answer:
-    return scene.call("POST", JOBS, data=b"{")
+def bad_format(rig: HttpRig) -> Answer:
+    return rig.call("POST", JOBS, data=b"{")
 
 
-def unauthorized(scene: Scene) -> Answer:
-    return scene.call("GET", JOBS)
+def unauthorized(rig: HttpRig) -> Answer:
+    return rig.call("GET", JOBS)
 
 
-def forbidden(scene: Scene) -> Answer:
-    return scene.call("GET", JOBS, token=scene.token(Scope.PUT))
+def forbidden(rig: HttpRig) -> Answer:
+    return rig.call("GET", JOBS, token=rig.token(Scope.PUT))
 
 
-def not_found(scene: Scene) -> Answer:
-    return scene.call("GET", "/v1/jobs/1")
+def not_found(rig: HttpRig) -> Answer:
+    return rig.call("GET", "/v1/jobs/1")
 
 
-def not_allowed(scene: Scene) -> Answer:
-    return scene.call("PUT", "/v1/jobs/1")
+def not_allowed(rig: HttpRig) -> Answer:
+    return rig.call("PUT", "/v1/jobs/1")
 
 
-def too_slow(scene: Scene) -> Answer:
-    client = scene.connect()
+def too_slow(rig: HttpRig) -> Answer:
+    client = rig.connect()
     client.say("GET", b"GET /healthz")
-    scene.settle()
-    now_ms = scene.connections.now_ms() + scene.connections.bounds.header_ms + 1
+    rig.settle()
+    now_ms = rig.connections.now_ms() + rig.connections.bounds.header_ms + 1
     client.protocol.look(now_ms)
-    scene.settle()
+    rig.settle()
     return client.the_answer
 
 
-def already_there(scene: Scene) -> Answer:
-    first, second = (scene.call("POST", JOBS, {"body": 1, "key": "a"}) for _ in range(2))
+def already_there(rig: HttpRig) -> Answer:
+    first, second = (rig.call("POST", JOBS, {"body": 1, "key": "a"}) for _ in range(2))
     assert first.status == 201
     return second
 
 
-def too_long(scene: Scene) -> Answer:
-    return scene.call("POST", JOBS, data=b" " * (HTTP_BODY_BYTES_DEFAULT + 1))
+def too_long(rig: HttpRig) -> Answer:
+    return rig.call("POST", JOBS, data=b" " * (HTTP_BODY_BYTES_DEFAULT + 1))
 
 
-def path_too_long(scene: Scene) -> Answer:
-    return scene.call("GET", "/" + "x" * 10_000)
+def path_too_long(rig: HttpRig) -> Answer:
+    return rig.call("GET", "/" + "x" * 10_000)
 
 
-def of_another_kind(scene: Scene) -> Answer:
-    return scene.call("POST", JOBS, {"body": 1}, headers={"Content-Type": "text/plain"})
+def of_another_kind(rig: HttpRig) -> Answer:
+    return rig.call("POST", JOBS, {"body": 1}, headers={"Content-Type": "text/plain"})
 
 
-def unexpected(scene: Scene) -> Answer:
-    client = scene.connect()
+def unexpected(rig: HttpRig) -> Answer:
+    client = rig.connect()
     head = f"POST {JOBS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     client.say("POST", f"{head}Content-Length: 9\r\nExpect: luck\r\n\r\n".encode())
-    scene.settle()
+    rig.settle()
     return client.the_answer
 
 
-def invalid(scene: Scene) -> Answer:
-    return scene.call("POST", JOBS, {"body": 1, "delay": "soon"})
+def invalid(rig: HttpRig) -> Answer:
+    return rig.call("POST", JOBS, {"body": 1, "delay": "soon"})
 
 
-def too_many(scene: Scene) -> Answer:
+def too_many(rig: HttpRig) -> Answer:
     peer = ("192.0.2.7", 1)
-    scene.connect(peer)
-    assert scene.connections.admit(peer, 0) is Refused.CONNECTIONS_PER_IP
-    client = scene.connect()
+    rig.connect(peer)
+    assert rig.connections.admit(peer, 0) is Refused.CONNECTIONS_PER_IP
+    client = rig.connect()
     client.say("GET", b"")
-    client.write(scene.connections.replies[Refused.CONNECTIONS_PER_IP])
+    client.write(rig.connections.replies[Refused.CONNECTIONS_PER_IP])
     return client.the_answer
 
 
-def header_too_long(scene: Scene) -> Answer:
-    return scene.call("GET", "/healthz", headers={"X": "x" * 10_000})
+def header_too_long(rig: HttpRig) -> Answer:
+    return rig.call("GET", "/healthz", headers={"X": "x" * 10_000})
 
 
-def stopping(scene: Scene) -> Answer:
-    scene.server.stop_accepting()
-    return scene.call("GET", "/healthz")
+def stopping(rig: HttpRig) -> Answer:
+    rig.server.stop_accepting()
+    return rig.call("GET", "/healthz")
 
 
-def version_wrong(scene: Scene) -> Answer:
-    client = scene.connect()
+def version_wrong(rig: HttpRig) -> Answer:
+    client = rig.connect()
     client.say("GET", b"GET /healthz HTTP/2.0\r\nHost: localhost\r\n\r\n")
-    scene.settle()
+    rig.settle()
     return client.the_answer
 
 
-def full(scene: Scene) -> Answer:
-    scene.engine.log_space.limit(0, lambda *_: -1)
-    return scene.call("POST", JOBS, {"body": 1})
+def full(rig: HttpRig) -> Answer:
+    rig.engine.log_space.limit(0, lambda *_: -1)
+    return rig.call("POST", JOBS, {"body": 1})
 
 
-HAPPENINGS: Final[dict[int, Callable[[Scene], Answer]]] = {
+HAPPENINGS: Final[dict[int, Callable[[HttpRig], Answer]]] = {
     400: bad_format,
     401: unauthorized,
     403: forbidden,
@@ -363,8 +362,8 @@ def test_each_status_but_that_of_our_own_faults_can_happen() -> None:
 @pytest.mark.parametrize("status", HAPPENINGS)
 def test_a_client_that_meets_a_refusal_is_told_all_of_it(status: int) -> None:
     needs_token = status in {401, 403}
-    with Scene(needs_token=needs_token, bounds=Bounds(connections_per_ip_max=1)) as scene:
-        answer = HAPPENINGS[status](scene)
+    with HttpRig(needs_token=needs_token, bounds=Bounds(connections_per_ip_max=1)) as rig:
+        answer = HAPPENINGS[status](rig)
         assert answer.status == status
         problem = strictly(ProblemAnswer).decode(answer.body)
         assert (answer.word, problem.status) == (problem.word, status)
@@ -376,13 +375,13 @@ def test_a_fault_of_our_own_says_nothing_of_itself() -> None:
     def fail(*_: object) -> NoReturn:
         raise ValueError("a secret")
 
-    with Scene() as scene:
-        scene.server._router.add("GET", "/fault", fail)
-        client = scene.send("GET", "/fault", is_settled=False)
+    with HttpRig() as rig:
+        rig.server._router.add("GET", "/fault", fail)
+        client = rig.send("GET", "/fault", is_settled=False)
         with pytest.raises(ValueError, match="a secret"):
-            scene.settle()
-        scene.faults.clear()
-        scene.settle()
+            rig.settle()
+        rig.faults.clear()
+        rig.settle()
         answer = client.the_answer
         assert (answer.status, answer.word) == (500, "INTERNAL_ERROR")
         assert b"secret" not in answer.body

@@ -7,31 +7,31 @@ import pytest
 
 from delayd.core.engine import Engine
 from delayd.limits import BODY_BYTES_DEFAULT, HTTP_BATCH_MAX, HTTP_ERRORS_MAX
-from tests.http.scene import Scene
+from tests.http.rig import HttpRig
 
 JOBS = "/v1/topics/mail/jobs"
 RESERVE = "/v1/topics/mail/reserve"
 
 
-def put(scene: Scene, **fields: object) -> dict[str, Any]:
-    return dict(scene.ok("POST", JOBS, {"body": 1, **fields}))
+def put(rig: HttpRig, **fields: object) -> dict[str, Any]:
+    return dict(rig.ok("POST", JOBS, {"body": 1, **fields}))
 
 
 def test_a_batch_is_one_commit() -> None:
-    with Scene() as scene:
-        before = len(scene.disk.frames)
-        told = scene.ok("POST", JOBS, {"jobs": [{"body": n} for n in range(HTTP_BATCH_MAX)]})
-        assert len(scene.disk.frames) == before + 1
+    with HttpRig() as rig:
+        before = len(rig.disk.frames)
+        told = rig.ok("POST", JOBS, {"jobs": [{"body": n} for n in range(HTTP_BATCH_MAX)]})
+        assert len(rig.disk.frames) == before + 1
         assert [one["id"] for one in told["results"]] == list(range(1, HTTP_BATCH_MAX + 1))
         assert {one["status"] for one in told["results"]} == {201}
-        jobs = scene.ok("POST", RESERVE, {"max": HTTP_BATCH_MAX})["jobs"]
+        jobs = rig.ok("POST", RESERVE, {"max": HTTP_BATCH_MAX})["jobs"]
         assert [job["body"] for job in jobs] == list(range(HTTP_BATCH_MAX))
 
 
 def test_each_job_of_a_batch_has_its_result() -> None:
-    with Scene(is_virtual=True) as scene:
-        put(scene, body="old", key="a")
-        answer = scene.call(
+    with HttpRig(is_virtual=True) as rig:
+        put(rig, body="old", key="a")
+        answer = rig.call(
             "POST",
             JOBS,
             {
@@ -51,43 +51,43 @@ def test_each_job_of_a_batch_has_its_result() -> None:
         assert results[1]["problem"]["job_id"] == 1
         assert (results[2]["id"], results[2]["outcome"]) == (1, "replaced")
         assert results[3]["problem"]["word"] == "JOB_TOO_BIG"
-        assert scene.engine.log_space.jobs == 3
+        assert rig.engine.log_space.jobs == 3
 
 
 def test_a_batch_in_which_all_went_well_is_created_whatever_it_replaced() -> None:
-    with Scene() as scene:
-        put(scene, key="a")
+    with HttpRig() as rig:
+        put(rig, key="a")
         jobs = [{"body": 1, "key": "a", "on_conflict": on} for on in ("keep", "replace")]
-        answer = scene.call("POST", JOBS, {"jobs": jobs})
+        answer = rig.call("POST", JOBS, {"jobs": jobs})
         assert (answer.status, len(answer.json["results"])) == (201, 2)
 
 
 def test_all_mistakes_of_a_batch_are_named_and_nothing_of_it_is_put() -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         jobs: list[object] = [{"body": 1} for _ in range(6)]
         jobs[1] = {"body": 1, "delay": "soon", "priority": -1}
         jobs[3] = {"delay": 1, "at": 2}
         jobs[4] = 7
-        answer = scene.call("POST", JOBS, {"jobs": jobs})
+        answer = rig.call("POST", JOBS, {"jobs": jobs})
         assert (answer.status, answer.word) == (422, "BAD_FORMAT")
         assert sorted(answer.fields) == [
             *("jobs[1].delay", "jobs[1].priority"),
             *("jobs[3].at", "jobs[3].body", "jobs[4]"),
         ]
-        assert not scene.disk.frames
+        assert not rig.disk.frames
 
 
 def test_rules_about_several_fields_are_named_of_each_job() -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         jobs = [{"body": 1}, {}, {"body": 1, "on_conflict": "keep"}]
-        answer = scene.call("POST", JOBS, {"jobs": jobs})
+        answer = rig.call("POST", JOBS, {"jobs": jobs})
         assert answer.fields == ["jobs[1].body", "jobs[2].on_conflict"]
 
 
 def test_of_very_many_mistakes_so_many_are_named() -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         for job in ({"body": 1, "delay": "soon"}, 7):
-            answer = scene.call("POST", JOBS, {"jobs": [job] * HTTP_BATCH_MAX})
+            answer = rig.call("POST", JOBS, {"jobs": [job] * HTTP_BATCH_MAX})
             assert len(answer.fields) == HTTP_ERRORS_MAX
 
 
@@ -103,30 +103,30 @@ def test_of_very_many_mistakes_so_many_are_named() -> None:
     ],
 )
 def test_a_batch_that_is_none_is_refused(given: object, fields: list[str]) -> None:
-    with Scene() as scene:
-        answer = scene.call("POST", JOBS, given)
+    with HttpRig() as rig:
+        answer = rig.call("POST", JOBS, given)
         assert (answer.status, answer.fields) == (422, fields)
-        assert not scene.disk.frames
+        assert not rig.disk.frames
 
 
 def test_a_batch_may_be_written_with_spaces() -> None:
-    with Scene() as scene:
-        answer = scene.call("POST", JOBS, data=b' { "jobs" : [ { "body" : 1 } ] } ')
+    with HttpRig() as rig:
+        answer = rig.call("POST", JOBS, data=b' { "jobs" : [ { "body" : 1 } ] } ')
         assert (answer.status, len(answer.json["results"])) == (201, 1)
 
 
 def test_a_batch_of_which_all_is_refused_leaves_no_topic() -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         body = "x" * BODY_BYTES_DEFAULT
-        answer = scene.call("POST", JOBS, {"jobs": [{"body": body}, {"body": body, "key": "a"}]})
+        answer = rig.call("POST", JOBS, {"jobs": [{"body": body}, {"body": body, "key": "a"}]})
         assert [one["status"] for one in answer.json["results"]] == [413, 413]
-        assert "mail" not in scene.engine.store.topics.by_name
+        assert "mail" not in rig.engine.store.topics.by_name
 
 
 def test_a_cap_stops_a_batch_where_it_is_reached() -> None:
-    with Scene() as scene:
-        scene.ok("PUT", "/v1/topics/mail/policy", {"jobs_max": 3})
-        answer = scene.call("POST", JOBS, {"jobs": [{"body": n} for n in range(5)]})
+    with HttpRig() as rig:
+        rig.ok("PUT", "/v1/topics/mail/policy", {"jobs_max": 3})
+        answer = rig.call("POST", JOBS, {"jobs": [{"body": n} for n in range(5)]})
         assert [one["status"] for one in answer.json["results"]] == [201, 201, 201, 507, 507]
 
 
@@ -176,12 +176,12 @@ def test_a_batch_does_what_one_put_after_the_other_does(
 ) -> None:
     for _ in range(25):
         jobs = [drawn(rng) for _ in range(rng.randrange(1, 40))]
-        with Scene() as scene, Scene() as other:
-            for one in (scene, other):
+        with HttpRig() as rig, HttpRig() as other:
+            for one in (rig, other):
                 one.engine.store.topic("mail").users += 1  # it keeps its number
                 if policy is not None:
                     one.ok("PUT", "/v1/topics/mail/policy", policy)
-            results = scene.call("POST", JOBS, {"jobs": jobs}).json["results"]
+            results = rig.call("POST", JOBS, {"jobs": jobs}).json["results"]
             for job, result in zip(jobs, results, strict=True):
                 alone = other.call("POST", JOBS, job)
                 said = dict(alone.json) if alone.status < 300 else {"problem": alone.json}
@@ -190,5 +190,5 @@ def test_a_batch_does_what_one_put_after_the_other_does(
                 assert problem.get("word") == result.get("problem", {}).get("word")
                 assert said.get("outcome") == result.get("outcome")
                 assert said.get("due") == result.get("due")
-            assert contents(scene.engine) == contents(other.engine)
-            assert contents(scene.after_restart()) == contents(scene.engine)
+            assert contents(rig.engine) == contents(other.engine)
+            assert contents(rig.after_restart()) == contents(rig.engine)

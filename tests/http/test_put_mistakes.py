@@ -12,7 +12,7 @@ from delayd.limits import (
     RETRY_AFTER_FULL_S,
 )
 from tests.http.producers import JOBS, put, reserved
-from tests.http.scene import Scene
+from tests.http.rig import HttpRig
 
 # --- What is wrong --------------------------------------------------------------------------------
 
@@ -64,25 +64,25 @@ from tests.http.scene import Scene
     ],
 )
 def test_everything_that_is_wrong_is_named(given: object, fields: list[str]) -> None:
-    with Scene() as scene:
-        answer = scene.call("POST", JOBS, data=json.dumps(given).encode())
+    with HttpRig() as rig:
+        answer = rig.call("POST", JOBS, data=json.dumps(given).encode())
         assert (answer.status, answer.word) == (422, "BAD_FORMAT")
         assert sorted(answer.fields) == sorted(fields)
-        assert not scene.disk.frames, "nothing has changed"
-        assert "mail" not in scene.engine.store.topics.by_name
+        assert not rig.disk.frames, "nothing has changed"
+        assert "mail" not in rig.engine.store.topics.by_name
 
 
 def test_a_key_in_the_path_is_none_in_the_body() -> None:
-    with Scene() as scene:
-        answer = scene.call("PUT", "/v1/topics/mail/keys/a", {"body": 1, "key": "b"})
+    with HttpRig() as rig:
+        answer = rig.call("PUT", "/v1/topics/mail/keys/a", {"body": 1, "key": "b"})
         assert (answer.status, answer.fields) == (422, ["key"])
-        answer = scene.call("PUT", "/v1/topics/mail/keys/a%20b", {"body": 1})
+        answer = rig.call("PUT", "/v1/topics/mail/keys/a%20b", {"body": 1})
         assert (answer.status, answer.word) == (422, "BAD_FORMAT")
 
 
 def test_a_field_that_is_nearly_right_is_proposed() -> None:
-    with Scene() as scene:
-        answer = scene.call("POST", JOBS, {"body": 1, "dealy": 5, "x" * 10_000: 1})
+    with HttpRig() as rig:
+        answer = rig.call("POST", JOBS, {"body": 1, "dealy": 5, "x" * 10_000: 1})
         near, far = answer.json["errors"]
         assert near["detail"].endswith("did you mean delay?")
         assert far["detail"] == "there is no such field"
@@ -90,8 +90,8 @@ def test_a_field_that_is_nearly_right_is_proposed() -> None:
 
 @pytest.mark.parametrize("topic", ["-mail", "a%20b", "%C3%A9", "x" * 201, "a%2Fb%00"])
 def test_a_name_that_no_topic_can_have_is_refused(topic: str) -> None:
-    with Scene() as scene:
-        answer = scene.call("POST", f"/v1/topics/{topic}/jobs", {"body": 1})
+    with HttpRig() as rig:
+        answer = rig.call("POST", f"/v1/topics/{topic}/jobs", {"body": 1})
         assert (answer.status, answer.word) == (422, "BAD_FORMAT")
 
 
@@ -108,24 +108,24 @@ def test_a_name_that_no_topic_can_have_is_refused(topic: str) -> None:
 def test_a_cap_that_is_reached_says_when_to_come_again(
     policy: dict[str, object], given: dict[str, object]
 ) -> None:
-    with Scene() as scene:
-        scene.ok("PUT", "/v1/topics/mail/policy", policy)
-        put(scene)
+    with HttpRig() as rig:
+        rig.ok("PUT", "/v1/topics/mail/policy", policy)
+        put(rig)
         for more in ({}, {"key": "a"}, {"retry": "1s"}):
-            answer = scene.call("POST", JOBS, {**given, **more})
+            answer = rig.call("POST", JOBS, {**given, **more})
             assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
             assert answer.headers["retry-after"] == str(RETRY_AFTER_FULL_S)
-        assert scene.engine.log_space.jobs == 1
+        assert rig.engine.log_space.jobs == 1
 
 
 def test_what_the_policy_does_not_allow_names_the_field() -> None:
-    with Scene() as scene:
-        scene.ok("PUT", "/v1/topics/mail/policy", {"delay_max": "1h", "body_bytes_max": 10})
-        answer = scene.call("POST", JOBS, {"body": 1, "delay": "2h"})
+    with HttpRig() as rig:
+        rig.ok("PUT", "/v1/topics/mail/policy", {"delay_max": "1h", "body_bytes_max": 10})
+        answer = rig.call("POST", JOBS, {"body": 1, "delay": "2h"})
         assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", ["delay"])
         said = "delay_max of topic 'mail' is 1h, and this would be 2h"
         assert (answer.json["detail"], answer.json["errors"][0]["detail"]) == (said, said)
-        answer = scene.call("POST", JOBS, {"body": "x" * 10})
+        answer = rig.call("POST", JOBS, {"body": "x" * 10})
         assert (answer.status, answer.word) == (413, "JOB_TOO_BIG")
         said = "body_bytes_max of topic 'mail' is 10, and this body has 12 bytes"
         assert answer.json["detail"] == said
@@ -135,57 +135,57 @@ def test_what_the_policy_does_not_allow_names_the_field() -> None:
 def test_a_moment_beyond_what_the_policy_allows_is_blamed_and_no_delay(
     more: dict[str, object],
 ) -> None:
-    with Scene(is_virtual=True) as scene:
-        scene.ok("PUT", "/v1/topics/mail/policy", {"delay_max": "1h"})
+    with HttpRig(is_virtual=True) as rig:
+        rig.ok("PUT", "/v1/topics/mail/policy", {"delay_max": "1h"})
         job = {"body": 1, "at": "2023-11-15T22:13:21Z", **more}
-        answer = scene.call("POST", JOBS, job)
+        answer = rig.call("POST", JOBS, job)
         assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", ["at"])
         assert answer.json["detail"] == "delay_max of topic 'mail' is 1h, and this would be 1d1s"
-        (result,) = scene.call("POST", JOBS, {"jobs": [job]}).json["results"]
+        (result,) = rig.call("POST", JOBS, {"jobs": [job]}).json["results"]
         assert result["problem"]["errors"][0]["field"] == "at"
-        assert not scene.engine.log_space.jobs
+        assert not rig.engine.log_space.jobs
 
 
 def test_a_ttr_of_0_is_refused_wherever_one_is_said() -> None:
-    with Scene() as scene:
-        put(scene, key="a")
-        before = scene.ok("GET", "/v1/jobs/1")
+    with HttpRig() as rig:
+        put(rig, key="a")
+        before = rig.ok("GET", "/v1/jobs/1")
         by_key = "/v1/topics/mail/keys/a"
         for method, path in (("PUT", by_key), ("PATCH", by_key), ("PATCH", "/v1/jobs/1")):
             job = {"body": 1, "ttr": 0}
-            answer = scene.call(method, path, job)
+            answer = rig.call(method, path, job)
             assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", ["ttr"])
             assert answer.json["errors"][0]["detail"] == "must be more than 0"
-        assert scene.ok("GET", "/v1/jobs/1") == before
-        put(scene, ttr=1e-9)
-        assert scene.ok("GET", "/v1/jobs/2")["ttr"] == 0.001, "more than 0 is rounded up"
+        assert rig.ok("GET", "/v1/jobs/1") == before
+        put(rig, ttr=1e-9)
+        assert rig.ok("GET", "/v1/jobs/2")["ttr"] == 0.001, "more than 0 is rounded up"
 
 
 def test_a_daemon_that_drains_takes_no_job() -> None:
-    with Scene() as scene:
-        put(scene)
-        scene.engine.state.draining = True
+    with HttpRig() as rig:
+        put(rig)
+        rig.engine.state.draining = True
         for method, path in (("POST", JOBS), ("PUT", "/v1/topics/mail/keys/a")):
-            answer = scene.call(method, path, {"body": 1})
+            answer = rig.call(method, path, {"body": 1})
             assert (answer.status, answer.word) == (503, "DRAINING")
             assert answer.headers["retry-after"] == str(RETRY_AFTER_DRAINING_S)
-        answer = scene.call("POST", JOBS, {"jobs": [{"body": 1}, {"body": 2}]})
+        answer = rig.call("POST", JOBS, {"jobs": [{"body": 1}, {"body": 2}]})
         assert answer.status == 207
         assert [one["problem"]["word"] for one in answer.json["results"]] == ["DRAINING"] * 2
-        assert reserved(scene)["id"] == 1
+        assert reserved(rig)["id"] == 1
 
 
 def test_a_full_disk_takes_no_job_and_can_be_emptied() -> None:
-    with Scene() as scene:
-        put(scene)
-        job = reserved(scene)
-        scene.engine.log_space.limit(2_000, lambda *_: -1)
-        answer = scene.call("POST", "/v1/topics/sms/jobs", {"body": 1})
+    with HttpRig() as rig:
+        put(rig)
+        job = reserved(rig)
+        rig.engine.log_space.limit(2_000, lambda *_: -1)
+        answer = rig.call("POST", "/v1/topics/sms/jobs", {"body": 1})
         assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
         assert answer.headers["retry-after"] == str(RETRY_AFTER_FULL_S)
-        assert "sms" not in scene.engine.store.topics.by_name
-        scene.ok("POST", "/v1/jobs/1/ack", {"token": job["token"]})
-        assert scene.engine.log_space.jobs == 0
+        assert "sms" not in rig.engine.store.topics.by_name
+        rig.ok("POST", "/v1/jobs/1/ack", {"token": job["token"]})
+        assert rig.engine.log_space.jobs == 0
 
 
 @pytest.mark.parametrize(
@@ -205,10 +205,10 @@ def test_a_full_disk_takes_no_job_and_can_be_emptied() -> None:
     ],
 )
 def test_what_is_no_json_is_refused(data: bytes) -> None:
-    with Scene() as scene:
-        answer = scene.call("POST", JOBS, data=data)
+    with HttpRig() as rig:
+        answer = rig.call("POST", JOBS, data=data)
         assert (answer.status, answer.word) == (400, "BAD_JSON")
-        assert scene.engine.log_space.jobs == 0
+        assert rig.engine.log_space.jobs == 0
 
 
 @pytest.mark.parametrize("depth", [900, 1_000, 1_010, 1_020, 2_000, 100_000])
@@ -216,8 +216,8 @@ def test_what_is_no_json_is_refused(data: bytes) -> None:
     "data", [b'{"priority":"x","body":%b}', b'{"colour":%b}', b'{"jobs":[{"key":7,"body":%b}]}']
 )
 def test_a_mistake_beside_a_deep_body_is_refused_like_any_other(data: bytes, depth: int) -> None:
-    with Scene() as scene:
-        answer = scene.call("POST", JOBS, data=data % (b"[" * depth + b"]" * depth))
+    with HttpRig() as rig:
+        answer = rig.call("POST", JOBS, data=data % (b"[" * depth + b"]" * depth))
         assert (answer.status, answer.word) in {(400, "BAD_JSON"), (422, "BAD_FORMAT")}
 
 
@@ -231,37 +231,36 @@ def test_a_mistake_beside_a_deep_body_is_refused_like_any_other(data: bytes, dep
     ],
 )
 def test_a_mistake_as_long_as_a_request_may_be_is_not_said_again(path: str, data: bytes) -> None:
-    with Scene() as scene:
-        answer = scene.call("POST", path, data=data % (b"\xee\x80\x80" * 1_000_000))
+    with HttpRig() as rig:
+        answer = rig.call("POST", path, data=data % (b"\xee\x80\x80" * 1_000_000))
         assert (answer.status, answer.word) == (422, "BAD_FORMAT")
         assert len(answer.body) < 20_000
 
 
 @pytest.mark.parametrize("inner", [b"[]", b"{}"])
 def test_a_request_of_very_many_arrays_or_objects_is_not_read(inner: bytes) -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         many = b",".join([inner] * (HTTP_CONTAINERS_MAX - 1))
-        answer = scene.call("POST", JOBS, data=b'{"body":[%b]}' % many)
+        answer = rig.call("POST", JOBS, data=b'{"body":[%b]}' % many)
         assert (answer.status, answer.fields) == (422, [""])
-        answer = scene.call("POST", JOBS, data=b'{"body":[%b]}' % many[6:])
+        answer = rig.call("POST", JOBS, data=b'{"body":[%b]}' % many[6:])
         assert (answer.status, answer.word) == (413, "JOB_TOO_BIG")
 
 
 def test_a_body_as_long_as_this_daemon_takes_is_taken_and_no_longer_one() -> None:
-    with Scene() as scene:
-        put(scene, body="x" * (BODY_BYTES_DEFAULT - 2))
-        answer = scene.call("POST", JOBS, {"body": "x" * (BODY_BYTES_DEFAULT - 1)})
+    with HttpRig() as rig:
+        put(rig, body="x" * (BODY_BYTES_DEFAULT - 2))
+        answer = rig.call("POST", JOBS, {"body": "x" * (BODY_BYTES_DEFAULT - 1)})
         assert (answer.status, answer.word) == (413, "JOB_TOO_BIG")
-        answer = scene.call("PUT", "/v1/topics/mail/keys/a", {"body": "x" * BODY_BYTES_DEFAULT})
+        answer = rig.call("PUT", "/v1/topics/mail/keys/a", {"body": "x" * BODY_BYTES_DEFAULT})
         assert (answer.status, answer.word) == (413, "JOB_TOO_BIG")
-        assert scene.engine.log_space.jobs == 1
+        assert rig.engine.log_space.jobs == 1
 
 
 def test_a_request_that_is_too_long_is_refused_by_its_length() -> None:
-    with Scene() as scene:
-        answer = scene.call("POST", JOBS, data=b" " * (HTTP_BODY_BYTES_DEFAULT + 1))
+    with HttpRig() as rig:
+        answer = rig.call("POST", JOBS, data=b" " * (HTTP_BODY_BYTES_DEFAULT + 1))
         assert (answer.status, answer.word) == (413, "JOB_TOO_BIG")
         assert (
-            scene.call("POST", JOBS, data=b'{"body":1}'.ljust(HTTP_BODY_BYTES_DEFAULT)).status
-            == 201
+            rig.call("POST", JOBS, data=b'{"body":1}'.ljust(HTTP_BODY_BYTES_DEFAULT)).status == 201
         )

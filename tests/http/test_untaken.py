@@ -2,140 +2,144 @@
 
 from delayd import limits
 from delayd.http.connections import Deadline
-from tests.http.guarded import Scene, get, scenario, settle
+from tests.http.connection_rig import ConnectionRig, get, scenario, settle
 
 HEADER_MS = limits.HTTP_HEADER_MS_DEFAULT
 IDLE_MS = limits.HTTP_IDLE_MS_DEFAULT
 
 
 @scenario()
-async def test_a_client_that_takes_nothing_is_closed_after_ten_seconds(scene: Scene) -> None:
-    client = scene.connect()
+async def test_a_client_that_takes_nothing_is_closed_after_ten_seconds(rig: ConnectionRig) -> None:
+    client = rig.connect()
     client.takes = False
     await client.send(get("/long?bytes=100000"))
-    await scene.pass_ms(limits.HTTP_TAKE_MS - 1)
+    await rig.pass_ms(limits.HTTP_TAKE_MS - 1)
     assert not client.is_closed()
-    await scene.pass_ms(1_001)
+    await rig.pass_ms(1_001)
     assert client.was_aborted
-    assert scene.connections.closed[Deadline.ANSWER] == 1
+    assert rig.connections.closed[Deadline.ANSWER] == 1
 
 
 @scenario()
-async def test_a_client_that_takes_a_kibibyte_a_second_has_all_the_time(scene: Scene) -> None:
-    client = scene.connect()
+async def test_a_client_that_takes_a_kibibyte_a_second_has_all_the_time(rig: ConnectionRig) -> None:
+    client = rig.connect()
     client.takes = False
     await client.send(get("/long?bytes=100000"))
     for _ in range(90):
         await client.take(1_100)
-        await scene.pass_ms(1_000)
+        await rig.pass_ms(1_000)
         assert not client.is_closed()
     await client.take(100_000)
-    await scene.pass_ms(IDLE_MS - 1)
+    await rig.pass_ms(IDLE_MS - 1)
     assert not client.is_closed()
 
 
 @scenario()
-async def test_a_client_that_takes_less_is_closed(scene: Scene) -> None:
-    client = scene.connect()
+async def test_a_client_that_takes_less_is_closed(rig: ConnectionRig) -> None:
+    client = rig.connect()
     client.takes = False
     await client.send(get("/long?bytes=100000"))
     for _ in range(11):
-        await scene.pass_ms(1_000)
+        await rig.pass_ms(1_000)
         await client.take(900)
     assert client.was_aborted
 
 
 @scenario()
 async def test_more_than_the_write_buffer_has_to_be_taken_within_ten_seconds(
-    scene: Scene,
+    rig: ConnectionRig,
 ) -> None:
-    client = scene.connect()
+    client = rig.connect()
     client.takes = False
     await client.send(get("/long?bytes=3000000"))
     for _ in range(11):
-        await scene.pass_ms(1_000)
+        await rig.pass_ms(1_000)
         await client.take(150_000)
     assert client.was_aborted
 
 
 @scenario()
-async def test_nothing_more_is_carried_out_for_a_client_that_takes_nothing(scene: Scene) -> None:
-    client = scene.connect()
+async def test_nothing_more_is_carried_out_for_a_client_that_takes_nothing(
+    rig: ConnectionRig,
+) -> None:
+    client = rig.connect()
     client.takes = False
     await client.send(get("/long?bytes=30000") * 20)
-    assert scene.done == ["/long"] * 3
+    assert rig.done == ["/long"] * 3
     assert client.unsent < 100_000
     await client.take(100_000)
-    assert len(scene.done) > 3
+    assert len(rig.done) > 3
 
 
 @scenario()
-async def test_small_answers_that_are_not_taken_are_noticed_as_well(scene: Scene) -> None:
-    client = scene.connect()
+async def test_small_answers_that_are_not_taken_are_noticed_as_well(rig: ConnectionRig) -> None:
+    client = rig.connect()
     client.takes = False
     await client.send(get("/quick"))
-    await scene.pass_ms(IDLE_MS + 20_000, steps=20)
+    await rig.pass_ms(IDLE_MS + 20_000, steps=20)
     assert client.was_aborted
-    assert scene.connections.closed[Deadline.ANSWER] == 1
+    assert rig.connections.closed[Deadline.ANSWER] == 1
 
 
 @scenario()
-async def test_a_last_answer_that_is_not_taken_does_not_keep_the_connection(scene: Scene) -> None:
-    client = scene.connect()
+async def test_a_last_answer_that_is_not_taken_does_not_keep_the_connection(
+    rig: ConnectionRig,
+) -> None:
+    client = rig.connect()
     client.takes = False
     await client.send(get("/quick", "Connection: close"))
     await settle()
     assert client.is_closing()
     assert not client.is_closed()
-    await scene.pass_ms(3 * limits.HTTP_TAKE_MS, steps=6)
+    await rig.pass_ms(3 * limits.HTTP_TAKE_MS, steps=6)
     assert client.was_aborted
 
 
 @scenario()
-async def test_a_look_for_another_reason_shortens_nobodys_time(scene: Scene) -> None:
-    client = scene.connect()
-    await scene.pass_ms(HEADER_MS // 2)
+async def test_a_look_for_another_reason_shortens_nobodys_time(rig: ConnectionRig) -> None:
+    client = rig.connect()
+    await rig.pass_ms(HEADER_MS // 2)
     client.takes = False
     await client.send(get("/long?bytes=100000"))
-    await scene.pass_ms(limits.HTTP_TAKE_MS - 1, steps=9)
+    await rig.pass_ms(limits.HTTP_TAKE_MS - 1, steps=9)
     assert not client.is_closed()
-    await scene.pass_ms(1_001)
+    await rig.pass_ms(1_001)
     assert client.was_aborted
 
 
 @scenario()
-async def test_each_answer_has_its_own_time_to_be_taken(scene: Scene) -> None:
-    client = scene.connect()
+async def test_each_answer_has_its_own_time_to_be_taken(rig: ConnectionRig) -> None:
+    client = rig.connect()
     client.takes = False
     await client.send(get("/long?bytes=100000"))
-    await scene.pass_ms(5_000)
+    await rig.pass_ms(5_000)
     await client.take(200_000)
-    await scene.pass_ms(2 * limits.HTTP_TAKE_MS, steps=20)
+    await rig.pass_ms(2 * limits.HTTP_TAKE_MS, steps=20)
     await client.send(get("/long?bytes=100000"))
-    await scene.pass_ms(limits.HTTP_TAKE_MS - 1, steps=9)
+    await rig.pass_ms(limits.HTTP_TAKE_MS - 1, steps=9)
     assert not client.is_closed()
-    await scene.pass_ms(1_001)
+    await rig.pass_ms(1_001)
     assert client.was_aborted
 
 
 @scenario()
-async def test_what_flows_is_taken_however_much_always_waits(scene: Scene) -> None:
-    client = scene.connect()
+async def test_what_flows_is_taken_however_much_always_waits(rig: ConnectionRig) -> None:
+    client = rig.connect()
     client.takes = False
     await client.send(get("/long?bytes=20000"))
     for _ in range(60):
         await client.send(get("/long?bytes=5000"))
         await client.take(5_200)
-        await scene.pass_ms(1_000)
+        await rig.pass_ms(1_000)
     assert client.unsent > 10_000
     assert not client.is_closed()
 
 
 @scenario()
-async def test_a_handler_learns_that_its_answer_was_not_taken(scene: Scene) -> None:
-    client = scene.connect()
+async def test_a_handler_learns_that_its_answer_was_not_taken(rig: ConnectionRig) -> None:
+    client = rig.connect()
     client.takes = False
     await client.send(get("/told?bytes=100000"))
-    assert not scene.done
-    await scene.pass_ms(limits.HTTP_TAKE_MS + 1_000)
-    assert scene.done == ["not told"]
+    assert not rig.done
+    await rig.pass_ms(limits.HTTP_TAKE_MS + 1_000)
+    assert rig.done == ["not told"]

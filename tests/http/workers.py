@@ -6,19 +6,18 @@ import msgspec
 
 from delayd.core.engine import Engine
 from delayd.http.handlers.job_responses import whole_job
-from tests.http.callers import Client
-from tests.http.scene import Scene
+from tests.http.rig import Client, HttpRig
 
 RESERVE = "/v1/topics/mail/reserve"
 
 
-def put(scene: Scene, topic: str = "mail", **fields: object) -> int:
-    told = scene.ok("POST", f"/v1/topics/{topic}/jobs", {"body": None, **fields})
+def put(rig: HttpRig, topic: str = "mail", **fields: object) -> int:
+    told = rig.ok("POST", f"/v1/topics/{topic}/jobs", {"body": None, **fields})
     return int(told["id"])
 
 
-def wait(scene: Scene, **fields: object) -> Client:
-    return scene.send("POST", RESERVE, {"wait": "30s", **fields})
+def wait(rig: HttpRig, **fields: object) -> Client:
+    return rig.send("POST", RESERVE, {"wait": "30s", **fields})
 
 
 def ids(client: Client) -> list[int]:

@@ -9,14 +9,13 @@ from delayd.core.log_space import PUT_COST_BYTES, TOPIC_COST_BYTES
 from delayd.core.records import Kind, pack_turn
 from delayd.http.api import Reports
 from delayd.limits import EMERGENCY_BYTES, READY_BODY_BYTES, SLOW_SYNC_MS, WALL_MS_MAX
-from tests.http.callers import Answer
-from tests.http.scene import Scene
+from tests.http.rig import Answer, HttpRig
 
 
-def not_ready(scene: Scene) -> Answer:
+def not_ready(rig: HttpRig) -> Answer:
     """The refusal of a daemon that lives all the same."""
-    assert scene.call("GET", "/healthz").json == {"status": "ok"}
-    answer = scene.call("GET", "/readyz")
+    assert rig.call("GET", "/healthz").json == {"status": "ok"}
+    answer = rig.call("GET", "/readyz")
     assert answer.status == 503
     assert int(answer.headers["retry-after"]) > 0
     return answer
@@ -26,32 +25,32 @@ def not_ready(scene: Scene) -> Answer:
 
 
 def test_health_and_readiness_need_no_token() -> None:
-    with Scene(needs_token=True) as scene:
-        assert scene.call("GET", "/healthz").json == {"status": "ok"}
-        assert scene.call("GET", "/readyz").json == {"status": "ready"}
-        assert scene.call("HEAD", "/readyz").status == 200
+    with HttpRig(needs_token=True) as rig:
+        assert rig.call("GET", "/healthz").json == {"status": "ok"}
+        assert rig.call("GET", "/readyz").json == {"status": "ready"}
+        assert rig.call("HEAD", "/readyz").status == 200
 
 
 def test_a_daemon_that_drains_lives_and_is_not_ready() -> None:
-    with Scene() as scene:
-        scene.engine.state.draining = True
-        assert not_ready(scene).word == "DRAINING"
+    with HttpRig() as rig:
+        rig.engine.state.draining = True
+        assert not_ready(rig).word == "DRAINING"
 
 
 def test_a_daemon_that_stops_is_not_ready() -> None:
-    with Scene() as scene:
-        assert scene.call("GET", "/readyz").status == 200
-        scene.server.stop_accepting()
-        answer = scene.call("GET", "/readyz")
+    with HttpRig() as rig:
+        assert rig.call("GET", "/readyz").status == 200
+        rig.server.stop_accepting()
+        answer = rig.call("GET", "/readyz")
         assert (answer.status, answer.word) == (503, "STOPPING")
 
 
 def test_a_disk_that_does_not_answer_makes_it_unready() -> None:
-    with Scene() as scene:
-        scene.disk.sync_going_on_ms = SLOW_SYNC_MS
-        assert scene.call("GET", "/readyz").status == 200
-        scene.disk.sync_going_on_ms = 3_500
-        answer = not_ready(scene)
+    with HttpRig() as rig:
+        rig.disk.sync_going_on_ms = SLOW_SYNC_MS
+        assert rig.call("GET", "/readyz").status == 200
+        rig.disk.sync_going_on_ms = 3_500
+        answer = not_ready(rig)
         assert (answer.word, answer.json["detail"]) == (
             "NOT_READY",
             "the disk has not answered for 3 s",
@@ -59,7 +58,7 @@ def test_a_disk_that_does_not_answer_makes_it_unready() -> None:
 
 
 def test_a_full_disk_makes_it_unready_until_there_is_room_again() -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         job_bytes = PUT_COST_BYTES + 2 * READY_BODY_BYTES + TOPIC_COST_BYTES
         needed_bytes = EMERGENCY_BYTES + job_bytes
         asked: list[int] = []
@@ -68,11 +67,11 @@ def test_a_full_disk_makes_it_unready_until_there_is_room_again() -> None:
             asked.append(missing_bytes)
             return missing_bytes if len(asked) > 1 else -1
 
-        scene.engine.log_space.limit(needed_bytes - 1, ask)
-        assert not_ready(scene).word == "NOT_READY"
-        assert scene.call("GET", "/readyz").status == 200, "nobody puts, and it asks all the same"
+        rig.engine.log_space.limit(needed_bytes - 1, ask)
+        assert not_ready(rig).word == "NOT_READY"
+        assert rig.call("GET", "/readyz").status == 200, "nobody puts, and it asks all the same"
         assert asked == [1, 1]
-        assert scene.engine.log_space.free_bytes == needed_bytes
+        assert rig.engine.log_space.free_bytes == needed_bytes
 
 
 # --- Metrics -------------------------------------------------------------------------------------
@@ -86,84 +85,84 @@ def pieces(now_ms: int) -> Iterator[bytes]:
 
 
 def test_metrics_are_sent_in_pieces() -> None:
-    with Scene(
+    with HttpRig(
         reports=Reports(lambda _now_ms: {}, metrics=pieces, metrics_type="text/plain; version=1")
-    ) as scene:
-        before = scene.turns_taken
-        answer = scene.call("GET", "/metrics")
+    ) as rig:
+        before = rig.turns_taken
+        answer = rig.call("GET", "/metrics")
         assert answer.status == 200
         assert answer.headers["content-type"] == "text/plain; version=1"
         assert answer.headers["transfer-encoding"] == "chunked"
-        assert answer.body == b"".join(pieces(scene.api.now_ms()))
-        assert scene.turns_taken - before >= 3, "others have their turns in between"
-        head = scene.call("HEAD", "/metrics")
+        assert answer.body == b"".join(pieces(rig.api.now_ms()))
+        assert rig.turns_taken - before >= 3, "others have their turns in between"
+        head = rig.call("HEAD", "/metrics")
         assert (head.status, head.body) == (200, b"")
-        assert scene.call("GET", "/metrics").body == answer.body
+        assert rig.call("GET", "/metrics").body == answer.body
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/v1/stats"])
 def test_what_concerns_all_topics_needs_a_token_for_all_of_them(path: str) -> None:
-    with Scene(needs_token=True) as scene:
-        assert scene.call("GET", path).status == 401
-        for token in (scene.token(Scope.PEEK), scene.token(Scope.STATS, topics=("mail",))):
-            assert scene.call("GET", path, token=token).word == "FORBIDDEN"
-        assert scene.call("GET", path, token=scene.token(Scope.STATS)).status == 200
+    with HttpRig(needs_token=True) as rig:
+        assert rig.call("GET", path).status == 401
+        for token in (rig.token(Scope.PEEK), rig.token(Scope.STATS, topics=("mail",))):
+            assert rig.call("GET", path, token=token).word == "FORBIDDEN"
+        assert rig.call("GET", path, token=rig.token(Scope.STATS)).status == 200
 
 
 # --- The virtual clock ---------------------------------------------------------------------------
 
 
 def test_the_clock_goes_on_through_everything_that_is_due() -> None:
-    with Scene(is_virtual=True) as scene:
+    with HttpRig(is_virtual=True) as rig:
         for delay in ("5s", "1s", "3s"):
-            scene.ok("POST", "/v1/topics/mail/jobs", {"body": delay, "delay": delay})
-        workers = [scene.send("POST", "/v1/topics/mail/reserve", {"wait": "1m"}) for _ in range(3)]
-        told = scene.ok("POST", "/v1/clock/advance", {"by": "7d"})
+            rig.ok("POST", "/v1/topics/mail/jobs", {"body": delay, "delay": delay})
+        workers = [rig.send("POST", "/v1/topics/mail/reserve", {"wait": "1m"}) for _ in range(3)]
+        told = rig.ok("POST", "/v1/clock/advance", {"by": "7d"})
         assert told == {"now": "2023-11-21T22:13:20.000Z"}
         bodies = [worker.the_answer.json["jobs"][0]["body"] for worker in workers]
         assert bodies == ["1s", "3s", "5s"]
-        assert scene.ok("POST", "/v1/clock/advance", {"by": 0}) == told
+        assert rig.ok("POST", "/v1/clock/advance", {"by": 0}) == told
 
 
 def test_a_clock_of_the_system_is_not_advanced() -> None:
-    with Scene() as scene:
-        answer = scene.call("POST", "/v1/clock/advance", {"by": 1})
+    with HttpRig() as rig:
+        answer = rig.call("POST", "/v1/clock/advance", {"by": 1})
         assert (answer.status, answer.word) == (409, "NO_VIRTUAL_CLOCK")
 
 
 def test_the_clock_stays_within_the_calendar() -> None:
-    with Scene(is_virtual=True) as scene:
-        scene.pass_ms(WALL_MS_MAX - scene.clock.now_ms() - 999)
-        answer = scene.call("POST", "/v1/clock/advance", {"by": 1})
+    with HttpRig(is_virtual=True) as rig:
+        rig.pass_ms(WALL_MS_MAX - rig.clock.now_ms() - 999)
+        answer = rig.call("POST", "/v1/clock/advance", {"by": 1})
         assert (answer.status, answer.word) == (422, "BAD_FORMAT")
-        told = scene.ok("POST", "/v1/clock/advance", {"by": 0.999})
+        told = rig.ok("POST", "/v1/clock/advance", {"by": 0.999})
         assert told == {"now": "9999-12-31T23:59:59.999Z"}
 
 
 @pytest.mark.parametrize("given", [{}, {"by": -1}, {"by": "soon"}, {"by": 1, "to": 2}])
 def test_an_advance_says_by_how_much(given: dict[str, object]) -> None:
-    with Scene(is_virtual=True) as scene:
-        answer = scene.call("POST", "/v1/clock/advance", given)
+    with HttpRig(is_virtual=True) as rig:
+        answer = rig.call("POST", "/v1/clock/advance", given)
         assert (answer.status, answer.word) == (422, "BAD_FORMAT")
 
 
 def test_only_who_may_do_everything_everywhere_advances_the_clock() -> None:
-    with Scene(is_virtual=True, needs_token=True) as scene:
+    with HttpRig(is_virtual=True, needs_token=True) as rig:
         given = {"by": 1}
         for token in (
-            scene.token(*(scope for scope in Scope if scope is not Scope.ADMIN)),
-            scene.token(Scope.ADMIN, topics=("mail",)),
+            rig.token(*(scope for scope in Scope if scope is not Scope.ADMIN)),
+            rig.token(Scope.ADMIN, topics=("mail",)),
         ):
-            assert scene.call("POST", "/v1/clock/advance", given, token=token).status == 403
-        scene.ok("POST", "/v1/clock/advance", given, token=scene.token(Scope.ADMIN))
+            assert rig.call("POST", "/v1/clock/advance", given, token=token).status == 403
+        rig.ok("POST", "/v1/clock/advance", given, token=rig.token(Scope.ADMIN))
 
 
 def test_the_time_is_durable_before_it_is_told() -> None:
-    with Scene(is_virtual=True) as scene:
-        scene.disk.hold()
-        admin = scene.send("POST", "/v1/clock/advance", {"by": "1h"})
+    with HttpRig(is_virtual=True) as rig:
+        rig.disk.hold()
+        admin = rig.send("POST", "/v1/clock/advance", {"by": "1h"})
         assert admin.answer is None
-        scene.disk.release()
-        scene.settle()
+        rig.disk.release()
+        rig.settle()
         assert admin.the_answer.status == 200
-        assert pack_turn(Kind.TURN, scene.clock.now_ms()) in scene.disk.frames[-1]
+        assert pack_turn(Kind.TURN, rig.clock.now_ms()) in rig.disk.frames[-1]

@@ -8,7 +8,7 @@ import pytest
 
 from delayd.http.handlers.job_responses import is_json
 from delayd.limits import HTTP_CONTAINERS_MAX
-from tests.http.scene import Scene
+from tests.http.rig import HttpRig
 
 JOBS = "/v1/topics/mail/jobs"
 SPACES: Final = b" \t\r\n"
@@ -90,13 +90,13 @@ def test_a_text_of_more_arrays_than_the_api_reads_is_none() -> None:
 
 @pytest.mark.parametrize("text", [b"1e999", b'{"a":[1,-1.5E+400]}', b"9" * 309])
 def test_one_job_of_the_line_makes_no_answer_unreadable(text: bytes) -> None:
-    with Scene() as scene:
-        topic = scene.engine.store.topic("mail")
-        scene.engine.put_alike(topic, 0, 0, 60_000, (text, b'"fine"'), scene.clock.now_ms())
+    with HttpRig() as rig:
+        topic = rig.engine.store.topic("mail")
+        rig.engine.put_alike(topic, 0, 0, 60_000, (text, b'"fine"'), rig.clock.now_ms())
         for path in ("/v1/jobs/1", f"{JOBS}?bodies=true", "/v1/topics/mail/reserve"):
-            answer = scene.call("POST" if "reserve" in path else "GET", path, None)
+            answer = rig.call("POST" if "reserve" in path else "GET", path, None)
             read = orjson.loads(answer.body)
             job = read["jobs"][0] if "jobs" in read else read
             assert "body" not in job
             assert job["body_base64"]
-            assert scene.call("POST", JOBS, data=b'{"body":%b}' % text).status == 400
+            assert rig.call("POST", JOBS, data=b'{"body":%b}' % text).status == 400

@@ -11,7 +11,7 @@ from delayd.core.errors import JobNotFound
 from delayd.http.api import Call
 from delayd.limits import BODY_BYTES_DEFAULT, JOB_ID_MAX
 from delayd.testing.clock import FakeClock
-from tests.http.scene import Scene
+from tests.http.rig import HttpRig
 
 JOBS = "/v1/topics/mail/jobs"
 RESERVE = "/v1/topics/mail/reserve"
@@ -20,27 +20,27 @@ BY_ID = "/v1/jobs/1"
 BY_KEY = "/v1/topics/mail/keys/a"
 
 
-def put(scene: Scene, **fields: object) -> int:
-    return int(scene.ok("POST", JOBS, {"body": "hello", "key": "a", **fields})["id"])
+def put(rig: HttpRig, **fields: object) -> int:
+    return int(rig.ok("POST", JOBS, {"body": "hello", "key": "a", **fields})["id"])
 
 
-def reserved(scene: Scene) -> dict[str, Any]:
-    (job,) = scene.ok("POST", RESERVE)["jobs"]
+def reserved(rig: HttpRig) -> dict[str, Any]:
+    (job,) = rig.ok("POST", RESERVE)["jobs"]
     return dict(job)
 
 
-def buried(scene: Scene) -> None:
-    job = reserved(scene)
-    scene.ok("POST", f"/v1/jobs/{job['id']}/bury", {"token": job["token"]})
+def buried(rig: HttpRig) -> None:
+    job = reserved(rig)
+    rig.ok("POST", f"/v1/jobs/{job['id']}/bury", {"token": job["token"]})
 
 
-def in_state(scene: Scene, state: str) -> None:
+def in_state(rig: HttpRig, state: str) -> None:
     """Put job 1, with the key a, and bring it into the state."""
-    put(scene, delay="1h" if state == "delayed" else 0)
+    put(rig, delay="1h" if state == "delayed" else 0)
     if state == "buried":
-        buried(scene)
+        buried(rig)
     if state == "reserved":
-        reserved(scene)
+        reserved(rig)
 
 
 # --- Looking -------------------------------------------------------------------------------------
@@ -48,59 +48,59 @@ def in_state(scene: Scene, state: str) -> None:
 
 @pytest.mark.parametrize("state", ["delayed", "ready", "reserved", "buried"])
 def test_a_job_is_the_same_by_id_and_by_key(state: str) -> None:
-    with Scene() as scene:
-        in_state(scene, state)
-        told = scene.ok("GET", BY_ID)
+    with HttpRig() as rig:
+        in_state(rig, state)
+        told = rig.ok("GET", BY_ID)
         assert (told["state"], told["body"], told["key"]) == (state, "hello", "a")
-        assert scene.ok("GET", BY_KEY) == told
+        assert rig.ok("GET", BY_KEY) == told
 
 
 def test_what_has_happened_to_a_job_is_told() -> None:
-    with Scene(is_virtual=True) as scene:
-        put(scene, ttr=5, retry="1s 1s 1s")
-        reserved(scene)
-        scene.pass_ms(6_000)
-        job = reserved(scene)
-        scene.ok("POST", f"{BY_ID}/nack", {"token": job["token"]})
-        scene.pass_ms(1_000)
-        told = scene.ok("GET", BY_ID)
+    with HttpRig(is_virtual=True) as rig:
+        put(rig, ttr=5, retry="1s 1s 1s")
+        reserved(rig)
+        rig.pass_ms(6_000)
+        job = reserved(rig)
+        rig.ok("POST", f"{BY_ID}/nack", {"token": job["token"]})
+        rig.pass_ms(1_000)
+        told = rig.ok("GET", BY_ID)
         assert (told["attempts"], told["reserves"]) == (2, 2)
         assert (told["timeouts"], told["releases"]) == (1, 1)
         assert told["failure"]["reason"] == "nacked"
-        reserved(scene)
-        told = scene.ok("GET", BY_ID)
+        reserved(rig)
+        told = rig.ok("GET", BY_ID)
         assert (told["state"], told["attempts"], told["reserves"]) == ("reserved", 3, 3)
         assert told["expires"] == "2023-11-14T22:13:32.000Z"
 
 
 def test_a_body_that_is_no_json_is_told_in_base64() -> None:
-    with Scene() as scene:
-        scene.ok("POST", JOBS, {"body_base64": "/w=="})
-        told = scene.ok("GET", BY_ID)
+    with HttpRig() as rig:
+        rig.ok("POST", JOBS, {"body_base64": "/w=="})
+        told = rig.ok("GET", BY_ID)
         assert told["body_base64"] == "/w=="
         assert "body" not in told
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_a_key_in_the_path_is_any_text_in_percent_encoding(key: str) -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         path = f"/v1/topics/mail/keys/{quote(key, safe='')}"
-        scene.ok("PUT", path, {"body": 1, "delay": 5})
-        assert scene.ok("GET", path)["key"] == key
-        scene.ok("PATCH", path, {"body": 2})
-        assert scene.ok("GET", path)["body"] == 2
-        scene.ok("POST", f"{path}/kick")
-        assert scene.ok("GET", path)["state"] == "ready"
-        scene.ok("DELETE", path)
-        assert scene.call("GET", path).status == 404
+        rig.ok("PUT", path, {"body": 1, "delay": 5})
+        assert rig.ok("GET", path)["key"] == key
+        rig.ok("PATCH", path, {"body": 2})
+        assert rig.ok("GET", path)["body"] == 2
+        rig.ok("POST", f"{path}/kick")
+        assert rig.ok("GET", path)["state"] == "ready"
+        rig.ok("DELETE", path)
+        assert rig.call("GET", path).status == 404
 
 
 @pytest.mark.parametrize("topic", ["a/b", "mail;x", "$x", "(a)"])
 def test_a_topic_in_the_path_may_need_percent_encoding(topic: str) -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         path = f"/v1/topics/{quote(topic, safe='')}"
-        scene.ok("POST", f"{path}/jobs", {"body": 1, "key": "a"})
-        assert scene.ok("GET", f"{path}/keys/a")["topic"] == topic
+        rig.ok("POST", f"{path}/jobs", {"body": 1, "key": "a"})
+        assert rig.ok("GET", f"{path}/keys/a")["topic"] == topic
 
 
 CALLS = (
@@ -113,32 +113,32 @@ CALLS = (
 
 @pytest.mark.parametrize(("method", "path", "given"), CALLS)
 def test_what_is_not_there_is_not_found(method: str, path: str, given: object) -> None:
-    with Scene() as scene:
-        put(scene)
+    with HttpRig() as rig:
+        put(rig)
         for where in ("/v1/jobs/2", f"/v1/jobs/{JOB_ID_MAX}", f"/v1/jobs/{JOB_ID_MAX + 1}"):
-            answer = scene.call(method, where + path, given)
+            answer = rig.call(method, where + path, given)
             assert (answer.status, answer.word) == (404, "NOT_FOUND")
-        assert scene.call(method, f"/v1/jobs/0{path}", given).status == 404
+        assert rig.call(method, f"/v1/jobs/0{path}", given).status == 404
         for where in ("/v1/topics/mail/keys/b", "/v1/topics/sms/keys/a"):
-            answer = scene.call(method, where + path, given)
+            answer = rig.call(method, where + path, given)
             assert (answer.status, answer.word) == (404, "NOT_FOUND")
-        scene.ok("DELETE", BY_ID)
+        rig.ok("DELETE", BY_ID)
         for where in (BY_ID, BY_KEY):
-            assert scene.call(method, where + path, given).status == 404
-        assert "sms" not in scene.engine.store.topics.by_name
+            assert rig.call(method, where + path, given).status == 404
+        assert "sms" not in rig.engine.store.topics.by_name
 
 
 @pytest.mark.parametrize(("method", "path", "given"), CALLS)
 def test_what_is_no_id_and_no_key_is_refused(method: str, path: str, given: object) -> None:
-    with Scene() as scene:
-        put(scene)
+    with HttpRig() as rig:
+        put(rig)
         for text in ("x", "-1", "1.0", "9" * 21, "%D9%A1", "1%20", "0x1"):
-            answer = scene.call(method, f"/v1/jobs/{text}{path}", given)
+            answer = rig.call(method, f"/v1/jobs/{text}{path}", given)
             assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", ["id"])
         for text in ("a%20b", "%00", "%7F", "x" * 201, "%C2%A0"):
-            answer = scene.call(method, f"/v1/topics/mail/keys/{text}{path}", given)
+            answer = rig.call(method, f"/v1/topics/mail/keys/{text}{path}", given)
             assert (answer.status, answer.word) == (422, "BAD_FORMAT")
-        answer = scene.call(method, f"/v1/topics/-mail/keys/a{path}", given)
+        answer = rig.call(method, f"/v1/topics/-mail/keys/a{path}", given)
         assert (answer.status, answer.word) == (422, "BAD_FORMAT")
 
 
@@ -148,19 +148,19 @@ def test_what_is_no_id_and_no_key_is_refused(method: str, path: str, given: obje
 @pytest.mark.parametrize("path", [BY_ID, BY_KEY])
 @pytest.mark.parametrize("state", ["delayed", "ready", "buried"])
 def test_what_is_given_of_a_job_is_changed_and_nothing_else(path: str, state: str) -> None:
-    with Scene(is_virtual=True) as scene:
-        in_state(scene, state)
-        before = scene.ok("GET", path)
+    with HttpRig(is_virtual=True) as rig:
+        in_state(rig, state)
+        before = rig.ok("GET", path)
         for given, changed in (
             ({"priority": 3}, {"priority": 3}),
             ({"ttr": "2m"}, {"ttr": 120.0}),
             ({"body": {"a": 1}}, {"body": {"a": 1}}),
         ):
-            answer = scene.call("PATCH", path, given)
+            answer = rig.call("PATCH", path, given)
             assert (answer.status, answer.json["id"]) == (200, 1)
             before |= changed
-            assert scene.ok("GET", path) == before
-        assert scene.after_restart().store.jobs.get(1) == scene.engine.store.jobs.get(1)
+            assert rig.ok("GET", path) == before
+        assert rig.after_restart().store.jobs.get(1) == rig.engine.store.jobs.get(1)
 
 
 @pytest.mark.parametrize("path", [BY_ID, BY_KEY])
@@ -175,32 +175,32 @@ def test_what_is_given_of_a_job_is_changed_and_nothing_else(path: str, state: st
 def test_a_new_time_makes_a_job_wait_for_it(
     given: dict[str, object], due: str, path: str, state: str
 ) -> None:
-    with Scene(is_virtual=True) as scene:
-        in_state(scene, state)
-        assert scene.ok("PATCH", path, given) == {"id": 1, "due": due}
-        told = scene.ok("GET", path)
+    with HttpRig(is_virtual=True) as rig:
+        in_state(rig, state)
+        assert rig.ok("PATCH", path, given) == {"id": 1, "due": due}
+        told = rig.ok("GET", path)
         assert (told["state"], told["due"]) == ("delayed", due)
 
 
 @pytest.mark.parametrize("given", [{"delay": 0}, {"at": 0}])
 def test_a_time_that_is_past_makes_a_job_ready(given: dict[str, object]) -> None:
-    with Scene() as scene:
-        put(scene, delay="1h")
-        scene.ok("PATCH", BY_ID, given)
-        assert reserved(scene)["id"] == 1
+    with HttpRig() as rig:
+        put(rig, delay="1h")
+        rig.ok("PATCH", BY_ID, given)
+        assert reserved(rig)["id"] == 1
 
 
 @pytest.mark.parametrize("step_ms", [3_600_000, -3_600_000])
 def test_a_new_moment_is_one_of_the_wall_clock_of_now(step_ms: int) -> None:
-    with Scene() as scene:
-        put(scene, delay="1h")
-        waiting = scene.send("POST", RESERVE, {"wait": "30s"})
-        assert isinstance(scene.clock, FakeClock)
-        scene.clock.step_wall(step_ms)
-        scene.ok("PATCH", BY_ID, {"at": (scene.clock.wall_ms() + 10_000) / 1_000})
-        scene.pass_ms(9_999)
+    with HttpRig() as rig:
+        put(rig, delay="1h")
+        waiting = rig.send("POST", RESERVE, {"wait": "30s"})
+        assert isinstance(rig.clock, FakeClock)
+        rig.clock.step_wall(step_ms)
+        rig.ok("PATCH", BY_ID, {"at": (rig.clock.wall_ms() + 10_000) / 1_000})
+        rig.pass_ms(9_999)
         assert waiting.answer is None
-        scene.pass_ms(2)
+        rig.pass_ms(2)
         assert waiting.the_answer.json["jobs"][0]["id"] == 1
 
 
@@ -216,29 +216,29 @@ def test_a_new_moment_is_one_of_the_wall_clock_of_now(step_ms: int) -> None:
     ],
 )
 def test_a_change_that_is_wrong_is_refused(given: dict[str, object], fields: list[str]) -> None:
-    with Scene() as scene:
-        put(scene)
-        before = scene.ok("GET", BY_ID)
+    with HttpRig() as rig:
+        put(rig)
+        before = rig.ok("GET", BY_ID)
         for path in (BY_ID, BY_KEY):
-            answer = scene.call("PATCH", path, given)
+            answer = rig.call("PATCH", path, given)
             assert (answer.status, sorted(answer.fields)) == (422, fields)
-        assert scene.ok("GET", BY_ID) == before
+        assert rig.ok("GET", BY_ID) == before
 
 
 def test_a_change_is_bounded_as_a_put_is() -> None:
-    with Scene() as scene:
-        scene.ok("PUT", "/v1/topics/mail/policy", {"delay_max": "1h", "bytes_max": 1_000})
-        put(scene)
-        answer = scene.call("PATCH", BY_ID, {"body": "x" * BODY_BYTES_DEFAULT})
+    with HttpRig() as rig:
+        rig.ok("PUT", "/v1/topics/mail/policy", {"delay_max": "1h", "bytes_max": 1_000})
+        put(rig)
+        answer = rig.call("PATCH", BY_ID, {"body": "x" * BODY_BYTES_DEFAULT})
         assert (answer.status, answer.word) == (413, "JOB_TOO_BIG")
-        answer = scene.call("PATCH", BY_ID, {"delay": "2h"})
+        answer = rig.call("PATCH", BY_ID, {"delay": "2h"})
         assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", ["delay"])
-        answer = scene.call("PATCH", BY_ID, {"at": "2030-01-01T00:00:00Z"})
+        answer = rig.call("PATCH", BY_ID, {"at": "2030-01-01T00:00:00Z"})
         assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", ["at"])
-        answer = scene.call("PATCH", BY_ID, {"body": "x" * 1_000})
+        answer = rig.call("PATCH", BY_ID, {"body": "x" * 1_000})
         assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
         assert answer.headers["retry-after"]
-        assert scene.ok("GET", BY_ID)["body"] == "hello"
+        assert rig.ok("GET", BY_ID)["body"] == "hello"
 
 
 # --- Cancelling ----------------------------------------------------------------------------------
@@ -247,11 +247,11 @@ def test_a_change_is_bounded_as_a_put_is() -> None:
 @pytest.mark.parametrize("path", [BY_ID, BY_KEY])
 @pytest.mark.parametrize("state", ["delayed", "ready", "buried"])
 def test_a_job_that_nobody_works_on_can_be_cancelled(path: str, state: str) -> None:
-    with Scene() as scene:
-        in_state(scene, state)
-        assert scene.ok("DELETE", path) == {"id": 1}
-        assert scene.after_restart().log_space.jobs == 0
-        assert "mail" not in scene.engine.store.topics.by_name
+    with HttpRig() as rig:
+        in_state(rig, state)
+        assert rig.ok("DELETE", path) == {"id": 1}
+        assert rig.after_restart().log_space.jobs == 0
+        assert "mail" not in rig.engine.store.topics.by_name
 
 
 @pytest.mark.parametrize(("method", "path", "given"), CALLS[1:])
@@ -259,22 +259,22 @@ def test_a_job_that_nobody_works_on_can_be_cancelled(path: str, state: str) -> N
 def test_a_job_that_somebody_works_on_is_theirs(
     where: str, method: str, path: str, given: object
 ) -> None:
-    with Scene() as scene:
-        in_state(scene, "reserved")
-        before = scene.ok("GET", BY_ID)
-        answer = scene.call(method, where + path, given)
+    with HttpRig() as rig:
+        in_state(rig, "reserved")
+        before = rig.ok("GET", BY_ID)
+        answer = rig.call(method, where + path, given)
         assert (answer.status, answer.word) == (409, "RESERVED")
         assert answer.json["job_id"] == 1
-        assert scene.ok("GET", BY_ID) == before
+        assert rig.ok("GET", BY_ID) == before
 
 
 @pytest.mark.parametrize(("method", "path", "given"), CALLS[1:])
 def test_a_job_whose_ttr_has_just_run_out_is_nobodys(method: str, path: str, given: object) -> None:
-    with Scene() as scene:
-        put(scene, ttr=5, retry="1h")
-        reserved(scene)
-        scene.engine.store.time_ms += 5_001  # nobody has noticed yet
-        assert scene.call(method, BY_ID + path, given).status == 200
+    with HttpRig() as rig:
+        put(rig, ttr=5, retry="1h")
+        reserved(rig)
+        rig.engine.store.time_ms += 5_001  # nobody has noticed yet
+        assert rig.call(method, BY_ID + path, given).status == 200
 
 
 # --- Kicking -------------------------------------------------------------------------------------
@@ -283,40 +283,40 @@ def test_a_job_whose_ttr_has_just_run_out_is_nobodys(method: str, path: str, giv
 @pytest.mark.parametrize("path", [BY_ID, BY_KEY])
 @pytest.mark.parametrize("state", ["delayed", "buried"])
 def test_a_kick_makes_a_job_ready(path: str, state: str) -> None:
-    with Scene() as scene:
-        in_state(scene, state)
-        assert scene.ok("POST", f"{path}/kick") == {"id": 1}
-        assert scene.ok("GET", BY_ID)["kicks"] == 1
-        assert reserved(scene)["id"] == 1
+    with HttpRig() as rig:
+        in_state(rig, state)
+        assert rig.ok("POST", f"{path}/kick") == {"id": 1}
+        assert rig.ok("GET", BY_ID)["kicks"] == 1
+        assert reserved(rig)["id"] == 1
 
 
 @pytest.mark.parametrize("path", [BY_ID, BY_KEY])
 def test_a_job_that_is_ready_cannot_be_kicked(path: str) -> None:
-    with Scene() as scene:
-        in_state(scene, "ready")
-        answer = scene.call("POST", f"{path}/kick")
+    with HttpRig() as rig:
+        in_state(rig, "ready")
+        answer = rig.call("POST", f"{path}/kick")
         assert (answer.status, answer.word) == (409, "WRONG_STATE")
         assert answer.json["job_id"] == 1
-        assert scene.ok("GET", BY_ID)["kicks"] == 0
+        assert rig.ok("GET", BY_ID)["kicks"] == 0
 
 
 # --- Durability and scopes -----------------------------------------------------------------------
 
 
 def test_nothing_is_answered_before_it_is_durable() -> None:
-    with Scene() as scene:
-        scene.ok("POST", JOBS, {"jobs": [{"body": n, "key": f"{n}", "delay": 9} for n in "abc"]})
-        scene.disk.hold()
+    with HttpRig() as rig:
+        rig.ok("POST", JOBS, {"jobs": [{"body": n, "key": f"{n}", "delay": 9} for n in "abc"]})
+        rig.disk.hold()
         clients = [
-            scene.send("GET", BY_ID),
-            scene.send("PATCH", BY_ID, {"priority": 1}),
-            scene.send("DELETE", "/v1/jobs/2"),
-            scene.send("POST", "/v1/topics/mail/keys/c/kick"),
-            scene.send("GET", BY_ID),
+            rig.send("GET", BY_ID),
+            rig.send("PATCH", BY_ID, {"priority": 1}),
+            rig.send("DELETE", "/v1/jobs/2"),
+            rig.send("POST", "/v1/topics/mail/keys/c/kick"),
+            rig.send("GET", BY_ID),
         ]
         assert [client.answer for client in clients[1:]] == [None] * 4
-        scene.disk.release()
-        scene.settle()
+        rig.disk.release()
+        rig.settle()
         assert [client.the_answer.status for client in clients] == [200] * 5
         assert clients[4].the_answer.json["priority"] == 1
 
@@ -337,18 +337,18 @@ def test_nothing_is_answered_before_it_is_durable() -> None:
 def test_who_may_not_see_a_job_is_told_that_there_is_none(
     method: str, path: str, given: object, scope: Scope
 ) -> None:
-    with Scene(needs_token=True) as scene:
-        admin = scene.token()
-        scene.ok("POST", JOBS, {"body": 1, "key": "a", "delay": 9}, token=admin)
-        missing = scene.call(method, f"/v1/jobs/2{path}", _for_2(given), token=admin)
+    with HttpRig(needs_token=True) as rig:
+        admin = rig.token()
+        rig.ok("POST", JOBS, {"body": 1, "key": "a", "delay": 9}, token=admin)
+        missing = rig.call(method, f"/v1/jobs/2{path}", _for_2(given), token=admin)
         assert missing.status == 404
         for scopes, topics, status in (
             ((scope,), ("sms",), 404),
             ((scope, Scope.PEEK), ("sms",), 404),
             ((Scope.PEEK,), ("mail",), 403),
         ):
-            token = scene.token(*scopes, topics=topics)
-            answer = scene.call(method, f"{BY_ID}{path}", given, token=token)
+            token = rig.token(*scopes, topics=topics)
+            answer = rig.call(method, f"{BY_ID}{path}", given, token=token)
             if scope is Scope.PEEK and topics == ("mail",):
                 assert answer.status == 200
                 continue
@@ -356,8 +356,8 @@ def test_who_may_not_see_a_job_is_told_that_there_is_none(
             if status == 404:
                 told = {**answer.json, "detail": ""}
                 assert told == {**missing.json, "detail": ""}
-        token = scene.token(scope, topics=("mail",))
-        answer = scene.call(method, f"{BY_ID}{path}", given, token=token)
+        token = rig.token(scope, topics=("mail",))
+        answer = rig.call(method, f"{BY_ID}{path}", given, token=token)
         assert answer.status in {200, 409}, "it is let in"
 
 
@@ -366,16 +366,16 @@ def _for_2(given: object) -> object:
 
 
 def test_a_job_that_its_ttr_has_moved_is_judged_by_where_it_is_before_its_slice_comes() -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         policy = {"max_attempts": 1, "exhausted": "dead"}
-        scene.ok("PUT", "/v1/topics/mail/policy", policy)
-        put(scene, ttr=1)
-        reserved(scene)
-        assert isinstance(scene.clock, FakeClock)
-        scene.clock.advance(1_001)
-        scene.engine.reach(scene.clock.now_ms())  # very many run out at once: it is not its turn
+        rig.ok("PUT", "/v1/topics/mail/policy", policy)
+        put(rig, ttr=1)
+        reserved(rig)
+        assert isinstance(rig.clock, FakeClock)
+        rig.clock.advance(1_001)
+        rig.engine.reach(rig.clock.now_ms())  # very many run out at once: it is not its turn
         theirs = Principal("theirs", "0a1b2c3d", frozenset(Scope), ("mail",))
-        call = Call(scene.api, Scope.PUT, cast("Any", None), {}, theirs, b"", None, None)
+        call = Call(rig.api, Scope.PUT, cast("Any", None), {}, theirs, b"", None, None)
         with pytest.raises(JobNotFound):
             call.allow_job(Scope.DELETE, 1)
-        assert scene.engine.store.topics.by_name["dead"].jobs == 1
+        assert rig.engine.store.topics.by_name["dead"].jobs == 1

@@ -9,8 +9,7 @@ from delayd.http.handlers.job_responses import parse_token
 from delayd.http.handlers.reserve import holder_of
 from delayd.http.problems import ReservationLost
 from delayd.limits import ERROR_BYTES_MAX, HTTP_BATCH_MAX
-from tests.http.callers import Answer
-from tests.http.scene import Scene
+from tests.http.rig import Answer, HttpRig
 
 if TYPE_CHECKING:
     from delayd.http.api import Api
@@ -20,32 +19,32 @@ RESERVE = "/v1/topics/mail/reserve"
 ACTS = ("ack", "nack", "touch", "bury")
 
 
-def put(scene: Scene, **fields: object) -> int:
-    return int(scene.ok("POST", JOBS, {"body": None, **fields})["id"])
+def put(rig: HttpRig, **fields: object) -> int:
+    return int(rig.ok("POST", JOBS, {"body": None, **fields})["id"])
 
 
-def reserved(scene: Scene, **fields: object) -> dict[str, Any]:
+def reserved(rig: HttpRig, **fields: object) -> dict[str, Any]:
     """A job in somebody's hands; put for that if there is none ready."""
-    answer = scene.call("POST", RESERVE)
+    answer = rig.call("POST", RESERVE)
     if answer.status == 204:
-        put(scene, **fields)
-        answer = scene.call("POST", RESERVE)
+        put(rig, **fields)
+        answer = rig.call("POST", RESERVE)
     (job,) = answer.json["jobs"]
     return dict(job)
 
 
-def say(scene: Scene, act: str, job: dict[str, Any], **fields: object) -> Answer:
+def say(rig: HttpRig, act: str, job: dict[str, Any], **fields: object) -> Answer:
     """Say this of a job, under its token."""
-    return scene.call("POST", f"/v1/jobs/{job['id']}/{act}", {"token": job["token"], **fields})
+    return rig.call("POST", f"/v1/jobs/{job['id']}/{act}", {"token": job["token"], **fields})
 
 
-def looked_at(scene: Scene, job_id: int = 1) -> dict[str, Any]:
-    return dict(scene.ok("GET", f"/v1/jobs/{job_id}"))
+def looked_at(rig: HttpRig, job_id: int = 1) -> dict[str, Any]:
+    return dict(rig.ok("GET", f"/v1/jobs/{job_id}"))
 
 
-def state(scene: Scene, job_id: int = 1) -> str:
+def state(rig: HttpRig, job_id: int = 1) -> str:
     """The state of a job; empty if it is gone."""
-    answer = scene.call("GET", f"/v1/jobs/{job_id}")
+    answer = rig.call("GET", f"/v1/jobs/{job_id}")
     return str(answer.json["state"]) if answer.status == 200 else ""
 
 
@@ -53,21 +52,21 @@ def state(scene: Scene, job_id: int = 1) -> str:
 
 
 def test_an_acknowledged_job_is_gone_for_good() -> None:
-    with Scene() as scene:
-        job = reserved(scene)
-        answer = say(scene, "ack", job)
+    with HttpRig() as rig:
+        job = reserved(rig)
+        answer = say(rig, "ack", job)
         assert (answer.status, answer.json) == (200, {"id": 1})
-        assert state(scene) == ""
-        assert scene.after_restart().log_space.jobs == 0
-        answer = say(scene, "ack", job)
+        assert state(rig) == ""
+        assert rig.after_restart().log_space.jobs == 0
+        answer = say(rig, "ack", job)
         assert (answer.status, answer.word) == (404, "NOT_FOUND")
 
 
 def test_without_a_rule_a_nacked_job_is_ready_again_and_says_why() -> None:
-    with Scene(is_virtual=True) as scene:
-        answer = say(scene, "nack", reserved(scene), error="connection refused")
+    with HttpRig(is_virtual=True) as rig:
+        answer = say(rig, "nack", reserved(rig), error="connection refused")
         assert answer.json == {"id": 1, "topic": "mail", "state": "ready"}
-        job = reserved(scene)
+        job = reserved(rig)
         assert job["attempt"] == 2
         assert job["failure"] == {
             "reason": "nacked",
@@ -77,80 +76,80 @@ def test_without_a_rule_a_nacked_job_is_ready_again_and_says_why() -> None:
 
 
 def test_a_nack_may_ask_for_a_delay_and_another_priority() -> None:
-    with Scene(is_virtual=True) as scene:
-        answer = say(scene, "nack", reserved(scene), delay="5s", priority=7)
+    with HttpRig(is_virtual=True) as rig:
+        answer = say(rig, "nack", reserved(rig), delay="5s", priority=7)
         due = "2023-11-14T22:13:25.000Z"
         assert answer.json == {"id": 1, "topic": "mail", "state": "delayed", "due": due}
-        told = looked_at(scene)
+        told = looked_at(rig)
         assert (told["due"], told["priority"], told["releases"]) == (due, 7, 1)
 
 
 def test_nacks_climb_the_ladder_until_it_ends() -> None:
-    with Scene(is_virtual=True) as scene:
-        put(scene, retry="10s 1m")
+    with HttpRig(is_virtual=True) as rig:
+        put(rig, retry="10s 1m")
         answers = []
         for wait_ms in (0, 10_000, 60_000):
-            scene.pass_ms(wait_ms)
-            answers.append(say(scene, "nack", reserved(scene), error=f"{wait_ms}").json)
+            rig.pass_ms(wait_ms)
+            answers.append(say(rig, "nack", reserved(rig), error=f"{wait_ms}").json)
         assert [answer["state"] for answer in answers] == ["delayed", "delayed", "buried"]
         dues = [answer.get("due") for answer in answers]
         assert dues == ["2023-11-14T22:13:30.000Z", "2023-11-14T22:14:30.000Z", None]
-        told = looked_at(scene)
+        told = looked_at(rig)
         assert (told["attempts"], told["failure"]["error"]) == (3, "60000")
 
 
 def test_an_exhausted_job_is_moved_where_the_policy_says() -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         policy = {"max_attempts": 1, "exhausted": "mail.failed"}
-        scene.ok("PUT", "/v1/topics/mail/policy", policy)
-        answer = say(scene, "nack", reserved(scene), error="no")
+        rig.ok("PUT", "/v1/topics/mail/policy", policy)
+        answer = say(rig, "nack", reserved(rig), error="no")
         assert answer.json == {"id": 1, "topic": "mail.failed", "state": "ready"}
-        assert looked_at(scene)["failure"]["origin"] == "mail"
+        assert looked_at(rig)["failure"]["origin"] == "mail"
 
 
 def test_of_a_long_error_so_much_is_kept() -> None:
-    with Scene() as scene:
-        say(scene, "nack", reserved(scene), error="é" * ERROR_BYTES_MAX)
-        assert looked_at(scene)["failure"]["error"] == "é" * (ERROR_BYTES_MAX // 2)
+    with HttpRig() as rig:
+        say(rig, "nack", reserved(rig), error="é" * ERROR_BYTES_MAX)
+        assert looked_at(rig)["failure"]["error"] == "é" * (ERROR_BYTES_MAX // 2)
 
 
 def test_a_touch_lets_the_reservation_last_a_full_ttr_from_now() -> None:
-    with Scene(is_virtual=True) as scene:
-        job = reserved(scene, ttr=10)
+    with HttpRig(is_virtual=True) as rig:
+        job = reserved(rig, ttr=10)
         assert job["expires"] == "2023-11-14T22:13:30.000Z"
-        scene.pass_ms(9_000)
-        answer = say(scene, "touch", job)
+        rig.pass_ms(9_000)
+        answer = say(rig, "touch", job)
         assert answer.json == {"id": 1, "expires": "2023-11-14T22:13:39.000Z"}
-        scene.pass_ms(9_999)
-        assert say(scene, "ack", job).status == 200
+        rig.pass_ms(9_999)
+        assert say(rig, "ack", job).status == 200
 
 
 def test_a_buried_job_stays_until_it_is_kicked() -> None:
-    with Scene() as scene:
-        answer = say(scene, "bury", reserved(scene, priority=9), error="what is this?")
+    with HttpRig() as rig:
+        answer = say(rig, "bury", reserved(rig, priority=9), error="what is this?")
         assert answer.json == {"id": 1, "topic": "mail", "state": "buried"}
-        told = looked_at(scene)
+        told = looked_at(rig)
         assert (told["priority"], told["failure"]["error"]) == (9, "what is this?")
-        assert scene.call("POST", RESERVE).status == 204
-        scene.ok("POST", "/v1/jobs/1/kick")
-        assert say(scene, "bury", reserved(scene), priority=3).status == 200
-        assert looked_at(scene)["priority"] == 3
+        assert rig.call("POST", RESERVE).status == 204
+        rig.ok("POST", "/v1/jobs/1/kick")
+        assert say(rig, "bury", reserved(rig), priority=3).status == 200
+        assert looked_at(rig)["priority"] == 3
 
 
 def test_what_a_holder_says_is_durable_before_it_is_answered() -> None:
-    with Scene() as scene:
-        jobs = [reserved(scene) for _ in ACTS]
-        scene.disk.hold()
+    with HttpRig() as rig:
+        jobs = [reserved(rig) for _ in ACTS]
+        rig.disk.hold()
         clients = []
         for act, job in zip(ACTS, jobs, strict=True):
             given = {"token": job["token"]}
-            clients.append(scene.send("POST", f"/v1/jobs/{job['id']}/{act}", given))
+            clients.append(rig.send("POST", f"/v1/jobs/{job['id']}/{act}", given))
         assert [client.answer for client in clients] == [None] * 4
-        assert len(scene.after_restart().store.leases.sessions) == 4
-        scene.disk.release()
-        scene.settle()
+        assert len(rig.after_restart().store.leases.sessions) == 4
+        rig.disk.release()
+        rig.settle()
         assert [client.the_answer.status for client in clients] == [200] * 4
-        assert len(scene.after_restart().store.leases.sessions) == 1, "that which was touched"
+        assert len(rig.after_restart().store.leases.sessions) == 1, "that which was touched"
 
 
 @pytest.mark.parametrize("act", ACTS)
@@ -170,11 +169,11 @@ def test_what_a_holder_says_is_durable_before_it_is_answered() -> None:
 def test_what_is_no_token_of_the_job_is_refused(
     act: str, given: dict[str, object], fields: list[str]
 ) -> None:
-    with Scene() as scene:
-        reserved(scene)
-        answer = scene.call("POST", f"/v1/jobs/1/{act}", given)
+    with HttpRig() as rig:
+        reserved(rig)
+        answer = rig.call("POST", f"/v1/jobs/1/{act}", given)
         assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", fields)
-        assert state(scene) == "reserved"
+        assert state(rig) == "reserved"
 
 
 @pytest.mark.parametrize(
@@ -189,117 +188,117 @@ def test_what_is_no_token_of_the_job_is_refused(
 def test_all_that_is_wrong_with_what_a_holder_says_is_named(
     act: str, given: dict[str, object], fields: list[str]
 ) -> None:
-    with Scene() as scene:
-        answer = say(scene, act, reserved(scene), **given)
+    with HttpRig() as rig:
+        answer = say(rig, act, reserved(rig), **given)
         assert (answer.status, sorted(answer.fields)) == (422, fields)
-        assert state(scene) == "reserved"
+        assert state(rig) == "reserved"
 
 
 @pytest.mark.parametrize("job_id", ["0", "x", "-1", "1.0", "18446744073709551616", "9" * 21, "%31"])
 def test_what_is_no_job_is_not_acknowledged(job_id: str) -> None:
-    with Scene() as scene:
-        reserved(scene)
-        answer = scene.call("POST", f"/v1/jobs/{job_id}/ack", {"token": "1-0-1"})
+    with HttpRig() as rig:
+        reserved(rig)
+        answer = rig.call("POST", f"/v1/jobs/{job_id}/ack", {"token": "1-0-1"})
         assert answer.status in {404, 409, 422}
-        assert state(scene) == "reserved"
+        assert state(rig) == "reserved"
 
 
 # --- Too late ------------------------------------------------------------------------------------
 
 
-def lost(scene: Scene, job: dict[str, Any]) -> None:
+def lost(rig: HttpRig, job: dict[str, Any]) -> None:
     """Whatever its holder was, of this job it can say nothing any more, and disturbs nobody."""
-    before = looked_at(scene, job["id"])
+    before = looked_at(rig, job["id"])
     for act in ACTS:
-        answer = say(scene, act, job)
+        answer = say(rig, act, job)
         assert (answer.status, answer.word) == (409, "NOT_RESERVED")
         assert answer.json["job_id"] == job["id"]
     for path, given in (
         ("/v1/ack", {"tokens": [job["token"]]}),
         ("/v1/nack", {"nacks": [{"token": job["token"]}]}),
     ):
-        answer = scene.call("POST", path, given)
+        answer = rig.call("POST", path, given)
         assert (answer.status, answer.json["results"][0]["status"]) == (207, 409)
-    assert looked_at(scene, job["id"]) == before
+    assert looked_at(rig, job["id"]) == before
 
 
 def test_who_is_slower_than_the_ttr_has_lost_the_job() -> None:
-    with Scene() as scene:
-        job = reserved(scene, ttr=5)
-        scene.pass_ms(5_001)
-        lost(scene, job)
-        assert state(scene) == "ready"
+    with HttpRig() as rig:
+        job = reserved(rig, ttr=5)
+        rig.pass_ms(5_001)
+        lost(rig, job)
+        assert state(rig) == "ready"
 
 
 def test_the_reservation_ends_with_the_ttr_and_not_when_somebody_notices() -> None:
-    with Scene() as scene:
-        job = reserved(scene, ttr=5)
-        scene.engine.store.time_ms += 5_001
-        record = scene.engine.store.jobs.get(1)
+    with HttpRig() as rig:
+        job = reserved(rig, ttr=5)
+        rig.engine.store.time_ms += 5_001
+        record = rig.engine.store.jobs.get(1)
         assert record is not None
         with pytest.raises(ReservationLost):
-            holder_of(scene.api, parse_token(job["token"]), record)
+            holder_of(rig.api, parse_token(job["token"]), record)
 
 
 def test_who_is_slower_than_the_ttr_does_not_disturb_the_next_holder() -> None:
-    with Scene() as scene:
-        first = reserved(scene, ttr=5)
-        scene.pass_ms(5_001)
-        second = reserved(scene)
+    with HttpRig() as rig:
+        first = reserved(rig, ttr=5)
+        rig.pass_ms(5_001)
+        second = reserved(rig)
         assert second["id"] == first["id"]
-        lost(scene, first)
-        assert say(scene, "ack", second).status == 200
+        lost(rig, first)
+        assert say(rig, "ack", second).status == 200
 
 
 def test_a_token_of_before_a_nack_is_not_good_after_it() -> None:
-    with Scene() as scene:
-        first = reserved(scene)
-        say(scene, "nack", first)
-        second = reserved(scene)
-        lost(scene, first)
-        say(scene, "bury", second)
-        scene.ok("POST", "/v1/jobs/1/kick")
-        reserved(scene)
-        lost(scene, second)
+    with HttpRig() as rig:
+        first = reserved(rig)
+        say(rig, "nack", first)
+        second = reserved(rig)
+        lost(rig, first)
+        say(rig, "bury", second)
+        rig.ok("POST", "/v1/jobs/1/kick")
+        reserved(rig)
+        lost(rig, second)
 
 
 def test_a_token_of_a_life_that_was_replaced_is_not_good_in_the_next_one() -> None:
-    with Scene() as scene:
-        scene.ok("PUT", "/v1/topics/mail/keys/a", {"body": 1, "ttr": 5})
-        first = reserved(scene)
-        scene.pass_ms(5_001)
-        again = scene.ok("PUT", "/v1/topics/mail/keys/a", {"body": 2})
+    with HttpRig() as rig:
+        rig.ok("PUT", "/v1/topics/mail/keys/a", {"body": 1, "ttr": 5})
+        first = reserved(rig)
+        rig.pass_ms(5_001)
+        again = rig.ok("PUT", "/v1/topics/mail/keys/a", {"body": 2})
         assert (again["id"], again["outcome"]) == (1, "replaced")
-        second = reserved(scene)
+        second = reserved(rig)
         assert second["token"].rpartition("-")[2] == first["token"].rpartition("-")[2] == "1"
-        lost(scene, first)
-        assert say(scene, "ack", second).status == 200
+        lost(rig, first)
+        assert say(rig, "ack", second).status == 200
 
 
 @pytest.mark.parametrize("act", ACTS)
 def test_a_token_of_another_job_is_good_for_none_but_that(act: str) -> None:
-    with Scene() as scene:
-        first, second = reserved(scene), reserved(scene)
-        answer = say(scene, act, {**first, "token": second["token"]})
+    with HttpRig() as rig:
+        first, second = reserved(rig), reserved(rig)
+        answer = say(rig, act, {**first, "token": second["token"]})
         assert (answer.status, answer.fields) == (422, ["token"])
         made_up = "1-" + second["token"].partition("-")[2][:-1] + "9"
-        answer = say(scene, act, {**first, "token": made_up})
+        answer = say(rig, act, {**first, "token": made_up})
         assert (answer.status, answer.word) == (409, "NOT_RESERVED")
-        assert [state(scene, job_id) for job_id in (1, 2)] == ["reserved"] * 2
+        assert [state(rig, job_id) for job_id in (1, 2)] == ["reserved"] * 2
 
 
 def test_a_job_that_is_held_on_the_line_is_none_of_https() -> None:
-    with Scene() as scene:
-        put(scene)
-        session = scene.engine.open_session()
-        scene.engine.watch(session, "mail")
-        assert scene.engine.reserve(session, scene.api.now_ms()) is not None
-        record = scene.engine.store.jobs.get(1)
+    with HttpRig() as rig:
+        put(rig)
+        session = rig.engine.open_session()
+        rig.engine.watch(session, "mail")
+        assert rig.engine.reserve(session, rig.api.now_ms()) is not None
+        record = rig.engine.store.jobs.get(1)
         assert record is not None
         created = record[16:24]
         token = f"1-{int.from_bytes(created, 'little'):x}-1"
-        lost(scene, {"id": 1, "token": token})
-        assert state(scene) == "reserved"
+        lost(rig, {"id": 1, "token": token})
+        assert state(rig) == "reserved"
 
 
 # --- After a restart -----------------------------------------------------------------------------
@@ -308,21 +307,21 @@ def test_a_job_that_is_held_on_the_line_is_none_of_https() -> None:
 class Again:
     """As much of an API as `holder_of` needs, over an engine that was played back."""
 
-    def __init__(self, scene: Scene) -> None:
-        self.engine = scene.after_restart()
+    def __init__(self, rig: HttpRig) -> None:
+        self.engine = rig.after_restart()
 
 
 @pytest.mark.parametrize("reserves", [1, 2])
 def test_a_token_is_good_after_a_restart_until_the_ttr_has_run_out(reserves: int) -> None:
-    with Scene() as scene:
-        job = reserved(scene, ttr=5)
+    with HttpRig() as rig:
+        job = reserved(rig, ttr=5)
         for _ in range(reserves - 1):
-            say(scene, "nack", job)
-            job = reserved(scene)
-        scene.pass_ms(4_000)
+            say(rig, "nack", job)
+            job = reserved(rig)
+        rig.pass_ms(4_000)
         for delta, is_good in ((0, True), (990, True), (11, False)):
-            scene.pass_ms(delta)
-            again = Again(scene)
+            rig.pass_ms(delta)
+            again = Again(rig)
             engine = again.engine
             record = engine.store.jobs.get(1)
             assert record is not None
@@ -342,29 +341,29 @@ def test_a_token_is_good_after_a_restart_until_the_ttr_has_run_out(reserves: int
 # --- Many ----------------------------------------------------------------------------------------
 
 
-def many(scene: Scene, count: int) -> list[dict[str, Any]]:
-    scene.ok("POST", JOBS, {"jobs": [{"body": number} for number in range(count)]})
-    return [dict(job) for job in scene.ok("POST", RESERVE, {"max": count})["jobs"]]
+def many(rig: HttpRig, count: int) -> list[dict[str, Any]]:
+    rig.ok("POST", JOBS, {"jobs": [{"body": number} for number in range(count)]})
+    return [dict(job) for job in rig.ok("POST", RESERVE, {"max": count})["jobs"]]
 
 
 def test_many_are_acknowledged_in_one_commit() -> None:
-    with Scene() as scene:
-        jobs = many(scene, HTTP_BATCH_MAX)
-        before = len(scene.disk.frames)
-        answer = scene.call("POST", "/v1/ack", {"tokens": [job["token"] for job in jobs]})
+    with HttpRig() as rig:
+        jobs = many(rig, HTTP_BATCH_MAX)
+        before = len(rig.disk.frames)
+        answer = rig.call("POST", "/v1/ack", {"tokens": [job["token"] for job in jobs]})
         assert answer.status == 200
         assert answer.json["results"] == [{"id": job["id"], "status": 200} for job in jobs]
-        assert len(scene.disk.frames) == before + 1
-        assert scene.engine.log_space.jobs == 0
+        assert len(rig.disk.frames) == before + 1
+        assert rig.engine.log_space.jobs == 0
 
 
 def test_of_many_each_is_told_whether_it_was_still_theirs() -> None:
-    with Scene() as scene:
-        put(scene, ttr=1)
-        late = reserved(scene)
-        jobs = many(scene, 3)
-        other = reserved(scene)
-        scene.pass_ms(1_001)
+    with HttpRig() as rig:
+        put(rig, ttr=1)
+        late = reserved(rig)
+        jobs = many(rig, 3)
+        other = reserved(rig)
+        rig.pass_ms(1_001)
         tokens = [
             jobs[0]["token"],
             late["token"],
@@ -374,21 +373,21 @@ def test_of_many_each_is_told_whether_it_was_still_theirs() -> None:
             other["token"],
             jobs[1]["token"][:-1] + "2",
         ]
-        answer = scene.call("POST", "/v1/ack", {"tokens": tokens})
+        answer = rig.call("POST", "/v1/ack", {"tokens": tokens})
         assert answer.status == 207
         results = answer.json["results"]
         assert [one["id"] for one in results] == [2, 1, 3, 99, 2, 5, 3]
         assert [one["status"] for one in results] == [200, 409, 200, 404, 404, 200, 409]
         words = [one["problem"]["word"] for one in results if "problem" in one]
         assert words == ["NOT_RESERVED", "NOT_FOUND", "NOT_FOUND", "NOT_RESERVED"]
-        assert [state(scene, job_id) for job_id in range(1, 6)] == ["ready", "", "", "reserved", ""]
+        assert [state(rig, job_id) for job_id in range(1, 6)] == ["ready", "", "", "reserved", ""]
 
 
 def test_of_many_nacks_each_is_told_what_became_of_its_job() -> None:
-    with Scene(is_virtual=True) as scene:
-        jobs = many(scene, 2)
-        put(scene, max_attempts=1)
-        last = reserved(scene)
+    with HttpRig(is_virtual=True) as rig:
+        jobs = many(rig, 2)
+        put(rig, max_attempts=1)
+        last = reserved(rig)
         nacks = [
             {"token": jobs[0]["token"], "delay": 5, "error": "later"},
             {"token": jobs[1]["token"], "priority": 3},
@@ -396,7 +395,7 @@ def test_of_many_nacks_each_is_told_what_became_of_its_job() -> None:
             {"token": jobs[1]["token"]},
             {"token": "99-0-1"},
         ]
-        answer = scene.call("POST", "/v1/nack", {"nacks": nacks})
+        answer = rig.call("POST", "/v1/nack", {"nacks": nacks})
         assert answer.status == 207
         results = answer.json["results"]
         assert [one["status"] for one in results] == [200, 200, 200, 409, 404]
@@ -408,30 +407,30 @@ def test_of_many_nacks_each_is_told_what_became_of_its_job() -> None:
             "due": "2023-11-14T22:13:25.000Z",
         }
         assert [one.get("state") for one in results[1:]] == ["ready", "buried", None, None]
-        assert looked_at(scene, 1)["failure"]["error"] == "later"
+        assert looked_at(rig, 1)["failure"]["error"] == "later"
 
 
 def test_nacks_that_all_went_well_are_simply_so() -> None:
-    with Scene() as scene:
-        nacks = [{"token": job["token"]} for job in many(scene, 5)]
-        before = len(scene.disk.frames)
-        answer = scene.call("POST", "/v1/nack", {"nacks": nacks})
+    with HttpRig() as rig:
+        nacks = [{"token": job["token"]} for job in many(rig, 5)]
+        before = len(rig.disk.frames)
+        answer = rig.call("POST", "/v1/nack", {"nacks": nacks})
         assert (answer.status, len(answer.json["results"])) == (200, 5)
-        assert len(scene.disk.frames) == before + 1
+        assert len(rig.disk.frames) == before + 1
 
 
 def test_where_the_disk_is_full_jobs_can_be_acknowledged_and_no_errors_kept() -> None:
-    with Scene() as scene:
-        jobs = many(scene, 3)
-        scene.engine.log_space.limit(0, lambda *_: -1)
-        answer = say(scene, "nack", jobs[0])
+    with HttpRig() as rig:
+        jobs = many(rig, 3)
+        rig.engine.log_space.limit(0, lambda *_: -1)
+        answer = say(rig, "nack", jobs[0])
         assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
         nacks = [{"token": job["token"], "error": "x"} for job in jobs]
-        answer = scene.call("POST", "/v1/nack", {"nacks": nacks})
+        answer = rig.call("POST", "/v1/nack", {"nacks": nacks})
         assert [one["status"] for one in answer.json["results"]] == [507] * 3
-        answer = scene.call("POST", "/v1/ack", {"tokens": [job["token"] for job in jobs]})
+        answer = rig.call("POST", "/v1/ack", {"tokens": [job["token"] for job in jobs]})
         assert answer.status == 200
-        assert scene.engine.log_space.jobs == 0
+        assert rig.engine.log_space.jobs == 0
 
 
 @pytest.mark.parametrize(
@@ -453,30 +452,30 @@ def test_where_the_disk_is_full_jobs_can_be_acknowledged_and_no_errors_kept() ->
 def test_many_that_are_wrong_are_refused_as_a_whole(
     path: str, given: dict[str, object], fields: list[str]
 ) -> None:
-    with Scene() as scene:
-        many(scene, 1)
-        answer = scene.call("POST", path, given)
+    with HttpRig() as rig:
+        many(rig, 1)
+        answer = rig.call("POST", path, given)
         assert (answer.status, sorted(answer.fields)) == (422, fields)
 
 
 def test_whatever_is_said_in_any_order_only_the_latest_token_counts(rng: random.Random) -> None:
     for _ in range(20):
-        with Scene() as scene:
-            put(scene, ttr=2)
+        with HttpRig() as rig:
+            put(rig, ttr=2)
             latest: dict[str, Any] | None = None
             stale: list[dict[str, Any]] = []
             for _ in range(30):
-                if (answer := scene.call("POST", RESERVE)).status == 200:
+                if (answer := rig.call("POST", RESERVE)).status == 200:
                     if latest is not None:
                         stale.append(latest)
                     (latest,) = answer.json["jobs"]
                 act = rng.choice(ACTS[1:])
                 for job in rng.sample(stale, min(2, len(stale))):
-                    assert say(scene, act, job).status == 409
+                    assert say(rig, act, job).status == 409
                 if rng.random() < 0.3:
-                    scene.pass_ms(rng.choice([500, 2_001]))
+                    rig.pass_ms(rng.choice([500, 2_001]))
                 if latest is not None and rng.random() < 0.5:
-                    was = state(scene)
-                    assert say(scene, act, latest).status == (200 if was == "reserved" else 409)
-                if state(scene) == "buried":
-                    scene.ok("POST", "/v1/jobs/1/kick")
+                    was = state(rig)
+                    assert say(rig, act, latest).status == (200 if was == "reserved" else 409)
+                if state(rig) == "buried":
+                    rig.ok("POST", "/v1/jobs/1/kick")

@@ -20,14 +20,14 @@ from delayd.limits import (
     TASK_STEP_JOBS,
 )
 from delayd.testing.clock import FakeClock
-from tests.http.scene import Scene
+from tests.http.rig import HttpRig
 
 JOBS = "/v1/topics/mail/jobs"
 HOUR_MS = 3_600_000
 
 
-def put(scene: Scene, **fields: object) -> int:
-    told = scene.ok("POST", JOBS, {"body": None, **fields})
+def put(rig: HttpRig, **fields: object) -> int:
+    told = rig.ok("POST", JOBS, {"body": None, **fields})
     return int(told["id"])
 
 
@@ -35,20 +35,20 @@ def ids(told: dict[str, Any]) -> list[int]:
     return [job["id"] for job in told["jobs"]]
 
 
-def listed(scene: Scene, query: str = "") -> list[int]:
-    return ids(scene.ok("GET", f"{JOBS}?{query}" if query else JOBS))
+def listed(rig: HttpRig, query: str = "") -> list[int]:
+    return ids(rig.ok("GET", f"{JOBS}?{query}" if query else JOBS))
 
 
-def one_of_each(scene: Scene) -> dict[str, int]:
+def one_of_each(rig: HttpRig) -> dict[str, int]:
     """A job in each state, by the state's name."""
     jobs = {}
     for state in ("buried", "reserved"):
-        jobs[state] = put(scene)
-        (job,) = scene.ok("POST", "/v1/topics/mail/reserve")["jobs"]
+        jobs[state] = put(rig)
+        (job,) = rig.ok("POST", "/v1/topics/mail/reserve")["jobs"]
         if state == "buried":
-            scene.ok("POST", f"/v1/jobs/{job['id']}/bury", {"token": job["token"]})
-    jobs["ready"] = put(scene)
-    jobs["delayed"] = put(scene, delay="1h")
+            rig.ok("POST", f"/v1/jobs/{job['id']}/bury", {"token": job["token"]})
+    jobs["ready"] = put(rig)
+    jobs["delayed"] = put(rig, delay="1h")
     return jobs
 
 
@@ -56,10 +56,10 @@ def one_of_each(scene: Scene) -> dict[str, int]:
 
 
 def test_a_row_tells_what_it_takes_to_find_the_job_again() -> None:
-    with Scene(is_virtual=True) as scene:
-        put(scene, delay="5s", priority=7, key="order-17")
-        put(scene, delay="1s")
-        assert scene.ok("GET", JOBS) == {
+    with HttpRig(is_virtual=True) as rig:
+        put(rig, delay="5s", priority=7, key="order-17")
+        put(rig, delay="1s")
+        assert rig.ok("GET", JOBS) == {
             "jobs": [
                 {
                     "id": 2,
@@ -80,32 +80,32 @@ def test_a_row_tells_what_it_takes_to_find_the_job_again() -> None:
 
 
 def test_a_row_of_a_job_that_has_failed_tells_what_the_job_itself_tells() -> None:
-    with Scene(is_virtual=True) as scene:
+    with HttpRig(is_virtual=True) as rig:
         policy = {"retry": "1s", "exhausted": "mail.failed"}
-        scene.ok("PUT", "/v1/topics/mail/policy", policy)
-        put(scene)
+        rig.ok("PUT", "/v1/topics/mail/policy", policy)
+        put(rig)
         for error, topic, origin in (
             ("no route to host", "mail", None),
             ("gone", "mail.failed", "mail"),
         ):
-            scene.pass_ms(1_000)
-            (job,) = scene.ok("POST", "/v1/topics/mail/reserve")["jobs"]
+            rig.pass_ms(1_000)
+            (job,) = rig.ok("POST", "/v1/topics/mail/reserve")["jobs"]
             token = {"token": job["token"], "error": error}
-            scene.ok("POST", f"/v1/jobs/{job['id']}/nack", token)
-            (row,) = scene.ok("GET", f"/v1/topics/{topic}/jobs")["jobs"]
-            whole = scene.ok("GET", "/v1/jobs/1")
+            rig.ok("POST", f"/v1/jobs/{job['id']}/nack", token)
+            (row,) = rig.ok("GET", f"/v1/topics/{topic}/jobs")["jobs"]
+            whole = rig.ok("GET", "/v1/jobs/1")
             assert (row["failure"]["error"], row["failure"].get("origin")) == (error, origin)
             assert {name: whole[name] for name in row} == row
             assert row.keys() == {"id", "state", "due", "priority", "attempts", "failure"}
-        scene.ok("POST", "/v1/topics/mail.failed/reserve")
-        (row,) = scene.ok("GET", "/v1/topics/mail.failed/jobs?state=reserved")["jobs"]
-        assert row["attempts"] == scene.ok("GET", "/v1/jobs/1")["attempts"] == 1, "under way"
+        rig.ok("POST", "/v1/topics/mail.failed/reserve")
+        (row,) = rig.ok("GET", "/v1/topics/mail.failed/jobs?state=reserved")["jobs"]
+        assert row["attempts"] == rig.ok("GET", "/v1/jobs/1")["attempts"] == 1, "under way"
 
 
 def test_a_page_of_long_errors_ends_where_there_are_enough() -> None:
-    with Scene(is_checked=False) as scene:
-        engine, topic = scene.engine, scene.engine.store.topic("mail")
-        now_ms = scene.clock.now_ms()
+    with HttpRig(is_checked=False) as rig:
+        engine, topic = rig.engine, rig.engine.store.topic("mail")
+        now_ms = rig.clock.now_ms()
         engine.put_alike(topic, 0, 0, 60_000, [b"{}"] * SEARCH_JOBS_MAX, now_ms)
         session = engine.open_session()
         engine.watch(session, "mail")
@@ -117,7 +117,7 @@ def test_a_page_of_long_errors_ends_where_there_are_enough() -> None:
             told: dict[str, Any] = {"after": None}
             while len(found) == before or told["after"] is not None:
                 after = "" if told["after"] is None else f"&after={told['after']}"
-                answer = scene.call("GET", f"{JOBS}?limit={SEARCH_JOBS_MAX}{query}{after}")
+                answer = rig.call("GET", f"{JOBS}?limit={SEARCH_JOBS_MAX}{query}{after}")
                 assert len(answer.body) < HTTP_PAGE_BYTES_MAX + 200 * SEARCH_JOBS_MAX
                 told = answer.json
                 found += ids(told)
@@ -125,55 +125,55 @@ def test_a_page_of_long_errors_ends_where_there_are_enough() -> None:
 
 
 def test_jobs_are_found_by_each_state_and_by_several() -> None:
-    with Scene() as scene:
-        jobs = one_of_each(scene)
+    with HttpRig() as rig:
+        jobs = one_of_each(rig)
         for state, job_id in jobs.items():
-            assert listed(scene, f"state={state}") == [job_id]
-        assert sorted(listed(scene, "state=buried,delayed")) == sorted(
+            assert listed(rig, f"state={state}") == [job_id]
+        assert sorted(listed(rig, "state=buried,delayed")) == sorted(
             [jobs["buried"], jobs["delayed"]]
         )
-        assert sorted(listed(scene)) == sorted(jobs.values())
+        assert sorted(listed(rig)) == sorted(jobs.values())
 
 
 def test_the_span_counts_from_now_or_from_moments_and_has_an_open_end() -> None:
-    with Scene(is_virtual=True) as scene:
+    with HttpRig(is_virtual=True) as rig:
         for hours in range(4):
-            put(scene, delay=f"{hours}h")
-        scene.pass_ms(HOUR_MS)
-        assert listed(scene, "from=0&to=2h") == [2, 3]
-        assert listed(scene, "from=0&to=7200.001") == [2, 3, 4]
-        assert listed(scene, "from=-1h&to=0") == [1]
-        assert listed(scene, "from=-1h&to=0.001") == [1, 2]
-        assert listed(scene, "from=2023-11-15T00:13:20Z") == [3, 4]
-        assert listed(scene, "to=2023-11-15T01:13:20%2B01:00") == [1, 2]
-        assert listed(scene, "to=2023-11-15T00:13:20.001Z") == [1, 2, 3]
+            put(rig, delay=f"{hours}h")
+        rig.pass_ms(HOUR_MS)
+        assert listed(rig, "from=0&to=2h") == [2, 3]
+        assert listed(rig, "from=0&to=7200.001") == [2, 3, 4]
+        assert listed(rig, "from=-1h&to=0") == [1]
+        assert listed(rig, "from=-1h&to=0.001") == [1, 2]
+        assert listed(rig, "from=2023-11-15T00:13:20Z") == [3, 4]
+        assert listed(rig, "to=2023-11-15T01:13:20%2B01:00") == [1, 2]
+        assert listed(rig, "to=2023-11-15T00:13:20.001Z") == [1, 2, 3]
 
 
 def test_a_moment_is_one_of_the_wall_clock_however_it_was_set() -> None:
-    with Scene() as scene:
-        put(scene, delay="1h")
-        assert isinstance(scene.clock, FakeClock)
-        scene.clock.step_wall(HOUR_MS)
-        assert listed(scene, "from=2023-11-15T00:13:00Z&to=2023-11-15T00:14:00Z") == [1]
-        assert listed(scene, "from=2023-11-14T23:13:00Z&to=2023-11-14T23:14:00Z") == []
+    with HttpRig() as rig:
+        put(rig, delay="1h")
+        assert isinstance(rig.clock, FakeClock)
+        rig.clock.step_wall(HOUR_MS)
+        assert listed(rig, "from=2023-11-15T00:13:00Z&to=2023-11-15T00:14:00Z") == [1]
+        assert listed(rig, "from=2023-11-14T23:13:00Z&to=2023-11-14T23:14:00Z") == []
 
 
 def test_jobs_are_found_by_how_their_keys_begin() -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         for key in ("order-1", "order-2", "größe", "order"):
-            put(scene, key=key)
-        put(scene)
-        assert listed(scene, "prefix=order-") == [1, 2]
-        assert listed(scene, "prefix=gr%C3%B6") == [3]
-        assert listed(scene, "prefix=x") == []
-        assert listed(scene, "prefix=") == [1, 2, 3, 4, 5]
+            put(rig, key=key)
+        put(rig)
+        assert listed(rig, "prefix=order-") == [1, 2]
+        assert listed(rig, "prefix=gr%C3%B6") == [3]
+        assert listed(rig, "prefix=x") == []
+        assert listed(rig, "prefix=") == [1, 2, 3, 4, 5]
 
 
 def test_a_prefix_that_is_no_text_finds_nothing_and_breaks_nothing() -> None:
-    with Scene() as scene:
-        put(scene, key="order")
+    with HttpRig() as rig:
+        put(rig, key="order")
         for escaped in ("%FF", "%ED%A0%80", "%00", "%"):
-            assert scene.call("GET", f"{JOBS}?prefix={escaped}").status in {200, 422}
+            assert rig.call("GET", f"{JOBS}?prefix={escaped}").status in {200, 422}
 
 
 @pytest.mark.parametrize(
@@ -199,121 +199,119 @@ def test_a_prefix_that_is_no_text_finds_nothing_and_breaks_nothing() -> None:
     ],
 )
 def test_a_filter_that_is_wrong_is_refused_with_each_field(query: str, fields: list[str]) -> None:
-    with Scene() as scene:
-        put(scene)
-        answer = scene.call("GET", f"{JOBS}?{query}")
+    with HttpRig() as rig:
+        put(rig)
+        answer = rig.call("GET", f"{JOBS}?{query}")
         assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", fields)
 
 
 def test_pages_hold_each_job_once_that_stays_as_it_is(rng: random.Random) -> None:
-    with Scene() as scene:
-        still = {put(scene, delay=rng.randrange(1, 1_000)) for _ in range(60)}
-        moving = {put(scene, delay=rng.randrange(1, 1_000)) for _ in range(40)}
-        told = scene.ok("GET", f"{JOBS}?limit=7")
+    with HttpRig() as rig:
+        still = {put(rig, delay=rng.randrange(1, 1_000)) for _ in range(60)}
+        moving = {put(rig, delay=rng.randrange(1, 1_000)) for _ in range(40)}
+        told = rig.ok("GET", f"{JOBS}?limit=7")
         seen = ids(told)
         while told["after"] is not None:
             some = rng.choice(sorted(moving))
             if rng.random() < 0.5:
-                scene.ok("PATCH", f"/v1/jobs/{some}", {"delay": rng.randrange(1, 1_000)})
+                rig.ok("PATCH", f"/v1/jobs/{some}", {"delay": rng.randrange(1, 1_000)})
             else:
-                scene.ok("DELETE", f"/v1/jobs/{some}")
+                rig.ok("DELETE", f"/v1/jobs/{some}")
                 moving.discard(some)
-                moving.add(put(scene, delay=rng.randrange(1, 1_000)))
-            told = scene.ok("GET", f"{JOBS}?limit=7&after={told['after']}")
+                moving.add(put(rig, delay=rng.randrange(1, 1_000)))
+            told = rig.ok("GET", f"{JOBS}?limit=7&after={told['after']}")
             seen += ids(told)
         assert sorted(job_id for job_id in seen if job_id in still) == sorted(still)
 
 
 def test_a_page_behind_a_job_that_has_gone_goes_on_from_there() -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         for delay in (1, 2, 3):
-            put(scene, delay=delay)
-        told = scene.ok("GET", f"{JOBS}?limit=2")
+            put(rig, delay=delay)
+        told = rig.ok("GET", f"{JOBS}?limit=2")
         assert ids(told) == [1, 2]
-        scene.ok("DELETE", "/v1/jobs/2")
-        rest = scene.ok("GET", f"{JOBS}?limit=2&after={told['after']}")
+        rig.ok("DELETE", "/v1/jobs/2")
+        rest = rig.ok("GET", f"{JOBS}?limit=2&after={told['after']}")
         assert (ids(rest), rest["after"]) == ([3], None)
 
 
 def test_a_mark_that_was_made_up_is_only_a_place() -> None:
-    with Scene() as scene:
-        put(scene, delay=1)
-        assert listed(scene, "after=0-1") == [1]
-        assert listed(scene, f"after={'f' * 16}-{'9' * 20}") == []
+    with HttpRig() as rig:
+        put(rig, delay=1)
+        assert listed(rig, "after=0-1") == [1]
+        assert listed(rig, f"after={'f' * 16}-{'9' * 20}") == []
 
 
 def test_bodies_come_as_they_were_put() -> None:
-    with Scene() as scene:
-        scene.ok("POST", JOBS, {"body": {"a": 1.0}})
-        scene.ok("POST", JOBS, {"body_base64": "/w=="})
-        first, second = scene.ok("GET", f"{JOBS}?bodies=true")["jobs"]
+    with HttpRig() as rig:
+        rig.ok("POST", JOBS, {"body": {"a": 1.0}})
+        rig.ok("POST", JOBS, {"body_base64": "/w=="})
+        first, second = rig.ok("GET", f"{JOBS}?bodies=true")["jobs"]
         assert (first["body"], second["body_base64"]) == ({"a": 1.0}, "/w==")
-        assert (
-            not {"body", "body_base64"} & scene.ok("GET", f"{JOBS}?bodies=false")["jobs"][0].keys()
-        )
+        assert not {"body", "body_base64"} & rig.ok("GET", f"{JOBS}?bodies=false")["jobs"][0].keys()
 
 
 def test_a_page_of_long_bodies_ends_where_there_are_enough() -> None:
-    with Scene(is_checked=False) as scene:
-        scene.engine.state.body_bytes_max = HTTP_PAGE_BYTES_MAX * 2
-        topic = scene.engine.store.topic("mail")
+    with HttpRig(is_checked=False) as rig:
+        rig.engine.state.body_bytes_max = HTTP_PAGE_BYTES_MAX * 2
+        topic = rig.engine.store.topic("mail")
         third = b"x" * (HTTP_PAGE_BYTES_MAX // 3)
         for body in (third, third, third, third, third * 4, b"y"):
-            scene.engine.put_alike(topic, 0, 0, 1_000, (body,), scene.clock.now_ms())
+            rig.engine.put_alike(topic, 0, 0, 1_000, (body,), rig.clock.now_ms())
         pages = []
-        told = scene.ok("GET", f"{JOBS}?bodies=true")
+        told = rig.ok("GET", f"{JOBS}?bodies=true")
         pages.append(ids(told))
         while told["after"] is not None:
-            told = scene.ok("GET", f"{JOBS}?bodies=true&after={told['after']}")
+            told = rig.ok("GET", f"{JOBS}?bodies=true&after={told['after']}")
             pages.append(ids(told))
         assert pages == [[1, 2, 3], [4], [5], [6]]
 
 
 def test_a_job_that_goes_while_bodies_are_told_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Scene(is_checked=False) as scene:
-        topic = scene.engine.store.topic("mail")
+    with HttpRig(is_checked=False) as rig:
+        topic = rig.engine.store.topic("mail")
         bodies = [b"x" * HTTP_PAGE_SLICE_BYTES] * 5
-        scene.engine.state.body_bytes_max = HTTP_PAGE_SLICE_BYTES
-        scene.engine.put_alike(topic, 0, 0, 1_000, bodies, scene.clock.now_ms())
+        rig.engine.state.body_bytes_max = HTTP_PAGE_SLICE_BYTES
+        rig.engine.put_alike(topic, 0, 0, 1_000, bodies, rig.clock.now_ms())
         told: list[bytes] = []
 
         def set_body(_job: object, body: bytes) -> None:
             told.append(body)
 
         monkeypatch.setattr(many_jobs, "set_body", set_body)
-        client = scene.send("GET", f"{JOBS}?bodies=true", is_settled=False)
+        client = rig.send("GET", f"{JOBS}?bodies=true", is_settled=False)
         while not told:
-            scene.step()
-        scene.engine.clear(topic)
-        scene.settle()
+            rig.step()
+        rig.engine.clear(topic)
+        rig.settle()
         assert ids(client.the_answer.json) == list(range(1, 1 + len(told)))
         assert len(told) < 5
 
 
 def test_what_is_listed_is_durable() -> None:
-    with Scene() as scene:
-        scene.disk.hold()
-        scene.send("POST", JOBS, {"body": 1})
-        looking = scene.send("GET", JOBS)
+    with HttpRig() as rig:
+        rig.disk.hold()
+        rig.send("POST", JOBS, {"body": 1})
+        looking = rig.send("GET", JOBS)
         assert looking.answer is None
-        scene.disk.release()
-        scene.settle()
+        rig.disk.release()
+        rig.settle()
         assert ids(looking.the_answer.json) == [1]
 
 
 def test_who_goes_away_is_searched_for_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Scene(is_checked=False) as scene:
-        topic = scene.engine.store.topic("mail")
+    with HttpRig(is_checked=False) as rig:
+        topic = rig.engine.store.topic("mail")
         bodies = [b"x"] * (40 * TASK_STEP_JOBS)
-        scene.engine.put_alike(topic, 0, HOUR_MS, 1_000, bodies, scene.clock.now_ms())
+        rig.engine.put_alike(topic, 0, HOUR_MS, 1_000, bodies, rig.clock.now_ms())
         looks = iter(range(0, 10**12, TASK_SLICE_US * 1_000))
         monkeypatch.setattr(turns_module, "monotonic_ns", looks.__next__)
-        client = scene.send("DELETE", JOBS, is_settled=False)
+        client = rig.send("DELETE", JOBS, is_settled=False)
         while topic.jobs == len(bodies):
-            scene.step()
+            rig.step()
         client.hang_up()
-        scene.settle()
-        assert not scene.line.tasks.has_more
+        rig.settle()
+        assert not rig.line.tasks.has_more
         assert 0 < topic.jobs < len(bodies), "what was done stays done, and no more is"
 
 
@@ -321,52 +319,52 @@ def test_who_goes_away_is_searched_for_no_more(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_cancelling_by_a_filter_spares_all_others() -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         for hours in (1, 2, 3):
-            put(scene, delay=f"{hours}h", key=f"order-{hours}")
-        put(scene, delay="2h", key="x")
+            put(rig, delay=f"{hours}h", key=f"order-{hours}")
+        put(rig, delay="2h", key="x")
         path = f"{JOBS}?state=delayed&from=90m&prefix=order"
-        assert scene.ok("DELETE", f"{path}&dry_run=true") == {"matched": 2}
-        assert listed(scene) == [1, 2, 4, 3]
-        assert scene.ok("DELETE", path) == {"cancelled": 2}
-        assert listed(scene) == [1, 4]
-        assert scene.ok("DELETE", path) == {"cancelled": 0}
-        assert scene.after_restart().log_space.jobs == 2
+        assert rig.ok("DELETE", f"{path}&dry_run=true") == {"matched": 2}
+        assert listed(rig) == [1, 2, 4, 3]
+        assert rig.ok("DELETE", path) == {"cancelled": 2}
+        assert listed(rig) == [1, 4]
+        assert rig.ok("DELETE", path) == {"cancelled": 0}
+        assert rig.after_restart().log_space.jobs == 2
 
 
 def test_what_somebody_works_on_is_spared() -> None:
-    with Scene() as scene:
-        jobs = one_of_each(scene)
-        assert scene.ok("DELETE", f"{JOBS}?state=reserved") == {"cancelled": 0}
-        assert scene.ok("DELETE", JOBS) == {"cancelled": 3}
-        assert listed(scene) == [jobs["reserved"]]
+    with HttpRig() as rig:
+        jobs = one_of_each(rig)
+        assert rig.ok("DELETE", f"{JOBS}?state=reserved") == {"cancelled": 0}
+        assert rig.ok("DELETE", JOBS) == {"cancelled": 3}
+        assert listed(rig) == [jobs["reserved"]]
 
 
 def test_kicking_by_a_filter_makes_them_ready() -> None:
-    with Scene() as scene:
-        jobs = one_of_each(scene)
-        assert scene.ok("POST", f"{JOBS}/kick?dry_run=true") == {"matched": 2}
-        assert scene.ok("POST", f"{JOBS}/kick?state=buried") == {"kicked": 1}
-        assert sorted(listed(scene, "state=ready")) == sorted([jobs["buried"], jobs["ready"]])
+    with HttpRig() as rig:
+        jobs = one_of_each(rig)
+        assert rig.ok("POST", f"{JOBS}/kick?dry_run=true") == {"matched": 2}
+        assert rig.ok("POST", f"{JOBS}/kick?state=buried") == {"kicked": 1}
+        assert sorted(listed(rig, "state=ready")) == sorted([jobs["buried"], jobs["ready"]])
 
 
 def test_rescheduling_by_a_filter_moves_what_waits() -> None:
-    with Scene(is_virtual=True) as scene:
-        jobs = one_of_each(scene)
+    with HttpRig(is_virtual=True) as rig:
+        jobs = one_of_each(rig)
         path = f"{JOBS}/reschedule"
-        assert scene.ok("POST", f"{path}?dry_run=true", {"delay": "2h"}) == {"matched": 2}
-        assert scene.ok("POST", path, {"delay": "2h"}) == {"rescheduled": 2}
-        assert listed(scene, "state=delayed&from=2h&to=121m") == [jobs["ready"], jobs["delayed"]]
+        assert rig.ok("POST", f"{path}?dry_run=true", {"delay": "2h"}) == {"matched": 2}
+        assert rig.ok("POST", path, {"delay": "2h"}) == {"rescheduled": 2}
+        assert listed(rig, "state=delayed&from=2h&to=121m") == [jobs["ready"], jobs["delayed"]]
 
 
 def test_rescheduling_by_a_filter_to_a_moment_follows_the_wall_clock() -> None:
-    with Scene(is_virtual=True) as scene:
-        jobs = one_of_each(scene)
+    with HttpRig(is_virtual=True) as rig:
+        jobs = one_of_each(rig)
         moment = "2070-01-01T07:00:00.000Z"
-        answer = scene.ok("POST", f"{JOBS}/reschedule", {"at": moment})
+        answer = rig.ok("POST", f"{JOBS}/reschedule", {"at": moment})
         assert answer == {"rescheduled": 2}
         for state in ("delayed", "ready"):
-            assert scene.ok("GET", f"/v1/jobs/{jobs[state]}")["due"] == moment
+            assert rig.ok("GET", f"/v1/jobs/{jobs[state]}")["due"] == moment
 
 
 @pytest.mark.parametrize(
@@ -383,65 +381,65 @@ def test_rescheduling_by_a_filter_to_a_moment_follows_the_wall_clock() -> None:
 def test_a_reschedule_that_is_wrong_is_refused(
     query: str, given: dict[str, object], fields: list[str]
 ) -> None:
-    with Scene() as scene:
-        put(scene)
-        answer = scene.call("POST", f"{JOBS}/reschedule{query}", given)
+    with HttpRig() as rig:
+        put(rig)
+        answer = rig.call("POST", f"{JOBS}/reschedule{query}", given)
         assert (answer.status, answer.fields) == (422, fields)
 
 
 def test_a_delay_beyond_what_the_policy_allows_is_refused() -> None:
-    with Scene() as scene:
-        put(scene)
-        scene.ok("PUT", "/v1/topics/mail/policy", {"delay_max": "1h"})
-        answer = scene.call("POST", f"{JOBS}/reschedule", {"delay": "2h"})
+    with HttpRig() as rig:
+        put(rig)
+        rig.ok("PUT", "/v1/topics/mail/policy", {"delay_max": "1h"})
+        answer = rig.call("POST", f"{JOBS}/reschedule", {"delay": "2h"})
         assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", ["delay"])
-        answer = scene.call("POST", f"{JOBS}/reschedule", {"at": "2030-01-01T00:00:00Z"})
+        answer = rig.call("POST", f"{JOBS}/reschedule", {"at": "2030-01-01T00:00:00Z"})
         assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", ["at"])
         assert answer.json["rescheduled"] == 0
 
 
 def test_a_reschedule_that_finds_no_more_room_says_how_far_it_came() -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         for _ in range(5):
-            put(scene, delay="1h")
-        scene.engine.log_space.limit(150, lambda *_: -1)
-        answer = scene.call("POST", f"{JOBS}/reschedule", {"delay": "2h"})
+            put(rig, delay="1h")
+        rig.engine.log_space.limit(150, lambda *_: -1)
+        answer = rig.call("POST", f"{JOBS}/reschedule", {"delay": "2h"})
         assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
         done = answer.json["rescheduled"]
         assert 0 < done < 5
-        assert len(listed(scene, "from=90m")) == done
+        assert len(listed(rig, "from=90m")) == done
 
 
 # --- The calendar --------------------------------------------------------------------------------
 
 
 def test_a_calendar_tells_how_much_comes_due_when() -> None:
-    with Scene(is_virtual=True) as scene:
+    with HttpRig(is_virtual=True) as rig:
         for delay in ("30m", "90m", "100m", "5h"):
-            put(scene, delay=delay)
-        put(scene)
-        scene.ok("POST", "/v1/topics/sms/jobs", {"body": 1, "delay": "2h"})
-        scene.ok("POST", "/v1/topics/fax/jobs", {"body": 1})
-        assert scene.ok("GET", "/v1/calendar?horizon=3h&bins=3") == {
+            put(rig, delay=delay)
+        put(rig)
+        rig.ok("POST", "/v1/topics/sms/jobs", {"body": 1, "delay": "2h"})
+        rig.ok("POST", "/v1/topics/fax/jobs", {"body": 1})
+        assert rig.ok("GET", "/v1/calendar?horizon=3h&bins=3") == {
             "from": "2023-11-14T22:13:20.000Z",
             "bin": 3_600.0,
             "topics": [{"name": "mail", "counts": [1, 2, 0]}, {"name": "sms", "counts": [0, 0, 1]}],
             "after": None,
         }
-        told = scene.ok("GET", "/v1/calendar?topic=sms&topic=fax&topic=sms&horizon=4h&bins=1")
+        told = rig.ok("GET", "/v1/calendar?topic=sms&topic=fax&topic=sms&horizon=4h&bins=1")
         assert told["topics"] == [{"name": "sms", "counts": [1]}, {"name": "fax", "counts": [0]}]
-        assert len(scene.ok("GET", "/v1/calendar")["topics"][0]["counts"]) == 24
+        assert len(rig.ok("GET", "/v1/calendar")["topics"][0]["counts"]) == 24
 
 
 def test_a_calendar_of_very_many_topics_comes_in_pages() -> None:
-    with Scene(is_checked=False) as scene:
+    with HttpRig(is_checked=False) as rig:
         count = HTTP_CALENDAR_TOPICS_MAX + 5
         for number in range(count):
-            topic = scene.engine.store.topic(f"t{number:03}")
-            scene.engine.put_alike(topic, 0, HOUR_MS, 1_000, (b"",), scene.clock.now_ms())
-        told = scene.ok("GET", "/v1/calendar?bins=1")
+            topic = rig.engine.store.topic(f"t{number:03}")
+            rig.engine.put_alike(topic, 0, HOUR_MS, 1_000, (b"",), rig.clock.now_ms())
+        told = rig.ok("GET", "/v1/calendar?bins=1")
         assert len(told["topics"]) == HTTP_CALENDAR_TOPICS_MAX
-        rest = scene.ok("GET", f"/v1/calendar?bins=1&after={told['after']}")
+        rest = rig.ok("GET", f"/v1/calendar?bins=1&after={told['after']}")
         assert rest["after"] is None
         names = [topic["name"] for topic in told["topics"] + rest["topics"]]
         assert names == [f"t{number:03}" for number in range(count)]
@@ -461,26 +459,26 @@ def test_a_calendar_of_very_many_topics_comes_in_pages() -> None:
     ],
 )
 def test_a_calendar_that_is_wrong_is_refused(query: str, fields: list[str]) -> None:
-    with Scene() as scene:
-        put(scene)
-        answer = scene.call("GET", f"/v1/calendar?{query}")
+    with HttpRig() as rig:
+        put(rig)
+        answer = rig.call("GET", f"/v1/calendar?{query}")
         assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", fields)
 
 
 def test_a_calendar_of_a_topic_that_is_not_there_is_not_found() -> None:
-    with Scene() as scene:
-        assert scene.call("GET", "/v1/calendar?topic=nothing").status == 404
-        assert scene.ok("GET", "/v1/calendar")["topics"] == []
+    with HttpRig() as rig:
+        assert rig.call("GET", "/v1/calendar?topic=nothing").status == 404
+        assert rig.ok("GET", "/v1/calendar")["topics"] == []
 
 
 def test_a_calendar_leaves_out_what_the_token_may_not_see() -> None:
-    with Scene(needs_token=True) as scene:
-        admin = scene.token()
-        token = scene.token(Scope.PEEK, topics=("mail",))
+    with HttpRig(needs_token=True) as rig:
+        admin = rig.token()
+        token = rig.token(Scope.PEEK, topics=("mail",))
         for topic in ("mail", "sms"):
             given = {"body": 1, "delay": "1h"}
-            scene.ok("POST", f"/v1/topics/{topic}/jobs", given, token=admin)
-        told = scene.ok("GET", "/v1/calendar", token=token)
+            rig.ok("POST", f"/v1/topics/{topic}/jobs", given, token=admin)
+        told = rig.ok("GET", "/v1/calendar", token=token)
         assert [topic["name"] for topic in told["topics"]] == ["mail"]
-        assert scene.call("GET", "/v1/calendar?topic=sms", token=token).status == 403
-        assert scene.call("GET", "/v1/calendar", token=scene.token(Scope.STATS)).status == 403
+        assert rig.call("GET", "/v1/calendar?topic=sms", token=token).status == 403
+        assert rig.call("GET", "/v1/calendar", token=rig.token(Scope.STATS)).status == 403

@@ -8,30 +8,29 @@ import pytest
 from delayd.core.job import body_of
 from delayd.limits import KEY_BYTES_MAX
 from delayd.testing.clock import FakeClock
-from tests.http.callers import Answer
 from tests.http.producers import JOBS, RESERVE, put, reserved
-from tests.http.scene import Scene
+from tests.http.rig import Answer, HttpRig
 
 
-def looked_at(scene: Scene, job_id: int = 1) -> dict[str, Any]:
-    return dict(scene.ok("GET", f"/v1/jobs/{job_id}"))
+def looked_at(rig: HttpRig, job_id: int = 1) -> dict[str, Any]:
+    return dict(rig.ok("GET", f"/v1/jobs/{job_id}"))
 
 
 # --- What is answered -----------------------------------------------------------------------------
 
 
 def test_a_put_is_answered_with_id_time_and_place() -> None:
-    with Scene(is_virtual=True) as scene:
-        answer = scene.call("POST", JOBS, {"body": "hello", "delay": "5s"})
+    with HttpRig(is_virtual=True) as rig:
+        answer = rig.call("POST", JOBS, {"body": "hello", "delay": "5s"})
         assert (answer.status, answer.headers["location"]) == (201, "/v1/jobs/1")
         assert answer.json == {"id": 1, "outcome": "created", "due": "2023-11-14T22:13:25.000Z"}
-        assert scene.ok("GET", answer.headers["location"])["body"] == "hello"
+        assert rig.ok("GET", answer.headers["location"])["body"] == "hello"
 
 
 def test_every_field_is_kept() -> None:
-    with Scene(is_virtual=True) as scene:
+    with HttpRig(is_virtual=True) as rig:
         put(
-            scene,
+            rig,
             body={"to": "ann"},
             delay="1h",
             key="order-17",
@@ -41,7 +40,7 @@ def test_every_field_is_kept() -> None:
             max_attempts=9,
             jitter_percent=20,
         )
-        assert looked_at(scene) == {
+        assert looked_at(rig) == {
             "id": 1,
             "topic": "mail",
             "state": "delayed",
@@ -59,42 +58,42 @@ def test_every_field_is_kept() -> None:
 
 
 def test_what_is_not_said_has_a_default() -> None:
-    with Scene(is_virtual=True) as scene:
-        scene.ok("POST", JOBS, {"body": None})
-        told = looked_at(scene)
+    with HttpRig(is_virtual=True) as rig:
+        rig.ok("POST", JOBS, {"body": None})
+        told = looked_at(rig)
         assert (told["state"], told["priority"], told["ttr"]) == ("ready", 65_536, 60.0)
         assert not {"key", "retry", "max_attempts", "failure"} & told.keys()
 
 
 def test_what_the_topics_policy_says_counts_where_the_put_says_nothing() -> None:
-    with Scene(is_virtual=True) as scene:
-        scene.ok("PUT", "/v1/topics/mail/policy", {"ttr": "5m", "delay": "10s"})
-        put(scene)
-        put(scene, ttr="7s", delay="1s")
-        scene.ok("POST", JOBS, {"jobs": [{"body": 1}, {"body": 2}]})
-        put(scene, key="a")
-        ttrs = [looked_at(scene, job_id)["ttr"] for job_id in range(1, 6)]
+    with HttpRig(is_virtual=True) as rig:
+        rig.ok("PUT", "/v1/topics/mail/policy", {"ttr": "5m", "delay": "10s"})
+        put(rig)
+        put(rig, ttr="7s", delay="1s")
+        rig.ok("POST", JOBS, {"jobs": [{"body": 1}, {"body": 2}]})
+        put(rig, key="a")
+        ttrs = [looked_at(rig, job_id)["ttr"] for job_id in range(1, 6)]
         assert ttrs == [300.0, 7.0, 300.0, 300.0, 300.0]
-        dues = [looked_at(scene, job_id)["due"][17:19] for job_id in range(1, 6)]
+        dues = [looked_at(rig, job_id)["due"][17:19] for job_id in range(1, 6)]
         assert dues == ["30", "21", "30", "30", "30"]
 
 
 @pytest.mark.parametrize("delay", [0, 0.0, "0s"])
 def test_a_delay_of_0_that_is_said_is_one_whatever_the_topics_policy_says(delay: object) -> None:
-    with Scene(is_virtual=True) as scene:
-        scene.ok("PUT", "/v1/topics/mail/policy", {"delay": "10s"})
-        put(scene, delay=delay)
-        put(scene, delay=delay, key="a")
-        put(scene, delay=delay, retry="1s")
-        scene.ok("POST", JOBS, {"jobs": [{"body": 1, "delay": delay}] * 2 + [{"body": 1}] * 2})
-        scene.ok("PUT", "/v1/topics/mail/keys/b", {"body": 1, "delay": delay})
+    with HttpRig(is_virtual=True) as rig:
+        rig.ok("PUT", "/v1/topics/mail/policy", {"delay": "10s"})
+        put(rig, delay=delay)
+        put(rig, delay=delay, key="a")
+        put(rig, delay=delay, retry="1s")
+        rig.ok("POST", JOBS, {"jobs": [{"body": 1, "delay": delay}] * 2 + [{"body": 1}] * 2})
+        rig.ok("PUT", "/v1/topics/mail/keys/b", {"body": 1, "delay": delay})
         again = {"body": 1, "delay": delay, "key": "b"}
         for on in ("extend", "replace"):
-            scene.ok("POST", JOBS, again | {"on_conflict": on})
-        states = [looked_at(scene, job_id)["state"] for job_id in range(1, 9)]
+            rig.ok("POST", JOBS, again | {"on_conflict": on})
+        states = [looked_at(rig, job_id)["state"] for job_id in range(1, 9)]
         assert states == ["ready"] * 5 + ["delayed"] * 2 + ["ready"]
-        put(scene, key="b", on_conflict="replace")
-        assert looked_at(scene, 8)["state"] == "delayed"
+        put(rig, key="b", on_conflict="replace")
+        assert looked_at(rig, 8)["state"] == "delayed"
 
 
 # --- Bodies ---------------------------------------------------------------------------------------
@@ -118,42 +117,42 @@ def test_a_delay_of_0_that_is_said_is_one_whatever_the_topics_policy_says(delay:
     ],
 )
 def test_a_json_body_comes_back_as_the_very_text(body: bytes) -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         for data in (b'{"body":%b}', b'{"body" : %b }', b'{"jobs":[{"body": %b}]}'):
-            assert scene.call("POST", JOBS, data=data % body).status == 201
-            answer = scene.call("POST", RESERVE)
+            assert rig.call("POST", JOBS, data=data % body).status == 201
+            answer = rig.call("POST", RESERVE)
             assert answer.body.endswith(b'"body":%b}]}' % body)
-        record = scene.engine.store.jobs.get(1)
+        record = rig.engine.store.jobs.get(1)
         assert record is not None
         assert body_of(record) == body
-        assert b'"body":%b}' % body in scene.call("GET", "/v1/jobs/1").body
+        assert b'"body":%b}' % body in rig.call("GET", "/v1/jobs/1").body
 
 
 @pytest.mark.parametrize("body", [b"", b"hello", b"\0\xff", b" 1", b"1\n", b"1 2", b"NaN", b"{a}"])
 def test_bytes_that_are_no_json_come_back_in_base64(body: bytes) -> None:
     text = base64.b64encode(body).decode()
-    with Scene() as scene:
-        scene.ok("POST", JOBS, {"body_base64": text})
-        job = reserved(scene)
+    with HttpRig() as rig:
+        rig.ok("POST", JOBS, {"body_base64": text})
+        job = reserved(rig)
         assert job["body_base64"] == text
         assert "body" not in job
 
 
 def test_bytes_that_are_json_come_back_as_json_unless_base64_is_asked_for() -> None:
     text = base64.b64encode(b'{"a": 1}').decode()
-    with Scene() as scene:
+    with HttpRig() as rig:
         for _ in range(2):
-            scene.ok("POST", JOBS, {"body_base64": text})
-        assert reserved(scene)["body"] == {"a": 1}
-        (job,) = scene.ok("POST", RESERVE, {"bodies": "base64"})["jobs"]
+            rig.ok("POST", JOBS, {"body_base64": text})
+        assert reserved(rig)["body"] == {"a": 1}
+        (job,) = rig.ok("POST", RESERVE, {"bodies": "base64"})["jobs"]
         assert job["body_base64"] == text
         assert "body" not in job
 
 
 def test_of_a_name_that_is_there_twice_the_last_counts() -> None:
-    with Scene() as scene:
-        assert scene.call("POST", JOBS, data=b'{"body":1,"priority":3,"body":2}').status == 201
-        assert reserved(scene)["body"] == 2
+    with HttpRig() as rig:
+        assert rig.call("POST", JOBS, data=b'{"body":1,"priority":3,"body":2}').status == 201
+        assert reserved(rig)["body"] == 2
 
 
 # --- Times ----------------------------------------------------------------------------------------
@@ -173,8 +172,8 @@ def test_of_a_name_that_is_there_twice_the_last_counts() -> None:
     ],
 )
 def test_a_delay_is_seconds_or_a_text(delay: object, due: str) -> None:
-    with Scene(is_virtual=True) as scene:
-        assert put(scene, delay=delay)["due"] == due
+    with HttpRig(is_virtual=True) as rig:
+        assert put(rig, delay=delay)["due"] == due
 
 
 @pytest.mark.parametrize(
@@ -189,27 +188,27 @@ def test_a_delay_is_seconds_or_a_text(delay: object, due: str) -> None:
     ],
 )
 def test_a_moment_is_rfc_3339_or_seconds_since_1970(at: object, due: str) -> None:
-    with Scene(is_virtual=True) as scene:
-        assert put(scene, at=at)["due"] == due
-        assert looked_at(scene)["state"] == "delayed"
+    with HttpRig(is_virtual=True) as rig:
+        assert put(rig, at=at)["due"] == due
+        assert looked_at(rig)["state"] == "delayed"
 
 
 @pytest.mark.parametrize("at", ["2023-11-14T22:13:20Z", "1970-01-01T00:00:00Z", 0])
 def test_a_moment_that_is_past_is_now(at: object) -> None:
-    with Scene(is_virtual=True) as scene:
-        put(scene, at=at)
-        assert reserved(scene)["id"] == 1
+    with HttpRig(is_virtual=True) as rig:
+        put(rig, at=at)
+        assert reserved(rig)["id"] == 1
 
 
 def test_a_moment_follows_the_wall_clock_and_a_delay_does_not() -> None:
-    with Scene() as scene:
-        put(scene, body="at", at="2023-11-14T23:13:20Z")
-        put(scene, body="delay", delay="1h")
-        assert isinstance(scene.clock, FakeClock)
-        scene.clock.step_wall(3_600_000)
-        scene.pass_ms(10)
-        assert reserved(scene)["body"] == "at"
-        assert scene.call("POST", RESERVE).status == 204
+    with HttpRig() as rig:
+        put(rig, body="at", at="2023-11-14T23:13:20Z")
+        put(rig, body="delay", delay="1h")
+        assert isinstance(rig.clock, FakeClock)
+        rig.clock.step_wall(3_600_000)
+        rig.pass_ms(10)
+        assert reserved(rig)["body"] == "at"
+        assert rig.call("POST", RESERVE).status == 204
 
 
 @pytest.mark.parametrize("key", [{}, {"key": "a"}])
@@ -217,14 +216,14 @@ def test_a_moment_follows_the_wall_clock_and_a_delay_does_not() -> None:
 def test_a_moment_is_one_of_the_wall_clock_of_now_and_not_of_the_start(
     step_ms: int, key: dict[str, str]
 ) -> None:
-    with Scene() as scene:
-        waiting = scene.send("POST", RESERVE, {"wait": "30s"})
-        assert isinstance(scene.clock, FakeClock)
-        scene.clock.step_wall(step_ms)
-        put(scene, at=(scene.clock.wall_ms() + 10_000) / 1_000, **key)
-        scene.pass_ms(9_999)
+    with HttpRig() as rig:
+        waiting = rig.send("POST", RESERVE, {"wait": "30s"})
+        assert isinstance(rig.clock, FakeClock)
+        rig.clock.step_wall(step_ms)
+        put(rig, at=(rig.clock.wall_ms() + 10_000) / 1_000, **key)
+        rig.pass_ms(9_999)
         assert waiting.answer is None
-        scene.pass_ms(2)
+        rig.pass_ms(2)
         assert waiting.the_answer.json["jobs"][0]["id"] == 1
 
 
@@ -238,11 +237,11 @@ OUTCOMES = (
 )
 
 
-def put_key(scene: Scene, method: str, **fields: object) -> Answer:
+def put_key(rig: HttpRig, method: str, **fields: object) -> Answer:
     """Put under the key a, by one call or the other."""
     if method == "POST":
-        return scene.call("POST", JOBS, {"key": "a", **fields})
-    return scene.call("PUT", "/v1/topics/mail/keys/a", fields)
+        return rig.call("POST", JOBS, {"key": "a", **fields})
+    return rig.call("PUT", "/v1/topics/mail/keys/a", fields)
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
@@ -250,60 +249,60 @@ def put_key(scene: Scene, method: str, **fields: object) -> Answer:
 def test_what_a_put_does_when_its_key_is_taken(
     method: str, on: str, outcome: str, body: str, time: str
 ) -> None:
-    with Scene(is_virtual=True) as scene:
-        assert put_key(scene, method, body="old", delay="1h", on_conflict=on).status == 201
-        answer = put_key(scene, method, body="new", delay="2h", on_conflict=on)
+    with HttpRig(is_virtual=True) as rig:
+        assert put_key(rig, method, body="old", delay="1h", on_conflict=on).status == 201
+        answer = put_key(rig, method, body="new", delay="2h", on_conflict=on)
         due = {"old": "2023-11-14T23:13:20.000Z", "new": "2023-11-15T00:13:20.000Z"}[time]
         assert answer.json == {"id": 1, "outcome": outcome, "due": due}
         assert (answer.status, answer.headers["location"]) == (200, "/v1/jobs/1")
-        told = looked_at(scene)
+        told = looked_at(rig)
         assert (told["body"], told["due"]) == (body, due)
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
 def test_a_put_that_is_to_be_rejected_names_the_job_that_is_there(method: str) -> None:
-    with Scene() as scene:
-        put_key(scene, method, body="old", delay=5)
-        answer = put_key(scene, method, body="new", on_conflict="reject")
+    with HttpRig() as rig:
+        put_key(rig, method, body="old", delay=5)
+        answer = put_key(rig, method, body="new", on_conflict="reject")
         assert (answer.status, answer.word) == (409, "JOB_ALREADY_EXISTS")
         assert answer.json["job_id"] == 1
-        assert looked_at(scene)["body"] == "old"
+        assert looked_at(rig)["body"] == "old"
 
 
 def test_a_post_rejects_and_a_put_replaces_where_nothing_is_said() -> None:
-    with Scene() as scene:
-        assert put_key(scene, "PUT", body="old").json["outcome"] == "created"
-        assert put_key(scene, "POST", body="new").status == 409
-        assert put_key(scene, "PUT", body="new").json["outcome"] == "replaced"
+    with HttpRig() as rig:
+        assert put_key(rig, "PUT", body="old").json["outcome"] == "created"
+        assert put_key(rig, "POST", body="new").status == 409
+        assert put_key(rig, "PUT", body="new").json["outcome"] == "replaced"
 
 
 def test_a_key_is_free_again_when_its_job_is_gone_or_in_somebodys_hands() -> None:
-    with Scene() as scene:
-        put(scene, key="a")
-        job = reserved(scene)
-        assert put_key(scene, "PUT", body="new").json["id"] == 2
-        scene.ok("POST", "/v1/jobs/1/ack", {"token": job["token"]})
-        scene.ok("DELETE", "/v1/jobs/2")
-        assert put(scene, key="a")["outcome"] == "created"
+    with HttpRig() as rig:
+        put(rig, key="a")
+        job = reserved(rig)
+        assert put_key(rig, "PUT", body="new").json["id"] == 2
+        rig.ok("POST", "/v1/jobs/1/ack", {"token": job["token"]})
+        rig.ok("DELETE", "/v1/jobs/2")
+        assert put(rig, key="a")["outcome"] == "created"
 
 
 def test_a_key_is_the_topics_own() -> None:
-    with Scene() as scene:
-        put(scene, key="a")
-        assert scene.ok("POST", "/v1/topics/sms/jobs", {"body": 1, "key": "a"})["id"] == 2
+    with HttpRig() as rig:
+        put(rig, key="a")
+        assert rig.ok("POST", "/v1/topics/sms/jobs", {"body": 1, "key": "a"})["id"] == 2
 
 
 @pytest.mark.parametrize("key", ["order-17", "größe", "a/b", "%2F", "x" * KEY_BYTES_MAX, "?#&"])
 def test_a_key_is_any_printable_text(key: str) -> None:
-    with Scene() as scene:
-        put(scene, key=key)
-        assert reserved(scene)["key"] == key
+    with HttpRig() as rig:
+        put(rig, key=key)
+        assert reserved(rig)["key"] == key
 
 
 @pytest.mark.parametrize("key", ["", " ", "a b", "a\n", "\u00a0", "\u200e", "é" * 101, 7, None])
 def test_a_key_that_is_none_is_refused(key: object) -> None:
-    with Scene() as scene:
-        answer = scene.call("POST", JOBS, {"body": 1, "key": key})
+    with HttpRig() as rig:
+        answer = rig.call("POST", JOBS, {"body": 1, "key": key})
         assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", ["key"])
 
 
@@ -311,25 +310,25 @@ def test_a_key_that_is_none_is_refused(key: object) -> None:
 
 
 def test_a_put_of_any_kind_is_answered_when_it_is_durable() -> None:
-    with Scene() as scene:
-        scene.disk.hold()
+    with HttpRig() as rig:
+        rig.disk.hold()
         clients = [
-            scene.send("POST", JOBS, {"body": 1}),
-            scene.send("POST", JOBS, {"jobs": [{"body": 1}, {"body": 2}]}),
-            scene.send("PUT", "/v1/topics/mail/keys/a", {"body": 1}),
-            scene.send("PUT", "/v1/topics/mail/keys/a", {"body": 1, "on_conflict": "keep"}),
+            rig.send("POST", JOBS, {"body": 1}),
+            rig.send("POST", JOBS, {"jobs": [{"body": 1}, {"body": 2}]}),
+            rig.send("PUT", "/v1/topics/mail/keys/a", {"body": 1}),
+            rig.send("PUT", "/v1/topics/mail/keys/a", {"body": 1, "on_conflict": "keep"}),
         ]
         assert [client.answer for client in clients] == [None] * 4
-        scene.disk.release()
-        scene.settle()
+        rig.disk.release()
+        rig.settle()
         assert [client.the_answer.status for client in clients] == [201, 201, 201, 200]
-        assert scene.after_restart().log_space.jobs == 4
+        assert rig.after_restart().log_space.jobs == 4
 
 
 def test_a_job_comes_though_the_daemon_was_killed() -> None:
-    with Scene() as scene:
-        put(scene, body={"a": 1.0}, key="a", retry="1s", at="2023-11-14T23:00:00Z")
-        again = scene.after_restart()
-        for engine in (again, scene.engine):
+    with HttpRig() as rig:
+        put(rig, body={"a": 1.0}, key="a", retry="1s", at="2023-11-14T23:00:00Z")
+        again = rig.after_restart()
+        for engine in (again, rig.engine):
             assert engine.find_key("mail", b"a") == 1
-        assert again.store.jobs.get(1) == scene.engine.store.jobs.get(1)
+        assert again.store.jobs.get(1) == rig.engine.store.jobs.get(1)

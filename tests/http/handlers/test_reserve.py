@@ -11,7 +11,7 @@ from delayd.limits import (
     HTTP_WAIT_MS_MAX,
     RETRY_AFTER_FULL_S,
 )
-from tests.http.scene import Scene
+from tests.http.rig import HttpRig
 from tests.http.workers import RESERVE, ids, put, told, wait
 
 JOBS = "/v1/topics/mail/jobs"
@@ -21,10 +21,10 @@ JOBS = "/v1/topics/mail/jobs"
 
 
 def test_what_is_ready_is_handed_out_with_all_that_a_worker_needs() -> None:
-    with Scene(is_virtual=True) as scene:
-        put(scene, body={"a": 1}, key="order-17", priority=7, ttr=90)
-        scene.pass_ms(1_500)
-        answer = scene.call("POST", RESERVE)
+    with HttpRig(is_virtual=True) as rig:
+        put(rig, body={"a": 1}, key="order-17", priority=7, ttr=90)
+        rig.pass_ms(1_500)
+        answer = rig.call("POST", RESERVE)
         assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
         assert answer.json == {
             "jobs": [
@@ -46,85 +46,85 @@ def test_what_is_ready_is_handed_out_with_all_that_a_worker_needs() -> None:
 
 
 def test_the_most_urgent_come_first_and_no_more_than_are_wanted() -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         for priority in (5, 1, 3, 1):
-            put(scene, priority=priority)
-        jobs = scene.ok("POST", RESERVE, {"max": 3})["jobs"]
+            put(rig, priority=priority)
+        jobs = rig.ok("POST", RESERVE, {"max": 3})["jobs"]
         assert [job["id"] for job in jobs] == [2, 4, 3]
-        assert [job["id"] for job in scene.ok("POST", RESERVE, {"max": 3})["jobs"]] == [1]
+        assert [job["id"] for job in rig.ok("POST", RESERVE, {"max": 3})["jobs"]] == [1]
 
 
 def test_with_nothing_ready_and_no_wait_the_answer_is_that_there_is_nothing() -> None:
-    with Scene() as scene:
-        put(scene, delay=5)
+    with HttpRig() as rig:
+        put(rig, delay=5)
         for given in (None, {}, {"wait": 0}, {"max": 5, "wait": "0s"}):
-            answer = scene.call("POST", RESERVE, given)
+            answer = rig.call("POST", RESERVE, given)
             assert (answer.status, answer.body) == (204, b"")
             assert answer.headers["server"].startswith("delayd/")
 
 
 def test_a_reserve_of_a_topic_that_is_not_there_leaves_none() -> None:
-    with Scene() as scene:
-        assert scene.call("POST", "/v1/topics/nothing/reserve").status == 204
-        waiting = scene.send("POST", "/v1/topics/nothing/reserve", {"wait": 1})
-        assert "nothing" in scene.engine.store.topics.by_name
-        scene.pass_ms(1_010)
+    with HttpRig() as rig:
+        assert rig.call("POST", "/v1/topics/nothing/reserve").status == 204
+        waiting = rig.send("POST", "/v1/topics/nothing/reserve", {"wait": 1})
+        assert "nothing" in rig.engine.store.topics.by_name
+        rig.pass_ms(1_010)
         assert waiting.the_answer.status == 204
-        assert "nothing" not in scene.engine.store.topics.by_name
+        assert "nothing" not in rig.engine.store.topics.by_name
 
 
 def test_what_a_paused_topic_holds_is_not_handed_out() -> None:
-    with Scene() as scene:
-        put(scene)
-        scene.ok("POST", "/v1/topics/mail/pause", {"duration": "10s"})
-        waiting = wait(scene)
+    with HttpRig() as rig:
+        put(rig)
+        rig.ok("POST", "/v1/topics/mail/pause", {"duration": "10s"})
+        waiting = wait(rig)
         assert waiting.answer is None
-        scene.pass_ms(10_010)
+        rig.pass_ms(10_010)
         assert ids(waiting) == [1]
 
 
 def test_no_more_bodies_are_handed_out_than_an_answer_should_hold() -> None:
-    with Scene(is_checked=False) as scene:
+    with HttpRig(is_checked=False) as rig:
         bodies = [b"x" * BODY_BYTES_DEFAULT] * 100
         for name in ("mail", "sms"):
-            topic = scene.engine.store.topic(name)
-            scene.engine.put_alike(topic, 0, 0, 60_000, bodies, scene.clock.now_ms())
+            topic = rig.engine.store.topic(name)
+            rig.engine.put_alike(topic, 0, 0, 60_000, bodies, rig.clock.now_ms())
         expected = HTTP_RESERVED_BYTES_MAX // BODY_BYTES_DEFAULT + 1
-        assert len(scene.ok("POST", RESERVE, {"max": 100})["jobs"]) == expected
+        assert len(rig.ok("POST", RESERVE, {"max": 100})["jobs"]) == expected
         both = {"topics": ["mail", "sms"], "max": 100}
-        assert len(scene.ok("POST", "/v1/reserve", both)["jobs"]) == expected
+        assert len(rig.ok("POST", "/v1/reserve", both)["jobs"]) == expected
 
 
 @pytest.mark.parametrize("path", [RESERVE, "/v1/reserve"])
 @pytest.mark.parametrize("wait_s", [0, 30])
 def test_where_there_is_no_room_for_a_reservation_it_is_said_so(path: str, wait_s: int) -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         given: dict[str, object] = {"wait": wait_s, "max": 5}
         if path == "/v1/reserve":
             given["topics"] = ["mail", "sms"]
-        scene.engine.log_space.limit(0, lambda *_: -1)
+        rig.engine.log_space.limit(0, lambda *_: -1)
         if not wait_s:
-            assert scene.call("POST", path, given).status == 204, "nothing is ready"
-        scene.engine.log_space.limit(10_000_000, lambda *_: -1)
-        put(scene)
-        scene.engine.log_space.limit(0, lambda *_: -1)
-        answer = scene.call("POST", path, given)
+            assert rig.call("POST", path, given).status == 204, "nothing is ready"
+        rig.engine.log_space.limit(10_000_000, lambda *_: -1)
+        put(rig)
+        rig.engine.log_space.limit(0, lambda *_: -1)
+        answer = rig.call("POST", path, given)
         assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
         assert answer.headers["retry-after"] == str(RETRY_AFTER_FULL_S)
-        assert told(scene.engine)["state"] == "ready"
-        assert not scene.api.waiting
-        assert scene.engine.store.topics.by_name["mail"].watchers == 0
-        scene.engine.log_space.limit(0, lambda missing_bytes, *_: missing_bytes)
-        assert len(scene.ok("POST", path, given)["jobs"]) == 1, "room was made"
+        assert told(rig.engine)["state"] == "ready"
+        assert not rig.api.waiting
+        assert rig.engine.store.topics.by_name["mail"].watchers == 0
+        rig.engine.log_space.limit(0, lambda missing_bytes, *_: missing_bytes)
+        assert len(rig.ok("POST", path, given)["jobs"]) == 1, "room was made"
 
 
 def test_one_body_is_handed_out_however_long_it_is() -> None:
-    with Scene(is_checked=False) as scene:
-        scene.engine.state.body_bytes_max = 2 * HTTP_RESERVED_BYTES_MAX
-        topic = scene.engine.store.topic("mail")
+    with HttpRig(is_checked=False) as rig:
+        rig.engine.state.body_bytes_max = 2 * HTTP_RESERVED_BYTES_MAX
+        topic = rig.engine.store.topic("mail")
         body = b"x" * (HTTP_RESERVED_BYTES_MAX + 1)
-        scene.engine.put_alike(topic, 0, 0, 60_000, (body, body), scene.clock.now_ms())
-        assert len(scene.ok("POST", RESERVE, {"max": 2})["jobs"]) == 1
+        rig.engine.put_alike(topic, 0, 0, 60_000, (body, body), rig.clock.now_ms())
+        assert len(rig.ok("POST", RESERVE, {"max": 2})["jobs"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -146,106 +146,106 @@ def test_one_body_is_handed_out_however_long_it_is() -> None:
 def test_a_reserve_that_is_wrong_is_refused(
     path: str, given: dict[str, object], fields: list[str]
 ) -> None:
-    with Scene() as scene:
-        put(scene)
-        answer = scene.call("POST", path, given)
+    with HttpRig() as rig:
+        put(rig)
+        answer = rig.call("POST", path, given)
         assert (answer.status, answer.word) == (422, "BAD_FORMAT")
         assert sorted(answer.fields) == fields
-        assert told(scene.engine)["state"] == "ready"
+        assert told(rig.engine)["state"] == "ready"
 
 
 # --- Waiting --------------------------------------------------------------------------------------
 
 
 def test_who_waits_gets_a_job_in_the_turn_in_which_it_comes_due() -> None:
-    with Scene() as scene:
-        put(scene, delay=5)
-        waiting = wait(scene)
-        scene.pass_ms(5_000)
+    with HttpRig() as rig:
+        put(rig, delay=5)
+        waiting = wait(rig)
+        rig.pass_ms(5_000)
         assert waiting.answer is None
-        before = scene.turns_taken
-        scene.pass_ms(1)
-        assert scene.turns_taken - before <= 3, "one for the job, one for the answer, one to sleep"
+        before = rig.turns_taken
+        rig.pass_ms(1)
+        assert rig.turns_taken - before <= 3, "one for the job, one for the answer, one to sleep"
         (job,) = waiting.the_answer.json["jobs"]
         assert (job["id"], job["lateness"]) == (1, 0.001)
 
 
 def test_who_waits_gets_a_job_that_is_put() -> None:
-    with Scene() as scene:
-        waiting = wait(scene)
-        put(scene)
+    with HttpRig() as rig:
+        waiting = wait(rig)
+        put(rig)
         assert ids(waiting) == [1]
-        assert not scene.api.waiting
+        assert not rig.api.waiting
 
 
 def test_who_waited_first_is_served_first() -> None:
-    with Scene() as scene:
-        waiting = [wait(scene) for _ in range(4)]
+    with HttpRig() as rig:
+        waiting = [wait(rig) for _ in range(4)]
         for _ in range(3):
-            put(scene)
+            put(rig)
         assert [ids(client) for client in waiting[:3]] == [[1], [2], [3]]
         assert waiting[3].answer is None
 
 
 def test_who_wants_several_gets_what_is_ready_besides() -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         for _ in range(5):
-            put(scene, delay=5)
-        waiting = wait(scene, max=4)
-        scene.pass_ms(5_001)
+            put(rig, delay=5)
+        waiting = wait(rig, max=4)
+        rig.pass_ms(5_001)
         assert ids(waiting) == [1, 2, 3, 4]
-        assert told(scene.engine, 5)["state"] == "ready"
+        assert told(rig.engine, 5)["state"] == "ready"
 
 
 def test_who_wants_several_does_not_wait_for_them_all() -> None:
-    with Scene() as scene:
-        put(scene)
-        assert ids(wait(scene, max=4)) == [1]
-        waiting = wait(scene, max=4)
-        put(scene)
+    with HttpRig() as rig:
+        put(rig)
+        assert ids(wait(rig, max=4)) == [1]
+        waiting = wait(rig, max=4)
+        put(rig)
         assert ids(waiting) == [2]
 
 
 @pytest.mark.parametrize("wait_s", [0.05, 30, HTTP_WAIT_MS_MAX // 1_000])
 def test_a_wait_ends_when_it_was_to_end(wait_s: float) -> None:
-    with Scene() as scene:
-        waiting = wait(scene, wait=wait_s)
-        scene.pass_ms(int(wait_s * 1_000))
+    with HttpRig() as rig:
+        waiting = wait(rig, wait=wait_s)
+        rig.pass_ms(int(wait_s * 1_000))
         assert waiting.answer is None
-        scene.pass_ms(1)
+        rig.pass_ms(1)
         answer = waiting.the_answer
         assert (answer.status, answer.body) == (204, b"")
-        assert not scene.api.waiting
-        assert "mail" not in scene.engine.store.topics.by_name
+        assert not rig.api.waiting
+        assert "mail" not in rig.engine.store.topics.by_name
 
 
 def test_a_job_that_comes_due_as_the_wait_ends_is_handed_out() -> None:
-    with Scene() as scene:
-        put(scene, delay=5)
-        waiting = wait(scene, wait="5s")
-        scene.pass_ms(5_001)
+    with HttpRig() as rig:
+        put(rig, delay=5)
+        waiting = wait(rig, wait="5s")
+        rig.pass_ms(5_001)
         assert waiting.answer is not None
-        assert told(scene.engine)["state"] == ("reserved" if ids(waiting) else "ready")
+        assert told(rig.engine)["state"] == ("reserved" if ids(waiting) else "ready")
 
 
 def test_a_connection_waits_again_and_again() -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         for _ in range(3):
-            assert scene.call("POST", RESERVE, {"wait": 0}).status == 204
-            put(scene)
-            assert scene.call("POST", RESERVE, {"wait": 5}).status == 200
-        assert scene.connections.open_count == 1
+            assert rig.call("POST", RESERVE, {"wait": 0}).status == 204
+            put(rig)
+            assert rig.call("POST", RESERVE, {"wait": 5}).status == 200
+        assert rig.connections.open_count == 1
 
 
 def test_lateness_is_that_of_the_hand_out_and_not_of_the_answer() -> None:
-    with Scene(is_virtual=True) as scene:
-        waiting = wait(scene)
-        put(scene, delay=29)
-        scene.disk.hold()
-        advance = scene.send("POST", "/v1/clock/advance", {"by": 31})
+    with HttpRig(is_virtual=True) as rig:
+        waiting = wait(rig)
+        put(rig, delay=29)
+        rig.disk.hold()
+        advance = rig.send("POST", "/v1/clock/advance", {"by": 31})
         assert waiting.answer is advance.answer is None
-        scene.disk.release()
-        scene.settle()
+        rig.disk.release()
+        rig.settle()
         assert advance.the_answer.json["now"] == "2023-11-14T22:13:51.000Z"
         (job,) = waiting.the_answer.json["jobs"]
         assert (job["due"], job["expires"]) == (
@@ -257,21 +257,21 @@ def test_lateness_is_that_of_the_hand_out_and_not_of_the_answer() -> None:
 
 @pytest.mark.parametrize("has_waited", [False, True])
 def test_a_slow_disk_makes_no_job_late_that_was_handed_out_in_time(has_waited: bool) -> None:
-    with Scene(is_virtual=True) as scene:
+    with HttpRig(is_virtual=True) as rig:
         if has_waited:
-            client = wait(scene)
-            put(scene, delay=1)
-            scene.disk.hold()
+            client = wait(rig)
+            put(rig, delay=1)
+            rig.disk.hold()
         else:
-            put(scene, delay=1)
-            scene.pass_ms(1_000)
-            scene.disk.hold()
-            client = scene.send("POST", RESERVE)
-        scene.pass_ms(1_000)
-        scene.pass_ms(5_000)
+            put(rig, delay=1)
+            rig.pass_ms(1_000)
+            rig.disk.hold()
+            client = rig.send("POST", RESERVE)
+        rig.pass_ms(1_000)
+        rig.pass_ms(5_000)
         assert client.answer is None
-        scene.disk.release()
-        scene.settle()
+        rig.disk.release()
+        rig.settle()
         (job,) = client.the_answer.json["jobs"]
         assert job["lateness"] == 0.0
 
@@ -280,76 +280,74 @@ def test_a_slow_disk_makes_no_job_late_that_was_handed_out_in_time(has_waited: b
 
 
 def test_of_several_topics_the_most_urgent_jobs_come_first() -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         for topic, priority in (("mail", 5), ("sms", 1), ("mail", 3), ("fax", 0), ("sms", 4)):
-            put(scene, topic, priority=priority)
-        jobs = scene.ok("POST", "/v1/reserve", {"topics": ["mail", "sms", "mail"], "max": 3})[
-            "jobs"
-        ]
+            put(rig, topic, priority=priority)
+        jobs = rig.ok("POST", "/v1/reserve", {"topics": ["mail", "sms", "mail"], "max": 3})["jobs"]
         assert [(job["id"], job["topic"]) for job in jobs] == [(2, "sms"), (3, "mail"), (5, "sms")]
 
 
 def test_who_waits_for_several_topics_gets_what_comes_first() -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         given = {"topics": ["mail", "sms"], "wait": 30}
-        first, second = (scene.send("POST", "/v1/reserve", given) for _ in range(2))
-        put(scene, "fax")
+        first, second = (rig.send("POST", "/v1/reserve", given) for _ in range(2))
+        put(rig, "fax")
         assert first.answer is None
-        put(scene, "sms")
-        put(scene, "mail")
+        put(rig, "sms")
+        put(rig, "mail")
         assert (ids(first), ids(second)) == ([2], [3])
-        assert {*scene.engine.store.topics.by_name} >= {"fax", "mail", "sms"}
+        assert {*rig.engine.store.topics.by_name} >= {"fax", "mail", "sms"}
 
 
 def test_a_token_must_be_good_for_each_topic_that_is_named() -> None:
-    with Scene(needs_token=True) as scene:
-        token = scene.token(Scope.RESERVE, topics=("mail",))
+    with HttpRig(needs_token=True) as rig:
+        token = rig.token(Scope.RESERVE, topics=("mail",))
         given = {"topics": ["mail", "sms"]}
-        assert scene.call("POST", "/v1/reserve", given, token=token).status == 403
-        assert scene.call("POST", "/v1/reserve", {"topics": ["mail"]}, token=token).status == 204
+        assert rig.call("POST", "/v1/reserve", given, token=token).status == 403
+        assert rig.call("POST", "/v1/reserve", {"topics": ["mail"]}, token=token).status == 204
 
 
 # --- Durability -----------------------------------------------------------------------------------
 
 
 def test_a_reservation_is_durable_before_anybody_hears_of_it() -> None:
-    with Scene() as scene:
-        put(scene)
-        scene.disk.hold()
-        at_once = scene.send("POST", RESERVE)
-        waiting = wait(scene)
-        scene.send("POST", JOBS, {"body": 2})
+    with HttpRig() as rig:
+        put(rig)
+        rig.disk.hold()
+        at_once = rig.send("POST", RESERVE)
+        waiting = wait(rig)
+        rig.send("POST", JOBS, {"body": 2})
         assert (at_once.answer, waiting.answer) == (None, None)
-        assert told(scene.after_restart())["state"] == "ready"
-        scene.disk.release()
-        scene.settle()
+        assert told(rig.after_restart())["state"] == "ready"
+        rig.disk.release()
+        rig.settle()
         assert (ids(at_once), ids(waiting)) == ([1], [2])
-        again = scene.after_restart()
+        again = rig.after_restart()
         assert [told(again, job_id)["state"] for job_id in (1, 2)] == ["reserved"] * 2
 
 
 def test_a_job_whose_ttr_ran_out_while_the_disk_was_slow_is_not_handed_out() -> None:
-    with Scene() as scene:
-        put(scene, ttr=1)
-        scene.disk.hold()
-        late = wait(scene, max=2)
-        scene.pass_ms(1_002)
-        scene.disk.release()
-        scene.settle()
+    with HttpRig() as rig:
+        put(rig, ttr=1)
+        rig.disk.hold()
+        late = wait(rig, max=2)
+        rig.pass_ms(1_002)
+        rig.disk.release()
+        rig.settle()
         assert ids(late) == []
-        (job,) = scene.ok("POST", RESERVE)["jobs"]
+        (job,) = rig.ok("POST", RESERVE)["jobs"]
         assert (job["id"], job["attempt"]) == (1, 2)
 
 
 def test_of_several_jobs_those_are_handed_out_whose_ttr_has_not_run_out() -> None:
-    with Scene() as scene:
-        put(scene, ttr=1)
-        put(scene, ttr=9)
-        scene.disk.hold()
-        late = wait(scene, max=2)
-        scene.pass_ms(1_002)
-        scene.disk.release()
-        scene.settle()
+    with HttpRig() as rig:
+        put(rig, ttr=1)
+        put(rig, ttr=9)
+        rig.disk.hold()
+        late = wait(rig, max=2)
+        rig.pass_ms(1_002)
+        rig.disk.release()
+        rig.settle()
         assert ids(late) == [2]
 
 
@@ -357,34 +355,34 @@ def test_of_several_jobs_those_are_handed_out_whose_ttr_has_not_run_out() -> Non
 
 
 def test_who_waits_is_told_that_the_daemon_stops() -> None:
-    with Scene() as scene:
-        waiting = wait(scene)
-        scene.server.stop_accepting()
-        scene.settle()
+    with HttpRig() as rig:
+        waiting = wait(rig)
+        rig.server.stop_accepting()
+        rig.settle()
         answer = waiting.the_answer
         assert (answer.status, answer.word) == (503, "STOPPING")
         assert answer.headers["retry-after"] == "1"
-        assert not scene.api.waiting
+        assert not rig.api.waiting
 
 
 def test_a_reservation_that_is_not_durable_when_the_daemon_stops_is_answered_all_the_same() -> None:
-    with Scene() as scene:
-        put(scene)
-        scene.disk.hold()
-        client = wait(scene)
-        scene.server.stop_accepting()
-        scene.disk.release()
-        scene.settle()
+    with HttpRig() as rig:
+        put(rig)
+        rig.disk.hold()
+        client = wait(rig)
+        rig.server.stop_accepting()
+        rig.disk.release()
+        rig.settle()
         assert ids(client) == [1]
 
 
 def test_a_daemon_that_stops_hands_out_nothing_more() -> None:
-    with Scene() as scene:
-        put(scene)
-        client = scene.connect()
-        scene.settle()
-        scene.server.stop_accepting()
-        answer = scene.call("POST", RESERVE)
+    with HttpRig() as rig:
+        put(rig)
+        client = rig.connect()
+        rig.settle()
+        rig.server.stop_accepting()
+        answer = rig.call("POST", RESERVE)
         assert (answer.status, answer.word) == (503, "STOPPING")
-        assert told(scene.engine)["state"] == "ready"
+        assert told(rig.engine)["state"] == "ready"
         assert not client.received

@@ -17,28 +17,27 @@ from delayd.limits import (
     TASK_SLICE_US,
     TASK_STEP_JOBS,
 )
-from tests.http.callers import request
-from tests.http.scene import Scene
+from tests.http.rig import HttpRig, request
 
 
-def put(scene: Scene, topic: str, **fields: object) -> int:
+def put(rig: HttpRig, topic: str, **fields: object) -> int:
     """Put a job, and return its id."""
-    told = scene.ok("POST", f"/v1/topics/{topic}/jobs", {"body": None, **fields})
+    told = rig.ok("POST", f"/v1/topics/{topic}/jobs", {"body": None, **fields})
     return int(told["id"])
 
 
-def reserve(scene: Scene, topic: str) -> dict[str, Any]:
-    (job,) = scene.ok("POST", f"/v1/topics/{topic}/reserve", {})["jobs"]
+def reserve(rig: HttpRig, topic: str) -> dict[str, Any]:
+    (job,) = rig.ok("POST", f"/v1/topics/{topic}/reserve", {})["jobs"]
     return dict(job)
 
 
-def bury(scene: Scene, topic: str, jobs: int) -> list[int]:
+def bury(rig: HttpRig, topic: str, jobs: int) -> list[int]:
     """Put jobs and bury them, in this order."""
     job_ids = []
     for _ in range(jobs):
-        put(scene, topic)
-        job = reserve(scene, topic)
-        scene.ok("POST", f"/v1/jobs/{job['id']}/bury", {"token": job["token"]})
+        put(rig, topic)
+        job = reserve(rig, topic)
+        rig.ok("POST", f"/v1/jobs/{job['id']}/bury", {"token": job["token"]})
         job_ids.append(job["id"])
     return job_ids
 
@@ -51,13 +50,13 @@ def names(told: dict[str, Any]) -> list[str]:
 
 
 def test_topics_are_told_by_name_with_their_counts() -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         for topic in ("sms", "mail", "fax"):
-            put(scene, topic, delay="1h")
-        put(scene, "mail", priority=1)
-        put(scene, "mail")
-        reserve(scene, "mail")
-        told = scene.ok("GET", "/v1/topics")
+            put(rig, topic, delay="1h")
+        put(rig, "mail", priority=1)
+        put(rig, "mail")
+        reserve(rig, "mail")
+        told = rig.ok("GET", "/v1/topics")
         assert names(told) == sorted([*names(told)])
         assert {"fax", "mail", "sms"} <= {*names(told)}
         mail = next(topic for topic in told["topics"] if topic["name"] == "mail")
@@ -67,15 +66,15 @@ def test_topics_are_told_by_name_with_their_counts() -> None:
 
 
 def test_pages_of_topics_hold_each_of_them_once(rng: random.Random) -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         expected = {f"{rng.choice('abc')}.{number}" for number in range(150)}
         for name in expected:
-            scene.engine.store.topic(name).users += 1
+            rig.engine.store.topic(name).users += 1
         seen: list[str] = []
         path = "/v1/topics?limit=7"
         after = ""
         while True:
-            told = scene.ok("GET", path + after)
+            told = rig.ok("GET", path + after)
             seen += names(told)
             if told["after"] is None:
                 break
@@ -87,10 +86,10 @@ def test_pages_of_topics_hold_each_of_them_once(rng: random.Random) -> None:
 
 
 def test_a_full_page_that_is_the_last_one_says_so() -> None:
-    with Scene() as scene:
-        put(scene, "a")
-        put(scene, "b")  # beside "default", which is always there
-        told = scene.ok("GET", "/v1/topics?limit=2&after=a")
+    with HttpRig() as rig:
+        put(rig, "a")
+        put(rig, "b")  # beside "default", which is always there
+        told = rig.ok("GET", "/v1/topics?limit=2&after=a")
         assert (names(told), told["after"]) == (["b", "default"], None)
 
 
@@ -105,37 +104,37 @@ def test_a_full_page_that_is_the_last_one_says_so() -> None:
     ],
 )
 def test_a_query_that_is_wrong_is_refused_with_each_field(query: str, fields: list[str]) -> None:
-    with Scene() as scene:
-        answer = scene.call("GET", f"/v1/topics?{query}")
+    with HttpRig() as rig:
+        answer = rig.call("GET", f"/v1/topics?{query}")
         assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", fields)
 
 
 def test_only_topics_are_listed_that_the_token_is_good_for() -> None:
-    with Scene(needs_token=True) as scene:
-        admin = scene.token()
-        token = scene.token(Scope.STATS, topics=("mail.*",))
+    with HttpRig(needs_token=True) as rig:
+        admin = rig.token()
+        token = rig.token(Scope.STATS, topics=("mail.*",))
         for topic in ("mail.a", "mail.b", "sms"):
-            scene.ok("POST", f"/v1/topics/{topic}/jobs", {"body": 1}, token=admin)
-        assert names(scene.ok("GET", "/v1/topics", token=token)) == ["mail.a", "mail.b"]
-        told = scene.ok("GET", "/v1/topics?limit=1", token=token)
+            rig.ok("POST", f"/v1/topics/{topic}/jobs", {"body": 1}, token=admin)
+        assert names(rig.ok("GET", "/v1/topics", token=token)) == ["mail.a", "mail.b"]
+        told = rig.ok("GET", "/v1/topics?limit=1", token=token)
         assert (names(told), told["after"]) == (["mail.a"], "mail.a")
-        told = scene.ok("GET", "/v1/topics?limit=1&after=mail.a", token=token)
+        told = rig.ok("GET", "/v1/topics?limit=1&after=mail.a", token=token)
         assert (names(told), told["after"]) == (["mail.b"], None)
 
 
 def test_thousands_of_topics_are_gone_through_in_slices() -> None:
-    with Scene(is_checked=False) as scene:
+    with HttpRig(is_checked=False) as rig:
         for number in range(4_000):
-            scene.engine.store.topic(f"t{number}").users += 1
-        before = scene.turns_taken
-        told = scene.ok("GET", f"/v1/topics?limit={HTTP_TOPICS_PAGE_MAX}")
+            rig.engine.store.topic(f"t{number}").users += 1
+        before = rig.turns_taken
+        told = rig.ok("GET", f"/v1/topics?limit={HTTP_TOPICS_PAGE_MAX}")
         assert len(told["topics"]) == HTTP_TOPICS_PAGE_MAX
         slices = 4_000 // HTTP_TOPICS_SLICE + HTTP_TOPICS_PAGE_MAX // HTTP_TOPICS_SLICE
-        assert scene.turns_taken - before >= slices
+        assert rig.turns_taken - before >= slices
 
 
 def test_a_topic_that_is_not_there_is_not_found() -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         for method, path in (
             ("GET", ""),
             ("POST", "/resume"),
@@ -145,15 +144,15 @@ def test_a_topic_that_is_not_there_is_not_found() -> None:
             ("DELETE", "/jobs"),
             ("POST", "/jobs/kick"),
         ):
-            answer = scene.call(method, f"/v1/topics/nothing{path}")
+            answer = rig.call(method, f"/v1/topics/nothing{path}")
             assert (answer.status, answer.word) == (404, "NOT_FOUND"), path
-        assert "nothing" not in scene.engine.store.topics.by_name
+        assert "nothing" not in rig.engine.store.topics.by_name
 
 
 def test_a_name_that_cannot_be_is_refused() -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         for method, path in (("GET", ""), ("GET", "/policy"), ("GET", "/jobs"), ("POST", "/clear")):
-            answer = scene.call(method, f"/v1/topics/-x{path}")
+            answer = rig.call(method, f"/v1/topics/-x{path}")
             assert (answer.status, answer.word) == (422, "BAD_FORMAT")
 
 
@@ -161,71 +160,71 @@ def test_a_name_that_cannot_be_is_refused() -> None:
 
 
 def test_a_policy_is_set_told_and_dropped() -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         policy = {"retry": ["15s", "3m"], "jobs_max": 10, "exhausted": "mail.failed"}
-        told = scene.ok("PUT", "/v1/topics/mail/policy", policy)
+        told = rig.ok("PUT", "/v1/topics/mail/policy", policy)
         assert told == {"policy": policy, "source": "run_time"}
-        assert scene.ok("GET", "/v1/topics/mail/policy") == told
-        whole = scene.ok("GET", "/v1/topics/mail")
+        assert rig.ok("GET", "/v1/topics/mail/policy") == told
+        whole = rig.ok("GET", "/v1/topics/mail")
         assert (whole["policy"], whole["source"]) == (policy, "run_time")
-        assert scene.ok("DELETE", "/v1/topics/mail/policy") == {
+        assert rig.ok("DELETE", "/v1/topics/mail/policy") == {
             "policy": {},
             "source": "configuration",
         }
-        assert "mail" not in scene.engine.store.topics.by_name
+        assert "mail" not in rig.engine.store.topics.by_name
 
 
 def test_a_policy_is_whole_what_was_not_said_is_gone() -> None:
-    with Scene() as scene:
-        scene.ok("PUT", "/v1/topics/mail/policy", {"ttr": "1m", "delay": "2s"})
-        told = scene.ok("PUT", "/v1/topics/mail/policy", {"ttr": "1m", "delay": None})
+    with HttpRig() as rig:
+        rig.ok("PUT", "/v1/topics/mail/policy", {"ttr": "1m", "delay": "2s"})
+        told = rig.ok("PUT", "/v1/topics/mail/policy", {"ttr": "1m", "delay": None})
         assert told["policy"] == {"ttr": "1m"}
 
 
 def test_a_policy_is_durable_before_it_is_told() -> None:
-    with Scene() as scene:
-        scene.disk.hold()
-        admin = scene.send("PUT", "/v1/topics/mail/policy", {"ttr": "1m"})
+    with HttpRig() as rig:
+        rig.disk.hold()
+        admin = rig.send("PUT", "/v1/topics/mail/policy", {"ttr": "1m"})
         assert admin.answer is None
-        scene.disk.release()
-        scene.settle()
+        rig.disk.release()
+        rig.settle()
         assert admin.the_answer.status == 200
-        policy, _ = scene.after_restart().policy_of("mail")
+        policy, _ = rig.after_restart().policy_of("mail")
         assert policy == Policy(ttr_ms=60_000)
 
 
 def test_without_a_policy_of_its_own_a_topic_has_the_configurations() -> None:
-    with Scene() as scene:
-        scene.engine.configure(Patterns({"mail.*": Policy(ttr_ms=5_000)}))
+    with HttpRig() as rig:
+        rig.engine.configure(Patterns({"mail.*": Policy(ttr_ms=5_000)}))
         configured = {"policy": {"ttr": "5s"}, "source": "configuration"}
-        assert scene.ok("GET", "/v1/topics/mail.new/policy") == configured
-        scene.ok("PUT", "/v1/topics/mail.new/policy", {"ttr": "1m"})
-        assert scene.ok("DELETE", "/v1/topics/mail.new/policy") == configured
-        scene.ok("PUT", "/v1/topics/mail.new/policy", {"ttr": "1m"})
-        assert scene.ok("PUT", "/v1/topics/mail.new/policy", {}) == configured
+        assert rig.ok("GET", "/v1/topics/mail.new/policy") == configured
+        rig.ok("PUT", "/v1/topics/mail.new/policy", {"ttr": "1m"})
+        assert rig.ok("DELETE", "/v1/topics/mail.new/policy") == configured
+        rig.ok("PUT", "/v1/topics/mail.new/policy", {"ttr": "1m"})
+        assert rig.ok("PUT", "/v1/topics/mail.new/policy", {}) == configured
 
 
 def test_everything_that_is_wrong_with_a_policy_is_told_at_once() -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         wrong = {"ttr": 0, "retry": "15s soon", "jobs_max": -1, "on_close": "x", "jobs_mx": 1}
-        answer = scene.call("PUT", "/v1/topics/mail/policy", wrong)
+        answer = rig.call("PUT", "/v1/topics/mail/policy", wrong)
         assert (answer.status, answer.word) == (422, "BAD_FORMAT")
         assert answer.fields == list(wrong)
         assert "did you mean jobs_max" in answer.json["errors"][-1]["detail"]
-        assert "mail" not in scene.engine.store.topics.by_name
+        assert "mail" not in rig.engine.store.topics.by_name
 
 
 def test_a_field_that_is_given_twice_is_a_mistake() -> None:
-    with Scene() as scene:
+    with HttpRig() as rig:
         data = b'{"ttr": 1, "ttr": 2}'
-        answer = scene.call("PUT", "/v1/topics/mail/policy", data=data)
+        answer = rig.call("PUT", "/v1/topics/mail/policy", data=data)
         assert (answer.status, answer.fields) == (422, ["ttr"])
 
 
 @pytest.mark.parametrize(("data", "status"), [(b"{", 400), (b"", 400), (b"[]", 422), (b"7", 422)])
 def test_a_policy_is_an_object(data: bytes, status: int) -> None:
-    with Scene() as scene:
-        assert scene.call("PUT", "/v1/topics/mail/policy", data=data).status == status
+    with HttpRig() as rig:
+        assert rig.call("PUT", "/v1/topics/mail/policy", data=data).status == status
 
 
 def test_a_policy_has_the_fields_that_the_core_knows() -> None:
@@ -233,19 +232,19 @@ def test_a_policy_has_the_fields_that_the_core_knows() -> None:
 
 
 def test_who_moves_exhausted_jobs_must_be_good_for_where_they_go() -> None:
-    with Scene(needs_token=True) as scene:
-        token = scene.token(Scope.ADMIN, topics=("mail*",))
+    with HttpRig(needs_token=True) as rig:
+        token = rig.token(Scope.ADMIN, topics=("mail*",))
         path = "/v1/topics/mail/policy"
-        refused = scene.call("PUT", path, {"ttr": 1, "exhausted": "sms"}, token=token)
+        refused = rig.call("PUT", path, {"ttr": 1, "exhausted": "sms"}, token=token)
         assert (refused.status, refused.word) == (403, "FORBIDDEN")
-        scene.ok("PUT", path, {"ttr": 1, "exhausted": "mail.failed"}, token=token)
-        scene.ok("PUT", path, {"ttr": 1, "exhausted": "bury"}, token=token)
+        rig.ok("PUT", path, {"ttr": 1, "exhausted": "mail.failed"}, token=token)
+        rig.ok("PUT", path, {"ttr": 1, "exhausted": "bury"}, token=token)
 
 
 def test_a_policy_that_does_not_fit_the_journal_is_refused() -> None:
-    with Scene() as scene:
-        scene.engine.log_space.limit(100, lambda *_: -1)
-        answer = scene.call("PUT", "/v1/topics/mail/policy", {"ttr": 1})
+    with HttpRig() as rig:
+        rig.engine.log_space.limit(100, lambda *_: -1)
+        answer = rig.call("PUT", "/v1/topics/mail/policy", {"ttr": 1})
         assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
         assert answer.headers["retry-after"]
 
@@ -254,33 +253,33 @@ def test_a_policy_that_does_not_fit_the_journal_is_refused() -> None:
 
 
 def test_a_paused_topic_hands_out_nothing_until_its_time() -> None:
-    with Scene(is_virtual=True) as scene:
-        put(scene, "mail")
-        told = scene.ok("POST", "/v1/topics/mail/pause", {"duration": "1h"})
+    with HttpRig(is_virtual=True) as rig:
+        put(rig, "mail")
+        told = rig.ok("POST", "/v1/topics/mail/pause", {"duration": "1h"})
         assert told == {"paused_until": "2023-11-14T23:13:20.000Z"}
-        assert scene.ok("GET", "/v1/topics/mail")["paused_until"] == told["paused_until"]
-        assert scene.call("POST", "/v1/topics/mail/reserve").status == 204
-        scene.pass_ms(3_600_000)
-        assert scene.ok("GET", "/v1/topics/mail")["paused_until"] is None
-        reserve(scene, "mail")
+        assert rig.ok("GET", "/v1/topics/mail")["paused_until"] == told["paused_until"]
+        assert rig.call("POST", "/v1/topics/mail/reserve").status == 204
+        rig.pass_ms(3_600_000)
+        assert rig.ok("GET", "/v1/topics/mail")["paused_until"] is None
+        reserve(rig, "mail")
 
 
 def test_resuming_ends_a_pause_at_once_for_who_waits() -> None:
-    with Scene() as scene:
-        put(scene, "mail")
-        scene.ok("POST", "/v1/topics/mail/pause", {"duration": "1h"})
-        worker = scene.send("POST", "/v1/topics/mail/reserve", {"wait": "30s"})
+    with HttpRig() as rig:
+        put(rig, "mail")
+        rig.ok("POST", "/v1/topics/mail/pause", {"duration": "1h"})
+        worker = rig.send("POST", "/v1/topics/mail/reserve", {"wait": "30s"})
         assert worker.answer is None
-        assert scene.ok("POST", "/v1/topics/mail/resume") == {"paused_until": None}
+        assert rig.ok("POST", "/v1/topics/mail/resume") == {"paused_until": None}
         assert worker.the_answer.status == 200
-        assert scene.after_restart().store.topics.by_name["mail"].paused_until_ms is None
+        assert rig.after_restart().store.topics.by_name["mail"].paused_until_ms is None
 
 
 def test_a_pause_survives_a_restart() -> None:
-    with Scene() as scene:
-        put(scene, "mail")
-        scene.ok("POST", "/v1/topics/mail/pause", {"duration": "1h"})
-        assert scene.after_restart().store.topics.by_name["mail"].paused_until_ms is not None
+    with HttpRig() as rig:
+        put(rig, "mail")
+        rig.ok("POST", "/v1/topics/mail/pause", {"duration": "1h"})
+        assert rig.after_restart().store.topics.by_name["mail"].paused_until_ms is not None
 
 
 @pytest.mark.parametrize(
@@ -293,9 +292,9 @@ def test_a_pause_survives_a_restart() -> None:
     ],
 )
 def test_a_pause_says_how_long(given: dict[str, object], fields: list[str]) -> None:
-    with Scene() as scene:
-        put(scene, "mail")
-        answer = scene.call("POST", "/v1/topics/mail/pause", given)
+    with HttpRig() as rig:
+        put(rig, "mail")
+        answer = rig.call("POST", "/v1/topics/mail/pause", given)
         assert (answer.status, answer.fields) == (422, fields)
 
 
@@ -303,24 +302,24 @@ def test_a_pause_says_how_long(given: dict[str, object], fields: list[str]) -> N
 
 
 def test_buried_jobs_are_kicked_the_longest_buried_first() -> None:
-    with Scene() as scene:
-        first, second, third = bury(scene, "mail", 3)
-        put(scene, "mail", delay="1h")
-        assert scene.ok("POST", "/v1/topics/mail/kick", {"max": 2}) == {"kicked": 2}
-        assert [reserve(scene, "mail")["id"] for _ in range(2)] == [first, second]
-        assert scene.ok("POST", "/v1/topics/mail/kick") == {"kicked": 1}
-        assert reserve(scene, "mail")["id"] == third
-        assert scene.ok("POST", "/v1/topics/mail/kick") == {"kicked": 0}
+    with HttpRig() as rig:
+        first, second, third = bury(rig, "mail", 3)
+        put(rig, "mail", delay="1h")
+        assert rig.ok("POST", "/v1/topics/mail/kick", {"max": 2}) == {"kicked": 2}
+        assert [reserve(rig, "mail")["id"] for _ in range(2)] == [first, second]
+        assert rig.ok("POST", "/v1/topics/mail/kick") == {"kicked": 1}
+        assert reserve(rig, "mail")["id"] == third
+        assert rig.ok("POST", "/v1/topics/mail/kick") == {"kicked": 0}
 
 
 def test_a_kick_at_a_rate_makes_them_ready_one_after_the_other() -> None:
-    with Scene(is_virtual=True) as scene:
-        bury(scene, "mail", 3)
-        assert scene.ok("POST", "/v1/topics/mail/kick", {"per_second": 2}) == {"kicked": 3}
+    with HttpRig(is_virtual=True) as rig:
+        bury(rig, "mail", 3)
+        assert rig.ok("POST", "/v1/topics/mail/kick", {"per_second": 2}) == {"kicked": 3}
         for _ in range(3):
-            reserve(scene, "mail")
-            assert scene.call("POST", "/v1/topics/mail/reserve").status == 204
-            scene.pass_ms(500)
+            reserve(rig, "mail")
+            assert rig.call("POST", "/v1/topics/mail/reserve").status == 204
+            rig.pass_ms(500)
 
 
 @pytest.mark.parametrize(
@@ -334,54 +333,54 @@ def test_a_kick_at_a_rate_makes_them_ready_one_after_the_other() -> None:
     ],
 )
 def test_a_kick_that_is_wrong_is_refused(given: dict[str, object], fields: list[str]) -> None:
-    with Scene() as scene:
-        put(scene, "mail")
-        answer = scene.call("POST", "/v1/topics/mail/kick", given)
+    with HttpRig() as rig:
+        put(rig, "mail")
+        answer = rig.call("POST", "/v1/topics/mail/kick", given)
         assert (answer.status, answer.fields) == (422, fields)
 
 
 def test_a_kick_that_finds_no_more_room_says_how_far_it_came() -> None:
-    with Scene() as scene:
-        bury(scene, "mail", 5)
-        scene.engine.log_space.limit(70, lambda *_: -1)
-        answer = scene.call("POST", "/v1/topics/mail/kick")
+    with HttpRig() as rig:
+        bury(rig, "mail", 5)
+        rig.engine.log_space.limit(70, lambda *_: -1)
+        answer = rig.call("POST", "/v1/topics/mail/kick")
         assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
         done = answer.json["kicked"]
         assert 0 < done < 5
-        assert len(scene.engine.store.topics.by_name["mail"].queues.ready) == done
+        assert len(rig.engine.store.topics.by_name["mail"].queues.ready) == done
 
 
 def test_a_clear_forgets_all_but_what_is_worked_on() -> None:
-    with Scene() as scene:
-        put(scene, "mail")
-        job = reserve(scene, "mail")
-        bury(scene, "sms", 1)
-        bury(scene, "mail", 1)
-        put(scene, "mail", delay="1h")
-        put(scene, "mail")
-        assert scene.ok("POST", "/v1/topics/mail/clear", {}) == {"cleared": 3}
-        assert scene.ok("GET", "/v1/topics/mail")["jobs"] == 1
-        assert scene.ok("POST", "/v1/topics/mail/clear") == {"cleared": 0}
-        scene.ok("POST", f"/v1/jobs/{job['id']}/ack", {"token": job["token"]})
-        assert scene.after_restart().log_space.jobs == 1
-        assert scene.ok("GET", "/v1/topics/sms")["buried"] == 1
+    with HttpRig() as rig:
+        put(rig, "mail")
+        job = reserve(rig, "mail")
+        bury(rig, "sms", 1)
+        bury(rig, "mail", 1)
+        put(rig, "mail", delay="1h")
+        put(rig, "mail")
+        assert rig.ok("POST", "/v1/topics/mail/clear", {}) == {"cleared": 3}
+        assert rig.ok("GET", "/v1/topics/mail")["jobs"] == 1
+        assert rig.ok("POST", "/v1/topics/mail/clear") == {"cleared": 0}
+        rig.ok("POST", f"/v1/jobs/{job['id']}/ack", {"token": job["token"]})
+        assert rig.after_restart().log_space.jobs == 1
+        assert rig.ok("GET", "/v1/topics/sms")["buried"] == 1
 
 
 def test_others_are_served_while_a_million_are_kicked(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Scene(is_checked=False) as scene:
+    with HttpRig(is_checked=False) as rig:
         jobs = 20 * TASK_STEP_JOBS
-        topic = scene.engine.store.topic("mail")
+        topic = rig.engine.store.topic("mail")
         topic.users += 1
-        scene.engine.put_alike(topic, 0, 3_600_000, 1_000, [b"x"] * jobs, scene.clock.now_ms())
+        rig.engine.put_alike(topic, 0, 3_600_000, 1_000, [b"x"] * jobs, rig.clock.now_ms())
         looks = iter(range(0, 10**12, TASK_SLICE_US * 1_000))
         monkeypatch.setattr(turns_module, "monotonic_ns", looks.__next__)
-        admin = scene.send("POST", "/v1/topics/mail/jobs/kick", is_settled=False)
-        other = scene.send("GET", "/healthz", is_settled=False)
+        admin = rig.send("POST", "/v1/topics/mail/jobs/kick", is_settled=False)
+        other = rig.send("GET", "/healthz", is_settled=False)
         served = 0
         for _ in range(10_000):
             if admin.answer is not None:
                 break
-            scene.step()
+            rig.step()
             if other.answer is not None:
                 served += 1
                 other.say("GET", request("GET", "/healthz"))
@@ -412,34 +411,34 @@ CALLS = (
 def test_a_call_needs_its_scope_for_its_topic_and_nothing_else(
     method: str, path: str, given: object, scope: Scope
 ) -> None:
-    with Scene(needs_token=True) as scene:
-        scene.ok("POST", "/v1/topics/mail/jobs", {"body": 1}, token=scene.token())
-        before = [*scene.disk.frames]
-        others = scene.token(*(other for other in Scope if other is not scope))
-        elsewhere = scene.token(scope, topics=("sms", "mail.*"))
-        answer = scene.call(method, path, given)
+    with HttpRig(needs_token=True) as rig:
+        rig.ok("POST", "/v1/topics/mail/jobs", {"body": 1}, token=rig.token())
+        before = [*rig.disk.frames]
+        others = rig.token(*(other for other in Scope if other is not scope))
+        elsewhere = rig.token(scope, topics=("sms", "mail.*"))
+        answer = rig.call(method, path, given)
         assert (answer.status, answer.word) == (401, "UNAUTHORIZED")
         for token in (others, elsewhere):
-            answer = scene.call(method, path, given, token=token)
+            answer = rig.call(method, path, given, token=token)
             assert (answer.status, answer.word) == (403, "FORBIDDEN")
-        assert scene.disk.frames == before
-        good = scene.token(scope, topics=("ma*",))
-        assert scene.call(method, path, given, token=good).status == 200
+        assert rig.disk.frames == before
+        good = rig.token(scope, topics=("ma*",))
+        assert rig.call(method, path, given, token=good).status == 200
 
 
 def test_who_may_not_see_a_topic_learns_nothing_of_whether_it_is_there() -> None:
-    with Scene(needs_token=True) as scene:
-        scene.ok("POST", "/v1/topics/mail/jobs", {"body": 1}, token=scene.token())
-        token = scene.token(Scope.STATS, Scope.PEEK, topics=("sms",))
+    with HttpRig(needs_token=True) as rig:
+        rig.ok("POST", "/v1/topics/mail/jobs", {"body": 1}, token=rig.token())
+        token = rig.token(Scope.STATS, Scope.PEEK, topics=("sms",))
         for path in ("", "/policy", "/jobs"):
-            there = scene.call("GET", f"/v1/topics/mail{path}", token=token)
-            gone = scene.call("GET", f"/v1/topics/m4il{path}", token=token)
+            there = rig.call("GET", f"/v1/topics/mail{path}", token=token)
+            gone = rig.call("GET", f"/v1/topics/m4il{path}", token=token)
             assert there.body == gone.body.replace(b"m4il", b"mail")
 
 
 def test_room_for_emergencies_is_no_hindrance_to_looking() -> None:
-    with Scene() as scene:
-        put(scene, "mail")
-        scene.engine.log_space.limit(min(10, EMERGENCY_BYTES), lambda *_: -1)
+    with HttpRig() as rig:
+        put(rig, "mail")
+        rig.engine.log_space.limit(min(10, EMERGENCY_BYTES), lambda *_: -1)
         for path in ("/v1/topics", "/v1/topics/mail", "/v1/topics/mail/jobs", "/v1/calendar"):
-            assert scene.call("GET", path).status == 200
+            assert rig.call("GET", path).status == 200

@@ -1,13 +1,13 @@
 """A guard on a fake clock, and clients in memory: bytes in, bytes out, no socket.
 
-    with_guard(scenario): runs `await scenario(scene)` on a loop, and checks the books after it
+    with_guard(scenario): runs `await scenario(rig)` on a loop, and checks the books after it
 
-    client = scene.connect()
+    client = rig.connect()
     await client.send(b"GET /quick HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")
     assert client.status() == 200
 
 A `Client` is the transport that the connection writes to. It takes what it is given at once, or
-nothing at all (`takes = False`). Time passes by `scene.pass_ms`, which also makes the rounds.
+nothing at all (`takes = False`). Time passes by `rig.pass_ms`, which also makes the rounds.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from typing import Any, Final
 from delayd.access.admission import Admission, Refused
 from delayd.access.authenticator import Authenticator
 from delayd.access.tokens import Tokens
-from delayd.http.connections import Bounds, Connection, HttpConnections, HttpRequest
+from delayd.http.connections import Bounds, HttpConnection, HttpConnections, HttpRequest
 from delayd.http.responses import Reply
 
 FAR: Final = ("192.0.2.1", 50_000)
@@ -32,7 +32,7 @@ REPLY: Final = re.compile(rb"HTTP/1\.[01] (\d{3}) [^\r\n]*\r\n(.*?)\r\n\r\n", re
 class Client(asyncio.Transport):
     """The network side of one connection."""
 
-    def __init__(self, connection: Connection, peer: object) -> None:
+    def __init__(self, connection: HttpConnection, peer: object) -> None:
         super().__init__({"peername": peer})
         self.connection = connection
         self.received = bytearray()
@@ -153,7 +153,7 @@ async def until(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0)
 
 
-class Scene:
+class ConnectionRig:
     """A guard before a small application."""
 
     def __init__(self, bounds: Bounds, *, needs_token: bool) -> None:
@@ -179,12 +179,12 @@ class Scene:
     def connect(self, peer: object = FAR, descriptor: int = 10) -> Client:
         """Let a client in."""
         admitted = self.try_to_connect(peer, descriptor)
-        assert isinstance(admitted, Connection), admitted
+        assert isinstance(admitted, HttpConnection), admitted
         client = Client(admitted, peer)
         admitted.connection_made(client)
         return client
 
-    def try_to_connect(self, peer: object = FAR, descriptor: int = 10) -> Connection | Refused:
+    def try_to_connect(self, peer: object = FAR, descriptor: int = 10) -> HttpConnection | Refused:
         return self.connections.admit(peer, descriptor)
 
     async def pass_ms(self, ms: int, steps: int = 1) -> None:
@@ -198,7 +198,7 @@ class Scene:
 
 
 def with_guard(
-    scenario: Callable[[Scene], Awaitable[None]],
+    scenario: Callable[[ConnectionRig], Awaitable[None]],
     bounds: Bounds | None = None,
     *,
     needs_token: bool = False,
@@ -207,20 +207,20 @@ def with_guard(
     """Play a scenario."""
 
     async def play() -> None:
-        scene = Scene(bounds or Bounds(), needs_token=needs_token)
-        await scenario(scene)
-        scene.connections.check()
-        scene.connections.close()
+        rig = ConnectionRig(bounds or Bounds(), needs_token=needs_token)
+        await scenario(rig)
+        rig.connections.check()
+        rig.connections.close()
         await settle()
-        assert scene.connections.open_count == 0
-        assert scene.connections.held_bytes == 0
-        scene.connections.check()
-        assert bool(scene.faults) == has_faults, scene.faults
+        assert rig.connections.open_count == 0
+        assert rig.connections.held_bytes == 0
+        rig.connections.check()
+        assert bool(rig.faults) == has_faults, rig.faults
 
     asyncio.run(play())
 
 
-def _application(scene: Scene) -> Callable[[HttpRequest], Awaitable[Reply]]:
+def _application(rig: ConnectionRig) -> Callable[[HttpRequest], Awaitable[Reply]]:
     """/quick answers at once, /slow when told to, /body its body's length, /early without it,
     /long with so many bytes, /told as well and learns whether they left, /broken never."""
 
@@ -233,7 +233,7 @@ def _application(scene: Scene) -> Callable[[HttpRequest], Awaitable[Reply]]:
                 body += chunk
             text = str(len(body)) if path == "/body" else ""
         elif path == "/slow":
-            await scene.go.wait()
+            await rig.go.wait()
         elif path in {"/long", "/told"}:
             text = "x" * int(dict(request.query)["bytes"])
         elif path == "/broken":
@@ -245,10 +245,10 @@ def _application(scene: Scene) -> Callable[[HttpRequest], Awaitable[Reply]]:
             try:
                 await request.connection.send(reply, request)
             except asyncio.CancelledError:
-                scene.done.append("not told")
+                rig.done.append("not told")
                 raise
             path = "told"
-        scene.done.append(path)
+        rig.done.append(path)
         return reply
 
     return answer
@@ -272,10 +272,10 @@ def head_of_post(path: str, body_bytes: int) -> bytes:
 
 def scenario(
     bounds: Bounds | None = None, *, needs_token: bool = False, has_faults: bool = False
-) -> Callable[[Callable[[Scene], Awaitable[None]]], Callable[[], None]]:
-    """Make a test of an async function that takes a scene."""
+) -> Callable[[Callable[[ConnectionRig], Awaitable[None]]], Callable[[], None]]:
+    """Make a test of an async function that takes a rig."""
 
-    def decorate(play: Callable[[Scene], Awaitable[None]]) -> Callable[[], None]:
+    def decorate(play: Callable[[ConnectionRig], Awaitable[None]]) -> Callable[[], None]:
         def test() -> None:
             with_guard(play, bounds, needs_token=needs_token, has_faults=has_faults)
 
