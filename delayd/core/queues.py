@@ -36,7 +36,7 @@ def ready_key(priority: int, job_id: int) -> int:
 
 
 def job_id_of(key: int) -> int:
-    """Return the job a ready key stands for."""
+    """Return the job of a ready key."""
     return key & ID_MASK
 
 
@@ -66,7 +66,7 @@ class Queues:
         time_ms: int,
         since_ms: int = 0,
     ) -> bool:
-        """Queue the job where its state belongs; tell whether the lane must be queued anew.
+        """Queue the job according to its state; tell whether the lane must be queued again.
 
         A ready one has been so since it was due, or since `since_ms` if that is given.
         """

@@ -1,11 +1,10 @@
-"""Idempotency-Key: a put that is sent again, because its answer got lost, makes no second job.
+"""Idempotency-Key: a put that is repeated, because its answer was lost, makes no second job.
 
-A *memo* is itself a job, of the topic `$idempotency`: its key is a digest of who put, where and
-under which Idempotency-Key; its body says which job that made, and a digest of the request. It is
-put in the same turn as the job, so that either both are on disk or neither. It survives restarts
-like every job, and when it comes due, `IDEMPOTENCY_MS` later, it is reserved and deleted right
-here. Nobody else can do anything to it (`core.operations.checks`): this module alone is let in,
-`as_daemon`.
+A *memo* is itself a job, of the topic `$idempotency`: its key is a digest of the client, the topic
+and the Idempotency-Key; its body has the id of the job that was put, and a digest of the request.
+It is put in the same turn as the job, so that either both are on disk or neither. It survives
+restarts like every job, and when it comes due, `IDEMPOTENCY_MS` later, it is reserved and deleted
+here. Clients cannot change it (`core.operations.checks`): only this module may, by `as_daemon`.
 
     POST, Idempotency-Key: a   ─► memo a: job 7, and job 7      201, id 7
     POST, Idempotency-Key: a   ─► memo a is there: job 7        201, id 7
@@ -88,8 +87,8 @@ class Memo:
     def keep(self, job_id: int, now_ms: int) -> None:
         """Remember that this job has just been put, or take it back and say why that cannot be.
 
-        It stands behind its job in the log: where a crash cuts between them, the retry makes a
-        second job, and none is believed to be there that is not.
+        It follows its job in the log: if a crash cuts between them, the retry makes a second job,
+        and no missing job is believed to exist.
         """
         engine = self._memos.engine
         topic = engine.store.topic(TOPIC)
@@ -169,7 +168,7 @@ class Memos:
             self.engine.stop_consuming(session)
 
     def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
-        """Delete one that has come due, and those behind it."""
+        """Delete one that has come due, and the following ones."""
         assert not isinstance(outcome, WaitEnd), "it waits without an end"
         with self.engine.as_daemon():
             self.engine.delete(self._session, outcome[0], now_ms)

@@ -1,4 +1,4 @@
-"""The table of calls: one row each, with all that there is to say of it.
+"""The table of calls: one row each, with its documentation.
 
 Router, authorization, the OpenAPI document and the tests of docs/http.md are made of it. What every
 call may be refused for (no token, no JSON, a field that is wrong) is worked out in `openapi`, from
@@ -74,8 +74,8 @@ _MANY_DONE: Final = {200: Response("To how many.", (structs.ManyAnswer,))}
 _POLICY: Final = {200: Response("What holds now.", (structs.PolicyOfTopicAnswer,))}
 _PAUSED: Final = {200: Response("Until when.", (structs.PausedAnswer,))}
 _BULK: Final = (
-    "With millions of jobs it takes seconds; other requests are served meanwhile. A client that"
-    " hangs up ends it where it stands, and what was done by then stays done."
+    "With millions of jobs it takes seconds; other requests are served meanwhile. If the client"
+    " disconnects, it stops there; what was done by then stays done."
 )
 _MANY: Final = f"{HTTP_BATCH_MAX:,} at most"
 
@@ -85,21 +85,22 @@ _PRODUCERS: Final = (
         *("put_job", Section.PRODUCERS, "Put a job, or many"),
         'The job is on disk when this is answered. `{"jobs": [...]}` puts '
         f"{_MANY}, in one commit: what is malformed refuses the whole request, and what is refused"
-        " for another reason (a key that is taken, a cap) is told for that job alone. With an"
+        " for another reason (a key that is taken, a cap) is reported for that job alone. With an"
         " `Idempotency-Key` the same request, sent again within a day, makes no second job.",
         {
             200: Response(
-                "A live job has the key, and on_conflict says what became of it.",
+                "A live job has the key, and was kept or changed as on_conflict says.",
                 (structs.PutAnswer,),
                 has_location=True,
             ),
             201: Response(
-                "The job was made; or all jobs of the batch were put.",
+                "The job was put; or all jobs of the batch were put.",
                 (structs.PutAnswer, structs.PutResultsAnswer),
                 has_location=True,
             ),
             207: Response(
-                "Some jobs of the batch were refused; each says how.", (structs.PutResultsAnswer,)
+                "Some jobs of the batch were refused; each has its own status.",
+                (structs.PutResultsAnswer,),
             ),
         },
         (*_PUT_REFUSALS, JobAlreadyExists, KeyReused),
@@ -109,7 +110,7 @@ _PRODUCERS: Final = (
     Route(
         *("PUT", "/v1/topics/{topic}/keys/{key}", puts.put_key, Scope.PUT),
         *("put_job_by_key", Section.PRODUCERS, "Put a job under a key"),
-        "Sent twice it has the effect of once: the job that has the key gets the new body, time,"
+        "It can be repeated safely: the job that has the key gets the new body, time,"
         " priority, ttr and ladder, unless `on_conflict` says otherwise.",
         {
             200: Response(
@@ -129,9 +130,9 @@ _WORKERS: Final = (
         *("POST", "/v1/topics/{topic}/reserve", reserve.reserve, Scope.RESERVE),
         *("reserve", Section.WORKERS, "Reserve jobs of a topic"),
         "Takes up to `max` ready jobs at once, or waits for the first,"
-        f" {HTTP_WAIT_MS_MAX // 1_000} s at most. A job is the caller's until its `ttr` has passed;"
-        " its `token` says so to the calls below. A client that hangs up before the answer leaves"
-        " has reserved nothing, and no attempt is counted.",
+        f" {HTTP_WAIT_MS_MAX // 1_000} s at most. A job is reserved until its `ttr` has passed; its"
+        " `token` identifies the reservation in the calls below. If the client disconnects before"
+        " the answer is sent, nothing is reserved and no attempt is counted.",
         _RESERVED,
         (OutOfSpace,),
         form=forms.ReserveForm,
@@ -148,7 +149,7 @@ _WORKERS: Final = (
     Route(
         *("POST", "/v1/ack", leases.ack_many, Scope.DELETE),
         *("ack_many", Section.WORKERS, "Acknowledge many jobs"),
-        f"In one commit, {_MANY}; tells of each whether it was still the caller's.",
+        f"In one commit, {_MANY}; answers for each whether it was still reserved.",
         {
             200: Response("All are done.", (structs.AckResultsAnswer,)),
             207: Response("Some were refused; each says how.", (structs.AckResultsAnswer,)),
@@ -158,7 +159,7 @@ _WORKERS: Final = (
     Route(
         *("POST", "/v1/nack", leases.nack_many, Scope.RELEASE),
         *("nack_many", Section.WORKERS, "Say that many attempts have failed"),
-        f"In one commit, {_MANY}; tells of each what became of the job.",
+        f"In one commit, {_MANY}; answers the outcome of each.",
         {
             200: Response("All were taken.", (structs.NackResultsAnswer,)),
             207: Response("Some were refused; each says how.", (structs.NackResultsAnswer,)),
@@ -168,8 +169,8 @@ _WORKERS: Final = (
     Route(
         *("POST", "/v1/jobs/{id}/ack", leases.ack, Scope.DELETE),
         *("ack", Section.WORKERS, "Acknowledge a job"),
-        "It is done, and gone for good. A worker that was too slow has lost the job, and its token"
-        " changes nothing.",
+        "It is done and deleted. A worker that was too slow has lost the job, and its token changes"
+        " nothing.",
         _NAMED,
         _HELD,
         form=forms.HeldForm,
@@ -177,8 +178,8 @@ _WORKERS: Final = (
     Route(
         *("POST", "/v1/jobs/{id}/nack", leases.nack, Scope.RELEASE),
         *("nack", Section.WORKERS, "Say that an attempt has failed"),
-        "What becomes of the job says its retry rule, or that of its topic: the next step of the"
-        " ladder, burial, another topic. A `delay` of the caller's wins over the step. Without a"
+        "The retry rule of the job or of its topic decides the outcome: the next step of the"
+        " ladder, burial, another topic. A `delay` in the request overrides the step. Without a"
         " rule the job is ready again, after that delay.",
         {200: Response("What became of the job.", (structs.BecameAnswer,))},
         (*_HELD, ValueOutOfRange, OutOfSpace),
@@ -188,14 +189,14 @@ _WORKERS: Final = (
         *("POST", "/v1/jobs/{id}/touch", leases.touch, Scope.RELEASE),
         *("touch", Section.WORKERS, "Ask for more time"),
         "The reservation lasts a full `ttr` from now.",
-        {200: Response("It goes on.", (structs.TouchedAnswer,))},
+        {200: Response("The reservation was extended.", (structs.TouchedAnswer,))},
         (*_HELD, OutOfSpace),
         form=forms.HeldForm,
     ),
     Route(
         *("POST", "/v1/jobs/{id}/bury", leases.bury, Scope.BURY),
         *("bury", Section.WORKERS, "Park a job"),
-        "It is handed out no more until it is kicked.",
+        "It is not handed out until it is kicked.",
         {200: Response("It is buried.", (structs.BecameAnswer,))},
         (*_HELD, OutOfSpace),
         form=forms.BuryForm,
@@ -206,15 +207,15 @@ _JOBS: Final = (
     Route(
         *("GET", "/v1/jobs/{id}", jobs.get, Scope.PEEK),
         *("get_job", Section.JOBS, "Look at a job"),
-        "In whatever state; nothing about it changes.",
+        "In any state; nothing about it changes.",
         _JOB,
         (JobNotFound,),
     ),
     Route(
         *("PATCH", "/v1/jobs/{id}", jobs.change, Scope.PUT),
         *("change_job", Section.JOBS, "Change a job"),
-        "A new time, priority, ttr or body, at one stroke; what is absent stays. A new time takes a"
-        " buried job out of burial. A reserved job is its holder's.",
+        "A new time, priority, ttr or body, in one step; absent fields stay. A new time takes a"
+        " buried job out of burial. A reserved job cannot be changed.",
         _CHANGED,
         (JobNotFound, *_CHANGE_REFUSALS),
         form=forms.ChangeJobForm,
@@ -222,15 +223,14 @@ _JOBS: Final = (
     Route(
         *("DELETE", "/v1/jobs/{id}", jobs.cancel, Scope.DELETE),
         *("cancel_job", Section.JOBS, "Cancel a job"),
-        "It is gone for good, delayed, ready or buried. A reserved job is its holder's.",
+        "It is deleted, whether delayed, ready or buried. A reserved job cannot be cancelled.",
         _NAMED,
         (JobNotFound, JobReserved),
     ),
     Route(
         *("POST", "/v1/jobs/{id}/kick", jobs.kick, Scope.KICK),
         *("kick_job", Section.JOBS, "Make a job ready"),
-        "One that is delayed comes at once; one that is buried is revived, and its ladder begins"
-        " anew.",
+        "A delayed job is ready at once; a buried one too, and its ladder starts again.",
         _NAMED,
         (JobNotFound, JobReserved, WrongState, OutOfSpace),
         form=forms.NothingForm,
@@ -262,7 +262,7 @@ _MANY_JOBS: Final = (
         *("GET", "/v1/topics/{topic}/jobs", many_jobs.list_jobs, Scope.PEEK),
         *("list_jobs", Section.JOBS, "List jobs of a topic"),
         "A page of them, in due order. `after` of one answer leads to the next page; a job that"
-        " does not change meanwhile is on one page exactly.",
+        " does not change meanwhile is on exactly one page.",
         {200: Response("A page.", (structs.PageAnswer,))},
         (TopicNotFound,),
         query=forms.ListJobsForm,
@@ -270,7 +270,7 @@ _MANY_JOBS: Final = (
     Route(
         *("DELETE", "/v1/topics/{topic}/jobs", many_jobs.cancel_jobs, Scope.DELETE),
         *("cancel_jobs", Section.JOBS, "Cancel many jobs"),
-        f"All that match, but those that are reserved. {_BULK}",
+        f"All that match, except reserved ones. {_BULK}",
         _MANY_DONE,
         (TopicNotFound,),
         query=forms.ManyJobsForm,
@@ -298,7 +298,7 @@ _MANY_JOBS: Final = (
     Route(
         *("GET", "/v1/calendar", many_jobs.calendar, Scope.PEEK),
         *("get_calendar", Section.JOBS, "Count what comes due when"),
-        "Delayed jobs in each of so many spans of time from now on, by topic.",
+        "Delayed jobs in each of a number of time spans from now on, by topic.",
         {200: Response("The counts.", (structs.CalendarAnswer,))},
         (TopicNotFound, TopicNameInvalid, ValueOutOfRange),
         query=forms.HorizonForm,
@@ -316,22 +316,20 @@ _TOPICS: Final = (
     Route(
         *("GET", "/v1/topics/{topic}", topics.get_topic, Scope.STATS),
         *("get_topic", Section.TOPICS, "Look at a topic"),
-        "A topic is there as long as it has jobs, consumers that wait, a pause or a policy of its"
-        " own.",
+        "A topic exists as long as it has jobs, waiting consumers, a pause or a policy of its own.",
         {200: Response("All there is to say.", (structs.TopicAnswer,))},
         (TopicNotFound,),
     ),
     Route(
         *("GET", "/v1/topics/{topic}/policy", topics.get_policy, Scope.STATS),
         *("get_policy", Section.TOPICS, "See a topic's policy"),
-        "The one that holds, or would hold if there were such a topic.",
+        "The policy in force, or the one that the topic would have if it existed.",
         _POLICY,
     ),
     Route(
         *("PUT", "/v1/topics/{topic}/policy", topics.set_policy, Scope.ADMIN),
         *("set_policy", Section.TOPICS, "Set a topic's own policy"),
-        "It takes the place of the one before, and of what the configuration says. Kept over"
-        " restarts.",
+        "It replaces the previous one, and the configured one. Kept over restarts.",
         _POLICY,
         (PolicyInvalid, OutOfSpace),
         form=forms.PolicyBodyForm,
@@ -339,14 +337,14 @@ _TOPICS: Final = (
     Route(
         *("DELETE", "/v1/topics/{topic}/policy", topics.drop_policy, Scope.ADMIN),
         *("drop_policy", Section.TOPICS, "Remove the topic's own policy"),
-        "What the configuration says holds again; answers what that is.",
+        "The configured policy applies again, and is the answer.",
         _POLICY,
         (OutOfSpace,),
     ),
     Route(
         *("POST", "/v1/topics/{topic}/pause", topics.pause, Scope.PAUSE),
         *("pause", Section.TOPICS, "Hand out nothing for a while"),
-        "Jobs go on coming due, and wait.",
+        "Jobs still come due, and wait.",
         _PAUSED,
         (TopicNotFound, ValueOutOfRange, OutOfSpace),
         form=forms.PauseForm,
@@ -363,7 +361,7 @@ _TOPICS: Final = (
         *("POST", "/v1/topics/{topic}/kick", topics.kick, Scope.KICK),
         *("kick", Section.TOPICS, "Revive buried jobs"),
         "The longest buried first; with `per_second` the first at once and each of the others one"
-        " step later.",
+        " interval later.",
         _MANY_DONE,
         (TopicNotFound, ValueOutOfRange, OutOfSpace),
         form=forms.KickForm,
@@ -372,7 +370,7 @@ _TOPICS: Final = (
     Route(
         *("POST", "/v1/topics/{topic}/clear", topics.clear, Scope.ADMIN),
         *("clear", Section.TOPICS, "Forget all jobs of a topic"),
-        "But those that are reserved; in no time, however many there are.",
+        "Except reserved ones; in constant time, however many there are.",
         _MANY_DONE,
         (TopicNotFound, OutOfSpace),
         form=forms.NothingForm,
@@ -396,13 +394,14 @@ _DAEMON: Final = (
     Route(
         *("GET", "/healthz", health.healthz, None),
         *("healthz", Section.DAEMON, "Ask whether it lives"),
-        "A process that does not answer this is to be started again.",
+        "A process that does not answer this should be restarted.",
         {200: Response("It does.", (structs.LivesAnswer,))},
     ),
     Route(
         *("GET", "/readyz", health.readyz, None),
         *("readyz", Section.DAEMON, "Ask whether it takes jobs"),
-        "While it does not, send no producer here: it drains, or its disk is full or silent.",
+        "While it is not ready, send producers elsewhere: it drains, or its disk is full or does not"
+        " answer.",
         {200: Response("It does.", (structs.ReadyAnswer,))},
         (NotReady, Draining),
     ),

@@ -127,7 +127,9 @@ class ReservedJobAnswer(Answer, kw_only=True):
     due: MomentText
     lateness: Annotated[Seconds, Meta(description="How long after that it was handed out, in s.")]
     ttr: Seconds
-    expires: Annotated[MomentText, Meta(description="When the reservation ends by itself.")]
+    expires: Annotated[
+        MomentText, Meta(description="When the reservation ends, unless it is extended.")
+    ]
     key: str | Unset = UNSET
     failure: FailureAnswer | Unset = UNSET
     body: JsonBody = UNSET
@@ -150,7 +152,7 @@ class BecameAnswer(Answer, kw_only=True):
 
 
 class TouchedAnswer(Answer, kw_only=True):
-    """A reservation that goes on."""
+    """An extended reservation."""
 
     id: JobId
     expires: MomentText
@@ -362,7 +364,7 @@ class TopicUsageAnswer(Answer, kw_only=True):
 BlockName = Annotated[
     str,
     Meta(
-        description="paused; full: so many are in hand as may be; slow: its rate is used up.",
+        description="paused; full: reserved_max is reached; slow: its rate is used up.",
         extra_json_schema={
             "enum": [name for block in Block if (name := (block.name or "").lower())]
         },

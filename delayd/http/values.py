@@ -1,4 +1,4 @@
-"""Values as JSON has them, and what they are inside: durations, moments, names, keys, ladders.
+"""Values in JSON and inside: durations, times, names, keys, ladders.
 
 Each is a type of its own, so that a schema can say what a field holds. msgspec makes them by
 `decode_value`, which raises `ValueError` with the rule as its message; `schema_of_value` says the
@@ -53,7 +53,7 @@ class Ttr(int):
 
 
 class Moment(int):
-    """A moment of the wall clock, in milliseconds since 1970; in JSON RFC 3339 or seconds."""
+    """A wall-clock time, in milliseconds since 1970; in JSON RFC 3339 or seconds."""
 
     __slots__ = ()
 
@@ -83,7 +83,7 @@ class States(frozenset[State]):
 
 
 class TimeBound(tuple[int, bool]):
-    """A moment of the wall clock, or a length of time from now; both in milliseconds."""
+    """A wall-clock time, or a duration from now; both in milliseconds."""
 
     __slots__ = ()
 
@@ -94,12 +94,12 @@ class TimeBound(tuple[int, bool]):
 
     @property
     def is_moment(self) -> bool:
-        """Whether it is a moment."""
+        """Whether it is a wall-clock time."""
         return self[1]
 
 
 class PageMark(tuple[int, int]):
-    """Behind which job a page begins: its due time in milliseconds, its id."""
+    """The job after which a page begins: its due time in milliseconds, its id."""
 
     __slots__ = ()
 
@@ -119,7 +119,7 @@ JobId = Annotated[int, Meta(ge=1, description="The job's number, never used agai
 MomentText = Annotated[
     str,
     Meta(
-        description="A moment of the wall clock: RFC 3339, in UTC, with milliseconds.",
+        description="A wall-clock time: RFC 3339, in UTC, with milliseconds.",
         examples=["2030-01-01T09:00:00.000Z"],
         extra_json_schema={"format": "date-time"},
     ),
@@ -131,7 +131,7 @@ class Answer(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 def is_dense(text: bytes) -> bool:
-    """Tell of JSON whether to read it would hold everybody up: 4 MiB of `[],[],` take a second."""
+    """Tell whether parsing this JSON would block all clients: 4 MiB of `[],[],` take a second."""
     return len(text) > HTTP_CONTAINERS_MAX < text.count(b"[") + text.count(b"{")
 
 
@@ -168,7 +168,7 @@ def _states(value: object) -> States:
 
 
 def _time_bound(value: object) -> TimeBound:
-    """Read a time relative to now, also one that is past, or a moment.
+    """Read a time relative to now, also a past one, or a wall-clock time.
 
     >>> _time_bound("1h"), _time_bound("-0.5"), _time_bound("1970-01-01T00:00:05Z")
     ((3600000, False), (-500, False), (5000, True))

@@ -2,7 +2,7 @@
 
 Jobs of a batch that follow each other and differ only in their bodies go to the engine together.
 What is malformed refuses the whole request before anything is put; what the engine refuses (a key
-that is taken, a cap) is told for that job alone.
+that is taken, a cap) is reported for that job alone.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -145,7 +145,7 @@ async def put_key(call: Call) -> Reply:
 
 
 async def _put_batch(call: Call, name: str, jobs: list[PutJobForm]) -> Reply:
-    """Put all of them, and tell of each what became of it."""
+    """Put all of them, and answer the outcome of each."""
     api = call.api
     topic = api.engine.store.topic(name)
     results = _put_all(api, topic, jobs, api.now_ms())
