@@ -34,7 +34,7 @@ from delayd.core.views import job_details, topic_details
 from delayd.core.virtual_clock import ClockAdvance
 from delayd.limits import POLICY_JSON_BYTES_MAX, RESERVE_BATCH_MAX
 from delayd.line import grammar, replies
-from delayd.line.connection import Connection
+from delayd.line.connection import LineConnection
 from delayd.line.grammar import BadFormat, Changes, Filter, PutLine
 from delayd.line.stats import COUNTED
 
@@ -48,11 +48,11 @@ NO_JOB_ID: Final = 0
 # --- Reserving -----------------------------------------------------------------------------------
 
 
-def _reserve(client: Connection, _nothing: None, now_ms: int) -> bytes:
+def _reserve(client: LineConnection, _nothing: None, now_ms: int) -> bytes:
     return _reserve_or_wait(client, None, now_ms)
 
 
-def _reserve_batch(client: Connection, asked: tuple[int, int], now_ms: int) -> bytes:
+def _reserve_batch(client: LineConnection, asked: tuple[int, int], now_ms: int) -> bytes:
     jobs_max, wait_ms = asked
     client.batch_max = min(jobs_max, RESERVE_BATCH_MAX)
     try:
@@ -62,7 +62,7 @@ def _reserve_batch(client: Connection, asked: tuple[int, int], now_ms: int) -> b
         raise
 
 
-def _reserve_or_wait(client: Connection, wait_ms: int | None, now_ms: int) -> bytes:
+def _reserve_or_wait(client: LineConnection, wait_ms: int | None, now_ms: int) -> bytes:
     engine, session = client.engine, client.session
     if not session.works:
         client.stats.note_worker(session)
@@ -80,7 +80,7 @@ def _reserve_or_wait(client: Connection, wait_ms: int | None, now_ms: int) -> by
     return WAITS
 
 
-def _reserve_job(client: Connection, job_id: int, now_ms: int) -> bytes:
+def _reserve_job(client: LineConnection, job_id: int, now_ms: int) -> bytes:
     job = client.engine.reserve_job(client.session, job_id, now_ms)
     client.stats.note_worker(client.session)
     return client.long_reply(replies.reserved(job))
@@ -89,29 +89,29 @@ def _reserve_job(client: Connection, job_id: int, now_ms: int) -> bytes:
 # --- What a worker does with its job -------------------------------------------------------------
 
 
-def _delete(client: Connection, job_id: int, now_ms: int) -> bytes:
+def _delete(client: LineConnection, job_id: int, now_ms: int) -> bytes:
     client.engine.delete(client.session, job_id, now_ms)
     return replies.DELETED
 
 
-def _release(client: Connection, args: tuple[int, int, int], now_ms: int) -> bytes:
+def _release(client: LineConnection, args: tuple[int, int, int], now_ms: int) -> bytes:
     job_id, priority, delay_ms = args
     client.engine.release(client.session, job_id, priority, delay_ms, now_ms)
     return replies.RELEASED
 
 
-def _bury(client: Connection, args: tuple[int, int], now_ms: int) -> bytes:
+def _bury(client: LineConnection, args: tuple[int, int], now_ms: int) -> bytes:
     job_id, priority = args
     client.engine.bury(client.session, job_id, priority, now_ms)
     return replies.BURIED
 
 
-def _touch(client: Connection, job_id: int, now_ms: int) -> bytes:
+def _touch(client: LineConnection, job_id: int, now_ms: int) -> bytes:
     client.engine.touch(client.session, job_id, now_ms)
     return replies.TOUCHED
 
 
-def _nack(client: Connection, args: tuple[int, int, str], now_ms: int) -> bytes:
+def _nack(client: LineConnection, args: tuple[int, int, str], now_ms: int) -> bytes:
     job_id, delay_ms, error = args
     client.engine.nack(client.session, job_id, now_ms, delay_ms=delay_ms, error=error)
     return b"NACKED\r\n"
@@ -120,22 +120,22 @@ def _nack(client: Connection, args: tuple[int, int, str], now_ms: int) -> bytes:
 # --- What any client may do with waiting jobs ----------------------------------------------------
 
 
-def _kick(client: Connection, bound: int, now_ms: int) -> bytes:
+def _kick(client: LineConnection, bound: int, now_ms: int) -> bytes:
     return b"KICKED %d\r\n" % client.engine.kick(client.used, bound, now_ms)
 
 
-def _kick_job(client: Connection, job_id: int, now_ms: int) -> bytes:
+def _kick_job(client: LineConnection, job_id: int, now_ms: int) -> bytes:
     client.engine.kick_job(job_id, now_ms)
     return replies.KICKED
 
 
-def _reschedule(client: Connection, args: tuple[int, int], now_ms: int) -> bytes:
+def _reschedule(client: LineConnection, args: tuple[int, int], now_ms: int) -> bytes:
     job_id, delay_ms = args
     client.engine.reschedule(job_id, delay_ms, now_ms)
     return replies.RESCHEDULED
 
 
-def _change(client: Connection, args: tuple[int, Changes], now_ms: int) -> bytes:
+def _change(client: LineConnection, args: tuple[int, Changes], now_ms: int) -> bytes:
     job_id, changes = args
 
     def change(body: bytes | None, now_ms: int) -> bytes:
@@ -157,76 +157,76 @@ def _change(client: Connection, args: tuple[int, Changes], now_ms: int) -> bytes
     return client.expect(body_bytes, change)
 
 
-def _peek(client: Connection, job_id: int, _now_ms: int) -> bytes:
+def _peek(client: LineConnection, job_id: int, _now_ms: int) -> bytes:
     return client.long_reply(replies.found(views.peek(client.engine, job_id)))
 
 
-def _peek_ready(client: Connection, _nothing: None, _now_ms: int) -> bytes:
+def _peek_ready(client: LineConnection, _nothing: None, _now_ms: int) -> bytes:
     return _found(client, views.peek_ready(client.engine, client.used))
 
 
-def _peek_delayed(client: Connection, _nothing: None, _now_ms: int) -> bytes:
+def _peek_delayed(client: LineConnection, _nothing: None, _now_ms: int) -> bytes:
     return _found(client, views.peek_delayed(client.engine, client.used))
 
 
-def _peek_buried(client: Connection, _nothing: None, _now_ms: int) -> bytes:
+def _peek_buried(client: LineConnection, _nothing: None, _now_ms: int) -> bytes:
     return _found(client, views.peek_buried(client.engine, client.used))
 
 
-def _found(client: Connection, job: Handed | None) -> bytes:
+def _found(client: LineConnection, job: Handed | None) -> bytes:
     return replies.NOT_FOUND if job is None else client.long_reply(replies.found(job))
 
 
 # --- Keys ----------------------------------------------------------------------------------------
 
 
-def _delete_key(client: Connection, named: tuple[str, bytes], now_ms: int) -> bytes:
+def _delete_key(client: LineConnection, named: tuple[str, bytes], now_ms: int) -> bytes:
     return _delete(client, client.engine.find_key(*named), now_ms)
 
 
-def _reschedule_key(client: Connection, args: tuple[str, bytes, int], now_ms: int) -> bytes:
+def _reschedule_key(client: LineConnection, args: tuple[str, bytes, int], now_ms: int) -> bytes:
     name, key, delay_ms = args
     return _reschedule(client, (client.engine.find_key(name, key), delay_ms), now_ms)
 
 
-def _peek_key(client: Connection, named: tuple[str, bytes], now_ms: int) -> bytes:
+def _peek_key(client: LineConnection, named: tuple[str, bytes], now_ms: int) -> bytes:
     return _peek(client, client.engine.find_key(*named), now_ms)
 
 
-def _kick_key(client: Connection, named: tuple[str, bytes], now_ms: int) -> bytes:
+def _kick_key(client: LineConnection, named: tuple[str, bytes], now_ms: int) -> bytes:
     return _kick_job(client, client.engine.find_key(*named), now_ms)
 
 
 # --- Tubes ---------------------------------------------------------------------------------------
 
 
-def _use(client: Connection, name: str, _now_ms: int) -> bytes:
+def _use(client: LineConnection, name: str, _now_ms: int) -> bytes:
     client.engine.use(client.session, name)
     return b"USING %b\r\n" % name.encode()
 
 
-def _watch(client: Connection, name: str, _now_ms: int) -> bytes:
+def _watch(client: LineConnection, name: str, _now_ms: int) -> bytes:
     client.engine.watch(client.session, name)
     return b"WATCHING %d\r\n" % len(client.session.watched)
 
 
-def _ignore(client: Connection, name: str, _now_ms: int) -> bytes:
+def _ignore(client: LineConnection, name: str, _now_ms: int) -> bytes:
     client.engine.ignore(client.session, name)
     return b"WATCHING %d\r\n" % len(client.session.watched)
 
 
-def _pause_tube(client: Connection, args: tuple[str, int], now_ms: int) -> bytes:
+def _pause_tube(client: LineConnection, args: tuple[str, int], now_ms: int) -> bytes:
     name, pause_ms = args
     client.engine.pause(name, pause_ms, now_ms)
     return replies.PAUSED
 
 
-def _put_in_tube(client: Connection, args: tuple[str, PutLine], _now_ms: int) -> bytes:
+def _put_in_tube(client: LineConnection, args: tuple[str, PutLine], _now_ms: int) -> bytes:
     name, put = args
     return client.begin_put(put, name)
 
 
-def _set_policy(client: Connection, args: tuple[str, int], _now_ms: int) -> bytes:
+def _set_policy(client: LineConnection, args: tuple[str, int], _now_ms: int) -> bytes:
     name, json_bytes = args
     if json_bytes > POLICY_JSON_BYTES_MAX:
         return client.discard_body(json_bytes, client.refuse(replies.JOB_TOO_BIG))
@@ -249,7 +249,7 @@ def _set_policy(client: Connection, args: tuple[str, int], _now_ms: int) -> byte
     return client.expect(json_bytes, set_it)
 
 
-def _get_policy(client: Connection, name: str, _now_ms: int) -> bytes:
+def _get_policy(client: LineConnection, name: str, _now_ms: int) -> bytes:
     policy, _ = client.engine.policy_of(name)
     return client.long_reply(replies.ok(policy.to_json().encode()))
 
@@ -257,40 +257,40 @@ def _get_policy(client: Connection, name: str, _now_ms: int) -> bytes:
 # --- Many jobs -----------------------------------------------------------------------------------
 
 
-def _list_jobs(client: Connection, args: tuple[str, Filter], now_ms: int) -> bytes:
+def _list_jobs(client: LineConnection, args: tuple[str, Filter], now_ms: int) -> bytes:
     name, asked = args
     search = Search(client.engine.state, name, asked.wanted(now_ms), asked.limit, asked.after)
     wall_times = client.engine.store.wall_times
     return client.begin(search, lambda: replies.jobs_page(search.page, wall_times.offset_ms))
 
 
-def _calendar(client: Connection, args: tuple[str, int, int], now_ms: int) -> bytes:
+def _calendar(client: LineConnection, args: tuple[str, int, int], now_ms: int) -> bytes:
     name, bin_ms, bins = args
     calendar = Calendar(client.engine.state, name, from_ms=now_ms, bin_ms=bin_ms, bins=bins)
     return client.begin(calendar, lambda: replies.calendar(calendar.counts, bin_ms))
 
 
-def _redrive(client: Connection, args: tuple[str, int, float], _now_ms: int) -> bytes:
+def _redrive(client: LineConnection, args: tuple[str, int, float], _now_ms: int) -> bytes:
     name, jobs_max, per_s = args
     wanted = Wanted(frozenset({State.BURIED}))
     bulk = Bulk(client.engine.state, name, wanted, Action.kick(per_s), limit=jobs_max)
     return client.begin(bulk, lambda: replies.bulk(bulk, b"REDRIVEN"))
 
 
-def _clear_tube(client: Connection, name: str, _now_ms: int) -> bytes:
+def _clear_tube(client: LineConnection, name: str, _now_ms: int) -> bytes:
     clear = Clear(client.engine.state, name)
     return client.begin(clear, lambda: b"CLEARED %d\r\n" % clear.count)
 
 
-def _cancel_jobs(client: Connection, args: tuple[str, Filter], now_ms: int) -> bytes:
+def _cancel_jobs(client: LineConnection, args: tuple[str, Filter], now_ms: int) -> bytes:
     return _bulk(client, *args, Action.cancel(), now_ms)
 
 
-def _kick_jobs(client: Connection, args: tuple[str, Filter], now_ms: int) -> bytes:
+def _kick_jobs(client: LineConnection, args: tuple[str, Filter], now_ms: int) -> bytes:
     return _bulk(client, *args, Action.kick(), now_ms)
 
 
-def _reschedule_jobs(client: Connection, args: tuple[str, int, Filter], now_ms: int) -> bytes:
+def _reschedule_jobs(client: LineConnection, args: tuple[str, int, Filter], now_ms: int) -> bytes:
     name, delay_ms, asked = args
     return _bulk(client, name, asked, Action.reschedule(delay_ms), now_ms)
 
@@ -300,7 +300,7 @@ _DONE: Final = MappingProxyType(
 )
 
 
-def _bulk(client: Connection, name: str, asked: Filter, action: Action, now_ms: int) -> bytes:
+def _bulk(client: LineConnection, name: str, asked: Filter, action: Action, now_ms: int) -> bytes:
     bulk = Bulk(client.engine.state, name, asked.wanted(now_ms), action, dry_run=asked.is_dry)
     word = b"MATCHED" if asked.is_dry else _DONE[action.event]
     return client.begin(bulk, lambda: replies.bulk(bulk, word))
@@ -309,47 +309,47 @@ def _bulk(client: Connection, name: str, asked: Filter, action: Action, now_ms: 
 # --- Statistics and lists ------------------------------------------------------------------------
 
 
-def _stats_job(client: Connection, job_id: int, now_ms: int) -> bytes:
+def _stats_job(client: LineConnection, job_id: int, now_ms: int) -> bytes:
     view = views.view_job(client.engine, job_id, now_ms)
     details = job_details(client.engine, job_id, now_ms)
     return client.long_reply(replies.stats_job(view, details, now_ms))
 
 
-def _stats_tube(client: Connection, name: str, now_ms: int) -> bytes:
+def _stats_tube(client: LineConnection, name: str, now_ms: int) -> bytes:
     view = views.view_topic(client.engine, name, now_ms)
     return client.long_reply(replies.stats_tube(view, topic_details(client.engine, name)))
 
 
-def _stats(client: Connection, _nothing: None, now_ms: int) -> bytes:
+def _stats(client: LineConnection, _nothing: None, now_ms: int) -> bytes:
     return client.long_reply(replies.yaml_map(client.stats.report(now_ms)))
 
 
-def _list_tubes(client: Connection, _nothing: None, _now_ms: int) -> bytes:
+def _list_tubes(client: LineConnection, _nothing: None, _now_ms: int) -> bytes:
     topics = client.visible(client.engine.store.topics.listing)
     return client.long_reply(replies.yaml_list(topic.name for topic in topics))
 
 
-def _list_tubes_watched(client: Connection, _nothing: None, _now_ms: int) -> bytes:
+def _list_tubes_watched(client: LineConnection, _nothing: None, _now_ms: int) -> bytes:
     return client.long_reply(replies.yaml_list(topic.name for topic in client.session.watched))
 
 
-def _list_tube_used(client: Connection, _nothing: None, _now_ms: int) -> bytes:
+def _list_tube_used(client: LineConnection, _nothing: None, _now_ms: int) -> bytes:
     return b"USING %b\r\n" % client.used.name.encode()
 
 
 # --- The connection and the clock ----------------------------------------------------------------
 
 
-def _auth(client: Connection, token: bytes, _now_ms: int) -> bytes:
+def _auth(client: LineConnection, token: bytes, _now_ms: int) -> bytes:
     return client.authenticate(token)
 
 
-def _quit(client: Connection, _rest: bytes, _now_ms: int) -> bytes:
+def _quit(client: LineConnection, _rest: bytes, _now_ms: int) -> bytes:
     client.is_closing = True
     return b""
 
 
-def _advance_clock(client: Connection, rest: bytes, _now_ms: int) -> bytes:
+def _advance_clock(client: LineConnection, rest: bytes, _now_ms: int) -> bytes:
     clock = client.context.clock
     if clock is None:
         return client.refuse(replies.UNKNOWN_COMMAND)
@@ -388,7 +388,7 @@ class About(enum.Enum):
 Parser = Callable[[bytes], Any]
 """Returns the arguments that the bytes after a command's word are; may raise a `Refusal`."""
 
-Handler = Callable[[Connection, Any, int], bytes]
+Handler = Callable[[LineConnection, Any, int], bytes]
 """Takes the connection, the arguments and the time; returns the reply, or nothing when the client
 now waits."""
 
@@ -522,7 +522,7 @@ def command_of(line: bytes) -> tuple[Command, bytes] | None:
 # --- Carrying out --------------------------------------------------------------------------------
 
 
-def carry_out(client: Connection, line: bytes, now_ms: int) -> None:
+def carry_out(client: LineConnection, line: bytes, now_ms: int) -> None:
     """Carry out the command of a line, if the client may, and gather its reply."""
     is_bound = False
     try:
@@ -561,7 +561,7 @@ def carry_out(client: Connection, line: bytes, now_ms: int) -> None:
         client.wait_no_longer()
 
 
-def _refuse_unauthenticated(client: Connection, line: bytes, *, is_command: bool) -> None:
+def _refuse_unauthenticated(client: LineConnection, line: bytes, *, is_command: bool) -> None:
     """Say no more of one command than of another; unless it is another protocol."""
     if not is_command and client.is_foreign(line, 0):
         return
@@ -569,7 +569,12 @@ def _refuse_unauthenticated(client: Connection, line: bytes, *, is_command: bool
         client.out.append(reply)
 
 
-def _authorization(client: Connection, command: Command, args: Any, now_ms: int) -> Authorization:  # noqa: ANN401 (what the row's parser returns)
+def _authorization(
+    client: LineConnection,
+    command: Command,
+    args: Any,  # noqa: ANN401 (what the row's parser returns)
+    now_ms: int,
+) -> Authorization:
     """Judge a command with these arguments of a client that has authenticated."""
     assert client.peer is not None
     assert command.scope is not None

@@ -98,7 +98,7 @@ class LineContext:
         engine: Engine,
         stats: Stats,
         out_bytes_max: int,
-        carry_out: "Callable[[Connection, bytes, int], object]",
+        carry_out: "Callable[[LineConnection, bytes, int], object]",
         *,
         tasks: BackgroundTasks[BackgroundTask] | None = None,
         clock: StandingClock | None = None,
@@ -128,7 +128,7 @@ class LineTask:
 
     __slots__ = ("_reply", "_say", "_work", "connection")
 
-    def __init__(self, connection: "Connection", work: Task, say: Callable[[], bytes]) -> None:
+    def __init__(self, connection: "LineConnection", work: Task, say: Callable[[], bytes]) -> None:
         """Execute the work; `say` makes the reply of it in the end."""
         self.connection = connection
         self._work = work
@@ -151,7 +151,7 @@ class LineTask:
 
 
 @final
-class Connection:
+class LineConnection:
     """The protocol state of one client."""
 
     __slots__ = (

@@ -5,7 +5,7 @@ one wake-up serves every connection with input: read, execute, and then one appe
 send for each. With a transport and a protocol object for each connection (the usual way) the loop
 iterates once for each of them, and a put of a single client costs 12 µs more.
 
-    turn ─► epoll ─► client.sock ─► Connection.receive ─► engine
+    turn ─► epoll ─► client.sock ─► LineConnection.receive ─► engine
                                               out ─► group commit ─► client.send
 
 Flow control: a client that waits for a job, or does not take its replies, is not read from. A
@@ -34,7 +34,7 @@ from delayd.limits import (
     STALLED_CLIENT_MS,
 )
 from delayd.line.commands import carry_out
-from delayd.line.connection import Connection, LineContext
+from delayd.line.connection import LineConnection, LineContext
 from delayd.line.stats import Stats
 from delayd.net.accept import Acceptor, prepare
 from delayd.net.deadlines import ReadTimeouts, Sender
@@ -117,7 +117,7 @@ class Client:
         self.server = server
         self.sock = sock
         self.peer = peer
-        self.connection = Connection(server.context, self, peer)
+        self.connection = LineConnection(server.context, self, peer)
         self.mask = mask
         self.at_end = False
         """The last byte of its input has been read."""

@@ -36,7 +36,7 @@ from delayd.core.topic import (
 )
 from delayd.limits import BODY_BYTES_DEFAULT
 from delayd.line.commands import carry_out
-from delayd.line.connection import Connection, LineContext, LineTask
+from delayd.line.connection import LineConnection, LineContext, LineTask
 from delayd.line.stats import Stats
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ OUT_BYTES_MAX: Final = 1 << 20
 class Client:
     """One connection, and what came out of it so far."""
 
-    def __init__(self, rig: "LineRig", kind: type[Connection], address: str) -> None:
+    def __init__(self, rig: "LineRig", kind: type[LineConnection], address: str) -> None:
         self._rig = rig
         self._unread: deque[bytes] = deque()
         self._replies = b""
@@ -164,7 +164,7 @@ class LineRig:
     def client(
         self,
         *,
-        kind: type[Connection] = Connection,
+        kind: type[LineConnection] = LineConnection,
         address: str = "192.0.2.7",
         out_bytes_max: int = OUT_BYTES_MAX,
     ) -> Client:
@@ -223,7 +223,7 @@ class LineRig:
                 answer(self.now_ms)
         self.turn()
 
-    def step_task(self) -> Connection | None:
+    def step_task(self) -> LineConnection | None:
         """Take a step of what takes long; return the connection that it answers, if it does."""
         task = self.tasks.step(self.now_ms)
         if task is None:

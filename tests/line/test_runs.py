@@ -6,7 +6,7 @@ import re
 import pytest
 
 from delayd.line.commands import carry_out
-from delayd.line.connection import Connection
+from delayd.line.connection import LineConnection
 from delayd.line.grammar import PutLine
 from tests.line.rig import Client, LineRig, bytewise
 
@@ -14,7 +14,7 @@ TUBES = (b"default", b"a", b"b")
 CLIENTS = 4
 
 
-class OneByOne(Connection):  # type: ignore[misc]  # final, but for this comparison
+class OneByOne(LineConnection):  # type: ignore[misc]  # final, but for this comparison
     """A connection that takes every command for itself."""
 
     __slots__ = ()
@@ -39,7 +39,7 @@ def both(*said: bytes, jobs: int = 0, draining: bool = False) -> bytes:
     """What is answered to the same pieces in runs and one by one, with the same effects."""
     rigs = LineRig(), LineRig()
     replies = []
-    for rig, kind in zip(rigs, (Connection, OneByOne), strict=True):
+    for rig, kind in zip(rigs, (LineConnection, OneByOne), strict=True):
         producer = rig.client()
         for _ in range(jobs):
             producer.says(b"put 0 0 60 2\r\nhi\r\n")
@@ -113,7 +113,7 @@ def test_a_delete_with_more_behind_it_ends_the_run() -> None:
 
 
 def test_the_jobs_of_others_are_not_deleted_in_a_run() -> None:
-    for kind in (Connection, OneByOne):
+    for kind in (LineConnection, OneByOne):
         rig = LineRig()
         holder, other = rig.client(), rig.client(kind=kind)
         holder.says(b"put 0 0 60 2\r\nhi\r\n" * 4 + b"reserve\r\nreserve\r\n")
@@ -123,7 +123,7 @@ def test_the_jobs_of_others_are_not_deleted_in_a_run() -> None:
 
 
 def test_a_run_of_reserves_takes_what_is_ready_and_then_waits() -> None:
-    for kind in (Connection, OneByOne):
+    for kind in (LineConnection, OneByOne):
         rig = LineRig()
         producer, worker = rig.client(), rig.client(kind=kind)
         producer.says(b"put 0 0 60 1\r\na\r\n" * 2)
@@ -145,7 +145,7 @@ def test_a_run_of_reserves_ends_with_the_warning() -> None:
 
 
 def test_puts_in_a_run_go_to_those_who_wait_in_the_order_they_came() -> None:
-    for kind in (Connection, OneByOne):
+    for kind in (LineConnection, OneByOne):
         rig = LineRig()
         workers = [rig.client(), rig.client()]
         for worker in workers:
@@ -185,7 +185,7 @@ def random_words(rng: random.Random, jobs: int) -> bytes:
     )
 
 
-def random_walk(kind: type[Connection], rng: random.Random) -> tuple[object, ...]:
+def random_walk(kind: type[LineConnection], rng: random.Random) -> tuple[object, ...]:
     rig = LineRig()
     clients: list[Client] = []
     heard: list[bytes] = []
@@ -212,5 +212,5 @@ def random_walk(kind: type[Connection], rng: random.Random) -> tuple[object, ...
 def test_random_walks_end_where_they_end_one_by_one(seed: int) -> None:
     for number in range(150):
         seeds = [random.Random(f"{seed} {number}") for _ in range(2)]
-        walk = random_walk(Connection, seeds[0])
+        walk = random_walk(LineConnection, seeds[0])
         assert walk == random_walk(OneByOne, seeds[1]), number
