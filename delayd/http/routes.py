@@ -400,8 +400,7 @@ _DAEMON: Final = (
     Route(
         *("GET", "/readyz", health.readyz, None),
         *("readyz", Section.DAEMON, "Ask whether it takes jobs"),
-        "While it is not ready, send producers elsewhere: it drains, or its disk is full or does not"
-        " answer.",
+        "If not ready, send producers elsewhere: it drains, or its disk is full or silent.",
         {200: Response("It does.", (structs.ReadyAnswer,))},
         (NotReady, Draining),
     ),
