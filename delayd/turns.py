@@ -23,6 +23,7 @@ from delayd.commit import GroupCommit, Replies, Space
 from delayd.core.engine import Engine
 from delayd.core.errors import OutOfSpace
 from delayd.core.log_space import RESERVE_COST_BYTES
+from delayd.core.operations.clock import advance, next_deadline, reach
 from delayd.core.stats.histogram import Histogram, Longest
 from delayd.core.times import PlayedMs, RequestMs
 from delayd.limits import (
@@ -212,7 +213,7 @@ class Turns:
         if self._next_ms <= played_ms:
             self._advance(played_ms, request_ms)
         else:
-            engine.reach(played_ms)
+            reach(engine.state, played_ms)
         self._line.serve(events, request_ms)
         if self._line.tasks.has_more:
             self._step_passes()
@@ -251,11 +252,10 @@ class Turns:
         """Fire what is due, for a bounded time; what is left has its turn after everybody else."""
         if self._commit is not None:
             self._commit.reap()
-        engine = self._engine
-        advance = engine.advance
-        if advance(played_ms, request_ms):
+        state = self._engine.state
+        if advance(state, played_ms, request_ms):
             until_ns = monotonic_ns() + ADVANCE_SLICE_US * 1_000
-            while not engine.state.is_crowded and advance(played_ms, request_ms):
+            while not state.is_crowded and advance(state, played_ms, request_ms):
                 if monotonic_ns() > until_ns:
                     break
 
@@ -278,23 +278,23 @@ class Turns:
 
     def end_turn(self, request_ms: RequestMs) -> None:
         """Tell those whose wait has ended, commit, and see when the next turn is due."""
-        engine = self._engine
+        state = self._engine.state
         if self._commit is not None:
             self._line.durable_id = self._commit.durable_id
-            if engine.state.out_of_order_ids:
-                self._commit.note_late(engine.take_out_of_order_ids())
-        while deliveries := engine.take_deliveries():
-            for session, outcome in deliveries:
+            if state.out_of_order_ids:
+                self._commit.note_late(state.take_out_of_order_ids())
+        while state.deliveries:
+            for session, outcome in state.take_deliveries():
                 assert session.owner is not None, "who waits has somebody to tell"
                 session.owner.deliver(outcome, request_ms)
-        log, must_sync = engine.take_log()
+        log, must_sync = state.take_log()
         replies: Replies = self._line.take_replies()
         if self._waiters:
             # Nobody knows which of the records they depend on, so it is all of them.
             replies = [*replies, (Waiters(self._waiters, self.nudge), b"")]
             self._waiters = []
             must_sync = bool(log)
-        next_ms = engine.next_deadline()
+        next_ms = next_deadline(state)
         self._next_ms = _NEVER_MS if next_ms is None else next_ms
         if self._commit is None:
             for client, data in replies:
@@ -302,18 +302,18 @@ class Turns:
         elif log or replies:
             self.records += len(log)
             # Both clocks as they stood at one instant, or a start would lose what the turn took.
-            turn_ms = self._clock.now_ms() - engine.store.time_ms
+            turn_ms = self._clock.now_ms() - state.store.time_ms
             self._commit.commit(
                 log,
                 replies,
                 must_sync=must_sync,
-                time_ms=engine.store.time_ms,
+                time_ms=state.store.time_ms,
                 wall_ms=self._clock.wall_ms() - turn_ms,
-                last_id=engine.store.last_id,
+                last_id=state.store.last_id,
             )
             if log:
                 self._note_room()
-        elif engine.log_space.is_short:
+        elif state.log_space.is_short:
             self.limit_room()
         if not self.is_over:
             for client, data in self._line.take_free_replies():

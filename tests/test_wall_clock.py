@@ -44,7 +44,7 @@ class NoClients:
     durable_id = 0
 
     def __init__(self) -> None:
-        self.passes: BackgroundTasks[BackgroundTask] = BackgroundTasks(Engine(start_ms=0).state)
+        self.tasks: BackgroundTasks[BackgroundTask] = BackgroundTasks(Engine(start_ms=0).state)
 
     def serve(self, events: object, now_ms: int) -> None:
         """Nobody has said anything."""

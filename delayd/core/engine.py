@@ -145,8 +145,10 @@ class Engine:
         at_once: bool = False,
     ) -> int:
         """Accept jobs that differ only in their bodies; return the first of their ids."""
-        how = (topic, priority, delay_ms, ttr_ms)
-        return put.put_alike(self.state, *how, bodies, now_ms, first_id, at_once=at_once)
+        state = self.state
+        return put.put_alike(
+            state, topic, priority, delay_ms, ttr_ms, bodies, now_ms, first_id, at_once=at_once
+        )
 
     def put_keyed(
         self,
@@ -192,8 +194,8 @@ class Engine:
         now_ms: int,
     ) -> int:
         """Accept jobs that differ in keys and bodies; return the first id, 0 if a key is taken."""
-        how = (topic, priority, delay_ms, ttr_ms)
-        return put.put_keyed_run(self.state, *how, keys, bodies, now_ms)
+        state = self.state
+        return put.put_keyed_run(state, topic, priority, delay_ms, ttr_ms, keys, bodies, now_ms)
 
     def find_key(self, topic_name: str, key: bytes) -> int:
         """Return the live job that has the key."""

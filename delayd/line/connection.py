@@ -27,6 +27,9 @@ from delayd.access.scopes import Scope
 from delayd.core.background import BackgroundTask, BackgroundTasks, Task
 from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, JobNotFound, Refusal
+from delayd.core.operations.finish import delete_batch
+from delayd.core.operations.put import put_alike, put_keyed_run
+from delayd.core.operations.reserve import reserve_batch
 from delayd.core.session import Handed, Owner, Session, WaitEnd
 from delayd.core.topic import Topic
 from delayd.core.virtual_clock import StandingClock
@@ -526,8 +529,15 @@ class LineConnection:
     ) -> bytes:
         jobs = len(bodies)
         try:
-            first_id = self.engine.put_alike(
-                self.used, put.priority, put.delay_ms, put.ttr_ms, bodies, now_ms, first_id
+            first_id = put_alike(
+                self.engine.state,
+                self.used,
+                put.priority,
+                put.delay_ms,
+                put.ttr_ms,
+                bodies,
+                now_ms,
+                first_id,
             )
         except CapReached as refusal:
             if jobs == 1:
@@ -589,8 +599,15 @@ class LineConnection:
     ) -> int:
         """Put jobs under new keys; return their first id, 0 if that is not possible."""
         try:
-            return self.engine.put_keyed_run(
-                self.used, put.priority, put.delay_ms, put.ttr_ms, keys, bodies, now_ms
+            return put_keyed_run(
+                self.engine.state,
+                self.used,
+                put.priority,
+                put.delay_ms,
+                put.ttr_ms,
+                keys,
+                bodies,
+                now_ms,
             )
         except Refusal:
             return 0
@@ -604,7 +621,7 @@ class LineConnection:
             return run.end()
         self.is_bound = True
         self.stats.counts["delete"] += len(job_ids)
-        deleted = self.engine.delete_batch(self.session, job_ids, now_ms)
+        deleted = delete_batch(self.engine.state, self.session, job_ids, now_ms)
         if all(deleted):
             self.out.append(replies.DELETED * len(deleted))
         else:
@@ -625,7 +642,8 @@ class LineConnection:
         run = _RESERVES.match(data, at)
         assert run is not None
         commands = (run.end() - at) // len(_RESERVE)
-        jobs = self.engine.reserve_batch(self.session, commands, self.room_bytes, now_ms)
+        state = self.engine.state
+        jobs = reserve_batch(state, self.session, commands, self.room_bytes, now_ms)
         if not jobs:
             return 0
         self.is_bound = True
