@@ -130,8 +130,8 @@ class GroupCommit:
         self._failure: JournalError | None = None
         self._is_closed = False
         self._jobs: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._sync_in_thread, name="sync", daemon=True)
-        self._thread.start()
+        self._worker = threading.Thread(target=self._sync_in_thread, name="sync", daemon=True)
+        self._worker.start()
 
     @property
     def is_backed_up(self) -> bool:
@@ -360,7 +360,7 @@ class GroupCommit:
                 self._ticket = None
             self._kernel.close()
         self._jobs.put(False)
-        self._thread.join()
+        self._worker.join()
         if self._failure is not None:
             return
         replies = [*(self._syncing or ()), *self._waiting]

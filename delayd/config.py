@@ -581,7 +581,7 @@ def _broken_rules(config: Config) -> Iterator[ConfigError]:
 def _broken_tls_rules(config: Config) -> Iterator[ConfigError]:
     if config.tls_certificate is not None:
         if not (config.line_tls or config.http_tls):
-            rule = "is of no use while line.tls and http.tls are false"
+            rule = "has no effect while line.tls and http.tls are false"
             yield ConfigError("", f"tls.certificate = {shown(config.tls_certificate)}", rule)
         return
     for name, value in (
@@ -605,7 +605,7 @@ def exposed(name: str, address: Address) -> ConfigError:
     return ConfigError(
         "",
         f'{name} = "{address}"',
-        "must be a loopback address, localhost or a unix socket, because whoever reaches it can"
-        " use every job; auth.tokens or tls.client_ca keep strangers out, --insecure-no-auth lets"
-        " them in",
+        "must be a loopback address, localhost or a unix socket, because every client that reaches"
+        " it can use every job; require auth.tokens or tls.client_ca, or allow it with"
+        " --insecure-no-auth",
     )

@@ -128,7 +128,7 @@ def _replayed(
             status = f"recovering: {jobs} jobs so far, about {percent} %"
             notifier.extend_start_ms(10 * RECOVERY_REPORT_MS, status)
     for damage in journal.damaged_snapshots:
-        log.warning("a damaged snapshot was passed over", snapshot=str(damage))
+        log.warning("a damaged snapshot was skipped", snapshot=str(damage))
     for tail in journal.torn_tails:
         log.warning("the torn end of the last write was cut off", tail=str(tail))
     for doubt in journal.warnings:

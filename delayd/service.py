@@ -3,11 +3,11 @@
     recover   journal ─► replay ─► engine            (the sockets already listen; clients wait)
     turn      clock ─► advance ─► line.serve ─► engine ─► records, deliveries, replies
               └─ group commit: append, sync, release
-    sleep     until the wheel's next deadline or until somebody speaks
+    sleep     until the wheel's next deadline or until a client sends something
     stop      no more clients ─► last replies ─► reservations back ─► commit ─► close
 
 This is the one place where clock, engine, journal and sockets meet. A turn reads the clock once. It
-ends by arming one timer for the engine's next deadline; with nothing due and nobody speaking the
+ends by arming one timer for the engine's next deadline; with nothing due and silent clients the
 process sleeps. The watchdog comes round once a minute to find a wake-up that was missed, which
 would be a fault of ours: it repairs it, logs it, and counts it in `repairs`.
 """
@@ -162,7 +162,7 @@ class Service:
         self._loop.add_signal_handler(signal.SIGHUP, self._reload)
         self._turns.turn()
         await self._open_http()
-        self._turns.turn()  # that took a while, in which nobody was to be woken
+        self._turns.turn()  # that took a while, in which no client had to be woken
         self._watchdog()
         self._announce()
         await self._stopping.wait()
@@ -284,7 +284,7 @@ class Service:
         for address in addresses[:1]:
             if isinstance(address, TcpAddress) and self._access.is_open:
                 said += TRY_IT.format(host=address.host, port=address.port)
-        if sys.stdout is not None:  # that nobody wants to hear it is no reason to stop
+        if sys.stdout is not None:  # a closed output is no reason to stop
             with contextlib.suppress(OSError):
                 sys.stdout.write(said)
                 sys.stdout.flush()
@@ -392,7 +392,7 @@ class Service:
 
     def _tell_of_space(self, is_full: bool) -> None:  # noqa: FBT001 (a callback with one argument)
         if is_full:
-            self._log.warning("the disk is full: puts are refused, removals go on")
+            self._log.warning("the disk is full: puts are refused, removals are not")
         else:
             self._log.info("there is space again: puts are accepted")
 
@@ -401,11 +401,11 @@ class Service:
 
     def _disk_trouble(self, what: str) -> None:
         """Log what the journal tells, in whichever thread that happens."""
-        self._log.error("the disk failed, and the log goes on", what=what)
+        self._log.error("the disk failed, the log continues in a new file", what=what)
         self._turns.doubt_room()  # beginning anew has used some
 
     def _wall_clock_set(self) -> None:
-        """Look at the wall clock at once: somebody has set it."""
+        """Look at the wall clock at once: it was set."""
         if self._set_watch is not None:
             self._set_watch.arm()
         self._turns.ask()

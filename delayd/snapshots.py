@@ -362,7 +362,7 @@ class Snapshots:
         took_ms = (self._now_ns() - making.begun_ns) // _NS_PER_MS
         self._log.info("a snapshot was taken", snapshot=str(info), ms=took_ms)
         for path in making.writer.left_behind:
-            self._log.warning("a file that is not needed any more cannot be removed", file=path)
+            self._log.warning("an obsolete file cannot be removed", file=path)
         self._ask_ns = 0
 
     def _gave_up(self, making: Making, error: Exception) -> None:
@@ -382,7 +382,7 @@ class Snapshots:
     def _try_later(self, error: JournalError) -> None:
         self.failed += 1
         self._log.warning(
-            "no snapshot could be taken, the log goes on without",
+            "a snapshot failed, the log continues without it",
             reason=str(error),
             retry_ms=self._retry_ms,
         )

@@ -49,11 +49,11 @@ class Waiter(Protocol):
     """Somebody who waits for a turn: a future of asyncio's."""
 
     def done(self) -> bool:
-        """Tell whether nobody waits any more."""
+        """Tell whether no waiter is left."""
         ...
 
     def set_result(self, result: None, /) -> None:
-        """Have whoever waits go on."""
+        """Wake the waiters."""
         ...
 
 
@@ -110,7 +110,7 @@ class Turns:
         self._line = line
         self._commit = commit
         self._space = space
-        # Not known yet: the first turn looks for what came due while nobody ran.
+        # Not known yet: the first turn looks for what came due during the stop.
         self._next_ms = 0
         self._is_nudged = False
         self._has_more = True
@@ -145,7 +145,7 @@ class Turns:
         self._has_more = True
 
     def when_durable(self, waiter: Waiter) -> None:
-        """Have somebody told when all that was done so far is as durable as the policy promises.
+        """Call back when all that was done so far is as durable as the policy promises.
 
         For who works outside of turns: what he did is committed by the next one, which comes at
         once.
@@ -176,7 +176,7 @@ class Turns:
                 return
 
     def _note_held(self, now_ns: int) -> None:
-        """Count how long nobody could be heard: 0.3 µs with both readings of the clock."""
+        """Count how long no client could be heard: 0.3 µs with both readings of the clock."""
         held_ns = now_ns - self._polled_ns
         self.held_ns.note(held_ns)
         if held_ns > HELD_NOTED_NS:
@@ -221,7 +221,7 @@ class Turns:
         self.end_turn(request_ms)
 
     def overslept_ms(self) -> int:
-        """Return how long ago somebody should have been woken; 0, or there is a fault in here.
+        """Return how long ago a waiter should have been woken; 0, or there is a fault in here.
 
         Who has taken a turn lately has not overslept, however much is due: that comes in slices.
         """
@@ -234,7 +234,7 @@ class Turns:
     def look_at_wall_clock(self) -> None:
         """See whether it was set. Done in each turn in which a job waits for a moment of it.
 
-        Whoever is about to put one calls this first: nobody has looked while there was none.
+        Call before the first absolute-time put: the offset is not tracked while no such job exists.
         """
         absolute = self._engine.store.wall_times
         at_least_ns, at_most_ns = self._clock.wall_offset_ns()
@@ -262,7 +262,7 @@ class Turns:
     def _step_passes(self) -> None:
         """Carry on with commands that take long, for a bounded time; return what time it is then.
 
-        One of them may have moved the clock. It stops where somebody gets a job, who is told of it
+        One of them may have moved the clock. It stops where a waiter gets a job, and reports it
         before time goes on.
         """
         clock, engine, passes = self._clock, self._engine, self._line.tasks

@@ -28,7 +28,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     for scene in scenes:
         scene.journal.gate.release(1_000)
         scene.commit.close()
-        assert not scene.commit._thread.is_alive()
+        assert not scene.commit._worker.is_alive()
 
 
 @pytest.fixture

@@ -191,7 +191,7 @@ def make() -> Iterator[Make]:
         scene.disk.may_go_on.set()
         if not scene.commit._is_closed:
             scene.commit.close()
-        assert not scene.commit._thread.is_alive()
+        assert not scene.commit._worker.is_alive()
         assert scene.kernel.is_closed
 
 
@@ -295,7 +295,7 @@ def test_nothing_promised_is_lost_whenever_the_power_goes(rng: random.Random) ->
         survivors = [payload.decode() for payload in payloads_in(scene.disk)]
         assert survivors[1 : len(replied) + 1] == replied
         scene.commit._jobs.put(False)
-        scene.commit._thread.join()
+        scene.commit._worker.join()
 
 
 # --- Errors --------------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ IDS_RULE = f"must be a list of whole numbers from 0 to {2**32 - 2}, or off"
         ('tls.client_ca = "k"', 'tls.client_ca = "k": needs a tls.certificate'),
         (
             'tls.certificate = "c"',
-            'tls.certificate = "c": is of no use while line.tls and http.tls are false',
+            'tls.certificate = "c": has no effect while line.tls and http.tls are false',
         ),
     ],
 )

@@ -7,7 +7,7 @@ begins: a job comes at the instant at which beanstalkd would have made it ready.
     in the binlog                        in the journal
     delayed until 12:00:07.000000001     delayed until 12:00:07.001, if that is still to come
     delayed until a time that is past    ready
-    ready, or in somebody's hands        ready
+    ready, or reserved                   ready
     buried                               buried
 
 The journal is written as a snapshot of such an engine would be: jobs as they are, in large frames.
@@ -62,7 +62,7 @@ def held(disk: Disk, binlog_dir: str) -> Iterator[None]:
     except LockHeldError as error:
         raise DirectoryLocked(path, error.holder_pid, rule) from None
     except FileNotFoundError:
-        pass  # a copy of the files alone: nobody runs there
+        pass  # a copy of the files alone: no beanstalkd runs there
     except OSError as error:
         raise JournalFailed(path, f"cannot be opened: {error.strerror}") from error
     try:

@@ -128,7 +128,7 @@ class Binlog:
         """The highest id that was ever seen."""
         self.records = 0
         self.torn: list[BinlogDamaged] = []
-        """Records that a crash cut short; nobody was told that they are safe."""
+        """Records that a crash cut short; they were never acknowledged."""
         self.damage: list[BinlogDamaged] = []
         """What was passed over, if that was wanted."""
         self._kept: dict[int, _Kept] = {}

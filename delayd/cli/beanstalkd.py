@@ -148,7 +148,9 @@ def parse(words: Sequence[str]) -> Invocation:
     )
     listen = _listen(arguments.get("l", "127.0.0.1"), arguments.get("p", "11300"))
     if not is_local(listen):
-        warnings.append(f"whoever reaches {listen} can use every job: there is no authentication")
+        warnings.append(
+            f"every client that reaches {listen} can use every job: there is no authentication"
+        )
     return Invocation(
         warnings=tuple(warnings),
         listen=listen,

@@ -69,7 +69,7 @@ def check(directory: str) -> int:
 @click.argument("directory", type=DIRECTORY)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each record.")
 def dump(directory: str, *, as_json: bool) -> int:
-    """Print the records of DIRECTORY, one to a line, in the order of the log.
+    """Print the records in DIRECTORY, one per line, in the order of the log.
 
     A line has the number of its frame, delayd time and wall-clock time of the commit, the record's
     kind and its fields. Bodies are shortened and escaped, with --json whole and in base64.
@@ -149,7 +149,7 @@ def attended(disk: "Disk", directory: str) -> Iterator[None]:
     """Warn if a daemon writes to the directory while it is read."""
     from delayd.journal.directory import holder
 
-    warning = "holds {} and goes on writing: what is read may be torn"
+    warning = "holds {} and is writing to it: what was read may be incomplete"
     before = holder(disk, directory)
     if before:
         complain(f"{before} {warning.format(directory)}")

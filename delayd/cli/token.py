@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from delayd.access.token_entries import Entry
 
 ALL: Final = "all"
-RELOAD: Final = "a daemon that runs needs SIGHUP to notice: systemctl reload delayd"
+RELOAD: Final = "a running daemon reads the file again on SIGHUP: systemctl reload delayd"
 
 _WHERE: Final = (
     click.option("--tokens", "tokens_path", metavar="FILE", help="The tokens file."),
@@ -84,7 +84,7 @@ def create(
     except OSError as error:
         complain(f"the token could not be printed ({error.strerror}): revoke {token_id}")
         return Exit.USAGE
-    _say(f"token {token_id} is in {path}, without its secret: it is shown here and never again")
+    _say(f"token {token_id} was added to {path}, without its secret, which is shown only here")
     _say(RELOAD)
     return Exit.OK
 
@@ -123,7 +123,7 @@ def revoke(token_id: str, tokens_path: str | None, config_path: str | None) -> i
         name = _revoke(path, token_id)
     except TokenRefused as refused:
         return _told(refused)
-    _say(f"token {name} is gone from {path}")
+    _say(f"token {name} was removed from {path}")
     _say(RELOAD)
     return Exit.OK
 
@@ -156,9 +156,9 @@ def _wanted(
             except ValueError as error:
                 errors.append(f"{said} {shown(value)}: {error}")
     if not _parts(scopes):
-        errors.append("--scope: say what the token is good for, such as --scope put,reserve")
+        errors.append("--scope is missing: what the token may do, such as --scope put,reserve")
     if not _parts(globs):
-        errors.append("--topic: say for which topics it is good, such as --topic 'mail.*'")
+        errors.append("--topic is missing: for which topics, such as --topic 'mail.*'")
     if errors:
         raise TokenRefused(Exit.USAGE, *errors)
     return {

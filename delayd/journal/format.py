@@ -169,7 +169,7 @@ def check_names(directory: str, names: Collection[str]) -> None:
         why = "is left of an unfinished import: the same command begins it again"
     elif _is_binlog(name):
         how = f"delayd import-beanstalkd {directory} --data-dir NEW_DIRECTORY"
-        why = f"is beanstalkd's: to take its jobs over, stop it and run `{how}`"
+        why = f"is beanstalkd's: to import its jobs, stop it and run `{how}`"
     else:
         why = "is not delayd's: choose a directory of its own, or move the file away"
     raise ForeignFile(f"{directory}/{name}", why)

@@ -462,7 +462,7 @@ class Journal:
     def end_sync(
         self, ticket: SyncTicket, error: OSError | None = None, *, is_done: bool = True
     ) -> bool:
-        """Take note that the sync has ended, well or with an error; False: now `sync` is needed.
+        """Record that the sync has ended, well or with an error; False: now `sync` is needed.
 
         With `is_done` False it never began. Raises JournalFailed when beginning again fails too.
         """

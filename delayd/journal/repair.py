@@ -430,7 +430,7 @@ def _frame_at(disk: Disk, segment: SegmentFile, offset: int) -> int:
     try:
         reader = FrameReader(disk, handle, frame_mark(header.identity, header.number))
         position = _last_position(
-            reader.frames(HEADER_BYTES, offset, header.first_sequence, 0, lambda *_: None)
+            reader.frames(HEADER_BYTES, offset, header.first_sequence, 0, _ignore_window)
         )
     finally:
         disk.close(handle)
@@ -440,6 +440,10 @@ def _frame_at(disk: Disk, segment: SegmentFile, offset: int) -> int:
             f"before it is {position.offset}"
         )
     return position.sequence
+
+
+def _ignore_window(_sequence: int, _offset: int) -> None:
+    """Take no notice; a function, because mypyc does not compile `lambda *_: None`."""
 
 
 def _last_position(frames: Generator[Frame, None, Position]) -> Position:

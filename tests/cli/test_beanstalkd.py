@@ -108,7 +108,7 @@ def test_flags_mean_what_they_mean_to_beanstalkd(line: str, request_: Invocation
         ("-f 3600001", "-f 3600001 was set to 3600000"),
         (
             "-l 0.0.0.0",
-            "whoever reaches 0.0.0.0:11300 can use every job: there is no authentication",
+            "every client that reaches 0.0.0.0:11300 can use every job: there is no authentication",
         ),
     ],
 )

@@ -20,7 +20,7 @@ from delayd.text import TIME_RULE
 NOW = "2026-11-21T10:15:00Z"
 NOW_MS = 1_795_256_100_000
 TOKEN = re.compile(r"dlyd_([0-9a-f]{8})_([A-Za-z0-9_-]{43})\n")
-RELOAD = "delayd: a daemon that runs needs SIGHUP to notice: systemctl reload delayd"
+RELOAD = "delayd: a running daemon reads the file again on SIGHUP: systemctl reload delayd"
 
 END_RULE = "must be in the future, and before the year 10000"
 WITHOUT = "without its secret: it is shown here and never again"

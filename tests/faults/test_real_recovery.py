@@ -312,7 +312,7 @@ def test_b4_the_newest_snapshot_is_damaged(
             content[rng.randrange(size)] ^= 1 << rng.randrange(8)
             path.write_bytes(content)
             with started(directory) as daemon, PatientClient(daemon.address) as client:
-                assert "a damaged snapshot was passed over" in daemon.log()
+                assert "a damaged snapshot was skipped" in daemon.log()
                 record.note("started")
                 look(client, record)
                 drain(client, record)

@@ -105,7 +105,7 @@ def test_a_damaged_snapshot_is_passed_over_with_a_warning(start: Start, data: Pa
     newest.write_bytes(content)
     with start() as daemon:
         assert standing_jobs(daemon) == STANDING
-        assert "a damaged snapshot was passed over" in daemon.log()
+        assert "a damaged snapshot was skipped" in daemon.log()
         assert newest.name in daemon.log()
 
 
