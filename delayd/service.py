@@ -309,7 +309,7 @@ class Service:
     def _close_unauthorized(self) -> None:
         """Close clients of the line whose tokens were revoked, or are past their time."""
         if closed := self._line.close_unauthorized(self._clock.request_ms()):
-            self._log.warning("clients whose tokens are good no more were closed", clients=closed)
+            self._log.warning("closed clients whose tokens expired or were revoked", clients=closed)
         self._turns.ask()
 
     async def _stop(self) -> None:
@@ -420,7 +420,7 @@ class Service:
             self._log.error("a wake-up was missed and is repaired", late_ms=late_ms)
         closed = self._line.close_stalled(self._clock.request_ms(), monotonic_ns() // NS_PER_MS)
         if closed:
-            self._log.warning("clients that do not read were closed", clients=closed)
+            self._log.warning("closed clients that do not read", clients=closed)
         self._close_unauthorized()
         if self._commit is not None and self._commit.sync_going_on_ms > SLOW_SYNC_MS:
             self._log.error("the disk does not answer", ms=self._commit.sync_going_on_ms)

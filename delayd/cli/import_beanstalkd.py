@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.argument("binlog_dir", type=click.Path(exists=True, file_okay=False))
 @click.option("--config", "path", metavar="FILE", help="TOML file; see config.example.toml.")
 @click.option("--data-dir", metavar="DIR", help="The directory for the jobs, new or empty.")
-@click.option("--skip-damage", is_flag=True, help="Leave out what cannot be read.")
+@click.option("--skip-damage", is_flag=True, help="Skip what cannot be read.")
 def import_beanstalkd(
     binlog_dir: str, path: str | None, data_dir: str | None, *, skip_damage: bool
 ) -> int:
