@@ -173,7 +173,7 @@ def test_looking_needs_no_lock_and_warns_where_a_daemon_holds_it(
     out, err = capsys.readouterr()
     assert out
     assert "holds" in err
-    assert "what is read may be torn" in err
+    assert "what was read may be incomplete" in err
     RealDisk().close(handle)
 
 

@@ -23,7 +23,7 @@ TOKEN = re.compile(r"dlyd_([0-9a-f]{8})_([A-Za-z0-9_-]{43})\n")
 RELOAD = "delayd: a running daemon reads the file again on SIGHUP: systemctl reload delayd"
 
 END_RULE = "must be in the future, and before the year 10000"
-WITHOUT = "without its secret: it is shown here and never again"
+WITHOUT = "without its secret, which is shown only here"
 
 Capture = pytest.CaptureFixture[str]
 
@@ -65,7 +65,7 @@ def test_a_token_is_printed_once_and_alone_and_the_rest_is_on_standard_error(
     match = TOKEN.fullmatch(printed.out)
     assert match is not None
     assert printed.err.splitlines() == [
-        f"delayd: token {match[1]} is in {path}, {WITHOUT}",
+        f"delayd: token {match[1]} was added to {path}, {WITHOUT}",
         RELOAD,
     ]
     assert match[2] not in path.read_text()
@@ -129,8 +129,8 @@ def test_all_mistakes_are_told_at_once_with_their_values(path: Path, capsys: Cap
 def test_nothing_is_allowed_that_was_not_said(path: Path, capsys: Capture) -> None:
     assert create(path, "w") == Exit.USAGE
     scope, topic = capsys.readouterr().err.splitlines()
-    assert scope.startswith("delayd: --scope: say what the token is good for")
-    assert topic.startswith("delayd: --topic: say for which topics it is good")
+    assert scope.startswith("delayd: --scope is missing: what the token may do")
+    assert topic.startswith("delayd: --topic is missing: for which topics")
 
 
 @pytest.mark.parametrize("text", ["soon", "2027-01-01", "9000y", "0", "2026-11-21T10:15:00Z"])
@@ -314,7 +314,7 @@ def test_a_token_is_revoked_by(by: str, path: Path, capsys: Capture) -> None:
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.splitlines() == [
-        f"delayd: token {entry.id} (one) is gone from {path}",
+        f"delayd: token {entry.id} (one) was removed from {path}",
         RELOAD,
     ]
     tokens = Tokens.load(str(path))

@@ -18,12 +18,9 @@ The module refuses to know what time it is and which entries are alive.
 
 from array import array
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
-if TYPE_CHECKING:
-    Bucket: TypeAlias = array[int]
-else:
-    Bucket = array  # Python 3.11 cannot subscript it
+Bucket: TypeAlias = "array[int]"  # as text: Python 3.11 cannot subscript it
 
 LEVEL_BITS: Final = 7
 """Of a key. A wheel of size 2 needs 64 levels to span 64-bit milliseconds."""

@@ -98,7 +98,7 @@ class Sweep:
             self._bucket = None
             self._seen = {}
 
-    def _next_bucket(self) -> Bucket | None:
+    def _next_bucket(self) -> "Bucket | None":
         key = self._queue.key_before(self._key)
         if key is None:
             return None
