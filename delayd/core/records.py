@@ -106,9 +106,9 @@ _ROWS: Final = (
 )
 
 RECORDS: Final = {row.kind: row for row in _ROWS}
-LAYOUTS: Final = {row.kind: row.layout for row in _ROWS}
+LAYOUTS: Final[dict[int, struct.Struct]] = {row.kind: row.layout for row in _ROWS}
 """The fixed part of each kind with its first byte."""
-TAILED: Final = frozenset(row.kind for row in _ROWS if row.tail)
+TAILED: Final[frozenset[int]] = frozenset(row.kind for row in _ROWS if row.tail)
 """The kinds whose last field is a length, so many bytes of which follow."""
 
 # Bound once: looking them up for every job would cost as much as the packing.

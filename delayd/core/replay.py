@@ -18,6 +18,7 @@ from delayd.limits import TASK_STEP_JOBS
 # Tested for every job; an enum member's arithmetic costs 40 ns more than an int's.
 _PUT: Final = int(Kind.PUT)
 _TURN: Final = int(Kind.TURN)
+_CONCLUDED: Final = frozenset({int(Kind.OFFSET), int(Kind.CLEAR)})
 
 
 class Replay:
@@ -33,6 +34,7 @@ class Replay:
         """Apply all records of one frame; `UnknownRecord` when it has something else."""
         at = 0
         end = len(payload)
+        store, functions = self._store, apply.APPLY
         put_head = LAYOUTS[Kind.PUT]
         try:
             while at < end:
@@ -40,10 +42,24 @@ class Replay:
                 if kind == _PUT:
                     length: int = put_head.unpack_from(payload, at)[1]
                     at += put_head.size
-                    apply.put(self._store, payload[at : at + length])
+                    apply.put(store, payload[at : at + length])
                     at += length
+                    continue
+                if kind not in LAYOUTS:
+                    raise UnknownRecord(at, f"its kind is {kind}")
+                layout = LAYOUTS[kind]
+                fields = layout.unpack_from(payload, at)[1:]
+                behind: int = at + layout.size
+                if kind in TAILED:
+                    tail_at, behind = behind, behind + fields[-1]
+                    functions[kind](store, *fields[:-1], payload[tail_at:behind])
+                elif kind == _TURN:
+                    self._turn(fields[0])
                 else:
-                    at = self._play_other(kind, payload, at)
+                    functions[kind](store, *fields)
+                    if kind in _CONCLUDED:
+                        self._conclude(kind)
+                at = behind
         except struct.error:
             at = -1
         except (AssertionError, LookupError, ValueError, Refusal) as error:
@@ -51,30 +67,13 @@ class Replay:
         if at != end:
             raise UnknownRecord(end, "the last record is cut short")
 
-    def _play_other(self, kind: int, payload: bytes, at: int) -> int:
-        """Apply the record that begins there; return where the next one begins."""
-        if kind == _TURN:
-            layout = LAYOUTS[Kind.TURN]
-            self._turn(layout.unpack_from(payload, at)[1])
-            return at + layout.size
-        function = apply.APPLY.get(kind)
-        if function is None:
-            raise UnknownRecord(at, f"its kind is {kind}")
-        layout = LAYOUTS[Kind(kind)]
-        fields = layout.unpack_from(payload, at)[1:]
-        at += layout.size
-        if kind in TAILED:
-            end: int = at + fields[-1]
-            function(self._store, *fields[:-1], payload[at:end])
-            return end
-        function(self._store, *fields)
+    def _conclude(self, kind: int) -> None:
+        """Do at once what goes on in slices when it is live."""
         if kind == Kind.OFFSET:
             self._turn(self._store.time_ms)
-        elif kind == Kind.CLEAR:
-            # At once: no client waits while it is swept.
+        else:
             while self._store.sweep(TASK_STEP_JOBS):
                 pass
-        return at
 
     def _turn(self, time_ms: int) -> None:
         """Fire everything that was due by then."""
