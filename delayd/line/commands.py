@@ -539,18 +539,16 @@ def carry_out(client: LineConnection, line: bytes, now_ms: int) -> None:
         command, rest = found
         is_bound = command.is_bound
         args = command.parse(rest)
-        authorization = Authorization.ALLOWED
         if client.peer is not None and command.scope is not None:
             authorization = _authorization(client, command, args, now_ms)
-        if authorization is Authorization.FORBIDDEN:
-            is_bound = False
-            reply = client.refuse_command(line, replies.FORBIDDEN)
-        else:
+            if authorization is Authorization.FORBIDDEN:
+                _refuse(client, line, replies.FORBIDDEN)
+                return
             if authorization is Authorization.HIDDEN:
                 args = NO_JOB_ID if isinstance(args, int) else (NO_JOB_ID, *args[1:])
-            if command.counted:
-                client.stats.counts[command.counted] += 1
-            reply = command.handle(client, args, now_ms)
+        if command.counted:
+            client.stats.counts[command.counted] += 1
+        reply = command.handle(client, args, now_ms)
     except Refusal as refusal:
         reply = client.refuse_command(line, replies.refused(refusal))
     if reply:
@@ -565,7 +563,12 @@ def _refuse_unauthenticated(client: LineConnection, line: bytes, *, is_command: 
     """Say no more of one command than of another; unless it is another protocol."""
     if not is_command and client.is_foreign(line, 0):
         return
-    if reply := client.refuse_command(line, replies.UNAUTHORIZED):
+    _refuse(client, line, replies.UNAUTHORIZED)
+
+
+def _refuse(client: LineConnection, line: bytes, reply: bytes) -> None:
+    """Refuse a command, now or behind its body."""
+    if reply := client.refuse_command(line, reply):
         client.out.append(reply)
 
 
