@@ -129,14 +129,14 @@ class Api:
         self.refusals = Refusals() if refusals is None else refusals
         """Counts what is refused, on the line as well."""
         self.connections: HttpConnections | None = None
-        """Who is connected; None before the start."""
+        """The open connections; None before the start."""
         self.loop = asyncio.get_running_loop()
         self.nobody: Final = Session()
         self.waiting: set[Waiting] = set()
         """The requests that wait for a job."""
         self.memos = Memos(engine)
         self.renewed: Callable[[Principal], Principal | None] = _still
-        """Tells who somebody is by now; None: nobody any more."""
+        """Returns a principal as it is by now; None: it was revoked or has expired."""
         self.is_stopping = False
 
     def now_ms(self) -> RequestMs:

@@ -83,7 +83,7 @@ class HttpServer:
         self._api.memos.begin(self._api.now_ms())
 
     def stop_accepting(self) -> None:
-        """Accept nobody any more; those who wait for jobs are told that it is over."""
+        """Accept no more connections; requests that wait for jobs are answered that it stops."""
         self._api.is_stopping = True
         if self._acceptor is not None:
             self._acceptor.close()
