@@ -21,7 +21,7 @@ import statistics
 from collections.abc import Callable, Iterator
 from time import perf_counter, process_time
 
-from delayd.core.background import BackgroundTasks, Task
+from delayd.core.background import BackgroundTask, BackgroundTasks, Work
 from delayd.core.engine import Engine
 from delayd.core.job import State
 from delayd.core.scans.bulk import Action, Bulk
@@ -38,7 +38,7 @@ DELAYED = Wanted(frozenset({State.DELAYED}))
 READY = Wanted(frozenset({State.READY}))
 BURIED = Wanted(frozenset({State.BURIED}))
 
-Row = tuple[str, Callable[[Engine], Task]]
+Row = tuple[str, Callable[[Engine], Work]]
 
 
 def crowded(jobs: int) -> Engine:
@@ -92,11 +92,11 @@ def rows() -> Iterator[Row]:
     yield "clear, until it is answered", lambda e: Clear(e.state, "default")
 
 
-def take_turn(passes: BackgroundTasks[Task]) -> Task | None:
+def take_turn(tasks: BackgroundTasks) -> BackgroundTask | None:
     """Take steps for as long as one turn goes on with them; return the pass that is over."""
     until = perf_counter() + TASK_SLICE_US / 1e6
-    while passes.has_more:
-        over = passes.step(now_ms=0)
+    while tasks.has_more:
+        over = tasks.step(now_ms=0)
         if over is not None:
             return over
         if perf_counter() > until:
@@ -104,16 +104,16 @@ def take_turn(passes: BackgroundTasks[Task]) -> Task | None:
     return None
 
 
-def carry_out(engine: Engine, passes: BackgroundTasks[Task]) -> tuple[list[float], float]:
+def carry_out(engine: Engine, tasks: BackgroundTasks) -> tuple[list[float], float]:
     """Take turns until a pass is over, or all are; return how long each took, and the worst's work.
 
     All in ms. Work is what the processor did for it: a turn takes longer when others are at work.
     """
     turns_ms = []
     worst_work_ms = 0.0
-    while passes.has_more:
+    while tasks.has_more:
         start, start_work = perf_counter(), process_time()
-        over = take_turn(passes)
+        over = take_turn(tasks)
         worst_work_ms = max(worst_work_ms, (process_time() - start_work) * 1e3)
         turns_ms.append((perf_counter() - start) * 1e3)
         engine.take_log()
@@ -141,13 +141,13 @@ def main() -> None:
     gc.freeze()
     gc.set_threshold(GC_YOUNG_OBJECTS)
     gc.enable()
-    passes: BackgroundTasks[Task] = BackgroundTasks(engine.state)
+    tasks = BackgroundTasks(engine.state)
     heads = "".join(f"{head:>8}" for head in ("turns", "worst", "work", "p99"))
     print(f"{f'{jobs:,} jobs':<36}{heads}{'seconds':>9}")
     for name, make in rows():
-        passes.add(make(engine))
-        print(report(name, *carry_out(engine, passes)), flush=True)
-    print(report("     ... until all is swept away", *carry_out(engine, passes)))
+        tasks.add(BackgroundTask(make(engine), lambda _refusal, _now_ms: None))
+        print(report(name, *carry_out(engine, tasks)), flush=True)
+    print(report("     ... until all is swept away", *carry_out(engine, tasks)))
     assert not engine.store.jobs.page_numbers(), "something is left"
 
 

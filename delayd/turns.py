@@ -216,7 +216,7 @@ class Turns:
             reach(engine.state, played_ms)
         self._line.serve(events, request_ms)
         if self._line.tasks.has_more:
-            self._step_passes()
+            self._step_tasks()
             request_ms = self._clock.request_ms()
         self.end_turn(request_ms)
 
@@ -259,21 +259,21 @@ class Turns:
                 if monotonic_ns() > until_ns:
                     break
 
-    def _step_passes(self) -> None:
-        """Carry on with commands that take long, for a bounded time; return what time it is then.
+    def _step_tasks(self) -> None:
+        """Take steps of background tasks, for a bounded time.
 
         One of them may have moved the clock. It stops where a waiter gets a job, and reports it
         before time goes on.
         """
-        clock, engine, passes = self._clock, self._engine, self._line.tasks
+        clock, engine, tasks = self._clock, self._engine, self._line.tasks
         until_ns = monotonic_ns() + TASK_SLICE_US * 1_000
         self._has_more = True
         if self._commit is None or not self._commit.is_backed_up:
             while not engine.state.deliveries:
                 now_ms = clock.request_ms()
-                if (errand := passes.step(now_ms)) is not None:
-                    errand.conclude(now_ms)
-                if not passes.has_more or monotonic_ns() > until_ns:
+                if (task := tasks.step(now_ms)) is not None:
+                    task.conclude(now_ms)
+                if not tasks.has_more or monotonic_ns() > until_ns:
                     break
 
     def end_turn(self, request_ms: RequestMs) -> None:

@@ -227,9 +227,9 @@ def test_the_time_is_in_the_log_before_it_is_told(daemon: Daemon) -> None:
     daemon.engine.take_log()
     client.sendall(b"advance-clock 10\r\n")
     daemon.line.serve(daemon.line.poll(ARRIVAL_S_MAX), START_MS)
-    errand = daemon.line.tasks.step(START_MS)
-    assert errand is not None
-    errand.conclude(START_MS)
+    task = daemon.line.tasks.step(START_MS)
+    assert task is not None
+    task.conclude(START_MS)
     assert daemon.engine.take_log() == ([pack_turn(Kind.TURN, START_MS + 10_000)], True)
     ((_, reply),) = daemon.line.take_replies()
     assert reply == at(10_000) + b"\r\n"

@@ -14,7 +14,7 @@ import pytest
 from delayd.clock import NS_PER_MS, SetWatch, SystemClock, open_set_watch
 from delayd.config import load
 from delayd.core import views
-from delayd.core.background import BackgroundTask, BackgroundTasks
+from delayd.core.background import BackgroundTasks
 from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.job import State
@@ -44,7 +44,7 @@ class NoClients:
     durable_id = 0
 
     def __init__(self) -> None:
-        self.tasks: BackgroundTasks[BackgroundTask] = BackgroundTasks(Engine(start_ms=0).state)
+        self.tasks = BackgroundTasks(Engine(start_ms=0).state)
 
     def serve(self, events: object, now_ms: int) -> None:
         """Nobody has said anything."""

@@ -14,7 +14,7 @@ import pytest
 
 from delayd import turns as turns_module
 from delayd.clock import NS_PER_S
-from delayd.core.background import BackgroundTask, BackgroundTasks
+from delayd.core.background import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.session import Handed, WaitEnd
 from delayd.testing.clock import FakeClock
@@ -66,7 +66,7 @@ class ScriptedLine:
         self.script: list[Happening] = []
         """What happens at the end of each poll."""
         self.has_more = False
-        self.tasks: BackgroundTasks[BackgroundTask] = BackgroundTasks(Engine(start_ms=0).state)
+        self.tasks = BackgroundTasks(Engine(start_ms=0).state)
         self.durable_id = 0
         self.out_of_order_ids: Container[int] = ()
         self.replies: list[tuple[Recipient, bytes]] = []

@@ -1,7 +1,7 @@
 """What the handlers share: the engine and the way to it, and one call on its way through.
 
     durable()            wait until what was just done is on disk
-    carry_out(work)      wait until a pass over many jobs is through (`core.background`)
+    carry_out(work)      wait until a background task is over (`core.background`)
     call.allow(...)      refuse who may not do this
     call.topic, job_id   what the path names, checked
 
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from delayd.access.principal import EVERYBODY, Authorization, Principal, authorize
 from delayd.access.scopes import Scope
 from delayd.clock import Clock
-from delayd.core.background import BackgroundTask, BackgroundTasks, Task
+from delayd.core.background import BackgroundTask, BackgroundTasks, Work
 from delayd.core.engine import Engine
-from delayd.core.errors import JobNotFound, Refusal
+from delayd.core.errors import JobNotFound
 from delayd.core.names import checked_name
 from delayd.core.session import Session
 from delayd.core.stats.refusals import Refusals
@@ -58,36 +58,6 @@ class Waiting(Protocol):
         ...
 
 
-class AwaitedTask:
-    """A pass that a request waits for."""
-
-    __slots__ = ("_api", "_work", "future", "is_over", "refusal")
-
-    def __init__(self, api: "Api", work: Task) -> None:
-        """Begin."""
-        self._api = api
-        self._work = work
-        self.future: asyncio.Future[None] = api.loop.create_future()
-        """Done when the pass is over and durable."""
-        self.refusal: Refusal | None = None
-        self.is_over = False
-        """The last step has been taken."""
-
-    def step(self, budget: int, now_ms: int) -> bool:
-        """Take a step; tell whether it was the last."""
-        try:
-            return self._work.step(budget, now_ms)
-        except Refusal as refusal:
-            self.refusal = refusal
-            return True
-
-    def conclude(self, now_ms: int) -> None:
-        """Have the request go on when what was done is durable."""
-        del now_ms
-        self.is_over = True
-        self._api.turns.when_durable(self.future)
-
-
 class Reports(NamedTuple):
     """What the service knows of itself, for the calls that look at the daemon; asked each time."""
 
@@ -113,7 +83,7 @@ class Api:
         engine: Engine,
         turns: ApiTurns,
         clock: Clock,
-        passes: BackgroundTasks[BackgroundTask],
+        tasks: BackgroundTasks,
         *,
         reports: Reports,
         standing: StandingClock | None = None,
@@ -123,7 +93,7 @@ class Api:
         self.engine = engine
         self.turns = turns
         self.clock = clock
-        self.passes = passes
+        self.tasks = tasks
         self.standing = standing
         self.reports = reports
         self.refusals = Refusals() if refusals is None else refusals
@@ -163,19 +133,20 @@ class Api:
         self.turns.when_durable(future)
         await future
 
-    async def carry_out(self, work: Task) -> None:
-        """Wait until the pass is over and what it did durable; what it raises."""
-        awaited = AwaitedTask(self, work)
-        self.passes.add(awaited)
+    async def carry_out(self, work: Work) -> None:
+        """Wait until the work is done, in slices, and durable; raise what it is refused with."""
+        future: asyncio.Future[None] = self.loop.create_future()
+        task = BackgroundTask(work, lambda _refusal, _now_ms: self.turns.when_durable(future))
+        self.tasks.add(task)
         self.turns.ask()
         try:
-            await awaited.future
+            await future
         except asyncio.CancelledError:
-            if not awaited.is_over:
-                self.passes.drop(awaited)
+            if not task.is_over:
+                self.tasks.drop(task)
             raise
-        if awaited.refusal is not None:
-            raise awaited.refusal
+        if task.refusal is not None:
+            raise task.refusal
 
 
 class Call:

@@ -24,7 +24,7 @@ from typing import Final, Protocol, final
 
 from delayd.access.admission import Admission, Peer
 from delayd.access.scopes import Scope
-from delayd.core.background import BackgroundTask, BackgroundTasks, Task
+from delayd.core.background import BackgroundTask, BackgroundTasks, Work
 from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, JobNotFound, Refusal
 from delayd.core.operations.finish import delete_batch
@@ -103,7 +103,7 @@ class LineContext:
         out_bytes_max: int,
         carry_out: "Callable[[LineConnection, bytes, int], object]",
         *,
-        tasks: BackgroundTasks[BackgroundTask] | None = None,
+        tasks: BackgroundTasks | None = None,
         clock: StandingClock | None = None,
         admission: Admission,
         elapsed_ms: Callable[[], int],
@@ -117,40 +117,10 @@ class LineContext:
         self.stats = stats
         self.out_bytes_max = out_bytes_max
         self.carry_out = carry_out
-        self.tasks: BackgroundTasks[BackgroundTask] = (
-            BackgroundTasks(engine.state) if tasks is None else tasks
-        )
+        self.tasks = BackgroundTasks(engine.state) if tasks is None else tasks
         self.clock = clock
         self.admission = admission
         self.elapsed_ms = elapsed_ms
-
-
-@final
-class LineTask:
-    """A command executed in slices, for which its connection waits."""
-
-    __slots__ = ("_reply", "_say", "_work", "connection")
-
-    def __init__(self, connection: "LineConnection", work: Task, say: Callable[[], bytes]) -> None:
-        """Execute the work; `say` makes the reply of it in the end."""
-        self.connection = connection
-        self._work = work
-        self._say = say
-        self._reply = b""
-
-    def step(self, budget: int, now_ms: int) -> bool:
-        """Take a step; tell whether the reply is there."""
-        try:
-            if not self._work.step(budget, now_ms):
-                return False
-            self._reply = self._say()
-        except Refusal as refusal:
-            self._reply = self.connection.refuse(replies.refused(refusal))
-        return True
-
-    def conclude(self, now_ms: int) -> None:
-        """Answer the connection, which continues."""
-        self.connection.end_task(self._reply, now_ms)
 
 
 @final
@@ -199,7 +169,7 @@ class LineConnection:
         self.batch_max = 0
         """How many jobs the current reserve takes at most; 0 for one in beanstalkd's form."""
         self._host = host
-        self._task: LineTask | None = None
+        self._task: BackgroundTask | None = None
         self._out_bytes = 0
         self._framing = Framing(self._line, self._end_body, self.refuse, self.is_foreign, self.out)
         context.stats.note_connection()
@@ -235,9 +205,9 @@ class LineConnection:
         self.batch_max = 0
         return self.long_reply(replies.reserved_batch([job, *more]))
 
-    def begin(self, work: Task, say: Callable[[], bytes]) -> bytes:
+    def begin(self, work: Work, say: Callable[[], bytes]) -> bytes:
         """Execute a command in slices, and reply in the end; the connection waits meanwhile."""
-        self._task = LineTask(self, work, say)
+        self._task = BackgroundTask(work, partial(self._end_task, say))
         self.context.tasks.add(self._task)
         self.is_waiting = True
         return b""
@@ -394,9 +364,10 @@ class LineConnection:
         self.out.append(self.long_reply(reply))
         self.resume(now_ms)
 
-    def end_task(self, reply: bytes, now_ms: int) -> None:
+    def _end_task(self, say: Callable[[], bytes], refusal: Refusal | None, now_ms: int) -> None:
         """Answer the command that was executed in slices."""
         self._task = None
+        reply = say() if refusal is None else self.refuse(replies.refused(refusal))
         self.answer(reply, now_ms)
         self._host.listen_again()
 

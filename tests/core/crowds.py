@@ -4,7 +4,7 @@ import contextlib
 import random
 from collections.abc import Callable, Iterator
 
-from delayd.core.background import Task
+from delayd.core.background import Work
 from delayd.core.errors import Refusal
 from delayd.core.job import DUE_AT, U64, State, tally_of
 from delayd.core.operations.clock import catch_up_leases
@@ -126,7 +126,7 @@ class Crowd:
         )
 
     def carried_out(
-        self, a_pass: Task, steps_max: int = 0, spare: frozenset[int] = frozenset()
+        self, a_pass: Work, steps_max: int = 0, spare: frozenset[int] = frozenset()
     ) -> Iterator[None]:
         """Carry the pass out in small steps; after each let so many things happen, and yield.
 

@@ -1,10 +1,10 @@
-"""No step of a pass takes long, whatever it goes through: jobs looked at are counted, not time."""
+"""No step of background work takes long, whatever it goes through: jobs are counted, not time."""
 
 from collections.abc import Callable
 
 import pytest
 
-from delayd.core.background import BackgroundTasks, Task
+from delayd.core.background import BackgroundTask, BackgroundTasks, Work
 from delayd.core.engine import Engine
 from delayd.core.job import State
 from delayd.core.job_table import PAGE_BITS, JobTable
@@ -59,7 +59,7 @@ def crowded(delay_ms: int) -> tuple[Rig, CountingTable]:
     return rig, table
 
 
-MAKERS: dict[str, Callable[[Engine], Task]] = {
+MAKERS: dict[str, Callable[[Engine], Work]] = {
     "list": lambda engine: Search(engine.state, "default", Wanted()),
     "list_on": lambda engine: Search(engine.state, "default", Wanted(), 10, Cursor(WEEK_MS, 0)),
     "list_held": lambda engine: Search(
@@ -82,17 +82,17 @@ ACTIONS = ("cancel", "kick", "reschedule")
 def test_a_step_looks_at_no_more_jobs_than_it_may(name: str, delay_ms: int) -> None:
     rig, table = crowded(delay_ms)
     rig.advance(1_000)  # whatever is due has not come, but for one slice
-    passes: BackgroundTasks[Task] = BackgroundTasks(rig.engine.state)
-    passes.add(MAKERS[name](rig.engine))
+    tasks = BackgroundTasks(rig.engine.state)
+    tasks.add(BackgroundTask(MAKERS[name](rig.engine), lambda _refusal, _now_ms: None))
     # Reservations that are over are settled first, with several looks for each.
     most = max(4 * ADVANCE_SLICE_JOBS, TASK_STEP_JOBS + PAGE_JOBS)
     if name in ACTIONS:
         # An operation looks at its job a few times, and may bring about a step of a sweep.
         most = TASK_STEP_JOBS + 4 * TASK_STEP_JOBS // PASS_ACTION_COST + SWEEP_CHUNK_ENTRIES
     steps = 0
-    while passes.has_more:
+    while tasks.has_more:
         before = table.looks
-        passes.step(rig.now_ms)
+        tasks.step(rig.now_ms)
         assert table.looks - before <= most
         steps += 1
     assert steps > JOBS // TASK_STEP_JOBS

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from delayd.core import views
-from delayd.core.background import BackgroundTasks, Task
+from delayd.core.background import BackgroundTask, BackgroundTasks, Work
 from delayd.core.check import check
 from delayd.core.errors import JobNotFound, TopicNotFound
 from delayd.core.job import HEADER, State
@@ -46,9 +46,9 @@ def clear(rig: Rig, name: str = "default") -> int:
 
 
 def sweep(rig: Rig) -> None:
-    passes: BackgroundTasks[Task] = BackgroundTasks(rig.engine.state)
-    while passes.has_more:
-        assert passes.step(rig.now_ms, budget=3) is None
+    tasks = BackgroundTasks(rig.engine.state)
+    while tasks.has_more:
+        assert tasks.step(rig.now_ms, budget=3) is None
 
 
 def same_after_a_restart(rig: Rig) -> bool:
@@ -334,17 +334,18 @@ def test_a_sweep_shares_the_steps_with_passes_that_take_turns() -> None:
     clear(rig)
     for number in range(100):
         rig.put(delay_ms=number)
-    passes: BackgroundTasks[Task] = BackgroundTasks(rig.engine.state)
+    tasks = BackgroundTasks(rig.engine.state)
     searches = [Search(rig.engine.state, "default", Wanted(), limit=1) for _ in range(3)]
-    for search in searches:
-        passes.add(search)
-    passes.drop(searches[1])
-    over: list[Task] = []
+    added = [BackgroundTask(search, lambda _refusal, _now_ms: None) for search in searches]
+    for task in added:
+        tasks.add(task)
+    tasks.drop(added[1])
+    over: list[Work] = []
     before = len(rig.engine.store.jobs)
     while len(over) < 2:
-        a_pass = passes.step(rig.now_ms, budget=20)
-        if a_pass is not None:
-            over.append(a_pass)
+        ended = tasks.step(rig.now_ms, budget=20)
+        if ended is not None:
+            over.append(ended.work)
     assert over == [searches[0], searches[2]]
     assert not searches[1].is_over
     assert len(rig.engine.store.jobs) < before

@@ -36,7 +36,7 @@ from delayd.core.topic import (
 )
 from delayd.limits import BODY_BYTES_DEFAULT
 from delayd.line.commands import carry_out
-from delayd.line.connection import LineConnection, LineContext, LineTask
+from delayd.line.connection import LineConnection, LineContext
 from delayd.line.stats import Stats
 
 if TYPE_CHECKING:
@@ -228,9 +228,9 @@ class LineRig:
         task = self.tasks.step(self.now_ms)
         if task is None:
             return None
-        assert isinstance(task, LineTask)
+        before = {client.connection: len(client.connection.out) for client in self.clients}
         task.conclude(self.now_ms)
-        return task.connection
+        return next(asked for asked, replies in before.items() if len(asked.out) > replies)
 
     def turn(self) -> None:
         """Let everybody go on until nobody has anything to do."""
