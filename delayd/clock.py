@@ -94,9 +94,7 @@ class SystemClock:
     __slots__ = ("_boot_ns", "_offset_ns", "_wall_ns")
 
     def __init__(
-        self,
-        boot_ns: Callable[[], int] = _boot_ns,
-        wall_ns: Callable[[], int] = time.time_ns,
+        self, boot_ns: Callable[[], int] = _boot_ns, wall_ns: Callable[[], int] = time.time_ns
     ) -> None:
         self._boot_ns = boot_ns
         self._wall_ns = wall_ns

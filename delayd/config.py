@@ -442,9 +442,7 @@ SETTINGS: Final = (
     Setting("tls.client_ca", "tls_client_ca", or_off(_FILE)),
     Setting("journal.sync", "sync", read_one_of(_SYNC_POLICIES), "--sync"),
     Setting(
-        "journal.sync_interval",
-        "sync_interval_ms",
-        read_duration(1, limits.SYNC_INTERVAL_MS_MAX),
+        "journal.sync_interval", "sync_interval_ms", read_duration(1, limits.SYNC_INTERVAL_MS_MAX)
     ),
     Setting(
         "journal.segment_bytes",
@@ -467,11 +465,7 @@ SECTIONS: Final = {name.partition(".")[0] for name in BY_NAME if "." in name}
 TABLES: Final = {*SECTIONS, "topics"}
 
 
-def load(
-    path: str | None,
-    environment: Mapping[str, str],
-    flags: Mapping[str, object],
-) -> Config:
+def load(path: str | None, environment: Mapping[str, str], flags: Mapping[str, object]) -> Config:
     """Put the configuration together. Raises `ConfigErrors` with every error there is.
 
     `path` is the TOML file, if any; `flags` holds what was said on the command line: `--sync`.
@@ -480,9 +474,7 @@ def load(
     fields: dict[str, Any] = {}
     # Each source yields what it can and adds what it cannot to the errors, so they are in order.
     given = itertools.chain(
-        _from_file(path, errors),
-        _from_environment(environment, errors),
-        _from_flags(flags),
+        _from_file(path, errors), _from_environment(environment, errors), _from_flags(flags)
     )
     for setting, value, source, said_as in given:
         try:

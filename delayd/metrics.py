@@ -183,9 +183,7 @@ def process_families(booted_s: float) -> Iterator[str]:
             "process_cpu_seconds", "Total user and system CPU time spent in seconds.", used_s
         )
         yield gauge(
-            "process_open_fds",
-            "Number of open file descriptors.",
-            len(os.listdir("/proc/self/fd")),
+            "process_open_fds", "Number of open file descriptors.", len(os.listdir("/proc/self/fd"))
         )
         yield gauge(
             "process_max_fds",
@@ -285,11 +283,7 @@ class Metrics:
             self._refusals.by_reason,
         )
         yield labelled(
-            "gauge",
-            "delayd_connections",
-            "Open connections.",
-            "front_end",
-            sources.connections(),
+            "gauge", "delayd_connections", "Open connections.", "front_end", sources.connections()
         )
         record_bytes = usage(self._engine).record_bytes
         yield gauge("delayd_record_bytes", "Bytes of the records of all jobs.", record_bytes)

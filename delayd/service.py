@@ -35,11 +35,7 @@ from delayd.exits import Exit
 from delayd.journal.aio import open_kernel_sync
 from delayd.journal.errors import JournalError
 from delayd.journal.journal import Journal
-from delayd.limits import (
-    SLOW_SYNC_MS,
-    STOP_MS_MAX,
-    WATCHDOG_MS,
-)
+from delayd.limits import SLOW_SYNC_MS, STOP_MS_MAX, WATCHDOG_MS
 from delayd.line.server import LineServer
 from delayd.line.stats import LogFigures, Stats
 from delayd.logs import Log, keep_libraries_quiet

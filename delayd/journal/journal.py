@@ -689,11 +689,7 @@ class Journal:
 
 
 def replace(
-    disk: Disk,
-    directory: str,
-    untrusted: Sequence[Segment],
-    replacement: Segment,
-    pending: Pending,
+    disk: Disk, directory: str, untrusted: Sequence[Segment], replacement: Segment, pending: Pending
 ) -> None:
     """Write the pending frames into the replacement segment, then give that its name.
 

@@ -29,13 +29,7 @@ from typing import NamedTuple
 from delayd.journal.directory import look_first, names_in, release_directory, take_directory
 from delayd.journal.disk import NO_ROOM, Disk, end_of_data, read_exactly, write_all
 from delayd.journal.errors import DamageError, JournalFailed
-from delayd.journal.format import (
-    HEADER_BYTES,
-    TEMPORARY,
-    TORN_COPY,
-    Frame,
-    frame_mark,
-)
+from delayd.journal.format import HEADER_BYTES, TEMPORARY, TORN_COPY, Frame, frame_mark
 from delayd.journal.recovery import (
     Found,
     FrameReader,

@@ -143,10 +143,7 @@ class Retention:
     # --- What is there ---------------------------------------------------------------------------
 
     def adopt(
-        self,
-        log: list[LogFile],
-        snapshots: list[KeptSnapshot],
-        damaged: list[tuple[str, int]],
+        self, log: list[LogFile], snapshots: list[KeptSnapshot], damaged: list[tuple[str, int]]
     ) -> None:
         """Begin with what recovery found, oldest first; remove what is not needed. Raises OSError.
 

@@ -369,10 +369,7 @@ def begin_segment(
 
 
 def next_header(
-    previous: Segment | None,
-    identity: bytes,
-    sequences: tuple[int, int],
-    times: tuple[int, int],
+    previous: Segment | None, identity: bytes, sequences: tuple[int, int], times: tuple[int, int]
 ) -> SegmentHeader:
     """Return the header of the segment that continues another, or of the first one.
 
