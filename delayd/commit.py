@@ -93,8 +93,7 @@ class GroupCommit:
         self._loop = loop
         self._on_failure = on_failure
         self._kernel = kernel
-        self._ticket: SyncTicket | None = None
-        """For the sync that the kernel is carrying out."""
+        self._ticket: SyncTicket | None = None  # for the sync that the kernel is carrying out
         self._waiting: list[tuple[Sink, bytes]] = []
         """Replies that depend on records appended but not covered by the current sync."""
         self._syncing: Replies | None = None
@@ -110,14 +109,12 @@ class GroupCommit:
         self._last_id = 0
         self._syncing_id = 0
         self.syncs = 0
-        self.slow_syncs = 0
-        """Those that took longer than SLOW_SYNC_MS."""
+        self.slow_syncs = 0  # those that took longer than SLOW_SYNC_MS
         self.longest_sync_ns = 0
         self.on_slow_sync: Callable[[int], object] = _ignore
         """Called with the milliseconds of each slow sync."""
         self._sync_begun_ns = 0
-        self.sync_ns = Histogram(SYNC_BOUNDS_NS)
-        """How long syncs took."""
+        self.sync_ns = Histogram(SYNC_BOUNDS_NS)  # how long syncs took
         self.commit_ns = Histogram(SYNC_BOUNDS_NS)
         """For each sync, how long the first turn that it covers has waited until its replies left;
         where none waits for it, how long it took."""
@@ -385,8 +382,7 @@ class Space:
         self._on_change = on_change
         self._places = 0
         self._asked_ns: int | None = None
-        self.is_full = False
-        """The last request for more room failed."""
+        self.is_full = False  # the last request for more room failed
 
     def beyond(self, set_aside_bytes: int) -> int:
         """Return the room for the next turn, without what is set aside for removals."""

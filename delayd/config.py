@@ -73,11 +73,9 @@ SERVICE_LINK_PREFIXES: Final = ("DELAYD_PORT", "DELAYD_SERVICE_")
 class SyncPolicy(enum.Enum):
     """When records reach the disk, and so what an acknowledgement means."""
 
-    ALWAYS = "always"
-    """Before the reply: an acknowledgement means that the job is on disk."""
+    ALWAYS = "always"  # before the reply: an acknowledgement means that the job is on disk
 
-    INTERVAL = "interval"
-    """At most an interval after the reply: a power cut loses that much."""
+    INTERVAL = "interval"  # at most an interval after the reply: a power cut loses that much
 
     NEVER = "never"
     """When the operating system likes; a killed daemon loses nothing, a power cut seconds."""
@@ -88,8 +86,7 @@ class ClockKind(enum.Enum):
 
     SYSTEM = "system"
 
-    VIRTUAL = "virtual"
-    """One that stands still until a client advances it, for tests."""
+    VIRTUAL = "virtual"  # one that stands still until a client advances it, for tests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,15 +119,13 @@ class Config:
     http_held_bytes_max: int = limits.HTTP_HELD_BYTES_DEFAULT
     http_write_buffer_bytes_max: int = limits.WRITE_BUFFER_BYTES_DEFAULT
 
-    auth_tokens: str | None = None
-    """The tokens file; None: no token is needed."""
+    auth_tokens: str | None = None  # the tokens file; None: no token is needed
     auth_unix_uids: frozenset[int] | None = None
     """Users who need no token on a unix socket; with None for both its mode decides."""
     auth_unix_gids: frozenset[int] | None = None
 
     tls_certificate: str | None = None
-    tls_key: str | None = None
-    """None: it is in the file of the certificate."""
+    tls_key: str | None = None  # None: it is in the file of the certificate
     tls_client_ca: str | None = None
     """Clients need a certificate of one of these authorities; None: they need none."""
 
@@ -144,8 +139,7 @@ class Config:
     body_bytes_max: int = limits.BODY_BYTES_DEFAULT
     jobs_max: int | None = None
     bytes_max: int | None = None
-    topics: "Patterns | None" = None
-    """The policies of topics, by patterns of their names."""
+    topics: "Patterns | None" = None  # the policies of topics, by patterns of their names
 
     log_format: LogFormat = LogFormat.TEXT
     log_level: LogLevel = LogLevel.INFO

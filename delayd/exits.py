@@ -11,11 +11,9 @@ import enum
 class Exit(enum.IntEnum):
     """What the process says about its end. Each code has one meaning."""
 
-    OK = 0
-    """It did its work, or stopped as requested."""
+    OK = 0  # it did its work, or stopped as requested
 
-    USAGE = 64
-    """The command line is wrong; nothing was started."""
+    USAGE = 64  # the command line is wrong; nothing was started
 
     CORRUPT_JOURNAL = 65
     """The journal is damaged beyond a torn tail, or not delayd's at all; nothing was touched."""
@@ -23,8 +21,7 @@ class Exit(enum.IntEnum):
     OUR_FAULT = 70
     """A fault in delayd itself; it stopped at once, and a start recovers what was acknowledged."""
 
-    CANNOT_LISTEN = 71
-    """An address is in use or cannot be listened on; the message names it."""
+    CANNOT_LISTEN = 71  # an address is in use or cannot be listened on; the message names it
 
     JOURNAL_FAILED = 74
     """Reading or writing the journal failed; nothing was acknowledged after that."""

@@ -71,16 +71,14 @@ class JournalFigures(NamedTuple):
     sync_ns: Histogram
     batch_records: Histogram
     disk_bytes: int
-    snapshot_age_ms: int | None
-    """Of the newest; None when there is none."""
+    snapshot_age_ms: int | None  # of the newest; None when there is none
 
 
 class TurnFigures(NamedTuple):
     """How long the loop was held in one go."""
 
     held_ns: Histogram
-    longest_ns: int
-    """In the last minute."""
+    longest_ns: int  # in the last minute
 
 
 class Sources(NamedTuple):
@@ -89,8 +87,7 @@ class Sources(NamedTuple):
     version: str
     journal: Callable[[], JournalFigures | None]
     turns: Callable[[], TurnFigures]
-    connections: Callable[[], Mapping[str, int]]
-    """Front end → open connections."""
+    connections: Callable[[], Mapping[str, int]]  # front end → open connections
     watchdog_repairs: Callable[[], int]
 
 

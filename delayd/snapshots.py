@@ -126,14 +126,11 @@ class Making:
         self.copy = copy
         self.writer = writer
         self.worker = worker
-        self.gathered: list[bytes] = []
-        """Slices that make up the next payload."""
+        self.gathered: list[bytes] = []  # slices that make up the next payload
         self.gathered_bytes = 0
-        self.ahead_bytes = 0
-        """Handed to the worker and not written yet."""
+        self.ahead_bytes = 0  # handed to the worker and not written yet
         self.begun_ns = begun_ns
-        self.is_repetition = False
-        """Nothing has been appended since the snapshot before."""
+        self.is_repetition = False  # nothing has been appended since the snapshot before
 
 
 class Snapshots:
@@ -182,10 +179,8 @@ class Snapshots:
         # What the last snapshot covers, and whether it was a repetition of the one before.
         self._covered_sequence = -1
         self._was_repetition = False
-        self.taken = 0
-        """Snapshots finished since the start."""
-        self.failed = 0
-        """Snapshots that failed, since the start."""
+        self.taken = 0  # snapshots finished since the start
+        self.failed = 0  # snapshots that failed, since the start
 
     @property
     def is_making(self) -> bool:

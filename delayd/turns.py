@@ -117,8 +117,7 @@ class Turns:
         if commit is not None:
             line.out_of_order_ids = commit.out_of_order_ids
         self._room_turns = 0
-        self._turned_ms = 0
-        """When the last turn was taken."""
+        self._turned_ms = 0  # when the last turn was taken
         self._waiters: list[Waiter] = []
         self.held_ns = Histogram(HELD_BOUNDS_NS)
         """How long it took from each poll to the next, with all that asyncio did in between."""
@@ -126,8 +125,7 @@ class Turns:
         self._polled_ns = 0
         self.is_over = False
         """No turn changes anything any more: the journal has failed, or the daemon has stopped."""
-        self.records = 0
-        """Records logged so far."""
+        self.records = 0  # records logged so far
         self.on_wall_step: Callable[[int], object] | None = None
         """Told by how many milliseconds the wall clock was set, when jobs are placed anew."""
         self.chore: Callable[[], float | None] | None = None

@@ -82,8 +82,7 @@ class BinlogJob(NamedTuple):
     delay_ns: int
     ttr_ns: int
     created_ns: int
-    deadline_ns: int
-    """When the delay ends, of a delayed job."""
+    deadline_ns: int  # when the delay ends, of a delayed job
     reserves: int
     timeouts: int
     releases: int
@@ -124,13 +123,11 @@ class Binlog:
     """The jobs of a binlog. `Binlog.read` makes one."""
 
     def __init__(self) -> None:
-        self.last_id = 0
-        """The highest id that was ever seen."""
+        self.last_id = 0  # the highest id that was ever seen
         self.records = 0
         self.torn: list[BinlogDamaged] = []
         """Records that a crash cut short; they were never acknowledged."""
-        self.damage: list[BinlogDamaged] = []
-        """What was passed over, if that was wanted."""
+        self.damage: list[BinlogDamaged] = []  # what was passed over, if that was wanted
         self._kept: dict[int, _Kept] = {}
         self._buried: dict[int, None] = {}
 

@@ -76,8 +76,7 @@ class UsageError(Exception):
 class Invocation(NamedTuple):
     """What the command line asks for."""
 
-    answer: str = ""
-    """Text to print instead of serving."""
+    answer: str = ""  # text to print instead of serving
     warnings: tuple[str, ...] = ()
     listen: Address = tcp_address("127.0.0.1", "11300")
     user: str | None = None

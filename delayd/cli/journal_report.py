@@ -39,8 +39,7 @@ from delayd.text import counted, duration_text, moment_text
 
 BODY_BYTES_SHOWN: Final = 60
 
-CLOSED: Final = "CLOSED"
-"""Replaces the records of a closing frame: the daemon stopped cleanly."""
+CLOSED: Final = "CLOSED"  # replaces the records of a closing frame: the daemon stopped cleanly
 
 
 class FrameSource(NamedTuple):
@@ -145,14 +144,12 @@ class Examination:
     """What was found, in the end said by `lines`."""
 
     recovery: Recovery
-    frames: int = 0
-    """How many were replayed, those of the snapshot included."""
+    frames: int = 0  # how many were replayed, those of the snapshot included
     first: FrameSource | None = None
     first_of_log: Frame | None = None
     last: FrameSource | None = None
     engine: Engine | None = None
-    is_virtual: bool = False
-    """The directory is one of a virtual clock."""
+    is_virtual: bool = False  # the directory is one of a virtual clock
     rest: Rest = field(default_factory=Rest)
     refusal: DamageError | None = None
     warnings: list[StartWarning] = field(default_factory=list)

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from delayd.config import Config
     from delayd.net.addresses import Address, Listener, Listeners
 
-INTERRUPTED: Final = 128 + 2
-"""How shells report a process that ended by Ctrl-C."""
+INTERRUPTED: Final = 128 + 2  # how shells report a process that ended by Ctrl-C
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -19,11 +19,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-LONG_BYTES: Final = 32 << 20
-"""What a tool reads in about half a second."""
+LONG_BYTES: Final = 32 << 20  # what a tool reads in about half a second
 
-STEP_BYTES: Final = 1 << 20
-"""How much must be done before a bar is drawn again."""
+STEP_BYTES: Final = 1 << 20  # how much must be done before a bar is drawn again
 
 
 def complain(message: str) -> None:

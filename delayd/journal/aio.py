@@ -61,8 +61,7 @@ class KernelSync:
         self._request = ctypes.create_string_buffer(IOCB.size)
         self._requests = (ctypes.c_void_p * 1)(ctypes.addressof(self._request))
         self._result = ctypes.create_string_buffer(IO_EVENT.size)
-        self.error: OSError | None = None
-        """Of the sync that ended last."""
+        self.error: OSError | None = None  # of the sync that ended last
         self._one = ctypes.c_long(1)
         self._none = ctypes.c_long(0)
         self._at_once = (ctypes.c_long * 2)(0, 0)

@@ -56,11 +56,9 @@ FIRST_SEQUENCE: Final = 1
 class FrameKind(enum.IntEnum):
     """What a frame carries. A number never changes; a new one needs a new format version."""
 
-    RECORDS = 1
-    """Records of the engine."""
+    RECORDS = 1  # records of the engine
 
-    CLOSED = 2
-    """Nothing: the journal was closed, and everything before was durable."""
+    CLOSED = 2  # nothing: the journal was closed, and everything before was durable
 
 
 FRAME_KINDS: Final = frozenset(map(int, FrameKind))
@@ -78,13 +76,11 @@ class Frame(NamedTuple):
 class SegmentHeader(NamedTuple):
     """What a segment says about itself and its place."""
 
-    identity: bytes
-    """Sixteen bytes that no other journal has."""
+    identity: bytes  # sixteen bytes that no other journal has
 
     number: int
     first_sequence: int
-    synced_sequence: int
-    """The frames up to this one were durable when the segment was made."""
+    synced_sequence: int  # the frames up to this one were durable when the segment was made
 
     previous_valid_bytes: int
     """Where the previous segment ends; its bytes after that are void. 0 in the first segment."""

@@ -117,8 +117,7 @@ class SyncTicket(NamedTuple):
     """A sync that another part executes."""
 
     segment: Segment
-    end: int
-    """The bytes of the file up to here will be durable."""
+    end: int  # the bytes of the file up to here will be durable
     last_sequence: int
     generation: int
 
@@ -197,21 +196,18 @@ class Journal:
         # (file, reason) of the first failure, which is the last thing that happens here.
         self._is_open = True
         self._is_replayed = False
-        self.fresh_starts = 0
-        """How often a write or a sync failed and the journal began again."""
+        self.fresh_starts = 0  # how often a write or a sync failed and the journal began again
         self.on_trouble: Callable[[str], object] = _ignore
         """Called with each of them, in the thread where it happens."""
         self._is_virtual = is_virtual
         self._snapshot: SnapshotWriter | None = None
         self._lock_handle = lock_handle
-        self._found = found
-        """What was in the directory when it was taken."""
+        self._found = found  # what was in the directory when it was taken
         self.replay_bytes = 0
         """About how many bytes of frames `replay` yields, once it has yielded the first."""
         self.snapshot_ms: int | None = None
         """The delayd time of the newest snapshot; None when there is none."""
-        self.torn_tails: list[TornTail] = []
-        """What replay had to cut; for the log."""
+        self.torn_tails: list[TornTail] = []  # what replay had to cut; for the log
         self.damaged_snapshots: list[Damage] = []
         """Snapshots that replay could not use; for the log."""
         self.warnings: list[StartWarning] = []

@@ -102,11 +102,9 @@ class Position(NamedTuple):
 
     stop: Stop
     offset: int
-    sequence: int
-    """The sequence number that the next frame would have had."""
+    sequence: int  # the sequence number that the next frame would have had
 
-    synced: int
-    """What the last good frame knew to be durable."""
+    synced: int  # what the last good frame knew to be durable
 
 
 class FrameReader:
@@ -288,8 +286,7 @@ BASES: Final[dict[tuple[SnapshotsFound, LogStart], Basis]] = {
 class LogHead(NamedTuple):
     """What the headers of the segments say about the log as a whole."""
 
-    path: str
-    """The first segment."""
+    path: str  # the first segment
 
     identity: bytes | None
     first_sequence: int | None
@@ -547,10 +544,8 @@ class Recovery:
         self._disk = disk
         self._directory = directory
         self.segments: list[SegmentFile] = []
-        self.sequence = FIRST_SEQUENCE - 1
-        """The last good frame."""
-        self.synced = 0
-        """What that frame knew to be durable."""
+        self.sequence = FIRST_SEQUENCE - 1  # the last good frame
+        self.synced = 0  # what that frame knew to be durable
         self.checkpoints: list[Checkpoint] = []
         self.place: LogPlace | None = None
         self.verdict: LogVerdict | None = None
@@ -563,12 +558,9 @@ class Recovery:
                 _cannot_read(path, error)
         headers = [segment.header for segment in self.segments if segment.header]
         self.identity = headers[0].identity if headers else None
-        self.base = Base(disk, directory, names)
-        """What the log is read on top of."""
-        self.bytes_behind_base = 0
-        """How much log was read after it."""
-        self.start_index = 0
-        """The segment in which reading begins."""
+        self.base = Base(disk, directory, names)  # what the log is read on top of
+        self.bytes_behind_base = 0  # how much log was read after it
+        self.start_index = 0  # the segment in which reading begins
 
     def frames(self) -> Iterator[Frame]:
         """Yield every frame that can be believed, then decide.
@@ -819,11 +811,9 @@ NAMES_SHOWN_MAX: Final = 3
 class StartWarning(NamedTuple):
     """Something that a person should look at before the jobs are missed."""
 
-    sentence: str
-    """What it is and may mean: one of the sentences above."""
+    sentence: str  # what it is and may mean: one of the sentences above
 
-    found: str
-    """What was found."""
+    found: str  # what was found
 
     def __str__(self) -> str:
         """Say all of it."""

@@ -54,8 +54,7 @@ class TornTail(NamedTuple):
     file: str
     offset: int
     cut_bytes: int
-    copy: str
-    """The file that keeps them."""
+    copy: str  # the file that keeps them
 
     def __str__(self) -> str:
         """Say it as the log does."""
@@ -277,12 +276,9 @@ class NoSuchPlace(Exception):
 class Rest:
     """What follows a place, up to the end of the log."""
 
-    data_bytes: int = 0
-    """Without the zeros at the ends of files."""
-    segments: int = 0
-    """How many files it is in."""
-    frames: int = 0
-    """Intact ones among it."""
+    data_bytes: int = 0  # without the zeros at the ends of files
+    segments: int = 0  # how many files it is in
+    frames: int = 0  # intact ones among it
     first_sequence: int = 0
     last_sequence: int = 0
 
@@ -332,8 +328,7 @@ class Cut(NamedTuple):
     names: list[str]
     recovery: Recovery
     place: LogPlace
-    rest: Rest
-    """What would be given up."""
+    rest: Rest  # what would be given up
 
     @property
     def path(self) -> str:

@@ -135,10 +135,8 @@ class Retention:
         self._full_bytes = 0
         self._gone_bytes = 0
         self._live_bytes = 0
-        self.written_bytes = 0
-        """What the snapshot in the making has written."""
-        self.jobs_copied = 0
-        """Into snapshots that were finished."""
+        self.written_bytes = 0  # what the snapshot in the making has written
+        self.jobs_copied = 0  # into snapshots that were finished
 
     # --- What is there ---------------------------------------------------------------------------
 

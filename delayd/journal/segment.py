@@ -103,8 +103,7 @@ class Segment:
         self.header = header
         self.number = header.number
         self.end = end
-        self.synced_end = end
-        """Where the frames end that are known to be durable."""
+        self.synced_end = end  # where the frames end that are known to be durable
         self.last_sequence = last_sequence
         self.capacity = capacity
         self.is_named_durably = is_named_durably
@@ -235,10 +234,8 @@ class SpareFiles:
         self._directory = directory
         self._last_number = 0
         self._spares: list[Spare] = []
-        self.room_bytes = 0
-        """What the spare files take together."""
-        self.is_exhausted = False
-        """The last try to add one found the disk full."""
+        self.room_bytes = 0  # what the spare files take together
+        self.is_exhausted = False  # the last try to add one found the disk full
         self.keep_free_bytes = 0
         """What must be left on the disk. Without room for a snapshot nothing would ever be freed
         but by removing the last job."""

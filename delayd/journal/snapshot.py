@@ -72,22 +72,18 @@ SUMMARY: Final = struct.Struct("<QQI")
 class SnapshotKind(enum.IntEnum):
     """What a frame of a snapshot carries. A new one needs a new version."""
 
-    RECORDS = 1
-    """Records of the engine, as they are."""
+    RECORDS = 1  # records of the engine, as they are
 
-    DEFLATED = 2
-    """The same, compressed (RFC 1950)."""
+    DEFLATED = 2  # the same, compressed (RFC 1950)
 
-    CLOSING = 3
-    """How many jobs and bytes there were, and a checksum over the file: the end."""
+    CLOSING = 3  # how many jobs and bytes there were, and a checksum over the file: the end
 
 
 class SnapshotHeader(NamedTuple):
     """What a snapshot says about itself."""
 
     identity: bytes
-    sequence: int
-    """The last frame of the log that it covers."""
+    sequence: int  # the last frame of the log that it covers
 
     time_ms: int
     wall_ms: int
@@ -99,8 +95,7 @@ class SnapshotInfo(NamedTuple):
     path: str
     header: SnapshotHeader
     jobs: int
-    payload_bytes: int
-    """What its frames hold, before compression."""
+    payload_bytes: int  # what its frames hold, before compression
 
     file_bytes: int
 
@@ -355,8 +350,7 @@ class SnapshotWriter:
         self._position = retention.position
         self._handle: int | None = None
         self._end = self._synced_end = self._running = self._frames = self._payload_bytes = 0
-        self.is_over = False
-        """It was finished or abandoned."""
+        self.is_over = False  # it was finished or abandoned
         self.is_wanted = True
         """Any thread may set this to False: the writing then fails at the next frame."""
         self.left_behind: list[str] = []

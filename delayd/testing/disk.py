@@ -30,8 +30,7 @@ from typing import Final, NamedTuple
 
 from delayd.journal.disk import LockHeldError
 
-SECTOR_BYTES: Final = 512
-"""A write reaches the platter in such pieces, each whole or not at all."""
+SECTOR_BYTES: Final = 512  # a write reaches the platter in such pieces, each whole or not at all
 
 
 class PowerCut(BaseException):
@@ -44,11 +43,9 @@ class PowerCut(BaseException):
 class Piece(NamedTuple):
     """An un-synced change, as `crash` asks about it."""
 
-    kind: str
-    """"bytes", "length" or "names"."""
+    kind: str  # "bytes", "length" or "names"
 
-    name: str
-    """The file's, or the directory's path."""
+    name: str  # the file's, or the directory's path
 
     offset: int
 
