@@ -74,9 +74,7 @@ class SyncPolicy(enum.Enum):
     """When records reach the disk, and so what an acknowledgement means."""
 
     ALWAYS = "always"  # before the reply: an acknowledgement means that the job is on disk
-
     INTERVAL = "interval"  # at most an interval after the reply: a power cut loses that much
-
     NEVER = "never"
     """When the operating system likes; a killed daemon loses nothing, a power cut seconds."""
 
@@ -140,7 +138,6 @@ class Config:
     jobs_max: int | None = None
     bytes_max: int | None = None
     topics: "Patterns | None" = None  # the policies of topics, by patterns of their names
-
     log_format: LogFormat = LogFormat.TEXT
     log_level: LogLevel = LogLevel.INFO
 

@@ -12,9 +12,7 @@ class Exit(enum.IntEnum):
     """What the process says about its end. Each code has one meaning."""
 
     OK = 0  # it did its work, or stopped as requested
-
     USAGE = 64  # the command line is wrong; nothing was started
-
     CORRUPT_JOURNAL = 65
     """The journal is damaged beyond a torn tail, or not delayd's at all; nothing was touched."""
 
@@ -22,7 +20,6 @@ class Exit(enum.IntEnum):
     """A fault in delayd itself; it stopped at once, and a start recovers what was acknowledged."""
 
     CANNOT_LISTEN = 71  # an address is in use or cannot be listened on; the message names it
-
     JOURNAL_FAILED = 74
     """Reading or writing the journal failed; nothing was acknowledged after that."""
 

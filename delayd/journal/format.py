@@ -57,7 +57,6 @@ class FrameKind(enum.IntEnum):
     """What a frame carries. A number never changes; a new one needs a new format version."""
 
     RECORDS = 1  # records of the engine
-
     CLOSED = 2  # nothing: the journal was closed, and everything before was durable
 
 
@@ -77,11 +76,9 @@ class SegmentHeader(NamedTuple):
     """What a segment says about itself and its place."""
 
     identity: bytes  # sixteen bytes that no other journal has
-
     number: int
     first_sequence: int
     synced_sequence: int  # the frames up to this one were durable when the segment was made
-
     previous_valid_bytes: int
     """Where the previous segment ends; its bytes after that are void. 0 in the first segment."""
 

@@ -103,7 +103,6 @@ class Position(NamedTuple):
     stop: Stop
     offset: int
     sequence: int  # the sequence number that the next frame would have had
-
     synced: int  # what the last good frame knew to be durable
 
 
@@ -287,7 +286,6 @@ class LogHead(NamedTuple):
     """What the headers of the segments say about the log as a whole."""
 
     path: str  # the first segment
-
     identity: bytes | None
     first_sequence: int | None
     """The log's first frame; None if that header is unreadable, which reading will judge."""
@@ -812,7 +810,6 @@ class StartWarning(NamedTuple):
     """Something that a person should look at before the jobs are missed."""
 
     sentence: str  # what it is and may mean: one of the sentences above
-
     found: str  # what was found
 
     def __str__(self) -> str:

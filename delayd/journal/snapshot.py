@@ -73,9 +73,7 @@ class SnapshotKind(enum.IntEnum):
     """What a frame of a snapshot carries. A new one needs a new version."""
 
     RECORDS = 1  # records of the engine, as they are
-
     DEFLATED = 2  # the same, compressed (RFC 1950)
-
     CLOSING = 3  # how many jobs and bytes there were, and a checksum over the file: the end
 
 
@@ -84,7 +82,6 @@ class SnapshotHeader(NamedTuple):
 
     identity: bytes
     sequence: int  # the last frame of the log that it covers
-
     time_ms: int
     wall_ms: int
 
@@ -96,7 +93,6 @@ class SnapshotInfo(NamedTuple):
     header: SnapshotHeader
     jobs: int
     payload_bytes: int  # what its frames hold, before compression
-
     file_bytes: int
 
     @property

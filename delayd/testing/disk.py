@@ -44,9 +44,7 @@ class Piece(NamedTuple):
     """An un-synced change, as `crash` asks about it."""
 
     kind: str  # "bytes", "length" or "names"
-
     name: str  # the file's, or the directory's path
-
     offset: int
 
 
