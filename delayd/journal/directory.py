@@ -10,7 +10,7 @@ import os
 from typing import NamedTuple
 
 from delayd.journal.disk import Disk, LockHeldError
-from delayd.journal.errors import DirectoryLocked, JournalFailed
+from delayd.journal.errors import DirectoryLocked, JournalFailed, failing
 from delayd.journal.format import LOCK_NAME, check_names
 
 
@@ -38,10 +38,8 @@ def holder(disk: Disk, directory: str) -> Holder | None:
 
 def names_in(disk: Disk, directory: str) -> list[str]:
     """Return the names in the directory. Raises JournalFailed."""
-    try:
+    with failing(directory):
         return disk.list_directory(directory)
-    except OSError as error:
-        raise JournalFailed(directory, f"cannot be read: {error.strerror}") from error
 
 
 def look_first(disk: Disk, directory: str) -> None:
@@ -49,13 +47,9 @@ def look_first(disk: Disk, directory: str) -> None:
 
     What comes after this look is found by `replay`. Raises JournalFailed.
     """
-    try:
-        names = disk.list_directory(directory)
-    except FileNotFoundError:
-        return  # it will be made
-    except OSError as error:
-        raise JournalFailed(directory, f"cannot be read: {error.strerror}") from error
-    check_names(directory, names)
+    # A directory that is not there will be made.
+    with failing(directory), contextlib.suppress(FileNotFoundError):
+        check_names(directory, disk.list_directory(directory))
 
 
 def take_directory(disk: Disk, directory: str) -> tuple[int, list[str]]:
@@ -72,11 +66,10 @@ def take_directory(disk: Disk, directory: str) -> tuple[int, list[str]]:
     names = names_in(disk, directory)  # before the lock is one of them
     path = f"{directory}/{LOCK_NAME}"
     try:
-        return disk.lock(path), names
+        with failing(path, "cannot be locked"):
+            return disk.lock(path), names
     except LockHeldError as held:
         raise DirectoryLocked(path, held.holder_pid) from None
-    except OSError as error:
-        raise JournalFailed(path, f"cannot be locked: {error.strerror}") from error
 
 
 def _why(disk: Disk, directory: str) -> str:

@@ -32,7 +32,6 @@ class LockHeldError(Exception):
     """The lock is held by another process; `holder_pid` is what that wrote into the file."""
 
     def __init__(self, holder_pid: int | None) -> None:
-        """Keep the number of the process."""
         super().__init__(f"held by process {holder_pid}")
         self.holder_pid = holder_pid
 
@@ -198,6 +197,22 @@ class RealDisk:
     def unlink(self, path: str) -> None:
         """Remove the name."""
         os.unlink(path)
+
+
+@contextlib.contextmanager
+def opened(disk: Disk, path: str, *, write: bool = False) -> Iterator[int]:
+    """Open an existing file for a while. Raises OSError."""
+    handle = disk.open(path, write=write)
+    try:
+        yield handle
+    finally:
+        disk.close(handle)
+
+
+def file_bytes(disk: Disk, path: str) -> int:
+    """Return the length of a file. Raises OSError."""
+    with opened(disk, path) as handle:
+        return disk.size(handle)
 
 
 def read_exactly(disk: Disk, handle: int, count: int, offset: int) -> bytes:

@@ -9,6 +9,9 @@ damaged, nothing was changed, a person must decide. `JournalVersion`: a newer de
 acknowledge nothing more. `SnapshotFailed`: nothing was lost, try again later.
 """
 
+import contextlib
+from collections.abc import Iterator
+
 
 class JournalError(Exception):
     """Whatever the journal may raise at its user."""
@@ -20,7 +23,6 @@ class DirectoryLocked(JournalError):
     def __init__(
         self, path: str, holder_pid: int | None, rule: str = "one daemon owns a journal directory"
     ) -> None:
-        """Name the lock file, the process that holds it if it is known, and the rule it keeps."""
         holder = "another process" if holder_pid is None else f"process {holder_pid}"
         super().__init__(f"{path} is held by {holder}: {rule}")
         self.path = path
@@ -28,10 +30,9 @@ class DirectoryLocked(JournalError):
 
 
 class DamageError(JournalError):
-    """A place in a file that cannot be accepted; nothing was changed."""
+    """A place in a file that cannot be accepted; nothing was changed. `why` ends a sentence."""
 
     def __init__(self, file: str, offset: int, why: str) -> None:
-        """Name the file, the offset in it, and the reason as the end of a sentence."""
         super().__init__(f"{file} at offset {offset}: {why}")
         self.file = file
         self.offset = offset
@@ -47,10 +48,9 @@ class JournalVersion(DamageError):
 
 
 class ForeignFile(DamageError):
-    """A file that is not part of a journal. Nothing is damaged, and nothing was changed."""
+    """A file that is not part of a journal; `why` says what it is and what to do."""
 
     def __init__(self, file: str, why: str) -> None:
-        """Name the file, then say what it is and what to do."""
         super().__init__(file, 0, why)
 
     def __str__(self) -> str:
@@ -59,10 +59,9 @@ class ForeignFile(DamageError):
 
 
 class WrongClock(JournalError):
-    """The directory is one of the other clock; nothing was changed."""
+    """The directory is one of the other `clock`; `how` is the flag that fits."""
 
     def __init__(self, directory: str, clock: str, how: str) -> None:
-        """Name the directory, the clock it was used with, and the flag that fits."""
         super().__init__(
             f"{directory} has been used with {clock}: start with {how} another directory; "
             "nothing was touched"
@@ -70,31 +69,37 @@ class WrongClock(JournalError):
         self.directory = directory
 
 
-class JournalFailed(JournalError):
+class FileError(JournalError):
+    """An operation on a file did not succeed."""
+
+    outcome = ""
+
+    def __init__(self, file: str, why: str) -> None:
+        super().__init__(f"{file}: {why}{self.outcome}")
+        self.file = file
+        self.why = why
+
+
+class JournalFailed(FileError):
     """A file operation failed; what was appended and not synced may be lost; no retry."""
 
-    def __init__(self, file: str, why: str) -> None:
-        """Name the file and the reason."""
-        super().__init__(f"{file}: {why}")
-        self.file = file
-        self.why = why
 
-
-class SnapshotFailed(JournalError):
+class SnapshotFailed(FileError):
     """A snapshot could not be taken; nothing is left of it, and the journal continues without."""
 
-    def __init__(self, file: str, why: str) -> None:
-        """Name the file and the reason."""
-        super().__init__(f"{file}: {why}; the snapshot was given up")
-        self.file = file
-        self.why = why
+    outcome = "; the snapshot was given up"
 
 
-class JournalFull(JournalError):
+class JournalFull(FileError):
     """There was no room; the journal is as it was before the call, and may be tried again."""
 
-    def __init__(self, file: str, why: str) -> None:
-        """Name the file and the reason."""
-        super().__init__(f"{file}: {why}; nothing was appended")
-        self.file = file
-        self.why = why
+    outcome = "; nothing was appended"
+
+
+@contextlib.contextmanager
+def failing(file: str, what: str = "cannot be read") -> Iterator[None]:
+    """Raise an error of the system as JournalFailed: the file, and what cannot be done with it."""
+    try:
+        yield
+    except OSError as error:
+        raise JournalFailed(file, f"{what}: {error.strerror}") from error

@@ -42,11 +42,11 @@ This module changes no file; `repair` does, after a verdict.
 import enum
 import errno
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple
 from zlib import crc32
 
-from delayd.journal.disk import Disk, end_of_data, read_exactly
-from delayd.journal.errors import JournalCorrupt, JournalError, JournalFailed, JournalVersion
+from delayd.journal.disk import Disk, end_of_data, opened, read_exactly
+from delayd.journal.errors import JournalCorrupt, JournalError, JournalVersion, failing
 from delayd.journal.format import (
     CHECKSUM,
     FIRST_SEQUENCE,
@@ -112,7 +112,6 @@ class FrameReader:
     __slots__ = ("_disk", "_handle", "_mark")
 
     def __init__(self, disk: Disk, handle: int, mark: int) -> None:
-        """Take an open file and the mark of its frames."""
         self._disk = disk
         self._handle = handle
         self._mark = mark
@@ -170,13 +169,10 @@ class FrameReader:
 
     def _stop(self, stop: Stop, offset: int, end: int, sequence: int, synced: int) -> Position:
         """Return the position; what looked like a bad frame is the end if only zeros follow."""
-        if stop in {Stop.GARBAGE, Stop.SHORT} and self._is_zero(offset, end):
-            stop = Stop.END
+        if stop in {Stop.GARBAGE, Stop.SHORT}:
+            has_data = end_of_data(self._disk, self._handle, offset, end) > offset
+            stop = stop if has_data else Stop.END
         return Position(stop, offset, sequence, synced)
-
-    def _is_zero(self, start: int, end: int) -> bool:
-        """Whether there are only zeros between the offsets."""
-        return end_of_data(self._disk, self._handle, start, end) == start
 
     def search(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield (sequence, synced) of every intact frame that begins between the offsets.
@@ -225,6 +221,11 @@ class FrameReader:
         return sequence, synced
 
 
+def newer(version: int, known: int) -> str:
+    """Say that a file is of a version that this program does not know."""
+    return f"the format version is {version}, this program reads up to {known}"
+
+
 # --- Snapshots -----------------------------------------------------------------------------------
 
 
@@ -257,28 +258,22 @@ class Basis(enum.Enum):
     NEWER = "refuse: this program is too old"
 
 
-_NOTHING, _REACHES, _GAP = LogStart
-BASES: Final[dict[tuple[SnapshotsFound, LogStart], Basis]] = {
-    (SnapshotsFound.NONE, _NOTHING): Basis.LOG,  # a new directory
-    (SnapshotsFound.NONE, _REACHES): Basis.LOG,
-    (SnapshotsFound.NONE, _GAP): Basis.CORRUPT,
+_LOG, _NEWEST, _PREVIOUS, _LOST, _NEWER_YET = Basis
+_BASES_BY_SNAPSHOTS: Final[dict[SnapshotsFound, tuple[Basis, Basis, Basis]]] = {
+    # where the log is:    not there    reaching    behind a gap
+    SnapshotsFound.NONE: (_LOG, _LOG, _LOST),  # without a log a new directory
     # A snapshot never stands alone: the file that holds its last frame is kept with it.
-    (SnapshotsFound.WHOLE, _NOTHING): Basis.CORRUPT,
-    (SnapshotsFound.WHOLE, _REACHES): Basis.NEWEST,
-    (SnapshotsFound.WHOLE, _GAP): Basis.CORRUPT,
-    (SnapshotsFound.PREVIOUS, _NOTHING): Basis.CORRUPT,
-    (SnapshotsFound.PREVIOUS, _REACHES): Basis.PREVIOUS,
-    (SnapshotsFound.PREVIOUS, _GAP): Basis.CORRUPT,
-    (SnapshotsFound.DAMAGED, _NOTHING): Basis.CORRUPT,
-    (SnapshotsFound.DAMAGED, _REACHES): Basis.LOG,
-    (SnapshotsFound.DAMAGED, _GAP): Basis.CORRUPT,
+    SnapshotsFound.WHOLE: (_LOST, _NEWEST, _LOST),
+    SnapshotsFound.PREVIOUS: (_LOST, _PREVIOUS, _LOST),
+    SnapshotsFound.DAMAGED: (_LOST, _LOG, _LOST),
     # Files of a newer delayd or of another program: what else they changed is not known.
-    (SnapshotsFound.NEWER, _NOTHING): Basis.NEWER,
-    (SnapshotsFound.NEWER, _REACHES): Basis.NEWER,
-    (SnapshotsFound.NEWER, _GAP): Basis.NEWER,
-    (SnapshotsFound.FOREIGN, _NOTHING): Basis.CORRUPT,
-    (SnapshotsFound.FOREIGN, _REACHES): Basis.CORRUPT,
-    (SnapshotsFound.FOREIGN, _GAP): Basis.CORRUPT,
+    SnapshotsFound.NEWER: (_NEWER_YET, _NEWER_YET, _NEWER_YET),
+    SnapshotsFound.FOREIGN: (_LOST, _LOST, _LOST),
+}
+BASES: Final = {
+    (snapshots, log): basis
+    for snapshots, row in _BASES_BY_SNAPSHOTS.items()
+    for log, basis in zip(LogStart, row, strict=True)
 }
 
 
@@ -295,7 +290,6 @@ class Base:
     """The decision about the snapshots of one directory; `decide` makes it."""
 
     def __init__(self, disk: Disk, directory: str, names: Sequence[str]) -> None:
-        """Note the names; nothing is read."""
         self._disk = disk
         matches = filter(None, map(SNAPSHOT_NAME.fullmatch, names))
         self._sequences = sorted((int(match[1]) for match in matches), reverse=True)
@@ -352,12 +346,7 @@ class Base:
             if header is None:
                 continue
             if version_of(head) > SNAPSHOT_VERSION:
-                self._trouble = JournalVersion(
-                    path,
-                    0,
-                    f"the format version is {version_of(head)}, this program reads up to "
-                    f"{SNAPSHOT_VERSION}",
-                )
+                self._trouble = JournalVersion(path, 0, newer(version_of(head), SNAPSHOT_VERSION))
                 return SnapshotsFound.NEWER
             identity = identity or header.identity
             if header.identity != identity:
@@ -431,39 +420,28 @@ class LogVerdict(enum.Enum):
 
 
 _ACCEPT, _CUT, _CORRUPT, _NEWER = LogVerdict
-RULES: Final[dict[tuple[Found, Behind], LogVerdict]] = {
-    (Found.END, Behind.NOTHING): _ACCEPT,
-    (Found.END, Behind.UNSYNCED): _CUT,  # the last frames of a segment were lost, later ones not
-    (Found.END, Behind.SYNCED): _CORRUPT,
-    (Found.BAD_FRAME, Behind.NOTHING): _CUT,
-    (Found.BAD_FRAME, Behind.UNSYNCED): _CUT,
-    (Found.BAD_FRAME, Behind.SYNCED): _CORRUPT,
-    (Found.NO_HEADER, Behind.NOTHING): _CUT,
-    (Found.NO_HEADER, Behind.UNSYNCED): _CUT,
-    (Found.NO_HEADER, Behind.SYNCED): _CORRUPT,
+_RULES_BY_PLACE: Final[dict[Found, tuple[LogVerdict, LogVerdict, LogVerdict]]] = {
+    # what follows it: nothing, unsynced, synced
+    Found.END: (_ACCEPT, _CUT, _CORRUPT),  # cut: the last frames were lost, later ones not
+    Found.BAD_FRAME: (_CUT, _CUT, _CORRUPT),
+    Found.NO_HEADER: (_CUT, _CUT, _CORRUPT),
     # A header lies within one sector: a crash leaves all of it or none. One that is there but wrong
     # is damage, unless the file holds nothing that could be lost.
-    (Found.BAD_HEADER, Behind.NOTHING): _CUT,
-    (Found.BAD_HEADER, Behind.UNSYNCED): _CORRUPT,
-    (Found.BAD_HEADER, Behind.SYNCED): _CORRUPT,
-    (Found.FOREIGN, Behind.NOTHING): _CORRUPT,
-    (Found.FOREIGN, Behind.UNSYNCED): _CORRUPT,
-    (Found.FOREIGN, Behind.SYNCED): _CORRUPT,
-    (Found.NEWER, Behind.NOTHING): _NEWER,
-    (Found.NEWER, Behind.UNSYNCED): _NEWER,
-    (Found.NEWER, Behind.SYNCED): _NEWER,
-    (Found.MISPLACED, Behind.NOTHING): _CORRUPT,
-    (Found.MISPLACED, Behind.UNSYNCED): _CORRUPT,
-    (Found.MISPLACED, Behind.SYNCED): _CORRUPT,
+    Found.BAD_HEADER: (_CUT, _CORRUPT, _CORRUPT),
+    Found.FOREIGN: (_CORRUPT, _CORRUPT, _CORRUPT),
+    Found.NEWER: (_NEWER, _NEWER, _NEWER),
+    Found.MISPLACED: (_CORRUPT, _CORRUPT, _CORRUPT),
+}
+RULES: Final = {
+    (found, behind): verdict
+    for found, row in _RULES_BY_PLACE.items()
+    for behind, verdict in zip(Behind, row, strict=True)
 }
 
 STOPS: Final[dict[Stop, Found]] = {
     Stop.END: Found.END,
-    Stop.SHORT: Found.BAD_FRAME,
-    Stop.GARBAGE: Found.BAD_FRAME,
-    Stop.LENGTH: Found.BAD_FRAME,
-    Stop.CHECKSUM: Found.BAD_FRAME,
-    Stop.SEQUENCE: Found.BAD_FRAME,
+    **dict.fromkeys((Stop.SHORT, Stop.GARBAGE, Stop.LENGTH), Found.BAD_FRAME),
+    **dict.fromkeys((Stop.CHECKSUM, Stop.SEQUENCE), Found.BAD_FRAME),
     Stop.KIND: Found.NEWER,
 }
 
@@ -504,13 +482,9 @@ class Checkpoint(NamedTuple):
 
 def examine(disk: Disk, path: str, number: int) -> SegmentFile:
     """Read a segment's header and say what is wrong with it. Raises OSError."""
-    handle = disk.open(path)
-    try:
+    with opened(disk, path) as handle:
         size_bytes = disk.size(handle)
-        head = read_exactly(disk, handle, HEADER_BYTES, 0)
-    finally:
-        disk.close(handle)
-    return SegmentFile(path, number, size_bytes, head)
+        return SegmentFile(path, number, size_bytes, read_exactly(disk, handle, HEADER_BYTES, 0))
 
 
 def _judge_header(head: bytes, number: int) -> tuple[SegmentHeader | None, Found | None, str]:
@@ -523,8 +497,7 @@ def _judge_header(head: bytes, number: int) -> tuple[SegmentHeader | None, Found
     if magic != MAGIC:
         return None, Found.FOREIGN, "this is not a segment of a delayd journal"
     if version > FORMAT_VERSION:
-        newer = f"the format version is {version}, this program reads up to {FORMAT_VERSION}"
-        return None, Found.NEWER, newer
+        return None, Found.NEWER, newer(version, FORMAT_VERSION)
     header = unpack_header(head)
     if header is None or version != FORMAT_VERSION:
         return None, Found.BAD_HEADER, "the header does not match its checksum"
@@ -550,10 +523,8 @@ class Recovery:
         numbers = sorted(int(match[1]) for match in map(SEGMENT_NAME.fullmatch, names) if match)
         for number in numbers:
             path = f"{directory}/{segment_name(number)}"
-            try:
+            with failing(path):
                 self.segments.append(examine(disk, path, number))
-            except OSError as error:
-                _cannot_read(path, error)
         headers = [segment.header for segment in self.segments if segment.header]
         self.identity = headers[0].identity if headers else None
         self.base = Base(disk, directory, names)  # what the log is read on top of
@@ -595,15 +566,14 @@ class Recovery:
             header = None if first.found else first.header
             log = LogHead(first.path, self.identity, header.first_sequence if header else None)
         try:
-            self.base.decide(log)
+            with failing(self._directory):
+                self.base.decide(log)
         except JournalVersion:
             self.verdict = LogVerdict.NEWER
             raise
         except JournalCorrupt:
             self.verdict = LogVerdict.CORRUPT
             raise
-        except OSError as error:
-            _cannot_read(self._directory, error)
         self.sequence = self.synced = self.base.sequence
         for index, segment in enumerate(self.segments):
             header = None if segment.found else segment.header
@@ -619,14 +589,13 @@ class Recovery:
         if not info.payload_bytes:
             yield Frame(sequence, time_ms, wall_ms, b"")
         try:
-            for payload in payloads(self._disk, info.path):
-                yield Frame(sequence, time_ms, wall_ms, payload)
+            with failing(info.path):
+                for payload in payloads(self._disk, info.path):
+                    yield Frame(sequence, time_ms, wall_ms, payload)
         except Damage as damage:
             # It was whole a moment ago, and half of it is played already.
             self.verdict = LogVerdict.CORRUPT
             raise JournalCorrupt(damage.path, damage.offset, damage.why) from damage
-        except OSError as error:
-            _cannot_read(info.path, error)
 
     def _behind_base(
         self, frames: Generator[Frame, None, LogPlace | None]
@@ -678,18 +647,10 @@ class Recovery:
         def note(sequence: int, offset: int) -> None:
             checkpoints.append(Checkpoint(sequence, index, offset))
 
-        try:
-            handle = self._disk.open(path)
-            try:
-                reader = FrameReader(self._disk, handle, frame_mark(header.identity, header.number))
-                synced = max(self.synced, header.synced_sequence)
-                return (
-                    yield from reader.frames(HEADER_BYTES, end, self.sequence + 1, synced, note)
-                )
-            finally:
-                self._disk.close(handle)
-        except OSError as error:
-            _cannot_read(path, error)
+        with failing(path), opened(self._disk, path) as handle:
+            reader = FrameReader(self._disk, handle, frame_mark(header.identity, header.number))
+            synced = max(self.synced, header.synced_sequence)
+            return (yield from reader.frames(HEADER_BYTES, end, self.sequence + 1, synced, note))
 
     def _misplaced_before_start(self) -> LogPlace | None:
         """Look for what does not belong here in front of the first segment that is read.
@@ -765,29 +726,18 @@ class Recovery:
 
     def _witnesses(self, segment: SegmentFile, start: int) -> Iterator[tuple[int, int]]:
         """Yield (sequence, synced) of the intact frames from an offset on."""
-        try:
-            handle = self._disk.open(segment.path)
-            try:
-                end = segment.size_bytes
-                if segment is self.segments[self.start_index] and not segment.header:
-                    # The first header is synced before anything is written after it, and without
-                    # it there is no mark to look for: whatever is there may have been durable.
-                    has_more = len(self.segments) > self.start_index + 1
-                    if has_more or end_of_data(self._disk, handle, start, end) > start:
-                        yield self.sequence + 1, self.sequence + 1
-                    return
-                assert self.identity is not None
-                mark = frame_mark(self.identity, segment.number)
-                yield from FrameReader(self._disk, handle, mark).search(start, end)
-            finally:
-                self._disk.close(handle)
-        except OSError as error:
-            _cannot_read(segment.path, error)
-
-
-def _cannot_read(path: str, error: OSError) -> NoReturn:
-    """Raise the error as the journal's own."""
-    raise JournalFailed(path, f"cannot be read: {error.strerror}") from error
+        with failing(segment.path), opened(self._disk, segment.path) as handle:
+            end = segment.size_bytes
+            if segment is self.segments[self.start_index] and not segment.header:
+                # The first header is synced before anything is written after it, and without it
+                # there is no mark to look for: whatever is there may have been durable.
+                has_more = len(self.segments) > self.start_index + 1
+                if has_more or end_of_data(self._disk, handle, start, end) > start:
+                    yield self.sequence + 1, self.sequence + 1
+                return
+            assert self.identity is not None
+            mark = frame_mark(self.identity, segment.number)
+            yield from FrameReader(self._disk, handle, mark).search(start, end)
 
 
 # --- Warnings ------------------------------------------------------------------------------------

@@ -27,8 +27,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from delayd.journal.directory import look_first, names_in, release_directory, take_directory
-from delayd.journal.disk import NO_ROOM, Disk, end_of_data, read_exactly, write_all
-from delayd.journal.errors import DamageError, JournalFailed
+from delayd.journal.disk import (
+    NO_ROOM,
+    Disk,
+    end_of_data,
+    file_bytes,
+    opened,
+    read_exactly,
+    write_all,
+)
+from delayd.journal.errors import DamageError, failing
 from delayd.journal.format import HEADER_BYTES, TEMPORARY, TORN_COPY, Frame, frame_mark
 from delayd.journal.recovery import (
     Found,
@@ -88,12 +96,9 @@ def cut(disk: Disk, directory: str, names: list[str], recovery: Recovery) -> lis
     for index, segment in reversed(doomed):
         offset = offsets.get(index, 0)
         if offset:
-            handle = disk.open(segment.path, write=True)
-            try:
+            with opened(disk, segment.path, write=True) as handle:
                 disk.truncate(handle, offset)
                 _sync_for_good(disk, handle)
-            finally:
-                disk.close(handle)
         else:
             disk.unlink(segment.path)
             disk.sync_directory(directory)
@@ -114,23 +119,26 @@ def _sync_for_good(disk: Disk, handle: int) -> None:
 
 def _keep_copy(disk: Disk, names: list[str], segment: SegmentFile, offset: int) -> TornTail | None:
     """Copy a file's bytes from the offset on, without the zeros at their end; sync the copy."""
-    source = disk.open(segment.path)
-    try:
+    with opened(disk, segment.path) as source:
         end = end_of_data(disk, source, offset, segment.size_bytes)
         if end == offset:
             return None
         copy = _free_name(segment, offset, names)
         target = disk.create(copy)
         try:
-            for start in range(offset, end, JOURNAL_WINDOW_BYTES):
-                data = read_exactly(disk, source, min(JOURNAL_WINDOW_BYTES, end - start), start)
-                write_all(disk, target, data, start - offset)
+            _copy_bytes(disk, (source, offset), (target, 0), end - offset)
             disk.sync(target)
         finally:
             disk.close(target)
-    finally:
-        disk.close(source)
     return TornTail(segment.path, offset, end - offset, copy)
+
+
+def _copy_bytes(disk: Disk, source: tuple[int, int], target: tuple[int, int], count: int) -> None:
+    """Copy so many bytes from one (handle, offset) to another. Raises OSError."""
+    for done in range(0, count, JOURNAL_WINDOW_BYTES):
+        window_bytes = min(JOURNAL_WINDOW_BYTES, count - done)
+        data = read_exactly(disk, source[0], window_bytes, source[1] + done)
+        write_all(disk, target[0], data, target[1] + done)
 
 
 def _free_name(segment: SegmentFile, offset: int, names: list[str]) -> str:
@@ -153,19 +161,12 @@ def settle(disk: Disk, directory: str, recovery: Recovery) -> None:
     for index, segment in enumerate(recovery.segments):
         if checkpoint is None or index < checkpoint.segment_index:
             continue
-        handle = disk.open(segment.path, write=True)
-        try:
-            first = checkpoint.offset if index == checkpoint.segment_index else 0
-            if first == HEADER_BYTES:
-                first = 0  # no frame of it is known to be durable, so neither is its header
-            for start in range(first, segment.end, JOURNAL_WINDOW_BYTES):
-                data = read_exactly(
-                    disk, handle, min(JOURNAL_WINDOW_BYTES, segment.end - start), start
-                )
-                write_all(disk, handle, data, start)
+        first = checkpoint.offset if index == checkpoint.segment_index else 0
+        if first == HEADER_BYTES:
+            first = 0  # no frame of it is known to be durable, so neither is its header
+        with opened(disk, segment.path, write=True) as handle:
+            _copy_bytes(disk, (handle, first), (handle, first), segment.end - first)
             disk.sync(handle)
-        finally:
-            disk.close(handle)
     disk.sync_directory(directory)
 
 
@@ -195,34 +196,21 @@ def open_directory(
 
 def _adopt(disk: Disk, recovery: Recovery, active: Segment | None, retention: Retention) -> None:
     """Tell the books what files there are. Raises OSError."""
-
-    def size(path: str) -> int:
-        handle = disk.open(path)
-        try:
-            return disk.size(handle)
-        finally:
-            disk.close(handle)
-
-    log = [
-        LogFile(
-            found.number,
-            found.path,
-            found.header.first_sequence if found.header else None,
-            found.size_bytes,
-        )
-        for found in recovery.segments
-    ]
+    log = []
+    for found in recovery.segments:
+        first_sequence = found.header.first_sequence if found.header else None
+        log.append(LogFile(found.number, found.path, first_sequence, found.size_bytes))
     if active is not None:
         log[-1].segment = active
     snapshots = []
     for sequence, path in reversed(recovery.base.older_paths):
-        size_bytes = size(path)
+        size_bytes = file_bytes(disk, path)
         snapshots.append(KeptSnapshot(path, sequence, size_bytes, size_bytes, 0))
     if info := recovery.base.snapshot:
         position = sum(file.used_bytes for file in log) - recovery.bytes_behind_base
         sizes = (info.file_bytes, info.payload_bytes)
         snapshots.append(KeptSnapshot(info.path, info.sequence, *sizes, position))
-    damaged = [(damage.path, size(damage.path)) for damage in recovery.base.damaged]
+    damaged = [(damage.path, file_bytes(disk, damage.path)) for damage in recovery.base.damaged]
     retention.adopt(log, snapshots, damaged)
 
 
@@ -302,21 +290,15 @@ def rest_behind(disk: Disk, recovery: Recovery, place: LogPlace) -> Rest:
     rest = Rest()
     for index, segment in enumerate(recovery.segments[place.segment_index :]):
         offset = place.offset if index == 0 else 0
-        try:
-            handle = disk.open(segment.path)
-            try:
-                end = end_of_data(disk, handle, offset, segment.size_bytes)
-                rest.data_bytes += end - offset
-                rest.segments += end > offset
-                if recovery.identity is not None:
-                    mark = frame_mark(recovery.identity, segment.number)
-                    start = max(offset, HEADER_BYTES)
-                    for sequence, _ in FrameReader(disk, handle, mark).search(start, end):
-                        rest.count(sequence)
-            finally:
-                disk.close(handle)
-        except OSError as error:
-            raise JournalFailed(segment.path, f"cannot be read: {error.strerror}") from error
+        with failing(segment.path), opened(disk, segment.path) as handle:
+            end = end_of_data(disk, handle, offset, segment.size_bytes)
+            rest.data_bytes += end - offset
+            rest.segments += end > offset
+            if recovery.identity is not None:
+                mark = frame_mark(recovery.identity, segment.number)
+                start = max(offset, HEADER_BYTES)
+                for sequence, _ in FrameReader(disk, handle, mark).search(start, end):
+                    rest.count(sequence)
     return rest
 
 
@@ -338,10 +320,8 @@ class Cut(NamedTuple):
     def cut(self) -> list[TornTail]:
         """Copy and cut. Raises JournalFailed, when all is still there."""
         self.recovery.place = self.place
-        try:
+        with failing(self.directory, "cannot be cut"):
             return cut(self.disk, self.directory, self.names, self.recovery)
-        except OSError as error:
-            raise JournalFailed(self.directory, f"cannot be cut: {error.strerror}") from error
 
 
 @contextlib.contextmanager
@@ -355,10 +335,8 @@ def prepared(disk: Disk, directory: str, number: int, offset: int) -> Iterator[C
     try:
         names = names_in(disk, directory)
         recovery = Recovery(disk, directory, names)
-        try:
+        with failing(directory):
             place = place_to_cut(disk, recovery, number, offset)
-        except OSError as error:
-            raise JournalFailed(directory, f"cannot be read: {error.strerror}") from error
         rest = rest_behind(disk, recovery, place)
         yield Cut(disk, directory, names, recovery, place, rest)
     finally:
@@ -415,14 +393,10 @@ def _frame_at(disk: Disk, segment: SegmentFile, offset: int) -> int:
         return header.first_sequence
     if offset < HEADER_BYTES:
         raise NoSuchPlace(f"offset {offset} is within the header: 0 gives the whole segment up")
-    handle = disk.open(segment.path)
-    try:
+    with opened(disk, segment.path) as handle:
         reader = FrameReader(disk, handle, frame_mark(header.identity, header.number))
-        position = _last_position(
-            reader.frames(HEADER_BYTES, offset, header.first_sequence, 0, _ignore_window)
-        )
-    finally:
-        disk.close(handle)
+        first = header.first_sequence
+        position = _last_position(reader.frames(HEADER_BYTES, offset, first, 0, _ignore_window))
     if position.stop is not Stop.END or position.offset != offset:
         raise NoSuchPlace(
             f"no frame of segment {segment.number} ends at offset {offset}; the nearest place "
