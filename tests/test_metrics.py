@@ -36,7 +36,7 @@ from delayd.metrics import (
     TurnFigures,
     number_text,
 )
-from tests.core.rigs import Rig
+from tests.core.rig import EngineRig
 
 ROOT: Final = Path(__file__).parents[1]
 OPERATIONS_PAGE: Final = ROOT / "docs" / "operations.md"
@@ -47,7 +47,7 @@ START_MS: Final = 1_700_000_000_000
 class Page:
     """Metrics of a rig's engine."""
 
-    def __init__(self, rig: Rig, *, has_journal: bool = True) -> None:
+    def __init__(self, rig: EngineRig, *, has_journal: bool = True) -> None:
         self.rig = rig
         self.refusals = Refusals()
         self.journal = JournalFigures(
@@ -89,9 +89,9 @@ class Page:
         return found
 
 
-def busy_rig(topics: int = 5) -> Rig:
+def busy_rig(topics: int = 5) -> EngineRig:
     """A rig in which everything has happened that there is a metric of."""
-    rig = Rig(time_ms=START_MS)
+    rig = EngineRig(time_ms=START_MS)
     for number in range(topics):
         name = f"mail.{number}"
         for delay_ms in (0, 0, 0, 1_000):
@@ -126,7 +126,7 @@ def test_the_page_is_what_prometheus_client_would_write() -> None:
 
 @pytest.mark.parametrize("jobs", [1, 999_999, 1_000_000, 123_456_789])
 def test_a_histogram_of_a_topic_is_written_like_prometheus_client_writes_it(jobs: int) -> None:
-    rig = Rig(time_ms=START_MS)
+    rig = EngineRig(time_ms=START_MS)
     rig.put("mail")
     topic = rig.engine.store.topics.by_name["mail"]
     topic.waited = new_histogram()

@@ -18,7 +18,7 @@ from delayd.core.replay import Replay
 from delayd.core.session import Session
 from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.core.topic import Topic
-from tests.core.rigs import Rig
+from tests.core.rig import EngineRig
 from tests.core.test_engine_walk import Scan
 
 HOUR_MS = 3_600_000
@@ -35,7 +35,7 @@ def state(engine: Engine) -> list[object]:
     return [("last id", engine.store.last_put_id), *list(views.canonical(engine))[1:]]
 
 
-def restored(rig: Rig, time_ms: int, *payloads: bytes, now_ms: int | None = None) -> Engine:
+def restored(rig: EngineRig, time_ms: int, *payloads: bytes, now_ms: int | None = None) -> Engine:
     """What a start at `now_ms` makes of a copy that began at `time_ms` and the log behind it."""
     rig.start_ms, kept_ms = time_ms, rig.start_ms
     replay = Replay(rig.new_engine())

@@ -9,7 +9,7 @@ from delayd.core.errors import Refusal
 from delayd.core.job import DUE_AT, U64, State, tally_of
 from delayd.core.operations.clock import catch_up_leases
 from delayd.core.scans.scan import Wanted, seen_state
-from tests.core.rigs import Rig
+from tests.core.rig import EngineRig
 
 TOPICS = ("a", "b")
 HOUR_MS = 3_600_000
@@ -22,7 +22,7 @@ Mark = tuple[int, object, bool]
 class Crowd:
     def __init__(self, rng: random.Random, jobs: int = 60) -> None:
         self.rng = rng
-        self.rig = Rig(tick_ms=rng.choice((1, 10)), wheel_size=rng.choice((2, 20, 256)))
+        self.rig = EngineRig(tick_ms=rng.choice((1, 10)), wheel_size=rng.choice((2, 20, 256)))
         self.engine = self.rig.engine
         self.me = self.rig.client(*TOPICS)
         self.span_ms = rng.choice(SPANS_MS)

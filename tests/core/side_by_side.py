@@ -11,11 +11,11 @@ from delayd.core.job import State, tally_of
 from delayd.core.records import Kind
 from delayd.core.session import NEVER_MS, Session
 from tests.core.model import Client, Job, Model
-from tests.core.rigs import Rig, kinds_of
+from tests.core.rig import EngineRig, kinds_of
 
 
 class SideBySide:
-    rig: Rig
+    rig: EngineRig
     model: Model
     sessions: dict[Client, Session]
     was_refused: bool

@@ -18,13 +18,13 @@ from delayd.core.policy import Policy
 from delayd.core.records import Kind
 from delayd.core.session import Session
 from delayd.core.store import Store
-from tests.core.rigs import TTR_MS, Rig, kinds_of
+from tests.core.rig import TTR_MS, EngineRig, kinds_of
 
 WALL_MS: Final = 50_000
 
 # What is done to a rig: jobs 1 and 2 are reserved, 3 is ready, 4 delayed, 5 buried. The kinds that
 # it must leave in the log.
-OPERATIONS: Final[tuple[tuple[Callable[[Rig, Session], object], set[Kind]], ...]] = (
+OPERATIONS: Final[tuple[tuple[Callable[[EngineRig, Session], object], set[Kind]], ...]] = (
     (lambda rig, _me: rig.put(), {Kind.PUT}),
     (lambda rig, _me: [rig.put("new", delay_ms=9) for _ in range(3)], {Kind.TOPIC, Kind.PUT}),
     (lambda rig, me: rig.reserve(me), {Kind.RESERVE}),
@@ -60,8 +60,8 @@ OPERATIONS: Final[tuple[tuple[Callable[[Rig, Session], object], set[Kind]], ...]
 )
 
 
-def five_jobs() -> tuple[Rig, Session]:
-    rig = Rig(time_ms=1_000)
+def five_jobs() -> tuple[EngineRig, Session]:
+    rig = EngineRig(time_ms=1_000)
     me = rig.client()
     for _ in range(5):
         rig.put(delay_ms=0)
@@ -75,7 +75,7 @@ def five_jobs() -> tuple[Rig, Session]:
 
 @pytest.mark.parametrize(("operation", "kinds"), OPERATIONS)
 def test_a_second_engine_that_is_given_the_log_is_where_the_first_one_is(
-    operation: Callable[[Rig, Session], object], kinds: set[Kind]
+    operation: Callable[[EngineRig, Session], object], kinds: set[Kind]
 ) -> None:
     rig, me = five_jobs()
     operation(rig, me)
@@ -128,7 +128,7 @@ def test_a_job_that_is_reserved_is_not_changed() -> None:
 
 
 def test_a_put_that_finds_its_key_taken_is_recorded_by_what_it_changes() -> None:
-    rig = Rig()
+    rig = EngineRig()
     topic = rig.engine.store.topic("mail")
     for on in (Conflict.REJECT, Conflict.EXTEND, Conflict.REPLACE, Conflict.PRESERVE):
         rig.engine.put_keyed(

@@ -19,7 +19,7 @@ from delayd.limits import (
     SWEEP_CHUNK_ENTRIES,
     TASK_STEP_JOBS,
 )
-from tests.core.rigs import Rig
+from tests.core.rig import EngineRig
 
 WEEK_MS = 7 * 86_400_000
 JOBS = 5_000
@@ -44,9 +44,9 @@ class CountingTable(JobTable):
         return super().pop(job_id)
 
 
-def crowded(delay_ms: int) -> tuple[Rig, CountingTable]:
+def crowded(delay_ms: int) -> tuple[EngineRig, CountingTable]:
     """Many jobs of one bucket each way: delayed for as long, ready, reserved, buried."""
-    rig = Rig()
+    rig = EngineRig()
     table = rig.engine.store.jobs = CountingTable()
     me = rig.client()
     for _ in range(2 * JOBS):
@@ -99,7 +99,7 @@ def test_a_step_looks_at_no_more_jobs_than_it_may(name: str, delay_ms: int) -> N
 
 
 def test_going_from_one_bucket_to_the_next_is_paid_for() -> None:
-    rig = Rig()
+    rig = EngineRig()
     for number in range(1_000):
         rig.put(delay_ms=1 + 300 * number)
     wheel = rig.engine.store.topics.by_name["default"].queues.delays.wheel

@@ -26,7 +26,7 @@ from delayd.core.session import Session
 from delayd.core.throttle import Throttle
 from delayd.core.topic import Topic
 from tests.core.model import LONGEST_MS, Client, Model
-from tests.core.rigs import Rig, TellingTimerQueue
+from tests.core.rig import EngineRig, TellingTimerQueue
 from tests.core.side_by_side import SideBySide
 
 TOPICS = ("default", "a", "b", "c")
@@ -57,7 +57,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         skew_ms=st.sampled_from((0, 1)),
     )
     def start(self, tick_ms: int, wheel_size: int, time_ms: int, skew_ms: int) -> None:
-        self.rig = Rig(
+        self.rig = EngineRig(
             time_ms=time_ms,
             tick_ms=tick_ms,
             wheel_size=wheel_size,

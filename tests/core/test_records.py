@@ -10,7 +10,7 @@ from delayd.core import job, transitions
 from delayd.core.job import COUNT_MAX, Failure, Flag, Note, Reason, Retry, State, Tally, tally_of
 from delayd.core.policy import Policy
 from delayd.core.records import LAYOUTS, RECORDS, Kind, pack
-from tests.core.rigs import Rig, kinds_of
+from tests.core.rig import EngineRig, kinds_of
 
 ROOT: Final = Path(__file__).parents[2]
 NOW_MS: Final = 1_700_000_000_000
@@ -230,7 +230,7 @@ def test_a_count_stops_at_its_limit() -> None:
 
 
 def test_every_kind_but_the_snapshots_own_is_written_by_some_operation() -> None:
-    rig = Rig()
+    rig = EngineRig()
     engine, me = rig.engine, rig.client()
     for _ in range(5):
         rig.put()

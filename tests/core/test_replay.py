@@ -11,14 +11,14 @@ from delayd.core.errors import JobNotFound
 from delayd.core.job import State
 from delayd.core.records import LAYOUTS, TAILED, Kind, UnknownRecord
 from delayd.core.replay import Replay
-from tests.core.rigs import TTR_MS, Rig, kinds_of
+from tests.core.rig import TTR_MS, EngineRig, kinds_of
 
 HOUR_MS = 3_600_000
 
 
-def busy(rng: random.Random) -> Rig:
+def busy(rng: random.Random) -> EngineRig:
     """Return a rig in which a good deal has happened, all of it in the log."""
-    rig = Rig(time_ms=1000)
+    rig = EngineRig(time_ms=1000)
     clients = [rig.client("a", "b"), rig.client("b", "default")]
     for step in range(200):
         client = rng.choice(clients)
@@ -73,7 +73,7 @@ def record_ends(payload: bytes) -> list[int]:
 
 
 def test_a_payload_that_is_cut_inside_a_record_is_refused_at_every_byte() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client("topic")
     for _ in range(6):
         rig.put("topic", body=b"body")
@@ -101,7 +101,7 @@ def test_a_payload_that_is_cut_inside_a_record_is_refused_at_every_byte() -> Non
 
 @pytest.mark.parametrize("kind", [0, max(Kind) + 1, 255])
 def test_a_kind_from_another_time_is_refused_and_its_place_is_named(kind: int) -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.put()
     payload, _ = rig.take_log()
     with pytest.raises(UnknownRecord, match=f"byte {len(payload)} .* kind is {kind}"):
@@ -109,7 +109,7 @@ def test_a_kind_from_another_time_is_refused_and_its_place_is_named(kind: int) -
 
 
 def test_what_was_held_comes_back_when_its_ttr_runs_out_and_not_before() -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.put(ttr_ms=5000)
     assert rig.reserve(rig.client()) == 1
     rig.run(3000)
@@ -127,7 +127,7 @@ def test_what_was_held_comes_back_when_its_ttr_runs_out_and_not_before() -> None
 
 
 def test_a_touch_survives() -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.put(ttr_ms=5000)
     me = rig.client()
     rig.reserve(me)
@@ -142,7 +142,7 @@ def test_a_touch_survives() -> None:
 
 
 def test_what_ran_out_before_the_stop_is_ready_at_once() -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.put(ttr_ms=5000)
     rig.put(delay_ms=5000)
     rig.reserve(rig.client())
@@ -154,7 +154,7 @@ def test_what_ran_out_before_the_stop_is_ready_at_once() -> None:
 
 
 def test_what_came_due_while_the_daemon_was_down_comes_oldest_first() -> None:
-    rig = Rig()
+    rig = EngineRig()
     for delay_ms in (5000, 1000, 3000):
         rig.put(delay_ms=delay_ms)
     rig.take_log()
@@ -170,7 +170,7 @@ def test_what_came_due_while_the_daemon_was_down_comes_oldest_first() -> None:
 
 
 def test_a_pause_survives_and_ends_on_time() -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.put("a")
     rig.engine.pause("a", 5000, rig.now_ms)
     rig.run(1000)
@@ -186,7 +186,7 @@ def test_a_pause_survives_and_ends_on_time() -> None:
 
 
 def test_a_resumed_topic_stays_so() -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.put("a")
     rig.engine.pause("a", 5000, rig.now_ms)
     rig.engine.pause("a", 0, rig.now_ms)
@@ -195,7 +195,7 @@ def test_a_resumed_topic_stays_so() -> None:
 
 
 def test_the_pause_of_a_topic_that_vanished_does_not_come_back_with_its_name() -> None:
-    rig = Rig()
+    rig = EngineRig()
     passer_by = rig.client("a")
     rig.engine.pause("a", HOUR_MS, rig.now_ms)
     rig.engine.close_session(passer_by, rig.now_ms)
@@ -210,7 +210,7 @@ def test_the_pause_of_a_topic_that_vanished_does_not_come_back_with_its_name() -
 
 
 def test_an_id_is_never_given_twice_though_the_job_is_gone() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client()
     assert [rig.put(), rig.put()] == [1, 2]
     rig.engine.delete_batch(me, [1, 2], rig.now_ms)
@@ -221,7 +221,7 @@ def test_an_id_is_never_given_twice_though_the_job_is_gone() -> None:
 
 
 def test_topics_are_told_apart_by_numbers_that_are_never_given_twice() -> None:
-    rig = Rig()
+    rig = EngineRig()
     for life in range(3):
         me = rig.client("a")
         job_id = rig.put("a")
@@ -237,7 +237,7 @@ def test_topics_are_told_apart_by_numbers_that_are_never_given_twice() -> None:
 
 
 def test_topics_without_jobs_and_clients_vanish_with_a_restart() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client("a", "b")
     rig.put("b")
     rig.engine.delete(me, rig.put("a"), rig.now_ms)
@@ -246,7 +246,7 @@ def test_topics_without_jobs_and_clients_vanish_with_a_restart() -> None:
 
 
 def test_counters_begin_at_zero_with_a_restart() -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.put("a", ttr_ms=1000)
     rig.reserve(rig.client("a"))
     rig.run(1000)
@@ -261,7 +261,7 @@ def test_counters_begin_at_zero_with_a_restart() -> None:
 
 
 def test_buried_jobs_are_kicked_in_the_order_they_were_buried() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client()
     for _ in range(3):
         rig.put()
@@ -275,7 +275,7 @@ def test_buried_jobs_are_kicked_in_the_order_they_were_buried() -> None:
 
 
 def test_whichever_way_a_job_came_back_its_record_is_the_same_after_a_restart() -> None:
-    rig = Rig()
+    rig = EngineRig()
     for _ in range(6):
         rig.put(priority=5, ttr_ms=5000)
     me, other = rig.client(), rig.client()
@@ -299,7 +299,7 @@ def test_whichever_way_a_job_came_back_its_record_is_the_same_after_a_restart() 
 
 
 def test_a_job_deleted_long_after_the_last_record_is_deleted_at_its_time() -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.put(ttr_ms=5000)
     me = rig.client()
     rig.reserve(me)
@@ -312,7 +312,7 @@ def test_a_job_deleted_long_after_the_last_record_is_deleted_at_its_time() -> No
 
 
 def test_a_session_that_closes_after_its_ttr_ran_out_has_nothing_to_return() -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.put(ttr_ms=5000)
     me = rig.client()
     rig.reserve(me)
@@ -325,7 +325,7 @@ def test_a_session_that_closes_after_its_ttr_ran_out_has_nothing_to_return() -> 
 
 
 def test_only_handing_out_may_be_lost_by_a_crash() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client()
     rig.put()
     assert rig.take_log()[1]
@@ -338,7 +338,7 @@ def test_only_handing_out_may_be_lost_by_a_crash() -> None:
 
 
 def test_time_is_recorded_once_for_all_that_happens_in_a_turn() -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.put()
     rig.put()
     assert kinds_of(rig.take_log()[0]) == [Kind.TURN, Kind.TOPIC, Kind.PUT, Kind.PUT]
@@ -350,7 +350,7 @@ def test_time_is_recorded_once_for_all_that_happens_in_a_turn() -> None:
 
 
 def test_what_the_clock_does_is_not_recorded() -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.put(ttr_ms=1000)
     rig.put(delay_ms=1000)
     rig.engine.pause("default", 500, rig.now_ms)

@@ -14,7 +14,7 @@ from delayd.core.check import check
 from delayd.core.log_space import RESERVE_COST_BYTES
 from delayd.core.operations import clock
 from delayd.core.session import Session
-from tests.core.rigs import Rig
+from tests.core.rig import EngineRig
 from tests.core.wheels import NO_LIMIT, Owned
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Twins:
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         tick_ms = rng.choice((1, 1, 10))
-        self.rigs = [Rig(tick_ms=tick_ms, wheel_size=20, skew_ms=1) for _ in range(2)]
+        self.rigs = [EngineRig(tick_ms=tick_ms, wheel_size=20, skew_ms=1) for _ in range(2)]
         self.sessions = [[rig.client(*TOPICS[:1]) for _ in range(3)] for rig in self.rigs]
 
     def put(self, topic: str, delay_ms: int, priority: int, ttr_ms: int, jobs: int) -> None:
@@ -123,7 +123,7 @@ class Twins:
         assert recovered[0] == recovered[1] == list(views.canonical(self.rigs[0].engine))
 
 
-def what_can_be_seen(rig: Rig, sessions: list[Session]) -> dict[str, object]:
+def what_can_be_seen(rig: EngineRig, sessions: list[Session]) -> dict[str, object]:
     engine, store = rig.engine, rig.engine.store
     return {
         "jobs": list(views.canonical(engine)),
@@ -171,7 +171,7 @@ def test_topics_vanish_in_the_order_in_which_a_run_empties_them(rng: random.Rand
 
 
 def test_a_run_of_reserves_ends_when_there_is_no_room_to_record_more() -> None:
-    rig = Rig()
+    rig = EngineRig()
     session = rig.client()
     for _ in range(5):
         rig.put()
@@ -182,7 +182,7 @@ def test_a_run_of_reserves_ends_when_there_is_no_room_to_record_more() -> None:
 
 
 def test_a_run_that_takes_nothing_records_nothing() -> None:
-    rig = Rig()
+    rig = EngineRig()
     session = rig.client()
     assert rig.engine.reserve_batch(session, 5, 1_000, 0) == []
     rig.put()

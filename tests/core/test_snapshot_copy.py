@@ -17,7 +17,7 @@ from delayd.core.records import Kind, UnknownRecord
 from delayd.core.replay import Replay
 from delayd.core.snapshot_copy import SnapshotCopy
 from tests.core.copies import HOUR_MS, WHOLE, copied_on_the_way, restored, small_pages, state, whole
-from tests.core.rigs import Rig, kinds_of
+from tests.core.rig import EngineRig, kinds_of
 from tests.core.test_engine_walk import Scan
 
 
@@ -37,7 +37,7 @@ def test_a_copy_is_the_state_it_began_with_and_goes_on_with_the_log_behind_it(
 
 
 def test_nothing_is_left_of_a_copy_when_it_is_over_or_abandoned() -> None:
-    rig = Rig()
+    rig = EngineRig()
     for _ in range(200):
         rig.put()
     store = rig.engine.store
@@ -60,7 +60,7 @@ def test_nothing_is_left_of_a_copy_when_it_is_over_or_abandoned() -> None:
 
 
 def test_a_slice_stops_at_the_jobs_and_at_the_bytes_it_may_take() -> None:
-    rig = Rig()
+    rig = EngineRig()
     for number in range(640):
         rig.put(body=b"x" * 1000 if number < 64 else b"")
     copy = SnapshotCopy(rig.engine.store)
@@ -76,7 +76,7 @@ def test_a_slice_stops_at_the_jobs_and_at_the_bytes_it_may_take() -> None:
 
 
 def test_a_slice_stops_at_topics_too() -> None:
-    rig = Rig()
+    rig = EngineRig()
     for number in range(50):
         rig.put(f"topic-{number}")
     copy = SnapshotCopy(rig.engine.store)
@@ -88,7 +88,7 @@ def test_a_slice_stops_at_topics_too() -> None:
 
 
 def test_buried_jobs_are_kicked_in_the_order_they_were_buried_and_later_ones_after_them() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client()
     for _ in range(5):
         rig.put()
@@ -109,7 +109,7 @@ def test_buried_jobs_are_kicked_in_the_order_they_were_buried_and_later_ones_aft
 
 @pytest.mark.parametrize("due_ms", [5, 5_000])
 def test_what_was_due_and_had_not_had_its_slice_is_copied_as_having_happened(due_ms: int) -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.put("a", ttr_ms=due_ms)
     rig.put("b", delay_ms=due_ms)
     rig.put("c")
@@ -128,7 +128,7 @@ def test_what_was_due_and_had_not_had_its_slice_is_copied_as_having_happened(due
 
 
 def test_what_was_held_is_an_orphan_until_its_deadline() -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.put(ttr_ms=5_000)
     rig.reserve(rig.client())
     engine = restored(rig, 0, whole(rig.engine))
@@ -141,7 +141,7 @@ def test_what_was_held_is_an_orphan_until_its_deadline() -> None:
 
 
 def test_a_topic_that_vanishes_meanwhile_is_copied_as_it_was() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client("a")
     rig.put("a")
     rig.engine.pause("a", HOUR_MS, rig.now_ms)
@@ -160,7 +160,7 @@ def test_a_topic_that_vanishes_meanwhile_is_copied_as_it_was() -> None:
 
 
 def test_a_rank_of_a_job_that_is_not_buried_is_refused() -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.put()
     payload, _ = rig.take_log()
     with pytest.raises(UnknownRecord, match="not buried"):
@@ -170,7 +170,7 @@ def test_a_rank_of_a_job_that_is_not_buried_is_refused() -> None:
 
 
 def test_people_can_read_a_copy() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client()
     rig.put()
     rig.put()

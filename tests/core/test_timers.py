@@ -6,7 +6,7 @@ from delayd.core.timers import Alarms, TimerLane, TimerQueue
 from delayd.core.wheel.buckets import WheelCounts
 from delayd.core.wheel.wheel import TimingWheel
 from delayd.limits import TIMER_STALE_ROWS
-from tests.core.rigs import Rig
+from tests.core.rig import EngineRig
 
 
 class Lanes:
@@ -132,7 +132,7 @@ def test_an_alarm_rings_once_for_its_owner_unless_it_is_cancelled() -> None:
 
 
 def test_the_deadlines_of_delays_leases_waits_and_pauses_are_all_in_the_queue() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client()
     rig.put(ttr_ms=200)
     rig.put("a", delay_ms=100)

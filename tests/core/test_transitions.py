@@ -34,7 +34,7 @@ from delayd.core.session import Session
 from delayd.core.topic import (
     Source,
 )
-from tests.core.rigs import TTR_MS, Rig
+from tests.core.rig import TTR_MS, EngineRig
 
 JOB = 1
 HOUR_MS = 3_600_000
@@ -44,7 +44,7 @@ class Case:
     """A daemon with one job in some state, its worker, and somebody else."""
 
     def __init__(self, state: State) -> None:
-        self.rig = Rig()
+        self.rig = EngineRig()
         self.worker = self.rig.client()
         self.stranger = self.rig.client()
         delay_ms = HOUR_MS if state is State.DELAYED else 0
@@ -231,13 +231,13 @@ def test_a_holder_whose_time_has_run_out_may_not_even_before_its_slice_has_come(
 # --- Refusals ------------------------------------------------------------------------------------
 
 
-def put(rig: Rig, **what: int | bytes) -> None:
+def put(rig: EngineRig, **what: int | bytes) -> None:
     values = {"priority": 0, "delay_ms": 0, "ttr_ms": TTR_MS, "body": b"", **what}
     topic = rig.engine.store.topics.by_name["default"]
     rig.engine.put(topic, now_ms=rig.now_ms, job_id=99, **values)  # type: ignore[arg-type]
 
 
-def drained_put(rig: Rig) -> None:
+def drained_put(rig: EngineRig) -> None:
     rig.engine.state.draining = True
     try:
         put(rig)
@@ -245,7 +245,7 @@ def drained_put(rig: Rig) -> None:
         rig.engine.state.draining = False
 
 
-def put_under(rig: Rig, policy: Policy, **what: int | bytes) -> None:
+def put_under(rig: EngineRig, policy: Policy, **what: int | bytes) -> None:
     store = rig.engine.store
     topic = store.topics.by_name["default"]
     store.set_policy(topic, policy, Source.RUN_TIME)
@@ -255,20 +255,20 @@ def put_under(rig: Rig, policy: Policy, **what: int | bytes) -> None:
         store.set_policy(topic, None, Source.CONFIGURATION)
 
 
-def view_topic(rig: Rig, name: str) -> None:
+def view_topic(rig: EngineRig, name: str) -> None:
     views.view_topic(rig.engine, name, rig.now_ms)
 
 
-def find_key(rig: Rig, key: bytes) -> None:
+def find_key(rig: EngineRig, key: bytes) -> None:
     rig.engine.find_key("default", key)
 
 
-def peek(rig: Rig, job_id: int) -> None:
+def peek(rig: EngineRig, job_id: int) -> None:
     views.peek(rig.engine, job_id)
 
 
 LONGEST_MS: Final = (2**32 - 1) * 1000
-Operation = Callable[[Rig, Session], object]
+Operation = Callable[[EngineRig, Session], object]
 REFUSALS: Final[tuple[tuple[type[Refusal], Operation], ...]] = (
     (BodyTooBig, lambda rig, _: put(rig, body=b"x" * 65_536)),
     (Draining, lambda rig, _: drained_put(rig)),
@@ -314,7 +314,7 @@ REFUSALS: Final[tuple[tuple[type[Refusal], Operation], ...]] = (
 
 @pytest.mark.parametrize(("refusal", "operation"), REFUSALS)
 def test_a_refused_operation_changes_nothing(refusal: type[Refusal], operation: Operation) -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client()
     rig.put()
     rig.put(delay_ms=5000)

@@ -15,7 +15,7 @@ from delayd.core.job import State
 from delayd.core.policy import Policy
 from delayd.core.session import Session, WaitEnd
 from delayd.core.views import JobDetails, job_details
-from tests.core.rigs import Rig
+from tests.core.rig import EngineRig
 
 SECOND_MS: Final = 1_000
 MINUTE_MS: Final = 60 * SECOND_MS
@@ -36,7 +36,7 @@ class World:
     def __init__(
         self, *watched: str, crashes: Sequence[int] = (), time_ms: int = 0, tick_ms: int = 1
     ) -> None:
-        self.rig = Rig(time_ms=time_ms, tick_ms=tick_ms)
+        self.rig = EngineRig(time_ms=time_ms, tick_ms=tick_ms)
         self.watched = watched or ("default",)
         self.crashes = sorted(crashes)
         self.worker = self.rig.client(*self.watched)

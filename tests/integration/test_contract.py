@@ -4,7 +4,8 @@ schemathesis makes requests of the document: the boundaries of every field, and 
 wrong in every way. Each answer must be one that the document has: status, media type,
 headers, schema; what the document forbids must be refused. That what it allows is taken is not
 checked: no schema can say that a token belongs to the job of the path, or that a date is after
-1970. Nor are calls made that follow from each other, which tests/http/test_answers.py does better.
+1970. Nor are calls made that follow from each other, which
+tests/http/test_openapi_answers.py does better.
 """
 
 import contextlib

@@ -14,7 +14,7 @@ from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.scan import Wanted
 from delayd.limits import BULK_PER_S_MAX, CAP_MAX, DURATION_MS_MAX, TASK_STEP_JOBS, WALL_MS_MAX
 from tests.core.crowds import Crowd
-from tests.core.rigs import Rig, kinds_of
+from tests.core.rig import EngineRig, kinds_of
 
 DELAY_MS = 7_777_777
 """One that nobody else asks for."""
@@ -22,7 +22,7 @@ WALL_MS = 3_777_777_777_777
 IDS = ["cancel", "kick", "redrive", "reschedule", "appoint"]
 
 
-def carried_out(rig: Rig, bulk: Bulk, budget: int = TASK_STEP_JOBS) -> Bulk:
+def carried_out(rig: EngineRig, bulk: Bulk, budget: int = TASK_STEP_JOBS) -> Bulk:
     while not bulk.step(budget, rig.now_ms):
         pass
     return bulk
@@ -109,7 +109,7 @@ def test_it_is_done_to_a_job_that_nobody_touches_meanwhile(
 
 
 def test_jobs_put_after_the_beginning_are_not_touched() -> None:
-    rig = Rig()
+    rig = EngineRig()
     for _ in range(10):
         rig.put(delay_ms=50)
     bulk = Bulk(rig.engine.state, "default", Wanted(), Action.cancel())
@@ -120,7 +120,7 @@ def test_jobs_put_after_the_beginning_are_not_touched() -> None:
 
 
 def test_jobs_in_hand_are_their_holders_affair() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client()
     for _ in range(10):
         rig.put()
@@ -130,7 +130,7 @@ def test_jobs_in_hand_are_their_holders_affair() -> None:
 
 
 def test_kicked_at_a_rate_the_first_comes_at_once_and_the_others_one_after_the_other() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client()
     for _ in range(6):
         rig.engine.bury(me, rig.put() and rig.reserve(me), 0, rig.engine.store.time_ms)
@@ -164,7 +164,7 @@ def test_kicked_at_a_rate_the_first_comes_at_once_and_the_others_one_after_the_o
 
 
 def test_at_most_so_many_are_changed() -> None:
-    rig = Rig()
+    rig = EngineRig()
     for _ in range(10):
         rig.put(delay_ms=50)
     bulk = Bulk(rig.engine.state, "default", Wanted(), Action.kick(), limit=3)
@@ -174,7 +174,7 @@ def test_at_most_so_many_are_changed() -> None:
 
 
 def test_when_there_is_no_room_it_ends_and_says_so_with_what_was_done_kept() -> None:
-    rig = Rig()
+    rig = EngineRig()
     for _ in range(10):
         rig.put(delay_ms=50)
     asked = []
@@ -193,7 +193,7 @@ def test_when_there_is_no_room_it_ends_and_says_so_with_what_was_done_kept() -> 
 
 
 def test_a_job_that_goes_to_a_waiting_consumer_is_not_counted() -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.engine.pause("default", 100, rig.now_ms)
     for _ in range(3):
         rig.put(delay_ms=50)
@@ -207,7 +207,7 @@ def test_a_job_that_goes_to_a_waiting_consumer_is_not_counted() -> None:
 
 
 def test_what_cannot_be_done_is_refused_at_once() -> None:
-    engine = Rig().engine
+    engine = EngineRig().engine
     with pytest.raises(TopicNotFound):
         Bulk(engine.state, "nobody", Wanted(), Action.cancel())
     for limit in (0, CAP_MAX + 1):
@@ -223,7 +223,7 @@ def test_what_cannot_be_done_is_refused_at_once() -> None:
 
 
 def test_kicked_at_the_highest_rate_they_keep_their_order() -> None:
-    rig = Rig()
+    rig = EngineRig()
     for _ in range(100):
         rig.put(delay_ms=50)
     carried_out(rig, Bulk(rig.engine.state, "default", Wanted(), Action.kick(BULK_PER_S_MAX)))

@@ -17,10 +17,10 @@ from delayd.core.transitions import with_tail
 from delayd.core.views import job_details
 from delayd.limits import CALENDAR_BINS_MAX, SEARCH_JOBS_MAX
 from tests.core.crowds import HOUR_MS, Crowd
-from tests.core.rigs import Rig
+from tests.core.rig import EngineRig
 
 
-def page_of(rig: Rig, wanted: Wanted, limit: int = 10, after: Cursor | None = None) -> Page:
+def page_of(rig: EngineRig, wanted: Wanted, limit: int = 10, after: Cursor | None = None) -> Page:
     search = Search(rig.engine.state, "default", wanted, limit, after)
     while not search.step(100, rig.now_ms):
         pass
@@ -94,7 +94,7 @@ def test_a_job_that_nobody_touches_is_on_one_page_exactly(
 def test_a_page_tells_what_is_still_true_when_it_is_told() -> None:
     told = set()
     for steps in range(30):
-        rig = Rig()
+        rig = EngineRig()
         for delay_ms in (10, 20, 30, 40):
             rig.put(delay_ms=delay_ms)
         search = Search(rig.engine.state, "default", Wanted(), limit=3)
@@ -110,7 +110,7 @@ def test_a_page_tells_what_is_still_true_when_it_is_told() -> None:
 
 
 def test_what_is_due_counts_as_ready_before_its_slice_has_come() -> None:
-    rig = Rig()
+    rig = EngineRig()
     for _ in range(300):
         rig.put(delay_ms=5)
     rig.put(delay_ms=900)
@@ -124,7 +124,7 @@ def test_what_is_due_counts_as_ready_before_its_slice_has_come() -> None:
 
 
 def test_a_reservation_that_is_over_counts_as_ended_before_its_slice_has_come() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client()
     for _ in range(300):
         rig.put(ttr_ms=50)
@@ -135,7 +135,7 @@ def test_a_reservation_that_is_over_counts_as_ended_before_its_slice_has_come() 
 
 
 def test_absolute_times_are_placed_before_they_are_looked_at() -> None:
-    rig = Rig()
+    rig = EngineRig()
     engine = rig.engine
     topic = engine.store.topics.by_name["default"]
     for number in range(200):
@@ -154,7 +154,7 @@ def test_absolute_times_are_placed_before_they_are_looked_at() -> None:
 
 
 def test_jobs_are_found_by_how_their_keys_begin() -> None:
-    rig = Rig()
+    rig = EngineRig()
     jobs = rig.engine.store.jobs
     for key in ("order-1", "order-2", "bill-1", "órdenes", ""):
         job_id = rig.put(delay_ms=100, body=b"body")
@@ -179,7 +179,7 @@ def test_jobs_are_found_by_how_their_keys_begin() -> None:
 
 
 def test_the_first_page_of_many_delayed_jobs_looks_at_few() -> None:
-    rig = Rig()
+    rig = EngineRig()
     for number in range(20_000):
         rig.put(delay_ms=1 + number * 37 % 1_000_003)
     search = Search(rig.engine.state, "default", Wanted(), limit=50)
@@ -218,7 +218,7 @@ def test_a_calendar_counts_what_looking_at_every_job_counts(
 
 
 def test_what_cannot_be_looked_for_is_refused_at_once() -> None:
-    engine = Rig().engine
+    engine = EngineRig().engine
     wanted = Wanted()
     with pytest.raises(TopicNotFound):
         Search(engine.state, "nobody", wanted)
@@ -233,7 +233,7 @@ def test_what_cannot_be_looked_for_is_refused_at_once() -> None:
 
 
 def test_a_page_holds_as_many_jobs_as_are_allowed() -> None:
-    rig = Rig()
+    rig = EngineRig()
     for _ in range(SEARCH_JOBS_MAX + 1):
         rig.put()
     page = page_of(rig, Wanted(), limit=SEARCH_JOBS_MAX)

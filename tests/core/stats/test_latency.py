@@ -10,7 +10,7 @@ from delayd.core.stats.latency import SUM_AT, new_histogram, note_run, quantile_
 from delayd.core.stats.operations import Operation
 from delayd.core.stats.rates import Rates
 from delayd.limits import LATENESS_BOUNDS_MS, RATE_CELL_MS, RATE_CELLS
-from tests.core.rigs import Rig
+from tests.core.rig import EngineRig
 
 if TYPE_CHECKING:
     from delayd.core.topic import Topic
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 START_MS = 1_000_000
 
 
-def put(rig: Rig, jobs: int = 1, delay_ms: int = 0, ttr_ms: int = 60_000) -> None:
+def put(rig: EngineRig, jobs: int = 1, delay_ms: int = 0, ttr_ms: int = 60_000) -> None:
     topic = rig.engine.store.topic("default")
     rig.engine.put_alike(topic, 0, delay_ms, ttr_ms, [b""] * jobs, rig.now_ms)
 
 
-def default(rig: Rig) -> "Topic":
+def default(rig: EngineRig) -> "Topic":
     return rig.engine.store.topics.by_name["default"]
 
 
@@ -81,14 +81,14 @@ def test_quantiles_lie_within_their_bucket() -> None:
 
 
 def test_what_fires_on_time_is_counted_as_that() -> None:
-    rig = Rig(time_ms=START_MS)
+    rig = EngineRig(time_ms=START_MS)
     put(rig, jobs=300, delay_ms=5_000)
     rig.play(START_MS + 6_000)
     expect(default(rig).overdue, {0: 300})
 
 
 def test_what_fires_late_is_counted_by_how_late_it_is() -> None:
-    rig = Rig(time_ms=START_MS)
+    rig = EngineRig(time_ms=START_MS)
     for delay_ms in (1_000, 1_900, 1_990, 2_000):
         put(rig, jobs=2, delay_ms=delay_ms)
     while rig.engine.advance(START_MS + 2_000):
@@ -97,7 +97,7 @@ def test_what_fires_late_is_counted_by_how_late_it_is() -> None:
 
 
 def test_a_job_that_is_asked_for_before_its_slice_comes_is_counted_once() -> None:
-    rig = Rig(time_ms=START_MS)
+    rig = EngineRig(time_ms=START_MS)
     put(rig, delay_ms=1_000)
     rig.engine.reach(START_MS + 1_030)
     rig.engine.caught_up(1, START_MS + 1_030)
@@ -108,7 +108,7 @@ def test_a_job_that_is_asked_for_before_its_slice_comes_is_counted_once() -> Non
 
 @pytest.mark.parametrize("batch", [1, 7, 1_000])
 def test_how_long_jobs_waited_does_not_depend_on_how_they_are_reserved(batch: int) -> None:
-    rig = Rig(time_ms=START_MS)
+    rig = EngineRig(time_ms=START_MS)
     session = rig.engine.open_session()
     waited_ms = {0: 3, 40: 20, 90: 20, 300: 5, 7_000: 50}
     for waited in sorted(waited_ms, reverse=True):
@@ -126,7 +126,7 @@ def test_how_long_jobs_waited_does_not_depend_on_how_they_are_reserved(batch: in
 
 
 def test_who_waits_for_a_job_gets_it_at_once() -> None:
-    rig = Rig(time_ms=START_MS, skew_ms=1)
+    rig = EngineRig(time_ms=START_MS, skew_ms=1)
     session = rig.engine.open_session()
     rig.engine.wait(session, rig.now_ms, None)
     put(rig)
@@ -134,7 +134,7 @@ def test_who_waits_for_a_job_gets_it_at_once() -> None:
 
 
 def test_a_job_that_came_back_waits_anew() -> None:
-    rig = Rig(time_ms=START_MS)
+    rig = EngineRig(time_ms=START_MS)
     session = rig.engine.open_session()
     put(rig, ttr_ms=5_000)
     rig.engine.reserve(session, rig.now_ms)
@@ -147,7 +147,7 @@ def test_a_job_that_came_back_waits_anew() -> None:
 
 
 def test_nothing_is_counted_that_a_replay_repeats() -> None:
-    rig = Rig(time_ms=START_MS)
+    rig = EngineRig(time_ms=START_MS)
     session = rig.engine.open_session()
     put(rig, jobs=5, delay_ms=1_000)
     rig.play(START_MS + 3_000)
@@ -164,7 +164,7 @@ def test_nothing_is_counted_that_a_replay_repeats() -> None:
 
 
 def test_every_operation_is_counted() -> None:
-    rig = Rig(time_ms=START_MS)
+    rig = EngineRig(time_ms=START_MS)
     engine, session = rig.engine, rig.engine.open_session()
     topic = default(rig)
     put(rig, jobs=9, ttr_ms=1_000)
@@ -203,7 +203,7 @@ def test_every_operation_is_counted() -> None:
 
 
 def test_what_fails_under_a_rule_is_counted_by_what_it_was() -> None:
-    rig = Rig(time_ms=START_MS)
+    rig = EngineRig(time_ms=START_MS)
     engine, session = rig.engine, rig.engine.open_session()
     engine.set_policy("default", Policy.from_json(b'{"max_attempts": 100}'), rig.now_ms)
     put(rig, jobs=4, ttr_ms=1_000)
@@ -220,7 +220,7 @@ def test_what_fails_under_a_rule_is_counted_by_what_it_was() -> None:
 
 
 def test_counters_over_all_topics_outlive_them() -> None:
-    rig = Rig(time_ms=START_MS)
+    rig = EngineRig(time_ms=START_MS)
     session = rig.engine.open_session()
     rig.engine.watch(session, "brief")
     topic = rig.engine.store.topics.by_name["brief"]
@@ -239,7 +239,7 @@ def test_counters_over_all_topics_outlive_them() -> None:
 
 
 def test_rates_are_those_of_the_last_minute() -> None:
-    rig = Rig(time_ms=START_MS)
+    rig = EngineRig(time_ms=START_MS)
     session = rig.engine.open_session()
     for second in range(300):
         rig.play(START_MS + 1_000 * second)

@@ -7,13 +7,13 @@ import pytest
 from delayd.core.check import check
 from delayd.core.stats.ready_ages import ReadyAges
 from delayd.limits import AGE_SLOT_BITS, AGE_SLOTS_MAX, AGES_KEPT_MAX
-from tests.core.rigs import Rig
+from tests.core.rig import EngineRig
 
 SLOT_MS = 1 << AGE_SLOT_BITS
 DAY_MS = 86_400_000
 
 
-def oldest_age_ms(rig: Rig) -> int | None:
+def oldest_age_ms(rig: EngineRig) -> int | None:
     oldest_ms = rig.engine.store.topics.by_name["default"].queues.ages.oldest_ms()
     return None if oldest_ms is None else rig.time_ms - oldest_ms
 
@@ -24,7 +24,7 @@ def assert_is_about(age_ms: int | None, true_ms: int) -> None:
     assert true_ms - SLOT_MS < age_ms <= true_ms
 
 
-def put(rig: Rig, *, priority: int = 0, delay_ms: int = 0) -> int:
+def put(rig: EngineRig, *, priority: int = 0, delay_ms: int = 0) -> int:
     topic = rig.engine.store.topic("default")
     return rig.engine.put(
         topic,
@@ -37,13 +37,13 @@ def put(rig: Rig, *, priority: int = 0, delay_ms: int = 0) -> int:
 
 
 def test_no_ready_job_has_no_age() -> None:
-    rig = Rig(time_ms=1_000_000)
+    rig = EngineRig(time_ms=1_000_000)
     put(rig, delay_ms=5_000)
     assert oldest_age_ms(rig) is None
 
 
 def test_a_job_without_priority_behind_others_is_the_oldest() -> None:
-    rig = Rig(time_ms=1_000_000)
+    rig = EngineRig(time_ms=1_000_000)
     session = rig.engine.open_session()
     put(rig, priority=9)
     for _ in range(100):
@@ -56,14 +56,14 @@ def test_a_job_without_priority_behind_others_is_the_oldest() -> None:
 
 
 def test_a_delayed_job_is_ready_since_it_was_due() -> None:
-    rig = Rig(time_ms=1_000_000)
+    rig = EngineRig(time_ms=1_000_000)
     put(rig, delay_ms=5_000)
     rig.play(1_012_000)
     assert_is_about(oldest_age_ms(rig), 7_000)
 
 
 def test_a_job_whose_reservation_ran_out_is_ready_since_then() -> None:
-    rig = Rig(time_ms=1_000_000)
+    rig = EngineRig(time_ms=1_000_000)
     session = rig.engine.open_session()
     put(rig)
     rig.engine.reserve(session, rig.now_ms)
@@ -74,7 +74,7 @@ def test_a_job_whose_reservation_ran_out_is_ready_since_then() -> None:
 
 
 def test_a_kicked_job_is_ready_since_then_and_keeps_it_when_its_priority_is_changed() -> None:
-    rig = Rig(time_ms=1_000_000)
+    rig = EngineRig(time_ms=1_000_000)
     session = rig.engine.open_session()
     buried = put(rig)
     rig.engine.reserve(session, rig.now_ms)
@@ -93,7 +93,7 @@ def test_a_kicked_job_is_ready_since_then_and_keeps_it_when_its_priority_is_chan
 
 
 def test_a_cleared_topic_has_no_ages() -> None:
-    rig = Rig(time_ms=1_000_000)
+    rig = EngineRig(time_ms=1_000_000)
     put(rig)
     rig.play(rig.time_ms + 50_000)
     rig.engine.clear(rig.engine.store.topics.by_name["default"])
@@ -101,7 +101,7 @@ def test_a_cleared_topic_has_no_ages() -> None:
 
 
 def test_after_a_restart_the_oldest_is_as_old_as_before() -> None:
-    rig = Rig(time_ms=1_000_000)
+    rig = EngineRig(time_ms=1_000_000)
     put(rig, delay_ms=2_000)
     rig.play(1_040_000)
     before_ms = oldest_age_ms(rig)

@@ -17,17 +17,17 @@ from delayd.limits import (
     TOPIC_SWAPS_MAX,
     TOPICS_SHOWN_MAX,
 )
-from tests.core.rigs import Rig
+from tests.core.rig import EngineRig
 
 
-def taken(rig: Rig, step: int = 1_000_000) -> TotalsScan:
+def taken(rig: EngineRig, step: int = 1_000_000) -> TotalsScan:
     census = TotalsScan(rig.engine.store)
     while not census.step(step):
         pass
     return census
 
 
-def crowd(rig: Rig, topics: int, jobs: int = 1) -> list[Topic]:
+def crowd(rig: EngineRig, topics: int, jobs: int = 1) -> list[Topic]:
     """So many topics with so many ready jobs each."""
     for number in range(topics):
         for _ in range(jobs):
@@ -37,7 +37,7 @@ def crowd(rig: Rig, topics: int, jobs: int = 1) -> list[Topic]:
 
 @pytest.mark.parametrize("step", [1, 7, 1_000])
 def test_a_census_counts_every_job_once_however_long_its_steps(step: int) -> None:
-    rig = Rig(time_ms=1_000_000)
+    rig = EngineRig(time_ms=1_000_000)
     session = rig.client("topic-3", "topic-4")
     crowd(rig, TOPICS_SHOWN_MAX + 50, jobs=2)
     for delay_ms in (100, 5_000):
@@ -62,7 +62,7 @@ def test_a_census_counts_every_job_once_however_long_its_steps(step: int) -> Non
 
 
 def test_topics_that_come_and_go_between_steps_do_no_harm() -> None:
-    rig = Rig()
+    rig = EngineRig()
     crowd(rig, 30)
     census = TotalsScan(rig.engine.store)
     census.step(10)
@@ -79,7 +79,7 @@ def test_topics_that_come_and_go_between_steps_do_no_harm() -> None:
 
 
 def test_so_many_topics_have_a_name_and_no_more() -> None:
-    rig = Rig()
+    rig = EngineRig()
     topics = crowd(rig, TOPICS_SHOWN_MAX + 10)
     # One of them is `default`, which is always there.
     assert sum(topic.has_own_metrics for topic in topics) == TOPICS_SHOWN_MAX - 1
@@ -88,7 +88,7 @@ def test_so_many_topics_have_a_name_and_no_more() -> None:
 
 
 def test_a_topic_that_vanishes_leaves_its_name_to_the_next() -> None:
-    rig = Rig()
+    rig = EngineRig()
     topics = crowd(rig, TOPICS_SHOWN_MAX + 10)
     session = rig.client("topic-0")
     rig.engine.delete(session, rig.reserve(session), rig.now_ms)
@@ -101,7 +101,7 @@ def test_a_topic_that_vanishes_leaves_its_name_to_the_next() -> None:
 
 
 def test_a_topic_that_becomes_much_busier_takes_the_place_of_the_idlest() -> None:
-    rig = Rig()
+    rig = EngineRig()
     topics = crowd(rig, TOPICS_SHOWN_MAX + 40, jobs=2)
     busy = topics[-1]
     for _ in range(50):
@@ -114,7 +114,7 @@ def test_a_topic_that_becomes_much_busier_takes_the_place_of_the_idlest() -> Non
 
 
 def test_names_do_not_change_hands_for_little() -> None:
-    rig = Rig()
+    rig = EngineRig()
     topics = crowd(rig, TOPICS_SHOWN_MAX + 40, jobs=4)
     for topic in topics[-40:]:
         rig.put(topic.name)
@@ -125,7 +125,7 @@ def test_names_do_not_change_hands_for_little() -> None:
 
 
 def test_only_so_many_names_change_hands_at_once() -> None:
-    rig = Rig()
+    rig = EngineRig()
     topics = crowd(rig, TOPICS_SHOWN_MAX + 40)
     for topic in topics[-40:]:
         for _ in range(20):
@@ -136,7 +136,7 @@ def test_only_so_many_names_change_hands_at_once() -> None:
 
 
 def test_what_is_counted_is_counted_for_the_others_only_without_a_name() -> None:
-    rig = Rig(time_ms=1_000_000)
+    rig = EngineRig(time_ms=1_000_000)
     topics = crowd(rig, TOPICS_SHOWN_MAX + 1)
     counters = rig.engine.store.counters
     rig.reserve(rig.client(topics[0].name))
@@ -150,7 +150,7 @@ def test_what_is_counted_is_counted_for_the_others_only_without_a_name() -> None
 
 
 def test_the_figures_of_a_topic() -> None:
-    rig = Rig(time_ms=1_000_000)
+    rig = EngineRig(time_ms=1_000_000)
     session = rig.client("mail")
     topic = rig.engine.store.topics.by_name["mail"]
     rig.engine.set_policy("mail", Policy.from_json(b'{"jobs_max": 100}'), rig.now_ms)
@@ -181,7 +181,7 @@ def test_the_figures_of_a_topic() -> None:
 
 
 def test_a_topic_of_which_nothing_is_known_has_no_lateness() -> None:
-    rig = Rig()
+    rig = EngineRig()
     figures = topic_figures(rig.engine.store.topics.by_name["default"], 0)
     assert figures.due_to_ready == (0, None, None, None, None)
     assert not any(figures.rates)
@@ -190,7 +190,7 @@ def test_a_topic_of_which_nothing_is_known_has_no_lateness() -> None:
 
 
 def test_the_figures_of_the_daemon() -> None:
-    rig = Rig(time_ms=1_000_000)
+    rig = EngineRig(time_ms=1_000_000)
     crowd(rig, 20, jobs=3)
     rig.reserve_all(rig.client("topic-7"))
     figures = daemon_figures(rig.engine, taken(rig), rig.now_ms)

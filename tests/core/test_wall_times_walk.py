@@ -16,8 +16,16 @@ from delayd.core.job import State
 from delayd.core.operations import clock
 from delayd.core.snapshot_copy import SnapshotCopy
 from tests.core.copies import restored
-from tests.core.rigs import Rig
-from tests.core.test_moments import HOUR_MS, NOW_MS, WHOLE, left_ms, put_at, same, state_of
+from tests.core.operations.test_clock_wall_times import (
+    HOUR_MS,
+    NOW_MS,
+    WHOLE,
+    left_ms,
+    put_at,
+    same,
+    state_of,
+)
+from tests.core.rig import EngineRig
 
 
 @dataclass
@@ -34,7 +42,7 @@ class Scan:
         self.rng = rng
         self.tick_ms = rng.choice((1, 1, 7, 1000))
         start_ms = rng.choice((0, NOW_MS))
-        self.rig = Rig(time_ms=start_ms, tick_ms=self.tick_ms, skew_ms=rng.randrange(2))
+        self.rig = EngineRig(time_ms=start_ms, tick_ms=self.tick_ms, skew_ms=rng.randrange(2))
         self.offset_ms = 0
         self.jobs: dict[int, Waiting] = {}
         self.me = self.rig.client()

@@ -35,7 +35,7 @@ from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.core.transitions import came_due
 from delayd.core.wall_times import IdSet, WallTimes
 from delayd.limits import WALL_MS_MAX, WALL_STEPS_MAX
-from tests.core.rigs import TTR_MS, Rig, kinds_of
+from tests.core.rig import TTR_MS, EngineRig, kinds_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,10 +45,10 @@ NOW_MS: Final = 1_700_000_000_000
 IN_1970_MS: Final = 600_000
 IN_2106_MS: Final = 4_294_967_300_000
 WHOLE: Final = 1 << 40
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[3]
 
 
-def put_at(rig: Rig, wall_ms: int, topic: str = "default", body: bytes = b"") -> int:
+def put_at(rig: EngineRig, wall_ms: int, topic: str = "default", body: bytes = b"") -> int:
     return rig.engine.put(
         rig.engine.store.topic(topic),
         priority=0,
@@ -59,21 +59,21 @@ def put_at(rig: Rig, wall_ms: int, topic: str = "default", body: bytes = b"") ->
     )
 
 
-def state_of(rig: Rig, job_id: int) -> State:
+def state_of(rig: EngineRig, job_id: int) -> State:
     return views.view_job(rig.engine, job_id, rig.now_ms).state
 
 
-def left_ms(rig: Rig, job_id: int) -> int:
+def left_ms(rig: EngineRig, job_id: int) -> int:
     return views.view_job(rig.engine, job_id, rig.now_ms).left_ms
 
 
-def set_wall(rig: Rig, wall_ms: int) -> None:
+def set_wall(rig: EngineRig, wall_ms: int) -> None:
     """Let the wall clock say this now, and all jobs be placed."""
     rig.engine.follow_wall(wall_ms - rig.time_ms)
     rig.run(rig.time_ms)
 
 
-def same(rig: Rig) -> None:
+def same(rig: EngineRig) -> None:
     """The log alone leads to the same state."""
     check(rig.engine)
     replayed = rig.replayed()
@@ -89,7 +89,7 @@ def same(rig: Rig) -> None:
 def test_a_job_comes_at_its_time_by_the_wall_clock_and_not_a_millisecond_before(
     tick_ms: int, offset_ms: int
 ) -> None:
-    rig = Rig(time_ms=NOW_MS, tick_ms=tick_ms)
+    rig = EngineRig(time_ms=NOW_MS, tick_ms=tick_ms)
     rig.engine.follow_wall(offset_ms)
     job_id = put_at(rig, NOW_MS + offset_ms + 2_500)
     due_ms = -(-(NOW_MS + 2_500) // tick_ms) * tick_ms
@@ -102,7 +102,7 @@ def test_a_job_comes_at_its_time_by_the_wall_clock_and_not_a_millisecond_before(
 
 @pytest.mark.parametrize("step_ms", [HOUR_MS, IN_2106_MS - NOW_MS])
 def test_set_forward_past_its_time_it_comes_at_once(step_ms: int) -> None:
-    rig = Rig(time_ms=NOW_MS)
+    rig = EngineRig(time_ms=NOW_MS)
     absolute_id = put_at(rig, NOW_MS + HOUR_MS)
     relative_id = rig.put(delay_ms=HOUR_MS)
     set_wall(rig, NOW_MS + step_ms)
@@ -114,7 +114,7 @@ def test_set_forward_past_its_time_it_comes_at_once(step_ms: int) -> None:
 
 @pytest.mark.parametrize("to_ms", [NOW_MS - HOUR_MS, IN_1970_MS])
 def test_set_back_it_waits_longer_and_a_delay_does_not(to_ms: int) -> None:
-    rig = Rig(time_ms=NOW_MS)
+    rig = EngineRig(time_ms=NOW_MS)
     absolute_id = put_at(rig, NOW_MS + HOUR_MS)
     relative_id = rig.put(delay_ms=HOUR_MS)
     set_wall(rig, to_ms)
@@ -129,7 +129,7 @@ def test_set_back_it_waits_longer_and_a_delay_does_not(to_ms: int) -> None:
 
 
 def test_what_has_come_stays_whatever_the_clock_is_set_to() -> None:
-    rig = Rig(time_ms=NOW_MS)
+    rig = EngineRig(time_ms=NOW_MS)
     job_id = put_at(rig, NOW_MS + 5)
     rig.run(NOW_MS + 5)
     set_wall(rig, IN_1970_MS)
@@ -139,7 +139,7 @@ def test_what_has_come_stays_whatever_the_clock_is_set_to() -> None:
 
 
 def test_a_small_drift_moves_jobs_by_as_much_each_time() -> None:
-    rig = Rig(time_ms=NOW_MS)
+    rig = EngineRig(time_ms=NOW_MS)
     job_id = put_at(rig, NOW_MS + HOUR_MS)
     for drift_ms in range(0, -50, -5):
         rig.run(rig.time_ms + 10_000)
@@ -149,7 +149,7 @@ def test_a_small_drift_moves_jobs_by_as_much_each_time() -> None:
 
 
 def test_ttr_pause_and_wait_do_not_follow_the_wall_clock() -> None:
-    rig = Rig(time_ms=NOW_MS)
+    rig = EngineRig(time_ms=NOW_MS)
     worker, waiter = rig.client(), rig.client("other")
     rig.put()
     rig.put("paused")
@@ -166,7 +166,7 @@ def test_ttr_pause_and_wait_do_not_follow_the_wall_clock() -> None:
 
 
 def test_a_moment_that_is_past_makes_the_job_ready_at_once() -> None:
-    rig = Rig(time_ms=NOW_MS, skew_ms=1)
+    rig = EngineRig(time_ms=NOW_MS, skew_ms=1)
     assert state_of(rig, put_at(rig, NOW_MS)) is State.READY
     assert state_of(rig, put_at(rig, 0)) is State.READY
     assert state_of(rig, put_at(rig, NOW_MS + 1)) is State.DELAYED
@@ -175,7 +175,7 @@ def test_a_moment_that_is_past_makes_the_job_ready_at_once() -> None:
 
 
 def test_somebody_who_waits_gets_the_job_that_the_clock_was_set_past() -> None:
-    rig = Rig(time_ms=NOW_MS)
+    rig = EngineRig(time_ms=NOW_MS)
     waiter = rig.client()
     job_id = put_at(rig, NOW_MS + HOUR_MS)
     rig.wait(waiter)
@@ -185,7 +185,7 @@ def test_somebody_who_waits_gets_the_job_that_the_clock_was_set_past() -> None:
 
 
 def test_the_tally_and_the_body_stand_beside_the_moment() -> None:
-    rig = Rig(time_ms=NOW_MS)
+    rig = EngineRig(time_ms=NOW_MS)
     me = rig.client()
     job_id = put_at(rig, NOW_MS, body=b"body")
     assert rig.engine.reserve(me, rig.now_ms) == (job_id, b"body")
@@ -202,7 +202,7 @@ def test_the_tally_and_the_body_stand_beside_the_moment() -> None:
 
 
 def test_another_delay_makes_a_job_forget_the_wall_clock() -> None:
-    rig = Rig(time_ms=NOW_MS)
+    rig = EngineRig(time_ms=NOW_MS)
     me = rig.client()
     first, second = put_at(rig, NOW_MS + HOUR_MS), put_at(rig, NOW_MS)
     rig.engine.reschedule(first, 5_000, rig.now_ms)
@@ -219,7 +219,7 @@ def test_another_delay_makes_a_job_forget_the_wall_clock() -> None:
 
 
 def test_a_delayed_job_in_somebodys_hands_is_ready_when_it_comes_back() -> None:
-    rig = Rig(time_ms=NOW_MS)
+    rig = EngineRig(time_ms=NOW_MS)
     me = rig.client()
     job_id = put_at(rig, NOW_MS + HOUR_MS)
     rig.engine.reserve_job(me, job_id, rig.now_ms)
@@ -231,7 +231,7 @@ def test_a_delayed_job_in_somebodys_hands_is_ready_when_it_comes_back() -> None:
 
 
 def test_a_record_of_an_absolute_job_has_its_bytes_for_ever() -> None:
-    rig = Rig(time_ms=NOW_MS)
+    rig = EngineRig(time_ms=NOW_MS)
     rig.engine.follow_wall(-1)
     put_at(rig, NOW_MS + 4, body=b"hi")
     payload, must_sync = rig.take_log()
@@ -252,7 +252,7 @@ def test_a_record_of_an_absolute_job_has_its_bytes_for_ever() -> None:
 
 
 def test_the_document_shows_these_bytes() -> None:
-    rig = Rig(time_ms=NOW_MS)
+    rig = EngineRig(time_ms=NOW_MS)
     rig.engine.follow_wall(-1)
     put_at(rig, NOW_MS + 4, body=b"hi")
     text = (ROOT / "docs" / "journal-format.md").read_text(encoding="utf-8")
@@ -263,7 +263,7 @@ def test_the_document_shows_these_bytes() -> None:
 
 def test_what_the_first_delayd_with_absolute_times_wrote_is_read_for_ever() -> None:
     """`golden/moments-log` is never changed; `golden/moments-state` is what it must lead to."""
-    golden = Path(__file__).parent / "golden"
+    golden = Path(__file__).parents[1] / "golden"
     replay = Replay(Engine(start_ms=NOW_MS))
     replay.play(bytes.fromhex((golden / "moments-log").read_text()))
     replay.finish(NOW_MS)
@@ -285,7 +285,7 @@ def unranked(said: tuple[str | int | bytes | None, ...]) -> tuple[str | int | by
 
 
 def test_what_is_refused_changes_nothing() -> None:
-    rig = Rig(time_ms=NOW_MS, body_bytes_max=3)
+    rig = EngineRig(time_ms=NOW_MS, body_bytes_max=3)
     engine = rig.engine
     job_id = rig.put()
     rig.take_log()
@@ -313,7 +313,7 @@ def test_what_is_refused_changes_nothing() -> None:
 
 
 def test_the_latest_moment_is_the_end_of_the_year_9999() -> None:
-    rig = Rig(time_ms=NOW_MS)
+    rig = EngineRig(time_ms=NOW_MS)
     job_id = put_at(rig, WALL_MS_MAX)
     set_wall(rig, IN_1970_MS)
     assert left_ms(rig, job_id) == WALL_MS_MAX - IN_1970_MS
@@ -321,7 +321,7 @@ def test_the_latest_moment_is_the_end_of_the_year_9999() -> None:
 
 
 def test_a_log_without_absolute_times_never_says_what_the_wall_clock_did() -> None:
-    rig = Rig(time_ms=NOW_MS)
+    rig = EngineRig(time_ms=NOW_MS)
     rig.put(delay_ms=5)
     set_wall(rig, IN_2106_MS)
     rig.put(delay_ms=5)
@@ -330,7 +330,7 @@ def test_a_log_without_absolute_times_never_says_what_the_wall_clock_did() -> No
 
 
 def test_a_step_while_no_job_follows_is_said_before_the_next_one_that_does() -> None:
-    rig = Rig(time_ms=NOW_MS)
+    rig = EngineRig(time_ms=NOW_MS)
     me = rig.client()
     job_id = put_at(rig, NOW_MS + HOUR_MS)
     rig.engine.delete(me, job_id, rig.now_ms)
@@ -343,7 +343,7 @@ def test_a_step_while_no_job_follows_is_said_before_the_next_one_that_does() -> 
 
 
 def test_a_job_whose_offset_no_record_says_and_flags_of_another_time_are_refused() -> None:
-    rig = Rig(time_ms=NOW_MS)
+    rig = EngineRig(time_ms=NOW_MS)
     put_at(rig, NOW_MS + 5)
     rig.engine.reschedule_at(1, NOW_MS + 9, rig.now_ms)
     payload, _ = rig.take_log()
@@ -365,7 +365,7 @@ def test_a_job_whose_offset_no_record_says_and_flags_of_another_time_are_refused
 
 @pytest.mark.parametrize("step_ms", [0, HOUR_MS, -HOUR_MS, -NOW_MS + IN_1970_MS])
 def test_the_clock_was_set_while_the_daemon_was_stopped(step_ms: int) -> None:
-    rig = Rig(time_ms=NOW_MS)
+    rig = EngineRig(time_ms=NOW_MS)
     absolute_id = put_at(rig, NOW_MS + 2 * HOUR_MS)
     relative_id = rig.put(delay_ms=2 * HOUR_MS)
     rig.take_log()
@@ -382,7 +382,7 @@ def test_the_clock_was_set_while_the_daemon_was_stopped(step_ms: int) -> None:
 
 
 def test_a_restart_in_the_middle_of_placing_arrives_at_the_same() -> None:
-    rig = Rig(time_ms=NOW_MS)
+    rig = EngineRig(time_ms=NOW_MS)
     for seconds in range(400):
         put_at(rig, NOW_MS + 1_000 * seconds)
     rig.engine.follow_wall(200_000)
@@ -400,7 +400,7 @@ def test_a_restart_in_the_middle_of_placing_arrives_at_the_same() -> None:
 
 
 def test_one_call_places_sixty_four_jobs_at_most_and_takes_turns_with_what_is_due() -> None:
-    rig = Rig(time_ms=NOW_MS)
+    rig = EngineRig(time_ms=NOW_MS)
     for _ in range(1_000):
         put_at(rig, NOW_MS + HOUR_MS)
     relative_id = rig.put("other", delay_ms=5)
@@ -423,7 +423,7 @@ def test_one_call_places_sixty_four_jobs_at_most_and_takes_turns_with_what_is_du
 
 
 def test_no_copy_begins_while_jobs_are_placed() -> None:
-    rig = Rig(time_ms=NOW_MS)
+    rig = EngineRig(time_ms=NOW_MS)
     put_at(rig, NOW_MS + HOUR_MS)
     rig.engine.follow_wall(5)
     with pytest.raises(AssertionError, match="placed anew"):
@@ -431,7 +431,7 @@ def test_no_copy_begins_while_jobs_are_placed() -> None:
 
 
 def test_one_step_more_than_are_remembered_places_the_oldest_at_once() -> None:
-    rig = Rig(time_ms=NOW_MS)
+    rig = EngineRig(time_ms=NOW_MS)
     for number in range(3 * WALL_STEPS_MAX):
         for _ in range(70):
             put_at(rig, NOW_MS + HOUR_MS)
@@ -445,7 +445,7 @@ def test_one_step_more_than_are_remembered_places_the_oldest_at_once() -> None:
 
 
 def test_a_step_forward_and_back_lets_come_what_its_time_had_come_for() -> None:
-    rig = Rig(time_ms=NOW_MS)
+    rig = EngineRig(time_ms=NOW_MS)
     early, late = put_at(rig, NOW_MS + 5_000), put_at(rig, NOW_MS + 2 * HOUR_MS)
     rig.engine.follow_wall(HOUR_MS)  # the first job's time has come, and nothing has been done
     rig.engine.follow_wall(0)
@@ -493,7 +493,7 @@ def test_a_job_is_due_when_the_first_offset_says_that_it_was() -> None:
 
 
 def test_coming_due_keeps_the_moment() -> None:
-    rig = Rig(time_ms=NOW_MS)
+    rig = EngineRig(time_ms=NOW_MS)
     job_id = put_at(rig, NOW_MS + 5)
     record = rig.engine.store.jobs.get(job_id)
     assert record is not None

@@ -24,7 +24,7 @@ from delayd.core.replay import Replay
 from delayd.core.session import Session
 from delayd.core.snapshot_copy import SnapshotCopy
 from tests.core.copies import restored, state
-from tests.core.rigs import Rig
+from tests.core.rig import EngineRig
 
 TOPICS: Final = ("default", "a", "b", "dead")
 WHOLE: Final = 1 << 40
@@ -53,7 +53,7 @@ class FailingWalk:
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         start_ms = rng.choice((0, 1_800_000_000_000))
-        self.rig = Rig(
+        self.rig = EngineRig(
             time_ms=start_ms, tick_ms=rng.choice((1, 1, 7, 1_000)), skew_ms=rng.randrange(2)
         )
         self.offset_ms = 0

@@ -11,7 +11,7 @@ from delayd.core.job import Reason, Retry, State
 from delayd.core.records import Kind
 from delayd.core.session import Session
 from delayd.limits import HELD_RETURN_BYTES
-from tests.core.rigs import kinds_of
+from tests.core.rig import kinds_of
 from tests.core.worlds import DAY_MS, SECOND_MS, World, finish, nack
 
 

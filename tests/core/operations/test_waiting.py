@@ -5,11 +5,11 @@ import pytest
 from delayd.core import views
 from delayd.core.check import check
 from delayd.core.session import WaitEnd
-from tests.core.rigs import Rig
+from tests.core.rig import EngineRig
 
 
 def test_the_longest_waiting_is_served_first() -> None:
-    rig = Rig()
+    rig = EngineRig()
     clients = [rig.client() for _ in range(4)]
     for client in (clients[2], clients[0], clients[3], clients[1]):
         rig.wait(client)
@@ -20,7 +20,7 @@ def test_the_longest_waiting_is_served_first() -> None:
 
 
 def test_who_waits_again_goes_to_the_end_of_the_queue() -> None:
-    rig = Rig()
+    rig = EngineRig()
     first, second = rig.client(), rig.client()
     rig.wait(first)
     rig.wait(second)
@@ -31,7 +31,7 @@ def test_who_waits_again_goes_to_the_end_of_the_queue() -> None:
 
 
 def test_a_waiter_on_several_topics_gets_one_job_and_leaves_all_queues() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client("a", "b", "c")
     rig.wait(me)
     rig.put("b")
@@ -44,7 +44,7 @@ def test_a_waiter_on_several_topics_gets_one_job_and_leaves_all_queues() -> None
 
 
 def test_the_oldest_waiter_is_served_though_it_waits_for_other_topics_too() -> None:
-    rig = Rig()
+    rig = EngineRig()
     broad, narrow = rig.client("a", "b"), rig.client("b")
     rig.wait(broad)
     rig.wait(narrow)
@@ -55,7 +55,7 @@ def test_the_oldest_waiter_is_served_though_it_waits_for_other_topics_too() -> N
 
 @pytest.mark.parametrize("wait_ms", [1, 999, 5000, 100_000_000])
 def test_a_wait_ends_at_its_millisecond(wait_ms: int) -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client()
     rig.wait(me, wait_ms)
     rig.play(wait_ms - 1)
@@ -68,7 +68,7 @@ def test_a_wait_ends_at_its_millisecond(wait_ms: int) -> None:
 
 
 def test_a_wait_without_end_lasts_for_years_and_needs_no_wake_up() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client()
     rig.wait(me)
     assert rig.engine.next_deadline() is None
@@ -78,7 +78,7 @@ def test_a_wait_without_end_lasts_for_years_and_needs_no_wake_up() -> None:
 
 
 def test_a_job_that_comes_in_time_ends_the_wait_and_its_alarm() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client()
     rig.wait(me, 5000)
     rig.put()
@@ -89,7 +89,7 @@ def test_a_job_that_comes_in_time_ends_the_wait_and_its_alarm() -> None:
 
 
 def test_a_job_and_the_end_of_the_wait_at_one_instant_give_one_of_them_and_lose_nothing() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client()
     rig.wait(me, 5000)
     rig.put(delay_ms=5000)
@@ -100,7 +100,7 @@ def test_a_job_and_the_end_of_the_wait_at_one_instant_give_one_of_them_and_lose_
 
 
 def test_a_pause_and_a_wait_that_end_at_one_instant_give_one_delivery() -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.put()
     rig.engine.pause("default", 5000, rig.now_ms)
     early, late = rig.client(), rig.client()
@@ -113,7 +113,7 @@ def test_a_pause_and_a_wait_that_end_at_one_instant_give_one_delivery() -> None:
 
 
 def test_deadline_soon_ends_a_wait_a_second_before_the_hold_ends() -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.put(ttr_ms=5000)
     me = rig.client()
     rig.reserve(me)
@@ -125,7 +125,7 @@ def test_deadline_soon_ends_a_wait_a_second_before_the_hold_ends() -> None:
 
 
 def test_a_hold_of_a_second_is_always_soon_over() -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.put(ttr_ms=1000)
     me = rig.client()
     assert not me.deadline_soon(rig.now_ms)
@@ -134,7 +134,7 @@ def test_a_hold_of_a_second_is_always_soon_over() -> None:
 
 
 def test_deadline_soon_counts_from_the_soonest_of_all_holds() -> None:
-    rig = Rig()
+    rig = EngineRig()
     for ttr_ms in (9000, 3000, 6000):
         rig.put(ttr_ms=ttr_ms)
     me = rig.client()
@@ -148,7 +148,7 @@ def test_deadline_soon_counts_from_the_soonest_of_all_holds() -> None:
 
 
 def test_a_touch_ends_deadline_soon() -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.put(ttr_ms=5000)
     me = rig.client()
     rig.reserve(me)
@@ -159,7 +159,7 @@ def test_a_touch_ends_deadline_soon() -> None:
 
 
 def test_the_end_of_the_wait_comes_before_deadline_soon_when_it_is_earlier() -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.put(ttr_ms=5000)
     me = rig.client()
     rig.reserve(me)
@@ -169,7 +169,7 @@ def test_the_end_of_the_wait_comes_before_deadline_soon_when_it_is_earlier() -> 
 
 
 def test_a_wait_is_not_cut_short_by_an_alarm_that_has_lost_its_reason() -> None:
-    rig = Rig(skew_ms=1)
+    rig = EngineRig(skew_ms=1)
     rig.put(ttr_ms=2000)
     me = rig.client("quiet")
     rig.engine.reserve_job(me, 1, rig.now_ms)
@@ -186,7 +186,7 @@ def test_a_wait_is_not_cut_short_by_an_alarm_that_has_lost_its_reason() -> None:
 
 @pytest.mark.parametrize("how", ["put", "release", "kick", "lapse", "close", "delay", "resume"])
 def test_whatever_makes_a_job_ready_serves_who_waits(how: str) -> None:
-    rig = Rig()
+    rig = EngineRig()
     holder, me = rig.client(), rig.client()
     rig.put(ttr_ms=5000, delay_ms=1 if how == "delay" else 0)
     if how in {"release", "kick", "lapse", "close"}:
@@ -214,7 +214,7 @@ def test_whatever_makes_a_job_ready_serves_who_waits(how: str) -> None:
 
 
 def test_a_client_that_goes_away_is_forgotten_by_all_queues() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client("a", "b")
     rig.wait(me, 5000)
     rig.engine.close_session(me, rig.now_ms)
@@ -225,7 +225,7 @@ def test_a_client_that_goes_away_is_forgotten_by_all_queues() -> None:
 
 
 def test_closing_a_session_returns_its_jobs_in_the_order_it_got_them() -> None:
-    rig = Rig()
+    rig = EngineRig()
     for priority in (3, 1, 2):
         rig.put(priority=priority)
     holder = rig.client()
@@ -238,7 +238,7 @@ def test_closing_a_session_returns_its_jobs_in_the_order_it_got_them() -> None:
 
 
 def test_closing_a_session_returns_its_jobs_at_once_and_counts_no_timeout() -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.put()
     holder = rig.client()
     rig.reserve(holder)

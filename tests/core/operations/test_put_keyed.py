@@ -34,14 +34,14 @@ from delayd.core.policy import Patterns, Policy
 from delayd.core.records import Kind
 from delayd.core.session import Session
 from delayd.core.transitions import amend, with_note
-from tests.core.rigs import TTR_MS, Rig, kinds_of
+from tests.core.rig import TTR_MS, EngineRig, kinds_of
 
 KEY: Final = b"order-17"
 HOUR_MS: Final = 3_600_000
 
 
 def put(
-    rig: Rig,
+    rig: EngineRig,
     key: bytes = KEY,
     on: Conflict = Conflict.REJECT,
     *,
@@ -68,23 +68,23 @@ def put(
     )
 
 
-def record_of(rig: Rig, job_id: int) -> bytes:
+def record_of(rig: EngineRig, job_id: int) -> bytes:
     record = rig.engine.store.jobs.get(job_id)
     assert record is not None
     return record
 
 
-def state_of(rig: Rig, job_id: int) -> State:
+def state_of(rig: EngineRig, job_id: int) -> State:
     return views.view_job(rig.engine, job_id, rig.now_ms).state
 
 
-def body_of(rig: Rig, job_id: int) -> bytes:
+def body_of(rig: EngineRig, job_id: int) -> bytes:
     return views.peek(rig.engine, job_id)[1]
 
 
-def job_in(state: State) -> tuple[Rig, Session]:
+def job_in(state: State) -> tuple[EngineRig, Session]:
     """A daemon with one keyed job in that state, and the one who works on it."""
-    rig = Rig()
+    rig = EngineRig()
     worker = rig.client()
     assert put(rig, delay_ms=HOUR_MS if state is State.DELAYED else 0) == (1, Outcome.CREATED)
     if state in {State.RESERVED, State.BURIED}:
@@ -96,7 +96,7 @@ def job_in(state: State) -> tuple[Rig, Session]:
     return rig, worker
 
 
-def agree_with_the_log(rig: Rig) -> None:
+def agree_with_the_log(rig: EngineRig) -> None:
     check(rig.engine)
     assert list(views.canonical(rig.replayed())) == list(views.canonical(rig.engine))
 
@@ -106,7 +106,7 @@ def agree_with_the_log(rig: Rig) -> None:
 WAITING: Final = (State.DELAYED, State.READY, State.BURIED)
 
 
-def put_new(rig: Rig, on: Conflict) -> tuple[int, Outcome]:
+def put_new(rig: EngineRig, on: Conflict) -> tuple[int, Outcome]:
     return put(rig, on=on, delay_ms=7_000, body=b"new", priority=9)
 
 
@@ -221,7 +221,7 @@ def test_a_buried_job_that_is_brought_back_counts_its_attempts_anew() -> None:
 
 
 def test_debounce_fires_once_the_last_word_has_been_said() -> None:
-    rig = Rig()
+    rig = EngineRig()
     for second in range(5):
         rig.run(second * 1_000)
         put(rig, on=Conflict.EXTEND, delay_ms=2_000, body=b"%d" % second)
@@ -245,7 +245,7 @@ def test_a_replaced_job_is_handed_to_who_waits_once_it_is_ready() -> None:
 
 
 def test_the_same_key_in_two_topics_are_two_jobs() -> None:
-    rig = Rig()
+    rig = EngineRig()
     assert put(rig, topic="a")[0] == 1
     assert put(rig, topic="b")[0] == 2
     assert rig.engine.find_key("a", KEY) == 1
@@ -288,7 +288,7 @@ def test_jobs_put_by_name_are_the_same_one_by_one_and_in_a_run() -> None:
     names = [b"k%d" % number for number in range(100)]
     logs: list[list[bytes]] = []
     for is_run in (False, True):
-        rig = Rig()
+        rig = EngineRig()
         topic = rig.engine.store.topic("default")
         if is_run:
             bodies = [name * 2 for name in names]
@@ -315,7 +315,7 @@ def test_a_run_with_a_key_that_is_taken_or_there_twice_does_nothing(taken: list[
 @pytest.mark.parametrize("key", [b"a", b"~!", "größe/1".encode(), b"k" * 200, "日本".encode()])
 def test_a_key_is_printable_utf_8(key: bytes) -> None:
     assert checked_key(key) == key
-    rig = Rig()
+    rig = EngineRig()
     assert put(rig, key) == (1, Outcome.CREATED)
     agree_with_the_log(rig)
     topic = rig.engine.store.topic("other")
@@ -327,7 +327,7 @@ def test_a_key_is_printable_utf_8(key: bytes) -> None:
     [b"k" * 201, b"a b", b"a\tb", b"\x7f", b"\xff", b"a\0", "a\u00a0b".encode(), b"\xc3", b"\n"],
 )
 def test_any_other_key_is_refused(key: bytes) -> None:
-    rig = Rig()
+    rig = EngineRig()
     with pytest.raises(KeyInvalid, match="not 1 to 200 bytes of printable UTF-8 without spaces"):
         put(rig, key)
     topic = rig.engine.store.topic("default")
@@ -341,7 +341,7 @@ def test_any_other_key_is_refused(key: bytes) -> None:
 
 
 def test_an_id_that_was_taken_before_is_used_and_noted_as_late() -> None:
-    rig = Rig()
+    rig = EngineRig()
     early = rig.engine.take_id()
     rig.put()
     assert put(rig, job_id=early) == (1, Outcome.CREATED)
@@ -351,7 +351,7 @@ def test_an_id_that_was_taken_before_is_used_and_noted_as_late() -> None:
 
 
 def test_keyed_jobs_replaced_five_times_and_cancelled_leave_nothing() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client()
     topic = rig.engine.store.topics.by_name["default"]
     names = [b"customer-%d" % number for number in range(2_000)]
@@ -372,7 +372,7 @@ def test_keyed_jobs_replaced_five_times_and_cancelled_leave_nothing() -> None:
 
 
 def test_a_job_keeps_its_own_retry_rule_with_a_key_and_without() -> None:
-    rig = Rig()
+    rig = EngineRig()
     retry = Retry((15_000, 180_000), 9, 10)
     topic = rig.engine.store.topics.by_name["default"]
     job_id = rig.engine.put(
@@ -392,7 +392,7 @@ def test_a_job_keeps_its_own_retry_rule_with_a_key_and_without() -> None:
 
 
 def test_a_keyed_job_can_follow_the_wall_clock() -> None:
-    rig = Rig(time_ms=1_000_000)
+    rig = EngineRig(time_ms=1_000_000)
     for key, on in ((b"a", Conflict.REJECT), (b"b", Conflict.REPLACE), (b"c", Conflict.EXTEND)):
         if on is not Conflict.REJECT:
             put(rig, key, delay_ms=HOUR_MS)
@@ -414,7 +414,7 @@ def test_a_keyed_job_can_follow_the_wall_clock() -> None:
 
 
 def test_a_topic_whose_last_job_is_moved_away_by_the_put_itself_is_there_for_the_new_one() -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.engine.configure(Patterns({"mail": Policy(attempts_max=1, exhausted="dead")}))
     assert put(rig, topic="mail", body=b"old") == (1, Outcome.CREATED)
     worker = Session()

@@ -9,20 +9,20 @@ from delayd.core.check import check
 from delayd.core.errors import JobNotFound
 from delayd.core.job import State
 from delayd.limits import ADVANCE_SLICE_JOBS
-from tests.core.rigs import Rig
+from tests.core.rig import EngineRig
 
 YEAR_MS = 365 * 86_400_000
 LENGTHS_MS = (1, 2, 255, 256, 257, 999, 1000, 65_535, 65_536, 3_600_000, YEAR_MS, 136 * YEAR_MS)
 
 
-def state_of(rig: Rig, job_id: int) -> State:
+def state_of(rig: EngineRig, job_id: int) -> State:
     return views.view_job(rig.engine, job_id, rig.now_ms).state
 
 
 @pytest.mark.parametrize("length_ms", LENGTHS_MS)
 @pytest.mark.parametrize("start_ms", [0, 1_800_000_000_123])
 def test_a_delay_ends_at_its_millisecond(start_ms: int, length_ms: int) -> None:
-    rig = Rig(time_ms=start_ms)
+    rig = EngineRig(time_ms=start_ms)
     rig.put(delay_ms=length_ms)
     rig.play(start_ms + length_ms - 1)
     assert state_of(rig, 1) is State.DELAYED
@@ -33,7 +33,7 @@ def test_a_delay_ends_at_its_millisecond(start_ms: int, length_ms: int) -> None:
 
 @pytest.mark.parametrize("length_ms", LENGTHS_MS)
 def test_a_hold_ends_at_its_millisecond(length_ms: int) -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.put(ttr_ms=length_ms)
     rig.reserve(rig.client())
     rig.play(length_ms - 1)
@@ -45,7 +45,7 @@ def test_a_hold_ends_at_its_millisecond(length_ms: int) -> None:
 
 @pytest.mark.parametrize("length_ms", LENGTHS_MS)
 def test_a_pause_ends_at_its_millisecond(length_ms: int) -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.put()
     rig.engine.pause("default", length_ms, rig.now_ms)
     me = rig.client()
@@ -59,7 +59,7 @@ def test_a_pause_ends_at_its_millisecond(length_ms: int) -> None:
 def test_nothing_is_early_with_any_tick_and_nothing_is_late_by_more_than_one(
     tick_ms: int, rng: random.Random
 ) -> None:
-    rig = Rig(time_ms=12_345, tick_ms=tick_ms, wheel_size=20, skew_ms=1)
+    rig = EngineRig(time_ms=12_345, tick_ms=tick_ms, wheel_size=20, skew_ms=1)
     topic = rig.engine.store.topics.by_name["default"]
     asked_ms: dict[int, int] = {}
     came: set[int] = set()
@@ -77,7 +77,7 @@ def test_nothing_is_early_with_any_tick_and_nothing_is_late_by_more_than_one(
 
 @pytest.mark.parametrize("tick_ms", [1, 7, 10, 1000])
 def test_no_hold_and_no_pause_is_early_with_any_tick(tick_ms: int, rng: random.Random) -> None:
-    rig = Rig(time_ms=12_345, tick_ms=tick_ms, wheel_size=20, skew_ms=1)
+    rig = EngineRig(time_ms=12_345, tick_ms=tick_ms, wheel_size=20, skew_ms=1)
     for number in range(50):
         ttr_ms = rng.randrange(1, 5000)
         job_id = rig.put(f"t{number}", ttr_ms=ttr_ms)
@@ -95,7 +95,7 @@ def test_no_hold_and_no_pause_is_early_with_any_tick(tick_ms: int, rng: random.R
 
 
 def test_a_request_counts_from_its_own_time_and_not_from_the_time_played() -> None:
-    rig = Rig(skew_ms=1)
+    rig = EngineRig(skew_ms=1)
     rig.put(delay_ms=1000, ttr_ms=1000)
     rig.play(1000)
     assert rig.reserve(rig.client()) == 0
@@ -108,7 +108,7 @@ def test_a_request_counts_from_its_own_time_and_not_from_the_time_played() -> No
 
 
 def test_a_ttr_of_zero_is_a_second() -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.put(ttr_ms=0)
     rig.reserve(rig.client())
     assert views.view_job(rig.engine, 1, rig.now_ms).ttr_ms == 1000
@@ -119,7 +119,7 @@ def test_a_ttr_of_zero_is_a_second() -> None:
 
 
 def test_touch_gives_the_whole_ttr_again() -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.put(ttr_ms=5000)
     me = rig.client()
     rig.reserve(me)
@@ -133,7 +133,7 @@ def test_touch_gives_the_whole_ttr_again() -> None:
 
 
 def test_one_lapse_gives_the_job_back_once() -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.put(ttr_ms=1000)
     first, second, third = rig.client(), rig.client(), rig.client()
     rig.reserve(first)
@@ -147,7 +147,7 @@ def test_one_lapse_gives_the_job_back_once() -> None:
 
 
 def test_a_job_that_is_due_is_ready_for_who_asks_though_its_slice_has_not_come() -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.put(delay_ms=1000)
     rig.put(ttr_ms=1000)
     holder, me = rig.client(), rig.client()
@@ -162,7 +162,7 @@ def test_a_job_that_is_due_is_ready_for_who_asks_though_its_slice_has_not_come()
 
 
 def test_a_cancelled_delay_never_fires() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client()
     rig.put(delay_ms=1000)
     rig.engine.delete(me, 1, rig.now_ms)
@@ -172,7 +172,7 @@ def test_a_cancelled_delay_never_fires() -> None:
 
 
 def test_a_job_can_be_given_another_time_earlier_or_later() -> None:
-    rig = Rig()
+    rig = EngineRig()
     for _ in range(3):
         rig.put(delay_ms=5000)
     rig.put()
@@ -189,7 +189,7 @@ def test_a_job_can_be_given_another_time_earlier_or_later() -> None:
 
 
 def test_jobs_of_one_topic_come_due_oldest_first_in_slices_that_are_bounded() -> None:
-    rig = Rig()
+    rig = EngineRig()
     jobs = 3 * ADVANCE_SLICE_JOBS
     for number in range(jobs):
         rig.put(delay_ms=jobs - number)
@@ -204,7 +204,7 @@ def test_jobs_of_one_topic_come_due_oldest_first_in_slices_that_are_bounded() ->
 
 
 def test_a_hundred_thousand_jobs_at_one_instant_delay_others_by_one_slice_each() -> None:
-    rig = Rig()
+    rig = EngineRig()
     crowd = rig.engine.store.topic("crowd")
     for _ in range(100):
         rig.engine.put_alike(
@@ -236,7 +236,7 @@ def test_a_hundred_thousand_jobs_at_one_instant_delay_others_by_one_slice_each()
 
 
 def test_an_idle_daemon_with_jobs_in_years_has_nothing_to_wake_for() -> None:
-    rig = Rig()
+    rig = EngineRig()
     for years in range(1, 100):
         rig.put(delay_ms=years * YEAR_MS)
     wake_ups = 0

@@ -6,10 +6,10 @@ from delayd.core import views
 from delayd.core.check import check
 from delayd.core.job import State
 from delayd.limits import TIMER_STALE_ROWS
-from tests.core.rigs import Rig
+from tests.core.rig import EngineRig
 
 
-def names(rig: Rig) -> list[str]:
+def names(rig: EngineRig) -> list[str]:
     return [topic.name for topic in rig.engine.store.topics.listing]
 
 
@@ -17,14 +17,14 @@ def names(rig: Rig) -> list[str]:
 
 
 def test_ready_order_is_priority_and_then_id() -> None:
-    rig = Rig()
+    rig = EngineRig()
     for priority in (5, 0, 5, 2**32 - 1, 1):
         rig.put(priority=priority)
     assert rig.reserve_all(rig.client()) == [2, 5, 1, 3, 4]
 
 
 def test_the_best_job_of_all_watched_topics_comes_first() -> None:
-    rig = Rig()
+    rig = EngineRig()
     for name, priority in (("a", 5), ("b", 1), ("a", 1), ("c", 0), ("b", 5)):
         rig.put(name, priority=priority)
     assert rig.reserve_all(rig.client("a", "b")) == [2, 3, 1, 5]
@@ -32,7 +32,7 @@ def test_the_best_job_of_all_watched_topics_comes_first() -> None:
 
 
 def test_a_released_job_with_a_low_id_goes_first() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client()
     for _ in range(3):
         rig.put()
@@ -42,7 +42,7 @@ def test_a_released_job_with_a_low_id_goes_first() -> None:
 
 
 def test_a_late_job_with_a_low_id_goes_first() -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.put(delay_ms=1000)
     rig.put()
     rig.play(1000)
@@ -50,7 +50,7 @@ def test_a_late_job_with_a_low_id_goes_first() -> None:
 
 
 def test_release_and_bury_give_the_job_another_priority() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client()
     for _ in range(3):
         rig.put(priority=5)
@@ -63,7 +63,7 @@ def test_release_and_bury_give_the_job_another_priority() -> None:
 
 
 def test_a_paused_topic_is_passed_over_and_others_are_not() -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.put("a", priority=0)
     rig.put("b", priority=9)
     rig.engine.pause("a", 1000, rig.now_ms)
@@ -74,7 +74,7 @@ def test_a_paused_topic_is_passed_over_and_others_are_not() -> None:
 
 
 def test_urgent_jobs_are_those_below_1024_that_are_ready() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client()
     for priority in (1023, 1024, 0, 1023):
         rig.put(priority=priority)
@@ -93,7 +93,7 @@ def test_urgent_jobs_are_those_below_1024_that_are_ready() -> None:
 
 
 def test_a_batch_of_puts_is_what_single_puts_are() -> None:
-    batch, single = Rig(), Rig()
+    batch, single = EngineRig(), EngineRig()
     for rig in (batch, single):
         rig.wait(rig.client("a"))
     bodies = [b"x", b"", b"yy"]
@@ -112,7 +112,7 @@ def test_a_batch_of_puts_is_what_single_puts_are() -> None:
 
 
 def test_a_batch_ends_with_the_job_that_exceeds_its_bytes() -> None:
-    rig = Rig()
+    rig = EngineRig()
     for _ in range(5):
         rig.put(body=b"12345")
     me = rig.client()
@@ -121,7 +121,7 @@ def test_a_batch_ends_with_the_job_that_exceeds_its_bytes() -> None:
 
 
 def test_a_batch_of_deletes_tells_of_each() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me, other = rig.client(), rig.client()
     for _ in range(3):
         rig.put()
@@ -140,7 +140,7 @@ def test_a_batch_of_deletes_tells_of_each() -> None:
 
 
 def test_a_topic_vanishes_with_its_last_job_and_comes_back_with_counters_at_zero() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client()
     rig.put("a", delay_ms=1000)
     rig.engine.pause("a", 500, rig.now_ms)
@@ -154,7 +154,7 @@ def test_a_topic_vanishes_with_its_last_job_and_comes_back_with_counters_at_zero
 
 
 def test_a_topic_lives_while_it_is_used_watched_or_holds_a_job() -> None:
-    rig = Rig()
+    rig = EngineRig()
     user, watcher = rig.client(), rig.client()
     rig.engine.use(user, "a")
     rig.engine.watch(watcher, "a")
@@ -168,7 +168,7 @@ def test_a_topic_lives_while_it_is_used_watched_or_holds_a_job() -> None:
 
 
 def test_the_default_topic_never_vanishes() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client("a")
     rig.engine.delete(me, rig.put(), rig.now_ms)
     assert names(rig) == ["default", "a"]
@@ -177,7 +177,7 @@ def test_the_default_topic_never_vanishes() -> None:
 
 
 def test_a_topic_that_vanishes_leaves_its_place_in_the_listing_to_the_last() -> None:
-    rig = Rig()
+    rig = EngineRig()
     clients = {name: rig.client(name) for name in "abcd"}
     assert names(rig) == ["default", "a", "b", "c", "d"]
     rig.engine.close_session(clients["b"], rig.now_ms)
@@ -189,7 +189,7 @@ def test_a_topic_that_vanishes_leaves_its_place_in_the_listing_to_the_last() -> 
 def test_a_vanished_topic_leaves_nothing_behind_though_its_jobs_were_due_in_years(
     rng: random.Random,
 ) -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client()
     for number in range(5000):
         job_id = rig.put(f"t{number}", delay_ms=rng.randrange(10**11, 4 * 10**12))
@@ -201,7 +201,7 @@ def test_a_vanished_topic_leaves_nothing_behind_though_its_jobs_were_due_in_year
 
 
 def test_using_another_topic_twice_is_using_it_once() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client()
     rig.engine.use(me, "a")
     rig.engine.use(me, "a")
@@ -215,7 +215,7 @@ def test_using_another_topic_twice_is_using_it_once() -> None:
 
 
 def test_kick_takes_the_longest_buried_first_and_no_delayed_job_while_one_is_buried() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client()
     for _ in range(3):
         rig.put()
@@ -234,7 +234,7 @@ def test_kick_takes_the_longest_buried_first_and_no_delayed_job_while_one_is_bur
 
 
 def test_kick_takes_the_delayed_jobs_that_are_due_soonest() -> None:
-    rig = Rig()
+    rig = EngineRig()
     for delay_ms in (9000, 10**12, 1000, 5000):
         rig.put(delay_ms=delay_ms)
     topic = rig.engine.store.topics.by_name["default"]
@@ -244,7 +244,7 @@ def test_kick_takes_the_delayed_jobs_that_are_due_soonest() -> None:
 
 
 def test_peeks_show_the_next_ready_soonest_due_and_longest_buried_job() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client()
     topic = rig.engine.store.topics.by_name["default"]
     peeks = (views.peek_ready, views.peek_delayed, views.peek_buried)
@@ -262,7 +262,7 @@ def test_peeks_show_the_next_ready_soonest_due_and_longest_buried_job() -> None:
 
 
 def test_ids_count_upwards_and_what_a_refused_put_took_is_not_given_again() -> None:
-    rig = Rig()
+    rig = EngineRig()
     assert rig.put() == 1
     assert rig.engine.take_id() == 2
     rig.engine.delete(rig.client(), 1, rig.now_ms)
@@ -270,7 +270,7 @@ def test_ids_count_upwards_and_what_a_refused_put_took_is_not_given_again() -> N
 
 
 def test_each_limit_is_accepted_as_it_is() -> None:
-    rig = Rig()
+    rig = EngineRig()
     longest_ms = (2**32 - 1) * 1000
     name = "x" * 200
     me = rig.client(name)

@@ -23,12 +23,12 @@ from delayd.core.scans.list import Search
 from delayd.core.scans.scan import Wanted
 from delayd.core.session import Session
 from delayd.core.snapshot_copy import SnapshotCopy
-from tests.core.rigs import Rig, kinds_of
+from tests.core.rig import EngineRig, kinds_of
 
 WHOLE = 1 << 40
 
 
-def crowded(rig: Rig, name: str = "default", each: int = 4) -> Session:
+def crowded(rig: EngineRig, name: str = "default", each: int = 4) -> Session:
     """Jobs in all states; return who holds some of them."""
     me = rig.client(name)
     for _ in range(3 * each):
@@ -41,22 +41,22 @@ def crowded(rig: Rig, name: str = "default", each: int = 4) -> Session:
     return me
 
 
-def clear(rig: Rig, name: str = "default") -> int:
+def clear(rig: EngineRig, name: str = "default") -> int:
     return rig.engine.clear(rig.engine.store.topics.by_name[name])
 
 
-def sweep(rig: Rig) -> None:
+def sweep(rig: EngineRig) -> None:
     tasks = BackgroundTasks(rig.engine.state)
     while tasks.has_more:
         assert tasks.step(rig.now_ms, budget=3) is None
 
 
-def same_after_a_restart(rig: Rig) -> bool:
+def same_after_a_restart(rig: EngineRig) -> bool:
     check(rig.engine)
     return list(views.canonical(rig.replayed())) == list(views.canonical(rig.engine))
 
 
-def everything_done_to(rig: Rig, job_id: int) -> list[Callable[[], object]]:
+def everything_done_to(rig: EngineRig, job_id: int) -> list[Callable[[], object]]:
     engine, me, now_ms = rig.engine, rig.client(), rig.now_ms
     return [
         lambda: views.peek(engine, job_id),
@@ -71,7 +71,7 @@ def everything_done_to(rig: Rig, job_id: int) -> list[Callable[[], object]]:
 
 
 def test_what_is_cleared_is_found_by_nobody_before_it_is_swept_away() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = crowded(rig)
     waiting = [job_id for job_id, _ in rig.engine.store.jobs if job_id not in me.deadlines]
     assert clear(rig) == len(waiting) == 12
@@ -95,7 +95,7 @@ def test_what_is_cleared_is_found_by_nobody_before_it_is_swept_away() -> None:
 
 
 def test_one_record_says_it_and_no_record_says_that_there_was_nothing() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = crowded(rig)
     rig.take_log()
     clear(rig)
@@ -109,7 +109,7 @@ def test_one_record_says_it_and_no_record_says_that_there_was_nothing() -> None:
 
 
 def test_a_clear_looks_at_no_jobs_but_those_in_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = crowded(rig, each=500)
     looks = 0
 
@@ -123,7 +123,7 @@ def test_a_clear_looks_at_no_jobs_but_those_in_hand(monkeypatch: pytest.MonkeyPa
 
 
 def test_what_is_in_hand_counts_against_the_cap_on_bytes_after_a_clear() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = crowded(rig)
     topic = rig.engine.store.topics.by_name["default"]
     clear(rig)
@@ -135,7 +135,7 @@ def test_what_is_in_hand_counts_against_the_cap_on_bytes_after_a_clear() -> None
 
 
 def test_jobs_in_hand_live_on_and_wait_again_when_they_are_given_back() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = crowded(rig)
     released, deleted, kept, lapsing = me.deadlines
     clear(rig)
@@ -161,7 +161,7 @@ def test_jobs_in_hand_live_on_and_wait_again_when_they_are_given_back() -> None:
 
 
 def test_waiters_go_on_waiting_and_pauses_go_on() -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.put(delay_ms=50)
     you = rig.client()
     rig.wait(you)
@@ -177,7 +177,7 @@ def test_waiters_go_on_waiting_and_pauses_go_on() -> None:
 
 
 def test_a_topic_that_nobody_wants_any_more_vanishes_and_may_come_back() -> None:
-    rig = Rig()
+    rig = EngineRig()
     for _ in range(20):
         rig.put("mail", delay_ms=100)
     clear(rig, "mail")
@@ -192,7 +192,7 @@ def test_a_topic_that_nobody_wants_any_more_vanishes_and_may_come_back() -> None
 
 
 def test_clears_in_a_row_are_swept_away_one_after_the_other() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client()
     held = []
     for _ in range(5):
@@ -214,7 +214,7 @@ def test_clears_in_a_row_are_swept_away_one_after_the_other() -> None:
 
 
 def test_a_job_whose_ttr_has_run_out_waits_again_and_is_cleared() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = rig.client()
     for _ in range(500):
         rig.put(ttr_ms=50)
@@ -235,7 +235,7 @@ def test_a_job_whose_ttr_has_run_out_waits_again_and_is_cleared() -> None:
 
 
 def test_what_is_due_and_has_not_come_is_cleared() -> None:
-    rig = Rig()
+    rig = EngineRig()
     for _ in range(500):
         rig.put(delay_ms=50)
     rig.advance(50)
@@ -246,7 +246,7 @@ def test_what_is_due_and_has_not_come_is_cleared() -> None:
 
 
 def test_absolute_times_of_cleared_jobs_are_forgotten_placed_or_not() -> None:
-    rig = Rig()
+    rig = EngineRig()
     engine = rig.engine
     topic = engine.store.topics.by_name["default"]
     for number in range(300):
@@ -266,7 +266,7 @@ def test_absolute_times_of_cleared_jobs_are_forgotten_placed_or_not() -> None:
 
 
 def test_a_clear_is_not_refused_when_the_disk_is_full() -> None:
-    rig = Rig()
+    rig = EngineRig()
     crowded(rig)
     jobs = rig.engine.log_space.jobs
     rig.engine.log_space.limit(0, ask=lambda _missing, _body, _places: 0)
@@ -275,7 +275,7 @@ def test_a_clear_is_not_refused_when_the_disk_is_full() -> None:
 
 
 def test_no_copy_begins_before_all_is_swept_away() -> None:
-    rig = Rig()
+    rig = EngineRig()
     crowded(rig)
     clear(rig)
     assert not SnapshotCopy.can_begin(rig.engine.store)
@@ -286,7 +286,7 @@ def test_no_copy_begins_before_all_is_swept_away() -> None:
 
 
 def test_a_copy_gives_jobs_in_hand_the_number_that_their_topic_has() -> None:
-    rig = Rig()
+    rig = EngineRig()
     me = crowded(rig)
     clear(rig)
     sweep(rig)
@@ -303,7 +303,7 @@ def test_a_copy_gives_jobs_in_hand_the_number_that_their_topic_has() -> None:
 
 
 def test_memory_and_everything_else_is_as_it_was_before() -> None:
-    rig = Rig()
+    rig = EngineRig()
     store = rig.engine.store
     rig.put()
     clear(rig)
@@ -329,7 +329,7 @@ def test_memory_and_everything_else_is_as_it_was_before() -> None:
 
 
 def test_a_sweep_shares_the_steps_with_passes_that_take_turns() -> None:
-    rig = Rig()
+    rig = EngineRig()
     crowded(rig, each=50)
     clear(rig)
     for number in range(100):
@@ -353,7 +353,7 @@ def test_a_sweep_shares_the_steps_with_passes_that_take_turns() -> None:
 
 
 def test_a_topic_that_is_not_there_is_refused_at_once_and_one_that_vanishes_is_clear() -> None:
-    rig = Rig()
+    rig = EngineRig()
     with pytest.raises(TopicNotFound):
         Clear(rig.engine.state, "nobody")
     job_id = rig.put("mail")
@@ -365,7 +365,7 @@ def test_a_topic_that_is_not_there_is_refused_at_once_and_one_that_vanishes_is_c
 
 @pytest.mark.parametrize("numbers", [(7, 8), (1, 1), (1, 2)])
 def test_a_clear_that_does_not_fit_what_came_before_is_no_record(numbers: tuple[int, int]) -> None:
-    replay = Replay(Rig().engine)
+    replay = Replay(EngineRig().engine)
     named = pack(Kind.TOPIC, 1, 1) + b"a" + pack(Kind.TOPIC, 2, 1) + b"b"
     replay.play(named)
     with pytest.raises(UnknownRecord):

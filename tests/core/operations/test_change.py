@@ -6,8 +6,7 @@ from delayd.core import views
 from delayd.core.errors import BodyTooBig, JobNotFound, Refusal, ValueOutOfRange
 from delayd.core.job import State, tally_of
 from delayd.core.records import Kind
-from tests.core.rigs import Rig, kinds_of
-from tests.core.test_keyed import (
+from tests.core.operations.test_put_keyed import (
     KEY,
     WAITING,
     agree_with_the_log,
@@ -17,6 +16,7 @@ from tests.core.test_keyed import (
     record_of,
     state_of,
 )
+from tests.core.rig import EngineRig, kinds_of
 
 
 @pytest.mark.parametrize("state", WAITING)
@@ -51,7 +51,7 @@ def test_what_is_not_given_stays(state: State) -> None:
 
 
 def test_a_buried_job_stays_where_it_is_among_the_buried_until_it_gets_another_time() -> None:
-    rig = Rig()
+    rig = EngineRig()
     worker = rig.client()
     for number in range(3):
         put(rig, b"%d" % number)

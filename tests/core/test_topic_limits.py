@@ -18,13 +18,13 @@ from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.scan import Wanted
 from delayd.core.session import Session
 from delayd.core.views import CapUsage, usage
-from tests.core.rigs import Rig
+from tests.core.rig import EngineRig
 
 HOUR_MS = 3_600_000
 
 
-def rig_with(**fields: object) -> Rig:
-    rig = Rig()
+def rig_with(**fields: object) -> EngineRig:
+    rig = EngineRig()
     rig.engine.set_policy("mail", Policy.from_fields(fields), rig.now_ms)
     return rig
 
@@ -151,7 +151,7 @@ def test_bodies_and_delays_have_caps_of_their_own() -> None:
 
 
 def test_the_cap_on_delays_judges_new_ones_only() -> None:
-    rig = Rig()
+    rig = EngineRig()
     engine = rig.engine
     job_id = rig.put(delay_ms=300_000)
     engine.set_policy("default", Policy(delay_ms_max=60_000), rig.now_ms)
@@ -169,7 +169,7 @@ def test_the_cap_on_delays_judges_new_ones_only() -> None:
 
 
 def test_there_are_caps_on_all_topics_together() -> None:
-    rig = Rig()
+    rig = EngineRig()
     rig.put("a", body=b"x")
     rig.engine.configure(None, jobs_max=3, bytes_max=200)
     rig.put("b", body=b"x" * 50)
@@ -184,7 +184,7 @@ def test_there_are_caps_on_all_topics_together() -> None:
 
 
 def test_the_caps_on_all_topics_count_what_a_restart_finds() -> None:
-    rig = Rig()
+    rig = EngineRig()
     for _ in range(3):
         rig.put()
     rig.restart()
@@ -195,7 +195,7 @@ def test_the_caps_on_all_topics_count_what_a_restart_finds() -> None:
 
 # --- Limits on handing out -----------------------------------------------------------------------
 
-ENDS: dict[str, Callable[[Rig, Session, int], object]] = {
+ENDS: dict[str, Callable[[EngineRig, Session, int], object]] = {
     "delete": lambda rig, me, job: rig.engine.delete(me, job, rig.now_ms),
     "delete_batch": lambda rig, me, job: rig.engine.delete_batch(me, (job,), rig.now_ms),
     "release": lambda rig, me, job: rig.engine.release(me, job, 9, 0, rig.now_ms),
@@ -208,7 +208,7 @@ ENDS: dict[str, Callable[[Rig, Session, int], object]] = {
 }
 
 
-def lapse_by_a_look(rig: Rig, job_id: int) -> None:
+def lapse_by_a_look(rig: EngineRig, job_id: int) -> None:
     rig.engine.store.time_ms = 60_000
     views.view_job(rig.engine, job_id, rig.now_ms)
 

@@ -14,7 +14,7 @@ from delayd.core.records import Kind
 from delayd.core.replay import Replay
 from delayd.core.topic import Source
 from delayd.limits import ERROR_BYTES_MAX
-from tests.core.rigs import kinds_of
+from tests.core.rig import kinds_of
 from tests.core.worlds import DAY_MS, SECOND_MS, World, close, finish, hang, nack, release
 
 

@@ -1,8 +1,8 @@
 """An engine on a fake clock with everything around it that a daemon would be: log, turns, restart.
 
-A `Rig` keeps the time, takes log and deliveries as the service does, and can play the log into a
-second engine. Requests see a time that is `skew_ms` later than the time that has been played: the
-service rounds the same instant up for requests and down for what is due.
+An `EngineRig` keeps the time, takes log and deliveries as the service does, and can play the log
+into a second engine. Requests see a time that is `skew_ms` later than the time that has been
+played: the service rounds the same instant up for requests and down for what is due.
 """
 
 from typing import TYPE_CHECKING
@@ -41,7 +41,7 @@ class TellingTimerQueue(TimerQueue):
         return due
 
 
-class Rig:
+class EngineRig:
     def __init__(
         self,
         *,

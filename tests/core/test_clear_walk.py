@@ -21,7 +21,7 @@ from delayd.core.operations.put import Conflict
 from delayd.core.policy import Policy
 from delayd.core.scans.clear import Clear
 from tests.core.copies import copied_on_the_way, restored, small_pages, state, whole
-from tests.core.rigs import Rig
+from tests.core.rig import EngineRig
 from tests.core.test_engine_model import EngineMachine
 from tests.core.test_engine_walk import OPERATIONS, Scan, walked_to_the_end
 
@@ -118,7 +118,7 @@ class KeyedCrowd:
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
-        self.rig = Rig()
+        self.rig = EngineRig()
         self.me = self.rig.client("a", "b")
 
     def step(self) -> None:

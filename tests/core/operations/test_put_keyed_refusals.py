@@ -18,8 +18,15 @@ from delayd.core.job import Retry, State
 from delayd.core.operations.put import Conflict, Outcome
 from delayd.core.policy import Policy
 from delayd.limits import EMERGENCY_BYTES
-from tests.core.rigs import TTR_MS, Rig
-from tests.core.test_keyed import HOUR_MS, KEY, WAITING, agree_with_the_log, job_in, put
+from tests.core.operations.test_put_keyed import (
+    HOUR_MS,
+    KEY,
+    WAITING,
+    agree_with_the_log,
+    job_in,
+    put,
+)
+from tests.core.rig import TTR_MS, EngineRig
 
 
 @pytest.mark.parametrize("on", Conflict)
@@ -53,7 +60,7 @@ def test_what_is_wrong_with_a_put_is_refused_whatever_its_key_means(
 @pytest.mark.parametrize("state", [*WAITING, None])
 @pytest.mark.parametrize("on", [Conflict.REPLACE, Conflict.PRESERVE, Conflict.EXTEND])
 def test_without_room_nothing_happens(state: State | None, on: Conflict) -> None:
-    rig = job_in(state)[0] if state else Rig()
+    rig = job_in(state)[0] if state else EngineRig()
     topic = rig.engine.store.topics.by_name["default"]
     before = list(views.canonical(rig.engine))
     rig.engine.log_space.limit(40, lambda *_: -1)

@@ -30,7 +30,7 @@ from delayd.core.topic import (
     Topic,
 )
 from delayd.limits import IDEMPOTENCY_MS
-from tests.core.rigs import Rig
+from tests.core.rig import EngineRig
 
 MEMO: Final = 1
 KEY: Final = b"a"
@@ -38,7 +38,7 @@ DAY_MS: Final = IDEMPOTENCY_MS
 NEVER_PLAIN: Final = Policy(delay_ms_max=1)
 
 
-class Scene(Rig):
+class Scene(EngineRig):
     """A rig with a memo, and a job of somebody's."""
 
     def __init__(self, state: State = State.DELAYED) -> None:
@@ -323,7 +323,7 @@ def test_a_start_ends_the_pause_and_forgets_no_key_too_soon() -> None:
 
 
 def test_where_nothing_is_left_a_start_records_nothing() -> None:
-    for scene in (Rig(), Scene()):
+    for scene in (EngineRig(), Scene()):
         scene.take_log()
         reclaim(scene.engine.state, scene.now_ms)
         assert scene.take_log() == (b"", False)
