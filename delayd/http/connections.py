@@ -22,7 +22,7 @@ that the parser fills with bodies, and the base of its protocols, by their publi
 import asyncio
 import enum
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
@@ -427,24 +427,31 @@ class HttpConnection(BaseProtocol):
     async def send(self, reply: Reply, request: HttpRequest) -> None:
         """Send an answer, and wait while the client does not take it; `ConnectionError`."""
         reply.is_sent = True
-        if reply.pieces is not None and request.version < HTTP_1_1:
-            request.keep_alive = False  # its end is that of the connection
+        if reply.pieces is not None:
+            await self._send_pieces(reply, reply.pieces, request)
+            return
         head = reply.head(closes=not request.keep_alive, version=request.version)
         # An answer that has been sent is not kept: a thousand workers, a MiB for each.
         body, reply.body = reply.body, b""
-        if request.method == hdrs.METH_HEAD:
-            body, reply.pieces = b"", None
-        await self._write(head + body, request)
-        if reply.pieces is not None:
-            is_chunked = request.version >= HTTP_1_1
-            for piece in reply.pieces:
-                if piece:
-                    await self._write(
-                        b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece, request
-                    )
-                await asyncio.sleep(0)
-            if is_chunked:
-                await self._write(b"0\r\n\r\n", request)
+        await self._write(head if request.method == hdrs.METH_HEAD else head + body, request)
+
+    async def _send_pieces(
+        self, reply: Reply, pieces: Iterable[bytes], request: HttpRequest
+    ) -> None:
+        """Send an answer in chunks; to HTTP/1.0, its end is that of the connection."""
+        has_body, version = request.method != hdrs.METH_HEAD, request.version
+        is_chunked = has_body and version >= HTTP_1_1
+        request.keep_alive &= is_chunked or not has_body
+        closes = not request.keep_alive
+        head = reply.head_of_pieces(closes=closes, version=version, is_chunked=is_chunked)
+        await self._write(head, request)
+        for piece in pieces if has_body else ():
+            if piece:
+                data = b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece
+                await self._write(data, request)
+            await asyncio.sleep(0)
+        if is_chunked:
+            await self._write(b"0\r\n\r\n", request)
 
     async def _write(self, data: bytes, request: HttpRequest | None = None) -> None:
         transport = self.transport

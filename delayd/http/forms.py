@@ -5,7 +5,8 @@ the same as null: what is absent is left as it is, or has the default that its d
 The values of a query are texts, read as JSON's would be.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
@@ -488,11 +489,29 @@ class HorizonForm(Form, kw_only=True):
         return errors
 
 
-_Setting = Annotated[Any, Meta(description="See docs/policies.md.")]
-
+_Setting = Annotated[
+    Any, Meta(description="See docs/policies.md. null is the same as no such field.")
+]
 
 _SIZE: Final = {"type": ["integer", "string"], "minimum": 1, "minLength": 1}
 _CAP: Final = {"type": "integer", "minimum": 1, "maximum": CAP_MAX}
+_SETTINGS: Final[Mapping[str, dict[str, Any]]] = MappingProxyType(
+    {
+        "ttr": schema_of_value(Duration),
+        "delay": schema_of_value(Duration),
+        "retry": schema_of_value(Ladder),
+        "jitter_percent": {"type": "integer", "minimum": 0, "maximum": JITTER_PERCENT_MAX},
+        "max_attempts": {"type": "integer", "minimum": 1, "maximum": ATTEMPTS_MAX},
+        "exhausted": schema_of_value(TopicName),
+        "on_close": {"enum": ["failure", "return"]},
+        "jobs_max": _CAP,
+        "bytes_max": _SIZE,
+        "body_bytes_max": _SIZE,
+        "delay_max": schema_of_value(Duration),
+        "reserved_max": _CAP,
+        "rate_per_s": {"type": "number", "minimum": RATE_PER_S_MIN, "maximum": RATE_PER_S_MAX},
+    }
+)
 
 
 class PolicyBodyForm(Form, kw_only=True, forbid_unknown_fields=False):
@@ -502,23 +521,7 @@ class PolicyBodyForm(Form, kw_only=True, forbid_unknown_fields=False):
         {
             "additionalProperties": False,
             "properties": {
-                "ttr": schema_of_value(Duration),
-                "delay": schema_of_value(Duration),
-                "retry": schema_of_value(Ladder),
-                "jitter_percent": {"type": "integer", "minimum": 0, "maximum": JITTER_PERCENT_MAX},
-                "max_attempts": {"type": "integer", "minimum": 1, "maximum": ATTEMPTS_MAX},
-                "exhausted": schema_of_value(TopicName),
-                "on_close": {"enum": ["failure", "return"]},
-                "jobs_max": _CAP,
-                "bytes_max": _SIZE,
-                "body_bytes_max": _SIZE,
-                "delay_max": schema_of_value(Duration),
-                "reserved_max": _CAP,
-                "rate_per_s": {
-                    "type": "number",
-                    "minimum": RATE_PER_S_MIN,
-                    "maximum": RATE_PER_S_MAX,
-                },
+                name: {"anyOf": [schema, {"type": "null"}]} for name, schema in _SETTINGS.items()
             },
         },
     )

@@ -66,15 +66,25 @@ class Reply:
         text = _beginning(self.status, self.media_type)
         if self._headers:
             text += "".join(f"{name}: {value}\r\n" for name, value in self._headers.items())
-        if self.pieces is not None:
-            text += "Transfer-Encoding: chunked\r\n" if version >= HTTP_1_1 else ""
-        elif self.status != NO_CONTENT:
+        if self.status != NO_CONTENT:
             text += f"Content-Length: {len(self.body)}\r\n"
         if closes:
             text += "Connection: close\r\n"
         elif version == HTTP_1_0:
             text += "Connection: keep-alive\r\n"
-        return f"{text}Date: {_date(system_wall_ms() // MS_PER_S)}\r\n\r\n".encode("ascii")
+        return f"{text}{_date(system_wall_ms() // MS_PER_S)}\r\n".encode("ascii")
+
+    def head_of_pieces(self, *, closes: bool, version: tuple[int, int], is_chunked: bool) -> bytes:
+        """Return what stands before pieces: their length is not known, only where they end."""
+        text = _beginning(self.status, self.media_type)
+        if version == HTTP_1_0:
+            text = text.replace("HTTP/1.1", "HTTP/1.0", 1)
+        if is_chunked:
+            text += "Transfer-Encoding: chunked\r\n"
+        text += _date(system_wall_ms() // MS_PER_S)
+        if closes == (version >= HTTP_1_1):  # what the version does not imply
+            text += f"Connection: {'close' if closes else 'keep-alive'}\r\n"
+        return f"{text}\r\n".encode("ascii")
 
 
 @lru_cache
@@ -92,12 +102,12 @@ def _beginning(status: int, media_type: str) -> str:
 
 @lru_cache(maxsize=2)
 def _date(epoch_s: int) -> str:
-    """Return a moment as HTTP writes it (RFC 9110, 5.6.7).
+    r"""Return the header of a moment (RFC 9110, 5.6.7).
 
     >>> _date(784111777)
-    'Sun, 06 Nov 1994 08:49:37 GMT'
+    'Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n'
     """
-    return formatdate(epoch_s, usegmt=True)
+    return f"Date: {formatdate(epoch_s, usegmt=True)}\r\n"
 
 
 # --- What handlers answer ------------------------------------------------------------------------

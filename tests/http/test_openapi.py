@@ -8,7 +8,7 @@ import pytest
 from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from delayd.http import structs
+from delayd.http import forms, structs
 from delayd.http.openapi import document, refusals_of
 from delayd.http.problems import MethodNotAllowed, NoSuchCall, RequestInvalid
 from delayd.http.reading import Reader
@@ -183,7 +183,7 @@ SAMPLES: Final = [
 def test_the_schemas_of_bodies_and_their_readers_agree(
     name: str, body: object, is_valid: bool
 ) -> None:
-    forms = {
+    forms_by_name = {
         kind.__name__.removesuffix("Form"): kind
         for row in ROUTES
         for kind in (row.form, row.batch)
@@ -193,11 +193,21 @@ def test_the_schemas_of_bodies_and_their_readers_agree(
     validator = OAS31Validator(schema)
     assert validator.is_valid(body) is is_valid
     try:
-        Reader(forms[name]).read(json.dumps(body).encode())
+        Reader(forms_by_name[name]).read(json.dumps(body).encode())
     except RequestInvalid:
         assert not is_valid
     else:
         assert is_valid
+
+
+@pytest.mark.parametrize("name", forms.PolicyBodyForm.__struct_fields__)
+def test_null_says_nothing_in_a_policy_and_the_document_allows_it(name: str) -> None:
+    schema = {"$ref": "#/components/schemas/PolicyBody", "components": DOCUMENT["components"]}
+    assert OAS31Validator(schema).is_valid({name: None})
+    assert not OAS31Validator(schema).is_valid({name: []})
+    with HttpRig() as rig:
+        answer = rig.ok("PUT", "/v1/topics/mail/policy", {name: None})
+        assert answer["policy"] == {}
 
 
 def test_a_token_of_a_job_number_beyond_all_numbers_is_refused() -> None:

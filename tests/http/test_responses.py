@@ -58,3 +58,23 @@ def test_the_connection_is_kept_as_its_client_wants(
 ) -> None:
     whole = sent(Reply(200), version=version, closes=closes)
     assert re.findall(rb"\r\nConnection: (.*)\r\n", whole) == ([told] if told else [])
+
+
+@pytest.mark.parametrize(
+    ("version", "closes", "is_chunked", "told"),
+    [
+        (HTTP_1_1, False, True, b"HTTP/1.1 Transfer-Encoding: chunked"),
+        (HTTP_1_1, True, True, b"HTTP/1.1 Transfer-Encoding: chunked, Connection: close"),
+        (HTTP_1_1, False, False, b"HTTP/1.1 "),
+        (HTTP_1_0, True, False, b"HTTP/1.0 "),
+        (HTTP_1_0, False, False, b"HTTP/1.0 Connection: keep-alive"),
+    ],
+)
+def test_an_answer_in_pieces_says_how_it_ends_where_its_version_does_not_imply_it(
+    version: tuple[int, int], closes: bool, is_chunked: bool, told: bytes
+) -> None:
+    answer = Reply(200, media_type="text/plain", pieces=())
+    head = answer.head_of_pieces(closes=closes, version=version, is_chunked=is_chunked)
+    first, *headers = DATE.sub(b"", head).split(b"\r\n")
+    assert headers[:2] == [b"Content-Type: text/plain", SERVER.strip()]
+    assert first.removesuffix(b"200 OK") + b", ".join(headers[2:-2]) == told

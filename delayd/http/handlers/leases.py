@@ -4,7 +4,9 @@ The token that came with the job names the reservation. A worker that was too sl
 is answered 409, and the job's present holder is not affected.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from delayd.access.scopes import Scope
 from delayd.core.errors import JobNotFound, Refusal
@@ -23,6 +25,7 @@ from delayd.http.structs import (
     NamedAnswer,
     TouchedAnswer,
 )
+from delayd.http.values import UNSET, Answer, Unset
 from delayd.text import moment_text
 
 if TYPE_CHECKING:
@@ -106,6 +109,17 @@ async def bury(call: Call) -> Reply:
 # --- Many ----------------------------------------------------------------------------------------
 
 
+class _Nacked(Answer, kw_only=True):
+    """A `NackResultAnswer` of success: there the status comes first, in a refusal the id."""
+
+    status: int
+    id: int
+    state: str
+    topic: str
+    due: str | Unset
+    problem: Unset = UNSET
+
+
 async def ack_many(call: Call) -> Reply:
     """Acknowledge many jobs in one commit; answer for each whether it was still reserved."""
     given: HeldManyForm = call.given
@@ -139,7 +153,7 @@ async def nack_many(call: Call) -> Reply:
     """Nack many jobs in one commit; answer the outcome of each."""
     given: NackManyForm = call.given
     api = call.api
-    results: list[NackResultAnswer] = []
+    results: list[Any] = []
     for one in given.nacks:
         reservation = parse_token(one.token)
         job_id = reservation.job_id
@@ -150,11 +164,6 @@ async def nack_many(call: Call) -> Reply:
             status, problem = refusal.status, problem_of(refusal)
             results.append(NackResultAnswer(id=job_id, status=status, problem=problem))
         else:
-            now = _became(api, job_id)
-            results.append(
-                NackResultAnswer(
-                    id=job_id, status=200, state=now.state, topic=now.topic, due=now.due
-                )
-            )
+            results.append(_Nacked(status=200, **msgspec.structs.asdict(_became(api, job_id))))
     await api.durable()
     return reply_of_many(200, NackResultsAnswer(results=results))

@@ -97,6 +97,7 @@ def test_metrics_are_sent_in_pieces() -> None:
         assert rig.turns_taken - before >= 3, "others have their turns in between"
         head = rig.call("HEAD", "/metrics")
         assert (head.status, head.body) == (200, b"")
+        assert "transfer-encoding" not in head.headers
         assert rig.call("GET", "/metrics").body == answer.body
 
 

@@ -407,6 +407,13 @@ def test_of_many_nacks_each_is_told_what_became_of_its_job() -> None:
             "due": "2023-11-14T22:13:25.000Z",
         }
         assert [one.get("state") for one in results[1:]] == ["ready", "buried", None, None]
+        assert (
+            b'{"results":[{"status":200,"id":1,"state":"delayed","topic":"mail","due":'
+            in answer.body
+        )
+        assert b'{"id":99,"status":404,"problem":' in answer.body, (
+            "as clients have always read them"
+        )
         assert looked_at(rig, 1)["failure"]["error"] == "later"
 
 
