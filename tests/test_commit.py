@@ -9,51 +9,51 @@ from delayd.journal.errors import JournalError, JournalFailed, JournalFull
 from delayd.limits import (
     UNSYNCED_BYTES_MAX,
 )
-from tests.commit_scene import HANG_S_MAX, INTERVAL_MS, Scene
+from tests.commit_rig import HANG_S_MAX, INTERVAL_MS, CommitRig
 
-Make = Callable[[SyncPolicy], Scene]
+Make = Callable[[SyncPolicy], CommitRig]
 
 
 @pytest.fixture
 def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
-    scenes: list[Scene] = []
+    rigs: list[CommitRig] = []
 
-    def make_scene(policy: SyncPolicy) -> Scene:
-        scene = Scene(policy)
-        monkeypatch.setattr(commit_module, "monotonic_ns", lambda: scene.journal.now_ns)
-        scenes.append(scene)
-        return scene
+    def make_rig(policy: SyncPolicy) -> CommitRig:
+        rig = CommitRig(policy)
+        monkeypatch.setattr(commit_module, "monotonic_ns", lambda: rig.script.now_ns)
+        rigs.append(rig)
+        return rig
 
-    yield make_scene
-    for scene in scenes:
-        scene.journal.gate.release(1_000)
-        scene.commit.close()
-        assert not scene.commit._worker.is_alive()
+    yield make_rig
+    for rig in rigs:
+        rig.script.gate.release(1_000)
+        rig.commit.close()
+        assert not rig.commit._worker.is_alive()
 
 
 @pytest.fixture
-def always(make: Make) -> Scene:
+def always(make: Make) -> CommitRig:
     return make(SyncPolicy.ALWAYS)
 
 
 # --- Always --------------------------------------------------------------------------------------
 
 
-def test_a_reply_leaves_after_its_record_was_synced(always: Scene) -> None:
+def test_a_reply_leaves_after_its_record_was_synced(always: CommitRig) -> None:
     assert always.turn("put", (always.a, "INSERTED")) == ["append put"]
     assert always.thread_syncs() == ["synced 1", "a gets INSERTED"]
 
 
-def test_the_records_of_a_turn_are_one_frame(always: Scene) -> None:
+def test_the_records_of_a_turn_are_one_frame(always: CommitRig) -> None:
     always.commit.commit([b"x", b"yz"], [], must_sync=True, time_ms=1, wall_ms=2)
     assert always.look() == ["append xyz"]
 
 
-def test_replies_that_depend_on_nothing_leave_at_once(always: Scene) -> None:
+def test_replies_that_depend_on_nothing_leave_at_once(always: CommitRig) -> None:
     assert always.turn("", (always.a, "FOUND")) == ["a gets FOUND"]
 
 
-def test_a_reserve_alone_needs_no_sync(always: Scene) -> None:
+def test_a_reserve_alone_needs_no_sync(always: CommitRig) -> None:
     events = always.turn("reserve", (always.a, "RESERVED"), must_sync=False)
     assert events == ["append reserve", "a gets RESERVED"]
     assert always.turn("", (always.a, "FOUND")) == ["a gets FOUND"]
@@ -61,23 +61,23 @@ def test_a_reserve_alone_needs_no_sync(always: Scene) -> None:
     assert always.thread_syncs() == ["synced 2", "a gets DELETED"]
 
 
-def test_a_record_without_a_reply_is_synced_too(always: Scene) -> None:
+def test_a_record_without_a_reply_is_synced_too(always: CommitRig) -> None:
     assert always.turn("return") == ["append return"]
     assert always.thread_syncs() == ["synced 1"]
 
 
-def test_what_arrives_during_a_sync_shares_the_next_one(always: Scene) -> None:
+def test_what_arrives_during_a_sync_shares_the_next_one(always: CommitRig) -> None:
     always.turn("one", (always.a, "1"))
-    assert always.journal.sync_begun.acquire(timeout=HANG_S_MAX)
-    always.journal.sync_begun.release()
+    assert always.script.sync_begun.acquire(timeout=HANG_S_MAX)
+    always.script.sync_begun.release()
     assert always.turn("two", (always.b, "2")) == ["append two"]
     assert always.turn("three", (always.b, "3"), (always.a, "4")) == ["append three"]
     assert always.thread_syncs() == ["synced 1", "a gets 1"]
     assert always.thread_syncs() == ["synced 3", "b gets 2", "b gets 3", "a gets 4"]
-    assert always.journal.thread_syncs == 2
+    assert always.script.thread_syncs == 2
 
 
-def test_the_replies_of_a_client_keep_their_order_over_turns(always: Scene) -> None:
+def test_the_replies_of_a_client_keep_their_order_over_turns(always: CommitRig) -> None:
     seen = []
     always.turn("first", (always.a, "0"))
     for number in range(1, 30):
@@ -91,12 +91,12 @@ def test_the_replies_of_a_client_keep_their_order_over_turns(always: Scene) -> N
     assert [event for event in seen if "gets" in event] == expected
 
 
-def test_no_reply_ever_leaves_before_the_sync_that_covers_it(always: Scene) -> None:
+def test_no_reply_ever_leaves_before_the_sync_that_covers_it(always: CommitRig) -> None:
     always.turn("r0", (always.a, "1"))
     appended = 1
     for turn in range(50):
         if turn % 3 == 2:
-            check_covered(always.thread_syncs(), always.journal.synced)
+            check_covered(always.thread_syncs(), always.script.synced)
         appended += 1
         always.turn(f"r{turn}", (always.a, str(appended)))
 
@@ -108,7 +108,7 @@ def check_covered(events: list[str], synced: int) -> None:
 
 
 def test_what_depends_on_nothing_new_waits_for_the_sync_going_on_and_for_no_other(
-    always: Scene,
+    always: CommitRig,
 ) -> None:
     always.turn("one", (always.a, "1"))
     assert always.turn("", (always.b, "FOUND")) == []
@@ -119,7 +119,7 @@ def test_what_depends_on_nothing_new_waits_for_the_sync_going_on_and_for_no_othe
     assert always.turn("", (always.b, "FOUND")) == ["b gets FOUND"]
 
 
-def test_too_much_that_waits_is_told_until_a_sync_takes_it(always: Scene) -> None:
+def test_too_much_that_waits_is_told_until_a_sync_takes_it(always: CommitRig) -> None:
     always.turn("one")
     record = "x" * (UNSYNCED_BYTES_MAX // 4)
     for _ in range(2):
@@ -134,7 +134,9 @@ def test_too_much_that_waits_is_told_until_a_sync_takes_it(always: Scene) -> Non
     assert not is_backed_up(always)
 
 
-def test_what_waits_without_a_sync_of_its_own_is_no_longer_counted_either(always: Scene) -> None:
+def test_what_waits_without_a_sync_of_its_own_is_no_longer_counted_either(
+    always: CommitRig,
+) -> None:
     always.turn("one")
     always.turn("", (always.a, "x" * (UNSYNCED_BYTES_MAX + 1)))
     assert is_backed_up(always)
@@ -142,8 +144,8 @@ def test_what_waits_without_a_sync_of_its_own_is_no_longer_counted_either(always
     assert not is_backed_up(always)
 
 
-def is_backed_up(scene: Scene) -> bool:
-    return scene.commit.is_backed_up
+def is_backed_up(rig: CommitRig) -> bool:
+    return rig.commit.is_backed_up
 
 
 # --- Failures ------------------------------------------------------------------------------------
@@ -156,26 +158,26 @@ BROKEN = JournalFailed("segment", "cannot be synced: I/O error")
 def test_after_a_failed_append_nothing_leaves_any_more(
     make: Make, policy: SyncPolicy, error: JournalError
 ) -> None:
-    scene = make(policy)
-    scene.journal.append_error = error
-    assert scene.turn("put", (scene.a, "INSERTED")) == []
-    scene.journal.append_error = None
-    assert scene.turn("put", (scene.a, "INSERTED")) == []
-    assert scene.turn("", (scene.a, "FOUND")) == []
-    scene.loop.ring()
-    scene.commit.close()
-    assert scene.look() == []
-    assert scene.failures == [error]
+    rig = make(policy)
+    rig.script.append_error = error
+    assert rig.turn("put", (rig.a, "INSERTED")) == []
+    rig.script.append_error = None
+    assert rig.turn("put", (rig.a, "INSERTED")) == []
+    assert rig.turn("", (rig.a, "FOUND")) == []
+    rig.loop.ring()
+    rig.commit.close()
+    assert rig.look() == []
+    assert rig.failures == [error]
 
 
 def test_after_a_failed_sync_in_the_thread_nothing_leaves_and_nothing_is_tried_again(
-    always: Scene,
+    always: CommitRig,
 ) -> None:
     always.turn("put", (always.a, "INSERTED"))
     always.turn("put", (always.b, "INSERTED"))
-    always.journal.sync_error = BROKEN
+    always.script.sync_error = BROKEN
     assert always.thread_syncs() == ["sync fails"]
-    always.journal.sync_error = None
+    always.script.sync_error = None
     assert always.turn("put", (always.a, "INSERTED")) == []
     assert always.turn("", (always.a, "FOUND")) == []
     always.commit.close()
@@ -184,42 +186,42 @@ def test_after_a_failed_sync_in_the_thread_nothing_leaves_and_nothing_is_tried_a
 
 
 def test_an_append_that_fails_during_a_sync_stops_the_replies_of_that_sync_too(
-    always: Scene,
+    always: CommitRig,
 ) -> None:
     always.turn("put", (always.a, "1"))
     always.turn("put", (always.a, "2"))
-    always.journal.append_error = BROKEN
+    always.script.append_error = BROKEN
     assert always.turn("put", (always.a, "3")) == []
     events = always.thread_syncs()
     assert [event for event in events if "gets" in event] == []
     always.commit.close()
     assert always.look() == []
     assert always.failures == [BROKEN]
-    assert always.journal.thread_syncs == 1
+    assert always.script.thread_syncs == 1
 
 
 def test_an_append_that_fails_within_the_interval_leaves_nothing_to_be_synced(make: Make) -> None:
-    scene = make(SyncPolicy.INTERVAL)
-    scene.turn("put", (scene.a, "1"))
-    scene.journal.append_error = BROKEN
-    scene.turn("put", (scene.a, "2"))
-    scene.loop.ring()
-    scene.journal.gate.release(10)
-    scene.commit.close()
-    assert scene.look() == []
-    assert scene.journal.thread_syncs == 0
+    rig = make(SyncPolicy.INTERVAL)
+    rig.turn("put", (rig.a, "1"))
+    rig.script.append_error = BROKEN
+    rig.turn("put", (rig.a, "2"))
+    rig.loop.ring()
+    rig.script.gate.release(10)
+    rig.commit.close()
+    assert rig.look() == []
+    assert rig.script.thread_syncs == 0
 
 
 def test_a_failed_interval_sync_stops_everything(make: Make) -> None:
-    scene = make(SyncPolicy.INTERVAL)
-    scene.turn("put", (scene.a, "1"))
-    scene.journal.sync_error = BROKEN
-    scene.loop.ring()
-    assert scene.thread_syncs() == ["sync fails"]
-    assert scene.turn("put", (scene.a, "2")) == []
-    scene.loop.ring()
-    assert scene.failures == [BROKEN]
-    assert scene.journal.thread_syncs == 1
+    rig = make(SyncPolicy.INTERVAL)
+    rig.turn("put", (rig.a, "1"))
+    rig.script.sync_error = BROKEN
+    rig.loop.ring()
+    assert rig.thread_syncs() == ["sync fails"]
+    assert rig.turn("put", (rig.a, "2")) == []
+    rig.loop.ring()
+    assert rig.failures == [BROKEN]
+    assert rig.script.thread_syncs == 1
 
 
 # --- A disk that is nearly full ------------------------------------------------------------------
@@ -233,14 +235,14 @@ def put_of(job: bytes) -> list[bytes]:
 @pytest.mark.parametrize("frame_bytes_max", range(50, 300, 7))
 @pytest.mark.parametrize("turns_before", range(3))
 def test_a_turn_that_fits_no_file_whole_is_divided_between_records_only(
-    always: Scene, frame_bytes_max: int, turns_before: int
+    always: CommitRig, frame_bytes_max: int, turns_before: int
 ) -> None:
     log = [b"turn"] * turns_before
     for number in range(7):
         log += [*put_of(b"%d" % number * 45), b"delete"]
-    always.journal.frame_bytes_max = frame_bytes_max
+    always.script.frame_bytes_max = frame_bytes_max
     always.commit.commit(log, [(always.a, b"x")], must_sync=True, time_ms=1, wall_ms=2)
-    frames = always.journal.appended
+    frames = always.script.appended
     assert b"".join(frames) == b"".join(log)
     assert max(map(len, frames)) <= frame_bytes_max
     for frame in frames:
@@ -252,75 +254,75 @@ def test_a_turn_that_fits_no_file_whole_is_divided_between_records_only(
 
 
 @pytest.mark.parametrize("log", [[b"delete"], put_of(b"x" * 45), [b"turn", *put_of(b"x" * 45)]])
-def test_a_record_that_finds_no_room_is_a_failure(always: Scene, log: list[bytes]) -> None:
-    always.journal.frame_bytes_max = 5
+def test_a_record_that_finds_no_room_is_a_failure(always: CommitRig, log: list[bytes]) -> None:
+    always.script.frame_bytes_max = 5
     always.commit.commit(log, [(always.a, b"x")], must_sync=True, time_ms=1, wall_ms=2)
     assert len(always.failures) == 1
-    assert put_of(b"x" * 45)[0] not in always.journal.appended
+    assert put_of(b"x" * 45)[0] not in always.script.appended
 
 
 # --- Interval and never --------------------------------------------------------------------------
 
 
 def test_with_an_interval_replies_leave_at_once_and_one_sync_follows(make: Make) -> None:
-    scene = make(SyncPolicy.INTERVAL)
-    assert scene.turn("one", (scene.a, "1")) == ["append one", "a gets 1"]
-    assert scene.turn("two", (scene.a, "2")) == ["append two", "a gets 2"]
-    assert [delay for delay, _ in scene.loop.timers] == [INTERVAL_MS / 1_000]
-    scene.loop.ring()
-    assert scene.thread_syncs() == ["synced 2"]
-    assert not scene.loop.timers
+    rig = make(SyncPolicy.INTERVAL)
+    assert rig.turn("one", (rig.a, "1")) == ["append one", "a gets 1"]
+    assert rig.turn("two", (rig.a, "2")) == ["append two", "a gets 2"]
+    assert [delay for delay, _ in rig.loop.timers] == [INTERVAL_MS / 1_000]
+    rig.loop.ring()
+    assert rig.thread_syncs() == ["synced 2"]
+    assert not rig.loop.timers
 
 
 def test_records_made_while_the_interval_sync_runs_get_the_next_one(make: Make) -> None:
-    scene = make(SyncPolicy.INTERVAL)
-    scene.turn("one")
-    scene.loop.ring()
-    assert scene.journal.sync_begun.acquire(timeout=HANG_S_MAX)
-    scene.journal.sync_begun.release()
-    assert scene.turn("two", (scene.a, "2")) == ["append two", "a gets 2"]
-    scene.loop.ring()
-    assert scene.thread_syncs() == ["synced 1"]
-    assert scene.thread_syncs() == ["synced 2"]
-    assert scene.journal.thread_syncs == 2
+    rig = make(SyncPolicy.INTERVAL)
+    rig.turn("one")
+    rig.loop.ring()
+    assert rig.script.sync_begun.acquire(timeout=HANG_S_MAX)
+    rig.script.sync_begun.release()
+    assert rig.turn("two", (rig.a, "2")) == ["append two", "a gets 2"]
+    rig.loop.ring()
+    assert rig.thread_syncs() == ["synced 1"]
+    assert rig.thread_syncs() == ["synced 2"]
+    assert rig.script.thread_syncs == 2
 
 
 def test_without_records_no_interval_begins(make: Make) -> None:
-    scene = make(SyncPolicy.INTERVAL)
-    assert scene.turn("", (scene.a, "FOUND")) == ["a gets FOUND"]
-    assert not scene.loop.timers
+    rig = make(SyncPolicy.INTERVAL)
+    assert rig.turn("", (rig.a, "FOUND")) == ["a gets FOUND"]
+    assert not rig.loop.timers
 
 
 def test_reserves_are_synced_within_the_interval_too(make: Make) -> None:
-    scene = make(SyncPolicy.INTERVAL)
-    scene.turn("reserve", (scene.a, "RESERVED"), must_sync=False)
-    assert len(scene.loop.timers) == 1
+    rig = make(SyncPolicy.INTERVAL)
+    rig.turn("reserve", (rig.a, "RESERVED"), must_sync=False)
+    assert len(rig.loop.timers) == 1
 
 
 def test_with_never_nothing_is_synced_before_the_end(make: Make) -> None:
-    scene = make(SyncPolicy.NEVER)
-    assert scene.turn("one", (scene.a, "1")) == ["append one", "a gets 1"]
-    assert not scene.loop.timers
-    scene.commit.close()
-    assert scene.look() == ["synced 1"]
+    rig = make(SyncPolicy.NEVER)
+    assert rig.turn("one", (rig.a, "1")) == ["append one", "a gets 1"]
+    assert not rig.loop.timers
+    rig.commit.close()
+    assert rig.look() == ["synced 1"]
 
 
 # --- The end -------------------------------------------------------------------------------------
 
 
-def test_closing_syncs_and_releases_what_waited(always: Scene) -> None:
+def test_closing_syncs_and_releases_what_waited(always: CommitRig) -> None:
     always.turn("one", (always.a, "1"))
     always.turn("two", (always.b, "2"))
-    always.journal.gate.release(10)
+    always.script.gate.release(10)
     always.commit.close()
     assert [event for event in always.look() if "gets" in event] == ["a gets 1", "b gets 2"]
-    assert always.journal.synced == 2
+    assert always.script.synced == 2
 
 
-def test_what_the_thread_calls_back_after_the_close_does_nothing(always: Scene) -> None:
+def test_what_the_thread_calls_back_after_the_close_does_nothing(always: CommitRig) -> None:
     always.turn("one", (always.a, "1"))
     always.turn("two", (always.a, "2"))
-    always.journal.gate.release(10)
+    always.script.gate.release(10)
     always.commit.close()
     always.look()
     always.loop.crank()
@@ -328,32 +330,32 @@ def test_what_the_thread_calls_back_after_the_close_does_nothing(always: Scene) 
 
 
 def test_a_timer_that_rings_after_the_close_does_nothing(make: Make) -> None:
-    scene = make(SyncPolicy.INTERVAL)
-    scene.turn("one")
-    scene.commit.close()
-    scene.look()
-    scene.loop.ring()
-    assert scene.look() == []
-    assert scene.journal.thread_syncs == 0
+    rig = make(SyncPolicy.INTERVAL)
+    rig.turn("one")
+    rig.commit.close()
+    rig.look()
+    rig.loop.ring()
+    assert rig.look() == []
+    assert rig.script.thread_syncs == 0
 
 
-def test_a_sync_that_fails_at_the_close_keeps_the_replies(always: Scene) -> None:
+def test_a_sync_that_fails_at_the_close_keeps_the_replies(always: CommitRig) -> None:
     always.turn("one", (always.a, "1"))
-    always.journal.sync_error = BROKEN
-    always.journal.gate.release(10)
+    always.script.sync_error = BROKEN
+    always.script.gate.release(10)
     always.commit.close()
     assert [event for event in always.look() if "gets" in event] == []
     assert always.failures == [BROKEN]
 
 
 def test_a_loop_that_was_closed_before_the_sync_ended_is_no_error(
-    always: Scene, monkeypatch: pytest.MonkeyPatch
+    always: CommitRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def closed(callback: Callable[[], object]) -> object:
         raise RuntimeError("Event loop is closed")
 
     monkeypatch.setattr(always.loop, "call_soon_threadsafe", closed)
     always.turn("one", (always.a, "1"))
-    always.journal.gate.release(10)
+    always.script.gate.release(10)
     always.commit.close()
     assert always.look()[-1] == "a gets 1"

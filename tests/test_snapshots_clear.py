@@ -2,45 +2,45 @@
 
 from delayd.core.background import BackgroundTasks
 from delayd.limits import SNAPSHOT_ASK_MS
-from tests.snapshot_scene import HOUR_MS, SEGMENT, Scene
+from tests.commit_rig import HOUR_MS, SEGMENT_BYTES, snapshot_rig
 from tests.test_snapshots import long_log
 
 
 def test_none_begins_before_what_a_clear_has_left_behind_is_swept_away() -> None:
-    scene = Scene()
-    scene.put(300, delay_ms=HOUR_MS)
-    long_log(scene)
-    scene.engine.clear(scene.engine.store.topics.by_name["default"])
-    scene.commit()
-    scene.clock.advance(SNAPSHOT_ASK_MS)
-    assert scene.chore() == 0
-    assert not scene.workers
-    tasks = BackgroundTasks(scene.engine.state)
+    rig = snapshot_rig()
+    rig.put(300, delay_ms=HOUR_MS)
+    long_log(rig)
+    rig.engine.clear(rig.engine.store.topics.by_name["default"])
+    rig.append()
+    rig.clock.advance(SNAPSHOT_ASK_MS)
+    assert rig.chore() == 0
+    assert not rig.workers
+    tasks = BackgroundTasks(rig.engine.state)
     while tasks.has_more:
-        tasks.step(scene.now_ms)
-    scene.turn()
-    scene.rest()
-    assert scene.snapshots.taken >= 1
-    again = scene.restarted()
-    assert again.state() == scene.state()
+        tasks.step(rig.now_ms)
+    rig.pass_turn()
+    rig.rest()
+    assert rig.snapshots.taken >= 1
+    again = rig.restarted()
+    assert again.state() == rig.state()
     assert not list(again.engine.store.jobs)
 
 
 def test_when_all_is_swept_away_the_log_gets_shorter_without_another_operation() -> None:
-    scene = Scene()
-    scene.put(5_000, delay_ms=HOUR_MS)
-    scene.commit()
-    scene.rest()
-    scene.engine.clear(scene.engine.store.topics.by_name["default"])
-    scene.turn()
-    tasks = BackgroundTasks(scene.engine.state)
+    rig = snapshot_rig()
+    rig.put(5_000, delay_ms=HOUR_MS)
+    rig.append()
+    rig.rest()
+    rig.engine.clear(rig.engine.store.topics.by_name["default"])
+    rig.pass_turn()
+    tasks = BackgroundTasks(rig.engine.state)
     for _ in range(20):
-        tasks.step(scene.now_ms, budget=0)
-        scene.rest(2 * SNAPSHOT_ASK_MS)
-    assert scene.engine.store.cleared
-    assert scene.snapshots.taken == 0
+        tasks.step(rig.now_ms, budget=0)
+        rig.rest(2 * SNAPSHOT_ASK_MS)
+    assert rig.engine.store.cleared
+    assert rig.snapshots.taken == 0
     while tasks.has_more:
-        tasks.step(scene.now_ms)
-    scene.rest()
-    assert scene.snapshots.taken >= 1
-    assert scene.journal.disk_bytes < SEGMENT
+        tasks.step(rig.now_ms)
+    rig.rest()
+    assert rig.snapshots.taken >= 1
+    assert rig.journal.disk_bytes < SEGMENT_BYTES

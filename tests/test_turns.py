@@ -1,4 +1,4 @@
-"""Turns: how long the daemon sleeps, what a turn does, and how much room it promises."""
+"""Turns: how long the rig sleeps, what a turn does, and how much room it promises."""
 
 import contextlib
 import io
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, cast
 import pytest
 
 from delayd import commit as commit_module
+from delayd.config import SyncPolicy
 from delayd.core.errors import OutOfSpace
-from delayd.core.times import RequestMs
 from delayd.exits import Exit
 from delayd.limits import (
     ADVANCE_SLICE_JOBS,
@@ -24,17 +24,14 @@ from delayd.limits import (
 )
 from delayd.logs import Log
 from delayd.service import Service
-from delayd.testing.clock import FakeClock
 from delayd.testing.disk import SimulatedDisk
 from delayd.turns import Turns, TurnSelector
-from tests import test_commit_trouble as trouble
-from tests.turn_scene import ScriptedLine, Stage, Watch, set_watch
+from tests.commit_rig import CommitRig, Watch, set_watch
+from tests.test_commit_trouble import do_something
 
 if TYPE_CHECKING:
     import asyncio
 
-    from delayd.commit import Space
-    from delayd.line.server import LineServer
 
 BREATHER_S: Final = SYNC_BREATHER_MS / 1_000
 
@@ -45,8 +42,8 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
 
 
 @pytest.fixture
-def stage(watch: Watch) -> Stage:
-    made = Stage(watch)
+def rig(watch: Watch) -> CommitRig:
+    made = CommitRig(watch=watch)
     made.turns.turn()
     return made
 
@@ -54,132 +51,132 @@ def stage(watch: Watch) -> Stage:
 # --- How long it sleeps --------------------------------------------------------------------------
 
 
-def test_with_nothing_due_it_sleeps_until_something_happens(stage: Stage) -> None:
-    assert stage.slept(None) == [None]
+def test_with_nothing_due_it_sleeps_until_something_happens(rig: CommitRig) -> None:
+    assert rig.slept(None) == [None]
 
 
 def test_the_first_turn_comes_at_once(watch: Watch) -> None:
-    assert Stage(watch).slept(None) == [0.0]
+    assert CommitRig(watch=watch).slept(None) == [0.0]
 
 
 def test_the_first_turn_fires_what_came_due_before(watch: Watch) -> None:
-    stage = Stage(watch)
-    stage.put(delay_ms=250)
-    stage.clock.advance(1_000)
-    stage.turns.turn()
-    assert stage.engine.store.topics.by_name["default"].queues.ready
+    rig = CommitRig(watch=watch)
+    rig.put(delay_ms=250)
+    rig.clock.advance(1_000)
+    rig.turns.turn()
+    assert rig.engine.store.topics.by_name["default"].queues.ready
 
 
-def test_it_wakes_when_a_job_is_due(stage: Stage) -> None:
-    stage.put(delay_ms=250)
-    stage.turns.end_turn(stage.clock.request_ms())
-    assert stage.slept(None, int) == [0.25, None]
-    assert stage.engine.store.topics.by_name["default"].queues.ready
+def test_it_wakes_when_a_job_is_due(rig: CommitRig) -> None:
+    rig.put(delay_ms=250)
+    rig.turns.end_turn(rig.clock.request_ms())
+    assert rig.slept(None, int) == [0.25, None]
+    assert rig.engine.store.topics.by_name["default"].queues.ready
 
 
-def test_what_is_overdue_is_not_waited_for(stage: Stage) -> None:
-    stage.put(delay_ms=250)
-    stage.turns.end_turn(stage.clock.request_ms())
-    stage.clock.advance(1_000)
-    assert stage.slept(None) == [0.0]
+def test_what_is_overdue_is_not_waited_for(rig: CommitRig) -> None:
+    rig.put(delay_ms=250)
+    rig.turns.end_turn(rig.clock.request_ms())
+    rig.clock.advance(1_000)
+    assert rig.slept(None) == [0.0]
 
 
-def test_it_sleeps_no_longer_than_asyncio_says(stage: Stage) -> None:
-    stage.put(delay_ms=250)
-    stage.turns.end_turn(stage.clock.request_ms())
-    assert stage.slept(0.1) == [0.1]
-    assert stage.slept(0.2, int)[0] == 0.15
+def test_it_sleeps_no_longer_than_asyncio_says(rig: CommitRig) -> None:
+    rig.put(delay_ms=250)
+    rig.turns.end_turn(rig.clock.request_ms())
+    assert rig.slept(0.1) == [0.1]
+    assert rig.slept(0.2, int)[0] == 0.15
 
 
-def test_it_takes_turns_until_the_time_is_over(stage: Stage) -> None:
+def test_it_takes_turns_until_the_time_is_over(rig: CommitRig) -> None:
     for delay_ms in (30, 60, 90, 200):
-        stage.put(delay_ms=delay_ms)
-    stage.turns.end_turn(stage.clock.request_ms())
-    waits_s = stage.slept(0.1, int, int, int, int)
+        rig.put(delay_ms=delay_ms)
+    rig.turns.end_turn(rig.clock.request_ms())
+    waits_s = rig.slept(0.1, int, int, int, int)
     assert waits_s == pytest.approx([0.03, 0.03, 0.03, 0.01])
 
 
-def test_without_time_it_looks_once_and_takes_one_turn(stage: Stage) -> None:
-    served = len(stage.line.served_ms)
-    assert stage.slept(0) == [0.0]
-    assert len(stage.line.served_ms) == served + 1
+def test_without_time_it_looks_once_and_takes_one_turn(rig: CommitRig) -> None:
+    served = len(rig.line.served_ms)
+    assert rig.slept(0) == [0.0]
+    assert len(rig.line.served_ms) == served + 1
 
 
-def test_a_nudge_ends_the_sleep_after_the_turn(stage: Stage) -> None:
-    served = len(stage.line.served_ms)
-    assert stage.slept(None, int, int) == [None, None, None]
-    assert len(stage.line.served_ms) == served + 3
+def test_a_nudge_ends_the_sleep_after_the_turn(rig: CommitRig) -> None:
+    served = len(rig.line.served_ms)
+    assert rig.slept(None, int, int) == [None, None, None]
+    assert len(rig.line.served_ms) == served + 3
 
 
-def test_a_nudge_from_before_the_sleep_is_forgotten(stage: Stage) -> None:
-    stage.turns.nudge()
-    assert stage.slept(None, int) == [None, None]
+def test_a_nudge_from_before_the_sleep_is_forgotten(rig: CommitRig) -> None:
+    rig.turns.nudge()
+    assert rig.slept(None, int) == [None, None]
 
 
-def test_who_asks_for_a_turn_gets_it_at_once_and_once(stage: Stage) -> None:
-    stage.turns.ask()
-    assert stage.slept(None, int) == [0.0, None]
+def test_who_asks_for_a_turn_gets_it_at_once_and_once(rig: CommitRig) -> None:
+    rig.turns.ask()
+    assert rig.slept(None, int) == [0.0, None]
 
 
-def test_a_line_with_something_to_do_is_not_waited_for(stage: Stage) -> None:
-    stage.line.has_more = True
-    assert stage.slept(None, int) == [0.0, None]
+def test_a_line_with_something_to_do_is_not_waited_for(rig: CommitRig) -> None:
+    rig.line.has_more = True
+    assert rig.slept(None, int) == [0.0, None]
 
 
-def test_with_jobs_due_a_sync_going_on_gets_a_breather(stage: Stage) -> None:
-    stage.put(delay_ms=5)
-    stage.turns.end_turn(stage.clock.request_ms())
-    stage.clock.advance(10)
-    stage.commit.is_syncing = True
-    assert stage.slept(None) == [BREATHER_S]
-    stage.turns.ask()
-    assert stage.slept(BREATHER_S / 4) == [BREATHER_S / 4]
+def test_with_jobs_due_a_sync_going_on_gets_a_breather(rig: CommitRig) -> None:
+    rig.put(delay_ms=5)
+    rig.turns.end_turn(rig.clock.request_ms())
+    rig.clock.advance(10)
+    rig.commits.is_syncing = True
+    assert rig.slept(None) == [BREATHER_S]
+    rig.turns.ask()
+    assert rig.slept(BREATHER_S / 4) == [BREATHER_S / 4]
 
 
-def test_a_sync_going_on_shortens_no_sleep(stage: Stage) -> None:
-    stage.commit.is_syncing = True
-    assert stage.slept(None) == [None]
-    stage.put(delay_ms=250)
-    stage.turns.end_turn(stage.clock.request_ms())
-    assert stage.slept(None) == [0.25]
+def test_a_sync_going_on_shortens_no_sleep(rig: CommitRig) -> None:
+    rig.commits.is_syncing = True
+    assert rig.slept(None) == [None]
+    rig.put(delay_ms=250)
+    rig.turns.end_turn(rig.clock.request_ms())
+    assert rig.slept(None) == [0.25]
 
 
-def test_clients_are_not_heard_while_too_much_waits_for_the_disk(stage: Stage) -> None:
-    stage.commit.is_backed_up = True
-    stage.slept(None)
-    stage.commit.is_backed_up = False
-    stage.slept(None)
-    assert stage.line.heard_clients == [False, True]
+def test_clients_are_not_heard_while_too_much_waits_for_the_disk(rig: CommitRig) -> None:
+    rig.commits.is_backed_up = True
+    rig.slept(None)
+    rig.commits.is_backed_up = False
+    rig.slept(None)
+    assert rig.line.heard_clients == [False, True]
 
 
 # --- The chore -----------------------------------------------------------------------------------
 
 
-def test_the_chore_has_a_slice_before_the_sleep_and_after_each_turn(stage: Stage) -> None:
+def test_the_chore_has_a_slice_before_the_sleep_and_after_each_turn(rig: CommitRig) -> None:
     slices: list[int] = []
-    stage.turns.chore = lambda: slices.append(len(stage.line.waits_s))
-    stage.slept(None, int, int)
+    rig.turns.chore = lambda: slices.append(len(rig.line.waits_s))
+    rig.slept(None, int, int)
     assert slices == [0, 1, 2, 3]
 
 
-def test_the_chore_says_when_it_wants_its_next_slice_at_the_latest(stage: Stage) -> None:
+def test_the_chore_says_when_it_wants_its_next_slice_at_the_latest(rig: CommitRig) -> None:
     wishes: list[float | None] = [0.5, 0.0, None, 7.0, None]
-    stage.turns.chore = lambda: wishes.pop(0)
-    assert stage.slept(None, int, int, int) == [0.5, 0.0, None, 7.0]
+    rig.turns.chore = lambda: wishes.pop(0)
+    assert rig.slept(None, int, int, int) == [0.5, 0.0, None, 7.0]
 
 
-def test_the_chore_delays_no_job(stage: Stage) -> None:
-    stage.put(delay_ms=250)
-    stage.turns.end_turn(stage.clock.request_ms())
-    stage.turns.chore = lambda: 0.3
-    assert stage.slept(None, int) == [0.25, 0.3]
+def test_the_chore_delays_no_job(rig: CommitRig) -> None:
+    rig.put(delay_ms=250)
+    rig.turns.end_turn(rig.clock.request_ms())
+    rig.turns.chore = lambda: 0.3
+    assert rig.slept(None, int) == [0.25, 0.3]
 
 
-def test_there_is_no_chore_when_all_is_over(stage: Stage) -> None:
+def test_there_is_no_chore_when_all_is_over(rig: CommitRig) -> None:
     slices: list[int] = []
-    stage.turns.chore = lambda: slices.append(1)
-    stage.turns.is_over = True
-    stage.slept(None)
+    rig.turns.chore = lambda: slices.append(1)
+    rig.turns.is_over = True
+    rig.slept(None)
     assert slices == []
 
 
@@ -187,105 +184,105 @@ def test_there_is_no_chore_when_all_is_over(stage: Stage) -> None:
 
 
 def test_what_is_due_happens_before_clients_are_heard_and_all_of_it_is_committed_once(
-    stage: Stage,
+    rig: CommitRig,
 ) -> None:
-    stage.put(delay_ms=5)
-    stage.turns.end_turn(stage.clock.request_ms())
-    stage.engine.wait(stage.session, stage.clock.now_ms(), None)
-    stage.look()
-    stage.clock.advance(6)
-    stage.line.replies = [(stage.a, b"FOUND")]
-    stage.turns.turn()
-    assert stage.look() == ["reap", "a is told job 1", "commit 2 up to 1", "a gets FOUND"]
-    assert stage.line.served_ms[-1] == stage.clock.now_ms() + 1
+    rig.put(delay_ms=5)
+    rig.turns.end_turn(rig.clock.request_ms())
+    rig.engine.wait(rig.session, rig.clock.now_ms(), None)
+    rig.look()
+    rig.clock.advance(6)
+    rig.line.replies = [(rig.a, b"FOUND")]
+    rig.turns.turn()
+    assert rig.look() == ["reap", "a is told job 1", "commit 2 up to 1", "a gets FOUND"]
+    assert rig.line.served_ms[-1] == rig.clock.now_ms() + 1
 
 
-def test_the_line_is_told_which_jobs_are_durable(stage: Stage) -> None:
-    stage.commit.durable_id = 7
-    stage.turns.turn()
-    assert stage.line.durable_id == 7
+def test_the_line_is_told_which_jobs_are_durable(rig: CommitRig) -> None:
+    rig.commits.durable_id = 7
+    rig.turns.turn()
+    assert rig.line.durable_id == 7
 
 
-def test_a_turn_without_anything_commits_nothing(stage: Stage) -> None:
-    stage.look()
-    stage.turns.turn()
-    assert stage.look() == []
+def test_a_turn_without_anything_commits_nothing(rig: CommitRig) -> None:
+    rig.look()
+    rig.turns.turn()
+    assert rig.look() == []
 
 
-def test_free_replies_leave_behind_the_commit(stage: Stage) -> None:
-    stage.put()
-    stage.line.free = [(stage.a, b"free")]
-    stage.turns.turn()
-    events = stage.look()
+def test_free_replies_leave_behind_the_commit(rig: CommitRig) -> None:
+    rig.put()
+    rig.line.free = [(rig.a, b"free")]
+    rig.turns.turn()
+    events = rig.look()
     assert events[-1] == "a gets free"
     assert events[-2].startswith("commit")
 
 
-def test_nothing_leaves_of_a_turn_that_could_not_be_committed(stage: Stage) -> None:
+def test_nothing_leaves_of_a_turn_that_could_not_be_committed(rig: CommitRig) -> None:
     def fail() -> None:
-        stage.turns.is_over = True
+        rig.turns.is_over = True
 
-    stage.commit.on_commit = fail
-    stage.put()
-    stage.line.free = [(stage.a, b"free")]
-    stage.turns.turn()
-    assert "a gets free" not in stage.look()
+    rig.commits.on_commit = fail
+    rig.put()
+    rig.line.free = [(rig.a, b"free")]
+    rig.turns.turn()
+    assert "a gets free" not in rig.look()
 
 
-def test_no_turn_changes_anything_when_all_is_over(stage: Stage) -> None:
-    stage.put(delay_ms=5)
-    stage.turns.end_turn(stage.clock.request_ms())
-    stage.clock.advance(10)
-    stage.look()
-    stage.turns.is_over = True
-    served = len(stage.line.served_ms)
-    stage.turns.turn()
-    assert (stage.look(), len(stage.line.served_ms)) == ([], served)
-    assert not stage.engine.store.topics.by_name["default"].queues.ready
+def test_no_turn_changes_anything_when_all_is_over(rig: CommitRig) -> None:
+    rig.put(delay_ms=5)
+    rig.turns.end_turn(rig.clock.request_ms())
+    rig.clock.advance(10)
+    rig.look()
+    rig.turns.is_over = True
+    served = len(rig.line.served_ms)
+    rig.turns.turn()
+    assert (rig.look(), len(rig.line.served_ms)) == ([], served)
+    assert not rig.engine.store.topics.by_name["default"].queues.ready
 
 
 def test_without_a_journal_replies_leave_at_once(watch: Watch) -> None:
-    stage = Stage(watch, keeps=False)
-    stage.put()
-    stage.line.replies = [(stage.a, b"bound")]
-    stage.line.free = [(stage.a, b"free")]
-    stage.turns.turn()
-    assert stage.look() == ["a gets bound", "a gets free"]
-    assert stage.turns.records == 0
+    rig = CommitRig(watch=watch, keeps=False)
+    rig.put()
+    rig.line.replies = [(rig.a, b"bound")]
+    rig.line.free = [(rig.a, b"free")]
+    rig.turns.turn()
+    assert rig.look() == ["a gets bound", "a gets free"]
+    assert rig.turns.records == 0
 
 
-def test_records_are_counted(stage: Stage) -> None:
-    before = stage.turns.records
-    stage.put(jobs=5)
-    stage.turns.turn()
-    assert stage.turns.records == before + 5 + 1 + 1, "a TURN and a TOPIC go before"
+def test_records_are_counted(rig: CommitRig) -> None:
+    before = rig.turns.records
+    rig.put(jobs=5)
+    rig.turns.turn()
+    assert rig.turns.records == before + 5 + 1 + 1, "a TURN and a TOPIC go before"
 
 
-def test_of_a_million_jobs_of_one_instant_each_turn_fires_one_slice(stage: Stage) -> None:
+def test_of_a_million_jobs_of_one_instant_each_turn_fires_one_slice(rig: CommitRig) -> None:
     jobs = 40 * ADVANCE_SLICE_JOBS
-    stage.put(delay_ms=5, jobs=jobs)
-    stage.turns.end_turn(stage.clock.request_ms())
-    stage.clock.advance(10)
-    ready = stage.engine.store.topics.by_name["default"].queues.ready
+    rig.put(delay_ms=5, jobs=jobs)
+    rig.turns.end_turn(rig.clock.request_ms())
+    rig.clock.advance(10)
+    ready = rig.engine.store.topics.by_name["default"].queues.ready
     counts = []
     while len(ready) < jobs:
-        assert stage.turns._wait_s(None) == 0.0
+        assert rig.turns._wait_s(None) == 0.0
         before = len(ready)
-        stage.turns.turn()
+        rig.turns.turn()
         counts.append(len(ready) - before)
     assert counts == [ADVANCE_SLICE_JOBS] * 40
 
 
-def test_small_topics_share_a_turn_for_a_bounded_time(stage: Stage) -> None:
-    topics = [stage.engine.store.topic(f"topic-{number}") for number in range(20)]
+def test_small_topics_share_a_turn_for_a_bounded_time(rig: CommitRig) -> None:
+    topics = [rig.engine.store.topic(f"topic-{number}") for number in range(20)]
     for topic in topics:
-        stage.engine.put_alike(topic, 0, 5, 60_000, [b"x"], stage.clock.now_ms())
-    stage.turns.end_turn(stage.clock.request_ms())
-    stage.clock.advance(10)
-    stage.watch.step_ns = ADVANCE_SLICE_US * 1_000 // 4
+        rig.engine.put_alike(topic, 0, 5, 60_000, [b"x"], rig.clock.now_ms())
+    rig.turns.end_turn(rig.clock.request_ms())
+    rig.clock.advance(10)
+    rig.watch.step_ns = ADVANCE_SLICE_US * 1_000 // 4
     counts = []
-    while stage.turns._wait_s(None) == 0.0:
-        stage.turns.turn()
+    while rig.turns._wait_s(None) == 0.0:
+        rig.turns.turn()
         counts.append(sum(len(topic.queues.ready) for topic in topics))
     assert counts == [6, 12, 18, 20]
 
@@ -293,101 +290,75 @@ def test_small_topics_share_a_turn_for_a_bounded_time(stage: Stage) -> None:
 # --- Room ----------------------------------------------------------------------------------------
 
 
-class TurningDaemon(trouble.Daemon):
-    """Ends its turns as the service does, and looks whether what they promise is there."""
-
-    def __init__(self, disk: SimulatedDisk) -> None:
-        super().__init__(disk)
-        self.looks = 0
-        self.turns_taken = 0
-        clock = FakeClock(0)
-        line = ScriptedLine(clock, Watch(), [])
-        self.turns = Turns(
-            self.engine,
-            clock,
-            cast("LineServer", line),
-            self.commit,
-            cast("Space", self),
-        )
-        self.turns.limit_room()
-
-    def beyond(self, set_aside_bytes: int) -> int:
-        self.looks += 1
-        return self.space.beyond(set_aside_bytes)
-
-    def more(self, missing_bytes: int, body_bytes: int, places: int) -> int:
-        return self.space.more(missing_bytes, body_bytes, places)
-
-    def end_turn(self) -> None:
-        self.turns_taken += 1
-        self.turns.end_turn(RequestMs(self.now_ms))
-        assert not self.failures.errors, "something was accepted that could not be recorded"
-        room = self.engine.log_space
-        set_aside_bytes = room.set_aside_bytes(len(self.engine.store.leases.sessions))
-        assert room.free_bytes <= self.journal.room_bytes - set_aside_bytes
-
-
 @pytest.fixture
-def daemons(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, int], TurningDaemon]]:
-    """Daemons with so many bytes of disk, and such files."""
+def new_rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, int], CommitRig]]:
+    """Rigs with so many bytes of disk, and such files."""
     watch = Watch()
     monkeypatch.setattr(commit_module, "monotonic_ns", watch)
-    made: list[TurningDaemon] = []
+    made: list[CommitRig] = []
 
-    def make(disk_bytes: int, segment_bytes: int) -> TurningDaemon:
-        monkeypatch.setattr(trouble, "SEGMENT_BYTES", segment_bytes)
-        made.append(TurningDaemon(SimulatedDisk(capacity_bytes=disk_bytes)))
+    def make(disk_bytes: int, segment_bytes: int) -> CommitRig:
+        made.append(
+            CommitRig(
+                SyncPolicy.NEVER,
+                disk=SimulatedDisk(capacity_bytes=disk_bytes),
+                segment_bytes=segment_bytes,
+                start_ms=0,
+                room=True,
+                watch=watch,
+            )
+        )
         return made[-1]
 
     yield make
-    for daemon in made:
-        daemon.stop()
+    for rig in made:
+        rig.close()
 
 
 @pytest.mark.parametrize("segment_bytes", [128 << 10, 12 << 20])
 def test_never_is_more_room_promised_than_there_is(
     segment_bytes: int,
     rng: random.Random,
-    daemons: Callable[[int, int], TurningDaemon],
+    new_rig: Callable[[int, int], CommitRig],
 ) -> None:
-    daemon = daemons(9 << 20, segment_bytes)
-    daemon.engine.state.body_bytes_max = 200_000
+    rig = new_rig(9 << 20, segment_bytes)
+    rig.engine.state.body_bytes_max = 200_000
     for _ in range(1_200):
         for _operation in range(rng.choice((1, 1, 3, 40))):
             with contextlib.suppress(OutOfSpace):
-                trouble.do_something(daemon, rng)
-            daemon.engine.take_deliveries()
-        daemon.end_turn()
+                do_something(rig, rng)
+            rig.engine.take_deliveries()
+        rig.end_turn()
     if segment_bytes > 1 << 20:
-        assert daemon.looks < daemon.turns_taken, "with plenty it need not be looked every time"
+        assert rig.space.looks < rig.turns_taken, "with plenty it need not be looked every time"
 
 
 def test_with_plenty_of_room_it_is_looked_at_every_so_many_turns(
-    daemons: Callable[[int, int], TurningDaemon],
+    new_rig: Callable[[int, int], CommitRig],
 ) -> None:
-    daemon = daemons(64 << 20, 32 << 20)
-    daemon.put()
-    daemon.end_turn()
-    daemon.turns.limit_room()
-    assert daemon.engine.log_space.free_bytes > ROOM_PLENTY_BYTES + (1 << 20)
-    daemon.looks = 0
+    rig = new_rig(64 << 20, 32 << 20)
+    rig.put()
+    rig.end_turn()
+    rig.turns.limit_room()
+    assert rig.engine.log_space.free_bytes > ROOM_PLENTY_BYTES + (1 << 20)
+    rig.space.looks = 0
     for _ in range(3 * (ROOM_TURNS_MAX + 1)):
-        daemon.put()
-        daemon.end_turn()
-    assert daemon.looks == 3
+        rig.put()
+        rig.end_turn()
+    assert rig.space.looks == 3
 
 
 def test_with_little_room_it_is_looked_at_after_every_turn_that_records(
-    daemons: Callable[[int, int], TurningDaemon],
+    new_rig: Callable[[int, int], CommitRig],
 ) -> None:
-    daemon = daemons(1 << 20, 128 << 10)
-    daemon.looks = 0
+    rig = new_rig(1 << 20, 128 << 10)
+    rig.space.looks = 0
     for _ in range(20):
-        daemon.put()
-        daemon.end_turn()
-    assert daemon.looks == 20
-    daemon.end_turn()
-    assert daemon.looks == 20
+        rig.put()
+        rig.end_turn()
+    assert rig.space.looks == 20
+    rig.end_turn()
+    assert rig.space.looks == 20
 
 
 # --- The selector --------------------------------------------------------------------------------
@@ -468,14 +439,14 @@ def test_a_frame_has_both_clocks_as_they_stood_when_the_turn_began(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Or each start would lose what the last turn before it took."""
-    stage = Stage(Watch())
-    stage.clock.step_wall(5_000)
-    begun_ms = stage.clock.now_ms()
+    rig = CommitRig(watch=Watch())
+    rig.clock.step_wall(5_000)
+    begun_ms = rig.clock.now_ms()
 
     def serve_slowly(_events: object, _now_ms: int) -> None:
-        stage.put()
-        stage.clock.advance(7)
+        rig.put()
+        rig.clock.advance(7)
 
-    monkeypatch.setattr(stage.line, "serve", serve_slowly)
-    stage.turns.turn()
-    assert stage.commit.times_ms == [(begun_ms, begun_ms + 5_000)]
+    monkeypatch.setattr(rig.line, "serve", serve_slowly)
+    rig.turns.turn()
+    assert rig.commits.times_ms == [(begun_ms, begun_ms + 5_000)]

@@ -1,0 +1,725 @@
+"""What stands behind the engine, in memory: journal, group commit, turns, snapshots.
+
+    rig = CommitRig(SyncPolicy.ALWAYS)                            # a group commit, scripted journal
+    rig = CommitRig(SyncPolicy.ALWAYS, disk=GatedDisk(), kernel=True)      # ... with kernel syncs
+    rig = CommitRig(SyncPolicy.NEVER, disk=SimulatedDisk(), room=True)     # ... with a full disk
+    rig = CommitRig(watch=Watch())                                # turns over a scripted commit
+    rig = CommitRig(disk=SimulatedDisk(), snapshots=True)         # an engine and its snapshots
+
+A part that a test does not switch on is not there, or scripted: it notes in `events` what it is
+asked, and does what the test says. Nothing here sleeps or depends on which thread is faster.
+
+    assert rig.turn("put", (rig.a, "INSERTED")) == ["append put"]
+    assert rig.thread_syncs() == ["synced 1", "a gets INSERTED"]
+
+The thread that syncs for a group commit is the real one; it waits in each sync until the test opens
+the gate. The thread of snapshots is a list of tasks that the rig carries out.
+"""
+
+import io
+import math
+import queue
+import threading
+from collections.abc import Callable, Container, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Final, cast
+
+import pytest
+
+from delayd import turns as turns_module
+from delayd.clock import NS_PER_MS, NS_PER_S
+from delayd.commit import GroupCommit, Space
+from delayd.config import SyncPolicy
+from delayd.core import views
+from delayd.core.background import BackgroundTasks
+from delayd.core.check import check
+from delayd.core.engine import Engine
+from delayd.core.errors import OutOfSpace
+from delayd.core.replay import Replay
+from delayd.core.session import Handed, Session, WaitEnd
+from delayd.core.times import RequestMs
+from delayd.journal.errors import JournalError, JournalFull
+from delayd.journal.journal import Journal
+from delayd.logs import Log
+from delayd.snapshots import Snapshots, Task
+from delayd.testing.clock import FakeClock
+from delayd.testing.disk import SimulatedDisk
+from delayd.turns import Turns
+
+if TYPE_CHECKING:
+    from delayd.journal.aio import KernelSync
+    from delayd.line.server import LineServer
+
+HANG_S_MAX: Final = 20.0
+QUICK_NS: Final = 1_000
+INTERVAL_MS: Final = 50
+DIRECTORY: Final = "data"
+SEGMENT_BYTES: Final = 256 << 10
+HOUR_MS: Final = 3_600_000
+YEAR_MS: Final = 365 * 24 * HOUR_MS
+DESCRIPTOR: Final = 77
+BODY: Final = b"x" * 150
+
+Happening = Callable[[], object]
+
+# --- Time ----------------------------------------------------------------------------------------
+
+
+class Watch:
+    """The time that `turns` measures its own work with."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self.step_ns = 0
+        """What each look costs."""
+
+    def __call__(self) -> int:
+        self.now_ns += self.step_ns
+        return self.now_ns
+
+    def pass_ms(self, ms: int) -> None:
+        self.now_ns += ms * NS_PER_MS
+
+
+def set_watch(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> Watch:
+    """Let these modules, `turns` if none is named, measure by a watch that the test winds."""
+    made = Watch()
+    for module in modules or (turns_module,):
+        monkeypatch.setattr(module, "monotonic_ns", made)
+    return made
+
+
+class CrankedLoop:
+    """Calls nothing back until it is told to."""
+
+    def __init__(self) -> None:
+        self.timers: list[tuple[float, Happening]] = []
+        self.soon: queue.SimpleQueue[Happening] = queue.SimpleQueue()
+
+    def call_later(self, delay: float, callback: Happening) -> object:
+        self.timers.append((delay, callback))
+        return None
+
+    def call_soon_threadsafe(self, callback: Happening) -> object:
+        self.soon.put(callback)
+        return None
+
+    def crank(self) -> None:
+        """Run one callback of another thread, when it comes."""
+        self.soon.get(timeout=HANG_S_MAX)()
+
+    def ring(self) -> None:
+        """Let the timers that are set run out."""
+        timers, self.timers = self.timers, []
+        for _, callback in timers:
+            callback()
+
+
+# --- Parts that follow a script ------------------------------------------------------------------
+
+
+class Recipient:
+    """Where replies and deliveries go."""
+
+    def __init__(self, name: str, events: list[str]) -> None:
+        self._name = name
+        self._events = events
+
+    def send(self, data: bytes) -> None:
+        self._events.append(f"{self._name} gets {data.decode()}")
+
+    def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
+        del now_ms
+        what = outcome.name if isinstance(outcome, WaitEnd) else f"job {outcome[0]}"
+        self._events.append(f"{self._name} is told {what}")
+
+
+class ScriptedJournal:
+    """Notes every call. A failed sync or write fails for ever after, as the real journal's does."""
+
+    def __init__(self, events: list[str]) -> None:
+        self.events = events
+        self.appended: list[bytes] = []
+        self.synced = 0
+        self.now_ns = 0
+        self.sync_ns = QUICK_NS
+        self.append_error: JournalError | None = None
+        self.frame_bytes_max = 1 << 40
+        """No frame longer than this finds room."""
+        self.sync_error: JournalError | None = None
+        self.gate = threading.Semaphore(0)
+        self.sync_begun = threading.Semaphore(0)
+        self._main = threading.current_thread()
+        self.thread_syncs = 0
+
+    is_behind = False
+
+    def append(self, payload: bytes, time_ms: int, wall_ms: int) -> int:
+        if self.append_error is not None:
+            raise self.append_error
+        if len(payload) > self.frame_bytes_max:
+            raise JournalFull("directory", "no room")
+        self.appended.append(payload)
+        self.events.append(f"append {payload.decode()}")
+        return len(self.appended)
+
+    def sync(self) -> int:
+        target = len(self.appended)
+        if threading.current_thread() is not self._main:
+            self.thread_syncs += 1
+            self.sync_begun.release()
+            assert self.gate.acquire(timeout=HANG_S_MAX)
+        if self.sync_error is not None:
+            self.events.append("sync fails")
+            raise self.sync_error
+        self.now_ns += self.sync_ns
+        self.synced = target
+        self.events.append(f"synced {target}")
+        return target
+
+
+class ScriptedKernel:
+    """Stands for `KernelSync`: syncs a file of the simulated disk when `carry_out` says so."""
+
+    def __init__(self, disk: SimulatedDisk, events: list[str]) -> None:
+        self._disk = disk
+        self._events = events
+        self._handle: int | None = None
+        self._has_ended = False
+        self.error: OSError | None = None
+        self.refusal: OSError | None = None
+        """What `begin` raises."""
+        self.is_closed = False
+
+    def fileno(self) -> int:
+        return DESCRIPTOR
+
+    def begin(self, handle: int) -> None:
+        assert self._handle is None, "one sync at a time"
+        assert not self.is_closed
+        if self.refusal is not None:
+            self._events.append("refused")
+            raise self.refusal
+        self._handle = handle
+        self._has_ended = False
+        self._events.append("begin")
+
+    def carry_out(self) -> None:
+        assert self._handle is not None, "no sync is going on"
+        try:
+            self._disk.sync(self._handle)
+            self.error = None
+        except OSError as error:
+            self.error = error
+        self._has_ended = True
+
+    def finish(self, *, wait: bool = False) -> bool:
+        if self._handle is None:
+            return False
+        if wait and not self._has_ended:
+            self.carry_out()
+        if self._has_ended:
+            self._handle = None
+        return self._has_ended
+
+    def close(self) -> None:
+        assert self._handle is None, "the sync going on was forgotten"
+        self.is_closed = True
+
+
+class GatedDisk(SimulatedDisk):
+    """Lets other threads sync only while `may_go_on` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_go_on = threading.Event()
+        self._main = threading.current_thread()
+
+    def sync(self, handle: int, /) -> None:
+        if threading.current_thread() is not self._main:
+            assert self.may_go_on.wait(HANG_S_MAX)
+        super().sync(handle)
+
+
+class ScriptedLine:
+    def __init__(self, clock: FakeClock, watch: Watch, events: list[str]) -> None:
+        self._clock = clock
+        self._watch = watch
+        self._events = events
+        self.waits_s: list[float | None] = []
+        self.heard_clients: list[bool] = []
+        self.script: list[Happening] = []
+        """What happens at the end of each poll."""
+        self.has_more = False
+        self.tasks = BackgroundTasks(Engine(start_ms=0).state)
+        self.durable_id = 0
+        self.out_of_order_ids: Container[int] = ()
+        self.replies: list[tuple[Recipient, bytes]] = []
+        self.free: list[tuple[Recipient, bytes]] = []
+        self.served_ms: list[int] = []
+
+    def poll(self, wait_s: float | None, *, hears_clients: bool = True) -> list[tuple[int, int]]:
+        self.waits_s.append(wait_s)
+        self.heard_clients.append(hears_clients)
+        assert len(self.waits_s) < 1_000, "it never sleeps"
+        if wait_s:
+            self._watch.now_ns += round(wait_s * NS_PER_S)
+            self._clock.advance(round(wait_s * 1_000))
+        if self.script:
+            self.script.pop(0)()
+        else:
+            assert wait_s is not None, "it sleeps for ever"
+        return []
+
+    def serve(self, events: Sequence[tuple[int, int]], now_ms: int) -> None:
+        del events
+        self.served_ms.append(now_ms)
+        self.has_more = False
+
+    def take_replies(self) -> list[tuple[Recipient, bytes]]:
+        replies, self.replies = self.replies, []
+        return replies
+
+    def take_free_replies(self) -> list[tuple[Recipient, bytes]]:
+        free, self.free = self.free, []
+        return free
+
+
+class ScriptedCommit:
+    """Notes what it is given and releases it at once."""
+
+    def __init__(self, events: list[str]) -> None:
+        self._events = events
+        self.is_syncing = False
+        self.is_backed_up = False
+        self.durable_id = 0
+        self.out_of_order_ids: dict[int, int] = {}
+        self.on_commit: Happening = int
+        self.is_holding = False
+        """Nothing becomes durable: the test sends what is in `replies`."""
+        self.synced: list[bool] = []
+        """Of each commit whether it has to be synced."""
+        self.replies: list[list[tuple[Recipient, bytes]]] = []
+        """Of each commit the replies that wait for it."""
+        self.times_ms: list[tuple[int, int]] = []
+        """What the frames say of delayd time and the wall clock."""
+
+    def reap(self) -> None:
+        self._events.append("reap")
+
+    def commit(
+        self,
+        log: list[bytes],
+        replies: Sequence[tuple[Recipient, bytes]],
+        *,
+        must_sync: bool,
+        time_ms: int,
+        wall_ms: int,
+        last_id: int,
+    ) -> None:
+        self.synced.append(must_sync)
+        self.replies.append([*replies])
+        self.times_ms.append((time_ms, wall_ms))
+        self._events.append(f"commit {len(log)} up to {last_id}")
+        self.on_commit()
+        if not self.is_holding:
+            for recipient, data in replies:
+                recipient.send(data)
+
+
+class CountedSpace:
+    """The space on the disk, with a count of how often it was looked at."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self.looks = 0
+
+    def beyond(self, set_aside_bytes: int) -> int:
+        self.looks += 1
+        return self._space.beyond(set_aside_bytes)
+
+    def more(self, missing_bytes: int, body_bytes: int, places: int) -> int:
+        return self._space.more(missing_bytes, body_bytes, places)
+
+
+class HandWorker:
+    """Carries its tasks out when it is told to, or at its end."""
+
+    def __init__(self) -> None:
+        self.tasks: list[Task] = []
+        self.is_over = False
+
+    def do(self, task: Task) -> None:
+        assert not self.is_over
+        self.tasks.append(task)
+
+    def work(self, tasks: int | None = None) -> None:
+        """Do so many of them, or all."""
+        for _ in range(len(self.tasks) if tasks is None else tasks):
+            if self.tasks:
+                self.tasks.pop(0)()
+
+    def end(self) -> None:
+        self.work()
+        self.is_over = True
+
+
+# --- The rig -------------------------------------------------------------------------------------
+
+
+class CommitRig:
+    """An engine and what stands behind it; the arguments switch its parts on.
+
+    `policy`       `commit`: a group commit. Without it `commits` notes what turns commit
+    `disk`         `journal`: a journal on it, from which the engine is recovered; else `script`
+    `kernel`       `kernel`: the group commit syncs by a scripted kernel
+    `room`         `space`: the engine's log space is limited by what the disk has
+    `watch`        `turns`, over the scripted `line`; `keeps`: with a commit
+    `snapshots`    `snapshots`; with each chore their thread does `pace` of its tasks, None: all
+    """
+
+    disk: SimulatedDisk
+    journal: Journal
+    kernel: ScriptedKernel
+    commit: GroupCommit
+    space: CountedSpace
+    turns: Turns
+    snapshots: Snapshots
+
+    def __init__(
+        self,
+        policy: SyncPolicy | None = None,
+        *,
+        disk: SimulatedDisk | None = None,
+        segment_bytes: int = SEGMENT_BYTES,
+        start_ms: int | None = None,
+        kernel: bool = False,
+        room: bool = False,
+        watch: Watch | None = None,
+        keeps: bool = True,
+        snapshots: bool = False,
+        pace: int | None = None,
+    ) -> None:
+        self.events: list[str] = []
+        self.failures: list[JournalError] = []
+        self.a, self.b = Recipient("a", self.events), Recipient("b", self.events)
+        self.clock = FakeClock() if start_ms is None else FakeClock(start_ms)
+        self.watch = watch or Watch()
+        self.loop = CrankedLoop()
+        self.segment_bytes = segment_bytes
+        self.pace = pace
+        self.script = ScriptedJournal(self.events)
+        self.is_scripted = disk is None
+        if disk is not None:
+            self.disk = disk
+            self.journal = Journal.open(DIRECTORY, disk=disk, segment_bytes=segment_bytes)
+        self.engine = self._recovered()
+        self.engine.log_space.jobs = len(self.engine.store.jobs)
+        self.session = self.engine.open_session(self.a)
+        self.sessions = [self.engine.open_session() for _ in range(4)] if room else []
+        self.line = ScriptedLine(self.clock, self.watch, self.events)
+        self.commits = ScriptedCommit(self.events)
+        self.turns_taken = 0
+        self.changes: list[bool] = []
+        """Of the disk: whether it has become full."""
+        self.workers: list[HandWorker] = []
+        self.told: list[Task] = []
+        self.said = io.StringIO()
+        self.excess_bytes = 0
+        """How far the bound on disk use was exceeded, at the worst moment."""
+        if policy is not None:
+            self._add_commit(policy, with_kernel=kernel)
+        if room:
+            self.space = CountedSpace(Space(self.journal, self.changes.append))
+            self.limit()
+        if watch is not None:
+            self._add_turns(keeps=keeps, has_commit=policy is not None, has_room=room)
+        if snapshots:
+            self._add_snapshots()
+
+    def _recovered(self) -> Engine:
+        replay = None
+        for frame in () if self.is_scripted else self.journal.replay():
+            if replay is None:
+                replay = Replay(Engine(start_ms=frame.time_ms))
+            replay.play(frame.payload)
+        if replay is None:
+            return Engine(start_ms=self.clock.now_ms())
+        replay.finish(max(self.clock.now_ms(), replay.engine.store.time_ms))
+        check(replay.engine)
+        return replay.engine
+
+    def _add_commit(self, policy: SyncPolicy, *, with_kernel: bool) -> None:
+        journal = cast("Journal", self.script) if self.is_scripted else self.journal
+        kernel = None
+        if with_kernel:
+            self.kernel = ScriptedKernel(self.disk, self.events)
+            kernel = cast("KernelSync", self.kernel)
+        self.commit = GroupCommit(
+            journal, policy, INTERVAL_MS, self.loop, self.failures.append, kernel
+        )
+
+    def _add_turns(self, *, keeps: bool, has_commit: bool, has_room: bool) -> None:
+        commit = self.commit if has_commit else cast("GroupCommit", self.commits)
+        self.turns = Turns(
+            self.engine,
+            self.clock,
+            cast("LineServer", self.line),
+            commit if keeps else None,
+            cast("Space", self.space) if has_room else None,
+        )
+        if has_room:
+            self.turns.limit_room()
+
+    def _add_snapshots(self) -> None:
+        self.snapshots = Snapshots(
+            self.engine,
+            self.journal,
+            Log(self.said, self.clock.wall_ms),
+            wall_ms=self.clock.wall_ms,
+            tell=self.told.append,
+            on_failure=self.failures.append,
+            new_worker=self._new_worker,
+            now_ns=lambda: self.clock.now_ms() * NS_PER_MS,
+        )
+
+    def _new_worker(self) -> HandWorker:
+        self.workers.append(HandWorker())
+        return self.workers[-1]
+
+    def look(self) -> list[str]:
+        """What has happened since the last look."""
+        events, self.events[:] = list(self.events), []
+        return events
+
+    def close(self) -> None:
+        """End the commit's thread, and close the journal."""
+        if self.is_scripted:
+            self.script.gate.release(1_000)
+        self.commit.close()
+        if not self.is_scripted:
+            self.journal.close()
+
+    # --- Jobs ------------------------------------------------------------------------------------
+
+    @property
+    def now_ms(self) -> int:
+        """What a request made now is told: with snapshots rounded up, as in the service."""
+        now_ms = max(self.clock.now_ms(), self.engine.store.time_ms)
+        return now_ms + 1 if hasattr(self, "snapshots") else now_ms
+
+    def put(
+        self, jobs: int = 1, *, delay_ms: int = 0, ttr_ms: int = HOUR_MS, body: bytes = BODY
+    ) -> list[int]:
+        first_id = self.engine.put_alike(
+            self.engine.store.topic("default"),
+            priority=0,
+            delay_ms=delay_ms,
+            ttr_ms=ttr_ms,
+            bodies=[body] * jobs,
+            now_ms=self.now_ms,
+        )
+        return list(range(first_id, first_id + jobs))
+
+    def reserve(self, session: Session | None = None) -> int:
+        job = self.engine.reserve(session or self.session, self.now_ms)
+        assert job is not None
+        return job[0]
+
+    def delete(self, job_ids: list[int]) -> None:
+        assert all(self.engine.delete_batch(self.session, job_ids, self.now_ms))
+
+    # --- Commits ---------------------------------------------------------------------------------
+
+    def turn(
+        self,
+        record: str,
+        *replies: tuple[Recipient, str],
+        must_sync: bool | None = None,
+        last_id: int = 0,
+    ) -> list[str]:
+        """Commit a turn of that record; what has happened since the last look."""
+        if record and not self.is_scripted:
+            self.events.append(f"append {record}")
+        self.commit.commit(
+            [record.encode()] if record else [],
+            [(recipient, text.encode()) for recipient, text in replies],
+            must_sync=bool(record) if must_sync is None else must_sync,
+            time_ms=1,
+            wall_ms=2,
+            last_id=last_id,
+        )
+        return self.look()
+
+    def write(self, *records: bytes) -> None:
+        """Commit a turn of these records, to which nobody is told a reply."""
+        self.commit.commit(list(records), [], must_sync=True, time_ms=0, wall_ms=0)
+
+    def thread_syncs(self) -> list[str]:
+        """Let the sync that runs in the thread end, and its callback run."""
+        if self.is_scripted:
+            assert self.script.sync_begun.acquire(timeout=HANG_S_MAX)
+            self.script.gate.release()
+            self.loop.crank()
+            return self.look()
+        assert isinstance(self.disk, GatedDisk)
+        self.disk.may_go_on.set()
+        callback = self.loop.soon.get(timeout=HANG_S_MAX)
+        self.disk.may_go_on.clear()
+        callback()
+        return [f"durable {self.journal.synced_sequence - 1}", *self.look()]
+
+    def reaps(self) -> list[str]:
+        """What happens when the loop asks whether the kernel's sync has ended."""
+        before = self.journal.synced_sequence
+        self.commit.reap()
+        if self.journal.synced_sequence != before:
+            self.events.insert(0, f"durable {self.journal.synced_sequence - 1}")
+        return self.look()
+
+    def kernel_syncs(self) -> list[str]:
+        self.kernel.carry_out()
+        return self.reaps()
+
+    # --- Room ------------------------------------------------------------------------------------
+
+    def limit(self) -> None:
+        room = self.engine.log_space
+        room.limit(self.space.beyond(self._set_aside_bytes()), self.space.more)
+
+    def _set_aside_bytes(self) -> int:
+        held = len(self.engine.store.leases.sessions)
+        return self.engine.log_space.set_aside_bytes(held)
+
+    def end_turn(self) -> None:
+        """End a turn as the service does; what was accepted can be recorded."""
+        engine = self.engine
+        if hasattr(self, "turns"):
+            self.turns_taken += 1
+            self.turns.end_turn(RequestMs(self.now_ms))
+        else:
+            if engine.log_space.is_short:
+                engine.serve_waiting(self.now_ms)
+            engine.take_deliveries()
+            log, must_sync = engine.take_log()
+            if log:
+                self.commit.commit(log, [], must_sync=must_sync, time_ms=self.now_ms, wall_ms=0)
+        assert not self.failures, "something was accepted that could not be recorded"
+        assert engine.log_space.jobs == len(engine.store.jobs)
+        if hasattr(self, "turns"):
+            free_bytes = self.journal.room_bytes - self._set_aside_bytes()
+            assert engine.log_space.free_bytes <= free_bytes
+        else:
+            self.limit()
+
+    def fill(self) -> int:
+        """Put one job a turn until that is refused; count them."""
+        jobs = 0
+        while True:
+            try:
+                self.put(body=b"x" * 100)
+            except OutOfSpace:
+                return jobs
+            jobs += 1
+            self.end_turn()
+
+    def drain(self) -> int:
+        """Reserve and delete one job after the other, each in a turn of its own; count them."""
+        jobs = 0
+        while job := self.engine.reserve(self.sessions[0], self.now_ms):
+            self.end_turn()
+            self.engine.delete(self.sessions[0], job[0], self.now_ms)
+            self.end_turn()
+            jobs += 1
+        return jobs
+
+    def take_the_rest(self) -> None:
+        """Let another program use up the disk."""
+        self.disk.capacity_bytes = 0
+
+    # --- Turns -----------------------------------------------------------------------------------
+
+    def slept(self, timeout_s: float | None, *script: Happening) -> list[float | None]:
+        """Sleep with that script, and then be nudged; how long each poll might have taken."""
+        self.line.waits_s.clear()
+        self.line.script = [*script, self.turns.nudge]
+        self.turns.sleep(timeout_s)
+        return self.line.waits_s
+
+    # --- Snapshots -------------------------------------------------------------------------------
+
+    @property
+    def worker(self) -> HandWorker:
+        """The one of the snapshot that was begun last."""
+        return self.workers[-1]
+
+    def append(self) -> None:
+        """Append what was recorded, and sync it."""
+        log, _ = self.engine.take_log()
+        if log:
+            self.journal.append(b"".join(log), self.engine.store.time_ms, self.clock.wall_ms())
+            self.journal.sync()
+
+    def pass_turn(self, ms: int = 0) -> float | None:
+        """Let time pass, fire what is due, append what was recorded, then the chore."""
+        self.clock.advance(ms)
+        while self.engine.advance(self.clock.now_ms(), self.now_ms):
+            pass
+        self.append()
+        return self.chore()
+
+    def chore(self) -> float | None:
+        """Do the chore, and what the thread is quick enough for."""
+        wanted_s = self.snapshots.chore()
+        if self.workers and self.worker.tasks and self.pace != 0:
+            self.work(self.pace)
+            wanted_s = 0.0
+        live_bytes = self.engine.store.live_bytes
+        excess = self.journal.disk_bytes - 2 * live_bytes - self.segment_bytes
+        self.excess_bytes = max(self.excess_bytes, excess)
+        return wanted_s
+
+    def work(self, tasks: int | None = None) -> None:
+        """Let the thread do so many tasks, and the loop what it is told."""
+        self.worker.work(tasks)
+        while self.told:
+            self.told.pop(0)()
+
+    def rest(self, ms: int = YEAR_MS, *, works: bool = True) -> None:
+        """Let time pass without requests, until the chore wants nothing or the time is over.
+
+        With `works` the thread does what it had left undone.
+        """
+        ends_ms = self.clock.now_ms() + ms
+        while self.clock.now_ms() < ends_ms:
+            wanted_s = self.chore()
+            if wanted_s is None:
+                if not works or not self.workers or not self.worker.tasks:
+                    return
+                self.work()
+            else:
+                wanted_ms = math.ceil(wanted_s * 1_000)
+                self.clock.advance(min(wanted_ms, ends_ms - self.clock.now_ms()))
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self.disk.list_directory(DIRECTORY))
+
+    def log_lines(self) -> list[str]:
+        return self.said.getvalue().splitlines()
+
+    def state(self) -> list[object]:
+        return list(views.canonical(self.engine))
+
+    def restarted(self) -> "CommitRig":
+        """What comes up after kill -9, with snapshots."""
+        self.disk.heal()
+        self.disk.kill()
+        rig = CommitRig(disk=self.disk, segment_bytes=self.segment_bytes, snapshots=True)
+        rig.clock.advance(max(0, self.clock.now_ms() - rig.clock.now_ms()))
+        return rig
+
+
+def snapshot_rig(*, segment_bytes: int = SEGMENT_BYTES, pace: int | None = None) -> CommitRig:
+    """An engine with its journal on a new disk, whose snapshots are taken in virtual time."""
+    return CommitRig(disk=SimulatedDisk(), segment_bytes=segment_bytes, snapshots=True, pace=pace)
