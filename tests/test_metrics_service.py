@@ -149,27 +149,27 @@ def test_the_metrics_are_told_what_the_parts_have_counted(watch: Watch) -> None:
     turning = CommitRig(watch=watch)
     rig = CommitRig(disk=SimulatedDisk(), snapshots=True)
     take_snapshot(rig)
-    rig = CommitRig(SyncPolicy.ALWAYS)
+    writing = CommitRig(SyncPolicy.ALWAYS)
     sources = sources_of(
         rig.engine,
         turning.turns,
         rig.journal,
-        rig.commit,
+        writing.commit,
         connections=lambda: {"line": 3},
         repairs=lambda: 1,
     )
     journal = sources.journal()
     assert journal is not None
-    assert journal.commit_ns is rig.commit.commit_ns
-    assert journal.sync_ns is rig.commit.sync_ns
-    assert journal.batch_records is rig.commit.batch_records
+    assert journal.commit_ns is writing.commit.commit_ns
+    assert journal.sync_ns is writing.commit.sync_ns
+    assert journal.batch_records is writing.commit.batch_records
     assert journal.disk_bytes == rig.journal.disk_bytes > 0
     assert rig.journal.snapshot_ms is not None
     assert journal.snapshot_age_ms == rig.engine.store.time_ms - rig.journal.snapshot_ms
     text = b"".join(Metrics(rig.engine, Refusals(), sources).chunks(rig.now_ms))
     assert b'delayd_connections{front_end="line"} 3.0\n' in text
     assert b"delayd_snapshot_age_seconds" in text
-    rig.close()
+    writing.close()
 
 
 def test_without_a_journal_there_is_nothing_to_say_of_one(watch: Watch) -> None:
