@@ -14,15 +14,17 @@ and is answered in the end.
 
 import enum
 from collections.abc import Callable
-from types import MappingProxyType
 from typing import Any, Final, final
 
 from delayd.access.principal import Authorization, authorize
 from delayd.access.scopes import Scope
 from delayd.core import views
+from delayd.core.engine import Engine
 from delayd.core.errors import OutOfSpace, PolicyInvalid, Refusal
-from delayd.core.job import Event, State
+from delayd.core.job import State
+from delayd.core.operations import change, finish
 from delayd.core.operations.clock import leases_are_caught_up
+from delayd.core.operations.reserve import reserve, reserve_job, touch
 from delayd.core.operations.topics import SetPolicy
 from delayd.core.policy import Policy
 from delayd.core.scans.bulk import Action, Bulk
@@ -30,6 +32,7 @@ from delayd.core.scans.clear import Clear
 from delayd.core.scans.list import Calendar, Search
 from delayd.core.scans.scan import Wanted
 from delayd.core.session import Handed
+from delayd.core.topic import Topic
 from delayd.core.views import job_details, topic_details
 from delayd.core.virtual_clock import ClockAdvance
 from delayd.limits import POLICY_JSON_BYTES_MAX, RESERVE_BATCH_MAX
@@ -38,8 +41,12 @@ from delayd.line.connection import LineConnection
 from delayd.line.grammar import BadFormat, Changes, Filter, PutLine
 from delayd.line.stats import COUNTED
 
-WAITS: Final = b""
-"""No reply yet."""
+Parser = Callable[[bytes], Any]
+"""Returns the arguments that the bytes after a command's word are; may raise a `Refusal`."""
+
+Handler = Callable[[LineConnection, Any, int], bytes]
+"""Takes the connection, the arguments and the time; returns the reply, or nothing when the client
+now waits."""
 
 NO_JOB_ID: Final = 0
 """The id of no job: what a command is carried out for whose job must not show."""
@@ -66,7 +73,7 @@ def _reserve_or_wait(client: LineConnection, wait_ms: int | None, now_ms: int) -
     engine, session = client.engine, client.session
     if not session.works:
         client.stats.note_worker(session)
-    job = engine.reserve(session, now_ms)
+    job = reserve(engine.state, session, now_ms)
     if job is not None:
         return client.hand_over(job, now_ms)
     if session.deadline_soon(now_ms):
@@ -77,11 +84,11 @@ def _reserve_or_wait(client: LineConnection, wait_ms: int | None, now_ms: int) -
         return replies.TIMED_OUT
     engine.wait(session, now_ms, wait_ms)
     client.is_waiting = True
-    return WAITS
+    return b""
 
 
 def _reserve_job(client: LineConnection, job_id: int, now_ms: int) -> bytes:
-    job = client.engine.reserve_job(client.session, job_id, now_ms)
+    job = reserve_job(client.engine.state, client.session, job_id, now_ms)
     client.stats.note_worker(client.session)
     return client.long_reply(replies.reserved(job))
 
@@ -90,24 +97,24 @@ def _reserve_job(client: LineConnection, job_id: int, now_ms: int) -> bytes:
 
 
 def _delete(client: LineConnection, job_id: int, now_ms: int) -> bytes:
-    client.engine.delete(client.session, job_id, now_ms)
+    finish.delete(client.engine.state, client.session, job_id, now_ms)
     return replies.DELETED
 
 
 def _release(client: LineConnection, args: tuple[int, int, int], now_ms: int) -> bytes:
     job_id, priority, delay_ms = args
-    client.engine.release(client.session, job_id, priority, delay_ms, now_ms)
+    finish.release(client.engine.state, client.session, job_id, priority, delay_ms, now_ms)
     return replies.RELEASED
 
 
 def _bury(client: LineConnection, args: tuple[int, int], now_ms: int) -> bytes:
     job_id, priority = args
-    client.engine.bury(client.session, job_id, priority, now_ms)
+    finish.bury(client.engine.state, client.session, job_id, priority, now_ms)
     return replies.BURIED
 
 
 def _touch(client: LineConnection, job_id: int, now_ms: int) -> bytes:
-    client.engine.touch(client.session, job_id, now_ms)
+    touch(client.engine.state, client.session, job_id, now_ms)
     return replies.TOUCHED
 
 
@@ -121,80 +128,58 @@ def _nack(client: LineConnection, args: tuple[int, int, str], now_ms: int) -> by
 
 
 def _kick(client: LineConnection, bound: int, now_ms: int) -> bytes:
-    return b"KICKED %d\r\n" % client.engine.kick(client.used, bound, now_ms)
+    return b"KICKED %d\r\n" % change.kick(client.engine.state, client.used, bound, now_ms)
 
 
 def _kick_job(client: LineConnection, job_id: int, now_ms: int) -> bytes:
-    client.engine.kick_job(job_id, now_ms)
+    change.kick_job(client.engine.state, job_id, now_ms)
     return replies.KICKED
 
 
 def _reschedule(client: LineConnection, args: tuple[int, int], now_ms: int) -> bytes:
     job_id, delay_ms = args
-    client.engine.reschedule(job_id, delay_ms, now_ms)
+    change.reschedule(client.engine.state, job_id, delay_ms, now_ms)
     return replies.RESCHEDULED
 
 
 def _change(client: LineConnection, args: tuple[int, Changes], now_ms: int) -> bytes:
     job_id, changes = args
 
-    def change(body: bytes | None, now_ms: int) -> bytes:
+    def carry(body: bytes | None, now_ms: int) -> bytes:
+        priority, delay_ms, ttr_ms, _ = changes
         client.engine.change(
-            job_id,
-            priority=changes.priority,
-            delay_ms=changes.delay_ms,
-            ttr_ms=changes.ttr_ms,
-            body=body,
-            now_ms=now_ms,
+            job_id, now_ms, priority=priority, delay_ms=delay_ms, ttr_ms=ttr_ms, body=body
         )
         return b"CHANGED\r\n"
 
-    body_bytes = changes.body_bytes
-    if body_bytes is None:
-        return change(None, now_ms)
-    if body_bytes > client.engine.state.body_bytes_max:
-        return client.discard_body(body_bytes, client.refuse(replies.JOB_TOO_BIG))
-    return client.expect(body_bytes, change)
+    if changes.body_bytes is None:
+        return carry(None, now_ms)
+    return client.expect(changes.body_bytes, carry, client.engine.state.body_bytes_max)
 
 
 def _peek(client: LineConnection, job_id: int, _now_ms: int) -> bytes:
     return client.long_reply(replies.found(views.peek(client.engine, job_id)))
 
 
-def _peek_ready(client: LineConnection, _nothing: None, _now_ms: int) -> bytes:
-    return _found(client, views.peek_ready(client.engine, client.used))
+def _peek_head(find: Callable[[Engine, Topic], Handed | None]) -> Handler:
+    """Return the handler that shows the job which `find` finds in the topic used."""
+
+    def peek(client: LineConnection, _nothing: None, _now_ms: int) -> bytes:
+        job = find(client.engine, client.used)
+        return replies.NOT_FOUND if job is None else client.long_reply(replies.found(job))
+
+    return peek
 
 
-def _peek_delayed(client: LineConnection, _nothing: None, _now_ms: int) -> bytes:
-    return _found(client, views.peek_delayed(client.engine, client.used))
+def _by_key(handle: Handler) -> Handler:
+    """Return the handler of the same command with topic and key in place of the job's id."""
 
+    def handle_by_key(client: LineConnection, args: tuple[Any, ...], now_ms: int) -> bytes:
+        name, key, *others = args
+        job_id = client.engine.find_key(name, key)
+        return handle(client, (job_id, *others) if others else job_id, now_ms)
 
-def _peek_buried(client: LineConnection, _nothing: None, _now_ms: int) -> bytes:
-    return _found(client, views.peek_buried(client.engine, client.used))
-
-
-def _found(client: LineConnection, job: Handed | None) -> bytes:
-    return replies.NOT_FOUND if job is None else client.long_reply(replies.found(job))
-
-
-# --- Keys ----------------------------------------------------------------------------------------
-
-
-def _delete_key(client: LineConnection, named: tuple[str, bytes], now_ms: int) -> bytes:
-    return _delete(client, client.engine.find_key(*named), now_ms)
-
-
-def _reschedule_key(client: LineConnection, args: tuple[str, bytes, int], now_ms: int) -> bytes:
-    name, key, delay_ms = args
-    return _reschedule(client, (client.engine.find_key(name, key), delay_ms), now_ms)
-
-
-def _peek_key(client: LineConnection, named: tuple[str, bytes], now_ms: int) -> bytes:
-    return _peek(client, client.engine.find_key(*named), now_ms)
-
-
-def _kick_key(client: LineConnection, named: tuple[str, bytes], now_ms: int) -> bytes:
-    return _kick_job(client, client.engine.find_key(*named), now_ms)
+    return handle_by_key
 
 
 # --- Tubes ---------------------------------------------------------------------------------------
@@ -228,8 +213,6 @@ def _put_in_tube(client: LineConnection, args: tuple[str, PutLine], _now_ms: int
 
 def _set_policy(client: LineConnection, args: tuple[str, int], _now_ms: int) -> bytes:
     name, json_bytes = args
-    if json_bytes > POLICY_JSON_BYTES_MAX:
-        return client.discard_body(json_bytes, client.refuse(replies.JOB_TOO_BIG))
 
     def set_it(json: bytes, now_ms: int) -> bytes:
         try:
@@ -246,7 +229,7 @@ def _set_policy(client: LineConnection, args: tuple[str, int], _now_ms: int) -> 
             return b"POLICY_SET\r\n"
         return client.begin(work, lambda: b"POLICY_SET\r\n")
 
-    return client.expect(json_bytes, set_it)
+    return client.expect(json_bytes, set_it, POLICY_JSON_BYTES_MAX)
 
 
 def _get_policy(client: LineConnection, name: str, _now_ms: int) -> bytes:
@@ -283,26 +266,23 @@ def _clear_tube(client: LineConnection, name: str, _now_ms: int) -> bytes:
 
 
 def _cancel_jobs(client: LineConnection, args: tuple[str, Filter], now_ms: int) -> bytes:
-    return _bulk(client, *args, Action.cancel(), now_ms)
+    return _bulk(client, *args, Action.cancel(), b"CANCELLED", now_ms)
 
 
 def _kick_jobs(client: LineConnection, args: tuple[str, Filter], now_ms: int) -> bytes:
-    return _bulk(client, *args, Action.kick(), now_ms)
+    return _bulk(client, *args, Action.kick(), b"KICKED", now_ms)
 
 
 def _reschedule_jobs(client: LineConnection, args: tuple[str, int, Filter], now_ms: int) -> bytes:
     name, delay_ms, asked = args
-    return _bulk(client, name, asked, Action.reschedule(delay_ms), now_ms)
+    return _bulk(client, name, asked, Action.reschedule(delay_ms), b"RESCHEDULED", now_ms)
 
 
-_DONE: Final = MappingProxyType(
-    {Event.DELETE: b"CANCELLED", Event.KICK: b"KICKED", Event.RESCHEDULE: b"RESCHEDULED"}
-)
-
-
-def _bulk(client: LineConnection, name: str, asked: Filter, action: Action, now_ms: int) -> bytes:
+def _bulk(
+    client: LineConnection, name: str, asked: Filter, action: Action, word: bytes, now_ms: int
+) -> bytes:
     bulk = Bulk(client.engine.state, name, asked.wanted(now_ms), action, dry_run=asked.is_dry)
-    word = b"MATCHED" if asked.is_dry else _DONE[action.event]
+    word = b"MATCHED" if asked.is_dry else word
     return client.begin(bulk, lambda: replies.bulk(bulk, word))
 
 
@@ -385,14 +365,6 @@ class About(enum.Enum):
     """The topic of the job whose id is that word."""
 
 
-Parser = Callable[[bytes], Any]
-"""Returns the arguments that the bytes after a command's word are; may raise a `Refusal`."""
-
-Handler = Callable[[LineConnection, Any, int], bytes]
-"""Takes the connection, the arguments and the time; returns the reply, or nothing when the client
-now waits."""
-
-
 @final
 class Command:
     """A row of the table."""
@@ -405,23 +377,21 @@ class Command:
         parse: Parser,
         handle: Handler,
         about: About,
-        scope: Scope | None = None,
-        or_scopes: tuple[Scope, ...] = (),
-        *,
+        *scopes: Scope,
         is_bound: bool = True,
     ) -> None:
         """Begin with this word; with a space where there are arguments.
 
-        `scope` is what a client must be allowed to do, None where every client may; one of the
-        others does as well. A reply that is not bound says nothing of a job, and leaves however
+        A client must be allowed one of the `scopes`; the first is what the tables name. Without
+        any, every client may. A reply that is not bound says nothing of a job, and leaves however
         slow the disk may be.
         """
         self.word = word
         self.parse = parse
         self.handle = handle
         self.about = about
-        self.scope = scope
-        self.or_scopes = or_scopes
+        self.scope = scopes[0] if scopes else None
+        self.or_scopes = scopes[1:]
         self.is_bound = is_bound
         name = word.decode().rstrip()
         self.counted = name if name in COUNTED else ""
@@ -429,17 +399,16 @@ class Command:
 
 def _free(word: bytes, parse: Parser, handle: Handler, about: About, *scopes: Scope) -> Command:
     """Return a row whose reply is not bound: what begins a put is not yet one."""
-    scope = scopes[0] if scopes else None
-    return Command(word, parse, handle, about, scope, scopes[1:], is_bound=False)
+    return Command(word, parse, handle, about, *scopes, is_bound=False)
 
 
 _id, _nothing, _later = grammar.parse_job_id, grammar.parse_nothing, grammar.parse_nothing_yet
 
 COMMANDS: Final = (
     Command(b"peek ", _id, _peek, About.JOB, Scope.PEEK),
-    Command(b"peek-ready", _nothing, _peek_ready, About.USED, Scope.PEEK),
-    Command(b"peek-delayed", _nothing, _peek_delayed, About.USED, Scope.PEEK),
-    Command(b"peek-buried", _nothing, _peek_buried, About.USED, Scope.PEEK),
+    Command(b"peek-ready", _nothing, _peek_head(views.peek_ready), About.USED, Scope.PEEK),
+    Command(b"peek-delayed", _nothing, _peek_head(views.peek_delayed), About.USED, Scope.PEEK),
+    Command(b"peek-buried", _nothing, _peek_head(views.peek_buried), About.USED, Scope.PEEK),
     Command(
         b"reserve-with-timeout ", grammar.parse_wait, _reserve_or_wait, About.WATCHED, Scope.RESERVE
     ),
@@ -467,12 +436,13 @@ COMMANDS: Final = (
     _free(b"put-in-tube ", grammar.parse_put_in_tube, _put_in_tube, About.NAMED, Scope.PUT),
     Command(b"reschedule ", grammar.parse_reschedule, _reschedule, About.JOB, Scope.PUT),
     _free(b"auth ", _later, _auth, About.ANYBODY),
-    Command(b"delete-key ", grammar.parse_key, _delete_key, About.NAMED, Scope.DELETE),
+    Command(b"delete-key ", grammar.parse_key, _by_key(_delete), About.NAMED, Scope.DELETE),
     Command(
-        b"reschedule-key ", grammar.parse_key_and_delay, _reschedule_key, About.NAMED, Scope.PUT
+        *(b"reschedule-key ", grammar.parse_key_and_delay, _by_key(_reschedule)),
+        *(About.NAMED, Scope.PUT),
     ),
-    Command(b"peek-key ", grammar.parse_key, _peek_key, About.NAMED, Scope.PEEK),
-    Command(b"kick-key ", grammar.parse_key, _kick_key, About.NAMED, Scope.KICK),
+    Command(b"peek-key ", grammar.parse_key, _by_key(_peek), About.NAMED, Scope.PEEK),
+    Command(b"kick-key ", grammar.parse_key, _by_key(_kick_job), About.NAMED, Scope.KICK),
     Command(b"change ", grammar.parse_change, _change, About.JOB, Scope.PUT),
     Command(b"nack ", grammar.parse_nack, _nack, About.JOB, Scope.RELEASE),
     Command(b"set-policy ", grammar.parse_set_policy, _set_policy, About.NAMED, Scope.ADMIN),
@@ -494,12 +464,7 @@ that probes for commands sees the same answers: `stats x` begins with a known wo
 formed, `PUT` is unknown, `quitfoo` quits. (`put` is not here: the connection knows it by
 itself.)"""
 
-_BY_FIRST_WORD: Final = MappingProxyType(
-    {command.word[:-1]: command for command in COMMANDS if command.word.endswith(b" ")}
-)
-_BY_LINE: Final = MappingProxyType(
-    {command.word: command for command in COMMANDS if not command.word.endswith(b" ")}
-)
+_BY_WORD: Final = {command.word: command for command in COMMANDS}
 
 
 def command_of(line: bytes) -> tuple[Command, bytes] | None:
@@ -509,8 +474,8 @@ def command_of(line: bytes) -> tuple[Command, bytes] | None:
     """
     if b"\0" in line:
         raise BadFormat(line)
-    first, space, rest = line.partition(b" ")
-    command = _BY_FIRST_WORD.get(first) if space else _BY_LINE.get(line)
+    word, space, rest = line.partition(b" ")
+    command = _BY_WORD.get(word + space)
     if command is not None:
         return command, rest
     for command in COMMANDS:
@@ -524,12 +489,16 @@ def command_of(line: bytes) -> tuple[Command, bytes] | None:
 
 def carry_out(client: LineConnection, line: bytes, now_ms: int) -> None:
     """Carry out the command of a line, if the client may, and gather its reply."""
+    peer = client.peer
     is_bound = False
     try:
-        if client.peer is not None and client.peer.principal is None:
+        if peer is not None and peer.principal is None:
             found = None if b"\0" in line else command_of(line)
+            # No more is said of one command than of another; unless it is another protocol.
+            if found is None and client.is_foreign(line, 0):
+                return
             if found is None or found[0].about is not About.ANYBODY:
-                _refuse_unauthenticated(client, line, is_command=found is not None)
+                _refuse(client, line, replies.UNAUTHORIZED)
                 return
         found = command_of(line)
         if found is None:
@@ -539,7 +508,7 @@ def carry_out(client: LineConnection, line: bytes, now_ms: int) -> None:
         command, rest = found
         is_bound = command.is_bound
         args = command.parse(rest)
-        if client.peer is not None and command.scope is not None:
+        if peer is not None and command.scope is not None:
             authorization = _authorization(client, command, args, now_ms)
             if authorization is Authorization.FORBIDDEN:
                 _refuse(client, line, replies.FORBIDDEN)
@@ -557,13 +526,6 @@ def carry_out(client: LineConnection, line: bytes, now_ms: int) -> None:
             client.is_bound = True
     elif client.session.waiting and client.is_half_closed:
         client.wait_no_longer()
-
-
-def _refuse_unauthenticated(client: LineConnection, line: bytes, *, is_command: bool) -> None:
-    """Say no more of one command than of another; unless it is another protocol."""
-    if not is_command and client.is_foreign(line, 0):
-        return
-    _refuse(client, line, replies.UNAUTHORIZED)
 
 
 def _refuse(client: LineConnection, line: bytes, reply: bytes) -> None:

@@ -36,6 +36,7 @@ from delayd.core.virtual_clock import StandingClock
 from delayd.line import replies
 from delayd.line.framing import Framing, Then
 from delayd.line.grammar import (
+    U32_MAX,
     BadFormat,
     PutLine,
     PutWords,
@@ -212,8 +213,10 @@ class LineConnection:
         self.is_waiting = True
         return b""
 
-    def expect(self, body_bytes: int, then: Then) -> bytes:
-        """Read a body of that length and its CRLF next; no reply before."""
+    def expect(self, body_bytes: int, then: Then, bytes_max: int = U32_MAX) -> bytes:
+        """Read a body of that length and its CRLF next; no reply before, unless it is too long."""
+        if body_bytes > bytes_max:
+            return self.discard_body(body_bytes, self.refuse(replies.JOB_TOO_BIG))
         self._framing.expect(body_bytes, then)
         return b""
 
@@ -679,7 +682,8 @@ class LineConnection:
         engine = self.engine
         topic = self.used if name is None else engine.store.topic(name)
         try:
-            engine.put_alike(topic, put.priority, put.delay_ms, put.ttr_ms, (body,), now_ms, job_id)
+            numbers = put.priority, put.delay_ms, put.ttr_ms
+            put_alike(engine.state, topic, *numbers, (body,), now_ms, job_id)
         except Refusal as refusal:
             engine.store.drop_if_unwanted(topic)
             return self.refuse(replies.refused(refusal))

@@ -124,19 +124,22 @@ class Framing:
 
         Returns whether something is incomplete.
         """
-        if self._missing_bytes > len(data):
+        at = 0
+        if self._missing_bytes:
             self._body.append(data)
-            self._missing_bytes -= len(data)
-            return True
-        if self._body:
-            data = b"".join((*self._body, data))
+            if self._missing_bytes > len(data):
+                self._missing_bytes -= len(data)
+                return True
+            data = b"".join(self._body)
             self._body.clear()
             self._missing_bytes = 0
         elif self._rest:
             data = self._rest + data
-        at = self._discard(data, 0) if self._discard_bytes else 0
-        if self._overlong is not None:
-            at = self._discard_line(data, at, self._overlong)
+        if self._is_odd:
+            if self._discard_bytes:
+                at = self._discard(data, 0)
+            if self._overlong is not None:
+                at = self._discard_line(data, at, self._overlong)
         while True:
             if self._then is not None:
                 goes_on, at = self._take_body(data, at, now_ms)

@@ -176,6 +176,8 @@ def parse_wait(rest: bytes) -> int | None:
     C's `strtol` cut to 32 bits, as beanstalkd reads it: no digits are 0, a negative number waits
     for ever. A fraction counts, where beanstalkd's takes it for junk and a waiting client polls.
     """
+    if rest.isdigit() and len(rest) < 10:  # nearly all of them
+        return int(rest) * 1_000
     match = _C_INTEGER.match(rest)
     if match is None:
         return 0
