@@ -281,8 +281,8 @@ def _reschedule_jobs(client: LineConnection, args: tuple[str, int, Filter], now_
 def _bulk(
     client: LineConnection, name: str, asked: Filter, action: Action, word: bytes, now_ms: int
 ) -> bytes:
-    bulk = Bulk(client.engine.state, name, asked.wanted(now_ms), action, dry_run=asked.is_dry)
-    word = b"MATCHED" if asked.is_dry else word
+    bulk = Bulk(client.engine.state, name, asked.wanted(now_ms), action, dry_run=asked.dry)
+    word = b"MATCHED" if asked.dry else word
     return client.begin(bulk, lambda: replies.bulk(bulk, word))
 
 

@@ -28,7 +28,7 @@ from delayd.core.background import BackgroundTask, BackgroundTasks, Work
 from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, JobNotFound, Refusal
 from delayd.core.operations.finish import delete_batch
-from delayd.core.operations.put import put_alike, put_keyed_run
+from delayd.core.operations.put import put_alike, put_keyed, put_keyed_run, take_id
 from delayd.core.operations.reserve import reserve_batch
 from delayd.core.session import Handed, Owner, Session, WaitEnd
 from delayd.core.topic import Topic
@@ -37,7 +37,6 @@ from delayd.line import replies
 from delayd.line.framing import Framing, Then
 from delayd.line.grammar import (
     U32_MAX,
-    BadFormat,
     PutLine,
     PutWords,
     Shape,
@@ -324,9 +323,7 @@ class LineConnection:
         0 where it is a line; None where nothing was begun. None too while nothing is executed:
         the rest may be there without having been looked at.
         """
-        if self.is_waiting or self.is_choked or self.is_closing:
-            return None
-        return self._framing.incomplete_bytes
+        return self._framing.incomplete_bytes if self.is_listening else None
 
     def receive(self, data: bytes, now_ms: int) -> bool:
         """Take in what has arrived and execute every command that is complete.
@@ -355,8 +352,7 @@ class LineConnection:
             self.batch_max = 0
             self.out.append(_WAIT_ENDS[outcome])
         else:
-            if self.batch_max or not is_durable:
-                self.is_bound = True
+            self.is_bound |= bool(self.batch_max) or not is_durable
             self.out.append(self.hand_over(outcome, now_ms))
         self.resume(now_ms)
 
@@ -437,13 +433,10 @@ class LineConnection:
     def _end_body(self, then: Then, body: bytes | None, now_ms: int) -> bool:
         """Complete the command, now that the body is there; tell whether to continue."""
         self.is_bound = True
-        if body is not None:
-            try:
-                reply = then(body, now_ms)
-            except Refusal as refusal:
-                reply = self.refuse(replies.refused(refusal))
-        else:
-            reply = self.refuse(replies.EXPECTED_CRLF)
+        try:
+            reply = self.refuse(replies.EXPECTED_CRLF) if body is None else then(body, now_ms)
+        except Refusal as refusal:
+            reply = self.refuse(replies.refused(refusal))
         self.out.append(reply)
         return not self.is_waiting
 
@@ -502,16 +495,10 @@ class LineConnection:
         self, put: PutLine, bodies: list[bytes], now_ms: int, first_id: int = 0
     ) -> bytes:
         jobs = len(bodies)
+        state, priority, delay_ms, ttr_ms = self.engine.state, put[0], put[1], put[2]
         try:
             first_id = put_alike(
-                self.engine.state,
-                self.used,
-                put.priority,
-                put.delay_ms,
-                put.ttr_ms,
-                bodies,
-                now_ms,
-                first_id,
+                state, self.used, priority, delay_ms, ttr_ms, bodies, now_ms, first_id
             )
         except CapReached as refusal:
             if jobs == 1:
@@ -553,17 +540,14 @@ class LineConnection:
     ) -> bytes:
         """Put jobs under their keys, all at once if the keys are all new."""
         put, words, _ = shape
-        first_id = 0
-        if words.retry is None:
-            first_id = self._put_new(put, keys, bodies, now_ms)
-        if first_id:
+        if words.retry is None and (first_id := self._put_new(put, keys, bodies, now_ms)):
             ids = tuple(range(first_id, first_id + len(keys)))
             return b"INSERTED %d\r\n" * len(keys) % ids
         answers = []
         for key, body in zip(keys, bodies, strict=True):
             try:
                 named = words._replace(key=key)
-                answers.append(self._put_with_words(put, named, None, body, now_ms))
+                answers.append(self._put(0, put, named, None, body, now_ms))
             except Refusal as refusal:
                 answers.append(self.refuse(replies.refused(refusal)))
         return b"".join(answers)
@@ -572,17 +556,9 @@ class LineConnection:
         self, put: PutLine, keys: Sequence[bytes], bodies: Sequence[bytes], now_ms: int
     ) -> int:
         """Put jobs under new keys; return their first id, 0 if that is not possible."""
+        state, priority, delay_ms, ttr_ms = self.engine.state, put[0], put[1], put[2]
         try:
-            return put_keyed_run(
-                self.engine.state,
-                self.used,
-                put.priority,
-                put.delay_ms,
-                put.ttr_ms,
-                keys,
-                bodies,
-                now_ms,
-            )
+            return put_keyed_run(state, self.used, priority, delay_ms, ttr_ms, keys, bodies, now_ms)
         except Refusal:
             return 0
 
@@ -635,56 +611,53 @@ class LineConnection:
         self.stats.counts["put"] += 1
         if put.body_bytes > self.engine.state.body_bytes_max:
             return self.discard_body(put.body_bytes, self.refuse(replies.JOB_TOO_BIG))
+        words = None
         if put.extra:
-            return self._begin_with_words(put, name)
+            if name is None and _EQUALS not in put.extra:
+                # beanstalkd's junk: for it this announces no body.
+                return self.refuse(replies.BAD_FORMAT)
+            try:
+                words = parse_put_words(put.extra)
+            except Refusal as refusal:
+                return self.discard_body(put.body_bytes, self.refuse(replies.refused(refusal)))
         self.stats.note_producer(self.session)
-        return self.expect(put.body_bytes, partial(self._put, self.engine.take_id(), put, name))
+        job_id = 0 if words else take_id(self.engine.state)
+        return self.expect(put.body_bytes, partial(self._put, job_id, put, words, name))
 
-    def _begin_with_words(self, put: PutLine, name: str | None) -> bytes:
-        """Check what follows the number of bytes, and expect the body or discard it."""
-        if name is None and _EQUALS not in put.extra:
-            # beanstalkd's junk: for it this announces no body.
-            return self.refuse(replies.BAD_FORMAT)
+    def _put(
+        self,
+        job_id: int,
+        put: PutLine,
+        words: PutWords | None,
+        name: str | None,
+        body: bytes,
+        now_ms: int,
+    ) -> bytes:
+        """Put the job, now that its body is there, or change the one that has its key."""
+        topic = self.used if name is None else self.engine.store.topic(name)
         try:
-            if not put.extra.startswith(b" "):
-                raise BadFormat(put.extra)
-            words = parse_put_words(put.extra)
-        except Refusal as refusal:
-            return self.discard_body(put.body_bytes, self.refuse(replies.refused(refusal)))
-        self.stats.note_producer(self.session)
-        return self.expect(put.body_bytes, partial(self._put_with_words, put, words, name))
+            if words is not None:
+                return self._put_with_words(put, words, topic, body, now_ms)
+            numbers = put.priority, put.delay_ms, put.ttr_ms
+            put_alike(self.engine.state, topic, *numbers, (body,), now_ms, job_id)
+        except Refusal:
+            self.engine.store.drop_if_unwanted(topic)
+            raise
+        return b"INSERTED %d\r\n" % job_id
 
     def _put_with_words(
-        self, put: PutLine, words: PutWords, name: str | None, body: bytes, now_ms: int
+        self, put: PutLine, words: PutWords, topic: Topic, body: bytes, now_ms: int
     ) -> bytes:
-        """Put the job, or change the one that has its key as the options say."""
-        engine = self.engine
-        topic = self.used if name is None else engine.store.topic(name)
-        try:
-            job_id, outcome = engine.put_keyed(
-                topic,
-                words.key,
-                words.on,
-                priority=put.priority,
-                delay_ms=put.delay_ms,
-                ttr_ms=put.ttr_ms,
-                body=body,
-                now_ms=now_ms,
-                retry=words.retry,
-            )
-        except Refusal:
-            engine.store.drop_if_unwanted(topic)
-            raise
+        job_id, outcome = put_keyed(
+            self.engine.state,
+            topic,
+            words.key,
+            words.on,
+            priority=put.priority,
+            delay_ms=put.delay_ms,
+            ttr_ms=put.ttr_ms,
+            body=body,
+            now_ms=now_ms,
+            retry=words.retry,
+        )
         return replies.put_outcome(job_id, outcome)
-
-    def _put(self, job_id: int, put: PutLine, name: str | None, body: bytes, now_ms: int) -> bytes:
-        """Put the job, now that its body is there."""
-        engine = self.engine
-        topic = self.used if name is None else engine.store.topic(name)
-        try:
-            numbers = put.priority, put.delay_ms, put.ttr_ms
-            put_alike(engine.state, topic, *numbers, (body,), now_ms, job_id)
-        except Refusal as refusal:
-            engine.store.drop_if_unwanted(topic)
-            return self.refuse(replies.refused(refusal))
-        return b"INSERTED %d\r\n" % job_id

@@ -59,11 +59,8 @@ class BadFormat(Refusal):
 # --- Numbers -------------------------------------------------------------------------------------
 
 _SECONDS: Final = rb"[0-9]+(?:\.[0-9]+)?"
-_NAME: Final = rb"[-A-Za-z0-9+/;.$_()]+"
 
-_PUT: Final = re.compile(
-    rb"put  *([0-9]+) +(" + _SECONDS + rb") +(" + _SECONDS + rb") +([0-9]+)([^\0]*)"
-)
+_PUT: Final = re.compile(rb"put  *([0-9]+) +(%b) +(%b) +([0-9]+)([^\0]*)" % (_SECONDS, _SECONDS))
 LONG_LINE: Final = re.compile(
     rb"put +[^ ]+ +[^ ]+ +[^ ]+ +[0-9][^=]*="
     rb"|(?:put-in-tube|(?:delete|reschedule|peek|kick)-key|change|nack|(?:set|get)-policy|redrive"
@@ -74,14 +71,14 @@ LONG_LINE: Final = re.compile(
 _SOME_SECONDS: Final = re.compile(_SECONDS)
 _FIRST_DIGITS: Final = re.compile(rb"(?:bytes=)?([0-9]+)")
 
-_NUMBER_AND_NUMBER: Final = re.compile(rb" *([0-9]+) +([0-9]+)")
+_ID_AND_PRIORITY: Final = re.compile(rb" *([0-9]+) +([0-9]+)")
 _ONLY_NUMBER: Final = re.compile(rb" *([0-9]+)")
 _NUMBER_AND_MAYBE_RATE: Final = re.compile(rb" *([0-9]+)(?: +([0-9]{1,10}(?:\.[0-9]{1,9})?))?")
-_ONLY_SECONDS: Final = re.compile(rb" *(" + _SECONDS + rb")")
-_NUMBER_AND_SECONDS: Final = re.compile(rb" *([0-9]+) +(" + _SECONDS + rb")")
-_SECONDS_AND_NUMBER: Final = re.compile(rb" *(" + _SECONDS + rb") +([0-9]+)")
-_RELEASE: Final = re.compile(rb" *([0-9]+) +([0-9]+) +(" + _SECONDS + rb")")
-_PAUSE: Final = re.compile(rb" *(" + _NAME + rb") +(" + _SECONDS + rb")")
+_ONLY_SECONDS: Final = re.compile(rb" *(%b)" % _SECONDS)
+_NUMBER_AND_SECONDS: Final = re.compile(rb" *([0-9]+) +(%b)" % _SECONDS)
+_SECONDS_AND_NUMBER: Final = re.compile(rb" *(%b) +([0-9]+)" % _SECONDS)
+_RELEASE: Final = re.compile(rb" *([0-9]+) +([0-9]+) +(%b)" % _SECONDS)
+_PAUSE: Final = re.compile(rb" *([-A-Za-z0-9+/;.$_()]+) +(%b)" % _SECONDS)
 _C_INTEGER: Final = re.compile(rb"[ \t\n\v\f\r]*([+-]?)([0-9]+)(\.[0-9]+)?")
 
 
@@ -131,7 +128,7 @@ def parse_release(rest: bytes) -> tuple[int, int, int]:
 
 def parse_bury(rest: bytes) -> tuple[int, int]:
     """Return id and priority."""
-    job_id, priority = _matched(_NUMBER_AND_NUMBER, rest)
+    job_id, priority = _matched(_ID_AND_PRIORITY, rest)
     return parse_job_id(job_id), u32(priority, rest)
 
 
@@ -201,17 +198,13 @@ def parse_nothing_yet(rest: bytes) -> bytes:
     return rest
 
 
-def _parse_name(rest: bytes) -> str:
-    """Return a topic's name, not yet checked for more than being text."""
-    try:
-        return rest.decode("ascii")
-    except UnicodeDecodeError:
-        raise BadFormat(rest) from None
-
-
 def parse_topic(rest: bytes) -> str:
     """Return the one argument of a command that takes a topic."""
-    return checked_name(_parse_name(rest))
+    try:
+        name = rest.decode("ascii")
+    except UnicodeDecodeError:
+        raise BadFormat(rest) from None
+    return checked_name(name)
 
 
 def _parse_topic_and(rest: bytes) -> tuple[str, bytes]:
@@ -309,13 +302,8 @@ def read_put(line: bytes) -> PutLine | None:
         return None
     priority, delay, ttr, body_bytes, extra = match.groups()
     try:
-        return PutLine(
-            u32(priority, line),
-            milliseconds(delay, line),
-            milliseconds(ttr, line),
-            u32(body_bytes, line),
-            extra,
-        )
+        delay_ms, ttr_ms = milliseconds(delay, line), milliseconds(ttr, line)
+        return PutLine(u32(priority, line), delay_ms, ttr_ms, u32(body_bytes, line), extra)
     except BadFormat:
         return None
 
@@ -380,7 +368,7 @@ def parse_put_in_tube(rest: bytes) -> tuple[str, PutLine]:
     return parse_topic(name), put
 
 
-# --- Words ---------------------------------------------------------------------------------------
+# --- Words: options `name=value` -----------------------------------------------------------------
 
 _KEY_WORD: Final = b" key="
 _KEY: Final = rb"[!-~\x80-\xff]{1,%d}" % KEY_BYTES_MAX
@@ -448,20 +436,17 @@ _PUT_READERS: Final[dict[str, Reader]] = {
 
 
 def parse_put_words(text: bytes) -> PutWords:
-    """Return the parsed options; `BadFormat`, `KeyInvalid`."""
+    """Return the parsed options, each after a space; `BadFormat`, `KeyInvalid`."""
+    if not text.startswith(b" "):
+        raise BadFormat(text)
     values = _words(text, _PUT_READERS)
     steps_ms, attempts_max = values.get("retry", ()), values.get("attempts", 0)
-    lacks_its_word = ("on" in values and "key" not in values) or (
-        "jitter" in values and not steps_ms
-    )
-    if lacks_its_word or not values:
+    key, on = values.get("key", b""), values.get("on", Conflict.REJECT)
+    if not values or ("on" in values and not key) or ("jitter" in values and not steps_ms):
         raise BadFormat(text)
     retry = Retry(steps_ms, attempts_max, values.get("jitter", 0))
-    return PutWords(
-        values.get("key", b""),
-        values.get("on", Conflict.REJECT),
-        retry if steps_ms or attempts_max else None,
-    )
+    has_rule = bool(steps_ms or attempts_max)
+    return PutWords(key, on, retry if has_rule else None)
 
 
 class Shape(NamedTuple):
@@ -511,7 +496,7 @@ def shape_of(before: bytes, after: bytes) -> Shape | None:
     if put is None or put.extra:
         return None
     try:
-        words = parse_put_words(b"key=x" + after)
+        words = parse_put_words(b" key=x" + after)
     except BadFormat:
         return None
     words = words._replace(key=b"")
@@ -549,31 +534,25 @@ def parse_change(rest: bytes) -> tuple[int, Changes]:
     values = _words(text, _CHANGE_READERS)
     if not values:
         raise BadFormat(text)
-    changes = Changes(
-        values.get("pri"), values.get("delay"), values.get("ttr"), values.get("bytes")
-    )
-    return parse_job_id(job_id), changes
+    return parse_job_id(job_id), Changes(*map(values.get, _CHANGE_READERS))
 
 
 class Filter(NamedTuple):
-    """Which jobs of a tube; times count from now."""
+    """Which jobs of a tube; times count from now. The names are the words."""
 
-    states: frozenset[State] = frozenset(State)
+    state: frozenset[State] = frozenset(State)
     from_ms: int | None = None
     to_ms: int | None = None
     prefix: str = ""
     limit: int = SEARCH_JOBS_MAX
     after: Cursor | None = None
-    is_dry: bool = False
+    dry: bool = False
 
     def wanted(self, now_ms: int) -> Wanted:
         """Return the same in delayd time."""
-        return Wanted(
-            self.states,
-            0 if self.from_ms is None else now_ms + self.from_ms,
-            NEVER_DUE_MS if self.to_ms is None else now_ms + self.to_ms,
-            self.prefix,
-        )
+        from_ms = 0 if self.from_ms is None else now_ms + self.from_ms
+        to_ms = NEVER_DUE_MS if self.to_ms is None else now_ms + self.to_ms
+        return Wanted(self.state, from_ms, to_ms, self.prefix)
 
 
 def _states(value: str) -> frozenset[State]:
@@ -630,12 +609,6 @@ def parse_reschedule_jobs(rest: bytes) -> tuple[str, int, Filter]:
 def _parse_filter(text: bytes, readers: Mapping[str, Reader]) -> Filter:
     """Return which jobs are meant; `BadFormat`."""
     values = _words(text, readers)
-    return Filter(
-        values.get("state", frozenset(State)),
-        values.get("from"),
-        values.get("to"),
-        values.get("prefix", ""),
-        values.get("limit", SEARCH_JOBS_MAX),
-        values.get("after"),
-        values.get("dry", False),
-    )
+    for word in values.keys() & {"from", "to"}:
+        values[f"{word}_ms"] = values.pop(word)
+    return Filter(**values)

@@ -227,7 +227,7 @@ def key_of(length: int) -> bytes:
     ],
 )
 def test_put_words_are_read(text: bytes, expected: PutWords) -> None:
-    assert parse_put_words(text) == expected
+    assert parse_put_words(b" " + text) == expected
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_put_words_are_read(text: bytes, expected: PutWords) -> None:
 )
 def test_malformed_put_words_are_refused(text: bytes) -> None:
     with pytest.raises(Refusal) as caught:
-        parse_put_words(text)
+        parse_put_words(b" " + text)
     assert caught.value.word == "BAD_FORMAT"
 
 
@@ -260,12 +260,12 @@ def test_filters_are_read() -> None:
     asked = grammar._parse_filter(
         b"state=delayed,buried to=1.5 limit=7 after=5:6", grammar._LIST_READERS
     )
-    assert asked.states == {State.DELAYED, State.BURIED}
+    assert asked.state == {State.DELAYED, State.BURIED}
     assert (asked.limit, asked.after) == (7, Cursor(5, 6))
     wanted = asked.wanted(10_000)
     assert (wanted.from_ms, wanted.until_ms, wanted.key_prefix) == (0, 11_500, "")
     asked = grammar._parse_filter(b"prefix=o- from=2 dry=1", grammar._BULK_READERS)
-    assert asked.is_dry
+    assert asked.dry
     assert (asked.wanted(1).from_ms, asked.prefix) == (2_001, "o-")
     for text in (b"dry=0", b"dry=2", b"dry=true", b"dry="):
         with pytest.raises(BadFormat):
