@@ -124,7 +124,7 @@ class Admission:
 
         Returns False for a peer that is on no list of unix users when there are no tokens.
         """
-        peer.principal = self.authenticator.greet(sock, certificate)
+        peer.principal = self.authenticator.identify(sock, certificate)
         if peer.principal is None:
             return self.asks
         self.authenticated(peer)
@@ -164,7 +164,7 @@ class Admission:
         If the token is wrong, return by how many milliseconds to delay the answer; the peer stays
         who it was before.
         """
-        principal = self.authenticator.admit(token, peer.address, now_ms)
+        principal = self.authenticator.login(token, peer.address, now_ms)
         if principal is None:
             return self.authenticator.delay_ms(peer.address, now_ms)
         peer.principal = principal

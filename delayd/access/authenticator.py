@@ -1,11 +1,11 @@
-"""Tells both front ends who a client is.
+"""Authenticates the clients of both front ends.
 
-    a connection comes    greet(socket, certificate)   a principal, or None: show a token
-    a token is shown      admit(token, peer, now_ms)   a principal, or None: wrong
-                          delay_ms(peer, now_ms)       how late to say so
-    later                 renewed(principal)           None: the token was revoked or expired
+    accepted         identify(socket, certificate)   a principal, or None: a token is needed
+    a token sent     login(token, peer, now_ms)      a principal, or None: wrong
+                     delay_ms(peer, now_ms)          how late to say so
+    later            renewed(principal)              None: the token was revoked or expired
 
-Who is admitted, and how:
+Who needs a token:
 
     tokens   lists of unix users   a TCP connection   a unix socket
     no       no                    everybody          everybody (its mode decides)
@@ -16,7 +16,7 @@ Who is admitted, and how:
 Where client certificates are required, TLS has checked them before. Then a connection without a
 token has the certificate's name and may do everything; with tokens it needs both. Failures count
 for both front ends together. Only a wrong token is answered late: a valid one from the same address
-is not, or strangers behind the same router could slow it down.
+is not, or others behind the same router could slow it down.
 """
 
 import socket
@@ -76,10 +76,10 @@ class Authenticator:
         """Wrong tokens since the start."""
         return self._failures.total
 
-    def greet(
+    def identify(
         self, connection: PeerSocket | None, certificate: Mapping[str, Any] | None = None
     ) -> Principal | None:
-        """Return who has connected, before its first request; None: a token must be shown.
+        """Return who has connected, before its first request; None: a token is needed.
 
         `certificate` is what TLS has checked of the client's, if it was asked for one.
         """
@@ -98,7 +98,7 @@ class Authenticator:
             return Principal(f"certificate {certificate_name(certificate)}")
         return EVERYBODY
 
-    def admit(self, token: str, peer: str, now_ms: int) -> Principal | None:
+    def login(self, token: str, peer: str, now_ms: int) -> Principal | None:
         """Return whose token it is; None: it is invalid, and counts as a failure of that address.
 
         `peer` is the address without the port; `now_ms` any clock that never goes back.

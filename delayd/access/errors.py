@@ -1,6 +1,6 @@
 """What is wrong with the files of tokens and certificates, all at once and without secrets.
 
-Somebody who edits a tokens file may have put a whole token where its hash belongs. Messages about
+A tokens file edited by hand may hold a whole token where a hash belongs. Messages about
 the file go to logs and terminals, so nothing that could be a secret is repeated:
 
 >>> redacted('name = "dlyd_0a1b2c3d_MZyx_0123456789abcdefghijklmnopqrstuvwxyzAB"')

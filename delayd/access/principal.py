@@ -1,4 +1,4 @@
-"""Who somebody is that was authenticated, and what they may do.
+"""An authenticated client, and what it may do.
 
 A principal has scopes, each for the topics whose names match one of its globs (`*` is any text,
 `?` any character). A call that concerns no single topic concerns them all, so it needs the glob
@@ -60,7 +60,7 @@ class Principal:
 
 
 EVERYBODY: Final = Principal("everybody")
-"""Who connects where nobody has to authenticate: may do everything."""
+"""Any client where none has to authenticate: may do everything."""
 
 
 class Authorization(enum.Enum):

@@ -3,7 +3,7 @@
 A front end that refuses a client closes the connection, and the client learns nothing: a worker
 under another user, or without its certificate, just cannot connect. So the log has a line, with
 what is needed to identify the client and nothing that could be a secret. Of each kind there is one
-line a minute, since strangers must not fill the log; `delayd_refusals_total` counts all. An address
+line a minute, so that no client can fill the log; `delayd_refusals_total` counts all. An address
 that guesses tokens is logged too, once while it does.
 
 A peer that disconnects during a handshake is not logged: probes that check whether a port is open
@@ -53,7 +53,7 @@ class Rejections:
         has_left = isinstance(error, ConnectionError)
         if (has_left and not isinstance(error, ConnectionAbortedError)) or not str(error):
             return
-        if self._sparingly.may_log("unshaken"):
+        if self._sparingly.may_log("handshake"):
             self._log.warning("a TLS handshake failed", address=address, reason=reason_of(error))
 
 

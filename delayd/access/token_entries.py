@@ -7,7 +7,7 @@
 
 `sha256` is the hash, in hexadecimal, of the 43 characters that are the token's secret. That is
 enough: the secret is 256 random bits and cannot be found from the hash, and a slow hash would only
-give strangers a way to keep the daemon busy. `not_after` may be missing. Reading the file gives
+let unauthenticated clients keep the daemon busy. `not_after` may be missing. Reading the file gives
 either every entry or every mistake in it. The module refuses to know files and clocks.
 """
 

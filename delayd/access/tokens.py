@@ -6,7 +6,7 @@
     └─ lets scanners of repositories and logs find leaked tokens
 
 Recognising one takes the same work whether its id is known or not, and comparing takes the same
-time wherever the hashes differ, so a stranger learns nothing from either.
+time wherever the hashes differ, so a wrong one tells nothing of either.
 
 >>> text, entry = issue(bytes(36), "demo", {Scope.PUT}, ["*"], created_s=0)
 >>> text
@@ -39,7 +39,7 @@ TOKEN_BYTES: Final = ID_BYTES + SECRET_BYTES
 
 TOKEN: Final = re.compile(r"dlyd_([0-9a-f]{8})_([A-Za-z0-9_-]{43})", re.ASCII)
 
-_OF_NOBODY: Final = bytes(32)
+_NO_DIGEST: Final = bytes(32)
 """No known secret has this hash."""
 
 
@@ -90,7 +90,7 @@ class Tokens:
         match = TOKEN.fullmatch(secret)
         token_id, shown = match.groups() if match else ("", "")
         known = self._known.get(token_id)
-        digest = _OF_NOBODY if known is None else known[0].digest
+        digest = _NO_DIGEST if known is None else known[0].digest
         is_right = hmac.compare_digest(hashlib.sha256(shown.encode()).digest(), digest)
         if known is None or not is_right or known[1].is_over(epoch_s):
             return None

@@ -80,7 +80,7 @@ def _is_address(name: str) -> bool:
 
 
 class RequestAdmission:
-    """Admits requests."""
+    """Checks each request before its handler is called."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class RequestAdmission:
         self._hosts = hosts
 
     def admission(self, bounds: Bounds) -> Admission:
-        """Return what admits connections, within these bounds."""
+        """Return the limits on connections, within these bounds."""
         return Admission(
             self._authenticator,
             connections_max=bounds.connections_max,
@@ -120,7 +120,7 @@ class RequestAdmission:
                 self._check_source(request.headers)
                 principal = EVERYBODY
                 if is_guarded and authenticator.needs_token:
-                    principal = await self._admit(request)
+                    principal = await self._authenticate(request)
                 data = b""
                 given = None
                 if read_body is not None:
@@ -153,7 +153,7 @@ class RequestAdmission:
         if hdrs.ORIGIN in headers:
             raise SourceRefused("requests of web pages (with an Origin) are not served")
 
-    async def _admit(self, request: HttpRequest) -> Principal:
+    async def _authenticate(self, request: HttpRequest) -> Principal:
         """Return the principal; `Unauthorized`."""
         authenticator = self._authenticator
         given = request.headers.get(hdrs.AUTHORIZATION, "")
@@ -161,7 +161,7 @@ class RequestAdmission:
         if transport is None:
             raise Unauthorized
         if not given:
-            principal = authenticator.greet(
+            principal = authenticator.identify(
                 transport.get_extra_info("socket"), transport.get_extra_info("peercert")
             )
         else:
@@ -177,7 +177,7 @@ class RequestAdmission:
         now_ms = monotonic_ns() // NS_PER_MS
         is_bearer = given[: len(_BEARER)].lower() == _BEARER
         token = given[len(_BEARER) :].strip() if is_bearer else ""
-        principal = authenticator.admit(token, peer, now_ms)
+        principal = authenticator.login(token, peer, now_ms)
         if principal is None and (delay_ms := authenticator.delay_ms(peer, now_ms)):
             await asyncio.sleep(delay_ms / 1_000)
         return principal

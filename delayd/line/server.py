@@ -18,7 +18,7 @@ import socket
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Protocol, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from delayd.access.admission import Admission, Peer, Refused
 from delayd.clock import monotonic_ns
@@ -37,7 +37,7 @@ from delayd.line.commands import carry_out
 from delayd.line.connection import LineConnection, LineContext
 from delayd.line.stats import Stats
 from delayd.net.accept import Acceptor, prepare
-from delayd.net.deadlines import ReadTimeouts, Sender
+from delayd.net.deadlines import ReadTimeouts
 
 if TYPE_CHECKING:
     import ssl
@@ -73,26 +73,6 @@ def elapsed_ms() -> int:
     return monotonic_ns() // NS_PER_MS
 
 
-class Wire(Protocol):
-    """What the server needs of a socket."""
-
-    def recv(self, size: int, /) -> bytes:
-        """Return what has arrived, nothing at the end; `BlockingIOError` when there is nothing."""
-        ...
-
-    def send(self, data: bytes | memoryview, /) -> int:
-        """Send what there is room for, and return how much; or `BlockingIOError`."""
-        ...
-
-    def fileno(self) -> int:
-        """Return the descriptor, -1 when closed."""
-        ...
-
-    def close(self) -> None:
-        """Close it."""
-        ...
-
-
 @final
 class Client:
     """One connection with its socket."""
@@ -112,13 +92,15 @@ class Client:
         "unsent",
     )
 
-    def __init__(self, server: "LineServer", sock: Wire, peer: Peer, mask: int) -> None:
-        """Serve an admitted client; the server watches for these events."""
+    def __init__(
+        self, server: "LineServer", sock: "socket.socket | SecureSocket", peer: Peer
+    ) -> None:
+        """Serve an admitted client; the server watches for input and its end."""
         self.server = server
         self.sock = sock
         self.peer = peer
         self.connection = LineConnection(server.context, self, peer)
-        self.mask = mask
+        self.mask = IN | HANG_UP
         self.at_end = False
         """The last byte of its input has been read."""
         self.is_begun = False
@@ -313,26 +295,23 @@ class LineServer:
 
     def _look_at_time(self, now_ms: int) -> None:
         """Make the calls that were postponed, and close clients that take too long."""
-        if self._handshakes is not None:
-            self._handshakes.begin_turn()
+        handshakes = self._handshakes
+        if handshakes is not None:
+            handshakes.begin_turn()
         if not self.timeouts.is_due:
             return
         self.time_ms = now_ms
         for call in self.timeouts.due_calls():
             call()
         for sender in self.timeouts.too_slow(counts=self._hears_clients):
-            self._time_out(sender, now_ms)
-
-    def _time_out(self, sender: Sender, now_ms: int) -> None:
-        if not isinstance(sender, Client):
-            assert self._handshakes is not None
-            self._handshakes.give_up(sender)
-            return
-        # Under heavy load the rest may be there and not have been read yet.
-        self._read(sender, now_ms)
-        if self.timeouts.is_too_slow(sender):
-            self.stats.note_refusal("TOO_SLOW")
-            self._close(sender, now_ms)
+            if not isinstance(sender, Client):
+                assert handshakes is not None
+                handshakes.give_up(sender)
+                continue
+            # Under heavy load the rest may be there and not have been read yet.
+            self._read(sender, now_ms)
+            if self.timeouts.is_too_slow(sender):
+                self._close_refused(sender, "TOO_SLOW", now_ms)
 
     def take_replies(self) -> list[tuple[Client, bytes]]:
         """Return what the connections have answered since the last call, to be given to `send`.
@@ -486,15 +465,13 @@ class LineServer:
             client.unsent = client.unsent[sent:]
         if not client.unsent:
             self._watch(client, client.mask & ~OUT if client.at_end else IN | HANG_UP)
-            connection = client.connection
-            if not client.promised and (
-                connection.is_closing or connection.is_choked or client.at_end
-            ):
-                self.settle(client)
+            self.settle(client)
 
     def settle(self, client: Client) -> None:
-        """Continue or close the client in the next turn: everything was sent to it."""
-        self._settled.append(client)
+        """Continue or close the client in the next turn, if everything was sent to it."""
+        connection = client.connection
+        if not client.promised and (connection.is_closing or connection.is_choked or client.at_end):
+            self._settled.append(client)
 
     def _give_up(self, client: Client) -> None:
         """Close the client in the next turn, where what it holds can be given back."""
@@ -524,7 +501,7 @@ class LineServer:
             self._handshakes.begin(sock, peer)
         else:
             self._epoll.register(sock.fileno(), IN | HANG_UP)
-            self._clients[sock.fileno()] = Client(self, sock, peer, IN | HANG_UP)
+            self._clients[sock.fileno()] = Client(self, sock, peer)
 
     def _refuse(self, sock: socket.socket, refused: Refused) -> None:
         self.stats.note_refusal(REFUSAL_WORDS[refused])
@@ -537,7 +514,7 @@ class LineServer:
         if certificate:
             self.admission.identify(peer, sock.plain, certificate)
         self._epoll.modify(sock.fileno(), IN | HANG_UP)
-        client = self._clients[sock.fileno()] = Client(self, sock, peer, IN | HANG_UP)
+        client = self._clients[sock.fileno()] = Client(self, sock, peer)
         self._read(client, now_ms)
 
     def _not_shaken(self, peer: Peer, error: Exception) -> None:
@@ -557,6 +534,10 @@ class LineServer:
         del self._clients[fd]
         client.sock.close()
 
+    def _close_refused(self, client: Client, word: str, now_ms: int) -> None:
+        self.stats.note_refusal(word)
+        self._close(client, now_ms)
+
     def close_stalled(self, now_ms: int, elapsed_ms: int) -> int:
         """Close clients that have taken none of their replies for a minute; count them.
 
@@ -569,8 +550,7 @@ class LineServer:
             if client.stalled_since_ms is None:
                 client.stalled_since_ms = elapsed_ms
             elif elapsed_ms - client.stalled_since_ms >= STALLED_CLIENT_MS:
-                self.stats.note_refusal("TAKES_NO_REPLIES")
-                self._close(client, now_ms)
+                self._close_refused(client, "TAKES_NO_REPLIES", now_ms)
                 closed += 1
         return closed
 
@@ -581,8 +561,7 @@ class LineServer:
         """
         gone = [client for client in self._clients.values() if not client.connection.may_stay]
         for client in gone:
-            self.stats.note_refusal("UNAUTHORIZED")
-            self._close(client, now_ms)
+            self._close_refused(client, "UNAUTHORIZED", now_ms)
         return len(gone)
 
     def stop_accepting(self) -> None:

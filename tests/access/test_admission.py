@@ -78,7 +78,7 @@ def test_addresses_of_one_owner_are_one(first: str, second: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["192.0.2.7", "2001:db8::1"])
-def test_strangers_of_one_address_are_fewer(host: str) -> None:
+def test_unauthenticated_connections_of_one_address_are_fewer(host: str) -> None:
     admission = asking()
     callers = [comes(admission, host) for _ in range(LINE_UNAUTHENTICATED_PER_ADDRESS_MAX)]
     assert admitted(admission, host) is Refused.STRANGERS_PER_IP

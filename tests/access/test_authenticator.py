@@ -53,13 +53,13 @@ def test_a_connection_is_greeted_as_the_table_says(
         uids={"user": OURS, "others": OTHERS, "empty": frozenset[int]()}.get(lists),
         gids=OUR_GROUP if lists == "group" else None,
     )
-    greeted = keeper.greet(unix if where == "unix" else tcp)
+    identified = keeper.identify(unix if where == "unix" else tcp)
     if where == "unix" and lists in {"user", "group"}:
-        assert greeted == Principal(f"uid {os.geteuid()}")
+        assert identified == Principal(f"uid {os.geteuid()}")
     elif where == "unix" and lists in {"others", "empty"}:
-        assert greeted is None
+        assert identified is None
     else:
-        assert greeted == (None if tokens else EVERYBODY)
+        assert identified == (None if tokens else EVERYBODY)
     assert keeper.needs_token is (tokens or lists != "none")
 
 
@@ -67,27 +67,27 @@ def test_a_connection_is_greeted_as_the_table_says(
 def test_who_has_a_certificate_needs_a_token_only_where_there_are_some(
     *, tokens: bool, tcp: socket.socket
 ) -> None:
-    greeted = authenticator(tokens=tokens).greet(tcp, CERTIFICATE)
-    assert greeted == (None if tokens else Principal("certificate worker 7"))
+    identified = authenticator(tokens=tokens).identify(tcp, CERTIFICATE)
+    assert identified == (None if tokens else Principal("certificate worker 7"))
 
 
 def test_a_connection_that_is_gone_is_greeted_like_one_from_outside() -> None:
-    assert authenticator(tokens=True, uids=OURS).greet(None) is None
-    assert authenticator().greet(None) is EVERYBODY
+    assert authenticator(tokens=True, uids=OURS).identify(None) is None
+    assert authenticator().identify(None) is EVERYBODY
 
 
 def test_who_is_on_no_list_is_not_let_in_by_any_token_where_there_are_none() -> None:
-    assert authenticator(uids=OTHERS).admit(TEXT, "", 0) is None
+    assert authenticator(uids=OTHERS).login(TEXT, "", 0) is None
 
 
 def test_who_is_on_no_list_may_show_a_token() -> None:
-    principal = authenticator(tokens=True, uids=OTHERS).admit(TEXT, "", 0)
+    principal = authenticator(tokens=True, uids=OTHERS).login(TEXT, "", 0)
     assert principal is not None
     assert principal.token_id == ENTRY.id
 
 
 def test_everybody_is_admitted_while_nobody_has_to_say_who_they_are() -> None:
-    assert authenticator().admit("whatever", PEER, 0) is EVERYBODY
+    assert authenticator().login("whatever", PEER, 0) is EVERYBODY
 
 
 # --- Tokens and failures -------------------------------------------------------------------------
@@ -96,7 +96,7 @@ def test_everybody_is_admitted_while_nobody_has_to_say_who_they_are() -> None:
 def test_a_right_token_is_no_failure_and_is_never_late() -> None:
     keeper = authenticator(tokens=True)
     for _ in range(AUTH_FAILURES_MAX):
-        assert keeper.admit(TEXT, PEER, 0) is not None
+        assert keeper.login(TEXT, PEER, 0) is not None
     assert keeper.failures == 0
     assert keeper.delay_ms(PEER, 0) == 0
 
@@ -105,22 +105,22 @@ def test_wrong_tokens_count_for_their_address_and_delay_it() -> None:
     keeper = authenticator(tokens=True)
     for _ in range(AUTH_FAILURES_MAX):
         assert keeper.delay_ms(PEER, 0) == 0
-        assert keeper.admit("wrong", PEER, 0) is None
+        assert keeper.login("wrong", PEER, 0) is None
     assert keeper.delay_ms(PEER, 0) == AUTH_DELAY_MS
     assert keeper.delay_ms("192.0.2.8", 0) == 0
     assert keeper.failures == AUTH_FAILURES_MAX
-    assert keeper.admit(TEXT, PEER, 0) is not None  # it would be let in all the same
+    assert keeper.login(TEXT, PEER, 0) is not None  # it would be let in all the same
 
 
 def test_a_token_ends_by_the_wall_clock() -> None:
     text, entry = made(2, not_after_s=100)
     now_ms = [100_000]
     keeper = Authenticator(Tokens([entry]), wall_ms=lambda: now_ms[0])
-    principal = keeper.admit(text, PEER, 0)
+    principal = keeper.login(text, PEER, 0)
     assert principal is not None
     assert keeper.renewed(principal) is principal
     now_ms[0] += 1
-    assert keeper.admit(text, PEER, 0) is None
+    assert keeper.login(text, PEER, 0) is None
     assert keeper.renewed(principal) is None
 
 
@@ -131,7 +131,7 @@ def test_who_came_without_a_token_stays() -> None:
 
 
 def test_who_came_with_a_token_does_not_stay_where_there_are_none() -> None:
-    principal = authenticator(tokens=True).admit(TEXT, PEER, 0)
+    principal = authenticator(tokens=True).login(TEXT, PEER, 0)
     assert principal is not None
     assert authenticator().renewed(principal) is None
 
@@ -142,16 +142,16 @@ def test_who_came_with_a_token_does_not_stay_where_there_are_none() -> None:
 def test_a_reload_admits_new_tokens_and_forgets_revoked_ones(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
     keeper = Authenticator(Tokens.load(written(path, ENTRY)))
-    old = keeper.admit(TEXT, PEER, 0)
+    old = keeper.login(TEXT, PEER, 0)
     assert old is not None
     new_text, new_entry = made(2)
     written(path, new_entry)
-    assert keeper.admit(new_text, PEER, 0) is None
+    assert keeper.login(new_text, PEER, 0) is None
     assert keeper.generation == 0
     assert keeper.reload() == ()
     assert keeper.generation == 1
-    assert keeper.admit(new_text, PEER, 0) is not None
-    assert keeper.admit(TEXT, PEER, 0) is None
+    assert keeper.login(new_text, PEER, 0) is not None
+    assert keeper.login(TEXT, PEER, 0) is None
     assert keeper.renewed(old) is None
 
 
@@ -162,16 +162,16 @@ def test_a_bad_file_keeps_the_old_tokens_and_says_why(tmp_path: Path) -> None:
     (only,) = keeper.reload()
     assert only.startswith(f"{path}: is not JSON")
     assert keeper.generation == 0
-    assert keeper.admit(TEXT, PEER, 0) is not None
+    assert keeper.login(TEXT, PEER, 0) is not None
     path.unlink()
     assert keeper.reload() == (f"{path}: cannot be read: No such file or directory",)
-    assert keeper.admit(TEXT, PEER, 0) is not None
+    assert keeper.login(TEXT, PEER, 0) is not None
 
 
 def test_a_reload_can_take_scopes_from_who_is_in(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
     keeper = Authenticator(Tokens.load(written(path, ENTRY)))
-    principal = keeper.admit(TEXT, PEER, 0)
+    principal = keeper.login(TEXT, PEER, 0)
     assert principal is not None
     written(path, made(1, (Scope.STATS,))[1])
     keeper.reload()
@@ -192,8 +192,8 @@ def test_without_a_file_there_is_nothing_to_reload_or_to_write() -> None:
 def test_the_day_of_a_use_outlives_the_daemon(tmp_path: Path) -> None:
     path = written(tmp_path / "tokens.json", ENTRY, made(2)[1])
     keeper = Authenticator(Tokens.load(path), wall_ms=lambda: 0)
-    keeper.admit(TEXT, PEER, 0)
-    keeper.admit("wrong", PEER, 0)
+    keeper.login(TEXT, PEER, 0)
+    keeper.login("wrong", PEER, 0)
     assert keeper.write_usage() == ""
     assert Authenticator(Tokens.load(path)).usage.days == {ENTRY.id: "1970-01-01"}
 
@@ -205,7 +205,7 @@ def test_days_that_cannot_be_written_are_told_of_once(tmp_path: Path) -> None:
     keeper = Authenticator(Tokens.load(path), wall_ms=lambda: next(days) * 86_400_000)
     told = []
     for _ in range(3):
-        assert keeper.admit(TEXT, PEER, 0) is not None
+        assert keeper.login(TEXT, PEER, 0) is not None
         told.append(keeper.write_usage())
     assert told == ["Is a directory", "", ""]
 
@@ -215,5 +215,5 @@ def test_an_address_that_guesses_is_told_of_by_its_name() -> None:
     told: list[str] = []
     authenticator.on_guessing = told.append
     for number in range(AUTH_FAILURES_MAX + 5):
-        assert authenticator.admit("dlyd_wrong", "192.0.2.7", number) is None
+        assert authenticator.login("dlyd_wrong", "192.0.2.7", number) is None
     assert told == ["192.0.2.7"]

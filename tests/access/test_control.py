@@ -52,7 +52,7 @@ def settings(tmp_path: Path) -> Config:
 
 def test_by_default_everybody_comes_in_and_nobody_speaks_tls() -> None:
     entrance = AccessControl.open(Config())
-    assert entrance.authenticator.greet(None) is EVERYBODY
+    assert entrance.authenticator.identify(None) is EVERYBODY
     assert entrance.line_tls is None
     assert entrance.http_tls is None
 
@@ -75,8 +75,8 @@ def test_only_where_nobody_needs_anything_a_newcomer_is_told_what_to_paste(
 
 def test_tokens_and_lists_reach_the_doorkeeper(settings: Config) -> None:
     keeper = AccessControl.open(replace(settings, auth_unix_uids=frozenset({7}))).authenticator
-    assert keeper.greet(None) is None
-    assert keeper.admit(TEXT, PEER, 0) is not None
+    assert keeper.identify(None) is None
+    assert keeper.login(TEXT, PEER, 0) is not None
 
 
 def test_all_that_is_wrong_with_all_files_is_told_at_once(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_reload_reads_tokens_and_certificate_and_says_so(
         "info the tokens were read again tokens=2",
         f'info the certificate was read again certificate="{settings.tls_certificate}"',
     ]
-    assert entrance.authenticator.admit(text, PEER, 0) is not None
+    assert entrance.authenticator.login(text, PEER, 0) is not None
     for context in (entrance.line_tls, entrance.http_tls):
         assert context is not None
         met = shake_hands(context, authority.client(), "new.example.net")
@@ -128,7 +128,7 @@ def test_of_two_files_the_good_one_is_taken_and_the_bad_one_is_named(
         "info the tokens were read again tokens=0",
         f'error the certificate is not read again: the old one stays reason="{missing}"',
     ]
-    assert entrance.authenticator.admit(TEXT, PEER, 0) is None
+    assert entrance.authenticator.login(TEXT, PEER, 0) is None
     Authority(tmp_path).files()
     (tmp_path / "tokens.json").write_text("[]")
     entrance.reload(told.log)
@@ -190,7 +190,7 @@ def test_days_of_use_that_cannot_be_kept_are_warned_of(
 ) -> None:
     (tmp_path / "tokens.json.used").mkdir()
     entrance = AccessControl.open(settings, wall_ms=lambda: 0)
-    entrance.authenticator.admit(TEXT, PEER, 0)
+    entrance.authenticator.login(TEXT, PEER, 0)
     entrance.keep_days(told.log)
     entrance.keep_days(told.log)
     assert told.lines() == [
@@ -198,7 +198,7 @@ def test_days_of_use_that_cannot_be_kept_are_warned_of(
     ]
     (tmp_path / "tokens.json.used").rmdir()
     entrance = AccessControl.open(settings, wall_ms=lambda: 0)
-    entrance.authenticator.admit(TEXT, PEER, 0)
+    entrance.authenticator.login(TEXT, PEER, 0)
     entrance.keep_days(told.log)
     assert told.lines() == []
     assert (tmp_path / "tokens.json.used").exists()
@@ -211,8 +211,8 @@ def test_no_line_of_the_log_repeats_a_token(settings: Config, told: Told, tmp_pa
     secret = TEXT.rpartition("_" + ENTRY.id + "_")[2]
     path = tmp_path / "tokens.json"
     entrance = AccessControl.open(settings)
-    entrance.authenticator.admit(TEXT, PEER, 0)
-    entrance.authenticator.admit(TEXT + "x", PEER, 0)
+    entrance.authenticator.login(TEXT, PEER, 0)
+    entrance.authenticator.login(TEXT + "x", PEER, 0)
     for pasted in (f'{{"{TEXT}": 1}}', path.read_text().replace(ENTRY.sha256, TEXT), TEXT):
         path.write_text(pasted)
         entrance.reload(told.log)
@@ -220,4 +220,4 @@ def test_no_line_of_the_log_repeats_a_token(settings: Config, told: Told, tmp_pa
     lines = told.lines()
     assert len(lines) == 6
     assert not [line for line in lines if secret in line]
-    assert secret not in repr(entrance.authenticator.admit(TEXT, PEER, 0))
+    assert secret not in repr(entrance.authenticator.login(TEXT, PEER, 0))

@@ -40,7 +40,7 @@ class Watch:
     def unix_user_comes(self) -> None:
         one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with one, other:
-            assert self.authenticator.greet(one) is None
+            assert self.authenticator.identify(one) is None
 
 
 def test_the_examples_are_right() -> None:

@@ -305,7 +305,7 @@ def test_two_versions_of_http_are_spoken(version: bytes, status: int) -> None:
 
 @pytest.fixture
 def guarded(monkeypatch: pytest.MonkeyPatch) -> HttpRig:
-    """A daemon that asks for tokens, whose door has the clock of the rig."""
+    """A daemon that requires tokens, with the clock of the rig."""
     rig = HttpRig(needs_token=True)
     monkeypatch.setattr(admission, "monotonic_ns", lambda: rig.clock.now_ms() * 1_000_000)
     return rig
@@ -377,7 +377,7 @@ def test_who_shows_no_token_has_not_shown_a_wrong_one(guarded: HttpRig) -> None:
         assert rig.authenticator.failures == 0
 
 
-def test_a_stranger_who_shows_a_token_is_none_any_more(guarded: HttpRig) -> None:
+def test_a_client_with_a_token_is_no_longer_counted_as_unauthenticated(guarded: HttpRig) -> None:
     with guarded as rig:
         client = shown(rig, "Bearer x")
         assert client.protocol.peer.is_unauthenticated

@@ -238,7 +238,7 @@ def test_a_batch_that_waited_in_vain_leaves_no_trace() -> None:
     assert worker.says(PUT * 2 + b"reserve\r\n").endswith(b"RESERVED 1 2\r\nhi\r\n")
 
 
-# --- Draining, tubes, strangers ------------------------------------------------------------------
+# --- Draining, tubes, the unauthenticated --------------------------------------------------------
 
 
 def test_draining_refuses_puts_and_nothing_else() -> None:

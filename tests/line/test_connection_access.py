@@ -1,4 +1,4 @@
-"""Who has to say who it is: strangers, tokens, and what each command takes."""
+"""Clients that have to authenticate: tokens, and the scope of each command."""
 
 import random
 from typing import Final
@@ -87,9 +87,9 @@ def test_every_command_takes_a_scope_or_is_about_nothing_but_the_connection(
     assert not (takes_none and command.or_scopes)
 
 
-def test_strangers_may_show_a_token_and_go() -> None:
-    doors = [command.word for command in COMMANDS if command.about is About.ANYBODY]
-    assert sorted(doors) == [b"auth ", b"quit"]
+def test_unauthenticated_clients_may_show_a_token_and_quit() -> None:
+    open_words = [command.word for command in COMMANDS if command.about is About.ANYBODY]
+    assert sorted(open_words) == [b"auth ", b"quit"]
 
 
 def house_with_a_job() -> LineRig:
@@ -164,13 +164,13 @@ def test_what_counts_is_the_tube_that_a_command_is_about(line: bytes) -> None:
         assert there == FORBIDDEN != elsewhere
 
 
-# --- Strangers -----------------------------------------------------------------------------------
+# --- Unauthenticated ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "exchange", [each for each in EXCHANGES if b"quit" not in b"".join(each.sent)], ids=str
 )
-def test_a_stranger_is_told_nothing_and_changes_nothing(exchange: Exchange) -> None:
+def test_an_unauthenticated_client_learns_and_changes_nothing(exchange: Exchange) -> None:
     rig = LineRig(BODY_BYTES_MAX, needs_token=True)
     unknown = rig.unauthenticated()
     before = rig.state()
@@ -181,7 +181,7 @@ def test_a_stranger_is_told_nothing_and_changes_nothing(exchange: Exchange) -> N
     assert not rig.log
 
 
-def test_a_strangers_body_is_thrown_away_and_never_taken_for_commands() -> None:
+def test_a_body_of_an_unauthenticated_client_is_discarded_and_never_taken_for_commands() -> None:
     rig = LineRig(needs_token=True)
     unknown = rig.unauthenticated()
     body = b"auth %b\r\n" % rig.token(*ALL)
@@ -206,7 +206,7 @@ def test_a_body_longer_than_any_job_is_thrown_away_too() -> None:
     assert unknown.says(b"put 0 0 60 200000\r\n" + body + b"\r\nstats\r\n") == UNAUTHORIZED * 2
 
 
-def test_what_a_stranger_is_refused_is_counted() -> None:
+def test_refusals_of_unauthenticated_clients_are_counted() -> None:
     rig = LineRig(needs_token=True)
     unknown = rig.unauthenticated()
     unknown.says(HI + b"stats\r\nnonsense\r\nauth x\r\nput-in-tube t 0 0 1 2\r\nhi\r\n")
@@ -216,13 +216,13 @@ def test_what_a_stranger_is_refused_is_counted() -> None:
     assert rig.refusals.by_reason == {"UNAUTHORIZED": 5, "FORBIDDEN": 3, "NOT_FOUND": 2}
 
 
-def test_a_stranger_may_leave() -> None:
+def test_an_unauthenticated_client_may_quit() -> None:
     unknown = LineRig(needs_token=True).unauthenticated()
     assert unknown.says(b"quit\r\n") == b""
     assert unknown.connection.is_closing
 
 
-def test_a_nul_tells_a_stranger_nothing_new() -> None:
+def test_a_nul_tells_an_unauthenticated_client_nothing_new() -> None:
     assert (
         LineRig(needs_token=True).unauthenticated().says(b"stats\0\r\nauth \0\r\n")
         == UNAUTHORIZED * 2

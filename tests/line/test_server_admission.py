@@ -30,7 +30,7 @@ def asking() -> Admission:
     return Admission(Authenticator(Tokens([ENTRY])))
 
 
-def test_a_server_turns_away_too_many_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_refuses_too_many_unauthenticated_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delayd.access.admission.origin_of", lambda address: address[0])
     refusals = Refusals()
     with ServerRig(connections_max=500, admission=asking(), refusals=refusals) as rig:
