@@ -49,7 +49,7 @@ def check(engine: Engine) -> None:
         assert session.waiting
         assert session.wait_number == number
         assert all(number in topic.waiters for topic in session.watched)
-    assert all(topic.waiters.keys() <= engine.state.waits.keys() for topic in counted)
+    assert all(topic.waiters.keys() <= engine.state.waits.keys() for topic in store.topics.listing)
     assert engine.log_space.jobs == counted.total()
     assert sum(topic.reserved for topic in store.topics.listing) == len(store.leases.sessions)
     _check_numbers(store)

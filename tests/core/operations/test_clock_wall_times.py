@@ -1,6 +1,5 @@
 """Absolute times follow the wall clock: whatever it is set to, whenever, in whatever slices."""
 
-import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -33,7 +32,6 @@ from delayd.core.records import Kind, UnknownRecord
 from delayd.core.replay import Replay
 from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.core.transitions import came_due
-from delayd.core.wall_times import IdSet, WallTimes
 from delayd.limits import WALL_MS_MAX, WALL_STEPS_MAX
 from tests.core.rig import TTR_MS, EngineRig, kinds_of
 
@@ -457,39 +455,6 @@ def test_a_step_forward_and_back_lets_come_what_its_time_had_come_for() -> None:
 
 
 # --- The index -----------------------------------------------------------------------------------
-
-
-def test_a_set_of_ids_is_a_set_of_ids(rng: random.Random) -> None:
-    ids, model = IdSet(), set[int]()
-    for _ in range(3_000):
-        job_id = rng.choice((rng.randrange(200), rng.randrange(2**63, 2**63 + 50)))
-        if job_id in model and rng.random() < 0.7:
-            assert ids.discard(job_id)
-            model.discard(job_id)
-        elif job_id not in model:
-            assert not ids.discard(job_id)
-            ids.add(job_id)
-            model.add(job_id)
-        assert (job_id in ids) == (job_id in model)
-        assert bool(ids) == bool(model)
-        assert set(ids) == model
-        if model:
-            some = ids.some()
-            assert some == sorted(some)
-            assert 1 <= len(some) <= 64
-            assert set(some) <= model
-
-
-def test_a_job_is_due_when_the_first_offset_says_that_it_was() -> None:
-    jobs = WallTimes(tick_ms=1)
-    jobs.add(1)
-    jobs.step(100, time_ms=50)
-    jobs.step(0, time_ms=60)
-    assert jobs.due_ms(1, wall_ms=50) == 50
-    assert jobs.due_ms(1, wall_ms=51) == 0
-    assert jobs.due_ms(1, wall_ms=160) == 60
-    assert jobs.due_ms(1, wall_ms=161) == 161
-    assert jobs.due_ms(2, wall_ms=161) is None
 
 
 def test_coming_due_keeps_the_moment() -> None:
