@@ -24,7 +24,9 @@ from time import process_time
 from typing import Any
 
 from delayd.core.engine import Engine
-from delayd.core.operations.put import Conflict
+from delayd.core.operations.finish import delete
+from delayd.core.operations.put import Conflict, find_key, put, put_alike, put_keyed, put_keyed_run
+from delayd.core.operations.sessions import open_session
 from delayd.core.topic import Topic
 
 RUN = 20
@@ -52,9 +54,9 @@ def put_run(engine: Engine, topic: Topic, kind: str, first: int) -> float:
     keys = [key_of(number) for number in range(first, first + RUN)]
     begun = process_time()
     if kind == "plain":
-        engine.put_alike(topic, 0, DELAY_MS, TTR_MS, bodies, first)
+        put_alike(engine, topic, 0, DELAY_MS, TTR_MS, bodies, first)
     else:
-        engine.put_keyed_run(topic, 0, DELAY_MS, TTR_MS, keys, bodies, first)
+        put_keyed_run(engine, topic, 0, DELAY_MS, TTR_MS, keys, bodies, first)
     return process_time() - begun
 
 
@@ -62,9 +64,9 @@ def put_alone(engine: Engine, topic: Topic, kind: str, number: int) -> None:
     """Put one job."""
     what: dict[str, Any] = {"delay_ms": DELAY_MS, "ttr_ms": TTR_MS, "now_ms": number}
     if kind == "plain":
-        engine.put(topic, priority=0, body=BODY, **what)
+        put(engine, topic, priority=0, body=BODY, **what)
     else:
-        engine.put_keyed(topic, key_of(number), Conflict.REPLACE, priority=0, body=BODY, **what)
+        put_keyed(engine, topic, key_of(number), Conflict.REPLACE, priority=0, body=BODY, **what)
 
 
 def putting(engine: Engine, topic: Topic, kind: str, jobs: int) -> float:
@@ -89,7 +91,7 @@ def measured(kind: str, jobs: int) -> dict[str, float]:
     """Return the figures of one process."""
     began_bytes = resident_bytes()
     engine = Engine(start_ms=0)
-    topic, session = engine.store.topic("default"), engine.open_session()
+    topic, session = engine.store.topic("default"), open_session(engine)
     figures = {"put_us": putting(engine, topic, kind, jobs)}
     full_bytes = resident_bytes()
     figures["bytes"] = (full_bytes - began_bytes) / jobs
@@ -99,7 +101,7 @@ def measured(kind: str, jobs: int) -> dict[str, float]:
             engine.take_log()
         figures["replaced_bytes"] = (resident_bytes() - full_bytes) / jobs
         for number in range(jobs):
-            engine.delete(session, engine.find_key("default", key_of(number)), 0)
+            delete(engine, session, find_key(engine, "default", key_of(number)), 0)
             engine.take_log()
         figures["cancelled_bytes"] = (resident_bytes() - began_bytes) / jobs
         assert topic.keys is None

@@ -24,6 +24,10 @@ from time import perf_counter, process_time
 from delayd.core.background import BackgroundTask, BackgroundTasks, Work
 from delayd.core.engine import Engine
 from delayd.core.job import State
+from delayd.core.operations.finish import bury
+from delayd.core.operations.put import put
+from delayd.core.operations.reserve import reserve
+from delayd.core.operations.sessions import open_session
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.clear import Clear
 from delayd.core.scans.list import Calendar, Cursor, Search
@@ -46,50 +50,50 @@ def crowded(jobs: int) -> Engine:
     engine = Engine(start_ms=0)
     topic = engine.store.topic("default")
     rng = random.Random(1)
-    me = engine.open_session()
+    me = open_session(engine)
     for _ in range(jobs // 4):
-        engine.put(topic, priority=0, delay_ms=0, ttr_ms=60_000, body=BODY, now_ms=0)
-        job = engine.reserve(me, 0)
+        put(engine, topic, priority=0, delay_ms=0, ttr_ms=60_000, body=BODY, now_ms=0)
+        job = reserve(engine, me, 0)
         assert job is not None
-        engine.bury(me, job[0], 0, 0)
+        bury(engine, me, job[0], 0, 0)
         engine.take_log()
     for number in range(3 * jobs // 4):
         delay_ms = rng.randrange(1, WEEK_MS) if number % 3 else 0
-        engine.put(topic, priority=0, delay_ms=delay_ms, ttr_ms=60_000, body=BODY, now_ms=0)
+        put(engine, topic, priority=0, delay_ms=delay_ms, ttr_ms=60_000, body=BODY, now_ms=0)
         engine.take_log()
     return engine
 
 
 def rows() -> Iterator[Row]:
     """What is measured, one after the other on the same jobs; what removes them comes last."""
-    yield "list, first page of the delayed", lambda e: Search(e.state, "default", DELAYED, PAGE)
+    yield "list, first page of the delayed", lambda e: Search(e, "default", DELAYED, PAGE)
     middle = Cursor(WEEK_MS // 2, 0)
     yield (
         "list, a page from their middle",
-        lambda e: Search(e.state, "default", DELAYED, PAGE, middle),
+        lambda e: Search(e, "default", DELAYED, PAGE, middle),
     )
-    yield "list, first page of the ready", lambda e: Search(e.state, "default", READY, PAGE)
-    yield "list, first page of all", lambda e: Search(e.state, "default", Wanted(), PAGE)
+    yield "list, first page of the ready", lambda e: Search(e, "default", READY, PAGE)
+    yield "list, first page of all", lambda e: Search(e, "default", Wanted(), PAGE)
     hour_ms = 3_600_000
     yield (
         "calendar, a week by the hour",
-        lambda e: Calendar(e.state, "default", from_ms=0, bin_ms=hour_ms, bins=168),
+        lambda e: Calendar(e, "default", from_ms=0, bin_ms=hour_ms, bins=168),
     )
     yield (
         "dry run over all",
-        lambda e: Bulk(e.state, "default", Wanted(), Action.cancel(), dry_run=True),
+        lambda e: Bulk(e, "default", Wanted(), Action.cancel(), dry_run=True),
     )
     yield (
         "kick the buried, 1,000 a second",
-        lambda e: Bulk(e.state, "default", BURIED, Action.kick(1000)),
+        lambda e: Bulk(e, "default", BURIED, Action.kick(1000)),
     )
     yield (
         "reschedule the ready",
-        lambda e: Bulk(e.state, "default", READY, Action.reschedule(hour_ms)),
+        lambda e: Bulk(e, "default", READY, Action.reschedule(hour_ms)),
     )
     second_half = Wanted(from_ms=WEEK_MS // 2)
-    yield "cancel half of a week", lambda e: Bulk(e.state, "default", second_half, Action.cancel())
-    yield "clear, until it is answered", lambda e: Clear(e.state, "default")
+    yield "cancel half of a week", lambda e: Bulk(e, "default", second_half, Action.cancel())
+    yield "clear, until it is answered", lambda e: Clear(e, "default")
 
 
 def take_turn(tasks: BackgroundTasks) -> BackgroundTask | None:
@@ -141,7 +145,7 @@ def main() -> None:
     gc.freeze()
     gc.set_threshold(GC_YOUNG_OBJECTS)
     gc.enable()
-    tasks = BackgroundTasks(engine.state)
+    tasks = BackgroundTasks(engine)
     heads = "".join(f"{head:>8}" for head in ("turns", "worst", "work", "p99"))
     print(f"{f'{jobs:,} jobs':<36}{heads}{'seconds':>9}")
     for name, make in rows():

@@ -25,6 +25,10 @@ from time import perf_counter, process_time
 from typing import TYPE_CHECKING
 
 from delayd.core.engine import Engine
+from delayd.core.operations.clock import advance
+from delayd.core.operations.put import put_alike
+from delayd.core.operations.reserve import reserve
+from delayd.core.operations.sessions import open_session, watch
 from delayd.core.stats.histogram import Histogram
 from delayd.core.stats.refusals import Refusals
 from delayd.limits import (
@@ -48,17 +52,17 @@ def crowded(topics: int) -> Engine:
     engine = Engine(start_ms=START_MS)
     for number in range(topics):
         topic = engine.store.topic(f"customer-{number:06}.mail")
-        engine.put_alike(topic, 0, 0, 60_000, [BODY] * 3, START_MS)
+        put_alike(engine, topic, 0, 0, 60_000, [BODY] * 3, START_MS)
         for delay_ms in (1_000, 86_400_000):
-            engine.put_alike(topic, 0, delay_ms, 60_000, [BODY], START_MS)
+            put_alike(engine, topic, 0, delay_ms, 60_000, [BODY], START_MS)
         engine.take_log()
-    while engine.advance(START_MS + 1_000 + topics // 1_000):
+    while advance(engine, START_MS + 1_000 + topics // 1_000):
         pass
     for topic in list(engine.store.topics.listing):
         if topic.queues.ready:
-            session = engine.open_session()
-            engine.watch(session, topic.name)
-            engine.reserve(session, START_MS + 2_000)
+            session = open_session(engine)
+            watch(engine, session, topic.name)
+            reserve(engine, session, START_MS + 2_000)
             engine.take_log()
     return engine
 

@@ -12,6 +12,7 @@ from typing import Final
 from delayd.clock import Clock, monotonic_ns
 from delayd.config import ClockKind, Config
 from delayd.core.engine import Engine
+from delayd.core.operations.topics import configure
 from delayd.core.records import UnknownRecord
 from delayd.core.replay import Replay
 from delayd.exits import Exit
@@ -100,7 +101,7 @@ def _begun(config: Config, start_ms: int) -> Engine:
 
 
 def _configure(engine: Engine, config: Config) -> None:
-    engine.configure(config.topics, config.jobs_max, config.bytes_max)
+    configure(engine, config.topics, config.jobs_max, config.bytes_max)
 
 
 def _replayed(

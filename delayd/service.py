@@ -292,10 +292,10 @@ class Service:
         self._notifier.ready(f"serving on {where}")
 
     def _drain(self) -> None:
-        if self._engine.state.draining:
+        if self._engine.draining:
             self._log.info("draining already")
         else:
-            self._engine.state.draining = True
+            self._engine.draining = True
             self._log.info("draining: new jobs are refused")
 
     def _reload(self) -> None:
@@ -323,7 +323,7 @@ class Service:
             if http is not None:
                 await http.stop()
             await self._last_replies()
-            self._engine.state.is_stopping = True
+            self._engine.is_stopping = True
             self._line.close_clients(self._clock.request_ms())
             self._turns.end_turn(self._clock.request_ms())
         self._turns.is_over = True

@@ -245,7 +245,7 @@ class Snapshots:
             return
         if now_ns < self._retry_ns:
             self._ask_ns = self._retry_ns
-        elif self._engine.state.log or not SnapshotCopy.can_begin(self._engine.store):
+        elif self._engine.log or not SnapshotCopy.can_begin(self._engine.store):
             # What has changed is appended by the turn that comes next. Jobs whose place in time the
             # wall clock has changed are placed by the next ones, cleared ones swept.
             self._ask_ns = now_ns

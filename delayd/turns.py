@@ -23,7 +23,8 @@ from delayd.commit import GroupCommit, Replies, Space
 from delayd.core.engine import Engine
 from delayd.core.errors import OutOfSpace
 from delayd.core.log_space import RESERVE_COST_BYTES
-from delayd.core.operations.clock import advance, next_deadline, reach
+from delayd.core.operations.clock import advance, follow_wall, next_deadline, reach
+from delayd.core.operations.waiting import serve_waiting
 from delayd.core.stats.histogram import Histogram, Longest
 from delayd.core.times import PlayedMs, RequestMs
 from delayd.limits import (
@@ -211,7 +212,7 @@ class Turns:
         if self._next_ms <= played_ms:
             self._advance(played_ms, request_ms)
         else:
-            reach(engine.state, played_ms)
+            reach(engine, played_ms)
         self._line.serve(events, request_ms)
         if self._line.tasks.has_more:
             self._step_tasks()
@@ -223,7 +224,7 @@ class Turns:
 
         Who has taken a turn lately has not overslept, however much is due: that comes in slices.
         """
-        deadline_ms = self._engine.next_deadline()
+        deadline_ms = next_deadline(self._engine)
         if deadline_ms is None:
             return 0
         late_ms = self._clock.now_ms() - max(deadline_ms, self._turned_ms)
@@ -240,7 +241,7 @@ class Turns:
         if at_most_ns < offset_ns or at_least_ns >= offset_ns + WALL_STEP_MS * NS_PER_MS:
             offset_ms = at_least_ns // NS_PER_MS
             step_ms = offset_ms - absolute.offset_ms
-            self._engine.follow_wall(offset_ms)
+            follow_wall(self._engine, offset_ms)
             if absolute.layers:
                 self._next_ms = 0
                 if self.on_wall_step is not None:
@@ -250,7 +251,7 @@ class Turns:
         """Fire what is due, for a bounded time; what is left has its turn after everybody else."""
         if self._commit is not None:
             self._commit.reap()
-        state = self._engine.state
+        state = self._engine
         if advance(state, played_ms, request_ms):
             until_ns = monotonic_ns() + ADVANCE_SLICE_US * 1_000
             while not state.is_crowded and advance(state, played_ms, request_ms):
@@ -267,7 +268,7 @@ class Turns:
         until_ns = monotonic_ns() + TASK_SLICE_US * 1_000
         self._has_more = True
         if self._commit is None or not self._commit.is_backed_up:
-            while not engine.state.deliveries:
+            while not engine.deliveries:
                 now_ms = clock.request_ms()
                 if (task := tasks.step(now_ms)) is not None:
                     task.conclude(now_ms)
@@ -276,7 +277,7 @@ class Turns:
 
     def end_turn(self, request_ms: RequestMs) -> None:
         """Tell those whose wait has ended, commit, and see when the next turn is due."""
-        state = self._engine.state
+        state = self._engine
         if self._commit is not None:
             self._line.durable_id = self._commit.durable_id
             if state.out_of_order_ids:
@@ -350,4 +351,4 @@ class Turns:
             self._engine.log_space.require(RESERVE_COST_BYTES)
         except OutOfSpace:
             return
-        self._engine.serve_waiting(now_ms)
+        serve_waiting(self._engine, now_ms)

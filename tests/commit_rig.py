@@ -35,6 +35,12 @@ from delayd.core.background import BackgroundTasks
 from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.errors import OutOfSpace
+from delayd.core.operations.clock import advance
+from delayd.core.operations.finish import delete, delete_batch
+from delayd.core.operations.put import put_alike
+from delayd.core.operations.reserve import reserve
+from delayd.core.operations.sessions import open_session
+from delayd.core.operations.waiting import serve_waiting
 from delayd.core.replay import Replay
 from delayd.core.session import Handed, Session, WaitEnd
 from delayd.core.times import RequestMs
@@ -251,7 +257,7 @@ class ScriptedLine:
         self.script: list[Happening] = []
         """What happens at the end of each poll."""
         self.has_more = False
-        self.tasks = BackgroundTasks(Engine(start_ms=0).state)
+        self.tasks = BackgroundTasks(Engine(start_ms=0))
         self.durable_id = 0
         self.out_of_order_ids: Container[int] = ()
         self.replies: list[tuple[Recipient, bytes]] = []
@@ -415,8 +421,8 @@ class CommitRig:
             self.journal = Journal.open(DIRECTORY, disk=disk, segment_bytes=segment_bytes)
         self.engine = self._recovered()
         self.engine.log_space.jobs = len(self.engine.store.jobs)
-        self.session = self.engine.open_session(self.a)
-        self.sessions = [self.engine.open_session() for _ in range(4)] if room else []
+        self.session = open_session(self.engine, self.a)
+        self.sessions = [open_session(self.engine) for _ in range(4)] if room else []
         self.line = ScriptedLine(self.clock, self.watch, self.events)
         self.commits = ScriptedCommit(self.events)
         self.turns_taken = 0
@@ -511,7 +517,8 @@ class CommitRig:
     def put(
         self, jobs: int = 1, *, delay_ms: int = 0, ttr_ms: int = HOUR_MS, body: bytes = BODY
     ) -> list[int]:
-        first_id = self.engine.put_alike(
+        first_id = put_alike(
+            self.engine,
             self.engine.store.topic("default"),
             priority=0,
             delay_ms=delay_ms,
@@ -522,12 +529,12 @@ class CommitRig:
         return list(range(first_id, first_id + jobs))
 
     def reserve(self, session: Session | None = None) -> int:
-        job = self.engine.reserve(session or self.session, self.now_ms)
+        job = reserve(self.engine, session or self.session, self.now_ms)
         assert job is not None
         return job[0]
 
     def delete(self, job_ids: list[int]) -> None:
-        assert all(self.engine.delete_batch(self.session, job_ids, self.now_ms))
+        assert all(delete_batch(self.engine, self.session, job_ids, self.now_ms))
 
     # --- Commits ---------------------------------------------------------------------------------
 
@@ -599,7 +606,7 @@ class CommitRig:
             self.turns.end_turn(RequestMs(self.now_ms))
         else:
             if engine.log_space.is_short:
-                engine.serve_waiting(self.now_ms)
+                serve_waiting(engine, self.now_ms)
             engine.take_deliveries()
             log, must_sync = engine.take_log()
             if log:
@@ -626,9 +633,9 @@ class CommitRig:
     def drain(self) -> int:
         """Reserve and delete one job after the other, each in a turn of its own; count them."""
         jobs = 0
-        while job := self.engine.reserve(self.sessions[0], self.now_ms):
+        while job := reserve(self.engine, self.sessions[0], self.now_ms):
             self.end_turn()
-            self.engine.delete(self.sessions[0], job[0], self.now_ms)
+            delete(self.engine, self.sessions[0], job[0], self.now_ms)
             self.end_turn()
             jobs += 1
         return jobs
@@ -663,7 +670,7 @@ class CommitRig:
     def pass_turn(self, ms: int = 0) -> float | None:
         """Let time pass, fire what is due, append what was recorded, then the chore."""
         self.clock.advance(ms)
-        while self.engine.advance(self.clock.now_ms(), self.now_ms):
+        while advance(self.engine, self.clock.now_ms(), self.now_ms):
             pass
         self.append()
         return self.chore()

@@ -16,6 +16,14 @@ from delayd import commit as commit_module
 from delayd.commit import NS_PER_MS
 from delayd.config import SyncPolicy
 from delayd.core.errors import JobNotFound, OutOfSpace
+from delayd.core.operations.change import kick, kick_job, reschedule
+from delayd.core.operations.clock import advance
+from delayd.core.operations.finish import bury, delete, delete_batch, release
+from delayd.core.operations.put import put
+from delayd.core.operations.reserve import reserve, reserve_batch, reserve_job, touch
+from delayd.core.operations.sessions import close_session, ignore, open_session, watch
+from delayd.core.operations.topics import pause
+from delayd.core.operations.waiting import serve_waiting, wait
 from delayd.journal.errors import JournalFull
 from delayd.limits import EMERGENCY_BYTES, ROOM_RETRY_MS, SLOW_SYNC_MS, UNSYNCED_BYTES_MAX
 from delayd.testing.disk import SimulatedDisk
@@ -61,16 +69,16 @@ def test_on_a_full_disk_jobs_can_be_touched_buried_kicked_and_released(rig: Comm
     rig.take_the_rest()
     engine, session = rig.engine, rig.sessions[0]
     for _ in range(300):
-        job = engine.reserve(session, rig.now_ms)
+        job = reserve(engine, session, rig.now_ms)
         assert job
-        engine.touch(session, job[0], rig.now_ms)
+        touch(engine, session, job[0], rig.now_ms)
         rig.end_turn()
-        engine.bury(session, job[0], 0, engine.store.time_ms)
+        bury(engine, session, job[0], 0, engine.store.time_ms)
         rig.end_turn()
-        engine.kick_job(job[0], rig.now_ms)
+        kick_job(engine, job[0], rig.now_ms)
         rig.end_turn()
-        engine.reserve_job(session, job[0], rig.now_ms)
-        engine.release(session, job[0], 0, 0, rig.now_ms)
+        reserve_job(engine, session, job[0], rig.now_ms)
+        release(engine, session, job[0], 0, 0, rig.now_ms)
         rig.end_turn()
 
 
@@ -78,40 +86,40 @@ def test_when_the_emergency_room_is_used_up_deletes_and_returns_still_go(rig: Co
     jobs = rig.fill()
     rig.take_the_rest()
     engine, session = rig.engine, rig.sessions[0]
-    job = engine.reserve(session, rig.now_ms)
+    job = reserve(engine, session, rig.now_ms)
     assert job
     touches = 0
     with contextlib.suppress(OutOfSpace):
         while True:
-            engine.touch(session, job[0], rig.now_ms)
+            touch(engine, session, job[0], rig.now_ms)
             touches += 1
             rig.end_turn()
     assert touches * 71 > EMERGENCY_BYTES // 2
     with pytest.raises(OutOfSpace):
-        engine.reserve(rig.sessions[1], rig.now_ms)
-    assert engine.reserve_batch(rig.sessions[1], 5, 1_000, rig.now_ms) == []
-    engine.close_session(session, rig.now_ms)
+        reserve(engine, rig.sessions[1], rig.now_ms)
+    assert reserve_batch(engine, rig.sessions[1], 5, 1_000, rig.now_ms) == []
+    close_session(engine, session, rig.now_ms)
     rig.end_turn()
-    deleted = engine.delete_batch(rig.sessions[1], range(1, jobs + 1), rig.now_ms)
+    deleted = delete_batch(engine, rig.sessions[1], range(1, jobs + 1), rig.now_ms)
     assert all(deleted)
     rig.end_turn()
 
 
 def test_a_waiting_consumer_gets_its_job_when_there_is_room_again(rig: CommitRig) -> None:
     engine, waiter = rig.engine, rig.sessions[1]
-    engine.watch(waiter, "later")
-    engine.ignore(waiter, "default")
+    watch(engine, waiter, "later")
+    ignore(engine, waiter, "default")
     topic = engine.store.topics.by_name["later"]
-    engine.put(topic, priority=0, delay_ms=5, ttr_ms=1_000, body=b"", now_ms=rig.now_ms)
-    engine.wait(waiter, rig.now_ms, None)
+    put(engine, topic, priority=0, delay_ms=5, ttr_ms=1_000, body=b"", now_ms=rig.now_ms)
+    wait(engine, waiter, rig.now_ms, None)
     rig.end_turn()
     engine.log_space.free_bytes = 0
-    while engine.advance(10):
+    while advance(engine, 10):
         pass
     assert engine.take_deliveries() == []
     assert engine.log_space.is_short
     rig.limit()
-    engine.serve_waiting(10)
+    serve_waiting(engine, 10)
     assert engine.take_deliveries() == [(waiter, (1, b""))]
     rig.end_turn()
 
@@ -158,7 +166,7 @@ def test_a_full_disk_is_asked_once_a_second_and_puts_go_on_by_themselves(
 
 
 def test_long_bodies_get_places_of_their_own(rig: CommitRig) -> None:
-    rig.engine.state.body_bytes_max = 1 << 20
+    rig.engine.body_bytes_max = 1 << 20
     rig.put(body=b"y" * 400_000)
     rig.put(body=b"y" * 300_000)
     rig.take_the_rest()
@@ -173,7 +181,7 @@ def test_space_that_jobs_no_longer_need_is_given_back(rig: CommitRig) -> None:
         rig.put(jobs=1_000)
         rig.end_turn()
     most = rig.journal.room_bytes
-    rig.engine.delete_batch(rig.sessions[0], range(1, 10_001), rig.now_ms)
+    delete_batch(rig.engine, rig.sessions[0], range(1, 10_001), rig.now_ms)
     rig.end_turn()
     rig.end_turn()
     assert most > 1_360_000
@@ -193,23 +201,23 @@ def do_something(rig: CommitRig, rng: random.Random) -> None:
             body=b"z" * rng.choice([0, 10, 1_000]), jobs=rng.choice([1, 1, 30]), ttr_ms=TTR_MS
         ),
         lambda: rig.put(body=b"z" * rng.choice([5_000, 60_000, 130_000]), ttr_ms=TTR_MS),
-        lambda: engine.reserve(session, now_ms),
-        lambda: engine.reserve_batch(session, 20, 100_000, now_ms),
-        lambda: engine.touch(session, held, now_ms),
-        lambda: engine.release(session, held, 0, rng.choice([0, 5]), now_ms),
-        lambda: engine.bury(session, held, 0, engine.store.time_ms),
-        lambda: engine.kick(topic, 30, now_ms),
-        lambda: engine.reschedule(job_id, rng.choice([0, 7]), now_ms),
-        lambda: engine.delete(session, held, now_ms),
-        lambda: engine.delete_batch(session, range(job_id, job_id + 10), now_ms),
-        lambda: engine.pause("default", rng.choice([0, 0, 3]), now_ms),
-        lambda: engine.advance(now_ms + rng.randrange(3)),
-        lambda: engine.advance(now_ms + 70_000),
+        lambda: reserve(engine, session, now_ms),
+        lambda: reserve_batch(engine, session, 20, 100_000, now_ms),
+        lambda: touch(engine, session, held, now_ms),
+        lambda: release(engine, session, held, 0, rng.choice([0, 5]), now_ms),
+        lambda: bury(engine, session, held, 0, engine.store.time_ms),
+        lambda: kick(engine, topic, 30, now_ms),
+        lambda: reschedule(engine, job_id, rng.choice([0, 7]), now_ms),
+        lambda: delete(engine, session, held, now_ms),
+        lambda: delete_batch(engine, session, range(job_id, job_id + 10), now_ms),
+        lambda: pause(engine, "default", rng.choice([0, 0, 3]), now_ms),
+        lambda: advance(engine, now_ms + rng.randrange(3)),
+        lambda: advance(engine, now_ms + 70_000),
     ]
     weights = [30, 2, 6, 2, 6, 6, 4, 2, 4, 3, 2, 1, 6, 0.05]
     if rng.random() < 0.01:
-        engine.close_session(session, now_ms)
-        rig.sessions[rig.sessions.index(session)] = engine.open_session()
+        close_session(engine, session, now_ms)
+        rig.sessions[rig.sessions.index(session)] = open_session(engine)
         return
     if session.waiting:
         return
@@ -222,7 +230,7 @@ def test_whatever_clients_do_on_a_full_disk_is_recorded_or_refused(
 ) -> None:
     for _ in range(4):
         rig = full_disk_rig(SimulatedDisk(capacity_bytes=rng.choice([1, 2, 3]) << 20))
-        rig.engine.state.body_bytes_max = 200_000
+        rig.engine.body_bytes_max = 200_000
         refused = 0
         for turn in range(1_500):
             for _operation in range(rng.choice([1, 1, 3, 40])):
@@ -237,14 +245,14 @@ def test_whatever_clients_do_on_a_full_disk_is_recorded_or_refused(
         assert refused
         records = dict(rig.engine.store.jobs)
         for session in rig.sessions:
-            rig.engine.close_session(session, rig.now_ms)
+            close_session(rig.engine, session, rig.now_ms)
         rig.end_turn()
         rig.disk.kill()
         again = full_disk_rig(rig.disk)
-        while again.engine.advance(rig.now_ms):
+        while advance(again.engine, rig.now_ms):
             again.end_turn()
         assert dict(again.engine.store.jobs).keys() == records.keys()
-        assert all(again.engine.delete_batch(again.sessions[0], list(records), again.now_ms))
+        assert all(delete_batch(again.engine, again.sessions[0], list(records), again.now_ms))
         again.end_turn()
         again.close()
 

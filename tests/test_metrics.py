@@ -15,6 +15,9 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.utils import floatToGoString
 
+from delayd.core.operations.finish import delete_batch
+from delayd.core.operations.reserve import reserve_batch
+from delayd.core.operations.sessions import close_session
 from delayd.core.stats.histogram import Histogram
 from delayd.core.stats.latency import SUM_AT, new_histogram
 from delayd.core.stats.operations import Operation
@@ -257,7 +260,7 @@ def test_no_counter_ever_goes_back_when_names_change_hands() -> None:
             topic = f"mail.{TOPICS_SHOWN_MAX + number + round_}"
             for _ in range(40):
                 rig.put(topic, ttr_ms=9_999)
-            rig.engine.reserve_batch(rig.client(topic), 5, 1 << 20, rig.now_ms)
+            reserve_batch(rig.engine, rig.client(topic), 5, 1 << 20, rig.now_ms)
         samples = page.samples()
         for key, value in samples.items():
             if key[0].startswith("delayd") and key[0].endswith(("_total", "_count", "_bucket")):
@@ -287,8 +290,8 @@ def test_topics_may_come_and_go_between_pieces() -> None:
         name = f"mail.{number % 60}"
         if name in rig.engine.store.topics.by_name:
             session = rig.client(name)
-            rig.engine.delete_batch(session, rig.reserve_all(session), rig.now_ms)
-            rig.engine.close_session(session, rig.now_ms)
+            delete_batch(rig.engine, session, rig.reserve_all(session), rig.now_ms)
+            close_session(rig.engine, session, rig.now_ms)
     families = list(text_string_to_metric_families(text.decode()))
     keys = [
         (sample.name, *sorted(sample.labels.items()))

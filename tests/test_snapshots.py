@@ -11,6 +11,11 @@ import pytest
 
 from delayd import snapshots as module
 from delayd.core.engine import Engine
+from delayd.core.operations.change import reschedule
+from delayd.core.operations.clock import advance, follow_wall
+from delayd.core.operations.finish import bury, delete_batch, release
+from delayd.core.operations.put import put, put_alike
+from delayd.core.operations.sessions import open_session
 from delayd.journal.disk import RealDisk
 from delayd.journal.errors import JournalFailed, JournalFull
 from delayd.journal.journal import Journal
@@ -81,7 +86,8 @@ def test_a_snapshot_waits_until_jobs_are_placed_that_the_wall_clock_has_moved() 
     rig = snapshot_rig()
     topic = rig.engine.store.topic("default")
     for number in range(200):
-        rig.engine.put(
+        put(
+            rig.engine,
             topic,
             priority=0,
             due_wall_ms=rig.now_ms + HOUR_MS + number,
@@ -90,12 +96,12 @@ def test_a_snapshot_waits_until_jobs_are_placed_that_the_wall_clock_has_moved() 
             now_ms=rig.now_ms,
         )
     long_log(rig)
-    rig.engine.follow_wall(-HOUR_MS)
+    follow_wall(rig.engine, -HOUR_MS)
     rig.append()
     rig.clock.advance(SNAPSHOT_ASK_MS)
     assert rig.chore() == 0
     assert not rig.workers
-    while rig.engine.advance(rig.clock.now_ms()):
+    while advance(rig.engine, rig.clock.now_ms()):
         pass
     rig.pass_turn()
     rig.rest()
@@ -179,7 +185,7 @@ def reserve_and_release_for_an_hour(rig: CommitRig) -> None:
     for _ in range(HOUR_MS // 3_000):
         while rig.engine.store.topics.by_name["default"].queues.ready:
             job_id = rig.reserve()
-            rig.engine.release(rig.session, job_id, 0, 20_000, rig.now_ms)
+            release(rig.engine, rig.session, job_id, 0, 20_000, rig.now_ms)
             rig.pass_turn(ms=5)
         rig.pass_turn(ms=3_000)
 
@@ -189,7 +195,7 @@ def few_buried_among_many_deleted(rig: CommitRig) -> None:
     for _ in range(200):
         job_ids = rig.put(100)
         rig.pass_turn()
-        rig.engine.bury(rig.session, rig.reserve(), 0, rig.engine.store.time_ms)
+        bury(rig.engine, rig.session, rig.reserve(), 0, rig.engine.store.time_ms)
         rig.pass_turn(ms=1)
         rig.delete(job_ids[1:])
         rig.pass_turn(ms=20)
@@ -199,7 +205,7 @@ def delays_of_a_year(rig: CommitRig) -> None:
     """Nothing but puts, and some of them looked at and put off again."""
     for _ in range(2_000):
         job_ids = rig.put(5, delay_ms=YEAR_MS)
-        rig.engine.reschedule(job_ids[2], 2 * YEAR_MS, rig.now_ms)
+        reschedule(rig.engine, job_ids[2], 2 * YEAR_MS, rig.now_ms)
         rig.pass_turn(ms=10)
 
 
@@ -451,11 +457,11 @@ def test_the_thread_ends_with_its_snapshot(tmp_path: Path, rng: random.Random) -
         now_ns=lambda: 1 << 60,
     )
     topic = engine.store.topic("default")
-    me = engine.open_session()
+    me = open_session(engine)
     while snapshots.taken < 3:
         bodies = [rng.randbytes(100) for _ in range(20)]
-        first_id = engine.put_alike(topic, 0, 0, 1, bodies, 0)
-        engine.delete_batch(me, range(first_id, first_id + 19), 0)
+        first_id = put_alike(engine, topic, 0, 0, 1, bodies, 0)
+        delete_batch(engine, me, range(first_id, first_id + 19), 0)
         journal.append(b"".join(engine.take_log()[0]), 0, 0)
         journal.sync()
         snapshots.chore()

@@ -1,6 +1,7 @@
 """Snapshots and cleared topics: none begins before all is swept away, and one begins then."""
 
 from delayd.core.background import BackgroundTasks
+from delayd.core.operations.topics import clear
 from delayd.limits import SNAPSHOT_ASK_MS
 from tests.commit_rig import HOUR_MS, SEGMENT_BYTES, snapshot_rig
 from tests.test_snapshots import long_log
@@ -10,12 +11,12 @@ def test_none_begins_before_what_a_clear_has_left_behind_is_swept_away() -> None
     rig = snapshot_rig()
     rig.put(300, delay_ms=HOUR_MS)
     long_log(rig)
-    rig.engine.clear(rig.engine.store.topics.by_name["default"])
+    clear(rig.engine, rig.engine.store.topics.by_name["default"])
     rig.append()
     rig.clock.advance(SNAPSHOT_ASK_MS)
     assert rig.chore() == 0
     assert not rig.workers
-    tasks = BackgroundTasks(rig.engine.state)
+    tasks = BackgroundTasks(rig.engine)
     while tasks.has_more:
         tasks.step(rig.now_ms)
     rig.pass_turn()
@@ -31,9 +32,9 @@ def test_when_all_is_swept_away_the_log_gets_shorter_without_another_operation()
     rig.put(5_000, delay_ms=HOUR_MS)
     rig.append()
     rig.rest()
-    rig.engine.clear(rig.engine.store.topics.by_name["default"])
+    clear(rig.engine, rig.engine.store.topics.by_name["default"])
     rig.pass_turn()
-    tasks = BackgroundTasks(rig.engine.state)
+    tasks = BackgroundTasks(rig.engine)
     for _ in range(20):
         tasks.step(rig.now_ms, budget=0)
         rig.rest(2 * SNAPSHOT_ASK_MS)

@@ -148,7 +148,7 @@ def test_what_follows_from_a_ttr_that_runs_out_falls_into_the_same_advance(daemo
     assert [heard(worker) for worker in workers] == [b"RESERVED 1 1\r\nx\r\n"] * 3
     (deadline_ms,) = daemon.engine.store.leases.sessions[1].deadlines.values()
     assert deadline_ms == START_MS + 10_000 + 3 * 5_000
-    assert daemon.engine.state.timeouts == 2
+    assert daemon.engine.timeouts == 2
 
 
 def test_waits_and_pauses_end_at_their_moment(daemon: Daemon) -> None:

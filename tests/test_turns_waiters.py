@@ -4,6 +4,9 @@ from typing import Final
 
 import pytest
 
+from delayd.core.operations.reserve import reserve
+from delayd.core.operations.sessions import open_session
+from delayd.core.operations.waiting import wait
 from delayd.core.session import Handed, WaitEnd
 from tests.commit_rig import CommitRig, Recipient, Watch, set_watch
 
@@ -93,10 +96,10 @@ def test_what_need_not_be_synced_for_the_line_is_synced_for_who_waits(rig: Commi
     rig.put(jobs=2)
     rig.turns.turn()
     rig.commits.synced.clear()
-    assert rig.engine.reserve(rig.session, rig.clock.now_ms()) is not None
+    assert reserve(rig.engine, rig.session, rig.clock.now_ms()) is not None
     rig.turns.turn()
     assert rig.commits.synced == [False], "a reservation alone is lost with its connection"
-    assert rig.engine.reserve(rig.session, rig.clock.now_ms()) is not None
+    assert reserve(rig.engine, rig.session, rig.clock.now_ms()) is not None
     waiting(rig)
     rig.turns.turn()
     assert rig.commits.synced == [False, True]
@@ -144,8 +147,8 @@ def test_replies_of_the_line_leave_as_ever_beside_who_waits(rig: CommitRig) -> N
 
 def test_who_is_told_of_a_job_waits_for_that_very_turn(rig: CommitRig) -> None:
     waiter = Waiter("w", rig.events)
-    session = rig.engine.open_session(LinePeer(rig, waiter))
-    rig.engine.wait(session, rig.clock.now_ms(), None)
+    session = open_session(rig.engine, LinePeer(rig, waiter))
+    wait(rig.engine, session, rig.clock.now_ms(), None)
     rig.put(delay_ms=5)
     rig.turns.turn()
     rig.look()

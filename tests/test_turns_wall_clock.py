@@ -18,6 +18,9 @@ from delayd.core.background import BackgroundTasks
 from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.job import State
+from delayd.core.operations.change import kick_job
+from delayd.core.operations.clock import advance
+from delayd.core.operations.put import put
 from delayd.core.session import Handed, WaitEnd
 from delayd.journal.disk import RealDisk
 from delayd.journal.journal import Journal
@@ -44,7 +47,7 @@ class NoClients:
     durable_id = 0
 
     def __init__(self) -> None:
-        self.tasks = BackgroundTasks(Engine(start_ms=0).state)
+        self.tasks = BackgroundTasks(Engine(start_ms=0))
 
     def serve(self, events: object, now_ms: int) -> None:
         """Nobody has said anything."""
@@ -78,7 +81,8 @@ class Daemon:
 
     def put_at(self, wall_ms: int) -> int:
         self.turns.look_at_wall_clock()
-        return self.engine.put(
+        return put(
+            self.engine,
             self.topic,
             priority=0,
             due_wall_ms=wall_ms,
@@ -88,7 +92,8 @@ class Daemon:
         )
 
     def put(self, delay_ms: int) -> int:
-        return self.engine.put(
+        return put(
+            self.engine,
             self.topic,
             priority=0,
             delay_ms=delay_ms,
@@ -342,15 +347,15 @@ def test_c3_the_clock_was_set_while_nobody_ran(
         daemon.turns.look_at_wall_clock()
         if not run:
             ids = [daemon.put_at(absolute_ms), daemon.put(relative_ms)]
-        while engine.advance(clock.now_ms(), clock.now_ms() + 1):
+        while advance(engine, clock.now_ms(), clock.now_ms() + 1):
             pass
         left = [views.view_job(engine, job_id, clock.now_ms()).left_ms for job_id in ids]
         assert left[0] == max(0, absolute_ms - clock.wall_ms())
         assert left[1] <= relative_ms + 1 - max(0, step_ms if run else 0)
-        engine.kick_job(daemon.put(HOUR_MS), clock.now_ms() + 1)
+        kick_job(engine, daemon.put(HOUR_MS), clock.now_ms() + 1)
         for _ in range(3):
             clock.advance(10)
-            while engine.advance(clock.now_ms(), clock.now_ms() + 1):
+            while advance(engine, clock.now_ms(), clock.now_ms() + 1):
                 pass
             daemon.put(HOUR_MS)
             payload = b"".join(engine.take_log()[0])

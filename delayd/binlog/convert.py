@@ -123,7 +123,7 @@ def write(binlog: Binlog, journal: Journal, engine: Engine, wall_ms: int) -> Non
     """
     now_ms = engine.store.time_ms
     replay = Replay(engine)
-    for payload in _payloads(binlog, now_ms, engine.state.tick_ms):
+    for payload in _payloads(binlog, now_ms, engine.tick_ms):
         replay.play(payload)
         journal.append(payload, now_ms, wall_ms)
     replay.finish(now_ms)

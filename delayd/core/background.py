@@ -11,8 +11,8 @@ What a clear has left (`core.scans.clear`) is swept beside them; for that no cli
 Work depends on the engine's state, its budget and the time argument only. The owner decides how
 often steps are taken, and concludes the task that is over:
 
-    tasks = BackgroundTasks(engine.state)
-    search = Search(engine.state, "mail", Wanted(), limit=100)   # or Calendar, Bulk, Clear
+    tasks = BackgroundTasks(engine)
+    search = Search(engine, "mail", Wanted(), limit=100)   # or Calendar, Bulk, Clear
     tasks.add(BackgroundTask(search, answer))
     while tasks.has_more:                     # in each turn, for TASK_SLICE_US at most,
         over = tasks.step(now_ms)             # before its records are committed
@@ -23,8 +23,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol, final
 
+from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
-from delayd.core.state import EngineState
 from delayd.limits import TASK_STEP_JOBS
 
 
@@ -67,17 +67,17 @@ class BackgroundTask:
 class BackgroundTasks:
     """The unfinished tasks of one engine."""
 
-    __slots__ = ("_queue", "_state")
+    __slots__ = ("_engine", "_queue")
 
-    def __init__(self, state: EngineState) -> None:
+    def __init__(self, engine: Engine) -> None:
         """Start with none."""
-        self._state = state
+        self._engine = engine
         self._queue: deque[BackgroundTask] = deque()
 
     @property
     def has_more(self) -> bool:
         """Tell whether there is a step to take."""
-        return bool(self._queue or self._state.store.cleared)
+        return bool(self._queue or self._engine.store.cleared)
 
     def add(self, task: BackgroundTask) -> None:
         """Add a task."""
@@ -92,7 +92,7 @@ class BackgroundTasks:
 
         Without tasks nothing happens. The sweep shares each step.
         """
-        store = self._state.store
+        store = self._engine.store
         if store.cleared:
             store.sweep(budget)
         if not self._queue:

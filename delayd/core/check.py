@@ -45,11 +45,11 @@ def check(engine: Engine) -> None:
         assert topic.bytes == lengths[topic]
         _check_topic(store, topic)
         _check_throttle(store, topic)
-    for number, session in engine.state.waits.items():
+    for number, session in engine.waits.items():
         assert session.waiting
         assert session.wait_number == number
         assert all(number in topic.waiters for topic in session.watched)
-    assert all(topic.waiters.keys() <= engine.state.waits.keys() for topic in store.topics.listing)
+    assert all(topic.waiters.keys() <= engine.waits.keys() for topic in store.topics.listing)
     assert engine.log_space.jobs == counted.total()
     assert sum(topic.reserved for topic in store.topics.listing) == len(store.leases.sessions)
     _check_numbers(store)

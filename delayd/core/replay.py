@@ -12,6 +12,7 @@ from typing import Final
 from delayd.core import apply
 from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
+from delayd.core.operations.clock import advance
 from delayd.core.records import LAYOUTS, TAILED, Kind, UnknownRecord
 from delayd.limits import TASK_STEP_JOBS
 
@@ -78,7 +79,7 @@ class Replay:
     def _turn(self, time_ms: int) -> None:
         """Fire everything that was due by then."""
         self._store.time_ms = time_ms
-        while self.engine.advance(time_ms):
+        while advance(self.engine, time_ms):
             pass
 
     def finish(self, now_ms: int) -> None:
@@ -88,6 +89,6 @@ class Replay:
         for topic in list(store.topics.listing):
             store.drop_if_unwanted(topic)
         store.begin_figures()
-        self.engine.state.timeouts = 0
+        self.engine.timeouts = 0
         self.engine.log_space.jobs = len(store.jobs)
         store.time_ms = max(store.time_ms, now_ms)

@@ -22,12 +22,15 @@ Pages are copied in the order of the table whatever happens meanwhile, so the by
 on nothing but the state when it began.
 
 >>> from delayd.core.engine import Engine
+>>> from delayd.core.operations.finish import delete
+>>> from delayd.core.operations.put import put
+>>> from delayd.core.operations.sessions import open_session
 >>> engine = Engine(start_ms=0)
 >>> topic = engine.store.topic("default")
->>> engine.put(topic, priority=0, delay_ms=0, ttr_ms=9, body=b"x", now_ms=0)
+>>> put(engine, topic, priority=0, delay_ms=0, ttr_ms=9, body=b"x", now_ms=0)
 1
 >>> copy = SnapshotCopy(engine.store)
->>> engine.delete(engine.open_session(), 1, now_ms=0)
+>>> delete(engine, open_session(engine), 1, now_ms=0)
 >>> copy.take(slice_jobs=1_000, slice_bytes=1_000).endswith(b"x"), copy.is_over, copy.jobs
 (True, True, 1)
 """

@@ -92,7 +92,7 @@ class Topic:
         self.keys: KeyIndex | None = None
         """The index of keys; None while no job has one."""
         self.waiters: dict[int, None] = {}
-        """Numbers of waits for a job of it, the longest first; see `EngineState.waits`."""
+        """Numbers of waits for a job of it, the longest first; see `Engine.waits`."""
         self.blocks = 0
         """Why nothing is handed out, as bits of `throttle.Block`; 0: jobs are handed out."""
         self.paused_until_ms: int | None = None

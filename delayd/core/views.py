@@ -31,6 +31,7 @@ from delayd.core.job import (
     wall_of,
 )
 from delayd.core.names import DEFAULT_TOPIC, checked_name
+from delayd.core.operations.clock import caught_up
 from delayd.core.policy import Policy
 from delayd.core.queues import job_id_of
 from delayd.core.session import Handed
@@ -127,7 +128,7 @@ class CapUsage(NamedTuple):
 
 def view_job(engine: Engine, job_id: int, now_ms: int) -> JobView:
     """Return everything about a job except its body; `JobNotFound`."""
-    record, state = engine.caught_up(job_id, now_ms)
+    record, state = caught_up(engine, job_id, now_ms)
     _, due_ms, created_ms, ttr_ms, priority, number, _, _ = HEADER.unpack_from(record)
     tally = tally_of(record)
     in_hand = int(state is State.RESERVED)
@@ -180,15 +181,15 @@ def usage(engine: Engine) -> CapUsage:
     """Return how near the daemon is to its caps. O(1)."""
     return CapUsage(
         engine.log_space.jobs,
-        engine.state.record_bytes,
-        engine.state.jobs_max,
-        engine.state.bytes_max,
+        engine.record_bytes,
+        engine.jobs_max,
+        engine.bytes_max,
     )
 
 
 def job_details(engine: Engine, job_id: int, now_ms: int) -> JobDetails | None:
     """Return the details of a job, None if it has none; `JobNotFound`."""
-    record, state = engine.caught_up(job_id, now_ms)
+    record, state = caught_up(engine, job_id, now_ms)
     if not record[FLAGS_AT] & _DETAILED:
         return None
     note = note_of(record)

@@ -6,9 +6,9 @@ seven days take as long as what is due in them.
 
 from typing import Protocol
 
+from delayd.core.engine import Engine
 from delayd.core.operations.checks import check_range
 from delayd.core.operations.clock import advance, next_deadline, reach, record_time
-from delayd.core.state import EngineState
 from delayd.limits import WALL_MS_MAX
 
 
@@ -31,18 +31,18 @@ class ClockAdvance:
     out, the retry after it) at its own, all within one advance.
     """
 
-    __slots__ = ("_by_ms", "_clock", "_state", "_until_ms")
+    __slots__ = ("_by_ms", "_clock", "_engine", "_until_ms")
 
-    def __init__(self, state: EngineState, clock: StandingClock, by_ms: int) -> None:
+    def __init__(self, engine: Engine, clock: StandingClock, by_ms: int) -> None:
         """Advance by this much, counted from when it begins."""
-        self._state = state
+        self._engine = engine
         self._clock = clock
         self._by_ms = by_ms
         self._until_ms: int | None = None
 
     def step(self, _budget: int, _now_ms: int) -> bool:
         """Advance to the next deadline, or fire a slice of what is due at this one."""
-        state, clock = self._state, self._clock
+        state, clock = self._engine, self._clock
         now_ms = clock.now_ms()
         until_ms = self._until_ms
         if until_ms is None:

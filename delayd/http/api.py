@@ -20,6 +20,7 @@ from delayd.core.background import BackgroundTask, BackgroundTasks, Work
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
 from delayd.core.names import checked_name
+from delayd.core.operations.clock import caught_up
 from delayd.core.session import Session
 from delayd.core.stats.refusals import Refusals
 from delayd.core.times import RequestMs
@@ -230,7 +231,7 @@ class Call:
         principal = self.principal
         if principal is not EVERYBODY:
             # Its ttr may have run out just now, and that may have moved it to another topic.
-            record, _ = self.api.engine.caught_up(job_id, self.api.now_ms())
+            record, _ = caught_up(self.api.engine, job_id, self.api.now_ms())
             topic = store.topic_of(record).name
             authorization = authorize(principal, scope, topic, hides=True)
             if authorization is Authorization.HIDDEN:

@@ -22,7 +22,13 @@ import msgspec
 from delayd.core.errors import CapReached, Refusal
 from delayd.core.job import body_of
 from delayd.core.names import INTERNAL_TOPIC
+from delayd.core.operations.checks import as_daemon
+from delayd.core.operations.finish import delete, delete_batch
+from delayd.core.operations.put import find_key, put_keyed
+from delayd.core.operations.reserve import reserve_batch
+from delayd.core.operations.sessions import stop_consuming, watch
 from delayd.core.operations.topics import reclaim
+from delayd.core.operations.waiting import wait
 from delayd.core.session import Handed, Session, WaitEnd
 from delayd.http.problems import FieldError, KeyReused, RequestInvalid
 from delayd.limits import (
@@ -71,7 +77,7 @@ class Memo:
         engine = memos.engine
         if TOPIC in engine.store.topics.by_name:
             try:
-                memo_id = engine.find_key(TOPIC, key)
+                memo_id = find_key(engine, TOPIC, key)
             except Refusal:
                 return
             record = engine.store.jobs.get(memo_id)
@@ -93,8 +99,9 @@ class Memo:
         engine = self._memos.engine
         topic = engine.store.topic(TOPIC)
         try:
-            with engine.as_daemon():
-                engine.put_keyed(
+            with as_daemon(engine):
+                put_keyed(
+                    engine,
                     topic,
                     self._key,
                     priority=PRIORITY_DEFAULT,
@@ -105,7 +112,7 @@ class Memo:
                 )
         except Refusal as refusal:
             engine.store.drop_if_unwanted(topic)
-            if engine.delete_batch(Session(), (job_id,), now_ms)[0]:
+            if delete_batch(engine, Session(), (job_id,), now_ms)[0]:
                 raise _of_both(engine, refusal) from None
             return  # a worker has it already: so it was put, and is not remembered
         self._memos.begin(now_ms)
@@ -115,9 +122,7 @@ def _of_both(engine: "Engine", refusal: Refusal) -> Refusal:
     """Return why there was no room for job and memo, now that neither is there any more."""
     if not isinstance(refusal, CapReached) or refusal.topic is not None:
         return refusal
-    in_use = {"jobs_max": engine.log_space.jobs, "bytes_max": engine.state.record_bytes}[
-        refusal.cap
-    ]
+    in_use = {"jobs_max": engine.log_space.jobs, "bytes_max": engine.record_bytes}[refusal.cap]
     needed = refusal.in_use + refusal.needed - in_use
     return CapReached(refusal.cap, refusal.highest, in_use, needed=needed)
 
@@ -156,29 +161,29 @@ class Memos:
         """Wait for memos, from when there are any; a second time nothing happens."""
         engine, session = self.engine, self._session
         if not session.watched and TOPIC in engine.store.topics.by_name:
-            reclaim(engine.state, now_ms)
-            with engine.as_daemon():
-                engine.watch(session, TOPIC)
+            reclaim(engine, now_ms)
+            with as_daemon(engine):
+                watch(engine, session, TOPIC)
             self._go_on(now_ms)
 
     def rest(self) -> None:
         """Wait no more if there is nothing to wait for: then the topic may go."""
         session = self._session
         if session.watched and not session.watched[0].jobs:
-            self.engine.stop_consuming(session)
+            stop_consuming(self.engine, session)
 
     def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
         """Delete one that has come due, and the following ones."""
         assert not isinstance(outcome, WaitEnd), "it waits without an end"
-        with self.engine.as_daemon():
-            self.engine.delete(self._session, outcome[0], now_ms)
+        with as_daemon(self.engine):
+            delete(self.engine, self._session, outcome[0], now_ms)
         self._go_on(now_ms)
 
     def _go_on(self, now_ms: int) -> None:
         """Delete what is due (it comes in slices), and wait for more while there is more."""
         engine, session = self.engine, self._session
-        with engine.as_daemon():
-            while due := engine.reserve_batch(session, HTTP_BATCH_MAX, READ_BYTES, now_ms):
-                engine.delete_batch(session, [job_id for job_id, _ in due], now_ms)
-        engine.wait(session, now_ms, None)
+        with as_daemon(engine):
+            while due := reserve_batch(engine, session, HTTP_BATCH_MAX, READ_BYTES, now_ms):
+                delete_batch(engine, session, [job_id for job_id, _ in due], now_ms)
+        wait(engine, session, now_ms, None)
         self.rest()

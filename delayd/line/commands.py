@@ -23,9 +23,14 @@ from delayd.core.engine import Engine
 from delayd.core.errors import OutOfSpace, PolicyInvalid, Refusal
 from delayd.core.job import State
 from delayd.core.operations import change, finish
+from delayd.core.operations.change import change as change_job
 from delayd.core.operations.clock import leases_are_caught_up
+from delayd.core.operations.finish import nack
+from delayd.core.operations.put import find_key
 from delayd.core.operations.reserve import reserve, reserve_job, touch
-from delayd.core.operations.topics import SetPolicy
+from delayd.core.operations.sessions import ignore, use, watch
+from delayd.core.operations.topics import SetPolicy, pause, policy_of
+from delayd.core.operations.waiting import wait
 from delayd.core.policy import Policy
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.clear import Clear
@@ -73,7 +78,7 @@ def _reserve_or_wait(client: LineConnection, wait_ms: int | None, now_ms: int) -
     engine, session = client.engine, client.session
     if not session.works:
         client.stats.note_worker(session)
-    job = reserve(engine.state, session, now_ms)
+    job = reserve(engine, session, now_ms)
     if job is not None:
         return client.hand_over(job, now_ms)
     if session.deadline_soon(now_ms):
@@ -82,13 +87,13 @@ def _reserve_or_wait(client: LineConnection, wait_ms: int | None, now_ms: int) -
     if wait_ms == 0:
         client.batch_max = 0
         return replies.TIMED_OUT
-    engine.wait(session, now_ms, wait_ms)
+    wait(engine, session, now_ms, wait_ms)
     client.is_waiting = True
     return b""
 
 
 def _reserve_job(client: LineConnection, job_id: int, now_ms: int) -> bytes:
-    job = reserve_job(client.engine.state, client.session, job_id, now_ms)
+    job = reserve_job(client.engine, client.session, job_id, now_ms)
     client.stats.note_worker(client.session)
     return client.long_reply(replies.reserved(job))
 
@@ -97,30 +102,30 @@ def _reserve_job(client: LineConnection, job_id: int, now_ms: int) -> bytes:
 
 
 def _delete(client: LineConnection, job_id: int, now_ms: int) -> bytes:
-    finish.delete(client.engine.state, client.session, job_id, now_ms)
+    finish.delete(client.engine, client.session, job_id, now_ms)
     return replies.DELETED
 
 
 def _release(client: LineConnection, args: tuple[int, int, int], now_ms: int) -> bytes:
     job_id, priority, delay_ms = args
-    finish.release(client.engine.state, client.session, job_id, priority, delay_ms, now_ms)
+    finish.release(client.engine, client.session, job_id, priority, delay_ms, now_ms)
     return replies.RELEASED
 
 
 def _bury(client: LineConnection, args: tuple[int, int], now_ms: int) -> bytes:
     job_id, priority = args
-    finish.bury(client.engine.state, client.session, job_id, priority, now_ms)
+    finish.bury(client.engine, client.session, job_id, priority, now_ms)
     return replies.BURIED
 
 
 def _touch(client: LineConnection, job_id: int, now_ms: int) -> bytes:
-    touch(client.engine.state, client.session, job_id, now_ms)
+    touch(client.engine, client.session, job_id, now_ms)
     return replies.TOUCHED
 
 
 def _nack(client: LineConnection, args: tuple[int, int, str], now_ms: int) -> bytes:
     job_id, delay_ms, error = args
-    client.engine.nack(client.session, job_id, now_ms, delay_ms=delay_ms, error=error)
+    nack(client.engine, client.session, job_id, now_ms, delay_ms=delay_ms, error=error)
     return b"NACKED\r\n"
 
 
@@ -128,17 +133,17 @@ def _nack(client: LineConnection, args: tuple[int, int, str], now_ms: int) -> by
 
 
 def _kick(client: LineConnection, bound: int, now_ms: int) -> bytes:
-    return b"KICKED %d\r\n" % change.kick(client.engine.state, client.used, bound, now_ms)
+    return b"KICKED %d\r\n" % change.kick(client.engine, client.used, bound, now_ms)
 
 
 def _kick_job(client: LineConnection, job_id: int, now_ms: int) -> bytes:
-    change.kick_job(client.engine.state, job_id, now_ms)
+    change.kick_job(client.engine, job_id, now_ms)
     return replies.KICKED
 
 
 def _reschedule(client: LineConnection, args: tuple[int, int], now_ms: int) -> bytes:
     job_id, delay_ms = args
-    change.reschedule(client.engine.state, job_id, delay_ms, now_ms)
+    change.reschedule(client.engine, job_id, delay_ms, now_ms)
     return replies.RESCHEDULED
 
 
@@ -147,14 +152,20 @@ def _change(client: LineConnection, args: tuple[int, Changes], now_ms: int) -> b
 
     def carry(body: bytes | None, now_ms: int) -> bytes:
         priority, delay_ms, ttr_ms, _ = changes
-        client.engine.change(
-            job_id, now_ms, priority=priority, delay_ms=delay_ms, ttr_ms=ttr_ms, body=body
+        change_job(
+            client.engine,
+            job_id,
+            now_ms,
+            priority=priority,
+            delay_ms=delay_ms,
+            ttr_ms=ttr_ms,
+            body=body,
         )
         return b"CHANGED\r\n"
 
     if changes.body_bytes is None:
         return carry(None, now_ms)
-    return client.expect(changes.body_bytes, carry, client.engine.state.body_bytes_max)
+    return client.expect(changes.body_bytes, carry, client.engine.body_bytes_max)
 
 
 def _peek(client: LineConnection, job_id: int, _now_ms: int) -> bytes:
@@ -176,7 +187,7 @@ def _by_key(handle: Handler) -> Handler:
 
     def handle_by_key(client: LineConnection, args: tuple[Any, ...], now_ms: int) -> bytes:
         name, key, *others = args
-        job_id = client.engine.find_key(name, key)
+        job_id = find_key(client.engine, name, key)
         return handle(client, (job_id, *others) if others else job_id, now_ms)
 
     return handle_by_key
@@ -186,23 +197,23 @@ def _by_key(handle: Handler) -> Handler:
 
 
 def _use(client: LineConnection, name: str, _now_ms: int) -> bytes:
-    client.engine.use(client.session, name)
+    use(client.engine, client.session, name)
     return b"USING %b\r\n" % name.encode()
 
 
 def _watch(client: LineConnection, name: str, _now_ms: int) -> bytes:
-    client.engine.watch(client.session, name)
+    watch(client.engine, client.session, name)
     return b"WATCHING %d\r\n" % len(client.session.watched)
 
 
 def _ignore(client: LineConnection, name: str, _now_ms: int) -> bytes:
-    client.engine.ignore(client.session, name)
+    ignore(client.engine, client.session, name)
     return b"WATCHING %d\r\n" % len(client.session.watched)
 
 
 def _pause_tube(client: LineConnection, args: tuple[str, int], now_ms: int) -> bytes:
     name, pause_ms = args
-    client.engine.pause(name, pause_ms, now_ms)
+    pause(client.engine, name, pause_ms, now_ms)
     return replies.PAUSED
 
 
@@ -223,8 +234,8 @@ def _set_policy(client: LineConnection, args: tuple[str, int], _now_ms: int) -> 
         if target is not None and not client.may(Scope.ADMIN, target):
             # Exhausted jobs would be put there.
             return client.refuse(replies.FORBIDDEN)
-        work = SetPolicy(client.engine.state, name, policy)
-        if leases_are_caught_up(client.engine.state):
+        work = SetPolicy(client.engine, name, policy)
+        if leases_are_caught_up(client.engine):
             work.step(0, now_ms)
             return b"POLICY_SET\r\n"
         return client.begin(work, lambda: b"POLICY_SET\r\n")
@@ -233,7 +244,7 @@ def _set_policy(client: LineConnection, args: tuple[str, int], _now_ms: int) -> 
 
 
 def _get_policy(client: LineConnection, name: str, _now_ms: int) -> bytes:
-    policy, _ = client.engine.policy_of(name)
+    policy, _ = policy_of(client.engine, name)
     return client.long_reply(replies.ok(policy.to_json().encode()))
 
 
@@ -242,26 +253,26 @@ def _get_policy(client: LineConnection, name: str, _now_ms: int) -> bytes:
 
 def _list_jobs(client: LineConnection, args: tuple[str, Filter], now_ms: int) -> bytes:
     name, asked = args
-    search = Search(client.engine.state, name, asked.wanted(now_ms), asked.limit, asked.after)
+    search = Search(client.engine, name, asked.wanted(now_ms), asked.limit, asked.after)
     wall_times = client.engine.store.wall_times
     return client.begin(search, lambda: replies.jobs_page(search.page, wall_times.offset_ms))
 
 
 def _calendar(client: LineConnection, args: tuple[str, int, int], now_ms: int) -> bytes:
     name, bin_ms, bins = args
-    calendar = Calendar(client.engine.state, name, from_ms=now_ms, bin_ms=bin_ms, bins=bins)
+    calendar = Calendar(client.engine, name, from_ms=now_ms, bin_ms=bin_ms, bins=bins)
     return client.begin(calendar, lambda: replies.calendar(calendar.counts, bin_ms))
 
 
 def _redrive(client: LineConnection, args: tuple[str, int, float], _now_ms: int) -> bytes:
     name, jobs_max, per_s = args
     wanted = Wanted(frozenset({State.BURIED}))
-    bulk = Bulk(client.engine.state, name, wanted, Action.kick(per_s), limit=jobs_max)
+    bulk = Bulk(client.engine, name, wanted, Action.kick(per_s), limit=jobs_max)
     return client.begin(bulk, lambda: replies.bulk(bulk, b"REDRIVEN"))
 
 
 def _clear_tube(client: LineConnection, name: str, _now_ms: int) -> bytes:
-    clear = Clear(client.engine.state, name)
+    clear = Clear(client.engine, name)
     return client.begin(clear, lambda: b"CLEARED %d\r\n" % clear.count)
 
 
@@ -281,7 +292,7 @@ def _reschedule_jobs(client: LineConnection, args: tuple[str, int, Filter], now_
 def _bulk(
     client: LineConnection, name: str, asked: Filter, action: Action, word: bytes, now_ms: int
 ) -> bytes:
-    bulk = Bulk(client.engine.state, name, asked.wanted(now_ms), action, dry_run=asked.dry)
+    bulk = Bulk(client.engine, name, asked.wanted(now_ms), action, dry_run=asked.dry)
     word = b"MATCHED" if asked.dry else word
     return client.begin(bulk, lambda: replies.bulk(bulk, word))
 
@@ -333,7 +344,7 @@ def _advance_clock(client: LineConnection, rest: bytes, _now_ms: int) -> bytes:
     clock = client.context.clock
     if clock is None:
         return client.refuse(replies.UNKNOWN_COMMAND)
-    advance = ClockAdvance(client.engine.state, clock, grammar.parse_seconds(rest))
+    advance = ClockAdvance(client.engine, clock, grammar.parse_seconds(rest))
     return client.begin(advance, lambda: replies.advanced(advance.time_ms))
 
 

@@ -27,9 +27,12 @@ from delayd.access.scopes import Scope
 from delayd.core.background import BackgroundTask, BackgroundTasks, Work
 from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, JobNotFound, Refusal
+from delayd.core.operations.clock import caught_up
 from delayd.core.operations.finish import delete_batch
 from delayd.core.operations.put import put_alike, put_keyed, put_keyed_run, take_id
 from delayd.core.operations.reserve import reserve_batch
+from delayd.core.operations.sessions import close_session, open_session
+from delayd.core.operations.waiting import cancel_wait
 from delayd.core.session import Handed, Owner, Session, WaitEnd
 from delayd.core.topic import Topic
 from delayd.core.virtual_clock import StandingClock
@@ -117,7 +120,7 @@ class LineContext:
         self.stats = stats
         self.out_bytes_max = out_bytes_max
         self.carry_out = carry_out
-        self.tasks = BackgroundTasks(engine.state) if tasks is None else tasks
+        self.tasks = BackgroundTasks(engine) if tasks is None else tasks
         self.clock = clock
         self.admission = admission
         self.elapsed_ms = elapsed_ms
@@ -151,7 +154,7 @@ class LineConnection:
         self.context = context
         self.engine = context.engine
         self.stats = context.stats
-        self.session: Session = context.engine.open_session(host)
+        self.session: Session = open_session(context.engine, host)
         self.peer = peer if context.admission.asks else None
         """None where clients need not authenticate."""
         self.out: list[bytes] = []
@@ -199,8 +202,8 @@ class LineConnection:
         """Return the reply with a job; a batch takes what else is ready."""
         if not self.batch_max:
             return self.long_reply(replies.reserved(job))
-        more = self.engine.reserve_batch(
-            self.session, self.batch_max - 1, self.room_bytes - len(job[1]), now_ms
+        more = reserve_batch(
+            self.engine, self.session, self.batch_max - 1, self.room_bytes - len(job[1]), now_ms
         )
         self.batch_max = 0
         return self.long_reply(replies.reserved_batch([job, *more]))
@@ -245,7 +248,7 @@ class LineConnection:
 
     def wait_no_longer(self) -> None:
         """Answer the reserve that waits: its client sends no more."""
-        self.engine.cancel_wait(self.session)
+        cancel_wait(self.engine, self.session)
         self.is_waiting = False
         self.batch_max = 0
         self.out.append(replies.TIMED_OUT)
@@ -295,7 +298,7 @@ class LineConnection:
         A ttr that has run out may have moved it, and its slice has not come.
         """
         try:
-            record, _ = self.engine.caught_up(job_id, now_ms)
+            record, _ = caught_up(self.engine, job_id, now_ms)
         except JobNotFound:
             return None
         return self.engine.store.topic_of(record).name
@@ -395,7 +398,7 @@ class LineConnection:
             self.context.tasks.drop(self._task)
             self._task = None
         self.stats.forget(self.session)
-        self.engine.close_session(self.session, now_ms)
+        close_session(self.engine, self.session, now_ms)
 
     # --- Commands in the input -------------------------------------------------------------------
 
@@ -414,11 +417,7 @@ class LineConnection:
                 self.out.append(self.begin_put(put, None) if put else self.refuse_command(line))
                 return after
             put = parse_put(line)
-            if (
-                put is not None
-                and not put.extra
-                and put.body_bytes <= self.engine.state.body_bytes_max
-            ):
+            if put is not None and not put.extra and put.body_bytes <= self.engine.body_bytes_max:
                 return self._put_run(data, data[at:after], after, put, now_ms)
             self.out.append(self.begin_put(put, None))
             return after
@@ -495,7 +494,7 @@ class LineConnection:
         self, put: PutLine, bodies: list[bytes], now_ms: int, first_id: int = 0
     ) -> bytes:
         jobs = len(bodies)
-        state, priority, delay_ms, ttr_ms = self.engine.state, put[0], put[1], put[2]
+        state, priority, delay_ms, ttr_ms = self.engine, put[0], put[1], put[2]
         try:
             first_id = put_alike(
                 state, self.used, priority, delay_ms, ttr_ms, bodies, now_ms, first_id
@@ -520,11 +519,7 @@ class LineConnection:
         """
         before, key, after = split_at_key(line)
         shape = shape_of(before, after) if key else None
-        if (
-            shape is None
-            or not shape.each
-            or shape.put.body_bytes > self.engine.state.body_bytes_max
-        ):
+        if shape is None or not shape.each or shape.put.body_bytes > self.engine.body_bytes_max:
             return 0
         keys, bodies, end = shape.run_in(data, at)
         if not keys:
@@ -556,7 +551,7 @@ class LineConnection:
         self, put: PutLine, keys: Sequence[bytes], bodies: Sequence[bytes], now_ms: int
     ) -> int:
         """Put jobs under new keys; return their first id, 0 if that is not possible."""
-        state, priority, delay_ms, ttr_ms = self.engine.state, put[0], put[1], put[2]
+        state, priority, delay_ms, ttr_ms = self.engine, put[0], put[1], put[2]
         try:
             return put_keyed_run(state, self.used, priority, delay_ms, ttr_ms, keys, bodies, now_ms)
         except Refusal:
@@ -571,7 +566,7 @@ class LineConnection:
             return run.end()
         self.is_bound = True
         self.stats.counts["delete"] += len(job_ids)
-        deleted = delete_batch(self.engine.state, self.session, job_ids, now_ms)
+        deleted = delete_batch(self.engine, self.session, job_ids, now_ms)
         if all(deleted):
             self.out.append(replies.DELETED * len(deleted))
         else:
@@ -592,7 +587,7 @@ class LineConnection:
         run = _RESERVES.match(data, at)
         assert run is not None
         commands = (run.end() - at) // len(_RESERVE)
-        state = self.engine.state
+        state = self.engine
         jobs = reserve_batch(state, self.session, commands, self.room_bytes, now_ms)
         if not jobs:
             return 0
@@ -609,7 +604,7 @@ class LineConnection:
         if put is None:
             return self.refuse(replies.BAD_FORMAT)
         self.stats.counts["put"] += 1
-        if put.body_bytes > self.engine.state.body_bytes_max:
+        if put.body_bytes > self.engine.body_bytes_max:
             return self.discard_body(put.body_bytes, self.refuse(replies.JOB_TOO_BIG))
         words = None
         if put.extra:
@@ -621,7 +616,7 @@ class LineConnection:
             except Refusal as refusal:
                 return self.discard_body(put.body_bytes, self.refuse(replies.refused(refusal)))
         self.stats.note_producer(self.session)
-        job_id = 0 if words else take_id(self.engine.state)
+        job_id = 0 if words else take_id(self.engine)
         return self.expect(put.body_bytes, partial(self._put, job_id, put, words, name))
 
     def _put(
@@ -639,7 +634,7 @@ class LineConnection:
             if words is not None:
                 return self._put_with_words(put, words, topic, body, now_ms)
             numbers = put.priority, put.delay_ms, put.ttr_ms
-            put_alike(self.engine.state, topic, *numbers, (body,), now_ms, job_id)
+            put_alike(self.engine, topic, *numbers, (body,), now_ms, job_id)
         except Refusal:
             self.engine.store.drop_if_unwanted(topic)
             raise
@@ -649,7 +644,7 @@ class LineConnection:
         self, put: PutLine, words: PutWords, topic: Topic, body: bytes, now_ms: int
     ) -> bytes:
         job_id, outcome = put_keyed(
-            self.engine.state,
+            self.engine,
             topic,
             words.key,
             words.on,

@@ -4,6 +4,7 @@ from delayd.binlog.convert import NotEmpty, held, new_journal, record_of, write
 from delayd.binlog.files import Binlog, BinlogJob, BinlogState, sized_files
 from delayd.core.engine import Engine
 from delayd.core.job import HEADER, State, Tally, body_of, state_of, tally_of
+from delayd.core.operations.put import take_id
 from delayd.core.queues import job_id_of
 from delayd.core.replay import Replay
 from delayd.journal.errors import DirectoryLocked, ForeignFile, JournalFailed, JournalFull
@@ -143,7 +144,7 @@ def test_a_start_finds_what_the_import_wrote() -> None:
     disk = SimulatedDisk()
     engine = import_into(disk, binlog_of(disk, *some_records()))
     assert told(engine) == told(recovered(disk)) == EXPECTED
-    assert recovered(disk).take_id() == 5
+    assert take_id(recovered(disk)) == 5
     assert disk.list_directory("data") == ["lock", "segment-0000000001.log"]
 
 

@@ -6,6 +6,10 @@ from typing import Final
 import pytest
 
 from delayd.core.engine import Engine
+from delayd.core.operations.finish import bury
+from delayd.core.operations.put import put
+from delayd.core.operations.reserve import reserve
+from delayd.core.operations.sessions import open_session, use, watch
 from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.journal.disk import RealDisk
 from delayd.journal.format import segment_name
@@ -20,12 +24,13 @@ Capture = pytest.CaptureFixture[str]
 
 def work(engine: Engine, body: bytes = b"hello") -> None:
     """Leave one job in each state."""
-    session = engine.open_session()
-    engine.use(session, "mail")
-    engine.watch(session, "mail")
+    session = open_session(engine)
+    use(engine, session, "mail")
+    watch(engine, session, "mail")
     assert session.used is not None
     for delay_ms in (0, 0, 0, 9_000):
-        engine.put(
+        put(
+            engine,
             session.used,
             priority=delay_ms // 1000,
             delay_ms=delay_ms,
@@ -33,10 +38,10 @@ def work(engine: Engine, body: bytes = b"hello") -> None:
             body=body,
             now_ms=START_MS,
         )
-    job = engine.reserve(session, START_MS)
+    job = reserve(engine, session, START_MS)
     assert job is not None
-    engine.bury(session, job[0], 5, engine.store.time_ms)
-    engine.reserve(session, START_MS)
+    bury(engine, session, job[0], 5, engine.store.time_ms)
+    reserve(engine, session, START_MS)
 
 
 def fill(directory: Path, frames: int = 3, *, is_closed: bool = True) -> Path:

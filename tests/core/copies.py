@@ -14,6 +14,11 @@ from delayd.core import job_table, snapshot_copy, views
 from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
+from delayd.core.operations.change import kick, reschedule
+from delayd.core.operations.clock import advance
+from delayd.core.operations.finish import bury, delete, release
+from delayd.core.operations.reserve import reserve, reserve_job
+from delayd.core.operations.sessions import open_session, watch
 from delayd.core.replay import Replay
 from delayd.core.session import Session
 from delayd.core.snapshot_copy import SnapshotCopy
@@ -70,12 +75,12 @@ def life_of(engine: Engine, seed: int) -> Iterator[object]:
     """The same doings on any engine, and what came of each."""
     rng = random.Random(seed)
     now_ms = engine.store.time_ms
-    me = engine.open_session()
+    me = open_session(engine)
     for name in ("a", "b", "c"):
-        engine.watch(me, name)
+        watch(engine, me, name)
     for _ in range(60):
         now_ms += rng.choice((0, 1, 999, 5_000, HOUR_MS))
-        while engine.advance(now_ms):
+        while advance(engine, now_ms):
             pass
         topic = engine.store.topics.by_name[rng.choice(("default", "a", "b", "c"))]
         job_id = rng.choice([0, *me.deadlines, *sorted(job for job, _ in engine.store.jobs)])
@@ -90,14 +95,14 @@ def doing(
     engine: Engine, me: Session, topic: Topic, job_id: int, number: int, now_ms: int
 ) -> object:
     doings: tuple[Callable[[], object], ...] = (
-        lambda: engine.reserve(me, now_ms),
-        lambda: engine.reserve(me, now_ms),
-        lambda: engine.kick(topic, 2, now_ms),
-        lambda: engine.bury(me, job_id, 7, engine.store.time_ms),
-        lambda: engine.release(me, job_id, 3, 900, now_ms),
-        lambda: engine.delete(me, job_id, now_ms),
-        lambda: engine.reserve_job(me, job_id, now_ms),
-        lambda: engine.reschedule(job_id, 2_000, now_ms),
+        lambda: reserve(engine, me, now_ms),
+        lambda: reserve(engine, me, now_ms),
+        lambda: kick(engine, topic, 2, now_ms),
+        lambda: bury(engine, me, job_id, 7, engine.store.time_ms),
+        lambda: release(engine, me, job_id, 3, 900, now_ms),
+        lambda: delete(engine, me, job_id, now_ms),
+        lambda: reserve_job(engine, me, job_id, now_ms),
+        lambda: reschedule(engine, job_id, 2_000, now_ms),
         lambda: views.view_job(engine, job_id, now_ms),
     )
     seen = views.peek_delayed(engine, topic), views.peek_buried(engine, topic)

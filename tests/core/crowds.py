@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterator
 from delayd.core.background import Work
 from delayd.core.errors import Refusal
 from delayd.core.job import DUE_AT, U64, State, tally_of
+from delayd.core.operations.change import kick_job, reschedule
 from delayd.core.operations.clock import catch_up_leases
+from delayd.core.operations.finish import bury, delete, release
+from delayd.core.operations.reserve import reserve, reserve_job
 from delayd.core.scans.scan import Wanted, seen_state
 from tests.core.rig import EngineRig
 
@@ -57,15 +60,15 @@ class Crowd:
         held = rng.choice([*self.me.deadlines] or [1])
         delay_ms = rng.choice((0, rng.randrange(self.span_ms)))
         doings: list[Callable[[], object]] = [
-            lambda: engine.reserve(self.me, now_ms),
-            lambda: engine.reserve_job(self.me, job_id, now_ms),
-            lambda: engine.release(self.me, held, 5, delay_ms, now_ms),
-            lambda: engine.bury(
-                self.me, held, 5, engine.store.time_ms, rng.choice(("", "no route to host"))
+            lambda: reserve(engine, self.me, now_ms),
+            lambda: reserve_job(engine, self.me, job_id, now_ms),
+            lambda: release(engine, self.me, held, 5, delay_ms, now_ms),
+            lambda: bury(
+                engine, self.me, held, 5, engine.store.time_ms, rng.choice(("", "no route to host"))
             ),
-            lambda: engine.delete(self.me, held, now_ms),
-            lambda: engine.kick_job(job_id, now_ms),
-            lambda: engine.reschedule(job_id, delay_ms, now_ms),
+            lambda: delete(engine, self.me, held, now_ms),
+            lambda: kick_job(engine, job_id, now_ms),
+            lambda: reschedule(engine, job_id, delay_ms, now_ms),
             lambda: self.rig.advance(self.rig.time_ms + rng.randrange(1 + self.span_ms // 20)),
             lambda: self.rig.advance(self.rig.time_ms),
             *[self.put] * puts,
@@ -83,7 +86,7 @@ class Crowd:
     def matching(self, topic: str, wanted: Wanted) -> dict[int, Mark]:
         """The jobs that are wanted now, by looking at each, once what is due has ended."""
         store = self.engine.store
-        while not catch_up_leases(self.engine.state, 100, self.rig.now_ms):
+        while not catch_up_leases(self.engine, 100, self.rig.now_ms):
             pass
         found: dict[int, Mark] = {}
         for job_id, record in store.jobs:

@@ -8,6 +8,11 @@ played: the service rounds the same instant up for requests and down for what is
 from typing import TYPE_CHECKING
 
 from delayd.core.engine import Engine
+from delayd.core.operations.clock import advance, next_deadline
+from delayd.core.operations.put import put
+from delayd.core.operations.reserve import reserve, reserve_batch
+from delayd.core.operations.sessions import ignore, open_session, use, watch
+from delayd.core.operations.waiting import wait
 from delayd.core.records import LAYOUTS, TAILED, Kind
 from delayd.core.replay import Replay
 from delayd.core.session import Session, WaitEnd
@@ -80,7 +85,7 @@ class EngineRig:
 
     def advance(self, time_ms: int) -> bool:
         """Let one slice happen of what is due by then."""
-        return self.engine.advance(time_ms, time_ms + self.skew_ms)
+        return advance(self.engine, time_ms, time_ms + self.skew_ms)
 
     def run(self, time_ms: int) -> int:
         """Let all happen that is due by then, in one leap; return the number of slices."""
@@ -92,7 +97,7 @@ class EngineRig:
     def play(self, time_ms: int) -> None:
         """Let time pass until then as a daemon would: waking for each deadline."""
         while True:
-            deadline_ms = self.engine.next_deadline()
+            deadline_ms = next_deadline(self.engine)
             if deadline_ms is None or deadline_ms > time_ms:
                 break
             self.advance(max(deadline_ms, self.time_ms))
@@ -109,7 +114,8 @@ class EngineRig:
         ttr_ms: int = TTR_MS,
         body: bytes = b"",
     ) -> int:
-        return self.engine.put(
+        return put(
+            self.engine,
             self.engine.store.topic(topic),
             priority=priority,
             delay_ms=delay_ms,
@@ -120,25 +126,27 @@ class EngineRig:
 
     def client(self, *watched: str) -> Session:
         """Return a session that watches these topics, and uses the first."""
-        session = self.engine.open_session()
+        session = open_session(self.engine)
         for name in watched:
-            self.engine.watch(session, name)
+            watch(self.engine, session, name)
         if watched:
-            self.engine.use(session, watched[0])
+            use(self.engine, session, watched[0])
             if "default" not in watched:
-                self.engine.ignore(session, "default")
+                ignore(self.engine, session, "default")
         return session
 
     def reserve(self, session: Session) -> int:
         """Reserve a job; return its id, 0 if there was none."""
-        job = self.engine.reserve(session, self.now_ms)
+        job = reserve(self.engine, session, self.now_ms)
         return 0 if job is None else job[0]
 
     def reserve_all(self, session: Session) -> list[int]:
-        return [job[0] for job in self.engine.reserve_batch(session, 1 << 62, 1 << 62, self.now_ms)]
+        return [
+            job[0] for job in reserve_batch(self.engine, session, 1 << 62, 1 << 62, self.now_ms)
+        ]
 
     def wait(self, session: Session, wait_ms: int | None = None) -> None:
-        self.engine.wait(session, self.now_ms, wait_ms)
+        wait(self.engine, session, self.now_ms, wait_ms)
 
     def delivered(self) -> list[tuple[Session, int | WaitEnd]]:
         """Take the deliveries: who got which job, or why none."""

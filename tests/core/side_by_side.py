@@ -8,6 +8,7 @@ from collections.abc import Callable
 from delayd.core import views
 from delayd.core.errors import Refusal
 from delayd.core.job import State, tally_of
+from delayd.core.operations.clock import next_deadline
 from delayd.core.records import Kind
 from delayd.core.session import NEVER_MS, Session
 from tests.core.model import Client, Job, Model
@@ -132,13 +133,13 @@ class SideBySide:
             assert session.deadlines == held
             assert session.soonest_ms <= min(held.values(), default=NEVER_MS)
         for topic in self.rig.engine.store.topics.listing:
-            waits = self.rig.engine.state.waits
+            waits = self.rig.engine.waits
             waiters = [self.client_of(waits[number]) for number in topic.waiters]
             assert waiters == self.model.waiters(topic.name)
 
     def compare_deadlines(self) -> None:
         next_ms = self.model.next_time()
-        deadline_ms = self.rig.engine.next_deadline()
+        deadline_ms = next_deadline(self.rig.engine)
         if next_ms is not None:
             assert deadline_ms is not None
             assert deadline_ms <= max(next_ms, self.model.time_ms)

@@ -12,8 +12,12 @@ import pytest
 from delayd.core import apply, views
 from delayd.core.check import check
 from delayd.core.job import HEADER, Flag, State
-from delayd.core.operations.change import kick_later
-from delayd.core.operations.put import Conflict
+from delayd.core.operations.change import change, kick_job, kick_later, reschedule, reschedule_at
+from delayd.core.operations.finish import bury, delete, delete_batch, nack, release
+from delayd.core.operations.put import Conflict, put_keyed
+from delayd.core.operations.reserve import reserve_job, touch
+from delayd.core.operations.sessions import close_session
+from delayd.core.operations.topics import clear, pause, set_policy
 from delayd.core.policy import Policy
 from delayd.core.records import Kind
 from delayd.core.session import Session
@@ -28,35 +32,35 @@ OPERATIONS: Final[tuple[tuple[Callable[[EngineRig, Session], object], set[Kind]]
     (lambda rig, _me: rig.put(), {Kind.PUT}),
     (lambda rig, _me: [rig.put("new", delay_ms=9) for _ in range(3)], {Kind.TOPIC, Kind.PUT}),
     (lambda rig, me: rig.reserve(me), {Kind.RESERVE}),
-    (lambda rig, me: rig.engine.reserve_job(me, 4, rig.now_ms), {Kind.RESERVE}),
+    (lambda rig, me: reserve_job(rig.engine, me, 4, rig.now_ms), {Kind.RESERVE}),
     (lambda rig, me: rig.reserve_all(me), {Kind.RESERVE}),
-    (lambda rig, me: rig.engine.touch(me, 1, rig.now_ms), {Kind.TOUCH}),
-    (lambda rig, me: rig.engine.release(me, 1, 7, 0, rig.now_ms), {Kind.RELEASE}),
-    (lambda rig, me: rig.engine.release(me, 1, 7, 100, rig.now_ms), {Kind.RELEASE}),
-    (lambda rig, me: rig.engine.close_session(me, rig.now_ms), {Kind.RETURN}),
-    (lambda rig, me: rig.engine.bury(me, 1, 7, rig.now_ms), {Kind.BURY}),
-    (lambda rig, me: rig.engine.nack(me, 1, rig.now_ms, error="why"), {Kind.FAIL}),
-    (lambda rig, _me: rig.engine.kick_job(5, rig.now_ms), {Kind.KICK}),
+    (lambda rig, me: touch(rig.engine, me, 1, rig.now_ms), {Kind.TOUCH}),
+    (lambda rig, me: release(rig.engine, me, 1, 7, 0, rig.now_ms), {Kind.RELEASE}),
+    (lambda rig, me: release(rig.engine, me, 1, 7, 100, rig.now_ms), {Kind.RELEASE}),
+    (lambda rig, me: close_session(rig.engine, me, rig.now_ms), {Kind.RETURN}),
+    (lambda rig, me: bury(rig.engine, me, 1, 7, rig.now_ms), {Kind.BURY}),
+    (lambda rig, me: nack(rig.engine, me, 1, rig.now_ms, error="why"), {Kind.FAIL}),
+    (lambda rig, _me: kick_job(rig.engine, 5, rig.now_ms), {Kind.KICK}),
     (
-        lambda rig, _me: kick_later(rig.engine.state, 5, 100, rig.now_ms),
+        lambda rig, _me: kick_later(rig.engine, 5, 100, rig.now_ms),
         {Kind.KICK, Kind.RESCHEDULE},
     ),
-    (lambda rig, _me: rig.engine.reschedule(4, 100, rig.now_ms), {Kind.RESCHEDULE}),
+    (lambda rig, _me: reschedule(rig.engine, 4, 100, rig.now_ms), {Kind.RESCHEDULE}),
     (
-        lambda rig, _me: rig.engine.reschedule_at(4, WALL_MS, rig.now_ms),
+        lambda rig, _me: reschedule_at(rig.engine, 4, WALL_MS, rig.now_ms),
         {Kind.OFFSET, Kind.APPOINT},
     ),
-    (lambda rig, _me: rig.engine.change(5, rig.now_ms, priority=9), {Kind.AMEND}),
-    (lambda rig, _me: rig.engine.change(4, rig.now_ms, body=b"new"), {Kind.REWRITE}),
-    (lambda rig, me: rig.engine.delete(me, 1, rig.now_ms), {Kind.DELETE}),
-    (lambda rig, me: rig.engine.delete_batch(me, (1, 2), rig.now_ms), {Kind.DELETE}),
-    (lambda rig, me: rig.engine.delete(me, 5, rig.now_ms), {Kind.DELETE}),
-    (lambda rig, _me: rig.engine.pause("default", 500, rig.now_ms), {Kind.PAUSE}),
+    (lambda rig, _me: change(rig.engine, 5, rig.now_ms, priority=9), {Kind.AMEND}),
+    (lambda rig, _me: change(rig.engine, 4, rig.now_ms, body=b"new"), {Kind.REWRITE}),
+    (lambda rig, me: delete(rig.engine, me, 1, rig.now_ms), {Kind.DELETE}),
+    (lambda rig, me: delete_batch(rig.engine, me, (1, 2), rig.now_ms), {Kind.DELETE}),
+    (lambda rig, me: delete(rig.engine, me, 5, rig.now_ms), {Kind.DELETE}),
+    (lambda rig, _me: pause(rig.engine, "default", 500, rig.now_ms), {Kind.PAUSE}),
     (
-        lambda rig, _me: rig.engine.set_policy("default", Policy(exhausted="dead"), rig.now_ms),
+        lambda rig, _me: set_policy(rig.engine, "default", Policy(exhausted="dead"), rig.now_ms),
         {Kind.TOPIC, Kind.POLICY},
     ),
-    (lambda rig, _me: rig.engine.clear(rig.engine.store.topic("default")), {Kind.CLEAR}),
+    (lambda rig, _me: clear(rig.engine, rig.engine.store.topic("default")), {Kind.CLEAR}),
 )
 
 
@@ -67,8 +71,8 @@ def five_jobs() -> tuple[EngineRig, Session]:
         rig.put(delay_ms=0)
     rig.reserve_all(me)
     for job_id, delay_ms in ((3, 0), (4, 1_000)):
-        rig.engine.release(me, job_id, 0, delay_ms, rig.now_ms)
-    rig.engine.bury(me, 5, 0, rig.now_ms)
+        release(rig.engine, me, job_id, 0, delay_ms, rig.now_ms)
+    bury(rig.engine, me, 5, 0, rig.now_ms)
     rig.take_log()
     return rig, me
 
@@ -131,8 +135,16 @@ def test_a_put_that_finds_its_key_taken_is_recorded_by_what_it_changes() -> None
     rig = EngineRig()
     topic = rig.engine.store.topic("mail")
     for on in (Conflict.REJECT, Conflict.EXTEND, Conflict.REPLACE, Conflict.PRESERVE):
-        rig.engine.put_keyed(
-            topic, b"k", on, priority=0, delay_ms=100, ttr_ms=TTR_MS, body=b"", now_ms=rig.now_ms
+        put_keyed(
+            rig.engine,
+            topic,
+            b"k",
+            on,
+            priority=0,
+            delay_ms=100,
+            ttr_ms=TTR_MS,
+            body=b"",
+            now_ms=rig.now_ms,
         )
     kinds = kinds_of(rig.take_log()[0])
     assert kinds[2:] == [Kind.PUT, Kind.RESCHEDULE, Kind.REWRITE, Kind.REWRITE]

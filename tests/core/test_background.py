@@ -8,6 +8,7 @@ from delayd.core.background import BackgroundTask, BackgroundTasks, Work
 from delayd.core.engine import Engine
 from delayd.core.job import State
 from delayd.core.job_table import PAGE_BITS, JobTable
+from delayd.core.operations.finish import bury
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.clear import Clear
 from delayd.core.scans.list import Calendar, Cursor, Search
@@ -52,7 +53,7 @@ def crowded(delay_ms: int) -> tuple[EngineRig, CountingTable]:
     for _ in range(2 * JOBS):
         rig.put(ttr_ms=1_000)
     for _ in range(JOBS):
-        rig.engine.bury(me, rig.reserve(me), 0, rig.now_ms)
+        bury(rig.engine, me, rig.reserve(me), 0, rig.now_ms)
         rig.reserve(me)
     for number in range(2 * JOBS):
         rig.put(delay_ms=delay_ms + number % 2 * number, ttr_ms=1_000)
@@ -60,19 +61,15 @@ def crowded(delay_ms: int) -> tuple[EngineRig, CountingTable]:
 
 
 MAKERS: dict[str, Callable[[Engine], Work]] = {
-    "list": lambda engine: Search(engine.state, "default", Wanted()),
-    "list_on": lambda engine: Search(engine.state, "default", Wanted(), 10, Cursor(WEEK_MS, 0)),
-    "list_held": lambda engine: Search(
-        engine.state, "default", Wanted(frozenset({State.RESERVED}))
-    ),
-    "calendar": lambda engine: Calendar(engine.state, "default", from_ms=0, bin_ms=WEEK_MS, bins=9),
-    "dry_run": lambda engine: Bulk(
-        engine.state, "default", Wanted(), Action.cancel(), dry_run=True
-    ),
-    "cancel": lambda engine: Bulk(engine.state, "default", Wanted(), Action.cancel()),
-    "kick": lambda engine: Bulk(engine.state, "default", Wanted(), Action.kick(per_s=10)),
-    "reschedule": lambda engine: Bulk(engine.state, "default", Wanted(), Action.reschedule(9_000)),
-    "clear": lambda engine: Clear(engine.state, "default"),
+    "list": lambda engine: Search(engine, "default", Wanted()),
+    "list_on": lambda engine: Search(engine, "default", Wanted(), 10, Cursor(WEEK_MS, 0)),
+    "list_held": lambda engine: Search(engine, "default", Wanted(frozenset({State.RESERVED}))),
+    "calendar": lambda engine: Calendar(engine, "default", from_ms=0, bin_ms=WEEK_MS, bins=9),
+    "dry_run": lambda engine: Bulk(engine, "default", Wanted(), Action.cancel(), dry_run=True),
+    "cancel": lambda engine: Bulk(engine, "default", Wanted(), Action.cancel()),
+    "kick": lambda engine: Bulk(engine, "default", Wanted(), Action.kick(per_s=10)),
+    "reschedule": lambda engine: Bulk(engine, "default", Wanted(), Action.reschedule(9_000)),
+    "clear": lambda engine: Clear(engine, "default"),
 }
 ACTIONS = ("cancel", "kick", "reschedule")
 
@@ -82,7 +79,7 @@ ACTIONS = ("cancel", "kick", "reschedule")
 def test_a_step_looks_at_no_more_jobs_than_it_may(name: str, delay_ms: int) -> None:
     rig, table = crowded(delay_ms)
     rig.advance(1_000)  # whatever is due has not come, but for one slice
-    tasks = BackgroundTasks(rig.engine.state)
+    tasks = BackgroundTasks(rig.engine)
     tasks.add(BackgroundTask(MAKERS[name](rig.engine), lambda _refusal, _now_ms: None))
     # Reservations that are over are settled first, with several looks for each.
     most = max(4 * ADVANCE_SLICE_JOBS, TASK_STEP_JOBS + PAGE_JOBS)
@@ -105,7 +102,7 @@ def test_going_from_one_bucket_to_the_next_is_paid_for() -> None:
     wheel = rig.engine.store.topics.by_name["default"].queues.delays.wheel
     buckets = len(wheel.layout())
     assert buckets > 100
-    search = Search(rig.engine.state, "default", Wanted(from_ms=WEEK_MS))
+    search = Search(rig.engine, "default", Wanted(from_ms=WEEK_MS))
     steps = 1
     while not search.step(TASK_STEP_JOBS, rig.now_ms):
         steps += 1

@@ -7,7 +7,10 @@ import pytest
 from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.job import FLAGS_AT, State, state_of
-from delayd.core.operations.put import Conflict
+from delayd.core.operations.finish import bury
+from delayd.core.operations.put import Conflict, put, put_keyed
+from delayd.core.operations.reserve import reserve_job
+from delayd.core.operations.topics import pause, set_policy
 from delayd.core.policy import Policy
 from delayd.core.queues import ready_key
 from delayd.core.session import Session
@@ -24,19 +27,27 @@ def busy_engine() -> Engine:
     engine, worker = rig.engine, rig.client("mail")
     for _ in range(3):
         rig.put("mail")
-    engine.reserve_job(worker, RESERVED, rig.now_ms)
-    engine.reserve_job(worker, BURIED, rig.now_ms)
-    engine.bury(worker, BURIED, 0, rig.now_ms)
+    reserve_job(engine, worker, RESERVED, rig.now_ms)
+    reserve_job(engine, worker, BURIED, rig.now_ms)
+    bury(engine, worker, BURIED, 0, rig.now_ms)
     rig.put("mail", delay_ms=50)
     topic = engine.store.topic("mail")
     now_ms = rig.now_ms
-    engine.put_keyed(
-        topic, b"a", Conflict.REJECT, priority=0, delay_ms=9, ttr_ms=9, body=b"", now_ms=now_ms
+    put_keyed(
+        engine,
+        topic,
+        b"a",
+        Conflict.REJECT,
+        priority=0,
+        delay_ms=9,
+        ttr_ms=9,
+        body=b"",
+        now_ms=now_ms,
     )
-    engine.put(topic, priority=0, due_wall_ms=5_000, ttr_ms=9, body=b"", now_ms=now_ms)
+    put(engine, topic, priority=0, due_wall_ms=5_000, ttr_ms=9, body=b"", now_ms=now_ms)
     rig.put("paused")
-    engine.pause("paused", 1_000, now_ms)
-    engine.set_policy("slow", Policy(reserved_max=1), now_ms)
+    pause(engine, "paused", 1_000, now_ms)
+    set_policy(engine, "slow", Policy(reserved_max=1), now_ms)
     rig.wait(rig.client("idle"))
     check(engine)
     return engine
@@ -118,7 +129,7 @@ def block_a_topic_that_has_a_slot(engine: Engine) -> None:
 
 
 def lose_a_waiter(engine: Engine) -> None:
-    engine.state.waits.clear()
+    engine.waits.clear()
 
 
 def flag_a_rank_that_is_not_there(engine: Engine) -> None:

@@ -17,7 +17,11 @@ from delayd.core.errors import KeyNotFound, Refusal
 from delayd.core.job import State, key_of
 from delayd.core.operations import clock
 from delayd.core.operations.clock import leases_are_caught_up
-from delayd.core.operations.put import Conflict
+from delayd.core.operations.finish import bury, delete, nack, release
+from delayd.core.operations.put import Conflict, find_key, put_keyed, put_keyed_run
+from delayd.core.operations.reserve import reserve_batch
+from delayd.core.operations.topics import clear as clear_topic
+from delayd.core.operations.topics import set_policy
 from delayd.core.policy import Policy
 from delayd.core.scans.clear import Clear
 from tests.core.copies import copied_on_the_way, restored, small_pages, state, whole
@@ -32,12 +36,12 @@ if TYPE_CHECKING:
 class ClearingMachine(EngineMachine):
     def clear(self, name: str) -> None:
         engine = self.rig.engine
-        while not leases_are_caught_up(engine.state):
+        while not leases_are_caught_up(engine):
             self.go_to(self.model.time_ms, in_full=False)
         topic = engine.store.topics.by_name.get(name)
         if topic is not None:
-            assert engine.clear(topic) == self.forget_waiting_jobs(name)
-            assert not engine.clear(topic), "there is nothing left to clear"
+            assert clear_topic(engine, topic) == self.forget_waiting_jobs(name)
+            assert not clear_topic(engine, topic), "there is nothing left to clear"
 
     def forget_waiting_jobs(self, name: str) -> int:
         model = self.model
@@ -130,21 +134,29 @@ class KeyedCrowd:
         delay_ms = rng.choice((0, 50))
 
         def put() -> None:
-            engine.put_keyed(
-                topic, key, on, priority=0, delay_ms=delay_ms, ttr_ms=70, body=b"x", now_ms=now_ms
+            put_keyed(
+                engine,
+                topic,
+                key,
+                on,
+                priority=0,
+                delay_ms=delay_ms,
+                ttr_ms=70,
+                body=b"x",
+                now_ms=now_ms,
             )
 
         keys = [b"%d" % rng.randrange(6) for _ in range(2)]
         doings: list[Callable[[], object]] = [
             *[put] * 3,
-            lambda: engine.put_keyed_run(topic, 0, delay_ms, 70, keys, [b"y", b"z"], now_ms),
-            *[lambda: engine.reserve_batch(self.me, 3, 10, now_ms)] * 4,
-            lambda: engine.release(self.me, held, 0, delay_ms, now_ms),
-            lambda: engine.bury(self.me, held, 0, now_ms),
-            lambda: engine.delete(self.me, held, now_ms),
-            lambda: engine.delete(self.me, engine.find_key(topic.name, key), now_ms),
-            *[lambda: engine.nack(self.me, held, now_ms, error="why")] * 3,
-            lambda: engine.set_policy("a", rng.choice(POLICIES), now_ms),
+            lambda: put_keyed_run(engine, topic, 0, delay_ms, 70, keys, [b"y", b"z"], now_ms),
+            *[lambda: reserve_batch(engine, self.me, 3, 10, now_ms)] * 4,
+            lambda: release(engine, self.me, held, 0, delay_ms, now_ms),
+            lambda: bury(engine, self.me, held, 0, now_ms),
+            lambda: delete(engine, self.me, held, now_ms),
+            lambda: delete(engine, self.me, find_key(engine, topic.name, key), now_ms),
+            *[lambda: nack(engine, self.me, held, now_ms, error="why")] * 3,
+            lambda: set_policy(engine, "a", rng.choice(POLICIES), now_ms),
             lambda: self.rig.run(self.rig.time_ms + rng.randrange(30)),
             lambda: self.rig.advance(self.rig.time_ms + rng.randrange(30)),
             self.clear,
@@ -154,7 +166,7 @@ class KeyedCrowd:
             rng.choice(doings)()
 
     def clear(self) -> None:
-        clear = Clear(self.rig.engine.state, self.rng.choice(("a", "b")))
+        clear = Clear(self.rig.engine, self.rng.choice(("a", "b")))
         while not clear.step(1, self.rig.now_ms):
             pass
 
@@ -172,7 +184,7 @@ class KeyedCrowd:
         for name in ("a", "b"):
             for key in (b"%d" % number for number in range(6)):
                 with contextlib.suppress(KeyNotFound):
-                    found[name, key] = self.rig.engine.find_key(name, key)
+                    found[name, key] = find_key(self.rig.engine, name, key)
         return found
 
 

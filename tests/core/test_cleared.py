@@ -5,6 +5,7 @@ import pytest
 from delayd.core.background import BackgroundTasks
 from delayd.core.check import check
 from delayd.core.cleared import ClearedJobs
+from delayd.core.operations.topics import clear
 from tests.core.rig import EngineRig
 
 
@@ -13,7 +14,7 @@ def cleared_rig(jobs: int = 3) -> EngineRig:
     rig = EngineRig()
     for _ in range(jobs):
         rig.put("mail", delay_ms=50)
-    rig.engine.clear(rig.engine.store.topics.by_name["mail"])
+    clear(rig.engine, rig.engine.store.topics.by_name["mail"])
     check(rig.engine)
     return rig
 
@@ -24,7 +25,7 @@ def test_cleared_jobs_keep_the_number_and_the_queues_that_the_topic_loses() -> N
     topic = rig.engine.store.topics.by_name["mail"]
     number, queues = topic.number, topic.queues
     kept = ClearedJobs(topic)
-    rig.engine.clear(topic)
+    clear(rig.engine, topic)
     (cleared,) = rig.engine.store.cleared
     for jobs in (kept, cleared):
         assert jobs.number == number != topic.number
@@ -37,7 +38,7 @@ def test_the_old_number_leads_to_the_topic_until_all_are_swept() -> None:
     store = rig.engine.store
     (cleared,) = store.cleared
     assert store.topics.by_number[cleared.number] is cleared.topic
-    tasks = BackgroundTasks(rig.engine.state)
+    tasks = BackgroundTasks(rig.engine)
     while tasks.has_more:
         tasks.step(rig.now_ms, budget=1)
         check(rig.engine)

@@ -7,6 +7,12 @@ from delayd.core.apply import APPLY
 from delayd.core.dump import JOB_FIELDS, MOMENTS, Dump, Dumped
 from delayd.core.engine import Engine
 from delayd.core.job import HEADER, Failure, Flag, Note, Reason, Retry, State, Tally
+from delayd.core.operations.change import kick_job, reschedule
+from delayd.core.operations.finish import bury, delete
+from delayd.core.operations.put import put as put_job
+from delayd.core.operations.reserve import reserve, touch
+from delayd.core.operations.sessions import open_session
+from delayd.core.operations.topics import pause
 from delayd.core.records import (
     LAYOUTS,
     RECORDS,
@@ -164,16 +170,16 @@ def test_a_job_is_spread_out() -> None:
 
 def test_what_the_engine_writes_is_shown_record_for_record() -> None:
     engine = Engine(start_ms=0)
-    session = engine.open_session()
+    session = open_session(engine)
     assert session.used is not None
-    engine.put(session.used, priority=0, delay_ms=0, ttr_ms=9_000, body=b"x", now_ms=0)
-    engine.reserve(session, 0)
-    engine.touch(session, 1, 0)
-    engine.bury(session, 1, 4, engine.store.time_ms)
-    engine.kick_job(1, 0)
-    engine.reschedule(1, 5, 0)
-    engine.pause("default", 9, 0)
-    engine.delete(session, 1, 0)
+    put_job(engine, session.used, priority=0, delay_ms=0, ttr_ms=9_000, body=b"x", now_ms=0)
+    reserve(engine, session, 0)
+    touch(engine, session, 1, 0)
+    bury(engine, session, 1, 4, engine.store.time_ms)
+    kick_job(engine, 1, 0)
+    reschedule(engine, 1, 5, 0)
+    pause(engine, "default", 9, 0)
+    delete(engine, session, 1, 0)
     log, _ = engine.take_log()
     kinds = [record.kind for record in dumped(*log)]
     assert kinds == [

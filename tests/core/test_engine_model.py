@@ -22,6 +22,14 @@ from delayd.core import views
 from delayd.core.check import check
 from delayd.core.job import State
 from delayd.core.operations import clock
+from delayd.core.operations.change import kick, kick_job, reschedule
+from delayd.core.operations.clock import next_deadline
+from delayd.core.operations.finish import bury, delete_batch, release
+from delayd.core.operations.put import put, put_alike
+from delayd.core.operations.reserve import reserve, reserve_batch, reserve_job, touch
+from delayd.core.operations.sessions import close_session, open_session
+from delayd.core.operations.topics import pause
+from delayd.core.operations.waiting import cancel_wait, wait
 from delayd.core.session import Session
 from delayd.core.throttle import Throttle
 from delayd.core.topic import Topic
@@ -97,7 +105,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
     def open_session(self) -> None:
         self.clients_opened += 1
         client = self.model.open_session(self.clients_opened)
-        self.sessions[client] = self.rig.engine.open_session()
+        self.sessions[client] = open_session(self.rig.engine)
 
     @precondition(lambda self: self.sessions)
     @rule(who=some)
@@ -105,7 +113,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         client = list(self.sessions)[who % len(self.sessions)]
         now_ms = self.rig.now_ms
         self.model.close_session(client, now_ms)
-        self.rig.engine.close_session(self.sessions[client], now_ms)
+        close_session(self.rig.engine, self.sessions[client], now_ms)
         assert not self.sessions.pop(client).deadlines
 
     @precondition(lambda self: self.idle())
@@ -164,14 +172,14 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         times = {"delay_ms": delay_ms, "ttr_ms": ttr_ms, "now_ms": now_ms}
         what: dict[str, Any] = {"priority": priority, **times}
         if len(several) == 1:
-            by_engine = lambda: engine.put(topic, body=several[0], **what)  # noqa: E731
+            by_engine = lambda: put(engine, topic, body=several[0], **what)  # noqa: E731
         else:
-            by_engine = lambda: engine.put_alike(topic, bodies=several, **what)  # noqa: E731
+            by_engine = lambda: put_alike(engine, topic, bodies=several, **what)  # noqa: E731
         self.agree(lambda: model.put_alike(name, bodies=several, **what), by_engine)
 
     @rule(draining=st.sampled_from((False, False, False, True)))
     def drain(self, draining: bool) -> None:
-        self.model.draining = self.rig.engine.state.draining = draining
+        self.model.draining = self.rig.engine.draining = draining
 
     # --- Reserving -------------------------------------------------------------------------------
 
@@ -181,7 +189,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         model, engine, now_ms = self.model, self.rig.engine, self.rig.now_ms
         client, session = self.pick(who)
         job = self.agree(
-            lambda: model.reserve(client, now_ms), lambda: engine.reserve(session, now_ms)
+            lambda: model.reserve(client, now_ms), lambda: reserve(engine, session, now_ms)
         )
         if job is not None or self.agree(
             lambda: model.deadline_soon(client, now_ms),
@@ -189,7 +197,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         ):
             return
         model.wait(client, now_ms, wait_ms)
-        engine.wait(session, now_ms, wait_ms)
+        wait(engine, session, now_ms, wait_ms)
 
     @precondition(lambda self: self.idle())
     @rule(who=some, jobs_max=st.integers(0, 4), bytes_max=st.sampled_from((-1, 0, 5, 1000)))
@@ -198,7 +206,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         now_ms = self.rig.now_ms
         self.agree(
             lambda: self.model.reserve_batch(client, jobs_max, bytes_max, now_ms),
-            lambda: self.rig.engine.reserve_batch(session, jobs_max, bytes_max, now_ms),
+            lambda: reserve_batch(self.rig.engine, session, jobs_max, bytes_max, now_ms),
         )
 
     @precondition(lambda self: self.idle())
@@ -208,7 +216,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         job_id, now_ms = self.pick_job(which), self.rig.now_ms
         self.agree(
             lambda: self.model.reserve_job(client, job_id, now_ms),
-            lambda: self.rig.engine.reserve_job(session, job_id, now_ms),
+            lambda: reserve_job(self.rig.engine, session, job_id, now_ms),
         )
 
     @precondition(lambda self: self.sessions)
@@ -216,7 +224,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
     def cancel_wait(self, who: int) -> None:
         client = list(self.sessions)[who % len(self.sessions)]
         self.model.cancel_wait(client)
-        self.rig.engine.cancel_wait(self.sessions[client])
+        cancel_wait(self.rig.engine, self.sessions[client])
 
     # --- With jobs -------------------------------------------------------------------------------
 
@@ -227,7 +235,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         job_id, now_ms = self.pick_job(which, client), self.rig.now_ms
         self.agree(
             lambda: self.model.release(client, job_id, priority, delay_ms, now_ms),
-            lambda: self.rig.engine.release(session, job_id, priority, delay_ms, now_ms),
+            lambda: release(self.rig.engine, session, job_id, priority, delay_ms, now_ms),
         )
 
     @precondition(lambda self: self.idle())
@@ -237,7 +245,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         job_id = self.pick_job(which, client)
         self.agree(
             lambda: self.model.bury(client, job_id, priority),
-            lambda: self.rig.engine.bury(session, job_id, priority, self.rig.engine.store.time_ms),
+            lambda: bury(self.rig.engine, session, job_id, priority, self.rig.engine.store.time_ms),
         )
 
     @precondition(lambda self: self.idle())
@@ -247,7 +255,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         job_id, now_ms = self.pick_job(which, client), self.rig.now_ms
         self.agree(
             lambda: self.model.touch(client, job_id, now_ms),
-            lambda: self.rig.engine.touch(session, job_id, now_ms),
+            lambda: touch(self.rig.engine, session, job_id, now_ms),
         )
 
     @precondition(lambda self: self.idle())
@@ -258,7 +266,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         now_ms = self.rig.now_ms
         deleted = self.agree(
             lambda: self.model.delete_batch(client, job_ids, now_ms),
-            lambda: self.rig.engine.delete_batch(session, job_ids, now_ms),
+            lambda: delete_batch(self.rig.engine, session, job_ids, now_ms),
         )
         assert isinstance(deleted, list)
         self.was_refused = not any(deleted)
@@ -268,7 +276,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         job_id, now_ms = self.pick_job(which), self.rig.now_ms
         self.agree(
             lambda: self.model.kick_job(job_id, now_ms),
-            lambda: self.rig.engine.kick_job(job_id, now_ms),
+            lambda: kick_job(self.rig.engine, job_id, now_ms),
         )
 
     @precondition(lambda self: self.idle())
@@ -279,7 +287,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         assert topic is not None
         self.agree(
             lambda: self.model.kick(client.used, bound, now_ms),
-            lambda: self.rig.engine.kick(topic, bound, now_ms),
+            lambda: kick(self.rig.engine, topic, bound, now_ms),
         )
         self.was_refused = False
 
@@ -288,7 +296,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         job_id, now_ms = self.pick_job(which), self.rig.now_ms
         self.agree(
             lambda: self.model.reschedule(job_id, delay_ms, now_ms),
-            lambda: self.rig.engine.reschedule(job_id, delay_ms, now_ms),
+            lambda: reschedule(self.rig.engine, job_id, delay_ms, now_ms),
         )
 
     @rule(name=names, pause_ms=delays)
@@ -296,7 +304,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         now_ms = self.rig.now_ms
         self.agree(
             lambda: self.model.pause(name, pause_ms, now_ms),
-            lambda: self.rig.engine.pause(name, pause_ms, now_ms),
+            lambda: pause(self.rig.engine, name, pause_ms, now_ms),
         )
 
     @rule(which=some)
@@ -327,7 +335,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
 
     @rule(short_by_ms=st.integers(0, 1))
     def sleep_until_the_deadline(self, short_by_ms: int) -> None:
-        deadline_ms = self.rig.engine.next_deadline()
+        deadline_ms = next_deadline(self.rig.engine)
         if deadline_ms is not None:
             self.go_to(max(self.model.time_ms, deadline_ms - short_by_ms), in_full=True)
 
@@ -371,7 +379,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         self.model.restart()
         self.sessions.clear()
         # How much of what is due replay has made happen already is its own affair.
-        self.model.timeouts = self.rig.engine.state.timeouts
+        self.model.timeouts = self.rig.engine.timeouts
         # The order of creation is not kept; nothing but `list-tubes` shows it.
         listing = [topic.name for topic in self.rig.engine.store.topics.listing]
         assert sorted(listing) == sorted(self.model.listing)
@@ -389,7 +397,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         self.compare_topics()
         self.compare_clients()
         self.compare_deadlines()
-        assert self.rig.engine.state.timeouts == self.model.timeouts
+        assert self.rig.engine.timeouts == self.model.timeouts
         assert self.rig.engine.store.last_id == self.model.last_id
 
     @invariant()
@@ -411,18 +419,18 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         for client in list(self.sessions):
             now_ms = self.rig.now_ms
             self.model.close_session(client, now_ms)
-            self.rig.engine.close_session(self.sessions[client], now_ms)
+            close_session(self.rig.engine, self.sessions[client], now_ms)
             self.take_what_came()
             del self.sessions[client]
         self.go_to(self.model.time_ms + 3 * LONGEST_MS, in_full=True)
         self.agree_in_all_that_can_be_seen()
         assert not self.model.in_state(State.DELAYED)
         assert not self.model.in_state(State.RESERVED)
-        assert self.rig.engine.next_deadline() is None
-        janitor = self.rig.engine.open_session()
+        assert next_deadline(self.rig.engine) is None
+        janitor = open_session(self.rig.engine)
         ids = sorted(self.model.jobs)
-        assert self.rig.engine.delete_batch(janitor, ids, self.rig.now_ms) == [True] * len(ids)
-        self.rig.engine.close_session(janitor, self.rig.now_ms)
+        assert delete_batch(self.rig.engine, janitor, ids, self.rig.now_ms) == [True] * len(ids)
+        close_session(self.rig.engine, janitor, self.rig.now_ms)
         assert [topic.name for topic in self.rig.engine.store.topics.listing] == ["default"]
         assert len(self.rig.engine.store.jobs) == 0
 

@@ -13,7 +13,8 @@ from delayd.core import keys as index
 from delayd.core import views
 from delayd.core.job import key_of
 from delayd.core.operations import clock
-from delayd.core.operations.put import Conflict
+from delayd.core.operations.change import change
+from delayd.core.operations.put import Conflict, put_keyed, put_keyed_run
 from tests.core.copies import copied_on_the_way, small_pages
 from tests.core.keyed_model import KeyedModel
 from tests.core.test_engine_model import (
@@ -66,7 +67,7 @@ class KeyedMachine(EngineMachine):
         wall_ms = self.wall_ms(at_ms)
         what: dict[str, int] = {"priority": priority, "delay_ms": delay_ms, "ttr_ms": ttr_ms}
         put: Any = partial(
-            self.rig.engine.put_keyed, topic, key, on, body=body, due_wall_ms=wall_ms
+            put_keyed, self.rig.engine, topic, key, on, body=body, due_wall_ms=wall_ms
         )
         now_ms = self.rig.now_ms
         self.agree(
@@ -100,7 +101,7 @@ class KeyedMachine(EngineMachine):
         what |= {"now_ms": self.rig.now_ms}
         first_id = self.agree(
             lambda: self.model.put_keyed_run(name, keys=run_keys, bodies=run_bodies, **what),
-            lambda: self.rig.engine.put_keyed_run(topic, keys=run_keys, bodies=run_bodies, **what),
+            lambda: put_keyed_run(self.rig.engine, topic, keys=run_keys, bodies=run_bodies, **what),
         )
         self.was_refused |= first_id == 0
         self.model.forget_unwanted(name)
@@ -137,7 +138,7 @@ class KeyedMachine(EngineMachine):
         new_body = body if given & 8 else None
         self.agree(
             lambda: self.model.change(job_id, now_ms, body=new_body, **what),
-            lambda: self.rig.engine.change(job_id, now_ms, body=new_body, **what),
+            lambda: change(self.rig.engine, job_id, now_ms, body=new_body, **what),
         )
 
     def compare_jobs(self) -> None:

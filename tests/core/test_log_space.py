@@ -13,6 +13,12 @@ from delayd.core.log_space import (
     Ask,
     LogSpace,
 )
+from delayd.core.operations.change import kick, kick_job, reschedule
+from delayd.core.operations.finish import bury, delete, delete_batch, release
+from delayd.core.operations.put import put
+from delayd.core.operations.reserve import reserve, reserve_batch, reserve_job, touch
+from delayd.core.operations.sessions import close_session, open_session
+from delayd.core.operations.topics import pause
 from delayd.core.session import Session
 from delayd.limits import BODY_BYTES_DEFAULT, EMERGENCY_BYTES, LONG_BODY_BYTES
 
@@ -87,32 +93,38 @@ def test_a_long_body_asks_for_a_place_even_with_much_room() -> None:
 def full_engine() -> tuple[Engine, Session, int]:
     """An engine with one job held, one ready, one buried, and no room left at all."""
     engine = Engine(start_ms=0)
-    session = engine.open_session()
+    session = open_session(engine)
     topic = session.used
     assert topic is not None
     for _ in range(3):
-        engine.put(topic, priority=0, delay_ms=0, ttr_ms=60_000, body=b"", now_ms=0)
-    engine.reserve(session, 0)
-    engine.bury(session, 1, 0, engine.store.time_ms)
-    engine.reserve(session, 0)
+        put(engine, topic, priority=0, delay_ms=0, ttr_ms=60_000, body=b"", now_ms=0)
+    reserve(engine, session, 0)
+    bury(engine, session, 1, 0, engine.store.time_ms)
+    reserve(engine, session, 0)
     engine.take_log()
     engine.log_space.limit(0, none_left)
     return engine, session, 2
 
 
 REFUSED: dict[str, Callable[[Engine, Session, int], object]] = {
-    "put": lambda engine, session, _: engine.put(
-        engine.store.topics.by_name["default"], priority=0, delay_ms=0, ttr_ms=1, body=b"", now_ms=0
+    "put": lambda engine, session, _: put(
+        engine,
+        engine.store.topics.by_name["default"],
+        priority=0,
+        delay_ms=0,
+        ttr_ms=1,
+        body=b"",
+        now_ms=0,
     ),
-    "reserve": lambda engine, session, _: engine.reserve(session, 0),
-    "reserve-job": lambda engine, session, _: engine.reserve_job(session, 3, 0),
-    "release": lambda engine, session, held: engine.release(session, held, 0, 0, 0),
-    "bury": lambda engine, session, held: engine.bury(session, held, 0, engine.store.time_ms),
-    "touch": lambda engine, session, held: engine.touch(session, held, 0),
-    "kick": lambda engine, session, _: engine.kick(engine.store.topics.by_name["default"], 9, 0),
-    "kick-job": lambda engine, session, _: engine.kick_job(1, 0),
-    "reschedule": lambda engine, session, _: engine.reschedule(3, 5, 0),
-    "pause": lambda engine, session, _: engine.pause("default", 5, 0),
+    "reserve": lambda engine, session, _: reserve(engine, session, 0),
+    "reserve-job": lambda engine, session, _: reserve_job(engine, session, 3, 0),
+    "release": lambda engine, session, held: release(engine, session, held, 0, 0, 0),
+    "bury": lambda engine, session, held: bury(engine, session, held, 0, engine.store.time_ms),
+    "touch": lambda engine, session, held: touch(engine, session, held, 0),
+    "kick": lambda engine, session, _: kick(engine, engine.store.topics.by_name["default"], 9, 0),
+    "kick-job": lambda engine, session, _: kick_job(engine, 1, 0),
+    "reschedule": lambda engine, session, _: reschedule(engine, 3, 5, 0),
+    "pause": lambda engine, session, _: pause(engine, "default", 5, 0),
 }
 
 
@@ -129,28 +141,28 @@ def test_without_any_room_it_is_refused_and_changes_nothing(name: str) -> None:
 
 def test_without_any_room_deletes_and_returns_are_carried_out() -> None:
     engine, session, held = full_engine()
-    assert engine.delete_batch(session, [1, 3], 0) == [True, True]
-    engine.close_session(session, 0)
+    assert delete_batch(engine, session, [1, 3], 0) == [True, True]
+    close_session(engine, session, 0)
     assert engine.store.topics.by_name["default"].queues.ready
-    engine.delete(engine.open_session(), held, 0)
+    delete(engine, open_session(engine), held, 0)
     assert engine.log_space.jobs == 0
 
 
 def test_a_batch_stops_where_the_room_ends() -> None:
     engine = Engine(start_ms=0)
-    session = engine.open_session()
+    session = open_session(engine)
     topic = session.used
     assert topic is not None
     for _ in range(5):
-        engine.put(topic, priority=0, delay_ms=0, ttr_ms=60_000, body=b"", now_ms=0)
+        put(engine, topic, priority=0, delay_ms=0, ttr_ms=60_000, body=b"", now_ms=0)
     engine.log_space.limit(2 * RESERVE_COST_BYTES, none_left)
-    assert len(engine.reserve_batch(session, 5, 1_000, 0)) == 2
-    assert engine.reserve_batch(session, 5, 1_000, 0) == []
+    assert len(reserve_batch(engine, session, 5, 1_000, 0)) == 2
+    assert reserve_batch(engine, session, 5, 1_000, 0) == []
     for job_id in (1, 2):
         engine.log_space.limit(1_000, none_left)
-        engine.bury(session, job_id, 0, engine.store.time_ms)
+        bury(engine, session, job_id, 0, engine.store.time_ms)
     engine.log_space.limit(2 * 9 + 9, none_left)
-    assert engine.kick(topic, 5, 0) == 1
+    assert kick(engine, topic, 5, 0) == 1
 
 
 @pytest.mark.parametrize("body_bytes", [0, 1, 100, BODY_BYTES_DEFAULT])

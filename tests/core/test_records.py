@@ -8,6 +8,12 @@ import pytest
 
 from delayd.core import job, transitions
 from delayd.core.job import COUNT_MAX, Failure, Flag, Note, Reason, Retry, State, Tally, tally_of
+from delayd.core.operations.change import change as change_job
+from delayd.core.operations.change import kick_job, reschedule, reschedule_at
+from delayd.core.operations.finish import bury, delete, nack, release
+from delayd.core.operations.reserve import touch
+from delayd.core.operations.sessions import close_session
+from delayd.core.operations.topics import clear, pause, set_policy
 from delayd.core.policy import Policy
 from delayd.core.records import LAYOUTS, RECORDS, Kind, pack
 from tests.core.rig import EngineRig, kinds_of
@@ -235,21 +241,21 @@ def test_every_kind_but_the_snapshots_own_is_written_by_some_operation() -> None
     for _ in range(5):
         rig.put()
     rig.reserve_all(me)
-    engine.touch(me, 1, rig.now_ms)  # the same deadline: recorded all the same
-    engine.release(me, 1, 0, 5, rig.now_ms)
-    engine.reschedule(1, 9, rig.now_ms)
-    engine.reschedule_at(1, 9, rig.now_ms)
-    engine.bury(me, 2, 0, engine.store.time_ms)
-    engine.kick_job(2, rig.now_ms)
-    engine.delete(me, 3, rig.now_ms)
-    engine.pause("default", 1, rig.now_ms)
-    engine.change(2, rig.now_ms, priority=5)
-    engine.change(2, rig.now_ms, body=b"new")
-    engine.set_policy("default", Policy(retry_ms=(1_000,)), rig.now_ms)
-    engine.nack(me, 4, rig.now_ms)
-    engine.set_policy("default", None, rig.now_ms)
-    engine.close_session(me, rig.now_ms)
-    engine.clear(engine.store.topics.by_name["default"])
+    touch(engine, me, 1, rig.now_ms)  # the same deadline: recorded all the same
+    release(engine, me, 1, 0, 5, rig.now_ms)
+    reschedule(engine, 1, 9, rig.now_ms)
+    reschedule_at(engine, 1, 9, rig.now_ms)
+    bury(engine, me, 2, 0, engine.store.time_ms)
+    kick_job(engine, 2, rig.now_ms)
+    delete(engine, me, 3, rig.now_ms)
+    pause(engine, "default", 1, rig.now_ms)
+    change_job(engine, 2, rig.now_ms, priority=5)
+    change_job(engine, 2, rig.now_ms, body=b"new")
+    set_policy(engine, "default", Policy(retry_ms=(1_000,)), rig.now_ms)
+    nack(engine, me, 4, rig.now_ms)
+    set_policy(engine, "default", None, rig.now_ms)
+    close_session(engine, me, rig.now_ms)
+    clear(engine, engine.store.topics.by_name["default"])
     payload, must_sync = rig.take_log()
     assert must_sync
     assert set(kinds_of(payload)) == set(Kind) - {Kind.LAST, Kind.RANK}

@@ -9,6 +9,12 @@ from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
 from delayd.core.job import State
+from delayd.core.operations.change import kick, kick_job, reschedule
+from delayd.core.operations.clock import next_deadline
+from delayd.core.operations.finish import bury, delete, delete_batch, release
+from delayd.core.operations.reserve import reserve_job, touch
+from delayd.core.operations.sessions import close_session
+from delayd.core.operations.topics import pause
 from delayd.core.records import LAYOUTS, TAILED, Kind, UnknownRecord
 from delayd.core.replay import Replay
 from tests.core.rig import TTR_MS, EngineRig, kinds_of
@@ -29,13 +35,13 @@ def busy(rng: random.Random) -> EngineRig:
         if not job_id:
             continue
         if step % 5 == 1:
-            rig.engine.release(client, job_id, 7, rng.choice((0, 50_000)), rig.now_ms)
+            release(rig.engine, client, job_id, 7, rng.choice((0, 50_000)), rig.now_ms)
         elif step % 5 == 2:
-            rig.engine.bury(client, job_id, 8, rig.engine.store.time_ms)
+            bury(rig.engine, client, job_id, 8, rig.engine.store.time_ms)
         elif step % 5 == 3:
-            rig.engine.delete(client, job_id, rig.now_ms)
-    rig.engine.pause("a", HOUR_MS, rig.now_ms)
-    rig.engine.kick(rig.engine.store.topics.by_name["b"], 3, rig.now_ms)
+            delete(rig.engine, client, job_id, rig.now_ms)
+    pause(rig.engine, "a", HOUR_MS, rig.now_ms)
+    kick(rig.engine, rig.engine.store.topics.by_name["b"], 3, rig.now_ms)
     rig.take_log()
     return rig
 
@@ -78,14 +84,14 @@ def test_a_payload_that_is_cut_inside_a_record_is_refused_at_every_byte() -> Non
     for _ in range(6):
         rig.put("topic", body=b"body")
     rig.reserve_all(me)
-    rig.engine.touch(me, 1, rig.now_ms)
-    rig.engine.release(me, 1, 0, 5, rig.now_ms)
-    rig.engine.reschedule(1, 9, rig.now_ms)
-    rig.engine.bury(me, 2, 0, rig.engine.store.time_ms)
-    rig.engine.kick_job(2, rig.now_ms)
-    rig.engine.delete(me, 3, rig.now_ms)
-    rig.engine.pause("topic", 1, rig.now_ms)
-    rig.engine.close_session(me, rig.now_ms)
+    touch(rig.engine, me, 1, rig.now_ms)
+    release(rig.engine, me, 1, 0, 5, rig.now_ms)
+    reschedule(rig.engine, 1, 9, rig.now_ms)
+    bury(rig.engine, me, 2, 0, rig.engine.store.time_ms)
+    kick_job(rig.engine, 2, rig.now_ms)
+    delete(rig.engine, me, 3, rig.now_ms)
+    pause(rig.engine, "topic", 1, rig.now_ms)
+    close_session(rig.engine, me, rig.now_ms)
     payload, _ = rig.take_log()
     ends = {0, *record_ends(payload)}
     assert len(payload) in ends
@@ -118,7 +124,7 @@ def test_what_was_held_comes_back_when_its_ttr_runs_out_and_not_before() -> None
     rig.run(4999)
     assert rig.reserve(me) == 0
     with pytest.raises(JobNotFound):
-        rig.engine.delete(me, 1, rig.now_ms)
+        delete(rig.engine, me, 1, rig.now_ms)
     assert views.view_job(rig.engine, 1, rig.now_ms).state is State.RESERVED
     rig.run(5000)
     assert rig.reserve(me) == 1
@@ -132,9 +138,9 @@ def test_a_touch_survives() -> None:
     me = rig.client()
     rig.reserve(me)
     rig.run(3000)
-    rig.engine.touch(me, 1, rig.now_ms)
+    touch(rig.engine, me, 1, rig.now_ms)
     rig.restart()
-    assert rig.engine.next_deadline() is not None
+    assert next_deadline(rig.engine) is not None
     rig.run(7999)
     assert rig.reserve(rig.client()) == 0
     rig.run(8000)
@@ -172,7 +178,7 @@ def test_what_came_due_while_the_daemon_was_down_comes_oldest_first() -> None:
 def test_a_pause_survives_and_ends_on_time() -> None:
     rig = EngineRig()
     rig.put("a")
-    rig.engine.pause("a", 5000, rig.now_ms)
+    pause(rig.engine, "a", 5000, rig.now_ms)
     rig.run(1000)
     rig.restart()
     me = rig.client("a")
@@ -188,8 +194,8 @@ def test_a_pause_survives_and_ends_on_time() -> None:
 def test_a_resumed_topic_stays_so() -> None:
     rig = EngineRig()
     rig.put("a")
-    rig.engine.pause("a", 5000, rig.now_ms)
-    rig.engine.pause("a", 0, rig.now_ms)
+    pause(rig.engine, "a", 5000, rig.now_ms)
+    pause(rig.engine, "a", 0, rig.now_ms)
     rig.restart()
     assert rig.reserve(rig.client("a")) == 1
 
@@ -197,8 +203,8 @@ def test_a_resumed_topic_stays_so() -> None:
 def test_the_pause_of_a_topic_that_vanished_does_not_come_back_with_its_name() -> None:
     rig = EngineRig()
     passer_by = rig.client("a")
-    rig.engine.pause("a", HOUR_MS, rig.now_ms)
-    rig.engine.close_session(passer_by, rig.now_ms)
+    pause(rig.engine, "a", HOUR_MS, rig.now_ms)
+    close_session(rig.engine, passer_by, rig.now_ms)
     assert "a" not in rig.engine.store.topics.by_name
     rig.put("a")
     assert rig.reserve(rig.client("a")) == 1
@@ -213,7 +219,7 @@ def test_an_id_is_never_given_twice_though_the_job_is_gone() -> None:
     rig = EngineRig()
     me = rig.client()
     assert [rig.put(), rig.put()] == [1, 2]
-    rig.engine.delete_batch(me, [1, 2], rig.now_ms)
+    delete_batch(rig.engine, me, [1, 2], rig.now_ms)
     rig.restart()
     assert rig.put() == 3
     rig.restart()
@@ -225,8 +231,8 @@ def test_topics_are_told_apart_by_numbers_that_are_never_given_twice() -> None:
     for life in range(3):
         me = rig.client("a")
         job_id = rig.put("a")
-        rig.engine.delete(me, job_id, rig.now_ms)
-        rig.engine.close_session(me, rig.now_ms)
+        delete(rig.engine, me, job_id, rig.now_ms)
+        close_session(rig.engine, me, rig.now_ms)
         rig.put(f"b{life}")
         expected = state(rig.engine)
         rig.restart()
@@ -240,7 +246,7 @@ def test_topics_without_jobs_and_clients_vanish_with_a_restart() -> None:
     rig = EngineRig()
     me = rig.client("a", "b")
     rig.put("b")
-    rig.engine.delete(me, rig.put("a"), rig.now_ms)
+    delete(rig.engine, me, rig.put("a"), rig.now_ms)
     rig.restart()
     assert sorted(rig.engine.store.topics.by_name) == ["b", "default"]
 
@@ -250,11 +256,11 @@ def test_counters_begin_at_zero_with_a_restart() -> None:
     rig.put("a", ttr_ms=1000)
     rig.reserve(rig.client("a"))
     rig.run(1000)
-    rig.engine.delete(rig.client("a"), rig.put("a"), rig.now_ms)
-    rig.engine.pause("a", 1, rig.now_ms)
+    delete(rig.engine, rig.client("a"), rig.put("a"), rig.now_ms)
+    pause(rig.engine, "a", 1, rig.now_ms)
     rig.restart()
     topic = views.view_topic(rig.engine, "a", rig.now_ms)
-    assert (topic.jobs_put, topic.deletes, topic.pauses, rig.engine.state.timeouts) == (0, 0, 0, 0)
+    assert (topic.jobs_put, topic.deletes, topic.pauses, rig.engine.timeouts) == (0, 0, 0, 0)
     assert views.totals(rig.engine).jobs_put == 0
     # What belongs to the job stays with it.
     assert views.view_job(rig.engine, 1, rig.now_ms).timeouts == 1
@@ -267,10 +273,10 @@ def test_buried_jobs_are_kicked_in_the_order_they_were_buried() -> None:
         rig.put()
     rig.reserve_all(me)
     for job_id in (2, 3, 1):
-        rig.engine.bury(me, job_id, 0, rig.engine.store.time_ms)
+        bury(rig.engine, me, job_id, 0, rig.engine.store.time_ms)
     rig.restart()
     topic = rig.engine.store.topics.by_name["default"]
-    assert rig.engine.kick(topic, 2, rig.now_ms) == 2
+    assert kick(rig.engine, topic, 2, rig.now_ms) == 2
     assert rig.reserve_all(rig.client()) == [2, 3]
 
 
@@ -280,14 +286,14 @@ def test_whichever_way_a_job_came_back_its_record_is_the_same_after_a_restart() 
         rig.put(priority=5, ttr_ms=5000)
     me, other = rig.client(), rig.client()
     rig.reserve_all(me)
-    rig.engine.release(me, 1, 9, 0, rig.now_ms)
-    rig.engine.release(me, 2, 8, 7000, rig.now_ms)
-    rig.engine.bury(me, 3, 7, rig.engine.store.time_ms)
-    rig.engine.bury(me, 4, 6, rig.engine.store.time_ms)
-    rig.engine.kick_job(4, rig.now_ms)
-    rig.engine.reschedule(1, 6000, rig.now_ms)
-    rig.engine.close_session(me, rig.now_ms)
-    rig.engine.reserve_job(other, 6, rig.now_ms)
+    release(rig.engine, me, 1, 9, 0, rig.now_ms)
+    release(rig.engine, me, 2, 8, 7000, rig.now_ms)
+    bury(rig.engine, me, 3, 7, rig.engine.store.time_ms)
+    bury(rig.engine, me, 4, 6, rig.engine.store.time_ms)
+    kick_job(rig.engine, 4, rig.now_ms)
+    reschedule(rig.engine, 1, 6000, rig.now_ms)
+    close_session(rig.engine, me, rig.now_ms)
+    reserve_job(rig.engine, other, 6, rig.now_ms)
     rig.run(5000)
     assert state(rig.replayed()) == state(rig.engine)
     rig.restart()
@@ -306,7 +312,7 @@ def test_a_job_deleted_long_after_the_last_record_is_deleted_at_its_time() -> No
     rig.put(delay_ms=1000)
     rig.run(5000)
     rig.take_log()
-    rig.engine.delete(me, 1, rig.now_ms)
+    delete(rig.engine, me, 1, rig.now_ms)
     assert kinds_of(rig.take_log()[0]) == [Kind.TURN, Kind.DELETE]
     assert state(rig.replayed()) == state(rig.engine)
 
@@ -318,7 +324,7 @@ def test_a_session_that_closes_after_its_ttr_ran_out_has_nothing_to_return() -> 
     rig.reserve(me)
     rig.take_log()
     rig.engine.store.time_ms = 5000  # its slice has not come
-    rig.engine.close_session(me, rig.now_ms)
+    close_session(rig.engine, me, rig.now_ms)
     assert rig.take_log() == (b"", False)
     assert views.view_job(rig.engine, 1, rig.now_ms).timeouts == 1
     assert state(rig.replayed()) == state(rig.engine)
@@ -333,7 +339,7 @@ def test_only_handing_out_may_be_lost_by_a_crash() -> None:
     payload, must_sync = rig.take_log()
     assert kinds_of(payload) == [Kind.RESERVE]
     assert not must_sync
-    rig.engine.touch(me, 1, rig.now_ms)
+    touch(rig.engine, me, 1, rig.now_ms)
     assert rig.take_log()[1]
 
 
@@ -353,8 +359,8 @@ def test_what_the_clock_does_is_not_recorded() -> None:
     rig = EngineRig()
     rig.put(ttr_ms=1000)
     rig.put(delay_ms=1000)
-    rig.engine.pause("default", 500, rig.now_ms)
-    rig.engine.reserve_job(rig.client(), 1, rig.now_ms)
+    pause(rig.engine, "default", 500, rig.now_ms)
+    reserve_job(rig.engine, rig.client(), 1, rig.now_ms)
     rig.take_log()
     rig.run(TTR_MS)
     assert rig.take_log() == (b"", False)

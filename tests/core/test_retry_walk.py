@@ -17,8 +17,14 @@ from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, JobAlreadyExists, JobNotFound
 from delayd.core.job import Retry
 from delayd.core.operations import clock
-from delayd.core.operations.clock import catch_up_leases
-from delayd.core.operations.put import Conflict
+from delayd.core.operations.change import kick, kick_job, reschedule
+from delayd.core.operations.clock import catch_up_leases, follow_wall
+from delayd.core.operations.finish import bury, delete, nack, release
+from delayd.core.operations.put import Conflict, put_keyed
+from delayd.core.operations.reserve import reserve_batch, reserve_job, touch
+from delayd.core.operations.sessions import close_session
+from delayd.core.operations.topics import clear, configure, policy_of, set_policy
+from delayd.core.operations.waiting import cancel_wait
 from delayd.core.policy import Patterns, Policy
 from delayd.core.replay import Replay
 from delayd.core.session import Session
@@ -57,7 +63,7 @@ class FailingWalk:
             time_ms=start_ms, tick_ms=rng.choice((1, 1, 7, 1_000)), skew_ms=rng.randrange(2)
         )
         self.offset_ms = 0
-        self.rig.engine.configure(rng.choice(CONFIGURATIONS))
+        configure(self.rig.engine, rng.choice(CONFIGURATIONS))
         self.sessions = [self.client() for _ in range(3)]
 
     @property
@@ -94,7 +100,8 @@ class FailingWalk:
         """With a key, a ladder of its own, or for a moment of the wall clock."""
         rng = self.rng
         wall_ms = self.rig.time_ms + self.offset_ms + rng.randrange(-500, 2_000)
-        self.engine.put_keyed(
+        put_keyed(
+            self.engine,
             self.engine.store.topic(rng.choice(TOPICS)),
             rng.choice((b"", b"k1", b"k2")),
             rng.choice([*Conflict]),
@@ -109,21 +116,21 @@ class FailingWalk:
 
     def set_clock(self) -> None:
         self.offset_ms = self.rng.choice((0, 0, self.rng.randrange(-3_000, 3_000)))
-        self.engine.follow_wall(self.offset_ms)
+        follow_wall(self.engine, self.offset_ms)
 
     def reserve(self) -> None:
         session = self.rng.choice(self.sessions)
         if session.waiting:
-            self.engine.cancel_wait(session)
+            cancel_wait(self.engine, session)
         match self.rng.randrange(4):
             case 0:
-                self.engine.reserve_batch(session, self.rng.randrange(5), 100, self.rig.now_ms)
+                reserve_batch(self.engine, session, self.rng.randrange(5), 100, self.rig.now_ms)
             case 1:
                 is_soon = session.deadline_soon(self.rig.now_ms)
                 if not self.rig.reserve(session) and not is_soon:
                     self.rig.wait(session, self.rng.choice((None, 1_000)))
             case 2:
-                self.engine.reserve_job(session, self.some_job(), self.rig.now_ms)
+                reserve_job(self.engine, session, self.some_job(), self.rig.now_ms)
             case _:
                 self.rig.reserve(session)
 
@@ -135,47 +142,47 @@ class FailingWalk:
         delay_ms = rng.choice((0, 0, 0, 250))
         match rng.randrange(8):
             case 0 | 1:
-                self.engine.release(*held, rng.choice((0, 2_000)), delay_ms, now_ms)
+                release(self.engine, *held, rng.choice((0, 2_000)), delay_ms, now_ms)
             case 2 | 3 | 4:
                 error = rng.choice(("", "no route to host", "é" * 700))
-                self.engine.nack(*held, now_ms, delay_ms=delay_ms, error=error)
+                nack(self.engine, *held, now_ms, delay_ms=delay_ms, error=error)
             case 5:
-                self.engine.bury(*held, 3, now_ms, rng.choice(("", "poison")))
+                bury(self.engine, *held, 3, now_ms, rng.choice(("", "poison")))
             case 6:
-                self.engine.touch(*held, now_ms)
+                touch(self.engine, *held, now_ms)
             case _:
-                self.engine.delete(*held, now_ms)
+                delete(self.engine, *held, now_ms)
 
     def leave(self) -> None:
         session = self.rng.choice(self.sessions)
-        self.engine.close_session(session, self.rig.now_ms)
+        close_session(self.engine, session, self.rig.now_ms)
         self.sessions.remove(session)
         self.sessions.append(self.client())
 
     def kick(self) -> None:
         topic = self.engine.store.topics.by_name.get(self.rng.choice(TOPICS))
         if topic is not None and self.rng.randrange(2):
-            self.engine.kick(topic, self.rng.randrange(4), self.rig.now_ms)
+            kick(self.engine, topic, self.rng.randrange(4), self.rig.now_ms)
         else:
-            self.engine.kick_job(self.some_job(), self.rig.now_ms)
+            kick_job(self.engine, self.some_job(), self.rig.now_ms)
 
     def reschedule(self) -> None:
-        self.engine.reschedule(self.some_job(), self.rng.choice((0, 300)), self.rig.now_ms)
+        reschedule(self.engine, self.some_job(), self.rng.choice((0, 300)), self.rig.now_ms)
 
     def change_policy(self) -> None:
         name, policy = self.rng.choice(TOPICS), self.rng.choice(POLICIES)
-        self.engine.set_policy(name, policy, self.rig.now_ms)
+        set_policy(self.engine, name, policy, self.rig.now_ms)
         holds, _ = (
-            self.engine.policy_of(name) if name in self.engine.store.topics.by_name else (None, 0)
+            policy_of(self.engine, name) if name in self.engine.store.topics.by_name else (None, 0)
         )
         assert policy is None or holds == policy
 
     def clear(self) -> None:
         topic = self.engine.store.topics.by_name.get(self.rng.choice(TOPICS))
         if topic is not None and not self.rng.randrange(4):
-            while not catch_up_leases(self.engine.state, 2, self.rig.now_ms):
+            while not catch_up_leases(self.engine, 2, self.rig.now_ms):
                 pass
-            self.engine.clear(topic)
+            clear(self.engine, topic)
 
     def sweep(self) -> None:
         if self.engine.store.cleared:
@@ -190,7 +197,9 @@ class FailingWalk:
     def delete(self) -> None:
         if len(dict(self.engine.store.jobs)) > 20:
             for _ in range(3):
-                self.engine.delete(self.rng.choice(self.sessions), self.some_job(), self.rig.now_ms)
+                delete(
+                    self.engine, self.rng.choice(self.sessions), self.some_job(), self.rig.now_ms
+                )
 
     def step(self) -> None:
         doings = (
@@ -218,9 +227,9 @@ class FailingWalk:
             replay.play(payload)
         before = self.rig.time_ms
         self.rig.engine = replay.engine
-        replay.engine.configure(self.rng.choice(CONFIGURATIONS))
+        configure(replay.engine, self.rng.choice(CONFIGURATIONS))
         replay.finish(before + self.rng.choice((0, 5, 10_000)))
-        self.engine.follow_wall(self.offset_ms)
+        follow_wall(self.engine, self.offset_ms)
         self.sessions = [self.client() for _ in range(3)]
 
 

@@ -13,6 +13,11 @@ from delayd.core import views
 from delayd.core.check import check
 from delayd.core.log_space import RESERVE_COST_BYTES
 from delayd.core.operations import clock
+from delayd.core.operations.clock import next_deadline
+from delayd.core.operations.finish import delete_batch
+from delayd.core.operations.put import put_alike
+from delayd.core.operations.reserve import reserve, reserve_batch
+from delayd.core.operations.sessions import ignore, watch
 from delayd.core.session import Session
 from tests.core.rig import EngineRig
 from tests.core.wheels import NO_LIMIT, Owned
@@ -37,7 +42,7 @@ class Twins:
         run, single = self.rigs
         terms = (priority, delay_ms, ttr_ms)
         target = run.engine.store.topic(topic)
-        first = run.engine.put_alike(target, *terms, bodies, run.now_ms)
+        first = put_alike(run.engine, target, *terms, bodies, run.now_ms)
         ids = [
             single.put(topic, delay_ms=delay_ms, priority=priority, ttr_ms=ttr_ms, body=body)
             for body in bodies
@@ -47,10 +52,10 @@ class Twins:
     def reserve(self, which: int, jobs_max: int, bytes_max: int) -> None:
         run, single = self.rigs
         session, other = self.sessions[0][which], self.sessions[1][which]
-        jobs = run.engine.reserve_batch(session, jobs_max, bytes_max, run.now_ms)
+        jobs = reserve_batch(run.engine, session, jobs_max, bytes_max, run.now_ms)
         singly: list[Handed] = []
         while len(singly) < jobs_max and bytes_max >= 0:
-            job = single.engine.reserve(other, single.now_ms)
+            job = reserve(single.engine, other, single.now_ms)
             if job is None:
                 break
             singly.append(job)
@@ -60,9 +65,9 @@ class Twins:
     def delete(self, which: int, job_ids: list[int]) -> None:
         run, single = self.rigs
         session, other = self.sessions[0][which], self.sessions[1][which]
-        deleted = run.engine.delete_batch(session, job_ids, run.now_ms)
+        deleted = delete_batch(run.engine, session, job_ids, run.now_ms)
         assert deleted == [
-            single.engine.delete_batch(other, (job_id,), single.now_ms)[0] for job_id in job_ids
+            delete_batch(single.engine, other, (job_id,), single.now_ms)[0] for job_id in job_ids
         ]
 
     def pass_time(self, ms: int) -> None:
@@ -73,10 +78,10 @@ class Twins:
         for rig, sessions in zip(self.rigs, self.sessions, strict=True):
             session = sessions[which]
             for name in topics:
-                rig.engine.watch(session, name)
+                watch(rig.engine, session, name)
             for topic in list(session.watched):
                 if topic.name not in topics:
-                    rig.engine.ignore(session, topic.name)
+                    ignore(rig.engine, session, topic.name)
 
     def step(self) -> None:
         rng = self.rng
@@ -134,11 +139,11 @@ def what_can_be_seen(rig: EngineRig, sessions: list[Session]) -> dict[str, objec
         "totals": views.totals(engine),
         "held": [dict(session.deadlines) for session in sessions],
         "soonest": [session.soonest_ms for session in sessions],
-        "wake-up": engine.next_deadline(),
+        "wake-up": next_deadline(engine),
         "jobs in the room": engine.log_space.jobs,
-        "must sync": engine.state.must_sync,
+        "must sync": engine.must_sync,
         "leases": len(store.leases.lane.wheel),
-        "timeouts": engine.state.timeouts,
+        "timeouts": engine.timeouts,
     }
 
 
@@ -176,19 +181,19 @@ def test_a_run_of_reserves_ends_when_there_is_no_room_to_record_more() -> None:
     for _ in range(5):
         rig.put()
     rig.engine.log_space.limit(3 * RESERVE_COST_BYTES + 1, lambda *_: -1)
-    assert len(rig.engine.reserve_batch(session, 5, 1_000, 0)) == 3
+    assert len(reserve_batch(rig.engine, session, 5, 1_000, 0)) == 3
     assert rig.engine.log_space.free_bytes == 1
-    assert rig.engine.reserve_batch(session, 5, 1_000, 0) == []
+    assert reserve_batch(rig.engine, session, 5, 1_000, 0) == []
 
 
 def test_a_run_that_takes_nothing_records_nothing() -> None:
     rig = EngineRig()
     session = rig.client()
-    assert rig.engine.reserve_batch(session, 5, 1_000, 0) == []
+    assert reserve_batch(rig.engine, session, 5, 1_000, 0) == []
     rig.put()
     rig.take_log()
-    assert rig.engine.reserve_batch(session, 0, 1_000, 0) == []
-    assert rig.engine.delete_batch(session, [], 0) == []
+    assert reserve_batch(rig.engine, session, 0, 1_000, 0) == []
+    assert delete_batch(rig.engine, session, [], 0) == []
     assert rig.take_log() == (b"", False)
 
 

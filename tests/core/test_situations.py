@@ -7,6 +7,11 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from delayd.core.job import Reason, State
+from delayd.core.operations.change import kick_job
+from delayd.core.operations.clock import follow_wall
+from delayd.core.operations.finish import delete
+from delayd.core.operations.finish import release as release_job
+from delayd.core.operations.put import put
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.scan import Wanted
 from tests.core.worlds import (
@@ -42,7 +47,7 @@ def test_an_unpaid_order_is_closed_in_time_and_a_paid_one_is_not(limit_ms: int) 
         world.pass_until(minute * MINUTE_MS)
         orders[minute] = world.rig.put("orders", delay_ms=limit_ms, body=b"%d" % minute)
         if minute >= 5 and minute % 10:  # most are paid after five minutes
-            world.engine.delete(person(world), orders.pop(minute - 5), world.now_ms)
+            delete(world.engine, person(world), orders.pop(minute - 5), world.now_ms)
     came = world.run(2 * DAY_MS, finish)
     assert came == [(minute * MINUTE_MS + limit_ms, b"%d" % minute) for minute in orders]
     assert [*orders] == [5, 15, 25, 26, 27, 28, 29]
@@ -72,7 +77,7 @@ def test_a_merchant_who_accepts_in_time_keeps_the_order() -> None:
     accepted = world.rig.put(delay_ms=5 * MINUTE_MS, body=b"accepted")
     world.rig.put(delay_ms=5 * MINUTE_MS, body=b"ignored")
     world.pass_until(5 * MINUTE_MS - 1)
-    world.engine.delete(person(world), accepted, world.now_ms)
+    delete(world.engine, person(world), accepted, world.now_ms)
     assert world.run(DAY_MS, finish) == [(5 * MINUTE_MS, b"ignored")]
 
 
@@ -86,8 +91,9 @@ def test_news_at_seven_and_messages_at_midnight_come_when_the_wall_clock_says_so
         (b"midnight", datetime(2026, 11, 21, 0, 0, tzinfo=berlin)),
         (b"midnight of others", datetime(2026, 11, 21, 0, 0, tzinfo=UTC)),
     ):
-        world.engine.follow_wall(offset_ms)
-        world.engine.put(
+        follow_wall(world.engine, offset_ms)
+        put(
+            world.engine,
             world.engine.store.topic("default"),
             priority=0,
             due_wall_ms=int(at.timestamp() * 1_000),
@@ -108,7 +114,7 @@ def test_a_refund_is_asked_after_every_ten_minutes_until_it_has_succeeded() -> N
 
     def ask(world: World, job_id: int, body: bytes) -> None:
         if len(world.came) < 6:
-            world.engine.release(world.worker, job_id, 0, 10 * MINUTE_MS, world.now_ms)
+            release_job(world.engine, world.worker, job_id, 0, 10 * MINUTE_MS, world.now_ms)
         else:
             finish(world, job_id, body)
 
@@ -176,7 +182,7 @@ def test_a_notification_is_repeated_by_the_ladder_and_then_a_dead_letter_that_ca
     assert details.error == ("attempt 10: connection refused" if act is nack else "")
 
     world.crash()
-    world.engine.kick_job(job_id, world.now_ms)
+    kick_job(world.engine, job_id, world.now_ms)
     assert world.details(job_id).attempts == 0
     began_ms = world.rig.time_ms
     again = world.run(began_ms + 60 * HOUR_MS, act)
@@ -256,7 +262,7 @@ def test_many_dead_letters_are_revived_at_a_limited_rate_with_all_their_settings
     world.run(MINUTE_MS, nack)
     assert len(world.engine.store.topics.by_name["mail"].queues.buried) == 6
     wanted = Wanted(frozenset({State.BURIED}))
-    bulk = Bulk(world.engine.state, "mail", wanted, Action.kick(2), limit=5)
+    bulk = Bulk(world.engine, "mail", wanted, Action.kick(2), limit=5)
     while not bulk.step(100, world.now_ms):
         pass
     came = world.run(2 * MINUTE_MS, finish)

@@ -12,6 +12,12 @@ from delayd.core import views
 from delayd.core.dump import Dump
 from delayd.core.engine import Engine
 from delayd.core.operations import clock
+from delayd.core.operations.change import kick_job
+from delayd.core.operations.clock import advance
+from delayd.core.operations.finish import bury, delete_batch
+from delayd.core.operations.reserve import reserve, reserve_batch
+from delayd.core.operations.sessions import close_session, open_session, watch
+from delayd.core.operations.topics import pause
 from delayd.core.queues import job_id_of
 from delayd.core.records import Kind, UnknownRecord
 from delayd.core.replay import Replay
@@ -94,13 +100,13 @@ def test_buried_jobs_are_kicked_in_the_order_they_were_buried_and_later_ones_aft
         rig.put()
     rig.reserve_all(me)
     for job_id in (4, 2, 5):
-        rig.engine.bury(me, job_id, 0, rig.engine.store.time_ms)
+        bury(rig.engine, me, job_id, 0, rig.engine.store.time_ms)
     copied = whole(rig.engine)
     rig.take_log()
     frames = len(rig.log)
     for job_id in (1, 3):
-        rig.engine.bury(me, job_id, 0, rig.engine.store.time_ms)
-    rig.engine.kick_job(2, rig.now_ms)
+        bury(rig.engine, me, job_id, 0, rig.engine.store.time_ms)
+    kick_job(rig.engine, 2, rig.now_ms)
     rig.take_log()
     engine = restored(rig, rig.time_ms, copied, *rig.log[frames:])
     buried = engine.store.topics.by_name["default"].queues.buried
@@ -113,17 +119,17 @@ def test_what_was_due_and_had_not_had_its_slice_is_copied_as_having_happened(due
     rig.put("a", ttr_ms=due_ms)
     rig.put("b", delay_ms=due_ms)
     rig.put("c")
-    rig.engine.pause("c", due_ms, rig.now_ms)
+    pause(rig.engine, "c", due_ms, rig.now_ms)
     rig.reserve(rig.client("a"))
     rig.engine.store.time_ms = due_ms  # the first moment: no slice has come to any of them
     copied = whole(rig.engine)
     assert Kind.RESERVE not in kinds_of(copied)
     assert Kind.PAUSE not in kinds_of(copied)
     engine = restored(rig, due_ms, copied)
-    me = engine.open_session()
+    me = open_session(engine)
     for name in ("a", "b", "c"):
-        engine.watch(me, name)
-    assert [job[0] for job in engine.reserve_batch(me, 9, 9, due_ms)] == [1, 2, 3]
+        watch(engine, me, name)
+    assert [job[0] for job in reserve_batch(engine, me, 9, 9, due_ms)] == [1, 2, 3]
     assert views.view_job(engine, 1, due_ms).timeouts == 1
 
 
@@ -132,25 +138,25 @@ def test_what_was_held_is_an_orphan_until_its_deadline() -> None:
     rig.put(ttr_ms=5_000)
     rig.reserve(rig.client())
     engine = restored(rig, 0, whole(rig.engine))
-    me = engine.open_session()
-    assert engine.reserve(me, 4_999) is None
+    me = open_session(engine)
+    assert reserve(engine, me, 4_999) is None
     assert engine.store.leases.sessions == {1: engine.store.orphans}
-    while engine.advance(5_000):
+    while advance(engine, 5_000):
         pass
-    assert engine.reserve(me, 5_000) == (1, b"")
+    assert reserve(engine, me, 5_000) == (1, b"")
 
 
 def test_a_topic_that_vanishes_meanwhile_is_copied_as_it_was() -> None:
     rig = EngineRig()
     me = rig.client("a")
     rig.put("a")
-    rig.engine.pause("a", HOUR_MS, rig.now_ms)
+    pause(rig.engine, "a", HOUR_MS, rig.now_ms)
     rig.take_log()
     expected, frames = state(rig.engine), len(rig.log)
     copy = SnapshotCopy(rig.engine.store)
     rig.put("a")  # without a TOPIC record: the log has one
-    rig.engine.delete_batch(me, [1, 2], rig.now_ms)
-    rig.engine.close_session(me, rig.now_ms)
+    delete_batch(rig.engine, me, [1, 2], rig.now_ms)
+    close_session(rig.engine, me, rig.now_ms)
     assert "a" not in rig.engine.store.topics.by_name
     rig.put("a")
     rig.take_log()
@@ -175,7 +181,7 @@ def test_people_can_read_a_copy() -> None:
     rig.put()
     rig.put()
     rig.reserve_all(me)
-    rig.engine.bury(me, 1, 0, rig.engine.store.time_ms)
+    bury(rig.engine, me, 1, 0, rig.engine.store.time_ms)
     shown = [(record.kind, record.fields) for record in Dump().records(whole(rig.engine))]
     assert (Kind.RANK, {"id": 0, "rank": 1}) in shown
     assert [fields["rank"] for kind, fields in shown if fields.get("state") == "buried"] == [1]

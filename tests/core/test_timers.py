@@ -2,6 +2,8 @@
 
 import random
 
+from delayd.core.operations.clock import next_deadline
+from delayd.core.operations.topics import pause
 from delayd.core.timers import Alarms, TimerLane, TimerQueue
 from delayd.core.wheel.buckets import WheelCounts
 from delayd.core.wheel.wheel import TimingWheel
@@ -137,10 +139,10 @@ def test_the_deadlines_of_delays_leases_waits_and_pauses_are_all_in_the_queue() 
     rig.put(ttr_ms=200)
     rig.put("a", delay_ms=100)
     rig.reserve(me)
-    rig.engine.pause("default", 50, rig.now_ms)
+    pause(rig.engine, "default", 50, rig.now_ms)
     rig.wait(rig.client(), 25)
     wake_ups = []
-    while (deadline_ms := rig.engine.next_deadline()) is not None:
+    while (deadline_ms := next_deadline(rig.engine)) is not None:
         wake_ups.append(deadline_ms)
         rig.play(deadline_ms)
     assert wake_ups == [25, 50, 100, 200]

@@ -12,7 +12,14 @@ from delayd.core import views
 from delayd.core.check import check
 from delayd.core.errors import BodyTooBig, CapReached, DelayTooLong
 from delayd.core.job import HEADER_BYTES, State
-from delayd.core.operations.put import Conflict, Outcome
+from delayd.core.operations.change import change, reschedule, reschedule_at
+from delayd.core.operations.clock import next_deadline
+from delayd.core.operations.finish import bury, delete, delete_batch, nack, release
+from delayd.core.operations.put import Conflict, Outcome, put_alike, put_keyed
+from delayd.core.operations.put import put as put_job
+from delayd.core.operations.reserve import reserve_job
+from delayd.core.operations.sessions import close_session
+from delayd.core.operations.topics import configure, pause, set_policy
 from delayd.core.policy import Policy
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.scan import Wanted
@@ -25,7 +32,7 @@ HOUR_MS = 3_600_000
 
 def rig_with(**fields: object) -> EngineRig:
     rig = EngineRig()
-    rig.engine.set_policy("mail", Policy.from_fields(fields), rig.now_ms)
+    set_policy(rig.engine, "mail", Policy.from_fields(fields), rig.now_ms)
     return rig
 
 
@@ -50,12 +57,20 @@ def test_a_job_for_a_moment_gets_the_topics_ttr_and_no_other_delay() -> None:
     rig = rig_with(ttr="2m", delay="5s", delay_max="1h")
     topic = rig.engine.store.topic("mail")
     for due_ms in (0, HOUR_MS):
-        rig.engine.put(topic, priority=0, due_wall_ms=due_ms, ttr_ms=0, body=b"", now_ms=rig.now_ms)
+        put_job(
+            rig.engine, topic, priority=0, due_wall_ms=due_ms, ttr_ms=0, body=b"", now_ms=rig.now_ms
+        )
     seen = [views.view_job(rig.engine, job_id, rig.now_ms) for job_id in (1, 2)]
     assert [(job.left_ms, job.ttr_ms) for job in seen] == [(0, 120_000), (HOUR_MS, 120_000)]
     with pytest.raises(DelayTooLong, match=r"is 1h, and this would be 1h1ms$") as refused:
-        rig.engine.put(
-            topic, priority=0, due_wall_ms=HOUR_MS + 1, ttr_ms=0, body=b"", now_ms=rig.now_ms
+        put_job(
+            rig.engine,
+            topic,
+            priority=0,
+            due_wall_ms=HOUR_MS + 1,
+            ttr_ms=0,
+            body=b"",
+            now_ms=rig.now_ms,
         )
     assert refused.value.is_moment
 
@@ -64,8 +79,9 @@ def test_a_delay_of_0_that_is_meant_is_one_whatever_the_topic_says() -> None:
     rig = rig_with(ttr="2m", delay="5s")
     topic = rig.engine.store.topic("mail")
     for at_once, state in ((False, State.DELAYED), (True, State.READY)):
-        first_id = rig.engine.put_alike(topic, 0, 0, 0, (b"", b""), rig.now_ms, at_once=at_once)
-        keyed_id, _ = rig.engine.put_keyed(
+        first_id = put_alike(rig.engine, topic, 0, 0, 0, (b"", b""), rig.now_ms, at_once=at_once)
+        keyed_id, _ = put_keyed(
+            rig.engine,
             topic,
             b"%d" % at_once,
             priority=0,
@@ -86,7 +102,7 @@ def test_a_put_over_a_cap_is_refused_with_cap_value_and_use_and_the_rest_is_safe
     with pytest.raises(CapReached, match=r"^jobs_max of topic 'mail' is 3 and 3 are in use$"):
         rig.put("mail")
     rig.put("other")
-    rig.engine.delete(rig.client(), 2, rig.now_ms)
+    delete(rig.engine, rig.client(), 2, rig.now_ms)
     rig.put("mail")
     assert rig.engine.store.topics.by_name["mail"].jobs == 3
 
@@ -95,7 +111,8 @@ def test_an_extend_needs_no_bytes_whatever_body_comes_with_it() -> None:
     rig = rig_with(bytes_max=200)
 
     def put(body: bytes, on: Conflict) -> Outcome:
-        _, outcome = rig.engine.put_keyed(
+        _, outcome = put_keyed(
+            rig.engine,
             rig.engine.store.topic("mail"),
             b"a",
             on,
@@ -117,11 +134,11 @@ def test_a_run_of_puts_is_accepted_whole_or_not_at_all() -> None:
     rig = rig_with(jobs_max=5)
     topic = rig.engine.store.topics.by_name["mail"]
     put: dict[str, Any] = {"priority": 0, "delay_ms": 0, "ttr_ms": 9, "now_ms": 0}
-    rig.engine.put_alike(topic, bodies=[b""] * 3, **put)
+    put_alike(rig.engine, topic, bodies=[b""] * 3, **put)
     with pytest.raises(CapReached):
-        rig.engine.put_alike(topic, bodies=[b""] * 3, **put)
+        put_alike(rig.engine, topic, bodies=[b""] * 3, **put)
     assert topic.jobs == 3
-    rig.engine.put_alike(topic, bodies=[b""] * 2, **put)
+    put_alike(rig.engine, topic, bodies=[b""] * 2, **put)
 
 
 def test_bytes_are_those_of_records_and_come_free_with_their_jobs() -> None:
@@ -132,7 +149,7 @@ def test_bytes_are_those_of_records_and_come_free_with_their_jobs() -> None:
     with pytest.raises(CapReached, match=over):
         rig.put("mail", body=b"")
     me = rig.client("mail")
-    rig.engine.delete_batch(me, rig.reserve_all(me), rig.now_ms)
+    delete_batch(rig.engine, me, rig.reserve_all(me), rig.now_ms)
     assert rig.engine.store.topics.by_name["mail"].bytes == 0
     rig.put("mail", body=b"x" * 242)
 
@@ -154,24 +171,24 @@ def test_the_cap_on_delays_judges_new_ones_only() -> None:
     rig = EngineRig()
     engine = rig.engine
     job_id = rig.put(delay_ms=300_000)
-    engine.set_policy("default", Policy(delay_ms_max=60_000), rig.now_ms)
-    engine.change(job_id, rig.now_ms, priority=3)
-    engine.change(job_id, rig.now_ms, body=b"longer than it was")
+    set_policy(engine, "default", Policy(delay_ms_max=60_000), rig.now_ms)
+    change(engine, job_id, rig.now_ms, priority=3)
+    change(engine, job_id, rig.now_ms, body=b"longer than it was")
     for ask in (
-        lambda: engine.change(job_id, rig.now_ms, delay_ms=60_001),
-        lambda: engine.reschedule(job_id, 60_001, rig.now_ms),
-        lambda: engine.reschedule_at(job_id, rig.now_ms + 60_002, rig.now_ms),
-        lambda: Bulk(engine.state, "default", Wanted(), Action.reschedule(60_001)),
+        lambda: change(engine, job_id, rig.now_ms, delay_ms=60_001),
+        lambda: reschedule(engine, job_id, 60_001, rig.now_ms),
+        lambda: reschedule_at(engine, job_id, rig.now_ms + 60_002, rig.now_ms),
+        lambda: Bulk(engine, "default", Wanted(), Action.reschedule(60_001)),
     ):
         with pytest.raises(DelayTooLong, match=r"is 1m, and this would be 1m[12]ms$"):
             ask()
-    engine.reschedule(job_id, 60_000, rig.now_ms)
+    reschedule(engine, job_id, 60_000, rig.now_ms)
 
 
 def test_there_are_caps_on_all_topics_together() -> None:
     rig = EngineRig()
     rig.put("a", body=b"x")
-    rig.engine.configure(None, jobs_max=3, bytes_max=200)
+    configure(rig.engine, None, jobs_max=3, bytes_max=200)
     rig.put("b", body=b"x" * 50)
     assert usage(rig.engine) == CapUsage(2, 2 * HEADER_BYTES + 51, 3, 200)
     over = r"^bytes_max of this daemon is 200, 135 are in use and 72 more are needed$"
@@ -188,7 +205,7 @@ def test_the_caps_on_all_topics_count_what_a_restart_finds() -> None:
     for _ in range(3):
         rig.put()
     rig.restart()
-    rig.engine.configure(None, jobs_max=3)
+    configure(rig.engine, None, jobs_max=3)
     with pytest.raises(CapReached):
         rig.put()
 
@@ -196,13 +213,13 @@ def test_the_caps_on_all_topics_count_what_a_restart_finds() -> None:
 # --- Limits on handing out -----------------------------------------------------------------------
 
 ENDS: dict[str, Callable[[EngineRig, Session, int], object]] = {
-    "delete": lambda rig, me, job: rig.engine.delete(me, job, rig.now_ms),
-    "delete_batch": lambda rig, me, job: rig.engine.delete_batch(me, (job,), rig.now_ms),
-    "release": lambda rig, me, job: rig.engine.release(me, job, 9, 0, rig.now_ms),
-    "release later": lambda rig, me, job: rig.engine.release(me, job, 0, 99, rig.now_ms),
-    "nack": lambda rig, me, job: rig.engine.nack(me, job, rig.now_ms, delay_ms=99),
-    "bury": lambda rig, me, job: rig.engine.bury(me, job, 0, rig.now_ms),
-    "close": lambda rig, me, _job: rig.engine.close_session(me, rig.now_ms),
+    "delete": lambda rig, me, job: delete(rig.engine, me, job, rig.now_ms),
+    "delete_batch": lambda rig, me, job: delete_batch(rig.engine, me, (job,), rig.now_ms),
+    "release": lambda rig, me, job: release(rig.engine, me, job, 9, 0, rig.now_ms),
+    "release later": lambda rig, me, job: release(rig.engine, me, job, 0, 99, rig.now_ms),
+    "nack": lambda rig, me, job: nack(rig.engine, me, job, rig.now_ms, delay_ms=99),
+    "bury": lambda rig, me, job: bury(rig.engine, me, job, 0, rig.now_ms),
+    "close": lambda rig, me, _job: close_session(rig.engine, me, rig.now_ms),
     "lapse": lambda rig, _me, _job: rig.run(60_000),
     "look at a lapse": lambda rig, _me, job: lapse_by_a_look(rig, job),
 }
@@ -239,7 +256,7 @@ def test_a_moved_job_makes_room_in_the_topic_that_it_leaves() -> None:
     one, two = rig.client("mail"), rig.client("mail")
     rig.reserve(one)
     rig.wait(two)
-    rig.engine.nack(one, 1, rig.now_ms)
+    nack(rig.engine, one, 1, rig.now_ms)
     assert rig.delivered() == [(two, 2)]
     check(rig.engine)
 
@@ -251,7 +268,7 @@ def test_a_batch_takes_no_more_than_may_be_held() -> None:
     me = rig.client("mail")
     assert rig.reserve_all(me) == [1, 2, 3]
     assert rig.reserve_all(me) == []
-    rig.engine.delete(me, 2, rig.now_ms)
+    delete(rig.engine, me, 2, rig.now_ms)
     assert rig.reserve_all(rig.client("mail", "other")) == [4]
 
 
@@ -261,9 +278,9 @@ def test_by_its_id_a_job_is_handed_out_whatever_the_limits() -> None:
     rig.put("mail")
     me = rig.client("mail")
     assert rig.reserve(me) == 1
-    rig.engine.reserve_job(me, 2, rig.now_ms)
+    reserve_job(rig.engine, me, 2, rig.now_ms)
     assert rig.engine.store.topics.by_name["mail"].reserved == 2
-    rig.engine.delete(me, 1, rig.now_ms)
+    delete(rig.engine, me, 1, rig.now_ms)
     check(rig.engine)
     assert not rig.reserve(me)
 
@@ -301,11 +318,11 @@ def test_jobs_are_handed_out_at_the_rate_to_those_who_wait_and_to_those_who_ask(
         if n % 2 and not rig.reserve(me):
             rig.wait(me)
             while me.waiting:
-                rig.play(rig.engine.next_deadline() or 0)
+                rig.play(next_deadline(rig.engine) or 0)
         else:
             rig.play((n + 3) * 250 // 2)
             while not rig.reserve(me):
-                rig.play(rig.engine.next_deadline() or 0)
+                rig.play(next_deadline(rig.engine) or 0)
         times_ms.append(rig.time_ms)
         check(rig.engine)
     gaps_ms = [later - sooner for sooner, later in pairwise(times_ms)]
@@ -335,9 +352,9 @@ def test_a_policy_without_limits_lets_those_go_on_who_wait() -> None:
     one, two = rig.client("mail"), rig.client("mail")
     assert rig.reserve(one)
     rig.wait(two)
-    rig.engine.set_policy("mail", Policy(reserved_max=5, rate_per_s=0.001), rig.now_ms)
+    set_policy(rig.engine, "mail", Policy(reserved_max=5, rate_per_s=0.001), rig.now_ms)
     assert not rig.delivered()
-    rig.engine.set_policy("mail", None, rig.now_ms)
+    set_policy(rig.engine, "mail", None, rig.now_ms)
     assert rig.delivered() == [(two, 2)]
     check(rig.engine)
     assert not rig.engine.store.alarms.rows
@@ -349,8 +366,8 @@ def test_a_pause_and_a_limit_hold_at_once() -> None:
     rig.put("mail")
     me = rig.client("mail")
     assert rig.reserve(me)
-    rig.engine.pause("mail", 1_000, rig.now_ms)
-    rig.engine.delete(me, 1, rig.now_ms)
+    pause(rig.engine, "mail", 1_000, rig.now_ms)
+    delete(rig.engine, me, 1, rig.now_ms)
     assert not rig.reserve(me)
     check(rig.engine)
     rig.play(1_000)
@@ -376,7 +393,7 @@ def test_in_no_second_is_more_handed_out_than_the_rate_and_a_burst(
 
     for pause_ms, doing in steps:
         until_ms = rig.time_ms + pause_ms
-        while (next_ms := rig.engine.next_deadline()) is not None and next_ms <= until_ms:
+        while (next_ms := next_deadline(rig.engine)) is not None and next_ms <= until_ms:
             rig.run(next_ms)
             times_ms += [next_ms] * len(rig.delivered())
         rig.run(until_ms)
@@ -389,7 +406,7 @@ def test_in_no_second_is_more_handed_out_than_the_rate_and_a_burst(
                 times_ms += [rig.time_ms] * len(rig.reserve_all(session))
             case "delete":
                 for each in sessions:
-                    rig.engine.delete_batch(each, [*each.deadlines], rig.now_ms)
+                    delete_batch(rig.engine, each, [*each.deadlines], rig.now_ms)
             case _:
                 for _ in range(10):
                     rig.put("mail", ttr_ms=HOUR_MS)

@@ -29,6 +29,19 @@ from delayd.core.errors import (
 )
 from delayd.core.job import TRANSITIONS, Event, State
 from delayd.core.names import INTERNAL_TOPIC
+from delayd.core.operations.change import change as change_job
+from delayd.core.operations.change import kick_job
+from delayd.core.operations.change import reschedule as reschedule_job
+from delayd.core.operations.finish import bury as bury_job
+from delayd.core.operations.finish import delete as delete_job
+from delayd.core.operations.finish import nack
+from delayd.core.operations.finish import release as release_job
+from delayd.core.operations.put import find_key as find_job
+from delayd.core.operations.put import put as put_job
+from delayd.core.operations.reserve import reserve_job
+from delayd.core.operations.reserve import touch as touch_job
+from delayd.core.operations.sessions import close_session, ignore, use, watch
+from delayd.core.operations.topics import pause, policy_of, set_policy
 from delayd.core.policy import Policy
 from delayd.core.session import Session
 from delayd.core.topic import (
@@ -53,7 +66,7 @@ class Case:
         if state in {State.RESERVED, State.BURIED}:
             self.rig.reserve(self.worker)
         if state is State.BURIED:
-            self.rig.engine.bury(self.worker, JOB, 5, self.rig.engine.store.time_ms)
+            bury_job(self.rig.engine, self.worker, JOB, 5, self.rig.engine.store.time_ms)
         assert self.state is state
         self.rig.take_log()
 
@@ -77,55 +90,55 @@ def end_hold_by_time(case: Case) -> None:
 
 
 def close(case: Case) -> None:
-    case.rig.engine.close_session(case.worker, case.rig.now_ms)
+    close_session(case.rig.engine, case.worker, case.rig.now_ms)
 
 
 def reserve(case: Case) -> None:
-    case.rig.engine.reserve_job(case.stranger, JOB, case.rig.now_ms)
+    reserve_job(case.rig.engine, case.stranger, JOB, case.rig.now_ms)
 
 
 def release(case: Case) -> None:
-    case.rig.engine.release(case.worker, JOB, 0, 0, case.rig.now_ms)
+    release_job(case.rig.engine, case.worker, JOB, 0, 0, case.rig.now_ms)
 
 
 def release_later(case: Case) -> None:
-    case.rig.engine.release(case.worker, JOB, 0, 1, case.rig.now_ms)
+    release_job(case.rig.engine, case.worker, JOB, 0, 1, case.rig.now_ms)
 
 
 def bury(case: Case) -> None:
-    case.rig.engine.bury(case.worker, JOB, 0, case.rig.engine.store.time_ms)
+    bury_job(case.rig.engine, case.worker, JOB, 0, case.rig.engine.store.time_ms)
 
 
 def kick(case: Case) -> None:
-    case.rig.engine.kick_job(JOB, case.rig.now_ms)
+    kick_job(case.rig.engine, JOB, case.rig.now_ms)
 
 
 def touch(case: Case) -> None:
-    case.rig.engine.touch(case.worker, JOB, case.rig.now_ms)
+    touch_job(case.rig.engine, case.worker, JOB, case.rig.now_ms)
 
 
 def reschedule(case: Case) -> None:
-    case.rig.engine.reschedule(JOB, 0, case.rig.now_ms)
+    reschedule_job(case.rig.engine, JOB, 0, case.rig.now_ms)
 
 
 def reschedule_later(case: Case) -> None:
-    case.rig.engine.reschedule(JOB, 1, case.rig.now_ms)
+    reschedule_job(case.rig.engine, JOB, 1, case.rig.now_ms)
 
 
 def change(case: Case) -> None:
-    case.rig.engine.change(JOB, case.rig.now_ms, priority=7)
+    change_job(case.rig.engine, JOB, case.rig.now_ms, priority=7)
 
 
 def change_time(case: Case) -> None:
-    case.rig.engine.change(JOB, case.rig.now_ms, delay_ms=0, body=b"new")
+    change_job(case.rig.engine, JOB, case.rig.now_ms, delay_ms=0, body=b"new")
 
 
 def change_time_later(case: Case) -> None:
-    case.rig.engine.change(JOB, case.rig.now_ms, delay_ms=1)
+    change_job(case.rig.engine, JOB, case.rig.now_ms, delay_ms=1)
 
 
 def delete(case: Case) -> None:
-    case.rig.engine.delete(case.worker, JOB, case.rig.now_ms)
+    delete_job(case.rig.engine, case.worker, JOB, case.rig.now_ms)
 
 
 ASKED: Final = MappingProxyType(
@@ -176,7 +189,7 @@ def test_each_pair_of_the_table_leads_to_exactly_the_states_it_names(
         reached.add(case.state)
     for policy, operation in UNDER_A_RULE.get(event, ()):
         case = Case(state)
-        case.rig.engine.set_policy("default", policy, case.rig.now_ms)
+        set_policy(case.rig.engine, "default", policy, case.rig.now_ms)
         operation(case)
         check(case.rig.engine)
         reached.add(case.state)
@@ -234,15 +247,15 @@ def test_a_holder_whose_time_has_run_out_may_not_even_before_its_slice_has_come(
 def put(rig: EngineRig, **what: int | bytes) -> None:
     values = {"priority": 0, "delay_ms": 0, "ttr_ms": TTR_MS, "body": b"", **what}
     topic = rig.engine.store.topics.by_name["default"]
-    rig.engine.put(topic, now_ms=rig.now_ms, job_id=99, **values)  # type: ignore[arg-type]
+    put_job(rig.engine, topic, now_ms=rig.now_ms, job_id=99, **values)  # type: ignore[arg-type]
 
 
 def drained_put(rig: EngineRig) -> None:
-    rig.engine.state.draining = True
+    rig.engine.draining = True
     try:
         put(rig)
     finally:
-        rig.engine.state.draining = False
+        rig.engine.draining = False
 
 
 def put_under(rig: EngineRig, policy: Policy, **what: int | bytes) -> None:
@@ -260,7 +273,7 @@ def view_topic(rig: EngineRig, name: str) -> None:
 
 
 def find_key(rig: EngineRig, key: bytes) -> None:
-    rig.engine.find_key("default", key)
+    find_job(rig.engine, "default", key)
 
 
 def peek(rig: EngineRig, job_id: int) -> None:
@@ -276,39 +289,39 @@ REFUSALS: Final[tuple[tuple[type[Refusal], Operation], ...]] = (
     (DelayTooLong, lambda rig, _: put_under(rig, Policy(delay_ms_max=1), delay_ms=2)),
     (BodyTooBig, lambda rig, _: put_under(rig, Policy(body_bytes_max=1), body=b"ab")),
     (PolicyInvalid, lambda _rig, _: Policy.from_json("{]")),
-    (TopicNameInvalid, lambda rig, _: rig.engine.set_policy("a b", LADDER, rig.now_ms)),
-    (TopicNameInvalid, lambda rig, _: rig.engine.policy_of("a b")),
-    (ValueOutOfRange, lambda rig, me: rig.engine.nack(me, JOB, rig.now_ms, delay_ms=-1)),
-    (ValueOutOfRange, lambda rig, me: rig.engine.nack(me, JOB, rig.now_ms, priority=-1)),
-    (JobNotFound, lambda rig, me: rig.engine.nack(me, 2, rig.now_ms)),
+    (TopicNameInvalid, lambda rig, _: set_policy(rig.engine, "a b", LADDER, rig.now_ms)),
+    (TopicNameInvalid, lambda rig, _: policy_of(rig.engine, "a b")),
+    (ValueOutOfRange, lambda rig, me: nack(rig.engine, me, JOB, rig.now_ms, delay_ms=-1)),
+    (ValueOutOfRange, lambda rig, me: nack(rig.engine, me, JOB, rig.now_ms, priority=-1)),
+    (JobNotFound, lambda rig, me: nack(rig.engine, me, 2, rig.now_ms)),
     (ValueOutOfRange, lambda rig, _: put(rig, priority=-1)),
     (ValueOutOfRange, lambda rig, _: put(rig, priority=2**32)),
     (ValueOutOfRange, lambda rig, _: put(rig, delay_ms=-1)),
     (ValueOutOfRange, lambda rig, _: put(rig, delay_ms=LONGEST_MS + 1)),
     (ValueOutOfRange, lambda rig, _: put(rig, ttr_ms=-1)),
     (ValueOutOfRange, lambda rig, _: put(rig, ttr_ms=LONGEST_MS + 1)),
-    (ValueOutOfRange, lambda rig, me: rig.engine.release(me, JOB, 2**32, 0, rig.now_ms)),
-    (ValueOutOfRange, lambda rig, me: rig.engine.release(me, JOB, 0, -1, rig.now_ms)),
-    (ValueOutOfRange, lambda rig, me: rig.engine.bury(me, JOB, -1, rig.engine.store.time_ms)),
-    (ValueOutOfRange, lambda rig, _: rig.engine.reschedule(2, LONGEST_MS + 1, rig.now_ms)),
-    (ValueOutOfRange, lambda rig, _: rig.engine.pause("default", -1, rig.now_ms)),
-    (TopicNotFound, lambda rig, _: rig.engine.pause("nowhere", 0, rig.now_ms)),
+    (ValueOutOfRange, lambda rig, me: release_job(rig.engine, me, JOB, 2**32, 0, rig.now_ms)),
+    (ValueOutOfRange, lambda rig, me: release_job(rig.engine, me, JOB, 0, -1, rig.now_ms)),
+    (ValueOutOfRange, lambda rig, me: bury_job(rig.engine, me, JOB, -1, rig.engine.store.time_ms)),
+    (ValueOutOfRange, lambda rig, _: reschedule_job(rig.engine, 2, LONGEST_MS + 1, rig.now_ms)),
+    (ValueOutOfRange, lambda rig, _: pause(rig.engine, "default", -1, rig.now_ms)),
+    (TopicNotFound, lambda rig, _: pause(rig.engine, "nowhere", 0, rig.now_ms)),
     (TopicNotFound, lambda rig, _: view_topic(rig, "nowhere")),
-    (TopicNameInvalid, lambda rig, me: rig.engine.use(me, "")),
-    (TopicNameInvalid, lambda rig, me: rig.engine.use(me, "-a")),
-    (TopicNameInvalid, lambda rig, me: rig.engine.watch(me, "a b")),
-    (TopicNameInvalid, lambda rig, me: rig.engine.watch(me, "x" * 201)),
-    (TopicNameInvalid, lambda rig, me: rig.engine.ignore(me, "é")),
-    (TopicNameInvalid, lambda rig, _: rig.engine.pause("a:b", 0, rig.now_ms)),
-    (LastWatched, lambda rig, me: rig.engine.ignore(me, "default")),
-    (JobNotFound, lambda rig, _: rig.engine.kick_job(7, rig.now_ms)),
-    (JobNotFound, lambda rig, me: rig.engine.delete(me, 7, rig.now_ms)),
-    (JobNotFound, lambda rig, me: rig.engine.delete(me, 2**64 - 1, rig.now_ms)),
+    (TopicNameInvalid, lambda rig, me: use(rig.engine, me, "")),
+    (TopicNameInvalid, lambda rig, me: use(rig.engine, me, "-a")),
+    (TopicNameInvalid, lambda rig, me: watch(rig.engine, me, "a b")),
+    (TopicNameInvalid, lambda rig, me: watch(rig.engine, me, "x" * 201)),
+    (TopicNameInvalid, lambda rig, me: ignore(rig.engine, me, "é")),
+    (TopicNameInvalid, lambda rig, _: pause(rig.engine, "a:b", 0, rig.now_ms)),
+    (LastWatched, lambda rig, me: ignore(rig.engine, me, "default")),
+    (JobNotFound, lambda rig, _: kick_job(rig.engine, 7, rig.now_ms)),
+    (JobNotFound, lambda rig, me: delete_job(rig.engine, me, 7, rig.now_ms)),
+    (JobNotFound, lambda rig, me: delete_job(rig.engine, me, 2**64 - 1, rig.now_ms)),
     (JobNotFound, lambda rig, _: peek(rig, 7)),
-    (JobNotFound, lambda rig, _: rig.engine.change(7, rig.now_ms, priority=1)),
+    (JobNotFound, lambda rig, _: change_job(rig.engine, 7, rig.now_ms, priority=1)),
     (KeyNotFound, lambda rig, _: find_key(rig, b"no-such-key")),
     (KeyInvalid, lambda rig, _: find_key(rig, b"two words")),
-    (TopicIsInternal, lambda rig, me: rig.engine.watch(me, INTERNAL_TOPIC)),
+    (TopicIsInternal, lambda rig, me: watch(rig.engine, me, INTERNAL_TOPIC)),
 )
 
 

@@ -14,6 +14,10 @@ import pytest
 from delayd.core import views, wall_times
 from delayd.core.job import State
 from delayd.core.operations import clock
+from delayd.core.operations.change import kick_job, reschedule_at
+from delayd.core.operations.clock import follow_wall
+from delayd.core.operations.finish import delete, release
+from delayd.core.operations.reserve import reserve_job
 from delayd.core.snapshot_copy import SnapshotCopy
 from tests.core.copies import restored
 from tests.core.operations.test_clock_wall_times import (
@@ -77,7 +81,7 @@ class Scan:
     def set_clock(self) -> None:
         rng = self.rng
         self.offset_ms = rng.choice((0, 0, rng.randrange(-5_000, 5_000), 10**9, -(10**9)))
-        self.rig.engine.follow_wall(self.offset_ms)
+        follow_wall(self.rig.engine, self.offset_ms)
 
     def slice(self) -> None:
         self.rig.advance(self.rig.time_ms + self.rng.choice((0, 0, 1, 500, 3_000)))
@@ -92,7 +96,7 @@ class Scan:
     def reschedule(self) -> None:
         job_id = self.rng.choice([*self.jobs])
         wall_ms = self.wall_near_now()
-        self.rig.engine.reschedule_at(job_id, wall_ms, self.rig.now_ms)
+        reschedule_at(self.rig.engine, job_id, wall_ms, self.rig.now_ms)
         self.jobs[job_id] = Waiting(wall_ms, self.place(wall_ms))
 
     def delete_kick_or_reserve(self) -> None:
@@ -101,12 +105,12 @@ class Scan:
         now_ms = self.rig.now_ms
         match self.rng.randrange(3):
             case 0:
-                self.rig.engine.delete(self.me, job_id, now_ms)
+                delete(self.rig.engine, self.me, job_id, now_ms)
             case 1:
-                self.rig.engine.kick_job(job_id, now_ms) if self.is_delayed(job_id) else None
+                kick_job(self.rig.engine, job_id, now_ms) if self.is_delayed(job_id) else None
             case _:
-                self.rig.engine.reserve_job(self.me, job_id, now_ms)
-                self.rig.engine.release(self.me, job_id, 0, 1_000, now_ms)
+                reserve_job(self.rig.engine, self.me, job_id, now_ms)
+                release(self.rig.engine, self.me, job_id, 0, 1_000, now_ms)
 
     def is_delayed(self, job_id: int) -> bool:
         return state_of(self.rig, job_id) is State.DELAYED
@@ -151,7 +155,7 @@ def test_a_walk_with_a_restless_wall_clock_agrees_with_the_model(
             same(walk.rig)
         if step % 100 == 99:
             walk.rig.restart()
-            walk.rig.engine.follow_wall(walk.offset_ms)
+            follow_wall(walk.rig.engine, walk.offset_ms)
             walk.me = walk.rig.client()
     walk.everything()
     same(walk.rig)

@@ -12,6 +12,14 @@ from delayd.core import views
 from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.job import State
+from delayd.core.operations.clock import next_deadline
+from delayd.core.operations.finish import delete
+from delayd.core.operations.finish import nack as nack_job
+from delayd.core.operations.finish import release as release_job
+from delayd.core.operations.reserve import reserve
+from delayd.core.operations.sessions import close_session
+from delayd.core.operations.topics import set_policy
+from delayd.core.operations.waiting import cancel_wait
 from delayd.core.policy import Policy
 from delayd.core.session import Session, WaitEnd
 from delayd.core.views import JobDetails, job_details
@@ -52,7 +60,7 @@ class World:
         return self.rig.now_ms
 
     def set_policy(self, name: str, **fields: object) -> None:
-        self.engine.set_policy(name, Policy.from_fields(fields), self.now_ms)
+        set_policy(self.engine, name, Policy.from_fields(fields), self.now_ms)
 
     def state(self, job_id: int) -> State:
         return views.view_job(self.engine, job_id, self.now_ms).state
@@ -83,7 +91,7 @@ class World:
         """Let a worker wait for jobs until then, and do that with each; return when each came."""
         came = len(self.came)
         while True:
-            job = self.engine.reserve(self.worker, self.now_ms)
+            job = reserve(self.engine, self.worker, self.now_ms)
             if job is None:
                 job = self.wait(until_ms)
             if job is None:
@@ -99,14 +107,14 @@ class World:
                 assert session is self.worker
                 assert not isinstance(outcome, WaitEnd)
                 return outcome
-            next_ms = self.engine.next_deadline()
+            next_ms = next_deadline(self.engine)
             if next_ms is None or next_ms > until_ms:
                 next_ms = until_ms
             if self.crashes and self.crashes[0] <= next_ms:
                 self.pass_until(self.crashes[0])
                 self.rig.wait(self.worker)
             elif next_ms == self.rig.time_ms == until_ms:
-                self.engine.cancel_wait(self.worker)
+                cancel_wait(self.engine, self.worker)
                 return None
             else:
                 self.rig.play(max(next_ms, self.rig.time_ms))
@@ -116,22 +124,22 @@ class World:
 
 
 def finish(world: World, job_id: int, _body: bytes) -> None:
-    world.engine.delete(world.worker, job_id, world.now_ms)
+    delete(world.engine, world.worker, job_id, world.now_ms)
 
 
 def nack(world: World, job_id: int, _body: bytes) -> None:
     error = f"attempt {len(world.came)}: connection refused"
-    world.engine.nack(world.worker, job_id, world.now_ms, error=error)
+    nack_job(world.engine, world.worker, job_id, world.now_ms, error=error)
 
 
 def release(world: World, job_id: int, _body: bytes) -> None:
     """What stock beanstalk clients know."""
-    world.engine.release(world.worker, job_id, 0, 0, world.now_ms)
+    release_job(world.engine, world.worker, job_id, 0, 0, world.now_ms)
 
 
 def close(world: World, _job_id: int, _body: bytes) -> None:
     """Die, and be replaced by another one."""
-    world.engine.close_session(world.worker, world.now_ms)
+    close_session(world.engine, world.worker, world.now_ms)
     world.worker = world.rig.client(*world.watched)
 
 

@@ -12,8 +12,13 @@ from typing import Any, Final, NamedTuple
 from delayd.core.engine import Engine
 from delayd.core.errors import JobAlreadyExists
 from delayd.core.job import Retry
-from delayd.core.operations.clock import leases_are_caught_up
-from delayd.core.operations.put import Conflict
+from delayd.core.operations.change import change, kick, kick_job, reschedule, reschedule_at
+from delayd.core.operations.clock import advance, follow_wall, leases_are_caught_up
+from delayd.core.operations.finish import bury, delete, nack, release
+from delayd.core.operations.put import Conflict, put, put_keyed
+from delayd.core.operations.reserve import reserve_batch, touch
+from delayd.core.operations.sessions import close_session, open_session, watch
+from delayd.core.operations.topics import clear, pause, set_policy
 from delayd.core.policy import Policy
 from delayd.core.replay import Replay
 from delayd.core.snapshot_copy import SnapshotCopy
@@ -43,31 +48,31 @@ class Log(NamedTuple):
 
 def worked_on(engine: Engine, rng: random.Random) -> Iterator[None]:
     """Let jobs live, of all kinds and for ever; one turn after the other."""
-    session = engine.open_session()
+    session = open_session(engine)
     now_ms = START_MS
     while True:
         now_ms += rng.randrange(50)
-        while engine.advance(now_ms):
+        while advance(engine, now_ms):
             pass
         topic = engine.store.topic(rng.choice(("default", "mail", "x.y")))
         for _ in range(rng.randrange(1, 4)):
             body = rng.randbytes(rng.choice((0, 20, 200, 900)))
             delay_ms = rng.choice((0, 0, 500, 86_400_000))
             times: dict[str, Any] = {"delay_ms": delay_ms, "ttr_ms": 60_000, "now_ms": now_ms}
-            engine.put(topic, priority=rng.randrange(9), body=body, **times)
+            put(engine, topic, priority=rng.randrange(9), body=body, **times)
         if topic.name not in {watched.name for watched in session.watched}:
-            engine.watch(session, topic.name)
-        for job_id, _ in engine.reserve_batch(session, rng.randrange(3), 1 << 20, now_ms):
+            watch(engine, session, topic.name)
+        for job_id, _ in reserve_batch(engine, session, rng.randrange(3), 1 << 20, now_ms):
             roll = rng.randrange(5)
             if roll < 2:
-                engine.delete(session, job_id, now_ms)
+                delete(engine, session, job_id, now_ms)
             elif roll == 2:
-                engine.release(session, job_id, 3, rng.choice((0, 700)), now_ms)
+                release(engine, session, job_id, 3, rng.choice((0, 700)), now_ms)
             elif roll == 3:
-                engine.bury(session, job_id, 7, engine.store.time_ms)
-        engine.kick(topic, rng.randrange(2), now_ms)
+                bury(engine, session, job_id, 7, engine.store.time_ms)
+        kick(engine, topic, rng.randrange(2), now_ms)
         if rng.random() < 0.1:
-            engine.pause(topic.name, rng.choice((0, 5_000)), now_ms)
+            pause(engine, topic.name, rng.choice((0, 5_000)), now_ms)
         yield
 
 
@@ -78,48 +83,48 @@ def worked_on_in_every_way(engine: Engine, rng: random.Random) -> Iterator[None]
         now_ms = engine.store.time_ms
         if turn == 0:
             policy = Policy(retry_ms=(500, 60_000), exhausted="x.y", jobs_max=10_000)
-            engine.set_policy("tries", policy, now_ms)
+            set_policy(engine, "tries", policy, now_ms)
             engine.store.topic("cleared")
-        worker = engine.open_session()
+        worker = open_session(engine)
         for name in ("tries", "mail"):
-            engine.watch(worker, name)
+            watch(engine, worker, name)
         tries, topics = engine.store.topics.by_name["tries"], engine.store.topics.by_name
         what: dict[str, Any] = {"priority": 3, "ttr_ms": 60_000, "now_ms": now_ms}
-        engine.follow_wall(turn % 3)
-        job_id = engine.put(tries, due_wall_ms=now_ms + 700, body=b"at", **what)
-        engine.reschedule_at(job_id, now_ms + 86_400_000, now_ms)
+        follow_wall(engine, turn % 3)
+        job_id = put(engine, tries, due_wall_ms=now_ms + 700, body=b"at", **what)
+        reschedule_at(engine, job_id, now_ms + 86_400_000, now_ms)
         for number, on in enumerate(Conflict):
             key, body = b"key-%d" % ((turn + number) % 7), rng.randbytes(30)
             with contextlib.suppress(JobAlreadyExists):
                 delay_ms = rng.choice((0, 900, 86_400_000))
-                engine.put_keyed(tries, key, on, delay_ms=delay_ms, body=body, **what)
+                put_keyed(engine, tries, key, on, delay_ms=delay_ms, body=body, **what)
         retry = Retry((5_000, 50_000), 7, 10)
-        engine.put(tries, delay_ms=0, body=b"own", retry=retry, **what)
-        for number, (job_id, _) in enumerate(engine.reserve_batch(worker, 5, 1 << 20, now_ms)):
-            engine.touch(worker, job_id, now_ms)
+        put(engine, tries, delay_ms=0, body=b"own", retry=retry, **what)
+        for number, (job_id, _) in enumerate(reserve_batch(engine, worker, 5, 1 << 20, now_ms)):
+            touch(engine, worker, job_id, now_ms)
             if number == 0:
-                engine.nack(worker, job_id, now_ms, error="no é")
+                nack(engine, worker, job_id, now_ms, error="no é")
             elif number == 1:
-                engine.bury(worker, job_id, 7, now_ms)
-        engine.change(engine.put(tries, delay_ms=9, body=b"", **what), now_ms, priority=1)
-        job_id = engine.put(topics["mail"], delay_ms=9, body=b"", **what)
-        engine.change(job_id, now_ms, body=b"changed", ttr_ms=5_000)
-        engine.reschedule(job_id, 86_400_000, now_ms)
-        engine.kick_job(job_id, now_ms)
-        engine.pause("mail", 5_000 * (turn % 2), now_ms)
+                bury(engine, worker, job_id, 7, now_ms)
+        change(engine, put(engine, tries, delay_ms=9, body=b"", **what), now_ms, priority=1)
+        job_id = put(engine, topics["mail"], delay_ms=9, body=b"", **what)
+        change(engine, job_id, now_ms, body=b"changed", ttr_ms=5_000)
+        reschedule(engine, job_id, 86_400_000, now_ms)
+        kick_job(engine, job_id, now_ms)
+        pause(engine, "mail", 5_000 * (turn % 2), now_ms)
         cleared = engine.store.topic("cleared")
-        engine.put_keyed(cleared, b"gone", delay_ms=5_000, body=b"", **what)
-        if leases_are_caught_up(engine.state):
-            engine.clear(cleared)
+        put_keyed(engine, cleared, b"gone", delay_ms=5_000, body=b"", **what)
+        if leases_are_caught_up(engine):
+            clear(engine, cleared)
         while engine.store.cleared:
             engine.store.sweep(100)
-        engine.close_session(worker, now_ms)
-        worker = engine.open_session()
+        close_session(engine, worker, now_ms)
+        worker = open_session(engine)
         for name in topics:
-            engine.watch(worker, name)
-        for job_id, _ in engine.reserve_batch(worker, 1, 1 << 20, now_ms):
-            engine.bury(worker, job_id, 7, now_ms)
-        while engine.advance(now_ms):
+            watch(engine, worker, name)
+        for job_id, _ in reserve_batch(engine, worker, 1, 1 << 20, now_ms):
+            bury(engine, worker, job_id, 7, now_ms)
+        while advance(engine, now_ms):
             pass
         yield
 

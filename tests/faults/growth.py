@@ -9,6 +9,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from delayd.core.engine import Engine
+from delayd.core.operations.change import reschedule
+from delayd.core.operations.clock import advance
+from delayd.core.operations.finish import bury, delete, release
+from delayd.core.operations.put import put
+from delayd.core.operations.reserve import reserve_batch
+from delayd.core.operations.sessions import open_session
 from delayd.journal.errors import JournalError
 from delayd.testing.clock import FakeClock
 from delayd.testing.disk import SimulatedDisk
@@ -35,7 +41,7 @@ class House:
         self.journal = opened(self.disk, segment_bytes)
         self.engine = Engine(start_ms=self.clock.now_ms())
         self.topic = self.engine.store.topic("default")
-        self.worker: Session = self.engine.open_session()
+        self.worker: Session = open_session(self.engine)
         self.loop = Loop(self.clock.now_ms)
         self.snapshots = SteppedSnapshots(
             self.engine, self.journal, self.loop, self.clock, self._failed
@@ -50,7 +56,8 @@ class House:
 
     def put(self, delay_ms: int, body_bytes: int = 100) -> int:
         """Put a job."""
-        return self.engine.put(
+        return put(
+            self.engine,
             self.topic,
             priority=0,
             delay_ms=delay_ms,
@@ -62,7 +69,7 @@ class House:
     def reserved(self, jobs: int) -> list[int]:
         """Take up to so many jobs in hand."""
         now_ms = self.clock.now_ms() + 1
-        return [each[0] for each in self.engine.reserve_batch(self.worker, jobs, 1 << 40, now_ms)]
+        return [each[0] for each in reserve_batch(self.engine, self.worker, jobs, 1 << 40, now_ms)]
 
     def turn(self, passes_ms: int = 0) -> None:
         """End the turn, and let time pass until the next."""
@@ -72,7 +79,7 @@ class House:
         if passes_ms:
             self.clock.advance(passes_ms)
             self.loop.ring()
-            while self.engine.advance(self.clock.now_ms(), self.clock.now_ms() + 1):
+            while advance(self.engine, self.clock.now_ms(), self.clock.now_ms() + 1):
                 pass
 
     def _look_after_snapshots(self) -> None:
@@ -118,7 +125,7 @@ def an_hour_of_work(house: House, jobs: int) -> None:
     while house.clock.now_ms() < ends_ms:
         for job_id in house.reserved(500):
             delay_ms = house.rng.randrange(60_000, 900_000)
-            house.engine.release(house.worker, job_id, 0, delay_ms, house.clock.now_ms() + 1)
+            release(house.engine, house.worker, job_id, 0, delay_ms, house.clock.now_ms() + 1)
         house.turn(1_000)
 
 
@@ -128,9 +135,9 @@ def a_few_buried_among_many(house: House, jobs: int) -> None:
         house.put(0)
         for job_id in house.reserved(1):
             if number % (jobs // 400) == 0:
-                house.engine.bury(house.worker, job_id, 0, house.engine.store.time_ms)
+                bury(house.engine, house.worker, job_id, 0, house.engine.store.time_ms)
             else:
-                house.engine.delete(house.worker, job_id, house.clock.now_ms() + 1)
+                delete(house.engine, house.worker, job_id, house.clock.now_ms() + 1)
         if number % 20 == 19:
             house.turn(10)
     house.turn(10)
@@ -142,7 +149,7 @@ def nothing_but_next_year(house: House, jobs: int) -> None:
         job_id = house.put(YEAR_MS)
         for _ in range(8):
             put_off = house.rng.randrange(1, job_id + 1)
-            house.engine.reschedule(put_off, YEAR_MS, house.clock.now_ms() + 1)
+            reschedule(house.engine, put_off, YEAR_MS, house.clock.now_ms() + 1)
         if number % 20 == 19:
             house.turn(10)
     house.turn(10)

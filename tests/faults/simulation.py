@@ -24,6 +24,7 @@ from delayd.config import SyncPolicy
 from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.job import State, state_of
+from delayd.core.operations.clock import next_deadline
 from delayd.core.records import UnknownRecord
 from delayd.core.replay import Replay
 from delayd.journal.errors import DamageError, JournalError
@@ -161,7 +162,7 @@ class Run:
                 self._consume(consumers)
             if not len(daemon.engine.store.jobs):
                 break
-            deadline_ms = daemon.engine.next_deadline()
+            deadline_ms = next_deadline(daemon.engine)
             self._pass(max(1, (deadline_ms or 0) - self.clock.now_ms()))
         self.history.note("drained", self.clock.now_ms() + LATE_MS_MAX)
         self._settle()
@@ -287,7 +288,7 @@ class Run:
         until_ms = self.clock.now_ms() + by_ms
         while (now_ms := self.clock.now_ms()) < until_ms:
             wakes = [until_ms, *(at_ms for at_ms, _ in daemon.loop.timers)]
-            deadline_ms = daemon.engine.next_deadline()
+            deadline_ms = next_deadline(daemon.engine)
             wakes += (at_ms for at_ms in (deadline_ms, daemon.chore_ms) if at_ms is not None)
             self.clock.advance(max(1, min(wakes) - now_ms))
             daemon.loop.ring()

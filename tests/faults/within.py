@@ -12,6 +12,7 @@ from typing import Final
 from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
+from delayd.core.operations.put import put
 from delayd.core.replay import Replay
 from delayd.core.times import ROUNDING_MS, RequestMs
 from delayd.journal.errors import JournalError
@@ -40,7 +41,8 @@ def appoint(daemon: Daemon, world: World, clock: FakeClock) -> None:
     daemon.turns.look_at_wall_clock()
     topic = daemon.engine.store.topic(tube)
     try:
-        daemon.engine.put(
+        put(
+            daemon.engine,
             topic,
             priority=0,
             due_wall_ms=due_wall_ms,
@@ -91,7 +93,7 @@ def stop_in_order(daemon: Daemon, history: History, now_ms: int) -> None:
     """Do what `Service._stop` does, after its last turn."""
     for client in daemon.clients:
         history.note("closed", now_ms, client=client.name, stops=True)
-    daemon.engine.state.is_stopping = True
+    daemon.engine.is_stopping = True
     request_ms = RequestMs(now_ms + ROUNDING_MS)
     daemon.line.close_clients(request_ms)
     daemon.turns.end_turn(request_ms)

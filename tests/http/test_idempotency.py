@@ -9,7 +9,9 @@ import pytest
 
 from delayd.access.scopes import Scope
 from delayd.core.engine import Engine
-from delayd.core.operations.put import Conflict
+from delayd.core.operations.checks import as_daemon
+from delayd.core.operations.put import Conflict, put_keyed
+from delayd.core.operations.topics import configure, pause
 from delayd.core.policy import Patterns, Policy
 from delayd.core.replay import Replay
 from delayd.http.idempotency import TOPIC, Memos
@@ -203,7 +205,7 @@ def test_where_the_disk_is_full_both_are_put_or_neither(free_bytes: int) -> None
 def test_the_policies_of_other_topics_are_not_its_own() -> None:
     with HttpRig() as rig:
         theirs = Policy(delay_ms_max=1_000, body_bytes_max=10, jobs_max=1, attempts_max=1)
-        rig.engine.configure(Patterns({"*": theirs, "?*": theirs}))
+        configure(rig.engine, Patterns({"*": theirs, "?*": theirs}))
         assert put(rig, delay=1).status == 201
         assert put(rig, delay=1).status == 201
         assert put(rig, "b", path="/v1/topics/sms/jobs", delay=1).status == 201
@@ -212,7 +214,7 @@ def test_the_policies_of_other_topics_are_not_its_own() -> None:
 def test_a_daemon_that_drains_still_tells_what_it_has_put() -> None:
     with HttpRig() as rig:
         first = put(rig)
-        rig.engine.state.draining = True
+        rig.engine.draining = True
         assert put(rig).json == first.json
         assert put(rig, "b").status == 503
         assert jobs_of(rig.engine, TOPIC) == 1
@@ -302,8 +304,9 @@ def memo_body(rig: HttpRig) -> dict[str, Any]:
 
 def forge(rig: HttpRig, body: bytes) -> None:
     """Put something in the place of the memo, as clients could before that was refused."""
-    with rig.engine.as_daemon():
-        rig.engine.put_keyed(
+    with as_daemon(rig.engine):
+        put_keyed(
+            rig.engine,
             rig.engine.store.topics.by_name[TOPIC],
             memo_key("mail", "a").encode(),
             Conflict.REPLACE,
@@ -347,8 +350,8 @@ def test_a_memo_of_a_job_that_cannot_be_breaks_nothing(job_id: int) -> None:
 def test_a_memo_that_is_due_and_still_there_is_one_all_the_same() -> None:
     with HttpRig() as rig:
         put(rig)
-        with rig.engine.as_daemon():
-            rig.engine.pause(TOPIC, 2 * IDEMPOTENCY_MS, rig.api.now_ms())
+        with as_daemon(rig.engine):
+            pause(rig.engine, TOPIC, 2 * IDEMPOTENCY_MS, rig.api.now_ms())
         rig.pass_ms(IDEMPOTENCY_MS + 10)
         assert put(rig).json["id"] == 1
         rig.pass_ms(IDEMPOTENCY_MS + 10)
@@ -368,7 +371,7 @@ def test_what_is_remembered_stands_behind_its_job_in_the_log() -> None:
 
 def test_a_put_that_cannot_be_remembered_is_refused_as_a_whole() -> None:
     with HttpRig() as rig:
-        rig.engine.configure(jobs_max=1)
+        configure(rig.engine, jobs_max=1)
         answer = put(rig)
         assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
         assert not topics(rig)
@@ -381,27 +384,27 @@ def test_a_refusal_says_what_job_and_memo_need_and_what_is_in_use_without_them()
     with HttpRig() as rig:
         for _ in range(2):
             rig.ok("POST", JOBS, {"body": 1})
-        rig.engine.configure(jobs_max=3)
+        configure(rig.engine, jobs_max=3)
         said = "jobs_max of this daemon is 3, 2 are in use and 2 more are needed"
         assert put(rig).json["detail"] == said
         rig.ok("POST", JOBS, {"body": 1})
         assert put(rig).json["detail"] == "jobs_max of this daemon is 3 and 3 are in use"
-        in_use = rig.engine.state.record_bytes
-        rig.engine.configure(bytes_max=in_use + 100)
+        in_use = rig.engine.record_bytes
+        configure(rig.engine, bytes_max=in_use + 100)
         answer = put(rig)
         assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
-        rig.engine.configure(None)
-        before = rig.engine.state.record_bytes
+        configure(rig.engine, None)
+        before = rig.engine.record_bytes
         assert before == in_use, "nothing was left behind"
         assert put(rig).status == 201
-        needed = rig.engine.state.record_bytes - before
+        needed = rig.engine.record_bytes - before
         said = f"bytes_max of this daemon is {in_use + 100}, {in_use} are in use and {needed} more"
         assert answer.json["detail"] == f"{said} are needed"
 
 
 def test_a_job_that_a_worker_has_already_stays_put_though_it_cannot_be_remembered() -> None:
     with HttpRig() as rig:
-        rig.engine.configure(jobs_max=1)
+        configure(rig.engine, jobs_max=1)
         worker = rig.send("POST", "/v1/topics/mail/reserve", {"wait": "10s"})
         assert put(rig, delay=0).status == 201
         assert worker.answer is not None

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from delayd.core.engine import Engine
+from delayd.core.operations.put import put
 from delayd.journal.disk import RealDisk
 from delayd.journal.journal import Journal
 from tests.faults.real_daemon import started
@@ -24,7 +25,7 @@ def journal_with(home: Path, *due_wall_ms: int) -> None:
     topic = engine.store.topic("default")
     for wall_ms in due_wall_ms:
         body = str(wall_ms).encode()
-        engine.put(topic, priority=0, due_wall_ms=wall_ms, ttr_ms=60_000, body=body, now_ms=now_ms)
+        put(engine, topic, priority=0, due_wall_ms=wall_ms, ttr_ms=60_000, body=body, now_ms=now_ms)
     journal = Journal.open(str(home), disk=RealDisk(), segment_bytes=1 << 20)
     assert not list(journal.replay())
     journal.append(b"".join(engine.take_log()[0]), now_ms, now_ms)

@@ -28,6 +28,7 @@ from delayd.access.scopes import Scope
 from delayd.access.tokens import TOKEN_BYTES, Tokens, issue
 from delayd.core.check import check
 from delayd.core.engine import Engine
+from delayd.core.operations.clock import advance
 from delayd.core.queues import job_id_of
 from delayd.core.session import Handed, WaitEnd
 from delayd.core.stats.refusals import Refusals
@@ -213,7 +214,7 @@ class LineRig:
     def pass_ms(self, ms: int) -> None:
         """Let time pass and happen what is due."""
         self.now_ms += ms
-        while self.engine.advance(self.now_ms):
+        while advance(self.engine, self.now_ms):
             pass
         late, self.late = self.late, []
         for due_ms, client, answer in late:

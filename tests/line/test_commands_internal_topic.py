@@ -8,6 +8,10 @@ import pytest
 from delayd.access.scopes import Scope
 from delayd.core.check import check
 from delayd.core.names import INTERNAL_TOPIC
+from delayd.core.operations.checks import as_daemon
+from delayd.core.operations.put import put_keyed
+from delayd.core.operations.sessions import watch
+from delayd.core.operations.waiting import wait
 from delayd.core.session import Handed, Session, WaitEnd
 from delayd.limits import IDEMPOTENCY_MS
 from delayd.line.commands import COMMANDS
@@ -60,8 +64,9 @@ class Daemon:
         engine = rig.engine
         self.session = Session(self)
         self.got: list[Handed | WaitEnd] = []
-        with engine.as_daemon():
-            engine.put_keyed(
+        with as_daemon(engine):
+            put_keyed(
+                engine,
                 engine.store.topic(INTERNAL_TOPIC),
                 b"a",
                 priority=0,
@@ -70,8 +75,8 @@ class Daemon:
                 body=b"memo",
                 now_ms=rig.now_ms,
             )
-            engine.watch(self.session, INTERNAL_TOPIC)
-        engine.wait(self.session, rig.now_ms, None)
+            watch(engine, self.session, INTERNAL_TOPIC)
+        wait(engine, self.session, rig.now_ms, None)
 
     def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
         del now_ms

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from delayd.core.operations.clock import leases_are_caught_up
+from delayd.core.operations.topics import configure
 from delayd.limits import POLICY_JSON_BYTES_MAX
 from tests.line.rig import Client, LineRig
 
@@ -56,7 +57,7 @@ def test_a_policy_waits_for_what_ran_out_before_it_and_the_client_with_it(client
     assert client.says(b"reserve-batch 600 0\r\n").startswith(b"RESERVED_BATCH 600\r\n")
     engine = client.connection.engine
     engine.store.time_ms += 1_000
-    assert not leases_are_caught_up(engine.state)
+    assert not leases_are_caught_up(engine)
     command = b"set-policy default %d\r\n%b\r\n" % (len(LADDER), LADDER)
     said = client.says(command + b"get-policy default\r\n")
     assert said == SET + b"OK %d\r\n%b\r\n" % (len(LADDER), LADDER)
@@ -205,7 +206,7 @@ def test_use_against_the_caps_of_all_tubes_is_in_the_statistics_only_where_there
     rig = LineRig()
     client = rig.client()
     assert list(stats(client, b"stats"))[-1] == "platform"
-    rig.engine.configure(jobs_max=2)
+    configure(rig.engine, jobs_max=2)
     client.says(b"put 0 0 60 1\r\nx\r\n")
     shown = stats(client, b"stats")
     assert list(shown)[51:] == ["current-jobs", "current-bytes", "jobs-max"]

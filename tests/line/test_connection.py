@@ -245,7 +245,7 @@ def test_draining_refuses_puts_and_nothing_else() -> None:
     rig = LineRig()
     client = rig.client()
     client.says(PUT * 2)
-    rig.engine.state.draining = True
+    rig.engine.draining = True
     said = PUT + b"put-in-tube a 0 0 60 2\r\nhi\r\n" + PUT[:-1] + b"x" + b"reserve\r\ndelete 1\r\n"
     assert client.says(said) == (
         b"DRAINING\r\nDRAINING\r\nEXPECTED_CRLF\r\nRESERVED 1 2\r\nhi\r\nDELETED\r\n"
@@ -257,7 +257,7 @@ def test_a_refused_put_into_a_tube_leaves_no_tube(pieces: object) -> None:
     assert callable(pieces)
     rig = LineRig()
     client = rig.client()
-    rig.engine.state.draining = True
+    rig.engine.draining = True
     assert client.says(*pieces(b"put-in-tube a 0 0 60 2\r\nhi\r\n")) == b"DRAINING\r\n"
     assert client.says(b"list-tubes\r\n") == b"OK 14\r\n---\n- default\n\r\n"
     rig.state()

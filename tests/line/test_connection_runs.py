@@ -43,7 +43,7 @@ def both(*said: bytes, jobs: int = 0, draining: bool = False) -> bytes:
         producer = rig.client()
         for _ in range(jobs):
             producer.says(b"put 0 0 60 2\r\nhi\r\n")
-        rig.engine.state.draining = draining
+        rig.engine.draining = draining
         replies.append(rig.client(kind=kind).says(*said))
     assert replies[0] == replies[1]
     assert rigs[0].state() == rigs[1].state()
@@ -87,9 +87,9 @@ def test_every_put_of_a_run_is_refused_while_draining() -> None:
 def test_refused_puts_take_ids() -> None:
     rig = LineRig()
     client = rig.client()
-    rig.engine.state.draining = True
+    rig.engine.draining = True
     client.says(PUT * 2)
-    rig.engine.state.draining = False
+    rig.engine.draining = False
     assert client.says(PUT) == b"INSERTED 3\r\n"
 
 
@@ -202,7 +202,7 @@ def random_walk(kind: type[LineConnection], rng: random.Random) -> tuple[object,
         elif chance < 0.15:
             rig.pass_ms(rng.choice((1, 500, 1_000, 4_000)))
         else:
-            rig.engine.state.draining = rng.random() < 0.05
+            rig.engine.draining = rng.random() < 0.05
             words = (random_words(rng, jobs) for _ in range(rng.randrange(1, 4)))
             heard.append(client.says(b"".join(words)))
         heard += [each.replies() for each in clients]

@@ -12,6 +12,7 @@ from typing import Final
 
 import pytest
 
+from delayd.core.operations.clock import advance
 from delayd.line.server import IN, Client, LineServer
 from tests.line.server_rig import ServerRig, heard, plain
 
@@ -39,7 +40,7 @@ def consumer(rig: ServerRig) -> socket.socket:
 def passes(rig: ServerRig, ms: int) -> None:
     """Let time pass, what is due happen, and a turn end."""
     rig.now_ms += ms
-    while rig.engine.advance(rig.now_ms - 1, rig.now_ms):
+    while advance(rig.engine, rig.now_ms - 1, rig.now_ms):
         pass
     rig.end_turn()
     rig.turn_until_quiet()

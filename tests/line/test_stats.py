@@ -99,7 +99,7 @@ def test_the_statistics_of_the_server_are_beanstalkds() -> None:
     rig.client().says(b"reserve\r\n")
     rig.pass_ms(5_000)
     rig.client().closes()
-    rig.engine.state.draining = True
+    rig.engine.draining = True
     found = rows(client.says(b"stats\r\n"))
     assert [key for key, _ in found] == SERVER_KEYS.split()
     assert len(SERVER_KEYS.split()) == 51

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from delayd.core import apply
+from delayd.core.engine import Engine
 from delayd.core.errors import BodyTooBig, JobNotFound, OutOfSpace
 from delayd.core.job import FLAGS_AT, HEADER, Event, Flag, State, body_of, tally_of, wall_of
 from delayd.core.operations.checks import admit, check_delay, check_range, require_writable
@@ -15,7 +16,6 @@ from delayd.core.operations.clock import OFFSET_BYTES, job_for, tell_offset
 from delayd.core.operations.waiting import serve
 from delayd.core.queues import job_id_of
 from delayd.core.records import LAYOUTS, Kind, pack
-from delayd.core.state import EngineState
 from delayd.core.stats.operations import Operation
 from delayd.core.topic import (
     Topic,
@@ -47,16 +47,16 @@ class When(NamedTuple):
         return State.DELAYED if self.delay_ms else State.READY
 
 
-def when(state: EngineState, delay_ms: int, due_wall_ms: int | None, now_ms: int) -> When:
+def when(engine: Engine, delay_ms: int, due_wall_ms: int | None, now_ms: int) -> When:
     """Return when a job is due that is asked for after a delay, or at a wall-clock time.
 
     A wall-clock time that is past is now.
     """
     if due_wall_ms is None:
-        due_ms = ceil_to_tick(now_ms + delay_ms, state.tick_ms) if delay_ms else now_ms
+        due_ms = ceil_to_tick(now_ms + delay_ms, engine.tick_ms) if delay_ms else now_ms
         return When(due_ms, delay_ms, None)
-    due_ms = state.store.wall_times.place(due_wall_ms)
-    if due_ms <= state.store.time_ms:
+    due_ms = engine.store.wall_times.place(due_wall_ms)
+    if due_ms <= engine.store.time_ms:
         return When(now_ms, 0, due_wall_ms)
     return When(due_ms, max(1, due_ms - now_ms), due_wall_ms)
 
@@ -64,40 +64,40 @@ def when(state: EngineState, delay_ms: int, due_wall_ms: int | None, now_ms: int
 # --- Kicking -------------------------------------------------------------------------------------
 
 
-def kick_job(state: EngineState, job_id: int, now_ms: int) -> None:
+def kick_job(engine: Engine, job_id: int, now_ms: int) -> None:
     """Make a buried or delayed job ready; `JobNotFound`, `TopicIsInternal`."""
-    job_for(state, job_id, Event.KICK, now_ms)
-    state.record(Kind.KICK, job_id)
-    topic = apply.kick(state.store, job_id)
-    state.store.count(topic, Operation.KICK)
-    serve(state, topic, now_ms)
+    job_for(engine, job_id, Event.KICK, now_ms)
+    engine.record(Kind.KICK, job_id)
+    topic = apply.kick(engine.store, job_id)
+    engine.store.count(topic, Operation.KICK)
+    serve(engine, topic, now_ms)
 
 
-def kick_later(state: EngineState, job_id: int, delay_ms: int, now_ms: int) -> None:
+def kick_later(engine: Engine, job_id: int, delay_ms: int, now_ms: int) -> None:
     """Kick a buried or delayed job, to come due after this delay; `JobNotFound`.
 
     Counts as a kick. One item of the log: half of it would make the job ready too soon.
     """
-    job_for(state, job_id, Event.KICK, now_ms)
-    due_ms = ceil_to_tick(now_ms + delay_ms, state.tick_ms)
+    job_for(engine, job_id, Event.KICK, now_ms)
+    due_ms = ceil_to_tick(now_ms + delay_ms, engine.tick_ms)
     fields = job_id, due_ms, delay_ms
-    state.write(pack(Kind.KICK, job_id) + pack(Kind.RESCHEDULE, *fields))
-    apply.kick(state.store, job_id)
-    topic = apply.reschedule(state.store, *fields)
-    state.store.count(topic, Operation.KICK)
+    engine.write(pack(Kind.KICK, job_id) + pack(Kind.RESCHEDULE, *fields))
+    apply.kick(engine.store, job_id)
+    topic = apply.reschedule(engine.store, *fields)
+    engine.store.count(topic, Operation.KICK)
 
 
-def kick(state: EngineState, topic: Topic, bound: int, now_ms: int) -> int:
+def kick(engine: Engine, topic: Topic, bound: int, now_ms: int) -> int:
     """Make up to `bound` buried jobs ready, or, when none is buried, delayed ones; count them.
 
     The longest buried first; of the delayed, the soonest due first. Raises `TopicIsInternal`.
     """
-    require_writable(state, topic.name)
+    require_writable(engine, topic.name)
     kicked_count = 0
     job_ids = list(map(job_id_of, islice(topic.queues.buried, bound)))
     for job_id in job_ids or topic.queues.delays.wheel.soonest(bound):
         try:
-            kick_job(state, job_id, now_ms)
+            kick_job(engine, job_id, now_ms)
         except JobNotFound:  # it was just due, and was handed to a waiting consumer
             continue
         except OutOfSpace:
@@ -111,47 +111,47 @@ def kick(state: EngineState, topic: Topic, bound: int, now_ms: int) -> int:
 # --- Another time --------------------------------------------------------------------------------
 
 
-def reschedule(state: EngineState, job_id: int, delay_ms: int, now_ms: int) -> None:
+def reschedule(engine: Engine, job_id: int, delay_ms: int, now_ms: int) -> None:
     """Give a delayed or ready job this delay instead of its time.
 
     Raises `JobNotFound`, `TopicIsInternal`, `ValueOutOfRange`, `DelayTooLong`, `OutOfSpace`.
     """
     check_range("delay in ms", delay_ms, DURATION_MS_MAX)
-    record = job_for(state, job_id, Event.RESCHEDULE, now_ms)
-    check_delay(state.store.topic_of(record), delay_ms)
-    new = when(state, delay_ms, None, now_ms)
+    record = job_for(engine, job_id, Event.RESCHEDULE, now_ms)
+    check_delay(engine.store.topic_of(record), delay_ms)
+    new = when(engine, delay_ms, None, now_ms)
     fields = job_id, new.due_ms, delay_ms
-    state.record(Kind.RESCHEDULE, *fields)
-    topic = apply.reschedule(state.store, *fields)
-    state.store.count(topic, Operation.RESCHEDULE)
-    serve(state, topic, now_ms)
+    engine.record(Kind.RESCHEDULE, *fields)
+    topic = apply.reschedule(engine.store, *fields)
+    engine.store.count(topic, Operation.RESCHEDULE)
+    serve(engine, topic, now_ms)
 
 
-def reschedule_at(state: EngineState, job_id: int, due_wall_ms: int, now_ms: int) -> None:
+def reschedule_at(engine: Engine, job_id: int, due_wall_ms: int, now_ms: int) -> None:
     """Give a delayed or ready job this wall-clock time instead of its time.
 
     Raises `JobNotFound`, `TopicIsInternal`, `ValueOutOfRange`, `DelayTooLong`, `OutOfSpace`.
     """
-    store = state.store
+    store = engine.store
     check_range("moment in ms", due_wall_ms, WALL_MS_MAX)
-    record = job_for(state, job_id, Event.RESCHEDULE, now_ms)
-    due_ms, delay_ms, _ = when(state, 0, due_wall_ms, now_ms)
+    record = job_for(engine, job_id, Event.RESCHEDULE, now_ms)
+    due_ms, delay_ms, _ = when(engine, 0, due_wall_ms, now_ms)
     check_delay(store.topic_of(record), delay_ms, is_wall_time=True)
     fields = job_id, due_ms, delay_ms, due_wall_ms
     item = pack(Kind.APPOINT, *fields)
-    state.log_space.require(2 * (len(item) + OFFSET_BYTES))
-    tell_offset(state)
-    state.write(item)
+    engine.log_space.require(2 * (len(item) + OFFSET_BYTES))
+    tell_offset(engine)
+    engine.write(item)
     topic = apply.appoint(store, *fields)
     store.count(topic, Operation.RESCHEDULE)
-    serve(state, topic, now_ms)
+    serve(engine, topic, now_ms)
 
 
 # --- Anything ------------------------------------------------------------------------------------
 
 
 def change(
-    state: EngineState,
+    engine: Engine,
     job_id: int,
     now_ms: int,
     *,
@@ -167,23 +167,23 @@ def change(
     `TopicIsInternal`, `BodyTooBig`, `ValueOutOfRange`, `DelayTooLong`, `CapReached`, `OutOfSpace`.
     """
     assert delay_ms is None or due_wall_ms is None
-    if body is not None and len(body) > state.body_bytes_max:
-        raise BodyTooBig(len(body), state.body_bytes_max)
+    if body is not None and len(body) > engine.body_bytes_max:
+        raise BodyTooBig(len(body), engine.body_bytes_max)
     check_range("priority", priority or 0, PRIORITY_MAX)
     check_range("delay in ms", delay_ms or 0, DURATION_MS_MAX)
     check_range("moment in ms", due_wall_ms or 0, WALL_MS_MAX)
     check_range("ttr in ms", ttr_ms or 0, DURATION_MS_MAX)
-    record = job_for(state, job_id, Event.CHANGE, now_ms)
+    record = job_for(engine, job_id, Event.CHANGE, now_ms)
     _, due_ms, _, ttr_now_ms, priority_now, _, job_state, _ = HEADER.unpack_from(record)
     new = When(due_ms, tally_of(record).delay_ms, wall_of(record))
     has_new_time = delay_ms is not None or due_wall_ms is not None
     if has_new_time:
-        new = when(state, delay_ms or 0, due_wall_ms, now_ms)
+        new = when(engine, delay_ms or 0, due_wall_ms, now_ms)
         job_state = int(new.state)
-    topic = state.store.topic_of(record)
+    topic = engine.store.topic_of(record)
     if not topic.has_no_rules:
         admit(
-            state,
+            engine,
             topic,
             jobs=0,
             record_bytes=0 if body is None else len(body) - len(body_of(record)),
@@ -198,44 +198,44 @@ def change(
         *(priority_now if priority is None else priority, job_state),
     )
     if body is not None:
-        rewrite(state, with_body(amended(record, *fields[1:]), body), now_ms)
+        rewrite(engine, with_body(amended(record, *fields[1:]), body), now_ms)
         return
-    _record_change(state, pack(Kind.AMEND, *fields), follows_wall=bool(new.wall_ms))
-    _conclude(state, apply.amend(state.store, *fields), now_ms)
+    _record_change(engine, pack(Kind.AMEND, *fields), follows_wall=bool(new.wall_ms))
+    _conclude(engine, apply.amend(engine.store, *fields), now_ms)
 
 
-def extend(state: EngineState, job_id: int, new: When, now_ms: int) -> None:
+def extend(engine: Engine, job_id: int, new: When, now_ms: int) -> None:
     """Give a job that waits or is buried another time; `OutOfSpace`."""
     due_ms, delay_ms, wall_ms = new
     fields = job_id, due_ms, delay_ms
     if wall_ms is None:
-        _record_change(state, pack(Kind.RESCHEDULE, *fields), follows_wall=False)
-        topic = apply.reschedule(state.store, *fields)
+        _record_change(engine, pack(Kind.RESCHEDULE, *fields), follows_wall=False)
+        topic = apply.reschedule(engine.store, *fields)
     else:
-        _record_change(state, pack(Kind.APPOINT, *fields, wall_ms), follows_wall=True)
-        topic = apply.appoint(state.store, *fields, wall_ms)
-    _conclude(state, topic, now_ms)
+        _record_change(engine, pack(Kind.APPOINT, *fields, wall_ms), follows_wall=True)
+        topic = apply.appoint(engine.store, *fields, wall_ms)
+    _conclude(engine, topic, now_ms)
 
 
-def rewrite(state: EngineState, record: bytes, now_ms: int) -> None:
+def rewrite(engine: Engine, record: bytes, now_ms: int) -> None:
     """Give a job that waits or is buried this record, of the same id and key; `OutOfSpace`."""
     body_bytes = len(body_of(record))
     head_bytes = _REWRITE_BYTES + len(record) - body_bytes + OFFSET_BYTES
-    state.log_space.take_for_rewrite(head_bytes, body_bytes)
+    engine.log_space.take_for_rewrite(head_bytes, body_bytes)
     if record[FLAGS_AT] & _WALL:
-        tell_offset(state)
-    state.write_promised(pack(Kind.REWRITE, tail=record))
-    _conclude(state, apply.rewrite(state.store, record), now_ms)
+        tell_offset(engine)
+    engine.write_promised(pack(Kind.REWRITE, tail=record))
+    _conclude(engine, apply.rewrite(engine.store, record), now_ms)
 
 
-def _record_change(state: EngineState, item: bytes, *, follows_wall: bool) -> None:
+def _record_change(engine: Engine, item: bytes, *, follows_wall: bool) -> None:
     """Record the change of a job at rest, an OFFSET before it where it is due; `OutOfSpace`."""
-    state.log_space.take(2 * (len(item) + OFFSET_BYTES))
+    engine.log_space.take(2 * (len(item) + OFFSET_BYTES))
     if follows_wall:
-        tell_offset(state)
-    state.write_promised(item)
+        tell_offset(engine)
+    engine.write_promised(item)
 
 
-def _conclude(state: EngineState, topic: Topic, now_ms: int) -> None:
-    state.store.count(topic, Operation.CHANGE)
-    serve(state, topic, now_ms)
+def _conclude(engine: Engine, topic: Topic, now_ms: int) -> None:
+    engine.store.count(topic, Operation.CHANGE)
+    serve(engine, topic, now_ms)

@@ -21,6 +21,7 @@ A replay does not check: daemons before this rule allowed clients to change the 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from delayd.core.engine import Engine
 from delayd.core.errors import (
     BodyTooBig,
     CapReached,
@@ -31,7 +32,6 @@ from delayd.core.errors import (
     ValueOutOfRange,
 )
 from delayd.core.names import INTERNAL_TOPIC, checked_name
-from delayd.core.state import EngineState
 from delayd.core.topic import (
     Topic,
 )
@@ -54,16 +54,16 @@ def check_delay(topic: Topic, delay_ms: int, *, is_wall_time: bool = False) -> N
         raise DelayTooLong(delay_ms, policy.delay_ms_max, topic.name, is_moment=is_wall_time)
 
 
-def topic_named(state: EngineState, name: str) -> Topic:
+def topic_named(engine: Engine, name: str) -> Topic:
     """Return the topic; `TopicNotFound`, `TopicNameInvalid`."""
-    topic = state.store.topics.by_name.get(checked_name(name))
+    topic = engine.store.topics.by_name.get(checked_name(name))
     if topic is None:
         raise TopicNotFound(name)
     return topic
 
 
 def vet_put(
-    state: EngineState,
+    engine: Engine,
     priority: int,
     delay_ms: int,
     ttr_ms: int,
@@ -71,9 +71,9 @@ def vet_put(
     due_wall_ms: int | None = None,
 ) -> None:
     """Check a put as far as it does not depend on the topic; raise the refusal."""
-    if body_bytes > state.body_bytes_max:
-        raise BodyTooBig(body_bytes, state.body_bytes_max)
-    if state.draining:
+    if body_bytes > engine.body_bytes_max:
+        raise BodyTooBig(body_bytes, engine.body_bytes_max)
+    if engine.draining:
         raise Draining
     check_range("priority", priority, PRIORITY_MAX)
     check_range("delay in ms", delay_ms, DURATION_MS_MAX)
@@ -83,7 +83,7 @@ def vet_put(
 
 
 def admit(
-    state: EngineState,
+    engine: Engine,
     topic: Topic,
     *,
     jobs: int,
@@ -102,7 +102,7 @@ def admit(
     wall-clock time was asked for, and it is that long until then. Raises `TopicIsInternal`,
     `BodyTooBig`, `DelayTooLong`, `CapReached`.
     """
-    require_writable(state, topic.name)
+    require_writable(engine, topic.name)
     policy = topic.policy
     if policy is not None:
         if policy.body_bytes_max is not None and body_bytes > policy.body_bytes_max:
@@ -112,8 +112,8 @@ def admit(
         _check_cap("bytes_max", policy.bytes_max, topic.bytes, record_bytes, topic.name)
         delay_ms = delay_ms or (0 if at_once else policy.delay_ms or 0)
         ttr_ms = ttr_ms or policy.ttr_ms or 0
-    _check_cap("jobs_max", state.jobs_max, state.log_space.jobs, jobs)
-    _check_cap("bytes_max", state.bytes_max, state.record_bytes, record_bytes)
+    _check_cap("jobs_max", engine.jobs_max, engine.log_space.jobs, jobs)
+    _check_cap("bytes_max", engine.bytes_max, engine.record_bytes, record_bytes)
     return delay_ms, ttr_ms
 
 
@@ -129,31 +129,31 @@ def _check_cap(
 
 
 @contextmanager
-def as_daemon(state: EngineState) -> Iterator[None]:
+def as_daemon(engine: Engine) -> Iterator[None]:
     """Allow changes of the internal topic inside the block."""
-    state.acts_as_daemon = True
+    engine.acts_as_daemon = True
     try:
         yield
     finally:
-        state.acts_as_daemon = False
+        engine.acts_as_daemon = False
 
 
-def require_writable(state: EngineState, name: str) -> None:
+def require_writable(engine: Engine, name: str) -> None:
     """Raise `TopicIsInternal` if a client asks to change what is in the topic of that name."""
-    if name == INTERNAL_TOPIC and not state.acts_as_daemon:
+    if name == INTERNAL_TOPIC and not engine.acts_as_daemon:
         raise TopicIsInternal(name)
 
 
-def is_write_protected(state: EngineState, record: bytes) -> bool:
+def is_write_protected(engine: Engine, record: bytes) -> bool:
     """Tell whether the job is in the internal topic, and a client asks to change it.
 
     Frequent operations test `topics.internal` before: 20 ns where there is none.
     """
-    own = state.store.topics.internal
-    return own is not None and not state.acts_as_daemon and state.store.topic_of(record) is own
+    own = engine.store.topics.internal
+    return own is not None and not engine.acts_as_daemon and engine.store.topic_of(record) is own
 
 
-def require_writable_job(state: EngineState, record: bytes) -> None:
+def require_writable_job(engine: Engine, record: bytes) -> None:
     """Raise `TopicIsInternal` if a client asks to change a job of the internal topic."""
-    if is_write_protected(state, record):
+    if is_write_protected(engine, record):
         raise TopicIsInternal(INTERNAL_TOPIC)

@@ -22,13 +22,13 @@ does not know them can read it.
 from typing import Final
 
 from delayd.core import apply
+from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
 from delayd.core.job import DUE_AT, FLAGS_AT, STATE_AT, TRANSITIONS, U64, Event, State
 from delayd.core.operations.checks import require_writable_job
 from delayd.core.operations.waiting import end_wait, serve, set_wait_timer
 from delayd.core.records import LAYOUTS, Kind, pack
 from delayd.core.session import Session, WaitEnd
-from delayd.core.state import EngineState
 from delayd.core.stats.operations import Operation
 from delayd.core.throttle import Throttle
 from delayd.core.topic import Topic
@@ -40,99 +40,101 @@ _DELAYED: Final = int(State.DELAYED)
 OFFSET_BYTES: Final = LAYOUTS[Kind.OFFSET].size
 
 
-def next_deadline(state: EngineState) -> int | None:
+def next_deadline(engine: Engine) -> int | None:
     """Return when `advance` has something to do next; None when nothing is scheduled."""
-    store = state.store
+    store = engine.store
     return store.time_ms if store.wall_times.layers else store.timer_queue.next_deadline()
 
 
-def reach(state: EngineState, time_ms: int) -> None:
+def reach(engine: Engine, time_ms: int) -> None:
     """Set the time, when nothing is due by then."""
-    store = state.store
+    store = engine.store
     store.time_ms = max(store.time_ms, time_ms)
 
 
-def record_time(state: EngineState) -> None:
+def record_time(engine: Engine) -> None:
     """Record how far time has been played; replies that show it must wait for the sync.
 
     For a clock that stands still: a restart finds the time in the log and nowhere else.
     """
-    state.stamp()
-    state.must_sync = True
+    engine.stamp()
+    engine.must_sync = True
 
 
-def advance(state: EngineState, due_by_ms: int, now_ms: int) -> bool:
+def advance(engine: Engine, due_by_ms: int, now_ms: int | None = None) -> bool:
     """Fire one slice of what is due by then; call again until it returns False.
 
     `now_ms` is the same instant rounded up, from which the ttr of a job handed out now counts.
     """
-    store = state.store
+    if now_ms is None:
+        now_ms = due_by_ms
+    store = engine.store
     store.time_ms = max(store.time_ms, due_by_ms)
-    state.is_crowded = False
-    if store.wall_times.layers and state.places_next:
+    engine.is_crowded = False
+    if store.wall_times.layers and engine.places_next:
         store.place_some()
-        state.places_next = False
+        engine.places_next = False
         return True
-    state.places_next = True
+    engine.places_next = True
     due = store.timer_queue.take_due(due_by_ms, ADVANCE_SLICE_JOBS)
     if due is None:
         return bool(store.wall_times.layers)
     lane, fired = due
     if len(fired) > ADVANCE_SLICE_JOBS // 2:
-        state.is_crowded = lane.wake_ms is not None and lane.wake_ms <= due_by_ms
+        engine.is_crowded = lane.wake_ms is not None and lane.wake_ms <= due_by_ms
     if lane.topic_name:
         topic = store.topics.by_name[lane.topic_name]
         store.come_due(topic, fired)
-        serve(state, topic, now_ms)
+        serve(engine, topic, now_ms)
     elif lane is store.leases.lane:
         for job_id in fired:
-            expire(state, job_id, now_ms, lease_fired=True)
+            expire(engine, job_id, now_ms, lease_fired=True)
     else:
         for whose in store.silence(fired):
-            _fire_timer(state, whose, now_ms)
+            _fire_timer(engine, whose, now_ms)
     return True
 
 
-def _fire_timer(state: EngineState, whose: Session | Topic | Throttle, now_ms: int) -> None:
+def _fire_timer(engine: Engine, whose: Session | Topic | Throttle, now_ms: int) -> None:
     """End the wait or the pause whose timer has fired, or hand out what is allowed by now."""
     if isinstance(whose, Topic):
-        state.store.unpause(whose)
-        serve(state, whose, now_ms)
+        engine.store.unpause(whose)
+        serve(engine, whose, now_ms)
     elif isinstance(whose, Throttle):
-        serve(state, state.store.go_on(whose), now_ms)
+        serve(engine, engine.store.go_on(whose), now_ms)
     elif not whose.waiting:
         return  # it has just got a job, of a topic whose pause ended in the same instant
     elif whose.deadline_soon(now_ms):
-        end_wait(state, whose, WaitEnd.DEADLINE_SOON)
-    elif whose.wait_ends_ms is not None and whose.wait_ends_ms <= state.store.time_ms:
-        end_wait(state, whose, WaitEnd.TIMED_OUT)
+        end_wait(engine, whose, WaitEnd.DEADLINE_SOON)
+    elif whose.wait_ends_ms is not None and whose.wait_ends_ms <= engine.store.time_ms:
+        end_wait(engine, whose, WaitEnd.TIMED_OUT)
     else:
-        set_wait_timer(state, whose)
+        set_wait_timer(engine, whose)
 
 
 # --- Leases --------------------------------------------------------------------------------------
 
 
-def leases_are_caught_up(state: EngineState) -> bool:
+def leases_are_caught_up(engine: Engine) -> bool:
     """Tell whether every reservation whose deadline has passed has ended."""
-    deadline_ms = state.store.leases.lane.wheel.next_deadline()
-    return deadline_ms is None or deadline_ms > state.store.time_ms
+    deadline_ms = engine.store.leases.lane.wheel.next_deadline()
+    return deadline_ms is None or deadline_ms > engine.store.time_ms
 
 
-def catch_up_leases(state: EngineState, limit: int, now_ms: int) -> bool:
+def catch_up_leases(engine: Engine, limit: int, now_ms: int) -> bool:
     """End a slice of the reservations that are over; tell whether all have ended."""
-    if not leases_are_caught_up(state):
-        for job_id in state.store.leases.lane.wheel.advance(state.store.time_ms, limit):
-            expire(state, job_id, now_ms, lease_fired=True)
-    return leases_are_caught_up(state)
+    if not leases_are_caught_up(engine):
+        for job_id in engine.store.leases.lane.wheel.advance(engine.store.time_ms, limit):
+            expire(engine, job_id, now_ms, lease_fired=True)
+    return leases_are_caught_up(engine)
 
 
-def expire(state: EngineState, job_id: int, now_ms: int, *, lease_fired: bool = False) -> None:
+def expire(engine: Engine, job_id: int, now_ms: int, *, lease_fired: bool = False) -> None:
     """Take back a job whose ttr ran out; `lease_fired`: the wheel has let go of the lease."""
-    store = state.store
+    store = engine.store
     record = store.jobs.get(job_id)
     assert record is not None
-    state.timeouts += 1
+    engine.timeouts += 1
     topic = store.topic_of(record)
     store.count(topic, Operation.TIMEOUT)
     if topic.policy is None and record[FLAGS_AT] < BRINGS_RULE:
@@ -141,27 +143,27 @@ def expire(state: EngineState, job_id: int, now_ms: int, *, lease_fired: bool = 
         # Counted from the deadline, not from now: when its slice comes makes no difference.
         deadline_ms = store.leases.sessions[job_id].deadlines[job_id]
         place = place_of(topic)
-        changed = expired_under(record, topic.policy, place, deadline_ms, tick_ms=state.tick_ms)
+        changed = expired_under(record, topic.policy, place, deadline_ms, tick_ms=engine.tick_ms)
     here = store.topic_of(changed)
     put_back = store.put_back if here is topic else store.move_over
     put_back(job_id, changed, lease_fired=lease_fired)
-    look_after(state, topic, here, now_ms)
+    look_after(engine, topic, here, now_ms)
 
 
-def look_after(state: EngineState, former: Topic, here: Topic, now_ms: int) -> None:
+def look_after(engine: Engine, former: Topic, here: Topic, now_ms: int) -> None:
     """Serve the topic that a job left when its lease ended, and the one that it is in now."""
     if here is not former:
-        serve(state, here, now_ms)
-        state.store.drop_if_unwanted(former)
-    serve(state, former, now_ms)
+        serve(engine, here, now_ms)
+        engine.store.drop_if_unwanted(former)
+    serve(engine, former, now_ms)
 
 
 # --- One job as it is now ------------------------------------------------------------------------
 
 
-def caught_up(state: EngineState, job_id: int, now_ms: int) -> tuple[bytes, State]:
+def caught_up(engine: Engine, job_id: int, now_ms: int) -> tuple[bytes, State]:
     """Return record and state of a job, now that what was due has happened; `JobNotFound`."""
-    store = state.store
+    store = engine.store
     record = store.jobs.get(job_id)
     if record is None:
         raise JobNotFound(job_id)
@@ -169,8 +171,8 @@ def caught_up(state: EngineState, job_id: int, now_ms: int) -> tuple[bytes, Stat
     if holder is not None:
         if holder.deadlines[job_id] > store.time_ms:
             return record, State.RESERVED
-        expire(state, job_id, now_ms)
-        return caught_up(state, job_id, now_ms)
+        expire(engine, job_id, now_ms)
+        return caught_up(engine, job_id, now_ms)
     if store.cleared and store.is_cleared(record):
         raise JobNotFound(job_id)
     if record[STATE_AT] == _DELAYED:
@@ -180,16 +182,16 @@ def caught_up(state: EngineState, job_id: int, now_ms: int) -> tuple[bytes, Stat
         if due_ms <= store.time_ms:
             topic = store.move(job_id, came_due(record))
             store.count_overdue(topic, due_ms, due_ms)
-            serve(state, topic, now_ms)
-            return caught_up(state, job_id, now_ms)
+            serve(engine, topic, now_ms)
+            return caught_up(engine, job_id, now_ms)
     return record, State(record[STATE_AT])
 
 
-def job_for(state: EngineState, job_id: int, event: Event, now_ms: int) -> bytes:
+def job_for(engine: Engine, job_id: int, event: Event, now_ms: int) -> bytes:
     """Return the record of a job that the event may happen to; `JobNotFound`, `TopicIsInternal`."""
-    record, job_state = caught_up(state, job_id, now_ms)
-    if state.store.topics.internal is not None:
-        require_writable_job(state, record)
+    record, job_state = caught_up(engine, job_id, now_ms)
+    if engine.store.topics.internal is not None:
+        require_writable_job(engine, record)
     if (job_state, event) not in TRANSITIONS:
         raise JobNotFound(job_id)
     return record
@@ -198,35 +200,35 @@ def job_for(state: EngineState, job_id: int, event: Event, now_ms: int) -> bytes
 # --- The wall clock ------------------------------------------------------------------------------
 
 
-def follow_wall(state: EngineState, offset_ms: int) -> None:
+def follow_wall(engine: Engine, offset_ms: int) -> None:
     """Set how far the wall clock is ahead of delayd time; negative: behind.
 
     `advance` then places the jobs with wall-clock times again, a slice at a time. The offset is
     rounded down: rounded up, a job could fire before its time.
     """
-    wall_times = state.store.wall_times
+    wall_times = engine.store.wall_times
     if offset_ms == wall_times.offset_ms:
         return
     if wall_times.count:
-        _record_offset(state, offset_ms)
+        _record_offset(engine, offset_ms)
     else:
-        state.store.step_wall(offset_ms)
+        engine.store.step_wall(offset_ms)
 
 
-def tell_offset(state: EngineState) -> None:
+def tell_offset(engine: Engine) -> None:
     """See that the log says where wall-clock times are, before a record depends on it."""
-    wall_times = state.store.wall_times
+    wall_times = engine.store.wall_times
     if wall_times.recorded_ms != wall_times.offset_ms:
-        _record_offset(state, wall_times.offset_ms)
+        _record_offset(engine, wall_times.offset_ms)
 
 
-def _record_offset(state: EngineState, offset_ms: int) -> None:
+def _record_offset(engine: Engine, offset_ms: int) -> None:
     """Record the offset; never refused, since the clock was not set by a client.
 
     It need not be synced before a reply leaves: if lost, it is computed again at the start.
     """
-    if state.turn_ms != state.store.time_ms:
-        state.stamp()
-    state.log.append(pack(Kind.OFFSET, offset_ms))
-    state.log_space.free_bytes -= 2 * OFFSET_BYTES
-    apply.offset(state.store, offset_ms)
+    if engine.turn_ms != engine.store.time_ms:
+        engine.stamp()
+    engine.log.append(pack(Kind.OFFSET, offset_ms))
+    engine.log_space.free_bytes -= 2 * OFFSET_BYTES
+    apply.offset(engine.store, offset_ms)

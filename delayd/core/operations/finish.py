@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from delayd.core import apply
+from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
 from delayd.core.job import FLAGS_AT, PRIORITY_AND_TOPIC, PRIORITY_AT, Reason, Retry, State
 from delayd.core.operations.checks import check_range, is_write_protected, require_writable_job
@@ -24,7 +25,6 @@ from delayd.core.operations.waiting import serve
 from delayd.core.policy import Verdict, decide
 from delayd.core.records import Kind, pack, pack_delete
 from delayd.core.session import Session
-from delayd.core.state import EngineState
 from delayd.core.stats.operations import Operation
 from delayd.core.topic import Topic
 from delayd.core.transitions import BRINGS_RULE, attempt_of, cut_error, place_of, rule_of
@@ -52,64 +52,64 @@ _UNASKED: Final = frozenset({Reason.HOLDER_LEFT, Reason.EXCUSED, Reason.UNDELIVE
 # --- Deleting ------------------------------------------------------------------------------------
 
 
-def delete(state: EngineState, session: Session, job_id: int, now_ms: int) -> None:
+def delete(engine: Engine, session: Session, job_id: int, now_ms: int) -> None:
     """Delete a job that the session holds, or one at rest; `JobNotFound`, `TopicIsInternal`."""
-    if not delete_batch(state, session, (job_id,), now_ms)[0]:
-        require_writable_job(state, caught_up(state, job_id, now_ms)[0])
+    if not delete_batch(engine, session, (job_id,), now_ms)[0]:
+        require_writable_job(engine, caught_up(engine, job_id, now_ms)[0])
         raise JobNotFound(job_id)
 
 
 def delete_batch(
-    state: EngineState, session: Session, job_ids: Sequence[int], now_ms: int
+    engine: Engine, session: Session, job_ids: Sequence[int], now_ms: int
 ) -> list[bool]:
     """Delete these jobs in turn; return for each whether it could be deleted."""
-    are_alive = session.soonest_ms > state.store.time_ms
+    are_alive = session.soonest_ms > engine.store.time_ms
     once = set(job_ids)
     if are_alive and 0 < len(once) == len(job_ids) and once <= session.deadlines.keys():
-        _delete_held(state, session, job_ids, now_ms)
+        _delete_held(engine, session, job_ids, now_ms)
         return [True] * len(job_ids)
-    return [_delete(state, session, job_id, now_ms) for job_id in job_ids]
+    return [_delete(engine, session, job_id, now_ms) for job_id in job_ids]
 
 
-def _delete_held(state: EngineState, session: Session, job_ids: Sequence[int], now_ms: int) -> None:
+def _delete_held(engine: Engine, session: Session, job_ids: Sequence[int], now_ms: int) -> None:
     """Delete jobs that the session holds, each named once."""
-    store = state.store
-    if state.turn_ms != store.time_ms:
-        state.stamp()
-    state.log += [pack_delete(_DELETE, job_id) for job_id in job_ids]
+    store = engine.store
+    if engine.turn_ms != store.time_ms:
+        engine.stamp()
+    engine.log += [pack_delete(_DELETE, job_id) for job_id in job_ids]
     for topic in store.delete_held(session, job_ids):
         store.drop_if_unwanted(topic)
-        serve(state, topic, now_ms)
-    state.log_space.jobs -= len(job_ids)
-    state.must_sync = True
+        serve(engine, topic, now_ms)
+    engine.log_space.jobs -= len(job_ids)
+    engine.must_sync = True
 
 
-def _delete(state: EngineState, session: Session, job_id: int, now_ms: int) -> bool:
+def _delete(engine: Engine, session: Session, job_id: int, now_ms: int) -> bool:
     """Delete the job if possible; tell whether it was."""
-    store = state.store
-    if session.deadlines.get(job_id, 0) <= store.time_ms and not _is_free(state, job_id, now_ms):
+    store = engine.store
+    if session.deadlines.get(job_id, 0) <= store.time_ms and not _is_free(engine, job_id, now_ms):
         return False
-    state.write_promised(pack_delete(_DELETE, job_id))
+    engine.write_promised(pack_delete(_DELETE, job_id))
     topic = apply.delete(store, job_id)
     if store.time_ms >= topic.roll_ms:
         store.roll(topic)
     topic.deletes += 1
     store.counters.deletes += 1
     if topic.throttle is not None:
-        serve(state, topic, now_ms)
+        serve(engine, topic, now_ms)
     if not topic.jobs:
         store.drop_if_unwanted(topic)
-    state.log_space.jobs -= 1
+    engine.log_space.jobs -= 1
     return True
 
 
-def _is_free(state: EngineState, job_id: int, now_ms: int) -> bool:
+def _is_free(engine: Engine, job_id: int, now_ms: int) -> bool:
     """Tell whether the job exists, no client holds it and it may be written."""
     try:
-        record, job_state = caught_up(state, job_id, now_ms)
+        record, job_state = caught_up(engine, job_id, now_ms)
     except JobNotFound:
         return False
-    if state.store.topics.internal is not None and is_write_protected(state, record):
+    if engine.store.topics.internal is not None and is_write_protected(engine, record):
         return False
     return job_state is not State.RESERVED
 
@@ -118,30 +118,30 @@ def _is_free(state: EngineState, job_id: int, now_ms: int) -> bool:
 
 
 def release(
-    state: EngineState, session: Session, job_id: int, priority: int, delay_ms: int, now_ms: int
+    engine: Engine, session: Session, job_id: int, priority: int, delay_ms: int, now_ms: int
 ) -> None:
     """Release a job, ready at once or after a delay; `JobNotFound`, `ValueOutOfRange`.
 
     Under a retry rule an attempt has failed: the ladder replaces a delay of 0.
     """
-    record = held(state, session, job_id)
+    record = held(engine, session, job_id)
     check_range("priority", priority, PRIORITY_MAX)
     check_range("delay in ms", delay_ms, DURATION_MS_MAX)
-    topic = state.store.topic_of(record)
+    topic = engine.store.topic_of(record)
     rule = _rule(topic, record)
     if rule is None:
-        due_ms = ceil_to_tick(now_ms + delay_ms, state.tick_ms) if delay_ms else now_ms
+        due_ms = ceil_to_tick(now_ms + delay_ms, engine.tick_ms) if delay_ms else now_ms
         fields = job_id, due_ms, delay_ms, priority
-        state.record(Kind.RELEASE, *fields)
-        state.store.count(topic, Operation.RELEASE)
-        serve(state, apply.release(state.store, *fields), now_ms)
+        engine.record(Kind.RELEASE, *fields)
+        engine.store.count(topic, Operation.RELEASE)
+        serve(engine, apply.release(engine.store, *fields), now_ms)
     else:
-        verdict = _verdict(state, topic, record, rule, now_ms, delay_ms)
-        _fail(state, topic, job_id, record, verdict, Reason.RELEASED, now_ms, priority)
+        verdict = _verdict(engine, topic, record, rule, now_ms, delay_ms)
+        _fail(engine, topic, job_id, record, verdict, Reason.RELEASED, now_ms, priority)
 
 
 def nack(
-    state: EngineState,
+    engine: Engine,
     session: Session,
     job_id: int,
     now_ms: int,
@@ -155,18 +155,18 @@ def nack(
     Without a retry rule it is ready again after the delay, and the error is still kept, at most
     `ERROR_BYTES_MAX` of it.
     """
-    record = held(state, session, job_id)
+    record = held(engine, session, job_id)
     check_range("delay in ms", delay_ms, DURATION_MS_MAX)
     if priority is not None:
         check_range("priority", priority, PRIORITY_MAX)
-    topic = state.store.topic_of(record)
+    topic = engine.store.topic_of(record)
     rule = _rule(topic, record) or _NO_RULE
-    verdict = _verdict(state, topic, record, rule, now_ms, delay_ms)
-    _fail(state, topic, job_id, record, verdict, Reason.NACKED, now_ms, priority, error)
+    verdict = _verdict(engine, topic, record, rule, now_ms, delay_ms)
+    _fail(engine, topic, job_id, record, verdict, Reason.NACKED, now_ms, priority, error)
 
 
 def bury(
-    state: EngineState,
+    engine: Engine,
     session: Session,
     job_id: int,
     priority: int,
@@ -177,60 +177,60 @@ def bury(
 
     Under a retry rule, or with an error, it is a dead letter like those that are exhausted.
     """
-    record = held(state, session, job_id)
+    record = held(engine, session, job_id)
     check_range("priority", priority, PRIORITY_MAX)
-    store = state.store
+    store = engine.store
     topic = store.topic_of(record)
     if _rule(topic, record) is None and not error:
-        state.record(Kind.BURY, job_id, priority)
+        engine.record(Kind.BURY, job_id, priority)
         apply.bury(store, job_id, priority)
         store.count(topic, Operation.BURY)
         if topic.throttle is not None:
-            serve(state, topic, now_ms)
+            serve(engine, topic, now_ms)
     else:
         verdict = Verdict(State.BURIED, now_ms)
-        _fail(state, topic, job_id, record, verdict, Reason.BURIED, now_ms, priority, error)
+        _fail(engine, topic, job_id, record, verdict, Reason.BURIED, now_ms, priority, error)
 
 
 # --- Without a request ---------------------------------------------------------------------------
 
 
-def give_back(state: EngineState, session: Session, job_id: int, now_ms: int) -> None:
+def give_back(engine: Engine, session: Session, job_id: int, now_ms: int) -> None:
     """Take back a job that the session holds, whose connection has closed. Never refused."""
-    if session.deadlines[job_id] <= state.store.time_ms:
-        expire(state, job_id, now_ms)
+    if session.deadlines[job_id] <= engine.store.time_ms:
+        expire(engine, job_id, now_ms)
         return
-    record = held(state, session, job_id)
-    topic = state.store.topic_of(record)
+    record = held(engine, session, job_id)
+    topic = engine.store.topic_of(record)
     rule = _rule(topic, record)
     if rule is None:
-        state.write_promised(pack(Kind.RETURN, job_id))
-        state.store.count(topic, Operation.RETURN)
-        serve(state, apply.give_back(state.store, job_id), now_ms)
+        engine.write_promised(pack(Kind.RETURN, job_id))
+        engine.store.count(topic, Operation.RETURN)
+        serve(engine, apply.give_back(engine.store, job_id), now_ms)
         return
     reason = Reason.HOLDER_LEFT
-    if state.is_stopping or (topic.policy is not None and topic.policy.returns_on_close):
+    if engine.is_stopping or (topic.policy is not None and topic.policy.returns_on_close):
         reason = Reason.EXCUSED
         verdict = Verdict(State.READY, now_ms)
     else:
-        verdict = _verdict(state, topic, record, rule, now_ms)
-    _fail(state, topic, job_id, record, verdict, reason, now_ms)
+        verdict = _verdict(engine, topic, record, rule, now_ms)
+    _fail(engine, topic, job_id, record, verdict, reason, now_ms)
 
 
-def take_undelivered(state: EngineState, session: Session, now_ms: int) -> None:
+def take_undelivered(engine: Engine, session: Session, now_ms: int) -> None:
     """Take back what the session holds when the reply could not be delivered. Never refused.
 
     Ready again at once, whatever the rule says, and the attempt does not count: the client was gone
     before the reply left. O(jobs held).
     """
     for job_id, deadline_ms in list(session.deadlines.items()):
-        if deadline_ms <= state.store.time_ms:
-            expire(state, job_id, now_ms)
+        if deadline_ms <= engine.store.time_ms:
+            expire(engine, job_id, now_ms)
             continue
-        record = held(state, session, job_id)
-        topic = state.store.topic_of(record)
+        record = held(engine, session, job_id)
+        topic = engine.store.topic_of(record)
         verdict = Verdict(State.READY, now_ms)
-        _fail(state, topic, job_id, record, verdict, Reason.UNDELIVERED, now_ms)
+        _fail(engine, topic, job_id, record, verdict, Reason.UNDELIVERED, now_ms)
 
 
 # --- Failed attempts -----------------------------------------------------------------------------
@@ -243,15 +243,15 @@ def _rule(topic: Topic, record: bytes) -> Retry | None:
 
 
 def _verdict(
-    state: EngineState, topic: Topic, record: bytes, rule: Retry, now_ms: int, delay_ms: int = 0
+    engine: Engine, topic: Topic, record: bytes, rule: Retry, now_ms: int, delay_ms: int = 0
 ) -> Verdict:
     target = place_of(topic).target
     attempt = attempt_of(record)
-    return decide(attempt, rule, now_ms, tick_ms=state.tick_ms, delay_ms=delay_ms, target=target)
+    return decide(attempt, rule, now_ms, tick_ms=engine.tick_ms, delay_ms=delay_ms, target=target)
 
 
 def _fail(
-    state: EngineState,
+    engine: Engine,
     topic: Topic,
     job_id: int,
     record: bytes,
@@ -271,8 +271,8 @@ def _fail(
     )
     item = pack(Kind.FAIL, *fields, tail=text)
     if reason in _UNASKED:
-        state.write_promised(item)
+        engine.write_promised(item)
     else:
-        state.write(item)
-    state.store.count(topic, _COUNTED_AS[reason])
-    look_after(state, topic, apply.fail(state.store, *fields, text), now_ms)
+        engine.write(item)
+    engine.store.count(topic, _COUNTED_AS[reason])
+    look_after(engine, topic, apply.fail(engine.store, *fields, text), now_ms)

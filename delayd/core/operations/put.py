@@ -26,11 +26,11 @@ again; without one it stays buried.
 >>> engine = Engine(start_ms=0)
 >>> what = {"priority": 0, "ttr_ms": 9_000, "now_ms": 0}
 >>> mail = engine.store.topic("mail")
->>> engine.put_keyed(mail, b"a-17", delay_ms=5_000, body=b"1", **what)
+>>> put_keyed(engine, mail, b"a-17", delay_ms=5_000, body=b"1", **what)
 (1, <Outcome.CREATED: 'created'>)
->>> engine.put_keyed(mail, b"a-17", Conflict.EXTEND, delay_ms=7_000, body=b"2", **what)
+>>> put_keyed(engine, mail, b"a-17", Conflict.EXTEND, delay_ms=7_000, body=b"2", **what)
 (1, <Outcome.EXTENDED: 'extended'>)
->>> engine.find_key("mail", b"a-17")
+>>> find_key(engine, "mail", b"a-17")
 1
 
 A put is one PUT record of the log, with an OFFSET or TOPIC before it where they are due; what it
@@ -42,6 +42,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from delayd.core.engine import Engine
 from delayd.core.errors import JobAlreadyExists, KeyNotFound, Refusal
 from delayd.core.job import (
     HEADER,
@@ -71,7 +72,6 @@ from delayd.core.operations.clock import OFFSET_BYTES, caught_up, tell_offset
 from delayd.core.operations.topics import record_topic
 from delayd.core.operations.waiting import serve
 from delayd.core.records import Kind, pack_put
-from delayd.core.state import EngineState
 from delayd.core.topic import Topic
 from delayd.core.transitions import amended, with_tail
 from delayd.core.wheel.wheel import ceil_to_tick
@@ -129,18 +129,18 @@ class What(NamedTuple):
 # --- Without a key -------------------------------------------------------------------------------
 
 
-def take_id(state: EngineState) -> int:
+def take_id(engine: Engine) -> int:
     """Return the next job id; it is used up even if no job is put."""
-    state.store.last_id += 1
-    return state.store.last_id
+    engine.store.last_id += 1
+    return engine.store.last_id
 
 
 def put(
-    state: EngineState,
+    engine: Engine,
     topic: Topic,
     *,
     priority: int,
-    delay_ms: int,
+    delay_ms: int = 0,
     ttr_ms: int,
     body: bytes,
     now_ms: int,
@@ -155,11 +155,11 @@ def put(
     `Draining`, `BodyTooBig`, `ValueOutOfRange`, `TopicIsInternal`, `DelayTooLong`, `CapReached`,
     `OutOfSpace`.
     """
-    job_id = job_id or take_id(state)
+    job_id = job_id or take_id(engine)
     if retry is None and due_wall_ms is None:
-        return put_alike(state, topic, priority, delay_ms, ttr_ms, (body,), now_ms, job_id)
+        return put_alike(engine, topic, priority, delay_ms, ttr_ms, (body,), now_ms, job_id)
     put_keyed(
-        state,
+        engine,
         topic,
         b"",
         priority=priority,
@@ -175,7 +175,7 @@ def put(
 
 
 def put_alike(
-    state: EngineState,
+    engine: Engine,
     topic: Topic,
     priority: int,
     delay_ms: int,
@@ -191,32 +191,32 @@ def put_alike(
     Refuses all or none, like `put`. A job costs a third of what a `put` of its own costs.
     `at_once`: a delay of 0 is meant, and the topic's policy does not replace it.
     """
-    store = state.store
+    store = engine.store
     if not first_id:
         first_id = store.last_id + 1
         store.last_id += len(bodies)
     elif first_id < store.last_id:
-        state.out_of_order_ids.append(first_id)
+        engine.out_of_order_ids.append(first_id)
     body_bytes = len(bodies[0]) if len(bodies) == 1 else max(map(len, bodies))
     if not (
-        body_bytes <= state.body_bytes_max
-        and not state.draining
+        body_bytes <= engine.body_bytes_max
+        and not engine.draining
         and 0 <= priority <= PRIORITY_MAX
         and 0 <= delay_ms <= DURATION_MS_MAX
         and 0 <= ttr_ms <= DURATION_MS_MAX
     ):
-        vet_put(state, priority, delay_ms, ttr_ms, body_bytes)
+        vet_put(engine, priority, delay_ms, ttr_ms, body_bytes)
     if not topic.has_no_rules:
-        delay_ms, ttr_ms = _admit_bodies(state, topic, bodies, delay_ms, ttr_ms, at_once=at_once)
-    state.log_space.take_for_puts(len(bodies), body_bytes)
-    due_ms = ceil_to_tick(now_ms + delay_ms, state.tick_ms) if delay_ms else now_ms
+        delay_ms, ttr_ms = _admit_bodies(engine, topic, bodies, delay_ms, ttr_ms, at_once=at_once)
+    engine.log_space.take_for_puts(len(bodies), body_bytes)
+    due_ms = ceil_to_tick(now_ms + delay_ms, engine.tick_ms) if delay_ms else now_ms
     job_state = _DELAYED if delay_ms else _READY
     ttr_ms = ttr_ms or TTR_MS_FOR_ZERO
-    if state.turn_ms != store.time_ms:
-        state.stamp()
+    if engine.turn_ms != store.time_ms:
+        engine.stamp()
     if not topic.recorded:
-        record_topic(state, topic)
-    log = state.log.append
+        record_topic(engine, topic)
+    log = engine.log.append
     number = topic.number
     records = []
     for job_id, body in enumerate(bodies, first_id):
@@ -225,18 +225,18 @@ def put_alike(
         # One item for each record: a turn that fits no file whole is divided between items.
         log(pack_put(_PUT, len(record)) + record)
         records.append(record)
-    state.must_sync = True
+    engine.must_sync = True
     if len(records) == 1:
         store.put(topic, first_id, priority, due_ms, records[0])
     else:
         store.put_alike(topic, first_id, priority, due_ms, records)
     if topic.waiters:
-        serve(state, topic, now_ms)
+        serve(engine, topic, now_ms)
     return first_id
 
 
 def _admit_bodies(
-    state: EngineState,
+    engine: Engine,
     topic: Topic,
     bodies: Sequence[bytes],
     delay_ms: int,
@@ -246,7 +246,7 @@ def _admit_bodies(
 ) -> tuple[int, int]:
     """Return what delay and ttr jobs with these bodies get in a topic with rules."""
     return admit(
-        state,
+        engine,
         topic,
         jobs=len(bodies),
         record_bytes=HEADER_BYTES * len(bodies) + sum(map(len, bodies)),
@@ -260,9 +260,9 @@ def _admit_bodies(
 # --- Keys ----------------------------------------------------------------------------------------
 
 
-def find_key(state: EngineState, topic_name: str, key: bytes) -> int:
+def find_key(engine: Engine, topic_name: str, key: bytes) -> int:
     """Return the live job that has the key; `KeyNotFound`, `TopicNotFound`, `KeyInvalid`."""
-    job_id = state.store.owner_of(topic_named(state, topic_name), checked_key(key))
+    job_id = engine.store.owner_of(topic_named(engine, topic_name), checked_key(key))
     if not job_id:
         raise KeyNotFound(topic_name, key)
     return job_id
@@ -272,7 +272,7 @@ def find_key(state: EngineState, topic_name: str, key: bytes) -> int:
 
 
 def put_keyed(
-    state: EngineState,
+    engine: Engine,
     topic: Topic,
     key: bytes,
     on: Conflict = Conflict.REJECT,
@@ -292,21 +292,21 @@ def put_keyed(
     An empty key means no key. Wall-clock time, id and retry rule as in `put`, `at_once` as in
     `put_alike`. Raises `JobAlreadyExists`, `KeyInvalid` and what `put` raises.
     """
-    vet_put(state, priority, delay_ms, ttr_ms, len(body), due_wall_ms)
+    vet_put(engine, priority, delay_ms, ttr_ms, len(body), due_wall_ms)
     if topic.is_internal:
-        require_writable(state, topic.name)  # before the answer shows whether the key is taken
+        require_writable(engine, topic.name)  # before the answer shows whether the key is taken
     _check_retry(retry)
-    old_id = _taken(state, topic, key, on, now_ms) if key else 0
+    old_id = _taken(engine, topic, key, on, now_ms) if key else 0
     if old_id and on is Conflict.KEEP:
         return old_id, Outcome.KEPT
-    old = state.store.jobs.get(old_id) or b""
+    old = engine.store.jobs.get(old_id) or b""
     is_extension = bool(old) and on is Conflict.EXTEND
     asked_ms = 0 if on is Conflict.PRESERVE and old else delay_ms
-    new = when(state, asked_ms, due_wall_ms, now_ms)
+    new = when(engine, asked_ms, due_wall_ms, now_ms)
     if not topic.has_no_rules:
         parts_bytes = HEADER_BYTES + len(pack_key(key)) + len(pack_retry(retry))
         default_ms, ttr_ms = admit(
-            state,
+            engine,
             topic,
             jobs=0 if old else 1,
             # An `extend` keeps the old body.
@@ -318,17 +318,17 @@ def put_keyed(
             is_wall_time=due_wall_ms is not None,
         )
         if due_wall_ms is None:
-            new = when(state, default_ms, None, now_ms)
+            new = when(engine, default_ms, None, now_ms)
     what = What(priority, ttr_ms or TTR_MS_FOR_ZERO, retry, body)
     if not old:
-        return _create(state, topic, key, what, new, now_ms, job_id), Outcome.CREATED
+        return _create(engine, topic, key, what, new, now_ms, job_id), Outcome.CREATED
     if is_extension:
-        extend(state, old_id, new, now_ms)
+        extend(engine, old_id, new, now_ms)
         return old_id, Outcome.EXTENDED
     if on is Conflict.REPLACE:
-        rewrite(state, _fresh(old_id, topic, key, what, new, now_ms), now_ms)
+        rewrite(engine, _fresh(old_id, topic, key, what, new, now_ms), now_ms)
         return old_id, Outcome.REPLACED
-    rewrite(state, _preserved(old, what), now_ms)
+    rewrite(engine, _preserved(old, what), now_ms)
     return old_id, Outcome.PRESERVED
 
 
@@ -342,16 +342,16 @@ def _check_retry(retry: Retry | None) -> None:
         check_range("jitter in percent", retry.jitter_percent, JITTER_PERCENT_MAX)
 
 
-def _taken(state: EngineState, topic: Topic, key: bytes, on: Conflict, now_ms: int) -> int:
+def _taken(engine: Engine, topic: Topic, key: bytes, on: Conflict, now_ms: int) -> int:
     """Return the job that has the key and conflicts with a put; 0 when none does."""
-    old_id = state.store.owner_of(topic, checked_key(key))
+    old_id = engine.store.owner_of(topic, checked_key(key))
     if not old_id:
         return 0
     # That may move the last job of a topic to another one. It stays: it is about to get a job.
     topic.users += 1
-    job_state = caught_up(state, old_id, now_ms)[1]
+    job_state = caught_up(engine, old_id, now_ms)[1]
     topic.users -= 1
-    if not state.store.owner_of(topic, key):
+    if not engine.store.owner_of(topic, key):
         return 0  # its ttr has run out, and that moved it to another topic, without its key
     if on is Conflict.REJECT:
         raise JobAlreadyExists(old_id, key)
@@ -359,25 +359,25 @@ def _taken(state: EngineState, topic: Topic, key: bytes, on: Conflict, now_ms: i
 
 
 def _create(
-    state: EngineState, topic: Topic, key: bytes, what: What, new: When, now_ms: int, job_id: int
+    engine: Engine, topic: Topic, key: bytes, what: What, new: When, now_ms: int, job_id: int
 ) -> int:
     """Accept a new job whose key is free, or that of a reserved job."""
-    store = state.store
+    store = engine.store
     parts_bytes = len(pack_key(key)) + len(pack_retry(what.retry)) + U64.size + OFFSET_BYTES
-    state.log_space.take_for_puts(1, parts_bytes + len(what.body))
+    engine.log_space.take_for_puts(1, parts_bytes + len(what.body))
     if not job_id:
-        job_id = take_id(state)
+        job_id = take_id(engine)
     elif job_id < store.last_id:
-        state.out_of_order_ids.append(job_id)
+        engine.out_of_order_ids.append(job_id)
     if new.wall_ms is not None:
-        tell_offset(state)
+        tell_offset(engine)
     if not topic.recorded:
-        record_topic(state, topic)
+        record_topic(engine, topic)
     record = _fresh(job_id, topic, key, what, new, now_ms)
-    state.write_promised(pack_put(_PUT, len(record)) + record)
+    engine.write_promised(pack_put(_PUT, len(record)) + record)
     store.put(topic, job_id, what.priority, new.due_ms, record)
     store.note_wall(job_id, record)
-    serve(state, topic, now_ms)
+    serve(engine, topic, now_ms)
     return job_id
 
 
@@ -407,7 +407,7 @@ def _preserved(record: bytes, what: What) -> bytes:
 
 
 def put_keyed_run(
-    state: EngineState,
+    engine: Engine,
     topic: Topic,
     priority: int,
     delay_ms: int,
@@ -421,10 +421,10 @@ def put_keyed_run(
     0, and nothing has changed, if a key is taken or given twice: then put each with `put_keyed`.
     Refuses all or none. A job costs a quarter of what that costs.
     """
-    store = state.store
+    store = engine.store
     check_keys(keys)
     body_bytes = len(bodies[0]) if len(bodies) == 1 else max(map(len, bodies))
-    vet_put(state, priority, delay_ms, ttr_ms, body_bytes)
+    vet_put(engine, priority, delay_ms, ttr_ms, body_bytes)
     first_id = store.last_id + 1
     if not store.claim_run(topic, keys, first_id):
         return 0
@@ -432,7 +432,7 @@ def put_keyed_run(
         if not topic.has_no_rules:
             parts_bytes = (HEADER_BYTES + 1) * len(keys) + sum(map(len, keys))
             delay_ms, ttr_ms = admit(
-                state,
+                engine,
                 topic,
                 jobs=len(keys),
                 record_bytes=parts_bytes + sum(map(len, bodies)),
@@ -440,23 +440,23 @@ def put_keyed_run(
                 delay_ms=delay_ms,
                 ttr_ms=ttr_ms,
             )
-        state.log_space.take_for_puts(len(keys), body_bytes + 1 + KEY_BYTES_MAX)
+        engine.log_space.take_for_puts(len(keys), body_bytes + 1 + KEY_BYTES_MAX)
         if not topic.recorded:
-            record_topic(state, topic)
+            record_topic(engine, topic)
     except Refusal:
         topic.let_go_run(keys, first_id)
         raise
     store.last_id += len(keys)
-    new = when(state, delay_ms, None, now_ms)
-    records = _put_records(state, topic, priority, new, ttr_ms, keys, bodies, now_ms)
+    new = when(engine, delay_ms, None, now_ms)
+    records = _put_records(engine, topic, priority, new, ttr_ms, keys, bodies, now_ms)
     store.put_alike(topic, first_id, priority, new.due_ms, records)
     if topic.waiters:
-        serve(state, topic, now_ms)
+        serve(engine, topic, now_ms)
     return first_id
 
 
 def _put_records(
-    state: EngineState,
+    engine: Engine,
     topic: Topic,
     priority: int,
     new: When,
@@ -466,11 +466,11 @@ def _put_records(
     now_ms: int,
 ) -> list[bytes]:
     """Record jobs with the last ids that were taken; return their records."""
-    if state.turn_ms != state.store.time_ms:
-        state.stamp()
-    state.must_sync = True
-    log, pack = state.log.append, _KEYED_HEAD.pack
-    first_id = state.store.last_id + 1 - len(keys)
+    if engine.turn_ms != engine.store.time_ms:
+        engine.stamp()
+    engine.must_sync = True
+    log, pack = engine.log.append, _KEYED_HEAD.pack
+    first_id = engine.store.last_id + 1 - len(keys)
     due_ms, number, ttr_ms = new.due_ms, topic.number, ttr_ms or TTR_MS_FOR_ZERO
     job_state = int(new.state)
     records = []

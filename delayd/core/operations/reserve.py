@@ -3,6 +3,7 @@
 from typing import Final
 
 from delayd.core import apply
+from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound, OutOfSpace
 from delayd.core.job import TTR_AT, U64, Event, body_of
 from delayd.core.log_space import RESERVE_COST_BYTES
@@ -10,7 +11,6 @@ from delayd.core.operations.clock import job_for
 from delayd.core.operations.waiting import hand_out
 from delayd.core.records import Kind, pack_reserve
 from delayd.core.session import Handed, Session
-from delayd.core.state import EngineState
 from delayd.core.stats.operations import Operation
 from delayd.core.topic import head_key
 from delayd.core.wheel.wheel import ceil_to_tick
@@ -19,7 +19,7 @@ from delayd.limits import HELD_RETURN_BYTES
 _RESERVE: Final = int(Kind.RESERVE)
 
 
-def reserve(state: EngineState, session: Session, now_ms: int) -> Handed | None:
+def reserve(engine: Engine, session: Session, now_ms: int) -> Handed | None:
     """Hand out the best ready job of the topics watched; None when there is none.
 
     `OutOfSpace` when there is one and no log space to record that it is held.
@@ -33,24 +33,24 @@ def reserve(state: EngineState, session: Session, now_ms: int) -> Handed | None:
         best = min(heads, key=head_key)
     elif not best.queues.ready or best.blocks:
         return None
-    if state.log_space.free_bytes < RESERVE_COST_BYTES:
-        state.log_space.require(RESERVE_COST_BYTES)
-    return hand_out(state, best, session, now_ms)
+    if engine.log_space.free_bytes < RESERVE_COST_BYTES:
+        engine.log_space.require(RESERVE_COST_BYTES)
+    return hand_out(engine, best, session, now_ms)
 
 
 def reserve_batch(
-    state: EngineState, session: Session, jobs_max: int, bytes_max: int, now_ms: int
+    engine: Engine, session: Session, jobs_max: int, bytes_max: int, now_ms: int
 ) -> list[Handed]:
     """Hand out the best ready jobs, at most `jobs_max`, until their bodies exceed `bytes_max`.
 
     None at all when there is no log space for one: `reserve` then raises.
     """
     if len(session.watched) == 1:
-        return _reserve_run(state, session, jobs_max, bytes_max, now_ms)
+        return _reserve_run(engine, session, jobs_max, bytes_max, now_ms)
     jobs: list[Handed] = []
     while len(jobs) < jobs_max and bytes_max >= 0:
         try:
-            job = reserve(state, session, now_ms)
+            job = reserve(engine, session, now_ms)
         except OutOfSpace:
             break
         if job is None:
@@ -61,45 +61,45 @@ def reserve_batch(
 
 
 def _reserve_run(
-    state: EngineState, session: Session, jobs_max: int, bytes_max: int, now_ms: int
+    engine: Engine, session: Session, jobs_max: int, bytes_max: int, now_ms: int
 ) -> list[Handed]:
     """Hand out the next ready jobs of the one topic watched, all at once."""
     topic = session.watched[0]
-    log_space = state.log_space
+    log_space = engine.log_space
     jobs_max = min(jobs_max, log_space.free_bytes // RESERVE_COST_BYTES)
     if not topic.queues.ready or topic.blocks or jobs_max <= 0:
         return []
-    if state.turn_ms != state.store.time_ms:
-        state.stamp()
-    run = state.store.hand_out_run(topic, session, jobs_max, bytes_max, now_ms)
+    if engine.turn_ms != engine.store.time_ms:
+        engine.stamp()
+    run = engine.store.hand_out_run(topic, session, jobs_max, bytes_max, now_ms)
     log_space.free_bytes -= RESERVE_COST_BYTES * len(run)
-    state.log += [pack_reserve(_RESERVE, job_id, deadline) for job_id, deadline, _ in run]
+    engine.log += [pack_reserve(_RESERVE, job_id, deadline) for job_id, deadline, _ in run]
     return [(job_id, body) for job_id, _, body in run]
 
 
-def reserve_job(state: EngineState, session: Session, job_id: int, now_ms: int) -> Handed:
+def reserve_job(engine: Engine, session: Session, job_id: int, now_ms: int) -> Handed:
     """Hand out this very job, whatever its topic, pause and delay; `JobNotFound`."""
-    record = job_for(state, job_id, Event.RESERVE, now_ms)
-    deadline_ms = ceil_to_tick(now_ms + U64.unpack_from(record, TTR_AT)[0], state.tick_ms)
-    state.write(pack_reserve(_RESERVE, job_id, deadline_ms), HELD_RETURN_BYTES)
-    apply.reserve(state.store, job_id, deadline_ms, session)
+    record = job_for(engine, job_id, Event.RESERVE, now_ms)
+    deadline_ms = ceil_to_tick(now_ms + U64.unpack_from(record, TTR_AT)[0], engine.tick_ms)
+    engine.write(pack_reserve(_RESERVE, job_id, deadline_ms), HELD_RETURN_BYTES)
+    apply.reserve(engine.store, job_id, deadline_ms, session)
     return job_id, body_of(record)
 
 
-def held(state: EngineState, session: Session, job_id: int) -> bytes:
+def held(engine: Engine, session: Session, job_id: int) -> bytes:
     """Return the record of a job that the session holds, its ttr not run out; `JobNotFound`."""
     deadline_ms = session.deadlines.get(job_id)
-    if deadline_ms is None or deadline_ms <= state.store.time_ms:
+    if deadline_ms is None or deadline_ms <= engine.store.time_ms:
         raise JobNotFound(job_id)
-    record = state.store.jobs.get(job_id)
+    record = engine.store.jobs.get(job_id)
     assert record is not None
     return record
 
 
-def touch(state: EngineState, session: Session, job_id: int, now_ms: int) -> None:
+def touch(engine: Engine, session: Session, job_id: int, now_ms: int) -> None:
     """Extend the lease to a full ttr from now; `JobNotFound`."""
-    record = held(state, session, job_id)
-    deadline_ms = ceil_to_tick(now_ms + U64.unpack_from(record, TTR_AT)[0], state.tick_ms)
-    state.record(Kind.TOUCH, job_id, deadline_ms)
-    apply.touch(state.store, job_id, deadline_ms)
-    state.store.count(state.store.topic_of(record), Operation.TOUCH)
+    record = held(engine, session, job_id)
+    deadline_ms = ceil_to_tick(now_ms + U64.unpack_from(record, TTR_AT)[0], engine.tick_ms)
+    engine.record(Kind.TOUCH, job_id, deadline_ms)
+    apply.touch(engine.store, job_id, deadline_ms)
+    engine.store.count(engine.store.topic_of(record), Operation.TOUCH)

@@ -1,83 +1,83 @@
 """Sessions: open, use and watch topics, close. Jobs of a closed session are given back."""
 
+from delayd.core.engine import Engine
 from delayd.core.errors import LastWatched
 from delayd.core.names import DEFAULT_TOPIC, checked_name
 from delayd.core.operations.checks import require_writable
 from delayd.core.operations.finish import give_back
 from delayd.core.operations.waiting import cancel_wait
 from delayd.core.session import Owner, Session
-from delayd.core.state import EngineState
 from delayd.core.topic import (
     Topic,
     remove_swapping,
 )
 
 
-def open_session(state: EngineState, owner: Owner | None = None) -> Session:
+def open_session(engine: Engine, owner: Owner | None = None) -> Session:
     """Make a session that uses and watches the default topic."""
     session = Session(owner)
-    use(state, session, DEFAULT_TOPIC)
-    watch(state, session, DEFAULT_TOPIC)
+    use(engine, session, DEFAULT_TOPIC)
+    watch(engine, session, DEFAULT_TOPIC)
     return session
 
 
-def close_session(state: EngineState, session: Session, now_ms: int) -> None:
+def close_session(engine: Engine, session: Session, now_ms: int) -> None:
     """Forget the session; every job it holds is ready again at once. O(jobs held)."""
-    cancel_wait(state, session)
+    cancel_wait(engine, session)
     for job_id in list(session.deadlines):
-        give_back(state, session, job_id, now_ms)
+        give_back(engine, session, job_id, now_ms)
     while session.watched:
-        _unwatch(state, session, session.watched[0])
-    _unuse(state, session)
+        _unwatch(engine, session, session.watched[0])
+    _unuse(engine, session)
 
 
-def use(state: EngineState, session: Session, name: str) -> None:
+def use(engine: Engine, session: Session, name: str) -> None:
     """Have the session put to this topic, made when there is none."""
-    topic = _topic(state, name)
+    topic = _topic(engine, name)
     topic.users += 1
-    _unuse(state, session)
+    _unuse(engine, session)
     session.used = topic
 
 
-def _unuse(state: EngineState, session: Session) -> None:
+def _unuse(engine: Engine, session: Session) -> None:
     topic, session.used = session.used, None
     if topic is not None:
         topic.users -= 1
-        state.store.drop_if_unwanted(topic)
+        engine.store.drop_if_unwanted(topic)
 
 
-def watch(state: EngineState, session: Session, name: str) -> None:
+def watch(engine: Engine, session: Session, name: str) -> None:
     """Have the session reserve from this topic too, made if needed; `TopicIsInternal`."""
-    require_writable(state, name)
-    topic = _topic(state, name)
+    require_writable(engine, name)
+    topic = _topic(engine, name)
     if topic not in session.watched:
         session.watched.append(topic)
         topic.watchers += 1
 
 
-def _topic(state: EngineState, name: str) -> Topic:
+def _topic(engine: Engine, name: str) -> Topic:
     """Return the topic of that name, made when there is none; `TopicNameInvalid`."""
-    return state.store.topics.by_name.get(name) or state.store.topic(checked_name(name))
+    return engine.store.topics.by_name.get(name) or engine.store.topic(checked_name(name))
 
 
-def ignore(state: EngineState, session: Session, name: str) -> None:
+def ignore(engine: Engine, session: Session, name: str) -> None:
     """Have the session reserve no longer from this topic; `LastWatched` if it has no other."""
-    topic = state.store.topics.by_name.get(checked_name(name))
+    topic = engine.store.topics.by_name.get(checked_name(name))
     if topic is None or topic not in session.watched:
         return
     if len(session.watched) == 1:
         raise LastWatched(name)
-    _unwatch(state, session, topic)
+    _unwatch(engine, session, topic)
 
 
-def stop_consuming(state: EngineState, session: Session) -> None:
+def stop_consuming(engine: Engine, session: Session) -> None:
     """End the session's wait and its watching; it keeps the jobs that it holds."""
-    cancel_wait(state, session)
+    cancel_wait(engine, session)
     while session.watched:
-        _unwatch(state, session, session.watched[-1])
+        _unwatch(engine, session, session.watched[-1])
 
 
-def _unwatch(state: EngineState, session: Session, topic: Topic) -> None:
+def _unwatch(engine: Engine, session: Session, topic: Topic) -> None:
     remove_swapping(session.watched, topic)
     topic.watchers -= 1
-    state.store.drop_if_unwanted(topic)
+    engine.store.drop_if_unwanted(topic)

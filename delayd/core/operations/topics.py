@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from delayd.core import apply
+from delayd.core.engine import Engine
 from delayd.core.errors import Refusal, TopicNotFound
 from delayd.core.log_space import TOPIC_COST_BYTES
 from delayd.core.names import INTERNAL_TOPIC, checked_name
@@ -23,7 +24,6 @@ from delayd.core.operations.waiting import serve
 from delayd.core.policy import Patterns, Policy
 from delayd.core.queues import job_id_of
 from delayd.core.records import Kind, pack
-from delayd.core.state import EngineState
 from delayd.core.stats.operations import Operation
 from delayd.core.topic import (
     Source,
@@ -41,7 +41,7 @@ _POLICY_COST_BYTES = 2 * TOPIC_COST_BYTES + 2 * (10 + POLICY_JSON_BYTES_MAX)
 """Log space of setting a policy, at most: two topics' names and the policy."""
 
 
-def record_topic(state: EngineState, topic: Topic) -> None:
+def record_topic(engine: Engine, topic: Topic) -> None:
     """Record number and policy of a topic, and of those that its jobs may be moved to."""
     chain: list[Topic] = []
     following: Topic | None = topic
@@ -58,48 +58,48 @@ def record_topic(state: EngineState, topic: Topic) -> None:
         for each in chain
         if each.policy is not None
     ]
-    state.log_space.take(2 * sum(map(len, items)))
+    engine.log_space.take(2 * sum(map(len, items)))
     for item in items:
-        state.write_promised(item)
+        engine.write_promised(item)
     for each, name in zip(chain, names, strict=True):
-        apply.topic(state.store, each.number, name)
+        apply.topic(engine.store, each.number, name)
 
 
-def pause(state: EngineState, name: str, pause_ms: int, now_ms: int) -> None:
+def pause(engine: Engine, name: str, pause_ms: int, now_ms: int) -> None:
     """Hand out nothing of the topic for that long; 0 resumes at once.
 
     Raises `TopicNotFound`, `TopicIsInternal`, `ValueOutOfRange`.
     """
-    require_writable(state, name)
-    topic = state.store.topics.by_name.get(checked_name(name))
+    require_writable(engine, name)
+    topic = engine.store.topics.by_name.get(checked_name(name))
     if topic is None:
         raise TopicNotFound(name)
     check_range("pause in ms", pause_ms, DURATION_MS_MAX)
-    until_ms = ceil_to_tick(now_ms + pause_ms, state.tick_ms) if pause_ms else 0
+    until_ms = ceil_to_tick(now_ms + pause_ms, engine.tick_ms) if pause_ms else 0
     if not topic.recorded:
-        record_topic(state, topic)
-    state.record(Kind.PAUSE, topic.number, until_ms, pause_ms)
+        record_topic(engine, topic)
+    engine.record(Kind.PAUSE, topic.number, until_ms, pause_ms)
     topic.pauses += 1
-    state.store.count(topic, Operation.PAUSE)
-    apply.pause(state.store, topic.number, until_ms, pause_ms)
+    engine.store.count(topic, Operation.PAUSE)
+    apply.pause(engine.store, topic.number, until_ms, pause_ms)
     if not pause_ms:
-        serve(state, topic, now_ms)
+        serve(engine, topic, now_ms)
 
 
-def clear(state: EngineState, topic: Topic) -> int:
+def clear(engine: Engine, topic: Topic) -> int:
     """Delete the jobs of the topic that are not reserved; return how many. O(jobs reserved).
 
     No reservation may be overdue (`catch_up_leases`): its job waits again, and is cleared. Never
     refused: log space is set aside for the removal of each job, and one is enough.
     """
-    store = state.store
-    assert leases_are_caught_up(state), "a job whose ttr has run out would live on"
+    store = engine.store
+    assert leases_are_caught_up(engine), "a job whose ttr has run out would live on"
     if topic.jobs == topic.reserved:
         return 0
     number = store.topics.last_number + 1
-    state.write_promised(pack(Kind.CLEAR, topic.number, number))
+    engine.write_promised(pack(Kind.CLEAR, topic.number, number))
     cleared = apply.clear(store, topic.number, number)
-    state.log_space.jobs -= cleared
+    engine.log_space.jobs -= cleared
     store.count(topic, Operation.CLEAR, cleared)
     store.drop_if_unwanted(topic)
     return cleared
@@ -108,17 +108,17 @@ def clear(state: EngineState, topic: Topic) -> int:
 # --- Policies ------------------------------------------------------------------------------------
 
 
-def set_policy(state: EngineState, name: str, policy: Policy | None, now_ms: int) -> Policy:
+def set_policy(engine: Engine, name: str, policy: Policy | None, now_ms: int) -> Policy:
     """Give the topic this policy from now on, and return the policy in force.
 
     It replaces the configured policy as a whole; None, or an empty one, restores that. Makes the
     topic, and the one that its exhausted jobs are moved to.
     Raises `TopicNameInvalid`, `TopicIsInternal`, `OutOfSpace`. O(reservations that are over).
     """
-    store = state.store
-    vet_policy(state, name, policy)
-    state.log_space.require(_POLICY_COST_BYTES)
-    while not catch_up_leases(state, ADVANCE_SLICE_JOBS, now_ms):
+    store = engine.store
+    vet_policy(engine, name, policy)
+    engine.log_space.require(_POLICY_COST_BYTES)
+    while not catch_up_leases(engine, ADVANCE_SLICE_JOBS, now_ms):
         pass
     topic = store.topic(name)
     source = Source.RUN_TIME
@@ -126,41 +126,42 @@ def set_policy(state: EngineState, name: str, policy: Policy | None, now_ms: int
         policy = None if store.topics.policy_for is None else store.topics.policy_for(name)
         source = Source.CONFIGURATION
     if (policy, source) != (topic.policy, topic.policy_source):
-        _change_policy(state, topic, policy, source)
-        serve(state, topic, now_ms)
+        _change_policy(engine, topic, policy, source)
+        serve(engine, topic, now_ms)
     store.drop_if_unwanted(topic)
     return policy or Policy()
 
 
-def vet_policy(state: EngineState, name: str, policy: Policy | None) -> None:
+def vet_policy(engine: Engine, name: str, policy: Policy | None) -> None:
     """Raise `TopicNameInvalid` or `TopicIsInternal` if the policy may not be set."""
-    require_writable(state, checked_name(name))
+    require_writable(engine, checked_name(name))
     if policy is not None and policy.exhausted is not None:
-        require_writable(state, policy.exhausted)  # its jobs would be put there
+        require_writable(engine, policy.exhausted)  # its jobs would be put there
 
 
-def _change_policy(state: EngineState, topic: Topic, policy: Policy | None, source: Source) -> None:
+def _change_policy(engine: Engine, topic: Topic, policy: Policy | None, source: Source) -> None:
     """Record the topic's policy from now on, and apply it."""
     if not topic.recorded:
-        record_topic(state, topic)
+        record_topic(engine, topic)
     if policy is not None and policy.exhausted not in {None, topic.name}:
-        target = state.store.topic(policy.exhausted or "")
+        target = engine.store.topic(policy.exhausted or "")
         if not target.recorded:
-            record_topic(state, target)
+            record_topic(engine, target)
     text = b"" if policy is None else policy.to_json().encode()
-    state.record(Kind.POLICY, topic.number, source, tail=text)
-    apply.policy(state.store, topic.number, source, text)
+    engine.record(Kind.POLICY, topic.number, source, tail=text)
+    apply.policy(engine.store, topic.number, source, text)
 
 
-def policy_of(state: EngineState, name: str) -> tuple[Policy, Source]:
+def policy_of(engine: Engine, name: str) -> tuple[Policy, Source]:
     """Return the topic's policy and its source; `TopicNameInvalid`.
 
     For a topic that does not exist: the policy that it would have.
     """
-    topic = state.store.topics.by_name.get(checked_name(name))
+    topic = engine.store.topics.by_name.get(checked_name(name))
     if topic is not None:
         return topic.policy or Policy(), topic.policy_source
-    policy = None if state.store.topics.policy_for is None else state.store.topics.policy_for(name)
+    policy_for = engine.store.topics.policy_for
+    policy = None if policy_for is None else policy_for(name)
     return policy or Policy(), Source.CONFIGURATION
 
 
@@ -170,20 +171,20 @@ class SetPolicy:
     Where a million reservations have just run out, ending them first takes seconds.
     """
 
-    __slots__ = ("_name", "_policy", "_state")
+    __slots__ = ("_engine", "_name", "_policy")
 
-    def __init__(self, state: EngineState, name: str, policy: Policy | None) -> None:
+    def __init__(self, engine: Engine, name: str, policy: Policy | None) -> None:
         """Begin; `TopicNameInvalid`, `TopicIsInternal`."""
-        vet_policy(state, name, policy)
-        self._state = state
+        vet_policy(engine, name, policy)
+        self._engine = engine
         self._name = name
         self._policy = policy
 
     def step(self, budget: int, now_ms: int) -> bool:
         """Set the policy, unless more reservations must end before; `OutOfSpace`."""
-        if not catch_up_leases(self._state, budget, now_ms):
+        if not catch_up_leases(self._engine, budget, now_ms):
             return False
-        set_policy(self._state, self._name, self._policy, now_ms)
+        set_policy(self._engine, self._name, self._policy, now_ms)
         return True
 
 
@@ -191,7 +192,7 @@ class SetPolicy:
 
 
 def configure(
-    state: EngineState,
+    engine: Engine,
     patterns: Patterns | None = None,
     jobs_max: int | None = None,
     bytes_max: int | None = None,
@@ -201,9 +202,9 @@ def configure(
     Call once, after the replay and before time advances, so that later expiries are decided by it.
     Changed policies are recorded. O(topics).
     """
-    store = state.store
-    assert leases_are_caught_up(state), "a replay would decide by another policy"
-    state.jobs_max, state.bytes_max = jobs_max, bytes_max
+    store = engine.store
+    assert leases_are_caught_up(engine), "a replay would decide by another policy"
+    engine.jobs_max, engine.bytes_max = jobs_max, bytes_max
     store.topics.is_capped = jobs_max is not None or bytes_max is not None
     store.topics.policy_for = None if patterns is None else patterns.of
     for topic in list(store.topics.listing):
@@ -218,7 +219,7 @@ def configure(
         if policy == topic.policy:
             continue
         if topic.recorded:
-            _change_policy(state, topic, policy, source)
+            _change_policy(engine, topic, policy, source)
         else:
             store.set_policy(topic, policy, source)
         store.drop_if_unwanted(topic)
@@ -235,17 +236,17 @@ def lawful_policy(topic: Topic) -> Policy | None:
     return replace(policy, exhausted=None) if policy.exhausted == INTERNAL_TOPIC else policy
 
 
-def reclaim(state: EngineState, now_ms: int) -> None:
+def reclaim(engine: Engine, now_ms: int) -> None:
     """Undo what clients of older versions did to the jobs of the internal topic.
 
     A pause ends. Buried jobs wait for a full day from now: no key is dropped too soon.
     """
-    own = state.store.topics.internal
+    own = engine.store.topics.internal
     if own is None:
         return
     # Without log space the next start does it; nothing depends on it.
-    with suppress(Refusal), as_daemon(state):
+    with suppress(Refusal), as_daemon(engine):
         if own.paused_until_ms is not None:
-            pause(state, INTERNAL_TOPIC, 0, now_ms)
+            pause(engine, INTERNAL_TOPIC, 0, now_ms)
         for key in list(own.queues.buried):
-            change(state, job_id_of(key), now_ms, delay_ms=IDEMPOTENCY_MS)
+            change(engine, job_id_of(key), now_ms, delay_ms=IDEMPOTENCY_MS)

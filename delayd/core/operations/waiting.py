@@ -9,11 +9,11 @@ the log after each turn.
 
 from typing import Final
 
+from delayd.core.engine import Engine
 from delayd.core.job import body_of
 from delayd.core.log_space import RESERVE_COST_BYTES
 from delayd.core.records import Kind, pack_reserve
 from delayd.core.session import NEVER_MS, Handed, Session, WaitEnd
-from delayd.core.state import EngineState
 from delayd.core.topic import Topic
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.limits import DEADLINE_SOON_MS
@@ -22,77 +22,77 @@ from delayd.limits import DEADLINE_SOON_MS
 _RESERVE: Final = int(Kind.RESERVE)
 
 
-def wait(state: EngineState, session: Session, now_ms: int, wait_ms: int | None) -> None:
+def wait(engine: Engine, session: Session, now_ms: int, wait_ms: int | None) -> None:
     """Queue the session for a job of the topics it watches, which all have none ready now.
 
     Its wait ends in a delivery: a job, TIMED_OUT after `wait_ms` (None: never), DEADLINE_SOON.
     """
     session.waiting = True
     session.wait_ends_ms = (
-        None if wait_ms is None else ceil_to_tick(now_ms + wait_ms, state.tick_ms)
+        None if wait_ms is None else ceil_to_tick(now_ms + wait_ms, engine.tick_ms)
     )
-    state.last_wait += 1
-    session.wait_number = state.last_wait
-    state.waits[state.last_wait] = session
+    engine.last_wait += 1
+    session.wait_number = engine.last_wait
+    engine.waits[engine.last_wait] = session
     for topic in session.watched:
-        topic.waiters[state.last_wait] = None
-    set_wait_timer(state, session)
+        topic.waiters[engine.last_wait] = None
+    set_wait_timer(engine, session)
 
 
-def cancel_wait(state: EngineState, session: Session) -> None:
+def cancel_wait(engine: Engine, session: Session) -> None:
     """Take the session out of the queues if it waits."""
     if session.waiting:
-        _leave_queues(state, session)
+        _leave_queues(engine, session)
 
 
-def end_wait(state: EngineState, session: Session, outcome: Handed | WaitEnd) -> None:
+def end_wait(engine: Engine, session: Session, outcome: Handed | WaitEnd) -> None:
     """End the session's wait in a delivery."""
-    _leave_queues(state, session)
-    state.deliveries.append((session, outcome))
+    _leave_queues(engine, session)
+    engine.deliveries.append((session, outcome))
 
 
-def _leave_queues(state: EngineState, session: Session) -> None:
+def _leave_queues(engine: Engine, session: Session) -> None:
     session.waiting = False
-    del state.waits[session.wait_number]
+    del engine.waits[session.wait_number]
     for topic in session.watched:
         del topic.waiters[session.wait_number]
     if session.wait_alarm is not None:
-        state.store.alarms.cancel(session.wait_alarm)
+        engine.store.alarms.cancel(session.wait_alarm)
         session.wait_alarm = None
 
 
-def set_wait_timer(state: EngineState, session: Session) -> None:
+def set_wait_timer(engine: Engine, session: Session) -> None:
     """Set the session's timer: its wait ends, or a job that it holds nears its deadline."""
     ends_ms = NEVER_MS if session.wait_ends_ms is None else session.wait_ends_ms
     ring_ms = min(ends_ms, session.soonest_deadline() - DEADLINE_SOON_MS)
     session.wait_alarm = (
-        None if ring_ms >= NEVER_MS - DEADLINE_SOON_MS else state.store.set_alarm(ring_ms, session)
+        None if ring_ms >= NEVER_MS - DEADLINE_SOON_MS else engine.store.set_alarm(ring_ms, session)
     )
 
 
-def serve(state: EngineState, topic: Topic, now_ms: int) -> None:
+def serve(engine: Engine, topic: Topic, now_ms: int) -> None:
     """Hand the topic's ready jobs to waiting consumers, the longest waiting first."""
     while topic.waiters and topic.queues.ready and not topic.blocks:
-        if not state.log_space.has_for_reserve():
+        if not engine.log_space.has_for_reserve():
             return
-        session = state.waits[next(iter(topic.waiters))]
-        _leave_queues(state, session)
-        state.deliveries.append((session, hand_out(state, topic, session, now_ms)))
+        session = engine.waits[next(iter(topic.waiters))]
+        _leave_queues(engine, session)
+        engine.deliveries.append((session, hand_out(engine, topic, session, now_ms)))
 
 
-def serve_waiting(state: EngineState, now_ms: int) -> None:
+def serve_waiting(engine: Engine, now_ms: int) -> None:
     """Hand out what could not be handed out for lack of log space. O(topics)."""
-    state.log_space.is_short = False
-    for topic in list(state.store.topics.listing):
+    engine.log_space.is_short = False
+    for topic in list(engine.store.topics.listing):
         if topic.waiters:
-            serve(state, topic, now_ms)
+            serve(engine, topic, now_ms)
 
 
-def hand_out(state: EngineState, topic: Topic, session: Session, now_ms: int) -> Handed:
+def hand_out(engine: Engine, topic: Topic, session: Session, now_ms: int) -> Handed:
     """Hand out the topic's next ready job, for which there is log space."""
-    job_id, deadline_ms, record = state.store.hand_out(topic, session, now_ms)
-    if state.turn_ms != state.store.time_ms:
-        state.stamp()
-    state.log_space.free_bytes -= RESERVE_COST_BYTES
-    state.log.append(pack_reserve(_RESERVE, job_id, deadline_ms))
+    job_id, deadline_ms, record = engine.store.hand_out(topic, session, now_ms)
+    if engine.turn_ms != engine.store.time_ms:
+        engine.stamp()
+    engine.log_space.free_bytes -= RESERVE_COST_BYTES
+    engine.log.append(pack_reserve(_RESERVE, job_id, deadline_ms))
     return job_id, body_of(record)

@@ -21,12 +21,13 @@ run too), `ValueOutOfRange` and `DelayTooLong` at once; when a step meets `OutOf
 over and reports it, with the jobs before it changed.
 
 >>> from delayd.core.engine import Engine
+>>> from delayd.core.operations.put import put
 >>> engine = Engine(start_ms=0)
 >>> topic = engine.store.topic("default")
 >>> for delay_ms in (5_000, 1_000, 0):
-...     job_id = engine.put(
-...         topic, priority=0, delay_ms=delay_ms, ttr_ms=9, body=b"", now_ms=0)
->>> bulk = Bulk(engine.state, "default", Wanted(until_ms=2_000), Action.cancel())
+...     job_id = put(
+...         engine, topic, priority=0, delay_ms=delay_ms, ttr_ms=9, body=b"", now_ms=0)
+>>> bulk = Bulk(engine, "default", Wanted(until_ms=2_000), Action.cancel())
 >>> while not bulk.step(budget=100, now_ms=0): pass
 >>> bulk.done, topic.jobs
 (2, 1)
@@ -35,6 +36,7 @@ over and reports it, with the jobs before it changed.
 import math
 from typing import Final, NamedTuple
 
+from delayd.core.engine import Engine
 from delayd.core.errors import DelayTooLong, JobNotFound, OutOfSpace, Refusal
 from delayd.core.job import TRANSITIONS, Event, State
 from delayd.core.operations.change import kick_job, kick_later, reschedule, reschedule_at
@@ -42,7 +44,6 @@ from delayd.core.operations.checks import check_delay, check_range, require_writ
 from delayd.core.operations.finish import delete_batch
 from delayd.core.scans.scan import ROW_ID_END, Scan, Wanted
 from delayd.core.session import Session
-from delayd.core.state import EngineState
 from delayd.core.wall_times import IdSet
 from delayd.limits import (
     BULK_PER_S_MAX,
@@ -104,7 +105,7 @@ class Bulk:
 
     def __init__(
         self,
-        state: EngineState,
+        engine: Engine,
         name: str,
         wanted: Wanted,
         action: Action,
@@ -114,16 +115,18 @@ class Bulk:
     ) -> None:
         """Begin; see the module for what is raised. At most `limit` jobs are changed."""
         check_range("limit", limit, CAP_MAX, lowest=1)
-        self._state = state
-        require_writable(state, name)
-        self._topic = topic_named(state, name)
+        self._engine = engine
+        require_writable(engine, name)
+        self._topic = topic_named(engine, name)
         self._action = action
         if action.event is Event.RESCHEDULE:
             check_delay(self._topic, action.delay_ms)
-        self._walk = Scan(state, self._topic, wanted._replace(states=wanted.states & action.states))
+        self._walk = Scan(
+            engine, self._topic, wanted._replace(states=wanted.states & action.states)
+        )
         self._dry_run = dry_run
         self._limit = limit
-        self._last_id = state.store.last_id
+        self._last_id = engine.store.last_id
         self._nobody = Session()
         self._seen = IdSet()
         self.done = 0
@@ -164,7 +167,7 @@ class Bulk:
 
     def _do(self, job_id: int, now_ms: int) -> bool:
         """Change this job; tell whether it was still there."""
-        state, action = self._state, self._action
+        state, action = self._engine, self._action
         if action.event is Event.DELETE:
             return delete_batch(state, self._nobody, (job_id,), now_ms)[0]
         if action.due_wall_ms is not None:

@@ -12,32 +12,33 @@ takes a while: `Clear` is a background task that ends a slice of them at a time 
                                 `TopicIsInternal`
 
 >>> from delayd.core.engine import Engine
+>>> from delayd.core.operations.put import put
 >>> engine = Engine(start_ms=0)
 >>> topic = engine.store.topic("default")
 >>> for delay_ms in (5_000, 0):
-...     job_id = engine.put(
-...         topic, priority=0, delay_ms=delay_ms, ttr_ms=9, body=b"", now_ms=0)
->>> clear = Clear(engine.state, "default")
+...     job_id = put(
+...         engine, topic, priority=0, delay_ms=delay_ms, ttr_ms=9, body=b"", now_ms=0)
+>>> clear = Clear(engine, "default")
 >>> clear.step(budget=100, now_ms=0), clear.count, topic.jobs
 (True, 2, 0)
 """
 
+from delayd.core.engine import Engine
 from delayd.core.operations import topics
 from delayd.core.operations.checks import require_writable, topic_named
 from delayd.core.operations.clock import catch_up_leases
-from delayd.core.state import EngineState
 
 
 class Clear:
     """Clears one topic."""
 
-    __slots__ = ("_name", "_state", "count", "is_over")
+    __slots__ = ("_engine", "_name", "count", "is_over")
 
-    def __init__(self, state: EngineState, name: str) -> None:
+    def __init__(self, engine: Engine, name: str) -> None:
         """Begin; `TopicNotFound`, `TopicNameInvalid`, `TopicIsInternal`."""
-        require_writable(state, name)
-        topic_named(state, name)
-        self._state = state
+        require_writable(engine, name)
+        topic_named(engine, name)
+        self._engine = engine
         self._name = name
         self.count = 0
         """How many jobs were cleared, when it is over."""
@@ -45,7 +46,7 @@ class Clear:
 
     def step(self, budget: int, now_ms: int) -> bool:
         """Clear the topic, unless more reservations must end before."""
-        state = self._state
+        state = self._engine
         if catch_up_leases(state, budget, now_ms):
             topic = state.store.topics.by_name.get(self._name)
             self.count = 0 if topic is None else topics.clear(state, topic)

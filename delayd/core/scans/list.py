@@ -13,16 +13,17 @@ and unchanged from the beginning to the end is on exactly one page, counted exac
 is changed meanwhile may be missing: a page shows each job as it was when it was last looked at.
 
 >>> from delayd.core.engine import Engine
+>>> from delayd.core.operations.put import put
 >>> engine = Engine(start_ms=0)
 >>> topic = engine.store.topic("default")
 >>> for delay_ms in (5_000, 1_000, 3_000):
-...     job_id = engine.put(
-...         topic, priority=0, delay_ms=delay_ms, ttr_ms=9, body=b"", now_ms=0)
->>> search = Search(engine.state, "default", Wanted(), limit=2)
+...     job_id = put(
+...         engine, topic, priority=0, delay_ms=delay_ms, ttr_ms=9, body=b"", now_ms=0)
+>>> search = Search(engine, "default", Wanted(), limit=2)
 >>> while not search.step(budget=100, now_ms=0): pass
 >>> [row.job_id for row in search.page.rows], search.page.after
 ([2, 3], Cursor(due_ms=3000, job_id=3))
->>> calendar = Calendar(engine.state, "default", from_ms=0, bin_ms=2_000, bins=3)
+>>> calendar = Calendar(engine, "default", from_ms=0, bin_ms=2_000, bins=3)
 >>> while not calendar.step(budget=100, now_ms=0): pass
 >>> calendar.counts
 [1, 1, 1]
@@ -31,6 +32,7 @@ is changed meanwhile may be missing: a page shows each job as it was when it was
 from heapq import heappush, heapreplace
 from typing import Final, NamedTuple
 
+from delayd.core.engine import Engine
 from delayd.core.job import (
     PRIORITY_AND_TOPIC,
     PRIORITY_AT,
@@ -44,7 +46,6 @@ from delayd.core.job import (
 )
 from delayd.core.operations.checks import check_range, topic_named
 from delayd.core.scans.scan import ROW_ID_END, Scan, Wanted, seen_state
-from delayd.core.state import EngineState
 from delayd.core.wall_times import IdSet
 from delayd.limits import CALENDAR_BINS_MAX, DURATION_MS_MAX, SEARCH_JOBS_MAX
 
@@ -97,7 +98,7 @@ class Search:
 
     def __init__(
         self,
-        state: EngineState,
+        engine: Engine,
         name: str,
         wanted: Wanted,
         limit: int = SEARCH_JOBS_MAX,
@@ -105,12 +106,12 @@ class Search:
     ) -> None:
         """Begin; see the module for what is raised."""
         check_range("limit", limit, SEARCH_JOBS_MAX, lowest=1)
-        self._store = state.store
+        self._store = engine.store
         self._limit = limit
         self._after_row = -1 if after is None else after.due_ms * ROW_ID_END + after.job_id
         if after is not None:
             wanted = wanted._replace(from_ms=max(wanted.from_ms, after.due_ms))
-        self._walk = Scan(state, topic_named(state, name), wanted)
+        self._walk = Scan(engine, topic_named(engine, name), wanted)
         # The negatives of rows, so that the latest of those kept comes first; and whose they are.
         self._heap: list[int] = []
         self._ids: set[int] = set()
@@ -188,14 +189,12 @@ class Calendar:
     already has come, and is in none.
     """
 
-    def __init__(
-        self, state: EngineState, name: str, *, from_ms: int, bin_ms: int, bins: int
-    ) -> None:
+    def __init__(self, engine: Engine, name: str, *, from_ms: int, bin_ms: int, bins: int) -> None:
         """Begin; see the module for what is raised."""
         check_range("bins", bins, CALENDAR_BINS_MAX, lowest=1)
         check_range("span in ms", bin_ms, DURATION_MS_MAX, lowest=1)
         wanted = Wanted(frozenset({State.DELAYED}), from_ms, from_ms + bins * bin_ms)
-        self._walk = Scan(state, topic_named(state, name), wanted)
+        self._walk = Scan(engine, topic_named(engine, name), wanted)
         self._from_ms = from_ms
         self._bin_ms = bin_ms
         self._seen = IdSet()

@@ -16,12 +16,13 @@ A job counts as what it is by the clock, whether or not its slice has come: if d
 due time is that of its record: for one that is ready, reserved or buried, when it last came due.
 
 >>> from delayd.core.engine import Engine
+>>> from delayd.core.operations.put import put
 >>> engine = Engine(start_ms=0)
 >>> topic = engine.store.topic("default")
 >>> for delay_ms in (5_000, 1_000, 0):
-...     job_id = engine.put(
-...         topic, priority=0, delay_ms=delay_ms, ttr_ms=9, body=b"", now_ms=0)
->>> walk = Scan(engine.state, topic, Wanted(frozenset({State.DELAYED}), until_ms=2_000))
+...     job_id = put(
+...         engine, topic, priority=0, delay_ms=delay_ms, ttr_ms=9, body=b"", now_ms=0)
+>>> walk = Scan(engine, topic, Wanted(frozenset({State.DELAYED}), until_ms=2_000))
 >>> rows = walk.take(100, now_ms=0)
 >>> [divmod(row, ROW_ID_END) for row in rows]
 [(1000, 2)]
@@ -33,10 +34,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from delayd.core.engine import Engine
 from delayd.core.job import DUE_AT, PRIORITY_AND_TOPIC, PRIORITY_AT, STATE_AT, U64, State, key_of
 from delayd.core.operations.clock import catch_up_leases, leases_are_caught_up
 from delayd.core.queues import ID_MASK
-from delayd.core.state import EngineState
 from delayd.core.topic import (
     Topic,
 )
@@ -83,11 +84,11 @@ def seen_state(store: "Store", job_id: int, record: bytes) -> State:
 class Scan:
     """One unfinished scan."""
 
-    __slots__ = ("_parts", "_slice", "_state", "_topic", "_wanted", "cost", "until_ms")
+    __slots__ = ("_engine", "_parts", "_slice", "_topic", "_wanted", "cost", "until_ms")
 
-    def __init__(self, state: EngineState, topic: Topic, wanted: Wanted) -> None:
+    def __init__(self, engine: Engine, topic: Topic, wanted: Wanted) -> None:
         """Start at the beginning."""
-        self._state = state
+        self._engine = engine
         self._topic = topic
         self._wanted = wanted
         self.until_ms = wanted.until_ms
@@ -103,7 +104,7 @@ class Scan:
         First what is due is caught up where it would change which jobs match, also a slice at a
         time; the list is then empty.
         """
-        state = self._state
+        state = self._engine
         self.cost = ADVANCE_SLICE_JOBS
         if not leases_are_caught_up(state):
             catch_up_leases(state, ADVANCE_SLICE_JOBS, now_ms)
@@ -121,7 +122,7 @@ class Scan:
 
     def rows(self, job_ids: Iterable[int]) -> list[int]:
         """Return the rows of those that are wanted as they are now."""
-        store, topic, wanted = self._state.store, self._topic, self._wanted
+        store, topic, wanted = self._engine.store, self._topic, self._wanted
         get, holders, numbered = store.jobs.get, store.leases.sessions, store.topics.by_number
         number, time_ms = topic.number, store.time_ms
         from_ms, until_ms, states = wanted.from_ms, self.until_ms, wanted.states
@@ -165,7 +166,7 @@ class Scan:
 
     def _on_the_wheel(self) -> Iterator[Collection[int]]:
         mark = Mark()
-        store, topic = self._state.store, self._topic
+        store, topic = self._engine.store, self._topic
         wants_delayed = State.DELAYED in self._wanted.states
         # Read again each time: a topic that is cleared gets another wheel.
         while (span := topic.queues.delays.wheel.enter(mark)) is not None:
@@ -185,7 +186,7 @@ class Scan:
             yield [key & ID_MASK for key in keys]
 
     def _held(self) -> Iterator[Collection[int]]:
-        store = self._state.store
+        store = self._engine.store
         if not self._topic.reserved:
             return
         if len(store.leases.sessions) <= PASS_HELD_COPIED_MAX:

@@ -164,5 +164,5 @@ def daemon_figures(engine: Engine, census: TotalsScan, now_ms: int) -> DaemonFig
         operations=daemon_operations(engine),
         rates=Speeds(*store.counters.rates.per_s(now_ms, apart)),
         oldest_ready_age_ms=age_ms(sums.oldest_ms, now_ms),
-        draining=engine.state.draining,
+        draining=engine.draining,
     )

@@ -35,7 +35,7 @@ async def healthz(_call: Call) -> Reply:
 async def readyz(call: Call) -> Reply:
     """Answer whether a job would be accepted now, and be safe."""
     api = call.api
-    if api.engine.state.draining:
+    if api.engine.draining:
         raise Draining
     sync_ms = api.reports.sync_going_on_ms()
     if sync_ms > SLOW_SYNC_MS:
@@ -63,7 +63,7 @@ async def stats(call: Call) -> Reply:
             waiting=len(api.waiting),
         ),
         daemon_figures(api.engine, census, now_ms),
-        api.engine.state.body_bytes_max,
+        api.engine.body_bytes_max,
     )
     await api.durable()
     return reply(200, answer)
@@ -84,6 +84,6 @@ async def advance(call: Call) -> Reply:
     if api.standing is None:
         raise NoClock
     given: AdvanceForm = call.given
-    work = ClockAdvance(api.engine.state, api.standing, given.by)
+    work = ClockAdvance(api.engine, api.standing, given.by)
     await api.carry_out(work)
     return reply(200, AdvancedAnswer(now=moment_text(api.wall_ms(work.time_ms))))

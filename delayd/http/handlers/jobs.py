@@ -4,6 +4,11 @@ from typing import TYPE_CHECKING
 
 from delayd.access.scopes import Scope
 from delayd.core.job import State, body_of
+from delayd.core.operations.change import change as change_job
+from delayd.core.operations.change import kick_job
+from delayd.core.operations.clock import caught_up
+from delayd.core.operations.finish import delete
+from delayd.core.operations.put import find_key
 from delayd.http.api import Call
 from delayd.http.handlers.job_responses import due_text, set_body, whole_job
 from delayd.http.problems import JobReserved, WrongState
@@ -16,7 +21,7 @@ if TYPE_CHECKING:
 
 def _by_key(call: Call) -> int:
     """Return the job that has the key of the path, in a topic that is allowed; `KeyNotFound`."""
-    return call.api.engine.find_key(call.topic, call.key)
+    return find_key(call.api.engine, call.topic, call.key)
 
 
 async def get(call: Call) -> Reply:
@@ -32,7 +37,7 @@ async def get_key(call: Call) -> Reply:
 async def _get(call: Call, job_id: int) -> Reply:
     call.allow_job(Scope.PEEK, job_id)
     api = call.api
-    record, _ = api.engine.caught_up(job_id, api.now_ms())
+    record, _ = caught_up(api.engine, job_id, api.now_ms())
     answer = whole_job(api.engine.store, job_id, record)
     set_body(answer, body_of(record))
     await api.durable()
@@ -55,7 +60,8 @@ async def _change(call: Call, job_id: int) -> Reply:
     api = call.api
     now_ms = api.now_ms()
     _refuse_reserved(call, job_id, now_ms)
-    api.engine.change(
+    change_job(
+        api.engine,
         job_id,
         now_ms,
         delay_ms=given.delay if isinstance(given.delay, int) else None,
@@ -71,7 +77,7 @@ async def _change(call: Call, job_id: int) -> Reply:
 
 def _refuse_reserved(call: Call, job_id: int, now_ms: int) -> State:
     """Return the state of a job that is not reserved; `JobReserved`, `JobNotFound`."""
-    _, state = call.api.engine.caught_up(job_id, now_ms)
+    _, state = caught_up(call.api.engine, job_id, now_ms)
     if state is State.RESERVED:
         raise JobReserved(job_id)
     return state
@@ -92,7 +98,7 @@ async def _cancel(call: Call, job_id: int) -> Reply:
     api = call.api
     now_ms = api.now_ms()
     _refuse_reserved(call, job_id, now_ms)
-    api.engine.delete(api.nobody, job_id, now_ms)
+    delete(api.engine, api.nobody, job_id, now_ms)
     await api.durable()
     return reply(200, NamedAnswer(id=job_id))
 
@@ -115,6 +121,6 @@ async def _kick(call: Call, job_id: int) -> Reply:
     state = _refuse_reserved(call, job_id, now_ms)
     if state is State.READY:
         raise WrongState(job_id, "ready", "kick")
-    api.engine.kick_job(job_id, now_ms)
+    kick_job(api.engine, job_id, now_ms)
     await api.durable()
     return reply(200, NamedAnswer(id=job_id))

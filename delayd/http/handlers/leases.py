@@ -11,6 +11,11 @@ import msgspec
 from delayd.access.scopes import Scope
 from delayd.core.errors import JobNotFound, Refusal
 from delayd.core.job import PRIORITY_AND_TOPIC, PRIORITY_AT, State
+from delayd.core.operations.clock import caught_up
+from delayd.core.operations.finish import bury as bury_job
+from delayd.core.operations.finish import delete, delete_batch
+from delayd.core.operations.finish import nack as nack_job
+from delayd.core.operations.reserve import touch as touch_job
 from delayd.http.api import Api, Call
 from delayd.http.handlers.job_responses import due_text, parse_token
 from delayd.http.handlers.reserve import holder_of
@@ -47,7 +52,7 @@ def _reservation(call: Call, scope: Scope) -> tuple[int, "Session", bytes]:
 async def ack(call: Call) -> Reply:
     """The job is done: delete it."""
     job_id, session, _ = _reservation(call, Scope.DELETE)
-    call.api.engine.delete(session, job_id, call.api.now_ms())
+    delete(call.api.engine, session, job_id, call.api.now_ms())
     await call.api.durable()
     return reply(200, NamedAnswer(id=job_id))
 
@@ -63,7 +68,8 @@ async def nack(call: Call) -> Reply:
 
 
 def _nack(api: Api, session: "Session", job_id: int, given: "NackForm") -> None:
-    api.engine.nack(
+    nack_job(
+        api.engine,
         session,
         job_id,
         api.now_ms(),
@@ -75,7 +81,7 @@ def _nack(api: Api, session: "Session", job_id: int, given: "NackForm") -> None:
 
 def _became(api: Api, job_id: int) -> BecameAnswer:
     """Return the outcome of a failed attempt."""
-    record, state = api.engine.caught_up(job_id, api.now_ms())
+    record, state = caught_up(api.engine, job_id, api.now_ms())
     store = api.engine.store
     answer = BecameAnswer(id=job_id, state=state.name.lower(), topic=store.topic_of(record).name)
     if state is State.DELAYED:
@@ -87,7 +93,7 @@ async def touch(call: Call) -> Reply:
     """Extend the reservation to a full ttr from now."""
     job_id, session, _ = _reservation(call, Scope.RELEASE)
     api = call.api
-    api.engine.touch(session, job_id, api.now_ms())
+    touch_job(api.engine, session, job_id, api.now_ms())
     expires = moment_text(api.wall_ms(session.deadlines[job_id]))
     await api.durable()
     return reply(200, TouchedAnswer(id=job_id, expires=expires))
@@ -100,7 +106,7 @@ async def bury(call: Call) -> Reply:
     priority = given.priority
     if not isinstance(priority, int):
         priority = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[0]
-    call.api.engine.bury(session, job_id, priority, call.api.now_ms(), given.error)
+    bury_job(call.api.engine, session, job_id, priority, call.api.now_ms(), given.error)
     answer = _became(call.api, job_id)
     await call.api.durable()
     return reply(200, answer)
@@ -144,7 +150,7 @@ async def ack_many(call: Call) -> Reply:
             held.setdefault(session, []).append(job_id)
             results.append(AckResultAnswer(id=job_id, status=200))
     for session, job_ids in held.items():
-        assert all(api.engine.delete_batch(session, job_ids, now_ms)), "all of them were held"
+        assert all(delete_batch(api.engine, session, job_ids, now_ms)), "all of them were held"
     await api.durable()
     return reply_of_many(200, AckResultsAnswer(results=results))
 

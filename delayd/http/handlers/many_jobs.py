@@ -67,7 +67,7 @@ async def list_jobs(call: Call) -> Reply:
     query: ListJobsForm = call.query
     wanted = _wanted(api, query, api.now_ms())
     after = Cursor(*query.after) if isinstance(query.after, tuple) else None
-    search = Search(api.engine.state, name, wanted, query.limit, after)
+    search = Search(api.engine, name, wanted, query.limit, after)
     await api.carry_out(search)
     rows, after = search.page
     jobs, ends_at = await _rows(api, name, rows, with_bodies=query.bodies)
@@ -164,7 +164,7 @@ async def _do(call: Call, action: Action, done: str) -> Reply:
     api, name = call.api, call.topic
     query: ManyJobsForm = call.query
     wanted = _wanted(api, query, api.now_ms())
-    bulk = Bulk(api.engine.state, name, wanted, action, dry_run=query.dry_run)
+    bulk = Bulk(api.engine, name, wanted, action, dry_run=query.dry_run)
     return await carry_out_bulk(api, bulk, "matched" if query.dry_run else done)
 
 
@@ -193,9 +193,7 @@ async def calendar(call: Call) -> Reply:
     topics = []
     for name in names:
         try:
-            counting = Calendar(
-                api.engine.state, name, from_ms=from_ms, bin_ms=bin_ms, bins=query.bins
-            )
+            counting = Calendar(api.engine, name, from_ms=from_ms, bin_ms=bin_ms, bins=query.bins)
             await api.carry_out(counting)
         except TopicNotFound:
             if query.topic:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from delayd.core.errors import Refusal
 from delayd.core.names import checked_key
-from delayd.core.operations.put import Conflict, Outcome
+from delayd.core.operations.put import Conflict, Outcome, put_alike, put_keyed
 from delayd.http.api import Api, Call
 from delayd.http.forms import PutJobForm, PutJobsForm, PutKeyedForm, WithRuleForm
 from delayd.http.handlers.job_responses import due_text
@@ -66,11 +66,12 @@ def put_one(
     ttr_ms = ttr_ms_of(job, topic)
     engine = api.engine
     if not key and due_wall_ms is None and retry is None:
-        job_id = engine.put_alike(
-            topic, job.priority, delay_ms, ttr_ms, (body,), now_ms, at_once=at_once
+        job_id = put_alike(
+            engine, topic, job.priority, delay_ms, ttr_ms, (body,), now_ms, at_once=at_once
         )
         return job_id, Outcome.CREATED
-    return engine.put_keyed(
+    return put_keyed(
+        engine,
         topic,
         key,
         on,
@@ -195,8 +196,8 @@ def _put_run(
     ttr_ms = ttr_ms_of(job, topic)
     bodies = [one.body_bytes or b"" for one in jobs]
     try:
-        first_id = api.engine.put_alike(
-            topic, job.priority, delay_ms, ttr_ms, bodies, now_ms, at_once=at_once
+        first_id = put_alike(
+            api.engine, topic, job.priority, delay_ms, ttr_ms, bodies, now_ms, at_once=at_once
         )
     except Refusal:
         return None  # one by one it shows which of them are

@@ -16,6 +16,12 @@ from typing import TYPE_CHECKING
 
 from delayd.access.scopes import Scope
 from delayd.core.errors import Refusal
+from delayd.core.operations.checks import require_writable_job
+from delayd.core.operations.finish import take_undelivered
+from delayd.core.operations.reserve import reserve as reserve_next
+from delayd.core.operations.reserve import reserve_batch
+from delayd.core.operations.sessions import stop_consuming, watch
+from delayd.core.operations.waiting import cancel_wait, wait
 from delayd.core.session import Handed, Session, WaitEnd
 from delayd.http.api import Api, Call
 from delayd.http.handlers.job_responses import Reservation, reservation_of, reserved_job
@@ -49,7 +55,7 @@ class Consumer:
         """The daemon stopped while it waited."""
         try:
             for name in topics:
-                api.engine.watch(self.session, name)
+                watch(api.engine, self.session, name)
         except Refusal:
             self.leave()
             raise
@@ -59,14 +65,14 @@ class Consumer:
         self.handed_ms = now_ms
         jobs_max = self._jobs_max - len(self.jobs)
         if jobs_max:
-            self.jobs += self._api.engine.reserve_batch(
-                self.session, jobs_max, HTTP_RESERVED_BYTES_MAX, now_ms
+            self.jobs += reserve_batch(
+                self._api.engine, self.session, jobs_max, HTTP_RESERVED_BYTES_MAX, now_ms
             )
 
     def take_one(self, now_ms: int) -> None:
         """Take one that is ready after all, where there was no room for it; `OutOfSpace`."""
         self.handed_ms = now_ms
-        job = self._api.engine.reserve(self.session, now_ms)
+        job = reserve_next(self._api.engine, self.session, now_ms)
         if job is not None:
             self.jobs.append(job)
 
@@ -83,18 +89,18 @@ class Consumer:
         """Wait no more: the daemon stops."""
         if self.session.waiting and not self.future.done():
             self.was_stopped = True
-            self._api.engine.cancel_wait(self.session)
+            cancel_wait(self._api.engine, self.session)
             self.future.set_result(None)
 
     def leave(self) -> None:
         """Wait and watch no more; what was reserved stays so."""
-        self._api.engine.stop_consuming(self.session)
+        stop_consuming(self._api.engine, self.session)
 
     def give_back(self) -> None:
         """Leave, and undo the reservations: the client is gone."""
         self.leave()
         if self.session.deadlines:
-            self._api.engine.take_undelivered(self.session, self._api.now_ms())
+            take_undelivered(self._api.engine, self.session, self._api.now_ms())
         self._api.turns.ask()
 
 
@@ -142,7 +148,7 @@ async def _wait(api: Api, consumer: Consumer, wait_ms: int) -> None:
     """Wait for a job, at most this long; `Stopping`."""
     if api.is_stopping:
         raise Stopping
-    api.engine.wait(consumer.session, api.now_ms(), wait_ms)
+    wait(api.engine, consumer.session, api.now_ms(), wait_ms)
     api.turns.ask()  # for the turn to see when the wait ends
     api.waiting.add(consumer)
     try:
@@ -185,7 +191,7 @@ def holder_of(api: Api, reservation: Reservation, record: bytes) -> Session:
     `TopicIsInternal` for a job that was handed out before that was refused, and survived a restart.
     """
     store = api.engine.store
-    api.engine.require_writable_job(record)
+    require_writable_job(api.engine, record)
     holder = store.leases.sessions.get(reservation.job_id)
     is_ours = holder is not None and (isinstance(holder.owner, Consumer) or holder is store.orphans)
     if (

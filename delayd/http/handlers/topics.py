@@ -13,7 +13,8 @@ from delayd.access.principal import EVERYBODY
 from delayd.access.scopes import Scope
 from delayd.core.errors import TopicNotFound
 from delayd.core.job import State
-from delayd.core.operations.topics import SetPolicy
+from delayd.core.operations.topics import SetPolicy, policy_of
+from delayd.core.operations.topics import pause as pause_topic
 from delayd.core.policy import Policy
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.clear import Clear
@@ -132,7 +133,7 @@ def policy_answer(policy: Policy | None, source: Source) -> PolicyOfTopicAnswer:
 
 async def get_policy(call: Call) -> Reply:
     """Answer the topic's policy, or the one that it would have."""
-    answer = policy_answer(*call.api.engine.policy_of(call.topic))
+    answer = policy_answer(*policy_of(call.api.engine, call.topic))
     await call.api.durable()
     return reply(200, answer)
 
@@ -153,8 +154,8 @@ async def drop_policy(call: Call) -> Reply:
 
 async def _set_policy(call: Call, name: str, policy: Policy | None) -> Reply:
     engine = call.api.engine
-    await call.api.carry_out(SetPolicy(engine.state, name, policy))
-    return reply(200, policy_answer(*engine.policy_of(name)))
+    await call.api.carry_out(SetPolicy(engine, name, policy))
+    return reply(200, policy_answer(*policy_of(engine, name)))
 
 
 # --- Operations ----------------------------------------------------------------------------------
@@ -173,7 +174,7 @@ async def resume(call: Call) -> Reply:
 
 async def _pause(call: Call, pause_ms: int) -> Reply:
     api, name = call.api, call.topic
-    api.engine.pause(name, pause_ms, api.now_ms())
+    pause_topic(api.engine, name, pause_ms, api.now_ms())
     until = _paused_until(api, api.engine.store.topics.by_name[name])
     await api.durable()
     return reply(200, PausedAnswer(paused_until=until))
@@ -185,7 +186,7 @@ async def kick(call: Call) -> Reply:
     api, name = call.api, call.topic
     action = Action.kick(0 if given.per_second is UNSET else given.per_second)
     wanted = Wanted(frozenset({State.BURIED}))
-    bulk = Bulk(api.engine.state, name, wanted, action, limit=given.max)
+    bulk = Bulk(api.engine, name, wanted, action, limit=given.max)
     return await carry_out_bulk(api, bulk, "kicked")
 
 
@@ -200,6 +201,6 @@ async def carry_out_bulk(api: Api, bulk: Bulk, done: str) -> Reply:
 async def clear(call: Call) -> Reply:
     """Delete all jobs of the topic that are not reserved."""
     api = call.api
-    work = Clear(api.engine.state, call.topic)
+    work = Clear(api.engine, call.topic)
     await api.carry_out(work)
     return reply(200, ManyAnswer(cleared=work.count))

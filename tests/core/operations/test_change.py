@@ -5,6 +5,9 @@ import pytest
 from delayd.core import views
 from delayd.core.errors import BodyTooBig, JobNotFound, Refusal, ValueOutOfRange
 from delayd.core.job import State, tally_of
+from delayd.core.operations.change import change
+from delayd.core.operations.finish import bury
+from delayd.core.operations.put import find_key
 from delayd.core.records import Kind
 from tests.core.operations.test_put_keyed import (
     KEY,
@@ -26,26 +29,26 @@ def test_everything_about_a_waiting_job_is_changed_by_one_record(
 ) -> None:
     rig, _ = job_in(state)
     body = b"changed" if has_body else None
-    rig.engine.change(1, rig.now_ms, body=body, delay_ms=4_000, priority=77, ttr_ms=5_000)
+    change(rig.engine, 1, rig.now_ms, body=body, delay_ms=4_000, priority=77, ttr_ms=5_000)
     seen = views.view_job(rig.engine, 1, rig.now_ms)
     assert (seen.state, seen.left_ms, seen.delay_ms) == (State.DELAYED, 4_000, 4_000)
     assert (seen.priority, seen.ttr_ms, body_of(rig, 1)) == (77, 5_000, body or b"old")
     assert kinds_of(rig.take_log()[0]) == [Kind.REWRITE if has_body else Kind.AMEND]
-    assert rig.engine.find_key("default", KEY) == 1
+    assert find_key(rig.engine, "default", KEY) == 1
     agree_with_the_log(rig)
 
 
 @pytest.mark.parametrize("state", WAITING)
 def test_what_is_not_given_stays(state: State) -> None:
     rig, _ = job_in(state)
-    rig.engine.change(1, rig.now_ms)
+    change(rig.engine, 1, rig.now_ms)
     before = views.view_job(rig.engine, 1, rig.now_ms)
     assert before.state is state
-    rig.engine.change(1, rig.now_ms, priority=3)
+    change(rig.engine, 1, rig.now_ms, priority=3)
     assert views.view_job(rig.engine, 1, rig.now_ms) == before._replace(priority=3)
-    rig.engine.change(1, rig.now_ms, body=b"other")
+    change(rig.engine, 1, rig.now_ms, body=b"other")
     assert views.view_job(rig.engine, 1, rig.now_ms) == before._replace(priority=3)
-    rig.engine.change(1, rig.now_ms, ttr_ms=0)
+    change(rig.engine, 1, rig.now_ms, ttr_ms=0)
     assert views.view_job(rig.engine, 1, rig.now_ms).ttr_ms == 1_000
     agree_with_the_log(rig)
 
@@ -57,11 +60,11 @@ def test_a_buried_job_stays_where_it_is_among_the_buried_until_it_gets_another_t
         put(rig, b"%d" % number)
     rig.reserve_all(worker)
     for job_id in (2, 3, 1):
-        rig.engine.bury(worker, job_id, 0, rig.now_ms)
-    rig.engine.change(2, rig.now_ms, priority=9, body=b"patched")
+        bury(rig.engine, worker, job_id, 0, rig.now_ms)
+    change(rig.engine, 2, rig.now_ms, priority=9, body=b"patched")
     topic = rig.engine.store.topics.by_name["default"]
     assert views.peek_buried(rig.engine, topic) == (2, b"patched")
-    rig.engine.change(2, rig.now_ms, delay_ms=0)
+    change(rig.engine, 2, rig.now_ms, delay_ms=0)
     assert state_of(rig, 2) is State.READY
     assert views.peek_buried(rig.engine, topic) == (3, b"old")
     assert tally_of(record_of(rig, 2)).kicks == 0
@@ -72,7 +75,7 @@ def test_a_job_in_hand_or_not_there_cannot_be_changed() -> None:
     rig, _ = job_in(State.RESERVED)
     for job_id in (1, 2):
         with pytest.raises(JobNotFound):
-            rig.engine.change(job_id, rig.now_ms, priority=1)
+            change(rig.engine, job_id, rig.now_ms, priority=1)
     assert rig.take_log() == (b"", False)
 
 
@@ -92,6 +95,6 @@ def test_a_change_with_a_value_that_cannot_be_changes_nothing(
     rig, _ = job_in(State.READY)
     before = list(views.canonical(rig.engine))
     with pytest.raises(refusal):
-        rig.engine.change(1, rig.now_ms, **wrong)  # type: ignore[arg-type]
+        change(rig.engine, 1, rig.now_ms, **wrong)  # type: ignore[arg-type]
     assert list(views.canonical(rig.engine)) == before
     assert rig.take_log() == (b"", False)

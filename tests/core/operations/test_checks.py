@@ -15,9 +15,34 @@ from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, TopicIsInternal
 from delayd.core.job import Retry, State
 from delayd.core.names import INTERNAL_TOPIC
-from delayd.core.operations.change import kick_later
-from delayd.core.operations.put import Conflict
-from delayd.core.operations.topics import SetPolicy, reclaim
+from delayd.core.operations import change as change_module
+from delayd.core.operations import clock, finish, reserve, sessions, topics, waiting
+from delayd.core.operations import put as put_module
+from delayd.core.operations.change import (
+    change,
+    kick,
+    kick_job,
+    kick_later,
+    reschedule,
+    reschedule_at,
+)
+from delayd.core.operations.checks import as_daemon
+from delayd.core.operations.clock import caught_up
+from delayd.core.operations.finish import bury as bury_job
+from delayd.core.operations.finish import delete, delete_batch, nack
+from delayd.core.operations.put import Conflict, find_key, put_alike, put_keyed_run
+from delayd.core.operations.put import put as put_job
+from delayd.core.operations.put import put_keyed as put_job_keyed
+from delayd.core.operations.reserve import reserve_job
+from delayd.core.operations.sessions import stop_consuming, use, watch
+from delayd.core.operations.topics import (
+    SetPolicy,
+    configure,
+    pause,
+    policy_of,
+    reclaim,
+    set_policy,
+)
 from delayd.core.policy import Patterns, Policy
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.clear import Clear
@@ -43,8 +68,9 @@ class Scene(EngineRig):
 
     def __init__(self, state: State = State.DELAYED) -> None:
         super().__init__()
-        with self.engine.as_daemon():
-            self.engine.put_keyed(
+        with as_daemon(self.engine):
+            put_job_keyed(
+                self.engine,
                 self.engine.store.topic(INTERNAL_TOPIC),
                 KEY,
                 priority=0,
@@ -54,7 +80,7 @@ class Scene(EngineRig):
                 now_ms=0,
             )
             if state is State.READY:
-                self.engine.kick_job(MEMO, 0)
+                kick_job(self.engine, MEMO, 0)
             elif state is State.BURIED:
                 bury(self.engine)
         self.put("mail", delay_ms=5)
@@ -72,57 +98,57 @@ class Scene(EngineRig):
 def bury(engine: Engine) -> None:
     """Bury the memo, as a client could before that was refused."""
     consumer = Session()
-    engine.watch(consumer, INTERNAL_TOPIC)
-    engine.reserve_job(consumer, MEMO, 0)
-    engine.bury(consumer, MEMO, 0, 0)
-    engine.stop_consuming(consumer)
+    watch(engine, consumer, INTERNAL_TOPIC)
+    reserve_job(engine, consumer, MEMO, 0)
+    bury_job(engine, consumer, MEMO, 0, 0)
+    stop_consuming(engine, consumer)
 
 
 def put_keyed(on: Conflict, key: bytes = KEY) -> Callable[[Scene], object]:
     def put(scene: Scene) -> object:
-        return scene.engine.put_keyed(
-            scene.own, key, on, priority=0, ttr_ms=9, body=b"", now_ms=scene.now_ms
+        return put_job_keyed(
+            scene.engine, scene.own, key, on, priority=0, ttr_ms=9, body=b"", now_ms=scene.now_ms
         )
 
     return put
 
 
 def bulk(action: Action, *, dry_run: bool = False) -> Callable[[Scene], object]:
-    return lambda scene: Bulk(scene.engine.state, INTERNAL_TOPIC, Wanted(), action, dry_run=dry_run)
+    return lambda scene: Bulk(scene.engine, INTERNAL_TOPIC, Wanted(), action, dry_run=dry_run)
 
 
 BY_OPERATION: Final[dict[str, Callable[[Scene], object]]] = {
     "put": lambda s: s.put(INTERNAL_TOPIC),
-    "put with a rule": lambda s: s.engine.put(
-        s.own, priority=0, delay_ms=0, ttr_ms=9, body=b"", now_ms=0, retry=Retry((1_000,))
+    "put with a rule": lambda s: put_job(
+        s.engine, s.own, priority=0, delay_ms=0, ttr_ms=9, body=b"", now_ms=0, retry=Retry((1_000,))
     ),
-    "put_alike": lambda s: s.engine.put_alike(s.own, 0, 9, 9, [b"", b"x"], s.now_ms),
-    "put at a wall-clock time": lambda s: s.engine.put(
-        s.own, priority=0, due_wall_ms=10, ttr_ms=9, body=b"", now_ms=0
+    "put_alike": lambda s: put_alike(s.engine, s.own, 0, 9, 9, [b"", b"x"], s.now_ms),
+    "put at a wall-clock time": lambda s: put_job(
+        s.engine, s.own, priority=0, due_wall_ms=10, ttr_ms=9, body=b"", now_ms=0
     ),
-    "put_keyed_run": lambda s: s.engine.put_keyed_run(s.own, 0, 0, 9, [b"b"], [b""], s.now_ms),
+    "put_keyed_run": lambda s: put_keyed_run(s.engine, s.own, 0, 0, 9, [b"b"], [b""], s.now_ms),
     "put_keyed": put_keyed(Conflict.REJECT, b"b"),
     **{f"put_keyed {on.value}": put_keyed(on) for on in Conflict},
-    "watch": lambda s: s.engine.watch(s.me, INTERNAL_TOPIC),
-    "reserve_job": lambda s: s.engine.reserve_job(s.me, MEMO, s.now_ms),
-    "delete": lambda s: s.engine.delete(s.me, MEMO, s.now_ms),
-    "kick_job": lambda s: s.engine.kick_job(MEMO, s.now_ms),
-    "kick_later": lambda s: kick_later(s.engine.state, MEMO, 9, s.now_ms),
-    "kick": lambda s: s.engine.kick(s.own, 9, s.now_ms),
-    "reschedule": lambda s: s.engine.reschedule(MEMO, 0, s.now_ms),
-    "reschedule_at": lambda s: s.engine.reschedule_at(MEMO, 0, s.now_ms),
-    "change": lambda s: s.engine.change(MEMO, s.now_ms, body=b"forged"),
-    "pause": lambda s: s.engine.pause(INTERNAL_TOPIC, 9, s.now_ms),
-    "resume": lambda s: s.engine.pause(INTERNAL_TOPIC, 0, s.now_ms),
-    "set_policy": lambda s: s.engine.set_policy(INTERNAL_TOPIC, NEVER_PLAIN, s.now_ms),
-    "set_policy none": lambda s: s.engine.set_policy(INTERNAL_TOPIC, None, s.now_ms),
-    "set_policy of another": lambda s: s.engine.set_policy(
-        "mail", Policy(attempts_max=1, exhausted=INTERNAL_TOPIC), s.now_ms
+    "watch": lambda s: watch(s.engine, s.me, INTERNAL_TOPIC),
+    "reserve_job": lambda s: reserve_job(s.engine, s.me, MEMO, s.now_ms),
+    "delete": lambda s: delete(s.engine, s.me, MEMO, s.now_ms),
+    "kick_job": lambda s: kick_job(s.engine, MEMO, s.now_ms),
+    "kick_later": lambda s: kick_later(s.engine, MEMO, 9, s.now_ms),
+    "kick": lambda s: kick(s.engine, s.own, 9, s.now_ms),
+    "reschedule": lambda s: reschedule(s.engine, MEMO, 0, s.now_ms),
+    "reschedule_at": lambda s: reschedule_at(s.engine, MEMO, 0, s.now_ms),
+    "change": lambda s: change(s.engine, MEMO, s.now_ms, body=b"forged"),
+    "pause": lambda s: pause(s.engine, INTERNAL_TOPIC, 9, s.now_ms),
+    "resume": lambda s: pause(s.engine, INTERNAL_TOPIC, 0, s.now_ms),
+    "set_policy": lambda s: set_policy(s.engine, INTERNAL_TOPIC, NEVER_PLAIN, s.now_ms),
+    "set_policy none": lambda s: set_policy(s.engine, INTERNAL_TOPIC, None, s.now_ms),
+    "set_policy of another": lambda s: set_policy(
+        s.engine, "mail", Policy(attempts_max=1, exhausted=INTERNAL_TOPIC), s.now_ms
     ),
 }
 BY_PASS: Final[dict[str, Callable[[Scene], object]]] = {
-    "SetPolicy": lambda s: SetPolicy(s.engine.state, INTERNAL_TOPIC, NEVER_PLAIN),
-    "Clear": lambda s: Clear(s.engine.state, INTERNAL_TOPIC),
+    "SetPolicy": lambda s: SetPolicy(s.engine, INTERNAL_TOPIC, NEVER_PLAIN),
+    "Clear": lambda s: Clear(s.engine, INTERNAL_TOPIC),
     "Bulk cancel": bulk(Action.cancel()),
     "Bulk kick": bulk(Action.kick()),
     "Bulk reschedule": bulk(Action.reschedule(0)),
@@ -138,6 +164,10 @@ NOT_ASKED: Final = {
     **dict.fromkeys(("release", "nack", "bury", "touch"), "nobody holds a job of it"),
     **dict.fromkeys(("close_session", "take_undelivered"), "nobody holds a job of it"),
     "delete_batch": "answers False",
+    **dict.fromkeys(("extend", "rewrite", "when"), "parts of puts and changes, which ask"),
+    **dict.fromkeys(("give_back", "hand_out", "serve"), "parts of operations, which ask"),
+    **dict.fromkeys(("catch_up_leases", "expire", "job_for", "look_after"), "time's"),
+    "reclaim": "the daemon's",
 }
 """Operations that are not refused, and why they need not be."""
 
@@ -145,11 +175,14 @@ NOT_ASKED: Final = {
 def test_each_operation_of_the_engine_is_refused_or_need_not_be() -> None:
     operations = {
         name
-        for name, operation in inspect.getmembers(Engine, inspect.isfunction)
-        if not name.startswith("_") and "now_ms" in inspect.signature(operation).parameters
+        for module in (change_module, finish, put_module, clock, reserve, sessions, topics, waiting)
+        for name, operation in inspect.getmembers(module, inspect.isfunction)
+        if operation.__module__ == module.__name__
+        and not name.startswith("_")
+        and {"engine", "now_ms"} <= {*inspect.signature(operation).parameters}
     }
     refused = {name.partition(" ")[0] for name in BY_OPERATION} - {"watch", "resume"}
-    assert operations | {"kick_later"} == refused | {*NOT_ASKED}
+    assert operations == refused | {*NOT_ASKED}
     assert not refused & {*NOT_ASKED}
 
 
@@ -170,15 +203,15 @@ def test_it_is_refused_and_has_changed_nothing(name: str, state: State) -> None:
 @pytest.mark.parametrize("name", sorted({*REFUSED} - {"put_keyed reject"}))
 def test_the_daemon_itself_may(name: str) -> None:
     scene = Scene(State.BURIED if name.startswith("kick") else State.DELAYED)
-    with scene.engine.as_daemon():
+    with as_daemon(scene.engine):
         REFUSED[name](scene)
 
 
 @pytest.mark.parametrize("name", ["pause", "watch", "set_policy", "Clear", "Bulk kick"])
 def test_it_is_refused_also_while_there_is_no_such_topic(name: str) -> None:
     scene = Scene()
-    with scene.engine.as_daemon():
-        scene.engine.delete(scene.me, MEMO, 0)
+    with as_daemon(scene.engine):
+        delete(scene.engine, scene.me, MEMO, 0)
     assert INTERNAL_TOPIC not in scene.engine.store.topics.by_name
     with pytest.raises(TopicIsInternal):
         REFUSED[name](scene)
@@ -188,7 +221,7 @@ def test_it_is_refused_also_while_there_is_no_such_topic(name: str) -> None:
 
 def test_among_others_its_jobs_are_not_there_to_be_deleted() -> None:
     scene = Scene()
-    assert scene.engine.delete_batch(scene.me, (MEMO, 2, MEMO), scene.now_ms) == [
+    assert delete_batch(scene.engine, scene.me, (MEMO, 2, MEMO), scene.now_ms) == [
         False,
         True,
         False,
@@ -201,32 +234,33 @@ def test_other_topics_are_as_they_were() -> None:
     engine = scene.engine
     assert engine.store.topics.by_name["mail"].has_no_rules, "its puts have nothing more to look at"
     assert not scene.own.has_no_rules
-    engine.kick_job(2, scene.now_ms)
-    engine.pause("mail", 9, scene.now_ms)
-    engine.set_policy("mail", Policy(attempts_max=1, exhausted="dead"), scene.now_ms)
-    engine.change(2, scene.now_ms, priority=7)
-    assert engine.delete_batch(scene.me, (2,), scene.now_ms) == [True]
+    kick_job(engine, 2, scene.now_ms)
+    pause(engine, "mail", 9, scene.now_ms)
+    set_policy(engine, "mail", Policy(attempts_max=1, exhausted="dead"), scene.now_ms)
+    change(engine, 2, scene.now_ms, priority=7)
+    assert delete_batch(engine, scene.me, (2,), scene.now_ms) == [True]
 
 
 def test_the_door_is_closed_again_also_behind_a_refusal() -> None:
     scene = Scene()
-    scene.engine.configure(jobs_max=2)
-    with pytest.raises(CapReached), scene.engine.as_daemon():
+    configure(scene.engine, jobs_max=2)
+    with pytest.raises(CapReached), as_daemon(scene.engine):
         scene.put(INTERNAL_TOPIC)
     with pytest.raises(TopicIsInternal):
         scene.put(INTERNAL_TOPIC)
 
 
 def test_nobody_but_the_memos_of_http_goes_through_the_door() -> None:
-    assert sorted(users_of("as_daemon")) == ["core/engine.py", "http/idempotency.py"]
+    assert sorted(users_of("as_daemon")) == ["core/operations/topics.py", "http/idempotency.py"]
 
 
 def users_of(name: str) -> Iterator[str]:
-    """The modules of delayd that ask anything for an attribute of that name."""
+    """The modules of delayd that call a function of that name."""
     root = Path(delayd.__file__).parent
     for path in root.rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        if any(isinstance(node, ast.Attribute) and node.attr == name for node in ast.walk(tree)):
+        calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        if any(name in (getattr(call, "id", ""), getattr(call, "attr", "")) for call in calls):
             yield path.relative_to(root).as_posix()
 
 
@@ -236,26 +270,26 @@ def users_of(name: str) -> Iterator[str]:
 def test_anybody_may_look_at_it() -> None:
     scene = Scene()
     engine = scene.engine
-    search = Search(engine.state, INTERNAL_TOPIC, Wanted())
-    calendar = Calendar(engine.state, INTERNAL_TOPIC, from_ms=0, bin_ms=DAY_MS + 1, bins=1)
+    search = Search(engine, INTERNAL_TOPIC, Wanted())
+    calendar = Calendar(engine, INTERNAL_TOPIC, from_ms=0, bin_ms=DAY_MS + 1, bins=1)
     for work in (search, calendar):
         while not work.step(100, scene.now_ms):
             pass
     assert [row.job_id for row in search.page.rows] == [MEMO]
     assert calendar.counts == [1]
-    assert engine.find_key(INTERNAL_TOPIC, KEY) == MEMO
+    assert find_key(engine, INTERNAL_TOPIC, KEY) == MEMO
     assert views.view_job(engine, MEMO, 0).topic == INTERNAL_TOPIC
     assert views.peek_delayed(engine, scene.own) == (MEMO, b"memo")
-    assert engine.policy_of(INTERNAL_TOPIC) == (Policy(), Source.CONFIGURATION)
-    engine.use(scene.me, INTERNAL_TOPIC)
+    assert policy_of(engine, INTERNAL_TOPIC) == (Policy(), Source.CONFIGURATION)
+    use(engine, scene.me, INTERNAL_TOPIC)
     assert views.view_topic(engine, INTERNAL_TOPIC, 0).using == 1
 
 
 def test_the_daemon_is_no_client_that_watches_or_waits() -> None:
     scene = Scene()
     consumer = Session()
-    with scene.engine.as_daemon():
-        scene.engine.watch(consumer, INTERNAL_TOPIC)
+    with as_daemon(scene.engine):
+        watch(scene.engine, consumer, INTERNAL_TOPIC)
     scene.wait(consumer)
     for name, clients in ((INTERNAL_TOPIC, 0), ("mail", 1)):
         if clients:
@@ -274,25 +308,25 @@ def test_the_daemon_is_no_client_that_watches_or_waits() -> None:
 def vandalized() -> Scene:
     """A rig whose log says what clients could do while nothing was refused."""
     scene = Scene()
-    with scene.engine.as_daemon():
+    with as_daemon(scene.engine):
         bury(scene.engine)
         scene.put(INTERNAL_TOPIC, delay_ms=50)
         scene.put(INTERNAL_TOPIC)
-        scene.engine.set_policy(INTERNAL_TOPIC, Policy(delay_ms_max=1_000, jobs_max=1), 0)
-        scene.engine.set_policy("mail", Policy(attempts_max=1, exhausted=INTERNAL_TOPIC), 0)
-        scene.engine.set_policy("sms", Policy(exhausted=INTERNAL_TOPIC), 0)
-        scene.engine.pause(INTERNAL_TOPIC, 10 * DAY_MS, 0)
+        set_policy(scene.engine, INTERNAL_TOPIC, Policy(delay_ms_max=1_000, jobs_max=1), 0)
+        set_policy(scene.engine, "mail", Policy(attempts_max=1, exhausted=INTERNAL_TOPIC), 0)
+        set_policy(scene.engine, "sms", Policy(exhausted=INTERNAL_TOPIC), 0)
+        pause(scene.engine, INTERNAL_TOPIC, 10 * DAY_MS, 0)
     return scene
 
 
 def test_a_journal_is_replayed_whatever_it_says_of_that_topic() -> None:
     scene = vandalized()
-    with scene.engine.as_daemon():
-        Clear(scene.engine.state, "mail").step(9, 0)
+    with as_daemon(scene.engine):
+        Clear(scene.engine, "mail").step(9, 0)
         scene.put("mail")
         scene.reserve_all(scene.me)
-        scene.engine.nack(scene.me, 5, 0)
-    assert scene.engine.store.topic_of(scene.engine.caught_up(5, 0)[0]) is scene.own, "exhausted"
+        nack(scene.engine, scene.me, 5, 0)
+    assert scene.engine.store.topic_of(caught_up(scene.engine, 5, 0)[0]) is scene.own, "exhausted"
     assert [*views.canonical(scene.replayed())] == [*views.canonical(scene.engine)]
     check(scene.replayed())
 
@@ -300,21 +334,21 @@ def test_a_journal_is_replayed_whatever_it_says_of_that_topic() -> None:
 def test_a_start_puts_the_policies_in_order() -> None:
     scene = vandalized()
     scene.restart()
-    scene.engine.configure(Patterns({"*": NEVER_PLAIN, "sms": Policy(jobs_max=5)}))
+    configure(scene.engine, Patterns({"*": NEVER_PLAIN, "sms": Policy(jobs_max=5)}))
     for engine in (scene.engine, scene.replayed()):
-        assert engine.policy_of(INTERNAL_TOPIC) == (Policy(), Source.CONFIGURATION)
-        assert engine.policy_of("mail") == (Policy(attempts_max=1), Source.RUN_TIME)
+        assert policy_of(engine, INTERNAL_TOPIC) == (Policy(), Source.CONFIGURATION)
+        assert policy_of(engine, "mail") == (Policy(attempts_max=1), Source.RUN_TIME)
         assert engine.store.topics.by_name[INTERNAL_TOPIC].feeders == 0
         assert "sms" not in engine.store.topics.by_name, "its policy said nothing else"
         check(engine)
-    assert scene.engine.policy_of("sms") == (Policy(jobs_max=5), Source.CONFIGURATION)
+    assert policy_of(scene.engine, "sms") == (Policy(jobs_max=5), Source.CONFIGURATION)
 
 
 def test_a_start_ends_the_pause_and_forgets_no_key_too_soon() -> None:
     scene = vandalized()
     scene.restart()
-    scene.engine.configure()
-    reclaim(scene.engine.state, scene.now_ms)
+    configure(scene.engine)
+    reclaim(scene.engine, scene.now_ms)
     for engine in (scene.engine, scene.replayed()):
         topic = engine.store.topics.by_name[INTERNAL_TOPIC]
         assert topic.paused_until_ms is None
@@ -325,14 +359,14 @@ def test_a_start_ends_the_pause_and_forgets_no_key_too_soon() -> None:
 def test_where_nothing_is_left_a_start_records_nothing() -> None:
     for scene in (EngineRig(), Scene()):
         scene.take_log()
-        reclaim(scene.engine.state, scene.now_ms)
+        reclaim(scene.engine, scene.now_ms)
         assert scene.take_log() == (b"", False)
 
 
 def test_a_start_without_room_for_that_goes_on() -> None:
     scene = vandalized()
     scene.restart()
-    scene.engine.configure()
+    configure(scene.engine)
     scene.engine.log_space.limit(0, lambda *_: -1)
-    reclaim(scene.engine.state, scene.now_ms)
+    reclaim(scene.engine, scene.now_ms)
     assert scene.own.queues.buried

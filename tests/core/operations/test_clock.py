@@ -8,6 +8,12 @@ from delayd.core import views
 from delayd.core.check import check
 from delayd.core.errors import JobNotFound
 from delayd.core.job import State
+from delayd.core.operations.change import reschedule
+from delayd.core.operations.clock import next_deadline
+from delayd.core.operations.finish import delete, release
+from delayd.core.operations.put import put_alike
+from delayd.core.operations.reserve import reserve_job, touch
+from delayd.core.operations.topics import pause
 from delayd.limits import ADVANCE_SLICE_JOBS
 from tests.core.rig import EngineRig
 
@@ -40,14 +46,14 @@ def test_a_hold_ends_at_its_millisecond(length_ms: int) -> None:
     assert state_of(rig, 1) is State.RESERVED
     rig.play(length_ms)
     assert rig.reserve(rig.client()) == 1
-    assert rig.engine.state.timeouts == 1
+    assert rig.engine.timeouts == 1
 
 
 @pytest.mark.parametrize("length_ms", LENGTHS_MS)
 def test_a_pause_ends_at_its_millisecond(length_ms: int) -> None:
     rig = EngineRig()
     rig.put()
-    rig.engine.pause("default", length_ms, rig.now_ms)
+    pause(rig.engine, "default", length_ms, rig.now_ms)
     me = rig.client()
     rig.play(length_ms - 1)
     assert rig.reserve(me) == 0
@@ -67,7 +73,7 @@ def test_nothing_is_early_with_any_tick_and_nothing_is_late_by_more_than_one(
         if len(asked_ms) < 300:
             delay_ms = rng.choice((1, 10, 1000, 50_000)) + rng.randrange(2000)
             asked_ms[rig.put(delay_ms=delay_ms)] = rig.now_ms + delay_ms
-        deadline_ms = rig.engine.next_deadline()
+        deadline_ms = next_deadline(rig.engine)
         assert deadline_ms is not None
         rig.advance(max(rig.time_ms, min(deadline_ms, rig.time_ms + rng.randrange(200))))
         for job_id in {*topic.queues.ready} - came:
@@ -82,10 +88,10 @@ def test_no_hold_and_no_pause_is_early_with_any_tick(tick_ms: int, rng: random.R
         ttr_ms = rng.randrange(1, 5000)
         job_id = rig.put(f"t{number}", ttr_ms=ttr_ms)
         if number % 2:
-            rig.engine.reserve_job(rig.client(), job_id, rig.now_ms)
+            reserve_job(rig.engine, rig.client(), job_id, rig.now_ms)
         else:
             assert rig.reserve(rig.client(f"t{number}")) == job_id
-        rig.engine.pause(f"t{number}", ttr_ms, rig.now_ms)
+        pause(rig.engine, f"t{number}", ttr_ms, rig.now_ms)
         until_ms = rig.now_ms + ttr_ms
         rig.play(until_ms - 1)
         topic = rig.engine.store.topics.by_name[f"t{number}"]
@@ -124,12 +130,12 @@ def test_touch_gives_the_whole_ttr_again() -> None:
     me = rig.client()
     rig.reserve(me)
     rig.play(4000)
-    rig.engine.touch(me, 1, rig.now_ms)
+    touch(rig.engine, me, 1, rig.now_ms)
     rig.play(8999)
     assert state_of(rig, 1) is State.RESERVED
     rig.play(9000)
     assert state_of(rig, 1) is State.READY
-    assert rig.engine.state.timeouts == 1
+    assert rig.engine.timeouts == 1
 
 
 def test_one_lapse_gives_the_job_back_once() -> None:
@@ -142,7 +148,7 @@ def test_one_lapse_gives_the_job_back_once() -> None:
     rig.play(1000)
     assert rig.delivered() == [(second, 1)]
     with pytest.raises(JobNotFound):
-        rig.engine.release(first, 1, 0, 0, rig.now_ms)
+        release(rig.engine, first, 1, 0, 0, rig.now_ms)
     assert views.view_job(rig.engine, 1, rig.now_ms).timeouts == 1
 
 
@@ -154,7 +160,7 @@ def test_a_job_that_is_due_is_ready_for_who_asks_though_its_slice_has_not_come()
     rig.reserve(holder)
     rig.engine.store.time_ms = 1000
     assert state_of(rig, 1) is State.READY
-    assert rig.engine.reserve_job(me, 2, rig.now_ms)[0] == 2
+    assert reserve_job(rig.engine, me, 2, rig.now_ms)[0] == 2
     check(rig.engine)
     rig.run(1000)  # the slice comes, and finds nothing left to do
     check(rig.engine)
@@ -165,7 +171,7 @@ def test_a_cancelled_delay_never_fires() -> None:
     rig = EngineRig()
     me = rig.client()
     rig.put(delay_ms=1000)
-    rig.engine.delete(me, 1, rig.now_ms)
+    delete(rig.engine, me, 1, rig.now_ms)
     rig.wait(me)
     rig.play(YEAR_MS)
     assert not rig.delivered()
@@ -176,10 +182,10 @@ def test_a_job_can_be_given_another_time_earlier_or_later() -> None:
     for _ in range(3):
         rig.put(delay_ms=5000)
     rig.put()
-    rig.engine.reschedule(1, 1000, rig.now_ms)
-    rig.engine.reschedule(2, 9000, rig.now_ms)
-    rig.engine.reschedule(3, 0, rig.now_ms)
-    rig.engine.reschedule(4, 2000, rig.now_ms)
+    reschedule(rig.engine, 1, 1000, rig.now_ms)
+    reschedule(rig.engine, 2, 9000, rig.now_ms)
+    reschedule(rig.engine, 3, 0, rig.now_ms)
+    reschedule(rig.engine, 4, 2000, rig.now_ms)
     me = rig.client()
     came: dict[int, int] = {}
     for time_ms in range(0, 10_000, 500):
@@ -207,8 +213,8 @@ def test_a_hundred_thousand_jobs_at_one_instant_delay_others_by_one_slice_each()
     rig = EngineRig()
     crowd = rig.engine.store.topic("crowd")
     for _ in range(100):
-        rig.engine.put_alike(
-            crowd, priority=0, delay_ms=10_000, ttr_ms=0, bodies=[b""] * 1000, now_ms=0
+        put_alike(
+            rig.engine, crowd, priority=0, delay_ms=10_000, ttr_ms=0, bodies=[b""] * 1000, now_ms=0
         )
     me = rig.client("quiet", "other")
     rig.play(5000)
@@ -240,7 +246,7 @@ def test_an_idle_daemon_with_jobs_in_years_has_nothing_to_wake_for() -> None:
     for years in range(1, 100):
         rig.put(delay_ms=years * YEAR_MS)
     wake_ups = 0
-    while (deadline_ms := rig.engine.next_deadline()) is not None and deadline_ms < YEAR_MS:
+    while (deadline_ms := next_deadline(rig.engine)) is not None and deadline_ms < YEAR_MS:
         rig.advance(deadline_ms)
         wake_ups += 1
     # Once for each level that the first of them goes down.

@@ -28,6 +28,13 @@ from delayd.core.job import (
     tally_of,
     wall_of,
 )
+from delayd.core.operations.change import kick_job, reschedule, reschedule_at
+from delayd.core.operations.clock import follow_wall, next_deadline, reach
+from delayd.core.operations.finish import bury, delete, release
+from delayd.core.operations.put import put
+from delayd.core.operations.reserve import reserve, reserve_job
+from delayd.core.operations.sessions import close_session
+from delayd.core.operations.topics import pause as pause_topic
 from delayd.core.records import Kind, UnknownRecord
 from delayd.core.replay import Replay
 from delayd.core.snapshot_copy import SnapshotCopy
@@ -47,7 +54,8 @@ ROOT: Final = Path(__file__).parents[3]
 
 
 def put_at(rig: EngineRig, wall_ms: int, topic: str = "default", body: bytes = b"") -> int:
-    return rig.engine.put(
+    return put(
+        rig.engine,
         rig.engine.store.topic(topic),
         priority=0,
         due_wall_ms=wall_ms,
@@ -67,7 +75,7 @@ def left_ms(rig: EngineRig, job_id: int) -> int:
 
 def set_wall(rig: EngineRig, wall_ms: int) -> None:
     """Let the wall clock say this now, and all jobs be placed."""
-    rig.engine.follow_wall(wall_ms - rig.time_ms)
+    follow_wall(rig.engine, wall_ms - rig.time_ms)
     rig.run(rig.time_ms)
 
 
@@ -88,7 +96,7 @@ def test_a_job_comes_at_its_time_by_the_wall_clock_and_not_a_millisecond_before(
     tick_ms: int, offset_ms: int
 ) -> None:
     rig = EngineRig(time_ms=NOW_MS, tick_ms=tick_ms)
-    rig.engine.follow_wall(offset_ms)
+    follow_wall(rig.engine, offset_ms)
     job_id = put_at(rig, NOW_MS + offset_ms + 2_500)
     due_ms = -(-(NOW_MS + 2_500) // tick_ms) * tick_ms
     rig.run(due_ms - 1)
@@ -152,7 +160,7 @@ def test_ttr_pause_and_wait_do_not_follow_the_wall_clock() -> None:
     rig.put()
     rig.put("paused")
     assert rig.reserve(worker) == 1
-    rig.engine.pause("paused", HOUR_MS, rig.now_ms)
+    pause_topic(rig.engine, "paused", HOUR_MS, rig.now_ms)
     rig.wait(waiter, HOUR_MS)
     put_at(rig, NOW_MS + 10 * HOUR_MS)
     for to_ms in (IN_2106_MS, IN_1970_MS, NOW_MS):
@@ -186,13 +194,13 @@ def test_the_tally_and_the_body_stand_beside_the_moment() -> None:
     rig = EngineRig(time_ms=NOW_MS)
     me = rig.client()
     job_id = put_at(rig, NOW_MS, body=b"body")
-    assert rig.engine.reserve(me, rig.now_ms) == (job_id, b"body")
-    rig.engine.bury(me, job_id, 5, rig.engine.store.time_ms)
+    assert reserve(rig.engine, me, rig.now_ms) == (job_id, b"body")
+    bury(rig.engine, me, job_id, 5, rig.engine.store.time_ms)
     record = rig.engine.store.jobs.get(job_id)
     assert record is not None
     assert (wall_of(record), body_of(record), tally_of(record).buries) == (NOW_MS, b"body", 1)
-    rig.engine.kick_job(job_id, rig.now_ms)
-    rig.engine.reschedule_at(job_id, NOW_MS + HOUR_MS, rig.now_ms)
+    kick_job(rig.engine, job_id, rig.now_ms)
+    reschedule_at(rig.engine, job_id, NOW_MS + HOUR_MS, rig.now_ms)
     view = views.view_job(rig.engine, job_id, rig.now_ms)
     assert (view.state, view.delay_ms, view.left_ms) == (State.DELAYED, HOUR_MS, HOUR_MS)
     assert (view.buries, view.kicks, view.priority) == (1, 1, 5)
@@ -203,9 +211,9 @@ def test_another_delay_makes_a_job_forget_the_wall_clock() -> None:
     rig = EngineRig(time_ms=NOW_MS)
     me = rig.client()
     first, second = put_at(rig, NOW_MS + HOUR_MS), put_at(rig, NOW_MS)
-    rig.engine.reschedule(first, 5_000, rig.now_ms)
+    reschedule(rig.engine, first, 5_000, rig.now_ms)
     assert rig.reserve(me) == second
-    rig.engine.release(me, second, 0, 5_000, rig.now_ms)
+    release(rig.engine, me, second, 0, 5_000, rig.now_ms)
     set_wall(rig, IN_2106_MS)
     for job_id in (first, second):
         record = rig.engine.store.jobs.get(job_id)
@@ -220,17 +228,17 @@ def test_a_delayed_job_in_somebodys_hands_is_ready_when_it_comes_back() -> None:
     rig = EngineRig(time_ms=NOW_MS)
     me = rig.client()
     job_id = put_at(rig, NOW_MS + HOUR_MS)
-    rig.engine.reserve_job(me, job_id, rig.now_ms)
+    reserve_job(rig.engine, me, job_id, rig.now_ms)
     set_wall(rig, NOW_MS - HOUR_MS)
     assert state_of(rig, job_id) is State.RESERVED
-    rig.engine.close_session(me, rig.now_ms)
+    close_session(rig.engine, me, rig.now_ms)
     assert state_of(rig, job_id) is State.READY
     same(rig)
 
 
 def test_a_record_of_an_absolute_job_has_its_bytes_for_ever() -> None:
     rig = EngineRig(time_ms=NOW_MS)
-    rig.engine.follow_wall(-1)
+    follow_wall(rig.engine, -1)
     put_at(rig, NOW_MS + 4, body=b"hi")
     payload, must_sync = rig.take_log()
     assert must_sync
@@ -251,7 +259,7 @@ def test_a_record_of_an_absolute_job_has_its_bytes_for_ever() -> None:
 
 def test_the_document_shows_these_bytes() -> None:
     rig = EngineRig(time_ms=NOW_MS)
-    rig.engine.follow_wall(-1)
+    follow_wall(rig.engine, -1)
     put_at(rig, NOW_MS + 4, body=b"hi")
     text = (ROOT / "docs" / "journal-format.md").read_text(encoding="utf-8")
     block = text.split("as it stands in the log:\n")[1].split("\n\n")[0]
@@ -291,9 +299,9 @@ def test_what_is_refused_changes_nothing() -> None:
         (ValueOutOfRange, lambda: put_at(rig, -1)),
         (ValueOutOfRange, lambda: put_at(rig, WALL_MS_MAX + 1)),
         (BodyTooBig, lambda: put_at(rig, NOW_MS, body=b"long")),
-        (ValueOutOfRange, lambda: engine.reschedule_at(job_id, -1, NOW_MS)),
-        (ValueOutOfRange, lambda: engine.reschedule_at(job_id, WALL_MS_MAX + 1, NOW_MS)),
-        (JobNotFound, lambda: engine.reschedule_at(99, NOW_MS, NOW_MS)),
+        (ValueOutOfRange, lambda: reschedule_at(engine, job_id, -1, NOW_MS)),
+        (ValueOutOfRange, lambda: reschedule_at(engine, job_id, WALL_MS_MAX + 1, NOW_MS)),
+        (JobNotFound, lambda: reschedule_at(engine, 99, NOW_MS, NOW_MS)),
     )
     for refusal, operation in refusals:
         with pytest.raises(refusal):
@@ -302,11 +310,11 @@ def test_what_is_refused_changes_nothing() -> None:
     with pytest.raises(OutOfSpace):
         put_at(rig, NOW_MS)
     with pytest.raises(OutOfSpace):
-        engine.reschedule_at(job_id, NOW_MS + 5, NOW_MS)
-    engine.state.draining = True
+        reschedule_at(engine, job_id, NOW_MS + 5, NOW_MS)
+    engine.draining = True
     with pytest.raises(Draining):
         put_at(rig, NOW_MS)
-    assert not engine.state.log
+    assert not engine.log
     assert not engine.store.wall_times.count
 
 
@@ -331,9 +339,9 @@ def test_a_step_while_no_job_follows_is_said_before_the_next_one_that_does() -> 
     rig = EngineRig(time_ms=NOW_MS)
     me = rig.client()
     job_id = put_at(rig, NOW_MS + HOUR_MS)
-    rig.engine.delete(me, job_id, rig.now_ms)
+    delete(rig.engine, me, job_id, rig.now_ms)
     set_wall(rig, NOW_MS + 7 * HOUR_MS)
-    rig.engine.reschedule_at(rig.put(), NOW_MS + 8 * HOUR_MS, rig.now_ms)
+    reschedule_at(rig.engine, rig.put(), NOW_MS + 8 * HOUR_MS, rig.now_ms)
     assert left_ms(rig, 2) == HOUR_MS
     kinds = kinds_of(rig.take_log()[0])
     assert kinds.count(Kind.OFFSET) == 2
@@ -343,7 +351,7 @@ def test_a_step_while_no_job_follows_is_said_before_the_next_one_that_does() -> 
 def test_a_job_whose_offset_no_record_says_and_flags_of_another_time_are_refused() -> None:
     rig = EngineRig(time_ms=NOW_MS)
     put_at(rig, NOW_MS + 5)
-    rig.engine.reschedule_at(1, NOW_MS + 9, rig.now_ms)
+    reschedule_at(rig.engine, 1, NOW_MS + 9, rig.now_ms)
     payload, _ = rig.take_log()
     at = payload.index(bytes((Kind.OFFSET,)), 9)
     without = payload[:at] + payload[at + 9 :]
@@ -371,8 +379,8 @@ def test_the_clock_was_set_while_the_daemon_was_stopped(step_ms: int) -> None:
     wall_ms = NOW_MS + step_ms
     rig.restart()
     start_ms = NOW_MS + max(0, step_ms)
-    rig.engine.reach(start_ms)
-    rig.engine.follow_wall(wall_ms - start_ms)
+    reach(rig.engine, start_ms)
+    follow_wall(rig.engine, wall_ms - start_ms)
     rig.run(start_ms)
     assert left_ms(rig, absolute_id) == NOW_MS + 2 * HOUR_MS - wall_ms
     assert left_ms(rig, relative_id) == NOW_MS + 2 * HOUR_MS - start_ms
@@ -383,7 +391,7 @@ def test_a_restart_in_the_middle_of_placing_arrives_at_the_same() -> None:
     rig = EngineRig(time_ms=NOW_MS)
     for seconds in range(400):
         put_at(rig, NOW_MS + 1_000 * seconds)
-    rig.engine.follow_wall(200_000)
+    follow_wall(rig.engine, 200_000)
     for _ in range(3):
         assert rig.advance(NOW_MS)
     assert rig.engine.store.wall_times.layers
@@ -402,8 +410,8 @@ def test_one_call_places_sixty_four_jobs_at_most_and_takes_turns_with_what_is_du
     for _ in range(1_000):
         put_at(rig, NOW_MS + HOUR_MS)
     relative_id = rig.put("other", delay_ms=5)
-    rig.engine.follow_wall(-HOUR_MS)
-    assert rig.engine.next_deadline() == NOW_MS
+    follow_wall(rig.engine, -HOUR_MS)
+    assert next_deadline(rig.engine) == NOW_MS
     left = 1_000
     slices = 0
     while rig.advance(NOW_MS + 5):
@@ -415,7 +423,7 @@ def test_one_call_places_sixty_four_jobs_at_most_and_takes_turns_with_what_is_du
             assert relative_id in rig.engine.store.topics.by_name["other"].queues.ready
     assert slices >= 1_000 // 64
     assert left == 0
-    deadline_ms = rig.engine.next_deadline()
+    deadline_ms = next_deadline(rig.engine)
     assert deadline_ms is not None
     assert NOW_MS + 5 < deadline_ms <= NOW_MS + 2 * HOUR_MS
 
@@ -423,7 +431,7 @@ def test_one_call_places_sixty_four_jobs_at_most_and_takes_turns_with_what_is_du
 def test_no_copy_begins_while_jobs_are_placed() -> None:
     rig = EngineRig(time_ms=NOW_MS)
     put_at(rig, NOW_MS + HOUR_MS)
-    rig.engine.follow_wall(5)
+    follow_wall(rig.engine, 5)
     with pytest.raises(AssertionError, match="placed anew"):
         SnapshotCopy(rig.engine.store)
 
@@ -433,7 +441,7 @@ def test_one_step_more_than_are_remembered_places_the_oldest_at_once() -> None:
     for number in range(3 * WALL_STEPS_MAX):
         for _ in range(70):
             put_at(rig, NOW_MS + HOUR_MS)
-        rig.engine.follow_wall(-number - 1)
+        follow_wall(rig.engine, -number - 1)
         assert len(rig.engine.store.wall_times.layers) <= WALL_STEPS_MAX
         same(rig)
     rig.run(NOW_MS)
@@ -445,8 +453,8 @@ def test_one_step_more_than_are_remembered_places_the_oldest_at_once() -> None:
 def test_a_step_forward_and_back_lets_come_what_its_time_had_come_for() -> None:
     rig = EngineRig(time_ms=NOW_MS)
     early, late = put_at(rig, NOW_MS + 5_000), put_at(rig, NOW_MS + 2 * HOUR_MS)
-    rig.engine.follow_wall(HOUR_MS)  # the first job's time has come, and nothing has been done
-    rig.engine.follow_wall(0)
+    follow_wall(rig.engine, HOUR_MS)  # the first job's time has come, and nothing has been done
+    follow_wall(rig.engine, 0)
     fresh = put_at(rig, NOW_MS + 5_000)
     same(rig)
     assert state_of(rig, early) is State.READY

@@ -8,7 +8,15 @@ from delayd.core import views
 from delayd.core.check import check
 from delayd.core.errors import OutOfSpace
 from delayd.core.job import Failure, Reason, Retry, State
-from delayd.core.operations.put import Conflict
+from delayd.core.operations.change import kick_job
+from delayd.core.operations.finish import bury as bury_job
+from delayd.core.operations.finish import delete
+from delayd.core.operations.finish import nack as nack_job
+from delayd.core.operations.finish import release as release_job
+from delayd.core.operations.put import Conflict, put_keyed
+from delayd.core.operations.reserve import reserve_job
+from delayd.core.operations.sessions import close_session
+from delayd.core.operations.topics import configure, policy_of, set_policy
 from delayd.core.policy import Patterns, Policy
 from delayd.core.records import Kind
 from delayd.core.replay import Replay
@@ -28,7 +36,8 @@ def world() -> Iterator[World]:
 
 
 def put_with(world: World, retry: Retry | None, key: bytes = b"") -> int:
-    job_id, _ = world.engine.put_keyed(
+    job_id, _ = put_keyed(
+        world.engine,
         world.engine.store.topic("mail"),
         key,
         Conflict.REJECT,
@@ -82,9 +91,9 @@ def test_a_delay_of_the_workers_own_takes_the_place_of_the_step_and_counts(world
 
     def act(world: World, job_id: int, _body: bytes) -> None:
         if len(world.came) == 1:
-            world.engine.release(world.worker, job_id, 0, 500, world.now_ms)
+            release_job(world.engine, world.worker, job_id, 0, 500, world.now_ms)
         else:
-            world.engine.nack(world.worker, job_id, world.now_ms, delay_ms=700)
+            nack_job(world.engine, world.worker, job_id, world.now_ms, delay_ms=700)
 
     assert times(world.run(DAY_MS, act)) == [0, 500, 1_200]
     assert world.state(1) is State.BURIED
@@ -131,8 +140,8 @@ def test_connections_that_the_daemon_closes_when_it_stops_are_no_failures(world:
     world.set_policy("mail", attempts_max=1)
     put_with(world, None)
     world.rig.reserve(world.worker)
-    world.engine.state.is_stopping = True
-    world.engine.close_session(world.worker, world.now_ms)
+    world.engine.is_stopping = True
+    close_session(world.engine, world.worker, world.now_ms)
     assert world.state(1) is State.READY
     assert world.details(1).attempts == 0
 
@@ -142,13 +151,13 @@ def test_what_a_worker_buries_is_a_dead_letter_whose_ladder_begins_anew(world: W
     put_with(world, None)
 
     def bury(world: World, job_id: int, _body: bytes) -> None:
-        world.engine.bury(world.worker, job_id, 9, world.now_ms, "poison")
+        bury_job(world.engine, world.worker, job_id, 9, world.now_ms, "poison")
 
     world.run(10_000, lambda world, *job: (nack if len(world.came) == 1 else bury)(world, *job))
     details = world.details(1)
     assert details.failure == Failure(Reason.BURIED, 0, 1_000)
     assert details.error == "poison"
-    world.engine.kick_job(1, world.now_ms)
+    kick_job(world.engine, 1, world.now_ms)
     began_ms = world.now_ms
     assert times(world.run(DAY_MS, nack)) == [began_ms, began_ms + 1_000, began_ms + 3_000]
 
@@ -157,7 +166,7 @@ def test_a_kicked_delayed_job_stays_where_it_is_on_its_ladder(world: World) -> N
     world.set_policy("mail", retry="1h 2s")
     put_with(world, None)
     world.run(5, nack)
-    world.engine.kick_job(1, world.now_ms)
+    kick_job(world.engine, 1, world.now_ms)
     assert times(world.run(DAY_MS, nack)) == [5, 2_005]
     assert world.state(1) is State.BURIED
 
@@ -165,7 +174,7 @@ def test_a_kicked_delayed_job_stays_where_it_is_on_its_ladder(world: World) -> N
 def test_without_a_rule_a_nack_is_a_release_whose_error_is_kept(world: World) -> None:
     put_with(world, None)
     world.rig.reserve(world.worker)
-    world.engine.nack(world.worker, 1, world.now_ms, delay_ms=50, priority=7, error="no route")
+    nack_job(world.engine, world.worker, 1, world.now_ms, delay_ms=50, priority=7, error="no route")
     seen = views.view_job(world.engine, 1, world.now_ms)
     assert (seen.state, seen.priority, seen.left_ms, seen.releases) == (State.DELAYED, 7, 50, 1)
     assert world.details(1).error == "no route"
@@ -180,7 +189,7 @@ def test_an_error_is_cut_at_a_whole_character_and_the_last_one_known_stays(world
     world.set_policy("mail", retry="1s 1s")
     put_with(world, None)
     world.rig.reserve(world.worker)
-    world.engine.nack(world.worker, 1, world.now_ms, error="x" + "é" * ERROR_BYTES_MAX)
+    nack_job(world.engine, world.worker, 1, world.now_ms, error="x" + "é" * ERROR_BYTES_MAX)
     error = "x" + "é" * (ERROR_BYTES_MAX // 2 - 1)
     assert world.details(1).error == error
     world.crash()
@@ -218,7 +227,7 @@ def test_a_lapse_moves_a_job_as_well_and_serves_who_waits_there(world: World) ->
     world.set_policy("mail", attempts_max=2, exhausted="dead")
     world.rig.put("mail", ttr_ms=1_000)
     world.rig.reserve(world.worker)
-    world.engine.nack(world.worker, 1, world.now_ms, error="no route")
+    nack_job(world.engine, world.worker, 1, world.now_ms, error="no route")
     world.rig.reserve(world.worker)
     undertaker = world.rig.client("dead")
     world.rig.wait(undertaker)
@@ -240,10 +249,10 @@ def test_a_job_that_was_moved_is_not_woken_by_what_its_old_topics_wheel_still_ho
 ) -> None:
     world.set_policy("mail", attempts_max=1, exhausted="dead")
     world.rig.put("mail", delay_ms=5_000)  # whose entry stays in the bucket when it is reserved
-    world.engine.reserve_job(world.worker, 1, world.now_ms)
-    world.engine.nack(world.worker, 1, world.now_ms)
-    world.engine.reserve_job(world.worker, 1, world.now_ms)
-    world.engine.release(world.worker, 1, 0, 5_000, world.now_ms)
+    reserve_job(world.engine, world.worker, 1, world.now_ms)
+    nack_job(world.engine, world.worker, 1, world.now_ms)
+    reserve_job(world.engine, world.worker, 1, world.now_ms)
+    release_job(world.engine, world.worker, 1, 0, 5_000, world.now_ms)
     check(world.engine)
     world.rig.play(5_000)
     check(world.engine)
@@ -266,20 +275,20 @@ def test_who_is_moved_or_retried_is_never_refused_by_a_cap(world: World) -> None
 def test_a_policy_makes_its_topic_and_its_target_and_both_stay(world: World) -> None:
     world.set_policy("a", attempts_max=1, exhausted="b")
     world.crash()
-    assert world.engine.policy_of("a") == (Policy(attempts_max=1, exhausted="b"), Source.RUN_TIME)
-    assert world.engine.policy_of("b") == (Policy(), Source.CONFIGURATION)
-    assert world.engine.set_policy("a", None, world.now_ms) == Policy()
+    assert policy_of(world.engine, "a") == (Policy(attempts_max=1, exhausted="b"), Source.RUN_TIME)
+    assert policy_of(world.engine, "b") == (Policy(), Source.CONFIGURATION)
+    assert set_policy(world.engine, "a", None, world.now_ms) == Policy()
     for name in ("a", "b"):
         assert name not in world.engine.store.topics.by_name
-        assert world.engine.policy_of(name) == (Policy(), Source.CONFIGURATION)
+        assert policy_of(world.engine, name) == (Policy(), Source.CONFIGURATION)
 
 
 def test_of_a_topic_that_nobody_uses_is_said_what_would_hold() -> None:
     world = World("mail")
     theirs = Policy(retry_ms=(1_000,))
-    world.engine.configure(Patterns({"order*": theirs}))
-    assert world.engine.policy_of("orders") == (theirs, Source.CONFIGURATION)
-    assert world.engine.policy_of("others") == (Policy(), Source.CONFIGURATION)
+    configure(world.engine, Patterns({"order*": theirs}))
+    assert policy_of(world.engine, "orders") == (theirs, Source.CONFIGURATION)
+    assert policy_of(world.engine, "others") == (Policy(), Source.CONFIGURATION)
     assert "orders" not in world.engine.store.topics.by_name
 
 
@@ -309,7 +318,7 @@ def test_what_ran_out_before_a_policy_was_set_is_judged_by_what_held_then(world:
     assert world.state(1) is State.READY
     world.rig.reserve(world.rig.client("mail"))
     world.engine.store.time_ms = 2_000
-    world.engine.set_policy("mail", None, world.now_ms)
+    set_policy(world.engine, "mail", None, world.now_ms)
     assert world.state(1) is State.DELAYED
 
 
@@ -319,7 +328,7 @@ def configured(world: World, patterns: dict[str, Policy], now_ms: int) -> list[K
     replay = Replay(world.rig.new_engine())
     for payload in world.rig.log:
         replay.play(payload)
-    replay.engine.configure(Patterns(patterns))
+    configure(replay.engine, Patterns(patterns))
     replay.finish(now_ms)
     world.rig.engine = replay.engine
     check(replay.engine)
@@ -328,7 +337,7 @@ def configured(world: World, patterns: dict[str, Policy], now_ms: int) -> list[K
 
 
 def test_the_configuration_gives_a_topic_its_policy_and_the_log_says_so(world: World) -> None:
-    world.engine.configure(Patterns({"ma*": Policy(retry_ms=(1_000,), exhausted="dead")}))
+    configure(world.engine, Patterns({"ma*": Policy(retry_ms=(1_000,), exhausted="dead")}))
     world.rig.put("mail")
     payload, _ = world.rig.take_log()
     assert kinds_of(payload) == [Kind.TURN, Kind.TOPIC, Kind.TOPIC, Kind.POLICY, Kind.PUT]
@@ -348,7 +357,7 @@ def test_a_changed_configuration_is_recorded_once_and_holds_for_what_ran_out_mea
     world.crash()
     assert configured(world, first, now_ms=5_000) == []
     assert configured(world, {}, now_ms=5_000) == [Kind.TURN, Kind.POLICY]
-    assert world.engine.policy_of("mail") == (Policy(), Source.CONFIGURATION)
+    assert policy_of(world.engine, "mail") == (Policy(), Source.CONFIGURATION)
 
 
 def test_a_policy_of_run_time_takes_the_place_of_the_configured_one_until_it_is_taken_back() -> (
@@ -356,28 +365,28 @@ def test_a_policy_of_run_time_takes_the_place_of_the_configured_one_until_it_is_
 ):
     world = World("mail")
     ours, theirs = Policy(jobs_max=5), Policy(retry_ms=(1_000,))
-    world.engine.configure(Patterns({"mail": theirs}))
-    assert world.engine.policy_of("mail") == (theirs, Source.CONFIGURATION)
+    configure(world.engine, Patterns({"mail": theirs}))
+    assert policy_of(world.engine, "mail") == (theirs, Source.CONFIGURATION)
     world.rig.put("mail")
     assert configured(world, {"mail": theirs}, 0) == []
-    assert world.engine.policy_of("mail") == (theirs, Source.CONFIGURATION)
-    assert world.engine.set_policy("mail", ours, world.now_ms) == ours
+    assert policy_of(world.engine, "mail") == (theirs, Source.CONFIGURATION)
+    assert set_policy(world.engine, "mail", ours, world.now_ms) == ours
     assert configured(world, {"mail": theirs}, 0) == []
-    assert world.engine.policy_of("mail") == (ours, Source.RUN_TIME)
-    assert world.engine.set_policy("mail", Policy(), world.now_ms) == theirs
-    assert world.engine.policy_of("mail") == (theirs, Source.CONFIGURATION)
+    assert policy_of(world.engine, "mail") == (ours, Source.RUN_TIME)
+    assert set_policy(world.engine, "mail", Policy(), world.now_ms) == theirs
+    assert policy_of(world.engine, "mail") == (theirs, Source.CONFIGURATION)
 
 
 def test_a_topic_that_comes_back_has_what_is_configured_then_and_no_more_what_was(
     world: World,
 ) -> None:
-    world.engine.configure(Patterns({"a": Policy(attempts_max=1)}))
+    configure(world.engine, Patterns({"a": Policy(attempts_max=1)}))
     world.rig.put("a")
-    world.engine.delete(world.worker, 1, world.now_ms)
+    delete(world.engine, world.worker, 1, world.now_ms)
     assert "a" not in world.engine.store.topics.by_name
-    world.engine.configure(None)
+    configure(world.engine, None)
     world.rig.put("a", ttr_ms=1_000)
-    world.engine.reserve_job(world.worker, 2, world.now_ms)
+    reserve_job(world.engine, world.worker, 2, world.now_ms)
     world.rig.play(1_000)
     assert world.state(2) is State.READY
     world.crash()

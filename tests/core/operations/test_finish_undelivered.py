@@ -8,6 +8,11 @@ import pytest
 from delayd.core import views
 from delayd.core.check import check
 from delayd.core.job import Reason, Retry, State
+from delayd.core.operations.finish import nack as nack_job
+from delayd.core.operations.finish import release, take_undelivered
+from delayd.core.operations.put import put_keyed
+from delayd.core.operations.reserve import touch
+from delayd.core.operations.sessions import close_session, stop_consuming, watch
 from delayd.core.records import Kind
 from delayd.core.session import Session
 from delayd.limits import HELD_RETURN_BYTES
@@ -25,7 +30,8 @@ def world() -> Iterator[World]:
 
 
 def put(world: World, retry: Retry | None = None, *, ttr_ms: int = 30 * SECOND_MS) -> int:
-    job_id, _ = world.engine.put_keyed(
+    job_id, _ = put_keyed(
+        world.engine,
         world.engine.store.topic("mail"),
         b"",
         priority=7,
@@ -42,8 +48,8 @@ def undelivered(world: World, times: int = 1) -> None:
     for _ in range(times):
         session = world.rig.client("mail")
         assert world.rig.reserve(session)
-        world.engine.take_undelivered(session, world.now_ms)
-        world.engine.close_session(session, world.now_ms)
+        take_undelivered(world.engine, session, world.now_ms)
+        close_session(world.engine, session, world.now_ms)
 
 
 # --- Attempts ------------------------------------------------------------------------------------
@@ -87,7 +93,7 @@ def test_without_a_rule_what_came_before_stays_counted(world: World) -> None:
     put(world)
     for _ in range(2):
         assert world.rig.reserve(world.worker)
-        world.engine.release(world.worker, 1, 7, 0, world.now_ms)
+        release(world.engine, world.worker, 1, 7, 0, world.now_ms)
     undelivered(world)
     assert world.details(1).attempts == 2
 
@@ -95,7 +101,7 @@ def test_without_a_rule_what_came_before_stays_counted(world: World) -> None:
 def test_what_is_known_of_the_last_failure_stays(world: World) -> None:
     put(world, Retry((1_000,)))
     assert world.rig.reserve(world.worker)
-    world.engine.nack(world.worker, 1, world.now_ms, error="no luck")
+    nack_job(world.engine, world.worker, 1, world.now_ms, error="no luck")
     world.pass_until(1_000)
     undelivered(world)
     assert world.details(1).error == "no luck"
@@ -105,7 +111,7 @@ def test_everything_that_is_held_is_taken_back_in_its_order(world: World) -> Non
     for _ in range(5):
         put(world)
     assert world.rig.reserve_all(world.worker) == [1, 2, 3, 4, 5]
-    world.engine.take_undelivered(world.worker, world.now_ms)
+    take_undelivered(world.engine, world.worker, world.now_ms)
     assert not world.worker.deadlines
     assert world.rig.reserve_all(world.rig.client("mail")) == [1, 2, 3, 4, 5]
 
@@ -115,7 +121,7 @@ def test_a_job_that_nobody_heard_of_goes_to_who_waits(world: World) -> None:
     gone = world.rig.client("mail")
     assert world.rig.reserve(gone)
     world.rig.wait(world.worker)
-    world.engine.take_undelivered(gone, world.now_ms)
+    take_undelivered(world.engine, gone, world.now_ms)
     assert world.rig.delivered() == [(world.worker, 1)]
     finish(world, 1, b"")
 
@@ -125,7 +131,7 @@ def test_a_reservation_that_is_over_was_an_attempt(world: World) -> None:
     put(world, ttr_ms=9_000)
     assert world.rig.reserve_all(world.worker) == [1, 2]
     world.engine.store.time_ms = 1_000  # its slice has not come yet
-    world.engine.take_undelivered(world.worker, world.now_ms)
+    take_undelivered(world.engine, world.worker, world.now_ms)
     assert (world.state(1), world.details(1).attempts) == (State.DELAYED, 1)
     assert (world.state(2), world.details(2).attempts) == (State.READY, 0)
     world.rig.run(world.rig.time_ms)
@@ -139,7 +145,7 @@ def test_each_is_one_record_that_must_be_synced(world: World) -> None:
         put(world)
     world.rig.reserve_all(world.worker)
     world.rig.take_log()
-    world.engine.take_undelivered(world.worker, world.now_ms)
+    take_undelivered(world.engine, world.worker, world.now_ms)
     payload, must_sync = world.rig.take_log()
     assert must_sync
     assert kinds_of(payload) == [Kind.FAIL] * 3
@@ -150,7 +156,7 @@ def test_where_there_is_room_for_nothing_it_is_not_refused(world: World) -> None
     world.rig.reserve(world.worker)
     world.rig.take_log()
     world.engine.log_space.limit(0, lambda *_: -1)
-    world.engine.take_undelivered(world.worker, world.now_ms)
+    take_undelivered(world.engine, world.worker, world.now_ms)
     payload, _ = world.rig.take_log()
     assert len(payload) <= HELD_RETURN_BYTES, "it takes no more than was set aside"
     assert world.engine.log_space.free_bytes == 0
@@ -160,7 +166,7 @@ def test_where_there_is_room_for_nothing_it_is_not_refused(world: World) -> None
 def test_of_nobody_nothing_is_taken(world: World) -> None:
     put(world)
     world.rig.take_log()
-    world.engine.take_undelivered(Session(), world.now_ms)
+    take_undelivered(world.engine, Session(), world.now_ms)
     assert world.rig.take_log() == (b"", False)
 
 
@@ -178,7 +184,7 @@ def test_played_back_it_is_what_it_was(policy: dict[str, object], rng: random.Ra
             elif act == 2:
                 world.rig.reserve(world.worker)
             elif act == 3:
-                world.engine.take_undelivered(world.worker, world.now_ms)
+                take_undelivered(world.engine, world.worker, world.now_ms)
             else:
                 world.pass_until(world.rig.time_ms + rng.choice([0, 500, 1_001]))
             check(world.engine)
@@ -191,18 +197,18 @@ def test_played_back_it_is_what_it_was(policy: dict[str, object], rng: random.Ra
 def test_who_consumes_no_more_goes_on_holding_what_it_holds(world: World) -> None:
     put(world, ttr_ms=5_000)
     assert world.rig.reserve(world.worker)
-    world.engine.stop_consuming(world.worker)
+    stop_consuming(world.engine, world.worker)
     assert not world.worker.watched
     world.pass_until(4_999)
     assert world.state(1) is State.RESERVED
-    world.engine.touch(world.worker, 1, world.now_ms)
+    touch(world.engine, world.worker, 1, world.now_ms)
     world.pass_until(9_998)
     finish(world, 1, b"")
 
 
 def test_who_consumes_no_more_waits_no_more(world: World) -> None:
     world.rig.wait(world.worker, 1_000)
-    world.engine.stop_consuming(world.worker)
+    stop_consuming(world.engine, world.worker)
     assert not world.worker.waiting
     put(world)
     world.pass_until(2_000)
@@ -214,12 +220,12 @@ def test_who_consumes_no_more_leaves_no_topic_behind() -> None:
     world = World()
     session = Session()
     for name in ("mail", "sms", "fax"):
-        world.engine.watch(session, name)
+        watch(world.engine, session, name)
     world.rig.put("sms", delay_ms=5_000)
     world.rig.wait(session)
     assert world.rig.delivered() == []
-    world.engine.stop_consuming(session)
+    stop_consuming(world.engine, session)
     assert {*world.engine.store.topics.by_name} == {"default", "sms"}
     assert world.engine.store.topics.by_name["sms"].watchers == 0
-    world.engine.stop_consuming(session)
+    stop_consuming(world.engine, session)
     check(world.engine)

@@ -29,7 +29,21 @@ from delayd.core.job import (
     wall_of,
 )
 from delayd.core.names import checked_key
-from delayd.core.operations.put import Conflict, Outcome
+from delayd.core.operations.change import change, kick_job, reschedule
+from delayd.core.operations.clock import follow_wall, reach
+from delayd.core.operations.finish import bury, delete, delete_batch, release
+from delayd.core.operations.put import (
+    Conflict,
+    Outcome,
+    find_key,
+    put_keyed,
+    put_keyed_run,
+    take_id,
+)
+from delayd.core.operations.put import put as put_job
+from delayd.core.operations.reserve import reserve
+from delayd.core.operations.sessions import stop_consuming, watch
+from delayd.core.operations.topics import configure
 from delayd.core.policy import Patterns, Policy
 from delayd.core.records import Kind
 from delayd.core.session import Session
@@ -53,7 +67,8 @@ def put(
     retry: Retry | None = None,
     job_id: int = 0,
 ) -> tuple[int, Outcome]:
-    return rig.engine.put_keyed(
+    return put_keyed(
+        rig.engine,
         rig.engine.store.topic(topic),
         key,
         on,
@@ -90,7 +105,7 @@ def job_in(state: State) -> tuple[EngineRig, Session]:
     if state in {State.RESERVED, State.BURIED}:
         assert rig.reserve(worker) == 1
     if state is State.BURIED:
-        rig.engine.bury(worker, 1, 5, rig.now_ms)
+        bury(rig.engine, worker, 1, 5, rig.now_ms)
     assert state_of(rig, 1) is state
     rig.take_log()
     return rig, worker
@@ -170,15 +185,15 @@ def test_extend_changes_when_and_not_what_is_to_be_done(state: State) -> None:
 def test_a_job_in_hand_goes_on_without_its_key_which_a_new_one_takes_over(on: Conflict) -> None:
     rig, worker = job_in(State.RESERVED)
     assert put_new(rig, on) == (2, Outcome.CREATED)
-    assert rig.engine.find_key("default", KEY) == 2
+    assert find_key(rig.engine, "default", KEY) == 2
     assert worker.deadlines.keys() == {1}
     assert (key_of(record_of(rig, 1)), body_of(rig, 1)) == (b"", b"old")
     assert (body_of(rig, 2), state_of(rig, 2)) == (b"new", State.DELAYED)
     agree_with_the_log(rig)
-    rig.engine.release(worker, 1, 0, 0, rig.now_ms)
-    assert rig.engine.find_key("default", KEY) == 2
-    rig.engine.delete(worker, 1, rig.now_ms)
-    assert rig.engine.find_key("default", KEY) == 2
+    release(rig.engine, worker, 1, 0, 0, rig.now_ms)
+    assert find_key(rig.engine, "default", KEY) == 2
+    delete(rig.engine, worker, 1, rig.now_ms)
+    assert find_key(rig.engine, "default", KEY) == 2
     agree_with_the_log(rig)
 
 
@@ -229,7 +244,7 @@ def test_debounce_fires_once_the_last_word_has_been_said() -> None:
     rig.run(5_999)
     assert rig.reserve(worker) == 0
     rig.run(6_000)
-    assert rig.engine.reserve(worker, rig.now_ms) == (1, b"0")
+    assert reserve(rig.engine, worker, rig.now_ms) == (1, b"0")
     assert rig.reserve(worker) == 0
 
 
@@ -248,25 +263,25 @@ def test_the_same_key_in_two_topics_are_two_jobs() -> None:
     rig = EngineRig()
     assert put(rig, topic="a")[0] == 1
     assert put(rig, topic="b")[0] == 2
-    assert rig.engine.find_key("a", KEY) == 1
-    assert rig.engine.find_key("b", KEY) == 2
+    assert find_key(rig.engine, "a", KEY) == 1
+    assert find_key(rig.engine, "b", KEY) == 2
 
 
 def test_a_key_finds_its_job_to_cancel_kick_reschedule_and_look_at() -> None:
     rig, worker = job_in(State.DELAYED)
     engine, now_ms = rig.engine, rig.now_ms
-    engine.reschedule(engine.find_key("default", KEY), 9_000, now_ms)
+    reschedule(engine, find_key(engine, "default", KEY), 9_000, now_ms)
     assert views.view_job(engine, 1, now_ms).left_ms == 9_000
-    engine.kick_job(engine.find_key("default", KEY), now_ms)
-    assert views.peek(engine, engine.find_key("default", KEY)) == (1, b"old")
-    engine.delete(worker, engine.find_key("default", KEY), now_ms)
+    kick_job(engine, find_key(engine, "default", KEY), now_ms)
+    assert views.peek(engine, find_key(engine, "default", KEY)) == (1, b"old")
+    delete(engine, worker, find_key(engine, "default", KEY), now_ms)
     with pytest.raises(KeyNotFound, match="topic 'default' has no job with the key 'order-17'"):
-        engine.find_key("default", KEY)
+        find_key(engine, "default", KEY)
     assert engine.store.topics.by_name["default"].keys is None
     with pytest.raises(TopicNotFound):
-        engine.find_key("nowhere", KEY)
+        find_key(engine, "nowhere", KEY)
     with pytest.raises(KeyInvalid):
-        engine.find_key("default", b"")
+        find_key(engine, "default", b"")
 
 
 @pytest.mark.parametrize("how", ["one", "run", "ttr"])
@@ -277,9 +292,9 @@ def test_a_key_is_free_again_when_its_job_is_gone_and_not_before(how: str) -> No
         with pytest.raises(JobAlreadyExists):
             put(rig)
     if how == "run":
-        rig.engine.delete_batch(worker, [1], rig.now_ms)
+        delete_batch(rig.engine, worker, [1], rig.now_ms)
     else:
-        rig.engine.delete(worker, 1, rig.now_ms)
+        delete(rig.engine, worker, 1, rig.now_ms)
     assert put(rig) == (2, Outcome.CREATED)
     agree_with_the_log(rig)
 
@@ -292,7 +307,7 @@ def test_jobs_put_by_name_are_the_same_one_by_one_and_in_a_run() -> None:
         topic = rig.engine.store.topic("default")
         if is_run:
             bodies = [name * 2 for name in names]
-            assert rig.engine.put_keyed_run(topic, 3, 5_000, TTR_MS, names, bodies, 0) == 1
+            assert put_keyed_run(rig.engine, topic, 3, 5_000, TTR_MS, names, bodies, 0) == 1
         else:
             for name in names:
                 put(rig, name, delay_ms=5_000, priority=3, body=name * 2)
@@ -306,7 +321,7 @@ def test_a_run_with_a_key_that_is_taken_or_there_twice_does_nothing(taken: list[
     rig, _ = job_in(State.DELAYED)
     before, last_id = list(views.canonical(rig.engine)), rig.engine.store.last_id
     topic = rig.engine.store.topic("default")
-    assert rig.engine.put_keyed_run(topic, 0, 0, 9, taken, [b""] * 3, 0) == 0
+    assert put_keyed_run(rig.engine, topic, 0, 0, 9, taken, [b""] * 3, 0) == 0
     assert (list(views.canonical(rig.engine)), rig.engine.store.last_id) == (before, last_id)
     assert rig.take_log() == (b"", False)
     agree_with_the_log(rig)
@@ -319,7 +334,7 @@ def test_a_key_is_printable_utf_8(key: bytes) -> None:
     assert put(rig, key) == (1, Outcome.CREATED)
     agree_with_the_log(rig)
     topic = rig.engine.store.topic("other")
-    assert rig.engine.put_keyed_run(topic, 0, 0, 9, [key], [b""], 0) == 2
+    assert put_keyed_run(rig.engine, topic, 0, 0, 9, [key], [b""], 0) == 2
 
 
 @pytest.mark.parametrize(
@@ -333,16 +348,16 @@ def test_any_other_key_is_refused(key: bytes) -> None:
     topic = rig.engine.store.topic("default")
     for run in ([b"good", key], [key]):
         with pytest.raises(KeyInvalid):
-            rig.engine.put_keyed_run(topic, 0, 0, 9, run, [b""] * len(run), 0)
+            put_keyed_run(rig.engine, topic, 0, 0, 9, run, [b""] * len(run), 0)
     with pytest.raises(KeyInvalid):
-        rig.engine.put_keyed_run(topic, 0, 0, 9, [b"good", b""], [b"", b""], 0)
+        put_keyed_run(rig.engine, topic, 0, 0, 9, [b"good", b""], [b"", b""], 0)
     assert rig.take_log() == (b"", False)
     assert topic.keys is None
 
 
 def test_an_id_that_was_taken_before_is_used_and_noted_as_late() -> None:
     rig = EngineRig()
-    early = rig.engine.take_id()
+    early = take_id(rig.engine)
     rig.put()
     assert put(rig, job_id=early) == (1, Outcome.CREATED)
     assert rig.engine.take_out_of_order_ids() == [1]
@@ -355,13 +370,13 @@ def test_keyed_jobs_replaced_five_times_and_cancelled_leave_nothing() -> None:
     me = rig.client()
     topic = rig.engine.store.topics.by_name["default"]
     names = [b"customer-%d" % number for number in range(2_000)]
-    rig.engine.put_keyed_run(topic, 0, HOUR_MS, TTR_MS, names, names, 0)
+    put_keyed_run(rig.engine, topic, 0, HOUR_MS, TTR_MS, names, names, 0)
     for _ in range(5):
         for name in names:
             assert put(rig, name, Conflict.REPLACE, delay_ms=HOUR_MS)[1] is Outcome.REPLACED
     assert topic.jobs == len(names)
     for name in names:
-        rig.engine.delete(me, rig.engine.find_key("default", name), 0)
+        delete(rig.engine, me, find_key(rig.engine, "default", name), 0)
     assert topic.keys is None
     rig.run(2 * HOUR_MS)
     assert rig.reserve(me) == 0
@@ -375,8 +390,8 @@ def test_a_job_keeps_its_own_retry_rule_with_a_key_and_without() -> None:
     rig = EngineRig()
     retry = Retry((15_000, 180_000), 9, 10)
     topic = rig.engine.store.topics.by_name["default"]
-    job_id = rig.engine.put(
-        topic, priority=0, delay_ms=0, ttr_ms=TTR_MS, body=b"x", now_ms=0, retry=retry
+    job_id = put_job(
+        rig.engine, topic, priority=0, delay_ms=0, ttr_ms=TTR_MS, body=b"x", now_ms=0, retry=retry
     )
     assert job_id == 1
     put(rig, retry=retry, body=b"y")
@@ -397,14 +412,14 @@ def test_a_keyed_job_can_follow_the_wall_clock() -> None:
         if on is not Conflict.REJECT:
             put(rig, key, delay_ms=HOUR_MS)
         put(rig, key, on, due_wall_ms=1_005_000)
-    rig.engine.follow_wall(-300)
+    follow_wall(rig.engine, -300)
     rig.run(rig.time_ms)
     agree_with_the_log(rig)
     for job_id in (1, 2, 3):
         assert views.view_job(rig.engine, job_id, rig.now_ms).left_ms == 5_300
     put(rig, b"b", Conflict.PRESERVE, body=b"still")
-    rig.engine.change(3, rig.now_ms, priority=7)
-    rig.engine.follow_wall(0)
+    change(rig.engine, 3, rig.now_ms, priority=7)
+    follow_wall(rig.engine, 0)
     rig.run(rig.time_ms)
     for job_id in (1, 2, 3):
         assert views.view_job(rig.engine, job_id, rig.now_ms).left_ms == 5_000
@@ -415,14 +430,14 @@ def test_a_keyed_job_can_follow_the_wall_clock() -> None:
 
 def test_a_topic_whose_last_job_is_moved_away_by_the_put_itself_is_there_for_the_new_one() -> None:
     rig = EngineRig()
-    rig.engine.configure(Patterns({"mail": Policy(attempts_max=1, exhausted="dead")}))
+    configure(rig.engine, Patterns({"mail": Policy(attempts_max=1, exhausted="dead")}))
     assert put(rig, topic="mail", body=b"old") == (1, Outcome.CREATED)
     worker = Session()
-    rig.engine.watch(worker, "mail")
+    watch(rig.engine, worker, "mail")
     assert rig.reserve(worker) == 1
-    rig.engine.stop_consuming(worker)
+    stop_consuming(rig.engine, worker)
     # Its ttr is over, and its slice has not come: the put finds out, and the job goes to the dead.
-    rig.engine.reach(rig.time_ms + TTR_MS + 1)
+    reach(rig.engine, rig.time_ms + TTR_MS + 1)
     assert put(rig, on=Conflict.REPLACE, topic="mail", body=b"new") == (2, Outcome.CREATED)
     topics = rig.engine.store.topics.by_name
     assert [topics[name].jobs for name in ("mail", "dead")] == [1, 1]

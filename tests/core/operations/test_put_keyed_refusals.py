@@ -15,7 +15,10 @@ from delayd.core.errors import (
     ValueOutOfRange,
 )
 from delayd.core.job import Retry, State
-from delayd.core.operations.put import Conflict, Outcome
+from delayd.core.operations.change import change
+from delayd.core.operations.finish import release
+from delayd.core.operations.put import Conflict, Outcome, find_key, put_keyed_run
+from delayd.core.operations.topics import clear, set_policy
 from delayd.core.policy import Policy
 from delayd.limits import EMERGENCY_BYTES
 from tests.core.operations.test_put_keyed import (
@@ -50,7 +53,7 @@ def test_what_is_wrong_with_a_put_is_refused_whatever_its_key_means(
     before = list(views.canonical(rig.engine))
     with pytest.raises(refusal):
         put(rig, on=on, **wrong)  # type: ignore[arg-type]
-    rig.engine.state.draining = True
+    rig.engine.draining = True
     with pytest.raises(Draining):
         put(rig, on=on)
     assert list(views.canonical(rig.engine)) == before
@@ -67,12 +70,12 @@ def test_without_room_nothing_happens(state: State | None, on: Conflict) -> None
     with pytest.raises(OutOfSpace):
         put(rig, on=on, delay_ms=5)
     with pytest.raises(OutOfSpace):
-        rig.engine.put_keyed_run(topic, 0, 0, 9, [b"a", b"b"], [b"", b""], 0)
+        put_keyed_run(rig.engine, topic, 0, 0, 9, [b"a", b"b"], [b"", b""], 0)
     if state:
         with pytest.raises(OutOfSpace):
-            rig.engine.change(1, rig.now_ms, priority=5)
+            change(rig.engine, 1, rig.now_ms, priority=5)
         with pytest.raises(OutOfSpace):
-            rig.engine.change(1, rig.now_ms, body=b"")
+            change(rig.engine, 1, rig.now_ms, body=b"")
     assert list(views.canonical(rig.engine)) == before
     assert rig.take_log() == (b"", False)
     check(rig.engine)
@@ -89,18 +92,18 @@ def test_a_replacement_leaves_what_puts_leave_to_others() -> None:
 def test_caps_do_not_stand_in_the_way_of_what_takes_no_more_than_it_had() -> None:
     rig, _ = job_in(State.DELAYED)
     topic = rig.engine.store.topics.by_name["default"]
-    rig.engine.set_policy("default", Policy(jobs_max=1, bytes_max=topic.bytes), rig.now_ms)
+    set_policy(rig.engine, "default", Policy(jobs_max=1, bytes_max=topic.bytes), rig.now_ms)
     with pytest.raises(CapReached):
         put(rig, b"other")
     with pytest.raises(CapReached):
-        rig.engine.put_keyed_run(topic, 0, 0, 9, [b"a", b"b"], [b"", b""], 0)
-    assert rig.engine.find_key("default", KEY) == 1
+        put_keyed_run(rig.engine, topic, 0, 0, 9, [b"a", b"b"], [b"", b""], 0)
+    assert find_key(rig.engine, "default", KEY) == 1
     put(rig, on=Conflict.REPLACE, body=b"new")
-    rig.engine.change(1, rig.now_ms, body=b"neu")
+    change(rig.engine, 1, rig.now_ms, body=b"neu")
     with pytest.raises(CapReached):
         put(rig, on=Conflict.REPLACE, body=b"x" * 100)
     with pytest.raises(CapReached):
-        rig.engine.change(1, rig.now_ms, body=b"x" * 100)
+        change(rig.engine, 1, rig.now_ms, body=b"x" * 100)
     check(rig.engine)
 
 
@@ -112,25 +115,25 @@ def test_a_clear_frees_the_keys_of_what_waits_and_leaves_theirs_to_jobs_in_hand(
     store = rig.engine.store
     topic = store.topics.by_name["default"]
     names = [b"k%d" % number for number in range(9)]
-    rig.engine.put_keyed_run(topic, 0, HOUR_MS, TTR_MS, names, names, 0)
-    rig.engine.clear(topic)
+    put_keyed_run(rig.engine, topic, 0, HOUR_MS, TTR_MS, names, names, 0)
+    clear(rig.engine, topic)
     check(rig.engine)
     while is_swept and store.cleared:
         store.sweep(2)
         check(rig.engine)
-    assert rig.engine.find_key("default", KEY) == 1
+    assert find_key(rig.engine, "default", KEY) == 1
     with pytest.raises(JobAlreadyExists):
         put(rig)
     with pytest.raises(KeyNotFound):
-        rig.engine.find_key("default", names[0])
+        find_key(rig.engine, "default", names[0])
     if not is_swept:
-        assert rig.engine.put_keyed_run(topic, 0, 0, TTR_MS, names[1:3], names[1:3], 0) == 0
+        assert put_keyed_run(rig.engine, topic, 0, 0, TTR_MS, names[1:3], names[1:3], 0) == 0
     assert put(rig, names[1], Conflict.EXTEND) == (11, Outcome.CREATED)
     agree_with_the_log(rig)
-    rig.engine.release(worker, 1, 0, 0, rig.now_ms)
+    release(rig.engine, worker, 1, 0, 0, rig.now_ms)
     while store.cleared:
         store.sweep(100)
-    assert {name: rig.engine.find_key("default", name) for name in (KEY, names[1])} == {
+    assert {name: find_key(rig.engine, "default", name) for name in (KEY, names[1])} == {
         KEY: 1,
         names[1]: 11,
     }

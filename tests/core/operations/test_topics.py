@@ -5,6 +5,13 @@ import random
 from delayd.core import views
 from delayd.core.check import check
 from delayd.core.job import State
+from delayd.core.operations.change import kick, kick_job, reschedule
+from delayd.core.operations.clock import next_deadline
+from delayd.core.operations.finish import bury, delete, delete_batch, release
+from delayd.core.operations.put import put_alike, take_id
+from delayd.core.operations.reserve import reserve_batch, reserve_job
+from delayd.core.operations.sessions import close_session, ignore, use, watch
+from delayd.core.operations.topics import pause
 from delayd.limits import TIMER_STALE_ROWS
 from tests.core.rig import EngineRig
 
@@ -37,7 +44,7 @@ def test_a_released_job_with_a_low_id_goes_first() -> None:
     for _ in range(3):
         rig.put()
     assert rig.reserve(me) == 1
-    rig.engine.release(me, 1, 0, 0, rig.now_ms)
+    release(rig.engine, me, 1, 0, 0, rig.now_ms)
     assert rig.reserve_all(me) == [1, 2, 3]
 
 
@@ -55,10 +62,10 @@ def test_release_and_bury_give_the_job_another_priority() -> None:
     for _ in range(3):
         rig.put(priority=5)
     rig.reserve_all(me)
-    rig.engine.release(me, 1, 9, 0, rig.now_ms)
-    rig.engine.release(me, 2, 7, 0, rig.now_ms)
-    rig.engine.bury(me, 3, 8, rig.engine.store.time_ms)
-    rig.engine.kick_job(3, rig.now_ms)
+    release(rig.engine, me, 1, 9, 0, rig.now_ms)
+    release(rig.engine, me, 2, 7, 0, rig.now_ms)
+    bury(rig.engine, me, 3, 8, rig.engine.store.time_ms)
+    kick_job(rig.engine, 3, rig.now_ms)
     assert rig.reserve_all(me) == [2, 3, 1]
 
 
@@ -66,11 +73,11 @@ def test_a_paused_topic_is_passed_over_and_others_are_not() -> None:
     rig = EngineRig()
     rig.put("a", priority=0)
     rig.put("b", priority=9)
-    rig.engine.pause("a", 1000, rig.now_ms)
+    pause(rig.engine, "a", 1000, rig.now_ms)
     me = rig.client("a", "b")
     assert rig.reserve(me) == 2
     assert rig.reserve(me) == 0
-    assert rig.engine.reserve_job(me, 1, rig.now_ms)[0] == 1
+    assert reserve_job(rig.engine, me, 1, rig.now_ms)[0] == 1
 
 
 def test_urgent_jobs_are_those_below_1024_that_are_ready() -> None:
@@ -82,7 +89,7 @@ def test_urgent_jobs_are_those_below_1024_that_are_ready() -> None:
     urgent = [views.totals(rig.engine).urgent]
     rig.reserve(me)
     urgent.append(views.totals(rig.engine).urgent)
-    rig.engine.delete(me, 1, rig.now_ms)
+    delete(rig.engine, me, 1, rig.now_ms)
     urgent.append(views.totals(rig.engine).urgent)
     rig.run(1)
     urgent.append(views.totals(rig.engine).urgent)
@@ -97,7 +104,8 @@ def test_a_batch_of_puts_is_what_single_puts_are() -> None:
     for rig in (batch, single):
         rig.wait(rig.client("a"))
     bodies = [b"x", b"", b"yy"]
-    batch.engine.put_alike(
+    put_alike(
+        batch.engine,
         batch.engine.store.topic("a"),
         priority=7,
         delay_ms=0,
@@ -116,7 +124,7 @@ def test_a_batch_ends_with_the_job_that_exceeds_its_bytes() -> None:
     for _ in range(5):
         rig.put(body=b"12345")
     me = rig.client()
-    jobs = [rig.engine.reserve_batch(me, 9, bytes_max, rig.now_ms) for bytes_max in (10, 0, -1)]
+    jobs = [reserve_batch(rig.engine, me, 9, bytes_max, rig.now_ms) for bytes_max in (10, 0, -1)]
     assert [len(batch) for batch in jobs] == [3, 1, 0]
 
 
@@ -126,14 +134,14 @@ def test_a_batch_of_deletes_tells_of_each() -> None:
     for _ in range(3):
         rig.put()
     rig.reserve(other)
-    assert rig.engine.delete_batch(me, [1, 2, 2, 9, 3], rig.now_ms) == [
+    assert delete_batch(rig.engine, me, [1, 2, 2, 9, 3], rig.now_ms) == [
         False,
         True,
         False,
         False,
         True,
     ]
-    assert rig.engine.delete_batch(other, [1], rig.now_ms) == [True]
+    assert delete_batch(rig.engine, other, [1], rig.now_ms) == [True]
 
 
 # --- The lives of topics -------------------------------------------------------------------------
@@ -143,8 +151,8 @@ def test_a_topic_vanishes_with_its_last_job_and_comes_back_with_counters_at_zero
     rig = EngineRig()
     me = rig.client()
     rig.put("a", delay_ms=1000)
-    rig.engine.pause("a", 500, rig.now_ms)
-    rig.engine.delete(me, 1, rig.now_ms)
+    pause(rig.engine, "a", 500, rig.now_ms)
+    delete(rig.engine, me, 1, rig.now_ms)
     assert names(rig) == ["default"]
     rig.put("a")
     seen = views.view_topic(rig.engine, "a", rig.now_ms)
@@ -156,23 +164,23 @@ def test_a_topic_vanishes_with_its_last_job_and_comes_back_with_counters_at_zero
 def test_a_topic_lives_while_it_is_used_watched_or_holds_a_job() -> None:
     rig = EngineRig()
     user, watcher = rig.client(), rig.client()
-    rig.engine.use(user, "a")
-    rig.engine.watch(watcher, "a")
+    use(rig.engine, user, "a")
+    watch(rig.engine, watcher, "a")
     job_id = rig.put("a", delay_ms=1000)
-    rig.engine.use(user, "default")
+    use(rig.engine, user, "default")
     assert "a" in names(rig)
-    rig.engine.ignore(watcher, "a")
+    ignore(rig.engine, watcher, "a")
     assert "a" in names(rig)
-    rig.engine.delete(user, job_id, rig.now_ms)
+    delete(rig.engine, user, job_id, rig.now_ms)
     assert names(rig) == ["default"]
 
 
 def test_the_default_topic_never_vanishes() -> None:
     rig = EngineRig()
     me = rig.client("a")
-    rig.engine.delete(me, rig.put(), rig.now_ms)
+    delete(rig.engine, me, rig.put(), rig.now_ms)
     assert names(rig) == ["default", "a"]
-    rig.engine.close_session(me, rig.now_ms)
+    close_session(rig.engine, me, rig.now_ms)
     assert names(rig) == ["default"]
 
 
@@ -180,9 +188,9 @@ def test_a_topic_that_vanishes_leaves_its_place_in_the_listing_to_the_last() -> 
     rig = EngineRig()
     clients = {name: rig.client(name) for name in "abcd"}
     assert names(rig) == ["default", "a", "b", "c", "d"]
-    rig.engine.close_session(clients["b"], rig.now_ms)
+    close_session(rig.engine, clients["b"], rig.now_ms)
     assert names(rig) == ["default", "a", "d", "c"]
-    rig.engine.close_session(clients["c"], rig.now_ms)
+    close_session(rig.engine, clients["c"], rig.now_ms)
     assert names(rig) == ["default", "a", "d"]
 
 
@@ -193,9 +201,9 @@ def test_a_vanished_topic_leaves_nothing_behind_though_its_jobs_were_due_in_year
     me = rig.client()
     for number in range(5000):
         job_id = rig.put(f"t{number}", delay_ms=rng.randrange(10**11, 4 * 10**12))
-        rig.engine.delete(me, job_id, rig.now_ms)
+        delete(rig.engine, me, job_id, rig.now_ms)
     assert len(rig.engine.store.timer_queue._rows) <= TIMER_STALE_ROWS
-    assert rig.engine.next_deadline() is None
+    assert next_deadline(rig.engine) is None
     assert not rig.engine.store.timer_queue._rows
     check(rig.engine)
 
@@ -203,10 +211,10 @@ def test_a_vanished_topic_leaves_nothing_behind_though_its_jobs_were_due_in_year
 def test_using_another_topic_twice_is_using_it_once() -> None:
     rig = EngineRig()
     me = rig.client()
-    rig.engine.use(me, "a")
-    rig.engine.use(me, "a")
-    rig.engine.watch(me, "a")
-    rig.engine.watch(me, "a")
+    use(rig.engine, me, "a")
+    use(rig.engine, me, "a")
+    watch(rig.engine, me, "a")
+    watch(rig.engine, me, "a")
     seen = views.view_topic(rig.engine, "a", rig.now_ms)
     assert (seen.using, seen.watching) == (1, 1)
 
@@ -222,15 +230,15 @@ def test_kick_takes_the_longest_buried_first_and_no_delayed_job_while_one_is_bur
     rig.put(delay_ms=1000)
     rig.reserve_all(me)
     for job_id in (3, 1, 2):
-        rig.engine.bury(me, job_id, 0, rig.engine.store.time_ms)
+        bury(rig.engine, me, job_id, 0, rig.engine.store.time_ms)
     topic = rig.engine.store.topics.by_name["default"]
-    assert rig.engine.kick(topic, 2, rig.now_ms) == 2
+    assert kick(rig.engine, topic, 2, rig.now_ms) == 2
     assert rig.reserve_all(me) == [1, 3]
-    assert rig.engine.kick(topic, 9, rig.now_ms) == 1
+    assert kick(rig.engine, topic, 9, rig.now_ms) == 1
     assert rig.reserve_all(me) == [2]
-    assert rig.engine.kick(topic, 9, rig.now_ms) == 1
+    assert kick(rig.engine, topic, 9, rig.now_ms) == 1
     assert rig.reserve_all(me) == [4]
-    assert rig.engine.kick(topic, 9, rig.now_ms) == 0
+    assert kick(rig.engine, topic, 9, rig.now_ms) == 0
 
 
 def test_kick_takes_the_delayed_jobs_that_are_due_soonest() -> None:
@@ -239,7 +247,7 @@ def test_kick_takes_the_delayed_jobs_that_are_due_soonest() -> None:
         rig.put(delay_ms=delay_ms)
     topic = rig.engine.store.topics.by_name["default"]
     assert views.peek_delayed(rig.engine, topic) == (3, b"")
-    assert rig.engine.kick(topic, 2, rig.now_ms) == 2
+    assert kick(rig.engine, topic, 2, rig.now_ms) == 2
     assert rig.reserve_all(rig.client()) == [3, 4]
 
 
@@ -253,10 +261,10 @@ def test_peeks_show_the_next_ready_soonest_due_and_longest_buried_job() -> None:
         rig.put(body=b"%d" % number, priority=number // 2)
     rig.reserve(me)
     rig.reserve(me)
-    rig.engine.bury(me, 2, 0, rig.engine.store.time_ms)
-    rig.engine.bury(me, 1, 0, rig.engine.store.time_ms)
-    rig.engine.reschedule(4, 9000, rig.now_ms)
-    rig.engine.reschedule(5, 1000, rig.now_ms)
+    bury(rig.engine, me, 2, 0, rig.engine.store.time_ms)
+    bury(rig.engine, me, 1, 0, rig.engine.store.time_ms)
+    reschedule(rig.engine, 4, 9000, rig.now_ms)
+    reschedule(rig.engine, 5, 1000, rig.now_ms)
     assert [peek(rig.engine, topic) for peek in peeks] == [(3, b"2"), (5, b"4"), (2, b"1")]
     assert views.view_job(rig.engine, 5, rig.now_ms).state is State.DELAYED
 
@@ -264,8 +272,8 @@ def test_peeks_show_the_next_ready_soonest_due_and_longest_buried_job() -> None:
 def test_ids_count_upwards_and_what_a_refused_put_took_is_not_given_again() -> None:
     rig = EngineRig()
     assert rig.put() == 1
-    assert rig.engine.take_id() == 2
-    rig.engine.delete(rig.client(), 1, rig.now_ms)
+    assert take_id(rig.engine) == 2
+    delete(rig.engine, rig.client(), 1, rig.now_ms)
     assert rig.put() == 3
 
 
@@ -277,9 +285,9 @@ def test_each_limit_is_accepted_as_it_is() -> None:
     job_id = rig.put(
         name, priority=2**32 - 1, delay_ms=longest_ms, ttr_ms=longest_ms, body=b"x" * 65_535
     )
-    rig.engine.pause(name, longest_ms, rig.now_ms)
-    rig.engine.reserve_job(me, job_id, rig.now_ms)
-    rig.engine.release(me, job_id, 2**32 - 1, longest_ms, rig.now_ms)
+    pause(rig.engine, name, longest_ms, rig.now_ms)
+    reserve_job(rig.engine, me, job_id, rig.now_ms)
+    release(rig.engine, me, job_id, 2**32 - 1, longest_ms, rig.now_ms)
     seen = views.view_job(rig.engine, job_id, rig.now_ms)
     assert (seen.delay_ms, seen.ttr_ms, seen.left_ms) == (longest_ms, longest_ms, longest_ms)
     rig.play(longest_ms)

@@ -11,7 +11,14 @@ from delayd.core.background import BackgroundTask, BackgroundTasks, Work
 from delayd.core.check import check
 from delayd.core.errors import JobNotFound, TopicNotFound
 from delayd.core.job import HEADER, State
-from delayd.core.operations.change import kick_later
+from delayd.core.operations.change import kick, kick_job, kick_later, reschedule, reschedule_at
+from delayd.core.operations.clock import follow_wall, next_deadline
+from delayd.core.operations.finish import bury, delete, release
+from delayd.core.operations.put import put
+from delayd.core.operations.reserve import reserve_job, touch
+from delayd.core.operations.sessions import close_session
+from delayd.core.operations.topics import clear as clear_topic
+from delayd.core.operations.topics import pause
 from delayd.core.records import (
     Kind,
     UnknownRecord,
@@ -34,7 +41,7 @@ def crowded(rig: EngineRig, name: str = "default", each: int = 4) -> Session:
     for _ in range(3 * each):
         rig.put(name)
     for _ in range(each):
-        rig.engine.bury(me, rig.reserve(me), 0, rig.engine.store.time_ms)
+        bury(rig.engine, me, rig.reserve(me), 0, rig.engine.store.time_ms)
         rig.reserve(me)
     for delay_ms in range(each):
         rig.put(name, delay_ms=100 + delay_ms)
@@ -42,11 +49,11 @@ def crowded(rig: EngineRig, name: str = "default", each: int = 4) -> Session:
 
 
 def clear(rig: EngineRig, name: str = "default") -> int:
-    return rig.engine.clear(rig.engine.store.topics.by_name[name])
+    return clear_topic(rig.engine, rig.engine.store.topics.by_name[name])
 
 
 def sweep(rig: EngineRig) -> None:
-    tasks = BackgroundTasks(rig.engine.state)
+    tasks = BackgroundTasks(rig.engine)
     while tasks.has_more:
         assert tasks.step(rig.now_ms, budget=3) is None
 
@@ -61,12 +68,12 @@ def everything_done_to(rig: EngineRig, job_id: int) -> list[Callable[[], object]
     return [
         lambda: views.peek(engine, job_id),
         lambda: views.view_job(engine, job_id, now_ms),
-        lambda: engine.delete(me, job_id, now_ms),
-        lambda: engine.kick_job(job_id, now_ms),
-        lambda: kick_later(engine.state, job_id, 5, now_ms),
-        lambda: engine.reserve_job(me, job_id, now_ms),
-        lambda: engine.reschedule(job_id, 5, now_ms),
-        lambda: engine.reschedule_at(job_id, 5, now_ms),
+        lambda: delete(engine, me, job_id, now_ms),
+        lambda: kick_job(engine, job_id, now_ms),
+        lambda: kick_later(engine, job_id, 5, now_ms),
+        lambda: reserve_job(engine, me, job_id, now_ms),
+        lambda: reschedule(engine, job_id, 5, now_ms),
+        lambda: reschedule_at(engine, job_id, 5, now_ms),
     ]
 
 
@@ -84,8 +91,8 @@ def test_what_is_cleared_is_found_by_nobody_before_it_is_swept_away() -> None:
     assert views.peek_ready(rig.engine, topic) is None
     assert views.peek_buried(rig.engine, topic) is None
     assert views.peek_delayed(rig.engine, topic) is None
-    assert rig.engine.kick(topic, 10, rig.now_ms) == 0
-    search = Search(rig.engine.state, "default", Wanted())
+    assert kick(rig.engine, topic, 10, rig.now_ms) == 0
+    search = Search(rig.engine, "default", Wanted())
     while not search.step(10, rig.now_ms):
         pass
     assert [row.state for row in search.page.rows] == [State.RESERVED] * 4
@@ -104,7 +111,7 @@ def test_one_record_says_it_and_no_record_says_that_there_was_nothing() -> None:
     assert must_sync
     assert clear(rig) == 0
     assert rig.take_log() == (b"", False)
-    rig.engine.close_session(me, rig.now_ms)
+    close_session(rig.engine, me, rig.now_ms)
     assert clear(rig) == 4
 
 
@@ -130,7 +137,7 @@ def test_what_is_in_hand_counts_against_the_cap_on_bytes_after_a_clear() -> None
     records = [rig.engine.store.jobs.get(job_id) or b"" for job_id in me.deadlines]
     assert topic.bytes == sum(map(len, records)) > 0
     for job_id in list(me.deadlines):
-        rig.engine.delete(me, job_id, rig.now_ms)
+        delete(rig.engine, me, job_id, rig.now_ms)
     assert topic.bytes == 0
 
 
@@ -139,13 +146,13 @@ def test_jobs_in_hand_live_on_and_wait_again_when_they_are_given_back() -> None:
     me = crowded(rig)
     released, deleted, kept, lapsing = me.deadlines
     clear(rig)
-    rig.engine.touch(me, kept, rig.now_ms)
-    rig.engine.release(me, released, 9, 0, rig.now_ms)
-    rig.engine.delete(me, deleted, rig.now_ms)
+    touch(rig.engine, me, kept, rig.now_ms)
+    release(rig.engine, me, released, 9, 0, rig.now_ms)
+    delete(rig.engine, me, deleted, rig.now_ms)
     assert same_after_a_restart(rig)
     you = rig.client()
     assert rig.reserve(you) == released
-    rig.engine.bury(you, released, 9, rig.engine.store.time_ms)
+    bury(rig.engine, you, released, 9, rig.engine.store.time_ms)
     rig.play(60_000)
     assert {kept, lapsing} == {rig.reserve(you), rig.reserve(you)}
     assert same_after_a_restart(rig)
@@ -165,7 +172,7 @@ def test_waiters_go_on_waiting_and_pauses_go_on() -> None:
     rig.put(delay_ms=50)
     you = rig.client()
     rig.wait(you)
-    rig.engine.pause("default", 500, rig.now_ms)
+    pause(rig.engine, "default", 500, rig.now_ms)
     clear(rig)
     assert views.view_topic(rig.engine, "default", rig.now_ms).pause_left_ms == 500
     job_id = rig.put()
@@ -207,7 +214,7 @@ def test_clears_in_a_row_are_swept_away_one_after_the_other() -> None:
     assert same_after_a_restart(rig)
     sweep(rig)
     assert {job_id for job_id, _ in rig.engine.store.jobs} == set(held)
-    rig.engine.close_session(me, rig.now_ms)
+    close_session(rig.engine, me, rig.now_ms)
     assert rig.reserve_all(rig.client()) == held
     assert len(rig.engine.store.topics.by_number) == 1
     assert same_after_a_restart(rig)
@@ -224,7 +231,7 @@ def test_a_job_whose_ttr_has_run_out_waits_again_and_is_cleared() -> None:
     rig.advance(50)
     with pytest.raises(AssertionError):
         clear(rig)
-    pass_ = Clear(rig.engine.state, "default")
+    pass_ = Clear(rig.engine, "default")
     steps = 1
     while not pass_.step(100, rig.now_ms):
         steps += 1
@@ -250,13 +257,13 @@ def test_absolute_times_of_cleared_jobs_are_forgotten_placed_or_not() -> None:
     engine = rig.engine
     topic = engine.store.topics.by_name["default"]
     for number in range(300):
-        engine.put(topic, priority=0, due_wall_ms=9_000 + number, ttr_ms=9, body=b"", now_ms=0)
-    engine.follow_wall(-5_000)
+        put(engine, topic, priority=0, due_wall_ms=9_000 + number, ttr_ms=9, body=b"", now_ms=0)
+    follow_wall(engine, -5_000)
     engine.store.place_some()
     clear(rig)
     check(engine)
-    kept = engine.put(topic, priority=0, due_wall_ms=9_000, ttr_ms=9, body=b"", now_ms=0)
-    engine.follow_wall(-6_000)
+    kept = put(engine, topic, priority=0, due_wall_ms=9_000, ttr_ms=9, body=b"", now_ms=0)
+    follow_wall(engine, -6_000)
     rig.run(1)
     check(engine)
     assert topic.delayed == 1
@@ -325,7 +332,7 @@ def test_memory_and_everything_else_is_as_it_was_before() -> None:
     assert left_bytes < filled_bytes / 50
     assert (store.jobs.put_bytes, len(store.jobs), store.jobs.page_numbers()) == (0, 0, [])
     assert len(store.topics.by_number) == 1
-    assert rig.engine.next_deadline() is None
+    assert next_deadline(rig.engine) is None
 
 
 def test_a_sweep_shares_the_steps_with_passes_that_take_turns() -> None:
@@ -334,8 +341,8 @@ def test_a_sweep_shares_the_steps_with_passes_that_take_turns() -> None:
     clear(rig)
     for number in range(100):
         rig.put(delay_ms=number)
-    tasks = BackgroundTasks(rig.engine.state)
-    searches = [Search(rig.engine.state, "default", Wanted(), limit=1) for _ in range(3)]
+    tasks = BackgroundTasks(rig.engine)
+    searches = [Search(rig.engine, "default", Wanted(), limit=1) for _ in range(3)]
     added = [BackgroundTask(search, lambda _refusal, _now_ms: None) for search in searches]
     for task in added:
         tasks.add(task)
@@ -355,10 +362,10 @@ def test_a_sweep_shares_the_steps_with_passes_that_take_turns() -> None:
 def test_a_topic_that_is_not_there_is_refused_at_once_and_one_that_vanishes_is_clear() -> None:
     rig = EngineRig()
     with pytest.raises(TopicNotFound):
-        Clear(rig.engine.state, "nobody")
+        Clear(rig.engine, "nobody")
     job_id = rig.put("mail")
-    pass_ = Clear(rig.engine.state, "mail")
-    rig.engine.delete(rig.client(), job_id, rig.now_ms)
+    pass_ = Clear(rig.engine, "mail")
+    delete(rig.engine, rig.client(), job_id, rig.now_ms)
     assert pass_.step(1, rig.now_ms)
     assert pass_.count == 0
 

@@ -4,6 +4,13 @@ import pytest
 
 from delayd.core import views
 from delayd.core.check import check
+from delayd.core.operations.change import kick_job
+from delayd.core.operations.clock import next_deadline
+from delayd.core.operations.finish import bury, delete, release
+from delayd.core.operations.reserve import reserve_job, touch
+from delayd.core.operations.sessions import close_session
+from delayd.core.operations.topics import pause
+from delayd.core.operations.waiting import cancel_wait
 from delayd.core.session import WaitEnd
 from tests.core.rig import EngineRig
 
@@ -24,7 +31,7 @@ def test_who_waits_again_goes_to_the_end_of_the_queue() -> None:
     first, second = rig.client(), rig.client()
     rig.wait(first)
     rig.wait(second)
-    rig.engine.cancel_wait(first)
+    cancel_wait(rig.engine, first)
     rig.wait(first)
     rig.put()
     assert rig.delivered() == [(second, 1)]
@@ -64,14 +71,14 @@ def test_a_wait_ends_at_its_millisecond(wait_ms: int) -> None:
     assert rig.delivered() == [(me, WaitEnd.TIMED_OUT)]
     rig.put()
     assert not rig.delivered()
-    assert rig.engine.next_deadline() is None or rig.engine.next_deadline() == wait_ms
+    assert next_deadline(rig.engine) is None or next_deadline(rig.engine) == wait_ms
 
 
 def test_a_wait_without_end_lasts_for_years_and_needs_no_wake_up() -> None:
     rig = EngineRig()
     me = rig.client()
     rig.wait(me)
-    assert rig.engine.next_deadline() is None
+    assert next_deadline(rig.engine) is None
     rig.run(10**12)
     rig.put()
     assert rig.delivered() == [(me, 1)]
@@ -102,7 +109,7 @@ def test_a_job_and_the_end_of_the_wait_at_one_instant_give_one_of_them_and_lose_
 def test_a_pause_and_a_wait_that_end_at_one_instant_give_one_delivery() -> None:
     rig = EngineRig()
     rig.put()
-    rig.engine.pause("default", 5000, rig.now_ms)
+    pause(rig.engine, "default", 5000, rig.now_ms)
     early, late = rig.client(), rig.client()
     rig.wait(early, 5000)
     rig.wait(late, 5000)
@@ -143,7 +150,7 @@ def test_deadline_soon_counts_from_the_soonest_of_all_holds() -> None:
     assert not me.deadline_soon(rig.now_ms)
     rig.play(2000)
     assert me.deadline_soon(rig.now_ms)
-    rig.engine.delete(me, 2, rig.now_ms)
+    delete(rig.engine, me, 2, rig.now_ms)
     assert not me.deadline_soon(rig.now_ms)
 
 
@@ -154,7 +161,7 @@ def test_a_touch_ends_deadline_soon() -> None:
     rig.reserve(me)
     rig.play(4500)
     assert me.deadline_soon(rig.now_ms)
-    rig.engine.touch(me, 1, rig.now_ms)
+    touch(rig.engine, me, 1, rig.now_ms)
     assert not me.deadline_soon(rig.now_ms)
 
 
@@ -172,7 +179,7 @@ def test_a_wait_is_not_cut_short_by_an_alarm_that_has_lost_its_reason() -> None:
     rig = EngineRig(skew_ms=1)
     rig.put(ttr_ms=2000)
     me = rig.client("quiet")
-    rig.engine.reserve_job(me, 1, rig.now_ms)
+    reserve_job(rig.engine, me, 1, rig.now_ms)
     rig.wait(me, 3999)
     # The daemon stood still. Somebody looks at the job, which ends its hold, before the alarm that
     # was set for it rings: a millisecond before the wait ends.
@@ -192,22 +199,22 @@ def test_whatever_makes_a_job_ready_serves_who_waits(how: str) -> None:
     if how in {"release", "kick", "lapse", "close"}:
         rig.reserve(holder)
     if how == "kick":
-        rig.engine.bury(holder, 1, 0, rig.engine.store.time_ms)
+        bury(rig.engine, holder, 1, 0, rig.engine.store.time_ms)
     if how in {"resume", "put"}:
-        rig.engine.pause("default", 60_000, rig.now_ms)
+        pause(rig.engine, "default", 60_000, rig.now_ms)
     rig.wait(me)
     assert not rig.delivered()
     if how == "put":
         rig.put("b")
-        rig.engine.pause("default", 0, rig.now_ms)
+        pause(rig.engine, "default", 0, rig.now_ms)
     elif how == "release":
-        rig.engine.release(holder, 1, 0, 0, rig.now_ms)
+        release(rig.engine, holder, 1, 0, 0, rig.now_ms)
     elif how == "kick":
-        rig.engine.kick_job(1, rig.now_ms)
+        kick_job(rig.engine, 1, rig.now_ms)
     elif how == "close":
-        rig.engine.close_session(holder, rig.now_ms)
+        close_session(rig.engine, holder, rig.now_ms)
     elif how == "resume":
-        rig.engine.pause("default", 0, rig.now_ms)
+        pause(rig.engine, "default", 0, rig.now_ms)
     rig.play(5000)
     assert rig.delivered() == [(me, 1)]
     check(rig.engine)
@@ -217,7 +224,7 @@ def test_a_client_that_goes_away_is_forgotten_by_all_queues() -> None:
     rig = EngineRig()
     me = rig.client("a", "b")
     rig.wait(me, 5000)
-    rig.engine.close_session(me, rig.now_ms)
+    close_session(rig.engine, me, rig.now_ms)
     rig.put("a")
     rig.run(10_000)
     assert not rig.delivered()
@@ -233,7 +240,7 @@ def test_closing_a_session_returns_its_jobs_in_the_order_it_got_them() -> None:
     waiters = [rig.client() for _ in range(3)]
     for waiter in waiters:
         rig.wait(waiter)
-    rig.engine.close_session(holder, rig.now_ms)
+    close_session(rig.engine, holder, rig.now_ms)
     assert rig.delivered() == list(zip(waiters, [2, 3, 1], strict=True))
 
 
@@ -242,7 +249,7 @@ def test_closing_a_session_returns_its_jobs_at_once_and_counts_no_timeout() -> N
     rig.put()
     holder = rig.client()
     rig.reserve(holder)
-    rig.engine.close_session(holder, rig.now_ms)
+    close_session(rig.engine, holder, rig.now_ms)
     assert rig.reserve(rig.client()) == 1
     seen = views.view_job(rig.engine, 1, rig.now_ms)
-    assert (seen.timeouts, seen.reserves, rig.engine.state.timeouts) == (0, 2, 0)
+    assert (seen.timeouts, seen.reserves, rig.engine.timeouts) == (0, 2, 0)

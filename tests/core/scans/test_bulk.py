@@ -9,6 +9,9 @@ from delayd.core import views
 from delayd.core.check import check
 from delayd.core.errors import OutOfSpace, TopicNotFound, ValueOutOfRange
 from delayd.core.job import Event, State, tally_of, wall_of
+from delayd.core.operations.clock import next_deadline
+from delayd.core.operations.finish import bury
+from delayd.core.operations.topics import pause
 from delayd.core.records import Kind
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.scan import Wanted
@@ -63,10 +66,10 @@ def test_it_is_done_to_all_that_are_wanted_and_to_nobody_else(
         able = crowd.matching(crowd.topic, wanted._replace(states=wanted.states & action.states))
         before = dict(crowd.engine.store.jobs)
         crowd.note_kicks()
-        counted = Bulk(crowd.engine.state, crowd.topic, wanted, action, dry_run=True)
+        counted = Bulk(crowd.engine, crowd.topic, wanted, action, dry_run=True)
         assert carried_out(crowd.rig, counted, rng.choice((1, 50))).done == len(able)
         assert dict(crowd.engine.store.jobs) == before
-        bulk = Bulk(crowd.engine.state, crowd.topic, wanted, action)
+        bulk = Bulk(crowd.engine, crowd.topic, wanted, action)
         assert carried_out(crowd.rig, bulk, rng.choice((1, 50))).done == len(able)
         for job_id, record in before.items():
             if job_id in able:
@@ -87,7 +90,7 @@ def test_it_is_done_to_a_job_that_nobody_touches_meanwhile(
         wanted = crowd.some_filter()
         wanted = wanted._replace(states=wanted.states & action.states)
         crowd.note_kicks()
-        bulk = Bulk(crowd.engine.state, crowd.topic, wanted, action)
+        bulk = Bulk(crowd.engine, crowd.topic, wanted, action)
         waiting = crowd.matching(crowd.topic, wanted)
         last_id = crowd.engine.store.last_id
         for _ in crowd.carried_out(bulk, steps_max=2, spare=frozenset(waiting)):
@@ -112,7 +115,7 @@ def test_jobs_put_after_the_beginning_are_not_touched() -> None:
     rig = EngineRig()
     for _ in range(10):
         rig.put(delay_ms=50)
-    bulk = Bulk(rig.engine.state, "default", Wanted(), Action.cancel())
+    bulk = Bulk(rig.engine, "default", Wanted(), Action.cancel())
     bulk.step(1, rig.now_ms)
     later = [rig.put(delay_ms=delay_ms) for delay_ms in (0, 50, 900)]
     assert carried_out(rig, bulk).done == 10
@@ -125,7 +128,7 @@ def test_jobs_in_hand_are_their_holders_affair() -> None:
     for _ in range(10):
         rig.put()
     held = {rig.reserve(me) for _ in range(4)}
-    assert carried_out(rig, Bulk(rig.engine.state, "default", Wanted(), Action.cancel())).done == 6
+    assert carried_out(rig, Bulk(rig.engine, "default", Wanted(), Action.cancel())).done == 6
     assert {job_id for job_id, _ in rig.engine.store.jobs} == held
 
 
@@ -133,11 +136,9 @@ def test_kicked_at_a_rate_the_first_comes_at_once_and_the_others_one_after_the_o
     rig = EngineRig()
     me = rig.client()
     for _ in range(6):
-        rig.engine.bury(me, rig.put() and rig.reserve(me), 0, rig.engine.store.time_ms)
+        bury(rig.engine, me, rig.put() and rig.reserve(me), 0, rig.engine.store.time_ms)
     rig.take_log()
-    bulk = Bulk(
-        rig.engine.state, "default", Wanted(frozenset({State.BURIED})), Action.kick(per_s=4)
-    )
+    bulk = Bulk(rig.engine, "default", Wanted(frozenset({State.BURIED})), Action.kick(per_s=4))
     assert carried_out(rig, bulk).done == 6
     pieces, _ = rig.engine.take_log()
     rig.log.append(b"".join(pieces))
@@ -154,7 +155,7 @@ def test_kicked_at_a_rate_the_first_comes_at_once_and_the_others_one_after_the_o
         if job_id:
             got.append((rig.time_ms, job_id))
         else:
-            rig.play(rig.engine.next_deadline() or 0)
+            rig.play(next_deadline(rig.engine) or 0)
     assert got == [(0, 1), (250, 2), (500, 3), (750, 4), (1000, 5), (1250, 6)]
     for job_id in me.deadlines:
         record = rig.engine.store.jobs.get(job_id)
@@ -167,7 +168,7 @@ def test_at_most_so_many_are_changed() -> None:
     rig = EngineRig()
     for _ in range(10):
         rig.put(delay_ms=50)
-    bulk = Bulk(rig.engine.state, "default", Wanted(), Action.kick(), limit=3)
+    bulk = Bulk(rig.engine, "default", Wanted(), Action.kick(), limit=3)
     assert carried_out(rig, bulk).done == 3
     topic = rig.engine.store.topics.by_name["default"]
     assert (len(topic.queues.ready), topic.delayed) == (3, 7)
@@ -184,35 +185,35 @@ def test_when_there_is_no_room_it_ends_and_says_so_with_what_was_done_kept() -> 
         return 0
 
     rig.engine.log_space.limit(200, ask)
-    bulk = carried_out(rig, Bulk(rig.engine.state, "default", Wanted(), Action.reschedule(900)))
+    bulk = carried_out(rig, Bulk(rig.engine, "default", Wanted(), Action.reschedule(900)))
     assert len(asked) == 1, "it tried once more"
     assert isinstance(bulk.refusal, OutOfSpace)
     assert 0 < bulk.done < 10
     assert list(views.canonical(rig.replayed())) == list(views.canonical(rig.engine))
-    assert carried_out(rig, Bulk(rig.engine.state, "default", Wanted(), Action.cancel())).done == 10
+    assert carried_out(rig, Bulk(rig.engine, "default", Wanted(), Action.cancel())).done == 10
 
 
 def test_a_job_that_goes_to_a_waiting_consumer_is_not_counted() -> None:
     rig = EngineRig()
-    rig.engine.pause("default", 100, rig.now_ms)
+    pause(rig.engine, "default", 100, rig.now_ms)
     for _ in range(3):
         rig.put(delay_ms=50)
     rig.run(60)
     me = rig.client()
     rig.wait(me)
     rig.put(delay_ms=50)
-    rig.engine.pause("default", 0, rig.now_ms)  # the first goes to the one who waited
-    bulk = carried_out(rig, Bulk(rig.engine.state, "default", Wanted(), Action.cancel()))
+    pause(rig.engine, "default", 0, rig.now_ms)  # the first goes to the one who waited
+    bulk = carried_out(rig, Bulk(rig.engine, "default", Wanted(), Action.cancel()))
     assert (bulk.done, len(me.deadlines)) == (3, 1)
 
 
 def test_what_cannot_be_done_is_refused_at_once() -> None:
     engine = EngineRig().engine
     with pytest.raises(TopicNotFound):
-        Bulk(engine.state, "nobody", Wanted(), Action.cancel())
+        Bulk(engine, "nobody", Wanted(), Action.cancel())
     for limit in (0, CAP_MAX + 1):
         with pytest.raises(ValueOutOfRange):
-            Bulk(engine.state, "default", Wanted(), Action.cancel(), limit=limit)
+            Bulk(engine, "default", Wanted(), Action.cancel(), limit=limit)
     for per_s in (-1, BULK_PER_S_MAX + 1):
         with pytest.raises(ValueOutOfRange):
             Action.kick(per_s)
@@ -226,7 +227,7 @@ def test_kicked_at_the_highest_rate_they_keep_their_order() -> None:
     rig = EngineRig()
     for _ in range(100):
         rig.put(delay_ms=50)
-    carried_out(rig, Bulk(rig.engine.state, "default", Wanted(), Action.kick(BULK_PER_S_MAX)))
+    carried_out(rig, Bulk(rig.engine, "default", Wanted(), Action.kick(BULK_PER_S_MAX)))
     rig.run(1)
     topic = rig.engine.store.topics.by_name["default"]
     assert len(topic.queues.ready) == 100

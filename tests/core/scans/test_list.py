@@ -10,6 +10,9 @@ from delayd.core import views
 from delayd.core.check import check
 from delayd.core.errors import TopicNameInvalid, TopicNotFound, ValueOutOfRange
 from delayd.core.job import Note, State, body_of
+from delayd.core.operations.clock import follow_wall
+from delayd.core.operations.finish import delete
+from delayd.core.operations.put import put
 from delayd.core.scans import scan
 from delayd.core.scans.list import Calendar, Cursor, Page, Row, Search
 from delayd.core.scans.scan import Wanted
@@ -21,7 +24,7 @@ from tests.core.rig import EngineRig
 
 
 def page_of(rig: EngineRig, wanted: Wanted, limit: int = 10, after: Cursor | None = None) -> Page:
-    search = Search(rig.engine.state, "default", wanted, limit, after)
+    search = Search(rig.engine, "default", wanted, limit, after)
     while not search.step(100, rig.now_ms):
         pass
     return search.page
@@ -32,7 +35,7 @@ def pages(crowd: Crowd, wanted: Wanted, limit: int, steps_max: int) -> list[Row]
     rows: list[Row] = []
     after = None
     while True:
-        search = Search(crowd.engine.state, crowd.topic, wanted, limit, after)
+        search = Search(crowd.engine, crowd.topic, wanted, limit, after)
         for _ in crowd.carried_out(search, steps_max):
             pass
         keys = [(row.due_ms, row.job_id) for row in search.page.rows]
@@ -97,10 +100,10 @@ def test_a_page_tells_what_is_still_true_when_it_is_told() -> None:
         rig = EngineRig()
         for delay_ms in (10, 20, 30, 40):
             rig.put(delay_ms=delay_ms)
-        search = Search(rig.engine.state, "default", Wanted(), limit=3)
+        search = Search(rig.engine, "default", Wanted(), limit=3)
         for _ in range(steps):
             search.step(1, rig.now_ms)
-        rig.engine.delete(rig.client(), 2, rig.now_ms)
+        delete(rig.engine, rig.client(), 2, rig.now_ms)
         while not search.step(1, rig.now_ms):
             pass
         rest = page_of(rig, Wanted(), after=search.page.after)
@@ -139,7 +142,8 @@ def test_absolute_times_are_placed_before_they_are_looked_at() -> None:
     engine = rig.engine
     topic = engine.store.topics.by_name["default"]
     for number in range(200):
-        engine.put(
+        put(
+            engine,
             topic,
             priority=0,
             due_wall_ms=HOUR_MS + number,
@@ -147,7 +151,7 @@ def test_absolute_times_are_placed_before_they_are_looked_at() -> None:
             body=b"",
             now_ms=rig.now_ms,
         )
-    engine.follow_wall(-HOUR_MS)
+    follow_wall(engine, -HOUR_MS)
     assert engine.store.wall_times.layers
     page = page_of(rig, Wanted(from_ms=2 * HOUR_MS, until_ms=2 * HOUR_MS + 50), limit=1000)
     assert [row.due_ms for row in page.rows] == list(range(2 * HOUR_MS, 2 * HOUR_MS + 50))
@@ -182,7 +186,7 @@ def test_the_first_page_of_many_delayed_jobs_looks_at_few() -> None:
     rig = EngineRig()
     for number in range(20_000):
         rig.put(delay_ms=1 + number * 37 % 1_000_003)
-    search = Search(rig.engine.state, "default", Wanted(), limit=50)
+    search = Search(rig.engine, "default", Wanted(), limit=50)
     steps = 0
     while not search.step(100, rig.now_ms):
         steps += 1
@@ -200,9 +204,7 @@ def test_a_calendar_counts_what_looking_at_every_job_counts(
         crowd = Crowd(rng)
         from_ms = crowd.rig.time_ms + rng.randrange(crowd.span_ms)
         bin_ms, bins = rng.randrange(1, 2 + crowd.span_ms // 5), rng.choice((1, 3, 20))
-        calendar = Calendar(
-            crowd.engine.state, crowd.topic, from_ms=from_ms, bin_ms=bin_ms, bins=bins
-        )
+        calendar = Calendar(crowd.engine, crowd.topic, from_ms=from_ms, bin_ms=bin_ms, bins=bins)
         wanted = Wanted(frozenset({State.DELAYED}), from_ms, from_ms + bins * bin_ms)
         dues = [due_ms for due_ms, _, _ in crowd.matching(crowd.topic, wanted).values()]
         # Buckets are cascaded on the way, but nothing in the calendar comes due.
@@ -221,15 +223,15 @@ def test_what_cannot_be_looked_for_is_refused_at_once() -> None:
     engine = EngineRig().engine
     wanted = Wanted()
     with pytest.raises(TopicNotFound):
-        Search(engine.state, "nobody", wanted)
+        Search(engine, "nobody", wanted)
     with pytest.raises(TopicNameInvalid):
-        Calendar(engine.state, "no body", from_ms=0, bin_ms=1, bins=1)
+        Calendar(engine, "no body", from_ms=0, bin_ms=1, bins=1)
     for limit in (0, SEARCH_JOBS_MAX + 1):
         with pytest.raises(ValueOutOfRange):
-            Search(engine.state, "default", wanted, limit)
+            Search(engine, "default", wanted, limit)
     for bin_ms, bins in ((0, 1), (1, 0), (1, CALENDAR_BINS_MAX + 1)):
         with pytest.raises(ValueOutOfRange):
-            Calendar(engine.state, "default", from_ms=0, bin_ms=bin_ms, bins=bins)
+            Calendar(engine, "default", from_ms=0, bin_ms=bin_ms, bins=bins)
 
 
 def test_a_page_holds_as_many_jobs_as_are_allowed() -> None:

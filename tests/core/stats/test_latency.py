@@ -5,6 +5,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from delayd.core.operations.change import change, kick_job, reschedule
+from delayd.core.operations.clock import advance, caught_up, reach
+from delayd.core.operations.finish import bury, delete, delete_batch, nack, release
+from delayd.core.operations.put import put_alike
+from delayd.core.operations.reserve import reserve, reserve_batch, reserve_job, touch
+from delayd.core.operations.sessions import close_session, ignore, open_session, watch
+from delayd.core.operations.topics import clear, pause, set_policy
+from delayd.core.operations.waiting import wait
 from delayd.core.policy import Policy
 from delayd.core.stats.latency import SUM_AT, new_histogram, note_run, quantile_ms, span
 from delayd.core.stats.operations import Operation
@@ -20,7 +28,7 @@ START_MS = 1_000_000
 
 def put(rig: EngineRig, jobs: int = 1, delay_ms: int = 0, ttr_ms: int = 60_000) -> None:
     topic = rig.engine.store.topic("default")
-    rig.engine.put_alike(topic, 0, delay_ms, ttr_ms, [b""] * jobs, rig.now_ms)
+    put_alike(rig.engine, topic, 0, delay_ms, ttr_ms, [b""] * jobs, rig.now_ms)
 
 
 def default(rig: EngineRig) -> "Topic":
@@ -91,7 +99,7 @@ def test_what_fires_late_is_counted_by_how_late_it_is() -> None:
     rig = EngineRig(time_ms=START_MS)
     for delay_ms in (1_000, 1_900, 1_990, 2_000):
         put(rig, jobs=2, delay_ms=delay_ms)
-    while rig.engine.advance(START_MS + 2_000):
+    while advance(rig.engine, START_MS + 2_000):
         pass
     expect(default(rig).overdue, {1_000: 2, 100: 2, 10: 2, 0: 2})
 
@@ -99,9 +107,9 @@ def test_what_fires_late_is_counted_by_how_late_it_is() -> None:
 def test_a_job_that_is_asked_for_before_its_slice_comes_is_counted_once() -> None:
     rig = EngineRig(time_ms=START_MS)
     put(rig, delay_ms=1_000)
-    rig.engine.reach(START_MS + 1_030)
-    rig.engine.caught_up(1, START_MS + 1_030)
-    while rig.engine.advance(START_MS + 1_030):
+    reach(rig.engine, START_MS + 1_030)
+    caught_up(rig.engine, 1, START_MS + 1_030)
+    while advance(rig.engine, START_MS + 1_030):
         pass
     expect(default(rig).overdue, {30: 1})
 
@@ -109,16 +117,16 @@ def test_a_job_that_is_asked_for_before_its_slice_comes_is_counted_once() -> Non
 @pytest.mark.parametrize("batch", [1, 7, 1_000])
 def test_how_long_jobs_waited_does_not_depend_on_how_they_are_reserved(batch: int) -> None:
     rig = EngineRig(time_ms=START_MS)
-    session = rig.engine.open_session()
+    session = open_session(rig.engine)
     waited_ms = {0: 3, 40: 20, 90: 20, 300: 5, 7_000: 50}
     for waited in sorted(waited_ms, reverse=True):
         rig.play(START_MS + 7_000 - waited)
         put(rig, jobs=waited_ms[waited])
     taken = 0
     while jobs := (
-        rig.engine.reserve_batch(session, batch, 10**9, rig.now_ms)
+        reserve_batch(rig.engine, session, batch, 10**9, rig.now_ms)
         if batch > 1
-        else [job for job in (rig.engine.reserve(session, rig.now_ms),) if job]
+        else [job for job in (reserve(rig.engine, session, rig.now_ms),) if job]
     ):
         taken += len(jobs)
     assert taken == sum(waited_ms.values()) == default(rig).reserves
@@ -127,32 +135,32 @@ def test_how_long_jobs_waited_does_not_depend_on_how_they_are_reserved(batch: in
 
 def test_who_waits_for_a_job_gets_it_at_once() -> None:
     rig = EngineRig(time_ms=START_MS, skew_ms=1)
-    session = rig.engine.open_session()
-    rig.engine.wait(session, rig.now_ms, None)
+    session = open_session(rig.engine)
+    wait(rig.engine, session, rig.now_ms, None)
     put(rig)
     expect(default(rig).waited, {0: 1})
 
 
 def test_a_job_that_came_back_waits_anew() -> None:
     rig = EngineRig(time_ms=START_MS)
-    session = rig.engine.open_session()
+    session = open_session(rig.engine)
     put(rig, ttr_ms=5_000)
-    rig.engine.reserve(session, rig.now_ms)
+    reserve(rig.engine, session, rig.now_ms)
     rig.play(START_MS + 5_200)
-    rig.engine.reserve_batch(session, 1, 100, rig.now_ms)
-    rig.engine.release(session, 1, 0, 0, rig.now_ms)
+    reserve_batch(rig.engine, session, 1, 100, rig.now_ms)
+    release(rig.engine, session, 1, 0, 0, rig.now_ms)
     rig.play(START_MS + 5_300)
-    rig.engine.reserve_job(session, 1, rig.now_ms)
+    reserve_job(rig.engine, session, 1, rig.now_ms)
     expect(default(rig).waited, {0: 1, 200: 1, 100: 1})
 
 
 def test_nothing_is_counted_that_a_replay_repeats() -> None:
     rig = EngineRig(time_ms=START_MS)
-    session = rig.engine.open_session()
+    session = open_session(rig.engine)
     put(rig, jobs=5, delay_ms=1_000)
     rig.play(START_MS + 3_000)
-    rig.engine.reserve_batch(session, 2, 100, rig.now_ms)
-    rig.engine.touch(session, 1, rig.now_ms)
+    reserve_batch(rig.engine, session, 2, 100, rig.now_ms)
+    touch(rig.engine, session, 1, rig.now_ms)
     rig.restart()
     topic, counters = default(rig), rig.engine.store.counters
     assert (topic.jobs_put, topic.reserves, topic.deletes) == (0, 0, 0)
@@ -165,24 +173,24 @@ def test_nothing_is_counted_that_a_replay_repeats() -> None:
 
 def test_every_operation_is_counted() -> None:
     rig = EngineRig(time_ms=START_MS)
-    engine, session = rig.engine, rig.engine.open_session()
+    engine, session = rig.engine, open_session(rig.engine)
     topic = default(rig)
     put(rig, jobs=9, ttr_ms=1_000)
-    engine.reserve_batch(session, 8, 100, rig.now_ms)
-    engine.delete(session, 1, rig.now_ms)
-    engine.release(session, 2, 0, 0, rig.now_ms)
-    engine.nack(session, 3, rig.now_ms)
-    engine.bury(session, 4, 0, rig.now_ms)
-    engine.kick_job(4, rig.now_ms)
-    engine.touch(session, 5, rig.now_ms)
-    engine.reschedule(9, 5_000, rig.now_ms)
-    engine.change(9, rig.now_ms, priority=3)
-    engine.pause("default", 0, rig.now_ms)
+    reserve_batch(engine, session, 8, 100, rig.now_ms)
+    delete(engine, session, 1, rig.now_ms)
+    release(engine, session, 2, 0, 0, rig.now_ms)
+    nack(engine, session, 3, rig.now_ms)
+    bury(engine, session, 4, 0, rig.now_ms)
+    kick_job(engine, 4, rig.now_ms)
+    touch(engine, session, 5, rig.now_ms)
+    reschedule(engine, 9, 5_000, rig.now_ms)
+    change(engine, 9, rig.now_ms, priority=3)
+    pause(engine, "default", 0, rig.now_ms)
     rig.play(rig.time_ms + 1_000)
-    other = engine.open_session()
-    engine.reserve(other, rig.now_ms)
-    engine.close_session(other, rig.now_ms)
-    engine.clear(topic)
+    other = open_session(engine)
+    reserve(engine, other, rig.now_ms)
+    close_session(engine, other, rig.now_ms)
+    clear(engine, topic)
     expected = {
         Operation.RELEASE: 1,
         Operation.NACK: 1,
@@ -204,16 +212,16 @@ def test_every_operation_is_counted() -> None:
 
 def test_what_fails_under_a_rule_is_counted_by_what_it_was() -> None:
     rig = EngineRig(time_ms=START_MS)
-    engine, session = rig.engine, rig.engine.open_session()
-    engine.set_policy("default", Policy.from_json(b'{"max_attempts": 100}'), rig.now_ms)
+    engine, session = rig.engine, open_session(rig.engine)
+    set_policy(engine, "default", Policy.from_json(b'{"max_attempts": 100}'), rig.now_ms)
     put(rig, jobs=4, ttr_ms=1_000)
-    engine.reserve_batch(session, 4, 100, rig.now_ms)
-    engine.release(session, 1, 0, 0, rig.now_ms)
-    engine.bury(session, 2, 0, rig.now_ms)
+    reserve_batch(engine, session, 4, 100, rig.now_ms)
+    release(engine, session, 1, 0, 0, rig.now_ms)
+    bury(engine, session, 2, 0, rig.now_ms)
     rig.play(rig.time_ms + 999)
-    engine.reserve_job(session, 1, rig.now_ms)
+    reserve_job(engine, session, 1, rig.now_ms)
     rig.play(rig.time_ms + 1)
-    engine.close_session(session, rig.now_ms)
+    close_session(engine, session, rig.now_ms)
     counted = default(rig).operations
     assert counted[Operation.RELEASE] == counted[Operation.BURY] == counted[Operation.RETURN] == 1
     assert counted[Operation.TIMEOUT] == 2
@@ -221,14 +229,14 @@ def test_what_fails_under_a_rule_is_counted_by_what_it_was() -> None:
 
 def test_counters_over_all_topics_outlive_them() -> None:
     rig = EngineRig(time_ms=START_MS)
-    session = rig.engine.open_session()
-    rig.engine.watch(session, "brief")
+    session = open_session(rig.engine)
+    watch(rig.engine, session, "brief")
     topic = rig.engine.store.topics.by_name["brief"]
-    rig.engine.put_alike(topic, 0, 0, 1_000, [b""] * 3, rig.now_ms)
-    jobs = rig.engine.reserve_batch(session, 3, 100, rig.now_ms)
-    rig.engine.touch(session, jobs[0][0], rig.now_ms)
-    rig.engine.delete_batch(session, [job_id for job_id, _ in jobs], rig.now_ms)
-    rig.engine.ignore(session, "brief")
+    put_alike(rig.engine, topic, 0, 0, 1_000, [b""] * 3, rig.now_ms)
+    jobs = reserve_batch(rig.engine, session, 3, 100, rig.now_ms)
+    touch(rig.engine, session, jobs[0][0], rig.now_ms)
+    delete_batch(rig.engine, session, [job_id for job_id, _ in jobs], rig.now_ms)
+    ignore(rig.engine, session, "brief")
     assert "brief" not in rig.engine.store.topics.by_name
     counters = rig.engine.store.counters
     counted = (rig.engine.store.jobs_put, counters.reserves, counters.deletes)
@@ -240,12 +248,12 @@ def test_counters_over_all_topics_outlive_them() -> None:
 
 def test_rates_are_those_of_the_last_minute() -> None:
     rig = EngineRig(time_ms=START_MS)
-    session = rig.engine.open_session()
+    session = open_session(rig.engine)
     for second in range(300):
         rig.play(START_MS + 1_000 * second)
         put(rig, jobs=10)
-        for job_id, _ in rig.engine.reserve_batch(session, 5, 100, rig.now_ms):
-            rig.engine.delete(session, job_id, rig.now_ms)
+        for job_id, _ in reserve_batch(rig.engine, session, 5, 100, rig.now_ms):
+            delete(rig.engine, session, job_id, rig.now_ms)
     topic = default(rig)
     counts = (topic.jobs_put, topic.reserves, topic.deletes)
     assert topic.rates is not None

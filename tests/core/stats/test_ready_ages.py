@@ -5,6 +5,12 @@ import random
 import pytest
 
 from delayd.core.check import check
+from delayd.core.operations.change import change, kick_job
+from delayd.core.operations.finish import bury, delete, delete_batch
+from delayd.core.operations.put import put as put_job
+from delayd.core.operations.reserve import reserve
+from delayd.core.operations.sessions import open_session
+from delayd.core.operations.topics import clear
 from delayd.core.stats.ready_ages import ReadyAges
 from delayd.limits import AGE_SLOT_BITS, AGE_SLOTS_MAX, AGES_KEPT_MAX
 from tests.core.rig import EngineRig
@@ -26,7 +32,8 @@ def assert_is_about(age_ms: int | None, true_ms: int) -> None:
 
 def put(rig: EngineRig, *, priority: int = 0, delay_ms: int = 0) -> int:
     topic = rig.engine.store.topic("default")
-    return rig.engine.put(
+    return put_job(
+        rig.engine,
         topic,
         priority=priority,
         delay_ms=delay_ms,
@@ -44,14 +51,14 @@ def test_no_ready_job_has_no_age() -> None:
 
 def test_a_job_without_priority_behind_others_is_the_oldest() -> None:
     rig = EngineRig(time_ms=1_000_000)
-    session = rig.engine.open_session()
+    session = open_session(rig.engine)
     put(rig, priority=9)
     for _ in range(100):
         rig.play(rig.time_ms + 1_000)
         put(rig, priority=0)
-        rig.engine.delete(session, rig.reserve(session), rig.now_ms)
+        delete(rig.engine, session, rig.reserve(session), rig.now_ms)
     assert_is_about(oldest_age_ms(rig), 100_000)
-    rig.engine.reserve(session, rig.now_ms)
+    reserve(rig.engine, session, rig.now_ms)
     assert oldest_age_ms(rig) is None
 
 
@@ -64,30 +71,30 @@ def test_a_delayed_job_is_ready_since_it_was_due() -> None:
 
 def test_a_job_whose_reservation_ran_out_is_ready_since_then() -> None:
     rig = EngineRig(time_ms=1_000_000)
-    session = rig.engine.open_session()
+    session = open_session(rig.engine)
     put(rig)
-    rig.engine.reserve(session, rig.now_ms)
+    reserve(rig.engine, session, rig.now_ms)
     rig.play(rig.time_ms + 60_000 + 3_000)
     assert_is_about(oldest_age_ms(rig), 3_000)
-    rig.engine.reserve(session, rig.now_ms)
+    reserve(rig.engine, session, rig.now_ms)
     assert oldest_age_ms(rig) is None
 
 
 def test_a_kicked_job_is_ready_since_then_and_keeps_it_when_its_priority_is_changed() -> None:
     rig = EngineRig(time_ms=1_000_000)
-    session = rig.engine.open_session()
+    session = open_session(rig.engine)
     buried = put(rig)
-    rig.engine.reserve(session, rig.now_ms)
-    rig.engine.bury(session, buried, 0, rig.now_ms)
+    reserve(rig.engine, session, rig.now_ms)
+    bury(rig.engine, session, buried, 0, rig.now_ms)
     early = put(rig, delay_ms=DAY_MS)
     rig.play(rig.time_ms + 500_000)
-    rig.engine.kick_job(buried, rig.now_ms)
-    rig.engine.kick_job(early, rig.now_ms)
+    kick_job(rig.engine, buried, rig.now_ms)
+    kick_job(rig.engine, early, rig.now_ms)
     rig.play(rig.time_ms + 4_000)
-    rig.engine.change(buried, rig.now_ms, priority=7)
+    change(rig.engine, buried, rig.now_ms, priority=7)
     assert_is_about(oldest_age_ms(rig), 4_000)
     check(rig.engine)
-    rig.engine.delete_batch(session, [buried, early], rig.now_ms)
+    delete_batch(rig.engine, session, [buried, early], rig.now_ms)
     assert oldest_age_ms(rig) is None
     check(rig.engine)
 
@@ -96,7 +103,7 @@ def test_a_cleared_topic_has_no_ages() -> None:
     rig = EngineRig(time_ms=1_000_000)
     put(rig)
     rig.play(rig.time_ms + 50_000)
-    rig.engine.clear(rig.engine.store.topics.by_name["default"])
+    clear(rig.engine, rig.engine.store.topics.by_name["default"])
     assert oldest_age_ms(rig) is None
 
 

@@ -4,6 +4,9 @@ import pytest
 
 from delayd.core import views
 from delayd.core.check import check
+from delayd.core.operations.finish import bury, delete, delete_batch
+from delayd.core.operations.sessions import close_session
+from delayd.core.operations.topics import pause, set_policy
 from delayd.core.policy import Policy
 from delayd.core.stats.figures import daemon_figures, topic_figures
 from delayd.core.stats.histogram import Histogram, Longest
@@ -43,7 +46,7 @@ def test_a_census_counts_every_job_once_however_long_its_steps(step: int) -> Non
     for delay_ms in (100, 5_000):
         rig.put("topic-3", delay_ms=delay_ms, priority=5_000)
     job_id = rig.reserve(session)
-    rig.engine.bury(session, job_id, 0, rig.now_ms)
+    bury(rig.engine, session, job_id, 0, rig.now_ms)
     rig.reserve(session)
     rig.play(rig.time_ms + 1_000)
     census = taken(rig, step)
@@ -67,8 +70,8 @@ def test_topics_that_come_and_go_between_steps_do_no_harm() -> None:
     census = TotalsScan(rig.engine.store)
     census.step(10)
     session = rig.client(*(f"topic-{number}" for number in range(20, 30)))
-    rig.engine.delete_batch(session, rig.reserve_all(session), rig.now_ms)
-    rig.engine.close_session(session, rig.now_ms)
+    delete_batch(rig.engine, session, rig.reserve_all(session), rig.now_ms)
+    close_session(rig.engine, session, rig.now_ms)
     rig.put("late")
     assert census.step(1_000)
     assert census.all.topics == 31
@@ -91,8 +94,8 @@ def test_a_topic_that_vanishes_leaves_its_name_to_the_next() -> None:
     rig = EngineRig()
     topics = crowd(rig, TOPICS_SHOWN_MAX + 10)
     session = rig.client("topic-0")
-    rig.engine.delete(session, rig.reserve(session), rig.now_ms)
-    rig.engine.close_session(session, rig.now_ms)
+    delete(rig.engine, session, rig.reserve(session), rig.now_ms)
+    close_session(rig.engine, session, rig.now_ms)
     assert "topic-0" not in rig.engine.store.topics.by_name
     rig.put("new")
     assert rig.engine.store.topics.by_name["new"].has_own_metrics
@@ -153,15 +156,15 @@ def test_the_figures_of_a_topic() -> None:
     rig = EngineRig(time_ms=1_000_000)
     session = rig.client("mail")
     topic = rig.engine.store.topics.by_name["mail"]
-    rig.engine.set_policy("mail", Policy.from_json(b'{"jobs_max": 100}'), rig.now_ms)
+    set_policy(rig.engine, "mail", Policy.from_json(b'{"jobs_max": 100}'), rig.now_ms)
     for _ in range(30):
         rig.put("mail")
     for _ in range(10):
         rig.put("mail", delay_ms=3_000)
-    rig.engine.delete(session, rig.reserve(session), rig.now_ms)
+    delete(rig.engine, session, rig.reserve(session), rig.now_ms)
     rig.play(rig.time_ms + 10_000)
     rig.reserve(session)
-    rig.engine.pause("mail", 5_000, rig.now_ms)
+    pause(rig.engine, "mail", 5_000, rig.now_ms)
     figures = topic_figures(topic, rig.now_ms)
     assert figures.counts == (38, 38, 1, 0, 0)
     assert (figures.jobs, figures.record_bytes) == (39, 39 * 42)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from delayd import __version__
+from delayd.core.operations.topics import configure
 from delayd.core.stats.operations import Operation
 from delayd.http.api import Reports
 from delayd.limits import CENSUS_STEP_TOPICS
@@ -118,7 +119,7 @@ def test_stats_sum_all_topics() -> None:
 
 def test_stats_tell_the_caps_on_all_topics_together() -> None:
     with HttpRig() as rig:
-        rig.engine.configure(None, jobs_max=100, bytes_max=50_000)
+        configure(rig.engine, None, jobs_max=100, bytes_max=50_000)
         put(rig, 3)
         usage = rig.ok("GET", "/v1/stats")["usage"]
         assert usage["jobs"] == {"in_use": 3, "max": 100}

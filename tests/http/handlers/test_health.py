@@ -33,7 +33,7 @@ def test_health_and_readiness_need_no_token() -> None:
 
 def test_a_daemon_that_drains_lives_and_is_not_ready() -> None:
     with HttpRig() as rig:
-        rig.engine.state.draining = True
+        rig.engine.draining = True
         assert not_ready(rig).word == "DRAINING"
 
 

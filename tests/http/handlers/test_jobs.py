@@ -8,6 +8,7 @@ import pytest
 from delayd.access.principal import Principal
 from delayd.access.scopes import Scope
 from delayd.core.errors import JobNotFound
+from delayd.core.operations.clock import reach
 from delayd.http.api import Call
 from delayd.limits import BODY_BYTES_DEFAULT, JOB_ID_MAX
 from delayd.testing.clock import FakeClock
@@ -373,7 +374,7 @@ def test_a_job_that_its_ttr_has_moved_is_judged_by_where_it_is_before_its_slice_
         reserved(rig)
         assert isinstance(rig.clock, FakeClock)
         rig.clock.advance(1_001)
-        rig.engine.reach(rig.clock.now_ms())  # very many run out at once: it is not its turn
+        reach(rig.engine, rig.clock.now_ms())  # very many run out at once: it is not its turn
         theirs = Principal("theirs", "0a1b2c3d", frozenset(Scope), ("mail",))
         call = Call(rig.api, Scope.PUT, cast("Any", None), {}, theirs, b"", None, None)
         with pytest.raises(JobNotFound):

@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from delayd.core.operations.finish import delete
+from delayd.core.operations.reserve import reserve
+from delayd.core.operations.sessions import open_session, watch
 from delayd.http.handlers.job_responses import parse_token
 from delayd.http.handlers.reserve import holder_of
 from delayd.http.problems import ReservationLost
@@ -290,9 +293,9 @@ def test_a_token_of_another_job_is_good_for_none_but_that(act: str) -> None:
 def test_a_job_that_is_held_on_the_line_is_none_of_https() -> None:
     with HttpRig() as rig:
         put(rig)
-        session = rig.engine.open_session()
-        rig.engine.watch(session, "mail")
-        assert rig.engine.reserve(session, rig.api.now_ms()) is not None
+        session = open_session(rig.engine)
+        watch(rig.engine, session, "mail")
+        assert reserve(rig.engine, session, rig.api.now_ms()) is not None
         record = rig.engine.store.jobs.get(1)
         assert record is not None
         created = record[16:24]
@@ -334,7 +337,7 @@ def test_a_token_is_good_after_a_restart_until_the_ttr_has_run_out(reserves: int
             session = holder_of(api, ticket, record)
             with pytest.raises(ReservationLost):
                 holder_of(api, ticket._replace(reserves=reserves + 1), record)
-            engine.delete(session, 1, engine.store.time_ms)
+            delete(engine, session, 1, engine.store.time_ms)
             assert engine.log_space.jobs == 0
 
 

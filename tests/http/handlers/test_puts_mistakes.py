@@ -164,7 +164,7 @@ def test_a_ttr_of_0_is_refused_wherever_one_is_said() -> None:
 def test_a_daemon_that_drains_takes_no_job() -> None:
     with HttpRig() as rig:
         put(rig)
-        rig.engine.state.draining = True
+        rig.engine.draining = True
         for method, path in (("POST", JOBS), ("PUT", "/v1/topics/mail/keys/a")):
             answer = rig.call(method, path, {"body": 1})
             assert (answer.status, answer.word) == (503, "DRAINING")

@@ -3,6 +3,7 @@
 import pytest
 
 from delayd.access.scopes import Scope
+from delayd.core.operations.put import put_alike
 from delayd.limits import (
     BODY_BYTES_DEFAULT,
     HTTP_BATCH_MAX,
@@ -88,7 +89,7 @@ def test_no_more_bodies_are_handed_out_than_an_answer_should_hold() -> None:
         bodies = [b"x" * BODY_BYTES_DEFAULT] * 100
         for name in ("mail", "sms"):
             topic = rig.engine.store.topic(name)
-            rig.engine.put_alike(topic, 0, 0, 60_000, bodies, rig.clock.now_ms())
+            put_alike(rig.engine, topic, 0, 0, 60_000, bodies, rig.clock.now_ms())
         expected = HTTP_RESERVED_BYTES_MAX // BODY_BYTES_DEFAULT + 1
         assert len(rig.ok("POST", RESERVE, {"max": 100})["jobs"]) == expected
         both = {"topics": ["mail", "sms"], "max": 100}
@@ -120,10 +121,10 @@ def test_where_there_is_no_room_for_a_reservation_it_is_said_so(path: str, wait_
 
 def test_one_body_is_handed_out_however_long_it_is() -> None:
     with HttpRig(is_checked=False) as rig:
-        rig.engine.state.body_bytes_max = 2 * HTTP_RESERVED_BYTES_MAX
+        rig.engine.body_bytes_max = 2 * HTTP_RESERVED_BYTES_MAX
         topic = rig.engine.store.topic("mail")
         body = b"x" * (HTTP_RESERVED_BYTES_MAX + 1)
-        rig.engine.put_alike(topic, 0, 0, 60_000, (body, body), rig.clock.now_ms())
+        put_alike(rig.engine, topic, 0, 0, 60_000, (body, body), rig.clock.now_ms())
         assert len(rig.ok("POST", RESERVE, {"max": 2})["jobs"]) == 1
 
 

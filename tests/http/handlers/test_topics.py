@@ -7,6 +7,8 @@ import pytest
 
 from delayd import turns as turns_module
 from delayd.access.scopes import Scope
+from delayd.core.operations.put import put_alike
+from delayd.core.operations.topics import configure, policy_of
 from delayd.core.policy import BY_NAME, Patterns, Policy
 from delayd.http.forms import PolicyBodyForm
 from delayd.limits import (
@@ -189,13 +191,13 @@ def test_a_policy_is_durable_before_it_is_told() -> None:
         rig.disk.release()
         rig.settle()
         assert admin.the_answer.status == 200
-        policy, _ = rig.after_restart().policy_of("mail")
+        policy, _ = policy_of(rig.after_restart(), "mail")
         assert policy == Policy(ttr_ms=60_000)
 
 
 def test_without_a_policy_of_its_own_a_topic_has_the_configurations() -> None:
     with HttpRig() as rig:
-        rig.engine.configure(Patterns({"mail.*": Policy(ttr_ms=5_000)}))
+        configure(rig.engine, Patterns({"mail.*": Policy(ttr_ms=5_000)}))
         configured = {"policy": {"ttr": "5s"}, "source": "configuration"}
         assert rig.ok("GET", "/v1/topics/mail.new/policy") == configured
         rig.ok("PUT", "/v1/topics/mail.new/policy", {"ttr": "1m"})
@@ -371,7 +373,7 @@ def test_others_are_served_while_a_million_are_kicked(monkeypatch: pytest.Monkey
         jobs = 20 * TASK_STEP_JOBS
         topic = rig.engine.store.topic("mail")
         topic.users += 1
-        rig.engine.put_alike(topic, 0, 3_600_000, 1_000, [b"x"] * jobs, rig.clock.now_ms())
+        put_alike(rig.engine, topic, 0, 3_600_000, 1_000, [b"x"] * jobs, rig.clock.now_ms())
         looks = iter(range(0, 10**12, TASK_SLICE_US * 1_000))
         monkeypatch.setattr(turns_module, "monotonic_ns", looks.__next__)
         admin = rig.send("POST", "/v1/topics/mail/jobs/kick", is_settled=False)
