@@ -215,8 +215,8 @@ def test_a_job_whose_ttr_has_run_out_waits_again_though_its_slice_has_not_come(
 def test_a_buried_job_that_is_brought_back_counts_its_attempts_anew() -> None:
     for bring_back in (
         lambda rig: put(rig, on=Conflict.EXTEND, delay_ms=5),
-        lambda rig: rig.engine.change(1, rig.now_ms, delay_ms=5),
-        lambda rig: rig.engine.kick_job(1, rig.now_ms),
+        lambda rig: change(rig.engine, 1, rig.now_ms, delay_ms=5),
+        lambda rig: kick_job(rig.engine, 1, rig.now_ms),
     ):
         rig, _ = job_in(State.BURIED)
         failure = Failure(Reason.NACKED, 0, 77)
