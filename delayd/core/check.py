@@ -22,9 +22,7 @@ from delayd.core.job import (
 from delayd.core.queues import ready_key
 from delayd.core.store import Store
 from delayd.core.throttle import Block
-from delayd.core.topic import (
-    Topic,
-)
+from delayd.core.topic import Topic
 from delayd.core.views import live_jobs
 
 

@@ -74,7 +74,7 @@ class KeyInvalid(Refusal):
     def __init__(self, key: bytes) -> None:
         super().__init__(
             f"the key {shown(key)} is not 1 to {KEY_BYTES_MAX} bytes of printable UTF-8 "
-            "without spaces",
+            "without spaces"
         )
 
 
@@ -119,7 +119,7 @@ class TopicNameInvalid(Refusal):
     def __init__(self, name: str) -> None:
         super().__init__(
             f"topic name {name[: TOPIC_NAME_BYTES_MAX + 1]!r} is not 1 to 200 of"
-            " A-Z a-z 0-9 - + / ; . $ _ ( ) or begins with -",
+            " A-Z a-z 0-9 - + / ; . $ _ ( ) or begins with -"
         )
 
 

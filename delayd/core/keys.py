@@ -30,12 +30,7 @@ hash is can be seen nowhere outside. The index refuses to know what a job is.
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
-from delayd.limits import (
-    KEY_ANCHOR_IDS,
-    KEY_BYTES_SPARSE,
-    KEY_PARTS,
-    KEYS_UNDIVIDED,
-)
+from delayd.limits import KEY_ANCHOR_IDS, KEY_BYTES_SPARSE, KEY_PARTS, KEYS_UNDIVIDED
 
 HASH_MASK: Final = (1 << 60) - 1
 """Two digits of Python's integers, as many as 32 bytes have room for."""

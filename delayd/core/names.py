@@ -18,7 +18,7 @@ INTERNAL_TOPIC: Final = "$idempotency"
 """Where the daemon keeps jobs of its own; see `core.operations.checks`."""
 
 _NAME: Final = re.compile(
-    rf"[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{{0,{TOPIC_NAME_BYTES_MAX - 1}}}",
+    rf"[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{{0,{TOPIC_NAME_BYTES_MAX - 1}}}"
 )
 _PLAIN: Final = bytes(range(0x21, 0x7F))
 _PLAIN_KEY: Final = re.compile(rb"[!-~]{1,%d}" % KEY_BYTES_MAX)

@@ -39,15 +39,7 @@ from collections.abc import Iterator
 from itertools import chain, repeat
 from typing import Final
 
-from delayd.core.job import (
-    DUE_AT,
-    ID_AT,
-    PRIORITY_AND_TOPIC,
-    PRIORITY_AT,
-    STATE_AT,
-    U64,
-    State,
-)
+from delayd.core.job import DUE_AT, ID_AT, PRIORITY_AND_TOPIC, PRIORITY_AT, STATE_AT, U64, State
 from delayd.core.job_table import PAGE_BITS, Page
 from delayd.core.records import Kind, pack, pack_put
 from delayd.core.store import Store
@@ -208,12 +200,7 @@ class SnapshotCopy:
         number = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[1]
         policy, _, place = self._policies.get(number, _NO_POLICY)
         return caught_up_expiry(
-            record,
-            policy,
-            place,
-            deadline_ms,
-            tick_ms=self._store.tick_ms,
-            time_ms=self._time_ms,
+            record, policy, place, deadline_ms, tick_ms=self._store.tick_ms, time_ms=self._time_ms
         )
 
     def _copied_jobs(self, records: list[bytes], notes: Notes) -> Iterator[list[bytes]]:

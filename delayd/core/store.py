@@ -56,13 +56,7 @@ from delayd.core.timers import Alarms, TimerLane, TimerQueue
 from delayd.core.times import ROUNDING_MS
 from delayd.core.topic import Source, Topic
 from delayd.core.topics import Topics
-from delayd.core.transitions import (
-    came_due,
-    placed_anew,
-    rank_at,
-    renumbered,
-    without_key,
-)
+from delayd.core.transitions import came_due, placed_anew, rank_at, renumbered, without_key
 from delayd.core.wall_times import WallTimes
 from delayd.core.wheel.buckets import WheelCounts
 from delayd.core.wheel.wheel import TimingWheel, ceil_to_tick

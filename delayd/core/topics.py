@@ -14,10 +14,7 @@ from delayd.core.names import INTERNAL_TOPIC
 from delayd.core.policy import Policy
 from delayd.core.queues import Queues
 from delayd.core.throttle import Block
-from delayd.core.topic import (
-    Source,
-    Topic,
-)
+from delayd.core.topic import Source, Topic
 from delayd.limits import TOPICS_SHOWN_MAX
 
 if TYPE_CHECKING:

@@ -251,13 +251,7 @@ def rescheduled(record: bytes, due_ms: int, delay_ms: int, wall_ms: int | None =
 
 
 def amended(
-    record: bytes,
-    due_ms: int,
-    delay_ms: int,
-    wall_ms: int,
-    ttr_ms: int,
-    priority: int,
-    state: int,
+    record: bytes, due_ms: int, delay_ms: int, wall_ms: int, ttr_ms: int, priority: int, state: int
 ) -> bytes:
     """Return the record of a waiting job that was changed, except its body; `wall_ms` 0: none."""
     return amend(

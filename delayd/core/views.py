@@ -36,11 +36,7 @@ from delayd.core.policy import Policy
 from delayd.core.queues import job_id_of
 from delayd.core.session import Handed
 from delayd.core.store import Store
-from delayd.core.topic import (
-    Source,
-    Topic,
-    head_key,
-)
+from delayd.core.topic import Source, Topic, head_key
 from delayd.core.transitions import came_due, caught_up_expiry, place_of, renumbered
 
 _DETAILED: Final = int(Flag.KEY | Flag.RETRY | Flag.FAILURE | Flag.NOTE)
@@ -179,12 +175,7 @@ def view_topic(engine: Engine, name: str, now_ms: int) -> TopicView:
 
 def usage(engine: Engine) -> CapUsage:
     """Return how near the daemon is to its caps. O(1)."""
-    return CapUsage(
-        engine.log_space.jobs,
-        engine.record_bytes,
-        engine.jobs_max,
-        engine.bytes_max,
-    )
+    return CapUsage(engine.log_space.jobs, engine.record_bytes, engine.jobs_max, engine.bytes_max)
 
 
 def job_details(engine: Engine, job_id: int, now_ms: int) -> JobDetails | None:

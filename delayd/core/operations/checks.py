@@ -32,9 +32,7 @@ from delayd.core.errors import (
     ValueOutOfRange,
 )
 from delayd.core.names import INTERNAL_TOPIC, checked_name
-from delayd.core.topic import (
-    Topic,
-)
+from delayd.core.topic import Topic
 from delayd.limits import DURATION_MS_MAX, PRIORITY_MAX, WALL_MS_MAX
 
 

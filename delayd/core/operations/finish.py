@@ -166,12 +166,7 @@ def nack(
 
 
 def bury(
-    engine: Engine,
-    session: Session,
-    job_id: int,
-    priority: int,
-    now_ms: int,
-    error: str = "",
+    engine: Engine, session: Session, job_id: int, priority: int, now_ms: int, error: str = ""
 ) -> None:
     """Bury a job until it is kicked; `JobNotFound`, `ValueOutOfRange`, `OutOfSpace`.
 

@@ -61,13 +61,7 @@ from delayd.core.job import (
 )
 from delayd.core.names import check_keys, checked_key
 from delayd.core.operations.change import When, extend, rewrite, when
-from delayd.core.operations.checks import (
-    admit,
-    check_range,
-    require_writable,
-    topic_named,
-    vet_put,
-)
+from delayd.core.operations.checks import admit, check_range, require_writable, topic_named, vet_put
 from delayd.core.operations.clock import OFFSET_BYTES, caught_up, tell_offset
 from delayd.core.operations.topics import record_topic
 from delayd.core.operations.waiting import serve

@@ -7,10 +7,7 @@ from delayd.core.operations.checks import require_writable
 from delayd.core.operations.finish import give_back
 from delayd.core.operations.waiting import cancel_wait
 from delayd.core.session import Owner, Session
-from delayd.core.topic import (
-    Topic,
-    remove_swapping,
-)
+from delayd.core.topic import Topic, remove_swapping
 
 
 def open_session(engine: Engine, owner: Owner | None = None) -> Session:

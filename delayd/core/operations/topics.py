@@ -25,17 +25,9 @@ from delayd.core.policy import Patterns, Policy
 from delayd.core.queues import job_id_of
 from delayd.core.records import Kind, pack
 from delayd.core.stats.operations import Operation
-from delayd.core.topic import (
-    Source,
-    Topic,
-)
+from delayd.core.topic import Source, Topic
 from delayd.core.wheel.wheel import ceil_to_tick
-from delayd.limits import (
-    ADVANCE_SLICE_JOBS,
-    DURATION_MS_MAX,
-    IDEMPOTENCY_MS,
-    POLICY_JSON_BYTES_MAX,
-)
+from delayd.limits import ADVANCE_SLICE_JOBS, DURATION_MS_MAX, IDEMPOTENCY_MS, POLICY_JSON_BYTES_MAX
 
 _POLICY_COST_BYTES = 2 * TOPIC_COST_BYTES + 2 * (10 + POLICY_JSON_BYTES_MAX)
 """Log space of setting a policy, at most: two topics' names and the policy."""

@@ -38,9 +38,7 @@ from delayd.core.engine import Engine
 from delayd.core.job import DUE_AT, PRIORITY_AND_TOPIC, PRIORITY_AT, STATE_AT, U64, State, key_of
 from delayd.core.operations.clock import catch_up_leases, leases_are_caught_up
 from delayd.core.queues import ID_MASK
-from delayd.core.topic import (
-    Topic,
-)
+from delayd.core.topic import Topic
 from delayd.core.wheel.buckets import Mark
 from delayd.limits import ADVANCE_SLICE_JOBS, PASS_BUCKET_COST, PASS_HELD_COPIED_MAX
 

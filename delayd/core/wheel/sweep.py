@@ -42,11 +42,7 @@ class Sweep:
     )
 
     def __init__(
-        self,
-        queue: BucketQueue,
-        alive: Callable[[Bucket, int], list[int]],
-        *,
-        hunts_twins: bool,
+        self, queue: BucketQueue, alive: Callable[[Bucket, int], list[int]], *, hunts_twins: bool
     ) -> None:
         """Start after the last bucket; `alive` selects the live entries of a chunk under a key."""
         self._queue = queue

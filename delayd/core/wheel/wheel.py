@@ -49,11 +49,7 @@ from delayd.core.wheel.buckets import (
     level_of,
 )
 from delayd.core.wheel.sweep import Sweep
-from delayd.limits import (
-    SWEEP_CHUNK_ENTRIES,
-    SWEEP_ENTRIES_PER_CANCEL,
-    SWEEP_SLACK_ENTRIES,
-)
+from delayd.limits import SWEEP_CHUNK_ENTRIES, SWEEP_ENTRIES_PER_CANCEL, SWEEP_SLACK_ENTRIES
 
 
 def ceil_to_tick(time_ms: int, tick_ms: int) -> int:
