@@ -343,7 +343,9 @@ class Metrics:
             journal.batch_records,
         )
         yield gauge(
-            "delayd_journal_bytes", "Bytes of log and snapshots on disk.", journal.disk_bytes
+            "delayd_journal_bytes",
+            "Bytes of log and snapshots on disk.",
+            journal.disk_bytes,
         )
         if journal.snapshot_age_ms is not None:
             yield gauge(

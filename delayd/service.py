@@ -383,7 +383,7 @@ class Service:
         max_bytes = self._config.segment_bytes
         if self._journal is None:
             return LogFigures(max_bytes=max_bytes)
-        files, copied = self._journal.file_numbers, self._journal.jobs_copied
+        files, copied = self._journal.retention.file_numbers, self._journal.retention.jobs_copied
         return LogFigures(*files, copied, self._turns.records, max_bytes)
 
     def _tell_of_space(self, is_full: bool) -> None:  # noqa: FBT001 (a callback with one argument)
@@ -449,7 +449,7 @@ def sources_of(
             commit.commit_ns,
             commit.sync_ns,
             commit.batch_records,
-            journal.disk_bytes,
+            journal.retention.disk_bytes,
             None if taken_ms is None else max(0, engine.store.time_ms - taken_ms),
         )
 

@@ -216,7 +216,7 @@ class Snapshots:
 
     def _note_growth(self) -> None:
         """Schedule the check for now, or later when the log has hardly grown."""
-        grown_bytes = self._journal.log_bytes_since_snapshot - self._asked_bytes
+        grown_bytes = self._journal.retention.log_bytes_since_snapshot - self._asked_bytes
         if abs(grown_bytes) >= self._step_bytes:  # less than before: a snapshot was finished
             self._ask_ns = 0
         elif self._ask_ns == _NEVER_NS:
@@ -225,7 +225,7 @@ class Snapshots:
     def _ask(self, now_ns: int) -> None:
         """Begin a snapshot if one is due."""
         self._ask_ns = _NEVER_NS
-        self._asked_bytes = self._journal.log_bytes_since_snapshot
+        self._asked_bytes = self._journal.retention.log_bytes_since_snapshot
         if self._asked_sequence != self._journal.appended_sequence:
             self._asked_sequence = self._journal.appended_sequence
             self._calm_ns = now_ns
@@ -233,7 +233,7 @@ class Snapshots:
         live_bytes = self._engine.store.live_bytes
         # Even when none can be begun: the journal needs to know how much is live.
         is_due = self._journal.snapshot_is_due(live_bytes)
-        is_long = self._journal.is_mostly_garbage(live_bytes)
+        is_long = self._journal.retention.is_mostly_garbage(live_bytes)
         if is_long and not is_due and not is_calm:
             self._ask_ns = now_ns + _CALM_NS
             return

@@ -682,7 +682,7 @@ class CommitRig:
             self.work(self.pace)
             wanted_s = 0.0
         live_bytes = self.engine.store.live_bytes
-        excess = self.journal.disk_bytes - 2 * live_bytes - self.segment_bytes
+        excess = self.journal.retention.disk_bytes - 2 * live_bytes - self.segment_bytes
         self.excess_bytes = max(self.excess_bytes, excess)
         return wanted_s
 

@@ -163,7 +163,7 @@ def test_the_metrics_are_told_what_the_parts_have_counted(watch: Watch) -> None:
     assert journal.commit_ns is writing.commit.commit_ns
     assert journal.sync_ns is writing.commit.sync_ns
     assert journal.batch_records is writing.commit.batch_records
-    assert journal.disk_bytes == rig.journal.disk_bytes > 0
+    assert journal.disk_bytes == rig.journal.retention.disk_bytes > 0
     assert rig.journal.snapshot_ms is not None
     assert journal.snapshot_age_ms == rig.engine.store.time_ms - rig.journal.snapshot_ms
     text = b"".join(Metrics(rig.engine, Refusals(), sources).chunks(rig.now_ms))

@@ -65,7 +65,7 @@ def test_what_had_become_due_before_the_start_is_taken_soon_after_it() -> None:
     rig = rig.restarted()
     rig.rest()
     assert rig.snapshots.taken >= 1
-    assert rig.journal.disk_bytes <= 2 * rig.engine.store.live_bytes + SEGMENT_BYTES
+    assert rig.journal.retention.disk_bytes <= 2 * rig.engine.store.live_bytes + SEGMENT_BYTES
     assert rig.restarted().state() == rig.state()
 
 
@@ -236,7 +236,7 @@ def test_after_a_mass_of_jobs_has_gone_the_log_is_short_without_another_operatio
         rig.pass_turn()
     rig.rest()
     assert len(rig.engine.store.jobs) == 10
-    assert rig.journal.disk_bytes <= 2 * rig.engine.store.live_bytes + SEGMENT_BYTES
+    assert rig.journal.retention.disk_bytes <= 2 * rig.engine.store.live_bytes + SEGMENT_BYTES
     assert rig.chore() is None
     assert sum(name.startswith("snapshot-") for name in rig.names) == 2
     assert rig.restarted().state() == rig.state()

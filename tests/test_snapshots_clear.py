@@ -44,4 +44,4 @@ def test_when_all_is_swept_away_the_log_gets_shorter_without_another_operation()
         tasks.step(rig.now_ms)
     rig.rest()
     assert rig.snapshots.taken >= 1
-    assert rig.journal.disk_bytes < SEGMENT_BYTES
+    assert rig.journal.retention.disk_bytes < SEGMENT_BYTES

@@ -23,14 +23,14 @@ def after_many_jobs(alive: int) -> CommitRig:
 
 def test_when_nearly_nothing_is_left_a_daemon_at_rest_shrinks_its_log_to_next_to_nothing() -> None:
     rig = after_many_jobs(alive=3)
-    assert rig.journal.log_bytes_since_snapshot > 600_000
+    assert rig.journal.retention.log_bytes_since_snapshot > 600_000
     rig.rest(SNAPSHOT_CALM_MS // 2)
     assert rig.snapshots.taken == 0, "not before it is at rest"
     rig.rest()
     assert rig.snapshots.taken == 2
     assert rig.chore() is None, "and it sleeps then"
-    assert rig.journal.log_bytes_since_snapshot < 1_000
-    assert rig.journal.disk_bytes < JOURNAL_SHRUNK_BYTES + 2_000
+    assert rig.journal.retention.log_bytes_since_snapshot < 1_000
+    assert rig.journal.retention.disk_bytes < JOURNAL_SHRUNK_BYTES + 2_000
     names = [name for name in rig.names if name.startswith(("segment-", "spare-"))]
     assert names == ["segment-0000000002.log"]
     assert rig.restarted().state() == rig.state()
@@ -92,7 +92,7 @@ def test_on_a_full_disk_the_log_is_not_shrunk_but_a_snapshot_that_is_due_is_take
     monkeypatch: pytest.MonkeyPatch, free_bytes: int
 ) -> None:
     rig = after_many_jobs(alive=3)
-    rig.disk.capacity_bytes = rig.journal.disk_bytes + free_bytes
+    rig.disk.capacity_bytes = rig.journal.retention.disk_bytes + free_bytes
     rig.rest()
     assert rig.snapshots.taken == 0
     assert rig.chore() is None

@@ -40,7 +40,7 @@ from typing import Final, NamedTuple, NoReturn
 
 from delayd.journal.directory import names_in, release_directory, take_directory
 from delayd.journal.disk import NO_ROOM, Disk
-from delayd.journal.errors import JournalFailed, JournalFull
+from delayd.journal.errors import JournalFailed, JournalFull, failing
 from delayd.journal.format import (
     FIRST_SEGMENT,
     FIRST_SEQUENCE,
@@ -60,9 +60,9 @@ from delayd.journal.retention import Retention
 from delayd.journal.segment import (
     Segment,
     SpareFiles,
-    begin_segment,
     next_header,
     replacement_header,
+    segment_bytes_for,
 )
 from delayd.journal.snapshot import Damage, SnapshotHeader, SnapshotWriter
 from delayd.limits import (
@@ -77,12 +77,11 @@ from delayd.limits import (
 
 
 class Pending:
-    """The frames appended since the last sync."""
+    """The frames appended since the last sync, with at most `bytes_max` of payload."""
 
     __slots__ = ("_bytes_max", "_dropped_sequence", "frame_bytes", "frames")
 
     def __init__(self, bytes_max: int) -> None:
-        """Keep at most so many bytes of payload."""
         self._bytes_max = bytes_max
         self._dropped_sequence = 0
         # Bare tuples of sequence, time, wall time and payload: a `Frame` costs 0.3 µs more.
@@ -123,40 +122,22 @@ class SyncTicket(NamedTuple):
 
 
 class Journal:
-    """One directory of segments, owned for as long as this object is open."""
+    """One directory of segments, owned for as long as this object, made by `open`, is open."""
 
     __slots__ = (
-        "_active",
-        "_appended",
-        "_directory",
-        "_disk",
-        "_failure",
-        "_found",
-        "_generation",
-        "_identity",
-        "_is_open",
-        "_is_replayed",
-        "_is_virtual",
-        "_lock_handle",
-        "_pending",
-        "_reserve",
-        "_retention",
-        "_retired",
-        "_segment_bytes",
-        "_snapshot",
-        "_sync_turn",
-        "_synced",
-        "_ticket_is_out",
-        "_times",
-        "_unsynced",
-        "_writing",
-        "damaged_snapshots",
-        "fresh_starts",
-        "on_trouble",
-        "replay_bytes",
-        "snapshot_ms",
-        "torn_tails",
-        "warnings",
+        *("_active", "_appended", "_directory", "_disk", "_failure", "_found", "_generation"),
+        *("_identity", "_is_open", "_is_replayed", "_is_virtual", "_lock_handle", "_pending"),
+        *("_reserve", "_retired", "_segment_bytes", "_snapshot", "_sync_turn"),
+        *("_synced", "_ticket_is_out", "_times", "_unsynced", "_writing", "damaged_snapshots"),
+        *(
+            "fresh_starts",
+            "on_trouble",
+            "replay_bytes",
+            "snapshot_ms",
+            "torn_tails",
+            "retention",
+            "warnings",
+        ),
     )
 
     def __init__(
@@ -169,11 +150,11 @@ class Journal:
         *,
         is_virtual: bool = False,
     ) -> None:
-        """Use `Journal.open`."""
         self._directory = directory
         self._disk = disk
         self._segment_bytes = segment_bytes // JOURNAL_FILES_PER_SEGMENT
-        self._retention = Retention(disk, segment_bytes)
+        self.retention = Retention(disk, segment_bytes)
+        """The books: what log and snapshots take on disk, and how much of it is needed."""
         self._active: Segment | None = None
         # Segments with bytes that may not be durable, oldest first; the active one is the last.
         # The appending thread adds at the right, the syncing thread removes at the left.
@@ -246,12 +227,8 @@ class Journal:
         if frame is not None:
             self._times = (frame.time_ms, frame.wall_ms)
         self.warnings = start_warnings(self._directory, self._found, recovery)
-        try:
+        with failing(self._directory, "cannot be made ready for writing"):
             self._open_directory(recovery, names)
-        except OSError as error:
-            raise JournalFailed(
-                self._directory, f"cannot be made ready for writing: {error.strerror}"
-            ) from error
 
     def _open_directory(self, recovery: Recovery, names: list[str]) -> None:
         """Make the directory ready for appends."""
@@ -259,7 +236,7 @@ class Journal:
             # Durable, with all other names, before the first frame can be: no time of this clock
             # may ever pass for the other's.
             self._disk.close(self._disk.create(f"{self._directory}/{VIRTUAL_NAME}"))
-        books = (self._reserve, self._retention)
+        books = (self._reserve, self.retention)
         self.torn_tails, active = open_directory(
             self._disk, self._directory, names, recovery, *books, self._segment_bytes
         )
@@ -309,7 +286,7 @@ class Journal:
         with self._writing:
             active = self._active
             room_bytes -= active.room_bytes if active else 0
-            self._reserve.keep_free_bytes = self._retention.next_snapshot_bytes
+            self._reserve.keep_free_bytes = self.retention.next_snapshot_bytes
             try:
                 self._reserve.grow(room_bytes, payload_bytes, places, self._segment_bytes)
             except OSError as error:
@@ -408,12 +385,17 @@ class Journal:
             raise
         self._active = segment
         self._unsynced.append(segment)
-        self._retention.add(segment)
+        self.retention.add(segment)
         return segment
 
-    def _begin_segment(self, header: SegmentHeader, frame_bytes: int) -> Segment:
-        home, reserve = (self._disk, self._directory), self._reserve
-        return begin_segment(*home, reserve, header, frame_bytes, self._segment_bytes)
+    def _begin_segment(self, header: SegmentHeader, payload_bytes: int) -> Segment:
+        """Make a segment, not under its name yet, out of the reserve if that has a file for it.
+
+        It takes this payload and is of the usual length if that is more. Raises OSError.
+        """
+        spare = self._reserve.take(payload_bytes)
+        capacity = segment_bytes_for(payload_bytes, self._segment_bytes)
+        return Segment.begin(self._disk, self._directory, header, capacity, spare)
 
     def _establish(self, segment: Segment) -> None:
         """Make the journal's first header durable: without it recovery has nothing to go by."""
@@ -544,7 +526,7 @@ class Journal:
         self._generation += 1
         self._retired += untrusted
         self._active = replacement
-        self._retention.add(replacement)
+        self.retention.add(replacement)
         self._unsynced = deque([replacement])
         self.fresh_starts += 1
         self.on_trouble(f"{file}: {why}; the log continues in {replacement.path}")
@@ -556,38 +538,14 @@ class Journal:
 
     # --- Snapshots -------------------------------------------------------------------------------
 
-    @property
-    def log_bytes_since_snapshot(self) -> int:
-        """How much log recovery would read after the newest snapshot."""
-        return self._retention.log_bytes_since_snapshot
-
-    @property
-    def disk_bytes(self) -> int:
-        """What log and snapshots take on disk, without the reserve; see `retention`."""
-        return self._retention.disk_bytes
-
-    @property
-    def file_numbers(self) -> tuple[int, int]:
-        """The numbers of the log's oldest and newest file; zeros where there is none."""
-        return self._retention.file_numbers
-
-    @property
-    def jobs_copied(self) -> int:
-        """How many jobs the snapshots of this run hold, all together."""
-        return self._retention.jobs_copied
-
     def snapshot_is_due(self, live_bytes: int) -> bool:
         """Tell whether to begin a snapshot now; `live_bytes` is about what it would hold.
 
         Never while one is in the making, but it should be asked even then: what is live decides how
         much may be written. After a failure it is still due: when to try again is up to the caller.
         """
-        is_due = self._retention.is_due(live_bytes)
+        is_due = self.retention.is_due(live_bytes)
         return is_due and (self._snapshot is None or self._snapshot.is_over)
-
-    def is_mostly_garbage(self, live_bytes: int) -> bool:
-        """Tell whether `shrink` and two snapshots would make much less of the log."""
-        return self._retention.is_mostly_garbage(live_bytes)
 
     def shrink(self, room_bytes: int, time_ms: int, wall_ms: int) -> bool:
         """Continue in a small file, which leaves this much room; tell whether that was done.
@@ -600,12 +558,12 @@ class Journal:
         if self._failure is not None:
             raise JournalFailed(*self._failure)
         active = self._active
-        if active is None or active.end <= self._retention.garbage_bytes_min:
+        if active is None or active.end <= self.retention.garbage_bytes_min:
             return True
         capacity = min(self._segment_bytes, max(JOURNAL_SHRUNK_BYTES, 2 * room_bytes))
         if self._reserve.room_bytes + capacity - 2 * HEADER_BYTES < room_bytes:
             return False
-        needed_bytes = capacity + 2 * self._retention.next_snapshot_bytes
+        needed_bytes = capacity + 2 * self.retention.next_snapshot_bytes
         with self._writing:
             try:
                 if self._disk.free_bytes(self._directory) < needed_bytes:
@@ -627,7 +585,7 @@ class Journal:
         """
         assert self._snapshot is None or self._snapshot.is_over, "one snapshot at a time"
         assert sequence == self._appended, "a snapshot is of the state after the last frame"
-        if sequence == self._retention.newest_sequence:
+        if sequence == self.retention.newest_sequence:
             # A second snapshot of the same state needs a number of its own.
             sequence = self.append(b"", time_ms, wall_ms)
         header = SnapshotHeader(self._identity, sequence, time_ms, wall_ms)
@@ -635,7 +593,7 @@ class Journal:
             # So that no later frame, the closing one above all, tells an earlier time than this.
             self._times = (time_ms, wall_ms)
         log = (self._make_durable, self._fail)
-        self._snapshot = SnapshotWriter(self._disk, self._directory, header, self._retention, *log)
+        self._snapshot = SnapshotWriter(self._disk, self._directory, header, self.retention, *log)
         return self._snapshot
 
     def _make_durable(self, sequence: int) -> None:

@@ -68,18 +68,8 @@ class Segment:
     """A segment open for appending. `end` is where the next frame goes."""
 
     __slots__ = (
-        "_disk",
-        "_handle",
-        "_mark",
-        "_pwrite",
-        "capacity",
-        "end",
-        "header",
-        "is_named_durably",
-        "last_sequence",
-        "number",
-        "path",
-        "synced_end",
+        *("_disk", "_handle", "_mark", "_pwrite", "capacity", "end", "header", "is_named_durably"),
+        *("last_sequence", "number", "path", "synced_end"),
     )
 
     def __init__(
@@ -219,17 +209,11 @@ class SpareFiles:
     """The spare files of one journal directory."""
 
     __slots__ = (
-        "_directory",
-        "_disk",
-        "_last_number",
-        "_spares",
-        "is_exhausted",
-        "keep_free_bytes",
-        "room_bytes",
+        *("_directory", "_disk", "_last_number", "_spares", "is_exhausted", "keep_free_bytes"),
+        *("room_bytes"),
     )
 
     def __init__(self, disk: Disk, directory: str) -> None:
-        """Start without any."""
         self._disk = disk
         self._directory = directory
         self._last_number = 0
@@ -348,23 +332,6 @@ def sizes_to_try(usual: int) -> list[int]:
 # --- The next segment ----------------------------------------------------------------------------
 
 
-def begin_segment(
-    disk: Disk,
-    directory: str,
-    reserve: SpareFiles,
-    header: SegmentHeader,
-    frame_bytes: int,
-    usual: int,
-) -> Segment:
-    """Make a segment that is not under its name yet, out of the reserve if that has one.
-
-    It takes `frame_bytes` of payload and is of the `usual` length if that is more. Raises OSError.
-    """
-    spare = reserve.take(frame_bytes)
-    capacity = segment_bytes_for(frame_bytes, usual)
-    return Segment.begin(disk, directory, header, capacity, spare)
-
-
 def next_header(
     previous: Segment | None, identity: bytes, sequences: tuple[int, int], times: tuple[int, int]
 ) -> SegmentHeader:
@@ -372,15 +339,11 @@ def next_header(
 
     `sequences` are the last frame appended and the last synced.
     """
-    return SegmentHeader(
-        identity=identity,
-        number=previous.number + 1 if previous else FIRST_SEGMENT,
-        first_sequence=sequences[0] + 1,
-        synced_sequence=sequences[1],
-        previous_valid_bytes=previous.end if previous else 0,
-        created_ms=times[0],
-        created_wall_ms=times[1],
-    )
+    appended, synced = sequences
+    number, previous_valid_bytes = FIRST_SEGMENT, 0
+    if previous:
+        number, previous_valid_bytes = previous.number + 1, previous.end
+    return SegmentHeader(identity, number, appended + 1, synced, previous_valid_bytes, *times)
 
 
 def replacement_header(
@@ -392,12 +355,4 @@ def replacement_header(
         number, previous_valid_bytes = first.number + 1, first.synced_end
     else:
         number, previous_valid_bytes = first.number, first.header.previous_valid_bytes
-    return SegmentHeader(
-        identity=identity,
-        number=number,
-        first_sequence=synced + 1,
-        synced_sequence=synced,
-        previous_valid_bytes=previous_valid_bytes,
-        created_ms=times[0],
-        created_wall_ms=times[1],
-    )
+    return SegmentHeader(identity, number, synced + 1, synced, previous_valid_bytes, *times)

@@ -47,7 +47,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from delayd.journal.disk import NO_ROOM, Disk, read_exactly, write_all
+from delayd.journal.disk import NO_ROOM, Disk, opened, read_exactly, write_all
 from delayd.journal.errors import JournalError, SnapshotFailed
 from delayd.journal.format import CHECKSUM, IDENTITY_BYTES, PREFIX, TEMPORARY_SUFFIX
 from delayd.journal.retention import Retention
@@ -75,6 +75,9 @@ class SnapshotKind(enum.IntEnum):
     RECORDS = 1  # records of the engine, as they are
     DEFLATED = 2  # the same, compressed (RFC 1950)
     CLOSING = 3  # how many jobs and bytes there were, and a checksum over the file: the end
+
+
+_KINDS: Final = frozenset(map(int, SnapshotKind))
 
 
 class SnapshotHeader(NamedTuple):
@@ -110,7 +113,6 @@ class Damage(Exception):
     """A snapshot, or what its name says is one, that is not exactly what was written."""
 
     def __init__(self, path: str, offset: int, why: str) -> None:
-        """Name the file, the offset in it, and the reason as the end of a sentence."""
         super().__init__(f"{path} at offset {offset}: {why}")
         self.path = path
         self.offset = offset
@@ -197,11 +199,8 @@ class _Frame(NamedTuple):
 
 def read_snapshot_header(disk: Disk, path: str) -> bytes:
     """Return the bytes where the header should be. Raises OSError."""
-    handle = disk.open(path)
-    try:
+    with opened(disk, path) as handle:
         return read_exactly(disk, handle, SNAPSHOT_HEADER_BYTES, 0)
-    finally:
-        disk.close(handle)
 
 
 def verify(
@@ -235,8 +234,7 @@ def payloads(disk: Disk, path: str) -> Iterator[bytes]:
 
 
 def _frames(disk: Disk, path: str) -> Generator[_Frame, None, SnapshotInfo]:
-    handle = disk.open(path)
-    try:
+    with opened(disk, path) as handle:
         size_bytes = disk.size(handle)
         head = read_exactly(disk, handle, SNAPSHOT_HEADER_BYTES, 0)
         header = unpack_snapshot_header(head)
@@ -260,8 +258,6 @@ def _frames(disk: Disk, path: str) -> Generator[_Frame, None, SnapshotInfo]:
         if (claimed_bytes, checksum) != (payload_bytes, running) or offset != size_bytes:
             raise Damage(path, offset, "the closing frame does not match the file")
         return SnapshotInfo(path, header, jobs, payload_bytes, size_bytes)
-    finally:
-        disk.close(handle)
 
 
 def _read_frame(disk: Disk, handle: int, path: str, offset: int, end: int) -> bytes:
@@ -290,9 +286,6 @@ def _judged(raw: bytes, mark: int, number: int) -> _Frame | None:
     return _Frame(kind, payload_bytes, raw[SNAPSHOT_FRAME.size : sum_at])
 
 
-_KINDS: Final = frozenset(map(int, SnapshotKind))
-
-
 # --- Writing -------------------------------------------------------------------------------------
 
 
@@ -300,25 +293,9 @@ class SnapshotWriter:
     """One snapshot in the making. `finish` or `abandon` ends it, and so does any failure."""
 
     __slots__ = (
-        "_directory",
-        "_disk",
-        "_end",
-        "_fail",
-        "_frames",
-        "_handle",
-        "_header",
-        "_make_durable",
-        "_mark",
-        "_path",
-        "_payload_bytes",
-        "_position",
-        "_retention",
-        "_running",
-        "_synced_end",
-        "_temporary",
-        "is_over",
-        "is_wanted",
-        "left_behind",
+        *("_directory", "_disk", "_end", "_fail", "_frames", "_handle", "_header", "_make_durable"),
+        *("_mark", "_path", "_payload_bytes", "_position", "_retention", "_running", "_synced_end"),
+        *("_temporary", "is_over", "is_wanted", "left_behind"),
     )
 
     def __init__(
@@ -361,11 +338,11 @@ class SnapshotWriter:
         with self._abandoning():
             self._go_on()
             kind, stored = deflated(payload)
+            handle = self._begun()
             self._append(kind, stored, len(payload))
             self._payload_bytes += len(payload)
             if self._end - self._synced_end >= SNAPSHOT_SYNC_BYTES:
-                assert self._handle is not None
-                self._disk.sync(self._handle)
+                self._disk.sync(handle)
                 self._synced_end = self._end
 
     def finish(self, jobs: int) -> SnapshotInfo:
@@ -374,10 +351,10 @@ class SnapshotWriter:
         Raises SnapshotFailed when there is no snapshot after all, and JournalFailed.
         """
         with self._abandoning():
-            summary = SUMMARY.pack(jobs, self._payload_bytes, self._checksum())
+            handle = self._begun()
+            summary = SUMMARY.pack(jobs, self._payload_bytes, self._running)
             self._append(SnapshotKind.CLOSING, summary, 0)
-            assert self._handle is not None
-            self._disk.sync(self._handle)
+            self._disk.sync(handle)
             self._close()
             self._make_durable(self._header.sequence)
             found = verify(self._disk, self._temporary, inflate=True, go_on=self._go_on)
@@ -432,19 +409,14 @@ class SnapshotWriter:
             why = str(error) if isinstance(error, Damage) else str(error.strerror)
             raise SnapshotFailed(self._path, why) from error
 
-    def _checksum(self) -> int:
-        """Return the checksum over all that has been written; begin the file if nothing was."""
+    def _begun(self) -> int:
+        """Return the file, with its header."""
         if self._handle is None:
-            self._begin()
-        return self._running
-
-    def _begin(self) -> None:
-        self._handle = self._disk.create(self._temporary)
-        self._put(pack_snapshot_header(self._header))
+            self._handle = self._disk.create(self._temporary)
+            self._put(pack_snapshot_header(self._header))
+        return self._handle
 
     def _append(self, kind: SnapshotKind, stored: bytes, payload_bytes: int) -> None:
-        if self._handle is None:
-            self._begin()
         self._frames += 1
         self._put(pack_snapshot_frame(self._mark, kind, self._frames, stored, payload_bytes))
 

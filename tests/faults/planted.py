@@ -68,7 +68,7 @@ class RemovingEarly(SnapshotWriter):
     """What a snapshot replaces goes before the snapshot is durable."""
 
     def finish(self, jobs: int) -> SnapshotInfo:
-        self._checksum()
+        self._begun()
         sizes = (self._end, self._payload_bytes)
         self._retention.accept(self._path, self._header.sequence, sizes, self._position)
         self._retention.accept(self._path, self._header.sequence + 1, sizes, self._position)

@@ -95,7 +95,7 @@ class Jobs:
 
     def disk_bytes(self) -> int:
         used = sum(len(content) for content in contents_of(self.disk).values())
-        assert used <= self.journal.disk_bytes
+        assert used <= self.journal.retention.disk_bytes
         return used
 
     def check_settled(self) -> None:
@@ -198,26 +198,26 @@ def test_the_books_are_right_after_a_restart() -> None:
     churn(jobs)
     jobs.settle()
     jobs.put(b"last")
-    before = jobs.journal.log_bytes_since_snapshot
+    before = jobs.journal.retention.log_bytes_since_snapshot
     jobs.disk.kill()
     journal = Journal.open(DIRECTORY, disk=jobs.disk, segment_bytes=SEGMENT)
     list(journal.replay())
-    assert journal.log_bytes_since_snapshot == pytest.approx(before, abs=200)
+    assert journal.retention.log_bytes_since_snapshot == pytest.approx(before, abs=200)
     used = sum(len(content) for content in contents_of(jobs.disk).values())
-    assert used <= journal.disk_bytes <= used + 100
+    assert used <= journal.retention.disk_bytes <= used + 100
     assert not journal.snapshot_is_due(jobs.live_bytes)
 
 
 def test_the_journal_tells_its_files_and_how_many_jobs_were_copied() -> None:
     jobs = Jobs()
-    assert (jobs.journal.file_numbers, jobs.journal.jobs_copied) == ((0, 0), 0)
+    assert (jobs.journal.retention.file_numbers, jobs.journal.retention.jobs_copied) == ((0, 0), 0)
     growth(jobs)
     jobs.settle()
     names = sorted(name for name in contents_of(jobs.disk) if name.startswith("segment-"))
     numbers = tuple(int(name[8:18]) for name in (names[0], names[-1]))
-    assert jobs.journal.file_numbers == numbers
+    assert jobs.journal.retention.file_numbers == numbers
     assert 1 < numbers[0] < numbers[1]
-    assert jobs.journal.jobs_copied == jobs.copied
+    assert jobs.journal.retention.jobs_copied == jobs.copied
     assert jobs.copied > len(jobs.jobs)
 
 

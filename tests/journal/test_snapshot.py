@@ -169,14 +169,14 @@ def test_an_abandoned_snapshot_leaves_nothing() -> None:
     disk = SimulatedDisk()
     journal, _ = opened(disk)
     append_all(journal, [b"first"])
-    before, before_bytes = contents_of(disk), journal.disk_bytes
+    before, before_bytes = contents_of(disk), journal.retention.disk_bytes
     writer = journal.begin_snapshot(1, 0, 0)
     writer.write(b"half")
     assert f"{snapshot_name(1)}.new" in contents_of(disk)
-    assert journal.disk_bytes > before_bytes
+    assert journal.retention.disk_bytes > before_bytes
     writer.abandon()
     assert contents_of(disk) == before
-    assert journal.disk_bytes == before_bytes
+    assert journal.retention.disk_bytes == before_bytes
 
 
 def test_what_a_kill_leaves_of_a_snapshot_is_removed_at_the_next_start() -> None:
