@@ -210,7 +210,7 @@ class SpareFiles:
 
     __slots__ = (
         *("_directory", "_disk", "_last_number", "_spares", "is_exhausted", "keep_free_bytes"),
-        *("room_bytes"),
+        "room_bytes",
     )
 
     def __init__(self, disk: Disk, directory: str) -> None:
