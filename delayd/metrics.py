@@ -18,6 +18,7 @@ import os
 import platform
 import resource
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from delayd.core.engine import Engine
@@ -39,27 +40,61 @@ OTHER_TOPICS: Final = "other topics"
 _NS_PER_S: Final = 1_000_000_000
 _MS_PER_S: Final = 1_000
 
-JOBS: Final = ("delayd_jobs", "Jobs, by topic and state.", "gauge")
-OLDEST: Final = (
-    "delayd_oldest_ready_age_seconds",
-    "Age of the oldest ready job: a lower bound, exact to 0.128 s or 1/64.",
-    "gauge",
+JOBS: Final = "delayd_jobs"
+OLDEST: Final = "delayd_oldest_ready_age_seconds"
+TOPIC_OPERATIONS: Final = "delayd_topic_operations"
+OVERDUE: Final = "delayd_due_to_ready_seconds"
+WAITED: Final = "delayd_ready_to_reserved_seconds"
+
+HELP: Final = MappingProxyType(
+    {
+        "delayd_build_info": "Version of the running daemon.",
+        "delayd_operations": "Operations on jobs since the start.",
+        "delayd_refusals": (
+            "Refused requests and connections since the start, by error word or reason."
+        ),
+        "delayd_connections": "Open connections.",
+        "delayd_record_bytes": "Bytes of the records of all jobs.",
+        "delayd_wheel_levels": "Levels of the highest timing wheel so far.",
+        "delayd_wheel_cascades": "Timing wheel entries that were moved to a lower level.",
+        "delayd_loop_lag_seconds": "How long the event loop was busy before it polled again.",
+        "delayd_loop_lag_longest_seconds": (
+            "The longest time that the event loop was busy in the last minute."
+        ),
+        "delayd_watchdog_repairs": (
+            "Missed wake-ups that the watchdog repaired; more than 0 is a fault in delayd."
+        ),
+        "delayd_journal_commit_seconds": (
+            "From the first append of a batch until its replies were released."
+        ),
+        "delayd_journal_fsync_seconds": "Duration of syncs of the journal.",
+        "delayd_journal_batch_records": "Records that became durable with one sync.",
+        "delayd_journal_bytes": "Bytes of log and snapshots on disk.",
+        "delayd_snapshot_age_seconds": "Age of the state in the newest snapshot.",
+        "delayd_topics": "Number of topics.",
+        JOBS: "Jobs, by topic and state.",
+        OLDEST: "Age of the oldest ready job: a lower bound, exact to 0.128 s or 1/64.",
+        TOPIC_OPERATIONS: (
+            "Jobs put, reserved and deleted since the start, for topics that are shown by name."
+        ),
+        OVERDUE: "How late delayed jobs became ready, counted from their due time.",
+        WAITED: "How long jobs were ready until they were reserved.",
+        # What prometheus-client says of the process, so that dashboards find it.
+        "process_virtual_memory_bytes": "Virtual memory size in bytes.",
+        "process_resident_memory_bytes": "Resident memory size in bytes.",
+        "process_start_time_seconds": "Start time of the process since unix epoch in seconds.",
+        "process_cpu_seconds": "Total user and system CPU time spent in seconds.",
+        "process_open_fds": "Number of open file descriptors.",
+        "process_max_fds": "Maximum number of open file descriptors.",
+        "python_gc_objects_collected": "Objects collected during gc",
+        "python_gc_objects_uncollectable": "Uncollectable objects found during GC",
+        "python_gc_collections": "Number of times this generation was collected",
+        "python_info": "Python platform information",
+    }
 )
-TOPIC_OPERATIONS: Final = (
-    "delayd_topic_operations",
-    "Jobs put, reserved and deleted since the start, for topics that are shown by name.",
-    "counter",
-)
-OVERDUE: Final = (
-    "delayd_due_to_ready_seconds",
-    "How late delayed jobs became ready, counted from their due time.",
-    "histogram",
-)
-WAITED: Final = (
-    "delayd_ready_to_reserved_seconds",
-    "How long jobs were ready until they were reserved.",
-    "histogram",
-)
+"""What each family is; in the text a counter's name ends in `_total`."""
+
+_STATES: Final = ("ready", "reserved", "delayed", "buried")
 _TOPIC_WORDS: Final = tuple(operation.word for operation in Operation)[:COUNTED_APART]
 
 
@@ -108,43 +143,41 @@ def number_text(value: float) -> str:
     return text
 
 
-def head(name: str, about: str, kind: str) -> str:
+def head(kind: str, name: str) -> str:
     """Write the first lines of a family."""
     total = "_total" if kind == "counter" else ""
-    return f"# HELP {name}{total} {about}\n# TYPE {name}{total} {kind}\n"
+    return f"# HELP {name}{total} {HELP[name]}\n# TYPE {name}{total} {kind}\n"
 
 
-def gauge(name: str, about: str, value: float) -> str:
+def gauge(name: str, value: float) -> str:
     """Write a family of one gauge."""
-    return f"{head(name, about, 'gauge')}{name} {number_text(value)}\n"
+    return f"{head('gauge', name)}{name} {number_text(value)}\n"
 
 
-def counter(name: str, about: str, value: float) -> str:
+def counter(name: str, value: float) -> str:
     """Write a family of one counter."""
-    return f"{head(name, about, 'counter')}{name}_total {number_text(value)}\n"
+    return f"{head('counter', name)}{name}_total {number_text(value)}\n"
 
 
-def labelled(kind: str, name: str, about: str, label: str, values: Mapping[str, float]) -> str:
+def labelled(kind: str, name: str, label: str, values: Mapping[str, float]) -> str:
     """Write a family with one label."""
     total = "_total" if kind == "counter" else ""
     lines = [
         f'{name}{total}{{{label}="{key}"}} {number_text(value)}\n' for key, value in values.items()
     ]
-    return "".join([head(name, about, kind), *lines])
+    return "".join([head(kind, name), *lines])
 
 
-def histogram(name: str, about: str, counted: Histogram, unit: int = 1) -> str:
+def histogram(name: str, counted: Histogram, unit: int = 1) -> str:
     """Write a family of one histogram."""
-    lines = [head(name, about, "histogram")]
+    lines = [head("histogram", name)]
     below = 0
     for bound, count in zip((*counted.bounds, None), counted.counts, strict=True):
         below += count
         shown = "+Inf" if bound is None else number_text(bound / unit)
         lines.append(f'{name}_bucket{{le="{shown}"}} {number_text(below)}\n')
-    lines.append(
-        f"{name}_count {number_text(below)}\n{name}_sum {number_text(counted.sum / unit)}\n"
-    )
-    return "".join(lines)
+    sum_text = number_text(counted.sum / unit)
+    return "".join([*lines, f"{name}_count {number_text(below)}\n{name}_sum {sum_text}\n"])
 
 
 # --- The process, with the names that prometheus-client has made usual ----------------------------
@@ -163,53 +196,32 @@ def process_families(booted_s: float) -> Iterator[str]:
             fields = stat.read().rpartition(b")")[2].split()
         ticks_per_s = os.sysconf("SC_CLK_TCK")
         used_s = int(fields[11]) / ticks_per_s + int(fields[12]) / ticks_per_s
-        yield gauge(
-            "process_virtual_memory_bytes", "Virtual memory size in bytes.", int(fields[20])
-        )
-        yield gauge(
-            "process_resident_memory_bytes",
-            "Resident memory size in bytes.",
-            int(fields[21]) * resource.getpagesize(),
-        )
-        yield gauge(
-            "process_start_time_seconds",
-            "Start time of the process since unix epoch in seconds.",
-            int(fields[19]) / ticks_per_s + booted_s,
-        )
-        yield counter(
-            "process_cpu_seconds", "Total user and system CPU time spent in seconds.", used_s
-        )
-        yield gauge(
-            "process_open_fds", "Number of open file descriptors.", len(os.listdir("/proc/self/fd"))
-        )
-        yield gauge(
-            "process_max_fds",
-            "Maximum number of open file descriptors.",
-            resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-        )
+        begun_s = int(fields[19]) / ticks_per_s + booted_s
+        yield gauge("process_virtual_memory_bytes", int(fields[20]))
+        yield gauge("process_resident_memory_bytes", int(fields[21]) * resource.getpagesize())
+        yield gauge("process_start_time_seconds", begun_s)
+        yield counter("process_cpu_seconds", used_s)
+        yield gauge("process_open_fds", len(os.listdir("/proc/self/fd")))
+        yield gauge("process_max_fds", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 def collector_families() -> Iterator[str]:
     """Yield what Python's garbage collector counts, by generation."""
     stats = gc.get_stats()
-    for name, about, field in (
-        ("python_gc_objects_collected", "Objects collected during gc", "collected"),
-        (
-            "python_gc_objects_uncollectable",
-            "Uncollectable objects found during GC",
-            "uncollectable",
-        ),
-        ("python_gc_collections", "Number of times this generation was collected", "collections"),
+    for name, field in (
+        ("python_gc_objects_collected", "collected"),
+        ("python_gc_objects_uncollectable", "uncollectable"),
+        ("python_gc_collections", "collections"),
     ):
         counts = {str(generation): stat[field] for generation, stat in enumerate(stats)}
-        yield labelled("counter", name, about, "generation", counts)
+        yield labelled("counter", name, "generation", counts)
 
 
 def python_info() -> str:
     """Return which Python this is."""
     major, minor, patch = platform.python_version_tuple()
     return (
-        f"{head('python_info', 'Python platform information', 'gauge')}"
+        f"{head('gauge', 'python_info')}"
         f'python_info{{implementation="{platform.python_implementation()}",major="{major}",'
         f'minor="{minor}",patchlevel="{patch}",version="{platform.python_version()}"}} 1.0\n'
     )
@@ -224,7 +236,6 @@ class Metrics:
     __slots__ = ("_booted_s", "_bounds", "_engine", "_refusals", "_sources")
 
     def __init__(self, engine: Engine, refusals: Refusals, sources: Sources) -> None:
-        """Read these when asked."""
         self._engine = engine
         self._refusals = refusals
         self._sources = sources
@@ -242,16 +253,16 @@ class Metrics:
             yield family.encode()
         while not census.step(CENSUS_STEP_TOPICS):
             yield b""
-        yield gauge("delayd_topics", "Number of topics.", census.all.topics).encode()
-        for about, lines in (
-            (JOBS, self._jobs),
-            (OLDEST, self._oldest),
-            (TOPIC_OPERATIONS, self._topic_operations),
-            (OVERDUE, self._overdue),
-            (WAITED, self._waited),
+        yield gauge("delayd_topics", census.all.topics).encode()
+        for kind, name, lines in (
+            ("gauge", JOBS, self._jobs),
+            ("gauge", OLDEST, self._oldest),
+            ("counter", TOPIC_OPERATIONS, self._topic_operations),
+            ("histogram", OVERDUE, self._overdue),
+            ("histogram", WAITED, self._waited),
         ):
-            yield head(*about).encode()
-            yield self._others(about, census.others, now_ms)
+            yield head(kind, name).encode()
+            yield self._others(name, census.others, now_ms)
             for start in range(0, len(census.shown), METRICS_STEP_TOPICS):
                 topics = census.shown[start : start + METRICS_STEP_TOPICS]
                 yield "".join([lines(topic, now_ms) for topic in topics]).encode()
@@ -260,125 +271,53 @@ class Metrics:
 
     def _families(self) -> Iterator[str]:
         """Yield what does not concern single topics."""
-        sources = self._sources
-        version = {sources.version: 1}
-        yield labelled(
-            "gauge", "delayd_build_info", "Version of the running daemon.", "version", version
-        )
-        yield labelled(
-            "counter",
-            "delayd_operations",
-            "Operations on jobs since the start.",
-            "operation",
-            daemon_operations(self._engine),
-        )
-        yield labelled(
-            "counter",
-            "delayd_refusals",
-            "Refused requests and connections since the start, by error word or reason.",
-            "reason",
-            self._refusals.by_reason,
-        )
-        yield labelled(
-            "gauge", "delayd_connections", "Open connections.", "front_end", sources.connections()
-        )
-        record_bytes = usage(self._engine).record_bytes
-        yield gauge("delayd_record_bytes", "Bytes of the records of all jobs.", record_bytes)
-        yield from self._wheel_families()
-        yield from self._loop_families()
-        journal = sources.journal()
-        if journal is not None:
-            yield from self._journal_families(journal)
+        engine, sources = self._engine, self._sources
+        yield labelled("gauge", "delayd_build_info", "version", {sources.version: 1})
+        yield labelled("counter", "delayd_operations", "operation", daemon_operations(engine))
+        yield labelled("counter", "delayd_refusals", "reason", self._refusals.by_reason)
+        yield labelled("gauge", "delayd_connections", "front_end", sources.connections())
+        yield gauge("delayd_record_bytes", usage(engine).record_bytes)
+        yield gauge("delayd_wheel_levels", engine.store.wheel_counts.levels)
+        yield counter("delayd_wheel_cascades", engine.store.wheel_counts.cascaded)
+        turns = sources.turns()
+        yield histogram("delayd_loop_lag_seconds", turns.held_ns, _NS_PER_S)
+        yield gauge("delayd_loop_lag_longest_seconds", turns.longest_ns / _NS_PER_S)
+        yield counter("delayd_watchdog_repairs", sources.watchdog_repairs())
+        if (journal := sources.journal()) is not None:
+            yield histogram("delayd_journal_commit_seconds", journal.commit_ns, _NS_PER_S)
+            yield histogram("delayd_journal_fsync_seconds", journal.sync_ns, _NS_PER_S)
+            yield histogram("delayd_journal_batch_records", journal.batch_records)
+            yield gauge("delayd_journal_bytes", journal.disk_bytes)
+            if journal.snapshot_age_ms is not None:
+                yield gauge("delayd_snapshot_age_seconds", journal.snapshot_age_ms / _MS_PER_S)
         yield python_info()
         if self._booted_s:
             yield from process_families(self._booted_s)
         yield from collector_families()
 
-    def _wheel_families(self) -> Iterator[str]:
-        counts = self._engine.store.wheel_counts
-        yield gauge(
-            "delayd_wheel_levels", "Levels of the highest timing wheel so far.", counts.levels
-        )
-        yield counter(
-            "delayd_wheel_cascades",
-            "Timing wheel entries that were moved to a lower level.",
-            counts.cascaded,
-        )
-
-    def _loop_families(self) -> Iterator[str]:
-        turns = self._sources.turns()
-        yield histogram(
-            "delayd_loop_lag_seconds",
-            "How long the event loop was busy before it polled again.",
-            turns.held_ns,
-            _NS_PER_S,
-        )
-        yield gauge(
-            "delayd_loop_lag_longest_seconds",
-            "The longest time that the event loop was busy in the last minute.",
-            turns.longest_ns / _NS_PER_S,
-        )
-        yield counter(
-            "delayd_watchdog_repairs",
-            "Missed wake-ups that the watchdog repaired; more than 0 is a fault in delayd.",
-            self._sources.watchdog_repairs(),
-        )
-
-    def _journal_families(self, journal: JournalFigures) -> Iterator[str]:
-        yield histogram(
-            "delayd_journal_commit_seconds",
-            "From the first append of a batch until its replies were released.",
-            journal.commit_ns,
-            _NS_PER_S,
-        )
-        yield histogram(
-            "delayd_journal_fsync_seconds",
-            "Duration of syncs of the journal.",
-            journal.sync_ns,
-            _NS_PER_S,
-        )
-        yield histogram(
-            "delayd_journal_batch_records",
-            "Records that became durable with one sync.",
-            journal.batch_records,
-        )
-        yield gauge(
-            "delayd_journal_bytes",
-            "Bytes of log and snapshots on disk.",
-            journal.disk_bytes,
-        )
-        if journal.snapshot_age_ms is not None:
-            yield gauge(
-                "delayd_snapshot_age_seconds",
-                "Age of the state in the newest snapshot.",
-                journal.snapshot_age_ms / _MS_PER_S,
-            )
-
     # --- Topics ----------------------------------------------------------------------------------
 
-    def _others(self, family: tuple[str, str, str], others: StateTotals, now_ms: int) -> bytes:
+    def _others(self, family: str, others: StateTotals, now_ms: int) -> bytes:
         """Return the lines of a family about the topics without a name of their own."""
         counters = self._engine.store.counters
         text = ""
-        if family is OVERDUE:
-            text = self._lateness(OVERDUE[0], OTHER_TOPICS, counters.others_overdue)
-        elif family is WAITED:
-            text = self._lateness(WAITED[0], OTHER_TOPICS, counters.others_waited)
-        elif family is JOBS and others.topics:
+        if family == OVERDUE:
+            text = self._lateness(OVERDUE, OTHER_TOPICS, counters.others_overdue)
+        elif family == WAITED:
+            text = self._lateness(WAITED, OTHER_TOPICS, counters.others_waited)
+        elif family == JOBS and others.topics:
             states = (others.ready, others.reserved, others.delayed, others.buried)
             text = self._states(OTHER_TOPICS, states)
-        elif family is OLDEST:
+        elif family == OLDEST:
             text = self._age(OTHER_TOPICS, others.oldest_ms, now_ms)
         return text.encode()
 
     def _states(self, name: str, counts: Sequence[int]) -> str:
-        states = zip(("ready", "reserved", "delayed", "buried"), counts, strict=True)
-        return "".join(
-            [
-                f'{JOBS[0]}{{state="{state}",topic="{name}"}} {number_text(count)}\n'
-                for state, count in states
-            ]
-        )
+        lines = [
+            f'{JOBS}{{state="{state}",topic="{name}"}} {number_text(count)}\n'
+            for state, count in zip(_STATES, counts, strict=True)
+        ]
+        return "".join(lines)
 
     def _jobs(self, topic: Topic, _now_ms: int) -> str:
         counts = (len(topic.queues.ready), topic.reserved, topic.delayed, len(topic.queues.buried))
@@ -388,28 +327,26 @@ class Metrics:
         age = age_ms(oldest_ms, now_ms)
         if age is None:
             return ""
-        return f'{OLDEST[0]}{{topic="{name}"}} {number_text(age / _MS_PER_S)}\n'
+        return f'{OLDEST}{{topic="{name}"}} {number_text(age / _MS_PER_S)}\n'
 
     def _oldest(self, topic: Topic, now_ms: int) -> str:
-        return self._age(
-            topic.name, topic.queues.ages.oldest_ms() if topic.queues.ready else None, now_ms
-        )
+        oldest_ms = topic.queues.ages.oldest_ms() if topic.queues.ready else None
+        return self._age(topic.name, oldest_ms, now_ms)
 
     def _topic_operations(self, topic: Topic, _now_ms: int) -> str:
         counts = topic_operations(topic)
-        head = f"{TOPIC_OPERATIONS[0]}_total"
-        return "".join(
-            [
-                f'{head}{{operation="{word}",topic="{topic.name}"}} {number_text(counts[word])}\n'
-                for word in _TOPIC_WORDS
-            ]
-        )
+        total = f"{TOPIC_OPERATIONS}_total"
+        lines = [
+            f'{total}{{operation="{word}",topic="{topic.name}"}} {number_text(counts[word])}\n'
+            for word in _TOPIC_WORDS
+        ]
+        return "".join(lines)
 
     def _overdue(self, topic: Topic, _now_ms: int) -> str:
-        return self._lateness(OVERDUE[0], topic.name, topic.overdue)
+        return self._lateness(OVERDUE, topic.name, topic.overdue)
 
     def _waited(self, topic: Topic, _now_ms: int) -> str:
-        return self._lateness(WAITED[0], topic.name, topic.waited)
+        return self._lateness(WAITED, topic.name, topic.waited)
 
     def _lateness(self, name: str, topic: str, histogram: Sequence[int]) -> str:
         """Return the lines of one histogram; none when it has counted nothing."""
