@@ -28,7 +28,7 @@ from delayd.core.records import Kind, pack, pack_put, pack_turn
 from delayd.core.replay import Replay
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.journal.disk import Disk, LockHeldError
-from delayd.journal.errors import DirectoryLocked, JournalFailed
+from delayd.journal.errors import DirectoryLocked, failing
 from delayd.journal.format import MARKER_NAME, OUR_NAMES, TOLERATED_NAMES
 from delayd.journal.journal import Journal
 from delayd.limits import JOURNAL_WINDOW_BYTES, TTR_MS_FOR_ZERO
@@ -40,7 +40,6 @@ class NotEmpty(Exception):
     """The directory holds something; nothing was changed."""
 
     def __init__(self, directory: str, name: str) -> None:
-        """Name the directory and something that is in it."""
         super().__init__(f"{directory} holds {name}: jobs are imported into a new directory only")
 
 
@@ -53,13 +52,11 @@ def held(disk: Disk, binlog_dir: str) -> Iterator[None]:
     path, rule = f"{binlog_dir}/{LOCK_NAME}", "stop beanstalkd before its jobs are taken over"
     handle = None
     try:
-        handle = disk.share_lock(path)
+        # Without a lock file it is a copy of the files alone: no beanstalkd runs there.
+        with failing(path, "cannot be opened"), contextlib.suppress(FileNotFoundError):
+            handle = disk.share_lock(path)
     except LockHeldError as error:
         raise DirectoryLocked(path, error.holder_pid, rule) from None
-    except FileNotFoundError:
-        pass  # a copy of the files alone: no beanstalkd runs there
-    except OSError as error:
-        raise JournalFailed(path, f"cannot be opened: {error.strerror}") from error
     try:
         yield
     finally:
@@ -79,7 +76,7 @@ def new_journal(disk: Disk, directory: str, segment_bytes: int) -> Iterator[Jour
     journal = Journal.open(directory, disk=disk, segment_bytes=segment_bytes)
     marker = f"{directory}/{MARKER_NAME}"
     try:
-        try:
+        with failing(directory, "cannot be written to"):
             _clear(disk, directory)
             for _ in journal.replay():
                 raise AssertionError("an empty directory has no frames")
@@ -89,8 +86,6 @@ def new_journal(disk: Disk, directory: str, segment_bytes: int) -> Iterator[Jour
             journal.close()
             disk.unlink(marker)
             disk.sync_directory(directory)
-        except OSError as error:
-            raise JournalFailed(directory, f"cannot be written to: {error.strerror}") from error
     finally:
         journal.close()
 

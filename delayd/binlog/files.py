@@ -28,8 +28,8 @@ from typing import Final, NamedTuple, Self
 
 from delayd.core.errors import TopicNameInvalid
 from delayd.core.names import checked_name
-from delayd.journal.disk import Disk, end_of_data, read_exactly
-from delayd.journal.errors import DamageError, JournalFailed
+from delayd.journal.disk import Disk, end_of_data, file_bytes, opened, read_exactly
+from delayd.journal.errors import DamageError, failing
 from delayd.journal.format import BINLOG_NAME
 from delayd.limits import (
     BODY_BYTES_CEILING,
@@ -90,6 +90,9 @@ class BinlogJob(NamedTuple):
     kicks: int
     state: BinlogState
     body: bytes
+
+
+_COUNTS: Final = ("reserves", "timeouts", "releases", "buries", "kicks")
 
 
 class BinlogDamaged(DamageError):
@@ -155,10 +158,8 @@ class Binlog:
                 missing = BinlogDamaged(path_of(directory, expected), 0, "the file is missing")
                 binlog._report(missing, skip_damage=skip_damage)
             expected = number + 1
-            try:
+            with failing(path):
                 damage = binlog._read_file(disk, path, on_bytes, is_last=number == last)
-            except OSError as error:
-                raise JournalFailed(path, f"cannot be read: {error.strerror}") from error
             if damage is not None:
                 binlog._report(damage, skip_damage=skip_damage)
         return binlog
@@ -188,8 +189,7 @@ class Binlog:
         self, disk: Disk, path: str, on_bytes: Callable[[int], None], *, is_last: bool
     ) -> BinlogDamaged | None:
         """Take in the records of one file; return what is wrong with it. Raises OSError."""
-        handle = disk.open(path)
-        try:
+        with opened(disk, path) as handle:
             source = _Source(disk, handle, on_bytes)
             head = source.take(VERSION.size)
             version = VERSION.unpack(head)[0] if len(head) == VERSION.size else 0
@@ -211,8 +211,6 @@ class Binlog:
             if end_of_data(disk, handle, bad.offset, size_bytes) > bad.offset:
                 self.torn.append(found)
             return None
-        finally:
-            disk.close(handle)
 
     def _read_records(self, source: "_Source", layout: Layout) -> _Bad | None:
         """Take in records until there are none; return what stands there if it is not the end."""
@@ -225,7 +223,7 @@ class Binlog:
 
     def _take(self, layout: Layout, record: _Record) -> None:
         """Let a record count."""
-        job_id, state = _id_and_state(layout, record.packed)
+        job_id, *_, state = layout.job.unpack(record.packed)
         self.last_id = max(self.last_id, job_id)
         if state == BinlogState.DELETED:
             self._kept.pop(job_id, None)
@@ -280,25 +278,10 @@ def path_of(directory: str, number: int) -> str:
 
 def sized_files(disk: Disk, directory: str) -> dict[int, int]:
     """Return the numbers of the files, the oldest first, with their sizes. Raises JournalFailed."""
-    try:
+    with failing(directory):
         names = disk.list_directory(directory)
         numbers = sorted(int(match[1]) for match in map(BINLOG_NAME.fullmatch, names) if match)
-        return {number: _size_bytes(disk, path_of(directory, number)) for number in numbers}
-    except OSError as error:
-        raise JournalFailed(directory, f"cannot be read: {error.strerror}") from error
-
-
-def _size_bytes(disk: Disk, path: str) -> int:
-    handle = disk.open(path)
-    try:
-        return disk.size(handle)
-    finally:
-        disk.close(handle)
-
-
-def _id_and_state(layout: Layout, packed: bytes) -> tuple[int, int]:
-    values = layout.job.unpack(packed)
-    return values[0], values[-1]
+        return {number: file_bytes(disk, path_of(directory, number)) for number in numbers}
 
 
 def _read_record(source: _Source, layout: Layout) -> _Record | _Bad | None:
@@ -351,10 +334,8 @@ def _what_is_wrong(layout: Layout, packed: bytes, name: bytes, body: bytes) -> s
 
 
 def _unpacked(kept: _Kept) -> BinlogJob:
-    job_id, priority, delay, ttr, _, created, deadline, *counts, state = kept.layout.job.unpack(
-        kept.packed
-    )
-    reserves, timeouts, releases, buries, kicks = counts
+    values = kept.layout.job.unpack(kept.packed)
+    job_id, priority, delay, ttr, _, created, deadline, *counts, state = values
     unit_ns = kept.layout.unit_ns
     return BinlogJob(
         id=job_id,
@@ -364,11 +345,7 @@ def _unpacked(kept: _Kept) -> BinlogJob:
         ttr_ns=ttr * unit_ns,
         created_ns=created * unit_ns,
         deadline_ns=deadline * unit_ns,
-        reserves=reserves,
-        timeouts=timeouts,
-        releases=releases,
-        buries=buries,
-        kicks=kicks,
+        **dict(zip(_COUNTS, counts, strict=True)),
         state=BinlogState(state),
         body=kept.body,
     )

@@ -69,6 +69,18 @@ FLAGS: Final = {
 }
 
 
+BOUNDS: Final = {
+    "f": (limits.SYNC_INTERVAL_MS_DEFAULT, 0, limits.SYNC_INTERVAL_MS_MAX),
+    "s": (
+        SEGMENT_BYTES_DEFAULT,
+        limits.JOURNAL_SEGMENT_BYTES_MIN,
+        limits.JOURNAL_SEGMENT_BYTES_MAX,
+    ),
+    "z": (limits.BODY_BYTES_DEFAULT, 0, limits.BODY_BYTES_CEILING),
+}
+"""Default, lowest and highest number of the flags that take one."""
+
+
 class UsageError(Exception):
     """The command line is wrong; the message says how."""
 
@@ -120,57 +132,34 @@ def parse(words: Sequence[str]) -> Invocation:
     warnings: list[str] = []
     for letter, argument in split_flags(words):
         if letter in "vh":
-            return Invocation(
-                answer=VERSION if letter == "v" else usage(), warnings=tuple(warnings)
-            )
+            answer = VERSION if letter == "v" else usage()
+            return Invocation(answer=answer, warnings=tuple(warnings))
         if letter in "cn":
             warnings.append(f"-{letter} is ignored")
         if letter in "fF":
             arguments.pop("f", None)
             arguments.pop("F", None)
         arguments[letter] = argument
-    sync_interval_ms = None
-    if "F" not in arguments:
-        highest_ms = limits.SYNC_INTERVAL_MS_MAX
-        default_ms = limits.SYNC_INTERVAL_MS_DEFAULT
-        sync_interval_ms = _bounded(arguments, "f", default_ms, 0, highest_ms, warnings)
-    segment_bytes = _bounded(
-        arguments,
-        "s",
-        SEGMENT_BYTES_DEFAULT,
-        limits.JOURNAL_SEGMENT_BYTES_MIN,
-        limits.JOURNAL_SEGMENT_BYTES_MAX,
-        warnings,
-    )
-    body_bytes_max = _bounded(
-        arguments, "z", limits.BODY_BYTES_DEFAULT, 0, limits.BODY_BYTES_CEILING, warnings
-    )
+    numbers = {letter: _bounded(arguments, letter, warnings) for letter in BOUNDS}
     listen = _listen(arguments.get("l", "127.0.0.1"), arguments.get("p", "11300"))
     if not is_local(listen):
-        warnings.append(
-            f"every client that reaches {listen} can use every job: there is no authentication"
-        )
+        every = f"every client that reaches {listen} can use every job"
+        warnings.append(f"{every}: there is no authentication")
     return Invocation(
         warnings=tuple(warnings),
         listen=listen,
         user=arguments.get("u"),
         data_dir=arguments.get("b"),
-        sync_interval_ms=sync_interval_ms,
-        segment_bytes=-(-segment_bytes // PAGE_BYTES) * PAGE_BYTES,
-        body_bytes_max=body_bytes_max,
+        sync_interval_ms=None if "F" in arguments else numbers["f"],
+        segment_bytes=-(-numbers["s"] // PAGE_BYTES) * PAGE_BYTES,
+        body_bytes_max=numbers["z"],
         is_verbose="V" in arguments,
     )
 
 
-def _bounded(
-    arguments: Mapping[str, str],
-    letter: str,
-    default: int,
-    lowest: int,
-    highest: int,
-    warnings: list[str],
-) -> int:
+def _bounded(arguments: Mapping[str, str], letter: str, warnings: list[str]) -> int:
     """Read a number, moved to the nearest bound with a warning, as beanstalkd does with `-z`."""
+    default, lowest, highest = BOUNDS[letter]
     text = arguments.get(letter)
     if text is None:
         return default
@@ -243,9 +232,9 @@ def start(words: Sequence[str], environment: Mapping[str, str]) -> int:
     if request.answer:
         try:
             terminal.print_lines([request.answer])
-        except terminal.OutputFailed as error:
+        except terminal.CommandFailed as error:
             _complain(str(error))
-            return Exit.USAGE
+            return error.exit_code
         return Exit.OK
     try:
         listeners = listeners_for(request, environment, os.getpid())
@@ -267,9 +256,8 @@ def start(words: Sequence[str], environment: Mapping[str, str]) -> int:
             why = error.strerror if isinstance(error, OSError) else "there is no such user"
             _complain(f"cannot become {request.user!r}: {why}")
             return Exit.BAD_CONFIGURATION
-    return service.run(
-        config_of(request), listeners, SystemClock(), Notifier(environment, os.getpid())
-    )
+    notifier = Notifier(environment, os.getpid())
+    return service.run(config_of(request), listeners, SystemClock(), notifier)
 
 
 def _complain(message: str) -> None:

@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from delayd.cli.terminal import complain, print_lines, progress
+from delayd.cli.terminal import (
+    CommandFailed,
+    complain,
+    journal_errors,
+    load_config,
+    print_lines,
+    progress,
+)
 from delayd.exits import Exit
 
 if TYPE_CHECKING:
@@ -29,21 +36,18 @@ def import_beanstalkd(
     from delayd.binlog.convert import NotEmpty, held, new_journal, write
     from delayd.cli.journal_report import collector_off, jobs_of
     from delayd.clock import SystemClock
-    from delayd.config import CONFIG_FILE_VARIABLE, ConfigErrors, load
     from delayd.core.engine import Engine
     from delayd.journal.disk import RealDisk
-    from delayd.journal.errors import JournalError
 
-    flags = {} if data_dir is None else {"--data-dir": data_dir}
     disk = RealDisk()
+    config = load_config(path, {"--data-dir": data_dir})
+    directory = str(config.data_dir)
+    if os.path.realpath(directory) == os.path.realpath(binlog_dir):
+        raise click.UsageError("the data directory must be another one than the binlog's")
+    # Before anything else: without --data-dir the command line does not show the target.
+    complain(f"the jobs go to {os.path.abspath(directory)}")
     try:
-        config = load(path or os.environ.get(CONFIG_FILE_VARIABLE) or None, os.environ, flags)
-        directory = str(config.data_dir)
-        if os.path.realpath(directory) == os.path.realpath(binlog_dir):
-            raise click.UsageError("the data directory must be another one than the binlog's")
-        # Before anything else: without --data-dir the command line does not show the target.
-        complain(f"the jobs go to {os.path.abspath(directory)}")
-        with collector_off(), held(disk, binlog_dir):
+        with journal_errors(), collector_off(), held(disk, binlog_dir):
             binlog = read(disk, binlog_dir, skip_damage=skip_damage)
             clock = SystemClock()
             engine = Engine(
@@ -51,18 +55,8 @@ def import_beanstalkd(
             )
             with new_journal(disk, directory, config.segment_bytes) as journal:
                 write(binlog, journal, engine, clock.wall_ms())
-    except ConfigErrors as errors:
-        for error in errors.errors:
-            complain(str(error))
-        return Exit.BAD_CONFIGURATION
     except NotEmpty as error:
-        complain(str(error))
-        return Exit.USAGE
-    except JournalError as error:
-        from delayd.recover import exit_code_of
-
-        complain(str(error))
-        return exit_code_of(error)
+        raise CommandFailed(Exit.USAGE, str(error)) from error
     print_lines([f"{directory} now holds {jobs_of(engine)}"])
     return Exit.OK
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from delayd.cli.terminal import complain, print_lines, progress
+from delayd.cli.terminal import CommandFailed, complain, journal_errors, print_lines, progress
 from delayd.exits import Exit
 
 if TYPE_CHECKING:
@@ -53,14 +53,10 @@ def check(directory: str) -> int:
     """
     from delayd.cli.journal_report import examine
     from delayd.journal.disk import RealDisk
-    from delayd.journal.errors import JournalError
 
     disk = RealDisk()
-    try:
-        with attended(disk, directory):
-            examination = examine(disk, directory)
-    except JournalError as error:
-        return failed(error)
+    with journal_errors(), attended(disk, directory):
+        examination = examine(disk, directory)
     print_lines(examination.lines())
     return Exit.CORRUPT_JOURNAL if examination.refusal else Exit.OK
 
@@ -77,12 +73,11 @@ def dump(directory: str, *, as_json: bool) -> int:
     from delayd.cli.journal_report import frames_of, lines, log_bytes
     from delayd.journal.directory import names_in
     from delayd.journal.disk import RealDisk
-    from delayd.journal.errors import JournalError
     from delayd.journal.format import check_names
     from delayd.journal.recovery import Recovery
 
     disk = RealDisk()
-    try:
+    with journal_errors():
         names = names_in(disk, directory)
         recovery = Recovery(disk, directory, names)
         # On a terminal the lines themselves are the progress.
@@ -90,8 +85,6 @@ def dump(directory: str, *, as_json: bool) -> int:
         with attended(disk, directory), progress("dumping", total_bytes) as on_bytes:
             print_lines(lines(frames_of(recovery, on_bytes), directory, as_json=as_json))
         check_names(directory, names)
-    except JournalError as error:
-        return failed(error)
     if not recovery.segments:
         complain(f"there is no log in {directory}")
     return Exit.OK
@@ -115,23 +108,19 @@ def repair(directory: str, place: tuple[int, int], *, yes: bool) -> int:
     """
     from delayd.cli.journal_report import examine
     from delayd.journal.disk import RealDisk
-    from delayd.journal.errors import JournalError
     from delayd.journal.repair import NoSuchPlace, prepared
 
     disk = RealDisk()
     try:
-        with prepared(disk, directory, *place) as operation:
+        with journal_errors(), prepared(disk, directory, *place) as operation:
             click.echo(f"{operation.path} from offset {place[1]} on: {operation.rest}", err=True)
             if not (yes or may_go_on()):
-                complain("nothing was changed")
-                return Exit.USAGE
+                raise CommandFailed(Exit.USAGE, "nothing was changed")
             print_lines([f"cut: {tail}" for tail in operation.cut()])
-        examination = examine(disk, directory)
     except NoSuchPlace as error:
-        complain(str(error))
-        return Exit.USAGE
-    except JournalError as error:
-        return failed(error)
+        raise CommandFailed(Exit.USAGE, str(error)) from error
+    with journal_errors():
+        examination = examine(disk, directory)
     print_lines(examination.lines())
     return Exit.CORRUPT_JOURNAL if examination.refusal else Exit.OK
 
@@ -157,13 +146,3 @@ def attended(disk: "Disk", directory: str) -> Iterator[None]:
     after = holder(disk, directory)
     if after and not before:
         complain(f"{after} {warning.format(directory)}")
-
-
-def failed(error: Exception) -> int:
-    """Report the error; return the exit code that the daemon would have ended with."""
-    from delayd.journal.errors import JournalError
-    from delayd.recover import exit_code_of
-
-    assert isinstance(error, JournalError)
-    complain(str(error))
-    return exit_code_of(error)

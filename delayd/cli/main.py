@@ -16,7 +16,7 @@ import click
 from delayd import __version__
 from delayd.cli.import_beanstalkd import import_beanstalkd
 from delayd.cli.journal import journal
-from delayd.cli.terminal import OutputFailed, complain, complete, print_lines
+from delayd.cli.terminal import CommandFailed, complain, complete, load_config, print_lines
 from delayd.cli.token import token
 from delayd.exits import Exit
 
@@ -60,24 +60,13 @@ def serve(path: str | None, **given: object) -> int:
     SIGTERM and SIGINT stop it gracefully; SIGUSR1 makes it refuse new jobs. Flags override
     variables (DELAYD_...), variables the file, and the file the defaults.
     """
-    from delayd.config import CONFIG_FILE_VARIABLE, ConfigErrors, load
     from delayd.net.addresses import CannotListen
 
-    flags = {f"--{name.replace('_', '-')}": value for name, value in given.items()}
+    config = load_config(path, {f"--{name.replace('_', '-')}": given[name] for name in given})
     try:
-        config = load(
-            path or os.environ.get(CONFIG_FILE_VARIABLE) or None,
-            os.environ,
-            {flag: value for flag, value in flags.items() if value is not None},
-        )
         listeners = open_listeners(config, os.environ, os.getpid())
-    except ConfigErrors as errors:
-        for error in errors.errors:
-            complain(str(error))
-        return Exit.BAD_CONFIGURATION
     except CannotListen as error:
-        complain(str(error))
-        return Exit.CANNOT_LISTEN
+        raise CommandFailed(Exit.CANNOT_LISTEN, str(error)) from error
 
     # From here on clients can connect, and the imports take their time.
     from delayd import service
@@ -93,14 +82,14 @@ def open_listeners(config: "Config", environment: Mapping[str, str], pid: int) -
     """Listen where systemd or else the configuration says.
 
     Sockets from systemd replace the configured address of their protocol, and the same rules apply
-    to them. Raises `CannotListen` or `ConfigErrors`; then nothing is open.
+    to them. Raises `CannotListen` or `CommandFailed`; then nothing is open.
     """
-    from delayd.config import ConfigErrors, exposed, is_exposed
+    from delayd.config import exposed, is_exposed
     from delayd.net.addresses import CannotListen, inherited_listeners
 
     inherited = inherited_listeners(environment, pid)
     errors = [
-        exposed("systemd", listener.address)
+        str(exposed("systemd", listener.address))
         for listeners, has_tls in (
             (inherited.line, config.line_tls),
             (inherited.http, config.http_tls),
@@ -110,7 +99,7 @@ def open_listeners(config: "Config", environment: Mapping[str, str], pid: int) -
     ]
     if errors:
         inherited.close()
-        raise ConfigErrors(errors)
+        raise CommandFailed(Exit.BAD_CONFIGURATION, *errors)
     opened = inherited
     try:
         if not opened.line:
@@ -138,14 +127,15 @@ def invoke(words: Sequence[str]) -> int:
     """Run the command line and return its exit code."""
     try:
         return int(delayd.main(args=list(words), prog_name="delayd", standalone_mode=False) or 0)
-    except click.ClickException as error:
-        error.show()
+    except click.ClickException as wrong:
+        wrong.show()
         return Exit.USAGE
     except click.Abort:
         return INTERRUPTED
-    except OutputFailed as error:
-        complain(str(error))
-        return Exit.USAGE
+    except CommandFailed as failed:
+        for error in failed.errors:
+            complain(error)
+        return failed.exit_code
     except SystemExit:
         return Exit.OK  # click ends with 1 when the reader of its help stops early: see `tell`
 

@@ -1,4 +1,4 @@
-"""Standard input, output and error: what the tools write to them, and what if they are closed.
+"""What all commands share: standard streams, how a command fails, its configuration.
 
 Complaints and progress go to standard error, so that a tool's output can go into a file or a pipe.
 Progress is shown on a terminal only, and only for work that takes a while.
@@ -16,11 +16,15 @@ import atexit
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from delayd.exits import Exit
+
+if TYPE_CHECKING:
+    from delayd.config import Config
 
 LONG_BYTES: Final = 32 << 20  # what a tool reads in about half a second
-
 STEP_BYTES: Final = 1 << 20  # how much must be done before a bar is drawn again
 
 
@@ -43,12 +47,17 @@ def progress(label: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
         yield bar.update
 
 
-class OutputFailed(Exception):
-    """Standard output cannot be written, though it is still wanted; the message says why."""
+class CommandFailed(Exception):
+    """The command ends with an exit code, after one complaint for each of its errors."""
+
+    def __init__(self, exit_code: Exit, *errors: str) -> None:
+        super().__init__("\n".join(errors))
+        self.exit_code = exit_code
+        self.errors = errors
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Write lines to standard output. Raises OutputFailed.
+    """Write lines to standard output. Raises CommandFailed.
 
     If the reader stops early, as `head` does, this is no failure: the rest is left out.
     """
@@ -59,7 +68,8 @@ def print_lines(lines: Iterable[str]) -> None:
     except BrokenPipeError:
         pass
     except OSError as error:
-        raise OutputFailed(f"the output cannot be written: {error.strerror}") from error
+        why = f"the output cannot be written: {error.strerror}"
+        raise CommandFailed(Exit.USAGE, why) from error
 
 
 def complete() -> None:
@@ -82,3 +92,30 @@ def _discard_what_cannot_be_written() -> None:
             os.dup2(handle, stream.fileno())
             os.close(handle)
             stream.flush()
+
+
+def load_config(path: str | None, flags: Mapping[str, object]) -> "Config":
+    """Return the configuration of this file, or of the one that the environment names.
+
+    Flags that are None were not given. Raises CommandFailed.
+    """
+    from delayd.config import CONFIG_FILE_VARIABLE, ConfigErrors, load
+
+    given = {flag: value for flag, value in flags.items() if value is not None}
+    try:
+        return load(path or os.environ.get(CONFIG_FILE_VARIABLE) or None, os.environ, given)
+    except ConfigErrors as wrong:
+        raise CommandFailed(Exit.BAD_CONFIGURATION, *map(str, wrong.errors)) from None
+
+
+@contextlib.contextmanager
+def journal_errors() -> Iterator[None]:
+    """Let the command fail on a journal's error, with the exit code of a daemon that meets it."""
+    from delayd.journal.errors import JournalError
+
+    try:
+        yield
+    except JournalError as error:
+        from delayd.recover import exit_code_of
+
+        raise CommandFailed(exit_code_of(error), str(error)) from error

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from delayd.cli.terminal import complain, print_lines
+from delayd.cli.terminal import CommandFailed, load_config, print_lines
 from delayd.exits import Exit
 
 if TYPE_CHECKING:
@@ -30,16 +30,6 @@ _WHERE: Final = (
         "--config", "config_path", metavar="FILE", help="The configuration with its path."
     ),
 )
-
-
-class TokenRefused(Exception):
-    """The command failed; nothing was changed."""
-
-    def __init__(self, exit_code: Exit, *errors: str) -> None:
-        """Say why, one sentence for each reason."""
-        super().__init__("\n".join(errors))
-        self.exit_code = exit_code
-        self.errors = errors
 
 
 def _takes_a_file(command: Callable[..., int]) -> Callable[..., int]:
@@ -72,18 +62,15 @@ def create(
     --scope says what it may do, --topic for which topics; both can be repeated, or have several
     values separated by commas. There are no defaults: a token may do nothing else.
     """
-    try:
-        wanted = _wanted(name, scopes, globs, not_after)
-        path = _tokens_path(tokens_path, config_path)
-        text, token_id = _create(path, wanted)
-    except TokenRefused as refused:
-        return _told(refused)
+    wanted = _wanted(name, scopes, globs, not_after)
+    path = _tokens_path(tokens_path, config_path)
+    text, token_id = _create(path, wanted)
     try:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
     except OSError as error:
-        complain(f"the token could not be printed ({error.strerror}): revoke {token_id}")
-        return Exit.USAGE
+        said = f"the token could not be printed ({error.strerror}): revoke {token_id}"
+        raise CommandFailed(Exit.USAGE, said) from error
     _say(f"token {token_id} was added to {path}, without its secret, which is shown only here")
     _say(RELOAD)
     return Exit.OK
@@ -99,13 +86,11 @@ def list_tokens(*, as_json: bool, tokens_path: str | None, config_path: str | No
     from delayd.access.usage import days_of
     from delayd.clock import system_wall_ms
 
+    path = _tokens_path(tokens_path, config_path)
     try:
-        path = _tokens_path(tokens_path, config_path)
         entries = Tokens.load(path).entries
     except TokensInvalid as error:
-        return _told(TokenRefused(Exit.BAD_CONFIGURATION, *error.errors))
-    except TokenRefused as refused:
-        return _told(refused)
+        raise refused(Exit.BAD_CONFIGURATION, *error.errors) from None
     days = days_of(path)
     now_s = system_wall_ms() / 1_000
     rows = [_row(entry, days.get(entry.id), now_s) for entry in entries]
@@ -118,11 +103,8 @@ def list_tokens(*, as_json: bool, tokens_path: str | None, config_path: str | No
 @_takes_a_file
 def revoke(token_id: str, tokens_path: str | None, config_path: str | None) -> int:
     """Revoke the token with that ID."""
-    try:
-        path = _tokens_path(tokens_path, config_path)
-        name = _revoke(path, token_id)
-    except TokenRefused as refused:
-        return _told(refused)
+    path = _tokens_path(tokens_path, config_path)
+    name = _revoke(path, token_id)
     _say(f"token {name} was removed from {path}")
     _say(RELOAD)
     return Exit.OK
@@ -131,7 +113,7 @@ def revoke(token_id: str, tokens_path: str | None, config_path: str | None) -> i
 def _wanted(
     name: str, scopes: Sequence[str], globs: Sequence[str], not_after: str | None
 ) -> dict[str, Any]:
-    """Read the arguments of `issue`. Raises `TokenRefused` with every mistake."""
+    """Read the arguments of `issue`. Raises `CommandFailed` with every mistake."""
     from delayd.access.errors import shown
     from delayd.access.token_entries import checked_glob, checked_name
     from delayd.clock import system_wall_ms
@@ -160,7 +142,7 @@ def _wanted(
     if not _parts(globs):
         errors.append("--topic is missing: for which topics, such as --topic 'mail.*'")
     if errors:
-        raise TokenRefused(Exit.USAGE, *errors)
+        raise refused(Exit.USAGE, *errors)
     return {
         "name": read["NAME"][0],
         "scopes": set().union(*read["--scope"]),
@@ -199,26 +181,21 @@ def _end_s(text: str, now_s: int) -> int:
 
 
 def _tokens_path(tokens_path: str | None, config_path: str | None) -> str:
-    """Return the path of the tokens file. Raises `TokenRefused`."""
-    from delayd.config import CONFIG_FILE_VARIABLE, ConfigErrors, load
-
+    """Return the path of the tokens file. Raises `CommandFailed`."""
     if tokens_path is None:
         try:
-            config = load(
-                config_path or os.environ.get(CONFIG_FILE_VARIABLE) or None, os.environ, {}
-            )
-        except ConfigErrors as errors:
-            raise TokenRefused(Exit.BAD_CONFIGURATION, *map(str, errors.errors)) from None
-        tokens_path = config.auth_tokens
+            tokens_path = load_config(config_path, {}).auth_tokens
+        except CommandFailed as failed:
+            raise refused(failed.exit_code, *failed.errors) from None
     if not tokens_path:
         said = "auth.tokens is off" if config_path else "no tokens file is known"
-        raise TokenRefused(Exit.USAGE, f"{said}: --tokens FILE names one, or auth.tokens")
+        raise refused(Exit.USAGE, f"{said}: --tokens FILE names one, or auth.tokens")
     # If the name is a link, change the file that it points to, and not the link.
     return os.path.realpath(tokens_path)
 
 
 def _create(path: str, wanted: dict[str, Any]) -> tuple[str, str]:
-    """Add a token; return its text and its id. Raises `TokenRefused`."""
+    """Add a token; return its text and its id. Raises `CommandFailed`."""
     from delayd.access.tokens import TOKEN_BYTES, issue
 
     made: list[tuple[str, Entry]] = []
@@ -237,7 +214,7 @@ def _create(path: str, wanted: dict[str, Any]) -> tuple[str, str]:
 
 
 def _revoke(path: str, token_id: str) -> str:
-    """Remove a token; return its id and name as they are shown. Raises `TokenRefused`."""
+    """Remove a token; return its id and name as they are shown. Raises `CommandFailed`."""
     from delayd.access.errors import shown
     from delayd.access.tokens import TOKEN
 
@@ -245,15 +222,13 @@ def _revoke(path: str, token_id: str) -> str:
     wanted = match[1] if match else token_id  # a whole token contains its id
     if os.path.isdir(os.path.dirname(path)) and not os.path.exists(path):
         # Before the lock is taken, because its file would be left over.
-        raise TokenRefused(
-            Exit.BAD_CONFIGURATION, f"{path}: cannot be read: No such file or directory"
-        )
+        raise refused(Exit.BAD_CONFIGURATION, f"{path}: cannot be read: No such file or directory")
     gone: list[Entry] = []
 
     def remove(entries: "tuple[Entry, ...]") -> "list[Entry]":
         gone.extend(entry for entry in entries if entry.id == wanted)
         if not gone:
-            raise TokenRefused(Exit.USAGE, f"ID {shown(wanted)}: there is no such token in {path}")
+            raise refused(Exit.USAGE, f"ID {shown(wanted)}: there is no such token in {path}")
         return [entry for entry in entries if entry.id != wanted]
 
     _change(path, remove)
@@ -268,14 +243,14 @@ def _change(path: str, alter: "Callable[[tuple[Entry, ...]], Sequence[Entry]]") 
     try:
         change(RealDisk(), path, alter, lambda handle: _give_away(path, handle))
     except TokensInvalid as error:
-        raise TokenRefused(Exit.BAD_CONFIGURATION, *error.errors) from None
+        raise refused(Exit.BAD_CONFIGURATION, *error.errors) from None
     except LockHeldError as error:
         holder = f"process {error.holder_pid}" if error.holder_pid else "another process"
         said = f"{path}: {holder} is changing it: try again"
-        raise TokenRefused(Exit.DIRECTORY_LOCKED, said) from None
+        raise refused(Exit.DIRECTORY_LOCKED, said) from None
     except OSError as error:
         said = f"{path}: cannot be changed: {error.strerror or error}"
-        raise TokenRefused(Exit.BAD_CONFIGURATION, said) from None
+        raise refused(Exit.BAD_CONFIGURATION, said) from None
 
 
 def _give_away(path: str, handle: int) -> None:
@@ -330,9 +305,8 @@ def _say(message: str) -> None:
     click.echo(f"delayd: {message}", err=True)
 
 
-def _told(refused: TokenRefused) -> int:
+def refused(exit_code: Exit, *errors: str) -> CommandFailed:
+    """The command fails and has changed nothing; a token in its arguments is not repeated."""
     from delayd.access.errors import redacted
 
-    for error in refused.errors:
-        complain(redacted(error))
-    return refused.exit_code
+    return CommandFailed(exit_code, *map(redacted, errors))

@@ -44,10 +44,12 @@ _OURS: Final = ("DELAYD_", "LISTEN_", "NOTIFY_", "WATCHDOG_")
 
 
 class DaemonNotStarted(Exception):
-    """The process ended, or said nothing in time, before it was ready."""
+    """The process ended, or said nothing in time, before it was ready.
+
+    `exit_code` is None if it was still running; `log` is what it wrote to standard error.
+    """
 
     def __init__(self, exit_code: int | None, log: str) -> None:
-        """Keep how it ended (None: it was still running) and what it wrote to standard error."""
         how = "was not ready in time" if exit_code is None else f"exited with {exit_code}"
         super().__init__(f"the daemon {how}, having said:\n{log}")
         self.exit_code = exit_code
@@ -58,7 +60,6 @@ class ClockStands(Exception):
     """The clock could not be advanced: it is not virtual, or it would pass the year 9999."""
 
     def __init__(self, answer: str) -> None:
-        """Keep what the daemon said, instead of ADVANCED."""
         super().__init__(f"the clock was not advanced, the daemon said {answer!r}")
 
 
