@@ -54,31 +54,24 @@ class Clock(Protocol):
 
     def now_ms(self) -> PlayedMs:
         """Delayd time, rounded down: it never goes back."""
-        ...
 
     def request_ms(self) -> RequestMs:
         """Delayd time, rounded up."""
-        ...
 
     def read(self) -> tuple[PlayedMs, RequestMs]:
         """Delayd time, rounded down and up."""
-        ...
 
     def seconds_until(self, time_ms: int) -> float:
         """How long until that delayd time; negative when it is past."""
-        ...
 
     def wall_ms(self) -> int:
         """The wall clock, as the machine has it: it may jump either way."""
-        ...
 
     def wall_offset_ns(self) -> tuple[int, int]:
         """How far the wall clock is ahead of delayd time: at least, and at most."""
-        ...
 
     def resume(self, last_time_ms: int, last_wall_ms: int) -> None:
         """Continue delayd time from the last time in the journal."""
-        ...
 
 
 # No function of Python between: the clock is read several times in each turn.
@@ -163,7 +156,6 @@ class VirtualClock:
     __slots__ = ("_now_ms",)
 
     def __init__(self, start_ms: int | None = None) -> None:
-        """Start at that time, or at the system's."""
         self._now_ms = system_wall_ms() if start_ms is None else start_ms
 
     def now_ms(self) -> PlayedMs:

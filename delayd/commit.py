@@ -23,14 +23,14 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from delayd.clock import monotonic_ns
 from delayd.config import SyncPolicy
 from delayd.core.stats.histogram import Histogram
 from delayd.journal.aio import KernelSync
 from delayd.journal.errors import JournalError, JournalFull
-from delayd.journal.journal import Journal
+from delayd.journal.journal import Journal, SyncTicket
 from delayd.limits import (
     BATCH_BOUNDS_RECORDS,
     EMERGENCY_BYTES,
@@ -42,9 +42,6 @@ from delayd.limits import (
     UNSYNCED_BYTES_MAX,
 )
 
-if TYPE_CHECKING:
-    from delayd.journal.journal import SyncTicket
-
 NS_PER_MS: Final = 1_000_000
 
 
@@ -53,7 +50,6 @@ class Sink(Protocol):
 
     def send(self, data: bytes) -> None:
         """Send them, in one piece."""
-        ...
 
 
 class Loop(Protocol):
@@ -61,11 +57,9 @@ class Loop(Protocol):
 
     def call_later(self, delay: float, callback: Callable[[], object]) -> object:
         """Call back in so many seconds."""
-        ...
 
     def call_soon_threadsafe(self, callback: Callable[[], object]) -> object:
         """Call back from another thread."""
-        ...
 
 
 Replies = Sequence[tuple[Sink, bytes]]

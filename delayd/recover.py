@@ -62,8 +62,8 @@ def recover(
     """
     gc.disable()
     if config.data_dir is None:
-        engine = _begun(config, clock.now_ms())
-        journal = None
+        engine, journal = _new_engine(config, clock.now_ms()), None
+        _configure(engine, config)
     else:
         disk = RealDisk()
         look_first(disk, config.data_dir)
@@ -91,13 +91,6 @@ def _new_engine(config: Config, start_ms: int) -> Engine:
         wheel_size=config.wheel_size,
         body_bytes_max=config.body_bytes_max,
     )
-
-
-def _begun(config: Config, start_ms: int) -> Engine:
-    """Return an empty engine."""
-    engine = _new_engine(config, start_ms)
-    _configure(engine, config)
-    return engine
 
 
 def _configure(engine: Engine, config: Config) -> None:
@@ -136,9 +129,9 @@ def _replayed(
         log.warning(doubt.sentence, found=doubt.found)
     if last is not None:
         clock.resume(last.time_ms, last.wall_ms)
-    if replay is None:
-        return _begun(config, clock.now_ms())
+    engine = replay.engine if replay else _new_engine(config, clock.now_ms())
     # Before time continues: what ran out while the daemon was down follows the new configuration.
-    _configure(replay.engine, config)
-    replay.finish(clock.now_ms())
-    return replay.engine
+    _configure(engine, config)
+    if replay:
+        replay.finish(clock.now_ms())
+    return engine

@@ -104,7 +104,6 @@ class Service:
         journal: Journal | None,
         access: AccessControl,
     ) -> None:
-        """Put the parts together; `serve` starts them."""
         self._config = config
         self._listeners = listeners
         self._clock = clock

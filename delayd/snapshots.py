@@ -31,6 +31,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
@@ -72,18 +73,15 @@ class Worker(Protocol):
 
     def do(self, task: Task) -> None:
         """Carry this out when everything before it is done."""
-        ...
 
     def end(self) -> None:
         """Wait until all is done; nothing more will come."""
-        ...
 
 
 class Thread:
     """A worker that is a thread of its own."""
 
     def __init__(self) -> None:
-        """Start it."""
         self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="snapshot", daemon=True)
         self._thread.start()
@@ -105,32 +103,18 @@ class Thread:
         self._thread.join()
 
 
+@dataclass(slots=True, eq=False)
 class Making:
     """One unfinished snapshot."""
 
-    __slots__ = (
-        "ahead_bytes",
-        "begun_ns",
-        "copy",
-        "gathered",
-        "gathered_bytes",
-        "is_repetition",
-        "worker",
-        "writer",
-    )
-
-    def __init__(
-        self, copy: SnapshotCopy, writer: SnapshotWriter, worker: Worker, begun_ns: int
-    ) -> None:
-        """Begin with nothing taken."""
-        self.copy = copy
-        self.writer = writer
-        self.worker = worker
-        self.gathered: list[bytes] = []  # slices that make up the next payload
-        self.gathered_bytes = 0
-        self.ahead_bytes = 0  # handed to the worker and not written yet
-        self.begun_ns = begun_ns
-        self.is_repetition = False  # nothing has been appended since the snapshot before
+    copy: SnapshotCopy
+    writer: SnapshotWriter
+    worker: Worker
+    begun_ns: int
+    is_repetition: bool  # nothing has been appended since the snapshot before
+    gathered: list[bytes] = field(default_factory=list)  # slices of the next payload
+    gathered_bytes: int = 0
+    ahead_bytes: int = 0  # handed to the worker and not written yet
 
 
 class Snapshots:
@@ -282,10 +266,8 @@ class Snapshots:
             self._seen_sequence = journal.appended_sequence
             if shrinks:  # our own frames cause no wake-up
                 self._asked_sequence = journal.appended_sequence
-            self._making = Making(
-                SnapshotCopy(engine.store), writer, self._new_worker(), self._now_ns()
-            )
-            self._making.is_repetition = is_repetition
+            copy, worker = SnapshotCopy(engine.store), self._new_worker()
+            self._making = Making(copy, writer, worker, self._now_ns(), is_repetition)
             self._slice_ns = 0
 
     # --- Slices ----------------------------------------------------------------------------------

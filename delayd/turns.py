@@ -51,11 +51,9 @@ class Waiter(Protocol):
 
     def done(self) -> bool:
         """Tell whether no waiter is left."""
-        ...
 
     def set_result(self, result: None, /) -> None:
         """Wake the waiters."""
-        ...
 
 
 class Waiters:
@@ -80,7 +78,6 @@ class TurnSelector(selectors.EpollSelector):
     """The selector of an event loop that does other things while it waits."""
 
     def __init__(self) -> None:
-        """Be an ordinary selector until `sleep` is set."""
         super().__init__()
         self.sleep: Callable[[float | None], object] | None = None
         """Waits until a descriptor of this selector is ready, or so many seconds (None: for ever);

@@ -111,10 +111,12 @@ class KeptSnapshot(NamedTuple):
 
 
 class Retention:
-    """The books of one journal directory: what is there, what it takes, what may go."""
+    """The books of one journal directory: what is there, what it takes, what may go.
+
+    They keep to `2 * live + segment_bytes`.
+    """
 
     def __init__(self, disk: Disk, segment_bytes: int) -> None:
-        """Keep to `2 * live + segment_bytes`."""
         self._disk = disk
         self._segment_bytes = segment_bytes
         self._file_bytes = segment_bytes // JOURNAL_FILES_PER_SEGMENT
