@@ -72,10 +72,8 @@ class WrongClock(JournalError):
 class FileError(JournalError):
     """An operation on a file did not succeed."""
 
-    outcome = ""
-
-    def __init__(self, file: str, why: str) -> None:
-        super().__init__(f"{file}: {why}{self.outcome}")
+    def __init__(self, file: str, why: str, outcome: str = "") -> None:
+        super().__init__(f"{file}: {why}{outcome}")
         self.file = file
         self.why = why
 
@@ -87,13 +85,15 @@ class JournalFailed(FileError):
 class SnapshotFailed(FileError):
     """A snapshot could not be taken; nothing is left of it, and the journal continues without."""
 
-    outcome = "; the snapshot was given up"
+    def __init__(self, file: str, why: str) -> None:
+        super().__init__(file, why, "; the snapshot was given up")
 
 
 class JournalFull(FileError):
     """There was no room; the journal is as it was before the call, and may be tried again."""
 
-    outcome = "; nothing was appended"
+    def __init__(self, file: str, why: str) -> None:
+        super().__init__(file, why, "; nothing was appended")
 
 
 @contextlib.contextmanager
