@@ -11,7 +11,7 @@ import select
 import socket
 from typing import Final, Self
 
-from tests.servers import Address
+Address = tuple[str, int]
 
 REPLY_S_MAX: Final = 60.0
 """On a busy machine with a slow disk."""

@@ -19,9 +19,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Final, NoReturn, Self
+from typing import IO, TYPE_CHECKING, Final, NoReturn, Self
 
-Address = tuple[str, int]
+from tests.daemon_rig import serve_command
+
+if TYPE_CHECKING:
+    from tests.line_client import Address
 
 HOST: Final = "127.0.0.1"
 START_S_MAX: Final = 60.0
@@ -159,7 +162,6 @@ def delayd_beanstalkd(*flags: str) -> Server:
 
 
 def delayd_serve(data_dir: Path, *flags: str) -> Server:
-    addresses = ("--data-dir", str(data_dir), "--line", f"{HOST}:0", "--http", "off")
-    server = launch("delayd serve", (executable("delayd"), "serve", *addresses, *flags))
+    server = launch("delayd serve", tuple(serve_command(data_dir, *flags)))
     server.wait_until(ready=READY)
     return server

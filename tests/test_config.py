@@ -19,7 +19,7 @@ from delayd.core.policy import Patterns, Policy
 from delayd.exits import Exit
 from delayd.logs import LogFormat, LogLevel
 from delayd.net.addresses import TcpAddress, UnixAddress
-from tests.config_scene import EXAMPLE, PROJECT, errors_of, written
+from tests.config_files import EXAMPLE, PROJECT, errors_of, written
 
 OPERATIONS = PROJECT / "docs" / "operations.md"
 

@@ -1,7 +1,7 @@
 import pytest
 
 from delayd.config import load
-from tests.config_scene import errors_of
+from tests.config_files import errors_of
 
 
 def test_something_must_be_listened_on() -> None:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from delayd.config import BY_FLAG, SETTINGS, load
-from tests.config_scene import errors_of, written
+from tests.config_files import errors_of, written
 
 OTHER_KINDS: Final = (
     "1979-05-27",

@@ -23,7 +23,7 @@ START_MS = 1_000_000
 TURNS_MAX = 10_000
 
 
-class Daemon:
+class VirtualServer:
     """Everything of the service but its journal and its event loop."""
 
     def __init__(self) -> None:
@@ -80,176 +80,180 @@ class Daemon:
 
 
 @pytest.fixture
-def daemon() -> Iterator[Daemon]:
-    with Daemon() as daemon:
-        yield daemon
+def server() -> Iterator[VirtualServer]:
+    with VirtualServer() as server:
+        yield server
 
 
 def at(ms: int) -> bytes:
     return b"ADVANCED %d.%03d" % divmod(START_MS + ms, 1_000)
 
 
-def test_time_stands_until_it_is_advanced(daemon: Daemon) -> None:
-    client = daemon.client()
-    daemon.says(client, b"put 0 604800 60 1", b"x")
+def test_time_stands_until_it_is_advanced(server: VirtualServer) -> None:
+    client = server.client()
+    server.says(client, b"put 0 604800 60 1", b"x")
     for _ in range(100):
-        daemon.turn()
-    assert daemon.passed_ms == 0
-    assert daemon.says(client, b"advance-clock 0") == [at(0)]
+        server.turn()
+    assert server.passed_ms == 0
+    assert server.says(client, b"advance-clock 0") == [at(0)]
 
 
 def test_a_job_is_due_when_its_delay_has_been_advanced_and_no_millisecond_before(
-    daemon: Daemon,
+    server: VirtualServer,
 ) -> None:
-    client = daemon.client()
-    daemon.says(client, b"put 0 604800 60 1", b"x")
-    said = daemon.says(client, b"advance-clock 604799.999", b"reserve-with-timeout 0")
+    client = server.client()
+    server.says(client, b"put 0 604800 60 1", b"x")
+    said = server.says(client, b"advance-clock 604799.999", b"reserve-with-timeout 0")
     assert said == [at(604_799_999), b"TIMED_OUT"]
-    said = daemon.says(client, b"advance-clock 0.001", b"reserve-with-timeout 0")
+    said = server.says(client, b"advance-clock 0.001", b"reserve-with-timeout 0")
     assert said == [at(604_800_000), b"RESERVED 1 1", b"x"]
 
 
-def test_offers_of_5_1_and_3_seconds_come_out_as_1_3_5(daemon: Daemon) -> None:
-    client, worker = daemon.client(), daemon.client()
+def test_offers_of_5_1_and_3_seconds_come_out_as_1_3_5(server: VirtualServer) -> None:
+    client, worker = server.client(), server.client()
     for delay in (b"5", b"1", b"3"):
-        daemon.says(client, b"put 0 %b 60 1" % delay, delay)
+        server.says(client, b"put 0 %b 60 1" % delay, delay)
     worker.sendall(b"reserve\r\n" * 3)
-    daemon.turn_until_quiet()
-    daemon.says(client, b"advance-clock 10")
+    server.turn_until_quiet()
+    server.says(client, b"advance-clock 10")
     assert heard(worker).split(b"\r\n")[1:-1:2] == [b"1", b"3", b"5"]
 
 
-def test_a_waiting_worker_holds_its_job_from_the_moment_it_was_due(daemon: Daemon) -> None:
-    client, worker = daemon.client(), daemon.client()
-    daemon.says(client, b"put 0 2.5 60 1", b"x")
-    daemon.waits(worker)
-    assert daemon.says(client, b"advance-clock 40") == [at(40_000)]
+def test_a_waiting_worker_holds_its_job_from_the_moment_it_was_due(server: VirtualServer) -> None:
+    client, worker = server.client(), server.client()
+    server.says(client, b"put 0 2.5 60 1", b"x")
+    server.waits(worker)
+    assert server.says(client, b"advance-clock 40") == [at(40_000)]
     assert heard(worker) == b"RESERVED 1 1\r\nx\r\n"
-    assert daemon.engine.store.leases.sessions[1].deadlines == {1: START_MS + 2_500 + 60_000}
+    assert server.engine.store.leases.sessions[1].deadlines == {1: START_MS + 2_500 + 60_000}
 
 
-def test_what_a_worker_had_said_in_advance_is_carried_out_at_that_moment(daemon: Daemon) -> None:
-    client, worker = daemon.client(), daemon.client()
-    daemon.says(client, b"put 0 2 60 1", b"x")
+def test_what_a_worker_had_said_in_advance_is_carried_out_at_that_moment(
+    server: VirtualServer,
+) -> None:
+    client, worker = server.client(), server.client()
+    server.says(client, b"put 0 2 60 1", b"x")
     worker.sendall(b"reserve\r\nrelease 1 0 3\r\nreserve\r\n")
-    daemon.turn_until_quiet()
-    daemon.says(client, b"advance-clock 4.999")
+    server.turn_until_quiet()
+    server.says(client, b"advance-clock 4.999")
     assert heard(worker) == b"RESERVED 1 1\r\nx\r\nRELEASED\r\n"
-    daemon.says(client, b"advance-clock 0.001")
+    server.says(client, b"advance-clock 0.001")
     assert heard(worker) == b"RESERVED 1 1\r\nx\r\n"
 
 
-def test_what_follows_from_a_ttr_that_runs_out_falls_into_the_same_advance(daemon: Daemon) -> None:
-    client, *workers = (daemon.client() for _ in range(4))
-    daemon.says(client, b"put 0 10 5 1", b"x")
+def test_what_follows_from_a_ttr_that_runs_out_falls_into_the_same_advance(
+    server: VirtualServer,
+) -> None:
+    client, *workers = (server.client() for _ in range(4))
+    server.says(client, b"put 0 10 5 1", b"x")
     for worker in workers:
-        daemon.waits(worker)
-    assert daemon.says(client, b"advance-clock 22") == [at(22_000)]
+        server.waits(worker)
+    assert server.says(client, b"advance-clock 22") == [at(22_000)]
     assert [heard(worker) for worker in workers] == [b"RESERVED 1 1\r\nx\r\n"] * 3
-    (deadline_ms,) = daemon.engine.store.leases.sessions[1].deadlines.values()
+    (deadline_ms,) = server.engine.store.leases.sessions[1].deadlines.values()
     assert deadline_ms == START_MS + 10_000 + 3 * 5_000
-    assert daemon.engine.timeouts == 2
+    assert server.engine.timeouts == 2
 
 
-def test_waits_and_pauses_end_at_their_moment(daemon: Daemon) -> None:
-    client, waiting, paused = (daemon.client() for _ in range(3))
-    assert daemon.says(waiting, b"reserve-with-timeout 7") == []
-    daemon.says(paused, b"watch t", b"ignore default", b"use t", b"put 0 0 60 1", b"x")
-    daemon.says(paused, b"pause-tube t 8")
-    daemon.waits(paused)
-    daemon.says(client, b"advance-clock 7.5")
+def test_waits_and_pauses_end_at_their_moment(server: VirtualServer) -> None:
+    client, waiting, paused = (server.client() for _ in range(3))
+    assert server.says(waiting, b"reserve-with-timeout 7") == []
+    server.says(paused, b"watch t", b"ignore default", b"use t", b"put 0 0 60 1", b"x")
+    server.says(paused, b"pause-tube t 8")
+    server.waits(paused)
+    server.says(client, b"advance-clock 7.5")
     assert heard(waiting) == b"TIMED_OUT\r\n"
     assert heard(paused) == b""
-    daemon.says(client, b"advance-clock 60")
+    server.says(client, b"advance-clock 60")
     assert heard(paused) == b"RESERVED 1 1\r\nx\r\n"
-    assert daemon.engine.store.leases.sessions[1].deadlines == {1: START_MS + 68_000}
+    assert server.engine.store.leases.sessions[1].deadlines == {1: START_MS + 68_000}
 
 
 def test_others_are_served_while_the_clock_is_on_its_way(
-    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+    server: VirtualServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client, other = daemon.client(), daemon.client()
+    client, other = server.client(), server.client()
     for delay in range(1, 51):
-        daemon.says(client, b"put 0 %d 60 1" % delay, b"x")
+        server.says(client, b"put 0 %d 60 1" % delay, b"x")
     looks = iter(range(0, 10**12, TASK_SLICE_US * 1_000))
     monkeypatch.setattr(turns_module, "monotonic_ns", looks.__next__)
     client.sendall(b"advance-clock 100\r\n")
-    daemon.turn(ARRIVAL_S_MAX)
-    times = [daemon.passed_ms]
+    server.turn(ARRIVAL_S_MAX)
+    times = [server.passed_ms]
     while times[-1] < 100_000:
         other.sendall(b"stats-tube default\r\n")
-        daemon.turn(ARRIVAL_S_MAX)
-        times.append(daemon.passed_ms)
+        server.turn(ARRIVAL_S_MAX)
+        times.append(server.passed_ms)
     assert len(times) > 25, "others wait for the whole advance"
     assert heard(other).count(b"OK ") == len(times) - 1
     assert heard(client) == at(100_000) + b"\r\n"
 
 
-def test_a_second_advance_counts_from_where_the_first_has_come_to(daemon: Daemon) -> None:
-    first, second = daemon.client(), daemon.client()
-    daemon.says(first, b"put 0 5 60 1", b"x")
+def test_a_second_advance_counts_from_where_the_first_has_come_to(server: VirtualServer) -> None:
+    first, second = server.client(), server.client()
+    server.says(first, b"put 0 5 60 1", b"x")
     first.sendall(b"advance-clock 10\r\n")
     second.sendall(b"advance-clock 10\r\n")
-    daemon.turn_until_quiet()
-    daemon.turn_until_quiet(some=False)
+    server.turn_until_quiet()
+    server.turn_until_quiet(some=False)
     told = sorted([heard(first), heard(second)])
     assert told[0] in {at(10_000) + b"\r\n", at(15_000) + b"\r\n"}
-    assert told[1] == at(daemon.passed_ms) + b"\r\n"
+    assert told[1] == at(server.passed_ms) + b"\r\n"
 
 
-def test_who_says_no_more_is_still_answered(daemon: Daemon) -> None:
-    client = daemon.client()
-    daemon.says(client, b"put 0 5 60 1", b"x")
+def test_who_says_no_more_is_still_answered(server: VirtualServer) -> None:
+    client = server.client()
+    server.says(client, b"put 0 5 60 1", b"x")
     client.sendall(b"advance-clock 10\r\nreserve-with-timeout 0\r\n")
     client.shutdown(socket.SHUT_WR)
-    daemon.turn_until_quiet()
+    server.turn_until_quiet()
     assert client.recv(1_000) == at(10_000) + b"\r\nRESERVED 1 1\r\nx\r\n"
     assert client.recv(1_000) == b""
 
 
-def test_an_advance_whose_connection_breaks_is_forgotten(daemon: Daemon) -> None:
-    client, other = daemon.client(), daemon.client()
-    daemon.waits(other)
-    daemon.says(client, b"put 0 5 60 1", b"x")
+def test_an_advance_whose_connection_breaks_is_forgotten(server: VirtualServer) -> None:
+    client, other = server.client(), server.client()
+    server.waits(other)
+    server.says(client, b"put 0 5 60 1", b"x")
     client.sendall(b"advance-clock 10\r\n")
-    daemon.turn(ARRIVAL_S_MAX)
-    assert daemon.passed_ms == 5_000, "it stops where somebody gets a job"
+    server.turn(ARRIVAL_S_MAX)
+    assert server.passed_ms == 5_000, "it stops where somebody gets a job"
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     client.close()
-    daemon.turn_until_quiet()
-    assert daemon.passed_ms < 10_000
-    assert not daemon.line.tasks.has_more
+    server.turn_until_quiet()
+    assert server.passed_ms < 10_000
+    assert not server.line.tasks.has_more
     assert heard(other) == b"RESERVED 1 1\r\nx\r\n"
 
 
-def test_the_time_is_in_the_log_before_it_is_told(daemon: Daemon) -> None:
-    client = daemon.client()
-    daemon.engine.take_log()
+def test_the_time_is_in_the_log_before_it_is_told(server: VirtualServer) -> None:
+    client = server.client()
+    server.engine.take_log()
     client.sendall(b"advance-clock 10\r\n")
-    daemon.line.serve(daemon.line.poll(ARRIVAL_S_MAX), START_MS)
-    task = daemon.line.tasks.step(START_MS)
+    server.line.serve(server.line.poll(ARRIVAL_S_MAX), START_MS)
+    task = server.line.tasks.step(START_MS)
     assert task is not None
     task.conclude(START_MS)
-    assert daemon.engine.take_log() == ([pack_turn(Kind.TURN, START_MS + 10_000)], True)
-    ((_, reply),) = daemon.line.take_replies()
+    assert server.engine.take_log() == ([pack_turn(Kind.TURN, START_MS + 10_000)], True)
+    ((_, reply),) = server.line.take_replies()
     assert reply == at(10_000) + b"\r\n"
-    assert not daemon.line.take_free_replies()
+    assert not server.line.take_free_replies()
 
 
-def test_malformed_words_and_times_beyond_the_calendar_are_refused(daemon: Daemon) -> None:
-    client = daemon.client()
+def test_malformed_words_and_times_beyond_the_calendar_are_refused(server: VirtualServer) -> None:
+    client = server.client()
     for word in (b"", b"x", b"-1", b"1 1", b"4294967296", b"1e3"):
-        assert daemon.says(client, b"advance-clock " + word) == [b"BAD_FORMAT"]
-    daemon.clock.go_on_to(WALL_MS_MAX - 999)
-    assert daemon.says(client, b"advance-clock 1") == [b"BAD_FORMAT"]
-    said = daemon.says(client, b"advance-clock 0.999")
+        assert server.says(client, b"advance-clock " + word) == [b"BAD_FORMAT"]
+    server.clock.go_on_to(WALL_MS_MAX - 999)
+    assert server.says(client, b"advance-clock 1") == [b"BAD_FORMAT"]
+    said = server.says(client, b"advance-clock 0.999")
     assert said == [b"ADVANCED %d.999" % (WALL_MS_MAX // 1_000)]
 
 
-def test_it_never_sleeps_until_a_job_is_due(daemon: Daemon) -> None:
-    client = daemon.client()
-    daemon.says(client, b"put 0 0.001 60 1", b"x")
-    assert daemon.turns._wait_s(None) == STANDING_S
+def test_it_never_sleeps_until_a_job_is_due(server: VirtualServer) -> None:
+    client = server.client()
+    server.says(client, b"put 0 0.001 60 1", b"x")
+    assert server.turns._wait_s(None) == STANDING_S
 
 
 def test_the_virtual_clock_takes_up_where_it_stopped() -> None:

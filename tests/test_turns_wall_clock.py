@@ -67,7 +67,7 @@ class Waiter:
         self.got.append(outcome)
 
 
-class Daemon:
+class TurnsOnClock:
     """Engine, clock and turns, without clients and without a disk."""
 
     def __init__(self, clock: MovableClock | SystemClock) -> None:
@@ -121,7 +121,7 @@ class Daemon:
 def test_set_forward_past_its_time_a_job_comes_in_the_next_turn(
     new_clock: Callable[[], MovableClock],
 ) -> None:
-    daemon = Daemon(new_clock())
+    daemon = TurnsOnClock(new_clock())
     job_id, other_id = daemon.put_at(WALL_MS + HOUR_MS), daemon.put(HOUR_MS)
     daemon.turn()
     daemon.clock.step_wall(HOUR_MS)  # type: ignore[union-attr]
@@ -137,7 +137,7 @@ def test_set_back_in_the_very_turn_in_which_it_was_due_a_job_does_not_come(
     new_clock: Callable[[], MovableClock], step_ms: int
 ) -> None:
     clock = new_clock()
-    daemon = Daemon(clock)
+    daemon = TurnsOnClock(clock)
     job_id, other_id = daemon.put_at(WALL_MS + 5_000), daemon.put(4_999)
     daemon.turn()
     clock.advance(5_000)
@@ -159,7 +159,7 @@ def test_a_clock_that_is_not_set_places_nothing_anew(
     new_clock: Callable[[], MovableClock],
 ) -> None:
     clock = new_clock()
-    daemon = Daemon(clock)
+    daemon = TurnsOnClock(clock)
     daemon.put_at(WALL_MS + HOUR_MS)
     for step_ms in (0, WALL_STEP_MS - 1, 0):
         clock.advance(777)
@@ -178,7 +178,7 @@ def test_summer_time_and_leap_seconds_are_no_steps() -> None:
     smeared, which is slewing.
     """
     clock = MachineClock()
-    daemon = Daemon(clock)
+    daemon = TurnsOnClock(clock)
     job_id, other_id = daemon.put_at(WALL_MS + 2_000), daemon.put(1_999)
     clock.advance(1_000)
     clock.step_wall(-1_000)
@@ -199,7 +199,7 @@ def test_nobody_reads_the_wall_clock_while_no_job_follows_it() -> None:
         readings.append(machine.wall_ns)
         return machine.wall_ns
 
-    daemon = Daemon(SystemClock(lambda: machine.boot_ns, wall_ns))
+    daemon = TurnsOnClock(SystemClock(lambda: machine.boot_ns, wall_ns))
     daemon.put(HOUR_MS)
     readings.clear()
     for _ in range(5):
@@ -217,7 +217,7 @@ def test_never_early_and_hardly_late_with_clocks_that_step_and_drift(
 ) -> None:
     """By the nanosecond: whenever a job comes the wall clock says its time or later."""
     machine = Machine()
-    daemon = Daemon(machine.clock())
+    daemon = TurnsOnClock(machine.clock())
     moments: dict[int, int] = {}
     came = 0
     for _ in range(1_000):
@@ -340,7 +340,7 @@ def test_c3_the_clock_was_set_while_nobody_ran(
         log = Log(io.StringIO(), clock.wall_ms)
         engine, journal = recover(config, clock, log, Notifier({}, 1))
         assert journal is not None
-        daemon = Daemon(clock)
+        daemon = TurnsOnClock(clock)
         daemon.engine = engine
         daemon.turns = Turns(engine, clock, cast("LineServer", NoClients()))
         daemon.topic = engine.store.topic("default")

@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 
 from tests import servers
-from tests.line_client import LineClient
-from tests.servers import Address, Server
+from tests.line_client import Address, LineClient
+from tests.servers import Server
 
 ALONE_S_MAX: Final = 60.0
 POLL_S: Final = 0.001

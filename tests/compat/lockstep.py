@@ -24,8 +24,7 @@ from itertools import pairwise
 from typing import Final, Self
 
 from tests.compat.masks import comparable
-from tests.line_client import REPLY_S_MAX, LineClient
-from tests.servers import Address
+from tests.line_client import REPLY_S_MAX, Address, LineClient
 
 # Refused by every server, without a trace in any counter.
 PROBE: Final = b"kick-job 18446744073709551615\r\n"

@@ -13,7 +13,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,6 +22,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from delayd.testing.daemon import Daemon
+from tests.daemon_rig import serve_command
 
 POLL_S: Final = 0.005
 TRACER_S_MAX: Final = 60.0
@@ -88,12 +88,6 @@ class Tracing(NamedTuple):
         for injection in self.injections:
             words += ["-e", injection.expression()]
         return words
-
-
-def serve_command(data_dir: str | os.PathLike[str], *flags: str) -> list[str]:
-    """The command line of a daemon on a free port."""
-    where = ["--data-dir", os.fspath(data_dir), "--line", "127.0.0.1:0", "--http", "off"]
-    return [sys.executable, "-m", "delayd", "serve", *where, *flags]
 
 
 def started(

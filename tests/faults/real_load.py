@@ -28,8 +28,7 @@ from typing import Final, NamedTuple, NoReturn
 from tests.faults.checker import Checker, Violation
 from tests.faults.history import Entry, History, Seen
 from tests.faults.real_daemon import now_ms, started
-from tests.line_client import LineClient
-from tests.servers import Address
+from tests.line_client import Address, LineClient
 
 TOPICS: Final = ("default", "mail", "push")
 WORKERS: Final = 4

@@ -55,7 +55,7 @@ def recover_and_check(directory: Path, record: Record, about: str) -> None:
     record.check(about)
 
 
-class Scene:
+class Trials:
     """A directory in which the workload has run once; each trial begins with a copy of it."""
 
     def __init__(self, folder: Path) -> None:

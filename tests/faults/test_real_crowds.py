@@ -16,10 +16,9 @@ import pytest
 from delayd import limits
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import need, need_root, started
-from tests.faults.real_http import HTTP, HttpClient, crowd, descriptors, memory_bytes, request
 from tests.faults.real_load import wait_until
-from tests.line_client import LineClient
-from tests.servers import Address
+from tests.http_client import HTTP, HttpClient, crowd, descriptors, memory_bytes, request
+from tests.line_client import Address, LineClient
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20

@@ -20,7 +20,7 @@ from tests.faults.real_daemon import (
 from tests.faults.real_disk import LoopDisk, loop_disk
 from tests.faults.real_load import Record, load, look_at_the_rest, wait_until
 from tests.faults.real_trace import FILE_CALLS, sampled
-from tests.faults.real_workload import Scene, recover_and_check, work
+from tests.faults.real_workload import Trials, recover_and_check, work
 from tests.journal.journals import frame_ends
 
 CALLS: Final = (*(set(FILE_CALLS) - {"write"}), "pread64", "getdents64")
@@ -52,13 +52,13 @@ def test_e1_an_error_at_each_system_call(quick_path: Path, runs: Runs, how_long:
     Never silent: the daemon goes on in a fresh segment and says so, or it exits with 74 and what
     was acknowledged is there after a start on a whole disk.
     """
-    scene = Scene(quick_path)
+    trials = Trials(quick_path)
     for_good = how_long == "for good"
-    found = scene.sites(CALLS, and_all_later=for_good)
+    found = trials.sites(CALLS, and_all_later=for_good)
     for name, number in sampled(found, runs, LOUD if for_good else (*LOUD, "fsync", "io_submit")):
         when = f"{number}+" if for_good else str(number)
-        tracing = Tracing(scene.trace, name, [Injection(name, "error=EIO", when)])
-        with scene.trial() as (directory, record):
+        tracing = Tracing(trials.trace, name, [Injection(name, "error=EIO", when)])
+        with trials.trial() as (directory, record):
             record.has_room = name not in ROOM_CALLS
             code, log = work(directory, record, "second", tracing)
             about = f"EIO at {name} {when}: exit {code}\n{log}"

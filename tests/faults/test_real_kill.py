@@ -14,7 +14,7 @@ from tests.faults.conftest import Runs
 from tests.faults.real_daemon import Injection, Tracing, started
 from tests.faults.real_load import PatientClient, Record, load, look, look_at_the_rest
 from tests.faults.real_trace import FILE_CALLS, sampled
-from tests.faults.real_workload import Scene, recover_and_check, work
+from tests.faults.real_workload import Trials, recover_and_check, work
 
 OFTEN = ("fallocate", "fsync", "io_submit", "pwrite64", "rename", "sendto")
 """The calls that are struck in the short run."""
@@ -61,14 +61,14 @@ def test_k2_killed_at_each_system_call(quick_path: Path, runs: Runs) -> None:
 
     The workload begins with a recovery and ends with a graceful stop.
     """
-    scene = Scene(quick_path)
-    found = scene.sites((*FILE_CALLS, "sendto"))
+    trials = Trials(quick_path)
+    found = trials.sites((*FILE_CALLS, "sendto"))
     assert {"fallocate", "fsync", "ftruncate", "openat", "pwrite64", "sendto"} <= found.keys()
     tried = Counter[str]()
     for name, number in sampled(found, runs, OFTEN):
-        with scene.trial() as (directory, record):
+        with trials.trial() as (directory, record):
             kill = Injection(name, "signal=KILL", str(number))
-            ended, _ = work(directory, record, "second", Tracing(scene.trace, name, [kill]))
+            ended, _ = work(directory, record, "second", Tracing(trials.trace, name, [kill]))
             recover_and_check(directory, record, f"killed at {name} {number}")
         tried[name] += ended == -signal.SIGKILL
         runs.count(f"T-K2 {name}", ended == -signal.SIGKILL, "kills")

@@ -24,7 +24,7 @@ from tests.faults.real_load import PatientClient, Record, drain, load, look, wai
 from tests.faults.real_trace import FILE_CALLS, calls_in, sampled, sites
 from tests.faults.real_workload import recover_and_check
 from tests.journal.journals import frame_ends
-from tests.servers import Address
+from tests.line_client import Address
 
 LAST_FRAMES: Final = 4
 NOBODY: Final = ("setpriv", "--reuid=65534", "--clear-groups")

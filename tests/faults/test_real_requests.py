@@ -16,7 +16,8 @@ from delayd import limits
 from delayd.testing.daemon import Daemon
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import need, started
-from tests.faults.real_http import (
+from tests.faults.real_load import wait_until
+from tests.http_client import (
     HTTP,
     Answer,
     HttpClient,
@@ -24,7 +25,6 @@ from tests.faults.real_http import (
     memory_bytes,
     request,
 )
-from tests.faults.real_load import wait_until
 from tests.line_client import LineClient
 
 MIB: Final = 1 << 20

@@ -19,8 +19,7 @@ from tests.faults.real_daemon import (
 )
 from tests.faults.real_disk import loop_disk
 from tests.faults.real_load import Record, load, look_at_the_rest, wait_until
-from tests.line_client import LineClient
-from tests.servers import Address
+from tests.line_client import Address, LineClient
 
 SYNCS_MS: Final = (5_000, 30_000, pytest.param(200, marks=pytest.mark.long))
 WATCHDOG_S: Final = 1.0

@@ -10,7 +10,7 @@ import pytest
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import started
 from tests.faults.real_load import PatientClient
-from tests.servers import Address
+from tests.line_client import Address
 
 JOBS_PER_PACKET: Final = 1_000
 BODY: Final = b"x" * 100

@@ -32,7 +32,7 @@ from tests.faults.real_load import (
     wait_until,
 )
 from tests.faults.real_trace import sampled
-from tests.faults.real_workload import Scene, recover_and_check, work
+from tests.faults.real_workload import Trials, recover_and_check, work
 from tests.journal.journals import frame_ends
 
 BALLAST_BYTES: Final = 1 << 20
@@ -112,13 +112,13 @@ def test_n1_the_disk_is_full(tmp_path: Path, runs: Runs) -> None:
 @pytest.mark.parametrize("how_long", ["once", pytest.param("for good", marks=pytest.mark.long)])
 def test_n1_no_room_at_each_system_call(quick_path: Path, runs: Runs, how_long: str) -> None:
     """T-N1: ENOSPC at the n-th call that can say so, for all n: it goes on, or ends with 74."""
-    scene = Scene(quick_path)
+    trials = Trials(quick_path)
     for_good = how_long == "for good"
-    found = scene.sites(ROOM_CALLS, and_all_later=for_good)
+    found = trials.sites(ROOM_CALLS, and_all_later=for_good)
     for name, number in sampled(found, runs, ("fallocate", "pwrite64")):
         when = f"{number}+" if for_good else str(number)
-        tracing = Tracing(scene.trace, name, [Injection(name, "error=ENOSPC", when)])
-        with scene.trial() as (directory, record):
+        tracing = Tracing(trials.trace, name, [Injection(name, "error=ENOSPC", when)])
+        with trials.trial() as (directory, record):
             record.has_room = False
             code, log = work(directory, record, "second", tracing)
             about = f"ENOSPC at {name} {when}: exit {code}\n{log}"

@@ -9,7 +9,6 @@ tests/http/test_openapi_answers.py does better.
 """
 
 import contextlib
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +19,8 @@ import pytest
 from delayd.exits import Exit
 from delayd.http.routes import ROUTES
 from delayd.limits import HTTP_WAIT_MS_MAX
-from delayd.testing.daemon import Daemon
 from delayd.text import parse_duration_ms
+from tests.daemon_rig import daemon_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -97,9 +96,8 @@ def failures(checks: "Mapping[str, Any]") -> Iterator[str]:
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_what_is_answered_is_what_the_document_says(phase: str, seed: int, tmp_path: Path) -> None:
-    where = ("--data-dir", str(tmp_path), "--line", "off", "--http", "127.0.0.1:0")
-    command = (sys.executable, "-m", "delayd", "serve", *where, "--clock", "virtual")
-    with no_waits(), Daemon(command) as daemon:
+    flags = ("--line", "off", "--http", "127.0.0.1:0", "--clock", "virtual")
+    with no_waits(), daemon_of(tmp_path, *flags) as daemon:
         answered, wrong = played(daemon.http_listens_on, phase, seed)
         assert daemon.stop() == Exit.OK, daemon.log()
     assert not wrong, "\n\n".join(dict.fromkeys(wrong))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from delayd.testing.daemon import Daemon, running_daemon
-from tests.faults.real_http import HTTP, Answer, HttpClient, request
+from tests.http_client import HTTP, Answer, HttpClient, request
 
 JOBS: Final = "/v1/topics/mail/jobs"
 RESERVE: Final = "/v1/topics/mail/reserve"

@@ -9,7 +9,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -26,6 +25,7 @@ from delayd.http.routing import Route
 from delayd.http.structs import strictly
 from delayd.http.values import Answer
 from delayd.testing.daemon import Daemon
+from tests.daemon_rig import daemon_of
 from tests.http.refusing import http_refusals
 
 if TYPE_CHECKING:
@@ -131,9 +131,8 @@ def matches(told: str, answered: str) -> bool:
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_examples_are_answered_as_the_page_says(tmp_path: Path) -> None:
-    where = ("--data-dir", str(tmp_path), "--line", "off", "--http", "127.0.0.1:0")
-    command = (sys.executable, "-m", "delayd", "serve", *where, "--clock", "virtual")
-    with Daemon(command) as daemon:
+    flags = ("--line", "off", "--http", "127.0.0.1:0", "--clock", "virtual")
+    with daemon_of(tmp_path, *flags) as daemon:
         there, back = clocks(daemon)
         for example in examples(TEXT):
             answered = back.moved(carried_out(there.moved(example.command), daemon))

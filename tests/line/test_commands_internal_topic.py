@@ -57,7 +57,7 @@ NOT_ABOUT_IT: Final = {
 """Nobody watches it; who uses it may peek there."""
 
 
-class Daemon:
+class MemoConsumer:
     """The consumer that forgets memos."""
 
     def __init__(self, rig: LineRig) -> None:
@@ -110,7 +110,7 @@ def test_for_who_would_change_it_it_is_not_there(
     name: bytes, who: Callable[[], tuple[LineRig, Client]]
 ) -> None:
     rig, client = who()
-    daemon = Daemon(rig)
+    daemon = MemoConsumer(rig)
     assert client.says(b"use $idempotency\r\n") == b"USING $idempotency\r\n"
     before = rig.engine.store.jobs.get(MEMO)
     assert client.says(CHANGES[name] + b"list-tube-used\r\n") == (
@@ -125,7 +125,7 @@ def test_for_who_would_change_it_it_is_not_there(
 
 def test_of_a_run_of_deletes_and_puts_none_is_carried_out() -> None:
     rig, client = everybody()
-    Daemon(rig)
+    MemoConsumer(rig)
     assert client.says(b"use $idempotency\r\n" + CHANGES[b"put"] * 3).endswith(NOT_FOUND * 3)
     assert client.says(CHANGES[b"put new"] * 2) == NOT_FOUND * 2
     assert client.says(CHANGES[b"delete"] * 2) == NOT_FOUND * 2
@@ -133,7 +133,7 @@ def test_of_a_run_of_deletes_and_puts_none_is_carried_out() -> None:
 
 def test_everybody_may_look_at_it() -> None:
     rig, client = everybody()
-    Daemon(rig)
+    MemoConsumer(rig)
     found = b"FOUND 1 4\r\nmemo\r\n"
     assert client.says(b"use $idempotency\r\npeek-delayed\r\npeek 1\r\n").endswith(found * 2)
     assert client.says(b"peek-key $idempotency a\r\n") == found
@@ -145,7 +145,7 @@ def test_everybody_may_look_at_it() -> None:
 
 def test_the_daemon_itself_is_no_worker_that_waits() -> None:
     rig, client = everybody()
-    Daemon(rig)
+    MemoConsumer(rig)
     said = stats(client, b"stats\r\n")
     assert (said["current-waiting"], said["current-workers"]) == ("0", "0")
     said = stats(client, b"stats-tube $idempotency\r\n")
@@ -155,6 +155,6 @@ def test_the_daemon_itself_is_no_worker_that_waits() -> None:
 
 def test_a_token_that_may_not_is_told_what_it_is_told_of_every_tube() -> None:
     rig = LineRig(needs_token=True)
-    Daemon(rig)
+    MemoConsumer(rig)
     user = rig.user(Scope.PUT, topics=("mail",))
     assert user.says(b"put-in-tube $idempotency 0 0 9 1\r\nx\r\n") == b"FORBIDDEN\r\n"

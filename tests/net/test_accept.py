@@ -39,7 +39,7 @@ class Listener(socket.socket):
         super().close()
 
 
-class Rig:
+class AcceptRig:
     """An acceptor, and what it asked for."""
 
     def __init__(self, listener: Listener) -> None:
@@ -71,11 +71,11 @@ class Rig:
 
 
 @pytest.fixture
-def rig_of() -> Iterator[Callable[[list[int | None]], Rig]]:
+def rig_of() -> Iterator[Callable[[list[int | None]], AcceptRig]]:
     with ExitStack() as stack:
 
-        def make(outcomes: list[int | None]) -> Rig:
-            rig = Rig(stack.enter_context(Listener(outcomes)))
+        def make(outcomes: list[int | None]) -> AcceptRig:
+            rig = AcceptRig(stack.enter_context(Listener(outcomes)))
             stack.callback(rig.close)
             stack.callback(rig.acceptor.close)
             return rig
@@ -83,7 +83,7 @@ def rig_of() -> Iterator[Callable[[list[int | None]], Rig]]:
         yield make
 
 
-Make = Callable[[list[int | None]], Rig]
+Make = Callable[[list[int | None]], AcceptRig]
 
 
 def test_a_descriptor_that_is_not_a_listening_one_is_left_alone(rig_of: Make) -> None:

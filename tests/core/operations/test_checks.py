@@ -63,8 +63,8 @@ DAY_MS: Final = IDEMPOTENCY_MS
 NEVER_PLAIN: Final = Policy(delay_ms_max=1)
 
 
-class Scene(EngineRig):
-    """A rig with a memo, and a job of somebody's."""
+class MemoRig(EngineRig):
+    """A rig with a memo, and a job of a client."""
 
     def __init__(self, state: State = State.DELAYED) -> None:
         super().__init__()
@@ -104,20 +104,20 @@ def bury(engine: Engine) -> None:
     stop_consuming(engine, consumer)
 
 
-def put_keyed(on: Conflict, key: bytes = KEY) -> Callable[[Scene], object]:
-    def put(scene: Scene) -> object:
+def put_keyed(on: Conflict, key: bytes = KEY) -> Callable[[MemoRig], object]:
+    def put(rig: MemoRig) -> object:
         return put_job_keyed(
-            scene.engine, scene.own, key, on, priority=0, ttr_ms=9, body=b"", now_ms=scene.now_ms
+            rig.engine, rig.own, key, on, priority=0, ttr_ms=9, body=b"", now_ms=rig.now_ms
         )
 
     return put
 
 
-def bulk(action: Action, *, dry_run: bool = False) -> Callable[[Scene], object]:
-    return lambda scene: Bulk(scene.engine, INTERNAL_TOPIC, Wanted(), action, dry_run=dry_run)
+def bulk(action: Action, *, dry_run: bool = False) -> Callable[[MemoRig], object]:
+    return lambda rig: Bulk(rig.engine, INTERNAL_TOPIC, Wanted(), action, dry_run=dry_run)
 
 
-BY_OPERATION: Final[dict[str, Callable[[Scene], object]]] = {
+BY_OPERATION: Final[dict[str, Callable[[MemoRig], object]]] = {
     "put": lambda s: s.put(INTERNAL_TOPIC),
     "put with a rule": lambda s: put_job(
         s.engine, s.own, priority=0, delay_ms=0, ttr_ms=9, body=b"", now_ms=0, retry=Retry((1_000,))
@@ -146,7 +146,7 @@ BY_OPERATION: Final[dict[str, Callable[[Scene], object]]] = {
         s.engine, "mail", Policy(attempts_max=1, exhausted=INTERNAL_TOPIC), s.now_ms
     ),
 }
-BY_PASS: Final[dict[str, Callable[[Scene], object]]] = {
+BY_PASS: Final[dict[str, Callable[[MemoRig], object]]] = {
     "SetPolicy": lambda s: SetPolicy(s.engine, INTERNAL_TOPIC, NEVER_PLAIN),
     "Clear": lambda s: Clear(s.engine, INTERNAL_TOPIC),
     "Bulk cancel": bulk(Action.cancel()),
@@ -189,65 +189,65 @@ def test_each_operation_of_the_engine_is_refused_or_need_not_be() -> None:
 @pytest.mark.parametrize("state", [State.DELAYED, State.READY, State.BURIED])
 @pytest.mark.parametrize("name", REFUSED)
 def test_it_is_refused_and_has_changed_nothing(name: str, state: State) -> None:
-    scene = Scene(state)
-    scene.take_log()
-    before = scene.kept()
+    rig = MemoRig(state)
+    rig.take_log()
+    before = rig.kept()
     with pytest.raises(TopicIsInternal, match=r"topic '\$idempotency' is reserved") as refusal:
-        REFUSED[name](scene)
+        REFUSED[name](rig)
     assert (refusal.value.word, refusal.value.status) == ("FORBIDDEN", 403)
-    assert scene.take_log() == (b"", False)
-    assert scene.kept() == before
-    check(scene.engine)
+    assert rig.take_log() == (b"", False)
+    assert rig.kept() == before
+    check(rig.engine)
 
 
 @pytest.mark.parametrize("name", sorted({*REFUSED} - {"put_keyed reject"}))
 def test_the_daemon_itself_may(name: str) -> None:
-    scene = Scene(State.BURIED if name.startswith("kick") else State.DELAYED)
-    with as_daemon(scene.engine):
-        REFUSED[name](scene)
+    rig = MemoRig(State.BURIED if name.startswith("kick") else State.DELAYED)
+    with as_daemon(rig.engine):
+        REFUSED[name](rig)
 
 
 @pytest.mark.parametrize("name", ["pause", "watch", "set_policy", "Clear", "Bulk kick"])
 def test_it_is_refused_also_while_there_is_no_such_topic(name: str) -> None:
-    scene = Scene()
-    with as_daemon(scene.engine):
-        delete(scene.engine, scene.me, MEMO, 0)
-    assert INTERNAL_TOPIC not in scene.engine.store.topics.by_name
+    rig = MemoRig()
+    with as_daemon(rig.engine):
+        delete(rig.engine, rig.me, MEMO, 0)
+    assert INTERNAL_TOPIC not in rig.engine.store.topics.by_name
     with pytest.raises(TopicIsInternal):
-        REFUSED[name](scene)
-    assert INTERNAL_TOPIC not in scene.engine.store.topics.by_name
-    check(scene.engine)
+        REFUSED[name](rig)
+    assert INTERNAL_TOPIC not in rig.engine.store.topics.by_name
+    check(rig.engine)
 
 
 def test_among_others_its_jobs_are_not_there_to_be_deleted() -> None:
-    scene = Scene()
-    assert delete_batch(scene.engine, scene.me, (MEMO, 2, MEMO), scene.now_ms) == [
+    rig = MemoRig()
+    assert delete_batch(rig.engine, rig.me, (MEMO, 2, MEMO), rig.now_ms) == [
         False,
         True,
         False,
     ]
-    assert views.peek(scene.engine, MEMO) == (MEMO, b"memo")
+    assert views.peek(rig.engine, MEMO) == (MEMO, b"memo")
 
 
 def test_other_topics_are_as_they_were() -> None:
-    scene = Scene()
-    engine = scene.engine
+    rig = MemoRig()
+    engine = rig.engine
     assert engine.store.topics.by_name["mail"].has_no_rules, "its puts have nothing more to look at"
-    assert not scene.own.has_no_rules
-    kick_job(engine, 2, scene.now_ms)
-    pause(engine, "mail", 9, scene.now_ms)
-    set_policy(engine, "mail", Policy(attempts_max=1, exhausted="dead"), scene.now_ms)
-    change(engine, 2, scene.now_ms, priority=7)
-    assert delete_batch(engine, scene.me, (2,), scene.now_ms) == [True]
+    assert not rig.own.has_no_rules
+    kick_job(engine, 2, rig.now_ms)
+    pause(engine, "mail", 9, rig.now_ms)
+    set_policy(engine, "mail", Policy(attempts_max=1, exhausted="dead"), rig.now_ms)
+    change(engine, 2, rig.now_ms, priority=7)
+    assert delete_batch(engine, rig.me, (2,), rig.now_ms) == [True]
 
 
 def test_the_door_is_closed_again_also_behind_a_refusal() -> None:
-    scene = Scene()
-    configure(scene.engine, jobs_max=2)
-    with pytest.raises(CapReached), as_daemon(scene.engine):
-        scene.put(INTERNAL_TOPIC)
+    rig = MemoRig()
+    configure(rig.engine, jobs_max=2)
+    with pytest.raises(CapReached), as_daemon(rig.engine):
+        rig.put(INTERNAL_TOPIC)
     with pytest.raises(TopicIsInternal):
-        scene.put(INTERNAL_TOPIC)
+        rig.put(INTERNAL_TOPIC)
 
 
 def test_nobody_but_the_memos_of_http_goes_through_the_door() -> None:
@@ -268,105 +268,105 @@ def users_of(name: str) -> Iterator[str]:
 
 
 def test_anybody_may_look_at_it() -> None:
-    scene = Scene()
-    engine = scene.engine
+    rig = MemoRig()
+    engine = rig.engine
     search = Search(engine, INTERNAL_TOPIC, Wanted())
     calendar = Calendar(engine, INTERNAL_TOPIC, from_ms=0, bin_ms=DAY_MS + 1, bins=1)
     for work in (search, calendar):
-        while not work.step(100, scene.now_ms):
+        while not work.step(100, rig.now_ms):
             pass
     assert [row.job_id for row in search.page.rows] == [MEMO]
     assert calendar.counts == [1]
     assert find_key(engine, INTERNAL_TOPIC, KEY) == MEMO
     assert views.view_job(engine, MEMO, 0).topic == INTERNAL_TOPIC
-    assert views.peek_delayed(engine, scene.own) == (MEMO, b"memo")
+    assert views.peek_delayed(engine, rig.own) == (MEMO, b"memo")
     assert policy_of(engine, INTERNAL_TOPIC) == (Policy(), Source.CONFIGURATION)
-    use(engine, scene.me, INTERNAL_TOPIC)
+    use(engine, rig.me, INTERNAL_TOPIC)
     assert views.view_topic(engine, INTERNAL_TOPIC, 0).using == 1
 
 
 def test_the_daemon_is_no_client_that_watches_or_waits() -> None:
-    scene = Scene()
+    rig = MemoRig()
     consumer = Session()
-    with as_daemon(scene.engine):
-        watch(scene.engine, consumer, INTERNAL_TOPIC)
-    scene.wait(consumer)
+    with as_daemon(rig.engine):
+        watch(rig.engine, consumer, INTERNAL_TOPIC)
+    rig.wait(consumer)
     for name, clients in ((INTERNAL_TOPIC, 0), ("mail", 1)):
         if clients:
-            scene.wait(scene.me)
-        view = views.view_topic(scene.engine, name, 0)
-        figures = topic_figures(scene.engine.store.topics.by_name[name], 0)
+            rig.wait(rig.me)
+        view = views.view_topic(rig.engine, name, 0)
+        figures = topic_figures(rig.engine.store.topics.by_name[name], 0)
         assert (view.watching, view.waiting) == (clients, clients)
         assert (figures.watching, figures.waiting) == (clients, clients)
-    scene.play(DAY_MS)
-    assert (consumer, MEMO) in scene.delivered(), "it gets what is due all the same"
+    rig.play(DAY_MS)
+    assert (consumer, MEMO) in rig.delivered(), "it gets what is due all the same"
 
 
 # --- What clients of older daemons have left -----------------------------------------------------
 
 
-def vandalized() -> Scene:
+def vandalized() -> MemoRig:
     """A rig whose log says what clients could do while nothing was refused."""
-    scene = Scene()
-    with as_daemon(scene.engine):
-        bury(scene.engine)
-        scene.put(INTERNAL_TOPIC, delay_ms=50)
-        scene.put(INTERNAL_TOPIC)
-        set_policy(scene.engine, INTERNAL_TOPIC, Policy(delay_ms_max=1_000, jobs_max=1), 0)
-        set_policy(scene.engine, "mail", Policy(attempts_max=1, exhausted=INTERNAL_TOPIC), 0)
-        set_policy(scene.engine, "sms", Policy(exhausted=INTERNAL_TOPIC), 0)
-        pause(scene.engine, INTERNAL_TOPIC, 10 * DAY_MS, 0)
-    return scene
+    rig = MemoRig()
+    with as_daemon(rig.engine):
+        bury(rig.engine)
+        rig.put(INTERNAL_TOPIC, delay_ms=50)
+        rig.put(INTERNAL_TOPIC)
+        set_policy(rig.engine, INTERNAL_TOPIC, Policy(delay_ms_max=1_000, jobs_max=1), 0)
+        set_policy(rig.engine, "mail", Policy(attempts_max=1, exhausted=INTERNAL_TOPIC), 0)
+        set_policy(rig.engine, "sms", Policy(exhausted=INTERNAL_TOPIC), 0)
+        pause(rig.engine, INTERNAL_TOPIC, 10 * DAY_MS, 0)
+    return rig
 
 
 def test_a_journal_is_replayed_whatever_it_says_of_that_topic() -> None:
-    scene = vandalized()
-    with as_daemon(scene.engine):
-        Clear(scene.engine, "mail").step(9, 0)
-        scene.put("mail")
-        scene.reserve_all(scene.me)
-        nack(scene.engine, scene.me, 5, 0)
-    assert scene.engine.store.topic_of(caught_up(scene.engine, 5, 0)[0]) is scene.own, "exhausted"
-    assert [*views.canonical(scene.replayed())] == [*views.canonical(scene.engine)]
-    check(scene.replayed())
+    rig = vandalized()
+    with as_daemon(rig.engine):
+        Clear(rig.engine, "mail").step(9, 0)
+        rig.put("mail")
+        rig.reserve_all(rig.me)
+        nack(rig.engine, rig.me, 5, 0)
+    assert rig.engine.store.topic_of(caught_up(rig.engine, 5, 0)[0]) is rig.own, "exhausted"
+    assert [*views.canonical(rig.replayed())] == [*views.canonical(rig.engine)]
+    check(rig.replayed())
 
 
 def test_a_start_puts_the_policies_in_order() -> None:
-    scene = vandalized()
-    scene.restart()
-    configure(scene.engine, Patterns({"*": NEVER_PLAIN, "sms": Policy(jobs_max=5)}))
-    for engine in (scene.engine, scene.replayed()):
+    rig = vandalized()
+    rig.restart()
+    configure(rig.engine, Patterns({"*": NEVER_PLAIN, "sms": Policy(jobs_max=5)}))
+    for engine in (rig.engine, rig.replayed()):
         assert policy_of(engine, INTERNAL_TOPIC) == (Policy(), Source.CONFIGURATION)
         assert policy_of(engine, "mail") == (Policy(attempts_max=1), Source.RUN_TIME)
         assert engine.store.topics.by_name[INTERNAL_TOPIC].feeders == 0
         assert "sms" not in engine.store.topics.by_name, "its policy said nothing else"
         check(engine)
-    assert policy_of(scene.engine, "sms") == (Policy(jobs_max=5), Source.CONFIGURATION)
+    assert policy_of(rig.engine, "sms") == (Policy(jobs_max=5), Source.CONFIGURATION)
 
 
 def test_a_start_ends_the_pause_and_forgets_no_key_too_soon() -> None:
-    scene = vandalized()
-    scene.restart()
-    configure(scene.engine)
-    reclaim(scene.engine, scene.now_ms)
-    for engine in (scene.engine, scene.replayed()):
+    rig = vandalized()
+    rig.restart()
+    configure(rig.engine)
+    reclaim(rig.engine, rig.now_ms)
+    for engine in (rig.engine, rig.replayed()):
         topic = engine.store.topics.by_name[INTERNAL_TOPIC]
         assert topic.paused_until_ms is None
         assert not topic.queues.buried
-        assert views.view_job(engine, MEMO, scene.now_ms).left_ms == DAY_MS
+        assert views.view_job(engine, MEMO, rig.now_ms).left_ms == DAY_MS
 
 
 def test_where_nothing_is_left_a_start_records_nothing() -> None:
-    for scene in (EngineRig(), Scene()):
-        scene.take_log()
-        reclaim(scene.engine, scene.now_ms)
-        assert scene.take_log() == (b"", False)
+    for rig in (EngineRig(), MemoRig()):
+        rig.take_log()
+        reclaim(rig.engine, rig.now_ms)
+        assert rig.take_log() == (b"", False)
 
 
 def test_a_start_without_room_for_that_goes_on() -> None:
-    scene = vandalized()
-    scene.restart()
-    configure(scene.engine)
-    scene.engine.log_space.limit(0, lambda *_: -1)
-    reclaim(scene.engine, scene.now_ms)
-    assert scene.own.queues.buried
+    rig = vandalized()
+    rig.restart()
+    configure(rig.engine)
+    rig.engine.log_space.limit(0, lambda *_: -1)
+    reclaim(rig.engine, rig.now_ms)
+    assert rig.own.queues.buried

@@ -1,6 +1,20 @@
-"""A daemon on a virtual clock that is killed and started again in the middle of what is tried."""
+"""The real daemon in a process of its own.
+
+    with running_daemon() as daemon: ...            # of `delayd.testing.daemon`, which is shipped
+    with daemon_of(directory, *flags) as daemon: ...          # other flags, on this directory
+    with DaemonRig(tmp_path) as rig:                          # on a virtual clock, with a client
+        rig.put("hello", delay=60)
+        rig.passes(60)
+        rig.crashes()
+        assert rig.comes() == "hello"
+
+`tests.faults.real_daemon` starts it under a tracer; `tests.servers` starts what beanstalkd's
+clients talk to: beanstalkd, `delayd-beanstalkd`, `delayd serve`.
+"""
 
 import contextlib
+import os
+import sys
 from pathlib import Path
 from typing import Final, Self
 
@@ -11,8 +25,19 @@ LADDER_S: Final = (15, 180, 600, 1_800, 1_800, 3_600, 7_200, 21_600, 54_000)
 """15s 3m 10m 30m 30m 1h 2h 6h 15h"""
 
 
-class World:
-    """One data directory, the daemon on it, and a client."""
+def serve_command(data_dir: str | os.PathLike[str], *flags: str) -> list[str]:
+    """The command line of a daemon on a free port; later flags win over earlier ones."""
+    where = ["--data-dir", os.fspath(data_dir), "--line", "127.0.0.1:0", "--http", "off"]
+    return [sys.executable, "-m", "delayd", "serve", *where, *flags]
+
+
+def daemon_of(data_dir: str | os.PathLike[str], *flags: str) -> Daemon:
+    """Start `delayd serve` on this directory. Raises DaemonNotStarted."""
+    return Daemon(serve_command(data_dir, *flags))
+
+
+class DaemonRig:
+    """One data directory, the daemon on it on a virtual clock, and a client."""
 
     def __init__(self, home: Path, config: str = "") -> None:
         self._flags: tuple[str, ...] = ()

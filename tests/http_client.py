@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from delayd.testing.daemon import Daemon
-from tests.servers import Address
+from tests.line_client import Address
 
 REPLY_S_MAX: Final = 60.0
 """On a busy machine."""
