@@ -33,7 +33,7 @@ from delayd.net.peers import PeerSocket, UnixPeer, certificate_name, unix_peer
 
 
 def _ignore(*_told: object) -> None:
-    """Take no notice."""
+    """Do nothing."""
 
 
 class Authenticator:
@@ -79,7 +79,7 @@ class Authenticator:
     def identify(
         self, connection: PeerSocket | None, certificate: Mapping[str, Any] | None = None
     ) -> Principal | None:
-        """Return who has connected, before its first request; None: a token is needed.
+        """Return the principal of a new connection; None: a token is needed.
 
         `certificate` is what TLS has checked of the client's, if it was asked for one.
         """

@@ -155,8 +155,7 @@ class AccessControl(NamedTuple):
         except CertificateInvalid as error:
             for problem in error.errors:
                 log.error(  # noqa: TRY400 (our own log)
-                    "the certificate is not read again: the old one stays",
-                    reason=redacted(problem),
+                    "the certificate is not read again: the old one stays", reason=redacted(problem)
                 )
         else:
             log.info("the certificate was read again", certificate=settings.tls_certificate)

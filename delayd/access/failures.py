@@ -18,12 +18,7 @@ forgotten. The module refuses to know how an answer is delayed.
 
 from collections import OrderedDict, deque
 
-from delayd.limits import (
-    AUTH_DELAY_MS,
-    AUTH_FAILURES_MAX,
-    AUTH_FAILURES_WINDOW_MS,
-    AUTH_PEERS_MAX,
-)
+from delayd.limits import AUTH_DELAY_MS, AUTH_FAILURES_MAX, AUTH_FAILURES_WINDOW_MS, AUTH_PEERS_MAX
 from delayd.net.addresses import ip_address_of
 from delayd.net.peers import origin_of
 
@@ -45,7 +40,6 @@ class Failures:
     __slots__ = ("_times", "total")
 
     def __init__(self) -> None:
-        """Begin without failures."""
         self._times: OrderedDict[str, deque[int]] = OrderedDict()
         self.total = 0
         """Failures of all addresses since the start."""

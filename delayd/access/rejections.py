@@ -25,7 +25,6 @@ class Rejections:
     """Writes the lines. `now_ms` is a clock that never stops."""
 
     def __init__(self, log: Log, now_ms: Callable[[], int]) -> None:
-        """Begin with nothing logged."""
         self._log = log
         self._sparingly = RateLimited(now_ms)
 

@@ -13,8 +13,9 @@ either every entry or every mistake in it. The module refuses to know files and 
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from delayd.access.errors import TokensInvalid, shown
@@ -29,8 +30,7 @@ NAME_RULE: Final = f"must be 1 to {TOKEN_NAME_CHARACTERS_MAX} printable characte
 SCOPE_RULE: Final = "must be one of " + ", ".join(Scope)
 GLOBS_RULE: Final = f"must be a list of 1 to {TOKEN_GLOBS_MAX} patterns of topics"
 
-_ID: Final = re.compile(r"[0-9a-f]{8}")
-_HASH: Final = re.compile(r"[0-9a-f]{64}")
+_HEXADECIMAL: Final = re.compile(r"[0-9a-f]*")
 _REQUIRED: Final = ("id", "name", "sha256", "scopes", "topics", "created")
 _FIELDS: Final = (*_REQUIRED, "not_after")
 
@@ -71,9 +71,9 @@ def checked_name(value: object) -> str:
     """Read a token's name. Raises ValueError with the rule."""
     if not isinstance(value, str) or not value.isprintable() or value.isspace():
         raise ValueError(NAME_RULE)
-    if 1 <= len(value) <= TOKEN_NAME_CHARACTERS_MAX:
-        return value
-    raise ValueError(NAME_RULE)
+    if not 1 <= len(value) <= TOKEN_NAME_CHARACTERS_MAX:
+        raise ValueError(NAME_RULE)
+    return value
 
 
 def checked_scope(value: object) -> Scope:
@@ -144,7 +144,8 @@ def _entry(row: object, where: str, errors: list[str]) -> Entry | None:
         errors.append(f"{where}: must be an object")
         return None
     before = len(errors)
-    errors += [f"{where}.{shown(name)[1:-1]}: there is no such field" for name in _strange(row)]
+    unknown = [name for name in row if name not in _FIELDS]
+    errors += [f"{where}.{shown(name)[1:-1]}: there is no such field" for name in unknown]
     errors += [f"{where}.{name}: is missing" for name in _REQUIRED if name not in row]
     values = dict(_values(row, where, errors))
     if len(errors) > before:
@@ -160,10 +161,6 @@ def _entry(row: object, where: str, errors: list[str]) -> Entry | None:
     )
 
 
-def _strange(row: Mapping[str, object]) -> Iterator[str]:
-    return (name for name in row if name not in _FIELDS)
-
-
 def _values(row: Mapping[str, object], where: str, errors: list[str]) -> Iterator[tuple[str, Any]]:
     for name, read in _READERS.items():
         if name not in row:
@@ -177,16 +174,10 @@ def _values(row: Mapping[str, object], where: str, errors: list[str]) -> Iterato
             errors.append(f"{where}.{name}{said}: {error}")
 
 
-def _id(value: object) -> str:
-    if isinstance(value, str) and _ID.fullmatch(value):
+def _digits(value: object, count: int) -> str:
+    if isinstance(value, str) and len(value) == count and _HEXADECIMAL.fullmatch(value):
         return value
-    raise ValueError("must be 8 hexadecimal digits")
-
-
-def _hash(value: object) -> str:
-    if isinstance(value, str) and _HASH.fullmatch(value):
-        return value
-    raise ValueError("must be 64 hexadecimal digits")
+    raise ValueError(f"must be {count} hexadecimal digits")
 
 
 def _scopes(value: object) -> list[Scope]:
@@ -201,16 +192,12 @@ def _globs(value: object) -> list[str]:
     return [checked_glob(each) for each in value]
 
 
-def _end(value: object) -> int | None:
-    return None if value is None else parse_time_s(value)
-
-
-_READERS: Final = {
-    "id": _id,
+_READERS: Final[Mapping[str, Callable[[object], Any]]] = {
+    "id": partial(_digits, count=8),
     "name": checked_name,
-    "sha256": _hash,
+    "sha256": partial(_digits, count=64),
     "scopes": _scopes,
     "topics": _globs,
     "created": parse_time_s,
-    "not_after": _end,
+    "not_after": lambda value: None if value is None else parse_time_s(value),
 }

@@ -3,7 +3,7 @@
     dlyd_0a1b2c3d_MZyx…43 characters
     │    │        └─ the secret: 32 random bytes in base64url; only its SHA-256 is kept
     │    └─ the id: finds the entry, and is no secret
-    └─ lets scanners of repositories and logs find leaked tokens
+    └─ by which scanners of repositories and logs find leaked tokens
 
 Recognising one takes the same work whether its id is known or not, and comparing takes the same
 time wherever the hashes differ, so a wrong one tells nothing of either.

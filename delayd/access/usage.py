@@ -56,7 +56,6 @@ class TokenUsage:
     __slots__ = ("_day", "_day_number", "_is_new", "days")
 
     def __init__(self, days: Mapping[str, str] | None = None) -> None:
-        """Begin with what was read."""
         self.days = dict(days or {})
         self._day_number = -1
         self._day = ""

@@ -354,8 +354,8 @@ def _advance_clock(client: LineConnection, rest: bytes, _now_ms: int) -> bytes:
 class About(enum.Enum):
     """Where the topic of a command is found, for which its scope is needed."""
 
-    ANYBODY = enum.auto()
-    """Nothing: for clients that have not authenticated, too. No scope."""
+    NOTHING = enum.auto()
+    """For clients that have not authenticated, too. No scope."""
 
     ITSELF = enum.auto()
     """The connection alone. No scope: every client may that has authenticated."""
@@ -441,12 +441,12 @@ COMMANDS: Final = (
     _free(b"list-tubes-watched", _nothing, _list_tubes_watched, About.ITSELF),
     _free(b"list-tube-used", _nothing, _list_tube_used, About.ITSELF),
     _free(b"list-tubes", _nothing, _list_tubes, About.ITSELF),
-    _free(b"quit", _later, _quit, About.ANYBODY),
+    _free(b"quit", _later, _quit, About.NOTHING),
     Command(b"pause-tube", grammar.parse_pause, _pause_tube, About.NAMED, Scope.PAUSE),
     # From here on beanstalkd knows none; no word begins like one of its own.
     _free(b"put-in-tube ", grammar.parse_put_in_tube, _put_in_tube, About.NAMED, Scope.PUT),
     Command(b"reschedule ", grammar.parse_reschedule, _reschedule, About.JOB, Scope.PUT),
-    _free(b"auth ", _later, _auth, About.ANYBODY),
+    _free(b"auth ", _later, _auth, About.NOTHING),
     Command(b"delete-key ", grammar.parse_key, _by_key(_delete), About.NAMED, Scope.DELETE),
     Command(
         *(b"reschedule-key ", grammar.parse_key_and_delay, _by_key(_reschedule)),
@@ -508,15 +508,18 @@ def carry_out(client: LineConnection, line: bytes, now_ms: int) -> None:
             # No more is said of one command than of another; unless it is another protocol.
             if found is None and client.is_foreign(line, 0):
                 return
-            if found is None or found[0].about is not About.ANYBODY:
+            if found is None or found[0].about is not About.NOTHING:
                 _refuse(client, line, replies.UNAUTHORIZED)
                 return
-        found = command_of(line)
-        if found is None:
-            if not client.is_foreign(line, 0):
-                client.out.append(client.refuse(replies.UNKNOWN_COMMAND))
-            return
-        command, rest = found
+        word, space, rest = line.partition(b" ")
+        command = _BY_WORD.get(word + space)
+        if command is None or b"\0" in line:
+            found = command_of(line)
+            if found is None:
+                if not client.is_foreign(line, 0):
+                    client.out.append(client.refuse(replies.UNKNOWN_COMMAND))
+                return
+            command, rest = found
         is_bound = command.is_bound
         args = command.parse(rest)
         if peer is not None and command.scope is not None:

@@ -166,6 +166,9 @@ class Framing:
                     if self._discard_bytes:
                         break
             if at == len(data):
+                if not self._is_odd:  # nearly always
+                    self._rest = b""
+                    return False
                 break
         self._rest = data[at:] if at else data
         if self._is_odd:

@@ -52,7 +52,6 @@ class BadFormat(Refusal):
     status = 400
 
     def __init__(self, line: bytes) -> None:
-        """Quote the line."""
         super().__init__(f"{line[:80]!r} is not a well-formed command")
 
 

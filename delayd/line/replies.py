@@ -195,7 +195,7 @@ def stats_job(view: JobView, details: JobDetails | None, now_ms: int) -> bytes:
             "buries": view.buries,
             "kicks": view.kicks,
             **({} if details is None else _job_details(details, now_ms)),
-        },
+        }
     )
 
 
@@ -247,7 +247,7 @@ def stats_tube(view: TopicView, details: TopicDetails | None) -> bytes:
             "pause": view.pause_ms // 1_000,
             "pause-time-left": seconds_left(view.pause_left_ms),
             **({} if details is None else _tube_details(details)),
-        },
+        }
     )
 
 

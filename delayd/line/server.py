@@ -490,7 +490,7 @@ class LineServer:
         try:
             prepare(sock)
             may_stay = self.admission.identify(peer, sock)
-        except OSError:  # it has disconnected, and the kernel knows nothing of it any more
+        except OSError:  # it has disconnected
             self.admission.leave(peer)
             sock.close()
             return

@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection, as the kernel or a certificate says it.
+"""The other end of a connection, as the kernel or a certificate names it.
 
 Peers are counted by where they come from, and an IPv6 network counts as one: its owner has 2^64
 addresses in it. A unix socket reports user and groups of the process that connected

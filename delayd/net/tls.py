@@ -29,6 +29,7 @@ import select
 import socket
 import ssl
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar, final
 
 from delayd.limits import HANDSHAKES_PER_TURN, READ_BYTES
@@ -315,26 +316,15 @@ PeerT = TypeVar("PeerT")
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Handshake(Generic[PeerT]):
-    """A connection on its way to speak TLS."""
+    """A connection whose TLS handshake is not over. It is incomplete, and its length unknown."""
 
-    __slots__ = ("mask", "peer", "sock")
-
-    def __init__(self, sock: SecureSocket, peer: PeerT) -> None:
-        """Begin it."""
-        self.sock = sock
-        self.peer = peer
-        self.mask = select.EPOLLIN
-
-    @property
-    def incomplete_bytes(self) -> int:
-        """It is incomplete, and its length is unknown."""
-        return 0
-
-    @property
-    def is_read(self) -> bool:
-        """It is read from always."""
-        return True
+    sock: SecureSocket
+    peer: PeerT
+    mask: int = select.EPOLLIN
+    incomplete_bytes: int = 0
+    is_read: bool = True
 
 
 @final

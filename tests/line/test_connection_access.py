@@ -83,13 +83,13 @@ def sample_of(command: Command) -> bytes:
 def test_every_command_takes_a_scope_or_is_about_nothing_but_the_connection(
     command: Command,
 ) -> None:
-    takes_none = command.about in {About.ANYBODY, About.ITSELF}
+    takes_none = command.about in {About.NOTHING, About.ITSELF}
     assert (command.scope is None) == takes_none
     assert not (takes_none and command.or_scopes)
 
 
 def test_unauthenticated_clients_may_show_a_token_and_quit() -> None:
-    open_words = [command.word for command in COMMANDS if command.about is About.ANYBODY]
+    open_words = [command.word for command in COMMANDS if command.about is About.NOTHING]
     assert sorted(open_words) == [b"auth ", b"quit"]
 
 
