@@ -13,6 +13,7 @@ The module refuses to know what a connection does, and what a refused peer is an
 import enum
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, final
 
 from delayd.access.authenticator import Authenticator
@@ -38,19 +39,17 @@ class Refused(enum.StrEnum):
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Peer:
     """The other end of a connection that was admitted."""
 
-    __slots__ = ("address", "is_unauthenticated", "origin", "principal")
-
-    def __init__(self, address: str, origin: str | None) -> None:
-        """Connected from the address, which counts as `origin`; None: a local one."""
-        self.address = address
-        self.origin = origin
-        self.is_unauthenticated = False
-        """It is counted among those of its origin without a valid token."""
-        self.principal: Principal | None = EVERYBODY
-        """Who it is; None while it has not authenticated."""
+    address: str
+    origin: str | None
+    """What its address counts as; None: a local one."""
+    is_unauthenticated: bool = False
+    """It is counted among those of its origin without a valid token."""
+    principal: Principal | None = EVERYBODY
+    """None while it has not authenticated."""
 
 
 @final

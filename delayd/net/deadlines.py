@@ -25,6 +25,7 @@ The module refuses to know what is checked, and any clock but those that it is g
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar, final
 
 from delayd.limits import (
@@ -173,17 +174,15 @@ class Sender(Protocol):
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Incomplete:
     """What a client has begun to send, and when."""
 
-    __slots__ = ("look_s", "missing_bytes", "sender", "since_ms")
-
-    def __init__(self, sender: Sender, since_ms: int, missing_bytes: int) -> None:
-        """Note how many bytes were missing then; 0 of a line or a handshake."""
-        self.sender = sender
-        self.since_ms = since_ms
-        self.missing_bytes = missing_bytes
-        self.look_s = 0
+    sender: Sender
+    since_ms: int
+    missing_bytes: int
+    """How many bytes were missing then; 0 of a line or a handshake."""
+    look_s: int = 0
 
     def is_over(self, now_ms: int, missing_bytes: int) -> bool:
         """Tell whether it has taken too long, with this many bytes still missing.
