@@ -178,8 +178,7 @@ class Framing:
                 or self._skipping
                 or self._overlong is not None
             )
-            return self._is_odd or self._rest != b""
-        return self._rest != b""
+        return self._is_odd or self._rest != b""
 
     def _odd_line(self, data: bytes, at: int, cr: int) -> tuple[int, int]:
         """Return where a line begins and ends that does not end in beanstalkd's window.
