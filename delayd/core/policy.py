@@ -156,6 +156,8 @@ def _scattered(job_id: int, attempt: int) -> int:
 
 # --- Reading and writing -------------------------------------------------------------------------
 
+Rate = int | float
+"""Written as it was given, 1 or 1.0: compiled code would make a float of an int told to be one."""
 Reader = Callable[[object], Any]
 """Turns what JSON or TOML holds into a field's value; `ValueError`, whose message is the rule."""
 
@@ -226,7 +228,7 @@ def _size(highest_bytes: int) -> Reader:
     return read
 
 
-def _rate(value: object) -> float:
+def _rate(value: object) -> Rate:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not RATE_PER_S_MIN <= value <= RATE_PER_S_MAX:  # type: ignore[operator]
         raise ValueError(f"must be a number from {RATE_PER_S_MIN} to {RATE_PER_S_MAX}")
@@ -306,7 +308,7 @@ class Policy:
 
     reserved_max: int | None = None
     """How many jobs may be reserved at once; the others stay ready."""
-    rate_per_s: float | None = None
+    rate_per_s: Rate | None = None
     """How many are handed out in a second at most."""
 
     @property

@@ -46,16 +46,19 @@ class TimerLane:
         self.ticket = 0
 
 
+@final
 class TimerQueue:
     """The lanes in the order of their wake-ups."""
 
-    __slots__ = ("_live_rows", "_rows", "_tickets")
+    __slots__ = ("_live_rows", "_rows", "_tickets", "last_due")
 
     def __init__(self) -> None:
         """Start with nothing to do."""
         self._rows: list[tuple[int, int, TimerLane]] = []
         self._tickets = count(1)
         self._live_rows = 0
+        self.last_due: tuple[TimerLane, list[int]] | None = None
+        """What `take_due` returned last, for comparing each slice with a model."""
 
     def next_deadline(self) -> int | None:
         """Return when `take_due` will have something; None when nothing is on any wheel."""
@@ -76,7 +79,8 @@ class TimerQueue:
         lane.unqueue()
         fired = lane.wheel.advance(now_ms, slice_entries)
         self.queue(lane, now_ms)
-        return lane, fired
+        due = self.last_due = (lane, fired)
+        return due
 
     def queue(self, lane: TimerLane, not_before_ms: int = 0) -> None:
         """Queue the lane for its wheel's next deadline, but after those due by `not_before_ms`.

@@ -5,8 +5,6 @@ into a second engine. Requests see a time that is `skew_ms` later than the time 
 played: the service rounds the same instant up for requests and down for what is due.
 """
 
-from typing import TYPE_CHECKING
-
 from delayd.core.engine import Engine
 from delayd.core.operations.clock import advance, next_deadline
 from delayd.core.operations.put import put
@@ -16,34 +14,8 @@ from delayd.core.operations.waiting import wait
 from delayd.core.records import LAYOUTS, TAILED, Kind
 from delayd.core.replay import Replay
 from delayd.core.session import Session, WaitEnd
-from delayd.core.store import Store
-from delayd.core.timers import TimerLane, TimerQueue
-
-if TYPE_CHECKING:
-    from delayd.core.throttle import Throttle
-    from delayd.core.topic import Topic
 
 TTR_MS = 60_000
-
-
-class TellingTimerQueue(TimerQueue):
-    """Remembers the last slice: whose wheel turned, and what it let go of."""
-
-    __slots__ = ("last_slice", "store")
-
-    def __init__(self, store: Store) -> None:
-        super().__init__()
-        self.store = store
-        self.last_slice: tuple[TimerLane, list[int] | list[Session | Topic | Throttle]] | None = (
-            None
-        )
-
-    def take_due(self, now_ms: int, slice_entries: int) -> tuple[TimerLane, list[int]] | None:
-        due = super().take_due(now_ms, slice_entries)
-        self.last_slice = due
-        if due is not None and due[0] is self.store.alarms.lane:
-            self.last_slice = due[0], [self.store.alarms.rows[alarm][1] for alarm in due[1]]
-        return due
 
 
 class EngineRig:
@@ -68,9 +40,7 @@ class EngineRig:
         """All records since the first start, one payload for each time the log was taken."""
 
     def new_engine(self) -> Engine:
-        engine = Engine(start_ms=self.start_ms, **self.settings)
-        engine.store.timer_queue = TellingTimerQueue(engine.store)
-        return engine
+        return Engine(start_ms=self.start_ms, **self.settings)
 
     # --- Time ------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ from delayd.core.session import Session
 from delayd.core.throttle import Throttle
 from delayd.core.topic import Topic
 from tests.core.model import LONGEST_MS, Client, Model
-from tests.core.rig import EngineRig, TellingTimerQueue
+from tests.core.rig import EngineRig
 from tests.core.side_by_side import SideBySide
 
 TOPICS = ("default", "a", "b", "c")
@@ -341,29 +341,31 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
 
     def go_to(self, time_ms: int, *, in_full: bool) -> None:
         self.model.time_ms = time_ms
-        while self.rig.advance(time_ms):
-            self.tell_the_model()
+        while True:
+            alarms = dict(self.rig.engine.store.alarms.rows)
+            if not self.rig.advance(time_ms):
+                break
+            self.tell_the_model(alarms)
             if not in_full:
                 return
         assert not self.model.due(), "something due has not happened"
 
-    def tell_the_model(self) -> None:
+    def tell_the_model(self, alarms: dict[int, tuple[int, Session | Topic | Throttle]]) -> None:
+        """Do to the model what the last slice did; `alarms` as they were before it."""
         store = self.rig.engine.store
-        assert isinstance(store.timer_queue, TellingTimerQueue)
-        assert store.timer_queue.last_slice is not None
-        lane, what = store.timer_queue.last_slice
+        assert store.timer_queue.last_due is not None
+        lane, fired = store.timer_queue.last_due
         now_ms = self.rig.now_ms
-        numbers = [one for one in what if isinstance(one, int)]
-        whose = [one for one in what if not isinstance(one, int)]
         if lane.topic_name:
-            self.model.happen_delays(lane.topic_name, numbers, now_ms)
+            self.model.happen_delays(lane.topic_name, fired, now_ms)
         elif lane is store.leases.lane:
-            self.model.happen_holds(numbers, now_ms)
+            self.model.happen_holds(fired, now_ms)
         else:
+            owners = [alarms[alarm][1] for alarm in fired]
             self.model.happen_alarms(
                 [
                     one.name if isinstance(one, Topic) else self.client_of(one)
-                    for one in whose
+                    for one in owners
                     if not isinstance(one, Throttle)  # no topic has limits here
                 ],
                 now_ms,
