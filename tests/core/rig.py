@@ -5,7 +5,10 @@ into a second engine. Requests see a time that is `skew_ms` later than the time 
 played: the service rounds the same instant up for requests and down for what is due.
 """
 
+from typing import Any
+
 from delayd.core.engine import Engine
+from delayd.core.job_table import Page
 from delayd.core.operations.clock import advance, next_deadline
 from delayd.core.operations.put import put
 from delayd.core.operations.reserve import reserve, reserve_batch
@@ -16,6 +19,22 @@ from delayd.core.replay import Replay
 from delayd.core.session import Session, WaitEnd
 
 TTR_MS = 60_000
+
+
+class CountingPages(dict[int, Page]):
+    """The pages of a job table; counts how often a job is looked at or forgotten."""
+
+    def __init__(self, pages: dict[int, Page] | None = None) -> None:
+        super().__init__(pages or {})
+        self.looks = 0
+
+    def get(self, number: int, default: Any = None) -> Any:  # noqa: ANN401  # as the dict has it
+        self.looks += 1
+        return super().get(number, default)
+
+    def __getitem__(self, number: int) -> Page:
+        self.looks += 1
+        return super().__getitem__(number)
 
 
 class EngineRig:

@@ -7,7 +7,7 @@ import pytest
 from delayd.core.background import BackgroundTask, BackgroundTasks, Work
 from delayd.core.engine import Engine
 from delayd.core.job import State
-from delayd.core.job_table import PAGE_BITS, JobTable
+from delayd.core.job_table import PAGE_BITS
 from delayd.core.operations.finish import bury
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.clear import Clear
@@ -20,35 +20,17 @@ from delayd.limits import (
     SWEEP_CHUNK_ENTRIES,
     TASK_STEP_JOBS,
 )
-from tests.core.rig import EngineRig
+from tests.core.rig import CountingPages, EngineRig
 
 WEEK_MS = 7 * 86_400_000
 JOBS = 5_000
 PAGE_JOBS = 1 << PAGE_BITS
 
 
-class CountingTable(JobTable):
-    """Counts how often a job is looked at or forgotten."""
-
-    __slots__ = ("looks",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.looks = 0
-
-    def get(self, job_id: int) -> bytes | None:
-        self.looks += 1
-        return super().get(job_id)
-
-    def pop(self, job_id: int) -> bytes:
-        self.looks += 1
-        return super().pop(job_id)
-
-
-def crowded(delay_ms: int) -> tuple[EngineRig, CountingTable]:
+def crowded(delay_ms: int) -> tuple[EngineRig, CountingPages]:
     """Many jobs of one bucket each way: delayed for as long, ready, reserved, buried."""
     rig = EngineRig()
-    table = rig.engine.store.jobs = CountingTable()
+    pages = rig.engine.store.jobs._pages = CountingPages()
     me = rig.client()
     for _ in range(2 * JOBS):
         rig.put(ttr_ms=1_000)
@@ -57,7 +39,7 @@ def crowded(delay_ms: int) -> tuple[EngineRig, CountingTable]:
         rig.reserve(me)
     for number in range(2 * JOBS):
         rig.put(delay_ms=delay_ms + number % 2 * number, ttr_ms=1_000)
-    return rig, table
+    return rig, pages
 
 
 MAKERS: dict[str, Callable[[Engine], Work]] = {
@@ -77,7 +59,7 @@ ACTIONS = ("cancel", "kick", "reschedule")
 @pytest.mark.parametrize("delay_ms", [5, WEEK_MS])
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_step_looks_at_no_more_jobs_than_it_may(name: str, delay_ms: int) -> None:
-    rig, table = crowded(delay_ms)
+    rig, pages = crowded(delay_ms)
     rig.advance(1_000)  # whatever is due has not come, but for one slice
     tasks = BackgroundTasks(rig.engine)
     tasks.add(BackgroundTask(MAKERS[name](rig.engine), lambda _refusal, _now_ms: None))
@@ -88,9 +70,9 @@ def test_a_step_looks_at_no_more_jobs_than_it_may(name: str, delay_ms: int) -> N
         most = TASK_STEP_JOBS + 4 * TASK_STEP_JOBS // PASS_ACTION_COST + SWEEP_CHUNK_ENTRIES
     steps = 0
     while tasks.has_more:
-        before = table.looks
+        before = pages.looks
         tasks.step(rig.now_ms)
-        assert table.looks - before <= most
+        assert pages.looks - before <= most
         steps += 1
     assert steps > JOBS // TASK_STEP_JOBS
 

@@ -176,7 +176,7 @@ def test_each_operation_of_the_engine_is_refused_or_need_not_be() -> None:
     operations = {
         name
         for module in (change_module, finish, put_module, clock, reserve, sessions, topics, waiting)
-        for name, operation in inspect.getmembers(module, inspect.isfunction)
+        for name, operation in inspect.getmembers(module, inspect.isroutine)
         if operation.__module__ == module.__name__
         and not name.startswith("_")
         and {"engine", "now_ms"} <= {*inspect.signature(operation).parameters}

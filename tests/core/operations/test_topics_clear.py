@@ -30,7 +30,7 @@ from delayd.core.scans.list import Search
 from delayd.core.scans.scan import Wanted
 from delayd.core.session import Session
 from delayd.core.snapshot_copy import SnapshotCopy
-from tests.core.rig import EngineRig, kinds_of
+from tests.core.rig import CountingPages, EngineRig, kinds_of
 
 WHOLE = 1 << 40
 
@@ -115,18 +115,13 @@ def test_one_record_says_it_and_no_record_says_that_there_was_nothing() -> None:
     assert clear(rig) == 4
 
 
-def test_a_clear_looks_at_no_jobs_but_those_in_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clear_looks_at_no_jobs_but_those_in_hand() -> None:
     rig = EngineRig()
     me = crowded(rig, each=500)
-    looks = 0
-
-    def get(job_id: int) -> None:
-        nonlocal looks
-        looks += 1
-
-    monkeypatch.setattr(rig.engine.store, "jobs", type("Table", (), {"get": get, "pop": get}))
+    table = rig.engine.store.jobs
+    pages = table._pages = CountingPages(table._pages)
     assert clear(rig) == 1500
-    assert looks == len(me.deadlines)
+    assert pages.looks == len(me.deadlines)
 
 
 def test_what_is_in_hand_counts_against_the_cap_on_bytes_after_a_clear() -> None:
