@@ -23,7 +23,7 @@ a small file, two snapshots follow, and everything else is removed.
 All of this is one *chore* of the loop: it runs after each turn and returns when to run next.
 
 The module refuses to know what is in a snapshot, how its files look, and how much the disk may
-hold; `core.snapshot_copy`, `journal.snapshot_writer` and `journal.retention` do.
+hold; `core.snapshot_copy`, `journal.snapshot` and `journal.retention` do.
 """
 
 import contextlib
