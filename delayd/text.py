@@ -22,7 +22,6 @@ RFC 3339 with its offset.
 The module knows the bounds of what can be written. Bounds of what a value is for are the caller's.
 """
 
-import datetime as dt
 import re
 from collections.abc import Iterable
 from functools import lru_cache
@@ -77,7 +76,6 @@ _SIZE: Final = re.compile(_NUMBER + r"\s*([A-Za-z]*)")
 _RFC_3339: Final = re.compile(
     r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII
 )
-_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _LEAST_S: Final = -62_135_596_800
 """The first second of the year 1, with which Python's calendar begins."""
 
@@ -202,10 +200,12 @@ def parse_time_s(value: object) -> int:
 
 
 def _moment_us(text: str, rule: str) -> int:
+    import datetime as dt  # noqa: PLC0415 - delayd-beanstalkd listens before it is needed
+
     if not _RFC_3339.fullmatch(text):
         raise ValueError(rule)
     try:
-        since = dt.datetime.fromisoformat(text.upper()) - _EPOCH
+        since = dt.datetime.fromisoformat(text.upper()) - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
     except ValueError:  # the 30th of February
         raise ValueError(rule) from None
     except OverflowError:
@@ -234,8 +234,11 @@ def time_text(epoch_s: int) -> str:
 @lru_cache(maxsize=SECONDS_WRITTEN_MAX)
 def _second_text(second: int) -> str:
     """Write a second. Cached: times that are written together mostly share few seconds."""
+    import datetime as dt  # noqa: PLC0415 - delayd-beanstalkd listens before it is needed
+
     second = max(_LEAST_S, min(second, WALL_MS_MAX // 1_000))
-    return f"{_EPOCH + dt.timedelta(seconds=second):%Y-%m-%dT%H:%M:%S}"
+    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    return f"{epoch + dt.timedelta(seconds=second):%Y-%m-%dT%H:%M:%S}"
 
 
 def parse_whole(text: str, digits_max: int = 20) -> int | None:
