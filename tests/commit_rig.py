@@ -30,7 +30,6 @@ from delayd import turns as turns_module
 from delayd.clock import NS_PER_MS, NS_PER_S
 from delayd.commit import GroupCommit, Space
 from delayd.config import SyncPolicy
-from delayd.core import views
 from delayd.core.background import BackgroundTasks
 from delayd.core.check import check
 from delayd.core.engine import Engine
@@ -51,6 +50,7 @@ from delayd.snapshots import Snapshots, Task
 from delayd.testing.clock import FakeClock
 from delayd.testing.disk import SimulatedDisk
 from delayd.turns import Turns
+from tests.core.canonical import canonical
 
 if TYPE_CHECKING:
     from delayd.journal.aio import KernelSync
@@ -716,7 +716,7 @@ class CommitRig:
         return self.said.getvalue().splitlines()
 
     def state(self) -> list[object]:
-        return list(views.canonical(self.engine))
+        return list(canonical(self.engine))
 
     def restarted(self) -> "CommitRig":
         """What comes up after kill -9, with snapshots."""

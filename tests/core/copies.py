@@ -23,6 +23,7 @@ from delayd.core.replay import Replay
 from delayd.core.session import Session
 from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.core.topic import Topic
+from tests.core.canonical import canonical
 from tests.core.rig import EngineRig
 from tests.core.test_engine_walk import Scan
 
@@ -37,7 +38,7 @@ def whole(engine: Engine) -> bytes:
 
 def state(engine: Engine) -> list[object]:
     """What a copy keeps: ids that were taken and came to nothing are no part of it."""
-    return [("last id", engine.store.last_put_id), *list(views.canonical(engine))[1:]]
+    return [("last id", engine.store.last_put_id), *list(canonical(engine))[1:]]
 
 
 def restored(rig: EngineRig, time_ms: int, *payloads: bytes, now_ms: int | None = None) -> Engine:

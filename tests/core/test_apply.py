@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from delayd.core import apply, views
+from delayd.core import apply
 from delayd.core.check import check
 from delayd.core.job import HEADER, Flag, State
 from delayd.core.operations.change import change, kick_job, kick_later, reschedule, reschedule_at
@@ -22,6 +22,7 @@ from delayd.core.policy import Policy
 from delayd.core.records import Kind
 from delayd.core.session import Session
 from delayd.core.store import Store
+from tests.core.canonical import canonical
 from tests.core.rig import TTR_MS, EngineRig, kinds_of
 
 WALL_MS: Final = 50_000
@@ -88,7 +89,7 @@ def test_a_second_engine_that_is_given_the_log_is_where_the_first_one_is(
     check(rig.engine)
     again = rig.replayed()
     check(again)
-    assert [*views.canonical(again)] == [*views.canonical(rig.engine)]
+    assert [*canonical(again)] == [*canonical(rig.engine)]
 
 
 def test_the_operations_above_write_every_kind_but_the_snapshots_own() -> None:
@@ -148,4 +149,4 @@ def test_a_put_that_finds_its_key_taken_is_recorded_by_what_it_changes() -> None
         )
     kinds = kinds_of(rig.take_log()[0])
     assert kinds[2:] == [Kind.PUT, Kind.RESCHEDULE, Kind.REWRITE, Kind.REWRITE]
-    assert [*views.canonical(rig.replayed())] == [*views.canonical(rig.engine)]
+    assert [*canonical(rig.replayed())] == [*canonical(rig.engine)]

@@ -24,6 +24,7 @@ from delayd.core.operations.topics import clear as clear_topic
 from delayd.core.operations.topics import set_policy
 from delayd.core.policy import Policy
 from delayd.core.scans.clear import Clear
+from tests.core.canonical import canonical
 from tests.core.copies import copied_on_the_way, restored, small_pages, state, whole
 from tests.core.rig import EngineRig
 from tests.core.test_engine_model import EngineMachine
@@ -200,7 +201,7 @@ def test_keys_of_cleared_jobs_are_free_and_those_of_jobs_in_hand_are_not(
             if rng.random() < 0.3:
                 assert crowd.found() == crowd.owners()
             check(engine)
-        assert list(views.canonical(crowd.rig.replayed())) == list(views.canonical(engine))
+        assert list(canonical(crowd.rig.replayed())) == list(canonical(engine))
         while engine.store.cleared:
             engine.store.sweep(1)
         check(engine)

@@ -33,6 +33,7 @@ from delayd.core.operations.waiting import cancel_wait, wait
 from delayd.core.session import Session
 from delayd.core.throttle import Throttle
 from delayd.core.topic import Topic
+from tests.core.canonical import canonical
 from tests.core.model import LONGEST_MS, Client, Model
 from tests.core.rig import EngineRig
 from tests.core.side_by_side import SideBySide
@@ -408,9 +409,9 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
             return
         replayed = self.rig.replayed()
         check(replayed)
-        live = list(views.canonical(self.rig.engine))
+        live = list(canonical(self.rig.engine))
         live[0] = ("last id", self.model.last_id_put)
-        assert list(views.canonical(replayed)) == live
+        assert list(canonical(replayed)) == live
         assert replayed.take_log() == ([], False)
         assert not replayed.take_deliveries()
 

@@ -17,6 +17,7 @@ from delayd.core.operations.sessions import close_session
 from delayd.core.operations.topics import pause
 from delayd.core.records import LAYOUTS, TAILED, Kind, UnknownRecord
 from delayd.core.replay import Replay
+from tests.core.canonical import canonical
 from tests.core.rig import TTR_MS, EngineRig, kinds_of
 
 HOUR_MS = 3_600_000
@@ -47,7 +48,7 @@ def busy(rng: random.Random) -> EngineRig:
 
 
 def state(engine: Engine) -> list[object]:
-    return list(views.canonical(engine))
+    return list(canonical(engine))
 
 
 def test_replaying_leads_to_the_same_state_every_time(rng: random.Random) -> None:

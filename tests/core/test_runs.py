@@ -19,6 +19,7 @@ from delayd.core.operations.put import put_alike
 from delayd.core.operations.reserve import reserve, reserve_batch
 from delayd.core.operations.sessions import ignore, watch
 from delayd.core.session import Session
+from tests.core.canonical import canonical
 from tests.core.rig import EngineRig
 from tests.core.wheels import NO_LIMIT, Owned
 
@@ -124,14 +125,14 @@ class Twins:
         for rig in self.rigs:
             rig.take_log()
         assert b"".join(self.rigs[0].log) == b"".join(self.rigs[1].log)
-        recovered = [list(views.canonical(rig.replayed())) for rig in self.rigs]
-        assert recovered[0] == recovered[1] == list(views.canonical(self.rigs[0].engine))
+        recovered = [list(canonical(rig.replayed())) for rig in self.rigs]
+        assert recovered[0] == recovered[1] == list(canonical(self.rigs[0].engine))
 
 
 def what_can_be_seen(rig: EngineRig, sessions: list[Session]) -> dict[str, object]:
     engine, store = rig.engine, rig.engine.store
     return {
-        "jobs": list(views.canonical(engine)),
+        "jobs": list(canonical(engine)),
         "topics": [
             views.view_topic(engine, topic.name, rig.now_ms) for topic in store.topics.listing
         ],

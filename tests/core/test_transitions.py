@@ -47,6 +47,7 @@ from delayd.core.session import Session
 from delayd.core.topic import (
     Source,
 )
+from tests.core.canonical import canonical
 from tests.core.rig import TTR_MS, EngineRig
 
 JOB = 1
@@ -78,7 +79,7 @@ class Case:
             return None
 
     def canonical(self) -> list[object]:
-        return list(views.canonical(self.rig.engine))
+        return list(canonical(self.rig.engine))
 
 
 def come_due(case: Case) -> None:
@@ -334,10 +335,10 @@ def test_a_refused_operation_changes_nothing(refusal: type[Refusal], operation: 
     assert rig.reserve(me) == JOB
     rig.run(10)
     rig.take_log()
-    before = [*views.canonical(rig.engine)], views.view_topic(rig.engine, "default", rig.now_ms)
+    before = [*canonical(rig.engine)], views.view_topic(rig.engine, "default", rig.now_ms)
     with pytest.raises(refusal):
         operation(rig, me)
-    after = [*views.canonical(rig.engine)], views.view_topic(rig.engine, "default", rig.now_ms)
+    after = [*canonical(rig.engine)], views.view_topic(rig.engine, "default", rig.now_ms)
     assert after == before
     assert [topic.name for topic in rig.engine.store.topics.listing] == ["default"]
     assert rig.take_log() == (b"", False)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from delayd.core import views, wall_times
+from delayd.core import wall_times
 from delayd.core.job import State
 from delayd.core.operations import clock
 from delayd.core.operations.change import kick_job, reschedule_at
@@ -19,6 +19,7 @@ from delayd.core.operations.clock import follow_wall
 from delayd.core.operations.finish import delete, release
 from delayd.core.operations.reserve import reserve_job
 from delayd.core.snapshot_copy import SnapshotCopy
+from tests.core.canonical import canonical
 from tests.core.copies import restored
 from tests.core.operations.test_clock_wall_times import (
     HOUR_MS,
@@ -167,7 +168,7 @@ def copies(walk: Scan) -> Iterator[None]:
     rig.run(rig.time_ms)
     rig.take_log()
     time_ms, frames = rig.time_ms, len(rig.log)
-    expected = [*views.canonical(rig.engine)]
+    expected = [*canonical(rig.engine)]
     copy = SnapshotCopy(rig.engine.store)
     pieces = []
     while not copy.is_over:
@@ -176,14 +177,14 @@ def copies(walk: Scan) -> Iterator[None]:
         pieces.append(copy.take(rng.choice((1, 20)), WHOLE))
         yield
     copied = b"".join(pieces)
-    assert [*views.canonical(restored(rig, time_ms, copied))] == expected
+    assert [*canonical(restored(rig, time_ms, copied))] == expected
     for _ in range(rng.randrange(20)):
         walk.step()
         yield
     rig.take_log()
     of_tail = restored(rig, time_ms, copied, *rig.log[frames:], now_ms=rig.time_ms)
-    assert [*views.canonical(of_tail)] == [*views.canonical(rig.replayed())]
-    assert [*views.canonical(of_tail)] == [*views.canonical(rig.engine)]
+    assert [*canonical(of_tail)] == [*canonical(rig.replayed())]
+    assert [*canonical(of_tail)] == [*canonical(rig.engine)]
 
 
 @pytest.mark.parametrize("slice_jobs", [512, 1])

@@ -23,6 +23,7 @@ from delayd.core.operations.waiting import cancel_wait
 from delayd.core.policy import Policy
 from delayd.core.session import Session, WaitEnd
 from delayd.core.views import JobDetails, job_details
+from tests.core.canonical import canonical
 from tests.core.rig import EngineRig
 
 SECOND_MS: Final = 1_000
@@ -74,9 +75,9 @@ class World:
 
     def crash(self) -> None:
         """Kill the daemon and start it again."""
-        before = [*views.canonical(self.engine)]
+        before = [*canonical(self.engine)]
         self.rig.restart()
-        assert [*views.canonical(self.engine)] == before
+        assert [*canonical(self.engine)] == before
         check(self.engine)
         self.worker = self.rig.client(*self.watched)
 

@@ -27,6 +27,7 @@ from delayd.journal.errors import JournalError
 from delayd.journal.journal import Journal
 from delayd.line.server import LineServer
 from delayd.turns import Turns
+from tests.core.canonical import canonical
 from tests.faults.adapter import Loop, SteppedCommit, SteppedSnapshots
 from tests.faults.clients import Client
 from tests.faults.disk import BusyDisk
@@ -100,7 +101,7 @@ def digest(engine: Engine) -> str:
     But for the last id: one that was taken and never came to a record may be given again.
     """
     state = hashlib.sha256()
-    for values in views.canonical(engine):
+    for values in canonical(engine):
         if values[0] != "last id":
             state.update(repr(values).encode())
     return state.hexdigest()

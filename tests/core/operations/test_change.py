@@ -9,6 +9,7 @@ from delayd.core.operations.change import change
 from delayd.core.operations.finish import bury
 from delayd.core.operations.put import find_key
 from delayd.core.records import Kind
+from tests.core.canonical import canonical
 from tests.core.operations.test_put_keyed import (
     KEY,
     WAITING,
@@ -93,8 +94,8 @@ def test_a_change_with_a_value_that_cannot_be_changes_nothing(
     refusal: type[Refusal], wrong: dict[str, int]
 ) -> None:
     rig, _ = job_in(State.READY)
-    before = list(views.canonical(rig.engine))
+    before = list(canonical(rig.engine))
     with pytest.raises(refusal):
         change(rig.engine, 1, rig.now_ms, **wrong)  # type: ignore[arg-type]
-    assert list(views.canonical(rig.engine)) == before
+    assert list(canonical(rig.engine)) == before
     assert rig.take_log() == (b"", False)

@@ -55,6 +55,7 @@ from delayd.core.topic import (
     Topic,
 )
 from delayd.limits import IDEMPOTENCY_MS
+from tests.core.canonical import canonical
 from tests.core.rig import EngineRig
 
 MEMO: Final = 1
@@ -92,7 +93,7 @@ class MemoRig(EngineRig):
 
     def kept(self) -> list[object]:
         """All that a restart keeps, but for the ids that were taken."""
-        return [row for row in views.canonical(self.engine) if row[0] != "last id"]
+        return [row for row in canonical(self.engine) if row[0] != "last id"]
 
 
 def bury(engine: Engine) -> None:
@@ -327,7 +328,7 @@ def test_a_journal_is_replayed_whatever_it_says_of_that_topic() -> None:
         rig.reserve_all(rig.me)
         nack(rig.engine, rig.me, 5, 0)
     assert rig.engine.store.topic_of(caught_up(rig.engine, 5, 0)[0]) is rig.own, "exhausted"
-    assert [*views.canonical(rig.replayed())] == [*views.canonical(rig.engine)]
+    assert [*canonical(rig.replayed())] == [*canonical(rig.engine)]
     check(rig.replayed())
 
 

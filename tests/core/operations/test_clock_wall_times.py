@@ -40,6 +40,7 @@ from delayd.core.replay import Replay
 from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.core.transitions import came_due
 from delayd.limits import WALL_MS_MAX, WALL_STEPS_MAX
+from tests.core.canonical import canonical
 from tests.core.rig import TTR_MS, EngineRig, kinds_of
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def same(rig: EngineRig) -> None:
     check(rig.engine)
     replayed = rig.replayed()
     check(replayed)
-    assert list(views.canonical(replayed)) == list(views.canonical(rig.engine))
+    assert list(canonical(replayed)) == list(canonical(rig.engine))
 
 
 # --- One job and one clock -----------------------------------------------------------------------
@@ -274,7 +275,7 @@ def test_what_the_first_delayd_with_absolute_times_wrote_is_read_for_ever() -> N
     replay.play(bytes.fromhex((golden / "moments-log").read_text()))
     replay.finish(NOW_MS)
     check(replay.engine)
-    said = "".join(f"{unranked(each)!r}\n" for each in views.canonical(replay.engine))
+    said = "".join(f"{unranked(each)!r}\n" for each in canonical(replay.engine))
     assert said == (golden / "moments-state").read_text()
 
 

@@ -16,6 +16,7 @@ from delayd.core.operations.sessions import close_session, stop_consuming, watch
 from delayd.core.records import Kind
 from delayd.core.session import Session
 from delayd.limits import HELD_RETURN_BYTES
+from tests.core.canonical import canonical
 from tests.core.rig import kinds_of
 from tests.core.worlds import DAY_MS, SECOND_MS, World, finish, nack
 
@@ -188,7 +189,7 @@ def test_played_back_it_is_what_it_was(policy: dict[str, object], rng: random.Ra
             else:
                 world.pass_until(world.rig.time_ms + rng.choice([0, 500, 1_001]))
             check(world.engine)
-            assert [*views.canonical(world.rig.replayed())] == [*views.canonical(world.engine)]
+            assert [*canonical(world.rig.replayed())] == [*canonical(world.engine)]
 
 
 # --- Consuming no more ---------------------------------------------------------------------------

@@ -48,6 +48,7 @@ from delayd.core.policy import Patterns, Policy
 from delayd.core.records import Kind
 from delayd.core.session import Session
 from delayd.core.transitions import amend, with_note
+from tests.core.canonical import canonical
 from tests.core.rig import TTR_MS, EngineRig, kinds_of
 
 KEY: Final = b"order-17"
@@ -113,7 +114,7 @@ def job_in(state: State) -> tuple[EngineRig, Session]:
 
 def agree_with_the_log(rig: EngineRig) -> None:
     check(rig.engine)
-    assert list(views.canonical(rig.replayed())) == list(views.canonical(rig.engine))
+    assert list(canonical(rig.replayed())) == list(canonical(rig.engine))
 
 
 # --- Conflicts -----------------------------------------------------------------------------------
@@ -128,11 +129,11 @@ def put_new(rig: EngineRig, on: Conflict) -> tuple[int, Outcome]:
 @pytest.mark.parametrize("state", State)
 def test_a_key_that_is_taken_is_refused_with_the_id_that_is_there(state: State) -> None:
     rig, _ = job_in(state)
-    before, last_id = list(views.canonical(rig.engine)), rig.engine.store.last_id
+    before, last_id = list(canonical(rig.engine)), rig.engine.store.last_id
     with pytest.raises(JobAlreadyExists, match="job 1 has the key 'order-17'") as caught:
         put(rig, body=b"new")
     assert caught.value.job_id == 1
-    assert list(views.canonical(rig.engine)) == before
+    assert list(canonical(rig.engine)) == before
     assert rig.engine.store.last_id == last_id
     assert rig.take_log() == (b"", False)
 
@@ -140,9 +141,9 @@ def test_a_key_that_is_taken_is_refused_with_the_id_that_is_there(state: State) 
 @pytest.mark.parametrize("state", State)
 def test_keep_answers_the_old_id_and_changes_nothing(state: State) -> None:
     rig, _ = job_in(state)
-    before = list(views.canonical(rig.engine))
+    before = list(canonical(rig.engine))
     assert put_new(rig, Conflict.KEEP) == (1, Outcome.KEPT)
-    assert list(views.canonical(rig.engine)) == before
+    assert list(canonical(rig.engine)) == before
     assert rig.take_log() == (b"", False)
 
 
@@ -319,10 +320,10 @@ def test_jobs_put_by_name_are_the_same_one_by_one_and_in_a_run() -> None:
 @pytest.mark.parametrize("taken", [[b"x", KEY, b"y"], [b"x", b"y", b"x"]])
 def test_a_run_with_a_key_that_is_taken_or_there_twice_does_nothing(taken: list[bytes]) -> None:
     rig, _ = job_in(State.DELAYED)
-    before, last_id = list(views.canonical(rig.engine)), rig.engine.store.last_id
+    before, last_id = list(canonical(rig.engine)), rig.engine.store.last_id
     topic = rig.engine.store.topic("default")
     assert put_keyed_run(rig.engine, topic, 0, 0, 9, taken, [b""] * 3, 0) == 0
-    assert (list(views.canonical(rig.engine)), rig.engine.store.last_id) == (before, last_id)
+    assert (list(canonical(rig.engine)), rig.engine.store.last_id) == (before, last_id)
     assert rig.take_log() == (b"", False)
     agree_with_the_log(rig)
 
@@ -442,4 +443,4 @@ def test_a_topic_whose_last_job_is_moved_away_by_the_put_itself_is_there_for_the
     topics = rig.engine.store.topics.by_name
     assert [topics[name].jobs for name in ("mail", "dead")] == [1, 1]
     check(rig.engine)
-    assert [*views.canonical(rig.replayed())] == [*views.canonical(rig.engine)]
+    assert [*canonical(rig.replayed())] == [*canonical(rig.engine)]

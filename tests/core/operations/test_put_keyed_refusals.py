@@ -2,7 +2,6 @@
 
 import pytest
 
-from delayd.core import views
 from delayd.core.check import check
 from delayd.core.errors import (
     BodyTooBig,
@@ -21,6 +20,7 @@ from delayd.core.operations.put import Conflict, Outcome, find_key, put_keyed_ru
 from delayd.core.operations.topics import clear, set_policy
 from delayd.core.policy import Policy
 from delayd.limits import EMERGENCY_BYTES
+from tests.core.canonical import canonical
 from tests.core.operations.test_put_keyed import (
     HOUR_MS,
     KEY,
@@ -50,13 +50,13 @@ def test_what_is_wrong_with_a_put_is_refused_whatever_its_key_means(
     on: Conflict, refusal: type[Refusal], wrong: dict[str, int]
 ) -> None:
     rig, _ = job_in(State.DELAYED)
-    before = list(views.canonical(rig.engine))
+    before = list(canonical(rig.engine))
     with pytest.raises(refusal):
         put(rig, on=on, **wrong)  # type: ignore[arg-type]
     rig.engine.draining = True
     with pytest.raises(Draining):
         put(rig, on=on)
-    assert list(views.canonical(rig.engine)) == before
+    assert list(canonical(rig.engine)) == before
     assert rig.take_log() == (b"", False)
 
 
@@ -65,7 +65,7 @@ def test_what_is_wrong_with_a_put_is_refused_whatever_its_key_means(
 def test_without_room_nothing_happens(state: State | None, on: Conflict) -> None:
     rig = job_in(state)[0] if state else EngineRig()
     topic = rig.engine.store.topics.by_name["default"]
-    before = list(views.canonical(rig.engine))
+    before = list(canonical(rig.engine))
     rig.engine.log_space.limit(40, lambda *_: -1)
     with pytest.raises(OutOfSpace):
         put(rig, on=on, delay_ms=5)
@@ -76,7 +76,7 @@ def test_without_room_nothing_happens(state: State | None, on: Conflict) -> None
             change(rig.engine, 1, rig.now_ms, priority=5)
         with pytest.raises(OutOfSpace):
             change(rig.engine, 1, rig.now_ms, body=b"")
-    assert list(views.canonical(rig.engine)) == before
+    assert list(canonical(rig.engine)) == before
     assert rig.take_log() == (b"", False)
     check(rig.engine)
 

@@ -13,6 +13,7 @@ from delayd.core.operations.reserve import reserve_batch, reserve_job
 from delayd.core.operations.sessions import close_session, ignore, use, watch
 from delayd.core.operations.topics import pause
 from delayd.limits import TIMER_STALE_ROWS
+from tests.core.canonical import canonical
 from tests.core.rig import EngineRig
 
 
@@ -115,7 +116,7 @@ def test_a_batch_of_puts_is_what_single_puts_are() -> None:
     )
     for body in bodies:
         single.put("a", priority=7, ttr_ms=9, body=body)
-    assert [*views.canonical(batch.engine)] == [*views.canonical(single.engine)]
+    assert [*canonical(batch.engine)] == [*canonical(single.engine)]
     assert [outcome for _, outcome in batch.delivered()] == [1]
 
 

@@ -30,6 +30,7 @@ from delayd.core.scans.list import Search
 from delayd.core.scans.scan import Wanted
 from delayd.core.session import Session
 from delayd.core.snapshot_copy import SnapshotCopy
+from tests.core.canonical import canonical
 from tests.core.rig import CountingPages, EngineRig, kinds_of
 
 WHOLE = 1 << 40
@@ -60,7 +61,7 @@ def sweep(rig: EngineRig) -> None:
 
 def same_after_a_restart(rig: EngineRig) -> bool:
     check(rig.engine)
-    return list(views.canonical(rig.replayed())) == list(views.canonical(rig.engine))
+    return list(canonical(rig.replayed())) == list(canonical(rig.engine))
 
 
 def everything_done_to(rig: EngineRig, job_id: int) -> list[Callable[[], object]]:
@@ -298,8 +299,8 @@ def test_a_copy_gives_jobs_in_hand_the_number_that_their_topic_has() -> None:
     replay.play(payload)
     replay.finish(rig.time_ms)
     check(replay.engine)
-    live = list(views.canonical(rig.engine))[1:]
-    assert list(views.canonical(replay.engine))[1:] == live
+    live = list(canonical(rig.engine))[1:]
+    assert list(canonical(replay.engine))[1:] == live
     assert replay.engine.store.orphans.deadlines == me.deadlines
     assert replay.engine.store.topics.by_name["default"].old_held == {}
 

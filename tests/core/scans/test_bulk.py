@@ -16,6 +16,7 @@ from delayd.core.records import Kind
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.scan import Wanted
 from delayd.limits import BULK_PER_S_MAX, CAP_MAX, DURATION_MS_MAX, TASK_STEP_JOBS, WALL_MS_MAX
+from tests.core.canonical import canonical
 from tests.core.crowds import Crowd
 from tests.core.rig import EngineRig, kinds_of
 
@@ -106,8 +107,8 @@ def test_it_is_done_to_a_job_that_nobody_touches_meanwhile(
         assert not any(
             is_done(crowd, job_id, action) for job_id in later if action.event is Event.RESCHEDULE
         )
-        live = list(views.canonical(crowd.engine))
-        assert list(views.canonical(crowd.rig.replayed())) == live
+        live = list(canonical(crowd.engine))
+        assert list(canonical(crowd.rig.replayed())) == live
     assert checked
 
 
@@ -161,7 +162,7 @@ def test_kicked_at_a_rate_the_first_comes_at_once_and_the_others_one_after_the_o
         record = rig.engine.store.jobs.get(job_id)
         assert record is not None
         assert tally_of(record).kicks == 1
-    assert list(views.canonical(rig.replayed())) == list(views.canonical(rig.engine))
+    assert list(canonical(rig.replayed())) == list(canonical(rig.engine))
 
 
 def test_at_most_so_many_are_changed() -> None:
@@ -189,7 +190,7 @@ def test_when_there_is_no_room_it_ends_and_says_so_with_what_was_done_kept() -> 
     assert len(asked) == 1, "it tried once more"
     assert isinstance(bulk.refusal, OutOfSpace)
     assert 0 < bulk.done < 10
-    assert list(views.canonical(rig.replayed())) == list(views.canonical(rig.engine))
+    assert list(canonical(rig.replayed())) == list(canonical(rig.engine))
     assert carried_out(rig, Bulk(rig.engine, "default", Wanted(), Action.cancel())).done == 10
 
 
