@@ -205,9 +205,9 @@ class Service:
         """Serve the API, if there is an address for it."""
         if not self._listeners.http:
             return
-        from delayd.http.api import Api  # noqa: PLC0415 - aiohttp takes 250 ms
+        from delayd.http import server  # noqa: PLC0415 - aiohttp takes 250 ms
+        from delayd.http.api import Api  # noqa: PLC0415
         from delayd.http.connections import bounds_of  # noqa: PLC0415
-        from delayd.http.server import http_server  # noqa: PLC0415
 
         clock = self._clock
         api = Api(
@@ -219,7 +219,7 @@ class Service:
             refusals=self._refusals,
             reports=self._reports(),
         )
-        self._http = http_server(
+        self._http = server.HttpServer(
             api,
             self._access,
             bounds_of(self._config),

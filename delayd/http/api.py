@@ -11,6 +11,7 @@ two of a handler's calls of it; only at an `await` others have their turn.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from delayd.access.principal import EVERYBODY, Authorization, Principal, authorize
@@ -21,6 +22,7 @@ from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
 from delayd.core.names import checked_name
 from delayd.core.operations.clock import caught_up
+from delayd.core.operations.put import find_key
 from delayd.core.session import Session
 from delayd.core.stats.refusals import Refusals
 from delayd.core.times import RequestMs
@@ -28,6 +30,8 @@ from delayd.core.views import live_record
 from delayd.core.virtual_clock import StandingClock
 from delayd.http.idempotency import Memos
 from delayd.http.problems import FieldError, Forbidden, RequestInvalid, Unauthorized
+from delayd.http.responses import Reply, reply
+from delayd.http.values import Answer
 from delayd.limits import JOB_ID_MAX
 from delayd.text import parse_whole
 
@@ -48,14 +52,6 @@ class ApiTurns(Protocol):
 
     def look_at_wall_clock(self) -> None:
         """Follow the wall clock."""
-        ...
-
-
-class Waiting(Protocol):
-    """A request that waits for a job."""
-
-    def stop(self) -> None:
-        """Wait no more: the daemon stops."""
         ...
 
 
@@ -103,8 +99,8 @@ class Api:
         """The open connections; None before the start."""
         self.loop = asyncio.get_running_loop()
         self.nobody: Final = Session()
-        self.waiting: set[Waiting] = set()
-        """The requests that wait for a job."""
+        self.waiting: set[Callable[[], None]] = set()
+        """What ends the waits of requests for a job, when the daemon stops."""
         self.memos = Memos(engine)
         self.renewed: Callable[[Principal], Principal | None] = _still
         """Returns a principal as it is by now; None: it was revoked or has expired."""
@@ -150,39 +146,27 @@ class Api:
             raise task.refusal
 
 
+@dataclass(slots=True, eq=False)
 class Call:
     """One request that has been let in: who asks, what for, with what."""
 
-    __slots__ = ("api", "data", "given", "names", "principal", "query", "request", "scope")
-
-    def __init__(
-        self,
-        api: Api,
-        scope: Scope | None,
-        request: "HttpRequest",
-        names: Mapping[str, str],
-        principal: Principal,
-        data: bytes,
-        given: Any,  # noqa: ANN401 (the form of the route)
-        query: Any,  # noqa: ANN401 (the form of the route)
-    ) -> None:
-        """Take note."""
-        self.api = api
-        self.scope = scope
-        self.request = request
-        self.names = names
-        """What stands in the path where any text may."""
-        self.principal = principal
-        self.data = data
-        self.given = given
-        self.query = query
+    api: Api
+    scope: Scope | None
+    """What a token must be good for."""
+    request: "HttpRequest"
+    names: Mapping[str, str]
+    """What stands in the path where any text may."""
+    principal: Principal
+    data: bytes
+    given: Any
+    """What the body says, in the form of the route; `query` the same."""
+    query: Any
 
     @property
     def topic(self) -> str:
         """The topic that the path names, checked; refused to who may not do this to it."""
         name = checked_name(self.names["topic"])
-        assert self.scope is not None
-        self.allow(self.scope, name)
+        self.allow(name)
         return name
 
     @property
@@ -192,8 +176,10 @@ class Call:
 
     @property
     def job_id(self) -> int:
-        """The job that the path names."""
-        text = self.names["id"]
+        """The job that the path names, by its id, or by its topic and key; `KeyNotFound`."""
+        text = self.names.get("id")
+        if text is None:
+            return find_key(self.api.engine, self.topic, self.key)
         job_id = parse_whole(text)
         if job_id is None:
             raise RequestInvalid([FieldError("id", f"{text!r} is not the id of a job")])
@@ -212,30 +198,34 @@ class Call:
                 raise Unauthorized
             self.principal = principal
 
-    def allow(self, scope: Scope, topic: str | None) -> None:
+    def allow(self, topic: str | None) -> None:
         """Refuse who may not do this to the topic."""
-        principal = self.principal
-        if principal is not EVERYBODY and not principal.may(scope, topic):
+        principal, scope = self.principal, self.scope
+        if principal is not EVERYBODY and scope is not None and not principal.may(scope, topic):
             where = "" if topic is None else f" in topic {topic!r}"
             raise Forbidden(f"the token is not good for {scope.value}{where}")
 
-    def allow_some(self, scope: Scope) -> None:
+    def allow_some(self) -> None:
         """Refuse who may do this to no topic at all; about the others the answer says nothing."""
-        if scope not in self.principal.scopes:
-            raise Forbidden(f"the token is not good for {scope.value}")
+        if self.scope is not None and self.scope not in self.principal.scopes:
+            raise Forbidden(f"the token is not good for {self.scope.value}")
 
-    def allow_job(self, scope: Scope, job_id: int) -> bytes:
+    def allow_job(self, job_id: int) -> bytes:
         """Return the record of a job; who may not even see it is told that there is none."""
-        store = self.api.engine.store
-        record = live_record(store, job_id)
-        principal = self.principal
-        if principal is not EVERYBODY:
+        engine, principal, scope = self.api.engine, self.principal, self.scope
+        record = live_record(engine.store, job_id)
+        if principal is not EVERYBODY and scope is not None:
             # Its ttr may have run out just now, and that may have moved it to another topic.
-            record, _ = caught_up(self.api.engine, job_id, self.api.now_ms())
-            topic = store.topic_of(record).name
+            record, _ = caught_up(engine, job_id, self.api.now_ms())
+            topic = engine.store.topic_of(record).name
             authorization = authorize(principal, scope, topic, hides=True)
             if authorization is Authorization.HIDDEN:
                 raise JobNotFound(job_id)
             if authorization is Authorization.FORBIDDEN:
                 raise Forbidden(f"the token is not good for {scope.value} in topic {topic!r}")
         return record
+
+    async def answered(self, answer: Answer) -> Reply:
+        """Return the answer of a call that has succeeded, when what it did is durable."""
+        await self.api.durable()
+        return reply(200, answer)

@@ -33,16 +33,7 @@ from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
 from delayd import limits
 from delayd.access.admission import Admission, Peer, Refused
-from delayd.http.problems import (
-    BadRequest,
-    Busy,
-    HeaderTooLong,
-    HttpRefusal,
-    OurFault,
-    PathTooLong,
-    TooMany,
-    TooSlow,
-)
+from delayd.http import problems
 from delayd.http.responses import HTTP_1_1, Reply, closing_reply, refused
 from delayd.net.deadlines import Deadlines, body_ms_max
 
@@ -172,26 +163,9 @@ class HttpConnection(BaseProtocol):
     """One client: reads its requests, has them answered, and watches its deadlines."""
 
     __slots__ = (
-        "_body",
-        "_body_bytes",
-        "_body_ms",
-        "_current",
-        "_drained",
-        "_has_full_body",
-        "_has_full_row",
-        "_head_ms",
-        "_idle_ms",
-        "_is_over",
-        "_is_spent",
-        "_reader",
-        "_row",
-        "_sent_bytes",
-        "_shared",
-        "_untaken",
-        "held_bytes",
-        "look_s",
-        "peer",
-        "task",
+        *("_body", "_body_bytes", "_body_ms", "_current", "_drained", "_has_full_body"),
+        *("_has_full_row", "_head_ms", "_idle_ms", "_is_over", "_is_spent", "_reader", "_row"),
+        *("_sent_bytes", "_shared", "_untaken", "held_bytes", "look_s", "peer", "task"),
     )
 
     def __init__(self, shared: "HttpConnections", peer: Peer) -> None:
@@ -281,8 +255,9 @@ class HttpConnection(BaseProtocol):
         elif data and self._head_ms < 0:
             self._head_ms = now_ms = shared.now_ms()
             shared.deadlines.watch(self, now_ms + shared.bounds.header_ms)
-        if shared.held_bytes > shared.held_bytes_max:
-            self._hold_no_more()
+        if shared.held_bytes > shared.held_bytes_max and self.held_bytes > limits.HTTP_SMALL_BYTES:
+            shared.refused[Refused.HELD_BYTES] += 1
+            self._cut(shared.replies[Refused.HELD_BYTES])
 
     def _parse(self, data: bytes) -> Sequence[Message]:
         """Return the requests whose heads end in these bytes; one that is wrong is the last."""
@@ -311,12 +286,6 @@ class HttpConnection(BaseProtocol):
         self._body_ms = now_ms = self._shared.now_ms()
         self._body_bytes = 0
         self._shared.deadlines.watch(self, now_ms + self._shared.body_grace_ms)
-
-    def _hold_no_more(self) -> None:
-        """Refuse the request that is one too many, unless it is a small one."""
-        if self.held_bytes > limits.HTTP_SMALL_BYTES:
-            self._shared.refused[Refused.HELD_BYTES] += 1
-            self._cut(self._shared.replies[Refused.HELD_BYTES])
 
     def pause_writing(self) -> None:
         """Give the client some time to take what waits for it."""
@@ -411,7 +380,7 @@ class HttpConnection(BaseProtocol):
         try:
             return await self._shared.answer(request)
         except BodyBroken as error:
-            refusal: HttpRefusal = BadRequest(
+            refusal: problems.HttpRefusal = problems.BadRequest(
                 f"the body is not what its headers say: {error}".partition("\n")[0]
             )
         except ConnectionError:
@@ -420,7 +389,7 @@ class HttpConnection(BaseProtocol):
             self._shared.on_fault(fault)
             if request.sent_bytes:
                 raise ConnectionResetError("the answer cannot be ended") from fault
-            refusal = OurFault("something went wrong in the daemon; its log says what")
+            refusal = problems.OurFault("something went wrong in the daemon; its log says what")
         request.keep_alive = False
         return refused(refusal)
 
@@ -592,15 +561,19 @@ class HttpConnection(BaseProtocol):
         self._row.clear()  # requests that have not been begun are dropped
 
 
-def _refusal_of(error: HttpProcessingError) -> HttpRefusal:
+def _refusal_of(error: HttpProcessingError) -> problems.HttpRefusal:
     """Put the parser's error into our words."""
     if isinstance(error, LineTooLong):
         if error.args[1] == limits.HTTP_LINE_BYTES_MAX:
-            return PathTooLong(f"the path is longer than {limits.HTTP_LINE_BYTES_MAX} bytes")
-        return HeaderTooLong(f"a header is longer than {limits.HTTP_HEADER_BYTES_MAX} bytes")
+            return problems.PathTooLong(
+                f"the path is longer than {limits.HTTP_LINE_BYTES_MAX} bytes"
+            )
+        return problems.HeaderTooLong(
+            f"a header is longer than {limits.HTTP_HEADER_BYTES_MAX} bytes"
+        )
     if error.message == "Too many headers received":
-        return HeaderTooLong(f"there are more than {limits.HTTP_HEADERS_MAX} headers")
-    return BadRequest(error.message.partition("\n")[0].rstrip(":"))
+        return problems.HeaderTooLong(f"there are more than {limits.HTTP_HEADERS_MAX} headers")
+    return problems.BadRequest(error.message.partition("\n")[0].rstrip(":"))
 
 
 # --- All of them ---------------------------------------------------------------------------------
@@ -633,13 +606,17 @@ class HttpConnections:
         self.held_bytes_max = bounds.held_bytes_max
         self.held_bytes = 0
         """Bytes of requests that have not been answered."""
-        self.note: Callable[[str], object] = _ignore
+        self.note: Callable[[str], object] = lambda _: None
         """Called with the name of each refusal and missed deadline, for metrics."""
         self.refused = dict.fromkeys(Refused, 0)
         self.closed = dict.fromkeys(Deadline, 0)
-        self.too_slow = closing_reply(TooSlow("the request did not arrive in time"))
-        busy = closing_reply(Busy("there are too many connections, or too much is being sent"))
-        too_many = closing_reply(TooMany("there are too many connections from this address"))
+        self.too_slow = closing_reply(problems.TooSlow("the request did not arrive in time"))
+        busy = closing_reply(
+            problems.Busy("there are too many connections, or too much is being sent")
+        )
+        too_many = closing_reply(
+            problems.TooMany("there are too many connections from this address")
+        )
         self.replies = dict.fromkeys(Refused, busy) | {
             Refused.CONNECTIONS_PER_IP: too_many,
             Refused.STRANGERS_PER_IP: too_many,
@@ -714,7 +691,3 @@ class HttpConnections:
         assert (self._timer is not None) == (self.deadlines.alarm_ms is not None)
         assert self.held_bytes == sum(each.held_bytes for each in self._connections)
         self.admission.check(self._connections.values())
-
-
-def _ignore(*_told: object) -> None:
-    """Take no notice."""

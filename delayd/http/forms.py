@@ -7,10 +7,11 @@ The values of a query are texts, read as JSON's would be.
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, cast
 
 import msgspec
 
+from delayd import limits
 from delayd.core.job import Retry, State
 from delayd.core.operations.put import Conflict
 from delayd.core.scans.scan import NEVER_DUE_MS, Wanted
@@ -30,60 +31,33 @@ from delayd.http.values import (
     TopicName,
     Ttr,
     Unset,
+    about,
     schema_of_value,
-)
-from delayd.limits import (
-    ATTEMPTS_MAX,
-    BULK_PER_S_MAX,
-    CALENDAR_BINS_MAX,
-    CAP_MAX,
-    ERROR_BYTES_MAX,
-    HTTP_BATCH_MAX,
-    HTTP_CALENDAR_TOPICS_MAX,
-    HTTP_PAGE_DEFAULT,
-    HTTP_TOPICS_MAX,
-    HTTP_TOPICS_PAGE_MAX,
-    HTTP_WAIT_MS_MAX,
-    JITTER_PERCENT_MAX,
-    KEY_BYTES_MAX,
-    PRIORITY_DEFAULT,
-    PRIORITY_MAX,
-    RATE_PER_S_MAX,
-    RATE_PER_S_MIN,
-    SEARCH_JOBS_MAX,
 )
 
 NO_TIME: Final[Any] = 0
 """A plain number as a default, which can stand in a schema; a `Duration` cannot."""
 
 Priority = Annotated[
-    int,
-    Meta(ge=0, le=PRIORITY_MAX, description="0 is the most urgent; below 1024 counts as urgent."),
+    int, about("0 is the most urgent; below 1024 counts as urgent.", ge=0, le=limits.PRIORITY_MAX)
 ]
-Attempts = Annotated[int, Meta(ge=1, le=ATTEMPTS_MAX, description="Attempts at most.")]
+Attempts = Annotated[int, about("Attempts at most.", ge=1, le=limits.ATTEMPTS_MAX)]
 Percent = Annotated[
-    int, Meta(ge=0, le=JITTER_PERCENT_MAX, description="How much longer a step may get by chance.")
+    int, about("How much longer a step may get by chance.", ge=0, le=limits.JITTER_PERCENT_MAX)
 ]
 ErrorText = Annotated[
-    str,
-    Meta(description=f"What went wrong, for people; {ERROR_BYTES_MAX} bytes of it are kept."),
+    str, about(f"What went wrong, for people; {limits.ERROR_BYTES_MAX} bytes of it are kept.")
 ]
 JsonBody = Annotated[
     msgspec.Raw | Unset,
-    Meta(description="Any JSON value, handed back as the very text.", extra_json_schema={}),
+    about("Any JSON value, handed back as the very text.", extra_json_schema={}),
 ]
 BytesBody = Annotated[
     bytes | Unset,
-    Meta(
-        description="Any bytes, in base64.",
-        extra_json_schema={"pattern": "^[A-Za-z0-9+/]*={0,2}$"},
-    ),
+    about("Any bytes, in base64.", extra_json_schema={"pattern": "^[A-Za-z0-9+/]*={0,2}$"}),
 ]
 Webhook = Annotated[
-    Any,
-    Meta(
-        description="Refused: delivery by webhook is not there yet.", extra_json_schema={"not": {}}
-    ),
+    Any, about("Refused: delivery by webhook is not there yet.", extra_json_schema={"not": {}})
 ]
 
 
@@ -97,10 +71,8 @@ class WithBodyForm(Form, kw_only=True):
 
     def broken_rules(self) -> list[FieldError]:
         """Only one body."""
-        errors = []
-        if self.body is not UNSET and self.body_base64 is not UNSET:
-            errors.append(FieldError("body_base64", "cannot come beside body"))
-        return errors
+        is_wrong = self.body is not UNSET and self.body_base64 is not UNSET
+        return [FieldError("body_base64", "cannot come beside body")] if is_wrong else []
 
     def kept_texts(self) -> Iterable[msgspec.Raw]:
         """The body."""
@@ -119,10 +91,9 @@ class WithTimeForm(WithBodyForm, kw_only=True):
 
     told_rules: ClassVar[Rules] = ({"not": {"required": ["delay", "at"]}},)
 
-    delay: (
-        Annotated[Duration, Meta(description="0: at once, whatever the topic's policy says.")]
-        | Unset
-    ) = UNSET
+    delay: Annotated[Duration, about("0: at once, whatever the topic's policy says.")] | Unset = (
+        UNSET
+    )
     at: Moment | Unset = UNSET
 
     def broken_rules(self) -> list[FieldError]:
@@ -141,7 +112,7 @@ class WithRuleForm(WithTimeForm, kw_only=True):
         {"dependentRequired": {"jitter_percent": ["retry"]}},
     )
 
-    priority: Priority = PRIORITY_DEFAULT
+    priority: Priority = limits.PRIORITY_DEFAULT
     ttr: Ttr | Unset = UNSET
     retry: Ladder | Unset = UNSET
     max_attempts: Attempts | Unset = UNSET
@@ -181,7 +152,7 @@ class PutJobForm(WithRuleForm, kw_only=True):
     key: Key | Unset = UNSET
     on_conflict: Annotated[
         Conflict | Unset,
-        Meta(description="What to do when a live job of the topic has the key; reject by default."),
+        about("What to do when a live job of the topic has the key; reject by default."),
     ] = UNSET
 
     def broken_rules(self) -> list[FieldError]:
@@ -199,7 +170,7 @@ class PutJobForm(WithRuleForm, kw_only=True):
 class PutJobsForm(Form, kw_only=True):
     """Jobs to be put, in one commit."""
 
-    jobs: Annotated[list[PutJobForm], Meta(min_length=1, max_length=HTTP_BATCH_MAX)]
+    jobs: Annotated[list[PutJobForm], Meta(min_length=1, max_length=limits.HTTP_BATCH_MAX)]
 
     def broken_rules(self) -> list[FieldError]:
         """What is wrong with each of them."""
@@ -219,9 +190,7 @@ class PutKeyedForm(WithRuleForm, kw_only=True):
 
     on_conflict: Annotated[
         Conflict | Unset,
-        Meta(
-            description="What to do when a live job of the topic has the key; replace by default."
-        ),
+        about("What to do when a live job of the topic has the key; replace by default."),
     ] = UNSET
 
 
@@ -247,30 +216,30 @@ class ReserveForm(Form, kw_only=True):
     told_rules: ClassVar[Rules] = (
         {
             "properties": {
-                "wait": {"anyOf": [{"type": "string"}, {"maximum": HTTP_WAIT_MS_MAX // 1_000}]}
+                "wait": {
+                    "anyOf": [{"type": "string"}, {"maximum": limits.HTTP_WAIT_MS_MAX // 1_000}]
+                }
             }
         },
     )
 
-    max: Annotated[int, Meta(ge=1, le=HTTP_BATCH_MAX, description="Jobs at most.")] = 1
+    max: Annotated[int, about("Jobs at most.", ge=1, le=limits.HTTP_BATCH_MAX)] = 1
     wait: Duration = NO_TIME
     bodies: Annotated[
         Literal["auto", "base64"],
-        Meta(description="auto: as body where it is JSON, else as body_base64; base64: always."),
+        about("auto: as body where it is JSON, else as body_base64; base64: always."),
     ] = "auto"
 
     def broken_rules(self) -> list[FieldError]:
         """No longer than proxies between client and daemon allow."""
-        errors = []
-        if self.wait > HTTP_WAIT_MS_MAX:
-            errors.append(FieldError("wait", f"must be at most {HTTP_WAIT_MS_MAX // 1_000} s"))
-        return errors
+        rule = f"must be at most {limits.HTTP_WAIT_MS_MAX // 1_000} s"
+        return [FieldError("wait", rule)] if self.wait > limits.HTTP_WAIT_MS_MAX else []
 
 
 class ReserveAnyForm(ReserveForm, kw_only=True):
     """Jobs wanted of several topics."""
 
-    topics: Annotated[list[TopicName], Meta(min_length=1, max_length=HTTP_TOPICS_MAX)]
+    topics: Annotated[list[TopicName], Meta(min_length=1, max_length=limits.HTTP_TOPICS_MAX)]
 
 
 class HeldForm(Form, kw_only=True):
@@ -297,13 +266,13 @@ class BuryForm(HeldForm, kw_only=True):
 class HeldManyForm(Form, kw_only=True):
     """The reservations that are meant."""
 
-    tokens: Annotated[list[Token], Meta(min_length=1, max_length=HTTP_BATCH_MAX)]
+    tokens: Annotated[list[Token], Meta(min_length=1, max_length=limits.HTTP_BATCH_MAX)]
 
 
 class NackManyForm(Form, kw_only=True):
     """Failed attempts."""
 
-    nacks: Annotated[list[NackForm], Meta(min_length=1, max_length=HTTP_BATCH_MAX)]
+    nacks: Annotated[list[NackForm], Meta(min_length=1, max_length=limits.HTTP_BATCH_MAX)]
 
 
 class PauseForm(Form, kw_only=True):
@@ -318,11 +287,11 @@ class PauseForm(Form, kw_only=True):
 
 PerSecond = Annotated[
     float,
-    Meta(
-        ge=RATE_PER_S_MIN,
-        le=BULK_PER_S_MAX,
-        description="How fast; all at once by default. A rate that was reckoned to be 0 is refused,"
+    about(
+        "How fast; all at once by default. A rate that was reckoned to be 0 is refused,"
         " or it would let everything go.",
+        ge=limits.RATE_PER_S_MIN,
+        le=limits.BULK_PER_S_MAX,
     ),
 ]
 
@@ -330,8 +299,8 @@ PerSecond = Annotated[
 class KickForm(Form, kw_only=True):
     """Buried jobs to be made ready."""
 
-    max: Annotated[int, Meta(ge=1, le=CAP_MAX, description="Jobs at most; all by default.")] = (
-        CAP_MAX
+    max: Annotated[int, about("Jobs at most; all by default.", ge=1, le=limits.CAP_MAX)] = (
+        limits.CAP_MAX
     )
     per_second: PerSecond | Unset = UNSET
 
@@ -341,7 +310,7 @@ class RescheduleForm(Form, kw_only=True):
 
     told_rules: ClassVar[Rules] = ({"oneOf": [{"required": ["delay"]}, {"required": ["at"]}]},)
 
-    delay: Annotated[Duration, Meta(description="Counted from when it is done.")] | Unset = UNSET
+    delay: Annotated[Duration, about("Counted from when it is done.")] | Unset = UNSET
     at: Moment | Unset = UNSET
 
     def broken_rules(self) -> list[FieldError]:
@@ -371,16 +340,12 @@ DAY_MS: Final = 86_400_000
 class WhichForm(Form, kw_only=True):
     """Which jobs of a topic; by default all of them."""
 
-    state: Annotated[
-        States | Unset, Meta(description="In which states; in any of them by default.")
-    ] = UNSET
+    state: Annotated[States | Unset, about("In which states; in any of them by default.")] = UNSET
     from_: Annotated[
-        TimeBound | Unset, Meta(description="Due at this time or later; a delay counts from now.")
+        TimeBound | Unset, about("Due at this time or later; a delay counts from now.")
     ] = msgspec.field(default=UNSET, name="from")
-    to: Annotated[TimeBound | Unset, Meta(description="Due before this time.")] = UNSET
-    prefix: Annotated[
-        str, Meta(max_length=KEY_BYTES_MAX, description="How the job's key begins.")
-    ] = ""
+    to: Annotated[TimeBound | Unset, about("Due before this time.")] = UNSET
+    prefix: Annotated[str, about("How the job's key begins.", max_length=limits.KEY_BYTES_MAX)] = ""
 
     def wanted(self, now_ms: int, offset_ms: int) -> Wanted:
         """Return the same in delayd time, which the wall clock is ahead of by `offset_ms`."""
@@ -425,32 +390,32 @@ def _is_backwards(first: TimeBound | Unset, last: TimeBound | Unset) -> bool:
 class ListJobsForm(WhichForm, kw_only=True):
     """Which page of which jobs."""
 
-    limit: Annotated[int, Meta(ge=1, le=SEARCH_JOBS_MAX, description="Jobs of the page.")] = (
-        HTTP_PAGE_DEFAULT
+    limit: Annotated[int, about("Jobs of the page.", ge=1, le=limits.SEARCH_JOBS_MAX)] = (
+        limits.HTTP_PAGE_DEFAULT
     )
     after: Annotated[
-        PageMark | Unset, Meta(description="The page behind this one: `after` of that answer.")
+        PageMark | Unset, about("The page behind this one: `after` of that answer.")
     ] = UNSET
-    bodies: Annotated[
-        bool, Meta(description="Tell their bodies too; a page with long ones ends sooner.")
-    ] = False
+    bodies: Annotated[bool, about("Tell their bodies too; a page with long ones ends sooner.")] = (
+        False
+    )
 
 
 class ManyJobsForm(WhichForm, kw_only=True):
     """Which jobs are changed."""
 
-    dry_run: Annotated[bool, Meta(description="Do nothing, and tell how many they are.")] = False
+    dry_run: Annotated[bool, about("Do nothing, and tell how many they are.")] = False
 
 
 class ListTopicsForm(Form, kw_only=True):
     """Which page of the topics."""
 
-    after: Annotated[
-        TopicName | Unset, Meta(description="Names behind this one: `after` of that answer.")
-    ] = UNSET
-    limit: Annotated[
-        int, Meta(ge=1, le=HTTP_TOPICS_PAGE_MAX, description="Topics of the page.")
-    ] = HTTP_PAGE_DEFAULT
+    after: Annotated[TopicName | Unset, about("Names behind this one: `after` of that answer.")] = (
+        UNSET
+    )
+    limit: Annotated[int, about("Topics of the page.", ge=1, le=limits.HTTP_TOPICS_PAGE_MAX)] = (
+        limits.HTTP_PAGE_DEFAULT
+    )
 
 
 class HorizonForm(Form, kw_only=True):
@@ -458,20 +423,20 @@ class HorizonForm(Form, kw_only=True):
 
     topic: Annotated[
         list[TopicName],
-        Meta(
-            max_length=HTTP_CALENDAR_TOPICS_MAX,
-            description="These topics; may be given several times. All that have delayed jobs, a"
+        about(
+            "These topics; may be given several times. All that have delayed jobs, a"
             " page at a time, if it is not.",
+            max_length=limits.HTTP_CALENDAR_TOPICS_MAX,
         ),
     ] = msgspec.field(default_factory=list)
-    horizon: Annotated[
-        Duration | Unset, Meta(description="How far ahead, from now; a day by default.")
-    ] = UNSET
+    horizon: Annotated[Duration | Unset, about("How far ahead, from now; a day by default.")] = (
+        UNSET
+    )
     bins: Annotated[
-        int, Meta(ge=1, le=CALENDAR_BINS_MAX, description="Into how many spans it is divided.")
+        int, about("Into how many spans it is divided.", ge=1, le=limits.CALENDAR_BINS_MAX)
     ] = 24
     after: Annotated[
-        TopicName | Unset, Meta(description="Topics behind this one: `after` of that answer.")
+        TopicName | Unset, about("Topics behind this one: `after` of that answer.")
     ] = UNSET
 
     @property
@@ -489,19 +454,17 @@ class HorizonForm(Form, kw_only=True):
         return errors
 
 
-_Setting = Annotated[
-    Any, Meta(description="See docs/policies.md. null is the same as no such field.")
-]
+_Setting = Annotated[Any, about("See docs/policies.md. null is the same as no such field.")]
 
 _SIZE: Final = {"type": ["integer", "string"], "minimum": 1, "minLength": 1}
-_CAP: Final = {"type": "integer", "minimum": 1, "maximum": CAP_MAX}
+_CAP: Final = {"type": "integer", "minimum": 1, "maximum": limits.CAP_MAX}
 _SETTINGS: Final[Mapping[str, dict[str, Any]]] = MappingProxyType(
     {
         "ttr": schema_of_value(Duration),
         "delay": schema_of_value(Duration),
         "retry": schema_of_value(Ladder),
-        "jitter_percent": {"type": "integer", "minimum": 0, "maximum": JITTER_PERCENT_MAX},
-        "max_attempts": {"type": "integer", "minimum": 1, "maximum": ATTEMPTS_MAX},
+        "jitter_percent": {"type": "integer", "minimum": 0, "maximum": limits.JITTER_PERCENT_MAX},
+        "max_attempts": {"type": "integer", "minimum": 1, "maximum": limits.ATTEMPTS_MAX},
         "exhausted": schema_of_value(TopicName),
         "on_close": {"enum": ["failure", "return"]},
         "jobs_max": _CAP,
@@ -509,33 +472,35 @@ _SETTINGS: Final[Mapping[str, dict[str, Any]]] = MappingProxyType(
         "body_bytes_max": _SIZE,
         "delay_max": schema_of_value(Duration),
         "reserved_max": _CAP,
-        "rate_per_s": {"type": "number", "minimum": RATE_PER_S_MIN, "maximum": RATE_PER_S_MAX},
+        "rate_per_s": {
+            "type": "number",
+            "minimum": limits.RATE_PER_S_MIN,
+            "maximum": limits.RATE_PER_S_MAX,
+        },
     }
 )
 
 
-class PolicyBodyForm(Form, kw_only=True, forbid_unknown_fields=False):
-    """A policy; what is wrong with it says `core.policy`, which reads it again, all at once."""
-
-    told_rules: ClassVar[Rules] = (
-        {
-            "additionalProperties": False,
-            "properties": {
-                name: {"anyOf": [schema, {"type": "null"}]} for name, schema in _SETTINGS.items()
-            },
+PolicyBodyForm: Final = cast(
+    "type[Form]",
+    msgspec.defstruct(
+        "PolicyBodyForm",
+        [(name, _Setting, UNSET) for name in _SETTINGS],
+        bases=(Form,),
+        namespace={
+            "__doc__": "A policy; what is wrong with it says `core.policy`, which reads it again,"
+            " all at once.",
+            "told_rules": (
+                {
+                    "additionalProperties": False,
+                    "properties": {
+                        name: {"anyOf": [schema, {"type": "null"}]}
+                        for name, schema in _SETTINGS.items()
+                    },
+                },
+            ),
         },
-    )
-
-    ttr: _Setting = UNSET
-    delay: _Setting = UNSET
-    retry: _Setting = UNSET
-    jitter_percent: _Setting = UNSET
-    max_attempts: _Setting = UNSET
-    exhausted: _Setting = UNSET
-    on_close: _Setting = UNSET
-    jobs_max: _Setting = UNSET
-    bytes_max: _Setting = UNSET
-    body_bytes_max: _Setting = UNSET
-    delay_max: _Setting = UNSET
-    reserved_max: _Setting = UNSET
-    rate_per_s: _Setting = UNSET
+        kw_only=True,
+        forbid_unknown_fields=False,
+    ),
+)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from delayd import limits
 from delayd.core.errors import CapReached, Refusal
 from delayd.core.job import body_of
 from delayd.core.names import INTERNAL_TOPIC
@@ -31,15 +32,6 @@ from delayd.core.operations.topics import reclaim
 from delayd.core.operations.waiting import wait
 from delayd.core.session import Handed, Session, WaitEnd
 from delayd.http.problems import FieldError, KeyReused, RequestInvalid
-from delayd.limits import (
-    HTTP_BATCH_MAX,
-    IDEMPOTENCY_KEY_BYTES_MAX,
-    IDEMPOTENCY_MS,
-    JOB_ID_MAX,
-    PRIORITY_DEFAULT,
-    READ_BYTES,
-    TTR_MS_DEFAULT,
-)
 
 if TYPE_CHECKING:
     from delayd.access.principal import Principal
@@ -86,7 +78,7 @@ class Memo:
                 note = _decode(body_of(record))
             except (msgspec.DecodeError, UnicodeDecodeError):  # put when clients could
                 raise KeyReused from None
-            if note.request != fingerprint or not 0 < note.job <= JOB_ID_MAX:
+            if note.request != fingerprint or not 0 < note.job <= limits.JOB_ID_MAX:
                 raise KeyReused
             self.job_id = note.job
 
@@ -104,9 +96,9 @@ class Memo:
                     engine,
                     topic,
                     self._key,
-                    priority=PRIORITY_DEFAULT,
-                    delay_ms=IDEMPOTENCY_MS,
-                    ttr_ms=TTR_MS_DEFAULT,
+                    priority=limits.PRIORITY_DEFAULT,
+                    delay_ms=limits.IDEMPOTENCY_MS,
+                    ttr_ms=limits.TTR_MS_DEFAULT,
                     body=_encode(MemoBody(job_id, self._print)),
                     now_ms=now_ms,
                 )
@@ -134,8 +126,8 @@ def memo_of(
     header = headers.get(HEADER)
     if header is None:
         return None
-    if not 1 <= len(header.encode("utf-8", "surrogateescape")) <= IDEMPOTENCY_KEY_BYTES_MAX:
-        rule = f"must be 1 to {IDEMPOTENCY_KEY_BYTES_MAX} bytes"
+    if not 1 <= len(header.encode("utf-8", "surrogateescape")) <= limits.IDEMPOTENCY_KEY_BYTES_MAX:
+        rule = f"must be 1 to {limits.IDEMPOTENCY_KEY_BYTES_MAX} bytes"
         raise RequestInvalid([FieldError(HEADER, rule)])
     parts = (principal.name, principal.token_id, topic, header)
     key = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
@@ -183,7 +175,9 @@ class Memos:
         """Delete what is due (it comes in slices), and wait for more while there is more."""
         engine, session = self.engine, self._session
         with as_daemon(engine):
-            while due := reserve_batch(engine, session, HTTP_BATCH_MAX, READ_BYTES, now_ms):
+            while due := reserve_batch(
+                engine, session, limits.HTTP_BATCH_MAX, limits.READ_BYTES, now_ms
+            ):
                 delete_batch(engine, session, [job_id for job_id, _ in due], now_ms)
         wait(engine, session, now_ms, None)
         self.rest()

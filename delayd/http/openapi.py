@@ -24,31 +24,8 @@ import orjson
 from delayd import __version__
 from delayd.access.scopes import Scope
 from delayd.core.errors import Refusal, TopicIsInternal, TopicNameInvalid
+from delayd.http import problems
 from delayd.http.idempotency import HEADER as IDEMPOTENCY_KEY
-from delayd.http.problems import (
-    CONTENT_TYPE,
-    JSON,
-    BadRequest,
-    BodyTooLong,
-    Busy,
-    ExpectationWrong,
-    Forbidden,
-    HeaderTooLong,
-    KeyReused,
-    MediaTypeWrong,
-    NotJson,
-    OurFault,
-    PathTooLong,
-    ProblemAnswer,
-    RequestInvalid,
-    SourceRefused,
-    Stopping,
-    TooMany,
-    TooSlow,
-    Unauthorized,
-    VersionWrong,
-    title_of,
-)
 from delayd.http.reading import Form, form_in
 from delayd.http.routing import Response, Route, Section
 from delayd.http.structs import PutAnswer, ReservedAnswer
@@ -65,22 +42,18 @@ _FORMER_NAMES: Final[Mapping[type[Refusal], str]] = {TopicIsInternal: "TopicIsOw
 _SUFFIX: Final = re.compile(rb'"(#/components/schemas/)?(\w+?)(?:Answer|Form)"')
 """A schema is called like its struct, but without this."""
 _OF_ALL: Final = (
-    *(
-        BadRequest,
-        Forbidden,
-        SourceRefused,
-        TooSlow,
-        PathTooLong,
-        ExpectationWrong,
-        TooMany,
-        HeaderTooLong,
-    ),
-    *(OurFault, Stopping, Busy, VersionWrong),
+    *(problems.BadRequest, problems.Forbidden, problems.SourceRefused),
+    *(problems.TooSlow, problems.PathTooLong, problems.ExpectationWrong),
+    *(problems.TooMany, problems.HeaderTooLong, problems.OurFault),
+    *(problems.Stopping, problems.Busy, problems.VersionWrong),
 )
 """What any request may be refused for; forbidden is one that a web page has sent."""
 _LOOKING: Final = frozenset({None, Scope.PEEK, Scope.STATS})
 """The scopes of calls that change nothing."""
-_OF_BODIES: Final = (NotJson, RequestInvalid, MediaTypeWrong, BodyTooLong)
+_OF_BODIES: Final = (
+    *(problems.NotJson, problems.RequestInvalid),
+    *(problems.MediaTypeWrong, problems.BodyTooLong),
+)
 _ABOUT: Final = """\
 delayd keeps jobs safe until their time and then hands them to whoever works on them.
 
@@ -142,7 +115,10 @@ def _schemas(routes: Sequence[Route]) -> Schema:
     """Return the schemas of everything that is said in bodies, by name."""
     forms = {kind for route in routes for kind in (route.form, route.batch) if kind is not None}
     responses = chain.from_iterable(route.responses.values() for route in routes)
-    replies: set[type] = {ProblemAnswer, *chain.from_iterable(one.structs for one in responses)}
+    replies: set[type] = {
+        problems.ProblemAnswer,
+        *chain.from_iterable(one.structs for one in responses),
+    }
     asked = _components(forms)
     for kind in _all_forms(forms):
         rules = [rule for base in kind.__mro__ for rule in vars(base).get("told_rules", ())]
@@ -196,7 +172,7 @@ def _request_body(route: Route) -> Schema:
     return {
         "description": f"{HTTP_BODY_BYTES_DEFAULT:,} bytes at most, or `http.body_bytes_max`.",
         "required": not route.may_be_empty,
-        "content": {JSON: {"schema": _one_of(kinds)}},
+        "content": {problems.JSON: {"schema": _one_of(kinds)}},
     }
 
 
@@ -218,7 +194,7 @@ def _parameters(route: Route) -> Iterable[Schema]:
         yield {"name": name, "in": "path", "required": True, "schema": _IN_PATHS[name]}
     if route.query is not None:
         yield from map(_query_parameter, msgspec.structs.fields(route.query))
-    if KeyReused in route.refusals:
+    if problems.KeyReused in route.refusals:
         yield {
             "name": IDEMPOTENCY_KEY,
             "in": "header",
@@ -280,11 +256,11 @@ def refusals_of(route: Route) -> Iterable[type[Refusal]]:
     """Yield what the call may be refused for; some twice."""
     yield from _OF_ALL
     if route.scope is not None:
-        yield Unauthorized
+        yield problems.Unauthorized
     if route.form is not None:
         yield from _OF_BODIES
     if route.query is not None or "{id}" in route.path:
-        yield RequestInvalid
+        yield problems.RequestInvalid
     if "{topic}" in route.path:
         yield TopicNameInvalid
     if route.scope not in _LOOKING and ("{topic}" in route.path or "{id}" in route.path):
@@ -318,9 +294,9 @@ def _response(said: Response) -> Schema:
         location["required"] = len(said.structs) == 1  # a batch has none
         response["headers"] = {"Location": location}
     if said.structs:
-        response["content"] = {JSON: {"schema": _one_of(said.structs)}}
+        response["content"] = {problems.JSON: {"schema": _one_of(said.structs)}}
     elif said.media:
-        kind = "object" if said.media == JSON else "string"
+        kind = "object" if said.media == problems.JSON else "string"
         response["content"] = {said.media: {"schema": {"type": kind}}}
     return response
 
@@ -329,23 +305,23 @@ def _problem(refusals: Refusals) -> Schema:
     """Return the response for refusals of one status."""
     by_word: dict[str, list[str]] = {}
     for refusal in refusals:
-        by_word.setdefault(refusal.word, []).append(title_of(refusal))
+        by_word.setdefault(refusal.word, []).append(problems.title_of(refusal))
     lines = [f"`{word}`: {' '.join(dict.fromkeys(titles))}" for word, titles in by_word.items()]
     schema = {
         "allOf": [
-            _ref(ProblemAnswer),
+            _ref(problems.ProblemAnswer),
             {"properties": {"word": {"enum": [*by_word]}, "status": {"const": refusals[0].status}}},
         ]
     }
     response: Schema = {
         "description": "\n\n".join(lines),
-        "content": {CONTENT_TYPE: {"schema": schema}},
+        "content": {problems.CONTENT_TYPE: {"schema": schema}},
     }
     headers = {}
     if any(refusal.retry_after_s is not None for refusal in refusals):
         about = "After so many seconds it may go better."
         headers["Retry-After"] = _header(about, {"type": "integer", "minimum": 1})
-    if Unauthorized in refusals:
+    if problems.Unauthorized in refusals:
         headers["WWW-Authenticate"] = _header("Bearer, of this realm.", {"type": "string"})
     if headers:
         response["headers"] = headers

@@ -16,7 +16,7 @@ succeed if the request itself is right.
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
@@ -28,7 +28,7 @@ from delayd.core.errors import (
     Refusal,
     ValueOutOfRange,
 )
-from delayd.http.values import UNSET, Answer, JobId, Meta, Unset
+from delayd.http.values import UNSET, Answer, JobId, Meta, Unset, about
 from delayd.limits import HTTP_ERROR_CHARACTERS_MAX, HTTP_ERRORS_MAX
 
 JSON: Final = "application/json"
@@ -39,36 +39,34 @@ TYPE_PREFIX: Final = "urn:delayd:"
 
 # --- The answer ----------------------------------------------------------------------------------
 
-HowMany = Annotated[
-    int, Meta(ge=0, description="To how many jobs it was done before it was refused.")
-]
+HowMany = Annotated[int, about("To how many jobs it was done before it was refused.", ge=0)]
 
 
 class FieldError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One thing that is wrong with a request."""
 
-    field: Annotated[str, Meta(description="Where, as `jobs[3].delay`; empty for the whole.")]
-    detail: Annotated[str, Meta(description="The rule, and often the value that breaks it.")]
+    field: Annotated[str, about("Where, as `jobs[3].delay`; empty for the whole.")]
+    detail: Annotated[str, about("The rule, and often the value that breaks it.")]
 
 
 class ProblemAnswer(Answer, kw_only=True):
     """Why a request was refused; nothing has changed (RFC 9457)."""
 
-    type: Annotated[str, Meta(description="`urn:delayd:` and the word.")]
-    title: Annotated[str, Meta(description="What all problems of this kind have in common.")]
+    type: Annotated[str, about("`urn:delayd:` and the word.")]
+    title: Annotated[str, about("What all problems of this kind have in common.")]
     status: Annotated[int, Meta(ge=400, le=599)]
-    detail: Annotated[str, Meta(description="What it is this time, for people.")]
+    detail: Annotated[str, about("What it is this time, for people.")]
     word: Annotated[
-        str, Meta(description="What it is, for programs: the line protocol's word, if it has one.")
+        str, about("What it is, for programs: the line protocol's word, if it has one.")
     ]
     errors: (
         Annotated[
             Sequence[FieldError],
-            Meta(max_length=HTTP_ERRORS_MAX, description="Everything that is wrong, by field."),
+            about("Everything that is wrong, by field.", max_length=HTTP_ERRORS_MAX),
         ]
         | Unset
     ) = UNSET
-    job_id: Annotated[JobId | Unset, Meta(description="The job that is in the way.")] = UNSET
+    job_id: Annotated[JobId | Unset, about("The job that is in the way.")] = UNSET
     cancelled: HowMany | Unset = UNSET
     kicked: HowMany | Unset = UNSET
     rescheduled: HowMany | Unset = UNSET
@@ -80,28 +78,26 @@ class ProblemAnswer(Answer, kw_only=True):
 class HttpRefusal(Refusal):
     """A refusal that only HTTP uses.
 
-    A subclass names its word and status, and its sentence where that is always the same.
+    A subclass names its word, its status, and its sentence with `{}` for what is said of it when it
+    is raised.
     """
 
-    sentence = ""
+    sentence: ClassVar[str] = "{}"
 
-    def __init_subclass__(
-        cls, *, word: str, status: int, sentence: str = "", retry_after_s: int | None = None
-    ) -> None:
+    def __init_subclass__(cls, *, word: str, status: int, retry_after_s: int | None = None) -> None:
         """Note what the table of refusals says of this one."""
         super().__init_subclass__()
         cls.word, cls.status, cls.retry_after_s = word, status, retry_after_s
-        cls.sentence = sentence
 
-    def __init__(self, sentence: str = "") -> None:
-        super().__init__(sentence or self.sentence)
+    def __init__(self, *said: Any) -> None:  # noqa: ANN401 (whatever the sentence shows)
+        super().__init__(self.sentence.format(*said))
+        self.said = said
 
 
 class NotJson(HttpRefusal, word="BAD_JSON", status=400):
     """The body cannot be read as JSON."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(f"the body is not a JSON text: {why}")
+    sentence = "the body is not a JSON text: {}"
 
 
 class BadRequest(HttpRefusal, word="BAD_FORMAT", status=400):
@@ -128,14 +124,11 @@ def _cut(text: str) -> str:
     return text[:HTTP_ERROR_CHARACTERS_MAX] + "..."
 
 
-class Unauthorized(
-    HttpRefusal,
-    word="UNAUTHORIZED",
-    status=401,
-    # What is missing, and not what is wrong with what was given.
-    sentence="a valid token is needed: Authorization: Bearer dlyd_...",
-):
+class Unauthorized(HttpRefusal, word="UNAUTHORIZED", status=401):
     """A valid token is needed."""
+
+    # What is missing, and not what is wrong with what was given.
+    sentence = "a valid token is needed: Authorization: Bearer dlyd_..."
 
 
 class Forbidden(HttpRefusal, word="FORBIDDEN", status=403):
@@ -149,8 +142,7 @@ class SourceRefused(HttpRefusal, word="FORBIDDEN", status=403):
 class NoSuchCall(HttpRefusal, word="UNKNOWN_COMMAND", status=404):
     """There is no such path."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(f"there is nothing at {path}; /openapi.json lists what there is")
+    sentence = "there is nothing at {}; /openapi.json lists what there is"
 
 
 class MethodNotAllowed(HttpRefusal, word="METHOD_NOT_ALLOWED", status=405):
@@ -168,41 +160,31 @@ class TooSlow(HttpRefusal, word="REQUEST_TIMEOUT", status=408):
 class JobReserved(HttpRefusal, word="RESERVED", status=409):
     """The job is reserved by a worker."""
 
-    def __init__(self, job_id: int) -> None:
-        super().__init__(f"job {job_id} is reserved: only its holder can say what becomes of it")
-        self.job_id = job_id
+    sentence = "job {} is reserved: only its holder can say what becomes of it"
 
 
 class ReservationLost(HttpRefusal, word="NOT_RESERVED", status=409):
     """The reservation has ended: its ttr ran out, or the job went to another worker."""
 
-    def __init__(self, job_id: int) -> None:
-        super().__init__(f"job {job_id} is not reserved under this token, or no longer")
-        self.job_id = job_id
+    sentence = "job {} is not reserved under this token, or no longer"
 
 
 class WrongState(HttpRefusal, word="WRONG_STATE", status=409):
     """The state of the job does not allow this."""
 
-    def __init__(self, job_id: int, state: str, what: str) -> None:
-        super().__init__(f"job {job_id} is {state}, which does not allow to {what} it")
-        self.job_id = job_id
+    sentence = "job {} is {}, which does not allow to {} it"
 
 
-class KeyReused(
-    HttpRefusal,
-    word="IDEMPOTENCY_KEY_REUSED",
-    status=422,
-    sentence="this Idempotency-Key came with another request before",
-):
+class KeyReused(HttpRefusal, word="IDEMPOTENCY_KEY_REUSED", status=422):
     """The Idempotency-Key was used for another request."""
+
+    sentence = "this Idempotency-Key came with another request before"
 
 
 class BodyTooLong(HttpRefusal, word="JOB_TOO_BIG", status=413):
     """The request is longer than this daemon reads."""
 
-    def __init__(self, bytes_max: int) -> None:
-        super().__init__(f"the request's body is longer than {bytes_max} bytes")
+    sentence = "the request's body is longer than {} bytes"
 
 
 class MediaTypeWrong(HttpRefusal, word="UNSUPPORTED_MEDIA_TYPE", status=415):
@@ -229,14 +211,10 @@ class Busy(HttpRefusal, word="BUSY", status=503, retry_after_s=1):
     """The daemon cannot do this now."""
 
 
-class Stopping(
-    HttpRefusal,
-    word="STOPPING",
-    status=503,
-    retry_after_s=1,
-    sentence="this daemon is stopping; another will be there soon",
-):
+class Stopping(HttpRefusal, word="STOPPING", status=503, retry_after_s=1):
     """The daemon is stopping."""
+
+    sentence = "this daemon is stopping; another will be there soon"
 
 
 class NotReady(HttpRefusal, word="NOT_READY", status=503, retry_after_s=1):
@@ -246,26 +224,19 @@ class NotReady(HttpRefusal, word="NOT_READY", status=503, retry_after_s=1):
 class ExpectationWrong(HttpRefusal, word="EXPECTATION_FAILED", status=417):
     """The Expect header asks for something that this daemon does not support."""
 
-    def __init__(self, expected: str) -> None:
-        super().__init__(f"Expect: {expected!r} is not 100-continue")
+    sentence = "Expect: {!r} is not 100-continue"
 
 
-class VersionWrong(
-    HttpRefusal,
-    word="HTTP_VERSION_NOT_SUPPORTED",
-    status=505,
-    sentence="this daemon speaks HTTP/1.1 and 1.0",
-):
+class VersionWrong(HttpRefusal, word="HTTP_VERSION_NOT_SUPPORTED", status=505):
     """The version of HTTP is not supported."""
 
+    sentence = "this daemon speaks HTTP/1.1 and 1.0"
 
-class NoClock(
-    HttpRefusal,
-    word="NO_VIRTUAL_CLOCK",
-    status=409,
-    sentence="this daemon lives by the system's clock; see --clock virtual",
-):
+
+class NoClock(HttpRefusal, word="NO_VIRTUAL_CLOCK", status=409):
     """The clock is not virtual, so it cannot be advanced."""
+
+    sentence = "this daemon lives by the system's clock; see --clock virtual"
 
 
 # --- From a refusal to its answer ----------------------------------------------------------------
@@ -288,8 +259,10 @@ def problem_of(refusal: Refusal, **done: int) -> ProblemAnswer:
         errors=errors_of(refusal) or UNSET,
         **done,
     )
-    if isinstance(refusal, JobAlreadyExists | JobReserved | ReservationLost | WrongState):
+    if isinstance(refusal, JobAlreadyExists):
         problem.job_id = refusal.job_id
+    elif isinstance(refusal, JobReserved | ReservationLost | WrongState):
+        problem.job_id = refusal.said[0]
     return problem
 
 

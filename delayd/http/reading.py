@@ -58,7 +58,6 @@ class Form(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 FormT = TypeVar("FormT", bound=Form)
 
-"""Of a field's name for which another one is proposed: comparing takes long."""
 SOMETHING: Final = 0
 """Stands for a value that is wrong, where rules ask which fields are there."""
 _GOT: Final = re.compile(r"Expected `([^`]*)`, got `([^`]*)`")
@@ -115,13 +114,9 @@ class Reader(Generic[FormT]):
             errors = [*islice(errors_in(msgspec.json.decode(data), self.kind), HTTP_ERRORS_MAX)]
         except (ValueError, RecursionError) as error:
             return NotJson(str(error))
-        if not errors and not _is_mistake_in_field(said):
+        if not errors and not said.startswith(("Expected", "Invalid", "Object", "Number")):
             return NotJson(said)  # msgspec goes less deep than orjson
         return RequestInvalid(errors or [FieldError("", said)])
-
-
-def _is_mistake_in_field(said: str) -> bool:
-    return said.startswith(("Expected", "Invalid", "Object", "Number"))
 
 
 def _lengths_of(kind: type[Form]) -> Iterator[tuple[str, int]]:

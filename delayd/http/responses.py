@@ -16,6 +16,7 @@ The module refuses to know requests and connections.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
@@ -36,36 +37,24 @@ HTTP_1_0: Final = (1, 0)
 HTTP_1_1: Final = (1, 1)
 
 
+@dataclass(slots=True, eq=False)
 class Reply:
     """An answer with everything that is in it."""
 
-    __slots__ = ("_headers", "body", "is_sent", "media_type", "pieces", "status")
-
-    def __init__(
-        self,
-        status: int,
-        body: bytes = b"",
-        media_type: str = JSON,
-        headers: Mapping[str, str] | None = None,
-        pieces: Iterable[bytes] | None = None,
-    ) -> None:
-        """Answer this.
-
-        `headers` come beside those that every answer has. They are the daemon's own words: what
-        clients say is not to be repeated there. `pieces` take the place of a body.
-        """
-        self.status = status
-        self.body = body
-        self.media_type = media_type
-        self._headers = headers
-        self.pieces = pieces
-        self.is_sent = False
+    status: int
+    body: bytes = b""
+    media_type: str = JSON
+    headers: Mapping[str, str] | None = None
+    """Beside those that every answer has; the daemon's own words, and nothing that clients say."""
+    pieces: Iterable[bytes] | None = None
+    """In the place of a body."""
+    is_sent: bool = False
 
     def head(self, *, closes: bool, version: tuple[int, int] = HTTP_1_1) -> bytes:
         """Return what stands before the body; `closes`: the connection ends with this answer."""
         text = _beginning(self.status, self.media_type)
-        if self._headers:
-            text += "".join(f"{name}: {value}\r\n" for name, value in self._headers.items())
+        if self.headers:
+            text += "".join(f"{name}: {value}\r\n" for name, value in self.headers.items())
         if self.status != NO_CONTENT:
             text += f"Content-Length: {len(self.body)}\r\n"
         if closes:
@@ -127,11 +116,6 @@ def reply_of_many(
     """Return the answer to a batch: this status if none of them was refused."""
     is_mixed = any(result.problem is not UNSET for result in answer.results)
     return reply(MULTI_STATUS if is_mixed else status, answer)
-
-
-def nothing() -> Reply:
-    """Return an answer that says nothing: 204."""
-    return Reply(NO_CONTENT)
 
 
 def refused(refusal: Refusal, **done: int) -> Reply:

@@ -11,34 +11,10 @@ from typing import Final
 import orjson
 
 from delayd.access.scopes import Scope
-from delayd.core.errors import (
-    BodyTooBig,
-    CapReached,
-    DelayTooLong,
-    Draining,
-    JobAlreadyExists,
-    JobNotFound,
-    KeyInvalid,
-    KeyNotFound,
-    OutOfSpace,
-    PolicyInvalid,
-    TopicIsInternal,
-    TopicNameInvalid,
-    TopicNotFound,
-    ValueOutOfRange,
-)
-from delayd.http import forms, openapi, structs
+from delayd.core import errors
+from delayd.http import forms, openapi, problems, structs
 from delayd.http.api import Call
 from delayd.http.handlers import health, jobs, leases, many_jobs, puts, reserve, topics
-from delayd.http.problems import (
-    JSON,
-    JobReserved,
-    KeyReused,
-    NoClock,
-    NotReady,
-    ReservationLost,
-    WrongState,
-)
 from delayd.http.responses import Reply
 from delayd.http.routing import Response, Route, Section
 from delayd.limits import HTTP_BATCH_MAX, HTTP_WAIT_MS_MAX
@@ -55,14 +31,14 @@ def _openapi_text() -> bytes:
 
 
 _PUT_REFUSALS: Final = (
-    *(ValueOutOfRange, DelayTooLong, BodyTooBig),
-    *(CapReached, OutOfSpace, Draining),
+    *(errors.ValueOutOfRange, errors.DelayTooLong, errors.BodyTooBig),
+    *(errors.CapReached, errors.OutOfSpace, errors.Draining),
 )
 _CHANGE_REFUSALS: Final = (
-    *(JobReserved, ValueOutOfRange, DelayTooLong),
-    *(BodyTooBig, CapReached, OutOfSpace),
+    *(problems.JobReserved, errors.ValueOutOfRange, errors.DelayTooLong),
+    *(errors.BodyTooBig, errors.CapReached, errors.OutOfSpace),
 )
-_HELD: Final = (JobNotFound, ReservationLost)
+_HELD: Final = (errors.JobNotFound, problems.ReservationLost)
 _NAMED: Final = {200: Response("It is done; the job's number.", (structs.NamedAnswer,))}
 _CHANGED: Final = {200: Response("It is changed.", (structs.ChangedAnswer,))}
 _JOB: Final = {200: Response("The job.", (structs.JobAnswer,))}
@@ -103,7 +79,7 @@ _PRODUCERS: Final = (
                 (structs.PutResultsAnswer,),
             ),
         },
-        (*_PUT_REFUSALS, JobAlreadyExists, KeyReused),
+        (*_PUT_REFUSALS, errors.JobAlreadyExists, problems.KeyReused),
         form=forms.PutJobForm,
         batch=forms.PutJobsForm,
     ),
@@ -120,7 +96,7 @@ _PRODUCERS: Final = (
             ),
             201: Response("The job was made.", (structs.PutAnswer,), has_location=True),
         },
-        (*_PUT_REFUSALS, JobAlreadyExists, KeyInvalid),
+        (*_PUT_REFUSALS, errors.JobAlreadyExists, errors.KeyInvalid),
         form=forms.PutKeyedForm,
     ),
 )
@@ -134,7 +110,7 @@ _WORKERS: Final = (
         " `token` identifies the reservation in the calls below. If the client disconnects before"
         " the answer is sent, nothing is reserved and no attempt is counted.",
         _RESERVED,
-        (OutOfSpace,),
+        (errors.OutOfSpace,),
         form=forms.ReserveForm,
         may_be_empty=True,
     ),
@@ -143,7 +119,7 @@ _WORKERS: Final = (
         *("reserve_any", Section.WORKERS, "Reserve jobs of several topics"),
         "The same for several topics: the most urgent of them all come first.",
         _RESERVED,
-        (OutOfSpace, TopicIsInternal),
+        (errors.OutOfSpace, errors.TopicIsInternal),
         form=forms.ReserveAnyForm,
     ),
     Route(
@@ -182,7 +158,7 @@ _WORKERS: Final = (
         " ladder, burial, another topic. A `delay` in the request overrides the step. Without a"
         " rule the job is ready again, after that delay.",
         {200: Response("What became of the job.", (structs.BecameAnswer,))},
-        (*_HELD, ValueOutOfRange, OutOfSpace),
+        (*_HELD, errors.ValueOutOfRange, errors.OutOfSpace),
         form=forms.NackForm,
     ),
     Route(
@@ -190,7 +166,7 @@ _WORKERS: Final = (
         *("touch", Section.WORKERS, "Ask for more time"),
         "The reservation lasts a full `ttr` from now.",
         {200: Response("The reservation was extended.", (structs.TouchedAnswer,))},
-        (*_HELD, OutOfSpace),
+        (*_HELD, errors.OutOfSpace),
         form=forms.HeldForm,
     ),
     Route(
@@ -198,7 +174,7 @@ _WORKERS: Final = (
         *("bury", Section.WORKERS, "Park a job"),
         "It is not handed out until it is kicked.",
         {200: Response("It is buried.", (structs.BecameAnswer,))},
-        (*_HELD, OutOfSpace),
+        (*_HELD, errors.OutOfSpace),
         form=forms.BuryForm,
     ),
 )
@@ -209,7 +185,7 @@ _JOBS: Final = (
         *("get_job", Section.JOBS, "Look at a job"),
         "In any state; nothing about it changes.",
         _JOB,
-        (JobNotFound,),
+        (errors.JobNotFound,),
     ),
     Route(
         *("PATCH", "/v1/jobs/{id}", jobs.change, Scope.PUT),
@@ -217,7 +193,7 @@ _JOBS: Final = (
         "A new time, priority, ttr or body, in one step; absent fields stay. A new time takes a"
         " buried job out of burial. A reserved job cannot be changed.",
         _CHANGED,
-        (JobNotFound, *_CHANGE_REFUSALS),
+        (errors.JobNotFound, *_CHANGE_REFUSALS),
         form=forms.ChangeJobForm,
     ),
     Route(
@@ -225,14 +201,14 @@ _JOBS: Final = (
         *("cancel_job", Section.JOBS, "Cancel a job"),
         "It is deleted, whether delayed, ready or buried. A reserved job cannot be cancelled.",
         _NAMED,
-        (JobNotFound, JobReserved),
+        (errors.JobNotFound, problems.JobReserved),
     ),
     Route(
         *("POST", "/v1/jobs/{id}/kick", jobs.kick, Scope.KICK),
         *("kick_job", Section.JOBS, "Make a job ready"),
         "A delayed job is ready at once; a buried one too, and its ladder starts again.",
         _NAMED,
-        (JobNotFound, JobReserved, WrongState, OutOfSpace),
+        (errors.JobNotFound, problems.JobReserved, problems.WrongState, errors.OutOfSpace),
         form=forms.NothingForm,
         may_be_empty=True,
     ),
@@ -240,14 +216,12 @@ _JOBS: Final = (
 _BY_KEY: Final = tuple(
     route._replace(
         path="/v1/topics/{topic}/keys/{key}" + route.path.removeprefix("/v1/jobs/{id}"),
-        handler=handler,
         name=f"{route.name}_by_key",
         summary=summary,
-        refusals=(KeyNotFound, *route.refusals[1:]),
+        refusals=(errors.KeyNotFound, *route.refusals[1:]),
     )
-    for route, handler, summary in zip(
+    for route, summary in zip(
         _JOBS,
-        (jobs.get_key, jobs.change_key, jobs.cancel_key, jobs.kick_key),
         (
             "Look at the job that has a key",
             "Change the job that has a key",
@@ -264,7 +238,7 @@ _MANY_JOBS: Final = (
         "A page of them, in due order. `after` of one answer leads to the next page; a job that"
         " does not change meanwhile is on exactly one page.",
         {200: Response("A page.", (structs.PageAnswer,))},
-        (TopicNotFound,),
+        (errors.TopicNotFound,),
         query=forms.ListJobsForm,
     ),
     Route(
@@ -272,7 +246,7 @@ _MANY_JOBS: Final = (
         *("cancel_jobs", Section.JOBS, "Cancel many jobs"),
         f"All that match, except reserved ones. {_BULK}",
         _MANY_DONE,
-        (TopicNotFound,),
+        (errors.TopicNotFound,),
         query=forms.ManyJobsForm,
     ),
     Route(
@@ -280,7 +254,7 @@ _MANY_JOBS: Final = (
         *("kick_jobs", Section.JOBS, "Make many jobs ready"),
         f"All that match and are delayed or buried. {_BULK}",
         _MANY_DONE,
-        (TopicNotFound, OutOfSpace),
+        (errors.TopicNotFound, errors.OutOfSpace),
         form=forms.NothingForm,
         query=forms.ManyJobsForm,
         may_be_empty=True,
@@ -291,7 +265,7 @@ _MANY_JOBS: Final = (
         "All that match and are delayed or ready come due after the same delay from now, or at the"
         f" same time. {_BULK}",
         _MANY_DONE,
-        (TopicNotFound, ValueOutOfRange, DelayTooLong, OutOfSpace),
+        (errors.TopicNotFound, errors.ValueOutOfRange, errors.DelayTooLong, errors.OutOfSpace),
         form=forms.RescheduleForm,
         query=forms.ManyJobsForm,
     ),
@@ -300,7 +274,7 @@ _MANY_JOBS: Final = (
         *("get_calendar", Section.JOBS, "Count what comes due when"),
         "Delayed jobs in each of a number of time spans from now on, by topic.",
         {200: Response("The counts.", (structs.CalendarAnswer,))},
-        (TopicNotFound, TopicNameInvalid, ValueOutOfRange),
+        (errors.TopicNotFound, errors.TopicNameInvalid, errors.ValueOutOfRange),
         query=forms.HorizonForm,
     ),
 )
@@ -318,7 +292,7 @@ _TOPICS: Final = (
         *("get_topic", Section.TOPICS, "Look at a topic"),
         "A topic exists as long as it has jobs, waiting consumers, a pause or a policy of its own.",
         {200: Response("All there is to say.", (structs.TopicAnswer,))},
-        (TopicNotFound,),
+        (errors.TopicNotFound,),
     ),
     Route(
         *("GET", "/v1/topics/{topic}/policy", topics.get_policy, Scope.STATS),
@@ -331,7 +305,7 @@ _TOPICS: Final = (
         *("set_policy", Section.TOPICS, "Set a topic's own policy"),
         "It replaces the previous one, and the configured one. Kept over restarts.",
         _POLICY,
-        (PolicyInvalid, OutOfSpace),
+        (errors.PolicyInvalid, errors.OutOfSpace),
         form=forms.PolicyBodyForm,
     ),
     Route(
@@ -339,21 +313,21 @@ _TOPICS: Final = (
         *("drop_policy", Section.TOPICS, "Remove the topic's own policy"),
         "The configured policy applies again, and is the answer.",
         _POLICY,
-        (OutOfSpace,),
+        (errors.OutOfSpace,),
     ),
     Route(
         *("POST", "/v1/topics/{topic}/pause", topics.pause, Scope.PAUSE),
         *("pause", Section.TOPICS, "Hand out nothing for a while"),
         "Jobs still come due, and wait.",
         _PAUSED,
-        (TopicNotFound, ValueOutOfRange, OutOfSpace),
+        (errors.TopicNotFound, errors.ValueOutOfRange, errors.OutOfSpace),
         form=forms.PauseForm,
     ),
     Route(
         *("POST", "/v1/topics/{topic}/resume", topics.resume, Scope.PAUSE),
         *("resume", Section.TOPICS, "End a pause", "At once."),
         _PAUSED,
-        (TopicNotFound, OutOfSpace),
+        (errors.TopicNotFound, errors.OutOfSpace),
         form=forms.NothingForm,
         may_be_empty=True,
     ),
@@ -363,7 +337,7 @@ _TOPICS: Final = (
         "The longest buried first; with `per_second` the first at once and each of the others one"
         " interval later.",
         _MANY_DONE,
-        (TopicNotFound, ValueOutOfRange, OutOfSpace),
+        (errors.TopicNotFound, errors.ValueOutOfRange, errors.OutOfSpace),
         form=forms.KickForm,
         may_be_empty=True,
     ),
@@ -372,7 +346,7 @@ _TOPICS: Final = (
         *("clear", Section.TOPICS, "Forget all jobs of a topic"),
         "Except reserved ones; in constant time, however many there are.",
         _MANY_DONE,
-        (TopicNotFound, OutOfSpace),
+        (errors.TopicNotFound, errors.OutOfSpace),
         form=forms.NothingForm,
         may_be_empty=True,
     ),
@@ -402,20 +376,20 @@ _DAEMON: Final = (
         *("readyz", Section.DAEMON, "Ask whether it takes jobs"),
         "If not ready, send producers elsewhere: it drains, or its disk is full or silent.",
         {200: Response("It does.", (structs.ReadyAnswer,))},
-        (NotReady, Draining),
+        (problems.NotReady, errors.Draining),
     ),
     Route(
         *("POST", "/v1/clock/advance", health.advance, Scope.ADMIN),
         *("advance_clock", Section.DAEMON, "Advance the virtual clock"),
         "Of a daemon with `--clock virtual`. Everything due by then happens before the answer.",
         {200: Response("How far it has come.", (structs.AdvancedAnswer,))},
-        (NoClock, ValueOutOfRange),
+        (problems.NoClock, errors.ValueOutOfRange),
         form=forms.AdvanceForm,
     ),
     Route(
         *("GET", "/openapi.json", serve_openapi, None),
         *("get_openapi", Section.DAEMON, "This document", "Needs no token."),
-        {200: Response("OpenAPI 3.1.", media=JSON)},
+        {200: Response("OpenAPI 3.1.", media=problems.JSON)},
     ),
 )
 

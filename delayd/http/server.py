@@ -8,7 +8,7 @@ ends the process, as one in a turn does: what is in memory cannot be trusted any
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from delayd.access.control import AccessControl
 from delayd.clock import monotonic_ns
@@ -22,9 +22,6 @@ from delayd.http.routes import ROUTES
 from delayd.http.routing import Router
 from delayd.limits import HTTP_STOP_MS_MAX
 
-if TYPE_CHECKING:
-    import ssl
-
 NS_PER_MS: Final = 1_000_000
 
 
@@ -34,21 +31,25 @@ class HttpServer:
     def __init__(
         self,
         api: Api,
-        admission: RequestAdmission,
-        listeners: Sequence[socket.socket],
+        access: AccessControl,
         bounds: Bounds,
-        *,
+        hosts: Collection[str],
+        listeners: Sequence[socket.socket],
         on_fault: Callable[[BaseException], object],
-        tls: "ssl.SSLContext | None" = None,
     ) -> None:
-        """Put it together; `on_fault` is told of a fault of our own, and does not return."""
+        """Put it together; `on_fault` is told of a fault of our own, and does not return.
+
+        Raises `NoCParser`.
+        """
         require_c_parser()
+        api.renewed = access.authenticator.renewed
+        admission = RequestAdmission(api, access.authenticator, Hosts(hosts), bounds.body_bytes_max)
         self._api = api
         self._admission = admission
         self._listeners = listeners
         self._bounds = bounds
         self._on_fault = on_fault
-        self._tls = tls
+        self._tls = access.http_tls
         self._router: Router[Endpoint] = Router()
         for route in ROUTES:
             endpoint = admission.endpoint(route)
@@ -87,8 +88,8 @@ class HttpServer:
         self._api.is_stopping = True
         if self._acceptor is not None:
             self._acceptor.close()
-        for consumer in [*self._api.waiting]:
-            consumer.stop()
+        for stop in [*self._api.waiting]:
+            stop()
 
     async def stop(self) -> None:
         """Let what was begun be answered, for a bounded time, and close all connections."""
@@ -106,17 +107,3 @@ class HttpServer:
         """Close all connections at once: nothing may be acknowledged any more."""
         if self.connections is not None:
             self.connections.close()
-
-
-def http_server(
-    api: Api,
-    access: AccessControl,
-    bounds: Bounds,
-    hosts: Collection[str],
-    listeners: Sequence[socket.socket],
-    on_fault: Callable[[BaseException], object],
-) -> HttpServer:
-    """Return the server; `start` begins to accept. Raises `NoCParser`."""
-    api.renewed = access.authenticator.renewed
-    admission = RequestAdmission(api, access.authenticator, Hosts(hosts), bounds.body_bytes_max)
-    return HttpServer(api, admission, listeners, bounds, on_fault=on_fault, tls=access.http_tls)

@@ -10,6 +10,7 @@ of time are in seconds, and null is what there is not.
 1
 """
 
+import enum
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -19,7 +20,7 @@ from delayd.core.operations.put import Outcome
 from delayd.core.throttle import Block
 from delayd.core.topic import Source
 from delayd.http.problems import ProblemAnswer
-from delayd.http.values import UNSET, Answer, JobId, Meta, MomentText, Token, Unset
+from delayd.http.values import UNSET, Answer, JobId, Meta, MomentText, Token, Unset, about
 from delayd.limits import PRIORITY_MAX
 
 AnswerT = TypeVar("AnswerT", bound=Answer)
@@ -35,32 +36,27 @@ def as_written(text: bytes) -> Any:  # noqa: ANN401 (it stands for any member)
     return msgspec.Raw(text)
 
 
-Seconds = Annotated[float, Meta(ge=0, description="A length of time, in seconds.")]
+Seconds = Annotated[float, about("A length of time, in seconds.", ge=0)]
 Count = Annotated[int, Meta(ge=0)]
 PriorityNumber = Annotated[int, Meta(ge=0, le=PRIORITY_MAX)]
-Status = Annotated[int, Meta(ge=200, le=599, description="As of a request about this one alone.")]
-Attempts = Annotated[
-    Count, Meta(description="Since its retry ladder began, with the one that is under way.")
-]
-Steps = Annotated[list[str], Meta(description="The delays after each failed attempt.")]
-JsonBody = Annotated[
-    Any, Meta(description="The body where it is JSON: the very text that was put.")
-]
-BytesBody = Annotated[bytes | Unset, Meta(description="The body where it is not, in base64.")]
+Status = Annotated[int, about("As of a request about this one alone.", ge=200, le=599)]
+Attempts = Annotated[Count, about("Since its retry ladder began, with the one that is under way.")]
+Steps = Annotated[list[str], about("The delays after each failed attempt.")]
+JsonBody = Annotated[Any, about("The body where it is JSON: the very text that was put.")]
+BytesBody = Annotated[bytes | Unset, about("The body where it is not, in base64.")]
 
-StateName = Annotated[
-    str,
-    Meta(
-        description="Where the job is in its life.",
-        extra_json_schema={"enum": [state.name.lower() for state in State]},
-    ),
-]
-ReasonName = Annotated[
-    str,
-    Meta(
-        description="Why the attempt failed.",
-        extra_json_schema={"enum": [reason.name.lower() for reason in Reason]},
-    ),
+
+def _named(members: type[enum.Enum], description: str) -> msgspec.Meta:
+    """Return what a schema says of the name of a member; there is none for 0 of flags."""
+    names = [member.name.lower() for member in members]
+    return about(description, extra_json_schema={"enum": names})
+
+
+StateName = Annotated[str, _named(State, "Where the job is in its life.")]
+ReasonName = Annotated[str, _named(Reason, "Why the attempt failed.")]
+SourceName = Annotated[str, _named(Source, "Who said so: the configuration, or a client.")]
+BlockName = Annotated[
+    str, _named(Block, "paused; full: reserved_max is reached; slow: its rate is used up.")
 ]
 
 # --- Producers -----------------------------------------------------------------------------------
@@ -112,8 +108,8 @@ class FailureAnswer(Answer, kw_only=True):
 
     reason: ReasonName
     at: MomentText
-    error: Annotated[str | Unset, Meta(description="What its worker said.")] = UNSET
-    origin: Annotated[str | Unset, Meta(description="The topic that it was moved from.")] = UNSET
+    error: Annotated[str | Unset, about("What its worker said.")] = UNSET
+    origin: Annotated[str | Unset, about("The topic that it was moved from.")] = UNSET
 
 
 class ReservedJobAnswer(Answer, kw_only=True):
@@ -122,14 +118,12 @@ class ReservedJobAnswer(Answer, kw_only=True):
     id: JobId
     topic: str
     token: Token
-    attempt: Annotated[int, Meta(ge=1, description="Attempt number, starting at 1.")]
+    attempt: Annotated[int, about("Attempt number, starting at 1.", ge=1)]
     priority: PriorityNumber
     due: MomentText
-    lateness: Annotated[Seconds, Meta(description="How long after that it was handed out, in s.")]
+    lateness: Annotated[Seconds, about("How long after that it was handed out, in s.")]
     ttr: Seconds
-    expires: Annotated[
-        MomentText, Meta(description="When the reservation ends, unless it is extended.")
-    ]
+    expires: Annotated[MomentText, about("When the reservation ends, unless it is extended.")]
     key: str | Unset = UNSET
     failure: FailureAnswer | Unset = UNSET
     body: JsonBody = UNSET
@@ -147,8 +141,8 @@ class BecameAnswer(Answer, kw_only=True):
 
     id: JobId
     state: StateName
-    topic: Annotated[str, Meta(description="Another one if its policy has moved it.")]
-    due: Annotated[MomentText | Unset, Meta(description="Of a delayed job.")] = UNSET
+    topic: Annotated[str, about("Another one if its policy has moved it.")]
+    due: Annotated[MomentText | Unset, about("Of a delayed job.")] = UNSET
 
 
 class TouchedAnswer(Answer, kw_only=True):
@@ -203,12 +197,12 @@ class JobAnswer(Answer, kw_only=True):
     created: MomentText
     ttr: Seconds
     attempts: Attempts
-    reserves: Annotated[Count, Meta(description="How often it was handed out.")]
+    reserves: Annotated[Count, about("How often it was handed out.")]
     timeouts: Count
-    releases: Annotated[Count, Meta(description="Nacks count too.")]
+    releases: Annotated[Count, about("Nacks count too.")]
     buries: Count
     kicks: Count
-    expires: Annotated[MomentText | Unset, Meta(description="Of a reserved job.")] = UNSET
+    expires: Annotated[MomentText | Unset, about("Of a reserved job.")] = UNSET
     key: str | Unset = UNSET
     retry: Steps | Unset = UNSET
     max_attempts: Annotated[int, Meta(ge=1)] | Unset = UNSET
@@ -233,7 +227,7 @@ class PageJobAnswer(Answer, kw_only=True):
 
 
 After = Annotated[
-    str | None, Meta(description="What `after` of the next request is to be; null: that was all.")
+    str | None, about("What `after` of the next request is to be; null: that was all.")
 ]
 
 
@@ -258,14 +252,14 @@ class TopicCalendarAnswer(Answer, kw_only=True):
     """What comes due of a topic."""
 
     name: str
-    counts: Annotated[list[Count], Meta(description="Jobs in each span, the first from now on.")]
+    counts: Annotated[list[Count], about("Jobs in each span, the first from now on.")]
 
 
 class CalendarAnswer(Answer, kw_only=True):
     """What comes due when."""
 
     from_: MomentText = msgspec.field(name="from")
-    bin: Annotated[Seconds, Meta(description="How long each span is, in seconds.")]
+    bin: Annotated[Seconds, about("How long each span is, in seconds.")]
     topics: list[TopicCalendarAnswer]
     after: After
 
@@ -282,9 +276,9 @@ class TopicCountsAnswer(Answer, kw_only=True):
     ready: Count
     reserved: Count
     buried: Count
-    urgent: Annotated[Count, Meta(description="Ready with a priority below 1024.")]
-    waiting: Annotated[Count, Meta(description="Consumers that wait for a job.")]
-    paused_until: Annotated[MomentText | None, Meta(description="null: it is not paused.")]
+    urgent: Annotated[Count, about("Ready with a priority below 1024.")]
+    waiting: Annotated[Count, about("Consumers that wait for a job.")]
+    paused_until: Annotated[MomentText | None, about("null: it is not paused.")]
 
 
 class TopicPageAnswer(Answer, kw_only=True):
@@ -312,15 +306,6 @@ class PolicyAnswer(Answer, kw_only=True):
     rate_per_s: Annotated[float, Meta(gt=0)] | Unset = UNSET
 
 
-SourceName = Annotated[
-    str,
-    Meta(
-        description="Who said so: the configuration, or a client.",
-        extra_json_schema={"enum": [source.name.lower() for source in Source]},
-    ),
-]
-
-
 class PolicyOfTopicAnswer(Answer, kw_only=True):
     """What holds for a topic, and who said so."""
 
@@ -339,7 +324,7 @@ class RatesAnswer(Answer, kw_only=True):
 class LatenessAnswer(Answer, kw_only=True):
     """How long something took, in seconds; null where it has not happened."""
 
-    jobs: Annotated[Count, Meta(description="How often it has happened.")]
+    jobs: Annotated[Count, about("How often it has happened.")]
     mean: float | None
     p50: float | None
     p90: float | None
@@ -350,7 +335,7 @@ class UseAnswer(Answer, kw_only=True):
     """How much of a cap is used."""
 
     in_use: Count
-    max: Annotated[Count | None, Meta(description="null: there is no cap.")]
+    max: Annotated[Count | None, about("null: there is no cap.")]
 
 
 class TopicUsageAnswer(Answer, kw_only=True):
@@ -361,29 +346,18 @@ class TopicUsageAnswer(Answer, kw_only=True):
     reserved: UseAnswer
 
 
-BlockName = Annotated[
-    str,
-    Meta(
-        description="paused; full: reserved_max is reached; slow: its rate is used up.",
-        extra_json_schema={
-            "enum": [name for block in Block if (name := (block.name or "").lower())]
-        },
-    ),
-]
-
-
 class TopicAnswer(TopicCountsAnswer, kw_only=True):
     """All there is to say of a topic; what was counted was counted since the daemon's start."""
 
-    using: Annotated[Count, Meta(description="Connections of the line protocol that put here.")]
-    watching: Annotated[Count, Meta(description="Consumers that would take jobs of it.")]
-    blocks: Annotated[list[BlockName], Meta(description="Why nothing is handed out.")]
+    using: Annotated[Count, about("Connections of the line protocol that put here.")]
+    watching: Annotated[Count, about("Consumers that would take jobs of it.")]
+    blocks: Annotated[list[BlockName], about("Why nothing is handed out.")]
     oldest_ready_age: Annotated[
-        float | None, Meta(description="How long the oldest ready job has been ready, in seconds.")
+        float | None, about("How long the oldest ready job has been ready, in seconds.")
     ]
     rates: RatesAnswer
-    due_to_ready: Annotated[LatenessAnswer, Meta(description="How late delays ended.")]
-    ready_to_reserved: Annotated[LatenessAnswer, Meta(description="How long ready jobs waited.")]
+    due_to_ready: Annotated[LatenessAnswer, about("How late delays ended.")]
+    ready_to_reserved: Annotated[LatenessAnswer, about("How long ready jobs waited.")]
     operations: dict[str, Count]
     usage: TopicUsageAnswer
     policy: PolicyAnswer
@@ -393,7 +367,7 @@ class TopicAnswer(TopicCountsAnswer, kw_only=True):
 class PausedAnswer(Answer, kw_only=True):
     """Until when nothing is handed out."""
 
-    paused_until: Annotated[MomentText | None, Meta(description="null: it is not paused.")]
+    paused_until: Annotated[MomentText | None, about("null: it is not paused.")]
 
 
 # --- The daemon ----------------------------------------------------------------------------------
@@ -419,7 +393,7 @@ class JournalAnswer(Answer, kw_only=True):
 
     oldest_file: Count
     current_file: Count
-    jobs_copied: Annotated[Count, Meta(description="By snapshots.")]
+    jobs_copied: Annotated[Count, about("By snapshots.")]
     records_written: Count
     segment_bytes: Count
 
@@ -438,7 +412,7 @@ class HttpAnswer(Answer, kw_only=True):
     """This API."""
 
     connections: Count
-    waiting: Annotated[Count, Meta(description="Requests that wait for a job.")]
+    waiting: Annotated[Count, about("Requests that wait for a job.")]
 
 
 class JobCountsAnswer(Answer, kw_only=True):
@@ -462,7 +436,7 @@ class StatsAnswer(Answer, kw_only=True):
     """The daemon as a whole; what was counted was counted since its start."""
 
     version: str
-    id: Annotated[str, Meta(description="Another one after each start.")]
+    id: Annotated[str, about("Another one after each start.")]
     pid: Count
     uptime: Seconds
     cpu: CpuAnswer

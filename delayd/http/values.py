@@ -19,25 +19,21 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from delayd import limits
 from delayd.core.errors import KeyInvalid, TopicNameInvalid
 from delayd.core.job import State
 from delayd.core.names import checked_key, checked_name
 from delayd.core.policy import parse_ladder
-from delayd.limits import (
-    DURATION_MS_MAX,
-    HTTP_CONTAINERS_MAX,
-    KEY_BYTES_MAX,
-    LADDERS_KNOWN_MAX,
-    QUANTITY_CHARACTERS_MAX,
-    RETRY_STEPS_MAX,
-    TOPIC_NAME_BYTES_MAX,
-    WALL_MS_MAX,
-)
 from delayd.text import DURATION_UNITS_MS, parse_duration_ms, parse_moment_ms
 
 Meta: Final = msgspec.Meta
 Unset = msgspec.UnsetType
 UNSET: Final = msgspec.UNSET
+
+
+def about(description: str, **rules: Any) -> msgspec.Meta:  # noqa: ANN401 (those of Meta)
+    """Return what a schema says of a field: in words, and as rules."""
+    return msgspec.Meta(description=description, **rules)
 
 
 class Duration(int):
@@ -106,20 +102,20 @@ class PageMark(tuple[int, int]):
 
 Token = Annotated[
     str,
-    Meta(
+    about(
+        "What the reserve gave with the job: good for this reservation alone.",
         min_length=5,
         max_length=60,
         pattern="^[1-9][0-9]{0,18}-[0-9a-f]{1,16}-[0-9]{1,10}$",
-        description="What the reserve gave with the job: good for this reservation alone.",
         examples=["17-19e0a2b3c4d-1"],
         extra={"rule": 'must be what the reserve gave with the job, such as "17-19e0a2b3c4d-1"'},
     ),
 ]
-JobId = Annotated[int, Meta(ge=1, description="The job's number, never used again.")]
+JobId = Annotated[int, about("The job's number, never used again.", ge=1)]
 MomentText = Annotated[
     str,
-    Meta(
-        description="A wall-clock time: RFC 3339, in UTC, with milliseconds.",
+    about(
+        "A wall-clock time: RFC 3339, in UTC, with milliseconds.",
         examples=["2030-01-01T09:00:00.000Z"],
         extra_json_schema={"format": "date-time"},
     ),
@@ -132,7 +128,7 @@ class Answer(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 def is_dense(text: bytes) -> bool:
     """Tell whether parsing this JSON would block all clients: 4 MiB of `[],[],` take a second."""
-    return len(text) > HTTP_CONTAINERS_MAX < text.count(b"[") + text.count(b"{")
+    return len(text) > limits.HTTP_CONTAINERS_MAX < text.count(b"[") + text.count(b"{")
 
 
 def _ttr(value: object) -> Ttr:
@@ -209,7 +205,7 @@ def _ladder(value: object) -> Ladder:
     return _ladder_of_text(value) if isinstance(value, str) else Ladder(parse_ladder(value))
 
 
-@lru_cache(maxsize=LADDERS_KNOWN_MAX)
+@lru_cache(maxsize=limits.LADDERS_KNOWN_MAX)
 def _ladder_of_text(text: str) -> Ladder:
     """Read a ladder: jobs of a batch mostly have the same, and one of 255 steps takes 0.3 ms."""
     return Ladder(parse_ladder(text))
@@ -234,93 +230,85 @@ _DURATION_PATTERN: Final = "^({}|{})$".format(
     _NUMBER, "".join(f"({_NUMBER}{unit} *)?" for unit in DURATION_UNITS_MS)
 )
 _DURATION_TOLD: Final = "Seconds, or a text such as 50ms, 15s, 1h30m or 7d; without units seconds."
-_DURATION_TEXT: Final = {
-    "type": "string",
-    "pattern": _DURATION_PATTERN,
-    "minLength": 1,
-    "maxLength": QUANTITY_CHARACTERS_MAX,
-}
+
+
+def _text(pattern: str, length_max: int = 0) -> dict[str, Any]:
+    """Return the schema of a text; 0: its length has no bounds but the pattern's."""
+    bounds = {"minLength": 1, "maxLength": length_max} if length_max else {}
+    return {"type": "string", "pattern": pattern, **bounds}
+
+
+def _seconds(highest_ms: int, lowest: str = "minimum") -> dict[str, Any]:
+    return {"type": "number", lowest: 0, "maximum": highest_ms // 1_000}
+
+
+def _duration_text(before: str = "") -> dict[str, Any]:
+    """Return the schema of a duration with a pattern that begins with something else."""
+    pattern = f"^{before}{_DURATION_PATTERN.removeprefix('^')}"
+    return _text(pattern, limits.QUANTITY_CHARACTERS_MAX)
+
+
 _DURATION_SCHEMA: Final = {
     "description": _DURATION_TOLD,
-    "anyOf": [
-        {"type": "number", "minimum": 0, "maximum": DURATION_MS_MAX // 1_000},
-        _DURATION_TEXT,
-    ],
+    "anyOf": [_seconds(limits.DURATION_MS_MAX), _duration_text()],
 }
+_MOMENT_TEXT: Final = {"type": "string", "format": "date-time"}
 _SCHEMAS: Final[Mapping[type, dict[str, Any]]] = MappingProxyType(
     {
         Duration: {**_DURATION_SCHEMA, "examples": ["15s", 3600]},
         Ttr: {
             "description": f"{_DURATION_TOLD} More than 0.",
             "anyOf": [
-                {"type": "number", "exclusiveMinimum": 0, "maximum": DURATION_MS_MAX // 1_000},
-                {**_DURATION_TEXT, "pattern": "^(?=.*[1-9])" + _DURATION_PATTERN.removeprefix("^")},
+                _seconds(limits.DURATION_MS_MAX, "exclusiveMinimum"),
+                _duration_text("(?=.*[1-9])"),
             ],
             "examples": ["1m", 60],
         },
         Moment: {
             "description": "RFC 3339 with an offset, or seconds since 1970.",
-            "anyOf": [
-                {"type": "string", "format": "date-time"},
-                {"type": "number", "minimum": 0, "maximum": WALL_MS_MAX // 1_000},
-            ],
+            "anyOf": [_MOMENT_TEXT, _seconds(limits.WALL_MS_MAX)],
             "examples": ["2030-01-01T09:00:00Z"],
         },
         TopicName: {
             "description": "The name of a topic.",
-            "type": "string",
-            "minLength": 1,
-            "maxLength": TOPIC_NAME_BYTES_MAX,
-            "pattern": "^[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]*$",
+            **_text("^[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]*$", limits.TOPIC_NAME_BYTES_MAX),
             "examples": ["mail"],
         },
         Key: {
-            "description": "The caller's own name for a job: printable, without spaces,"
-            f" {KEY_BYTES_MAX} bytes of UTF-8 at most; unique among the live jobs of its topic.",
-            "type": "string",
-            "minLength": 1,
-            "maxLength": KEY_BYTES_MAX,
-            "pattern": r"^[^\s\u0000-\u001f\u007f-\u009f]+$",
+            "description": "The caller's own name for a job: printable, without spaces, "
+            f"{limits.KEY_BYTES_MAX} bytes of UTF-8 at most; unique among the live jobs of its "
+            "topic.",
+            **_text(r"^[^\s\u0000-\u001f\u007f-\u009f]+$", limits.KEY_BYTES_MAX),
             "examples": ["order-17"],
         },
         Ladder: {
             "description": "The delays after the first failed attempt, the second, and so on:"
             " a text such as 15s 3m 10m, or a list of durations.",
             "anyOf": [
-                {"type": "string", "pattern": "^ *[0-9][0-9.wdhms ,]*$"},
+                _text("^ *[0-9][0-9.wdhms ,]*$"),
                 {
                     "type": "array",
                     "items": _DURATION_SCHEMA,
                     "minItems": 1,
-                    "maxItems": RETRY_STEPS_MAX,
+                    "maxItems": limits.RETRY_STEPS_MAX,
                 },
             ],
             "examples": ["15s 3m 10m"],
         },
         States: {
             "description": "One state or several: " + ", ".join(_STATES) + "; with commas between.",
-            "type": "string",
-            "pattern": "^({0})(,({0}))*$".format("|".join(_STATES)),
+            **_text("^({0})(,({0}))*$".format("|".join(_STATES))),
             "examples": ["buried", "ready,delayed"],
         },
         TimeBound: {
             "description": "A length of time from now, with a minus before it that long ago; or a"
             " moment: RFC 3339 with an offset.",
-            "anyOf": [
-                {"type": "string", "format": "date-time"},
-                {
-                    "type": "string",
-                    "pattern": "^-?" + _DURATION_PATTERN.removeprefix("^"),
-                    "minLength": 1,
-                    "maxLength": QUANTITY_CHARACTERS_MAX,
-                },
-            ],
+            "anyOf": [_MOMENT_TEXT, _duration_text("-?")],
             "examples": ["1h", "-15m", "2030-01-01T09:00:00Z"],
         },
         PageMark: {
             "description": "Where the page before this one has ended, as it was told.",
-            "type": "string",
-            "pattern": "^[0-9a-f]{1,16}-[0-9]{1,20}$",
+            **_text("^[0-9a-f]{1,16}-[0-9]{1,20}$"),
         },
     }
 )

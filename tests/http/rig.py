@@ -29,6 +29,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
 
+import msgspec
+
 from delayd.access.authenticator import Authenticator
 from delayd.access.control import AccessControl
 from delayd.access.scopes import Scope
@@ -36,10 +38,13 @@ from delayd.access.tokens import Tokens
 from delayd.clock import VirtualClock
 from delayd.core.check import check
 from delayd.core.engine import Engine
+from delayd.core.errors import LastWatched, Refusal
 from delayd.core.replay import Replay
 from delayd.http.api import Api, Reports
 from delayd.http.connections import Bounds, HttpConnection, HttpConnections
-from delayd.http.server import http_server
+from delayd.http.handlers.job_responses import whole_job
+from delayd.http.problems import HttpRefusal
+from delayd.http.server import HttpServer
 from delayd.line.server import LineServer
 from delayd.line.stats import Stats
 from delayd.testing.clock import START_MS, FakeClock
@@ -375,7 +380,7 @@ class HttpRig:
             ),
         )
         entrance = AccessControl(self.authenticator)
-        self.server = http_server(self.api, entrance, bounds, hosts, (), self.faults.append)
+        self.server = HttpServer(self.api, entrance, bounds, hosts, (), self.faults.append)
         await self.server.start()
 
     def __enter__(self) -> Self:
@@ -525,3 +530,45 @@ def _unless(is_over: bool) -> Iterator[None]:
     except Exception:
         if not is_over:
             raise
+
+
+# --- What tests of puts and workers do again and again --------------------------------------------
+
+JOBS: Final = "/v1/topics/mail/jobs"
+RESERVE: Final = "/v1/topics/mail/reserve"
+
+
+def put(rig: HttpRig, topic: str = "mail", **fields: object) -> dict[str, Any]:
+    return dict(rig.ok("POST", f"/v1/topics/{topic}/jobs", {"body": 1, **fields}))
+
+
+def reserved(rig: HttpRig) -> dict[str, Any]:
+    (job,) = rig.ok("POST", RESERVE)["jobs"]
+    return dict(job)
+
+
+def wait(rig: HttpRig, **fields: object) -> Client:
+    return rig.send("POST", RESERVE, {"wait": "30s", **fields})
+
+
+def ids(client: Client) -> list[int]:
+    """Return the jobs that a client was handed; none if the answer is that there are none."""
+    answer = client.the_answer
+    assert answer.status in {200, 204}, answer
+    return [job["id"] for job in answer.json["jobs"]] if answer.status == 200 else []
+
+
+def stored(engine: Engine, job_id: int = 1) -> dict[str, Any]:
+    """Return everything about a job but its body, as an answer has it."""
+    record = engine.store.jobs.get(job_id)
+    assert record is not None
+    return dict(msgspec.to_builtins(whole_job(engine.store, job_id, record)))
+
+
+def http_refusals(kind: type[Refusal] = Refusal) -> Iterator[type[Refusal]]:
+    """Yield every class of refusal that HTTP can answer; no call of HTTP ignores a topic."""
+    for below in kind.__subclasses__():
+        yield from http_refusals(below)
+        is_ours = below.__module__.startswith(("delayd.core.", "delayd.http."))
+        if is_ours and below not in {HttpRefusal, LastWatched}:
+            yield below

@@ -14,8 +14,7 @@ from delayd.http.problems import MethodNotAllowed, NoSuchCall, RequestInvalid
 from delayd.http.reading import Reader
 from delayd.http.routes import ROUTES
 from delayd.http.values import Answer
-from tests.http.refusing import http_refusals
-from tests.http.rig import HttpRig
+from tests.http.rig import HttpRig, http_refusals
 
 DOCUMENT: Final[dict[str, Any]] = document(ROUTES)
 

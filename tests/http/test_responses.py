@@ -7,7 +7,7 @@ import pytest
 
 from delayd import __version__
 from delayd.core.errors import OutOfSpace
-from delayd.http.responses import HTTP_1_0, HTTP_1_1, Reply, nothing, refused, reply
+from delayd.http.responses import HTTP_1_0, HTTP_1_1, NO_CONTENT, Reply, refused, reply
 from delayd.http.structs import NamedAnswer
 
 DATE: Final = re.compile(rb"Date: [A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT\r\n")
@@ -31,7 +31,7 @@ def test_an_answer_is_a_head_and_a_body() -> None:
 
 
 def test_an_answer_that_says_nothing_has_neither_type_nor_length() -> None:
-    assert sent(nothing()) == b"HTTP/1.1 204 No Content\r\n\r\n"
+    assert sent(Reply(NO_CONTENT)) == b"HTTP/1.1 204 No Content\r\n\r\n"
 
 
 def test_a_refusal_is_a_problem_with_its_headers() -> None:

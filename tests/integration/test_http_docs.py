@@ -26,7 +26,7 @@ from delayd.http.structs import strictly
 from delayd.http.values import Answer
 from delayd.testing.daemon import Daemon
 from tests.daemon_rig import daemon_of
-from tests.http.refusing import http_refusals
+from tests.http.rig import http_refusals
 
 if TYPE_CHECKING:
     from delayd.core.errors import Refusal

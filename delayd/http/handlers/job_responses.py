@@ -35,13 +35,7 @@ from delayd.core.job import (
     tally_of,
 )
 from delayd.core.scans.scan import seen_state
-from delayd.http.structs import (
-    FailureAnswer,
-    JobAnswer,
-    PageJobAnswer,
-    ReservedJobAnswer,
-    as_written,
-)
+from delayd.http import structs
 from delayd.http.values import UNSET, Unset, is_dense
 from delayd.text import duration_text, moment_text
 
@@ -88,11 +82,13 @@ def _may_be_endless(body: bytes) -> bool:
 
 
 def set_body(
-    answer: JobAnswer | PageJobAnswer | ReservedJobAnswer, body: bytes, form: str = "auto"
+    answer: structs.JobAnswer | structs.PageJobAnswer | structs.ReservedJobAnswer,
+    body: bytes,
+    form: str = "auto",
 ) -> None:
     """Set the member that holds the body."""
     if form == "auto" and is_json(body):
-        answer.body = as_written(body)
+        answer.body = structs.as_written(body)
     else:
         answer.body_base64 = body
 
@@ -135,14 +131,16 @@ def parse_token(token: str) -> Reservation:
     return Reservation(int(job_id), int(created_ms, 16), int(reserves))
 
 
-def reserved_job(store: "Store", job_id: int, handed_ms: int, form: str) -> ReservedJobAnswer:
+def reserved_job(
+    store: "Store", job_id: int, handed_ms: int, form: str
+) -> structs.ReservedJobAnswer:
     """Return a job for its holder, who got it at that time."""
     record = store.jobs.get(job_id)
     assert record is not None
     _, due_ms, created_ms, ttr_ms, priority, number, _, flags = HEADER.unpack_from(record)
     offset_ms = store.wall_times.offset_ms
     reserves = _came_back(record) + 1
-    answer = ReservedJobAnswer(
+    answer = structs.ReservedJobAnswer(
         id=job_id,
         topic=store.topics.by_number[number].name,
         token=token_of(job_id, created_ms, reserves),
@@ -161,15 +159,15 @@ def reserved_job(store: "Store", job_id: int, handed_ms: int, form: str) -> Rese
     return answer
 
 
-def last_failure(record: bytes, offset_ms: int) -> FailureAnswer | Unset:
+def last_failure(record: bytes, offset_ms: int) -> structs.FailureAnswer | Unset:
     """Return what is known of the last failed attempt."""
     failure = failure_of(record)
     return UNSET if failure is None else failure_answer(failure, note_of(record), offset_ms)
 
 
-def failure_answer(failure: Failure, note: Note | None, offset_ms: int) -> FailureAnswer:
+def failure_answer(failure: Failure, note: Note | None, offset_ms: int) -> structs.FailureAnswer:
     """Return the members of a failed attempt."""
-    return FailureAnswer(
+    return structs.FailureAnswer(
         reason=Reason(failure.reason).name.lower(),
         at=moment_text(failure.failed_ms + offset_ms),
         error=(note.error if note is not None else "") or UNSET,
@@ -177,7 +175,7 @@ def failure_answer(failure: Failure, note: Note | None, offset_ms: int) -> Failu
     )
 
 
-def whole_job(store: "Store", job_id: int, record: bytes) -> JobAnswer:
+def whole_job(store: "Store", job_id: int, record: bytes) -> structs.JobAnswer:
     """Return everything about a job except its body."""
     record = store.current(job_id, record)
     state = seen_state(store, job_id, record)
@@ -185,7 +183,7 @@ def whole_job(store: "Store", job_id: int, record: bytes) -> JobAnswer:
     offset_ms = store.wall_times.offset_ms
     tally = tally_of(record)
     is_reserved = state is State.RESERVED
-    answer = JobAnswer(
+    answer = structs.JobAnswer(
         id=job_id,
         topic=store.topic_of(record).name,
         state=state.name.lower(),

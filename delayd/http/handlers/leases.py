@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from delayd.access.scopes import Scope
 from delayd.core.errors import JobNotFound, Refusal
 from delayd.core.job import PRIORITY_AND_TOPIC, PRIORITY_AT, State
 from delayd.core.operations.clock import caught_up
@@ -16,20 +15,12 @@ from delayd.core.operations.finish import bury as bury_job
 from delayd.core.operations.finish import delete, delete_batch
 from delayd.core.operations.finish import nack as nack_job
 from delayd.core.operations.reserve import touch as touch_job
+from delayd.http import structs
 from delayd.http.api import Api, Call
 from delayd.http.handlers.job_responses import due_text, parse_token
 from delayd.http.handlers.reserve import holder_of
 from delayd.http.problems import FieldError, RequestInvalid, problem_of
-from delayd.http.responses import Reply, reply, reply_of_many
-from delayd.http.structs import (
-    AckResultAnswer,
-    AckResultsAnswer,
-    BecameAnswer,
-    NackResultAnswer,
-    NackResultsAnswer,
-    NamedAnswer,
-    TouchedAnswer,
-)
+from delayd.http.responses import Reply, reply_of_many
 from delayd.http.values import UNSET, Answer, Unset
 from delayd.text import moment_text
 
@@ -38,33 +29,30 @@ if TYPE_CHECKING:
     from delayd.http.forms import BuryForm, HeldForm, HeldManyForm, NackForm, NackManyForm
 
 
-def _reservation(call: Call, scope: Scope) -> tuple[int, "Session", bytes]:
+def _reservation(call: Call) -> tuple[int, "Session", bytes]:
     """Return the job of the path, who holds it under the token given, and its record."""
     given: HeldForm = call.given
     job_id = call.job_id
     reservation = parse_token(given.token)
     if reservation.job_id != job_id:
         raise RequestInvalid([FieldError("token", f"belongs to another job than {job_id}")])
-    record = call.allow_job(scope, job_id)
+    record = call.allow_job(job_id)
     return job_id, holder_of(call.api, reservation, record), record
 
 
 async def ack(call: Call) -> Reply:
     """The job is done: delete it."""
-    job_id, session, _ = _reservation(call, Scope.DELETE)
+    job_id, session, _ = _reservation(call)
     delete(call.api.engine, session, job_id, call.api.now_ms())
-    await call.api.durable()
-    return reply(200, NamedAnswer(id=job_id))
+    return await call.answered(structs.NamedAnswer(id=job_id))
 
 
 async def nack(call: Call) -> Reply:
     """The attempt has failed; the retry rule decides the outcome."""
     given: NackForm = call.given
-    job_id, session, _ = _reservation(call, Scope.RELEASE)
+    job_id, session, _ = _reservation(call)
     _nack(call.api, session, job_id, given)
-    answer = _became(call.api, job_id)
-    await call.api.durable()
-    return reply(200, answer)
+    return await call.answered(_became(call.api, job_id))
 
 
 def _nack(api: Api, session: "Session", job_id: int, given: "NackForm") -> None:
@@ -79,11 +67,13 @@ def _nack(api: Api, session: "Session", job_id: int, given: "NackForm") -> None:
     )
 
 
-def _became(api: Api, job_id: int) -> BecameAnswer:
+def _became(api: Api, job_id: int) -> structs.BecameAnswer:
     """Return the outcome of a failed attempt."""
     record, state = caught_up(api.engine, job_id, api.now_ms())
     store = api.engine.store
-    answer = BecameAnswer(id=job_id, state=state.name.lower(), topic=store.topic_of(record).name)
+    answer = structs.BecameAnswer(
+        id=job_id, state=state.name.lower(), topic=store.topic_of(record).name
+    )
     if state is State.DELAYED:
         answer.due = due_text(store, job_id)
     return answer
@@ -91,25 +81,22 @@ def _became(api: Api, job_id: int) -> BecameAnswer:
 
 async def touch(call: Call) -> Reply:
     """Extend the reservation to a full ttr from now."""
-    job_id, session, _ = _reservation(call, Scope.RELEASE)
+    job_id, session, _ = _reservation(call)
     api = call.api
     touch_job(api.engine, session, job_id, api.now_ms())
     expires = moment_text(api.wall_ms(session.deadlines[job_id]))
-    await api.durable()
-    return reply(200, TouchedAnswer(id=job_id, expires=expires))
+    return await call.answered(structs.TouchedAnswer(id=job_id, expires=expires))
 
 
 async def bury(call: Call) -> Reply:
     """Bury the job until it is kicked."""
     given: BuryForm = call.given
-    job_id, session, record = _reservation(call, Scope.BURY)
+    job_id, session, record = _reservation(call)
     priority = given.priority
     if not isinstance(priority, int):
         priority = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[0]
     bury_job(call.api.engine, session, job_id, priority, call.api.now_ms(), given.error)
-    answer = _became(call.api, job_id)
-    await call.api.durable()
-    return reply(200, answer)
+    return await call.answered(_became(call.api, job_id))
 
 
 # --- Many ----------------------------------------------------------------------------------------
@@ -131,28 +118,28 @@ async def ack_many(call: Call) -> Reply:
     given: HeldManyForm = call.given
     api = call.api
     now_ms = api.now_ms()
-    results: list[AckResultAnswer] = []
+    results: list[structs.AckResultAnswer] = []
     held: dict[Session, list[int]] = {}
     seen: set[int] = set()
     for token in given.tokens:
         reservation = parse_token(token)
         job_id = reservation.job_id
         try:
-            record = call.allow_job(Scope.DELETE, job_id)
+            record = call.allow_job(job_id)
             session = holder_of(api, reservation, record)
             if job_id in seen:
                 raise JobNotFound(job_id)
         except Refusal as refusal:
             status, problem = refusal.status, problem_of(refusal)
-            results.append(AckResultAnswer(id=job_id, status=status, problem=problem))
+            results.append(structs.AckResultAnswer(id=job_id, status=status, problem=problem))
         else:
             seen.add(job_id)
             held.setdefault(session, []).append(job_id)
-            results.append(AckResultAnswer(id=job_id, status=200))
+            results.append(structs.AckResultAnswer(id=job_id, status=200))
     for session, job_ids in held.items():
         assert all(delete_batch(api.engine, session, job_ids, now_ms)), "all of them were held"
     await api.durable()
-    return reply_of_many(200, AckResultsAnswer(results=results))
+    return reply_of_many(200, structs.AckResultsAnswer(results=results))
 
 
 async def nack_many(call: Call) -> Reply:
@@ -164,12 +151,12 @@ async def nack_many(call: Call) -> Reply:
         reservation = parse_token(one.token)
         job_id = reservation.job_id
         try:
-            record = call.allow_job(Scope.RELEASE, job_id)
+            record = call.allow_job(job_id)
             _nack(api, holder_of(api, reservation, record), job_id, one)
         except Refusal as refusal:
             status, problem = refusal.status, problem_of(refusal)
-            results.append(NackResultAnswer(id=job_id, status=status, problem=problem))
+            results.append(structs.NackResultAnswer(id=job_id, status=status, problem=problem))
         else:
             results.append(_Nacked(status=200, **msgspec.structs.asdict(_became(api, job_id))))
     await api.durable()
-    return reply_of_many(200, NackResultsAnswer(results=results))
+    return reply_of_many(200, structs.NackResultsAnswer(results=results))

@@ -14,44 +14,26 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from delayd.access.scopes import Scope
+from delayd import limits
 from delayd.core.errors import JobNotFound, TopicNotFound
 from delayd.core.job import body_of
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.list import Calendar, Cursor, Row, Search
 from delayd.core.views import live_record
+from delayd.http import structs
 from delayd.http.api import Api, Call
 from delayd.http.handlers.job_responses import failure_answer, set_body
 from delayd.http.handlers.topics import carry_out_bulk, names_behind
 from delayd.http.responses import Reply, reply
-from delayd.http.structs import (
-    CalendarAnswer,
-    PageAnswer,
-    PageJobAnswer,
-    TopicCalendarAnswer,
-    as_written,
-)
 from delayd.http.values import UNSET, page_mark_text
-from delayd.limits import (
-    HTTP_CALENDAR_TOPICS_MAX,
-    HTTP_PAGE_BYTES_MAX,
-    HTTP_PAGE_SLICE_BYTES,
-    HTTP_PAGE_SLICE_ROWS,
-)
 from delayd.text import moment_text
 
 if TYPE_CHECKING:
     from delayd.core.scans.scan import Wanted
-    from delayd.http.forms import (
-        HorizonForm,
-        ListJobsForm,
-        ManyJobsForm,
-        RescheduleForm,
-        WhichForm,
-    )
+    from delayd.http import forms
 
 
-def _wanted(api: Api, query: "WhichForm", now_ms: int) -> "Wanted":
+def _wanted(api: Api, query: "forms.WhichForm", now_ms: int) -> "Wanted":
     """Return which jobs are meant, in delayd time."""
     if query.names_moment:
         api.turns.look_at_wall_clock()
@@ -64,7 +46,7 @@ def _wanted(api: Api, query: "WhichForm", now_ms: int) -> "Wanted":
 async def list_jobs(call: Call) -> Reply:
     """Answer one page of jobs, in due order."""
     api, name = call.api, call.topic
-    query: ListJobsForm = call.query
+    query: forms.ListJobsForm = call.query
     wanted = _wanted(api, query, api.now_ms())
     after = Cursor(*query.after) if isinstance(query.after, tuple) else None
     search = Search(api.engine, name, wanted, query.limit, after)
@@ -76,19 +58,19 @@ async def list_jobs(call: Call) -> Reply:
     if query.bodies:
         await api.durable()
     mark = None if after is None else page_mark_text(*after)
-    return reply(200, PageAnswer(jobs=jobs, after=mark))
+    return reply(200, structs.PageAnswer(jobs=jobs, after=mark))
 
 
 async def _rows(
     api: Api, topic: str, rows: list[Row], *, with_bodies: bool
-) -> tuple[list[PageJobAnswer], Cursor | None]:
+) -> tuple[list[structs.PageJobAnswer], Cursor | None]:
     """Return the rows of a page, and the one after which it ends; None: the last page.
 
     Bodies are as of now: a job that was deleted or moved meanwhile is left out.
     """
     store = api.engine.store
     offset_ms = store.wall_times.offset_ms
-    jobs: list[PageJobAnswer] = []
+    jobs: list[structs.PageJobAnswer] = []
     total_bytes = slice_bytes = 0
     for number, row in enumerate(rows, 1):
         job, row_bytes = _row(row, offset_ms)
@@ -103,25 +85,25 @@ async def _rows(
             body = body_of(record)
             row_bytes += len(body)
         total_bytes += row_bytes
-        if jobs and total_bytes > HTTP_PAGE_BYTES_MAX:
+        if jobs and total_bytes > limits.HTTP_PAGE_BYTES_MAX:
             before = rows[number - 2]
             return jobs, Cursor(before.due_ms, before.job_id)
         if with_bodies:
             set_body(job, body)
         slice_bytes += row_bytes
         jobs.append(job)
-        if slice_bytes > HTTP_PAGE_SLICE_BYTES or number % HTTP_PAGE_SLICE_ROWS == 0:
+        if slice_bytes > limits.HTTP_PAGE_SLICE_BYTES or number % limits.HTTP_PAGE_SLICE_ROWS == 0:
             slice_bytes = 0
             await asyncio.sleep(0)
     return jobs, None
 
 
-def _row(row: Row, offset_ms: int) -> tuple[PageJobAnswer, int]:
+def _row(row: Row, offset_ms: int) -> tuple[structs.PageJobAnswer, int]:
     """Return a job without its body, and how many bytes of it are its failure.
 
     That is written here, in a slice: a thousand errors of control characters take 16 ms.
     """
-    job = PageJobAnswer(
+    job = structs.PageJobAnswer(
         id=row.job_id,
         state=row.state.name.lower(),
         due=moment_text(row.due_ms + offset_ms),
@@ -133,7 +115,7 @@ def _row(row: Row, offset_ms: int) -> tuple[PageJobAnswer, int]:
     attempts, failure, note = row.failed
     text = msgspec.json.encode(failure_answer(failure, note, offset_ms))
     job.attempts = attempts
-    job.failure = as_written(text)
+    job.failure = structs.as_written(text)
     return job, len(text)
 
 
@@ -152,7 +134,7 @@ async def kick_jobs(call: Call) -> Reply:
 
 async def reschedule_jobs(call: Call) -> Reply:
     """Give all these jobs that are delayed or ready a delay, or an absolute time."""
-    given: RescheduleForm = call.given
+    given: forms.RescheduleForm = call.given
     moment_ms = call.api.moment_ms(given.at)
     if moment_ms is not None:
         return await _do(call, Action.reschedule_at(moment_ms), "rescheduled")
@@ -162,7 +144,7 @@ async def reschedule_jobs(call: Call) -> Reply:
 
 async def _do(call: Call, action: Action, done: str) -> Reply:
     api, name = call.api, call.topic
-    query: ManyJobsForm = call.query
+    query: forms.ManyJobsForm = call.query
     wanted = _wanted(api, query, api.now_ms())
     bulk = Bulk(api.engine, name, wanted, action, dry_run=query.dry_run)
     return await carry_out_bulk(api, bulk, "matched" if query.dry_run else done)
@@ -174,19 +156,19 @@ async def _do(call: Call, action: Action, done: str) -> Reply:
 async def calendar(call: Call) -> Reply:
     """Count the jobs that come due in each of a number of time spans, by topic."""
     api = call.api
-    query: HorizonForm = call.query
+    query: forms.HorizonForm = call.query
     names: list[str] = [*dict.fromkeys(query.topic)]
     after = None
     if names:
         for name in names:
-            call.allow(Scope.PEEK, name)
+            call.allow(name)
     else:
         behind = query.after if isinstance(query.after, str) else ""
         names = await names_behind(
-            call, behind, HTTP_CALENDAR_TOPICS_MAX + 1, lambda topic: bool(topic.delayed)
+            call, behind, limits.HTTP_CALENDAR_TOPICS_MAX + 1, lambda topic: bool(topic.delayed)
         )
-        if len(names) > HTTP_CALENDAR_TOPICS_MAX:
-            del names[HTTP_CALENDAR_TOPICS_MAX:]
+        if len(names) > limits.HTTP_CALENDAR_TOPICS_MAX:
+            del names[limits.HTTP_CALENDAR_TOPICS_MAX :]
             after = names[-1]
     from_ms = api.now_ms()
     bin_ms = -(-query.horizon_ms // query.bins)
@@ -199,8 +181,8 @@ async def calendar(call: Call) -> Reply:
             if query.topic:
                 raise
             continue  # it was removed after the names were looked up
-        topics.append(TopicCalendarAnswer(name=name, counts=counting.counts))
-    answer = CalendarAnswer(
+        topics.append(structs.TopicCalendarAnswer(name=name, counts=counting.counts))
+    answer = structs.CalendarAnswer(
         from_=moment_text(api.wall_ms(from_ms)), bin=bin_ms / 1_000, topics=topics, after=after
     )
     return reply(200, answer)

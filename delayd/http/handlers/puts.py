@@ -50,12 +50,7 @@ def _key_of(job: PutJobForm) -> tuple[bytes, Conflict]:
 
 
 def put_one(
-    api: Api,
-    topic: "Topic",
-    job: WithRuleForm,
-    key: bytes,
-    on: Conflict,
-    now_ms: int,
+    api: Api, topic: "Topic", job: WithRuleForm, key: bytes, on: Conflict, now_ms: int
 ) -> tuple[int, Outcome]:
     """Put a job; return its id and what happened. Raises what the engine refuses."""
     body = job.body_bytes

@@ -14,7 +14,6 @@ connection ends the reservation: its token must never be given to another client
 import asyncio
 from typing import TYPE_CHECKING
 
-from delayd.access.scopes import Scope
 from delayd.core.errors import Refusal
 from delayd.core.operations.checks import require_writable_job
 from delayd.core.operations.finish import take_undelivered
@@ -26,7 +25,7 @@ from delayd.core.session import Handed, Session, WaitEnd
 from delayd.http.api import Api, Call
 from delayd.http.handlers.job_responses import Reservation, reservation_of, reserved_job
 from delayd.http.problems import ReservationLost, Stopping
-from delayd.http.responses import Reply, nothing, reply
+from delayd.http.responses import NO_CONTENT, Reply, reply
 from delayd.http.structs import ReservedAnswer
 from delayd.limits import HTTP_RESERVED_BYTES_MAX
 
@@ -114,7 +113,7 @@ async def reserve_any(call: Call) -> Reply:
     given: ReserveAnyForm = call.given
     names = tuple(dict.fromkeys(given.topics))
     for name in names:
-        call.allow(Scope.RESERVE, name)
+        call.allow(name)
     return await _reserve(call, names)
 
 
@@ -133,11 +132,11 @@ async def _reserve(call: Call, topics: tuple[str, ...]) -> Reply:
             await _wait(api, consumer, int(given.wait))
             call.renew()
             for name in topics:
-                call.allow(Scope.RESERVE, name)
+                call.allow(name)
         # From here to the end nothing else runs until the answer is on its way.
         if not consumer.jobs:
             consumer.leave()
-            return nothing()
+            return Reply(NO_CONTENT)
         return await _hand_over(call, consumer, given.bodies)
     except (asyncio.CancelledError, Refusal):
         consumer.give_back()
@@ -150,11 +149,11 @@ async def _wait(api: Api, consumer: Consumer, wait_ms: int) -> None:
         raise Stopping
     wait(api.engine, consumer.session, api.now_ms(), wait_ms)
     api.turns.ask()  # for the turn to see when the wait ends
-    api.waiting.add(consumer)
+    api.waiting.add(consumer.stop)
     try:
         await consumer.future
     finally:
-        api.waiting.discard(consumer)
+        api.waiting.discard(consumer.stop)
     if consumer.was_stopped:
         raise Stopping
 
@@ -172,7 +171,7 @@ async def _hand_over(call: Call, consumer: Consumer, bodies: str) -> Reply:
         if job_id in held
     ]
     if not reserved:
-        return nothing()
+        return Reply(NO_CONTENT)
     response = reply(200, ReservedAnswer(jobs=reserved))
     if request.transport is None or request.transport.is_closing():
         consumer.give_back()

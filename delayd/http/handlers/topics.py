@@ -10,7 +10,6 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 from delayd.access.principal import EVERYBODY
-from delayd.access.scopes import Scope
 from delayd.core.errors import TopicNotFound
 from delayd.core.job import State
 from delayd.core.operations.topics import SetPolicy, policy_of
@@ -20,17 +19,10 @@ from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.clear import Clear
 from delayd.core.scans.scan import Wanted
 from delayd.core.topic import Source, Topic
+from delayd.http import structs
 from delayd.http.api import Api, Call
 from delayd.http.handlers.figures import topic_answer
 from delayd.http.responses import Reply, refused, reply
-from delayd.http.structs import (
-    ManyAnswer,
-    PausedAnswer,
-    PolicyOfTopicAnswer,
-    TopicCountsAnswer,
-    TopicPageAnswer,
-    as_written,
-)
 from delayd.http.values import UNSET
 from delayd.limits import HTTP_GLOBS_SLICE, HTTP_TOPICS_SLICE
 from delayd.text import moment_text
@@ -52,7 +44,7 @@ async def names_behind(
     topics = call.api.engine.store.topics.by_name
     principal, scope = call.principal, call.scope
     assert scope is not None
-    call.allow_some(scope)
+    call.allow_some()
     sees_all = principal is EVERYBODY
     found: list[str] = []
     names = list(topics)
@@ -86,13 +78,12 @@ async def list_topics(call: Call) -> Reply:
             shown.append(counts_of(api, topic))
         if number % HTTP_TOPICS_SLICE == 0:
             await asyncio.sleep(0)
-    await api.durable()
-    return reply(200, TopicPageAnswer(topics=shown, after=after))
+    return await call.answered(structs.TopicPageAnswer(topics=shown, after=after))
 
 
-def counts_of(api: Api, topic: Topic) -> TopicCountsAnswer:
+def counts_of(api: Api, topic: Topic) -> structs.TopicCountsAnswer:
     """Return a topic's jobs by state, and its pause."""
-    return TopicCountsAnswer(
+    return structs.TopicCountsAnswer(
         name=topic.name,
         jobs=topic.jobs,
         delayed=topic.delayed,
@@ -117,25 +108,21 @@ async def get_topic(call: Call) -> Reply:
     if topic is None:
         raise TopicNotFound(name)
     policy = policy_answer(topic.policy, topic.policy_source)
-    answer = topic_answer(topic, counts_of(api, topic), policy, api.now_ms())
-    await api.durable()
-    return reply(200, answer)
+    return await call.answered(topic_answer(topic, counts_of(api, topic), policy, api.now_ms()))
 
 
 # --- Policies ------------------------------------------------------------------------------------
 
 
-def policy_answer(policy: Policy | None, source: Source) -> PolicyOfTopicAnswer:
+def policy_answer(policy: Policy | None, source: Source) -> structs.PolicyOfTopicAnswer:
     """Return a topic's policy and its source."""
     text = (policy or Policy()).to_json().encode()
-    return PolicyOfTopicAnswer(policy=as_written(text), source=source.name.lower())
+    return structs.PolicyOfTopicAnswer(policy=structs.as_written(text), source=source.name.lower())
 
 
 async def get_policy(call: Call) -> Reply:
     """Answer the topic's policy, or the one that it would have."""
-    answer = policy_answer(*policy_of(call.api.engine, call.topic))
-    await call.api.durable()
-    return reply(200, answer)
+    return await call.answered(policy_answer(*policy_of(call.api.engine, call.topic)))
 
 
 async def set_policy(call: Call) -> Reply:
@@ -143,7 +130,7 @@ async def set_policy(call: Call) -> Reply:
     name = call.topic
     policy = Policy.from_json(call.data)
     if policy.exhausted is not None:
-        call.allow(Scope.ADMIN, policy.exhausted)  # its jobs will be moved there
+        call.allow(policy.exhausted)  # its jobs will be moved there
     return await _set_policy(call, name, policy)
 
 
@@ -176,8 +163,7 @@ async def _pause(call: Call, pause_ms: int) -> Reply:
     api, name = call.api, call.topic
     pause_topic(api.engine, name, pause_ms, api.now_ms())
     until = _paused_until(api, api.engine.store.topics.by_name[name])
-    await api.durable()
-    return reply(200, PausedAnswer(paused_until=until))
+    return await call.answered(structs.PausedAnswer(paused_until=until))
 
 
 async def kick(call: Call) -> Reply:
@@ -195,7 +181,7 @@ async def carry_out_bulk(api: Api, bulk: Bulk, done: str) -> Reply:
     await api.carry_out(bulk)
     if bulk.refusal is not None:
         return refused(bulk.refusal, **{done: bulk.done})
-    return reply(200, ManyAnswer(**{done: bulk.done}))
+    return reply(200, structs.ManyAnswer(**{done: bulk.done}))
 
 
 async def clear(call: Call) -> Reply:
@@ -203,4 +189,4 @@ async def clear(call: Call) -> Reply:
     api = call.api
     work = Clear(api.engine, call.topic)
     await api.carry_out(work)
-    return reply(200, ManyAnswer(cleared=work.count))
+    return reply(200, structs.ManyAnswer(cleared=work.count))

@@ -376,7 +376,7 @@ def test_a_job_that_its_ttr_has_moved_is_judged_by_where_it_is_before_its_slice_
         rig.clock.advance(1_001)
         reach(rig.engine, rig.clock.now_ms())  # very many run out at once: it is not its turn
         theirs = Principal("theirs", "0a1b2c3d", frozenset(Scope), ("mail",))
-        call = Call(rig.api, Scope.PUT, cast("Any", None), {}, theirs, b"", None, None)
+        call = Call(rig.api, Scope.DELETE, cast("Any", None), {}, theirs, b"", None, None)
         with pytest.raises(JobNotFound):
-            call.allow_job(Scope.DELETE, 1)
+            call.allow_job(1)
         assert rig.engine.store.topics.by_name["dead"].jobs == 1

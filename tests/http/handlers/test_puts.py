@@ -9,8 +9,7 @@ from delayd.core.job import body_of
 from delayd.core.operations.put import find_key
 from delayd.limits import KEY_BYTES_MAX
 from delayd.testing.clock import FakeClock
-from tests.http.producers import JOBS, RESERVE, put, reserved
-from tests.http.rig import Answer, HttpRig
+from tests.http.rig import JOBS, RESERVE, Answer, HttpRig, put, reserved
 
 
 def looked_at(rig: HttpRig, job_id: int = 1) -> dict[str, Any]:

@@ -11,8 +11,7 @@ from delayd.limits import (
     RETRY_AFTER_DRAINING_S,
     RETRY_AFTER_FULL_S,
 )
-from tests.http.producers import JOBS, put, reserved
-from tests.http.rig import HttpRig
+from tests.http.rig import JOBS, HttpRig, put, reserved
 
 # --- What is wrong --------------------------------------------------------------------------------
 

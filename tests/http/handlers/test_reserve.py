@@ -12,8 +12,7 @@ from delayd.limits import (
     HTTP_WAIT_MS_MAX,
     RETRY_AFTER_FULL_S,
 )
-from tests.http.rig import HttpRig
-from tests.http.workers import RESERVE, ids, put, told, wait
+from tests.http.rig import RESERVE, HttpRig, ids, put, stored, wait
 
 JOBS = "/v1/topics/mail/jobs"
 
@@ -112,7 +111,7 @@ def test_where_there_is_no_room_for_a_reservation_it_is_said_so(path: str, wait_
         answer = rig.call("POST", path, given)
         assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
         assert answer.headers["retry-after"] == str(RETRY_AFTER_FULL_S)
-        assert told(rig.engine)["state"] == "ready"
+        assert stored(rig.engine)["state"] == "ready"
         assert not rig.api.waiting
         assert rig.engine.store.topics.by_name["mail"].watchers == 0
         rig.engine.log_space.limit(0, lambda missing_bytes, *_: missing_bytes)
@@ -152,7 +151,7 @@ def test_a_reserve_that_is_wrong_is_refused(
         answer = rig.call("POST", path, given)
         assert (answer.status, answer.word) == (422, "BAD_FORMAT")
         assert sorted(answer.fields) == fields
-        assert told(rig.engine)["state"] == "ready"
+        assert stored(rig.engine)["state"] == "ready"
 
 
 # --- Waiting --------------------------------------------------------------------------------------
@@ -195,7 +194,7 @@ def test_who_wants_several_gets_what_is_ready_besides() -> None:
         waiting = wait(rig, max=4)
         rig.pass_ms(5_001)
         assert ids(waiting) == [1, 2, 3, 4]
-        assert told(rig.engine, 5)["state"] == "ready"
+        assert stored(rig.engine, 5)["state"] == "ready"
 
 
 def test_who_wants_several_does_not_wait_for_them_all() -> None:
@@ -226,7 +225,7 @@ def test_a_job_that_comes_due_as_the_wait_ends_is_handed_out() -> None:
         waiting = wait(rig, wait="5s")
         rig.pass_ms(5_001)
         assert waiting.answer is not None
-        assert told(rig.engine)["state"] == ("reserved" if ids(waiting) else "ready")
+        assert stored(rig.engine)["state"] == ("reserved" if ids(waiting) else "ready")
 
 
 def test_a_connection_waits_again_and_again() -> None:
@@ -319,12 +318,12 @@ def test_a_reservation_is_durable_before_anybody_hears_of_it() -> None:
         waiting = wait(rig)
         rig.send("POST", JOBS, {"body": 2})
         assert (at_once.answer, waiting.answer) == (None, None)
-        assert told(rig.after_restart())["state"] == "ready"
+        assert stored(rig.after_restart())["state"] == "ready"
         rig.disk.release()
         rig.settle()
         assert (ids(at_once), ids(waiting)) == ([1], [2])
         again = rig.after_restart()
-        assert [told(again, job_id)["state"] for job_id in (1, 2)] == ["reserved"] * 2
+        assert [stored(again, job_id)["state"] for job_id in (1, 2)] == ["reserved"] * 2
 
 
 def test_a_job_whose_ttr_ran_out_while_the_disk_was_slow_is_not_handed_out() -> None:
@@ -385,5 +384,5 @@ def test_a_daemon_that_stops_hands_out_nothing_more() -> None:
         rig.server.stop_accepting()
         answer = rig.call("POST", RESERVE)
         assert (answer.status, answer.word) == (503, "STOPPING")
-        assert told(rig.engine)["state"] == "ready"
+        assert stored(rig.engine)["state"] == "ready"
         assert not client.received

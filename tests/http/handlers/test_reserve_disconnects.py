@@ -9,8 +9,7 @@ import pytest
 from delayd.access.scopes import Scope
 from delayd.access.tokens import Tokens
 from delayd.core.operations.put import put_alike
-from tests.http.rig import HttpRig
-from tests.http.workers import RESERVE, ids, put, told, wait
+from tests.http.rig import RESERVE, HttpRig, ids, put, stored, wait
 
 if TYPE_CHECKING:
     from tests.http.rig import Client
@@ -36,7 +35,7 @@ def test_who_goes_away_while_waiting_is_forgotten_at_once() -> None:
         assert len(rig.api.waiting) == 1
         put(rig)
         assert ids(second) == [1]
-        assert told(rig.engine)["reserves"] == 1, "it was handed out once"
+        assert stored(rig.engine)["reserves"] == 1, "it was handed out once"
 
 
 def test_a_job_that_comes_as_its_waiter_goes_is_the_next_ones() -> None:
@@ -58,7 +57,7 @@ def test_whose_token_is_revoked_while_they_wait_gets_nothing() -> None:
         assert waiting.answer is None
         rig.ok("POST", "/v1/topics/mail/jobs", {"body": 1}, token=admin)
         assert waiting.the_answer.word == "UNAUTHORIZED"
-        job = told(rig.engine)
+        job = stored(rig.engine)
         assert (job["state"], job["attempts"]) == ("ready", 0)
 
 
@@ -72,7 +71,7 @@ def test_whose_token_is_good_for_less_while_they_wait_gets_nothing(less: dict[st
         rig.authenticator.tokens = Tokens([first, replace(second, **less)])
         rig.ok("POST", "/v1/topics/mail/jobs", {"body": 1}, token=admin)
         assert waiting.the_answer.word == "FORBIDDEN"
-        job = told(rig.engine)
+        job = stored(rig.engine)
         assert (job["state"], job["attempts"]) == ("ready", 0)
 
 
@@ -91,7 +90,7 @@ def test_a_job_that_is_put_as_its_waiter_goes_is_ready(jobs_max: int, callbacks:
         put_after(callbacks)
         leaving.hang_up()
         rig.settle()
-        job = told(rig.engine)
+        job = stored(rig.engine)
         assert (job["state"], job["attempts"]) == ("ready", 0)
 
 
@@ -131,7 +130,7 @@ def test_a_job_whose_worker_has_gone_is_ready_at_once_and_was_not_attempted(
         for number in (1, 2, 3):
             gone_before_the_answer(rig, how)
             for engine in (rig.engine, rig.after_restart()):
-                job = told(engine)
+                job = stored(engine)
                 assert (job["state"], job["attempts"]) == ("ready", 0)
                 assert (job["reserves"], job["timeouts"]) == (number, 0)
                 assert job["failure"]["reason"] == "undelivered"
@@ -139,7 +138,7 @@ def test_a_job_whose_worker_has_gone_is_ready_at_once_and_was_not_attempted(
         assert (job["id"], job["attempt"]) == (1, 1)
         rig.ok("POST", "/v1/jobs/1/nack", {"token": job["token"]})
         state = {"retry": "delayed", "max_attempts": "buried", "": "ready"}[next(iter(policy), "")]
-        assert told(rig.engine)["state"] == state
+        assert stored(rig.engine)["state"] == state
 
 
 @pytest.mark.parametrize("how", HOW)
@@ -222,5 +221,5 @@ def test_whoever_comes_and_goes_each_job_is_in_one_hand_or_ready(rng: random.Ran
             ]
             assert len(heard) == len({*heard})
             for job_id in jobs:
-                state = told(rig.engine, job_id)["state"]
+                state = stored(rig.engine, job_id)["state"]
                 assert state == ("reserved" if job_id in heard else "ready")
