@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 from delayd.core import views
 from delayd.core.check import check
 from delayd.core.job import State
-from delayd.core.operations import clock
+from delayd.core.operations import clock, sessions
 from delayd.core.operations.change import kick, kick_job, reschedule
 from delayd.core.operations.clock import next_deadline
 from delayd.core.operations.finish import bury, delete_batch, release
@@ -123,7 +123,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         client, session = self.pick(who)
         self.agree(
             lambda: getattr(self.model, verb)(client, name),
-            lambda: getattr(self.rig.engine, verb)(session, name),
+            lambda: getattr(sessions, verb)(self.rig.engine, session, name),
         )
 
     # --- Putting ---------------------------------------------------------------------------------
