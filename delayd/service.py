@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from delayd import __version__
-from delayd.access.admission import Admission
+from delayd.access.connection_limits import ConnectionLimits
 from delayd.access.control import AccessControl
 from delayd.access.errors import AccessInvalid
 from delayd.access.rejections import Rejections
@@ -127,7 +127,9 @@ class Service:
             clock.request_ms,
             out_bytes_max=config.line_write_buffer_bytes_max,
             clock=clock if isinstance(clock, VirtualClock) else None,
-            admission=Admission(access.authenticator, connections_max=config.line_connections_max),
+            admission=ConnectionLimits(
+                access.authenticator, connections_max=config.line_connections_max
+            ),
             tls=access.line_tls,
         )
         self._http: HttpServer | None = None

@@ -16,8 +16,8 @@ from typing import Any, Final
 from aiohttp import hdrs
 from aiohttp.streams import EMPTY_PAYLOAD
 
-from delayd.access.admission import Admission
 from delayd.access.authenticator import Authenticator
+from delayd.access.connection_limits import ConnectionLimits
 from delayd.access.principal import EVERYBODY, Principal
 from delayd.clock import monotonic_ns
 from delayd.core.errors import Refusal
@@ -95,9 +95,9 @@ class RequestAdmission:
         self._authenticator = authenticator
         self._hosts = hosts
 
-    def admission(self, bounds: Bounds) -> Admission:
+    def admission(self, bounds: Bounds) -> ConnectionLimits:
         """Return the limits on connections, within these bounds."""
-        return Admission(
+        return ConnectionLimits(
             self._authenticator,
             connections_max=bounds.connections_max,
             per_address_max=bounds.connections_per_ip_max,

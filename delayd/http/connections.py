@@ -32,7 +32,7 @@ from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
 from delayd import limits
-from delayd.access.admission import Admission, Peer, Refused
+from delayd.access.connection_limits import ConnectionLimits, Peer, Refused
 from delayd.http import problems
 from delayd.http.responses import HTTP_1_1, Reply, closing_reply, refused
 from delayd.net.deadlines import Deadlines, body_ms_max
@@ -588,7 +588,7 @@ class HttpConnections:
         bounds: Bounds,
         now_ms: Callable[[], int],
         on_fault: Callable[[BaseException], object],
-        admission: Admission,
+        admission: ConnectionLimits,
     ) -> None:
         """Admit no connection yet; `answer` answers requests, on the running loop.
 

@@ -24,7 +24,7 @@ from delayd.core.errors import OutOfSpace, PolicyInvalid, Refusal
 from delayd.core.job import State
 from delayd.core.operations import change, finish
 from delayd.core.operations.change import change as change_job
-from delayd.core.operations.clock import leases_are_caught_up
+from delayd.core.operations.expiry import leases_are_caught_up
 from delayd.core.operations.finish import nack
 from delayd.core.operations.put import find_key
 from delayd.core.operations.reserve import reserve, reserve_job, touch

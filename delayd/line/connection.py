@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, Protocol, final
 
-from delayd.access.admission import Admission, Peer
+from delayd.access.connection_limits import ConnectionLimits, Peer
 from delayd.access.scopes import Scope
 from delayd.core.background import BackgroundTask, BackgroundTasks, Work
 from delayd.core.engine import Engine
@@ -108,7 +108,7 @@ class LineContext:
         *,
         tasks: BackgroundTasks | None = None,
         clock: StandingClock | None = None,
-        admission: Admission,
+        admission: ConnectionLimits,
         elapsed_ms: Callable[[], int],
     ) -> None:
         """Stop reading the input of a connection while its long replies exceed `out_bytes_max`.

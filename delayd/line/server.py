@@ -20,7 +20,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, final
 
-from delayd.access.admission import Admission, Peer, Refused
+from delayd.access.connection_limits import ConnectionLimits, Peer, Refused
 from delayd.clock import monotonic_ns
 from delayd.core.engine import Engine
 from delayd.core.session import Handed, WaitEnd
@@ -176,7 +176,7 @@ class LineServer:
         *,
         out_bytes_max: int,
         clock: StandingClock | None = None,
-        admission: Admission | None = None,
+        admission: ConnectionLimits | None = None,
         tls: "ssl.SSLContext | None" = None,
         elapsed_ms: Callable[[], int] = elapsed_ms,
     ) -> None:
@@ -190,7 +190,7 @@ class LineServer:
         self.engine = engine
         self.stats = stats
         self._request_ms = request_ms
-        self.admission = Admission() if admission is None else admission
+        self.admission = ConnectionLimits() if admission is None else admission
         self.context = LineContext(
             engine,
             stats,

@@ -18,7 +18,8 @@ from delayd.core.errors import CapReached, JobAlreadyExists, JobNotFound
 from delayd.core.job import Retry
 from delayd.core.operations import clock
 from delayd.core.operations.change import kick, kick_job, reschedule
-from delayd.core.operations.clock import catch_up_leases, follow_wall
+from delayd.core.operations.clock import follow_wall
+from delayd.core.operations.expiry import catch_up_leases
 from delayd.core.operations.finish import bury, delete, nack, release
 from delayd.core.operations.put import Conflict, put_keyed
 from delayd.core.operations.reserve import reserve_batch, reserve_job, touch

@@ -13,7 +13,8 @@ from delayd.core.engine import Engine
 from delayd.core.errors import JobAlreadyExists
 from delayd.core.job import Retry
 from delayd.core.operations.change import change, kick, kick_job, reschedule, reschedule_at
-from delayd.core.operations.clock import advance, follow_wall, leases_are_caught_up
+from delayd.core.operations.clock import advance, follow_wall
+from delayd.core.operations.expiry import leases_are_caught_up
 from delayd.core.operations.finish import bury, delete, nack, release
 from delayd.core.operations.put import Conflict, put, put_keyed
 from delayd.core.operations.reserve import reserve_batch, touch

@@ -16,8 +16,8 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from delayd.access.admission import Admission, Refused
 from delayd.access.authenticator import Authenticator
+from delayd.access.connection_limits import ConnectionLimits, Refused
 from delayd.access.tokens import Tokens
 from delayd.http.connections import Bounds, HttpConnection, HttpConnections, HttpRequest
 from delayd.http.responses import Reply
@@ -168,7 +168,7 @@ class ConnectionRig:
             bounds,
             lambda: self.clock_ms,
             self.faults.append,
-            Admission(
+            ConnectionLimits(
                 Authenticator(Tokens([])) if needs_token else None,
                 connections_max=bounds.connections_max,
                 per_address_max=bounds.connections_per_ip_max,

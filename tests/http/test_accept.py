@@ -10,7 +10,7 @@ import pytest
 import trustme
 
 from delayd import limits
-from delayd.access.admission import Refused
+from delayd.access.connection_limits import Refused
 from delayd.access.rejections import reason_of
 from delayd.http.accept import HttpAcceptor
 from delayd.http.connections import Bounds, HttpConnection

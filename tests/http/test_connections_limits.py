@@ -5,7 +5,7 @@ import resource
 import pytest
 
 from delayd import limits
-from delayd.access.admission import Refused
+from delayd.access.connection_limits import Refused
 from delayd.http.connections import Bounds, Deadline, HttpConnection
 from delayd.http.problems import Busy
 from delayd.http.responses import closing_reply

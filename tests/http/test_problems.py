@@ -12,7 +12,7 @@ import pytest
 import delayd.core
 import delayd.http
 import delayd.line
-from delayd.access.admission import Refused
+from delayd.access.connection_limits import Refused
 from delayd.access.scopes import Scope
 from delayd.core import errors
 from delayd.core.errors import Refusal

@@ -21,8 +21,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from delayd.access.admission import Admission, Peer
 from delayd.access.authenticator import Authenticator
+from delayd.access.connection_limits import ConnectionLimits, Peer
 from delayd.access.principal import ALL_TOPICS
 from delayd.access.scopes import Scope
 from delayd.access.tokens import TOKEN_BYTES, Tokens, issue
@@ -144,7 +144,7 @@ class LineRig:
         self.authenticator = Authenticator(
             Tokens([]) if needs_token else None, wall_ms=lambda: self.wall_ms
         )
-        self.admission = Admission(self.authenticator)
+        self.admission = ConnectionLimits(self.authenticator)
         self.context = LineContext(
             self.engine,
             self.stats,

@@ -19,7 +19,7 @@ import ssl
 from pathlib import Path
 from typing import Final, Self
 
-from delayd.access.admission import Admission
+from delayd.access.connection_limits import ConnectionLimits
 from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.stats.refusals import Refusals
@@ -52,7 +52,7 @@ class ServerRig:
         connections_max: int = 100,
         out_bytes_max: int = 1 << 20,
         body_bytes_max: int = 65_535,
-        admission: Admission | None = None,
+        admission: ConnectionLimits | None = None,
         tls: ssl.SSLContext | None = None,
         refusals: Refusals | None = None,
     ) -> None:
@@ -72,7 +72,7 @@ class ServerRig:
             [self._listener],
             lambda: RequestMs(self.now_ms),
             out_bytes_max=out_bytes_max,
-            admission=admission or Admission(connections_max=connections_max),
+            admission=admission or ConnectionLimits(connections_max=connections_max),
             tls=tls,
             elapsed_ms=lambda: self.elapsed_ms,
         )

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from delayd.access.admission import Admission
 from delayd.access.authenticator import Authenticator
+from delayd.access.connection_limits import ConnectionLimits
 from delayd.access.rejections import reason_of
 from delayd.access.scopes import Scope
 from delayd.access.tokens import TOKEN_BYTES, Tokens, issue
@@ -26,12 +26,12 @@ TOKEN, ENTRY = issue(bytes(TOKEN_BYTES), "a", {Scope.PUT}, ["*"], created_s=0)
 SOMEBODY_ELSE = os.getuid() + 1
 
 
-def asking() -> Admission:
-    return Admission(Authenticator(Tokens([ENTRY])))
+def asking() -> ConnectionLimits:
+    return ConnectionLimits(Authenticator(Tokens([ENTRY])))
 
 
 def test_a_server_refuses_too_many_unauthenticated_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delayd.access.admission.origin_of", lambda address: address[0])
+    monkeypatch.setattr("delayd.access.connection_limits.origin_of", lambda address: address[0])
     refusals = Refusals()
     with ServerRig(connections_max=500, admission=asking(), refusals=refusals) as rig:
         clients = [rig.client() for _ in range(LINE_UNAUTHENTICATED_PER_ADDRESS_MAX)]
@@ -69,7 +69,7 @@ def test_connections_beyond_the_highest_number_are_counted() -> None:
     ],
 )
 def test_who_needs_no_token_is_served(tmp_path: Path, authenticator: Authenticator) -> None:
-    with ServerRig(path=tmp_path / "line.sock", admission=Admission(authenticator)) as rig:
+    with ServerRig(path=tmp_path / "line.sock", admission=ConnectionLimits(authenticator)) as rig:
         client = rig.client()
         rig.says(client, PUT)
         assert heard(client) == INSERTED
@@ -77,7 +77,7 @@ def test_who_needs_no_token_is_served(tmp_path: Path, authenticator: Authenticat
 
 def test_who_is_on_no_list_is_turned_away_where_there_are_no_tokens(tmp_path: Path) -> None:
     reasons = Refusals()
-    admission = Admission(Authenticator(unix_uids={SOMEBODY_ELSE}, unix_gids=()))
+    admission = ConnectionLimits(Authenticator(unix_uids={SOMEBODY_ELSE}, unix_gids=()))
     with ServerRig(path=tmp_path / "line.sock", admission=admission, refusals=reasons) as rig:
         assert is_cut_off(rig.client())
         assert not rig.clients
@@ -86,7 +86,7 @@ def test_who_is_on_no_list_is_turned_away_where_there_are_no_tokens(tmp_path: Pa
 
 @pytest.mark.parametrize("unix_uids", [None, {SOMEBODY_ELSE}])
 def test_who_is_on_no_list_needs_a_token(tmp_path: Path, unix_uids: set[int] | None) -> None:
-    admission = Admission(Authenticator(Tokens([ENTRY]), unix_uids=unix_uids))
+    admission = ConnectionLimits(Authenticator(Tokens([ENTRY]), unix_uids=unix_uids))
     with ServerRig(path=tmp_path / "line.sock", admission=admission) as rig:
         client = rig.client()
         rig.says(client, PUT)
@@ -95,7 +95,7 @@ def test_who_is_on_no_list_needs_a_token(tmp_path: Path, unix_uids: set[int] | N
 
 
 def test_over_tcp_nobody_is_on_a_list_of_unix_users() -> None:
-    with ServerRig(admission=Admission(Authenticator(unix_uids={SOMEBODY_ELSE}))) as rig:
+    with ServerRig(admission=ConnectionLimits(Authenticator(unix_uids={SOMEBODY_ELSE}))) as rig:
         client = rig.client()
         rig.says(client, PUT)
         assert heard(client) == INSERTED
@@ -143,7 +143,7 @@ def test_nothing_is_carried_out_for_who_was_closed_before_its_late_answer() -> N
 def test_a_client_whose_token_is_revoked_is_closed_and_its_jobs_return() -> None:
     everything, entry = issue(b"\1" * TOKEN_BYTES, "b", set(Scope), ["*"], created_s=0)
     authenticator = Authenticator(Tokens([ENTRY, entry]))
-    with ServerRig(admission=Admission(authenticator)) as rig:
+    with ServerRig(admission=ConnectionLimits(authenticator)) as rig:
         worker, producer, unknown = (rig.client() for _ in range(3))
         rig.says(worker, b"auth %b\r\n" % everything.encode() + PUT + b"reserve\r\n")
         rig.says(producer, b"auth %b\r\n" % TOKEN.encode())
@@ -168,7 +168,7 @@ def test_the_authenticator_is_told_of_a_handshake_that_fails_and_of_one_that_tak
     files = Authority(tmp_path).files()
     authenticator, told = Authenticator(), list[tuple[str, str]]()
     authenticator.on_failed_handshake = lambda where, error: told.append((where, reason_of(error)))
-    with ServerRig(admission=Admission(authenticator), tls=server_context(files)) as rig:
+    with ServerRig(admission=ConnectionLimits(authenticator), tls=server_context(files)) as rig:
         rig.says(rig.client(), b"GET / HTTP/1.1\r\n\r\n")
         rig.client()
         rig.turn_until_quiet()

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import trustme
 
-from delayd.access.admission import Admission
 from delayd.access.authenticator import Authenticator
+from delayd.access.connection_limits import ConnectionLimits
 from delayd.access.scopes import Scope
 from delayd.access.tokens import TOKEN_BYTES, Tokens, issue
 from delayd.core.stats.refusals import Refusals
@@ -420,7 +420,7 @@ def test_with_tokens_a_certificate_is_not_enough(authority: trustme.CA) -> None:
     theirs = trustme.CA()
     context = server_context(authority, clients_of=theirs)
     text, entry = issue(bytes(TOKEN_BYTES), "a", {Scope.PUT}, ["*"], created_s=0)
-    with ServerRig(admission=Admission(Authenticator(Tokens([entry]))), tls=context) as rig:
+    with ServerRig(admission=ConnectionLimits(Authenticator(Tokens([entry]))), tls=context) as rig:
         certificate = theirs.issue_cert(CLIENT_NAME)
         client = TlsClient(rig.client(), client_context(authority, certificate=certificate))
         client.shakes(partial(rig.turn_until_quiet, some=True))
@@ -435,9 +435,9 @@ def test_with_tokens_a_certificate_is_not_enough(authority: trustme.CA) -> None:
 def test_when_all_have_gone_however_they_went_nothing_is_left_of_them(
     monkeypatch: pytest.MonkeyPatch, authority: trustme.CA, rng: random.Random
 ) -> None:
-    monkeypatch.setattr("delayd.access.admission.origin_of", lambda address: address[0])
+    monkeypatch.setattr("delayd.access.connection_limits.origin_of", lambda address: address[0])
     text, entry = issue(bytes(TOKEN_BYTES), "a", set(Scope), ["*"], created_s=0)
-    admission = Admission(Authenticator(Tokens([entry])))
+    admission = ConnectionLimits(Authenticator(Tokens([entry])))
     context = server_context(authority)
     said = (b"auth %b\r\n" % text.encode(), b"auth x\r\n", PUT, b"reserve\r\n", b"put 0 0", USED)
     with ServerRig(admission=admission, tls=context) as rig:

@@ -24,15 +24,15 @@ from typing import Final
 from delayd.core import apply
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
-from delayd.core.job import DUE_AT, FLAGS_AT, STATE_AT, TRANSITIONS, U64, Event, State
+from delayd.core.job import DUE_AT, STATE_AT, TRANSITIONS, U64, Event, State
 from delayd.core.operations.checks import require_writable_job
+from delayd.core.operations.expiry import expire
 from delayd.core.operations.waiting import end_wait, serve, set_wait_timer
 from delayd.core.records import LAYOUTS, Kind, pack
 from delayd.core.session import Session, WaitEnd
-from delayd.core.stats.operations import Operation
 from delayd.core.throttle import Throttle
 from delayd.core.topic import Topic
-from delayd.core.transitions import BRINGS_RULE, came_due, expired, expired_under, place_of
+from delayd.core.transitions import came_due
 from delayd.limits import ADVANCE_SLICE_JOBS
 
 # An enum member's arithmetic costs 40 ns more than an int's.
@@ -110,52 +110,6 @@ def _fire_timer(engine: Engine, whose: Session | Topic | Throttle, now_ms: int) 
         end_wait(engine, whose, WaitEnd.TIMED_OUT)
     else:
         set_wait_timer(engine, whose)
-
-
-# --- Leases --------------------------------------------------------------------------------------
-
-
-def leases_are_caught_up(engine: Engine) -> bool:
-    """Tell whether every reservation whose deadline has passed has ended."""
-    deadline_ms = engine.store.leases.lane.wheel.next_deadline()
-    return deadline_ms is None or deadline_ms > engine.store.time_ms
-
-
-def catch_up_leases(engine: Engine, limit: int, now_ms: int) -> bool:
-    """End a slice of the reservations that are over; tell whether all have ended."""
-    if not leases_are_caught_up(engine):
-        for job_id in engine.store.leases.lane.wheel.advance(engine.store.time_ms, limit):
-            expire(engine, job_id, now_ms, lease_fired=True)
-    return leases_are_caught_up(engine)
-
-
-def expire(engine: Engine, job_id: int, now_ms: int, *, lease_fired: bool = False) -> None:
-    """Take back a job whose ttr ran out; `lease_fired`: the wheel has let go of the lease."""
-    store = engine.store
-    record = store.jobs.get(job_id)
-    assert record is not None
-    engine.timeouts += 1
-    topic = store.topic_of(record)
-    store.count(topic, Operation.TIMEOUT)
-    if topic.policy is None and record[FLAGS_AT] < BRINGS_RULE:
-        changed = expired(record)
-    else:
-        # Counted from the deadline, not from now: when its slice comes makes no difference.
-        deadline_ms = store.leases.sessions[job_id].deadlines[job_id]
-        place = place_of(topic)
-        changed = expired_under(record, topic.policy, place, deadline_ms, tick_ms=engine.tick_ms)
-    here = store.topic_of(changed)
-    put_back = store.put_back if here is topic else store.move_over
-    put_back(job_id, changed, lease_fired=lease_fired)
-    look_after(engine, topic, here, now_ms)
-
-
-def look_after(engine: Engine, former: Topic, here: Topic, now_ms: int) -> None:
-    """Serve the topic that a job left when its lease ended, and the one that it is in now."""
-    if here is not former:
-        serve(engine, here, now_ms)
-        engine.store.drop_if_unwanted(former)
-    serve(engine, former, now_ms)
 
 
 # --- One job as it is now ------------------------------------------------------------------------

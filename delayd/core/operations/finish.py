@@ -2,13 +2,13 @@
 
 Under a *retry rule*, the topic's or the job's own, each of these but the delete is a failed
 attempt: a nack, a plain release, a bury, a connection that closes, a ttr that runs out
-(`clock.expire`). `core.policy` decides the outcome for the job. Without a rule everything is as
+(`expiry.expire`). `core.policy` decides the outcome for the job. Without a rule everything is as
 in beanstalkd.
 
 What a client did is recorded with its outcome, as one FAIL record: a restart needs no policy to
 replay it. What time did is not recorded, so a restart decides it again. Therefore the log has
 POLICY records wherever another policy begins to apply, and every reservation that was over by then
-has been ended before (`clock.catch_up_leases`).
+has been ended before (`expiry.catch_up_leases`).
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,8 @@ from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
 from delayd.core.job import FLAGS_AT, PRIORITY_AND_TOPIC, PRIORITY_AT, Reason, Retry, State
 from delayd.core.operations.checks import check_range, is_write_protected, require_writable_job
-from delayd.core.operations.clock import caught_up, expire, look_after
+from delayd.core.operations.clock import caught_up
+from delayd.core.operations.expiry import expire, look_after
 from delayd.core.operations.reserve import held
 from delayd.core.operations.waiting import serve
 from delayd.core.policy import Verdict, decide

@@ -26,7 +26,7 @@ takes a while: `Clear` is a background task that ends a slice of them at a time 
 from delayd.core.engine import Engine
 from delayd.core.operations import topics
 from delayd.core.operations.checks import require_writable, topic_named
-from delayd.core.operations.clock import catch_up_leases
+from delayd.core.operations.expiry import catch_up_leases
 
 
 class Clear:

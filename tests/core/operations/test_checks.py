@@ -16,7 +16,7 @@ from delayd.core.errors import CapReached, TopicIsInternal
 from delayd.core.job import Retry, State
 from delayd.core.names import INTERNAL_TOPIC
 from delayd.core.operations import change as change_module
-from delayd.core.operations import clock, finish, reserve, sessions, topics, waiting
+from delayd.core.operations import clock, expiry, finish, reserve, sessions, topics, waiting
 from delayd.core.operations import put as put_module
 from delayd.core.operations.change import (
     change,
@@ -176,7 +176,10 @@ NOT_ASKED: Final = {
 def test_each_operation_of_the_engine_is_refused_or_need_not_be() -> None:
     operations = {
         name
-        for module in (change_module, finish, put_module, clock, reserve, sessions, topics, waiting)
+        for module in (
+            *(change_module, finish, put_module, clock, expiry),
+            *(reserve, sessions, topics, waiting),
+        )
         for name, operation in inspect.getmembers(module, inspect.isroutine)
         if operation.__module__ == module.__name__
         and not name.startswith("_")

@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import pytest
 
-from delayd.access.admission import Admission, Peer, Refused
 from delayd.access.authenticator import Authenticator
+from delayd.access.connection_limits import ConnectionLimits, Peer, Refused
 from delayd.access.principal import EVERYBODY
 from delayd.access.scopes import Scope
 from delayd.access.tokens import TOKEN_BYTES, Tokens, issue
@@ -25,12 +25,12 @@ class Accepted:
         self.family = family
 
 
-def admitted(admission: Admission, host: str) -> Peer | Refused:
+def admitted(admission: ConnectionLimits, host: str) -> Peer | Refused:
     address: tuple[Any, ...] = (host, 4_711, 0, 0) if ":" in host else (host, 4_711)
     return admission.admit(address, 10)
 
 
-def comes(admission: Admission, host: str) -> Peer:
+def comes(admission: ConnectionLimits, host: str) -> Peer:
     peer = admitted(admission, host)
     assert isinstance(peer, Peer)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -38,15 +38,15 @@ def comes(admission: Admission, host: str) -> Peer:
     return peer
 
 
-def asking() -> Admission:
-    return Admission(Authenticator(Tokens([ENTRY])))
+def asking() -> ConnectionLimits:
+    return ConnectionLimits(Authenticator(Tokens([ENTRY])))
 
 
 # --- By addresses --------------------------------------------------------------------------------
 
 
 def test_so_many_of_one_address_come_in_and_others_still_do() -> None:
-    admission = Admission()
+    admission = ConnectionLimits()
     callers = [comes(admission, "192.0.2.7") for _ in range(LINE_CONNECTIONS_PER_ADDRESS_MAX)]
     assert admitted(admission, "192.0.2.7") is Refused.CONNECTIONS_PER_IP
     comes(admission, "192.0.2.8")
@@ -57,7 +57,7 @@ def test_so_many_of_one_address_come_in_and_others_still_do() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"])
 def test_this_machines_own_connections_are_not_counted(host: str) -> None:
-    admission = Admission()
+    admission = ConnectionLimits()
     for _ in range(LINE_CONNECTIONS_PER_ADDRESS_MAX + 1):
         assert comes(admission, host).principal is EVERYBODY
     admission = asking()
@@ -70,7 +70,7 @@ def test_this_machines_own_connections_are_not_counted(host: str) -> None:
     [("2001:db8::1", "2001:db8:0:0:ffff::9"), ("192.0.2.7", "::ffff:192.0.2.7")],
 )
 def test_addresses_of_one_owner_are_one(first: str, second: str) -> None:
-    admission = Admission()
+    admission = ConnectionLimits()
     for _ in range(LINE_CONNECTIONS_PER_ADDRESS_MAX):
         comes(admission, first)
     assert admitted(admission, second) is Refused.CONNECTIONS_PER_IP

@@ -53,7 +53,7 @@ class Peer:
 
 
 @final
-class Admission:
+class ConnectionLimits:
     """Admits the connections of one front end, and counts them."""
 
     __slots__ = (
