@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 from unittest import mock
 
-import delayd.core.operations.clock
+import delayd.core.operations.expiry
 import delayd.journal.journal
 import delayd.journal.recovery
 import delayd.journal.snapshot
@@ -146,7 +146,7 @@ def lapses_forgotten() -> Iterator[None]:
     turn = Replay._turn
 
     def turn_without_ladders(self: Replay, time_ms: int) -> None:
-        with mock.patch.object(delayd.core.operations.clock, "expired_under", just_lapsed):
+        with mock.patch.object(delayd.core.operations.expiry, "expired_under", just_lapsed):
             turn(self, time_ms)
 
     with mock.patch.object(Replay, "_turn", turn_without_ladders):
