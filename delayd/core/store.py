@@ -602,8 +602,9 @@ class Store:
 
     def claim_run(self, topic: Topic, keys: Sequence[bytes], first_id: int) -> bool:
         """Let jobs that are coming in have these keys, if all are free; tell whether they were."""
-        is_done = self._keys_of(topic).claim_run(keys, first_id)
-        if not topic.keys:
+        index = self._keys_of(topic)
+        is_done = index.claim_run(keys, first_id)
+        if len(index) == 0:
             topic.keys = None
         return is_done
 

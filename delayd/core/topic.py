@@ -153,7 +153,7 @@ class Topic:
         """Free the key of a job."""
         assert self.keys is not None
         self.keys.remove(key, job_id)
-        if not self.keys:
+        if len(self.keys) == 0:
             self.keys = None
 
     def let_go_run(self, keys: "Iterable[bytes]", first_id: int) -> None:

@@ -1,6 +1,5 @@
 """Who is turned away before anything could be said is told in the log, now and then."""
 
-import doctest
 import io
 import os
 import socket
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 import trustme
 
-from delayd.access import rejections
 from delayd.access.authenticator import Authenticator
 from delayd.access.rejections import Rejections
 from delayd.access.tokens import Tokens
@@ -41,10 +39,6 @@ class Watch:
         one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with one, other:
             assert self.authenticator.identify(one) is None
-
-
-def test_the_examples_are_right() -> None:
-    assert doctest.testmod(rejections).failed == 0
 
 
 def test_a_user_who_is_on_no_list_is_told_with_uid_and_gid() -> None:

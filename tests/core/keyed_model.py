@@ -20,10 +20,15 @@ class KeyedModel(Model):
                 return job
         return None
 
-    def vet(self, priority: int, ttr_ms: int, body: bytes) -> None:
+    def vet(
+        self, priority: int, delay_ms: int, ttr_ms: int, body: bytes, *, is_put: bool = True
+    ) -> None:
         if len(body) > self.body_bytes_max:
             raise BodyTooBig(0, 0)
+        if is_put and self.draining:
+            raise Draining
         self.check_range(priority, 2**32 - 1)
+        self.check_range(delay_ms, LONGEST_MS)
         self.check_range(ttr_ms, LONGEST_MS)
 
     def when(self, delay_ms: int, due_wall_ms: int | None, now_ms: int) -> tuple[int, int]:
@@ -48,10 +53,7 @@ class KeyedModel(Model):
         body: bytes,
         now_ms: int,
     ) -> tuple[int, Outcome]:
-        self.vet(priority, ttr_ms, body)
-        if self.draining:
-            raise Draining
-        self.check_range(delay_ms, LONGEST_MS)
+        self.vet(priority, delay_ms, ttr_ms, body)
         self.check_range(due_wall_ms or 0, LATEST_MS)
         job = self.keyed(topic, key)
         if job is not None:
@@ -102,10 +104,7 @@ class KeyedModel(Model):
         bodies: list[bytes],
         now_ms: int,
     ) -> int:
-        self.vet(priority, ttr_ms, max(bodies, key=len))
-        if self.draining:
-            raise Draining
-        self.check_range(delay_ms, LONGEST_MS)
+        self.vet(priority, delay_ms, ttr_ms, max(bodies, key=len))
         if len(set(keys)) < len(keys) or any(self.keyed(topic, key) for key in keys):
             return 0
         first_id = self.last_id + 1
@@ -134,8 +133,7 @@ class KeyedModel(Model):
         ttr_ms: int | None,
         body: bytes | None,
     ) -> None:
-        self.vet(priority or 0, ttr_ms or 0, body or b"")
-        self.check_range(delay_ms or 0, LONGEST_MS)
+        self.vet(priority or 0, delay_ms or 0, ttr_ms or 0, body or b"", is_put=False)
         job = self.settle(job_id, now_ms)
         if job.state is State.RESERVED:
             raise JobNotFound(job_id)

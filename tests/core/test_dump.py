@@ -1,8 +1,5 @@
-import doctest
-
 import pytest
 
-import delayd.core.dump
 from delayd.core.apply import APPLY
 from delayd.core.dump import JOB_FIELDS, MOMENTS, Dump, Dumped
 from delayd.core.engine import Engine
@@ -47,10 +44,6 @@ def topic(number: int, name: bytes) -> bytes:
 
 def put(record: bytes) -> bytes:
     return pack_put(Kind.PUT, len(record)) + record
-
-
-def test_the_example_is_right() -> None:
-    assert doctest.testmod(delayd.core.dump).failed == 0
 
 
 @pytest.mark.parametrize("kind", Kind)

@@ -1,11 +1,7 @@
 """The bytes of the files: the document's example, the golden files, the examples in docstrings."""
 
-import doctest
-import importlib
 import re
 from pathlib import Path
-
-import pytest
 
 from delayd.journal.disk import RealDisk
 from delayd.journal.format import (
@@ -162,13 +158,3 @@ def test_the_checksum_of_a_frame_depends_on_its_segment() -> None:
     frames = [pack_frame(mark, 1, 1, 0, 0, 0, b"payload") for mark in (1, 2)]
     assert frames[0][4:-4] == frames[1][4:-4]
     assert frames[0][-4:] != frames[1][-4:]
-
-
-@pytest.mark.parametrize(
-    "module",
-    ["delayd.journal.format", "delayd.journal.segment", "delayd.testing.disk"],
-)
-def test_the_examples_in_the_docstrings_are_true(module: str) -> None:
-    results = doctest.testmod(importlib.import_module(module))
-    assert results.attempted
-    assert not results.failed

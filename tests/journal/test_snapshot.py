@@ -1,6 +1,5 @@
 """Snapshots as the service takes them, and the bytes they consist of."""
 
-import doctest
 import errno
 import random
 import re
@@ -11,8 +10,6 @@ from zlib import crc32
 
 import pytest
 
-import delayd.journal.retention
-import delayd.journal.snapshot
 from delayd.journal.disk import RealDisk
 from delayd.journal.errors import JournalFailed, SnapshotFailed
 from delayd.journal.format import Frame
@@ -404,10 +401,3 @@ def test_frames_that_are_missing_or_swapped_are_damage() -> None:
     assert damaged_at(header + frames[0] + frames[1] + end) is not None
     renumbered = pack_snapshot_frame(mark, SnapshotKind.CLOSING, 3, closing, 0)
     assert damaged_at(header + frames[0] + frames[1] + renumbered) is not None
-
-
-@pytest.mark.parametrize("module", [delayd.journal.snapshot, delayd.journal.retention])
-def test_the_examples_in_the_docstrings_are_true(module: object) -> None:
-    results = doctest.testmod(module)  # type: ignore[arg-type]
-    assert results.attempted
-    assert not results.failed

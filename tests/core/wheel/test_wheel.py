@@ -1,10 +1,8 @@
-import doctest
 import random
 import tracemalloc
 
 import pytest
 
-import delayd.core.wheel.wheel
 from delayd.core.wheel.wheel import BucketView, TimingWheel, ceil_to_tick
 from tests.core.wheels import NO_LIMIT, Owned
 
@@ -14,12 +12,6 @@ YEAR_MS = 365 * 24 * 3_600_000
 
 
 # --- The worked numbers of the design, and of the documents it is drawn from ----------------------
-
-
-def test_the_example_in_the_docstring_is_true() -> None:
-    results = doctest.testmod(delayd.core.wheel.wheel)
-    assert results.attempted > 5
-    assert results.failed == 0
 
 
 @pytest.mark.parametrize(
