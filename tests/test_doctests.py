@@ -23,8 +23,7 @@ def test_the_examples_of_a_module_are_true(path: Path) -> None:
     module = importlib.import_module(name)
     runner = doctest.DocTestRunner()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        text = ast.get_docstring(node) if isinstance(node, DOCUMENTED) else None
-        if text and ">>> " in text:
+        if isinstance(node, DOCUMENTED) and ">>> " in (text := ast.get_docstring(node) or ""):
             line = node.body[0].lineno - 1
             runner.run(
                 doctest.DocTestParser().get_doctest(text, vars(module), name, str(path), line)
