@@ -1,10 +1,12 @@
 """`delayd import-beanstalkd`: from a beanstalkd's binlog to a delayd's journal, in one command."""
 
 import os
-from typing import TYPE_CHECKING
 
 import click
 
+from delayd.binlog.convert import NotEmpty, held, new_journal, write
+from delayd.binlog.files import Binlog, sized_files
+from delayd.cli.journal_report import collector_off, jobs_of
 from delayd.cli.terminal import (
     CommandFailed,
     complain,
@@ -13,11 +15,10 @@ from delayd.cli.terminal import (
     print_lines,
     progress,
 )
+from delayd.clock import SystemClock
+from delayd.core.engine import Engine
 from delayd.exits import Exit
-
-if TYPE_CHECKING:
-    from delayd.binlog.files import Binlog
-    from delayd.journal.disk import Disk
+from delayd.journal.disk import Disk, RealDisk
 
 
 @click.command("import-beanstalkd")
@@ -33,12 +34,6 @@ def import_beanstalkd(
     The binlog is only read. The data directory must be empty or missing. Jobs keep their
     ids, tubes, priorities, times, counters and states.
     """
-    from delayd.binlog.convert import NotEmpty, held, new_journal, write
-    from delayd.cli.journal_report import collector_off, jobs_of
-    from delayd.clock import SystemClock
-    from delayd.core.engine import Engine
-    from delayd.journal.disk import RealDisk
-
     disk = RealDisk()
     config = load_config(path, {"--data-dir": data_dir})
     directory = str(config.data_dir)
@@ -61,10 +56,8 @@ def import_beanstalkd(
     return Exit.OK
 
 
-def read(disk: "Disk", binlog_dir: str, *, skip_damage: bool) -> "Binlog":
+def read(disk: Disk, binlog_dir: str, *, skip_damage: bool) -> Binlog:
     """Read the binlog, and say what had to be left out of it. Raises `JournalError`."""
-    from delayd.binlog.files import Binlog, sized_files
-
     files = sized_files(disk, binlog_dir)
     if not files:
         raise click.UsageError(f"{binlog_dir} holds no binlog of beanstalkd: no file binlog.1")

@@ -9,15 +9,18 @@ import contextlib
 import re
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
+from delayd.cli.journal_report import examine, frames_of, lines, log_bytes
 from delayd.cli.terminal import CommandFailed, complain, journal_errors, print_lines, progress
 from delayd.exits import Exit
-
-if TYPE_CHECKING:
-    from delayd.journal.disk import Disk
+from delayd.journal.directory import holder, names_in
+from delayd.journal.disk import Disk, RealDisk
+from delayd.journal.format import check_names
+from delayd.journal.recovery import Recovery
+from delayd.journal.repair import NoSuchPlace, prepared
 
 PLACE: Final = re.compile(r"(?:segment-)?([0-9]{1,10})(?:\.log)?:([0-9]{1,19})")
 
@@ -51,9 +54,6 @@ def check(directory: str) -> int:
 
     The exit code is 0 if it would start and 65 if it would refuse.
     """
-    from delayd.cli.journal_report import examine
-    from delayd.journal.disk import RealDisk
-
     disk = RealDisk()
     with journal_errors(), attended(disk, directory):
         examination = examine(disk, directory)
@@ -70,12 +70,6 @@ def dump(directory: str, *, as_json: bool) -> int:
     A line has the number of its frame, delayd time and wall-clock time of the commit, the record's
     kind and its fields. Bodies are shortened and escaped, with --json whole and in base64.
     """
-    from delayd.cli.journal_report import frames_of, lines, log_bytes
-    from delayd.journal.directory import names_in
-    from delayd.journal.disk import RealDisk
-    from delayd.journal.format import check_names
-    from delayd.journal.recovery import Recovery
-
     disk = RealDisk()
     with journal_errors():
         names = names_in(disk, directory)
@@ -106,10 +100,6 @@ def repair(directory: str, place: tuple[int, int], *, yes: bool) -> int:
 
     This discards jobs and changes that had been acknowledged. See `delayd journal check`.
     """
-    from delayd.cli.journal_report import examine
-    from delayd.journal.disk import RealDisk
-    from delayd.journal.repair import NoSuchPlace, prepared
-
     disk = RealDisk()
     try:
         with journal_errors(), prepared(disk, directory, *place) as operation:
@@ -134,10 +124,8 @@ def may_go_on() -> bool:
 
 
 @contextlib.contextmanager
-def attended(disk: "Disk", directory: str) -> Iterator[None]:
+def attended(disk: Disk, directory: str) -> Iterator[None]:
     """Warn if a daemon writes to the directory while it is read."""
-    from delayd.journal.directory import holder
-
     warning = "holds {} and is writing to it: what was read may be incomplete"
     before = holder(disk, directory)
     if before:

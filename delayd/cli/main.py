@@ -5,6 +5,7 @@ that does the work, and returns an exit code of `delayd/exits.py`. It imports wh
 runs: `serve` has its sockets open before it imports the daemon.
 """
 
+import importlib
 import os
 import platform
 import sys
@@ -14,10 +15,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from delayd import __version__
-from delayd.cli.import_beanstalkd import import_beanstalkd
-from delayd.cli.journal import journal
 from delayd.cli.terminal import CommandFailed, complain, complete, load_config, print_lines
-from delayd.cli.token import token
 from delayd.exits import Exit
 
 if TYPE_CHECKING:
@@ -26,8 +24,27 @@ if TYPE_CHECKING:
 
 INTERRUPTED: Final = 128 + 2  # how shells report a process that ended by Ctrl-C
 
+TOOLS: Final = ("import-beanstalkd", "journal", "token")
+"""Commands that have a module of their own, named like them and loaded when they are needed."""
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+class Commands(click.Group):
+    """The subcommands: those of this module, and the tools."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return all names, in their order in the help."""
+        return sorted([*super().list_commands(ctx), *TOOLS])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of that name, if there is one."""
+        if cmd_name not in TOOLS:
+            return super().get_command(ctx, cmd_name)
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(importlib.import_module(f"delayd.cli.{name}"), name)
+        return command
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def delayd() -> None:
     """Keep jobs safe until they are due, then hand them to workers."""
@@ -116,11 +133,6 @@ def _opened(address: "Address | None", unix_mode: int) -> "tuple[Listener, ...]"
     from delayd.net.addresses import open_listener
 
     return () if address is None else (open_listener(address, unix_mode=unix_mode),)
-
-
-delayd.add_command(journal)
-delayd.add_command(import_beanstalkd)
-delayd.add_command(token)
 
 
 def invoke(words: Sequence[str]) -> int:

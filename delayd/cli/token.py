@@ -10,16 +10,22 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
-from delayd.cli.terminal import CommandFailed, load_config, print_lines
+from delayd.access.errors import TokensInvalid, redacted, shown
+from delayd.access.scopes import Scope
+from delayd.access.token_entries import Entry, checked_glob, checked_name, checked_scope
+from delayd.access.tokens import TOKEN, TOKEN_BYTES, Tokens, issue
+from delayd.access.usage import days_of
+from delayd.cli.terminal import CommandFailed, complain, load_config, print_lines
+from delayd.cli.token_file import change
+from delayd.clock import system_wall_ms
 from delayd.exits import Exit
-
-if TYPE_CHECKING:
-    from delayd.access.scopes import Scope
-    from delayd.access.token_entries import Entry
+from delayd.journal.disk import LockHeldError, RealDisk
+from delayd.limits import WALL_MS_MAX
+from delayd.text import TIME_RULE, parse_duration_ms, parse_time_s
 
 ALL: Final = "all"
 RELOAD: Final = "a running daemon reads the file again on SIGHUP: systemctl reload delayd"
@@ -71,8 +77,8 @@ def create(
     except OSError as error:
         said = f"the token could not be printed ({error.strerror}): revoke {token_id}"
         raise CommandFailed(Exit.USAGE, said) from error
-    _say(f"token {token_id} was added to {path}, without its secret, which is shown only here")
-    _say(RELOAD)
+    complain(f"token {token_id} was added to {path}, without its secret, which is shown only here")
+    complain(RELOAD)
     return Exit.OK
 
 
@@ -81,11 +87,6 @@ def create(
 @_takes_a_file
 def list_tokens(*, as_json: bool, tokens_path: str | None, config_path: str | None) -> int:
     """List the tokens, never their secrets."""
-    from delayd.access.errors import TokensInvalid
-    from delayd.access.tokens import Tokens
-    from delayd.access.usage import days_of
-    from delayd.clock import system_wall_ms
-
     path = _tokens_path(tokens_path, config_path)
     try:
         entries = Tokens.load(path).entries
@@ -105,8 +106,8 @@ def revoke(token_id: str, tokens_path: str | None, config_path: str | None) -> i
     """Revoke the token with that ID."""
     path = _tokens_path(tokens_path, config_path)
     name = _revoke(path, token_id)
-    _say(f"token {name} was removed from {path}")
-    _say(RELOAD)
+    complain(f"token {name} was removed from {path}")
+    complain(RELOAD)
     return Exit.OK
 
 
@@ -114,10 +115,6 @@ def _wanted(
     name: str, scopes: Sequence[str], globs: Sequence[str], not_after: str | None
 ) -> dict[str, Any]:
     """Read the arguments of `issue`. Raises `CommandFailed` with every mistake."""
-    from delayd.access.errors import shown
-    from delayd.access.token_entries import checked_glob, checked_name
-    from delayd.clock import system_wall_ms
-
     errors: list[str] = []
     now_s = system_wall_ms() // 1_000
 
@@ -156,18 +153,12 @@ def _parts(values: Sequence[str]) -> list[str]:
     return [part for value in values for part in value.split(",")]
 
 
-def _scopes(text: str) -> "set[Scope]":
-    from delayd.access.scopes import Scope
-    from delayd.access.token_entries import checked_scope
-
+def _scopes(text: str) -> set[Scope]:
     return set(Scope) if text == ALL else {checked_scope(text)}
 
 
 def _end_s(text: str, now_s: int) -> int:
     """Read a future time, or a duration from now. Raises ValueError with the rule."""
-    from delayd.limits import WALL_MS_MAX
-    from delayd.text import TIME_RULE, parse_duration_ms, parse_time_s
-
     try:
         end_s = parse_time_s(text)
     except ValueError:
@@ -196,11 +187,9 @@ def _tokens_path(tokens_path: str | None, config_path: str | None) -> str:
 
 def _create(path: str, wanted: dict[str, Any]) -> tuple[str, str]:
     """Add a token; return its text and its id. Raises `CommandFailed`."""
-    from delayd.access.tokens import TOKEN_BYTES, issue
-
     made: list[tuple[str, Entry]] = []
 
-    def add(entries: "tuple[Entry, ...]") -> "tuple[Entry, ...]":
+    def add(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
         taken = {entry.id for entry in entries}
         text, entry = issue(os.urandom(TOKEN_BYTES), **wanted)
         while entry.id in taken:
@@ -215,9 +204,6 @@ def _create(path: str, wanted: dict[str, Any]) -> tuple[str, str]:
 
 def _revoke(path: str, token_id: str) -> str:
     """Remove a token; return its id and name as they are shown. Raises `CommandFailed`."""
-    from delayd.access.errors import shown
-    from delayd.access.tokens import TOKEN
-
     match = TOKEN.fullmatch(token_id)
     wanted = match[1] if match else token_id  # a whole token contains its id
     if os.path.isdir(os.path.dirname(path)) and not os.path.exists(path):
@@ -225,7 +211,7 @@ def _revoke(path: str, token_id: str) -> str:
         raise refused(Exit.BAD_CONFIGURATION, f"{path}: cannot be read: No such file or directory")
     gone: list[Entry] = []
 
-    def remove(entries: "tuple[Entry, ...]") -> "list[Entry]":
+    def remove(entries: tuple[Entry, ...]) -> list[Entry]:
         gone.extend(entry for entry in entries if entry.id == wanted)
         if not gone:
             raise refused(Exit.USAGE, f"ID {shown(wanted)}: there is no such token in {path}")
@@ -235,11 +221,7 @@ def _revoke(path: str, token_id: str) -> str:
     return f"{gone[0].id} ({gone[0].name})"
 
 
-def _change(path: str, alter: "Callable[[tuple[Entry, ...]], Sequence[Entry]]") -> None:
-    from delayd.access.errors import TokensInvalid
-    from delayd.access.token_file import change
-    from delayd.journal.disk import LockHeldError, RealDisk
-
+def _change(path: str, alter: Callable[[tuple[Entry, ...]], Sequence[Entry]]) -> None:
     try:
         change(RealDisk(), path, alter, lambda handle: _give_away(path, handle))
     except TokensInvalid as error:
@@ -270,14 +252,14 @@ def _give_away(path: str, handle: int) -> None:
         os.fchown(handle, old.st_uid, old.st_gid)
 
 
-def _row(entry: "Entry", last_used: str | None, now_s: float) -> dict[str, Any]:
+def _row(entry: Entry, last_used: str | None, now_s: float) -> dict[str, Any]:
     fields = entry.fields()
     del fields["sha256"]
     fields.setdefault("not_after", None)
     return fields | {"last_used": last_used, "is_over": entry.is_over(now_s)}
 
 
-def _table(rows: "Sequence[dict[str, Any]]") -> list[str]:
+def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Lay the rows out in columns as wide as they need to be."""
     titles = ("ID", "NAME", "SCOPES", "TOPICS", "CREATED", "NOT AFTER", "LAST USED")
     cells = [titles]
@@ -301,12 +283,6 @@ def _table(rows: "Sequence[dict[str, Any]]") -> list[str]:
     ]
 
 
-def _say(message: str) -> None:
-    click.echo(f"delayd: {message}", err=True)
-
-
 def refused(exit_code: Exit, *errors: str) -> CommandFailed:
     """The command fails and has changed nothing; a token in its arguments is not repeated."""
-    from delayd.access.errors import redacted
-
     return CommandFailed(exit_code, *map(redacted, errors))

@@ -33,7 +33,7 @@ def _environment_of_a_newcomer(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in tuple(os.environ):
         if name.startswith("DELAYD_"):
             monkeypatch.delenv(name)
-    monkeypatch.setattr("delayd.clock.system_wall_ms", lambda: NOW_MS)
+    monkeypatch.setattr("delayd.cli.token.system_wall_ms", lambda: NOW_MS)
 
 
 @pytest.fixture
@@ -279,7 +279,7 @@ def test_a_list_shows_all_but_secrets_and_hashes(
         "is_over": False,
     }
     assert (rows[1]["not_after"], rows[1]["last_used"]) == (None, None)
-    monkeypatch.setattr("delayd.clock.system_wall_ms", lambda: NOW_MS + 91 * 86_400_000)
+    monkeypatch.setattr("delayd.cli.token.system_wall_ms", lambda: NOW_MS + 91 * 86_400_000)
     assert json.loads(listed(path, capsys, "--json")[0])["is_over"]
     assert " 2027-02-19T10:15:00Z (over)  2026-11-21" in listed(path, capsys)[1]
     for line in listed(path, capsys) + listed(path, capsys, "--json"):

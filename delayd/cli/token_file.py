@@ -3,69 +3,26 @@
     lock FILE.lock ─► read FILE ─► write FILE.new, sync ─► rename to FILE, sync its directory
 
 A daemon that reads meanwhile, and a machine that loses power, find one of the two whole. Only the
-owner can read the new file (0600). `TokenDisk` is the part of a `journal.disk.Disk` that is used,
-so that a simulated one can fail here as well. The module refuses to know what entries mean.
+owner can read the new file (0600). The `Disk` is the journal's, so that a simulated one can fail
+here as well. The module refuses to know what entries mean.
 """
 
 import contextlib
 import os
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Final
 
 from delayd.access.errors import TokensInvalid
 from delayd.access.token_entries import Entry, from_bytes, to_bytes
+from delayd.journal.disk import Disk
 from delayd.limits import TOKENS_FILE_BYTES_MAX, TOKENS_MAX
 
 LOCK_SUFFIX: Final = ".lock"
 DRAFT_SUFFIX: Final = ".new"
 
 
-class TokenDisk(Protocol):
-    """The verbs of a `Disk` that are used; they raise `OSError`."""
-
-    def lock(self, path: str) -> int:
-        """Take the lock file, creating it if needed; `close` releases it."""
-        ...
-
-    def open(self, path: str) -> int:
-        """Open an existing file."""
-        ...
-
-    def create(self, path: str) -> int:
-        """Create an empty file that only its owner can read, and open it for writing."""
-        ...
-
-    def close(self, handle: int, /) -> None:
-        """Close the handle."""
-        ...
-
-    def pread(self, handle: int, count: int, offset: int, /) -> bytes:
-        """Return up to `count` bytes from `offset`; none at the end of the file."""
-        ...
-
-    def pwrite(self, handle: int, data: bytes, offset: int, /) -> int:
-        """Write at `offset` and return how many bytes were written."""
-        ...
-
-    def sync(self, handle: int, /) -> None:
-        """Make the file durable."""
-        ...
-
-    def sync_directory(self, path: str) -> None:
-        """Make the names in the directory durable."""
-        ...
-
-    def rename(self, old_path: str, new_path: str) -> None:
-        """Rename the file, replacing one that has the name."""
-        ...
-
-    def unlink(self, path: str) -> None:
-        """Remove the name."""
-        ...
-
-
 def change(
-    disk: TokenDisk,
+    disk: Disk,
     path: str,
     alter: Callable[[tuple[Entry, ...]], Iterable[Entry]],
     own: Callable[[int], None] | None = None,
@@ -97,7 +54,7 @@ def change(
         disk.close(lock)
 
 
-def read(disk: TokenDisk, path: str) -> tuple[Entry, ...]:
+def read(disk: Disk, path: str) -> tuple[Entry, ...]:
     """Return the entries of the file; none if it is not there. Raises `TokensInvalid`, `OSError`.
 
     Its mode may be wrong: writing it again repairs that.
@@ -118,7 +75,7 @@ def read(disk: TokenDisk, path: str) -> tuple[Entry, ...]:
     raise TokensInvalid([f"{path}: is longer than {TOKENS_FILE_BYTES_MAX} bytes"])
 
 
-def _write(disk: TokenDisk, path: str, data: bytes, own: Callable[[int], None] | None) -> None:
+def _write(disk: Disk, path: str, data: bytes, own: Callable[[int], None] | None) -> None:
     handle = disk.create(path)
     try:
         if own is not None:

@@ -7,7 +7,7 @@ import pytest
 
 from delayd.access.errors import TokensInvalid
 from delayd.access.token_entries import Entry, from_bytes, to_bytes
-from delayd.access.token_file import change, read
+from delayd.cli.token_file import change, read
 from delayd.journal.disk import LockHeldError, RealDisk
 from delayd.limits import TOKENS_FILE_BYTES_MAX, TOKENS_MAX
 from delayd.testing.disk import PowerCut, SimulatedDisk
