@@ -23,9 +23,7 @@ from delayd.core.engine import Engine
 from delayd.core.errors import OutOfSpace, PolicyInvalid, Refusal
 from delayd.core.job import State
 from delayd.core.operations import change, finish
-from delayd.core.operations.change import change as change_job
 from delayd.core.operations.expiry import leases_are_caught_up
-from delayd.core.operations.finish import nack
 from delayd.core.operations.put import find_key
 from delayd.core.operations.reserve import reserve, reserve_job, touch
 from delayd.core.operations.sessions import ignore, use, watch
@@ -38,7 +36,6 @@ from delayd.core.scans.list import Calendar, Search
 from delayd.core.scans.scan import Wanted
 from delayd.core.session import Handed
 from delayd.core.topic import Topic
-from delayd.core.views import job_details, topic_details
 from delayd.core.virtual_clock import ClockAdvance
 from delayd.limits import POLICY_JSON_BYTES_MAX, RESERVE_BATCH_MAX
 from delayd.line import grammar, replies
@@ -60,21 +57,18 @@ NO_JOB_ID: Final = 0
 # --- Reserving -----------------------------------------------------------------------------------
 
 
-def _reserve(client: LineConnection, _nothing: None, now_ms: int) -> bytes:
-    return _reserve_or_wait(client, None, now_ms)
-
-
 def _reserve_batch(client: LineConnection, asked: tuple[int, int], now_ms: int) -> bytes:
     jobs_max, wait_ms = asked
     client.batch_max = min(jobs_max, RESERVE_BATCH_MAX)
     try:
-        return _reserve_or_wait(client, wait_ms, now_ms)
+        return _reserve(client, wait_ms, now_ms)
     except OutOfSpace:
         client.batch_max = 0
         raise
 
 
-def _reserve_or_wait(client: LineConnection, wait_ms: int | None, now_ms: int) -> bytes:
+def _reserve(client: LineConnection, wait_ms: int | None, now_ms: int) -> bytes:
+    """Reserve a job, or wait for one: None is for ever."""
     engine, session = client.engine, client.session
     if not session.works:
         client.stats.note_worker(session)
@@ -125,7 +119,7 @@ def _touch(client: LineConnection, job_id: int, now_ms: int) -> bytes:
 
 def _nack(client: LineConnection, args: tuple[int, int, str], now_ms: int) -> bytes:
     job_id, delay_ms, error = args
-    nack(client.engine, client.session, job_id, now_ms, delay_ms=delay_ms, error=error)
+    finish.nack(client.engine, client.session, job_id, now_ms, delay_ms=delay_ms, error=error)
     return b"NACKED\r\n"
 
 
@@ -152,7 +146,7 @@ def _change(client: LineConnection, args: tuple[int, Changes], now_ms: int) -> b
 
     def carry(body: bytes | None, now_ms: int) -> bytes:
         priority, delay_ms, ttr_ms, _ = changes
-        change_job(
+        change.change(
             client.engine,
             job_id,
             now_ms,
@@ -182,15 +176,25 @@ def _peek_head(find: Callable[[Engine, Topic], Handed | None]) -> Handler:
     return peek
 
 
-def _by_key(handle: Handler) -> Handler:
-    """Return the handler of the same command with topic and key in place of the job's id."""
+def _delete_key(client: LineConnection, args: tuple[str, bytes], now_ms: int) -> bytes:
+    name, key = args
+    return _delete(client, find_key(client.engine, name, key), now_ms)
 
-    def handle_by_key(client: LineConnection, args: tuple[Any, ...], now_ms: int) -> bytes:
-        name, key, *others = args
-        job_id = find_key(client.engine, name, key)
-        return handle(client, (job_id, *others) if others else job_id, now_ms)
 
-    return handle_by_key
+def _reschedule_key(client: LineConnection, args: tuple[str, bytes, int], now_ms: int) -> bytes:
+    name, key, delay_ms = args
+    change.reschedule(client.engine, find_key(client.engine, name, key), delay_ms, now_ms)
+    return replies.RESCHEDULED
+
+
+def _peek_key(client: LineConnection, args: tuple[str, bytes], now_ms: int) -> bytes:
+    name, key = args
+    return _peek(client, find_key(client.engine, name, key), now_ms)
+
+
+def _kick_key(client: LineConnection, args: tuple[str, bytes], now_ms: int) -> bytes:
+    name, key = args
+    return _kick_job(client, find_key(client.engine, name, key), now_ms)
 
 
 # --- Tubes ---------------------------------------------------------------------------------------
@@ -302,13 +306,13 @@ def _bulk(
 
 def _stats_job(client: LineConnection, job_id: int, now_ms: int) -> bytes:
     view = views.view_job(client.engine, job_id, now_ms)
-    details = job_details(client.engine, job_id, now_ms)
+    details = views.job_details(client.engine, job_id, now_ms)
     return client.long_reply(replies.stats_job(view, details, now_ms))
 
 
 def _stats_tube(client: LineConnection, name: str, now_ms: int) -> bytes:
     view = views.view_topic(client.engine, name, now_ms)
-    return client.long_reply(replies.stats_tube(view, topic_details(client.engine, name)))
+    return client.long_reply(replies.stats_tube(view, views.topic_details(client.engine, name)))
 
 
 def _stats(client: LineConnection, _nothing: None, now_ms: int) -> bytes:
@@ -420,9 +424,7 @@ COMMANDS: Final = (
     Command(b"peek-ready", _nothing, _peek_head(views.peek_ready), About.USED, Scope.PEEK),
     Command(b"peek-delayed", _nothing, _peek_head(views.peek_delayed), About.USED, Scope.PEEK),
     Command(b"peek-buried", _nothing, _peek_head(views.peek_buried), About.USED, Scope.PEEK),
-    Command(
-        b"reserve-with-timeout ", grammar.parse_wait, _reserve_or_wait, About.WATCHED, Scope.RESERVE
-    ),
+    Command(b"reserve-with-timeout ", grammar.parse_wait, _reserve, About.WATCHED, Scope.RESERVE),
     Command(b"reserve-job ", _id, _reserve_job, About.JOB, Scope.RESERVE),
     Command(b"reserve-batch ", grammar.parse_batch, _reserve_batch, About.WATCHED, Scope.RESERVE),
     Command(b"reserve", _nothing, _reserve, About.WATCHED, Scope.RESERVE),
@@ -447,13 +449,13 @@ COMMANDS: Final = (
     _free(b"put-in-tube ", grammar.parse_put_in_tube, _put_in_tube, About.NAMED, Scope.PUT),
     Command(b"reschedule ", grammar.parse_reschedule, _reschedule, About.JOB, Scope.PUT),
     _free(b"auth ", _later, _auth, About.NOTHING),
-    Command(b"delete-key ", grammar.parse_key, _by_key(_delete), About.NAMED, Scope.DELETE),
+    Command(b"delete-key ", grammar.parse_key, _delete_key, About.NAMED, Scope.DELETE),
     Command(
-        *(b"reschedule-key ", grammar.parse_key_and_delay, _by_key(_reschedule)),
+        *(b"reschedule-key ", grammar.parse_key_and_delay, _reschedule_key),
         *(About.NAMED, Scope.PUT),
     ),
-    Command(b"peek-key ", grammar.parse_key, _by_key(_peek), About.NAMED, Scope.PEEK),
-    Command(b"kick-key ", grammar.parse_key, _by_key(_kick_job), About.NAMED, Scope.KICK),
+    Command(b"peek-key ", grammar.parse_key, _peek_key, About.NAMED, Scope.PEEK),
+    Command(b"kick-key ", grammar.parse_key, _kick_key, About.NAMED, Scope.KICK),
     Command(b"change ", grammar.parse_change, _change, About.JOB, Scope.PUT),
     Command(b"nack ", grammar.parse_nack, _nack, About.JOB, Scope.RELEASE),
     Command(b"set-policy ", grammar.parse_set_policy, _set_policy, About.NAMED, Scope.ADMIN),

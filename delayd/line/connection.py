@@ -18,7 +18,8 @@ job that the client may not see: its commands are executed for job 0, which neve
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol, final
 
@@ -85,45 +86,21 @@ class Host(Owner, Protocol):
 
 
 @final
+@dataclass(slots=True, eq=False, kw_only=True)
 class LineContext:
     """What the connections of one server share."""
 
-    __slots__ = (
-        "admission",
-        "carry_out",
-        "clock",
-        "elapsed_ms",
-        "engine",
-        "out_bytes_max",
-        "stats",
-        "tasks",
-    )
-
-    def __init__(
-        self,
-        engine: Engine,
-        stats: Stats,
-        out_bytes_max: int,
-        carry_out: "Callable[[LineConnection, bytes, int], object]",
-        *,
-        tasks: BackgroundTasks | None = None,
-        clock: StandingClock | None = None,
-        admission: ConnectionLimits,
-        elapsed_ms: Callable[[], int],
-    ) -> None:
-        """Stop reading the input of a connection while its long replies exceed `out_bytes_max`.
-
-        `carry_out` executes a line by the table of commands, `tasks` what takes long. Clients
-        may advance the `clock`, if there is one.
-        """
-        self.engine = engine
-        self.stats = stats
-        self.out_bytes_max = out_bytes_max
-        self.carry_out = carry_out
-        self.tasks = BackgroundTasks(engine) if tasks is None else tasks
-        self.clock = clock
-        self.admission = admission
-        self.elapsed_ms = elapsed_ms
+    engine: Engine
+    stats: Stats
+    tasks: BackgroundTasks
+    admission: ConnectionLimits
+    carry_out: "Callable[[LineConnection, bytes, int], object]"
+    """Executes a line by the table of commands."""
+    elapsed_ms: Callable[[], int]
+    out_bytes_max: int
+    """The input of a connection is not read while its long replies exceed this."""
+    clock: StandingClock | None
+    """Clients may advance it, if there is one."""
 
 
 @final
@@ -367,7 +344,6 @@ class LineConnection:
         self.resume(now_ms)
 
     def _end_task(self, say: Callable[[], bytes], refusal: Refusal | None, now_ms: int) -> None:
-        """Answer the command that was executed in slices."""
         self._task = None
         reply = say() if refusal is None else self.refuse(replies.refused(refusal))
         self.answer(reply, now_ms)
@@ -494,10 +470,9 @@ class LineConnection:
         self, put: PutLine, bodies: list[bytes], now_ms: int, first_id: int = 0
     ) -> bytes:
         jobs = len(bodies)
-        state, priority, delay_ms, ttr_ms = self.engine, put[0], put[1], put[2]
         try:
             first_id = put_alike(
-                state, self.used, priority, delay_ms, ttr_ms, bodies, now_ms, first_id
+                self.engine, self.used, put[0], put[1], put[2], bodies, now_ms, first_id
             )
         except CapReached as refusal:
             if jobs == 1:
@@ -535,7 +510,15 @@ class LineConnection:
     ) -> bytes:
         """Put jobs under their keys, all at once if the keys are all new."""
         put, words, _ = shape
-        if words.retry is None and (first_id := self._put_new(put, keys, bodies, now_ms)):
+        first_id = 0
+        if words.retry is None:
+            try:
+                first_id = put_keyed_run(
+                    self.engine, self.used, put[0], put[1], put[2], keys, bodies, now_ms
+                )
+            except Refusal:
+                first_id = 0  # of one at least: each gets its own reply
+        if first_id:
             ids = tuple(range(first_id, first_id + len(keys)))
             return b"INSERTED %d\r\n" * len(keys) % ids
         answers = []
@@ -546,16 +529,6 @@ class LineConnection:
             except Refusal as refusal:
                 answers.append(self.refuse(replies.refused(refusal)))
         return b"".join(answers)
-
-    def _put_new(
-        self, put: PutLine, keys: Sequence[bytes], bodies: Sequence[bytes], now_ms: int
-    ) -> int:
-        """Put jobs under new keys; return their first id, 0 if that is not possible."""
-        state, priority, delay_ms, ttr_ms = self.engine, put[0], put[1], put[2]
-        try:
-            return put_keyed_run(state, self.used, priority, delay_ms, ttr_ms, keys, bodies, now_ms)
-        except Refusal:
-            return 0
 
     def _delete_run(self, run: re.Match[bytes], now_ms: int) -> int:
         """Delete the jobs that consecutive commands name, all at once if the client may all."""
@@ -587,8 +560,7 @@ class LineConnection:
         run = _RESERVES.match(data, at)
         assert run is not None
         commands = (run.end() - at) // len(_RESERVE)
-        state = self.engine
-        jobs = reserve_batch(state, self.session, commands, self.room_bytes, now_ms)
+        jobs = reserve_batch(self.engine, self.session, commands, self.room_bytes, now_ms)
         if not jobs:
             return 0
         self.is_bound = True

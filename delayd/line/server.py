@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from delayd.access.connection_limits import ConnectionLimits, Peer, Refused
 from delayd.clock import monotonic_ns
+from delayd.core.background import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.session import Handed, WaitEnd
 from delayd.core.times import RequestMs
@@ -191,17 +192,18 @@ class LineServer:
         self.stats = stats
         self._request_ms = request_ms
         self.admission = ConnectionLimits() if admission is None else admission
+        self.tasks = BackgroundTasks(engine)
+        """Those of this front end and of others."""
         self.context = LineContext(
-            engine,
-            stats,
-            out_bytes_max,
-            carry_out,
-            clock=clock,
+            engine=engine,
+            stats=stats,
+            tasks=self.tasks,
             admission=self.admission,
+            carry_out=carry_out,
             elapsed_ms=elapsed_ms,
+            out_bytes_max=out_bytes_max,
+            clock=clock,
         )
-        self.tasks = self.context.tasks
-        """Background tasks of this front end and of others."""
         self._epoll = select.epoll()
         self._clients: dict[int, Client] = {}
         self.timeouts = ReadTimeouts(elapsed_ms)

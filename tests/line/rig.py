@@ -26,6 +26,7 @@ from delayd.access.connection_limits import ConnectionLimits, Peer
 from delayd.access.principal import ALL_TOPICS
 from delayd.access.scopes import Scope
 from delayd.access.tokens import TOKEN_BYTES, Tokens, issue
+from delayd.core.background import BackgroundTasks
 from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.operations.clock import advance
@@ -145,16 +146,17 @@ class LineRig:
             Tokens([]) if needs_token else None, wall_ms=lambda: self.wall_ms
         )
         self.admission = ConnectionLimits(self.authenticator)
+        self.tasks = BackgroundTasks(self.engine)
         self.context = LineContext(
-            self.engine,
-            self.stats,
-            OUT_BYTES_MAX,
-            carry_out,
-            clock=Time(self) if is_virtual else None,
+            engine=self.engine,
+            stats=self.stats,
+            tasks=self.tasks,
             admission=self.admission,
+            carry_out=carry_out,
             elapsed_ms=lambda: self.now_ms,
+            out_bytes_max=OUT_BYTES_MAX,
+            clock=Time(self) if is_virtual else None,
         )
-        self.tasks = self.context.tasks
         self.clients: list[Client] = []
         self.log = b""
         self.late: list[tuple[int, Client, Callable[[int], object]]] = []
