@@ -37,7 +37,7 @@ MAY_IMPORT: Final = MappingProxyType(
         "core": GROUND,
         "journal": GROUND,
         "net": (*GROUND, "logs"),
-        "access": (*TOOLS, "core.policy", "net"),
+        "access": (*TOOLS, "config", "core.policy", "net"),
         "config": (*TOOLS, "core", "net"),
         **dict.fromkeys(("line", "http", "push"), FRONT_END),
         "metrics": (*TOOLS, "core"),

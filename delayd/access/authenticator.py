@@ -29,7 +29,7 @@ from delayd.access.principal import EVERYBODY, Principal
 from delayd.access.tokens import Tokens
 from delayd.access.usage import TokenUsage, days_of
 from delayd.clock import system_wall_ms
-from delayd.net.peers import PeerSocket, UnixPeer, certificate_name, unix_peer
+from delayd.net.peers import UnixPeer, certificate_name, unix_peer
 
 
 def _ignore(*_told: object) -> None:
@@ -77,7 +77,7 @@ class Authenticator:
         return self._failures.total
 
     def identify(
-        self, connection: PeerSocket | None, certificate: Mapping[str, Any] | None = None
+        self, connection: socket.socket | None, certificate: Mapping[str, Any] | None = None
     ) -> Principal | None:
         """Return the principal of a new connection; None: a token is needed.
 

@@ -11,6 +11,7 @@ The module refuses to know what a connection does, and what a refused peer is an
 """
 
 import enum
+import socket
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from delayd.limits import (
     LINE_UNAUTHENTICATED_PER_ADDRESS_MAX,
 )
 from delayd.net.accept import may_keep
-from delayd.net.peers import PeerSocket, name_of, origin_of
+from delayd.net.peers import name_of, origin_of
 
 
 class Refused(enum.StrEnum):
@@ -117,7 +118,7 @@ class ConnectionLimits:
         return peer
 
     def identify(
-        self, peer: Peer, sock: PeerSocket, certificate: Mapping[str, Any] | None = None
+        self, peer: Peer, sock: socket.socket, certificate: Mapping[str, Any] | None = None
     ) -> bool:
         """Note who the peer is by its socket, or a certificate that TLS has checked.
 

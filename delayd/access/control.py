@@ -5,8 +5,8 @@ invalid file ends the daemon; at a reload it is logged and the previous contents
 each file separately: a broken certificate does not keep a revoked token alive.
 """
 
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 from delayd.access.authenticator import Authenticator
 from delayd.access.errors import AccessInvalid, TokensInvalid, redacted
@@ -18,49 +18,7 @@ from delayd.net.addresses import Listeners, is_local
 if TYPE_CHECKING:
     import ssl
 
-
-class AccessSettings(Protocol):
-    """The settings that this module reads, by the names of their fields."""
-
-    @property
-    def auth_tokens(self) -> str | None:
-        """The tokens file; None: no token is needed."""
-        ...
-
-    @property
-    def auth_unix_uids(self) -> Collection[int] | None:
-        """Users who need no token on a unix socket."""
-        ...
-
-    @property
-    def auth_unix_gids(self) -> Collection[int] | None:
-        """Groups who need none."""
-        ...
-
-    @property
-    def tls_certificate(self) -> str | None:
-        """The file of the certificate and its chain; None: no TLS."""
-        ...
-
-    @property
-    def tls_key(self) -> str | None:
-        """The file of its key; None: it is in the same."""
-        ...
-
-    @property
-    def tls_client_ca(self) -> str | None:
-        """The file of the authorities of clients; None: they need no certificate."""
-        ...
-
-    @property
-    def line_tls(self) -> bool:
-        """Whether the line uses TLS."""
-        ...
-
-    @property
-    def http_tls(self) -> bool:
-        """Whether HTTP does."""
-        ...
+    from delayd.config import Config
 
 
 class AccessControl(NamedTuple):
@@ -70,7 +28,7 @@ class AccessControl(NamedTuple):
     line_tls: "ssl.SSLContext | None" = None
     """None: the line does not use TLS."""
     http_tls: "ssl.SSLContext | None" = None
-    settings: AccessSettings | None = None
+    settings: "Config | None" = None
 
     @property
     def is_open(self) -> bool:
@@ -79,7 +37,7 @@ class AccessControl(NamedTuple):
 
     @classmethod
     def open(
-        cls, settings: AccessSettings, wall_ms: Callable[[], int] = system_wall_ms
+        cls, settings: "Config", wall_ms: Callable[[], int] = system_wall_ms
     ) -> "AccessControl":
         """Read the files. Raises `AccessInvalid` with everything that is wrong in any of them."""
         errors: list[str] = []
@@ -140,7 +98,7 @@ class AccessControl(NamedTuple):
             log.warning("the days on which tokens are used are not kept", reason=reason)
 
     @staticmethod
-    def _renew(contexts: "list[ssl.SSLContext]", settings: AccessSettings, log: Log) -> None:
+    def _renew(contexts: "list[ssl.SSLContext]", settings: "Config", log: Log) -> None:
         from delayd.net.tls import (  # noqa: PLC0415 - where TLS is spoken it is loaded already
             CertificateFiles,
             CertificateInvalid,
@@ -162,7 +120,7 @@ class AccessControl(NamedTuple):
 
 
 def _contexts(
-    settings: AccessSettings, certificate: str, errors: list[str]
+    settings: "Config", certificate: str, errors: list[str]
 ) -> "tuple[ssl.SSLContext | None, ssl.SSLContext | None]":
     """Make the contexts of the line and of HTTP; add what is wrong to the errors."""
     # OpenSSL takes some 20 ms and 5 MB; most daemons serve only their own machine.

@@ -20,7 +20,7 @@ import ipaddress
 import socket
 import struct
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from delayd.limits import TROUBLE_LOG_MS, UNIX_GROUPS_MAX
 from delayd.net.accept import NO_DESCRIPTORS
@@ -78,19 +78,6 @@ def origin_of(peer: object) -> str | None:
 # --- Processes and certificates ------------------------------------------------------------------
 
 
-class PeerSocket(Protocol):
-    """A socket, or what asyncio shows of one."""
-
-    @property
-    def family(self) -> int:
-        """AF_UNIX or another."""
-        ...
-
-    def getsockopt(self, level: int, option: int, length: int, /) -> bytes:
-        """Return what the kernel says."""
-        ...
-
-
 class UnixPeer(NamedTuple):
     """The process that connected to a unix socket, as it was then."""
 
@@ -100,14 +87,14 @@ class UnixPeer(NamedTuple):
     """Its group, and those it is in besides."""
 
 
-def unix_peer(connection: PeerSocket) -> UnixPeer:
+def unix_peer(connection: socket.socket) -> UnixPeer:
     """Return who connected to the unix socket. Raises `OSError` when it is none."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, uid, gid = _CREDENTIALS.unpack(raw)
     return UnixPeer(uid, gid, frozenset({gid, *_more_groups(connection)}))
 
 
-def _more_groups(connection: PeerSocket) -> tuple[int, ...]:
+def _more_groups(connection: socket.socket) -> tuple[int, ...]:
     """Return the further groups; none where the kernel does not report them."""
     try:
         raw = connection.getsockopt(

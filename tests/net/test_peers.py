@@ -5,6 +5,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
@@ -140,12 +141,12 @@ class Kernel:
 
 
 def test_a_kernel_that_tells_no_further_groups_tells_the_first() -> None:
-    assert unix_peer(Kernel(None)) == (1_000, 33, frozenset({33}))
+    assert unix_peer(cast("socket.socket", Kernel(None))) == (1_000, 33, frozenset({33}))
 
 
 @pytest.mark.parametrize("more", [(), (4,), (33, 4, 2**32 - 2)])
 def test_all_groups_count_and_not_the_first_alone(more: tuple[int, ...]) -> None:
-    assert unix_peer(Kernel(more)) == (1_000, 33, frozenset({33, *more}))
+    assert unix_peer(cast("socket.socket", Kernel(more))) == (1_000, 33, frozenset({33, *more}))
 
 
 def test_a_tcp_socket_has_no_user() -> None:
