@@ -23,6 +23,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from benchmarks import round_trips
 from benchmarks.load import ServerSilentError, UnexpectedReplyError
 from benchmarks.peers import DELAYD, ServerFailedError, Stable, delayd_command
 from benchmarks.plan import Plan, Reading, Row
@@ -35,6 +36,8 @@ SECONDS: Final = 2.0
 DIRECTORY: Final = Path("/var/tmp")  # noqa: S108 - a real disk almost everywhere, unlike /tmp
 SYNC_SAMPLES: Final = 100
 BLOCK: Final = bytes(4096)
+ROUND_TRIPS: Final = 0
+"""The number of the rows with one command in flight, which are measured and printed first."""
 
 
 class Measured(NamedTuple):
@@ -58,8 +61,8 @@ class Measured(NamedTuple):
 
 
 def row_numbers(words: str) -> list[int]:
-    """Parse `1,4` or `1-3,8`; raises `ArgumentTypeError` for anything else."""
-    known = {row.number for row in ROWS}
+    """Parse `1,4`, `1-3,8` or `0`; raises `ArgumentTypeError` for anything else."""
+    known = {ROUND_TRIPS, *(row.number for row in ROWS)}
     numbers: list[int] = []
     for word in words.split(","):
         first, dash, last = word.partition("-")
@@ -76,6 +79,11 @@ def positive(word: str) -> int:
     if not word.isdecimal() or int(word) < 1:
         raise argparse.ArgumentTypeError(f"{word!r} is not a whole number above 0")
     return int(word)
+
+
+def counts(words: str) -> list[int]:
+    """Parse `1,8,50`: whole numbers of at least 1."""
+    return [positive(word) for word in words.split(",")]
 
 
 def length(word: str) -> float:
@@ -96,7 +104,17 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         description="Measure delayd's line protocol beside beanstalkd's.",
         epilog="Commands are templates: {port}, {dir}, and for delayd {bin} and {sync}.",
     )
-    parser.add_argument("--rows", type=row_numbers, help="which rows, as 1,4 or 1-3,8 (all)")
+    parser.add_argument(
+        "--rows",
+        type=row_numbers,
+        help="which rows, as 1,4 or 1-3,8; 0 is one command in flight (all)",
+    )
+    parser.add_argument(
+        "--connections",
+        type=counts,
+        default=list(round_trips.CONNECTIONS),
+        help="of the rows with one command in flight (1,8,50,200)",
+    )
     parser.add_argument(
         "--runs", type=positive, default=RUNS, help=f"readings of each side ({RUNS})"
     )
@@ -151,6 +169,13 @@ def machine(stable: Stable) -> dict[str, str]:
         "load average before": f"{os.getloadavg()[0]:.2f}",
         "synced 4 KiB append": f"{fdatasync_ms(stable):.3f} ms",
     }
+
+
+def contestant_command(who: round_trips.Contestant, options: argparse.Namespace) -> str:
+    """Return the command of a server of the rows with one command in flight."""
+    if who.sync:
+        return delayd_command(options.delayd_command, who.sync)
+    return str(options.peer_command or who.command)
 
 
 def measure(row: Row, plan: Plan, options: argparse.Namespace) -> Measured:
@@ -217,8 +242,24 @@ def main(words: Sequence[str]) -> int:
     plan = Plan(Stable(options.dir, server_cpus), options.jobs, options.seconds)
     about = machine(plan.stable)
     print("\n".join(f"{name}: {value}" for name, value in about.items()), flush=True)
-    done: list[Measured] = []
     failures = 0
+    groups: list[round_trips.Group] = []
+    if options.rows is None or ROUND_TRIPS in options.rows:
+        try:
+            for group in round_trips.measure(
+                plan,
+                options.runs,
+                options.connections,
+                lambda who: contestant_command(who, options),
+            ):
+                groups.append(group)
+                print(f"row {ROUND_TRIPS}: {group.name}: done", flush=True)
+        except (ServerFailedError, ServerSilentError, UnexpectedReplyError, OSError) as error:
+            failures += 1
+            print(f"    not measured: {error}", flush=True)
+        if groups:
+            print("\n" + round_trips.tables(groups) + "\n", flush=True)
+    done: list[Measured] = []
     for row in ROWS:
         if options.rows is not None and row.number not in options.rows:
             continue
@@ -233,9 +274,14 @@ def main(words: Sequence[str]) -> int:
         print(notes_words("delayd", measured.ours))
         print(notes_words("peer", measured.peers), flush=True)
     print()
-    print(render([o.cells(m.row.number) for m in done for o in m.outcomes()]))
+    if done:
+        print(render([o.cells(m.row.number) for m in done for o in m.outcomes()]))
     if options.json is not None:
-        report = {"machine": about, "rows": [as_json(measured) for measured in done]}
+        report = {
+            "machine": about,
+            "round_trips": [round_trips.as_json(group) for group in groups],
+            "rows": [as_json(measured) for measured in done],
+        }
         options.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     return 1 if failures else 0
 

@@ -229,6 +229,41 @@ class Fleet:
             check_inserted(b"".join(pieces))
         return pace
 
+    def wait_for_each(
+        self, first: bytes, following: Callable[[bytes], bytes], seconds: float, commands_max: int
+    ) -> tuple[Pace, list[float]]:
+        """Keep one command in flight on every connection; return the pace and each reply's time.
+
+        `following(reply)` is the command that follows a reply, empty while the reply is not whole.
+        After `seconds`, or so many commands, nothing more is sent, and the clock stops at the last
+        reply. A time is in seconds, from before the send to when the reply is read.
+        """
+        clock = time.perf_counter
+        times_s: list[float] = []
+        sent_at = dict.fromkeys(self._sockets, 0.0)
+        waiting = len(self._sockets)
+        watch = Stopwatch()
+        deadline = clock() + seconds
+        for descriptor, sock in self._sockets.items():
+            sent_at[descriptor] = clock()
+            send(sock, first)
+        while waiting:
+            for descriptor, sock, received in self._arrivals():
+                reply = self._tails[descriptor] + received
+                command = following(reply)
+                if not command:
+                    self._tails[descriptor] = reply
+                    continue
+                self._tails[descriptor] = b""
+                now = clock()
+                times_s.append(now - sent_at[descriptor])
+                if now < deadline and len(times_s) + waiting <= commands_max:
+                    sent_at[descriptor] = now
+                    send(sock, command)
+                else:
+                    waiting -= 1
+        return watch.pace(len(times_s)), times_s
+
     def start_reserving(self, in_flight: int) -> None:
         """Fill every connection's window with reserves; `work` goes on from there."""
         for sock in self._sockets.values():

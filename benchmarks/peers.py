@@ -35,6 +35,7 @@ DELAYD: Final = (
 )
 BEANSTALKD: Final = "beanstalkd -l 127.0.0.1 -p {port}"
 NO_LOG: Final = BEANSTALKD
+SYNC_DEFAULT: Final = BEANSTALKD + " -b {dir}"
 SYNC_EACH: Final = BEANSTALKD + " -b {dir} -f 0"
 SYNC_50_MS: Final = BEANSTALKD + " -b {dir} -f 50"
 NEVER_SYNC: Final = BEANSTALKD + " -b {dir} -F"
@@ -61,14 +62,14 @@ def status_number(status: str, field: str) -> int:
     return int(found[1])
 
 
-def cpu_ticks(stat: str) -> int:
+def cpu_ticks(stat: str) -> tuple[int, int]:
     """Return user and system ticks from /proc/PID/stat, whatever the process calls itself.
 
     >>> cpu_ticks("7 (a) b) S 1 7 7 0 -1 0 9 0 0 0 30 12 0 0")
-    42
+    (30, 12)
     """
     fields = stat.rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
+    return int(fields[11]), int(fields[12])
 
 
 def statistic(reply: bytes, name: bytes) -> int | None:
@@ -102,7 +103,16 @@ class Server:
 
     def cpu_seconds(self) -> float:
         """Return the processor time of all its threads so far."""
-        return cpu_ticks(self._proc("stat")) / TICKS_A_SECOND
+        return sum(self.cpu_ticks()) / TICKS_A_SECOND
+
+    def cpu_ticks(self) -> tuple[int, int]:
+        """Return the ticks of all its threads so far: in user mode, in the kernel."""
+        return cpu_ticks(self._proc("stat"))
+
+    def scheduled_seconds(self) -> float:
+        """Return the processor time of its living threads so far, by the scheduler's clock."""
+        threads = Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")
+        return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
     def wake_ups(self) -> int:
         """Return how often its threads have gone to sleep of themselves so far."""

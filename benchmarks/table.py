@@ -147,10 +147,10 @@ def target_words(measure: Measure) -> str:
     return f"{words} {measure.unit}" if is_figure else words
 
 
-def render(lines: Sequence[Sequence[str]]) -> str:
-    """Lay the lines out below `HEADINGS` as a table that is also Markdown."""
-    table = [HEADINGS, *lines]
-    widths = [max(len(line[column]) for line in table) for column in range(len(HEADINGS))]
+def render(lines: Sequence[Sequence[str]], headings: Sequence[str] = HEADINGS) -> str:
+    """Lay the lines out below the headings as a table that is also Markdown."""
+    table = [headings, *lines]
+    widths = [max(len(line[column]) for line in table) for column in range(len(headings))]
     rows = [
         "| "
         + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))

@@ -100,10 +100,11 @@ def test_every_row_has_its_own_number_and_a_target() -> None:
 
 
 def test_rows_are_chosen_singly_and_by_range() -> None:
+    assert line.parse(["--rows", "0,2"]).rows == [0, 2]
     assert line.parse(["--rows", "1,4-6"]).rows == [1, 4, 5, 6]
 
 
-@pytest.mark.parametrize("words", ["", "x", "1-", "0", "99", "1,,2"])
+@pytest.mark.parametrize("words", ["", "x", "1-", "00-x", "99", "1,,2"])
 def test_rows_that_do_not_exist_are_refused(words: str) -> None:
     with pytest.raises(SystemExit):
         line.parse(["--rows", words])
