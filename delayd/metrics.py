@@ -22,14 +22,13 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from delayd.core.engine import Engine
-from delayd.core.stats.figures import age_ms, daemon_operations, topic_operations
+from delayd.core.stats.counters import COUNTED_APART, Operation
+from delayd.core.stats.figures import age_ms, daemon_operations, oldest_ready_ms, topic_operations
 from delayd.core.stats.histogram import Histogram
 from delayd.core.stats.latency import SUM_AT, count_of
-from delayd.core.stats.operations import COUNTED_APART, Operation
 from delayd.core.stats.refusals import Refusals
 from delayd.core.stats.totals import StateTotals, TotalsScan
 from delayd.core.topic import Topic
-from delayd.core.views import usage
 from delayd.limits import CENSUS_STEP_TOPICS, LATENESS_BOUNDS_MS, METRICS_STEP_TOPICS
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -276,7 +275,7 @@ class Metrics:
         yield labelled("counter", "delayd_operations", "operation", daemon_operations(engine))
         yield labelled("counter", "delayd_refusals", "reason", self._refusals.by_reason)
         yield labelled("gauge", "delayd_connections", "front_end", sources.connections())
-        yield gauge("delayd_record_bytes", usage(engine).record_bytes)
+        yield gauge("delayd_record_bytes", engine.record_bytes)
         yield gauge("delayd_wheel_levels", engine.store.wheel_counts.levels)
         yield counter("delayd_wheel_cascades", engine.store.wheel_counts.cascaded)
         turns = sources.turns()
@@ -330,8 +329,7 @@ class Metrics:
         return f'{OLDEST}{{topic="{name}"}} {number_text(age / _MS_PER_S)}\n'
 
     def _oldest(self, topic: Topic, now_ms: int) -> str:
-        oldest_ms = topic.queues.ages.oldest_ms() if topic.queues.ready else None
-        return self._age(topic.name, oldest_ms, now_ms)
+        return self._age(topic.name, oldest_ready_ms(topic), now_ms)
 
     def _topic_operations(self, topic: Topic, _now_ms: int) -> str:
         counts = topic_operations(topic)

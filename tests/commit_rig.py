@@ -31,7 +31,6 @@ from delayd.clock import NS_PER_MS, NS_PER_S
 from delayd.commit import GroupCommit, Space
 from delayd.config import SyncPolicy
 from delayd.core.background import BackgroundTasks
-from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.errors import OutOfSpace
 from delayd.core.operations.clock import advance
@@ -51,6 +50,7 @@ from delayd.testing.clock import FakeClock
 from delayd.testing.disk import SimulatedDisk
 from delayd.turns import Turns
 from tests.core.canonical import canonical
+from tests.core.check import check
 
 if TYPE_CHECKING:
     from delayd.journal.aio import KernelSync

@@ -18,9 +18,9 @@ from prometheus_client.utils import floatToGoString
 from delayd.core.operations.finish import delete_batch
 from delayd.core.operations.reserve import reserve_batch
 from delayd.core.operations.sessions import close_session
+from delayd.core.stats.counters import Operation
 from delayd.core.stats.histogram import Histogram
 from delayd.core.stats.latency import SUM_AT, new_histogram
-from delayd.core.stats.operations import Operation
 from delayd.core.stats.refusals import Refusals
 from delayd.limits import (
     BATCH_BOUNDS_RECORDS,

@@ -13,9 +13,7 @@ import pytest
 
 from delayd.clock import NS_PER_MS, SetWatch, SystemClock, open_set_watch
 from delayd.config import load
-from delayd.core import views
 from delayd.core.background import BackgroundTasks
-from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.job import State
 from delayd.core.operations.change import kick_job
@@ -30,6 +28,8 @@ from delayd.recover import recover
 from delayd.systemd import Notifier
 from delayd.testing.clock import FakeClock
 from delayd.turns import Turns
+from tests.core import views
+from tests.core.check import check
 
 if TYPE_CHECKING:
     from delayd.line.server import LineServer

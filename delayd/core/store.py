@@ -47,9 +47,8 @@ from delayd.core.policy import Policy
 from delayd.core.queues import ID_MASK, Queues, ready_key
 from delayd.core.records import LAYOUTS, Kind
 from delayd.core.session import Session
-from delayd.core.stats.counters import Counters
+from delayd.core.stats.counters import COUNTED_APART, Counters, Operation
 from delayd.core.stats.latency import new_histogram, note_run, span
-from delayd.core.stats.operations import COUNTED_APART, Operation
 from delayd.core.stats.rates import Rates
 from delayd.core.throttle import Block, Throttle
 from delayd.core.timers import Alarms, TimerLane, TimerQueue

@@ -23,6 +23,8 @@ from delayd.core.engine import Engine
 from delayd.core.errors import OutOfSpace, PolicyInvalid, Refusal
 from delayd.core.job import State
 from delayd.core.operations import change, finish
+from delayd.core.operations.checks import topic_named
+from delayd.core.operations.clock import caught_up
 from delayd.core.operations.expiry import leases_are_caught_up
 from delayd.core.operations.put import find_key
 from delayd.core.operations.reserve import reserve, reserve_job, touch
@@ -305,14 +307,13 @@ def _bulk(
 
 
 def _stats_job(client: LineConnection, job_id: int, now_ms: int) -> bytes:
-    view = views.view_job(client.engine, job_id, now_ms)
-    details = views.job_details(client.engine, job_id, now_ms)
-    return client.long_reply(replies.stats_job(view, details, now_ms))
+    engine = client.engine
+    record, state = caught_up(engine, job_id, now_ms)
+    return client.long_reply(replies.stats_job(engine.store, job_id, record, state, now_ms))
 
 
 def _stats_tube(client: LineConnection, name: str, now_ms: int) -> bytes:
-    view = views.view_topic(client.engine, name, now_ms)
-    return client.long_reply(replies.stats_tube(view, views.topic_details(client.engine, name)))
+    return client.long_reply(replies.stats_tube(topic_named(client.engine, name), now_ms))
 
 
 def _stats(client: LineConnection, _nothing: None, now_ms: int) -> bytes:

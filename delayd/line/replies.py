@@ -11,12 +11,24 @@ from types import MappingProxyType
 from typing import Final
 
 from delayd.core.errors import JobAlreadyExists, PolicyInvalid, Refusal
-from delayd.core.job import Reason
+from delayd.core.job import (
+    HEADER,
+    Reason,
+    State,
+    attempts_of,
+    failure_of,
+    key_of,
+    note_of,
+    retry_of,
+    tally_of,
+)
 from delayd.core.operations.put import Outcome
+from delayd.core.policy import Policy
 from delayd.core.scans.bulk import Bulk
 from delayd.core.scans.list import Page
 from delayd.core.session import Handed
-from delayd.core.views import JobDetails, JobView, TopicDetails, TopicView
+from delayd.core.store import Store
+from delayd.core.topic import Topic
 from delayd.text import duration_text
 
 AUTHENTICATED: Final = b"OK\r\n"
@@ -173,49 +185,60 @@ def seconds_left(left_ms: int) -> int:
     return max(0, left_ms - 1) // 1_000
 
 
-def stats_job(view: JobView, details: JobDetails | None, now_ms: int) -> bytes:
+def stats_job(store: Store, job_id: int, record: bytes, state: State, now_ms: int) -> bytes:
     """Answer `stats-job`. `file` is 0: a job's bytes move from file to file.
 
     Fields that beanstalkd does not have come last, and only where they apply.
     """
+    _, due_ms, created_ms, ttr_ms, priority, _, _, _ = HEADER.unpack_from(record)
+    tally = tally_of(record)
+    ends_ms = due_ms if state is State.DELAYED else now_ms
+    if state is State.RESERVED:
+        ends_ms = store.leases.sessions[job_id].deadlines[job_id]
     return yaml_map(
         {
-            "id": view.job_id,
-            "tube": quoted(view.topic),
-            "state": view.state.name.lower(),
-            "pri": view.priority,
-            "age": view.age_ms // 1_000,
-            "delay": view.delay_ms // 1_000,
-            "ttr": view.ttr_ms // 1_000,
-            "time-left": seconds_left(view.left_ms),
+            "id": job_id,
+            "tube": quoted(store.topic_of(record).name),
+            "state": state.name.lower(),
+            "pri": priority,
+            "age": max(0, now_ms - created_ms) // 1_000,
+            "delay": tally.delay_ms // 1_000,
+            "ttr": ttr_ms // 1_000,
+            "time-left": seconds_left(ends_ms - now_ms),
             "file": 0,
-            "reserves": view.reserves,
-            "timeouts": view.timeouts,
-            "releases": view.releases,
-            "buries": view.buries,
-            "kicks": view.kicks,
-            **({} if details is None else _job_details(details, now_ms)),
+            "reserves": tally.reserves + (state is State.RESERVED),
+            "timeouts": tally.timeouts,
+            "releases": tally.releases,
+            "buries": tally.buries,
+            "kicks": tally.kicks,
+            **_job_details(record, state, now_ms),
         }
     )
 
 
-def _job_details(details: JobDetails, now_ms: int) -> dict[str, object]:
+def _job_details(record: bytes, state: State, now_ms: int) -> dict[str, object]:
     values: dict[str, object] = {}
-    if details.key:
-        values["key"] = _any_text(details.key)
-    if details.retry is not None:
-        values["retry"] = quoted(" ".join(map(duration_text, details.retry.steps_ms)))
-        values["max-attempts"] = details.retry.attempts_max
-        values["jitter-percent"] = details.retry.jitter_percent
-    if details.retry is not None or details.failure is not None:
-        values["attempts"] = details.attempts
-    if details.failure is not None:
-        values["failure"] = _words_of(Reason(details.failure.reason))
-        values["failure-age"] = max(0, now_ms - details.failure.failed_ms) // 1_000
-    if details.origin:
-        values["moved-from"] = quoted(details.origin)
-    if details.error:
-        values["error"] = _any_text(details.error)
+    key, retry, failure, note = (
+        key_of(record),
+        retry_of(record),
+        failure_of(record),
+        note_of(record),
+    )
+    if key:
+        values["key"] = _any_text(key.decode())
+    if retry is not None:
+        values["retry"] = quoted(" ".join(map(duration_text, retry.steps_ms)))
+        values["max-attempts"] = retry.attempts_max
+        values["jitter-percent"] = retry.jitter_percent
+    if retry is not None or failure is not None:
+        values["attempts"] = attempts_of(record) + (state is State.RESERVED)
+    if failure is not None:
+        values["failure"] = _words_of(Reason(failure.reason))
+        values["failure-age"] = max(0, now_ms - failure.failed_ms) // 1_000
+    if note is not None and note.origin:
+        values["moved-from"] = quoted(note.origin)
+    if note is not None and note.error:
+        values["error"] = _any_text(note.error)
     return values
 
 
@@ -228,31 +251,31 @@ def _any_text(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def stats_tube(view: TopicView, details: TopicDetails | None) -> bytes:
+def stats_tube(topic: Topic, now_ms: int) -> bytes:
     """Answer `stats-tube`; of a tube with a policy also how much of its caps is used."""
+    until_ms = topic.paused_until_ms
     return yaml_map(
         {
-            "name": quoted(view.name),
-            "current-jobs-urgent": view.urgent,
-            "current-jobs-ready": view.ready,
-            "current-jobs-reserved": view.reserved,
-            "current-jobs-delayed": view.delayed,
-            "current-jobs-buried": view.buried,
-            "total-jobs": view.jobs_put,
-            "current-using": view.using,
-            "current-watching": view.watching,
-            "current-waiting": view.waiting,
-            "cmd-delete": view.deletes,
-            "cmd-pause-tube": view.pauses,
-            "pause": view.pause_ms // 1_000,
-            "pause-time-left": seconds_left(view.pause_left_ms),
-            **({} if details is None else _tube_details(details)),
+            "name": quoted(topic.name),
+            "current-jobs-urgent": topic.queues.urgent,
+            "current-jobs-ready": len(topic.queues.ready),
+            "current-jobs-reserved": topic.reserved,
+            "current-jobs-delayed": topic.delayed,
+            "current-jobs-buried": len(topic.queues.buried),
+            "total-jobs": topic.jobs_put,
+            "current-using": topic.users,
+            "current-watching": topic.clients_watching,
+            "current-waiting": len(topic.clients_waiting),
+            "cmd-delete": topic.deletes,
+            "cmd-pause-tube": topic.pauses,
+            "pause": topic.pause_ms // 1_000,
+            "pause-time-left": 0 if until_ms is None else seconds_left(until_ms - now_ms),
+            **({} if topic.policy is None else _policy_details(topic, topic.policy)),
         }
     )
 
 
-def _tube_details(details: TopicDetails) -> dict[str, object]:
-    policy = details.policy
+def _policy_details(topic: Topic, policy: Policy) -> dict[str, object]:
     caps = {
         "jobs-max": policy.jobs_max,
         "bytes-max": policy.bytes_max,
@@ -261,8 +284,8 @@ def _tube_details(details: TopicDetails) -> dict[str, object]:
         "rate-per-s": policy.rate_per_s,
     }
     return {
-        "policy": _words_of(details.source),
-        "current-jobs": details.jobs,
-        "current-bytes": details.record_bytes,
+        "policy": _words_of(topic.policy_source),
+        "current-jobs": topic.jobs,
+        "current-bytes": topic.bytes,
         **{name: cap for name, cap in caps.items() if cap is not None},
     }

@@ -10,7 +10,6 @@ from delayd import __version__
 from delayd.core.engine import Engine
 from delayd.core.session import Session
 from delayd.core.stats.refusals import Refusals
-from delayd.core.views import totals, usage
 
 COUNTED: Final = (
     "put",
@@ -113,24 +112,22 @@ class Stats:
     def report(self, now_ms: int) -> dict[str, object]:
         """Return beanstalkd's 51 values, in its order; then use against caps, if there are any."""
         engine = self._engine
-        jobs = totals(engine)
+        topics = engine.store.topics.listing
         log = self._log_figures()
         spent = resource.getrusage(resource.RUSAGE_SELF)
         machine = os.uname()
-        waiting = {
-            session for topic in engine.store.topics.listing for session in topic.clients_waiting
-        }
+        waiting = {session for topic in topics for session in topic.clients_waiting}
         return {
-            "current-jobs-urgent": jobs.urgent,
-            "current-jobs-ready": jobs.ready,
-            "current-jobs-reserved": jobs.reserved,
-            "current-jobs-delayed": jobs.delayed,
-            "current-jobs-buried": jobs.buried,
+            "current-jobs-urgent": sum(topic.queues.urgent for topic in topics),
+            "current-jobs-ready": sum(len(topic.queues.ready) for topic in topics),
+            "current-jobs-reserved": sum(topic.reserved for topic in topics),
+            "current-jobs-delayed": sum(topic.delayed for topic in topics),
+            "current-jobs-buried": sum(len(topic.queues.buried) for topic in topics),
             **{f"cmd-{name}": count for name, count in self.counts.items()},
             "job-timeouts": engine.timeouts,
-            "total-jobs": jobs.jobs_put,
+            "total-jobs": engine.store.jobs_put,
             "max-job-size": engine.body_bytes_max,
-            "current-tubes": len(engine.store.topics.listing),
+            "current-tubes": len(topics),
             "current-connections": self.connections,
             "current-producers": self.producers,
             "current-workers": self.workers,
@@ -188,9 +185,10 @@ class Stats:
 
     def _caps(self) -> dict[str, object]:
         """Return the totals of all topics and the configured caps."""
-        used = usage(self._engine)
-        caps = {"jobs-max": used.jobs_max, "bytes-max": used.bytes_max}
+        engine = self._engine
+        caps = {"jobs-max": engine.jobs_max, "bytes-max": engine.bytes_max}
         given = {name: cap for name, cap in caps.items() if cap is not None}
         if not given:
             return {}
-        return {"current-jobs": used.jobs, "current-bytes": used.record_bytes, **given}
+        jobs, record_bytes = engine.log_space.jobs, engine.record_bytes
+        return {"current-jobs": jobs, "current-bytes": record_bytes, **given}

@@ -7,7 +7,7 @@ from delayd.core.job import DUE_AT, U64, State, rank_of, state_of, wall_of
 from delayd.core.names import DEFAULT_TOPIC
 from delayd.core.topic import Source
 from delayd.core.transitions import came_due, caught_up_expiry, place_of
-from delayd.core.views import live_jobs
+from tests.core.views import live_jobs
 
 
 def canonical(engine: Engine) -> Iterator[tuple[str | int | bytes | None, ...]]:

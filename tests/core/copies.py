@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from delayd.core import job_table, snapshot_copy, views
-from delayd.core.check import check
+from delayd.core import job_table, snapshot_copy
 from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
 from delayd.core.operations.change import kick, reschedule
@@ -23,7 +22,10 @@ from delayd.core.replay import Replay
 from delayd.core.session import Session
 from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.core.topic import Topic
+from delayd.core.views import peek_buried, peek_delayed
+from tests.core import views
 from tests.core.canonical import canonical
+from tests.core.check import check
 from tests.core.rig import EngineRig
 from tests.core.test_engine_walk import Scan
 
@@ -106,7 +108,7 @@ def doing(
         lambda: reschedule(engine, job_id, 2_000, now_ms),
         lambda: views.view_job(engine, job_id, now_ms),
     )
-    seen = views.peek_delayed(engine, topic), views.peek_buried(engine, topic)
+    seen = peek_delayed(engine, topic), peek_buried(engine, topic)
     return seen, doings[number]()
 
 

@@ -5,12 +5,13 @@
 
 from collections.abc import Callable
 
-from delayd.core import views
 from delayd.core.errors import Refusal
 from delayd.core.job import State, tally_of
 from delayd.core.operations.clock import next_deadline
 from delayd.core.records import Kind
 from delayd.core.session import NEVER_MS, Session
+from delayd.core.views import peek, peek_buried, peek_delayed, peek_ready
+from tests.core import views
 from tests.core.model import Client, Job, Model
 from tests.core.rig import EngineRig, kinds_of
 
@@ -58,7 +59,7 @@ class SideBySide:
         assert live.keys() == self.model.jobs.keys()
         for job_id, record in live.items():
             job = self.model.jobs[job_id]
-            assert views.peek(self.rig.engine, job_id) == (job_id, job.body)
+            assert peek(self.rig.engine, job_id) == (job_id, job.body)
             assert tally_of(record) == (
                 job.delay_ms,
                 job.reserves,
@@ -115,9 +116,9 @@ class SideBySide:
             soonest = [job.job_id for job in model.soonest(name)]
             buried = [job_id for job_id in model.buried if model.jobs[job_id].topic == name]
             assert [key & (2**64 - 1) for key in topic.queues.buried] == buried
-            peeks = (views.peek_ready, views.peek_delayed, views.peek_buried)
-            for peek, order in zip(peeks, (ready, soonest, buried), strict=True):
-                job = peek(engine, topic)
+            peeks = (peek_ready, peek_delayed, peek_buried)
+            for look, order in zip(peeks, (ready, soonest, buried), strict=True):
+                job = look(engine, topic)
                 assert (None if job is None else job[0]) == (order[0] if order else None)
         rows = [views.view_topic(engine, name, 0)[1:6] for name in model.topics]
         sums = [sum(column) for column in zip(*rows, strict=True)]

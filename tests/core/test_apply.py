@@ -10,7 +10,6 @@ from typing import Final
 import pytest
 
 from delayd.core import apply
-from delayd.core.check import check
 from delayd.core.job import HEADER, Flag, State
 from delayd.core.operations.change import change, kick_job, kick_later, reschedule, reschedule_at
 from delayd.core.operations.finish import bury, delete, delete_batch, nack, release
@@ -23,6 +22,7 @@ from delayd.core.records import Kind
 from delayd.core.session import Session
 from delayd.core.store import Store
 from tests.core.canonical import canonical
+from tests.core.check import check
 from tests.core.rig import TTR_MS, EngineRig, kinds_of
 
 WALL_MS: Final = 50_000

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import pytest
 
-from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.job import FLAGS_AT, State, state_of
 from delayd.core.operations.finish import bury
@@ -16,6 +15,7 @@ from delayd.core.queues import ready_key
 from delayd.core.session import Session
 from delayd.core.throttle import Block
 from delayd.core.topic import Topic
+from tests.core.check import check
 from tests.core.rig import EngineRig
 
 READY, RESERVED, BURIED, DELAYED, KEYED, TIMED = range(1, 7)

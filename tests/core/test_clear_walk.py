@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from delayd.core import views
-from delayd.core.check import check
 from delayd.core.errors import KeyNotFound, Refusal
 from delayd.core.job import State, key_of
 from delayd.core.operations import clock
@@ -24,7 +22,9 @@ from delayd.core.operations.topics import clear as clear_topic
 from delayd.core.operations.topics import set_policy
 from delayd.core.policy import Policy
 from delayd.core.scans.clear import Clear
+from tests.core import views
 from tests.core.canonical import canonical
+from tests.core.check import check
 from tests.core.copies import copied_on_the_way, restored, small_pages, state, whole
 from tests.core.rig import EngineRig
 from tests.core.test_engine_model import EngineMachine

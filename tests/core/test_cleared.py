@@ -3,9 +3,9 @@
 import pytest
 
 from delayd.core.background import BackgroundTasks
-from delayd.core.check import check
 from delayd.core.cleared import ClearedJobs
 from delayd.core.operations.topics import clear
+from tests.core.check import check
 from tests.core.rig import EngineRig
 
 

@@ -18,8 +18,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from delayd.core import views
-from delayd.core.check import check
 from delayd.core.job import State
 from delayd.core.operations import clock, sessions
 from delayd.core.operations.change import kick, kick_job, reschedule
@@ -33,7 +31,9 @@ from delayd.core.operations.waiting import cancel_wait, wait
 from delayd.core.session import Session
 from delayd.core.throttle import Throttle
 from delayd.core.topic import Topic
+from tests.core import views
 from tests.core.canonical import canonical
+from tests.core.check import check
 from tests.core.model import LONGEST_MS, Client, Model
 from tests.core.rig import EngineRig
 from tests.core.side_by_side import SideBySide

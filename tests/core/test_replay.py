@@ -4,8 +4,6 @@ import random
 
 import pytest
 
-from delayd.core import views
-from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
 from delayd.core.job import State
@@ -17,7 +15,9 @@ from delayd.core.operations.sessions import close_session
 from delayd.core.operations.topics import pause
 from delayd.core.records import LAYOUTS, TAILED, Kind, UnknownRecord
 from delayd.core.replay import Replay
+from tests.core import views
 from tests.core.canonical import canonical
+from tests.core.check import check
 from tests.core.rig import TTR_MS, EngineRig, kinds_of
 
 HOUR_MS = 3_600_000

@@ -12,7 +12,6 @@ from typing import Final
 
 import pytest
 
-from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, JobAlreadyExists, JobNotFound
 from delayd.core.job import Retry
@@ -30,6 +29,7 @@ from delayd.core.policy import Patterns, Policy
 from delayd.core.replay import Replay
 from delayd.core.session import Session
 from delayd.core.snapshot_copy import SnapshotCopy
+from tests.core.check import check
 from tests.core.copies import restored, state
 from tests.core.rig import EngineRig
 

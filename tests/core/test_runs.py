@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from delayd.core import views
-from delayd.core.check import check
 from delayd.core.log_space import RESERVE_COST_BYTES
 from delayd.core.operations import clock
 from delayd.core.operations.clock import next_deadline
@@ -19,7 +17,9 @@ from delayd.core.operations.put import put_alike
 from delayd.core.operations.reserve import reserve, reserve_batch
 from delayd.core.operations.sessions import ignore, watch
 from delayd.core.session import Session
+from tests.core import views
 from tests.core.canonical import canonical
+from tests.core.check import check
 from tests.core.rig import EngineRig
 from tests.core.wheels import NO_LIMIT, Owned
 

@@ -8,7 +8,6 @@ import random
 
 import pytest
 
-from delayd.core import views
 from delayd.core.dump import Dump
 from delayd.core.engine import Engine
 from delayd.core.operations import clock
@@ -22,6 +21,7 @@ from delayd.core.queues import job_id_of
 from delayd.core.records import Kind, UnknownRecord
 from delayd.core.replay import Replay
 from delayd.core.snapshot_copy import SnapshotCopy
+from tests.core import views
 from tests.core.copies import HOUR_MS, WHOLE, copied_on_the_way, restored, small_pages, state, whole
 from tests.core.rig import EngineRig, kinds_of
 from tests.core.test_engine_walk import Scan

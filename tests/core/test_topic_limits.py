@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayd.core import views
-from delayd.core.check import check
 from delayd.core.errors import BodyTooBig, CapReached, DelayTooLong
 from delayd.core.job import HEADER_BYTES, State
 from delayd.core.operations.change import change, reschedule, reschedule_at
@@ -24,7 +22,8 @@ from delayd.core.policy import Policy
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.scan import Wanted
 from delayd.core.session import Session
-from delayd.core.views import CapUsage, usage
+from tests.core import views
+from tests.core.check import check
 from tests.core.rig import EngineRig
 
 HOUR_MS = 3_600_000
@@ -190,7 +189,8 @@ def test_there_are_caps_on_all_topics_together() -> None:
     rig.put("a", body=b"x")
     configure(rig.engine, None, jobs_max=3, bytes_max=200)
     rig.put("b", body=b"x" * 50)
-    assert usage(rig.engine) == CapUsage(2, 2 * HEADER_BYTES + 51, 3, 200)
+    assert (rig.engine.log_space.jobs, rig.engine.record_bytes) == (2, 2 * HEADER_BYTES + 51)
+    assert (rig.engine.jobs_max, rig.engine.bytes_max) == (3, 200)
     over = r"^bytes_max of this daemon is 200, 135 are in use and 72 more are needed$"
     with pytest.raises(CapReached, match=over):
         rig.put("c", body=b"x" * 30)

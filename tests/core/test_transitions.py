@@ -7,8 +7,7 @@ from typing import Final
 
 import pytest
 
-from delayd.core import errors, views
-from delayd.core.check import check
+from delayd.core import errors
 from delayd.core.errors import (
     BodyTooBig,
     CapReached,
@@ -47,7 +46,10 @@ from delayd.core.session import Session
 from delayd.core.topic import (
     Source,
 )
+from delayd.core.views import peek as peek_job
+from tests.core import views
 from tests.core.canonical import canonical
+from tests.core.check import check
 from tests.core.rig import TTR_MS, EngineRig
 
 JOB = 1
@@ -278,7 +280,7 @@ def find_key(rig: EngineRig, key: bytes) -> None:
 
 
 def peek(rig: EngineRig, job_id: int) -> None:
-    views.peek(rig.engine, job_id)
+    peek_job(rig.engine, job_id)
 
 
 LONGEST_MS: Final = (2**32 - 1) * 1000

@@ -8,8 +8,6 @@ is gone without a word.
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from delayd.core import views
-from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.job import State
 from delayd.core.operations.clock import next_deadline
@@ -22,9 +20,11 @@ from delayd.core.operations.topics import set_policy
 from delayd.core.operations.waiting import cancel_wait
 from delayd.core.policy import Policy
 from delayd.core.session import Session, WaitEnd
-from delayd.core.views import JobDetails, job_details
+from tests.core import views
 from tests.core.canonical import canonical
+from tests.core.check import check
 from tests.core.rig import EngineRig
+from tests.core.views import JobDetails, job_details
 
 SECOND_MS: Final = 1_000
 MINUTE_MS: Final = 60 * SECOND_MS
@@ -67,9 +67,7 @@ class World:
         return views.view_job(self.engine, job_id, self.now_ms).state
 
     def details(self, job_id: int) -> JobDetails:
-        details = job_details(self.engine, job_id, self.now_ms)
-        assert details is not None
-        return details
+        return job_details(self.engine, job_id, self.now_ms)
 
     # --- What happens ----------------------------------------------------------------------------
 

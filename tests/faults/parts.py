@@ -9,7 +9,6 @@ import random
 from dataclasses import dataclass, field
 
 from delayd.config import SyncPolicy
-from delayd.core import views
 from delayd.core.engine import Engine
 from delayd.core.job import (
     DUE_AT,
@@ -27,6 +26,7 @@ from delayd.journal.errors import JournalError
 from delayd.journal.journal import Journal
 from delayd.line.server import LineServer
 from delayd.turns import Turns
+from tests.core import views
 from tests.core.canonical import canonical
 from tests.faults.adapter import Loop, SteppedCommit, SteppedSnapshots
 from tests.faults.clients import Client

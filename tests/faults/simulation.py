@@ -21,7 +21,6 @@ from typing import Final
 
 from delayd.commit import Space
 from delayd.config import SyncPolicy
-from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.job import State, state_of
 from delayd.core.operations.clock import next_deadline
@@ -31,6 +30,7 @@ from delayd.journal.errors import DamageError, JournalError
 from delayd.testing.clock import FakeClock
 from delayd.testing.disk import PowerCut
 from delayd.turns import Turns
+from tests.core.check import check
 from tests.faults import within
 from tests.faults.adapter import (
     INTERVAL_MS,

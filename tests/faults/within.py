@@ -9,7 +9,6 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
 from delayd.core.operations.put import put
@@ -18,6 +17,7 @@ from delayd.core.times import ROUNDING_MS, RequestMs
 from delayd.journal.errors import JournalError
 from delayd.testing.clock import FakeClock
 from delayd.testing.disk import Piece
+from tests.core.check import check
 from tests.faults.clients import DELAYS_MS, TUBES, World
 from tests.faults.history import History
 from tests.faults.parts import Daemon, digest

@@ -36,7 +36,6 @@ from delayd.access.control import AccessControl
 from delayd.access.scopes import Scope
 from delayd.access.tokens import Tokens
 from delayd.clock import VirtualClock
-from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.errors import LastWatched, Refusal
 from delayd.core.replay import Replay
@@ -50,6 +49,7 @@ from delayd.line.stats import Stats
 from delayd.testing.clock import START_MS, FakeClock
 from delayd.turns import Turns, TurnSelector
 from tests.access.samples import made
+from tests.core.check import check
 
 if TYPE_CHECKING:
     from delayd.access.token_entries import Entry

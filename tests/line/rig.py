@@ -27,7 +27,6 @@ from delayd.access.principal import ALL_TOPICS
 from delayd.access.scopes import Scope
 from delayd.access.tokens import TOKEN_BYTES, Tokens, issue
 from delayd.core.background import BackgroundTasks
-from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.operations.clock import advance
 from delayd.core.queues import job_id_of
@@ -40,6 +39,7 @@ from delayd.limits import BODY_BYTES_DEFAULT
 from delayd.line.commands import carry_out
 from delayd.line.connection import LineConnection, LineContext
 from delayd.line.stats import Stats
+from tests.core.check import check
 
 if TYPE_CHECKING:
     from delayd.access.token_entries import Entry

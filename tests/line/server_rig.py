@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Final, Self
 
 from delayd.access.connection_limits import ConnectionLimits
-from delayd.core.check import check
 from delayd.core.engine import Engine
 from delayd.core.stats.refusals import Refusals
 from delayd.core.times import RequestMs
 from delayd.line.server import Client, LineServer
 from delayd.line.stats import Stats
 from delayd.net.tls import SecureSocket
+from tests.core.check import check
 
 START_MS: Final = 1_000_000
 TURNS_MAX: Final = 2_000

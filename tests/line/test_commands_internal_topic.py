@@ -6,7 +6,6 @@ from typing import Final
 import pytest
 
 from delayd.access.scopes import Scope
-from delayd.core.check import check
 from delayd.core.names import INTERNAL_TOPIC
 from delayd.core.operations.checks import as_daemon
 from delayd.core.operations.put import put_keyed
@@ -15,6 +14,7 @@ from delayd.core.operations.waiting import wait
 from delayd.core.session import Handed, Session, WaitEnd
 from delayd.limits import IDEMPOTENCY_MS
 from delayd.line.commands import COMMANDS
+from tests.core.check import check
 from tests.line.rig import Client, LineRig
 
 NOT_FOUND: Final = b"NOT_FOUND\r\n"

@@ -16,7 +16,7 @@ from delayd.core.operations.clock import OFFSET_BYTES, job_for, tell_offset
 from delayd.core.operations.waiting import serve
 from delayd.core.queues import job_id_of
 from delayd.core.records import LAYOUTS, Kind, pack
-from delayd.core.stats.operations import Operation
+from delayd.core.stats.counters import Operation
 from delayd.core.topic import Topic
 from delayd.core.transitions import amended, with_body
 from delayd.core.wheel.wheel import ceil_to_tick

@@ -11,7 +11,7 @@ slice of a lease comes.
 from delayd.core.engine import Engine
 from delayd.core.job import FLAGS_AT
 from delayd.core.operations.waiting import serve
-from delayd.core.stats.operations import Operation
+from delayd.core.stats.counters import Operation
 from delayd.core.topic import Topic
 from delayd.core.transitions import BRINGS_RULE, expired, expired_under, place_of
 

@@ -26,7 +26,7 @@ from delayd.core.operations.waiting import serve
 from delayd.core.policy import Verdict, decide
 from delayd.core.records import Kind, pack, pack_delete
 from delayd.core.session import Session
-from delayd.core.stats.operations import Operation
+from delayd.core.stats.counters import Operation
 from delayd.core.topic import Topic
 from delayd.core.transitions import BRINGS_RULE, attempt_of, cut_error, place_of, rule_of
 from delayd.core.wheel.wheel import ceil_to_tick

@@ -11,7 +11,7 @@ from delayd.core.operations.clock import job_for
 from delayd.core.operations.waiting import hand_out
 from delayd.core.records import Kind, pack_reserve
 from delayd.core.session import Handed, Session
-from delayd.core.stats.operations import Operation
+from delayd.core.stats.counters import Operation
 from delayd.core.topic import head_key
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.limits import HELD_RETURN_BYTES

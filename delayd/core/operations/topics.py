@@ -24,7 +24,7 @@ from delayd.core.operations.waiting import serve
 from delayd.core.policy import Patterns, Policy
 from delayd.core.queues import job_id_of
 from delayd.core.records import Kind, pack
-from delayd.core.stats.operations import Operation
+from delayd.core.stats.counters import Operation
 from delayd.core.topic import Source, Topic
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.limits import ADVANCE_SLICE_JOBS, DURATION_MS_MAX, IDEMPOTENCY_MS, POLICY_JSON_BYTES_MAX

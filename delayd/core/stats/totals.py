@@ -57,11 +57,6 @@ class StateTotals:
             if oldest_ms is not None and (self.oldest_ms is None or oldest_ms < self.oldest_ms):
                 self.oldest_ms = oldest_ms
 
-    @property
-    def jobs(self) -> int:
-        """Count the jobs in whatever state."""
-        return self.ready + self.reserved + self.delayed + self.buried
-
 
 def busyness(topic: "Topic") -> int:
     """Return by how much a topic deserves a name of its own; it only falls when jobs go."""

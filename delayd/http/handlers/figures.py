@@ -10,11 +10,22 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from delayd.core.policy import Policy
-from delayd.core.stats.figures import topic_figures
+from delayd.core.stats.figures import (
+    age_ms,
+    daemon_operations,
+    daemon_rates,
+    oldest_ready_ms,
+    topic_operations,
+    topic_rates,
+)
+from delayd.core.stats.latency import SUM_AT, count_of, quantile_ms
+from delayd.core.throttle import Block
 from delayd.http import structs
 
 if TYPE_CHECKING:
-    from delayd.core.stats.figures import DaemonFigures, Lateness
+    from delayd.core.engine import Engine
+    from delayd.core.stats.latency import Histogram
+    from delayd.core.stats.totals import TotalsScan
     from delayd.core.topic import Topic
 
 
@@ -22,14 +33,16 @@ def _seconds(duration_ms: float | None) -> float | None:
     return None if duration_ms is None else duration_ms / 1_000
 
 
-def _lateness(lateness: "Lateness") -> structs.LatenessAnswer:
-    return structs.LatenessAnswer(
-        jobs=lateness.jobs,
-        mean=_seconds(lateness.mean_ms),
-        p50=_seconds(lateness.p50_ms),
-        p90=_seconds(lateness.p90_ms),
-        p99=_seconds(lateness.p99_ms),
-    )
+def _lateness(histogram: "Histogram") -> structs.LatenessAnswer:
+    jobs = count_of(histogram)
+    p50, p90, p99 = (_seconds(quantile_ms(histogram, share)) for share in (0.5, 0.9, 0.99))
+    mean = _seconds(histogram[SUM_AT] / jobs) if jobs else None
+    return structs.LatenessAnswer(jobs=jobs, mean=mean, p50=p50, p90=p90, p99=p99)
+
+
+def _rates(rates: tuple[float, float, float]) -> structs.RatesAnswer:
+    put, reserved, deleted = rates
+    return structs.RatesAnswer(put=put, reserved=reserved, deleted=deleted)
 
 
 def _use(in_use: int, cap: int | None) -> structs.UseAnswer:
@@ -43,22 +56,21 @@ def topic_answer(
     now_ms: int,
 ) -> structs.TopicAnswer:
     """Return everything about a topic."""
-    figures = topic_figures(topic, now_ms)
-    caps = figures.policy or Policy()
+    caps = topic.policy or Policy()
     return structs.TopicAnswer(
         **msgspec.structs.asdict(counts),
-        using=figures.using,
-        watching=figures.watching,
-        blocks=[*figures.blocks],
-        oldest_ready_age=_seconds(figures.oldest_ready_age_ms),
-        rates=structs.RatesAnswer(**figures.rates._asdict()),
-        due_to_ready=_lateness(figures.due_to_ready),
-        ready_to_reserved=_lateness(figures.ready_to_reserved),
-        operations=figures.operations,
+        using=topic.users,
+        watching=topic.clients_watching,
+        blocks=[(block.name or "").lower() for block in Block if topic.blocks & block],
+        oldest_ready_age=_seconds(age_ms(oldest_ready_ms(topic), now_ms)),
+        rates=_rates(topic_rates(topic, now_ms)),
+        due_to_ready=_lateness(topic.overdue),
+        ready_to_reserved=_lateness(topic.waited),
+        operations=topic_operations(topic),
         usage=structs.TopicUsageAnswer(
-            jobs=_use(figures.jobs, caps.jobs_max),
-            bytes=_use(figures.record_bytes, caps.bytes_max),
-            reserved=_use(figures.counts.reserved, caps.reserved_max),
+            jobs=_use(topic.jobs, caps.jobs_max),
+            bytes=_use(topic.bytes, caps.bytes_max),
+            reserved=_use(topic.reserved, caps.reserved_max),
         ),
         policy=policy.policy,
         source=policy.source,
@@ -68,22 +80,34 @@ def topic_answer(
 def stats_answer(
     beside_jobs: Mapping[str, Any],
     http: structs.HttpAnswer,
-    figures: "DaemonFigures",
-    body_bytes_max: int,
+    engine: "Engine",
+    census: "TotalsScan",
+    now_ms: int,
 ) -> structs.StatsAnswer:
-    """Return everything about the daemon; `beside_jobs` is the service's part."""
-    used = figures.usage
+    """Return everything about the daemon, by a census that is over.
+
+    `beside_jobs` is the service's part.
+    """
+    assert census.is_over, "what is summed is not all"
+    sums = census.all
     return structs.StatsAnswer(
         **beside_jobs,
         http=http,
-        draining=figures.draining,
-        topics=figures.topics,
-        jobs=structs.JobCountsAnswer(**figures.counts._asdict()),
-        oldest_ready_age=_seconds(figures.oldest_ready_age_ms),
-        rates=structs.RatesAnswer(**figures.rates._asdict()),
-        operations=figures.operations,
-        usage=structs.DaemonUsageAnswer(
-            jobs=_use(used.jobs, used.jobs_max), bytes=_use(used.record_bytes, used.bytes_max)
+        draining=engine.draining,
+        topics=sums.topics,
+        jobs=structs.JobCountsAnswer(
+            ready=sums.ready,
+            urgent=sums.urgent,
+            reserved=sums.reserved,
+            delayed=sums.delayed,
+            buried=sums.buried,
         ),
-        body_bytes_max=body_bytes_max,
+        oldest_ready_age=_seconds(age_ms(sums.oldest_ms, now_ms)),
+        rates=_rates(daemon_rates(engine, now_ms)),
+        operations=daemon_operations(engine),
+        usage=structs.DaemonUsageAnswer(
+            jobs=_use(engine.log_space.jobs, engine.jobs_max),
+            bytes=_use(engine.record_bytes, engine.bytes_max),
+        ),
+        body_bytes_max=engine.body_bytes_max,
     )

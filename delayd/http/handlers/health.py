@@ -11,7 +11,6 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from delayd.core.errors import Draining, OutOfSpace
-from delayd.core.stats.figures import daemon_figures
 from delayd.core.stats.totals import TotalsScan
 from delayd.core.virtual_clock import ClockAdvance
 from delayd.http.api import Call
@@ -61,8 +60,9 @@ async def stats(call: Call) -> Reply:
             connections=0 if api.connections is None else api.connections.open_count,
             waiting=len(api.waiting),
         ),
-        daemon_figures(api.engine, census, now_ms),
-        api.engine.body_bytes_max,
+        api.engine,
+        census,
+        now_ms,
     )
     return await call.answered(answer)
 

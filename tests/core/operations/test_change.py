@@ -2,13 +2,14 @@
 
 import pytest
 
-from delayd.core import views
 from delayd.core.errors import BodyTooBig, JobNotFound, Refusal, ValueOutOfRange
 from delayd.core.job import State, tally_of
 from delayd.core.operations.change import change
 from delayd.core.operations.finish import bury
 from delayd.core.operations.put import find_key
 from delayd.core.records import Kind
+from delayd.core.views import peek_buried
+from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.operations.test_put_keyed import (
     KEY,
@@ -64,10 +65,10 @@ def test_a_buried_job_stays_where_it_is_among_the_buried_until_it_gets_another_t
         bury(rig.engine, worker, job_id, 0, rig.now_ms)
     change(rig.engine, 2, rig.now_ms, priority=9, body=b"patched")
     topic = rig.engine.store.topics.by_name["default"]
-    assert views.peek_buried(rig.engine, topic) == (2, b"patched")
+    assert peek_buried(rig.engine, topic) == (2, b"patched")
     change(rig.engine, 2, rig.now_ms, delay_ms=0)
     assert state_of(rig, 2) is State.READY
-    assert views.peek_buried(rig.engine, topic) == (3, b"old")
+    assert peek_buried(rig.engine, topic) == (3, b"old")
     assert tally_of(record_of(rig, 2)).kicks == 0
     agree_with_the_log(rig)
 

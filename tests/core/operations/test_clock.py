@@ -4,8 +4,6 @@ import random
 
 import pytest
 
-from delayd.core import views
-from delayd.core.check import check
 from delayd.core.errors import JobNotFound
 from delayd.core.job import State
 from delayd.core.operations.change import reschedule
@@ -15,6 +13,8 @@ from delayd.core.operations.put import put_alike
 from delayd.core.operations.reserve import reserve_job, touch
 from delayd.core.operations.topics import pause
 from delayd.limits import ADVANCE_SLICE_JOBS
+from tests.core import views
+from tests.core.check import check
 from tests.core.rig import EngineRig
 
 YEAR_MS = 365 * 86_400_000

@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from delayd.core import views
-from delayd.core.check import check
 from delayd.core.dump import Dump
 from delayd.core.engine import Engine
 from delayd.core.errors import (
@@ -40,7 +38,9 @@ from delayd.core.replay import Replay
 from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.core.transitions import came_due
 from delayd.limits import WALL_MS_MAX, WALL_STEPS_MAX
+from tests.core import views
 from tests.core.canonical import canonical
+from tests.core.check import check
 from tests.core.rig import TTR_MS, EngineRig, kinds_of
 
 if TYPE_CHECKING:

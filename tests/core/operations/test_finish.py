@@ -4,8 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from delayd.core import views
-from delayd.core.check import check
 from delayd.core.errors import OutOfSpace
 from delayd.core.job import Failure, Reason, Retry, State
 from delayd.core.operations.change import kick_job
@@ -22,6 +20,8 @@ from delayd.core.records import Kind
 from delayd.core.replay import Replay
 from delayd.core.topic import Source
 from delayd.limits import ERROR_BYTES_MAX
+from tests.core import views
+from tests.core.check import check
 from tests.core.rig import kinds_of
 from tests.core.worlds import DAY_MS, SECOND_MS, World, close, finish, hang, nack, release
 

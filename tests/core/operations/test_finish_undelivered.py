@@ -5,8 +5,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from delayd.core import views
-from delayd.core.check import check
 from delayd.core.job import Reason, Retry, State
 from delayd.core.operations.finish import nack as nack_job
 from delayd.core.operations.finish import release, take_undelivered
@@ -16,7 +14,9 @@ from delayd.core.operations.sessions import close_session, stop_consuming, watch
 from delayd.core.records import Kind
 from delayd.core.session import Session
 from delayd.limits import HELD_RETURN_BYTES
+from tests.core import views
 from tests.core.canonical import canonical
+from tests.core.check import check
 from tests.core.rig import kinds_of
 from tests.core.worlds import DAY_MS, SECOND_MS, World, finish, nack
 

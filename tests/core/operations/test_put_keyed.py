@@ -4,8 +4,6 @@ from typing import Final
 
 import pytest
 
-from delayd.core import views
-from delayd.core.check import check
 from delayd.core.dump import Dump
 from delayd.core.errors import (
     JobAlreadyExists,
@@ -48,7 +46,10 @@ from delayd.core.policy import Patterns, Policy
 from delayd.core.records import Kind
 from delayd.core.session import Session
 from delayd.core.transitions import amend, with_note
+from delayd.core.views import peek
+from tests.core import views
 from tests.core.canonical import canonical
+from tests.core.check import check
 from tests.core.rig import TTR_MS, EngineRig, kinds_of
 
 KEY: Final = b"order-17"
@@ -95,7 +96,7 @@ def state_of(rig: EngineRig, job_id: int) -> State:
 
 
 def body_of(rig: EngineRig, job_id: int) -> bytes:
-    return views.peek(rig.engine, job_id)[1]
+    return peek(rig.engine, job_id)[1]
 
 
 def job_in(state: State) -> tuple[EngineRig, Session]:
@@ -274,7 +275,7 @@ def test_a_key_finds_its_job_to_cancel_kick_reschedule_and_look_at() -> None:
     reschedule(engine, find_key(engine, "default", KEY), 9_000, now_ms)
     assert views.view_job(engine, 1, now_ms).left_ms == 9_000
     kick_job(engine, find_key(engine, "default", KEY), now_ms)
-    assert views.peek(engine, find_key(engine, "default", KEY)) == (1, b"old")
+    assert peek(engine, find_key(engine, "default", KEY)) == (1, b"old")
     delete(engine, worker, find_key(engine, "default", KEY), now_ms)
     with pytest.raises(KeyNotFound, match="topic 'default' has no job with the key 'order-17'"):
         find_key(engine, "default", KEY)

@@ -2,7 +2,6 @@
 
 import pytest
 
-from delayd.core.check import check
 from delayd.core.errors import (
     BodyTooBig,
     CapReached,
@@ -21,6 +20,7 @@ from delayd.core.operations.topics import clear, set_policy
 from delayd.core.policy import Policy
 from delayd.limits import EMERGENCY_BYTES
 from tests.core.canonical import canonical
+from tests.core.check import check
 from tests.core.operations.test_put_keyed import (
     HOUR_MS,
     KEY,

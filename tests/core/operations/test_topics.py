@@ -2,8 +2,6 @@
 
 import random
 
-from delayd.core import views
-from delayd.core.check import check
 from delayd.core.job import State
 from delayd.core.operations.change import kick, kick_job, reschedule
 from delayd.core.operations.clock import next_deadline
@@ -12,8 +10,11 @@ from delayd.core.operations.put import put_alike, take_id
 from delayd.core.operations.reserve import reserve_batch, reserve_job
 from delayd.core.operations.sessions import close_session, ignore, use, watch
 from delayd.core.operations.topics import pause
+from delayd.core.views import peek_buried, peek_delayed, peek_ready
 from delayd.limits import TIMER_STALE_ROWS
+from tests.core import views
 from tests.core.canonical import canonical
+from tests.core.check import check
 from tests.core.rig import EngineRig
 
 
@@ -247,7 +248,7 @@ def test_kick_takes_the_delayed_jobs_that_are_due_soonest() -> None:
     for delay_ms in (9000, 10**12, 1000, 5000):
         rig.put(delay_ms=delay_ms)
     topic = rig.engine.store.topics.by_name["default"]
-    assert views.peek_delayed(rig.engine, topic) == (3, b"")
+    assert peek_delayed(rig.engine, topic) == (3, b"")
     assert kick(rig.engine, topic, 2, rig.now_ms) == 2
     assert rig.reserve_all(rig.client()) == [3, 4]
 
@@ -256,7 +257,7 @@ def test_peeks_show_the_next_ready_soonest_due_and_longest_buried_job() -> None:
     rig = EngineRig()
     me = rig.client()
     topic = rig.engine.store.topics.by_name["default"]
-    peeks = (views.peek_ready, views.peek_delayed, views.peek_buried)
+    peeks = (peek_ready, peek_delayed, peek_buried)
     assert [peek(rig.engine, topic) for peek in peeks] == [None, None, None]
     for number in range(6):
         rig.put(body=b"%d" % number, priority=number // 2)

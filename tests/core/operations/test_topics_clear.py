@@ -6,9 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from delayd.core import views
 from delayd.core.background import BackgroundTask, BackgroundTasks, Work
-from delayd.core.check import check
 from delayd.core.errors import JobNotFound, TopicNotFound
 from delayd.core.job import HEADER, State
 from delayd.core.job_table import PAGE_BITS, PAGE_MASK
@@ -31,7 +29,10 @@ from delayd.core.scans.list import Search
 from delayd.core.scans.scan import Wanted
 from delayd.core.session import Session
 from delayd.core.snapshot_copy import SnapshotCopy
+from delayd.core.views import peek, peek_buried, peek_delayed, peek_ready
+from tests.core import views
 from tests.core.canonical import canonical
+from tests.core.check import check
 from tests.core.rig import EngineRig, kinds_of
 
 WHOLE = 1 << 40
@@ -68,7 +69,7 @@ def same_after_a_restart(rig: EngineRig) -> bool:
 def everything_done_to(rig: EngineRig, job_id: int) -> list[Callable[[], object]]:
     engine, me, now_ms = rig.engine, rig.client(), rig.now_ms
     return [
-        lambda: views.peek(engine, job_id),
+        lambda: peek(engine, job_id),
         lambda: views.view_job(engine, job_id, now_ms),
         lambda: delete(engine, me, job_id, now_ms),
         lambda: kick_job(engine, job_id, now_ms),
@@ -90,9 +91,9 @@ def test_what_is_cleared_is_found_by_nobody_before_it_is_swept_away() -> None:
                 do()
     topic = rig.engine.store.topics.by_name["default"]
     assert (topic.jobs, topic.reserved, topic.delayed, topic.queues.urgent) == (4, 4, 0, 0)
-    assert views.peek_ready(rig.engine, topic) is None
-    assert views.peek_buried(rig.engine, topic) is None
-    assert views.peek_delayed(rig.engine, topic) is None
+    assert peek_ready(rig.engine, topic) is None
+    assert peek_buried(rig.engine, topic) is None
+    assert peek_delayed(rig.engine, topic) is None
     assert kick(rig.engine, topic, 10, rig.now_ms) == 0
     search = Search(rig.engine, "default", Wanted())
     while not search.step(10, rig.now_ms):

@@ -2,8 +2,6 @@
 
 import pytest
 
-from delayd.core import views
-from delayd.core.check import check
 from delayd.core.operations.change import kick_job
 from delayd.core.operations.clock import next_deadline
 from delayd.core.operations.finish import bury, delete, release
@@ -12,6 +10,8 @@ from delayd.core.operations.sessions import close_session
 from delayd.core.operations.topics import pause
 from delayd.core.operations.waiting import cancel_wait
 from delayd.core.session import WaitEnd
+from tests.core import views
+from tests.core.check import check
 from tests.core.rig import EngineRig
 
 

@@ -5,8 +5,6 @@ from itertools import pairwise
 
 import pytest
 
-from delayd.core import views
-from delayd.core.check import check
 from delayd.core.errors import OutOfSpace, TopicNotFound, ValueOutOfRange
 from delayd.core.job import Event, State, tally_of, wall_of
 from delayd.core.operations.clock import next_deadline
@@ -16,7 +14,9 @@ from delayd.core.records import Kind
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.scan import Wanted
 from delayd.limits import BULK_PER_S_MAX, CAP_MAX, DURATION_MS_MAX, TASK_STEP_JOBS, WALL_MS_MAX
+from tests.core import views
 from tests.core.canonical import canonical
+from tests.core.check import check
 from tests.core.crowds import Crowd
 from tests.core.rig import EngineRig, kinds_of
 

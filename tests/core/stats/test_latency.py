@@ -14,8 +14,8 @@ from delayd.core.operations.sessions import close_session, ignore, open_session,
 from delayd.core.operations.topics import clear, pause, set_policy
 from delayd.core.operations.waiting import wait
 from delayd.core.policy import Policy
+from delayd.core.stats.counters import Operation
 from delayd.core.stats.latency import SUM_AT, new_histogram, note_run, quantile_ms, span
-from delayd.core.stats.operations import Operation
 from delayd.core.stats.rates import Rates
 from delayd.limits import LATENESS_BOUNDS_MS, RATE_CELL_MS, RATE_CELLS
 from tests.core.rig import EngineRig

@@ -4,7 +4,6 @@ import random
 
 import pytest
 
-from delayd.core.check import check
 from delayd.core.operations.change import change, kick_job
 from delayd.core.operations.finish import bury, delete, delete_batch
 from delayd.core.operations.put import put as put_job
@@ -13,6 +12,7 @@ from delayd.core.operations.sessions import open_session
 from delayd.core.operations.topics import clear
 from delayd.core.stats.ready_ages import ReadyAges
 from delayd.limits import AGE_SLOT_BITS, AGE_SLOTS_MAX, AGES_KEPT_MAX
+from tests.core.check import check
 from tests.core.rig import EngineRig
 
 SLOT_MS = 1 << AGE_SLOT_BITS

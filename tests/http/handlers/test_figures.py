@@ -6,7 +6,7 @@ import pytest
 
 from delayd import __version__
 from delayd.core.operations.topics import configure
-from delayd.core.stats.operations import Operation
+from delayd.core.stats.counters import Operation
 from delayd.http.api import Reports
 from delayd.limits import CENSUS_STEP_TOPICS
 from delayd.line.stats import COUNTED, LogFigures, Stats

@@ -1,6 +1,6 @@
-"""Every invariant of the engine's state, recomputed slowly: tests call `check` after each step.
+"""Every invariant of the engine's state, recomputed slowly: call `check` after each step.
 
-Each part checks itself by its own `check`; this module checks what connects them.
+Each part of the core checks itself by its own `check`; this module checks what connects them.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ from delayd.core.queues import ready_key
 from delayd.core.store import Store
 from delayd.core.throttle import Block
 from delayd.core.topic import Topic
-from delayd.core.views import live_jobs
+from tests.core.views import live_jobs
 
 
 def check(engine: Engine) -> None:
