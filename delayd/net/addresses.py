@@ -21,15 +21,17 @@ listen soon after exec can afford it before everything else.
 
 import contextlib
 import errno
-import ipaddress
 import os
 import socket
 import stat
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from delayd.limits import LISTEN_BACKLOG, UNIX_PATH_BYTES_MAX
 from delayd.text import parse_whole
+
+if TYPE_CHECKING:
+    from ipaddress import IPv4Address, IPv6Address
 
 UNIX_PREFIX: Final = "unix:"
 FIRST_INHERITED_FD: Final = 3
@@ -143,12 +145,14 @@ def _parse_unix(path: str) -> UnixAddress:
     return UnixAddress(path)
 
 
-def ip_address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def ip_address_of(host: str) -> "IPv4Address | IPv6Address | None":
     """Return the address that a host is; None for a name. An IPv4 one in IPv6 form is IPv4.
 
     >>> ip_address_of("::ffff:127.0.0.1"), ip_address_of("localhost")
     (IPv4Address('127.0.0.1'), None)
     """
+    import ipaddress  # noqa: PLC0415 - delayd-beanstalkd listens before it is needed
+
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -161,7 +165,7 @@ def is_local(address: Address) -> bool:
 
     A name other than localhost counts as reachable from outside: what it means can change.
     """
-    if isinstance(address, UnixAddress) or address.host == "localhost":
+    if isinstance(address, UnixAddress) or address.host in {"localhost", "127.0.0.1"}:
         return True
     ip_address = ip_address_of(address.host)
     return ip_address is not None and ip_address.is_loopback
@@ -190,13 +194,12 @@ def _open_tcp(address: TcpAddress) -> Listener:
 
 
 def _resolve(address: TcpAddress) -> list[tuple[int, Any]]:
-    """List the places to try, best first. Numbers are not looked up: that would cost an import."""
-    host, port = address
-    if "%" not in host and ip_address_of(host) is not None:
-        return [(socket.AF_INET6 if ":" in host else socket.AF_INET, (host, port))]
+    """List the places to try, best first."""
     try:
+        # As bytes: for a text Python would import its codec of international names.
+        host = address.host.encode()
         found = socket.getaddrinfo(
-            host.encode(), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except OSError as error:
         raise CannotListen(address, f"the host cannot be found: {_reason(error)}") from error

@@ -246,5 +246,6 @@ def test_privileges_are_given_up_after_the_bind_groups_first(
 
 
 def test_nothing_heavy_is_imported_before_it_listens() -> None:
-    heavy = {"asyncio", "click", "dataclasses", "inspect", "json", "logging", "msgspec", "tomllib"}
+    heavy = {"asyncio", "click", "dataclasses", "inspect", "ipaddress", "json", "logging"}
+    heavy |= {"msgspec", "ssl", "tomllib"}
     assert not heavy & imported_by("delayd.cli.beanstalkd")

@@ -15,6 +15,7 @@ from delayd.access.rejections import reason_of
 from delayd.http.accept import HttpAcceptor
 from delayd.http.connections import Bounds, HttpConnection
 from tests.http.connection_rig import ConnectionRig, get, scenario, settle, until
+from tests.net.listener import Listener
 
 
 def listening() -> socket.socket:
@@ -107,30 +108,6 @@ async def test_after_the_close_nobody_is_let_in(rig: ConnectionRig) -> None:
 
 
 # --- Listeners that misbehave --------------------------------------------------------------------
-
-
-class Listener(socket.socket):
-    """Accepts what it is told to: a connection, or an error."""
-
-    def __init__(self, outcomes: list[int | None]) -> None:
-        super().__init__()
-        self.outcomes = outcomes
-        self.peers: list[socket.socket] = []
-
-    def accept(self) -> tuple[socket.socket, object]:
-        if not self.outcomes:
-            raise BlockingIOError
-        outcome = self.outcomes.pop(0)
-        if outcome is not None:
-            raise OSError(outcome, "as asked for")
-        ours, theirs = socket.socketpair()
-        self.peers.append(theirs)
-        return ours, ""
-
-    def close(self) -> None:
-        for peer in self.peers:
-            peer.close()
-        super().close()
 
 
 @scenario()

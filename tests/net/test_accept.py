@@ -2,41 +2,21 @@
 
 import errno
 import resource
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import pytest
 
 from delayd import limits
 from delayd.net import accept
 from delayd.net.accept import Acceptor
+from tests.net.listener import Listener
+
+if TYPE_CHECKING:
+    import socket
 
 EMFILE, ENFILE = errno.EMFILE, errno.ENFILE
-
-
-class Listener(socket.socket):
-    """Accepts what it is told to: a connection, or an error."""
-
-    def __init__(self, outcomes: list[int | None]) -> None:
-        super().__init__()
-        self.outcomes = outcomes
-        self.peers: list[socket.socket] = []
-
-    def accept(self) -> tuple[socket.socket, object]:
-        if not self.outcomes:
-            raise BlockingIOError
-        outcome = self.outcomes.pop(0)
-        if outcome is not None:
-            raise OSError(outcome, "as asked for")
-        ours, theirs = socket.socketpair()
-        self.peers.append(theirs)
-        return ours, ""
-
-    def close(self) -> None:
-        for peer in self.peers:
-            peer.close()
-        super().close()
 
 
 class AcceptRig:
