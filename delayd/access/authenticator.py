@@ -63,18 +63,11 @@ class Authenticator:
         self._can_keep_days = True
         path = "" if tokens is None else tokens.path
         self.usage = TokenUsage(days_of(path) if path else None)
-        self.generation = 0
-        """Increases when the tokens may have changed: then check each principal with `renewed`."""
 
     @property
     def needs_token(self) -> bool:
         """Whether any client needs authentication; False: all are EVERYBODY."""
         return self.tokens is not None or self._has_lists
-
-    @property
-    def failures(self) -> int:
-        """Wrong tokens since the start."""
-        return self._failures.total
 
     def identify(
         self, connection: socket.socket | None, certificate: Mapping[str, Any] | None = None
@@ -139,7 +132,6 @@ class Authenticator:
             self.tokens = Tokens.load(self.tokens.path)
         except TokensInvalid as error:
             return error.errors
-        self.generation += 1
         return ()
 
     def write_usage(self) -> str:

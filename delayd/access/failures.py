@@ -37,17 +37,14 @@ def network(peer: str) -> str:
 class Failures:
     """The latest failures of each address; `now_ms` never goes back."""
 
-    __slots__ = ("_times", "total")
+    __slots__ = ("_times",)
 
     def __init__(self) -> None:
         self._times: OrderedDict[str, deque[int]] = OrderedDict()
-        self.total = 0
-        """Failures of all addresses since the start."""
 
     def note(self, peer: str, now_ms: int) -> bool:
         """Count a failure; tell whether this peer is answered late from this one on."""
         was_late = self.delay_ms(peer, now_ms) > 0
-        self.total += 1
         where = network(peer)
         times = self._times.get(where)
         if times is None:
@@ -66,7 +63,3 @@ class Failures:
         if times is None or len(times) < AUTH_FAILURES_MAX:
             return 0
         return AUTH_DELAY_MS if now_ms - times[0] < AUTH_FAILURES_WINDOW_MS else 0
-
-    def __len__(self) -> int:
-        """Count the addresses that are remembered."""
-        return len(self._times)

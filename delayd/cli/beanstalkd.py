@@ -45,29 +45,22 @@ SEGMENT_BYTES_DEFAULT: Final = 10 << 20
 """beanstalkd's `-s`, which its `binlog-max-size` statistic shows."""
 
 
-class Option(NamedTuple):
-    """A row of the table: what the argument is called, if there is one, and the line of help."""
-
-    argument: str
-    help: str
-
-
 FLAGS: Final = {
-    "b": Option("DIR", "keep the jobs in this directory (default: nothing is kept on disk)"),
-    "f": Option("MS", "sync the log every MS milliseconds (default: 50); 0: before each reply"),
-    "F": Option("", "never sync the log; leave it to the operating system"),
-    "l": Option("ADDR", "listen on this address or unix:PATH (default: 127.0.0.1)"),
-    "p": Option("PORT", "listen on this port (default: 11300)"),
-    "u": Option("USER", "become this user and its group once listening"),
-    "z": Option("BYTES", f"accept bodies up to this size (default: {limits.BODY_BYTES_DEFAULT})"),
-    "s": Option("BYTES", f"size of each file of the log (default: {SEGMENT_BYTES_DEFAULT})"),
-    "c": Option("", "ignored"),
-    "n": Option("", "ignored"),
-    "v": Option("", "show the version"),
-    "V": Option("", "log more"),
-    "h": Option("", "show this help"),
+    "b": ("DIR", "keep the jobs in this directory (default: nothing is kept on disk)"),
+    "f": ("MS", "sync the log every MS milliseconds (default: 50); 0: before each reply"),
+    "F": ("", "never sync the log; leave it to the operating system"),
+    "l": ("ADDR", "listen on this address or unix:PATH (default: 127.0.0.1)"),
+    "p": ("PORT", "listen on this port (default: 11300)"),
+    "u": ("USER", "become this user and its group once listening"),
+    "z": ("BYTES", f"accept bodies up to this size (default: {limits.BODY_BYTES_DEFAULT})"),
+    "s": ("BYTES", f"size of each file of the log (default: {SEGMENT_BYTES_DEFAULT})"),
+    "c": ("", "ignored"),
+    "n": ("", "ignored"),
+    "v": ("", "show the version"),
+    "V": ("", "log more"),
+    "h": ("", "show this help"),
 }
-
+"""What the argument of each is called, if it takes one, and its line of help."""
 
 BOUNDS: Final = {
     "f": (limits.SYNC_INTERVAL_MS_DEFAULT, 0, limits.SYNC_INTERVAL_MS_MAX),
@@ -102,7 +95,7 @@ class Invocation(NamedTuple):
 
 def usage() -> str:
     """The help, from the table."""
-    rows = [f" -{letter} {flag.argument:<6} {flag.help}" for letter, flag in FLAGS.items()]
+    rows = [f" -{letter} {argument:<6} {said}" for letter, (argument, said) in FLAGS.items()]
     return "\n".join([f"Usage: {PROGRAM} [FLAGS]", "", "Flags:", *rows])
 
 
@@ -118,7 +111,7 @@ def split_flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
             if letter not in FLAGS:
                 raise UsageError(f"unknown flag: -{letter}")
             argument = ""
-            if FLAGS[letter].argument:
+            if FLAGS[letter][0]:
                 # The argument is the rest of the word, or the next word, whatever that looks like.
                 argument, letters = letters or next(rest_of_line, ""), ""
                 if not argument:

@@ -382,9 +382,10 @@ class LineConnection:
         """Execute the command of one line, or a run of them; see `Framing`."""
         line = data[at:end]
         after = end + 2
-        if self.peer is not None and self._is_refused(line, now_ms):
-            pass
-        elif line.startswith(b"put "):
+        if line.startswith(b"put "):
+            if self.peer is not None and not self.may(Scope.PUT, self.used.name):
+                self.out.append(self._refuse_put(line))
+                return after
             if _EQUALS in line:
                 behind = self._keyed_run(data, at, line, now_ms)
                 if behind:
@@ -397,9 +398,13 @@ class LineConnection:
                 return self._put_run(data, data[at:after], after, put, now_ms)
             self.out.append(self.begin_put(put, None))
             return after
-        elif line.startswith(b"delete ") and (run := _DELETES.match(data, at)):
+        if line.startswith(b"delete ") and (run := _DELETES.match(data, at)):
             return self._delete_run(run, now_ms)
-        elif line == b"reserve" and (reserved := self._reserve_run(data, at, now_ms)):
+        if (
+            line == b"reserve"
+            and (self.peer is None or self.may_reserve())
+            and (reserved := self._reserve_run(data, at, now_ms))
+        ):
             after = reserved
         else:
             self.context.carry_out(self, line, now_ms)
@@ -414,18 +419,6 @@ class LineConnection:
             reply = self.refuse(replies.refused(refusal))
         self.out.append(reply)
         return not self.is_waiting
-
-    def _is_refused(self, line: bytes, now_ms: int) -> bool:
-        """Tell whether a put or run was refused for lack of a scope; the table checks others."""
-        if line.startswith(b"put "):
-            if self.may(Scope.PUT, self.used.name):
-                return False
-            self.out.append(self._refuse_put(line))
-            return True
-        if line != b"reserve" or self.may_reserve():
-            return False
-        self.context.carry_out(self, line, now_ms)
-        return True
 
     def _refuse_put(self, line: bytes) -> bytes:
         """Refuse a put and discard its body; a malformed one is `BAD_FORMAT` as everywhere."""

@@ -97,7 +97,6 @@ def test_a_right_token_is_no_failure_and_is_never_late() -> None:
     keeper = authenticator(tokens=True)
     for _ in range(AUTH_FAILURES_MAX):
         assert keeper.login(TEXT, PEER, 0) is not None
-    assert keeper.failures == 0
     assert keeper.delay_ms(PEER, 0) == 0
 
 
@@ -108,7 +107,6 @@ def test_wrong_tokens_count_for_their_address_and_delay_it() -> None:
         assert keeper.login("wrong", PEER, 0) is None
     assert keeper.delay_ms(PEER, 0) == AUTH_DELAY_MS
     assert keeper.delay_ms("192.0.2.8", 0) == 0
-    assert keeper.failures == AUTH_FAILURES_MAX
     assert keeper.login(TEXT, PEER, 0) is not None  # it would be let in all the same
 
 
@@ -147,9 +145,7 @@ def test_a_reload_admits_new_tokens_and_forgets_revoked_ones(tmp_path: Path) -> 
     new_text, new_entry = made(2)
     written(path, new_entry)
     assert keeper.login(new_text, PEER, 0) is None
-    assert keeper.generation == 0
     assert keeper.reload() == ()
-    assert keeper.generation == 1
     assert keeper.login(new_text, PEER, 0) is not None
     assert keeper.login(TEXT, PEER, 0) is None
     assert keeper.renewed(old) is None
@@ -161,7 +157,6 @@ def test_a_bad_file_keeps_the_old_tokens_and_says_why(tmp_path: Path) -> None:
     path.write_text("{")
     (only,) = keeper.reload()
     assert only.startswith(f"{path}: is not JSON")
-    assert keeper.generation == 0
     assert keeper.login(TEXT, PEER, 0) is not None
     path.unlink()
     assert keeper.reload() == (f"{path}: cannot be read: No such file or directory",)
