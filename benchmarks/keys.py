@@ -21,11 +21,10 @@ import subprocess
 import sys
 from pathlib import Path
 from time import process_time
-from typing import Any
 
 from delayd.core.engine import Engine
 from delayd.core.operations.finish import delete
-from delayd.core.operations.put import Conflict, find_key, put, put_alike, put_keyed, put_keyed_run
+from delayd.core.operations.put import Conflict, find_key, put_alike, put_keyed, put_keyed_run
 from delayd.core.operations.sessions import open_session
 from delayd.core.topic import Topic
 
@@ -62,11 +61,20 @@ def put_run(engine: Engine, topic: Topic, kind: str, first: int) -> float:
 
 def put_alone(engine: Engine, topic: Topic, kind: str, number: int) -> None:
     """Put one job."""
-    what: dict[str, Any] = {"delay_ms": DELAY_MS, "ttr_ms": TTR_MS, "now_ms": number}
     if kind == "plain":
-        put(engine, topic, priority=0, body=BODY, **what)
+        put_alike(engine, topic, 0, DELAY_MS, TTR_MS, (BODY,), number)
     else:
-        put_keyed(engine, topic, key_of(number), Conflict.REPLACE, priority=0, body=BODY, **what)
+        put_keyed(
+            engine,
+            topic,
+            key_of(number),
+            Conflict.REPLACE,
+            priority=0,
+            delay_ms=DELAY_MS,
+            ttr_ms=TTR_MS,
+            body=BODY,
+            now_ms=number,
+        )
 
 
 def putting(engine: Engine, topic: Topic, kind: str, jobs: int) -> float:

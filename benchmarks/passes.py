@@ -25,7 +25,7 @@ from delayd.core.background import BackgroundTask, BackgroundTasks, Work
 from delayd.core.engine import Engine
 from delayd.core.job import State
 from delayd.core.operations.finish import bury
-from delayd.core.operations.put import put
+from delayd.core.operations.put import put_alike
 from delayd.core.operations.reserve import reserve
 from delayd.core.operations.sessions import open_session
 from delayd.core.scans.bulk import Action, Bulk
@@ -52,14 +52,14 @@ def crowded(jobs: int) -> Engine:
     rng = random.Random(1)
     me = open_session(engine)
     for _ in range(jobs // 4):
-        put(engine, topic, priority=0, delay_ms=0, ttr_ms=60_000, body=BODY, now_ms=0)
+        put_alike(engine, topic, 0, 0, 60_000, (BODY,), 0)
         job = reserve(engine, me, 0)
         assert job is not None
         bury(engine, me, job[0], 0, 0)
         engine.take_log()
     for number in range(3 * jobs // 4):
         delay_ms = rng.randrange(1, WEEK_MS) if number % 3 else 0
-        put(engine, topic, priority=0, delay_ms=delay_ms, ttr_ms=60_000, body=BODY, now_ms=0)
+        put_alike(engine, topic, 0, delay_ms, 60_000, (BODY,), 0)
         engine.take_log()
     return engine
 

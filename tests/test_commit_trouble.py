@@ -19,7 +19,6 @@ from delayd.core.errors import JobNotFound, OutOfSpace
 from delayd.core.operations.change import kick, kick_job, reschedule
 from delayd.core.operations.clock import advance
 from delayd.core.operations.finish import bury, delete, delete_batch, release
-from delayd.core.operations.put import put
 from delayd.core.operations.reserve import reserve, reserve_batch, reserve_job, touch
 from delayd.core.operations.sessions import close_session, ignore, open_session, watch
 from delayd.core.operations.topics import pause
@@ -28,6 +27,7 @@ from delayd.journal.errors import JournalFull
 from delayd.limits import EMERGENCY_BYTES, ROOM_RETRY_MS, SLOW_SYNC_MS, UNSYNCED_BYTES_MAX
 from delayd.testing.disk import SimulatedDisk
 from tests.commit_rig import CommitRig, Watch, set_watch
+from tests.core.rig import put
 
 DIRECTORY: Final = "data"
 SEGMENT_BYTES: Final = 128 << 10

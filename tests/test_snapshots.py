@@ -14,7 +14,7 @@ from delayd.core.engine import Engine
 from delayd.core.operations.change import reschedule
 from delayd.core.operations.clock import advance, follow_wall
 from delayd.core.operations.finish import bury, delete_batch, release
-from delayd.core.operations.put import put, put_alike
+from delayd.core.operations.put import put_alike
 from delayd.core.operations.sessions import open_session
 from delayd.journal.disk import RealDisk
 from delayd.journal.errors import JournalFailed, JournalFull
@@ -32,6 +32,7 @@ from delayd.limits import (
 from delayd.logs import Log
 from delayd.snapshots import Snapshots, Task
 from tests.commit_rig import HOUR_MS, SEGMENT_BYTES, YEAR_MS, CommitRig, snapshot_rig
+from tests.core.rig import put
 
 
 def long_log(rig: CommitRig) -> None:

@@ -18,7 +18,6 @@ from delayd.core.engine import Engine
 from delayd.core.job import State
 from delayd.core.operations.change import kick_job
 from delayd.core.operations.clock import advance
-from delayd.core.operations.put import put
 from delayd.core.session import Handed, WaitEnd
 from delayd.journal.disk import RealDisk
 from delayd.journal.journal import Journal
@@ -30,6 +29,7 @@ from delayd.testing.clock import FakeClock
 from delayd.turns import Turns
 from tests.core import views
 from tests.core.check import check
+from tests.core.rig import put
 
 if TYPE_CHECKING:
     from delayd.line.server import LineServer

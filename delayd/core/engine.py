@@ -19,13 +19,13 @@ by then has happened, or, where a slice has not come to it yet, is made to happe
 asks for the job.
 
 >>> from delayd.core.operations.clock import advance, next_deadline
->>> from delayd.core.operations.put import put
+>>> from delayd.core.operations.put import put_alike
 >>> from delayd.core.operations.reserve import reserve
 >>> from delayd.core.operations.sessions import open_session
 >>> engine = Engine(start_ms=0)
 >>> session = open_session(engine)
 >>> used = session.used
->>> put(engine, used, priority=0, delay_ms=1_000, ttr_ms=60_000, body=b"hi", now_ms=0)
+>>> put_alike(engine, used, 0, 1_000, 60_000, [b"hi"], now_ms=0)
 1
 >>> while advance(engine, 999): pass
 >>> reserve(engine, session, 999), next_deadline(engine)

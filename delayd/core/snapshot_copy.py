@@ -23,11 +23,11 @@ on nothing but the state when it began.
 
 >>> from delayd.core.engine import Engine
 >>> from delayd.core.operations.finish import delete
->>> from delayd.core.operations.put import put
+>>> from delayd.core.operations.put import put_alike
 >>> from delayd.core.operations.sessions import open_session
 >>> engine = Engine(start_ms=0)
 >>> topic = engine.store.topic("default")
->>> put(engine, topic, priority=0, delay_ms=0, ttr_ms=9, body=b"x", now_ms=0)
+>>> put_alike(engine, topic, 0, 0, 9, [b"x"], now_ms=0)
 1
 >>> copy = SnapshotCopy(engine.store)
 >>> delete(engine, open_session(engine), 1, now_ms=0)

@@ -7,13 +7,13 @@ import pytest
 
 from delayd.core.engine import Engine
 from delayd.core.operations.finish import bury
-from delayd.core.operations.put import put
 from delayd.core.operations.reserve import reserve
 from delayd.core.operations.sessions import open_session, use, watch
 from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.journal.disk import RealDisk
 from delayd.journal.format import segment_name
 from delayd.journal.journal import Journal
+from tests.core.rig import put
 
 START_MS: Final = 1_700_000_000_000
 START: Final = "2023-11-14T22:13:20.000Z"

@@ -8,17 +8,52 @@ played: the service rounds the same instant up for requests and down for what is
 from typing import Any
 
 from delayd.core.engine import Engine
+from delayd.core.job import Retry
 from delayd.core.job_table import Page
 from delayd.core.operations.clock import advance, next_deadline
-from delayd.core.operations.put import put
+from delayd.core.operations.put import put_alike, put_keyed, take_id
 from delayd.core.operations.reserve import reserve, reserve_batch
 from delayd.core.operations.sessions import ignore, open_session, use, watch
 from delayd.core.operations.waiting import wait
 from delayd.core.records import LAYOUTS, TAILED, Kind
 from delayd.core.replay import Replay
 from delayd.core.session import Session, WaitEnd
+from delayd.core.topic import Topic
 
 TTR_MS = 60_000
+
+
+def put(
+    engine: Engine,
+    topic: Topic,
+    *,
+    priority: int,
+    delay_ms: int = 0,
+    ttr_ms: int,
+    body: bytes,
+    now_ms: int,
+    job_id: int = 0,
+    due_wall_ms: int | None = None,
+    retry: Retry | None = None,
+) -> int:
+    """Put a job the cheapest way there is for it; return its id (`job_id` if it was taken)."""
+    job_id = job_id or take_id(engine)
+    if retry is None and due_wall_ms is None:
+        return put_alike(engine, topic, priority, delay_ms, ttr_ms, (body,), now_ms, job_id)
+    put_keyed(
+        engine,
+        topic,
+        b"",
+        priority=priority,
+        delay_ms=delay_ms,
+        due_wall_ms=due_wall_ms,
+        ttr_ms=ttr_ms,
+        body=body,
+        now_ms=now_ms,
+        retry=retry,
+        job_id=job_id,
+    )
+    return job_id
 
 
 class CountingPages(dict[int, Page]):

@@ -7,7 +7,7 @@ import pytest
 from delayd.core.engine import Engine
 from delayd.core.job import FLAGS_AT, State, state_of
 from delayd.core.operations.finish import bury
-from delayd.core.operations.put import Conflict, put, put_keyed
+from delayd.core.operations.put import Conflict, put_keyed
 from delayd.core.operations.reserve import reserve_job
 from delayd.core.operations.topics import pause, set_policy
 from delayd.core.policy import Policy
@@ -16,7 +16,7 @@ from delayd.core.session import Session
 from delayd.core.throttle import Block
 from delayd.core.topic import Topic
 from tests.core.check import check
-from tests.core.rig import EngineRig
+from tests.core.rig import EngineRig, put
 
 READY, RESERVED, BURIED, DELAYED, KEYED, TIMED = range(1, 7)
 

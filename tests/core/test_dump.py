@@ -6,7 +6,6 @@ from delayd.core.engine import Engine
 from delayd.core.job import HEADER, Failure, Flag, Note, Reason, Retry, State, Tally
 from delayd.core.operations.change import kick_job, reschedule
 from delayd.core.operations.finish import bury, delete
-from delayd.core.operations.put import put as put_job
 from delayd.core.operations.reserve import reserve, touch
 from delayd.core.operations.sessions import open_session
 from delayd.core.operations.topics import pause
@@ -20,6 +19,7 @@ from delayd.core.records import (
     pack_put,
 )
 from delayd.core.transitions import amend, buried, with_tail
+from tests.core.rig import put as put_job
 
 
 def whole_job() -> bytes:

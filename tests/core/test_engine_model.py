@@ -23,7 +23,7 @@ from delayd.core.operations import clock, sessions
 from delayd.core.operations.change import kick, kick_job, reschedule
 from delayd.core.operations.clock import next_deadline
 from delayd.core.operations.finish import bury, delete_batch, release
-from delayd.core.operations.put import put, put_alike
+from delayd.core.operations.put import put_alike
 from delayd.core.operations.reserve import reserve, reserve_batch, reserve_job, touch
 from delayd.core.operations.sessions import close_session, open_session
 from delayd.core.operations.topics import pause
@@ -35,7 +35,7 @@ from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
 from tests.core.model import LONGEST_MS, Client, Model
-from tests.core.rig import EngineRig
+from tests.core.rig import EngineRig, put
 from tests.core.side_by_side import SideBySide
 
 TOPICS = ("default", "a", "b", "c")

@@ -15,12 +15,12 @@ from delayd.core.log_space import (
 )
 from delayd.core.operations.change import kick, kick_job, reschedule
 from delayd.core.operations.finish import bury, delete, delete_batch, release
-from delayd.core.operations.put import put
 from delayd.core.operations.reserve import reserve, reserve_batch, reserve_job, touch
 from delayd.core.operations.sessions import close_session, open_session
 from delayd.core.operations.topics import pause
 from delayd.core.session import Session
 from delayd.limits import BODY_BYTES_DEFAULT, EMERGENCY_BYTES, LONG_BODY_BYTES
+from tests.core.rig import put
 
 
 def none_left(_missing_bytes: int, _body_bytes: int, _places: int) -> int:

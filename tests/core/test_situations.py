@@ -11,9 +11,9 @@ from delayd.core.operations.change import kick_job
 from delayd.core.operations.clock import follow_wall
 from delayd.core.operations.finish import delete
 from delayd.core.operations.finish import release as release_job
-from delayd.core.operations.put import put
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.scan import Wanted
+from tests.core.rig import put
 from tests.core.worlds import (
     DAY_MS,
     HOUR_MS,

@@ -14,7 +14,6 @@ from delayd.core.operations.change import change, reschedule, reschedule_at
 from delayd.core.operations.clock import next_deadline
 from delayd.core.operations.finish import bury, delete, delete_batch, nack, release
 from delayd.core.operations.put import Conflict, Outcome, put_alike, put_keyed
-from delayd.core.operations.put import put as put_job
 from delayd.core.operations.reserve import reserve_job
 from delayd.core.operations.sessions import close_session
 from delayd.core.operations.topics import configure, pause, set_policy
@@ -25,6 +24,7 @@ from delayd.core.session import Session
 from tests.core import views
 from tests.core.check import check
 from tests.core.rig import EngineRig
+from tests.core.rig import put as put_job
 
 HOUR_MS = 3_600_000
 

@@ -36,7 +36,6 @@ from delayd.core.operations.finish import delete as delete_job
 from delayd.core.operations.finish import nack
 from delayd.core.operations.finish import release as release_job
 from delayd.core.operations.put import find_key as find_job
-from delayd.core.operations.put import put as put_job
 from delayd.core.operations.reserve import reserve_job
 from delayd.core.operations.reserve import touch as touch_job
 from delayd.core.operations.sessions import close_session, ignore, use, watch
@@ -51,6 +50,7 @@ from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
 from tests.core.rig import TTR_MS, EngineRig
+from tests.core.rig import put as put_job
 
 JOB = 1
 HOUR_MS = 3_600_000

@@ -12,12 +12,12 @@ from delayd.core.engine import Engine
 from delayd.core.operations.change import reschedule
 from delayd.core.operations.clock import advance
 from delayd.core.operations.finish import bury, delete, release
-from delayd.core.operations.put import put
 from delayd.core.operations.reserve import reserve_batch
 from delayd.core.operations.sessions import open_session
 from delayd.journal.errors import JournalError
 from delayd.testing.clock import FakeClock
 from delayd.testing.disk import SimulatedDisk
+from tests.core.rig import put
 from tests.faults.adapter import Loop, SteppedSnapshots
 from tests.faults.bytes_of_a_log import append_turn, opened
 from tests.journal.journals import DIRECTORY

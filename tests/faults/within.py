@@ -11,13 +11,13 @@ from typing import Final
 
 from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
-from delayd.core.operations.put import put
 from delayd.core.replay import Replay
 from delayd.core.times import ROUNDING_MS, RequestMs
 from delayd.journal.errors import JournalError
 from delayd.testing.clock import FakeClock
 from delayd.testing.disk import Piece
 from tests.core.check import check
+from tests.core.rig import put
 from tests.faults.clients import DELAYS_MS, TUBES, World
 from tests.faults.history import History
 from tests.faults.parts import Daemon, digest

@@ -1,6 +1,5 @@
 r"""Puts: one job or many, with or without keys, after a delay or at a wall-clock time.
 
-    put(topic, ...)                  -> id
     put_alike(topic, bodies, ...)    -> first id of jobs that differ only in their bodies
     put_keyed(topic, key, on, ...)   -> (id, what happened)
     put_keyed_run(topic, ...)        -> first id of jobs whose keys are all new, 0 when one is not
@@ -129,45 +128,6 @@ def take_id(engine: Engine) -> int:
     return engine.store.last_id
 
 
-def put(
-    engine: Engine,
-    topic: Topic,
-    *,
-    priority: int,
-    delay_ms: int = 0,
-    ttr_ms: int,
-    body: bytes,
-    now_ms: int,
-    job_id: int = 0,
-    due_wall_ms: int | None = None,
-    retry: Retry | None = None,
-) -> int:
-    """Accept a job and return its id (`job_id` when that was taken before).
-
-    With `due_wall_ms` it comes at that wall-clock time, past ones included, whatever `delay_ms`
-    says, by the last offset of `follow_wall`. `retry` is its own retry rule. Raises
-    `Draining`, `BodyTooBig`, `ValueOutOfRange`, `TopicIsInternal`, `DelayTooLong`, `CapReached`,
-    `OutOfSpace`.
-    """
-    job_id = job_id or take_id(engine)
-    if retry is None and due_wall_ms is None:
-        return put_alike(engine, topic, priority, delay_ms, ttr_ms, (body,), now_ms, job_id)
-    put_keyed(
-        engine,
-        topic,
-        b"",
-        priority=priority,
-        delay_ms=delay_ms,
-        due_wall_ms=due_wall_ms,
-        ttr_ms=ttr_ms,
-        body=body,
-        now_ms=now_ms,
-        retry=retry,
-        job_id=job_id,
-    )
-    return job_id
-
-
 def put_alike(
     engine: Engine,
     topic: Topic,
@@ -182,8 +142,10 @@ def put_alike(
 ) -> int:
     """Accept jobs that differ only in their bodies; return the first of their ids, in sequence.
 
-    Refuses all or none, like `put`. A job costs a third of what a `put` of its own costs.
-    `at_once`: a delay of 0 is meant, and the topic's policy does not replace it.
+    Refuses all or none; of many, a job costs a third of what a put of its own costs. `first_id`:
+    the id was taken before (`take_id`). `at_once`: a delay of 0 is meant, and the topic's policy
+    does not replace it. Raises `Draining`, `BodyTooBig`, `ValueOutOfRange`, `TopicIsInternal`,
+    `DelayTooLong`, `CapReached`, `OutOfSpace`.
     """
     store = engine.store
     if not first_id:
@@ -283,8 +245,10 @@ def put_keyed(
 ) -> tuple[int, Outcome]:
     """Accept a job under a key, or change the one that has it as `on` says; return its id.
 
-    An empty key means no key. Wall-clock time, id and retry rule as in `put`, `at_once` as in
-    `put_alike`. Raises `JobAlreadyExists`, `KeyInvalid` and what `put` raises.
+    An empty key means no key. With `due_wall_ms` it comes at that wall-clock time, past ones
+    included, whatever `delay_ms` says, by the last offset of `follow_wall`. `retry` is its own
+    retry rule; `job_id` and `at_once` as in `put_alike`. Raises `JobAlreadyExists`, `KeyInvalid`
+    and what `put_alike` raises.
     """
     vet_put(engine, priority, delay_ms, ttr_ms, len(body), due_wall_ms)
     if topic.is_internal:

@@ -21,12 +21,11 @@ run too), `ValueOutOfRange` and `DelayTooLong` at once; when a step meets `OutOf
 over and reports it, with the jobs before it changed.
 
 >>> from delayd.core.engine import Engine
->>> from delayd.core.operations.put import put
+>>> from delayd.core.operations.put import put_alike
 >>> engine = Engine(start_ms=0)
 >>> topic = engine.store.topic("default")
 >>> for delay_ms in (5_000, 1_000, 0):
-...     job_id = put(
-...         engine, topic, priority=0, delay_ms=delay_ms, ttr_ms=9, body=b"", now_ms=0)
+...     job_id = put_alike(engine, topic, 0, delay_ms, 9, [b""], now_ms=0)
 >>> bulk = Bulk(engine, "default", Wanted(until_ms=2_000), Action.cancel())
 >>> while not bulk.step(budget=100, now_ms=0): pass
 >>> bulk.done, topic.jobs

@@ -12,12 +12,11 @@ takes a while: `Clear` is a background task that ends a slice of them at a time 
                                 `TopicIsInternal`
 
 >>> from delayd.core.engine import Engine
->>> from delayd.core.operations.put import put
+>>> from delayd.core.operations.put import put_alike
 >>> engine = Engine(start_ms=0)
 >>> topic = engine.store.topic("default")
 >>> for delay_ms in (5_000, 0):
-...     job_id = put(
-...         engine, topic, priority=0, delay_ms=delay_ms, ttr_ms=9, body=b"", now_ms=0)
+...     job_id = put_alike(engine, topic, 0, delay_ms, 9, [b""], now_ms=0)
 >>> clear = Clear(engine, "default")
 >>> clear.step(budget=100, now_ms=0), clear.count, topic.jobs
 (True, 2, 0)

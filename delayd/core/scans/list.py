@@ -13,12 +13,11 @@ and unchanged from the beginning to the end is on exactly one page, counted exac
 is changed meanwhile may be missing: a page shows each job as it was when it was last looked at.
 
 >>> from delayd.core.engine import Engine
->>> from delayd.core.operations.put import put
+>>> from delayd.core.operations.put import put_alike
 >>> engine = Engine(start_ms=0)
 >>> topic = engine.store.topic("default")
 >>> for delay_ms in (5_000, 1_000, 3_000):
-...     job_id = put(
-...         engine, topic, priority=0, delay_ms=delay_ms, ttr_ms=9, body=b"", now_ms=0)
+...     job_id = put_alike(engine, topic, 0, delay_ms, 9, [b""], now_ms=0)
 >>> search = Search(engine, "default", Wanted(), limit=2)
 >>> while not search.step(budget=100, now_ms=0): pass
 >>> [row.job_id for row in search.page.rows], search.page.after

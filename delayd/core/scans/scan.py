@@ -16,12 +16,11 @@ A job counts as what it is by the clock, whether or not its slice has come: if d
 due time is that of its record: for one that is ready, reserved or buried, when it last came due.
 
 >>> from delayd.core.engine import Engine
->>> from delayd.core.operations.put import put
+>>> from delayd.core.operations.put import put_alike
 >>> engine = Engine(start_ms=0)
 >>> topic = engine.store.topic("default")
 >>> for delay_ms in (5_000, 1_000, 0):
-...     job_id = put(
-...         engine, topic, priority=0, delay_ms=delay_ms, ttr_ms=9, body=b"", now_ms=0)
+...     job_id = put_alike(engine, topic, 0, delay_ms, 9, [b""], now_ms=0)
 >>> walk = Scan(engine, topic, Wanted(frozenset({State.DELAYED}), until_ms=2_000))
 >>> rows = walk.take(100, now_ms=0)
 >>> [divmod(row, ROW_ID_END) for row in rows]

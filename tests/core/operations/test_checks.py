@@ -25,7 +25,6 @@ from delayd.core.operations.clock import caught_up
 from delayd.core.operations.finish import bury as bury_job
 from delayd.core.operations.finish import delete, delete_batch, nack
 from delayd.core.operations.put import Conflict, find_key, put_alike, put_keyed_run
-from delayd.core.operations.put import put as put_job
 from delayd.core.operations.put import put_keyed as put_job_keyed
 from delayd.core.operations.reserve import reserve_job
 from delayd.core.operations.sessions import stop_consuming, use, watch
@@ -53,6 +52,7 @@ from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
 from tests.core.rig import EngineRig
+from tests.core.rig import put as put_job
 
 MEMO: Final = 1
 KEY: Final = b"a"

@@ -29,7 +29,6 @@ from delayd.core.job import (
 from delayd.core.operations.change import kick_job, reschedule, reschedule_at
 from delayd.core.operations.clock import follow_wall, next_deadline, reach
 from delayd.core.operations.finish import bury, delete, release
-from delayd.core.operations.put import put
 from delayd.core.operations.reserve import reserve, reserve_job
 from delayd.core.operations.sessions import close_session
 from delayd.core.operations.topics import pause as pause_topic
@@ -41,7 +40,7 @@ from delayd.limits import WALL_MS_MAX, WALL_STEPS_MAX
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.core.rig import TTR_MS, EngineRig, kinds_of
+from tests.core.rig import TTR_MS, EngineRig, kinds_of, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -38,7 +38,6 @@ from delayd.core.operations.put import (
     put_keyed_run,
     take_id,
 )
-from delayd.core.operations.put import put as put_job
 from delayd.core.operations.reserve import reserve
 from delayd.core.operations.sessions import stop_consuming, watch
 from delayd.core.operations.topics import configure
@@ -51,6 +50,7 @@ from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
 from tests.core.rig import TTR_MS, EngineRig, kinds_of
+from tests.core.rig import put as put_job
 
 KEY: Final = b"order-17"
 HOUR_MS: Final = 3_600_000

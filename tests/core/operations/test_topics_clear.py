@@ -13,7 +13,6 @@ from delayd.core.job_table import PAGE_BITS, PAGE_MASK
 from delayd.core.operations.change import kick, kick_job, kick_later, reschedule, reschedule_at
 from delayd.core.operations.clock import follow_wall, next_deadline
 from delayd.core.operations.finish import bury, delete, release
-from delayd.core.operations.put import put
 from delayd.core.operations.reserve import reserve_job, touch
 from delayd.core.operations.sessions import close_session
 from delayd.core.operations.topics import clear as clear_topic
@@ -33,7 +32,7 @@ from delayd.core.views import peek, peek_buried, peek_delayed, peek_ready
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.core.rig import EngineRig, kinds_of
+from tests.core.rig import EngineRig, kinds_of, put
 
 WHOLE = 1 << 40
 

@@ -10,7 +10,6 @@ from delayd.core.errors import TopicNameInvalid, TopicNotFound, ValueOutOfRange
 from delayd.core.job import Note, State, body_of
 from delayd.core.operations.clock import follow_wall
 from delayd.core.operations.finish import delete
-from delayd.core.operations.put import put
 from delayd.core.scans import scan
 from delayd.core.scans.list import Calendar, Cursor, Page, Row, Search
 from delayd.core.scans.scan import Wanted
@@ -19,7 +18,7 @@ from delayd.limits import CALENDAR_BINS_MAX, SEARCH_JOBS_MAX
 from tests.core import views
 from tests.core.check import check
 from tests.core.crowds import HOUR_MS, Crowd
-from tests.core.rig import EngineRig
+from tests.core.rig import EngineRig, put
 from tests.core.views import job_details
 
 

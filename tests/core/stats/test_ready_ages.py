@@ -6,7 +6,6 @@ import pytest
 
 from delayd.core.operations.change import change, kick_job
 from delayd.core.operations.finish import bury, delete, delete_batch
-from delayd.core.operations.put import put as put_job
 from delayd.core.operations.reserve import reserve
 from delayd.core.operations.sessions import open_session
 from delayd.core.operations.topics import clear
@@ -14,6 +13,7 @@ from delayd.core.stats.ready_ages import ReadyAges
 from delayd.limits import AGE_SLOT_BITS, AGE_SLOTS_MAX, AGES_KEPT_MAX
 from tests.core.check import check
 from tests.core.rig import EngineRig
+from tests.core.rig import put as put_job
 
 SLOT_MS = 1 << AGE_SLOT_BITS
 DAY_MS = 86_400_000
