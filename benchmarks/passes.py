@@ -28,8 +28,8 @@ from delayd.core.operations.finish import bury
 from delayd.core.operations.put import put_alike
 from delayd.core.operations.reserve import reserve
 from delayd.core.operations.sessions import open_session
+from delayd.core.operations.topics import Clear
 from delayd.core.scans.bulk import Action, Bulk
-from delayd.core.scans.clear import Clear
 from delayd.core.scans.list import Calendar, Cursor, Search
 from delayd.core.scans.scan import Wanted
 from delayd.limits import GC_YOUNG_OBJECTS, TASK_SLICE_US

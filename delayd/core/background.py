@@ -6,7 +6,7 @@ with a client that waits for its end. `BackgroundTasks` gives each the same shar
 
     add(search)  add(bulk)      step: search   step: bulk   step: search   step: bulk, over ─► bulk
 
-What a clear has left (`core.scans.clear`) is swept beside them; for that no client waits.
+What a clear has left (`core.cleared`) is swept beside them; for that no client waits.
 
 Work depends on the engine's state, its budget and the time argument only. The owner decides how
 often steps are taken, and concludes the task that is over:

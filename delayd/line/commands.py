@@ -29,11 +29,10 @@ from delayd.core.operations.expiry import leases_are_caught_up
 from delayd.core.operations.put import find_key
 from delayd.core.operations.reserve import reserve, reserve_job, touch
 from delayd.core.operations.sessions import ignore, use, watch
-from delayd.core.operations.topics import SetPolicy, pause, policy_of
+from delayd.core.operations.topics import Clear, SetPolicy, pause, policy_of
 from delayd.core.operations.waiting import wait
 from delayd.core.policy import Policy
 from delayd.core.scans.bulk import Action, Bulk
-from delayd.core.scans.clear import Clear
 from delayd.core.scans.list import Calendar, Search
 from delayd.core.scans.scan import Wanted
 from delayd.core.session import Handed

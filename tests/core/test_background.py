@@ -9,8 +9,8 @@ from delayd.core.engine import Engine
 from delayd.core.job import State
 from delayd.core.job_table import PAGE_BITS
 from delayd.core.operations.finish import bury
+from delayd.core.operations.topics import Clear
 from delayd.core.scans.bulk import Action, Bulk
-from delayd.core.scans.clear import Clear
 from delayd.core.scans.list import Calendar, Cursor, Search
 from delayd.core.scans.scan import Wanted
 from delayd.limits import (

@@ -18,10 +18,9 @@ from delayd.core.operations.expiry import leases_are_caught_up
 from delayd.core.operations.finish import bury, delete, nack, release
 from delayd.core.operations.put import Conflict, find_key, put_keyed, put_keyed_run
 from delayd.core.operations.reserve import reserve_batch
+from delayd.core.operations.topics import Clear, set_policy
 from delayd.core.operations.topics import clear as clear_topic
-from delayd.core.operations.topics import set_policy
 from delayd.core.policy import Policy
-from delayd.core.scans.clear import Clear
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check

@@ -4,9 +4,24 @@
     policy_of(name)                             the policy in force, and its source
     configure(patterns, jobs_max, bytes_max)    at the start, after the replay
     clear(topic)                                deletes all its waiting jobs at once
+    SetPolicy(name, policy), Clear(name)        the same as background tasks
 
 A clear of two million jobs takes 50 µs and one record; what is left of them is swept later
 (`core.cleared`). Reserved jobs stay, with their keys; given back they wait as usual.
+
+The clock decides the state of a job: one whose ttr has run out waits again, and is judged by the
+policy of then, whether or not its slice has come. So a policy is set and a topic cleared after all
+reservations that are over have been ended, which takes seconds where a million have just run out:
+both are background tasks (`core.background`) that end a slice of them at a time.
+
+>>> from delayd.core.operations.put import put_alike
+>>> engine = Engine(start_ms=0)
+>>> topic = engine.store.topic("default")
+>>> for delay_ms in (5_000, 0):
+...     job_id = put_alike(engine, topic, 0, delay_ms, 9, [b""], now_ms=0)
+>>> task = Clear(engine, "default")
+>>> task.step(budget=100, now_ms=0), task.count, topic.jobs
+(True, 2, 0)
 """
 
 from contextlib import suppress
@@ -14,11 +29,11 @@ from dataclasses import replace
 
 from delayd.core import apply
 from delayd.core.engine import Engine
-from delayd.core.errors import Refusal, TopicNotFound
+from delayd.core.errors import Refusal
 from delayd.core.log_space import TOPIC_COST_BYTES
 from delayd.core.names import INTERNAL_TOPIC, checked_name
 from delayd.core.operations.change import change
-from delayd.core.operations.checks import as_daemon, check_range, require_writable
+from delayd.core.operations.checks import as_daemon, check_range, require_writable, topic_named
 from delayd.core.operations.expiry import catch_up_leases, leases_are_caught_up
 from delayd.core.operations.waiting import serve
 from delayd.core.policy import Patterns, Policy
@@ -63,9 +78,7 @@ def pause(engine: Engine, name: str, pause_ms: int, now_ms: int) -> None:
     Raises `TopicNotFound`, `TopicIsInternal`, `ValueOutOfRange`.
     """
     require_writable(engine, name)
-    topic = engine.store.topics.by_name.get(checked_name(name))
-    if topic is None:
-        raise TopicNotFound(name)
+    topic = topic_named(engine, name)
     check_range("pause in ms", pause_ms, DURATION_MS_MAX)
     until_ms = ceil_to_tick(now_ms + pause_ms, engine.tick_ms) if pause_ms else 0
     if not topic.recorded:
@@ -157,11 +170,11 @@ def policy_of(engine: Engine, name: str) -> tuple[Policy, Source]:
     return policy or Policy(), Source.CONFIGURATION
 
 
-class SetPolicy:
-    """A background task that sets the policy of a topic.
+# --- As background tasks -------------------------------------------------------------------------
 
-    Where a million reservations have just run out, ending them first takes seconds.
-    """
+
+class SetPolicy:
+    """Sets the policy of a topic."""
 
     __slots__ = ("_engine", "_name", "_policy")
 
@@ -177,6 +190,29 @@ class SetPolicy:
         if not catch_up_leases(self._engine, budget, now_ms):
             return False
         set_policy(self._engine, self._name, self._policy, now_ms)
+        return True
+
+
+class Clear:
+    """Clears one topic."""
+
+    __slots__ = ("_engine", "_name", "count")
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        """Begin; `TopicNotFound`, `TopicNameInvalid`, `TopicIsInternal`."""
+        require_writable(engine, name)
+        topic_named(engine, name)
+        self._engine = engine
+        self._name = name
+        self.count = 0
+        """How many jobs were cleared, when it is over."""
+
+    def step(self, budget: int, now_ms: int) -> bool:
+        """Clear the topic, unless more reservations must end before."""
+        if not catch_up_leases(self._engine, budget, now_ms):
+            return False
+        topic = self._engine.store.topics.by_name.get(self._name)
+        self.count = 0 if topic is None else clear(self._engine, topic)
         return True
 
 

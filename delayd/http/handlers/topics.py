@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 from delayd.access.principal import EVERYBODY
 from delayd.core.errors import TopicNotFound
 from delayd.core.job import State
-from delayd.core.operations.topics import SetPolicy, policy_of
+from delayd.core.operations.topics import Clear, SetPolicy, policy_of
 from delayd.core.operations.topics import pause as pause_topic
 from delayd.core.policy import Policy
 from delayd.core.scans.bulk import Action, Bulk
-from delayd.core.scans.clear import Clear
 from delayd.core.scans.scan import Wanted
 from delayd.core.topic import Source, Topic
 from delayd.http import structs

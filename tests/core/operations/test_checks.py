@@ -29,6 +29,7 @@ from delayd.core.operations.put import put_keyed as put_job_keyed
 from delayd.core.operations.reserve import reserve_job
 from delayd.core.operations.sessions import stop_consuming, use, watch
 from delayd.core.operations.topics import (
+    Clear,
     SetPolicy,
     configure,
     pause,
@@ -38,7 +39,6 @@ from delayd.core.operations.topics import (
 )
 from delayd.core.policy import Patterns, Policy
 from delayd.core.scans.bulk import Action, Bulk
-from delayd.core.scans.clear import Clear
 from delayd.core.scans.list import Calendar, Search
 from delayd.core.scans.scan import Wanted
 from delayd.core.session import Session
@@ -115,12 +115,12 @@ def bulk(action: Action, *, dry_run: bool = False) -> Callable[[MemoRig], object
 
 
 BY_OPERATION: Final[dict[str, Callable[[MemoRig], object]]] = {
-    "put": lambda s: s.put(INTERNAL_TOPIC),
-    "put with a rule": lambda s: put_job(
+    "put_alike one": lambda s: s.put(INTERNAL_TOPIC),
+    "put_keyed with a rule": lambda s: put_job(
         s.engine, s.own, priority=0, delay_ms=0, ttr_ms=9, body=b"", now_ms=0, retry=Retry((1_000,))
     ),
     "put_alike": lambda s: put_alike(s.engine, s.own, 0, 9, 9, [b"", b"x"], s.now_ms),
-    "put at a wall-clock time": lambda s: put_job(
+    "put_keyed at a wall-clock time": lambda s: put_job(
         s.engine, s.own, priority=0, due_wall_ms=10, ttr_ms=9, body=b"", now_ms=0
     ),
     "put_keyed_run": lambda s: put_keyed_run(s.engine, s.own, 0, 0, 9, [b"b"], [b""], s.now_ms),

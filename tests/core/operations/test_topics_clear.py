@@ -15,15 +15,14 @@ from delayd.core.operations.clock import follow_wall, next_deadline
 from delayd.core.operations.finish import bury, delete, release
 from delayd.core.operations.reserve import reserve_job, touch
 from delayd.core.operations.sessions import close_session
+from delayd.core.operations.topics import Clear, pause
 from delayd.core.operations.topics import clear as clear_topic
-from delayd.core.operations.topics import pause
 from delayd.core.records import (
     Kind,
     UnknownRecord,
     pack,
 )
 from delayd.core.replay import Replay
-from delayd.core.scans.clear import Clear
 from delayd.core.scans.list import Search
 from delayd.core.scans.scan import Wanted
 from delayd.core.session import Session
