@@ -142,10 +142,10 @@ def put_alike(
 ) -> int:
     """Accept jobs that differ only in their bodies; return the first of their ids, in sequence.
 
-    Refuses all or none; of many, a job costs a third of what a put of its own costs. `first_id`:
-    the id was taken before (`take_id`). `at_once`: a delay of 0 is meant, and the topic's policy
-    does not replace it. Raises `Draining`, `BodyTooBig`, `ValueOutOfRange`, `TopicIsInternal`,
-    `DelayTooLong`, `CapReached`, `OutOfSpace`.
+    Refuses all or none; of many, a job costs a third of what one alone costs. `first_id` was taken
+    before (`take_id`). `at_once`: the topic's policy does not replace a delay of 0. Raises
+    `Draining`, `BodyTooBig`, `ValueOutOfRange`, `TopicIsInternal`, `DelayTooLong`, `CapReached`,
+    `OutOfSpace`.
     """
     store = engine.store
     if not first_id:
@@ -172,8 +172,7 @@ def put_alike(
         engine.stamp()
     if not topic.recorded:
         record_topic(engine, topic)
-    log = engine.log.append
-    number = topic.number
+    log, number = engine.log.append, topic.number
     records = []
     for job_id, body in enumerate(bodies, first_id):
         head = _pack_header(job_id, due_ms, now_ms, ttr_ms, priority, number, job_state, 0)
@@ -246,9 +245,8 @@ def put_keyed(
     """Accept a job under a key, or change the one that has it as `on` says; return its id.
 
     An empty key means no key. With `due_wall_ms` it comes at that wall-clock time, past ones
-    included, whatever `delay_ms` says, by the last offset of `follow_wall`. `retry` is its own
-    retry rule; `job_id` and `at_once` as in `put_alike`. Raises `JobAlreadyExists`, `KeyInvalid`
-    and what `put_alike` raises.
+    included, by the last offset of `follow_wall`. `retry` is its own retry rule; the rest is as in
+    `put_alike`. Raises `JobAlreadyExists`, `KeyInvalid` and what that raises.
     """
     vet_put(engine, priority, delay_ms, ttr_ms, len(body), due_wall_ms)
     if topic.is_internal:
