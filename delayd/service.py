@@ -158,7 +158,7 @@ class Service:
         self._loop.add_signal_handler(signal.SIGUSR1, self._drain)
         self._loop.add_signal_handler(signal.SIGHUP, self._reload)
         self._turns.turn()
-        await self._open_http()
+        self._open_http()
         self._turns.turn()  # that took a while, in which no client had to be woken
         self._watchdog()
         self._announce()
@@ -203,7 +203,7 @@ class Service:
         if self._set_watch is not None:
             self._line.listen_to(self._set_watch.fileno(), self._wall_clock_set, each_time=False)
 
-    async def _open_http(self) -> None:
+    def _open_http(self) -> None:
         """Serve the API, if there is an address for it."""
         if not self._listeners.http:
             return
@@ -229,7 +229,7 @@ class Service:
             [listener.socket for listener in self._listeners.http],
             lambda fault: self._crash(self._loop, {"exception": fault}),
         )
-        await self._http.start()
+        self._http.start()
 
     def _reports(self) -> "Reports":
         """Return where the API asks about the daemon itself."""
@@ -252,9 +252,10 @@ class Service:
 
     def _connections(self) -> dict[str, int]:
         """Count who is connected, by what is spoken."""
-        http = None if self._http is None else self._http.connections
         counts = {"line": self._line.stats.connections}
-        return counts if http is None else {**counts, "http": http.open_count}
+        if self._http is not None:
+            counts["http"] = self._http.connections.open_count
+        return counts
 
     def _sleep(self, timeout_s: float | None) -> None:
         """Take turns; a fault in one of them ends the process."""

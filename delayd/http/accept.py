@@ -41,7 +41,7 @@ class HttpAcceptor:
             watch=lambda descriptor: loop.add_reader(descriptor, acceptor.accept, descriptor),
             unwatch=loop.remove_reader,
             call_later=lambda delay_ms, call: loop.call_later(delay_ms / 1_000, call),
-            on_no_descriptor=connections.note_no_descriptor,
+            on_no_descriptor=lambda: connections.note(Refused.DESCRIPTORS.name),
         )
         self.acceptor = acceptor
 

@@ -17,12 +17,11 @@ from aiohttp import hdrs
 from aiohttp.streams import EMPTY_PAYLOAD
 
 from delayd.access.authenticator import Authenticator
-from delayd.access.connection_limits import ConnectionLimits
 from delayd.access.principal import EVERYBODY, Principal
 from delayd.clock import monotonic_ns
 from delayd.core.errors import Refusal
 from delayd.http.api import Api, Call
-from delayd.http.connections import Bounds, HttpRequest
+from delayd.http.connections import HttpRequest
 from delayd.http.problems import (
     JSON,
     BadRequest,
@@ -94,15 +93,6 @@ class RequestAdmission:
         self._api = api
         self._authenticator = authenticator
         self._hosts = hosts
-
-    def admission(self, bounds: Bounds) -> ConnectionLimits:
-        """Return the limits on connections, within these bounds."""
-        return ConnectionLimits(
-            self._authenticator,
-            connections_max=bounds.connections_max,
-            per_address_max=bounds.connections_per_ip_max,
-            unauthenticated_per_address_max=bounds.strangers_per_ip_max,
-        )
 
     def endpoint(self, route: Route) -> Endpoint:
         """Return what answers the requests of a route."""

@@ -95,8 +95,8 @@ class Api:
         self.reports = reports
         self.refusals = Refusals() if refusals is None else refusals
         """Counts what is refused, on the line as well."""
-        self.connections: HttpConnections | None = None
-        """The open connections; None before the start."""
+        self.connections: HttpConnections
+        """The open connections, which the server sets."""
         self.loop = asyncio.get_running_loop()
         self.nobody: Final = Session()
         self.waiting: set[Callable[[], None]] = set()

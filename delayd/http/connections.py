@@ -20,7 +20,6 @@ that the parser fills with bodies, and the base of its protocols, by their publi
 """
 
 import asyncio
-import enum
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -62,15 +61,6 @@ def bounds_of(config: object) -> Bounds:
     """
     names = (field.name for field in fields(Bounds))
     return Bounds(**{name: getattr(config, f"http_{name}") for name in names})
-
-
-class Deadline(enum.StrEnum):
-    """What a client took too long for."""
-
-    HEADER = "header"
-    BODY = "body"
-    IDLE = "idle"
-    ANSWER = "answer"
 
 
 # --- One connection ------------------------------------------------------------------------------
@@ -256,7 +246,7 @@ class HttpConnection(BaseProtocol):
             self._head_ms = now_ms = shared.now_ms()
             shared.deadlines.watch(self, now_ms + shared.bounds.header_ms)
         if shared.held_bytes > shared.held_bytes_max and self.held_bytes > limits.HTTP_SMALL_BYTES:
-            shared.refused[Refused.HELD_BYTES] += 1
+            shared.note(Refused.HELD_BYTES.name)
             self._cut(shared.replies[Refused.HELD_BYTES])
 
     def _parse(self, data: bytes) -> Sequence[Message]:
@@ -491,20 +481,20 @@ class HttpConnection(BaseProtocol):
         bounds = self._shared.bounds
         if self._body is not None:
             due_ms = self._body_due_ms(now_ms, self._body)
-            deadline = Deadline.BODY
+            word = "SLOW_BODY"
         elif self.task is not None:
             return now_ms + limits.HTTP_LOOK_MS
         elif self._head_ms >= 0:
             due_ms = self._head_ms + bounds.header_ms
-            deadline = Deadline.HEADER
+            word = "SLOW_HEADER"
         else:
             due_ms = self._idle_ms + bounds.idle_ms
-            deadline = Deadline.IDLE
+            word = "SLOW_IDLE"
         if now_ms < due_ms:
             return due_ms
         # A client that has sent nothing would take a reply for the next answer.
-        self._close_for(deadline, self._shared.too_slow if self.held_bytes else b"")
-        return self._look_after_closing(now_ms)
+        self._close_for(word, self._shared.too_slow if self.held_bytes else b"")
+        return now_ms + limits.HTTP_LOOK_MS
 
     def _body_due_ms(self, now_ms: int, body: StreamReader) -> int:
         """Return when the body is too late, as much of it as has come."""
@@ -528,7 +518,7 @@ class HttpConnection(BaseProtocol):
         taken_bytes = then_bytes - waiting_bytes + self._sent_bytes - sent_bytes
         enough_bytes = limits.HTTP_TAKE_MS // 1_000 * limits.BYTES_PER_S_MIN
         if taken_bytes < enough_bytes or waiting_bytes > self._shared.bounds.write_buffer_bytes_max:
-            self._close_for(Deadline.ANSWER, b"")
+            self._close_for("SLOW_ANSWER", b"")
             return 0
         return self._await_taking(now_ms)
 
@@ -538,12 +528,8 @@ class HttpConnection(BaseProtocol):
         self._untaken = (now_ms, self.transport.get_write_buffer_size(), self._sent_bytes)
         return now_ms + limits.HTTP_TAKE_MS
 
-    def _look_after_closing(self, now_ms: int) -> int:
-        return 0 if self.transport is None else now_ms + limits.HTTP_LOOK_MS
-
-    def _close_for(self, deadline: Deadline, reply: bytes) -> None:
-        self._shared.closed[deadline] += 1
-        self._shared.note(f"SLOW_{deadline.name}")
+    def _close_for(self, word: str, reply: bytes) -> None:
+        self._shared.note(word)
         self._cut(reply)
 
     def _cut(self, reply: bytes) -> None:
@@ -589,10 +575,12 @@ class HttpConnections:
         now_ms: Callable[[], int],
         on_fault: Callable[[BaseException], object],
         admission: ConnectionLimits,
+        note: Callable[[str], object],
     ) -> None:
         """Admit no connection yet; `answer` answers requests, on the running loop.
 
-        `now_ms` is a clock that never stops. `on_fault` is called with exceptions of a handler.
+        `now_ms` is a clock that never stops. `on_fault` is called with exceptions of a handler,
+        `note` with the name of each refusal and missed deadline, for metrics.
         """
         self.loop = asyncio.get_running_loop()
         self.bounds = bounds
@@ -606,10 +594,7 @@ class HttpConnections:
         self.held_bytes_max = bounds.held_bytes_max
         self.held_bytes = 0
         """Bytes of requests that have not been answered."""
-        self.note: Callable[[str], object] = lambda _: None
-        """Called with the name of each refusal and missed deadline, for metrics."""
-        self.refused = dict.fromkeys(Refused, 0)
-        self.closed = dict.fromkeys(Deadline, 0)
+        self.note = note
         self.too_slow = closing_reply(problems.TooSlow("the request did not arrive in time"))
         busy = closing_reply(
             problems.Busy("there are too many connections, or too much is being sent")
@@ -645,16 +630,11 @@ class HttpConnections:
         """
         peer = self.admission.admit(address, descriptor)
         if isinstance(peer, Refused):
-            self.refused[peer] += 1
             self.note(peer.name)
             return peer
         connection = HttpConnection(self, peer)
         self._connections[connection] = peer
         return connection
-
-    def note_no_descriptor(self) -> None:
-        """Count a client that was closed for lack of a descriptor."""
-        self.refused[Refused.DESCRIPTORS] += 1
 
     def note_failed_handshake(self, connection: HttpConnection, error: Exception) -> None:
         """Count a TLS handshake that failed, and have it logged."""

@@ -10,6 +10,7 @@ import socket
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final
 
+from delayd.access.connection_limits import ConnectionLimits
 from delayd.access.control import AccessControl
 from delayd.clock import monotonic_ns
 from delayd.core.errors import Refusal
@@ -37,7 +38,9 @@ class HttpServer:
         listeners: Sequence[socket.socket],
         on_fault: Callable[[BaseException], object],
     ) -> None:
-        """Put it together; `on_fault` is told of a fault of our own, and does not return.
+        """Put it together, on the loop that runs, and accept nothing yet.
+
+        `on_fault` is told of a fault of our own, and does not return.
 
         Raises `NoCParser`.
         """
@@ -46,55 +49,48 @@ class HttpServer:
         admission = RequestAdmission(api, access.authenticator, Hosts(hosts), bounds.body_bytes_max)
         self._api = api
         self._admission = admission
-        self._listeners = listeners
-        self._bounds = bounds
-        self._on_fault = on_fault
-        self._tls = access.http_tls
         self._router: Router[Endpoint] = Router()
         for route in ROUTES:
             endpoint = admission.endpoint(route)
             self._router.add(route.method, route.path, endpoint)
             if route.method == "GET":
                 self._router.add("HEAD", route.path, endpoint)
-        self.connections: HttpConnections | None = None
-        """Knows the connections; None before the start."""
-        self._acceptor: HttpAcceptor | None = None
+        self.connections = api.connections = HttpConnections(
+            self._answer,
+            bounds,
+            lambda: monotonic_ns() // NS_PER_MS,
+            on_fault,
+            ConnectionLimits(
+                access.authenticator,
+                connections_max=bounds.connections_max,
+                per_address_max=bounds.connections_per_ip_max,
+                unauthenticated_per_address_max=bounds.strangers_per_ip_max,
+            ),
+            api.refusals.note,
+        )
+        self._acceptor = HttpAcceptor(self.connections, listeners, access.http_tls)
 
     def _answer(self, request: HttpRequest) -> Awaitable[Reply]:
-        """Answer a request."""
         try:
             endpoint, names = self._router.find(request.method, request.target)
         except Refusal as refusal:
             return self._admission.refuse(refusal)
         return endpoint(request, names)
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """Accept connections."""
-        self.connections = HttpConnections(
-            self._answer,
-            self._bounds,
-            lambda: monotonic_ns() // NS_PER_MS,
-            self._on_fault,
-            self._admission.admission(self._bounds),
-        )
-        self.connections.note = self._api.refusals.note
-        self._api.connections = self.connections
-        self._acceptor = HttpAcceptor(self.connections, self._listeners, self._tls)
         self._acceptor.open()
         self._api.memos.begin(self._api.now_ms())
 
     def stop_accepting(self) -> None:
         """Accept no more connections; requests that wait for jobs are answered that it stops."""
         self._api.is_stopping = True
-        if self._acceptor is not None:
-            self._acceptor.close()
+        self._acceptor.close()
         for stop in [*self._api.waiting]:
             stop()
 
     async def stop(self) -> None:
         """Let what was begun be answered, for a bounded time, and close all connections."""
-        if self.connections is None:
-            return
         answering = self.connections.finish()
         if answering:
             _, late = await asyncio.wait(answering, timeout=HTTP_STOP_MS_MAX / 1_000)
@@ -105,5 +101,4 @@ class HttpServer:
 
     def abort(self) -> None:
         """Close all connections at once: nothing may be acknowledged any more."""
-        if self.connections is not None:
-            self.connections.close()
+        self.connections.close()

@@ -13,6 +13,7 @@ nothing at all (`takes = False`). Time passes by `rig.pass_ms`, which also makes
 import asyncio
 import json
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -163,6 +164,8 @@ class ConnectionRig:
         """Paths of the requests that were carried out, when they were answered."""
         self.go = asyncio.Event()
         """What /slow waits for."""
+        self.noted: Counter[str] = Counter()
+        """Refusals and missed deadlines, by name."""
         self.connections = HttpConnections(
             _application(self),
             bounds,
@@ -174,7 +177,11 @@ class ConnectionRig:
                 per_address_max=bounds.connections_per_ip_max,
                 unauthenticated_per_address_max=bounds.strangers_per_ip_max,
             ),
+            self._note,
         )
+
+    def _note(self, word: str) -> None:
+        self.noted[word] += 1
 
     def connect(self, peer: object = FAR, descriptor: int = 10) -> Client:
         """Let a client in."""

@@ -360,9 +360,7 @@ class HttpRig:
         self.loop.set_exception_handler(self._note_fault)
         self._is_ending = False
         self.loop.run_until_complete(self._start(tuple(hosts), bounds or Bounds(), reports))
-        connections = self.server.connections
-        assert connections is not None
-        self.connections = connections
+        self.connections = self.server.connections
         self._client: Client | None = None
         self._clients: list[Client] = []
         self.settle()
@@ -381,7 +379,7 @@ class HttpRig:
         )
         entrance = AccessControl(self.authenticator)
         self.server = HttpServer(self.api, entrance, bounds, hosts, (), self.faults.append)
-        await self.server.start()
+        self.server.start()
 
     def __enter__(self) -> Self:
         return self

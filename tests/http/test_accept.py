@@ -10,7 +10,6 @@ import pytest
 import trustme
 
 from delayd import limits
-from delayd.access.connection_limits import Refused
 from delayd.access.rejections import reason_of
 from delayd.http.accept import HttpAcceptor
 from delayd.http.connections import Bounds, HttpConnection
@@ -85,7 +84,7 @@ async def test_one_too_many_is_told_so(rig: ConnectionRig) -> None:
     said = await reader.read()
     assert said.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
     assert b"application/problem+json" in said
-    assert rig.connections.refused[Refused.CONNECTIONS] == 1
+    assert rig.noted["CONNECTIONS"] == 1
     assert rig.connections.open_count == 1
     for writer in (first, second):
         writer.close()
@@ -118,7 +117,7 @@ async def test_without_descriptors_a_client_is_turned_away_by_a_spare_one(
     acceptor = HttpAcceptor(rig.connections, [listener], None)
     acceptor.acceptor.accept(listener.fileno())
     assert listener.peers[0].recv(1) == b"", "closed, and no longer in the backlog"
-    assert rig.connections.refused[Refused.DESCRIPTORS] == 1
+    assert rig.noted["DESCRIPTORS"] == 1
     assert rig.connections.open_count == 0
     acceptor.acceptor.accept(listener.fileno())
     assert rig.connections.open_count == 1
@@ -237,7 +236,7 @@ def test_those_who_shake_hands_count_and_are_cut_off_at_the_close(
             (connection,) = rig.connections._connections
             assert isinstance(connection, HttpConnection)
             assert await talk(listener, b"") == b""
-            assert rig.connections.refused[Refused.CONNECTIONS] == 1
+            assert rig.noted["CONNECTIONS"] == 1
             acceptor.close()
             await settle()
             assert rig.connections.open_count == 0

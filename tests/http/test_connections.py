@@ -10,7 +10,7 @@ from aiohttp import http_parser
 
 from delayd import limits
 from delayd.http import connections
-from delayd.http.connections import Bounds, Deadline, HttpConnection, NoCParser, require_c_parser
+from delayd.http.connections import Bounds, HttpConnection, NoCParser, require_c_parser
 from tests.http.connection_rig import ConnectionRig, get, head_of_post, post, scenario, settle
 
 HEADER_MS = limits.HTTP_HEADER_MS_DEFAULT
@@ -29,7 +29,7 @@ async def test_a_client_that_says_nothing_is_closed_without_a_word(rig: Connecti
     await rig.pass_ms(1_001)
     assert client.is_closed()
     assert not client.received
-    assert rig.connections.closed[Deadline.HEADER] == 1
+    assert rig.noted["SLOW_HEADER"] == 1
 
 
 @scenario()
@@ -45,7 +45,7 @@ async def test_a_head_that_drips_is_answered_408_ten_seconds_after_the_connectio
     assert client.problem()["word"] == "REQUEST_TIMEOUT"
     assert client.is_closed()
     assert not client.was_aborted, "the reply is sent before the connection closes"
-    assert rig.connections.closed[Deadline.HEADER] == 1
+    assert rig.noted["SLOW_HEADER"] == 1
     assert not rig.done
 
 
@@ -117,7 +117,7 @@ async def test_an_idle_client_is_closed_75_seconds_after_its_last_answer(
     await rig.pass_ms(1_001)
     assert client.is_closed()
     assert client.statuses() == [200, 200]
-    assert rig.connections.closed[Deadline.IDLE] == 1
+    assert rig.noted["SLOW_IDLE"] == 1
 
 
 @scenario()
@@ -147,7 +147,7 @@ async def test_a_body_that_drips_is_answered_408_after_ten_seconds(rig: Connecti
     await rig.pass_ms(2_000)
     assert client.problem()["word"] == "REQUEST_TIMEOUT"
     assert client.is_closed()
-    assert rig.connections.closed[Deadline.BODY] == 1
+    assert rig.noted["SLOW_BODY"] == 1
     assert not rig.done
     assert rig.connections.held_bytes == 0
 

@@ -6,7 +6,7 @@ import pytest
 
 from delayd import limits
 from delayd.access.connection_limits import Refused
-from delayd.http.connections import Bounds, Deadline, HttpConnection
+from delayd.http.connections import Bounds, HttpConnection
 from delayd.http.problems import Busy
 from delayd.http.responses import closing_reply
 from tests.http.connection_rig import (
@@ -28,7 +28,7 @@ MIB = 1 << 20
 async def test_there_are_so_many_connections_in_all(rig: ConnectionRig) -> None:
     clients = [rig.connect(peer) for peer in (FAR, HERE, ELSEWHERE)]
     assert rig.try_to_connect(HERE) is Refused.CONNECTIONS
-    assert rig.connections.refused[Refused.CONNECTIONS] == 1
+    assert rig.noted["CONNECTIONS"] == 1
     await clients[0].break_off()
     rig.connect(FAR)
     assert rig.try_to_connect(FAR) is Refused.CONNECTIONS
@@ -41,7 +41,7 @@ async def test_there_are_so_many_connections_of_one_address(rig: ConnectionRig) 
     rig.connect(ELSEWHERE)
     await clients[1].break_off()
     rig.connect(FAR)
-    assert rig.connections.refused[Refused.CONNECTIONS_PER_IP] == 1
+    assert rig.noted["CONNECTIONS_PER_IP"] == 1
 
 
 @pytest.mark.parametrize("peer", [HERE, ("::1", 1, 0, 0), ("::ffff:127.0.0.1", 1, 0, 0), "", None])
@@ -78,7 +78,7 @@ async def test_those_without_a_token_are_fewer(rig: ConnectionRig) -> None:
     assert rig.try_to_connect(FAR) is Refused.STRANGERS_PER_IP
     await clients[1].break_off()
     rig.connect(FAR)
-    assert rig.connections.refused[Refused.STRANGERS_PER_IP] == 3
+    assert rig.noted["STRANGERS_PER_IP"] == 3
 
 
 @scenario(Bounds(strangers_per_ip_max=1))
@@ -120,7 +120,7 @@ async def test_bodies_in_flight_are_bounded_over_all_connections(rig: Connection
     assert (problem["status"], problem["word"]) == (503, "BUSY")
     assert b"Retry-After: 1" in clients[8].received
     assert clients[8].is_closed()
-    assert rig.connections.refused[Refused.HELD_BYTES] == 1
+    assert rig.noted["HELD_BYTES"] == 1
     assert not any(client.received for client in clients[:8]), "who was there first goes on"
 
 
@@ -224,7 +224,7 @@ async def test_many_that_are_due_at_once_are_closed_in_slices(rig: ConnectionRig
         rig.connections.deadlines.go()
     await settle()
     assert all(client.is_closed() for client in clients)
-    assert rig.connections.closed[Deadline.HEADER] == len(clients)
+    assert rig.noted["SLOW_HEADER"] == len(clients)
 
 
 @scenario()

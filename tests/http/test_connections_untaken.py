@@ -1,7 +1,6 @@
 """Answers that nobody takes: how long a client may let them wait, and how much of them."""
 
 from delayd import limits
-from delayd.http.connections import Deadline
 from tests.http.connection_rig import ConnectionRig, get, scenario, settle
 
 HEADER_MS = limits.HTTP_HEADER_MS_DEFAULT
@@ -17,7 +16,7 @@ async def test_a_client_that_takes_nothing_is_closed_after_ten_seconds(rig: Conn
     assert not client.is_closed()
     await rig.pass_ms(1_001)
     assert client.was_aborted
-    assert rig.connections.closed[Deadline.ANSWER] == 1
+    assert rig.noted["SLOW_ANSWER"] == 1
 
 
 @scenario()
@@ -34,28 +33,27 @@ async def test_a_client_that_takes_a_kibibyte_a_second_has_all_the_time(rig: Con
     assert not client.is_closed()
 
 
-@scenario()
-async def test_a_client_that_takes_less_is_closed(rig: ConnectionRig) -> None:
+async def is_closed_for(rig: ConnectionRig, *, answer_bytes: int, taken_each_second: int) -> bool:
+    """Whether a client is closed that takes so much of an answer for eleven seconds."""
     client = rig.connect()
     client.takes = False
-    await client.send(get("/long?bytes=100000"))
+    await client.send(get(f"/long?bytes={answer_bytes}"))
     for _ in range(11):
         await rig.pass_ms(1_000)
-        await client.take(900)
-    assert client.was_aborted
+        await client.take(taken_each_second)
+    return client.was_aborted
+
+
+@scenario()
+async def test_a_client_that_takes_less_is_closed(rig: ConnectionRig) -> None:
+    assert await is_closed_for(rig, answer_bytes=100_000, taken_each_second=900)
 
 
 @scenario()
 async def test_more_than_the_write_buffer_has_to_be_taken_within_ten_seconds(
     rig: ConnectionRig,
 ) -> None:
-    client = rig.connect()
-    client.takes = False
-    await client.send(get("/long?bytes=3000000"))
-    for _ in range(11):
-        await rig.pass_ms(1_000)
-        await client.take(150_000)
-    assert client.was_aborted
+    assert await is_closed_for(rig, answer_bytes=3_000_000, taken_each_second=150_000)
 
 
 @scenario()
@@ -78,7 +76,7 @@ async def test_small_answers_that_are_not_taken_are_noticed_as_well(rig: Connect
     await client.send(get("/quick"))
     await rig.pass_ms(IDLE_MS + 20_000, steps=20)
     assert client.was_aborted
-    assert rig.connections.closed[Deadline.ANSWER] == 1
+    assert rig.noted["SLOW_ANSWER"] == 1
 
 
 @scenario()

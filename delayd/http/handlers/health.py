@@ -56,10 +56,7 @@ async def stats(call: Call) -> Reply:
     now_ms = api.now_ms()
     answer = stats_answer(
         api.reports.beside_jobs(now_ms),
-        HttpAnswer(
-            connections=0 if api.connections is None else api.connections.open_count,
-            waiting=len(api.waiting),
-        ),
+        HttpAnswer(connections=api.connections.open_count, waiting=len(api.waiting)),
         api.engine,
         census,
         now_ms,
