@@ -17,7 +17,7 @@ import gc
 import os
 import platform
 import resource
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -169,14 +169,23 @@ def labelled(kind: str, name: str, label: str, values: Mapping[str, float]) -> s
 
 def histogram(name: str, counted: Histogram, unit: int = 1) -> str:
     """Write a family of one histogram."""
-    lines = [head("histogram", name)]
+    bounds = (*(number_text(bound / unit) for bound in counted.bounds), "+Inf")
+    return head("histogram", name) + _buckets(name, bounds, counted.counts, counted.sum / unit)
+
+
+def _buckets(
+    name: str, bounds: Iterable[str], counts: Iterable[int], total: float, label: str = ""
+) -> str:
+    """Return the lines of a histogram, with a label beside the bounds if there is one."""
+    beside, alone = (f",{label}", f"{{{label}}}") if label else ("", "")
+    lines = []
     below = 0
-    for bound, count in zip((*counted.bounds, None), counted.counts, strict=True):
+    for bound, count in zip(bounds, counts, strict=False):
         below += count
-        shown = "+Inf" if bound is None else number_text(bound / unit)
-        lines.append(f'{name}_bucket{{le="{shown}"}} {number_text(below)}\n')
-    sum_text = number_text(counted.sum / unit)
-    return "".join([*lines, f"{name}_count {number_text(below)}\n{name}_sum {sum_text}\n"])
+        lines.append(f'{name}_bucket{{le="{bound}"{beside}}} {number_text(below)}\n')
+    lines.append(f"{name}_count{alone} {number_text(below)}\n")
+    lines.append(f"{name}_sum{alone} {number_text(total)}\n")
+    return "".join(lines)
 
 
 # --- The process, with the names that prometheus-client has made usual ----------------------------
@@ -253,20 +262,11 @@ class Metrics:
         while not census.step(CENSUS_STEP_TOPICS):
             yield b""
         yield gauge("delayd_topics", census.all.topics).encode()
-        for kind, name, lines in (
-            ("gauge", JOBS, self._jobs),
-            ("gauge", OLDEST, self._oldest),
-            ("counter", TOPIC_OPERATIONS, self._topic_operations),
-            ("histogram", OVERDUE, self._overdue),
-            ("histogram", WAITED, self._waited),
-        ):
-            yield head(kind, name).encode()
-            yield self._others(name, census.others, now_ms)
+        for beginning, lines in self._topic_families(census.others, now_ms):
+            yield beginning.encode()
             for start in range(0, len(census.shown), METRICS_STEP_TOPICS):
                 topics = census.shown[start : start + METRICS_STEP_TOPICS]
-                yield "".join([lines(topic, now_ms) for topic in topics]).encode()
-
-    # --- The daemon as a whole -------------------------------------------------------------------
+                yield "".join(map(lines, topics)).encode()
 
     def _families(self) -> Iterator[str]:
         """Yield what does not concern single topics."""
@@ -294,70 +294,69 @@ class Metrics:
             yield from process_families(self._booted_s)
         yield from collector_families()
 
-    # --- Topics ----------------------------------------------------------------------------------
+    def _topic_families(
+        self, others: StateTotals, now_ms: int
+    ) -> Iterator[tuple[str, Callable[[Topic], str]]]:
+        """Yield families about topics: how each begins, and what writes the lines of a topic.
 
-    def _others(self, family: str, others: StateTotals, now_ms: int) -> bytes:
-        """Return the lines of a family about the topics without a name of their own."""
+        They begin with the lines about all topics that are not shown by name.
+        """
         counters = self._engine.store.counters
-        text = ""
-        if family == OVERDUE:
-            text = self._lateness(OVERDUE, OTHER_TOPICS, counters.others_overdue)
-        elif family == WAITED:
-            text = self._lateness(WAITED, OTHER_TOPICS, counters.others_waited)
-        elif family == JOBS and others.topics:
+        text = head("gauge", JOBS)
+        if others.topics:
             states = (others.ready, others.reserved, others.delayed, others.buried)
-            text = self._states(OTHER_TOPICS, states)
-        elif family == OLDEST:
-            text = self._age(OTHER_TOPICS, others.oldest_ms, now_ms)
-        return text.encode()
-
-    def _states(self, name: str, counts: Sequence[int]) -> str:
-        lines = [
-            f'{JOBS}{{state="{state}",topic="{name}"}} {number_text(count)}\n'
-            for state, count in zip(_STATES, counts, strict=True)
-        ]
-        return "".join(lines)
-
-    def _jobs(self, topic: Topic, _now_ms: int) -> str:
-        counts = (len(topic.queues.ready), topic.reserved, topic.delayed, len(topic.queues.buried))
-        return self._states(topic.name, counts)
-
-    def _age(self, name: str, oldest_ms: int | None, now_ms: int) -> str:
-        age = age_ms(oldest_ms, now_ms)
-        if age is None:
-            return ""
-        return f'{OLDEST}{{topic="{name}"}} {number_text(age / _MS_PER_S)}\n'
-
-    def _oldest(self, topic: Topic, now_ms: int) -> str:
-        return self._age(topic.name, oldest_ready_ms(topic), now_ms)
-
-    def _topic_operations(self, topic: Topic, _now_ms: int) -> str:
-        counts = topic_operations(topic)
-        total = f"{TOPIC_OPERATIONS}_total"
-        lines = [
-            f'{total}{{operation="{word}",topic="{topic.name}"}} {number_text(counts[word])}\n'
-            for word in _TOPIC_WORDS
-        ]
-        return "".join(lines)
-
-    def _overdue(self, topic: Topic, _now_ms: int) -> str:
-        return self._lateness(OVERDUE, topic.name, topic.overdue)
-
-    def _waited(self, topic: Topic, _now_ms: int) -> str:
-        return self._lateness(WAITED, topic.name, topic.waited)
+            text += _states(OTHER_TOPICS, states)
+        yield (
+            text,
+            lambda topic: _states(
+                topic.name,
+                (len(topic.queues.ready), topic.reserved, topic.delayed, len(topic.queues.buried)),
+            ),
+        )
+        yield (
+            head("gauge", OLDEST) + _age(OTHER_TOPICS, others.oldest_ms, now_ms),
+            lambda topic: _age(topic.name, oldest_ready_ms(topic), now_ms),
+        )
+        yield head("counter", TOPIC_OPERATIONS), _operations
+        yield (
+            head("histogram", OVERDUE)
+            + self._lateness(OVERDUE, OTHER_TOPICS, counters.others_overdue),
+            lambda topic: self._lateness(OVERDUE, topic.name, topic.overdue),
+        )
+        yield (
+            head("histogram", WAITED)
+            + self._lateness(WAITED, OTHER_TOPICS, counters.others_waited),
+            lambda topic: self._lateness(WAITED, topic.name, topic.waited),
+        )
 
     def _lateness(self, name: str, topic: str, histogram: Sequence[int]) -> str:
         """Return the lines of one histogram; none when it has counted nothing."""
-        jobs = count_of([*histogram])
-        if not jobs:
+        if not count_of([*histogram]):
             return ""
-        label = f'topic="{topic}"'
-        lines = []
-        below = 0
-        for bound, count in zip(self._bounds, histogram, strict=False):
-            below += count
-            lines.append(f'{name}_bucket{{le="{bound}",{label}}} {number_text(below)}\n')
-        lines.append(f"{name}_count{{{label}}} {number_text(jobs)}\n")
-        sum_s = histogram[SUM_AT] / _MS_PER_S
-        lines.append(f"{name}_sum{{{label}}} {number_text(sum_s)}\n")
-        return "".join(lines)
+        total_s = histogram[SUM_AT] / _MS_PER_S
+        return _buckets(name, self._bounds, histogram, total_s, f'topic="{topic}"')
+
+
+def _states(name: str, counts: Sequence[int]) -> str:
+    lines = [
+        f'{JOBS}{{state="{state}",topic="{name}"}} {number_text(count)}\n'
+        for state, count in zip(_STATES, counts, strict=True)
+    ]
+    return "".join(lines)
+
+
+def _age(name: str, oldest_ms: int | None, now_ms: int) -> str:
+    age = age_ms(oldest_ms, now_ms)
+    if age is None:
+        return ""
+    return f'{OLDEST}{{topic="{name}"}} {number_text(age / _MS_PER_S)}\n'
+
+
+def _operations(topic: Topic) -> str:
+    counts = topic_operations(topic)
+    lines = [
+        f'{TOPIC_OPERATIONS}_total{{operation="{word}",topic="{topic.name}"}}'
+        f" {number_text(counts[word])}\n"
+        for word in _TOPIC_WORDS
+    ]
+    return "".join(lines)
