@@ -34,7 +34,7 @@ from delayd.http.problems import (
     Unauthorized,
     VersionWrong,
 )
-from delayd.http.reading import Form, QueryReader, Reader
+from delayd.http.reading import Form, Reader, read_query
 from delayd.http.responses import Reply, refused
 from delayd.http.routing import Route
 from delayd.limits import HTTP_BODY_BYTES_DEFAULT, HTTP_HOSTS_KNOWN_MAX
@@ -88,7 +88,6 @@ class RequestAdmission:
         hosts: Hosts,
         body_bytes_max: int = HTTP_BODY_BYTES_DEFAULT,
     ) -> None:
-        """Use this authenticator for tokens, and read bodies up to this length."""
         self._body_bytes_max = body_bytes_max
         self._api = api
         self._authenticator = authenticator
@@ -99,7 +98,7 @@ class RequestAdmission:
         api, handler, authenticator = self._api, route.handler, self._authenticator
         is_guarded, body_bytes_max = route.scope is not None, self._body_bytes_max
         read_body = _body_reader(route)
-        query = None if route.query is None else QueryReader(route.query)
+        query = route.query
 
         async def answer(request: HttpRequest, names: Names) -> Reply:
             try:
@@ -116,11 +115,11 @@ class RequestAdmission:
                 if read_body is not None:
                     data = await read_bytes(request, body_bytes_max)
                     given = read_body(data)
-                elif request.has_body:
+                elif not request.body.at_eof():
                     raise BadRequest("this call takes no body")
                 asked = None
                 if query is not None:
-                    asked = query.read(request.query)
+                    asked = read_query(query, request.query)
                 elif "?" in request.target:
                     raise BadRequest("this call takes no query")
                 return await handler(
@@ -144,18 +143,16 @@ class RequestAdmission:
             raise SourceRefused("requests of web pages (with an Origin) are not served")
 
     async def _authenticate(self, request: HttpRequest) -> Principal:
-        """Return the principal; `Unauthorized`."""
-        authenticator = self._authenticator
         given = request.headers.get(hdrs.AUTHORIZATION, "")
         transport = request.transport
         if transport is None:
             raise Unauthorized
-        if not given:
-            principal = authenticator.identify(
+        if given:
+            principal = await self._principal_of(given, request)
+        else:
+            principal = self._authenticator.identify(
                 transport.get_extra_info("socket"), transport.get_extra_info("peercert")
             )
-        else:
-            principal = await self._principal_of(given, request)
         if principal is None:
             raise Unauthorized
         request.connection.has_shown_token()
@@ -174,7 +171,10 @@ class RequestAdmission:
 
 
 async def read_bytes(request: HttpRequest, bytes_max: int) -> bytes:
-    """Return the body of a request that says it is JSON; `MediaTypeWrong`, `BodyTooLong`."""
+    """Return the body of a request that says it is JSON.
+
+    Raises `MediaTypeWrong`, `BodyTooLong`, `ExpectationWrong`.
+    """
     headers = request.headers
     if headers.get(hdrs.CONTENT_ENCODING, "identity") != "identity":
         raise MediaTypeWrong("requests are read as they are: no Content-Encoding")
@@ -186,29 +186,23 @@ async def read_bytes(request: HttpRequest, bytes_max: int) -> bytes:
     if kind != JSON and kind.partition(";")[0].strip().lower() != JSON:
         said = f"is {kind!r}, not" if kind else "is missing; it must be"
         raise MediaTypeWrong(f"the Content-Type {said} {JSON!r}")
-    if request.content_length > bytes_max:
+    if int(headers.get(hdrs.CONTENT_LENGTH, 0)) > bytes_max:
         raise BodyTooLong(bytes_max)
     if stream.is_eof():  # it came with the head, as short ones do
         data = stream.read_nowait()
         if len(data) > bytes_max:
             raise BodyTooLong(bytes_max)
         return data
-    if hdrs.EXPECT in headers:
-        _go_ahead(request)
+    if hdrs.EXPECT in headers:  # the client waits with the body
+        if headers[hdrs.EXPECT].lower() != "100-continue":
+            raise ExpectationWrong(headers[hdrs.EXPECT])
+        request.connection.ask_for_body()
     body = bytearray()
     while chunk := await stream.readany():
         body += chunk
         if len(body) > bytes_max:
             raise BodyTooLong(bytes_max)
     return bytes(body)
-
-
-def _go_ahead(request: HttpRequest) -> None:
-    """Tell a client that waits with the body to send it; `ExpectationWrong`."""
-    expected = request.headers.get(hdrs.EXPECT, "")
-    if expected.lower() != "100-continue":
-        raise ExpectationWrong(expected)
-    request.connection.ask_for_body()
 
 
 def _body_reader(route: Route) -> Callable[[bytes], Any] | None:

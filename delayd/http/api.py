@@ -60,16 +60,11 @@ class Reports(NamedTuple):
 
     beside_jobs: Callable[[int], Mapping[str, object]]
     """What there is to say of the daemon but its jobs, at this time."""
-    metrics: Callable[[int], Iterable[bytes]] | None = None
+    metrics: Callable[[int], Iterable[bytes]]
     """A page of metrics for Prometheus at this time, in pieces, some of which may be empty."""
-    metrics_type: str = "text/plain; version=0.0.4; charset=utf-8"
-    """Its media type."""
-    sync_going_on_ms: Callable[[], int] = int
+    metrics_type: str
+    sync_going_on_ms: Callable[[], int]
     """For how long the journal's disk has been syncing; 0: it is not."""
-
-
-def _still(principal: Principal) -> Principal:
-    return principal
 
 
 class Api:
@@ -83,8 +78,8 @@ class Api:
         tasks: BackgroundTasks,
         *,
         reports: Reports,
-        standing: StandingClock | None = None,
-        refusals: Refusals | None = None,
+        standing: StandingClock | None,
+        refusals: Refusals,
     ) -> None:
         """Put it together, on the loop that runs; `standing` is the clock that may be advanced."""
         self.engine = engine
@@ -93,17 +88,19 @@ class Api:
         self.tasks = tasks
         self.standing = standing
         self.reports = reports
-        self.refusals = Refusals() if refusals is None else refusals
+        self.refusals = refusals
         """Counts what is refused, on the line as well."""
         self.connections: HttpConnections
-        """The open connections, which the server sets."""
         self.loop = asyncio.get_running_loop()
         self.nobody: Final = Session()
         self.waiting: set[Callable[[], None]] = set()
         """What ends the waits of requests for a job, when the daemon stops."""
         self.memos = Memos(engine)
-        self.renewed: Callable[[Principal], Principal | None] = _still
-        """Returns a principal as it is by now; None: it was revoked or has expired."""
+        self.renewed: Callable[[Principal], Principal | None]
+        """Returns a principal as it is by now; None: it was revoked or has expired.
+
+        Set by the server, like `connections`.
+        """
         self.is_stopping = False
 
     def now_ms(self) -> RequestMs:

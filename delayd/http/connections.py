@@ -73,7 +73,6 @@ class NoCParser(Exception):
     """aiohttp is there without its C parser; the one in Python has let requests be smuggled in."""
 
     def __init__(self) -> None:
-        """Say what to do."""
         super().__init__(
             "aiohttp has no C parser here: install it from a wheel, and do not set"
             " AIOHTTP_NO_EXTENSIONS"
@@ -104,7 +103,6 @@ class HttpRequest:
         body: StreamReader,
         connection: "HttpConnection",
     ) -> None:
-        """Take the head apart."""
         self.method = message.method
         self.target = message.path
         """Path and query, as they were sent."""
@@ -116,16 +114,6 @@ class HttpRequest:
         self.sent_bytes = 0
         """Of the answer."""
         self._url = message.url
-
-    @property
-    def has_body(self) -> bool:
-        """Whether there is a body that has not been read."""
-        return not self.body.at_eof()
-
-    @property
-    def content_length(self) -> int:
-        """How long the body is to be; 0: it does not say."""
-        return int(self.headers.get(hdrs.CONTENT_LENGTH, 0))
 
     @property
     def query(self) -> list[tuple[str, str]]:
@@ -206,7 +194,7 @@ class HttpConnection(BaseProtocol):
         """Since when answers wait, how much waited, and `_sent_bytes` then."""
 
     def has_shown_token(self) -> None:
-        """Count no longer among those who have not."""
+        """Count it no longer among the unauthenticated connections."""
         self._shared.admission.authenticated(self.peer)
 
     # --- What asyncio calls ----------------------------------------------------------------------
@@ -443,7 +431,6 @@ class HttpConnection(BaseProtocol):
         return True
 
     def _note_answer(self, request: HttpRequest) -> None:
-        """Note that a request has been answered."""
         shared = self._shared
         if self._body is not None and request.body is self._body and not self._body.is_eof():
             self._is_spent = True
@@ -509,7 +496,6 @@ class HttpConnection(BaseProtocol):
         )
 
     def _look_at_answer(self, now_ms: int, waiting_bytes: int) -> int:
-        """Close a client that does not take its answers."""
         if self._untaken is None:
             return self._await_taking(now_ms)
         since_ms, then_bytes, sent_bytes = self._untaken
@@ -548,7 +534,6 @@ class HttpConnection(BaseProtocol):
 
 
 def _refusal_of(error: HttpProcessingError) -> problems.HttpRefusal:
-    """Put the parser's error into our words."""
     if isinstance(error, LineTooLong):
         if error.args[1] == limits.HTTP_LINE_BYTES_MAX:
             return problems.PathTooLong(
@@ -566,7 +551,7 @@ def _refusal_of(error: HttpProcessingError) -> problems.HttpRefusal:
 
 
 class HttpConnections:
-    """All of them: their bounds, their deadlines, and the bytes they hold; `admit` makes them."""
+    """All connections: their bounds, their deadlines, and the bytes they hold."""
 
     def __init__(
         self,
@@ -615,7 +600,6 @@ class HttpConnections:
         return len(self._connections)
 
     def _set_alarm(self, alarm_ms: int | None) -> None:
-        """Check the deadlines at this time instead of the previous one."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -289,7 +289,7 @@ def _response(said: Response) -> Schema:
     links = {name: link for kind in said.structs for name, link in _links(kind).items()}
     if links:
         response["links"] = links
-    if said.has_location:
+    if PutAnswer in said.structs:
         location = _header("Leads to the job.", {"type": "string"})
         location["required"] = len(said.structs) == 1  # a batch has none
         response["headers"] = {"Location": location}

@@ -35,7 +35,7 @@ from delayd.http.values import Duration, decode_value, is_dense
 from delayd.limits import HTTP_BATCH_MAX, HTTP_CONTAINERS_MAX, HTTP_ERRORS_MAX
 from delayd.text import did_you_mean
 
-__all__ = ("Duration", "Form", "QueryReader", "Reader")
+__all__ = ("Duration", "Form", "Reader", "read_query")
 
 
 Rules = tuple[dict[str, Any], ...]
@@ -80,7 +80,6 @@ class Reader(Generic[FormT]):
     """Reads the bodies of one kind of request."""
 
     def __init__(self, kind: type[FormT]) -> None:
-        """Prepare."""
         self.kind = kind
         self._decode = msgspec.json.Decoder(kind, dec_hook=decode_value).decode
         self._lengths = [*_lengths_of(kind)]
@@ -243,7 +242,6 @@ def _words(types_said: str) -> str:
 
 
 def _choices(kind: Any) -> Iterator[str]:  # noqa: ANN401 (a type)
-    """Yield the texts that a field may be."""
     for one in _kinds(kind):
         if typing.get_origin(one) is typing.Literal:
             yield from typing.get_args(one)
@@ -286,45 +284,36 @@ def _is_list(kind: Any) -> bool:  # noqa: ANN401 (a type)
     return any(typing.get_origin(one) is list for one in _kinds(kind))
 
 
-class QueryReader(Generic[FormT]):
-    """Reads the queries of one kind of request: names and values behind the `?`."""
-
-    def __init__(self, kind: type[FormT]) -> None:
-        """Prepare."""
-        self.kind = kind
-
-    def read(self, pairs: Sequence[tuple[str, str]]) -> FormT:
-        """Return what the query says; `RequestInvalid`."""
-        fields = _fields(self.kind)
-        raws: dict[str, Any] = {}
-        errors = []
-        for name, value in pairs:
-            field = fields.get(name)
-            if field is None:
-                errors.append(FieldError(name, _unknown(name, fields)))
-            elif _is_list(field.type):
-                raws.setdefault(name, []).append(value)
-            elif name in raws:
-                errors.append(FieldError(name, "is given twice"))
-            else:
-                raws[name] = value
-        good: dict[str, Any] = {}
-        for name, raw in raws.items():
-            field = fields[name]
-            try:
-                good[field.name] = msgspec.convert(
-                    raw, field.type, strict=False, dec_hook=decode_value
-                )
-            except msgspec.ValidationError as error:
-                errors.append(FieldError(name, _told(name, str(error), field.type).detail))
-        errors += [
-            FieldError(name, "is missing")
-            for name, field in fields.items()
-            if field.required and name not in raws
-        ]
+def read_query(kind: type[FormT], pairs: Sequence[tuple[str, str]]) -> FormT:
+    """Return what the names and values behind the `?` say; `RequestInvalid`."""
+    fields = _fields(kind)
+    raws: dict[str, Any] = {}
+    errors = []
+    for name, value in pairs:
+        field = fields.get(name)
+        if field is None:
+            errors.append(FieldError(name, _unknown(name, fields)))
+        elif _is_list(field.type):
+            raws.setdefault(name, []).append(value)
+        elif name in raws:
+            errors.append(FieldError(name, "is given twice"))
+        else:
+            raws[name] = value
+    good: dict[str, Any] = {}
+    for name, raw in raws.items():
+        field = fields[name]
+        try:
+            good[field.name] = msgspec.convert(raw, field.type, strict=False, dec_hook=decode_value)
+        except msgspec.ValidationError as error:
+            errors.append(FieldError(name, _told(name, str(error), field.type).detail))
+    errors += [
+        FieldError(name, "is missing")
+        for name, field in fields.items()
+        if field.required and name not in raws
+    ]
+    if not errors:
+        given = kind(**good)
+        errors = given.broken_rules()
         if not errors:
-            given = self.kind(**good)
-            errors = given.broken_rules()
-            if not errors:
-                return given
-        raise RequestInvalid(errors)
+            return given
+    raise RequestInvalid(errors)

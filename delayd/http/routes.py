@@ -67,12 +67,10 @@ _PRODUCERS: Final = (
             200: Response(
                 "A live job has the key, and was kept or changed as on_conflict says.",
                 (structs.PutAnswer,),
-                has_location=True,
             ),
             201: Response(
                 "The job was put; or all jobs of the batch were put.",
                 (structs.PutAnswer, structs.PutResultsAnswer),
-                has_location=True,
             ),
             207: Response(
                 "Some jobs of the batch were refused; each has its own status.",
@@ -89,12 +87,8 @@ _PRODUCERS: Final = (
         "It can be repeated safely: the job that has the key gets the new body, time,"
         " priority, ttr and ladder, unless `on_conflict` says otherwise.",
         {
-            200: Response(
-                "The job that has the key was changed or kept.",
-                (structs.PutAnswer,),
-                has_location=True,
-            ),
-            201: Response("The job was made.", (structs.PutAnswer,), has_location=True),
+            200: Response("The job that has the key was changed or kept.", (structs.PutAnswer,)),
+            201: Response("The job was made.", (structs.PutAnswer,)),
         },
         (*_PUT_REFUSALS, errors.JobAlreadyExists, errors.KeyInvalid),
         form=forms.PutKeyedForm,

@@ -55,8 +55,6 @@ class Response(NamedTuple):
     """What its body may be."""
     media: str = ""
     """The type of a body that `structs` does not describe; empty where there is none."""
-    has_location: bool = False
-    """`Location` leads to the job."""
 
 
 class Route(NamedTuple):
@@ -110,7 +108,6 @@ class Router(Generic[TargetT]):
     """The tree of all paths."""
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._root: _Node[TargetT] = _Node()
         self._found = lru_cache(maxsize=TARGETS_KNOWN_MAX)(self._walk)
 

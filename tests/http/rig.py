@@ -39,6 +39,7 @@ from delayd.clock import VirtualClock
 from delayd.core.engine import Engine
 from delayd.core.errors import LastWatched, Refusal
 from delayd.core.replay import Replay
+from delayd.core.stats.refusals import Refusals
 from delayd.http.api import Api, Reports
 from delayd.http.connections import Bounds, HttpConnection, HttpConnections
 from delayd.http.handlers.job_responses import whole_job
@@ -46,6 +47,7 @@ from delayd.http.problems import HttpRefusal
 from delayd.http.server import HttpServer
 from delayd.line.server import LineServer
 from delayd.line.stats import Stats
+from delayd.metrics import CONTENT_TYPE
 from delayd.testing.clock import START_MS, FakeClock
 from delayd.turns import Turns, TurnSelector
 from tests.access.samples import made
@@ -327,7 +329,6 @@ class HttpRig:
         is_checked: bool = True,
         hosts: Sequence[str] = (),
         bounds: Bounds | None = None,
-        reports: Reports | None = None,
     ) -> None:
         """Begin; `is_checked`: the engine is checked after each turn, which is slow with many jobs.
 
@@ -359,13 +360,13 @@ class HttpRig:
         self.loop = Loop(selector, self.clock.now_ms)
         self.loop.set_exception_handler(self._note_fault)
         self._is_ending = False
-        self.loop.run_until_complete(self._start(tuple(hosts), bounds or Bounds(), reports))
+        self.loop.run_until_complete(self._start(tuple(hosts), bounds or Bounds()))
         self.connections = self.server.connections
         self._client: Client | None = None
         self._clients: list[Client] = []
         self.settle()
 
-    async def _start(self, hosts: Sequence[str], bounds: Bounds, reports: Reports | None) -> None:
+    async def _start(self, hosts: Sequence[str], bounds: Bounds) -> None:
         beside_jobs = self.line.stats.beside_jobs(START_MS)
         self.api = Api(
             self.engine,
@@ -373,8 +374,12 @@ class HttpRig:
             self.clock,
             self.line.tasks,
             standing=self.clock if isinstance(self.clock, VirtualClock) else None,
-            reports=(reports or Reports(lambda _now_ms: beside_jobs))._replace(
-                sync_going_on_ms=lambda: self.disk.sync_going_on_ms
+            refusals=Refusals(),
+            reports=Reports(
+                lambda _now_ms: beside_jobs,
+                metrics=lambda _now_ms: (),
+                metrics_type=CONTENT_TYPE,
+                sync_going_on_ms=lambda: self.disk.sync_going_on_ms,
             ),
         )
         entrance = AccessControl(self.authenticator)

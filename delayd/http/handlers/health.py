@@ -68,7 +68,7 @@ async def metrics(call: Call) -> Reply:
     """Answer the page for Prometheus."""
     call.allow(None)
     reports = call.api.reports
-    pieces = () if reports.metrics is None else reports.metrics(call.api.now_ms())
+    pieces = reports.metrics(call.api.now_ms())
     return Reply(200, media_type=reports.metrics_type, pieces=pieces)
 
 

@@ -7,7 +7,6 @@ import pytest
 from delayd import __version__
 from delayd.core.operations.topics import configure
 from delayd.core.stats.counters import Operation
-from delayd.http.api import Reports
 from delayd.limits import CENSUS_STEP_TOPICS
 from delayd.line.stats import COUNTED, LogFigures, Stats
 from tests.http.rig import HttpRig
@@ -129,7 +128,7 @@ def test_stats_tell_the_caps_on_all_topics_together() -> None:
 def test_stats_tell_what_the_line_knows_of_the_daemon() -> None:
     with HttpRig(is_virtual=True) as rig:
         stats = Stats(rig.engine, rig.clock.now_ms(), lambda: LogFigures(1, 2, 3, 4, 5))
-        rig.api.reports = Reports(stats.beside_jobs)
+        rig.api.reports = rig.api.reports._replace(beside_jobs=stats.beside_jobs)
         stats.counts["put"] += 7
         rig.pass_ms(1_500)
         told = rig.ok("GET", "/v1/stats")

@@ -7,7 +7,6 @@ import pytest
 from delayd.access.scopes import Scope
 from delayd.core.log_space import PUT_COST_BYTES, TOPIC_COST_BYTES
 from delayd.core.records import Kind, pack_turn
-from delayd.http.api import Reports
 from delayd.limits import EMERGENCY_BYTES, READY_BODY_BYTES, SLOW_SYNC_MS, WALL_MS_MAX
 from tests.http.rig import Answer, HttpRig
 
@@ -85,9 +84,10 @@ def pieces(now_ms: int) -> Iterator[bytes]:
 
 
 def test_metrics_are_sent_in_pieces() -> None:
-    with HttpRig(
-        reports=Reports(lambda _now_ms: {}, metrics=pieces, metrics_type="text/plain; version=1")
-    ) as rig:
+    with HttpRig() as rig:
+        rig.api.reports = rig.api.reports._replace(
+            metrics=pieces, metrics_type="text/plain; version=1"
+        )
         before = rig.turns_taken
         answer = rig.call("GET", "/metrics")
         assert answer.status == 200
