@@ -9,7 +9,6 @@ other than JSON. There is no CORS, so it could not read the answer either.
 """
 
 import asyncio
-import ipaddress
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final
 
@@ -38,6 +37,7 @@ from delayd.http.reading import Form, Reader, read_query
 from delayd.http.responses import Reply, refused
 from delayd.http.routing import Route
 from delayd.limits import HTTP_BODY_BYTES_DEFAULT, HTTP_HOSTS_KNOWN_MAX
+from delayd.net.addresses import ip_address_of
 
 Names = Mapping[str, str]
 """What stands in the path where any text may."""
@@ -64,18 +64,10 @@ class Hosts:
             raise BadRequest("the request has no Host")
         name = host.rpartition(":")[0] if ":" in host and not host.endswith("]") else host
         name = name.removeprefix("[").removesuffix("]").lower()
-        if name not in self._names and not _is_address(name):
+        if name not in self._names and ip_address_of(name) is None:
             raise SourceRefused(f"the Host {host!r} is none of this daemon's names: see http.hosts")
         if len(self._known) < HTTP_HOSTS_KNOWN_MAX:
             self._known.add(host)
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 class RequestAdmission:

@@ -62,17 +62,28 @@ Webhook = Annotated[
 
 
 class WithBodyForm(Form, kw_only=True):
-    """Something that has a body, in one of two ways."""
+    """Something that has a body, in one of two ways, and comes after a delay or at a moment."""
 
-    told_rules: ClassVar[Rules] = ({"not": {"required": ["body", "body_base64"]}},)
+    told_rules: ClassVar[Rules] = (
+        {"not": {"required": ["delay", "at"]}},
+        {"not": {"required": ["body", "body_base64"]}},
+    )
 
     body: JsonBody = UNSET
     body_base64: BytesBody = UNSET
+    delay: Annotated[Duration, about("0: at once, whatever the topic's policy says.")] | Unset = (
+        UNSET
+    )
+    at: Moment | Unset = UNSET
 
     def broken_rules(self) -> list[FieldError]:
-        """Only one body."""
-        is_wrong = self.body is not UNSET and self.body_base64 is not UNSET
-        return [FieldError("body_base64", "cannot come beside body")] if is_wrong else []
+        """Only one body, and only one time."""
+        errors = []
+        if self.body is not UNSET and self.body_base64 is not UNSET:
+            errors.append(FieldError("body_base64", "cannot come beside body"))
+        if self.delay is not UNSET and self.at is not UNSET:
+            errors.append(FieldError("at", "cannot come beside delay"))
+        return errors
 
     def kept_texts(self) -> Iterable[msgspec.Raw]:
         """The body."""
@@ -86,25 +97,7 @@ class WithBodyForm(Form, kw_only=True):
         return self.body_base64 if isinstance(self.body_base64, bytes) else None
 
 
-class WithTimeForm(WithBodyForm, kw_only=True):
-    """Something that comes after a delay or at a moment."""
-
-    told_rules: ClassVar[Rules] = ({"not": {"required": ["delay", "at"]}},)
-
-    delay: Annotated[Duration, about("0: at once, whatever the topic's policy says.")] | Unset = (
-        UNSET
-    )
-    at: Moment | Unset = UNSET
-
-    def broken_rules(self) -> list[FieldError]:
-        """Only one time."""
-        errors = super().broken_rules()
-        if self.delay is not UNSET and self.at is not UNSET:
-            errors.append(FieldError("at", "cannot come beside delay"))
-        return errors
-
-
-class WithRuleForm(WithTimeForm, kw_only=True):
+class WithRuleForm(WithBodyForm, kw_only=True):
     """Something that may have a retry rule of its own."""
 
     told_rules: ClassVar[Rules] = (
@@ -194,7 +187,7 @@ class PutKeyedForm(WithRuleForm, kw_only=True):
     ] = UNSET
 
 
-class ChangeJobForm(WithTimeForm, kw_only=True):
+class ChangeJobForm(WithBodyForm, kw_only=True):
     """Changes of a waiting or buried job."""
 
     told_rules: ClassVar[Rules] = ({"minProperties": 1},)

@@ -29,7 +29,6 @@ from delayd.http.problems import (
     title_of,
 )
 from delayd.http.responses import refused
-from delayd.http.structs import strictly
 from delayd.limits import HTTP_BODY_BYTES_DEFAULT, HTTP_ERRORS_MAX
 from delayd.line import grammar, replies
 from tests.http.rig import Answer, HttpRig
@@ -154,7 +153,7 @@ def test_a_problem_says_what_the_class_and_the_case_are(refusal: Refusal) -> Non
     kind = type(refusal)
     answer = refused(refusal)
     assert answer.status == kind.status
-    problem = strictly(ProblemAnswer).decode(answer.body)
+    problem = msgspec.json.decode(answer.body, type=ProblemAnswer)
     assert problem.type == f"urn:delayd:{kind.word}"
     assert re.fullmatch("[A-Z_]+", problem.word)
     assert (problem.word, problem.status) == (kind.word, kind.status)
@@ -367,7 +366,7 @@ def test_a_client_that_meets_a_refusal_is_told_all_of_it(status: int) -> None:
     with HttpRig(needs_token=needs_token, bounds=Bounds(connections_per_ip_max=1)) as rig:
         answer = HAPPENINGS[status](rig)
         assert answer.status == status
-        problem = strictly(ProblemAnswer).decode(answer.body)
+        problem = msgspec.json.decode(answer.body, type=ProblemAnswer)
         assert (answer.word, problem.status) == (problem.word, status)
         assert (problem.word, status) in KNOWN.values()
         assert ("retry-after" in answer.headers) == (status in {429, 503, 507})

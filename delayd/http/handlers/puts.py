@@ -5,6 +5,7 @@ What is malformed refuses the whole request before anything is put; what the eng
 that is taken, a cap) is reported for that job alone.
 """
 
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from delayd.core.errors import Refusal
@@ -141,45 +142,26 @@ async def put_key(call: Call) -> Reply:
 
 
 async def _put_batch(call: Call, name: str, jobs: list[PutJobForm]) -> Reply:
-    """Put all of them, and answer the outcome of each."""
     api = call.api
     topic = api.engine.store.topic(name)
-    results = _put_all(api, topic, jobs, api.now_ms())
+    now_ms = api.now_ms()
+    results: list[PutResultAnswer] = []
+    for common, alike in groupby(jobs, _common):
+        run = [*alike]
+        put = None
+        if common is not None and len(run) > 1:
+            put = _put_run(api, topic, run, now_ms)
+        results += put or [_result(api, topic, job, now_ms) for job in run]
     api.engine.store.drop_if_unwanted(topic)  # all of them may have been refused
     await api.durable()
     return reply_of_many(201, PutResultsAnswer(results=results))
 
 
-def _put_all(
-    api: Api, topic: "Topic", jobs: list[PutJobForm], now_ms: int
-) -> list[PutResultAnswer]:
-    results: list[PutResultAnswer] = []
-    start = 0
-    while start < len(jobs):
-        end = _run_end(jobs, start)
-        if end - start > 1 and (run := _put_run(api, topic, jobs[start:end], now_ms)):
-            results += run
-        else:
-            results += [_result(api, topic, job, now_ms) for job in jobs[start:end]]
-        start = end
-    return results
-
-
-def _alike(job: PutJobForm) -> tuple[Any, ...] | None:
+def _common(job: PutJobForm) -> tuple[Any, ...] | None:
     """Return what a job has in common with those that it may be put with; None: with no others."""
     if job.key is job.at is job.retry is job.max_attempts is UNSET:
         return job.delay, job.priority, job.ttr
     return None
-
-
-def _run_end(jobs: list[PutJobForm], start: int) -> int:
-    """Return the end of the run of jobs that differ only in their bodies."""
-    common = _alike(jobs[start])
-    end = start + 1
-    if common is not None:
-        while end < len(jobs) and _alike(jobs[end]) == common:
-            end += 1
-    return end
 
 
 def _put_run(
