@@ -11,8 +11,8 @@ four times, and none of that touches a timer.
 Deadlines are up to a second late and never early. With nothing watched there is no alarm. A second
 with many items is checked in slices.
 
-`ReadTimeouts` uses this for a server that takes turns: how long a client may take to finish what
-it has begun to send. A client that sends a byte every ten seconds keeps a connection, and whatever
+`ReadTimeouts` is for a server that takes turns: how long a client may take to finish what it has
+begun to send. A client that sends a byte every ten seconds keeps a connection, and whatever
 it has sent so far, for as long as it likes. So a line that was begun has ten seconds to end, a
 handshake too, and a body must keep a pace. A client that sends nothing at all may stay:
 beanstalkd's clients wait for hours.
@@ -178,18 +178,16 @@ class Sender(Protocol):
 class Incomplete:
     """What a client has begun to send, and when."""
 
-    sender: Sender
     since_ms: int
     missing_bytes: int
     """How many bytes were missing then; 0 of a line or a handshake."""
-    look_s: int = 0
 
     def is_over(self, now_ms: int, missing_bytes: int) -> bool:
         """Tell whether it has taken too long, with this many bytes still missing.
 
-        >>> Incomplete(..., 0, 0).is_over(11_000, 0)
+        >>> Incomplete(0, 0).is_over(11_000, 0)
         True
-        >>> body = Incomplete(..., 0, 40_960)      # 40 seconds at 1 KiB/s
+        >>> body = Incomplete(0, 40_960)      # 40 seconds at 1 KiB/s
         >>> body.is_over(21_000, 20_480), body.is_over(21_000, 20_481)
         (False, True)
         """
@@ -213,13 +211,12 @@ class ReadTimeouts:
     """
 
     __slots__ = (
-        "_deadlines",
         "_elapsed_ms",
         "_incomplete",
         "_later",
         "_read_ms",
         "_tick_ms",
-        "_too_slow",
+        "_unchecked",
         "alarm_ms",
     )
 
@@ -231,8 +228,8 @@ class ReadTimeouts:
         self._tick_ms = 0
         """When a second is over."""
         self._incomplete: dict[Sender, Incomplete] = {}
-        self._deadlines = Deadlines[Incomplete](lambda: self._read_ms, self._look)
-        self._too_slow: list[Sender] = []
+        self._unchecked: list[Sender] = []
+        """Those that are still to be checked in this second."""
         self._later: deque[tuple[int, Callable[[], object]]] = deque()
         self.alarm_ms: int | None = None
         """When `is_due` at the earliest; None: there is nothing to wake for."""
@@ -250,8 +247,7 @@ class ReadTimeouts:
         if begun is None:
             if not self._incomplete:
                 self._tick_ms = self._elapsed_ms() + MS_PER_S
-            begun = self._incomplete[sender] = Incomplete(sender, self._read_ms, missing_bytes)
-            self._deadlines.watch(begun, self._read_ms + MS_PER_S)
+            self._incomplete[sender] = Incomplete(self._read_ms, missing_bytes)
             self._set_alarm()
         elif (
             has_moved
@@ -264,11 +260,9 @@ class ReadTimeouts:
 
     def forget(self, sender: Sender) -> None:
         """Stop timing this one."""
-        begun = self._incomplete.pop(sender, None)
-        if begun is not None:
-            self._deadlines.forget(begun)
-            if not self._incomplete:
-                self._set_alarm()
+        if self._incomplete.pop(sender, None) is not None and not self._incomplete:
+            self._unchecked.clear()
+            self._set_alarm()
 
     def postpone(self, by_ms: int, call: Callable[[], object]) -> None:
         """Call this after that time. All callers use the same delay."""
@@ -296,7 +290,10 @@ class ReadTimeouts:
         return due
 
     def too_slow(self, *, counts: bool = True) -> list[Sender]:
-        """Return the senders that took too long; a second counts only if `counts`."""
+        """Return senders that took too long; a second counts only if `counts`.
+
+        Checks a bounded number, the rest at the next call.
+        """
         now_ms = self._elapsed_ms()
         if not self._incomplete:
             return []
@@ -304,19 +301,17 @@ class ReadTimeouts:
             self._tick_ms = now_ms + MS_PER_S
             if counts:
                 self._read_ms += MS_PER_S
-        self._deadlines.go()
+                self._unchecked = self._unchecked or list(self._incomplete)
+        slow = []
+        for _ in range(min(LOOKS_MAX, len(self._unchecked))):
+            sender = self._unchecked.pop()
+            begun = self._incomplete.get(sender)
+            if begun is not None and not sender.is_read:
+                begun.since_ms = self._read_ms
+            elif self.is_too_slow(sender):
+                slow.append(sender)
         self._set_alarm()
-        slow, self._too_slow = self._too_slow, []
         return slow
-
-    def _look(self, begun: Incomplete, now_ms: int) -> int:
-        sender = begun.sender
-        missing_bytes = sender.incomplete_bytes
-        if not sender.is_read:
-            begun.since_ms = now_ms
-        elif missing_bytes is not None and begun.is_over(now_ms, missing_bytes):
-            self._too_slow.append(sender)
-        return now_ms + MS_PER_S
 
     def is_too_slow(self, sender: Sender) -> bool:
         """Tell whether the sender is still too late, after a last look at what has arrived."""
@@ -330,7 +325,5 @@ class ReadTimeouts:
     def _set_alarm(self) -> None:
         alarms = [self._later[0][0]] if self._later else []
         if self._incomplete:
-            look_ms = self._deadlines.alarm_ms
-            assert look_ms is not None
-            alarms.append(self._elapsed_ms() if look_ms <= self._read_ms else self._tick_ms)
+            alarms.append(self._elapsed_ms() if self._unchecked else self._tick_ms)
         self.alarm_ms = min(alarms, default=None)
