@@ -544,8 +544,8 @@ def _broken_rules(config: Config) -> Iterator[ConfigError]:
         ("line.listen", config.line_listen, config.line_tls),
         ("http.listen", config.http_listen, config.http_tls),
     ):
-        if address is not None and is_exposed(config, address, has_tls=has_tls):
-            yield exposed(name, address)
+        if address is not None:
+            yield from exposed(config, name, address, has_tls=has_tls)
 
 
 def _broken_tls_rules(config: Config) -> Iterator[ConfigError]:
@@ -564,18 +564,13 @@ def _broken_tls_rules(config: Config) -> Iterator[ConfigError]:
             yield ConfigError("", f"{name} = {shown(value)}", "needs a tls.certificate")
 
 
-def is_exposed(config: Config, address: Address, *, has_tls: bool) -> bool:
-    """Whether other machines can reach the address without token and certificate."""
+def exposed(config: Config, name: str, address: Address, *, has_tls: bool) -> Iterator[ConfigError]:
+    """Yield an error if other machines can reach the address without token and certificate."""
     is_guarded = config.auth_tokens is not None or (has_tls and config.tls_client_ca is not None)
-    return not (is_guarded or config.insecure_no_auth or is_local(address))
-
-
-def exposed(name: str, address: Address) -> ConfigError:
-    """The error of an address that others can reach without authentication."""
-    return ConfigError(
-        "",
-        f'{name} = "{address}"',
-        "must be a loopback address, localhost or a unix socket, because every client that reaches"
-        " it can use every job; require auth.tokens or tls.client_ca, or allow it with"
-        " --insecure-no-auth",
-    )
+    if not (is_guarded or config.insecure_no_auth or is_local(address)):
+        rule = (
+            "must be a loopback address, localhost or a unix socket, because every client that"
+            " reaches it can use every job; require auth.tokens or tls.client_ca, or allow it with"
+            " --insecure-no-auth"
+        )
+        yield ConfigError("", f'{name} = "{address}"', rule)

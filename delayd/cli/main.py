@@ -101,18 +101,18 @@ def open_listeners(config: "Config", environment: Mapping[str, str], pid: int) -
     Sockets from systemd replace the configured address of their protocol, and the same rules apply
     to them. Raises `CannotListen` or `CommandFailed`; then nothing is open.
     """
-    from delayd.config import exposed, is_exposed
+    from delayd.config import exposed
     from delayd.net.addresses import CannotListen, inherited_listeners
 
     inherited = inherited_listeners(environment, pid)
     errors = [
-        str(exposed("systemd", listener.address))
+        str(error)
         for listeners, has_tls in (
             (inherited.line, config.line_tls),
             (inherited.http, config.http_tls),
         )
         for listener in listeners
-        if is_exposed(config, listener.address, has_tls=has_tls)
+        for error in exposed(config, "systemd", listener.address, has_tls=has_tls)
     ]
     if errors:
         inherited.close()
