@@ -99,18 +99,14 @@ class AccessControl(NamedTuple):
 
     @staticmethod
     def _renew(contexts: "list[ssl.SSLContext]", settings: "Config", log: Log) -> None:
-        from delayd.net.tls import (  # noqa: PLC0415 - where TLS is spoken it is loaded already
-            CertificateFiles,
-            CertificateInvalid,
-            renew,
-        )
+        from delayd.net import tls  # noqa: PLC0415 - where TLS is spoken it is loaded already
 
         assert settings.tls_certificate is not None
-        files = CertificateFiles(settings.tls_certificate, settings.tls_key)
+        files = tls.CertificateFiles(settings.tls_certificate, settings.tls_key)
         try:
             for context in contexts:
-                renew(context, files)
-        except CertificateInvalid as error:
+                tls.renew(context, files)
+        except tls.CertificateInvalid as error:
             for problem in error.errors:
                 log.error(  # noqa: TRY400 (our own log)
                     "the certificate is not read again: the old one stays", reason=redacted(problem)
@@ -124,18 +120,13 @@ def _contexts(
 ) -> "tuple[ssl.SSLContext | None, ssl.SSLContext | None]":
     """Make the contexts of the line and of HTTP; add what is wrong to the errors."""
     # OpenSSL takes some 20 ms and 5 MB; most daemons serve only their own machine.
-    from delayd.net.tls import (  # noqa: PLC0415
-        HTTP_PROTOCOLS,
-        CertificateFiles,
-        CertificateInvalid,
-        server_context,
-    )
+    from delayd.net import tls  # noqa: PLC0415
 
-    files = CertificateFiles(certificate, settings.tls_key, settings.tls_client_ca)
+    files = tls.CertificateFiles(certificate, settings.tls_key, settings.tls_client_ca)
     try:
-        line = server_context(files) if settings.line_tls else None
-        http = server_context(files, HTTP_PROTOCOLS) if settings.http_tls else None
-    except CertificateInvalid as invalid:
+        line = tls.server_context(files) if settings.line_tls else None
+        http = tls.server_context(files, tls.HTTP_PROTOCOLS) if settings.http_tls else None
+    except tls.CertificateInvalid as invalid:
         errors += invalid.errors
         return None, None
     return line, http

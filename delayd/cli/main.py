@@ -17,10 +17,17 @@ import click
 from delayd import __version__
 from delayd.cli.terminal import CommandFailed, complain, complete, load_config, print_lines
 from delayd.exits import Exit
+from delayd.net.addresses import (
+    Address,
+    CannotListen,
+    Listener,
+    Listeners,
+    inherited_listeners,
+    open_listener,
+)
 
 if TYPE_CHECKING:
     from delayd.config import Config
-    from delayd.net.addresses import Address, Listener, Listeners
 
 INTERRUPTED: Final = 128 + 2  # how shells report a process that ended by Ctrl-C
 
@@ -77,8 +84,6 @@ def serve(path: str | None, **given: object) -> int:
     SIGTERM and SIGINT stop it gracefully; SIGUSR1 makes it refuse new jobs. Flags override
     variables (DELAYD_...), variables the file, and the file the defaults.
     """
-    from delayd.net.addresses import CannotListen
-
     config = load_config(path, {f"--{name.replace('_', '-')}": given[name] for name in given})
     try:
         listeners = open_listeners(config, os.environ, os.getpid())
@@ -95,14 +100,13 @@ def serve(path: str | None, **given: object) -> int:
     return service.run(config, listeners, clock, Notifier(os.environ, os.getpid()))
 
 
-def open_listeners(config: "Config", environment: Mapping[str, str], pid: int) -> "Listeners":
+def open_listeners(config: "Config", environment: Mapping[str, str], pid: int) -> Listeners:
     """Listen where systemd or else the configuration says.
 
     Sockets from systemd replace the configured address of their protocol, and the same rules apply
     to them. Raises `CannotListen` or `CommandFailed`; then nothing is open.
     """
     from delayd.config import exposed
-    from delayd.net.addresses import CannotListen, inherited_listeners
 
     inherited = inherited_listeners(environment, pid)
     errors = [
@@ -129,9 +133,7 @@ def open_listeners(config: "Config", environment: Mapping[str, str], pid: int) -
     return opened
 
 
-def _opened(address: "Address | None", unix_mode: int) -> "tuple[Listener, ...]":
-    from delayd.net.addresses import open_listener
-
+def _opened(address: Address | None, unix_mode: int) -> tuple[Listener, ...]:
     return () if address is None else (open_listener(address, unix_mode=unix_mode),)
 
 

@@ -70,14 +70,22 @@ def create(
     """
     wanted = _wanted(name, scopes, globs, not_after)
     path = _tokens_path(tokens_path, config_path)
-    text, token_id = _create(path, wanted)
+    text, entry = issue(os.urandom(TOKEN_BYTES), **wanted)
+
+    def add(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+        nonlocal text, entry
+        while entry.id in {each.id for each in entries}:
+            text, entry = issue(os.urandom(TOKEN_BYTES), **wanted)
+        return (*entries, entry)
+
+    _change(path, add)
     try:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
     except OSError as error:
-        said = f"the token could not be printed ({error.strerror}): revoke {token_id}"
+        said = f"the token could not be printed ({error.strerror}): revoke {entry.id}"
         raise CommandFailed(Exit.USAGE, said) from error
-    complain(f"token {token_id} was added to {path}, without its secret, which is shown only here")
+    complain(f"token {entry.id} was added to {path}, without its secret, which is shown only here")
     complain(RELOAD)
     return Exit.OK
 
@@ -105,8 +113,21 @@ def list_tokens(*, as_json: bool, tokens_path: str | None, config_path: str | No
 def revoke(token_id: str, tokens_path: str | None, config_path: str | None) -> int:
     """Revoke the token with that ID."""
     path = _tokens_path(tokens_path, config_path)
-    name = _revoke(path, token_id)
-    complain(f"token {name} was removed from {path}")
+    match = TOKEN.fullmatch(token_id)
+    wanted = match[1] if match else token_id  # a whole token contains its id
+    if os.path.isdir(os.path.dirname(path)) and not os.path.exists(path):
+        # Before the lock is taken, because its file would be left over.
+        raise refused(Exit.BAD_CONFIGURATION, f"{path}: cannot be read: No such file or directory")
+    gone: list[Entry] = []
+
+    def remove(entries: tuple[Entry, ...]) -> list[Entry]:
+        gone.extend(entry for entry in entries if entry.id == wanted)
+        if not gone:
+            raise refused(Exit.USAGE, f"ID {shown(wanted)}: there is no such token in {path}")
+        return [entry for entry in entries if entry.id != wanted]
+
+    _change(path, remove)
+    complain(f"token {gone[0].id} ({gone[0].name}) was removed from {path}")
     complain(RELOAD)
     return Exit.OK
 
@@ -183,42 +204,6 @@ def _tokens_path(tokens_path: str | None, config_path: str | None) -> str:
         raise refused(Exit.USAGE, f"{said}: --tokens FILE names one, or auth.tokens")
     # If the name is a link, change the file that it points to, and not the link.
     return os.path.realpath(tokens_path)
-
-
-def _create(path: str, wanted: dict[str, Any]) -> tuple[str, str]:
-    """Add a token; return its text and its id. Raises `CommandFailed`."""
-    made: list[tuple[str, Entry]] = []
-
-    def add(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-        taken = {entry.id for entry in entries}
-        text, entry = issue(os.urandom(TOKEN_BYTES), **wanted)
-        while entry.id in taken:
-            text, entry = issue(os.urandom(TOKEN_BYTES), **wanted)
-        made.append((text, entry))
-        return (*entries, entry)
-
-    _change(path, add)
-    ((text, entry),) = made
-    return text, entry.id
-
-
-def _revoke(path: str, token_id: str) -> str:
-    """Remove a token; return its id and name as they are shown. Raises `CommandFailed`."""
-    match = TOKEN.fullmatch(token_id)
-    wanted = match[1] if match else token_id  # a whole token contains its id
-    if os.path.isdir(os.path.dirname(path)) and not os.path.exists(path):
-        # Before the lock is taken, because its file would be left over.
-        raise refused(Exit.BAD_CONFIGURATION, f"{path}: cannot be read: No such file or directory")
-    gone: list[Entry] = []
-
-    def remove(entries: tuple[Entry, ...]) -> list[Entry]:
-        gone.extend(entry for entry in entries if entry.id == wanted)
-        if not gone:
-            raise refused(Exit.USAGE, f"ID {shown(wanted)}: there is no such token in {path}")
-        return [entry for entry in entries if entry.id != wanted]
-
-    _change(path, remove)
-    return f"{gone[0].id} ({gone[0].name})"
 
 
 def _change(path: str, alter: Callable[[tuple[Entry, ...]], Sequence[Entry]]) -> None:

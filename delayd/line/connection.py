@@ -78,11 +78,9 @@ class Host(Owner, Protocol):
 
     def postpone(self, by_ms: int, answer: Callable[[int], object]) -> None:
         """Call this after a delay with the time, unless the client has disconnected by then."""
-        ...
 
     def listen_again(self) -> None:
         """Read from the client again: its connection no longer waits."""
-        ...
 
 
 @final

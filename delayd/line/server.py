@@ -140,7 +140,14 @@ class Client:
 
     def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
         """Answer the reserve that waited."""
-        self.server.deliver(self, outcome, now_ms)
+        if self.is_gone:
+            return  # it closed after it got the job, which the close has given back
+        server = self.server
+        is_durable = isinstance(outcome, WaitEnd) or (
+            outcome[0] <= server.durable_id and outcome[0] not in server.out_of_order_ids
+        )
+        self.connection.deliver(outcome, now_ms, is_durable=is_durable)
+        server.listen_again(self)
 
     def send(self, data: bytes) -> None:
         """Send replies that are free to leave; each that was taken, in that order.
@@ -340,16 +347,6 @@ class LineServer:
             self._free = []
         return free
 
-    def deliver(self, client: Client, outcome: Handed | WaitEnd, now_ms: int) -> None:
-        """Answer a reserve that waited."""
-        if client.is_gone:
-            return  # it closed after it got the job, which the close has given back
-        is_durable = isinstance(outcome, WaitEnd) or (
-            outcome[0] <= self.durable_id and outcome[0] not in self.out_of_order_ids
-        )
-        client.connection.deliver(outcome, now_ms, is_durable=is_durable)
-        self.listen_again(client)
-
     def _note(self, client: Client) -> None:
         """Have the client's replies taken; an empty one shows when all before it has been sent."""
         if not client.is_dirty:
@@ -387,7 +384,7 @@ class LineServer:
             return
         if data:
             if connection.receive(data, self._request_ms()) or client.is_begun:
-                self._mind(client, has_moved=bool(connection.out))
+                client.is_begun = self.timeouts.note(client, has_moved=bool(connection.out))
             if connection.out or connection.is_closing:
                 self._note(client)
         else:
@@ -429,12 +426,8 @@ class LineServer:
         if not (client.at_end or client.unsent):
             self._watch(client, client.mask | IN)
         if client.is_begun or client.connection.incomplete_bytes is not None:
-            self._mind(client, has_moved=True)
+            client.is_begun = self.timeouts.note(client, has_moved=True)
         self._note(client)
-
-    def _mind(self, client: Client, *, has_moved: bool) -> None:
-        """Watch the client's deadline while it is in the middle of something."""
-        client.is_begun = self.timeouts.note(client, has_moved=has_moved)
 
     def _watch(self, client: Client, mask: int) -> None:
         if mask != client.mask:

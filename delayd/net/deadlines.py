@@ -165,12 +165,10 @@ class Sender(Protocol):
     @property
     def incomplete_bytes(self) -> int | None:
         """How many bytes of a body are missing, 0 if it is a line; None: nothing was begun."""
-        ...
 
     @property
     def is_read(self) -> bool:
         """Whether what it sends is read."""
-        ...
 
 
 @final
