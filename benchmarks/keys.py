@@ -26,6 +26,7 @@ from delayd.core.engine import Engine
 from delayd.core.operations.finish import delete
 from delayd.core.operations.put import Conflict, find_key, put_alike, put_keyed, put_keyed_run
 from delayd.core.operations.sessions import open_session
+from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
 
 RUN = 20
@@ -53,16 +54,16 @@ def put_run(engine: Engine, topic: Topic, kind: str, first: int) -> float:
     keys = [key_of(number) for number in range(first, first + RUN)]
     begun = process_time()
     if kind == "plain":
-        put_alike(engine, topic, 0, DELAY_MS, TTR_MS, bodies, first)
+        put_alike(engine, topic, 0, DELAY_MS, TTR_MS, bodies, RequestMs(first))
     else:
-        put_keyed_run(engine, topic, 0, DELAY_MS, TTR_MS, keys, bodies, first)
+        put_keyed_run(engine, topic, 0, DELAY_MS, TTR_MS, keys, bodies, RequestMs(first))
     return process_time() - begun
 
 
 def put_alone(engine: Engine, topic: Topic, kind: str, number: int) -> None:
     """Put one job."""
     if kind == "plain":
-        put_alike(engine, topic, 0, DELAY_MS, TTR_MS, (BODY,), number)
+        put_alike(engine, topic, 0, DELAY_MS, TTR_MS, (BODY,), RequestMs(number))
     else:
         put_keyed(
             engine,
@@ -73,7 +74,7 @@ def put_alone(engine: Engine, topic: Topic, kind: str, number: int) -> None:
             delay_ms=DELAY_MS,
             ttr_ms=TTR_MS,
             body=BODY,
-            now_ms=number,
+            now_ms=RequestMs(number),
         )
 
 
@@ -109,7 +110,7 @@ def measured(kind: str, jobs: int) -> dict[str, float]:
             engine.take_log()
         figures["replaced_bytes"] = (resident_bytes() - full_bytes) / jobs
         for number in range(jobs):
-            delete(engine, session, find_key(engine, "default", key_of(number)), 0)
+            delete(engine, session, find_key(engine, "default", key_of(number)), RequestMs(0))
             engine.take_log()
         figures["cancelled_bytes"] = (resident_bytes() - began_bytes) / jobs
         assert topic.keys is None

@@ -32,6 +32,7 @@ from delayd.core.operations.topics import Clear
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.list import Calendar, Cursor, Search
 from delayd.core.scans.scan import Wanted
+from delayd.core.times import RequestMs
 from delayd.limits import GC_YOUNG_OBJECTS, TASK_SLICE_US
 
 WEEK_MS = 7 * 86_400_000
@@ -52,14 +53,14 @@ def crowded(jobs: int) -> Engine:
     rng = random.Random(1)
     me = open_session(engine)
     for _ in range(jobs // 4):
-        put_alike(engine, topic, 0, 0, 60_000, (BODY,), 0)
-        job = reserve(engine, me, 0)
+        put_alike(engine, topic, 0, 0, 60_000, (BODY,), RequestMs(0))
+        job = reserve(engine, me, RequestMs(0))
         assert job is not None
-        bury(engine, me, job[0], 0, 0)
+        bury(engine, me, job[0], 0, RequestMs(0))
         engine.take_log()
     for number in range(3 * jobs // 4):
         delay_ms = rng.randrange(1, WEEK_MS) if number % 3 else 0
-        put_alike(engine, topic, 0, delay_ms, 60_000, (BODY,), 0)
+        put_alike(engine, topic, 0, delay_ms, 60_000, (BODY,), RequestMs(0))
         engine.take_log()
     return engine
 
@@ -100,7 +101,7 @@ def take_turn(tasks: BackgroundTasks) -> BackgroundTask | None:
     """Take steps for as long as one turn goes on with them; return the pass that is over."""
     until = perf_counter() + TASK_SLICE_US / 1e6
     while tasks.has_more:
-        over = tasks.step(now_ms=0)
+        over = tasks.step(now_ms=RequestMs(0))
         if over is not None:
             return over
         if perf_counter() > until:

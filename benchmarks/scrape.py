@@ -31,6 +31,7 @@ from delayd.core.operations.reserve import reserve
 from delayd.core.operations.sessions import open_session, watch
 from delayd.core.stats.histogram import Histogram
 from delayd.core.stats.refusals import Refusals
+from delayd.core.times import PlayedMs, RequestMs
 from delayd.limits import (
     BATCH_BOUNDS_RECORDS,
     GC_YOUNG_OBJECTS,
@@ -52,17 +53,17 @@ def crowded(topics: int) -> Engine:
     engine = Engine(start_ms=START_MS)
     for number in range(topics):
         topic = engine.store.topic(f"customer-{number:06}.mail")
-        put_alike(engine, topic, 0, 0, 60_000, [BODY] * 3, START_MS)
+        put_alike(engine, topic, 0, 0, 60_000, [BODY] * 3, RequestMs(START_MS))
         for delay_ms in (1_000, 86_400_000):
-            put_alike(engine, topic, 0, delay_ms, 60_000, [BODY], START_MS)
+            put_alike(engine, topic, 0, delay_ms, 60_000, [BODY], RequestMs(START_MS))
         engine.take_log()
-    while advance(engine, START_MS + 1_000 + topics // 1_000):
+    while advance(engine, PlayedMs(START_MS + 1_000 + topics // 1_000)):
         pass
     for topic in list(engine.store.topics.listing):
         if topic.queues.ready:
             session = open_session(engine)
             watch(engine, session, topic.name)
-            reserve(engine, session, START_MS + 2_000)
+            reserve(engine, session, RequestMs(START_MS + 2_000))
             engine.take_log()
     return engine
 

@@ -509,10 +509,10 @@ class CommitRig:
     # --- Jobs ------------------------------------------------------------------------------------
 
     @property
-    def now_ms(self) -> int:
+    def now_ms(self) -> RequestMs:
         """What a request made now is told: with snapshots rounded up, as in the service."""
         now_ms = max(self.clock.now_ms(), self.engine.store.time_ms)
-        return now_ms + 1 if hasattr(self, "snapshots") else now_ms
+        return RequestMs(now_ms + 1 if hasattr(self, "snapshots") else now_ms)
 
     def put(
         self, jobs: int = 1, *, delay_ms: int = 0, ttr_ms: int = HOUR_MS, body: bytes = BODY

@@ -23,6 +23,7 @@ from delayd.core.operations.reserve import reserve, reserve_batch, reserve_job, 
 from delayd.core.operations.sessions import close_session, ignore, open_session, watch
 from delayd.core.operations.topics import pause
 from delayd.core.operations.waiting import serve_waiting, wait
+from delayd.core.times import PlayedMs, RequestMs
 from delayd.journal.errors import JournalFull
 from delayd.limits import EMERGENCY_BYTES, ROOM_RETRY_MS, SLOW_SYNC_MS, UNSYNCED_BYTES_MAX
 from delayd.testing.disk import SimulatedDisk
@@ -73,7 +74,7 @@ def test_on_a_full_disk_jobs_can_be_touched_buried_kicked_and_released(rig: Comm
         assert job
         touch(engine, session, job[0], rig.now_ms)
         rig.end_turn()
-        bury(engine, session, job[0], 0, engine.store.time_ms)
+        bury(engine, session, job[0], 0, RequestMs(engine.store.time_ms))
         rig.end_turn()
         kick_job(engine, job[0], rig.now_ms)
         rig.end_turn()
@@ -114,12 +115,12 @@ def test_a_waiting_consumer_gets_its_job_when_there_is_room_again(rig: CommitRig
     wait(engine, waiter, rig.now_ms, None)
     rig.end_turn()
     engine.log_space.free_bytes = 0
-    while advance(engine, 10):
+    while advance(engine, PlayedMs(10)):
         pass
     assert engine.take_deliveries() == []
     assert engine.log_space.is_short
     rig.limit()
-    serve_waiting(engine, 10)
+    serve_waiting(engine, RequestMs(10))
     assert engine.take_deliveries() == [(waiter, (1, b""))]
     rig.end_turn()
 
@@ -205,14 +206,14 @@ def do_something(rig: CommitRig, rng: random.Random) -> None:
         lambda: reserve_batch(engine, session, 20, 100_000, now_ms),
         lambda: touch(engine, session, held, now_ms),
         lambda: release(engine, session, held, 0, rng.choice([0, 5]), now_ms),
-        lambda: bury(engine, session, held, 0, engine.store.time_ms),
+        lambda: bury(engine, session, held, 0, RequestMs(engine.store.time_ms)),
         lambda: kick(engine, topic, 30, now_ms),
         lambda: reschedule(engine, job_id, rng.choice([0, 7]), now_ms),
         lambda: delete(engine, session, held, now_ms),
         lambda: delete_batch(engine, session, range(job_id, job_id + 10), now_ms),
         lambda: pause(engine, "default", rng.choice([0, 0, 3]), now_ms),
-        lambda: advance(engine, now_ms + rng.randrange(3)),
-        lambda: advance(engine, now_ms + 70_000),
+        lambda: advance(engine, PlayedMs(now_ms + rng.randrange(3))),
+        lambda: advance(engine, PlayedMs(now_ms + 70_000)),
     ]
     weights = [30, 2, 6, 2, 6, 6, 4, 2, 4, 3, 2, 1, 6, 0.05]
     if rng.random() < 0.01:
@@ -249,7 +250,7 @@ def test_whatever_clients_do_on_a_full_disk_is_recorded_or_refused(
         rig.end_turn()
         rig.disk.kill()
         again = full_disk_rig(rig.disk)
-        while advance(again.engine, rig.now_ms):
+        while advance(again.engine, PlayedMs(rig.now_ms)):
             again.end_turn()
         assert dict(again.engine.store.jobs).keys() == records.keys()
         assert all(delete_batch(again.engine, again.sessions[0], list(records), again.now_ms))

@@ -16,6 +16,7 @@ from delayd.core.operations.clock import advance, follow_wall
 from delayd.core.operations.finish import bury, delete_batch, release
 from delayd.core.operations.put import put_alike
 from delayd.core.operations.sessions import open_session
+from delayd.core.times import RequestMs
 from delayd.journal.disk import RealDisk
 from delayd.journal.errors import JournalFailed, JournalFull
 from delayd.journal.journal import Journal
@@ -196,7 +197,7 @@ def few_buried_among_many_deleted(rig: CommitRig) -> None:
     for _ in range(200):
         job_ids = rig.put(100)
         rig.pass_turn()
-        bury(rig.engine, rig.session, rig.reserve(), 0, rig.engine.store.time_ms)
+        bury(rig.engine, rig.session, rig.reserve(), 0, RequestMs(rig.engine.store.time_ms))
         rig.pass_turn(ms=1)
         rig.delete(job_ids[1:])
         rig.pass_turn(ms=20)
@@ -461,8 +462,8 @@ def test_the_thread_ends_with_its_snapshot(tmp_path: Path, rng: random.Random) -
     me = open_session(engine)
     while snapshots.taken < 3:
         bodies = [rng.randbytes(100) for _ in range(20)]
-        first_id = put_alike(engine, topic, 0, 0, 1, bodies, 0)
-        delete_batch(engine, me, range(first_id, first_id + 19), 0)
+        first_id = put_alike(engine, topic, 0, 0, 1, bodies, RequestMs(0))
+        delete_batch(engine, me, range(first_id, first_id + 19), RequestMs(0))
         journal.append(b"".join(engine.take_log()[0]), 0, 0)
         journal.sync()
         snapshots.chore()

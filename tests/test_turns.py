@@ -16,6 +16,7 @@ from delayd.config import SyncPolicy
 from delayd.core.errors import OutOfSpace
 from delayd.core.operations.put import put_alike
 from delayd.core.operations.waiting import wait
+from delayd.core.times import RequestMs
 from delayd.exits import Exit
 from delayd.limits import (
     ADVANCE_SLICE_JOBS,
@@ -190,7 +191,7 @@ def test_what_is_due_happens_before_clients_are_heard_and_all_of_it_is_committed
 ) -> None:
     rig.put(delay_ms=5)
     rig.turns.end_turn(rig.clock.request_ms())
-    wait(rig.engine, rig.session, rig.clock.now_ms(), None)
+    wait(rig.engine, rig.session, RequestMs(rig.clock.now_ms()), None)
     rig.look()
     rig.clock.advance(6)
     rig.line.replies = [(rig.a, b"FOUND")]
@@ -278,7 +279,7 @@ def test_of_a_million_jobs_of_one_instant_each_turn_fires_one_slice(rig: CommitR
 def test_small_topics_share_a_turn_for_a_bounded_time(rig: CommitRig) -> None:
     topics = [rig.engine.store.topic(f"topic-{number}") for number in range(20)]
     for topic in topics:
-        put_alike(rig.engine, topic, 0, 5, 60_000, [b"x"], rig.clock.now_ms())
+        put_alike(rig.engine, topic, 0, 5, 60_000, [b"x"], RequestMs(rig.clock.now_ms()))
     rig.turns.end_turn(rig.clock.request_ms())
     rig.clock.advance(10)
     rig.watch.step_ns = ADVANCE_SLICE_US * 1_000 // 4

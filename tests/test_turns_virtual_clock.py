@@ -12,6 +12,7 @@ from delayd import turns as turns_module
 from delayd.clock import NS_PER_MS, STANDING_S, VirtualClock
 from delayd.core.engine import Engine
 from delayd.core.records import Kind, pack_turn
+from delayd.core.times import RequestMs
 from delayd.limits import TASK_SLICE_US, WALL_MS_MAX
 from delayd.line.server import LineServer
 from delayd.line.stats import Stats
@@ -230,10 +231,10 @@ def test_the_time_is_in_the_log_before_it_is_told(server: VirtualServer) -> None
     client = server.client()
     server.engine.take_log()
     client.sendall(b"advance-clock 10\r\n")
-    server.line.serve(server.line.poll(ARRIVAL_S_MAX), START_MS)
-    task = server.line.tasks.step(START_MS)
+    server.line.serve(server.line.poll(ARRIVAL_S_MAX), RequestMs(START_MS))
+    task = server.line.tasks.step(RequestMs(START_MS))
     assert task is not None
-    task.conclude(START_MS)
+    task.conclude(RequestMs(START_MS))
     assert server.engine.take_log() == ([pack_turn(Kind.TURN, START_MS + 10_000)], True)
     ((_, reply),) = server.line.take_replies()
     assert reply == at(10_000) + b"\r\n"

@@ -8,6 +8,7 @@ from delayd.core.operations.reserve import reserve
 from delayd.core.operations.sessions import open_session
 from delayd.core.operations.waiting import wait
 from delayd.core.session import Handed, WaitEnd
+from delayd.core.times import RequestMs
 from tests.commit_rig import CommitRig, Recipient, Watch, set_watch
 
 MANY: Final = 1_000
@@ -96,10 +97,10 @@ def test_what_need_not_be_synced_for_the_line_is_synced_for_who_waits(rig: Commi
     rig.put(jobs=2)
     rig.turns.turn()
     rig.commits.synced.clear()
-    assert reserve(rig.engine, rig.session, rig.clock.now_ms()) is not None
+    assert reserve(rig.engine, rig.session, RequestMs(rig.clock.now_ms())) is not None
     rig.turns.turn()
     assert rig.commits.synced == [False], "a reservation alone is lost with its connection"
-    assert reserve(rig.engine, rig.session, rig.clock.now_ms()) is not None
+    assert reserve(rig.engine, rig.session, RequestMs(rig.clock.now_ms())) is not None
     waiting(rig)
     rig.turns.turn()
     assert rig.commits.synced == [False, True]
@@ -148,7 +149,7 @@ def test_replies_of_the_line_leave_as_ever_beside_who_waits(rig: CommitRig) -> N
 def test_who_is_told_of_a_job_waits_for_that_very_turn(rig: CommitRig) -> None:
     waiter = Waiter("w", rig.events)
     session = open_session(rig.engine, LinePeer(rig, waiter))
-    wait(rig.engine, session, rig.clock.now_ms(), None)
+    wait(rig.engine, session, RequestMs(rig.clock.now_ms()), None)
     rig.put(delay_ms=5)
     rig.turns.turn()
     rig.look()

@@ -19,6 +19,7 @@ from delayd.core.job import State
 from delayd.core.operations.change import kick_job
 from delayd.core.operations.clock import advance
 from delayd.core.session import Handed, WaitEnd
+from delayd.core.times import RequestMs
 from delayd.journal.disk import RealDisk
 from delayd.journal.journal import Journal
 from delayd.limits import WALL_BRACKET_NS, WALL_READINGS_MAX, WALL_STEP_MS
@@ -114,7 +115,7 @@ class TurnsOnClock:
         return job_id in self.topic.queues.ready
 
     def state(self, job_id: int) -> State:
-        return views.view_job(self.engine, job_id, self.clock.now_ms() + 1).state
+        return views.view_job(self.engine, job_id, RequestMs(self.clock.now_ms() + 1)).state
 
 
 @both_clocks
@@ -347,15 +348,15 @@ def test_c3_the_clock_was_set_while_nobody_ran(
         daemon.turns.look_at_wall_clock()
         if not run:
             ids = [daemon.put_at(absolute_ms), daemon.put(relative_ms)]
-        while advance(engine, clock.now_ms(), clock.now_ms() + 1):
+        while advance(engine, clock.now_ms(), RequestMs(clock.now_ms() + 1)):
             pass
-        left = [views.view_job(engine, job_id, clock.now_ms()).left_ms for job_id in ids]
+        left = [views.view_job(engine, job_id, RequestMs(clock.now_ms())).left_ms for job_id in ids]
         assert left[0] == max(0, absolute_ms - clock.wall_ms())
         assert left[1] <= relative_ms + 1 - max(0, step_ms if run else 0)
-        kick_job(engine, daemon.put(HOUR_MS), clock.now_ms() + 1)
+        kick_job(engine, daemon.put(HOUR_MS), RequestMs(clock.now_ms() + 1))
         for _ in range(3):
             clock.advance(10)
-            while advance(engine, clock.now_ms(), clock.now_ms() + 1):
+            while advance(engine, clock.now_ms(), RequestMs(clock.now_ms() + 1)):
                 pass
             daemon.put(HOUR_MS)
             payload = b"".join(engine.take_log()[0])

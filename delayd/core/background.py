@@ -25,13 +25,14 @@ from typing import Final, Protocol, final
 
 from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
+from delayd.core.times import RequestMs
 from delayd.limits import TASK_STEP_JOBS
 
 
 class Work(Protocol):
     """An operation that is executed in steps."""
 
-    def step(self, budget: int, now_ms: int) -> bool:
+    def step(self, budget: int, now_ms: RequestMs) -> bool:
         """Look at `budget` more jobs, or do as much; return whether that was the last step."""
         ...
 
@@ -42,14 +43,14 @@ class BackgroundTask:
 
     __slots__ = ("_answer", "is_over", "refusal", "work")
 
-    def __init__(self, work: Work, answer: Callable[[Refusal | None, int], object]) -> None:
+    def __init__(self, work: Work, answer: Callable[[Refusal | None, RequestMs], object]) -> None:
         """`answer` is told of the end: the refusal, if it was one, and the time."""
         self.work: Final = work
         self._answer = answer
         self.refusal: Refusal | None = None
         self.is_over = False
 
-    def step(self, budget: int, now_ms: int) -> bool:
+    def step(self, budget: int, now_ms: RequestMs) -> bool:
         """Take a step of the work; return whether it was the last. A refusal ends the work."""
         try:
             self.is_over = self.work.step(budget, now_ms)
@@ -58,7 +59,7 @@ class BackgroundTask:
             self.is_over = True
         return self.is_over
 
-    def conclude(self, now_ms: int) -> None:
+    def conclude(self, now_ms: RequestMs) -> None:
         """Answer: the last step has been taken."""
         self._answer(self.refusal, now_ms)
 
@@ -87,7 +88,7 @@ class BackgroundTasks:
         """Drop a task whose result is not needed any more. What it has done stays done."""
         self._queue.remove(task)
 
-    def step(self, now_ms: int, budget: int = TASK_STEP_JOBS) -> BackgroundTask | None:
+    def step(self, now_ms: RequestMs, budget: int = TASK_STEP_JOBS) -> BackgroundTask | None:
         """Take a step of the task whose turn it is; return it if that was its last.
 
         Without tasks nothing happens. The sweep shares each step.

@@ -12,11 +12,11 @@ makes it durable and only then lets the replies go; and it takes the deliveries
     write_promised(record)    records what log space was set aside for
     stamp()                   records how far time has been played, once before a turn's records
 
-Time is an argument, in two roundings so that nothing is early in either. Requests carry `now_ms`
-rounded *up*: a delay or ttr counted from it ends no sooner than asked for. `advance` takes the time
-rounded *down*: what it fires is due. `store.time_ms` is how far time has been played; what was due
-by then has happened, or, where a slice has not come to it yet, is made to happen when an operation
-asks for the job.
+Time is an argument, in two roundings (`core.times`) so that nothing is early in either. Requests
+carry `now_ms` rounded *up*: a delay or ttr counted from it ends no sooner than asked for. `advance`
+takes the time rounded *down*: what it fires is due. `store.time_ms` is how far time has been
+played; what was due by then has happened, or, where a slice has not come to it yet, is made to
+happen when an operation asks for the job.
 
 >>> from delayd.core.operations.clock import advance, next_deadline
 >>> from delayd.core.operations.put import put_alike
@@ -47,6 +47,7 @@ from delayd.core.names import DEFAULT_TOPIC
 from delayd.core.records import LAYOUTS, Kind, pack, pack_turn
 from delayd.core.session import Delivery, Session
 from delayd.core.store import Store
+from delayd.core.times import PlayedMs
 from delayd.limits import BODY_BYTES_DEFAULT, WHEEL_SIZE_DEFAULT, WHEEL_TICK_MS_DEFAULT
 
 
@@ -88,7 +89,7 @@ class Engine:
         body_bytes_max: int = BODY_BYTES_DEFAULT,
     ) -> None:
         """Start without jobs at `start_ms` of delayd time."""
-        self.store: Final = Store(tick_ms, wheel_size, start_ms)
+        self.store: Final = Store(tick_ms, wheel_size, PlayedMs(start_ms))
         self.tick_ms = tick_ms
         self.log_space: Final = LogSpace()
         self.body_bytes_max = body_bytes_max

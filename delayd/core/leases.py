@@ -10,6 +10,7 @@ from typing import final
 
 from delayd.core.session import Session
 from delayd.core.timers import TimerLane
+from delayd.core.times import PlayedMs
 from delayd.core.wheel.wheel import TimingWheel
 
 
@@ -29,7 +30,7 @@ class Leases:
         session = self.sessions.get(job_id)
         return None if session is None else session.deadlines[job_id]
 
-    def add(self, job_id: int, session: Session, deadline_ms: int, time_ms: int) -> bool:
+    def add(self, job_id: int, session: Session, deadline_ms: int, time_ms: PlayedMs) -> bool:
         """Note that the session holds the job; tell whether the lane must be queued again."""
         self.sessions[job_id] = session
         session.deadlines[job_id] = deadline_ms
@@ -37,7 +38,7 @@ class Leases:
             session.soonest_ms = deadline_ms
         return self.lane.wheel.insert(job_id, deadline_ms, time_ms)
 
-    def extend(self, job_id: int, deadline_ms: int, time_ms: int) -> bool:
+    def extend(self, job_id: int, deadline_ms: int, time_ms: PlayedMs) -> bool:
         """Extend the lease to this deadline; tell whether the lane must be queued again."""
         deadlines = self.sessions[job_id].deadlines
         former_ms, deadlines[job_id] = deadlines[job_id], deadline_ms

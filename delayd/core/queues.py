@@ -21,6 +21,7 @@ from sortedcontainers import SortedList
 from delayd.core.job import DUE_AT, STATE_AT, U64, State, rank_of
 from delayd.core.stats.ready_ages import ReadyAges
 from delayd.core.timers import TimerLane
+from delayd.core.times import PlayedMs
 from delayd.limits import PRIORITY_URGENT_BELOW
 
 ID_MASK: Final = 2**64 - 1
@@ -63,7 +64,7 @@ class Queues:
         priority: int,
         due_ms: int,
         record: bytes,
-        time_ms: int,
+        time_ms: PlayedMs,
         since_ms: int = 0,
     ) -> bool:
         """Queue the job according to its state; tell whether the lane must be queued again.

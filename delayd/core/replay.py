@@ -14,6 +14,7 @@ from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
 from delayd.core.operations.clock import advance
 from delayd.core.records import LAYOUTS, TAILED, Kind, UnknownRecord
+from delayd.core.times import PlayedMs
 from delayd.limits import TASK_STEP_JOBS
 
 # Tested for every job; an enum member's arithmetic costs 40 ns more than an int's.
@@ -76,13 +77,13 @@ class Replay:
             while self._store.sweep(TASK_STEP_JOBS):
                 pass
 
-    def _turn(self, time_ms: int) -> None:
+    def _turn(self, time_ms: PlayedMs) -> None:
         """Fire everything that was due by then."""
         self._store.time_ms = time_ms
         while advance(self.engine, time_ms):
             pass
 
-    def finish(self, now_ms: int) -> None:
+    def finish(self, now_ms: PlayedMs) -> None:
         """Drop unused topics, count from zero, and continue at `now_ms`."""
         store = self._store
         store.topics.keeps_all = False

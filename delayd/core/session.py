@@ -7,6 +7,7 @@ restart belong to the store's orphan session until their ttr runs out.
 import enum
 from typing import TYPE_CHECKING, Final, Protocol
 
+from delayd.core.times import RequestMs
 from delayd.limits import DEADLINE_SOON_MS
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ Handed = tuple[int, bytes]
 class Owner(Protocol):
     """The owner of a session, which gets its deliveries."""
 
-    def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
+    def deliver(self, outcome: Handed | WaitEnd, now_ms: RequestMs) -> None:
         """Take the job, or the end of the wait."""
         ...
 
@@ -74,7 +75,7 @@ class Session:
         self.soonest_ms = min(self.deadlines.values(), default=NEVER_MS)
         return self.soonest_ms
 
-    def deadline_soon(self, now_ms: int) -> bool:
+    def deadline_soon(self, now_ms: RequestMs) -> bool:
         """Tell whether a job held runs out of time within `DEADLINE_SOON_MS`."""
         soon_ms = now_ms + DEADLINE_SOON_MS
         return self.soonest_ms <= soon_ms and self.soonest_deadline() <= soon_ms

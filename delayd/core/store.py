@@ -52,7 +52,7 @@ from delayd.core.stats.latency import new_histogram, note_run, span
 from delayd.core.stats.rates import Rates
 from delayd.core.throttle import Block, Throttle
 from delayd.core.timers import Alarms, TimerLane, TimerQueue
-from delayd.core.times import ROUNDING_MS
+from delayd.core.times import ROUNDING_MS, PlayedMs, RequestMs
 from delayd.core.topic import Source, Topic
 from delayd.core.topics import Topics
 from delayd.core.transitions import came_due, placed_anew, rank_at, renumbered, without_key
@@ -103,7 +103,7 @@ class Store:
         "wheel_size",
     )
 
-    def __init__(self, tick_ms: int, wheel_size: int, start_ms: int) -> None:
+    def __init__(self, tick_ms: int, wheel_size: int, start_ms: PlayedMs) -> None:
         """Start empty, at `start_ms` of delayd time, with wheels of this tick and size."""
         self.tick_ms = tick_ms
         self.wheel_size = wheel_size
@@ -614,7 +614,7 @@ class Store:
 
     # --- Jobs in hand ----------------------------------------------------------------------------
 
-    def hand_out(self, topic: Topic, session: Session, now_ms: int) -> tuple[int, int, bytes]:
+    def hand_out(self, topic: Topic, session: Session, now_ms: RequestMs) -> tuple[int, int, bytes]:
         """Let the session hold the topic's next ready job; return (id, deadline, record)."""
         queues = topic.queues
         key: int = queues.ready.pop(0)
@@ -656,7 +656,7 @@ class Store:
         return job_id, deadline_ms, record
 
     def hand_out_run(
-        self, topic: Topic, session: Session, jobs_max: int, bytes_max: int, now_ms: int
+        self, topic: Topic, session: Session, jobs_max: int, bytes_max: int, now_ms: RequestMs
     ) -> list[tuple[int, int, bytes]]:
         """Hand out so many of the next ready jobs, until their bodies exceed `bytes_max`.
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Generic, TypeVar, final
 
+from delayd.core.times import PlayedMs
 from delayd.core.wheel.wheel import TimingWheel
 from delayd.limits import TIMER_STALE_ROWS
 
@@ -67,7 +68,7 @@ class TimerQueue:
             heapq.heappop(rows)
         return rows[0][0] if rows else None
 
-    def take_due(self, now_ms: int, slice_entries: int) -> tuple[TimerLane, list[int]] | None:
+    def take_due(self, now_ms: PlayedMs, slice_entries: int) -> tuple[TimerLane, list[int]] | None:
         """Turn the wheel of the lane whose turn it is, by one slice; return what it fired.
 
         The list may be empty when the slice went into a cascade. None: nothing is due by `now_ms`.
@@ -108,7 +109,7 @@ class TimerQueue:
         heapq.heapify(self._rows)
         self._live_rows = len(self._rows)
 
-    def check(self, lanes: list[TimerLane], now_ms: int) -> None:
+    def check(self, lanes: list[TimerLane], now_ms: PlayedMs) -> None:
         """Assert that each of these lanes, and no other, is woken when its wheel asks for it."""
         queued = {row[2]: row for row in self._rows if row[1] == row[2].ticket}
         assert set(queued) <= set(lanes), "a lane is queued that nobody knows"
@@ -137,7 +138,7 @@ class Alarms(Generic[OwnerT]):
         row = self.rows.get(alarm)
         return None if row is None else row[0]
 
-    def add(self, ring_ms: int, owner: OwnerT, time_ms: int) -> tuple[int, bool]:
+    def add(self, ring_ms: int, owner: OwnerT, time_ms: PlayedMs) -> tuple[int, bool]:
         """Set an alarm; return its number, and whether the lane must be queued again."""
         self._last += 1
         self.rows[self._last] = (ring_ms, owner)

@@ -9,13 +9,14 @@ from typing import Protocol
 from delayd.core.engine import Engine
 from delayd.core.operations.checks import check_range
 from delayd.core.operations.clock import advance, next_deadline, reach, record_time
+from delayd.core.times import PlayedMs, RequestMs
 from delayd.limits import WALL_MS_MAX
 
 
 class StandingClock(Protocol):
     """A clock that a client moves."""
 
-    def now_ms(self) -> int:
+    def now_ms(self) -> PlayedMs:
         """Delayd time."""
         ...
 
@@ -40,7 +41,7 @@ class ClockAdvance:
         self._by_ms = by_ms
         self._until_ms: int | None = None
 
-    def step(self, _budget: int, _now_ms: int) -> bool:
+    def step(self, _budget: int, _now_ms: RequestMs) -> bool:
         """Advance to the next deadline, or fire a slice of what is due at this one."""
         state, clock = self._engine, self._clock
         now_ms = clock.now_ms()
@@ -52,9 +53,9 @@ class ClockAdvance:
             self._until_ms = until_ms
         next_ms = next_deadline(state)
         if next_ms is not None and next_ms <= until_ms:
-            time_ms = max(now_ms, next_ms)
+            time_ms = PlayedMs(max(now_ms, next_ms))
             clock.go_on_to(time_ms)
-            advance(state, time_ms, time_ms)
+            advance(state, time_ms, RequestMs(time_ms))
             return False
         clock.go_on_to(max(now_ms, until_ms))
         reach(state, clock.now_ms())
@@ -62,6 +63,6 @@ class ClockAdvance:
         return True
 
     @property
-    def time_ms(self) -> int:
+    def time_ms(self) -> PlayedMs:
         """What time it is by the clock."""
         return self._clock.now_ms()

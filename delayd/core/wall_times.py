@@ -29,6 +29,7 @@ where most have an absolute time, 200 where one in a hundred has.
 from collections.abc import Iterator
 from typing import Final
 
+from delayd.core.times import PlayedMs
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.limits import WALL_STEPS_MAX
 
@@ -146,7 +147,7 @@ class WallTimes:
                 self._drop_empty(layer)
                 return
 
-    def step(self, offset_ms: int, time_ms: int) -> None:
+    def step(self, offset_ms: int, time_ms: PlayedMs) -> None:
         """Let the offset be another one from `time_ms` on: all jobs are unplaced."""
         assert not self.is_full, "the oldest layer has to be placed first"
         if self._placed:

@@ -31,6 +31,7 @@ from delayd.core.operations.sessions import stop_consuming, watch
 from delayd.core.operations.topics import reclaim
 from delayd.core.operations.waiting import wait
 from delayd.core.session import Handed, Session, WaitEnd
+from delayd.core.times import RequestMs
 from delayd.http.problems import FieldError, KeyReused, RequestInvalid
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Memo:
                 raise KeyReused
             self.job_id = note.job
 
-    def keep(self, job_id: int, now_ms: int) -> None:
+    def keep(self, job_id: int, now_ms: RequestMs) -> None:
         """Remember that this job has just been put, or take it back and say why that cannot be.
 
         It follows its job in the log: if a crash cuts between them, the retry makes a second job,
@@ -149,7 +150,7 @@ class Memos:
         self.engine = engine
         self._session = Session(self)
 
-    def begin(self, now_ms: int) -> None:
+    def begin(self, now_ms: RequestMs) -> None:
         """Wait for memos, from when there are any; a second time nothing happens."""
         engine, session = self.engine, self._session
         if not session.watched and TOPIC in engine.store.topics.by_name:
@@ -164,14 +165,14 @@ class Memos:
         if session.watched and not session.watched[0].jobs:
             stop_consuming(self.engine, session)
 
-    def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
+    def deliver(self, outcome: Handed | WaitEnd, now_ms: RequestMs) -> None:
         """Delete one that has come due, and the following ones."""
         assert not isinstance(outcome, WaitEnd), "it waits without an end"
         with as_daemon(self.engine):
             delete(self.engine, self._session, outcome[0], now_ms)
         self._go_on(now_ms)
 
-    def _go_on(self, now_ms: int) -> None:
+    def _go_on(self, now_ms: RequestMs) -> None:
         """Delete what is due (it comes in slices), and wait for more while there is more."""
         engine, session = self.engine, self._session
         with as_daemon(engine):

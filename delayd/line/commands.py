@@ -36,6 +36,7 @@ from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.list import Calendar, Search
 from delayd.core.scans.scan import Wanted
 from delayd.core.session import Handed
+from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
 from delayd.core.virtual_clock import ClockAdvance
 from delayd.limits import POLICY_JSON_BYTES_MAX, RESERVE_BATCH_MAX
@@ -47,7 +48,7 @@ from delayd.line.stats import COUNTED
 Parser = Callable[[bytes], Any]
 """Returns the arguments that the bytes after a command's word are; may raise a `Refusal`."""
 
-Handler = Callable[[LineConnection, Any, int], bytes]
+Handler = Callable[[LineConnection, Any, RequestMs], bytes]
 """Takes the connection, the arguments and the time; returns the reply, or nothing when the client
 now waits."""
 
@@ -58,7 +59,7 @@ NO_JOB_ID: Final = 0
 # --- Reserving -----------------------------------------------------------------------------------
 
 
-def _reserve_batch(client: LineConnection, asked: tuple[int, int], now_ms: int) -> bytes:
+def _reserve_batch(client: LineConnection, asked: tuple[int, int], now_ms: RequestMs) -> bytes:
     jobs_max, wait_ms = asked
     client.batch_max = min(jobs_max, RESERVE_BATCH_MAX)
     try:
@@ -68,7 +69,7 @@ def _reserve_batch(client: LineConnection, asked: tuple[int, int], now_ms: int) 
         raise
 
 
-def _reserve(client: LineConnection, wait_ms: int | None, now_ms: int) -> bytes:
+def _reserve(client: LineConnection, wait_ms: int | None, now_ms: RequestMs) -> bytes:
     """Reserve a job, or wait for one: None is for ever."""
     engine, session = client.engine, client.session
     if not session.works:
@@ -87,7 +88,7 @@ def _reserve(client: LineConnection, wait_ms: int | None, now_ms: int) -> bytes:
     return b""
 
 
-def _reserve_job(client: LineConnection, job_id: int, now_ms: int) -> bytes:
+def _reserve_job(client: LineConnection, job_id: int, now_ms: RequestMs) -> bytes:
     job = reserve_job(client.engine, client.session, job_id, now_ms)
     client.stats.note_worker(client.session)
     return client.long_reply(replies.reserved(job))
@@ -96,29 +97,29 @@ def _reserve_job(client: LineConnection, job_id: int, now_ms: int) -> bytes:
 # --- What a worker does with its job -------------------------------------------------------------
 
 
-def _delete(client: LineConnection, job_id: int, now_ms: int) -> bytes:
+def _delete(client: LineConnection, job_id: int, now_ms: RequestMs) -> bytes:
     finish.delete(client.engine, client.session, job_id, now_ms)
     return replies.DELETED
 
 
-def _release(client: LineConnection, args: tuple[int, int, int], now_ms: int) -> bytes:
+def _release(client: LineConnection, args: tuple[int, int, int], now_ms: RequestMs) -> bytes:
     job_id, priority, delay_ms = args
     finish.release(client.engine, client.session, job_id, priority, delay_ms, now_ms)
     return replies.RELEASED
 
 
-def _bury(client: LineConnection, args: tuple[int, int], now_ms: int) -> bytes:
+def _bury(client: LineConnection, args: tuple[int, int], now_ms: RequestMs) -> bytes:
     job_id, priority = args
     finish.bury(client.engine, client.session, job_id, priority, now_ms)
     return replies.BURIED
 
 
-def _touch(client: LineConnection, job_id: int, now_ms: int) -> bytes:
+def _touch(client: LineConnection, job_id: int, now_ms: RequestMs) -> bytes:
     touch(client.engine, client.session, job_id, now_ms)
     return replies.TOUCHED
 
 
-def _nack(client: LineConnection, args: tuple[int, int, str], now_ms: int) -> bytes:
+def _nack(client: LineConnection, args: tuple[int, int, str], now_ms: RequestMs) -> bytes:
     job_id, delay_ms, error = args
     finish.nack(client.engine, client.session, job_id, now_ms, delay_ms=delay_ms, error=error)
     return b"NACKED\r\n"
@@ -127,25 +128,25 @@ def _nack(client: LineConnection, args: tuple[int, int, str], now_ms: int) -> by
 # --- What any client may do with waiting jobs ----------------------------------------------------
 
 
-def _kick(client: LineConnection, bound: int, now_ms: int) -> bytes:
+def _kick(client: LineConnection, bound: int, now_ms: RequestMs) -> bytes:
     return b"KICKED %d\r\n" % change.kick(client.engine, client.used, bound, now_ms)
 
 
-def _kick_job(client: LineConnection, job_id: int, now_ms: int) -> bytes:
+def _kick_job(client: LineConnection, job_id: int, now_ms: RequestMs) -> bytes:
     change.kick_job(client.engine, job_id, now_ms)
     return replies.KICKED
 
 
-def _reschedule(client: LineConnection, args: tuple[int, int], now_ms: int) -> bytes:
+def _reschedule(client: LineConnection, args: tuple[int, int], now_ms: RequestMs) -> bytes:
     job_id, delay_ms = args
     change.reschedule(client.engine, job_id, delay_ms, now_ms)
     return replies.RESCHEDULED
 
 
-def _change(client: LineConnection, args: tuple[int, Changes], now_ms: int) -> bytes:
+def _change(client: LineConnection, args: tuple[int, Changes], now_ms: RequestMs) -> bytes:
     job_id, changes = args
 
-    def carry(body: bytes | None, now_ms: int) -> bytes:
+    def carry(body: bytes | None, now_ms: RequestMs) -> bytes:
         priority, delay_ms, ttr_ms, _ = changes
         change.change(
             client.engine,
@@ -163,37 +164,39 @@ def _change(client: LineConnection, args: tuple[int, Changes], now_ms: int) -> b
     return client.expect(changes.body_bytes, carry, client.engine.body_bytes_max)
 
 
-def _peek(client: LineConnection, job_id: int, _now_ms: int) -> bytes:
+def _peek(client: LineConnection, job_id: int, _now_ms: RequestMs) -> bytes:
     return client.long_reply(replies.found(views.peek(client.engine, job_id)))
 
 
 def _peek_head(find: Callable[[Engine, Topic], Handed | None]) -> Handler:
     """Return the handler that shows the job which `find` finds in the topic used."""
 
-    def peek(client: LineConnection, _nothing: None, _now_ms: int) -> bytes:
+    def peek(client: LineConnection, _nothing: None, _now_ms: RequestMs) -> bytes:
         job = find(client.engine, client.used)
         return replies.NOT_FOUND if job is None else client.long_reply(replies.found(job))
 
     return peek
 
 
-def _delete_key(client: LineConnection, args: tuple[str, bytes], now_ms: int) -> bytes:
+def _delete_key(client: LineConnection, args: tuple[str, bytes], now_ms: RequestMs) -> bytes:
     name, key = args
     return _delete(client, find_key(client.engine, name, key), now_ms)
 
 
-def _reschedule_key(client: LineConnection, args: tuple[str, bytes, int], now_ms: int) -> bytes:
+def _reschedule_key(
+    client: LineConnection, args: tuple[str, bytes, int], now_ms: RequestMs
+) -> bytes:
     name, key, delay_ms = args
     change.reschedule(client.engine, find_key(client.engine, name, key), delay_ms, now_ms)
     return replies.RESCHEDULED
 
 
-def _peek_key(client: LineConnection, args: tuple[str, bytes], now_ms: int) -> bytes:
+def _peek_key(client: LineConnection, args: tuple[str, bytes], now_ms: RequestMs) -> bytes:
     name, key = args
     return _peek(client, find_key(client.engine, name, key), now_ms)
 
 
-def _kick_key(client: LineConnection, args: tuple[str, bytes], now_ms: int) -> bytes:
+def _kick_key(client: LineConnection, args: tuple[str, bytes], now_ms: RequestMs) -> bytes:
     name, key = args
     return _kick_job(client, find_key(client.engine, name, key), now_ms)
 
@@ -201,36 +204,36 @@ def _kick_key(client: LineConnection, args: tuple[str, bytes], now_ms: int) -> b
 # --- Tubes ---------------------------------------------------------------------------------------
 
 
-def _use(client: LineConnection, name: str, _now_ms: int) -> bytes:
+def _use(client: LineConnection, name: str, _now_ms: RequestMs) -> bytes:
     use(client.engine, client.session, name)
     return b"USING %b\r\n" % name.encode()
 
 
-def _watch(client: LineConnection, name: str, _now_ms: int) -> bytes:
+def _watch(client: LineConnection, name: str, _now_ms: RequestMs) -> bytes:
     watch(client.engine, client.session, name)
     return b"WATCHING %d\r\n" % len(client.session.watched)
 
 
-def _ignore(client: LineConnection, name: str, _now_ms: int) -> bytes:
+def _ignore(client: LineConnection, name: str, _now_ms: RequestMs) -> bytes:
     ignore(client.engine, client.session, name)
     return b"WATCHING %d\r\n" % len(client.session.watched)
 
 
-def _pause_tube(client: LineConnection, args: tuple[str, int], now_ms: int) -> bytes:
+def _pause_tube(client: LineConnection, args: tuple[str, int], now_ms: RequestMs) -> bytes:
     name, pause_ms = args
     pause(client.engine, name, pause_ms, now_ms)
     return replies.PAUSED
 
 
-def _put_in_tube(client: LineConnection, args: tuple[str, PutLine], _now_ms: int) -> bytes:
+def _put_in_tube(client: LineConnection, args: tuple[str, PutLine], _now_ms: RequestMs) -> bytes:
     name, put = args
     return client.begin_put(put, name)
 
 
-def _set_policy(client: LineConnection, args: tuple[str, int], _now_ms: int) -> bytes:
+def _set_policy(client: LineConnection, args: tuple[str, int], _now_ms: RequestMs) -> bytes:
     name, json_bytes = args
 
-    def set_it(json: bytes, now_ms: int) -> bytes:
+    def set_it(json: bytes, now_ms: RequestMs) -> bytes:
         try:
             policy = Policy.from_json(json) if json else None
         except PolicyInvalid as refusal:
@@ -248,7 +251,7 @@ def _set_policy(client: LineConnection, args: tuple[str, int], _now_ms: int) -> 
     return client.expect(json_bytes, set_it, POLICY_JSON_BYTES_MAX)
 
 
-def _get_policy(client: LineConnection, name: str, _now_ms: int) -> bytes:
+def _get_policy(client: LineConnection, name: str, _now_ms: RequestMs) -> bytes:
     policy, _ = policy_of(client.engine, name)
     return client.long_reply(replies.ok(policy.to_json().encode()))
 
@@ -256,46 +259,48 @@ def _get_policy(client: LineConnection, name: str, _now_ms: int) -> bytes:
 # --- Many jobs -----------------------------------------------------------------------------------
 
 
-def _list_jobs(client: LineConnection, args: tuple[str, Filter], now_ms: int) -> bytes:
+def _list_jobs(client: LineConnection, args: tuple[str, Filter], now_ms: RequestMs) -> bytes:
     name, asked = args
     search = Search(client.engine, name, asked.wanted(now_ms), asked.limit, asked.after)
     wall_times = client.engine.store.wall_times
     return client.begin(search, lambda: replies.jobs_page(search.page, wall_times.offset_ms))
 
 
-def _calendar(client: LineConnection, args: tuple[str, int, int], now_ms: int) -> bytes:
+def _calendar(client: LineConnection, args: tuple[str, int, int], now_ms: RequestMs) -> bytes:
     name, bin_ms, bins = args
     calendar = Calendar(client.engine, name, from_ms=now_ms, bin_ms=bin_ms, bins=bins)
     return client.begin(calendar, lambda: replies.calendar(calendar.counts, bin_ms))
 
 
-def _redrive(client: LineConnection, args: tuple[str, int, float], _now_ms: int) -> bytes:
+def _redrive(client: LineConnection, args: tuple[str, int, float], _now_ms: RequestMs) -> bytes:
     name, jobs_max, per_s = args
     wanted = Wanted(frozenset({State.BURIED}))
     bulk = Bulk(client.engine, name, wanted, Action.kick(per_s), limit=jobs_max)
     return client.begin(bulk, lambda: replies.bulk(bulk, b"REDRIVEN"))
 
 
-def _clear_tube(client: LineConnection, name: str, _now_ms: int) -> bytes:
+def _clear_tube(client: LineConnection, name: str, _now_ms: RequestMs) -> bytes:
     clear = Clear(client.engine, name)
     return client.begin(clear, lambda: b"CLEARED %d\r\n" % clear.count)
 
 
-def _cancel_jobs(client: LineConnection, args: tuple[str, Filter], now_ms: int) -> bytes:
+def _cancel_jobs(client: LineConnection, args: tuple[str, Filter], now_ms: RequestMs) -> bytes:
     return _bulk(client, *args, Action.cancel(), b"CANCELLED", now_ms)
 
 
-def _kick_jobs(client: LineConnection, args: tuple[str, Filter], now_ms: int) -> bytes:
+def _kick_jobs(client: LineConnection, args: tuple[str, Filter], now_ms: RequestMs) -> bytes:
     return _bulk(client, *args, Action.kick(), b"KICKED", now_ms)
 
 
-def _reschedule_jobs(client: LineConnection, args: tuple[str, int, Filter], now_ms: int) -> bytes:
+def _reschedule_jobs(
+    client: LineConnection, args: tuple[str, int, Filter], now_ms: RequestMs
+) -> bytes:
     name, delay_ms, asked = args
     return _bulk(client, name, asked, Action.reschedule(delay_ms), b"RESCHEDULED", now_ms)
 
 
 def _bulk(
-    client: LineConnection, name: str, asked: Filter, action: Action, word: bytes, now_ms: int
+    client: LineConnection, name: str, asked: Filter, action: Action, word: bytes, now_ms: RequestMs
 ) -> bytes:
     bulk = Bulk(client.engine, name, asked.wanted(now_ms), action, dry_run=asked.dry)
     word = b"MATCHED" if asked.dry else word
@@ -305,46 +310,46 @@ def _bulk(
 # --- Statistics and lists ------------------------------------------------------------------------
 
 
-def _stats_job(client: LineConnection, job_id: int, now_ms: int) -> bytes:
+def _stats_job(client: LineConnection, job_id: int, now_ms: RequestMs) -> bytes:
     engine = client.engine
     record, state = caught_up(engine, job_id, now_ms)
     return client.long_reply(replies.stats_job(engine.store, job_id, record, state, now_ms))
 
 
-def _stats_tube(client: LineConnection, name: str, now_ms: int) -> bytes:
+def _stats_tube(client: LineConnection, name: str, now_ms: RequestMs) -> bytes:
     return client.long_reply(replies.stats_tube(topic_named(client.engine, name), now_ms))
 
 
-def _stats(client: LineConnection, _nothing: None, now_ms: int) -> bytes:
+def _stats(client: LineConnection, _nothing: None, now_ms: RequestMs) -> bytes:
     return client.long_reply(replies.yaml_map(client.stats.report(now_ms)))
 
 
-def _list_tubes(client: LineConnection, _nothing: None, _now_ms: int) -> bytes:
+def _list_tubes(client: LineConnection, _nothing: None, _now_ms: RequestMs) -> bytes:
     topics = client.visible(client.engine.store.topics.listing)
     return client.long_reply(replies.yaml_list(topic.name for topic in topics))
 
 
-def _list_tubes_watched(client: LineConnection, _nothing: None, _now_ms: int) -> bytes:
+def _list_tubes_watched(client: LineConnection, _nothing: None, _now_ms: RequestMs) -> bytes:
     return client.long_reply(replies.yaml_list(topic.name for topic in client.session.watched))
 
 
-def _list_tube_used(client: LineConnection, _nothing: None, _now_ms: int) -> bytes:
+def _list_tube_used(client: LineConnection, _nothing: None, _now_ms: RequestMs) -> bytes:
     return b"USING %b\r\n" % client.used.name.encode()
 
 
 # --- The connection and the clock ----------------------------------------------------------------
 
 
-def _auth(client: LineConnection, token: bytes, _now_ms: int) -> bytes:
+def _auth(client: LineConnection, token: bytes, _now_ms: RequestMs) -> bytes:
     return client.authenticate(token)
 
 
-def _quit(client: LineConnection, _rest: bytes, _now_ms: int) -> bytes:
+def _quit(client: LineConnection, _rest: bytes, _now_ms: RequestMs) -> bytes:
     client.is_closing = True
     return b""
 
 
-def _advance_clock(client: LineConnection, rest: bytes, _now_ms: int) -> bytes:
+def _advance_clock(client: LineConnection, rest: bytes, _now_ms: RequestMs) -> bytes:
     clock = client.context.clock
     if clock is None:
         return client.refuse(replies.UNKNOWN_COMMAND)
@@ -500,7 +505,7 @@ def command_of(line: bytes) -> tuple[Command, bytes] | None:
 # --- Carrying out --------------------------------------------------------------------------------
 
 
-def carry_out(client: LineConnection, line: bytes, now_ms: int) -> None:
+def carry_out(client: LineConnection, line: bytes, now_ms: RequestMs) -> None:
     """Carry out the command of a line, if the client may, and gather its reply."""
     peer = client.peer
     is_bound = False
@@ -554,7 +559,7 @@ def _authorization(
     client: LineConnection,
     command: Command,
     args: Any,  # noqa: ANN401 (what the row's parser returns)
-    now_ms: int,
+    now_ms: RequestMs,
 ) -> Authorization:
     """Judge a command with these arguments of a client that has authenticated."""
     assert client.peer is not None

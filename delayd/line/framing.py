@@ -17,11 +17,12 @@ command means, but for the beginnings of those that may be long.
 from collections.abc import Callable
 from typing import Final, final
 
+from delayd.core.times import RequestMs
 from delayd.limits import LINE_BYTES_MAX, LONG_LINE_BYTES_MAX
 from delayd.line import replies
 from delayd.line.grammar import LONG_LINE, announced_bytes
 
-Then = Callable[[bytes, int], bytes]
+Then = Callable[[bytes, RequestMs], bytes]
 """What to do with a body and the time, and what to reply; it may raise a `Refusal`."""
 
 _INCOMPLETE: Final = -1
@@ -53,8 +54,8 @@ class Framing:
 
     def __init__(
         self,
-        on_line: Callable[[bytes, int, int, int], int],
-        on_body: Callable[[Then, bytes | None, int], bool],
+        on_line: Callable[[bytes, int, int, RequestMs], int],
+        on_body: Callable[[Then, bytes | None, RequestMs], bool],
         refuse: Callable[[bytes], bytes],
         is_foreign: Callable[[bytes, int], bool],
         out: list[bytes],
@@ -119,7 +120,7 @@ class Framing:
         """Keep what has arrived while nothing is executed."""
         self._rest += data
 
-    def receive(self, data: bytes, now_ms: int) -> bool:
+    def receive(self, data: bytes, now_ms: RequestMs) -> bool:
         """Take in what has arrived, and hand on every command that is complete.
 
         Returns whether something is incomplete.
@@ -239,7 +240,7 @@ class Framing:
                 self._out.append(self._discard_reply)
         return at + discarded_bytes
 
-    def _take_body(self, data: bytes, at: int, now_ms: int) -> tuple[bool, int]:
+    def _take_body(self, data: bytes, at: int, now_ms: RequestMs) -> tuple[bool, int]:
         """Pass the body on when it is all there; return whether, and where, the input continues."""
         then = self._then
         assert then is not None

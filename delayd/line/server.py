@@ -138,7 +138,7 @@ class Client:
         """Read from it again: its connection no longer waits."""
         self.server.listen_again(self)
 
-    def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
+    def deliver(self, outcome: Handed | WaitEnd, now_ms: RequestMs) -> None:
         """Answer the reserve that waited."""
         if self.is_gone:
             return  # it closed after it got the job, which the close has given back
@@ -283,7 +283,7 @@ class LineServer:
             wait_s = 0
         return epoll.poll(wait_s, EVENTS_PER_TURN)
 
-    def serve(self, events: Sequence[tuple[int, int]], now_ms: int) -> None:
+    def serve(self, events: Sequence[tuple[int, int]], now_ms: RequestMs) -> None:
         """Read from every client with input and execute its commands."""
         if self._settled:
             self._go_on(now_ms)
@@ -302,7 +302,7 @@ class LineServer:
             else:
                 self._handle(client, event, now_ms)
 
-    def _look_at_time(self, now_ms: int) -> None:
+    def _look_at_time(self, now_ms: RequestMs) -> None:
         """Make the calls that were postponed, and close clients that take too long."""
         handshakes = self._handshakes
         if handshakes is not None:
@@ -353,7 +353,7 @@ class LineServer:
             client.is_dirty = True
             self._dirty.append(client)
 
-    def _go_on(self, now_ms: int) -> None:
+    def _go_on(self, now_ms: RequestMs) -> None:
         settled, self._settled = self._settled, []
         for client in settled:
             connection = client.connection
@@ -370,7 +370,7 @@ class LineServer:
 
     # --- Reading ---------------------------------------------------------------------------------
 
-    def _read(self, client: Client, now_ms: int) -> None:
+    def _read(self, client: Client, now_ms: RequestMs) -> None:
         connection = client.connection
         if connection.is_waiting or connection.is_choked or connection.is_closing:
             self._watch(client, client.mask & ~IN)
@@ -393,7 +393,7 @@ class LineServer:
             self._watch(client, client.mask & ~(IN | HANG_UP))
             self._note(client)
 
-    def _handle(self, client: Client, event: int, now_ms: int) -> None:
+    def _handle(self, client: Client, event: int, now_ms: RequestMs) -> None:
         """Deal with everything but plain input."""
         if event & BROKEN:
             self._read_rest(client, now_ms)
@@ -409,7 +409,7 @@ class LineServer:
         elif event & IN:
             self._read(client, now_ms)
 
-    def _read_rest(self, client: Client, now_ms: int) -> None:
+    def _read_rest(self, client: Client, now_ms: RequestMs) -> None:
         """Execute what a client sent before it closed, which a unix socket still holds.
 
         Its replies are not read. The loop ends, because no more input can come.
@@ -510,14 +510,14 @@ class LineServer:
             self.admission.identify(peer, sock.plain, certificate)
         self._epoll.modify(sock.fileno(), IN | HANG_UP)
         client = self._clients[sock.fileno()] = Client(self, sock, peer)
-        self._read(client, now_ms)
+        self._read(client, RequestMs(now_ms))
 
     def _not_shaken(self, peer: Peer, error: Exception) -> None:
         self.stats.note_refusal("TLS_HANDSHAKE")
         self.admission.note_failed_handshake(peer, error)
         self.admission.leave(peer)
 
-    def _close(self, client: Client, now_ms: int) -> None:
+    def _close(self, client: Client, now_ms: RequestMs) -> None:
         fd = client.sock.fileno()
         if fd < 0:
             return
@@ -529,11 +529,11 @@ class LineServer:
         del self._clients[fd]
         client.sock.close()
 
-    def _close_refused(self, client: Client, word: str, now_ms: int) -> None:
+    def _close_refused(self, client: Client, word: str, now_ms: RequestMs) -> None:
         self.stats.note_refusal(word)
         self._close(client, now_ms)
 
-    def close_stalled(self, now_ms: int, elapsed_ms: int) -> int:
+    def close_stalled(self, now_ms: RequestMs, elapsed_ms: int) -> int:
         """Close clients that have taken none of their replies for a minute; count them.
 
         The minute is one of `elapsed_ms`, which runs even when the time of the jobs stands still.
@@ -549,7 +549,7 @@ class LineServer:
                 closed += 1
         return closed
 
-    def close_unauthorized(self, now_ms: int) -> int:
+    def close_unauthorized(self, now_ms: RequestMs) -> int:
         """Close clients whose tokens expired or were revoked; count them.
 
         The jobs that such a client held are ready again.
@@ -571,7 +571,7 @@ class LineServer:
         """Tell whether a client has unread replies."""
         return any(client.unsent or client.promised for client in self._clients.values())
 
-    def close_clients(self, now_ms: int) -> None:
+    def close_clients(self, now_ms: RequestMs) -> None:
         """Close every connection; what they held is ready again."""
         for client in list(self._clients.values()):
             self._close(client, now_ms)

@@ -7,6 +7,7 @@ from delayd.core.job import HEADER, State, Tally, body_of, state_of, tally_of
 from delayd.core.operations.put import take_id
 from delayd.core.queues import job_id_of
 from delayd.core.replay import Replay
+from delayd.core.times import PlayedMs
 from delayd.journal.errors import DirectoryLocked, ForeignFile, JournalFailed, JournalFull
 from delayd.journal.format import MARKER_NAME
 from delayd.journal.journal import Journal
@@ -126,7 +127,7 @@ def recovered(disk: SimulatedDisk) -> Engine:
             replay.play(frame.payload)
     finally:
         journal.close()
-    replay.finish(NOW_MS)
+    replay.finish(PlayedMs(NOW_MS))
     return engine
 
 

@@ -10,6 +10,7 @@ from delayd.core.operations.finish import bury
 from delayd.core.operations.reserve import reserve
 from delayd.core.operations.sessions import open_session, use, watch
 from delayd.core.snapshot_copy import SnapshotCopy
+from delayd.core.times import RequestMs
 from delayd.journal.disk import RealDisk
 from delayd.journal.format import segment_name
 from delayd.journal.journal import Journal
@@ -38,10 +39,10 @@ def work(engine: Engine, body: bytes = b"hello") -> None:
             body=body,
             now_ms=START_MS,
         )
-    job = reserve(engine, session, START_MS)
+    job = reserve(engine, session, RequestMs(START_MS))
     assert job is not None
-    bury(engine, session, job[0], 5, engine.store.time_ms)
-    reserve(engine, session, START_MS)
+    bury(engine, session, job[0], 5, RequestMs(engine.store.time_ms))
+    reserve(engine, session, RequestMs(START_MS))
 
 
 def fill(directory: Path, frames: int = 3, *, is_closed: bool = True) -> Path:

@@ -17,6 +17,7 @@ from delayd.cli.main import invoke
 from delayd.core.engine import Engine
 from delayd.core.job import HEADER, State, Tally, body_of, state_of, tally_of
 from delayd.core.replay import Replay
+from delayd.core.times import PlayedMs
 from delayd.exits import Exit
 from delayd.journal.disk import RealDisk
 from delayd.journal.journal import Journal
@@ -109,7 +110,7 @@ def imported(binlog_dir: Path, data_dir: Path) -> Engine:
     replay = Replay(Engine(start_ms=frames[0].time_ms))
     for frame in frames:
         replay.play(frame.payload)
-    replay.finish(frames[-1].time_ms)
+    replay.finish(PlayedMs(frames[-1].time_ms))
     return replay.engine
 
 

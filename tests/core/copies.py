@@ -21,6 +21,7 @@ from delayd.core.operations.sessions import open_session, watch
 from delayd.core.replay import Replay
 from delayd.core.session import Session
 from delayd.core.snapshot_copy import SnapshotCopy
+from delayd.core.times import PlayedMs, RequestMs
 from delayd.core.topic import Topic
 from delayd.core.views import peek_buried, peek_delayed
 from tests.core import views
@@ -50,7 +51,7 @@ def restored(rig: EngineRig, time_ms: int, *payloads: bytes, now_ms: int | None 
     rig.start_ms = kept_ms
     for payload in payloads:
         replay.play(payload)
-    replay.finish(time_ms if now_ms is None else now_ms)
+    replay.finish(PlayedMs(time_ms if now_ms is None else now_ms))
     check(replay.engine)
     return replay.engine
 
@@ -82,26 +83,26 @@ def life_of(engine: Engine, seed: int) -> Iterator[object]:
     for name in ("a", "b", "c"):
         watch(engine, me, name)
     for _ in range(60):
-        now_ms += rng.choice((0, 1, 999, 5_000, HOUR_MS))
+        now_ms = PlayedMs(now_ms + rng.choice((0, 1, 999, 5000, HOUR_MS)))
         while advance(engine, now_ms):
             pass
         topic = engine.store.topics.by_name[rng.choice(("default", "a", "b", "c"))]
         job_id = rng.choice([0, *me.deadlines, *sorted(job for job, _ in engine.store.jobs)])
         try:
-            yield doing(engine, me, topic, job_id, rng.randrange(9), now_ms)
+            yield doing(engine, me, topic, job_id, rng.randrange(9), RequestMs(now_ms))
         except Refusal as refusal:
             yield type(refusal)
         yield state(engine)
 
 
 def doing(
-    engine: Engine, me: Session, topic: Topic, job_id: int, number: int, now_ms: int
+    engine: Engine, me: Session, topic: Topic, job_id: int, number: int, now_ms: RequestMs
 ) -> object:
     doings: tuple[Callable[[], object], ...] = (
         lambda: reserve(engine, me, now_ms),
         lambda: reserve(engine, me, now_ms),
         lambda: kick(engine, topic, 2, now_ms),
-        lambda: bury(engine, me, job_id, 7, engine.store.time_ms),
+        lambda: bury(engine, me, job_id, 7, RequestMs(engine.store.time_ms)),
         lambda: release(engine, me, job_id, 3, 900, now_ms),
         lambda: delete(engine, me, job_id, now_ms),
         lambda: reserve_job(engine, me, job_id, now_ms),

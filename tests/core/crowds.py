@@ -12,6 +12,7 @@ from delayd.core.operations.expiry import catch_up_leases
 from delayd.core.operations.finish import bury, delete, release
 from delayd.core.operations.reserve import reserve, reserve_job
 from delayd.core.scans.scan import Wanted, seen_state
+from delayd.core.times import RequestMs
 from tests.core.rig import EngineRig
 
 TOPICS = ("a", "b")
@@ -64,7 +65,12 @@ class Crowd:
             lambda: reserve_job(engine, self.me, job_id, now_ms),
             lambda: release(engine, self.me, held, 5, delay_ms, now_ms),
             lambda: bury(
-                engine, self.me, held, 5, engine.store.time_ms, rng.choice(("", "no route to host"))
+                engine,
+                self.me,
+                held,
+                5,
+                RequestMs(engine.store.time_ms),
+                rng.choice(("", "no route to host")),
             ),
             lambda: delete(engine, self.me, held, now_ms),
             lambda: kick_job(engine, job_id, now_ms),

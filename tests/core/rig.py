@@ -18,6 +18,7 @@ from delayd.core.operations.waiting import wait
 from delayd.core.records import LAYOUTS, TAILED, Kind
 from delayd.core.replay import Replay
 from delayd.core.session import Session, WaitEnd
+from delayd.core.times import PlayedMs, RequestMs
 from delayd.core.topic import Topic
 
 TTR_MS = 60_000
@@ -39,7 +40,9 @@ def put(
     """Put a job the cheapest way there is for it; return its id (`job_id` if it was taken)."""
     job_id = job_id or take_id(engine)
     if retry is None and due_wall_ms is None:
-        return put_alike(engine, topic, priority, delay_ms, ttr_ms, (body,), now_ms, job_id)
+        return put_alike(
+            engine, topic, priority, delay_ms, ttr_ms, (body,), RequestMs(now_ms), job_id
+        )
     put_keyed(
         engine,
         topic,
@@ -49,7 +52,7 @@ def put(
         due_wall_ms=due_wall_ms,
         ttr_ms=ttr_ms,
         body=body,
-        now_ms=now_ms,
+        now_ms=RequestMs(now_ms),
         retry=retry,
         job_id=job_id,
     )
@@ -99,17 +102,17 @@ class EngineRig:
     # --- Time ------------------------------------------------------------------------------------
 
     @property
-    def time_ms(self) -> int:
+    def time_ms(self) -> PlayedMs:
         return self.engine.store.time_ms
 
     @property
-    def now_ms(self) -> int:
+    def now_ms(self) -> RequestMs:
         """What a request made now is told."""
-        return self.engine.store.time_ms + self.skew_ms
+        return RequestMs(self.engine.store.time_ms + self.skew_ms)
 
     def advance(self, time_ms: int) -> bool:
         """Let one slice happen of what is due by then."""
-        return advance(self.engine, time_ms, time_ms + self.skew_ms)
+        return advance(self.engine, PlayedMs(time_ms), RequestMs(time_ms + self.skew_ms))
 
     def run(self, time_ms: int) -> int:
         """Let all happen that is due by then, in one leap; return the number of slices."""

@@ -10,6 +10,7 @@ from delayd.core.job import State, tally_of
 from delayd.core.operations.clock import next_deadline
 from delayd.core.records import Kind
 from delayd.core.session import NEVER_MS, Session
+from delayd.core.times import RequestMs
 from delayd.core.views import peek, peek_buried, peek_delayed, peek_ready
 from tests.core import views
 from tests.core.model import Client, Job, Model
@@ -120,7 +121,7 @@ class SideBySide:
             for look, order in zip(peeks, (ready, soonest, buried), strict=True):
                 job = look(engine, topic)
                 assert (None if job is None else job[0]) == (order[0] if order else None)
-        rows = [views.view_topic(engine, name, 0)[1:6] for name in model.topics]
+        rows = [views.view_topic(engine, name, RequestMs(0))[1:6] for name in model.topics]
         sums = [sum(column) for column in zip(*rows, strict=True)]
         assert views.totals(engine) == (*sums, model.jobs_put)
 

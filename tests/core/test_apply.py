@@ -21,6 +21,7 @@ from delayd.core.policy import Policy
 from delayd.core.records import Kind
 from delayd.core.session import Session
 from delayd.core.store import Store
+from delayd.core.times import PlayedMs
 from tests.core.canonical import canonical
 from tests.core.check import check
 from tests.core.rig import TTR_MS, EngineRig, kinds_of
@@ -102,7 +103,7 @@ def test_there_is_a_function_for_each_kind_but_the_one_that_plays_time() -> None
 
 
 def store_with(state: State, flags: Flag = Flag.NONE) -> Store:
-    store = Store(tick_ms=1, wheel_size=20, start_ms=0)
+    store = Store(tick_ms=1, wheel_size=20, start_ms=PlayedMs(0))
     apply.topic(store, 1, b"mail")
     apply.put(store, HEADER.pack(7, 500, 0, TTR_MS, 3, 1, state, flags))
     return store

@@ -18,6 +18,7 @@ from delayd.core.records import (
     pack,
     pack_put,
 )
+from delayd.core.times import RequestMs
 from delayd.core.transitions import amend, buried, with_tail
 from tests.core.rig import put as put_job
 
@@ -166,13 +167,13 @@ def test_what_the_engine_writes_is_shown_record_for_record() -> None:
     session = open_session(engine)
     assert session.used is not None
     put_job(engine, session.used, priority=0, delay_ms=0, ttr_ms=9_000, body=b"x", now_ms=0)
-    reserve(engine, session, 0)
-    touch(engine, session, 1, 0)
-    bury(engine, session, 1, 4, engine.store.time_ms)
-    kick_job(engine, 1, 0)
-    reschedule(engine, 1, 5, 0)
-    pause(engine, "default", 9, 0)
-    delete(engine, session, 1, 0)
+    reserve(engine, session, RequestMs(0))
+    touch(engine, session, 1, RequestMs(0))
+    bury(engine, session, 1, 4, RequestMs(engine.store.time_ms))
+    kick_job(engine, 1, RequestMs(0))
+    reschedule(engine, 1, 5, RequestMs(0))
+    pause(engine, "default", 9, RequestMs(0))
+    delete(engine, session, 1, RequestMs(0))
     log, _ = engine.take_log()
     kinds = [record.kind for record in dumped(*log)]
     assert kinds == [

@@ -30,6 +30,7 @@ from delayd.core.operations.topics import pause
 from delayd.core.operations.waiting import cancel_wait, wait
 from delayd.core.session import Session
 from delayd.core.throttle import Throttle
+from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
 from tests.core import views
 from tests.core.canonical import canonical
@@ -246,7 +247,9 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         job_id = self.pick_job(which, client)
         self.agree(
             lambda: self.model.bury(client, job_id, priority),
-            lambda: bury(self.rig.engine, session, job_id, priority, self.rig.engine.store.time_ms),
+            lambda: bury(
+                self.rig.engine, session, job_id, priority, RequestMs(self.rig.engine.store.time_ms)
+            ),
         )
 
     @precondition(lambda self: self.idle())

@@ -98,10 +98,14 @@ class KeyedMachine(EngineMachine):
         topic = self.rig.engine.store.topic(name)
         run_keys, run_bodies = [key for key, _ in pairs], [body for _, body in pairs]
         what = {"priority": priority, "delay_ms": delay_ms, "ttr_ms": ttr_ms}
-        what |= {"now_ms": self.rig.now_ms}
+        now_ms = self.rig.now_ms
         first_id = self.agree(
-            lambda: self.model.put_keyed_run(name, keys=run_keys, bodies=run_bodies, **what),
-            lambda: put_keyed_run(self.rig.engine, topic, keys=run_keys, bodies=run_bodies, **what),
+            lambda: self.model.put_keyed_run(
+                name, keys=run_keys, bodies=run_bodies, now_ms=now_ms, **what
+            ),
+            lambda: put_keyed_run(
+                self.rig.engine, topic, keys=run_keys, bodies=run_bodies, now_ms=now_ms, **what
+            ),
         )
         self.was_refused |= first_id == 0
         self.model.forget_unwanted(name)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from delayd.core.leases import Leases
 from delayd.core.session import NEVER_MS, Session
+from delayd.core.times import PlayedMs
 from delayd.core.wheel.buckets import WheelCounts
 from delayd.core.wheel.wheel import TimingWheel
 
@@ -14,7 +15,7 @@ def new_wheel(due_of: Callable[[int], int | None]) -> TimingWheel:
 
 def test_a_lease_fires_at_its_deadline() -> None:
     leases, session = Leases(new_wheel), Session()
-    assert leases.add(7, session, 50, 0)
+    assert leases.add(7, session, 50, PlayedMs(0))
     leases.check()
     assert (leases.sessions, session.deadlines, session.soonest_ms) == ({7: session}, {7: 50}, 50)
     assert list(leases.lane.wheel.advance(50, 10)) == [7]
@@ -25,7 +26,7 @@ def test_a_lease_fires_at_its_deadline() -> None:
 
 def test_a_lease_that_ends_early_does_not_fire() -> None:
     leases, session = Leases(new_wheel), Session()
-    leases.add(7, session, 50, 0)
+    leases.add(7, session, 50, PlayedMs(0))
     leases.remove(7)
     leases.check()
     assert not leases.sessions
@@ -34,8 +35,8 @@ def test_a_lease_that_ends_early_does_not_fire() -> None:
 
 def test_an_extended_lease_fires_at_its_new_deadline_and_not_before() -> None:
     leases, session = Leases(new_wheel), Session()
-    leases.add(7, session, 15, 0)
-    leases.extend(7, 18, 0)
+    leases.add(7, session, 15, PlayedMs(0))
+    leases.extend(7, 18, PlayedMs(0))
     leases.check()
     assert list(leases.lane.wheel.advance(17, 10)) == []
     assert list(leases.lane.wheel.advance(18, 10)) == [7]
@@ -43,8 +44,10 @@ def test_an_extended_lease_fires_at_its_new_deadline_and_not_before() -> None:
 
 def test_only_a_lease_that_is_the_next_to_fire_asks_for_the_lane_to_be_queued() -> None:
     leases, session = Leases(new_wheel), Session()
-    assert [leases.add(job_id, session, due_ms, 0) for job_id, due_ms in ((1, 9), (2, 12))] == [
+    assert [
+        leases.add(job_id, session, due_ms, PlayedMs(0)) for job_id, due_ms in ((1, 9), (2, 12))
+    ] == [
         True,
         False,
     ]
-    assert leases.extend(2, 4, 0)
+    assert leases.extend(2, 4, PlayedMs(0))

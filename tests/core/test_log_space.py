@@ -19,6 +19,7 @@ from delayd.core.operations.reserve import reserve, reserve_batch, reserve_job, 
 from delayd.core.operations.sessions import close_session, open_session
 from delayd.core.operations.topics import pause
 from delayd.core.session import Session
+from delayd.core.times import RequestMs
 from delayd.limits import BODY_BYTES_DEFAULT, EMERGENCY_BYTES, LONG_BODY_BYTES
 from tests.core.rig import put
 
@@ -98,9 +99,9 @@ def full_engine() -> tuple[Engine, Session, int]:
     assert topic is not None
     for _ in range(3):
         put(engine, topic, priority=0, delay_ms=0, ttr_ms=60_000, body=b"", now_ms=0)
-    reserve(engine, session, 0)
-    bury(engine, session, 1, 0, engine.store.time_ms)
-    reserve(engine, session, 0)
+    reserve(engine, session, RequestMs(0))
+    bury(engine, session, 1, 0, RequestMs(engine.store.time_ms))
+    reserve(engine, session, RequestMs(0))
     engine.take_log()
     engine.log_space.limit(0, none_left)
     return engine, session, 2
@@ -116,15 +117,19 @@ REFUSED: dict[str, Callable[[Engine, Session, int], object]] = {
         body=b"",
         now_ms=0,
     ),
-    "reserve": lambda engine, session, _: reserve(engine, session, 0),
-    "reserve-job": lambda engine, session, _: reserve_job(engine, session, 3, 0),
-    "release": lambda engine, session, held: release(engine, session, held, 0, 0, 0),
-    "bury": lambda engine, session, held: bury(engine, session, held, 0, engine.store.time_ms),
-    "touch": lambda engine, session, held: touch(engine, session, held, 0),
-    "kick": lambda engine, session, _: kick(engine, engine.store.topics.by_name["default"], 9, 0),
-    "kick-job": lambda engine, session, _: kick_job(engine, 1, 0),
-    "reschedule": lambda engine, session, _: reschedule(engine, 3, 5, 0),
-    "pause": lambda engine, session, _: pause(engine, "default", 5, 0),
+    "reserve": lambda engine, session, _: reserve(engine, session, RequestMs(0)),
+    "reserve-job": lambda engine, session, _: reserve_job(engine, session, 3, RequestMs(0)),
+    "release": lambda engine, session, held: release(engine, session, held, 0, 0, RequestMs(0)),
+    "bury": lambda engine, session, held: bury(
+        engine, session, held, 0, RequestMs(engine.store.time_ms)
+    ),
+    "touch": lambda engine, session, held: touch(engine, session, held, RequestMs(0)),
+    "kick": lambda engine, session, _: kick(
+        engine, engine.store.topics.by_name["default"], 9, RequestMs(0)
+    ),
+    "kick-job": lambda engine, session, _: kick_job(engine, 1, RequestMs(0)),
+    "reschedule": lambda engine, session, _: reschedule(engine, 3, 5, RequestMs(0)),
+    "pause": lambda engine, session, _: pause(engine, "default", 5, RequestMs(0)),
 }
 
 
@@ -141,10 +146,10 @@ def test_without_any_room_it_is_refused_and_changes_nothing(name: str) -> None:
 
 def test_without_any_room_deletes_and_returns_are_carried_out() -> None:
     engine, session, held = full_engine()
-    assert delete_batch(engine, session, [1, 3], 0) == [True, True]
-    close_session(engine, session, 0)
+    assert delete_batch(engine, session, [1, 3], RequestMs(0)) == [True, True]
+    close_session(engine, session, RequestMs(0))
     assert engine.store.topics.by_name["default"].queues.ready
-    delete(engine, open_session(engine), held, 0)
+    delete(engine, open_session(engine), held, RequestMs(0))
     assert engine.log_space.jobs == 0
 
 
@@ -156,13 +161,13 @@ def test_a_batch_stops_where_the_room_ends() -> None:
     for _ in range(5):
         put(engine, topic, priority=0, delay_ms=0, ttr_ms=60_000, body=b"", now_ms=0)
     engine.log_space.limit(2 * RESERVE_COST_BYTES, none_left)
-    assert len(reserve_batch(engine, session, 5, 1_000, 0)) == 2
-    assert reserve_batch(engine, session, 5, 1_000, 0) == []
+    assert len(reserve_batch(engine, session, 5, 1_000, RequestMs(0))) == 2
+    assert reserve_batch(engine, session, 5, 1_000, RequestMs(0)) == []
     for job_id in (1, 2):
         engine.log_space.limit(1_000, none_left)
-        bury(engine, session, job_id, 0, engine.store.time_ms)
+        bury(engine, session, job_id, 0, RequestMs(engine.store.time_ms))
     engine.log_space.limit(2 * 9 + 9, none_left)
-    assert kick(engine, topic, 5, 0) == 1
+    assert kick(engine, topic, 5, RequestMs(0)) == 1
 
 
 @pytest.mark.parametrize("body_bytes", [0, 1, 100, BODY_BYTES_DEFAULT])

@@ -7,6 +7,7 @@ import pytest
 from delayd.core.job import HEADER, U64, Flag, State
 from delayd.core.queues import Queues, job_id_of, ready_key
 from delayd.core.timers import TimerLane
+from delayd.core.times import PlayedMs
 from delayd.core.wheel.buckets import WheelCounts
 from delayd.core.wheel.wheel import TimingWheel
 from delayd.limits import PRIORITY_URGENT_BELOW
@@ -29,7 +30,7 @@ class Jobs:
         )
         if state is State.DELAYED:
             self.due_ms[job_id] = due_ms
-        is_earlier = self.queues.place(job_id, priority, due_ms, record, 0)
+        is_earlier = self.queues.place(job_id, priority, due_ms, record, PlayedMs(0))
         self.queues.check(self.records.get)
         return is_earlier
 

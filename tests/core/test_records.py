@@ -16,6 +16,7 @@ from delayd.core.operations.sessions import close_session
 from delayd.core.operations.topics import clear, pause, set_policy
 from delayd.core.policy import Policy
 from delayd.core.records import LAYOUTS, RECORDS, Kind, pack
+from delayd.core.times import RequestMs
 from tests.core.rig import EngineRig, kinds_of
 
 ROOT: Final = Path(__file__).parents[2]
@@ -245,7 +246,7 @@ def test_every_kind_but_the_snapshots_own_is_written_by_some_operation() -> None
     release(engine, me, 1, 0, 5, rig.now_ms)
     reschedule(engine, 1, 9, rig.now_ms)
     reschedule_at(engine, 1, 9, rig.now_ms)
-    bury(engine, me, 2, 0, engine.store.time_ms)
+    bury(engine, me, 2, 0, RequestMs(engine.store.time_ms))
     kick_job(engine, 2, rig.now_ms)
     delete(engine, me, 3, rig.now_ms)
     pause(engine, "default", 1, rig.now_ms)

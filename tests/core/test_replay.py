@@ -15,6 +15,7 @@ from delayd.core.operations.sessions import close_session
 from delayd.core.operations.topics import pause
 from delayd.core.records import LAYOUTS, TAILED, Kind, UnknownRecord
 from delayd.core.replay import Replay
+from delayd.core.times import PlayedMs, RequestMs
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
@@ -38,7 +39,7 @@ def busy(rng: random.Random) -> EngineRig:
         if step % 5 == 1:
             release(rig.engine, client, job_id, 7, rng.choice((0, 50_000)), rig.now_ms)
         elif step % 5 == 2:
-            bury(rig.engine, client, job_id, 8, rig.engine.store.time_ms)
+            bury(rig.engine, client, job_id, 8, RequestMs(rig.engine.store.time_ms))
         elif step % 5 == 3:
             delete(rig.engine, client, job_id, rig.now_ms)
     pause(rig.engine, "a", HOUR_MS, rig.now_ms)
@@ -88,7 +89,7 @@ def test_a_payload_that_is_cut_inside_a_record_is_refused_at_every_byte() -> Non
     touch(rig.engine, me, 1, rig.now_ms)
     release(rig.engine, me, 1, 0, 5, rig.now_ms)
     reschedule(rig.engine, 1, 9, rig.now_ms)
-    bury(rig.engine, me, 2, 0, rig.engine.store.time_ms)
+    bury(rig.engine, me, 2, 0, RequestMs(rig.engine.store.time_ms))
     kick_job(rig.engine, 2, rig.now_ms)
     delete(rig.engine, me, 3, rig.now_ms)
     pause(rig.engine, "topic", 1, rig.now_ms)
@@ -154,7 +155,7 @@ def test_what_ran_out_before_the_stop_is_ready_at_once() -> None:
     rig.put(delay_ms=5000)
     rig.reserve(rig.client())
     rig.take_log()
-    rig.engine.store.time_ms = 5000  # the last moment: no slice has come to either
+    rig.engine.store.time_ms = PlayedMs(5000)  # the last moment: no slice has come to either
     rig.restart()
     rig.run(5000)
     assert rig.reserve_all(rig.client()) == [1, 2]
@@ -165,7 +166,7 @@ def test_what_came_due_while_the_daemon_was_down_comes_oldest_first() -> None:
     for delay_ms in (5000, 1000, 3000):
         rig.put(delay_ms=delay_ms)
     rig.take_log()
-    rig.engine.store.time_ms = HOUR_MS
+    rig.engine.store.time_ms = PlayedMs(HOUR_MS)
     rig.restart()
     waiters = [rig.client() for _ in range(3)]
     for waiter in waiters:
@@ -274,7 +275,7 @@ def test_buried_jobs_are_kicked_in_the_order_they_were_buried() -> None:
         rig.put()
     rig.reserve_all(me)
     for job_id in (2, 3, 1):
-        bury(rig.engine, me, job_id, 0, rig.engine.store.time_ms)
+        bury(rig.engine, me, job_id, 0, RequestMs(rig.engine.store.time_ms))
     rig.restart()
     topic = rig.engine.store.topics.by_name["default"]
     assert kick(rig.engine, topic, 2, rig.now_ms) == 2
@@ -289,8 +290,8 @@ def test_whichever_way_a_job_came_back_its_record_is_the_same_after_a_restart() 
     rig.reserve_all(me)
     release(rig.engine, me, 1, 9, 0, rig.now_ms)
     release(rig.engine, me, 2, 8, 7000, rig.now_ms)
-    bury(rig.engine, me, 3, 7, rig.engine.store.time_ms)
-    bury(rig.engine, me, 4, 6, rig.engine.store.time_ms)
+    bury(rig.engine, me, 3, 7, RequestMs(rig.engine.store.time_ms))
+    bury(rig.engine, me, 4, 6, RequestMs(rig.engine.store.time_ms))
     kick_job(rig.engine, 4, rig.now_ms)
     reschedule(rig.engine, 1, 6000, rig.now_ms)
     close_session(rig.engine, me, rig.now_ms)
@@ -324,7 +325,7 @@ def test_a_session_that_closes_after_its_ttr_ran_out_has_nothing_to_return() -> 
     me = rig.client()
     rig.reserve(me)
     rig.take_log()
-    rig.engine.store.time_ms = 5000  # its slice has not come
+    rig.engine.store.time_ms = PlayedMs(5000)  # its slice has not come
     close_session(rig.engine, me, rig.now_ms)
     assert rig.take_log() == (b"", False)
     assert views.view_job(rig.engine, 1, rig.now_ms).timeouts == 1

@@ -29,6 +29,7 @@ from delayd.core.policy import Patterns, Policy
 from delayd.core.replay import Replay
 from delayd.core.session import Session
 from delayd.core.snapshot_copy import SnapshotCopy
+from delayd.core.times import PlayedMs
 from tests.core.check import check
 from tests.core.copies import restored, state
 from tests.core.rig import EngineRig
@@ -229,7 +230,7 @@ class FailingWalk:
         before = self.rig.time_ms
         self.rig.engine = replay.engine
         configure(replay.engine, self.rng.choice(CONFIGURATIONS))
-        replay.finish(before + self.rng.choice((0, 5, 10_000)))
+        replay.finish(PlayedMs(before + self.rng.choice((0, 5, 10_000))))
         follow_wall(self.engine, self.offset_ms)
         self.sessions = [self.client() for _ in range(3)]
 

@@ -17,6 +17,7 @@ from delayd.core.operations.put import put_alike
 from delayd.core.operations.reserve import reserve, reserve_batch
 from delayd.core.operations.sessions import ignore, watch
 from delayd.core.session import Session
+from delayd.core.times import RequestMs
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
@@ -182,19 +183,19 @@ def test_a_run_of_reserves_ends_when_there_is_no_room_to_record_more() -> None:
     for _ in range(5):
         rig.put()
     rig.engine.log_space.limit(3 * RESERVE_COST_BYTES + 1, lambda *_: -1)
-    assert len(reserve_batch(rig.engine, session, 5, 1_000, 0)) == 3
+    assert len(reserve_batch(rig.engine, session, 5, 1_000, RequestMs(0))) == 3
     assert rig.engine.log_space.free_bytes == 1
-    assert reserve_batch(rig.engine, session, 5, 1_000, 0) == []
+    assert reserve_batch(rig.engine, session, 5, 1_000, RequestMs(0)) == []
 
 
 def test_a_run_that_takes_nothing_records_nothing() -> None:
     rig = EngineRig()
     session = rig.client()
-    assert reserve_batch(rig.engine, session, 5, 1_000, 0) == []
+    assert reserve_batch(rig.engine, session, 5, 1_000, RequestMs(0)) == []
     rig.put()
     rig.take_log()
-    assert reserve_batch(rig.engine, session, 0, 1_000, 0) == []
-    assert delete_batch(rig.engine, session, [], 0) == []
+    assert reserve_batch(rig.engine, session, 0, 1_000, RequestMs(0)) == []
+    assert delete_batch(rig.engine, session, [], RequestMs(0)) == []
     assert rig.take_log() == (b"", False)
 
 

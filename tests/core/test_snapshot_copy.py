@@ -21,6 +21,7 @@ from delayd.core.queues import job_id_of
 from delayd.core.records import Kind, UnknownRecord
 from delayd.core.replay import Replay
 from delayd.core.snapshot_copy import SnapshotCopy
+from delayd.core.times import PlayedMs, RequestMs
 from tests.core import views
 from tests.core.copies import HOUR_MS, WHOLE, copied_on_the_way, restored, small_pages, state, whole
 from tests.core.rig import EngineRig, kinds_of
@@ -100,12 +101,12 @@ def test_buried_jobs_are_kicked_in_the_order_they_were_buried_and_later_ones_aft
         rig.put()
     rig.reserve_all(me)
     for job_id in (4, 2, 5):
-        bury(rig.engine, me, job_id, 0, rig.engine.store.time_ms)
+        bury(rig.engine, me, job_id, 0, RequestMs(rig.engine.store.time_ms))
     copied = whole(rig.engine)
     rig.take_log()
     frames = len(rig.log)
     for job_id in (1, 3):
-        bury(rig.engine, me, job_id, 0, rig.engine.store.time_ms)
+        bury(rig.engine, me, job_id, 0, RequestMs(rig.engine.store.time_ms))
     kick_job(rig.engine, 2, rig.now_ms)
     rig.take_log()
     engine = restored(rig, rig.time_ms, copied, *rig.log[frames:])
@@ -121,7 +122,9 @@ def test_what_was_due_and_had_not_had_its_slice_is_copied_as_having_happened(due
     rig.put("c")
     pause(rig.engine, "c", due_ms, rig.now_ms)
     rig.reserve(rig.client("a"))
-    rig.engine.store.time_ms = due_ms  # the first moment: no slice has come to any of them
+    rig.engine.store.time_ms = PlayedMs(
+        due_ms
+    )  # the first moment: no slice has come to any of them
     copied = whole(rig.engine)
     assert Kind.RESERVE not in kinds_of(copied)
     assert Kind.PAUSE not in kinds_of(copied)
@@ -129,8 +132,8 @@ def test_what_was_due_and_had_not_had_its_slice_is_copied_as_having_happened(due
     me = open_session(engine)
     for name in ("a", "b", "c"):
         watch(engine, me, name)
-    assert [job[0] for job in reserve_batch(engine, me, 9, 9, due_ms)] == [1, 2, 3]
-    assert views.view_job(engine, 1, due_ms).timeouts == 1
+    assert [job[0] for job in reserve_batch(engine, me, 9, 9, RequestMs(due_ms))] == [1, 2, 3]
+    assert views.view_job(engine, 1, RequestMs(due_ms)).timeouts == 1
 
 
 def test_what_was_held_is_an_orphan_until_its_deadline() -> None:
@@ -139,11 +142,11 @@ def test_what_was_held_is_an_orphan_until_its_deadline() -> None:
     rig.reserve(rig.client())
     engine = restored(rig, 0, whole(rig.engine))
     me = open_session(engine)
-    assert reserve(engine, me, 4_999) is None
+    assert reserve(engine, me, RequestMs(4_999)) is None
     assert engine.store.leases.sessions == {1: engine.store.orphans}
-    while advance(engine, 5_000):
+    while advance(engine, PlayedMs(5_000)):
         pass
-    assert reserve(engine, me, 5_000) == (1, b"")
+    assert reserve(engine, me, RequestMs(5_000)) == (1, b"")
 
 
 def test_a_topic_that_vanishes_meanwhile_is_copied_as_it_was() -> None:
@@ -181,7 +184,7 @@ def test_people_can_read_a_copy() -> None:
     rig.put()
     rig.put()
     rig.reserve_all(me)
-    bury(rig.engine, me, 1, 0, rig.engine.store.time_ms)
+    bury(rig.engine, me, 1, 0, RequestMs(rig.engine.store.time_ms))
     shown = [(record.kind, record.fields) for record in Dump().records(whole(rig.engine))]
     assert (Kind.RANK, {"id": 0, "rank": 1}) in shown
     assert [fields["rank"] for kind, fields in shown if fields.get("state") == "buried"] == [1]

@@ -5,6 +5,7 @@ import random
 from delayd.core.operations.clock import next_deadline
 from delayd.core.operations.topics import pause
 from delayd.core.timers import Alarms, TimerLane, TimerQueue
+from delayd.core.times import PlayedMs
 from delayd.core.wheel.buckets import WheelCounts
 from delayd.core.wheel.wheel import TimingWheel
 from delayd.limits import TIMER_STALE_ROWS
@@ -30,12 +31,12 @@ class Lanes:
         self.due_ms[self.last_entry] = due_ms
         if lane.wheel.insert(self.last_entry, due_ms, now_ms):
             self.queue.queue(lane)
-        self.queue.check(self.lanes, now_ms)
+        self.queue.check(self.lanes, PlayedMs(now_ms))
         return self.last_entry
 
     def take(self, now_ms: int, slice_entries: int = 1) -> tuple[TimerLane, list[int]] | None:
-        due = self.queue.take_due(now_ms, slice_entries)
-        self.queue.check(self.lanes, now_ms)
+        due = self.queue.take_due(PlayedMs(now_ms), slice_entries)
+        self.queue.check(self.lanes, PlayedMs(now_ms))
         return due
 
 
@@ -98,7 +99,7 @@ def test_stale_rows_are_swept_before_they_outnumber_the_others(rng: random.Rando
         if lane.wheel.insert(due_ms, due_ms, 0):
             lanes.queue.queue(lane)
         assert len(lanes.queue._rows) <= TIMER_STALE_ROWS + 2 * len(several) + 1
-    lanes.queue.check(several, 0)
+    lanes.queue.check(several, PlayedMs(0))
     came: list[int] = []
     for now_ms in range(1, 200):
         while (due := lanes.take(now_ms, 100)) is not None:
@@ -119,9 +120,9 @@ def test_a_forgotten_lane_wakes_nobody() -> None:
 
 def test_an_alarm_rings_once_for_its_owner_unless_it_is_cancelled() -> None:
     alarms: Alarms[str] = Alarms(lambda due_of: TimingWheel(1, 20, 0, due_of, WheelCounts()))
-    first, is_earlier = alarms.add(10, "one", 0)
+    first, is_earlier = alarms.add(10, "one", PlayedMs(0))
     assert is_earlier
-    second, is_earlier = alarms.add(12, "two", 0)
+    second, is_earlier = alarms.add(12, "two", PlayedMs(0))
     assert not is_earlier
     alarms.check()
     alarms.cancel(first)

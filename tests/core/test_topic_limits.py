@@ -21,6 +21,7 @@ from delayd.core.policy import Policy
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.scan import Wanted
 from delayd.core.session import Session
+from delayd.core.times import PlayedMs
 from tests.core import views
 from tests.core.check import check
 from tests.core.rig import EngineRig
@@ -226,7 +227,7 @@ ENDS: dict[str, Callable[[EngineRig, Session, int], object]] = {
 
 
 def lapse_by_a_look(rig: EngineRig, job_id: int) -> None:
-    rig.engine.store.time_ms = 60_000
+    rig.engine.store.time_ms = PlayedMs(60_000)
     views.view_job(rig.engine, job_id, rig.now_ms)
 
 

@@ -42,6 +42,7 @@ from delayd.core.operations.sessions import close_session, ignore, use, watch
 from delayd.core.operations.topics import pause, policy_of, set_policy
 from delayd.core.policy import Policy
 from delayd.core.session import Session
+from delayd.core.times import PlayedMs, RequestMs
 from delayd.core.topic import (
     Source,
 )
@@ -69,7 +70,7 @@ class Case:
         if state in {State.RESERVED, State.BURIED}:
             self.rig.reserve(self.worker)
         if state is State.BURIED:
-            bury_job(self.rig.engine, self.worker, JOB, 5, self.rig.engine.store.time_ms)
+            bury_job(self.rig.engine, self.worker, JOB, 5, RequestMs(self.rig.engine.store.time_ms))
         assert self.state is state
         self.rig.take_log()
 
@@ -109,7 +110,7 @@ def release_later(case: Case) -> None:
 
 
 def bury(case: Case) -> None:
-    bury_job(case.rig.engine, case.worker, JOB, 0, case.rig.engine.store.time_ms)
+    bury_job(case.rig.engine, case.worker, JOB, 0, RequestMs(case.rig.engine.store.time_ms))
 
 
 def kick(case: Case) -> None:
@@ -238,7 +239,7 @@ def test_a_holder_whose_time_has_run_out_may_not_even_before_its_slice_has_come(
     operation: Callable[[Case], None],
 ) -> None:
     case = Case(State.RESERVED)
-    case.rig.engine.store.time_ms = 2 * HOUR_MS
+    case.rig.engine.store.time_ms = PlayedMs(2 * HOUR_MS)
     with pytest.raises(JobNotFound):
         operation(case)
     assert case.rig.take_log() == (b"", False)
@@ -305,7 +306,10 @@ REFUSALS: Final[tuple[tuple[type[Refusal], Operation], ...]] = (
     (ValueOutOfRange, lambda rig, _: put(rig, ttr_ms=LONGEST_MS + 1)),
     (ValueOutOfRange, lambda rig, me: release_job(rig.engine, me, JOB, 2**32, 0, rig.now_ms)),
     (ValueOutOfRange, lambda rig, me: release_job(rig.engine, me, JOB, 0, -1, rig.now_ms)),
-    (ValueOutOfRange, lambda rig, me: bury_job(rig.engine, me, JOB, -1, rig.engine.store.time_ms)),
+    (
+        ValueOutOfRange,
+        lambda rig, me: bury_job(rig.engine, me, JOB, -1, RequestMs(rig.engine.store.time_ms)),
+    ),
     (ValueOutOfRange, lambda rig, _: reschedule_job(rig.engine, 2, LONGEST_MS + 1, rig.now_ms)),
     (ValueOutOfRange, lambda rig, _: pause(rig.engine, "default", -1, rig.now_ms)),
     (TopicNotFound, lambda rig, _: pause(rig.engine, "nowhere", 0, rig.now_ms)),

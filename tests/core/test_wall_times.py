@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from delayd.core.times import PlayedMs
 from delayd.core.wall_times import IdSet, Layer, WallTimes
 from delayd.limits import WALL_STEPS_MAX
 
@@ -20,7 +21,7 @@ def with_jobs(*job_ids: int) -> WallTimes:
 
 
 def step(wall_times: WallTimes, offset_ms: int, time_ms: int) -> None:
-    wall_times.step(offset_ms, time_ms)
+    wall_times.step(offset_ms, PlayedMs(time_ms))
     wall_times.recorded_ms = offset_ms
     wall_times.check()
 
@@ -49,8 +50,8 @@ def test_a_set_of_ids_is_a_set_of_ids(rng: random.Random) -> None:
 def test_a_job_is_due_when_the_first_offset_says_that_it_was() -> None:
     jobs = WallTimes(tick_ms=1)
     jobs.add(1)
-    jobs.step(100, time_ms=50)
-    jobs.step(0, time_ms=60)
+    jobs.step(100, time_ms=PlayedMs(50))
+    jobs.step(0, time_ms=PlayedMs(60))
     assert jobs.due_ms(1, wall_ms=50) == 50
     assert jobs.due_ms(1, wall_ms=51) == 0
     assert jobs.due_ms(1, wall_ms=160) == 60
@@ -120,7 +121,7 @@ def place_an_unplaced_one(wall_times: WallTimes) -> None:
 
 
 def step_without_a_record(wall_times: WallTimes) -> None:
-    wall_times.step(1, 3_000)
+    wall_times.step(1, PlayedMs(3_000))
 
 
 @pytest.mark.parametrize(

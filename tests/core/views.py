@@ -19,6 +19,7 @@ from delayd.core.job import (
 from delayd.core.operations.checks import topic_named
 from delayd.core.operations.clock import caught_up
 from delayd.core.store import Store
+from delayd.core.times import RequestMs
 from delayd.core.transitions import renumbered
 
 
@@ -84,7 +85,7 @@ class JobDetails(NamedTuple):
     error: str
 
 
-def view_job(engine: Engine, job_id: int, now_ms: int) -> JobView:
+def view_job(engine: Engine, job_id: int, now_ms: RequestMs) -> JobView:
     """Return everything about a job except its body; `JobNotFound`."""
     record, state = caught_up(engine, job_id, now_ms)
     _, due_ms, created_ms, ttr_ms, priority, number, _, _ = HEADER.unpack_from(record)
@@ -111,7 +112,7 @@ def view_job(engine: Engine, job_id: int, now_ms: int) -> JobView:
     )
 
 
-def view_topic(engine: Engine, name: str, now_ms: int) -> TopicView:
+def view_topic(engine: Engine, name: str, now_ms: RequestMs) -> TopicView:
     """Return the counters of a topic; `TopicNotFound`, `TopicNameInvalid`."""
     topic = topic_named(engine, name)
     until_ms = topic.paused_until_ms
@@ -133,7 +134,7 @@ def view_topic(engine: Engine, name: str, now_ms: int) -> TopicView:
     )
 
 
-def job_details(engine: Engine, job_id: int, now_ms: int) -> JobDetails:
+def job_details(engine: Engine, job_id: int, now_ms: RequestMs) -> JobDetails:
     """Return what beanstalkd does not know of a job; `JobNotFound`."""
     record, state = caught_up(engine, job_id, now_ms)
     note = note_of(record)

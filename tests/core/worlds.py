@@ -20,6 +20,7 @@ from delayd.core.operations.topics import set_policy
 from delayd.core.operations.waiting import cancel_wait
 from delayd.core.policy import Policy
 from delayd.core.session import Session, WaitEnd
+from delayd.core.times import RequestMs
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
@@ -57,7 +58,7 @@ class World:
         return self.rig.engine
 
     @property
-    def now_ms(self) -> int:
+    def now_ms(self) -> RequestMs:
         return self.rig.now_ms
 
     def set_policy(self, name: str, **fields: object) -> None:

@@ -23,6 +23,7 @@ from delayd.core.operations.topics import clear, pause, set_policy
 from delayd.core.policy import Policy
 from delayd.core.replay import Replay
 from delayd.core.snapshot_copy import SnapshotCopy
+from delayd.core.times import PlayedMs, RequestMs
 from delayd.journal.disk import Disk
 from delayd.journal.errors import JournalError
 from delayd.journal.format import HEADER_BYTES
@@ -54,7 +55,7 @@ def worked_on(engine: Engine, rng: random.Random) -> Iterator[None]:
     now_ms = START_MS
     while True:
         now_ms += rng.randrange(50)
-        while advance(engine, now_ms):
+        while advance(engine, PlayedMs(now_ms)):
             pass
         topic = engine.store.topic(rng.choice(("default", "mail", "x.y")))
         for _ in range(rng.randrange(1, 4)):
@@ -64,17 +65,19 @@ def worked_on(engine: Engine, rng: random.Random) -> Iterator[None]:
             put(engine, topic, priority=rng.randrange(9), body=body, **times)
         if topic.name not in {watched.name for watched in session.watched}:
             watch(engine, session, topic.name)
-        for job_id, _ in reserve_batch(engine, session, rng.randrange(3), 1 << 20, now_ms):
+        for job_id, _ in reserve_batch(
+            engine, session, rng.randrange(3), 1 << 20, RequestMs(now_ms)
+        ):
             roll = rng.randrange(5)
             if roll < 2:
-                delete(engine, session, job_id, now_ms)
+                delete(engine, session, job_id, RequestMs(now_ms))
             elif roll == 2:
-                release(engine, session, job_id, 3, rng.choice((0, 700)), now_ms)
+                release(engine, session, job_id, 3, rng.choice((0, 700)), RequestMs(now_ms))
             elif roll == 3:
-                bury(engine, session, job_id, 7, engine.store.time_ms)
-        kick(engine, topic, rng.randrange(2), now_ms)
+                bury(engine, session, job_id, 7, RequestMs(engine.store.time_ms))
+        kick(engine, topic, rng.randrange(2), RequestMs(now_ms))
         if rng.random() < 0.1:
-            pause(engine, topic.name, rng.choice((0, 5_000)), now_ms)
+            pause(engine, topic.name, rng.choice((0, 5_000)), RequestMs(now_ms))
         yield
 
 
@@ -85,7 +88,7 @@ def worked_on_in_every_way(engine: Engine, rng: random.Random) -> Iterator[None]
         now_ms = engine.store.time_ms
         if turn == 0:
             policy = Policy(retry_ms=(500, 60_000), exhausted="x.y", jobs_max=10_000)
-            set_policy(engine, "tries", policy, now_ms)
+            set_policy(engine, "tries", policy, RequestMs(now_ms))
             engine.store.topic("cleared")
         worker = open_session(engine)
         for name in ("tries", "mail"):
@@ -94,7 +97,7 @@ def worked_on_in_every_way(engine: Engine, rng: random.Random) -> Iterator[None]
         what: dict[str, Any] = {"priority": 3, "ttr_ms": 60_000, "now_ms": now_ms}
         follow_wall(engine, turn % 3)
         job_id = put(engine, tries, due_wall_ms=now_ms + 700, body=b"at", **what)
-        reschedule_at(engine, job_id, now_ms + 86_400_000, now_ms)
+        reschedule_at(engine, job_id, now_ms + 86_400_000, RequestMs(now_ms))
         for number, on in enumerate(Conflict):
             key, body = b"key-%d" % ((turn + number) % 7), rng.randbytes(30)
             with contextlib.suppress(JobAlreadyExists):
@@ -102,30 +105,34 @@ def worked_on_in_every_way(engine: Engine, rng: random.Random) -> Iterator[None]
                 put_keyed(engine, tries, key, on, delay_ms=delay_ms, body=body, **what)
         retry = Retry((5_000, 50_000), 7, 10)
         put(engine, tries, delay_ms=0, body=b"own", retry=retry, **what)
-        for number, (job_id, _) in enumerate(reserve_batch(engine, worker, 5, 1 << 20, now_ms)):
-            touch(engine, worker, job_id, now_ms)
+        for number, (job_id, _) in enumerate(
+            reserve_batch(engine, worker, 5, 1 << 20, RequestMs(now_ms))
+        ):
+            touch(engine, worker, job_id, RequestMs(now_ms))
             if number == 0:
-                nack(engine, worker, job_id, now_ms, error="no é")
+                nack(engine, worker, job_id, RequestMs(now_ms), error="no é")
             elif number == 1:
-                bury(engine, worker, job_id, 7, now_ms)
-        change(engine, put(engine, tries, delay_ms=9, body=b"", **what), now_ms, priority=1)
+                bury(engine, worker, job_id, 7, RequestMs(now_ms))
+        change(
+            engine, put(engine, tries, delay_ms=9, body=b"", **what), RequestMs(now_ms), priority=1
+        )
         job_id = put(engine, topics["mail"], delay_ms=9, body=b"", **what)
-        change(engine, job_id, now_ms, body=b"changed", ttr_ms=5_000)
-        reschedule(engine, job_id, 86_400_000, now_ms)
-        kick_job(engine, job_id, now_ms)
-        pause(engine, "mail", 5_000 * (turn % 2), now_ms)
+        change(engine, job_id, RequestMs(now_ms), body=b"changed", ttr_ms=5_000)
+        reschedule(engine, job_id, 86_400_000, RequestMs(now_ms))
+        kick_job(engine, job_id, RequestMs(now_ms))
+        pause(engine, "mail", 5_000 * (turn % 2), RequestMs(now_ms))
         cleared = engine.store.topic("cleared")
         put_keyed(engine, cleared, b"gone", delay_ms=5_000, body=b"", **what)
         if leases_are_caught_up(engine):
             clear(engine, cleared)
         while engine.store.cleared:
             engine.store.sweep(100)
-        close_session(engine, worker, now_ms)
+        close_session(engine, worker, RequestMs(now_ms))
         worker = open_session(engine)
         for name in topics:
             watch(engine, worker, name)
-        for job_id, _ in reserve_batch(engine, worker, 1, 1 << 20, now_ms):
-            bury(engine, worker, job_id, 7, now_ms)
+        for job_id, _ in reserve_batch(engine, worker, 1, 1 << 20, RequestMs(now_ms)):
+            bury(engine, worker, job_id, 7, RequestMs(now_ms))
         while advance(engine, now_ms):
             pass
         yield
@@ -198,9 +205,9 @@ def recovered(disk: Disk, segment_bytes: int = 64 << 10) -> tuple[Engine, Journa
         replay = replay or Replay(Engine(start_ms=frame.time_ms))
         replay.play(frame.payload)
         last_ms = frame.time_ms
-        replay.engine.store.time_ms = max(replay.engine.store.time_ms, last_ms)
+        replay.engine.store.time_ms = PlayedMs(max(replay.engine.store.time_ms, last_ms))
     assert replay is not None
-    replay.finish(0)
+    replay.finish(PlayedMs(0))
     return replay.engine, journal
 
 

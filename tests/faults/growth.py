@@ -14,6 +14,7 @@ from delayd.core.operations.clock import advance
 from delayd.core.operations.finish import bury, delete, release
 from delayd.core.operations.reserve import reserve_batch
 from delayd.core.operations.sessions import open_session
+from delayd.core.times import RequestMs
 from delayd.journal.errors import JournalError
 from delayd.testing.clock import FakeClock
 from delayd.testing.disk import SimulatedDisk
@@ -69,7 +70,10 @@ class House:
     def reserved(self, jobs: int) -> list[int]:
         """Take up to so many jobs in hand."""
         now_ms = self.clock.now_ms() + 1
-        return [each[0] for each in reserve_batch(self.engine, self.worker, jobs, 1 << 40, now_ms)]
+        return [
+            each[0]
+            for each in reserve_batch(self.engine, self.worker, jobs, 1 << 40, RequestMs(now_ms))
+        ]
 
     def turn(self, passes_ms: int = 0) -> None:
         """End the turn, and let time pass until the next."""
@@ -79,7 +83,7 @@ class House:
         if passes_ms:
             self.clock.advance(passes_ms)
             self.loop.ring()
-            while advance(self.engine, self.clock.now_ms(), self.clock.now_ms() + 1):
+            while advance(self.engine, self.clock.now_ms(), RequestMs(self.clock.now_ms() + 1)):
                 pass
 
     def _look_after_snapshots(self) -> None:
@@ -125,7 +129,9 @@ def an_hour_of_work(house: House, jobs: int) -> None:
     while house.clock.now_ms() < ends_ms:
         for job_id in house.reserved(500):
             delay_ms = house.rng.randrange(60_000, 900_000)
-            release(house.engine, house.worker, job_id, 0, delay_ms, house.clock.now_ms() + 1)
+            release(
+                house.engine, house.worker, job_id, 0, delay_ms, RequestMs(house.clock.now_ms() + 1)
+            )
         house.turn(1_000)
 
 
@@ -135,9 +141,9 @@ def a_few_buried_among_many(house: House, jobs: int) -> None:
         house.put(0)
         for job_id in house.reserved(1):
             if number % (jobs // 400) == 0:
-                bury(house.engine, house.worker, job_id, 0, house.engine.store.time_ms)
+                bury(house.engine, house.worker, job_id, 0, RequestMs(house.engine.store.time_ms))
             else:
-                delete(house.engine, house.worker, job_id, house.clock.now_ms() + 1)
+                delete(house.engine, house.worker, job_id, RequestMs(house.clock.now_ms() + 1))
         if number % 20 == 19:
             house.turn(10)
     house.turn(10)
@@ -149,7 +155,7 @@ def nothing_but_next_year(house: House, jobs: int) -> None:
         job_id = house.put(YEAR_MS)
         for _ in range(8):
             put_off = house.rng.randrange(1, job_id + 1)
-            reschedule(house.engine, put_off, YEAR_MS, house.clock.now_ms() + 1)
+            reschedule(house.engine, put_off, YEAR_MS, RequestMs(house.clock.now_ms() + 1))
         if number % 20 == 19:
             house.turn(10)
     house.turn(10)

@@ -14,6 +14,7 @@ import delayd.journal.recovery
 import delayd.journal.snapshot
 from delayd.commit import Replies
 from delayd.core.replay import Replay
+from delayd.core.times import PlayedMs
 from delayd.core.transitions import expired
 from delayd.journal.snapshot import SnapshotInfo, SnapshotWriter
 from tests.faults.adapter import SteppedCommit
@@ -107,7 +108,7 @@ def keys_forgotten() -> Iterator[None]:
     finish = Replay.finish
 
     def finish_without_keys(self: Replay, now_ms: int) -> None:
-        finish(self, now_ms)
+        finish(self, PlayedMs(now_ms))
         for topic in self.engine.store.topics.listing:
             topic.keys = topic.keys and NoKeys()  # type: ignore[assignment]
 
@@ -147,7 +148,7 @@ def lapses_forgotten() -> Iterator[None]:
 
     def turn_without_ladders(self: Replay, time_ms: int) -> None:
         with mock.patch.object(delayd.core.operations.expiry, "expired_under", just_lapsed):
-            turn(self, time_ms)
+            turn(self, PlayedMs(time_ms))
 
     with mock.patch.object(Replay, "_turn", turn_without_ladders):
         yield

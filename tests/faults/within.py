@@ -12,7 +12,7 @@ from typing import Final
 from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
 from delayd.core.replay import Replay
-from delayd.core.times import ROUNDING_MS, RequestMs
+from delayd.core.times import ROUNDING_MS, PlayedMs, RequestMs
 from delayd.journal.errors import JournalError
 from delayd.testing.clock import FakeClock
 from delayd.testing.disk import Piece
@@ -62,7 +62,7 @@ def digest_after(payloads: Mapping[int, bytes], time_ms: int) -> str:
     full = Replay(Engine(start_ms=0))
     for number in sorted(payloads):
         full.play(payloads[number])
-    full.engine.store.time_ms = max(full.engine.store.time_ms, time_ms)
+    full.engine.store.time_ms = PlayedMs(max(full.engine.store.time_ms, time_ms))
     return digest(full.engine)
 
 

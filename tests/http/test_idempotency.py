@@ -14,6 +14,7 @@ from delayd.core.operations.put import Conflict, put_keyed
 from delayd.core.operations.topics import configure, pause
 from delayd.core.policy import Patterns, Policy
 from delayd.core.replay import Replay
+from delayd.core.times import PlayedMs
 from delayd.http.idempotency import TOPIC, Memos
 from delayd.limits import IDEMPOTENCY_KEY_BYTES_MAX, IDEMPOTENCY_MS
 from delayd.testing.clock import START_MS
@@ -241,7 +242,7 @@ def test_what_was_put_before_a_crash_is_remembered_after_it(rng: random.Random) 
         replay = Replay(later.engine)
         for frame in frames:
             replay.play(frame)
-        replay.finish(START_MS)
+        replay.finish(PlayedMs(START_MS))
         later.api.memos.begin(later.api.now_ms())  # as at the start
         assert put(later, "3", body=3).json == told
         assert put(later, "3", body=4).status == 422

@@ -32,6 +32,7 @@ from delayd.core.operations.clock import advance
 from delayd.core.queues import job_id_of
 from delayd.core.session import Handed, WaitEnd
 from delayd.core.stats.refusals import Refusals
+from delayd.core.times import PlayedMs, RequestMs
 from delayd.core.topic import (
     Topic,
 )
@@ -64,7 +65,7 @@ class Client:
         self.connection = kind(rig.context, self, self.peer)
         self.gathered_bytes_max = 0
 
-    def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
+    def deliver(self, outcome: Handed | WaitEnd, now_ms: RequestMs) -> None:
         self.connection.deliver(outcome, now_ms)
 
     def postpone(self, by_ms: int, answer: Callable[[int], object]) -> None:
@@ -118,12 +119,12 @@ class Time:
     def __init__(self, rig: "LineRig") -> None:
         self._rig = rig
 
-    def now_ms(self) -> int:
-        return self._rig.now_ms
+    def now_ms(self) -> PlayedMs:
+        return PlayedMs(self._rig.now_ms)
 
     def go_on_to(self, time_ms: int) -> None:
         assert time_ms >= self._rig.now_ms
-        self._rig.now_ms = time_ms
+        self._rig.now_ms = RequestMs(time_ms)
 
 
 class LineRig:
@@ -139,7 +140,7 @@ class LineRig:
         self.engine = Engine(start_ms=START_MS, body_bytes_max=body_bytes_max)
         self.refusals = Refusals()
         self.stats = Stats(self.engine, START_MS, refusals=self.refusals)
-        self.now_ms = START_MS
+        self.now_ms = RequestMs(START_MS)
         self.wall_ms = EPOCH_MS
         self.entries: list[Entry] = []
         self.authenticator = Authenticator(
@@ -215,8 +216,8 @@ class LineRig:
 
     def pass_ms(self, ms: int) -> None:
         """Let time pass and happen what is due."""
-        self.now_ms += ms
-        while advance(self.engine, self.now_ms):
+        self.now_ms = RequestMs(self.now_ms + ms)
+        while advance(self.engine, PlayedMs(self.now_ms)):
             pass
         late, self.late = self.late, []
         for due_ms, client, answer in late:

@@ -57,7 +57,7 @@ class ServerRig:
         refusals: Refusals | None = None,
     ) -> None:
         self.engine = Engine(start_ms=START_MS, body_bytes_max=body_bytes_max)
-        self.now_ms = START_MS
+        self.now_ms = RequestMs(START_MS)
         self.elapsed_ms = 0
         """The time of deadlines; see `elapses`."""
         self.holds = False
@@ -70,7 +70,7 @@ class ServerRig:
             self.engine,
             Stats(self.engine, START_MS, refusals=refusals),
             [self._listener],
-            lambda: RequestMs(self.now_ms),
+            lambda: self.now_ms,
             out_bytes_max=out_bytes_max,
             admission=admission or ConnectionLimits(connections_max=connections_max),
             tls=tls,

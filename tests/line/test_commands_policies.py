@@ -6,6 +6,7 @@ import pytest
 
 from delayd.core.operations.expiry import leases_are_caught_up
 from delayd.core.operations.topics import configure
+from delayd.core.times import PlayedMs
 from delayd.limits import POLICY_JSON_BYTES_MAX
 from tests.line.rig import Client, LineRig
 
@@ -56,7 +57,7 @@ def test_a_policy_waits_for_what_ran_out_before_it_and_the_client_with_it(client
     client.says(b"put 0 0 1 0\r\n\r\n" * 600)
     assert client.says(b"reserve-batch 600 0\r\n").startswith(b"RESERVED_BATCH 600\r\n")
     engine = client.connection.engine
-    engine.store.time_ms += 1_000
+    engine.store.time_ms = PlayedMs(engine.store.time_ms + 1000)
     assert not leases_are_caught_up(engine)
     command = b"set-policy default %d\r\n%b\r\n" % (len(LADDER), LADDER)
     said = client.says(command + b"get-policy default\r\n")

@@ -7,6 +7,7 @@ import pytest
 
 from delayd.access.scopes import Scope
 from delayd.core.operations.clock import reach
+from delayd.core.times import PlayedMs, RequestMs
 from delayd.limits import AUTH_DELAY_MS, AUTH_FAILURES_MAX
 from delayd.line.commands import COMMANDS, About, Command
 from tests.line.corpus import BODY_BYTES_MAX, EXCHANGES, Exchange
@@ -532,8 +533,8 @@ def test_a_ttr_is_exact_that_begins_with_a_look_at_another_clients_job() -> None
         b"INSERTED 1\r\nRESERVED 1 0\r\n\r\n"
     )
     assert waiter.says(b"reserve\r\n") == b""
-    rig.now_ms += 60_000
-    reach(rig.engine, rig.now_ms)  # the slice in which the ttr runs out has not come
+    rig.now_ms = RequestMs(rig.now_ms + 60000)
+    reach(rig.engine, PlayedMs(rig.now_ms))  # the slice in which the ttr runs out has not come
     assert watcher.says(b"stats-job 1\r\n").startswith(b"OK ")
     assert waiter.replies() == b"RESERVED 1 0\r\n\r\n"
     assert rig.engine.store.leases.sessions[1].deadlines == {1: rig.now_ms + 60_000}

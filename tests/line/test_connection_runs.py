@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from delayd.core.times import RequestMs
 from delayd.line.commands import carry_out
 from delayd.line.connection import LineConnection
 from delayd.line.grammar import PutLine
@@ -28,7 +29,7 @@ class OneByOne(LineConnection):  # type: ignore[misc]  # final, but for this com
 
     def _delete_run(self, run: re.Match[bytes], now_ms: int) -> int:
         line = run[0].partition(b"\r\n")[0]
-        carry_out(self, line, now_ms)
+        carry_out(self, line, RequestMs(now_ms))
         return run.start() + len(line) + 2
 
     def _reserve_run(self, data: bytes, at: int, now_ms: int) -> int:

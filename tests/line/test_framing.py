@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from delayd.core.times import RequestMs
 from delayd.limits import LINE_BYTES_MAX
 from tests.line.corpus import BODY_BYTES_MAX, EXCHANGES, Exchange
 from tests.line.rig import LineRig, bytewise, in_pieces
@@ -161,5 +162,5 @@ def test_after_each_piece_it_is_known_whether_something_is_half_said(
 )
 def test_what_is_missing_is_known(said: bytes, missing_bytes: int | None) -> None:
     connection = LineRig(BODY_BYTES_MAX).client().connection
-    connection.receive(said, 0)
+    connection.receive(said, RequestMs(0))
     assert connection.incomplete_bytes == missing_bytes

@@ -13,6 +13,7 @@ from typing import Final
 import pytest
 
 from delayd.core.operations.clock import advance
+from delayd.core.times import PlayedMs, RequestMs
 from delayd.line.server import IN, Client, LineServer
 from tests.line.server_rig import ServerRig, heard, plain
 
@@ -39,8 +40,8 @@ def consumer(rig: ServerRig) -> socket.socket:
 
 def passes(rig: ServerRig, ms: int) -> None:
     """Let time pass, what is due happen, and a turn end."""
-    rig.now_ms += ms
-    while advance(rig.engine, rig.now_ms - 1, rig.now_ms):
+    rig.now_ms = RequestMs(rig.now_ms + ms)
+    while advance(rig.engine, PlayedMs(rig.now_ms - 1), rig.now_ms):
         pass
     rig.end_turn()
     rig.turn_until_quiet()

@@ -17,6 +17,7 @@ from delayd.core.operations.waiting import serve
 from delayd.core.queues import job_id_of
 from delayd.core.records import LAYOUTS, Kind, pack
 from delayd.core.stats.counters import Operation
+from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
 from delayd.core.transitions import amended, with_body
 from delayd.core.wheel.wheel import ceil_to_tick
@@ -45,7 +46,7 @@ class When(NamedTuple):
         return State.DELAYED if self.delay_ms else State.READY
 
 
-def when(engine: Engine, delay_ms: int, due_wall_ms: int | None, now_ms: int) -> When:
+def when(engine: Engine, delay_ms: int, due_wall_ms: int | None, now_ms: RequestMs) -> When:
     """Return when a job is due that is asked for after a delay, or at a wall-clock time.
 
     A wall-clock time that is past is now.
@@ -62,7 +63,7 @@ def when(engine: Engine, delay_ms: int, due_wall_ms: int | None, now_ms: int) ->
 # --- Kicking -------------------------------------------------------------------------------------
 
 
-def kick_job(engine: Engine, job_id: int, now_ms: int) -> None:
+def kick_job(engine: Engine, job_id: int, now_ms: RequestMs) -> None:
     """Make a buried or delayed job ready; `JobNotFound`, `TopicIsInternal`."""
     job_for(engine, job_id, Event.KICK, now_ms)
     engine.record(Kind.KICK, job_id)
@@ -71,7 +72,7 @@ def kick_job(engine: Engine, job_id: int, now_ms: int) -> None:
     serve(engine, topic, now_ms)
 
 
-def kick_later(engine: Engine, job_id: int, delay_ms: int, now_ms: int) -> None:
+def kick_later(engine: Engine, job_id: int, delay_ms: int, now_ms: RequestMs) -> None:
     """Kick a buried or delayed job, to come due after this delay; `JobNotFound`.
 
     Counts as a kick. One item of the log: half of it would make the job ready too soon.
@@ -85,7 +86,7 @@ def kick_later(engine: Engine, job_id: int, delay_ms: int, now_ms: int) -> None:
     engine.store.count(topic, Operation.KICK)
 
 
-def kick(engine: Engine, topic: Topic, bound: int, now_ms: int) -> int:
+def kick(engine: Engine, topic: Topic, bound: int, now_ms: RequestMs) -> int:
     """Make up to `bound` buried jobs ready, or, when none is buried, delayed ones; count them.
 
     The longest buried first; of the delayed, the soonest due first. Raises `TopicIsInternal`.
@@ -109,7 +110,7 @@ def kick(engine: Engine, topic: Topic, bound: int, now_ms: int) -> int:
 # --- Another time --------------------------------------------------------------------------------
 
 
-def reschedule(engine: Engine, job_id: int, delay_ms: int, now_ms: int) -> None:
+def reschedule(engine: Engine, job_id: int, delay_ms: int, now_ms: RequestMs) -> None:
     """Give a delayed or ready job this delay instead of its time.
 
     Raises `JobNotFound`, `TopicIsInternal`, `ValueOutOfRange`, `DelayTooLong`, `OutOfSpace`.
@@ -125,7 +126,7 @@ def reschedule(engine: Engine, job_id: int, delay_ms: int, now_ms: int) -> None:
     serve(engine, topic, now_ms)
 
 
-def reschedule_at(engine: Engine, job_id: int, due_wall_ms: int, now_ms: int) -> None:
+def reschedule_at(engine: Engine, job_id: int, due_wall_ms: int, now_ms: RequestMs) -> None:
     """Give a delayed or ready job this wall-clock time instead of its time.
 
     Raises `JobNotFound`, `TopicIsInternal`, `ValueOutOfRange`, `DelayTooLong`, `OutOfSpace`.
@@ -151,7 +152,7 @@ def reschedule_at(engine: Engine, job_id: int, due_wall_ms: int, now_ms: int) ->
 def change(
     engine: Engine,
     job_id: int,
-    now_ms: int,
+    now_ms: RequestMs,
     *,
     delay_ms: int | None = None,
     due_wall_ms: int | None = None,
@@ -202,7 +203,7 @@ def change(
     _conclude(engine, apply.amend(engine.store, *fields), now_ms)
 
 
-def extend(engine: Engine, job_id: int, new: When, now_ms: int) -> None:
+def extend(engine: Engine, job_id: int, new: When, now_ms: RequestMs) -> None:
     """Give a job that waits or is buried another time; `OutOfSpace`."""
     due_ms, delay_ms, wall_ms = new
     fields = job_id, due_ms, delay_ms
@@ -215,7 +216,7 @@ def extend(engine: Engine, job_id: int, new: When, now_ms: int) -> None:
     _conclude(engine, topic, now_ms)
 
 
-def rewrite(engine: Engine, record: bytes, now_ms: int) -> None:
+def rewrite(engine: Engine, record: bytes, now_ms: RequestMs) -> None:
     """Give a job that waits or is buried this record, of the same id and key; `OutOfSpace`."""
     body_bytes = len(body_of(record))
     head_bytes = _REWRITE_BYTES + len(record) - body_bytes + OFFSET_BYTES
@@ -234,6 +235,6 @@ def _record_change(engine: Engine, item: bytes, *, follows_wall: bool) -> None:
     engine.write_promised(item)
 
 
-def _conclude(engine: Engine, topic: Topic, now_ms: int) -> None:
+def _conclude(engine: Engine, topic: Topic, now_ms: RequestMs) -> None:
     engine.store.count(topic, Operation.CHANGE)
     serve(engine, topic, now_ms)

@@ -31,6 +31,7 @@ from delayd.core.operations.waiting import end_wait, serve, set_wait_timer
 from delayd.core.records import LAYOUTS, Kind, pack
 from delayd.core.session import Session, WaitEnd
 from delayd.core.throttle import Throttle
+from delayd.core.times import PlayedMs, RequestMs
 from delayd.core.topic import Topic
 from delayd.core.transitions import came_due
 from delayd.limits import ADVANCE_SLICE_JOBS
@@ -46,7 +47,7 @@ def next_deadline(engine: Engine) -> int | None:
     return store.time_ms if store.wall_times.layers else store.timer_queue.next_deadline()
 
 
-def reach(engine: Engine, time_ms: int) -> None:
+def reach(engine: Engine, time_ms: PlayedMs) -> None:
     """Set the time, when nothing is due by then."""
     store = engine.store
     store.time_ms = max(store.time_ms, time_ms)
@@ -61,13 +62,13 @@ def record_time(engine: Engine) -> None:
     engine.must_sync = True
 
 
-def advance(engine: Engine, due_by_ms: int, now_ms: int | None = None) -> bool:
+def advance(engine: Engine, due_by_ms: PlayedMs, now_ms: RequestMs | None = None) -> bool:
     """Fire one slice of what is due by then; call again until it returns False.
 
     `now_ms` is the same instant rounded up, from which the ttr of a job handed out now counts.
     """
     if now_ms is None:
-        now_ms = due_by_ms
+        now_ms = RequestMs(due_by_ms)
     store = engine.store
     store.time_ms = max(store.time_ms, due_by_ms)
     engine.is_crowded = False
@@ -95,7 +96,7 @@ def advance(engine: Engine, due_by_ms: int, now_ms: int | None = None) -> bool:
     return True
 
 
-def _fire_timer(engine: Engine, whose: Session | Topic | Throttle, now_ms: int) -> None:
+def _fire_timer(engine: Engine, whose: Session | Topic | Throttle, now_ms: RequestMs) -> None:
     """End the wait or the pause whose timer has fired, or hand out what is allowed by now."""
     if isinstance(whose, Topic):
         engine.store.unpause(whose)
@@ -115,7 +116,7 @@ def _fire_timer(engine: Engine, whose: Session | Topic | Throttle, now_ms: int) 
 # --- One job as it is now ------------------------------------------------------------------------
 
 
-def caught_up(engine: Engine, job_id: int, now_ms: int) -> tuple[bytes, State]:
+def caught_up(engine: Engine, job_id: int, now_ms: RequestMs) -> tuple[bytes, State]:
     """Return record and state of a job, now that what was due has happened; `JobNotFound`."""
     store = engine.store
     record = store.jobs.get(job_id)
@@ -141,7 +142,7 @@ def caught_up(engine: Engine, job_id: int, now_ms: int) -> tuple[bytes, State]:
     return record, State(record[STATE_AT])
 
 
-def job_for(engine: Engine, job_id: int, event: Event, now_ms: int) -> bytes:
+def job_for(engine: Engine, job_id: int, event: Event, now_ms: RequestMs) -> bytes:
     """Return the record of a job that the event may happen to; `JobNotFound`, `TopicIsInternal`."""
     record, job_state = caught_up(engine, job_id, now_ms)
     if engine.store.topics.internal is not None:

@@ -12,6 +12,7 @@ from delayd.core.engine import Engine
 from delayd.core.job import FLAGS_AT
 from delayd.core.operations.waiting import serve
 from delayd.core.stats.counters import Operation
+from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
 from delayd.core.transitions import BRINGS_RULE, expired, expired_under, place_of
 
@@ -22,7 +23,7 @@ def leases_are_caught_up(engine: Engine) -> bool:
     return deadline_ms is None or deadline_ms > engine.store.time_ms
 
 
-def catch_up_leases(engine: Engine, limit: int, now_ms: int) -> bool:
+def catch_up_leases(engine: Engine, limit: int, now_ms: RequestMs) -> bool:
     """End a slice of the reservations that are over; tell whether all have ended."""
     if not leases_are_caught_up(engine):
         for job_id in engine.store.leases.lane.wheel.advance(engine.store.time_ms, limit):
@@ -30,7 +31,7 @@ def catch_up_leases(engine: Engine, limit: int, now_ms: int) -> bool:
     return leases_are_caught_up(engine)
 
 
-def expire(engine: Engine, job_id: int, now_ms: int, *, lease_fired: bool = False) -> None:
+def expire(engine: Engine, job_id: int, now_ms: RequestMs, *, lease_fired: bool = False) -> None:
     """Take back a job whose ttr ran out; `lease_fired`: the wheel has let go of the lease."""
     store = engine.store
     record = store.jobs.get(job_id)
@@ -51,7 +52,7 @@ def expire(engine: Engine, job_id: int, now_ms: int, *, lease_fired: bool = Fals
     look_after(engine, topic, here, now_ms)
 
 
-def look_after(engine: Engine, former: Topic, here: Topic, now_ms: int) -> None:
+def look_after(engine: Engine, former: Topic, here: Topic, now_ms: RequestMs) -> None:
     """Serve the topic that a job left when its lease ended, and the one that it is in now."""
     if here is not former:
         serve(engine, here, now_ms)

@@ -27,6 +27,7 @@ from delayd.core.policy import Verdict, decide
 from delayd.core.records import Kind, pack, pack_delete
 from delayd.core.session import Session
 from delayd.core.stats.counters import Operation
+from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
 from delayd.core.transitions import BRINGS_RULE, attempt_of, cut_error, place_of, rule_of
 from delayd.core.wheel.wheel import ceil_to_tick
@@ -53,7 +54,7 @@ _UNASKED: Final = frozenset({Reason.HOLDER_LEFT, Reason.EXCUSED, Reason.UNDELIVE
 # --- Deleting ------------------------------------------------------------------------------------
 
 
-def delete(engine: Engine, session: Session, job_id: int, now_ms: int) -> None:
+def delete(engine: Engine, session: Session, job_id: int, now_ms: RequestMs) -> None:
     """Delete a job that the session holds, or one at rest; `JobNotFound`, `TopicIsInternal`."""
     if not delete_batch(engine, session, (job_id,), now_ms)[0]:
         require_writable_job(engine, caught_up(engine, job_id, now_ms)[0])
@@ -61,7 +62,7 @@ def delete(engine: Engine, session: Session, job_id: int, now_ms: int) -> None:
 
 
 def delete_batch(
-    engine: Engine, session: Session, job_ids: Sequence[int], now_ms: int
+    engine: Engine, session: Session, job_ids: Sequence[int], now_ms: RequestMs
 ) -> list[bool]:
     """Delete these jobs in turn; return for each whether it could be deleted."""
     are_alive = session.soonest_ms > engine.store.time_ms
@@ -72,7 +73,9 @@ def delete_batch(
     return [_delete(engine, session, job_id, now_ms) for job_id in job_ids]
 
 
-def _delete_held(engine: Engine, session: Session, job_ids: Sequence[int], now_ms: int) -> None:
+def _delete_held(
+    engine: Engine, session: Session, job_ids: Sequence[int], now_ms: RequestMs
+) -> None:
     """Delete jobs that the session holds, each named once."""
     store = engine.store
     if engine.turn_ms != store.time_ms:
@@ -85,7 +88,7 @@ def _delete_held(engine: Engine, session: Session, job_ids: Sequence[int], now_m
     engine.must_sync = True
 
 
-def _delete(engine: Engine, session: Session, job_id: int, now_ms: int) -> bool:
+def _delete(engine: Engine, session: Session, job_id: int, now_ms: RequestMs) -> bool:
     """Delete the job if possible; tell whether it was."""
     store = engine.store
     if session.deadlines.get(job_id, 0) <= store.time_ms and not _is_free(engine, job_id, now_ms):
@@ -104,7 +107,7 @@ def _delete(engine: Engine, session: Session, job_id: int, now_ms: int) -> bool:
     return True
 
 
-def _is_free(engine: Engine, job_id: int, now_ms: int) -> bool:
+def _is_free(engine: Engine, job_id: int, now_ms: RequestMs) -> bool:
     """Tell whether the job exists, no client holds it and it may be written."""
     try:
         record, job_state = caught_up(engine, job_id, now_ms)
@@ -119,7 +122,7 @@ def _is_free(engine: Engine, job_id: int, now_ms: int) -> bool:
 
 
 def release(
-    engine: Engine, session: Session, job_id: int, priority: int, delay_ms: int, now_ms: int
+    engine: Engine, session: Session, job_id: int, priority: int, delay_ms: int, now_ms: RequestMs
 ) -> None:
     """Release a job, ready at once or after a delay; `JobNotFound`, `ValueOutOfRange`.
 
@@ -145,7 +148,7 @@ def nack(
     engine: Engine,
     session: Session,
     job_id: int,
-    now_ms: int,
+    now_ms: RequestMs,
     *,
     delay_ms: int = 0,
     priority: int | None = None,
@@ -167,7 +170,7 @@ def nack(
 
 
 def bury(
-    engine: Engine, session: Session, job_id: int, priority: int, now_ms: int, error: str = ""
+    engine: Engine, session: Session, job_id: int, priority: int, now_ms: RequestMs, error: str = ""
 ) -> None:
     """Bury a job until it is kicked; `JobNotFound`, `ValueOutOfRange`, `OutOfSpace`.
 
@@ -191,7 +194,7 @@ def bury(
 # --- Without a request ---------------------------------------------------------------------------
 
 
-def give_back(engine: Engine, session: Session, job_id: int, now_ms: int) -> None:
+def give_back(engine: Engine, session: Session, job_id: int, now_ms: RequestMs) -> None:
     """Take back a job that the session holds, whose connection has closed. Never refused."""
     if session.deadlines[job_id] <= engine.store.time_ms:
         expire(engine, job_id, now_ms)
@@ -213,7 +216,7 @@ def give_back(engine: Engine, session: Session, job_id: int, now_ms: int) -> Non
     _fail(engine, topic, job_id, record, verdict, reason, now_ms)
 
 
-def take_undelivered(engine: Engine, session: Session, now_ms: int) -> None:
+def take_undelivered(engine: Engine, session: Session, now_ms: RequestMs) -> None:
     """Take back what the session holds when the reply could not be delivered. Never refused.
 
     Ready again at once, whatever the rule says, and the attempt does not count: the client was gone
@@ -239,7 +242,7 @@ def _rule(topic: Topic, record: bytes) -> Retry | None:
 
 
 def _verdict(
-    engine: Engine, topic: Topic, record: bytes, rule: Retry, now_ms: int, delay_ms: int = 0
+    engine: Engine, topic: Topic, record: bytes, rule: Retry, now_ms: RequestMs, delay_ms: int = 0
 ) -> Verdict:
     target = place_of(topic).target
     attempt = attempt_of(record)
@@ -253,7 +256,7 @@ def _fail(
     record: bytes,
     verdict: Verdict,
     reason: Reason,
-    now_ms: int,
+    now_ms: RequestMs,
     priority: int | None = None,
     error: str = "",
 ) -> None:

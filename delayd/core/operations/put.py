@@ -65,6 +65,7 @@ from delayd.core.operations.clock import OFFSET_BYTES, caught_up, tell_offset
 from delayd.core.operations.topics import record_topic
 from delayd.core.operations.waiting import serve
 from delayd.core.records import Kind, pack_put
+from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
 from delayd.core.transitions import amended, with_tail
 from delayd.core.wheel.wheel import ceil_to_tick
@@ -135,7 +136,7 @@ def put_alike(
     delay_ms: int,
     ttr_ms: int,
     bodies: Sequence[bytes],
-    now_ms: int,
+    now_ms: RequestMs,
     first_id: int = 0,
     *,
     at_once: bool = False,
@@ -237,7 +238,7 @@ def put_keyed(
     due_wall_ms: int | None = None,
     ttr_ms: int,
     body: bytes,
-    now_ms: int,
+    now_ms: RequestMs,
     retry: Retry | None = None,
     job_id: int = 0,
     at_once: bool = False,
@@ -298,7 +299,7 @@ def _check_retry(retry: Retry | None) -> None:
         check_range("jitter in percent", retry.jitter_percent, JITTER_PERCENT_MAX)
 
 
-def _taken(engine: Engine, topic: Topic, key: bytes, on: Conflict, now_ms: int) -> int:
+def _taken(engine: Engine, topic: Topic, key: bytes, on: Conflict, now_ms: RequestMs) -> int:
     """Return the job that has the key and conflicts with a put; 0 when none does."""
     old_id = engine.store.owner_of(topic, checked_key(key))
     if not old_id:
@@ -315,7 +316,7 @@ def _taken(engine: Engine, topic: Topic, key: bytes, on: Conflict, now_ms: int) 
 
 
 def _create(
-    engine: Engine, topic: Topic, key: bytes, what: What, new: When, now_ms: int, job_id: int
+    engine: Engine, topic: Topic, key: bytes, what: What, new: When, now_ms: RequestMs, job_id: int
 ) -> int:
     """Accept a new job whose key is free, or that of a reserved job."""
     store = engine.store
@@ -337,7 +338,9 @@ def _create(
     return job_id
 
 
-def _fresh(job_id: int, topic: Topic, key: bytes, what: What, new: When, now_ms: int) -> bytes:
+def _fresh(
+    job_id: int, topic: Topic, key: bytes, what: What, new: When, now_ms: RequestMs
+) -> bytes:
     """Return the record of a new job."""
     due_ms, delay_ms, wall_ms = new
     priority, ttr_ms, retry, body = what
@@ -370,7 +373,7 @@ def put_keyed_run(
     ttr_ms: int,
     keys: Sequence[bytes],
     bodies: Sequence[bytes],
-    now_ms: int,
+    now_ms: RequestMs,
 ) -> int:
     """Accept jobs that differ in keys and bodies; return the first of their ids, in sequence.
 
@@ -419,7 +422,7 @@ def _put_records(
     ttr_ms: int,
     keys: Sequence[bytes],
     bodies: Sequence[bytes],
-    now_ms: int,
+    now_ms: RequestMs,
 ) -> list[bytes]:
     """Record jobs with the last ids that were taken; return their records."""
     if engine.turn_ms != engine.store.time_ms:

@@ -12,6 +12,7 @@ from delayd.core.operations.waiting import hand_out
 from delayd.core.records import Kind, pack_reserve
 from delayd.core.session import Handed, Session
 from delayd.core.stats.counters import Operation
+from delayd.core.times import RequestMs
 from delayd.core.topic import head_key
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.limits import HELD_RETURN_BYTES
@@ -19,7 +20,7 @@ from delayd.limits import HELD_RETURN_BYTES
 _RESERVE: Final = int(Kind.RESERVE)
 
 
-def reserve(engine: Engine, session: Session, now_ms: int) -> Handed | None:
+def reserve(engine: Engine, session: Session, now_ms: RequestMs) -> Handed | None:
     """Hand out the best ready job of the topics watched; None when there is none.
 
     `OutOfSpace` when there is one and no log space to record that it is held.
@@ -39,7 +40,7 @@ def reserve(engine: Engine, session: Session, now_ms: int) -> Handed | None:
 
 
 def reserve_batch(
-    engine: Engine, session: Session, jobs_max: int, bytes_max: int, now_ms: int
+    engine: Engine, session: Session, jobs_max: int, bytes_max: int, now_ms: RequestMs
 ) -> list[Handed]:
     """Hand out the best ready jobs, at most `jobs_max`, until their bodies exceed `bytes_max`.
 
@@ -61,7 +62,7 @@ def reserve_batch(
 
 
 def _reserve_run(
-    engine: Engine, session: Session, jobs_max: int, bytes_max: int, now_ms: int
+    engine: Engine, session: Session, jobs_max: int, bytes_max: int, now_ms: RequestMs
 ) -> list[Handed]:
     """Hand out the next ready jobs of the one topic watched, all at once."""
     topic = session.watched[0]
@@ -77,7 +78,7 @@ def _reserve_run(
     return [(job_id, body) for job_id, _, body in run]
 
 
-def reserve_job(engine: Engine, session: Session, job_id: int, now_ms: int) -> Handed:
+def reserve_job(engine: Engine, session: Session, job_id: int, now_ms: RequestMs) -> Handed:
     """Hand out this very job, whatever its topic, pause and delay; `JobNotFound`."""
     record = job_for(engine, job_id, Event.RESERVE, now_ms)
     deadline_ms = ceil_to_tick(now_ms + U64.unpack_from(record, TTR_AT)[0], engine.tick_ms)
@@ -96,7 +97,7 @@ def held(engine: Engine, session: Session, job_id: int) -> bytes:
     return record
 
 
-def touch(engine: Engine, session: Session, job_id: int, now_ms: int) -> None:
+def touch(engine: Engine, session: Session, job_id: int, now_ms: RequestMs) -> None:
     """Extend the lease to a full ttr from now; `JobNotFound`."""
     record = held(engine, session, job_id)
     deadline_ms = ceil_to_tick(now_ms + U64.unpack_from(record, TTR_AT)[0], engine.tick_ms)

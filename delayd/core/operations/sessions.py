@@ -7,6 +7,7 @@ from delayd.core.operations.checks import require_writable
 from delayd.core.operations.finish import give_back
 from delayd.core.operations.waiting import cancel_wait
 from delayd.core.session import Owner, Session
+from delayd.core.times import RequestMs
 from delayd.core.topic import Topic, remove_swapping
 
 
@@ -18,7 +19,7 @@ def open_session(engine: Engine, owner: Owner | None = None) -> Session:
     return session
 
 
-def close_session(engine: Engine, session: Session, now_ms: int) -> None:
+def close_session(engine: Engine, session: Session, now_ms: RequestMs) -> None:
     """Forget the session; every job it holds is ready again at once. O(jobs held)."""
     cancel_wait(engine, session)
     for job_id in list(session.deadlines):

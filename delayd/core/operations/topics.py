@@ -40,6 +40,7 @@ from delayd.core.policy import Patterns, Policy
 from delayd.core.queues import job_id_of
 from delayd.core.records import Kind, pack
 from delayd.core.stats.counters import Operation
+from delayd.core.times import RequestMs
 from delayd.core.topic import Source, Topic
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.limits import ADVANCE_SLICE_JOBS, DURATION_MS_MAX, IDEMPOTENCY_MS, POLICY_JSON_BYTES_MAX
@@ -72,7 +73,7 @@ def record_topic(engine: Engine, topic: Topic) -> None:
         apply.topic(engine.store, each.number, name)
 
 
-def pause(engine: Engine, name: str, pause_ms: int, now_ms: int) -> None:
+def pause(engine: Engine, name: str, pause_ms: int, now_ms: RequestMs) -> None:
     """Hand out nothing of the topic for that long; 0 resumes at once.
 
     Raises `TopicNotFound`, `TopicIsInternal`, `ValueOutOfRange`.
@@ -113,7 +114,7 @@ def clear(engine: Engine, topic: Topic) -> int:
 # --- Policies ------------------------------------------------------------------------------------
 
 
-def set_policy(engine: Engine, name: str, policy: Policy | None, now_ms: int) -> Policy:
+def set_policy(engine: Engine, name: str, policy: Policy | None, now_ms: RequestMs) -> Policy:
     """Give the topic this policy from now on, and return the policy in force.
 
     It replaces the configured policy as a whole; None, or an empty one, restores that. Makes the
@@ -185,7 +186,7 @@ class SetPolicy:
         self._name = name
         self._policy = policy
 
-    def step(self, budget: int, now_ms: int) -> bool:
+    def step(self, budget: int, now_ms: RequestMs) -> bool:
         """Set the policy, unless more reservations must end before; `OutOfSpace`."""
         if not catch_up_leases(self._engine, budget, now_ms):
             return False
@@ -207,7 +208,7 @@ class Clear:
         self.count = 0
         """How many jobs were cleared, when it is over."""
 
-    def step(self, budget: int, now_ms: int) -> bool:
+    def step(self, budget: int, now_ms: RequestMs) -> bool:
         """Clear the topic, unless more reservations must end before."""
         if not catch_up_leases(self._engine, budget, now_ms):
             return False
@@ -264,7 +265,7 @@ def lawful_policy(topic: Topic) -> Policy | None:
     return replace(policy, exhausted=None) if policy.exhausted == INTERNAL_TOPIC else policy
 
 
-def reclaim(engine: Engine, now_ms: int) -> None:
+def reclaim(engine: Engine, now_ms: RequestMs) -> None:
     """Undo what clients of older versions did to the jobs of the internal topic.
 
     A pause ends. Buried jobs wait for a full day from now: no key is dropped too soon.

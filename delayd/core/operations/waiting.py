@@ -14,6 +14,7 @@ from delayd.core.job import body_of
 from delayd.core.log_space import RESERVE_COST_BYTES
 from delayd.core.records import Kind, pack_reserve
 from delayd.core.session import NEVER_MS, Handed, Session, WaitEnd
+from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.limits import DEADLINE_SOON_MS
@@ -22,7 +23,7 @@ from delayd.limits import DEADLINE_SOON_MS
 _RESERVE: Final = int(Kind.RESERVE)
 
 
-def wait(engine: Engine, session: Session, now_ms: int, wait_ms: int | None) -> None:
+def wait(engine: Engine, session: Session, now_ms: RequestMs, wait_ms: int | None) -> None:
     """Queue the session for a job of the topics it watches, which all have none ready now.
 
     Its wait ends in a delivery: a job, TIMED_OUT after `wait_ms` (None: never), DEADLINE_SOON.
@@ -70,7 +71,7 @@ def set_wait_timer(engine: Engine, session: Session) -> None:
     )
 
 
-def serve(engine: Engine, topic: Topic, now_ms: int) -> None:
+def serve(engine: Engine, topic: Topic, now_ms: RequestMs) -> None:
     """Hand the topic's ready jobs to waiting consumers, the longest waiting first."""
     while topic.waiters and topic.queues.ready and not topic.blocks:
         if not engine.log_space.has_for_reserve():
@@ -80,7 +81,7 @@ def serve(engine: Engine, topic: Topic, now_ms: int) -> None:
         engine.deliveries.append((session, hand_out(engine, topic, session, now_ms)))
 
 
-def serve_waiting(engine: Engine, now_ms: int) -> None:
+def serve_waiting(engine: Engine, now_ms: RequestMs) -> None:
     """Hand out what could not be handed out for lack of log space. O(topics)."""
     engine.log_space.is_short = False
     for topic in list(engine.store.topics.listing):
@@ -88,7 +89,7 @@ def serve_waiting(engine: Engine, now_ms: int) -> None:
             serve(engine, topic, now_ms)
 
 
-def hand_out(engine: Engine, topic: Topic, session: Session, now_ms: int) -> Handed:
+def hand_out(engine: Engine, topic: Topic, session: Session, now_ms: RequestMs) -> Handed:
     """Hand out the topic's next ready job, for which there is log space."""
     job_id, deadline_ms, record = engine.store.hand_out(topic, session, now_ms)
     if engine.turn_ms != engine.store.time_ms:

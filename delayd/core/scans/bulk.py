@@ -43,6 +43,7 @@ from delayd.core.operations.checks import check_delay, check_range, require_writ
 from delayd.core.operations.finish import delete_batch
 from delayd.core.scans.scan import ROW_ID_END, Scan, Wanted
 from delayd.core.session import Session
+from delayd.core.times import RequestMs
 from delayd.core.wall_times import IdSet
 from delayd.limits import (
     BULK_PER_S_MAX,
@@ -134,7 +135,7 @@ class Bulk:
         """Why it ended early."""
         self.is_over = False
 
-    def step(self, budget: int, now_ms: int) -> bool:
+    def step(self, budget: int, now_ms: RequestMs) -> bool:
         """Look at `budget` more jobs, fewer where they are changed; tell whether it is over."""
         cost = 1 if self._dry_run else PASS_ACTION_COST
         while budget > 0 and not self.is_over:
@@ -151,7 +152,7 @@ class Bulk:
                     self._count(job_id, now_ms)
         return self.is_over
 
-    def _count(self, job_id: int, now_ms: int) -> None:
+    def _count(self, job_id: int, now_ms: RequestMs) -> None:
         """Change this job, unless it has changed since it was matched."""
         try:
             if self._dry_run or self._do(job_id, now_ms):
@@ -164,7 +165,7 @@ class Bulk:
         if self.done >= self._limit:
             self.is_over = True
 
-    def _do(self, job_id: int, now_ms: int) -> bool:
+    def _do(self, job_id: int, now_ms: RequestMs) -> bool:
         """Change this job; tell whether it was still there."""
         state, action = self._engine, self._action
         if action.event is Event.DELETE:

@@ -45,6 +45,7 @@ from delayd.core.job import (
 )
 from delayd.core.operations.checks import check_range, topic_named
 from delayd.core.scans.scan import ROW_ID_END, Scan, Wanted, seen_state
+from delayd.core.times import RequestMs
 from delayd.core.wall_times import IdSet
 from delayd.limits import CALENDAR_BINS_MAX, DURATION_MS_MAX, SEARCH_JOBS_MAX
 
@@ -121,7 +122,7 @@ class Search:
         """What was found; complete when the search is over."""
         self.is_over = False
 
-    def step(self, budget: int, now_ms: int) -> bool:
+    def step(self, budget: int, now_ms: RequestMs) -> bool:
         """Look at `budget` more jobs; tell whether the page is complete."""
         while budget > 0 and not self.is_over:
             if self._found is None:
@@ -201,7 +202,7 @@ class Calendar:
         """Complete when the calendar is over."""
         self.is_over = False
 
-    def step(self, budget: int, now_ms: int) -> bool:
+    def step(self, budget: int, now_ms: RequestMs) -> bool:
         """Look at `budget` more jobs; tell whether all have been counted."""
         counts, seen = self.counts, self._seen
         while budget > 0 and not self.is_over:

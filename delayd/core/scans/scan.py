@@ -37,6 +37,7 @@ from delayd.core.engine import Engine
 from delayd.core.job import DUE_AT, PRIORITY_AND_TOPIC, PRIORITY_AT, STATE_AT, U64, State, key_of
 from delayd.core.operations.expiry import catch_up_leases, leases_are_caught_up
 from delayd.core.queues import ID_MASK
+from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
 from delayd.core.wheel.buckets import Mark
 from delayd.limits import ADVANCE_SLICE_JOBS, PASS_BUCKET_COST, PASS_HELD_COPIED_MAX
@@ -95,7 +96,7 @@ class Scan:
         self._slice = 0
         self._parts = self._candidates()
 
-    def take(self, limit: int, now_ms: int) -> list[int] | None:
+    def take(self, limit: int, now_ms: RequestMs) -> list[int] | None:
         """Return the rows of the wanted among `limit` more jobs; None at the end.
 
         First what is due is caught up where it would change which jobs match, also a slice at a

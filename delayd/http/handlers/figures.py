@@ -20,6 +20,7 @@ from delayd.core.stats.figures import (
 )
 from delayd.core.stats.latency import SUM_AT, count_of, quantile_ms
 from delayd.core.throttle import Block
+from delayd.core.times import RequestMs
 from delayd.http import structs
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def topic_answer(
     topic: "Topic",
     counts: structs.TopicCountsAnswer,
     policy: structs.PolicyOfTopicAnswer,
-    now_ms: int,
+    now_ms: RequestMs,
 ) -> structs.TopicAnswer:
     """Return everything about a topic."""
     caps = topic.policy or Policy()
@@ -82,7 +83,7 @@ def stats_answer(
     http: structs.HttpAnswer,
     engine: "Engine",
     census: "TotalsScan",
-    now_ms: int,
+    now_ms: RequestMs,
 ) -> structs.StatsAnswer:
     """Return everything about the daemon, by a census that is over.
 

@@ -7,6 +7,7 @@ from delayd.core.operations.change import change as change_job
 from delayd.core.operations.change import kick_job
 from delayd.core.operations.clock import caught_up
 from delayd.core.operations.finish import delete
+from delayd.core.times import RequestMs
 from delayd.http.api import Call
 from delayd.http.handlers.job_responses import due_text, set_body, whole_job
 from delayd.http.problems import JobReserved, WrongState
@@ -27,7 +28,7 @@ async def get(call: Call) -> Reply:
     return await call.answered(answer)
 
 
-def _unreserved(call: Call) -> tuple[int, State, int]:
+def _unreserved(call: Call) -> tuple[int, State, RequestMs]:
     """Return the job of the path, its state, and the time; `JobReserved`, `JobNotFound`."""
     job_id = call.job_id
     call.allow_job(job_id)

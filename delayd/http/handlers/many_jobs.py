@@ -19,6 +19,7 @@ from delayd.core.errors import JobNotFound, TopicNotFound
 from delayd.core.job import body_of
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.list import Calendar, Cursor, Row, Search
+from delayd.core.times import RequestMs
 from delayd.core.views import live_record
 from delayd.http import structs
 from delayd.http.api import Api, Call
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from delayd.http import forms
 
 
-def _wanted(api: Api, query: "forms.WhichForm", now_ms: int) -> "Wanted":
+def _wanted(api: Api, query: "forms.WhichForm", now_ms: RequestMs) -> "Wanted":
     """Return which jobs are meant, in delayd time."""
     if query.names_moment:
         api.turns.look_at_wall_clock()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from delayd.core.errors import Refusal
 from delayd.core.names import checked_key
 from delayd.core.operations.put import Conflict, Outcome, put_alike, put_keyed
+from delayd.core.times import RequestMs
 from delayd.http.api import Api, Call
 from delayd.http.forms import PutJobForm, PutJobsForm, PutKeyedForm, WithRuleForm
 from delayd.http.handlers.job_responses import due_text
@@ -51,7 +52,7 @@ def _key_of(job: PutJobForm) -> tuple[bytes, Conflict]:
 
 
 def put_one(
-    api: Api, topic: "Topic", job: WithRuleForm, key: bytes, on: Conflict, now_ms: int
+    api: Api, topic: "Topic", job: WithRuleForm, key: bytes, on: Conflict, now_ms: RequestMs
 ) -> tuple[int, Outcome]:
     """Put a job; return its id and what happened. Raises what the engine refuses."""
     body = job.body_bytes
@@ -165,7 +166,7 @@ def _common(job: PutJobForm) -> tuple[Any, ...] | None:
 
 
 def _put_run(
-    api: Api, topic: "Topic", jobs: list[PutJobForm], now_ms: int
+    api: Api, topic: "Topic", jobs: list[PutJobForm], now_ms: RequestMs
 ) -> list[PutResultAnswer] | None:
     """Put jobs that differ only in their bodies; None if not all of them could be."""
     job = jobs[0]
@@ -185,7 +186,7 @@ def _put_run(
     ]
 
 
-def _result(api: Api, topic: "Topic", job: PutJobForm, now_ms: int) -> PutResultAnswer:
+def _result(api: Api, topic: "Topic", job: PutJobForm, now_ms: RequestMs) -> PutResultAnswer:
     key, on = _key_of(job)
     try:
         job_id, outcome = put_one(api, topic, job, key, on, now_ms)

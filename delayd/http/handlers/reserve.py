@@ -22,6 +22,7 @@ from delayd.core.operations.reserve import reserve_batch
 from delayd.core.operations.sessions import stop_consuming, watch
 from delayd.core.operations.waiting import cancel_wait, wait
 from delayd.core.session import Handed, Session, WaitEnd
+from delayd.core.times import RequestMs
 from delayd.http.api import Api, Call
 from delayd.http.handlers.job_responses import Reservation, reservation_of, reserved_job
 from delayd.http.problems import ReservationLost, Stopping
@@ -59,7 +60,7 @@ class Consumer:
             self.leave()
             raise
 
-    def take(self, now_ms: int) -> None:
+    def take(self, now_ms: RequestMs) -> None:
         """Take what is ready, as much as is wanted."""
         self.handed_ms = now_ms
         jobs_max = self._jobs_max - len(self.jobs)
@@ -68,14 +69,14 @@ class Consumer:
                 self._api.engine, self.session, jobs_max, HTTP_RESERVED_BYTES_MAX, now_ms
             )
 
-    def take_one(self, now_ms: int) -> None:
+    def take_one(self, now_ms: RequestMs) -> None:
         """Take one that is ready after all, where there was no room for it; `OutOfSpace`."""
         self.handed_ms = now_ms
         job = reserve_next(self._api.engine, self.session, now_ms)
         if job is not None:
             self.jobs.append(job)
 
-    def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
+    def deliver(self, outcome: Handed | WaitEnd, now_ms: RequestMs) -> None:
         """The wait has ended, in the middle of a turn: take what is ready besides."""
         if self.future.done():
             return  # its client has disconnected, and what it was to get is given back

@@ -42,6 +42,7 @@ from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.list import Calendar, Search
 from delayd.core.scans.scan import Wanted
 from delayd.core.session import Session
+from delayd.core.times import RequestMs
 from delayd.core.topic import (
     Source,
     Topic,
@@ -74,10 +75,10 @@ class MemoRig(EngineRig):
                 delay_ms=DAY_MS,
                 ttr_ms=60_000,
                 body=b"memo",
-                now_ms=0,
+                now_ms=RequestMs(0),
             )
             if state is State.READY:
-                kick_job(self.engine, MEMO, 0)
+                kick_job(self.engine, MEMO, RequestMs(0))
             elif state is State.BURIED:
                 bury(self.engine)
         self.put("mail", delay_ms=5)
@@ -96,8 +97,8 @@ def bury(engine: Engine) -> None:
     """Bury the memo, as a client could before that was refused."""
     consumer = Session()
     watch(engine, consumer, INTERNAL_TOPIC)
-    reserve_job(engine, consumer, MEMO, 0)
-    bury_job(engine, consumer, MEMO, 0, 0)
+    reserve_job(engine, consumer, MEMO, RequestMs(0))
+    bury_job(engine, consumer, MEMO, 0, RequestMs(0))
     stop_consuming(engine, consumer)
 
 
@@ -209,7 +210,7 @@ def test_the_daemon_itself_may(name: str) -> None:
 def test_it_is_refused_also_while_there_is_no_such_topic(name: str) -> None:
     rig = MemoRig()
     with as_daemon(rig.engine):
-        delete(rig.engine, rig.me, MEMO, 0)
+        delete(rig.engine, rig.me, MEMO, RequestMs(0))
     assert INTERNAL_TOPIC not in rig.engine.store.topics.by_name
     with pytest.raises(TopicIsInternal):
         REFUSED[name](rig)
@@ -279,11 +280,11 @@ def test_anybody_may_look_at_it() -> None:
     assert [row.job_id for row in search.page.rows] == [MEMO]
     assert calendar.counts == [1]
     assert find_key(engine, INTERNAL_TOPIC, KEY) == MEMO
-    assert views.view_job(engine, MEMO, 0).topic == INTERNAL_TOPIC
+    assert views.view_job(engine, MEMO, RequestMs(0)).topic == INTERNAL_TOPIC
     assert peek_delayed(engine, rig.own) == (MEMO, b"memo")
     assert policy_of(engine, INTERNAL_TOPIC) == (Policy(), Source.CONFIGURATION)
     use(engine, rig.me, INTERNAL_TOPIC)
-    assert views.view_topic(engine, INTERNAL_TOPIC, 0).using == 1
+    assert views.view_topic(engine, INTERNAL_TOPIC, RequestMs(0)).using == 1
 
 
 def test_the_daemon_is_no_client_that_watches_or_waits() -> None:
@@ -295,7 +296,7 @@ def test_the_daemon_is_no_client_that_watches_or_waits() -> None:
     for name, clients in ((INTERNAL_TOPIC, 0), ("mail", 1)):
         if clients:
             rig.wait(rig.me)
-        view = views.view_topic(rig.engine, name, 0)
+        view = views.view_topic(rig.engine, name, RequestMs(0))
         assert (view.watching, view.waiting) == (clients, clients)
     rig.play(DAY_MS)
     assert (consumer, MEMO) in rig.delivered(), "it gets what is due all the same"
@@ -311,21 +312,25 @@ def vandalized() -> MemoRig:
         bury(rig.engine)
         rig.put(INTERNAL_TOPIC, delay_ms=50)
         rig.put(INTERNAL_TOPIC)
-        set_policy(rig.engine, INTERNAL_TOPIC, Policy(delay_ms_max=1_000, jobs_max=1), 0)
-        set_policy(rig.engine, "mail", Policy(attempts_max=1, exhausted=INTERNAL_TOPIC), 0)
-        set_policy(rig.engine, "sms", Policy(exhausted=INTERNAL_TOPIC), 0)
-        pause(rig.engine, INTERNAL_TOPIC, 10 * DAY_MS, 0)
+        set_policy(rig.engine, INTERNAL_TOPIC, Policy(delay_ms_max=1_000, jobs_max=1), RequestMs(0))
+        set_policy(
+            rig.engine, "mail", Policy(attempts_max=1, exhausted=INTERNAL_TOPIC), RequestMs(0)
+        )
+        set_policy(rig.engine, "sms", Policy(exhausted=INTERNAL_TOPIC), RequestMs(0))
+        pause(rig.engine, INTERNAL_TOPIC, 10 * DAY_MS, RequestMs(0))
     return rig
 
 
 def test_a_journal_is_replayed_whatever_it_says_of_that_topic() -> None:
     rig = vandalized()
     with as_daemon(rig.engine):
-        Clear(rig.engine, "mail").step(9, 0)
+        Clear(rig.engine, "mail").step(9, RequestMs(0))
         rig.put("mail")
         rig.reserve_all(rig.me)
-        nack(rig.engine, rig.me, 5, 0)
-    assert rig.engine.store.topic_of(caught_up(rig.engine, 5, 0)[0]) is rig.own, "exhausted"
+        nack(rig.engine, rig.me, 5, RequestMs(0))
+    assert rig.engine.store.topic_of(caught_up(rig.engine, 5, RequestMs(0))[0]) is rig.own, (
+        "exhausted"
+    )
     assert [*canonical(rig.replayed())] == [*canonical(rig.engine)]
     check(rig.replayed())
 

@@ -12,6 +12,7 @@ from delayd.core.operations.finish import delete, release
 from delayd.core.operations.put import put_alike
 from delayd.core.operations.reserve import reserve_job, touch
 from delayd.core.operations.topics import pause
+from delayd.core.times import PlayedMs, RequestMs
 from delayd.limits import ADVANCE_SLICE_JOBS
 from tests.core import views
 from tests.core.check import check
@@ -158,7 +159,7 @@ def test_a_job_that_is_due_is_ready_for_who_asks_though_its_slice_has_not_come()
     rig.put(ttr_ms=1000)
     holder, me = rig.client(), rig.client()
     rig.reserve(holder)
-    rig.engine.store.time_ms = 1000
+    rig.engine.store.time_ms = PlayedMs(1000)
     assert state_of(rig, 1) is State.READY
     assert reserve_job(rig.engine, me, 2, rig.now_ms)[0] == 2
     check(rig.engine)
@@ -214,7 +215,13 @@ def test_a_hundred_thousand_jobs_at_one_instant_delay_others_by_one_slice_each()
     crowd = rig.engine.store.topic("crowd")
     for _ in range(100):
         put_alike(
-            rig.engine, crowd, priority=0, delay_ms=10_000, ttr_ms=0, bodies=[b""] * 1000, now_ms=0
+            rig.engine,
+            crowd,
+            priority=0,
+            delay_ms=10_000,
+            ttr_ms=0,
+            bodies=[b""] * 1000,
+            now_ms=RequestMs(0),
         )
     me = rig.client("quiet", "other")
     rig.play(5000)
@@ -229,7 +236,7 @@ def test_a_hundred_thousand_jobs_at_one_instant_delay_others_by_one_slice_each()
     assert slices <= 2 * len(rig.engine.store.topics.listing)
     # And again, while the crowd still comes.
     rig.put("quiet", delay_ms=1)
-    rig.engine.store.time_ms = 10_001
+    rig.engine.store.time_ms = PlayedMs(10_001)
     assert len(crowd.queues.ready) < 100_000
     rig.wait(me)
     got = []

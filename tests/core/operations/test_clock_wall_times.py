@@ -35,6 +35,7 @@ from delayd.core.operations.topics import pause as pause_topic
 from delayd.core.records import Kind, UnknownRecord
 from delayd.core.replay import Replay
 from delayd.core.snapshot_copy import SnapshotCopy
+from delayd.core.times import PlayedMs, RequestMs
 from delayd.core.transitions import came_due
 from delayd.limits import WALL_MS_MAX, WALL_STEPS_MAX
 from tests.core import views
@@ -195,7 +196,7 @@ def test_the_tally_and_the_body_stand_beside_the_moment() -> None:
     me = rig.client()
     job_id = put_at(rig, NOW_MS, body=b"body")
     assert reserve(rig.engine, me, rig.now_ms) == (job_id, b"body")
-    bury(rig.engine, me, job_id, 5, rig.engine.store.time_ms)
+    bury(rig.engine, me, job_id, 5, RequestMs(rig.engine.store.time_ms))
     record = rig.engine.store.jobs.get(job_id)
     assert record is not None
     assert (wall_of(record), body_of(record), tally_of(record).buries) == (NOW_MS, b"body", 1)
@@ -272,7 +273,7 @@ def test_what_the_first_delayd_with_absolute_times_wrote_is_read_for_ever() -> N
     golden = Path(__file__).parents[1] / "golden"
     replay = Replay(Engine(start_ms=NOW_MS))
     replay.play(bytes.fromhex((golden / "moments-log").read_text()))
-    replay.finish(NOW_MS)
+    replay.finish(PlayedMs(NOW_MS))
     check(replay.engine)
     said = "".join(f"{unranked(each)!r}\n" for each in canonical(replay.engine))
     assert said == (golden / "moments-state").read_text()
@@ -299,9 +300,12 @@ def test_what_is_refused_changes_nothing() -> None:
         (ValueOutOfRange, lambda: put_at(rig, -1)),
         (ValueOutOfRange, lambda: put_at(rig, WALL_MS_MAX + 1)),
         (BodyTooBig, lambda: put_at(rig, NOW_MS, body=b"long")),
-        (ValueOutOfRange, lambda: reschedule_at(engine, job_id, -1, NOW_MS)),
-        (ValueOutOfRange, lambda: reschedule_at(engine, job_id, WALL_MS_MAX + 1, NOW_MS)),
-        (JobNotFound, lambda: reschedule_at(engine, 99, NOW_MS, NOW_MS)),
+        (ValueOutOfRange, lambda: reschedule_at(engine, job_id, -1, RequestMs(NOW_MS))),
+        (
+            ValueOutOfRange,
+            lambda: reschedule_at(engine, job_id, WALL_MS_MAX + 1, RequestMs(NOW_MS)),
+        ),
+        (JobNotFound, lambda: reschedule_at(engine, 99, NOW_MS, RequestMs(NOW_MS))),
     )
     for refusal, operation in refusals:
         with pytest.raises(refusal):
@@ -310,7 +314,7 @@ def test_what_is_refused_changes_nothing() -> None:
     with pytest.raises(OutOfSpace):
         put_at(rig, NOW_MS)
     with pytest.raises(OutOfSpace):
-        reschedule_at(engine, job_id, NOW_MS + 5, NOW_MS)
+        reschedule_at(engine, job_id, NOW_MS + 5, RequestMs(NOW_MS))
     engine.draining = True
     with pytest.raises(Draining):
         put_at(rig, NOW_MS)
@@ -379,7 +383,7 @@ def test_the_clock_was_set_while_the_daemon_was_stopped(step_ms: int) -> None:
     wall_ms = NOW_MS + step_ms
     rig.restart()
     start_ms = NOW_MS + max(0, step_ms)
-    reach(rig.engine, start_ms)
+    reach(rig.engine, PlayedMs(start_ms))
     follow_wall(rig.engine, wall_ms - start_ms)
     rig.run(start_ms)
     assert left_ms(rig, absolute_id) == NOW_MS + 2 * HOUR_MS - wall_ms

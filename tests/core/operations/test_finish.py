@@ -18,6 +18,7 @@ from delayd.core.operations.topics import configure, policy_of, set_policy
 from delayd.core.policy import Patterns, Policy
 from delayd.core.records import Kind
 from delayd.core.replay import Replay
+from delayd.core.times import PlayedMs
 from delayd.core.topic import Source
 from delayd.limits import ERROR_BYTES_MAX
 from tests.core import views
@@ -117,7 +118,7 @@ def test_a_lapse_counts_from_the_deadline_however_late_its_slice_comes(
     world.set_policy("mail", retry="10s")
     world.rig.put("mail", ttr_ms=1_000)
     assert world.rig.reserve(world.worker) == 1
-    world.engine.store.time_ms = 1_000 + late_ms
+    world.engine.store.time_ms = PlayedMs(1_000 + late_ms)
     details = world.details(1)
     assert details.failure == Failure(Reason.TTR_RAN_OUT, 0, 1_000)
     assert world.state(1) is (State.DELAYED if late_ms < 10_000 else State.READY)
@@ -313,11 +314,11 @@ def test_a_policy_is_refused_where_the_journal_has_no_room() -> None:
 def test_what_ran_out_before_a_policy_was_set_is_judged_by_what_held_then(world: World) -> None:
     world.rig.put("mail", ttr_ms=1_000)
     world.rig.reserve(world.worker)
-    world.engine.store.time_ms = 1_000
+    world.engine.store.time_ms = PlayedMs(1_000)
     world.set_policy("mail", retry="1h")
     assert world.state(1) is State.READY
     world.rig.reserve(world.rig.client("mail"))
-    world.engine.store.time_ms = 2_000
+    world.engine.store.time_ms = PlayedMs(2_000)
     set_policy(world.engine, "mail", None, world.now_ms)
     assert world.state(1) is State.DELAYED
 
@@ -329,7 +330,7 @@ def configured(world: World, patterns: dict[str, Policy], now_ms: int) -> list[K
     for payload in world.rig.log:
         replay.play(payload)
     configure(replay.engine, Patterns(patterns))
-    replay.finish(now_ms)
+    replay.finish(PlayedMs(now_ms))
     world.rig.engine = replay.engine
     check(replay.engine)
     world.worker = world.rig.client(*world.watched)

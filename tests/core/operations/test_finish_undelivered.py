@@ -13,6 +13,7 @@ from delayd.core.operations.reserve import touch
 from delayd.core.operations.sessions import close_session, stop_consuming, watch
 from delayd.core.records import Kind
 from delayd.core.session import Session
+from delayd.core.times import PlayedMs
 from delayd.limits import HELD_RETURN_BYTES
 from tests.core import views
 from tests.core.canonical import canonical
@@ -131,7 +132,7 @@ def test_a_reservation_that_is_over_was_an_attempt(world: World) -> None:
     put(world, Retry((60_000,)), ttr_ms=1_000)
     put(world, ttr_ms=9_000)
     assert world.rig.reserve_all(world.worker) == [1, 2]
-    world.engine.store.time_ms = 1_000  # its slice has not come yet
+    world.engine.store.time_ms = PlayedMs(1_000)  # its slice has not come yet
     take_undelivered(world.engine, world.worker, world.now_ms)
     assert (world.state(1), world.details(1).attempts) == (State.DELAYED, 1)
     assert (world.state(2), world.details(2).attempts) == (State.READY, 0)

@@ -44,6 +44,7 @@ from delayd.core.operations.topics import configure
 from delayd.core.policy import Patterns, Policy
 from delayd.core.records import Kind
 from delayd.core.session import Session
+from delayd.core.times import PlayedMs, RequestMs
 from delayd.core.transitions import amend, with_note
 from delayd.core.views import peek
 from tests.core import views
@@ -204,7 +205,7 @@ def test_a_job_whose_ttr_has_run_out_waits_again_though_its_slice_has_not_come(
     on: Conflict,
 ) -> None:
     rig, _ = job_in(State.RESERVED)
-    rig.engine.store.time_ms = TTR_MS
+    rig.engine.store.time_ms = PlayedMs(TTR_MS)
     if on is Conflict.REJECT:
         with pytest.raises(JobAlreadyExists):
             put(rig, on=on)
@@ -309,7 +310,9 @@ def test_jobs_put_by_name_are_the_same_one_by_one_and_in_a_run() -> None:
         topic = rig.engine.store.topic("default")
         if is_run:
             bodies = [name * 2 for name in names]
-            assert put_keyed_run(rig.engine, topic, 3, 5_000, TTR_MS, names, bodies, 0) == 1
+            assert (
+                put_keyed_run(rig.engine, topic, 3, 5_000, TTR_MS, names, bodies, RequestMs(0)) == 1
+            )
         else:
             for name in names:
                 put(rig, name, delay_ms=5_000, priority=3, body=name * 2)
@@ -323,7 +326,7 @@ def test_a_run_with_a_key_that_is_taken_or_there_twice_does_nothing(taken: list[
     rig, _ = job_in(State.DELAYED)
     before, last_id = list(canonical(rig.engine)), rig.engine.store.last_id
     topic = rig.engine.store.topic("default")
-    assert put_keyed_run(rig.engine, topic, 0, 0, 9, taken, [b""] * 3, 0) == 0
+    assert put_keyed_run(rig.engine, topic, 0, 0, 9, taken, [b""] * 3, RequestMs(0)) == 0
     assert (list(canonical(rig.engine)), rig.engine.store.last_id) == (before, last_id)
     assert rig.take_log() == (b"", False)
     agree_with_the_log(rig)
@@ -336,7 +339,7 @@ def test_a_key_is_printable_utf_8(key: bytes) -> None:
     assert put(rig, key) == (1, Outcome.CREATED)
     agree_with_the_log(rig)
     topic = rig.engine.store.topic("other")
-    assert put_keyed_run(rig.engine, topic, 0, 0, 9, [key], [b""], 0) == 2
+    assert put_keyed_run(rig.engine, topic, 0, 0, 9, [key], [b""], RequestMs(0)) == 2
 
 
 @pytest.mark.parametrize(
@@ -350,9 +353,9 @@ def test_any_other_key_is_refused(key: bytes) -> None:
     topic = rig.engine.store.topic("default")
     for run in ([b"good", key], [key]):
         with pytest.raises(KeyInvalid):
-            put_keyed_run(rig.engine, topic, 0, 0, 9, run, [b""] * len(run), 0)
+            put_keyed_run(rig.engine, topic, 0, 0, 9, run, [b""] * len(run), RequestMs(0))
     with pytest.raises(KeyInvalid):
-        put_keyed_run(rig.engine, topic, 0, 0, 9, [b"good", b""], [b"", b""], 0)
+        put_keyed_run(rig.engine, topic, 0, 0, 9, [b"good", b""], [b"", b""], RequestMs(0))
     assert rig.take_log() == (b"", False)
     assert topic.keys is None
 
@@ -372,13 +375,13 @@ def test_keyed_jobs_replaced_five_times_and_cancelled_leave_nothing() -> None:
     me = rig.client()
     topic = rig.engine.store.topics.by_name["default"]
     names = [b"customer-%d" % number for number in range(2_000)]
-    put_keyed_run(rig.engine, topic, 0, HOUR_MS, TTR_MS, names, names, 0)
+    put_keyed_run(rig.engine, topic, 0, HOUR_MS, TTR_MS, names, names, RequestMs(0))
     for _ in range(5):
         for name in names:
             assert put(rig, name, Conflict.REPLACE, delay_ms=HOUR_MS)[1] is Outcome.REPLACED
     assert topic.jobs == len(names)
     for name in names:
-        delete(rig.engine, me, find_key(rig.engine, "default", name), 0)
+        delete(rig.engine, me, find_key(rig.engine, "default", name), RequestMs(0))
     assert topic.keys is None
     rig.run(2 * HOUR_MS)
     assert rig.reserve(me) == 0
@@ -439,7 +442,7 @@ def test_a_topic_whose_last_job_is_moved_away_by_the_put_itself_is_there_for_the
     assert rig.reserve(worker) == 1
     stop_consuming(rig.engine, worker)
     # Its ttr is over, and its slice has not come: the put finds out, and the job goes to the dead.
-    reach(rig.engine, rig.time_ms + TTR_MS + 1)
+    reach(rig.engine, PlayedMs(rig.time_ms + TTR_MS + 1))
     assert put(rig, on=Conflict.REPLACE, topic="mail", body=b"new") == (2, Outcome.CREATED)
     topics = rig.engine.store.topics.by_name
     assert [topics[name].jobs for name in ("mail", "dead")] == [1, 1]

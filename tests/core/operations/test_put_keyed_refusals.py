@@ -18,6 +18,7 @@ from delayd.core.operations.finish import release
 from delayd.core.operations.put import Conflict, Outcome, find_key, put_keyed_run
 from delayd.core.operations.topics import clear, set_policy
 from delayd.core.policy import Policy
+from delayd.core.times import RequestMs
 from delayd.limits import EMERGENCY_BYTES
 from tests.core.canonical import canonical
 from tests.core.check import check
@@ -70,7 +71,7 @@ def test_without_room_nothing_happens(state: State | None, on: Conflict) -> None
     with pytest.raises(OutOfSpace):
         put(rig, on=on, delay_ms=5)
     with pytest.raises(OutOfSpace):
-        put_keyed_run(rig.engine, topic, 0, 0, 9, [b"a", b"b"], [b"", b""], 0)
+        put_keyed_run(rig.engine, topic, 0, 0, 9, [b"a", b"b"], [b"", b""], RequestMs(0))
     if state:
         with pytest.raises(OutOfSpace):
             change(rig.engine, 1, rig.now_ms, priority=5)
@@ -96,7 +97,7 @@ def test_caps_do_not_stand_in_the_way_of_what_takes_no_more_than_it_had() -> Non
     with pytest.raises(CapReached):
         put(rig, b"other")
     with pytest.raises(CapReached):
-        put_keyed_run(rig.engine, topic, 0, 0, 9, [b"a", b"b"], [b"", b""], 0)
+        put_keyed_run(rig.engine, topic, 0, 0, 9, [b"a", b"b"], [b"", b""], RequestMs(0))
     assert find_key(rig.engine, "default", KEY) == 1
     put(rig, on=Conflict.REPLACE, body=b"new")
     change(rig.engine, 1, rig.now_ms, body=b"neu")
@@ -115,7 +116,7 @@ def test_a_clear_frees_the_keys_of_what_waits_and_leaves_theirs_to_jobs_in_hand(
     store = rig.engine.store
     topic = store.topics.by_name["default"]
     names = [b"k%d" % number for number in range(9)]
-    put_keyed_run(rig.engine, topic, 0, HOUR_MS, TTR_MS, names, names, 0)
+    put_keyed_run(rig.engine, topic, 0, HOUR_MS, TTR_MS, names, names, RequestMs(0))
     clear(rig.engine, topic)
     check(rig.engine)
     while is_swept and store.cleared:
@@ -127,7 +128,10 @@ def test_a_clear_frees_the_keys_of_what_waits_and_leaves_theirs_to_jobs_in_hand(
     with pytest.raises(KeyNotFound):
         find_key(rig.engine, "default", names[0])
     if not is_swept:
-        assert put_keyed_run(rig.engine, topic, 0, 0, TTR_MS, names[1:3], names[1:3], 0) == 0
+        assert (
+            put_keyed_run(rig.engine, topic, 0, 0, TTR_MS, names[1:3], names[1:3], RequestMs(0))
+            == 0
+        )
     assert put(rig, names[1], Conflict.EXTEND) == (11, Outcome.CREATED)
     agree_with_the_log(rig)
     release(rig.engine, worker, 1, 0, 0, rig.now_ms)

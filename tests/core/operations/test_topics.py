@@ -10,6 +10,7 @@ from delayd.core.operations.put import put_alike, take_id
 from delayd.core.operations.reserve import reserve_batch, reserve_job
 from delayd.core.operations.sessions import close_session, ignore, use, watch
 from delayd.core.operations.topics import pause
+from delayd.core.times import RequestMs
 from delayd.core.views import peek_buried, peek_delayed, peek_ready
 from delayd.limits import TIMER_STALE_ROWS
 from tests.core import views
@@ -66,7 +67,7 @@ def test_release_and_bury_give_the_job_another_priority() -> None:
     rig.reserve_all(me)
     release(rig.engine, me, 1, 9, 0, rig.now_ms)
     release(rig.engine, me, 2, 7, 0, rig.now_ms)
-    bury(rig.engine, me, 3, 8, rig.engine.store.time_ms)
+    bury(rig.engine, me, 3, 8, RequestMs(rig.engine.store.time_ms))
     kick_job(rig.engine, 3, rig.now_ms)
     assert rig.reserve_all(me) == [2, 3, 1]
 
@@ -113,7 +114,7 @@ def test_a_batch_of_puts_is_what_single_puts_are() -> None:
         delay_ms=0,
         ttr_ms=9,
         bodies=bodies,
-        now_ms=0,
+        now_ms=RequestMs(0),
     )
     for body in bodies:
         single.put("a", priority=7, ttr_ms=9, body=body)
@@ -232,7 +233,7 @@ def test_kick_takes_the_longest_buried_first_and_no_delayed_job_while_one_is_bur
     rig.put(delay_ms=1000)
     rig.reserve_all(me)
     for job_id in (3, 1, 2):
-        bury(rig.engine, me, job_id, 0, rig.engine.store.time_ms)
+        bury(rig.engine, me, job_id, 0, RequestMs(rig.engine.store.time_ms))
     topic = rig.engine.store.topics.by_name["default"]
     assert kick(rig.engine, topic, 2, rig.now_ms) == 2
     assert rig.reserve_all(me) == [1, 3]
@@ -263,8 +264,8 @@ def test_peeks_show_the_next_ready_soonest_due_and_longest_buried_job() -> None:
         rig.put(body=b"%d" % number, priority=number // 2)
     rig.reserve(me)
     rig.reserve(me)
-    bury(rig.engine, me, 2, 0, rig.engine.store.time_ms)
-    bury(rig.engine, me, 1, 0, rig.engine.store.time_ms)
+    bury(rig.engine, me, 2, 0, RequestMs(rig.engine.store.time_ms))
+    bury(rig.engine, me, 1, 0, RequestMs(rig.engine.store.time_ms))
     reschedule(rig.engine, 4, 9000, rig.now_ms)
     reschedule(rig.engine, 5, 1000, rig.now_ms)
     assert [peek(rig.engine, topic) for peek in peeks] == [(3, b"2"), (5, b"4"), (2, b"1")]

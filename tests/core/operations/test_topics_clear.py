@@ -27,6 +27,7 @@ from delayd.core.scans.list import Search
 from delayd.core.scans.scan import Wanted
 from delayd.core.session import Session
 from delayd.core.snapshot_copy import SnapshotCopy
+from delayd.core.times import RequestMs
 from delayd.core.views import peek, peek_buried, peek_delayed, peek_ready
 from tests.core import views
 from tests.core.canonical import canonical
@@ -42,7 +43,7 @@ def crowded(rig: EngineRig, name: str = "default", each: int = 4) -> Session:
     for _ in range(3 * each):
         rig.put(name)
     for _ in range(each):
-        bury(rig.engine, me, rig.reserve(me), 0, rig.engine.store.time_ms)
+        bury(rig.engine, me, rig.reserve(me), 0, RequestMs(rig.engine.store.time_ms))
         rig.reserve(me)
     for delay_ms in range(each):
         rig.put(name, delay_ms=100 + delay_ms)
@@ -151,7 +152,7 @@ def test_jobs_in_hand_live_on_and_wait_again_when_they_are_given_back() -> None:
     assert same_after_a_restart(rig)
     you = rig.client()
     assert rig.reserve(you) == released
-    bury(rig.engine, you, released, 9, rig.engine.store.time_ms)
+    bury(rig.engine, you, released, 9, RequestMs(rig.engine.store.time_ms))
     rig.play(60_000)
     assert {kept, lapsing} == {rig.reserve(you), rig.reserve(you)}
     assert same_after_a_restart(rig)

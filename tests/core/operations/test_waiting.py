@@ -10,6 +10,7 @@ from delayd.core.operations.sessions import close_session
 from delayd.core.operations.topics import pause
 from delayd.core.operations.waiting import cancel_wait
 from delayd.core.session import WaitEnd
+from delayd.core.times import PlayedMs, RequestMs
 from tests.core import views
 from tests.core.check import check
 from tests.core.rig import EngineRig
@@ -183,7 +184,7 @@ def test_a_wait_is_not_cut_short_by_an_alarm_that_has_lost_its_reason() -> None:
     rig.wait(me, 3999)
     # The daemon stood still. Somebody looks at the job, which ends its hold, before the alarm that
     # was set for it rings: a millisecond before the wait ends.
-    rig.engine.store.time_ms = 3999
+    rig.engine.store.time_ms = PlayedMs(3999)
     assert views.view_job(rig.engine, 1, rig.now_ms).timeouts == 1
     rig.run(3999)
     assert not rig.delivered()
@@ -199,7 +200,7 @@ def test_whatever_makes_a_job_ready_serves_who_waits(how: str) -> None:
     if how in {"release", "kick", "lapse", "close"}:
         rig.reserve(holder)
     if how == "kick":
-        bury(rig.engine, holder, 1, 0, rig.engine.store.time_ms)
+        bury(rig.engine, holder, 1, 0, RequestMs(rig.engine.store.time_ms))
     if how in {"resume", "put"}:
         pause(rig.engine, "default", 60_000, rig.now_ms)
     rig.wait(me)

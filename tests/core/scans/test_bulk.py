@@ -13,6 +13,7 @@ from delayd.core.operations.topics import pause
 from delayd.core.records import Kind
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.scan import Wanted
+from delayd.core.times import RequestMs
 from delayd.limits import BULK_PER_S_MAX, CAP_MAX, DURATION_MS_MAX, TASK_STEP_JOBS, WALL_MS_MAX
 from tests.core import views
 from tests.core.canonical import canonical
@@ -137,7 +138,7 @@ def test_kicked_at_a_rate_the_first_comes_at_once_and_the_others_one_after_the_o
     rig = EngineRig()
     me = rig.client()
     for _ in range(6):
-        bury(rig.engine, me, rig.put() and rig.reserve(me), 0, rig.engine.store.time_ms)
+        bury(rig.engine, me, rig.put() and rig.reserve(me), 0, RequestMs(rig.engine.store.time_ms))
     rig.take_log()
     bulk = Bulk(rig.engine, "default", Wanted(frozenset({State.BURIED})), Action.kick(per_s=4))
     assert carried_out(rig, bulk).done == 6

@@ -17,6 +17,7 @@ from delayd.core.policy import Policy
 from delayd.core.stats.counters import Operation
 from delayd.core.stats.latency import SUM_AT, new_histogram, note_run, quantile_ms, span
 from delayd.core.stats.rates import Rates
+from delayd.core.times import PlayedMs, RequestMs
 from delayd.limits import LATENESS_BOUNDS_MS, RATE_CELL_MS, RATE_CELLS
 from tests.core.rig import EngineRig
 
@@ -99,7 +100,7 @@ def test_what_fires_late_is_counted_by_how_late_it_is() -> None:
     rig = EngineRig(time_ms=START_MS)
     for delay_ms in (1_000, 1_900, 1_990, 2_000):
         put(rig, jobs=2, delay_ms=delay_ms)
-    while advance(rig.engine, START_MS + 2_000):
+    while advance(rig.engine, PlayedMs(START_MS + 2_000)):
         pass
     expect(default(rig).overdue, {1_000: 2, 100: 2, 10: 2, 0: 2})
 
@@ -107,9 +108,9 @@ def test_what_fires_late_is_counted_by_how_late_it_is() -> None:
 def test_a_job_that_is_asked_for_before_its_slice_comes_is_counted_once() -> None:
     rig = EngineRig(time_ms=START_MS)
     put(rig, delay_ms=1_000)
-    reach(rig.engine, START_MS + 1_030)
-    caught_up(rig.engine, 1, START_MS + 1_030)
-    while advance(rig.engine, START_MS + 1_030):
+    reach(rig.engine, PlayedMs(START_MS + 1_030))
+    caught_up(rig.engine, 1, RequestMs(START_MS + 1_030))
+    while advance(rig.engine, PlayedMs(START_MS + 1_030)):
         pass
     expect(default(rig).overdue, {30: 1})
 

@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from delayd.core.operations.put import put_alike
+from delayd.core.times import RequestMs
 from delayd.http.handlers.job_responses import is_json
 from delayd.limits import HTTP_CONTAINERS_MAX
 from tests.http.rig import HttpRig
@@ -93,7 +94,7 @@ def test_a_text_of_more_arrays_than_the_api_reads_is_none() -> None:
 def test_one_job_of_the_line_makes_no_answer_unreadable(text: bytes) -> None:
     with HttpRig() as rig:
         topic = rig.engine.store.topic("mail")
-        put_alike(rig.engine, topic, 0, 0, 60_000, (text, b'"fine"'), rig.clock.now_ms())
+        put_alike(rig.engine, topic, 0, 0, 60_000, (text, b'"fine"'), RequestMs(rig.clock.now_ms()))
         for path in ("/v1/jobs/1", f"{JOBS}?bodies=true", "/v1/topics/mail/reserve"):
             answer = rig.call("POST" if "reserve" in path else "GET", path, None)
             read = orjson.loads(answer.body)

@@ -9,6 +9,7 @@ from delayd.access.principal import Principal
 from delayd.access.scopes import Scope
 from delayd.core.errors import JobNotFound
 from delayd.core.operations.clock import reach
+from delayd.core.times import PlayedMs
 from delayd.http.api import Call
 from delayd.limits import BODY_BYTES_DEFAULT, JOB_ID_MAX
 from delayd.testing.clock import FakeClock
@@ -274,7 +275,9 @@ def test_a_job_whose_ttr_has_just_run_out_is_nobodys(method: str, path: str, giv
     with HttpRig() as rig:
         put(rig, ttr=5, retry="1h")
         reserved(rig)
-        rig.engine.store.time_ms += 5_001  # nobody has noticed yet
+        rig.engine.store.time_ms = PlayedMs(
+            rig.engine.store.time_ms + 5001
+        )  # nobody has noticed yet
         assert rig.call(method, BY_ID + path, given).status == 200
 
 

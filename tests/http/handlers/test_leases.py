@@ -8,6 +8,7 @@ import pytest
 from delayd.core.operations.finish import delete
 from delayd.core.operations.reserve import reserve
 from delayd.core.operations.sessions import open_session, watch
+from delayd.core.times import PlayedMs, RequestMs
 from delayd.http.handlers.job_responses import parse_token
 from delayd.http.handlers.reserve import holder_of
 from delayd.http.problems import ReservationLost
@@ -236,7 +237,7 @@ def test_who_is_slower_than_the_ttr_has_lost_the_job() -> None:
 def test_the_reservation_ends_with_the_ttr_and_not_when_somebody_notices() -> None:
     with HttpRig() as rig:
         job = reserved(rig, ttr=5)
-        rig.engine.store.time_ms += 5_001
+        rig.engine.store.time_ms = PlayedMs(rig.engine.store.time_ms + 5001)
         record = rig.engine.store.jobs.get(1)
         assert record is not None
         with pytest.raises(ReservationLost):
@@ -337,7 +338,7 @@ def test_a_token_is_good_after_a_restart_until_the_ttr_has_run_out(reserves: int
             session = holder_of(api, ticket, record)
             with pytest.raises(ReservationLost):
                 holder_of(api, ticket._replace(reserves=reserves + 1), record)
-            delete(engine, session, 1, engine.store.time_ms)
+            delete(engine, session, 1, RequestMs(engine.store.time_ms))
             assert engine.log_space.jobs == 0
 
 

@@ -12,6 +12,7 @@ from delayd.core.operations.put import put_alike
 from delayd.core.operations.reserve import reserve_batch
 from delayd.core.operations.sessions import open_session, watch
 from delayd.core.operations.topics import clear
+from delayd.core.times import RequestMs
 from delayd.http.handlers import many_jobs
 from delayd.limits import (
     CALENDAR_BINS_MAX,
@@ -111,11 +112,13 @@ def test_a_page_of_long_errors_ends_where_there_are_enough() -> None:
     with HttpRig(is_checked=False) as rig:
         engine, topic = rig.engine, rig.engine.store.topic("mail")
         now_ms = rig.clock.now_ms()
-        put_alike(engine, topic, 0, 0, 60_000, [b"{}"] * SEARCH_JOBS_MAX, now_ms)
+        put_alike(engine, topic, 0, 0, 60_000, [b"{}"] * SEARCH_JOBS_MAX, RequestMs(now_ms))
         session = open_session(engine)
         watch(engine, session, "mail")
-        for job_id, _ in reserve_batch(engine, session, SEARCH_JOBS_MAX, 1 << 20, now_ms):
-            bury(engine, session, job_id, 0, now_ms, "\1" * ERROR_BYTES_MAX)
+        for job_id, _ in reserve_batch(
+            engine, session, SEARCH_JOBS_MAX, 1 << 20, RequestMs(now_ms)
+        ):
+            bury(engine, session, job_id, 0, RequestMs(now_ms), "\1" * ERROR_BYTES_MAX)
         found: list[int] = []
         for query in ("", "&bodies=true"):
             before = len(found)
@@ -262,7 +265,7 @@ def test_a_page_of_long_bodies_ends_where_there_are_enough() -> None:
         topic = rig.engine.store.topic("mail")
         third = b"x" * (HTTP_PAGE_BYTES_MAX // 3)
         for body in (third, third, third, third, third * 4, b"y"):
-            put_alike(rig.engine, topic, 0, 0, 1_000, (body,), rig.clock.now_ms())
+            put_alike(rig.engine, topic, 0, 0, 1_000, (body,), RequestMs(rig.clock.now_ms()))
         pages = []
         told = rig.ok("GET", f"{JOBS}?bodies=true")
         pages.append(ids(told))
@@ -277,7 +280,7 @@ def test_a_job_that_goes_while_bodies_are_told_is_left_out(monkeypatch: pytest.M
         topic = rig.engine.store.topic("mail")
         bodies = [b"x" * HTTP_PAGE_SLICE_BYTES] * 5
         rig.engine.body_bytes_max = HTTP_PAGE_SLICE_BYTES
-        put_alike(rig.engine, topic, 0, 0, 1_000, bodies, rig.clock.now_ms())
+        put_alike(rig.engine, topic, 0, 0, 1_000, bodies, RequestMs(rig.clock.now_ms()))
         told: list[bytes] = []
 
         def set_body(_job: object, body: bytes) -> None:
@@ -308,7 +311,7 @@ def test_who_goes_away_is_searched_for_no_more(monkeypatch: pytest.MonkeyPatch) 
     with HttpRig(is_checked=False) as rig:
         topic = rig.engine.store.topic("mail")
         bodies = [b"x"] * (40 * TASK_STEP_JOBS)
-        put_alike(rig.engine, topic, 0, HOUR_MS, 1_000, bodies, rig.clock.now_ms())
+        put_alike(rig.engine, topic, 0, HOUR_MS, 1_000, bodies, RequestMs(rig.clock.now_ms()))
         looks = iter(range(0, 10**12, TASK_SLICE_US * 1_000))
         monkeypatch.setattr(turns_module, "monotonic_ns", looks.__next__)
         client = rig.send("DELETE", JOBS, is_settled=False)
@@ -441,7 +444,7 @@ def test_a_calendar_of_very_many_topics_comes_in_pages() -> None:
         count = HTTP_CALENDAR_TOPICS_MAX + 5
         for number in range(count):
             topic = rig.engine.store.topic(f"t{number:03}")
-            put_alike(rig.engine, topic, 0, HOUR_MS, 1_000, (b"",), rig.clock.now_ms())
+            put_alike(rig.engine, topic, 0, HOUR_MS, 1_000, (b"",), RequestMs(rig.clock.now_ms()))
         told = rig.ok("GET", "/v1/calendar?bins=1")
         assert len(told["topics"]) == HTTP_CALENDAR_TOPICS_MAX
         rest = rig.ok("GET", f"/v1/calendar?bins=1&after={told['after']}")

@@ -4,6 +4,7 @@ import pytest
 
 from delayd.access.scopes import Scope
 from delayd.core.operations.put import put_alike
+from delayd.core.times import RequestMs
 from delayd.limits import (
     BODY_BYTES_DEFAULT,
     HTTP_BATCH_MAX,
@@ -88,7 +89,7 @@ def test_no_more_bodies_are_handed_out_than_an_answer_should_hold() -> None:
         bodies = [b"x" * BODY_BYTES_DEFAULT] * 100
         for name in ("mail", "sms"):
             topic = rig.engine.store.topic(name)
-            put_alike(rig.engine, topic, 0, 0, 60_000, bodies, rig.clock.now_ms())
+            put_alike(rig.engine, topic, 0, 0, 60_000, bodies, RequestMs(rig.clock.now_ms()))
         expected = HTTP_RESERVED_BYTES_MAX // BODY_BYTES_DEFAULT + 1
         assert len(rig.ok("POST", RESERVE, {"max": 100})["jobs"]) == expected
         both = {"topics": ["mail", "sms"], "max": 100}
@@ -123,7 +124,7 @@ def test_one_body_is_handed_out_however_long_it_is() -> None:
         rig.engine.body_bytes_max = 2 * HTTP_RESERVED_BYTES_MAX
         topic = rig.engine.store.topic("mail")
         body = b"x" * (HTTP_RESERVED_BYTES_MAX + 1)
-        put_alike(rig.engine, topic, 0, 0, 60_000, (body, body), rig.clock.now_ms())
+        put_alike(rig.engine, topic, 0, 0, 60_000, (body, body), RequestMs(rig.clock.now_ms()))
         assert len(rig.ok("POST", RESERVE, {"max": 2})["jobs"]) == 1
 
 

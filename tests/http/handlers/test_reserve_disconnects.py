@@ -9,6 +9,7 @@ import pytest
 from delayd.access.scopes import Scope
 from delayd.access.tokens import Tokens
 from delayd.core.operations.put import put_alike
+from delayd.core.times import RequestMs
 from tests.http.rig import RESERVE, HttpRig, ids, put, stored, wait
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ def put_unsettled(rig: HttpRig, delay_ms: int = 0) -> int:
     """Put a job without letting anything else happen."""
     topic = rig.engine.store.topics.by_name.get("mail") or rig.engine.store.topic("mail")
     now_ms = rig.clock.now_ms() + 1
-    job_id = put_alike(rig.engine, topic, 0, delay_ms, 10**9, (b"1",), now_ms)
+    job_id = put_alike(rig.engine, topic, 0, delay_ms, 10**9, (b"1",), RequestMs(now_ms))
     rig.turns.ask()
     return job_id
 

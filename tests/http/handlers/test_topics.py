@@ -10,6 +10,7 @@ from delayd.access.scopes import Scope
 from delayd.core.operations.put import put_alike
 from delayd.core.operations.topics import configure, policy_of
 from delayd.core.policy import BY_NAME, Patterns, Policy
+from delayd.core.times import RequestMs
 from delayd.http.forms import PolicyBodyForm
 from delayd.limits import (
     CAP_MAX,
@@ -373,7 +374,9 @@ def test_others_are_served_while_a_million_are_kicked(monkeypatch: pytest.Monkey
         jobs = 20 * TASK_STEP_JOBS
         topic = rig.engine.store.topic("mail")
         topic.users += 1
-        put_alike(rig.engine, topic, 0, 3_600_000, 1_000, [b"x"] * jobs, rig.clock.now_ms())
+        put_alike(
+            rig.engine, topic, 0, 3_600_000, 1_000, [b"x"] * jobs, RequestMs(rig.clock.now_ms())
+        )
         looks = iter(range(0, 10**12, TASK_SLICE_US * 1_000))
         monkeypatch.setattr(turns_module, "monotonic_ns", looks.__next__)
         admin = rig.send("POST", "/v1/topics/mail/jobs/kick", is_settled=False)
