@@ -36,11 +36,11 @@ from delayd.http.problems import (
 from delayd.http.reading import Form, Reader, read_query
 from delayd.http.responses import Reply, refused
 from delayd.http.routing import Route
-from delayd.limits import HTTP_BODY_BYTES_DEFAULT, HTTP_HOSTS_KNOWN_MAX
+from delayd.limits import HTTP_HOSTS_KNOWN_MAX
 from delayd.net.addresses import ip_address_of
 
 Names = Mapping[str, str]
-"""What stands in the path where any text may."""
+"""The variable segments of the path, by name."""
 Endpoint = Callable[[HttpRequest, Names], Awaitable[Reply]]
 
 NS_PER_MS: Final = 1_000_000
@@ -78,7 +78,7 @@ class RequestAdmission:
         api: Api,
         authenticator: Authenticator,
         hosts: Hosts,
-        body_bytes_max: int = HTTP_BODY_BYTES_DEFAULT,
+        body_bytes_max: int,
     ) -> None:
         self._body_bytes_max = body_bytes_max
         self._api = api

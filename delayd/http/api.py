@@ -2,7 +2,7 @@
 
     durable()            wait until what was just done is on disk
     carry_out(work)      wait until a background task is over (`core.background`)
-    call.allow(...)      refuse who may not do this
+    call.allow(...)      refuse a client whose token does not allow this
     call.topic, job_id   what the path names, checked
 
 Handlers run on the loop, between turns. The engine answers at once, so nothing else happens between
@@ -43,11 +43,11 @@ class ApiTurns(Protocol):
     """What is needed of the daemon's turns."""
 
     def when_durable(self, waiter: asyncio.Future[None]) -> None:
-        """Have the future done when all that was done so far is durable."""
+        """Complete the future when everything that was done so far is durable."""
         ...
 
     def ask(self) -> None:
-        """Have the next turn come at once."""
+        """Take the next turn at once."""
         ...
 
     def look_at_wall_clock(self) -> None:
@@ -56,10 +56,10 @@ class ApiTurns(Protocol):
 
 
 class Reports(NamedTuple):
-    """What the service knows of itself, for the calls that look at the daemon; asked each time."""
+    """What the service reports about the daemon, each time that a call asks."""
 
     beside_jobs: Callable[[int], Mapping[str, object]]
-    """What there is to say of the daemon but its jobs, at this time."""
+    """The daemon's figures at this time, except those of its jobs."""
     metrics: Callable[[int], Iterable[bytes]]
     """A page of metrics for Prometheus at this time, in pieces, some of which may be empty."""
     metrics_type: str
@@ -81,7 +81,7 @@ class Api:
         standing: StandingClock | None,
         refusals: Refusals,
     ) -> None:
-        """Put it together, on the loop that runs; `standing` is the clock that may be advanced."""
+        """Use the running loop; `standing` is the clock that may be advanced."""
         self.engine = engine
         self.turns = turns
         self.clock = clock
@@ -145,14 +145,14 @@ class Api:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One request that has been let in: who asks, what for, with what."""
+    """One admitted request: its client, what the client may do, and what it has sent."""
 
     api: Api
     scope: Scope | None
-    """What a token must be good for."""
+    """The scope that a token needs."""
     request: "HttpRequest"
     names: Mapping[str, str]
-    """What stands in the path where any text may."""
+    """The variable segments of the path, by name."""
     principal: Principal
     data: bytes
     given: Any
@@ -161,7 +161,7 @@ class Call:
 
     @property
     def topic(self) -> str:
-        """The topic that the path names, checked; refused to who may not do this to it."""
+        """The topic that the path names, checked and allowed."""
         name = checked_name(self.names["topic"])
         self.allow(name)
         return name
@@ -185,9 +185,9 @@ class Call:
         return job_id
 
     def renew(self) -> None:
-        """Refuse who was let in and has lost it since: revoked, or its time is past.
+        """Refuse a client whose token was revoked or has expired since; `Unauthorized`.
 
-        What the token is good for may be less by now: `allow` is to be asked again.
+        The token may allow less by now: ask `allow` again.
         """
         if self.principal is not EVERYBODY:
             principal = self.api.renewed(self.principal)
@@ -196,19 +196,19 @@ class Call:
             self.principal = principal
 
     def allow(self, topic: str | None) -> None:
-        """Refuse who may not do this to the topic."""
+        """Refuse a client that may not do this to the topic; None: to all topics."""
         principal, scope = self.principal, self.scope
         if principal is not EVERYBODY and scope is not None and not principal.may(scope, topic):
             where = "" if topic is None else f" in topic {topic!r}"
             raise Forbidden(f"the token is not good for {scope.value}{where}")
 
     def allow_some(self) -> None:
-        """Refuse who may do this to no topic at all; about the others the answer says nothing."""
+        """Refuse a client that may do this to no topic; the answer leaves out the others."""
         if self.scope is not None and self.scope not in self.principal.scopes:
             raise Forbidden(f"the token is not good for {self.scope.value}")
 
     def allow_job(self, job_id: int) -> bytes:
-        """Return the record of a job; who may not even see it is told that there is none."""
+        """Return the record of a job; `JobNotFound` also where the client may not see it."""
         engine, principal, scope = self.api.engine, self.principal, self.scope
         record = live_record(engine.store, job_id)
         if principal is not EVERYBODY and scope is not None:

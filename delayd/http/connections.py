@@ -70,7 +70,7 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class NoCParser(Exception):
-    """aiohttp is there without its C parser; the one in Python has let requests be smuggled in."""
+    """aiohttp lacks its C parser; the one in Python has allowed request smuggling."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -147,7 +147,7 @@ class HttpConnection(BaseProtocol):
     )
 
     def __init__(self, shared: "HttpConnections", peer: Peer) -> None:
-        """Wait for a client from there; only `HttpConnections.admit` makes connections."""
+        """Only `HttpConnections.admit` makes connections."""
         self._reader = http_parser.HttpRequestParser(
             self,
             shared.loop,
@@ -208,7 +208,7 @@ class HttpConnection(BaseProtocol):
         self._shared.deadlines.watch(self, now_ms + self._shared.bounds.header_ms)
 
     def data_received(self, data: bytes) -> None:
-        """Take in what has come; note whether a head or a body is to follow."""
+        """Parse what has arrived; note whether a head or a body is incomplete."""
         if self._is_over:
             return
         shared = self._shared
@@ -266,7 +266,7 @@ class HttpConnection(BaseProtocol):
         self._shared.deadlines.watch(self, now_ms + self._shared.body_grace_ms)
 
     def pause_writing(self) -> None:
-        """Give the client some time to take what waits for it."""
+        """Give the client some time to read what is buffered for it."""
         super().pause_writing()
         if self._untaken is None:
             now_ms = self._shared.now_ms()
@@ -279,7 +279,7 @@ class HttpConnection(BaseProtocol):
             self._drained.set_result(None)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Be gone; a request that is still executed is cancelled."""
+        """Forget the connection, and cancel the request that is being handled."""
         self._shared.forget(self)
         super().connection_lost(exc)
         self._is_over = True
@@ -414,7 +414,7 @@ class HttpConnection(BaseProtocol):
             self._drained = None
 
     def ask_for_body(self) -> None:
-        """Tell a client that waits with the body to send it."""
+        """Send 100 Continue to a client that waits for it with its body."""
         if self.transport is not None and not self.transport.is_closing():
             self.transport.write(_CONTINUE)
 
@@ -641,7 +641,7 @@ class HttpConnections:
         return [task for task in answering if task is not None]
 
     def close(self) -> None:
-        """Close whatever is still open, sent or not."""
+        """Close all connections at once, also those with unsent answers."""
         for connection in list(self._connections):
             if connection.transport is None:
                 self.forget(connection)

@@ -361,23 +361,20 @@ class WhichForm(Form, kw_only=True):
     def broken_rules(self) -> list[FieldError]:
         """An end before its beginning is a mistake; keys are UTF-8."""
         errors = []
-        if _is_backwards(self.from_, self.to):
+        first, last = self.from_, self.to
+        # A moment and a duration from now cannot be compared without a clock.
+        if (
+            isinstance(first, TimeBound)
+            and isinstance(last, TimeBound)
+            and first.is_moment == last.is_moment
+            and last.ms <= first.ms
+        ):
             errors.append(FieldError("to", "must be later than from"))
         try:
             self.prefix.encode()
         except UnicodeEncodeError:
             errors.append(FieldError("prefix", "must be UTF-8, as keys are"))
         return errors
-
-
-def _is_backwards(first: TimeBound | Unset, last: TimeBound | Unset) -> bool:
-    """Tell whether nothing can lie between them, as far as that is known without a clock."""
-    return (
-        isinstance(first, TimeBound)
-        and isinstance(last, TimeBound)
-        and first.is_moment == last.is_moment
-        and last.ms <= first.ms
-    )
 
 
 class ListJobsForm(WhichForm, kw_only=True):

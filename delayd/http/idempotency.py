@@ -146,7 +146,6 @@ class Memos:
     """All memos: reserves those that have come due, and deletes them."""
 
     def __init__(self, engine: "Engine") -> None:
-        """Wait for nothing yet."""
         self.engine = engine
         self._session = Session(self)
 

@@ -230,7 +230,7 @@ def _told(where: str, said: str, kind: Any) -> FieldError:  # noqa: ANN401 (a ty
 
 
 def _rule_of(kind: Any) -> str:  # noqa: ANN401 (a type)
-    """Return the rule that the type names for its texts: `extra={"rule": ...}`; empty for most."""
+    """Return the rule that the type names for its texts: `extra={"rule": ...}`; mostly empty."""
     for meta in getattr(kind, "__metadata__", ()):
         if isinstance(meta, msgspec.Meta) and meta.extra and "rule" in meta.extra:
             return str(meta.extra["rule"])

@@ -38,9 +38,9 @@ class HttpServer:
         listeners: Sequence[socket.socket],
         on_fault: Callable[[BaseException], object],
     ) -> None:
-        """Put it together, on the loop that runs, and accept nothing yet.
+        """Use the running loop, and accept nothing yet.
 
-        `on_fault` is told of a fault of our own, and does not return.
+        `on_fault` is called with a fault of our own, and does not return.
 
         Raises `NoCParser`.
         """
@@ -83,7 +83,7 @@ class HttpServer:
         self._api.memos.begin(self._api.now_ms())
 
     def stop_accepting(self) -> None:
-        """Accept no more connections; requests that wait for jobs are answered that it stops."""
+        """Accept no more connections; answer 503 to requests that wait for jobs."""
         self._api.is_stopping = True
         self._acceptor.close()
         for stop in [*self._api.waiting]:

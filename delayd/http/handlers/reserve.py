@@ -70,7 +70,7 @@ class Consumer:
             )
 
     def take_one(self, now_ms: RequestMs) -> None:
-        """Take one that is ready after all, where there was no room for it; `OutOfSpace`."""
+        """Take one ready job after all, where a batch found no log space; `OutOfSpace`."""
         self.handed_ms = now_ms
         job = reserve_next(self._api.engine, self.session, now_ms)
         if job is not None:
