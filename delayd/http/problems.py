@@ -35,7 +35,6 @@ JSON: Final = "application/json"
 CONTENT_TYPE: Final = "application/problem+json"
 """Of the answers that are problems."""
 SERVER: Final = f"delayd/{__version__}"
-TYPE_PREFIX: Final = "urn:delayd:"
 
 # --- The answer ----------------------------------------------------------------------------------
 
@@ -251,7 +250,7 @@ def problem_of(refusal: Refusal, **done: int) -> ProblemAnswer:
     """Return the answer; `done` says to how many jobs it was done before: `kicked=3`."""
     kind = type(refusal)
     problem = ProblemAnswer(
-        type=TYPE_PREFIX + kind.word,
+        type=f"urn:delayd:{kind.word}",
         title=title_of(kind),
         status=kind.status,
         detail=str(refusal),

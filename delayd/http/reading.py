@@ -4,6 +4,7 @@ msgspec reads and checks in one go, and stops at the first mistake. Only then th
 more, into plain values, of which all mistakes are named. What concerns several fields at once says
 the struct itself, in `broken_rules`.
 
+>>> from delayd.http.values import Duration
 >>> class Wish(Form):
 ...     delay: Duration = Duration(0)
 ...     priority: int = 0
@@ -31,12 +32,9 @@ import msgspec
 import orjson
 
 from delayd.http.problems import FieldError, NotJson, RequestInvalid
-from delayd.http.values import Duration, decode_value, is_dense
+from delayd.http.values import decode_value, is_dense
 from delayd.limits import HTTP_BATCH_MAX, HTTP_CONTAINERS_MAX, HTTP_ERRORS_MAX
 from delayd.text import did_you_mean
-
-__all__ = ("Duration", "Form", "Reader", "read_query")
-
 
 Rules = tuple[dict[str, Any], ...]
 

@@ -34,14 +34,8 @@ _PUT_REFUSALS: Final = (
     *(errors.ValueOutOfRange, errors.DelayTooLong, errors.BodyTooBig),
     *(errors.CapReached, errors.OutOfSpace, errors.Draining),
 )
-_CHANGE_REFUSALS: Final = (
-    *(problems.JobReserved, errors.ValueOutOfRange, errors.DelayTooLong),
-    *(errors.BodyTooBig, errors.CapReached, errors.OutOfSpace),
-)
 _HELD: Final = (errors.JobNotFound, problems.ReservationLost)
 _NAMED: Final = {200: Response("It is done; the job's number.", (structs.NamedAnswer,))}
-_CHANGED: Final = {200: Response("It is changed.", (structs.ChangedAnswer,))}
-_JOB: Final = {200: Response("The job.", (structs.JobAnswer,))}
 _RESERVED: Final = {
     200: Response("Jobs, the most urgent first.", (structs.ReservedAnswer,)),
     204: Response("No job became ready while the call waited."),
@@ -178,7 +172,7 @@ _JOBS: Final = (
         *("GET", "/v1/jobs/{id}", jobs.get, Scope.PEEK),
         *("get_job", Section.JOBS, "Look at a job"),
         "In any state; nothing about it changes.",
-        _JOB,
+        {200: Response("The job.", (structs.JobAnswer,))},
         (errors.JobNotFound,),
     ),
     Route(
@@ -186,8 +180,11 @@ _JOBS: Final = (
         *("change_job", Section.JOBS, "Change a job"),
         "A new time, priority, ttr or body, in one step; absent fields stay. A new time takes a"
         " buried job out of burial. A reserved job cannot be changed.",
-        _CHANGED,
-        (errors.JobNotFound, *_CHANGE_REFUSALS),
+        {200: Response("It is changed.", (structs.ChangedAnswer,))},
+        (
+            *(errors.JobNotFound, problems.JobReserved, errors.ValueOutOfRange),
+            *(errors.DelayTooLong, errors.BodyTooBig, errors.CapReached, errors.OutOfSpace),
+        ),
         form=forms.ChangeJobForm,
     ),
     Route(
