@@ -483,6 +483,7 @@ formed, `PUT` is unknown, `quitfoo` quits. (`put` is not here: the connection kn
 itself.)"""
 
 _BY_WORD: Final = {command.word: command for command in COMMANDS}
+"""The row of most lines, at once."""
 
 
 def command_of(line: bytes) -> tuple[Command, bytes] | None:
@@ -492,10 +493,6 @@ def command_of(line: bytes) -> tuple[Command, bytes] | None:
     """
     if b"\0" in line:
         raise BadFormat(line)
-    word, space, rest = line.partition(b" ")
-    command = _BY_WORD.get(word + space)
-    if command is not None:
-        return command, rest
     for command in COMMANDS:
         if line.startswith(command.word):
             return command, line[len(command.word) :]

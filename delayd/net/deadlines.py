@@ -74,7 +74,7 @@ class Deadlines(Generic[WatchedT]):
         self,
         now_ms: Callable[[], int],
         look: Callable[[WatchedT, int], int],
-        set_alarm: Callable[[int | None], object] | None = None,
+        set_alarm: Callable[[int | None], object],
     ) -> None:
         """Begin with no item; `now_ms` is a clock that never goes back.
 
@@ -144,8 +144,7 @@ class Deadlines(Generic[WatchedT]):
 
     def _alarm_at(self, alarm_ms: int | None) -> None:
         self.alarm_ms = alarm_ms
-        if self._set_alarm is not None:
-            self._set_alarm(alarm_ms)
+        self._set_alarm(alarm_ms)
 
     def check(self) -> None:
         """Raise `AssertionError` unless each item is in its bucket and the alarm is right."""

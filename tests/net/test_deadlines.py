@@ -35,7 +35,7 @@ class Timed:
 
 def test_everybody_is_found_in_their_second_and_never_early(rng: random.Random) -> None:
     clock_ms = 0
-    deadlines = Deadlines[Timed](lambda: clock_ms, Timed.look)
+    deadlines = Deadlines[Timed](lambda: clock_ms, Timed.look, lambda _: None)
     waiting: list[Timed] = []
     for _ in range(3_000):
         clock_ms += rng.randrange(1_000)
@@ -69,7 +69,7 @@ def test_everybody_is_found_in_their_second_and_never_early(rng: random.Random) 
 
 def test_a_deadline_that_moves_away_costs_one_look_a_period() -> None:
     clock_ms = 0
-    deadlines = Deadlines[Timed](lambda: clock_ms, Timed.look)
+    deadlines = Deadlines[Timed](lambda: clock_ms, Timed.look, lambda _: None)
     one = Timed(10_000)
     deadlines.watch(one, one.due_ms)
     for _ in range(1_000):
@@ -83,7 +83,7 @@ def test_a_deadline_that_moves_away_costs_one_look_a_period() -> None:
 
 def test_a_look_is_never_early_and_never_put_off() -> None:
     clock_ms = 0
-    deadlines = Deadlines[Timed](lambda: clock_ms, Timed.look)
+    deadlines = Deadlines[Timed](lambda: clock_ms, Timed.look, lambda _: None)
     one = Timed(10_500)
     deadlines.watch(one, one.due_ms)
     deadlines.watch(one, 20_000)
