@@ -151,7 +151,7 @@ def invoke(words: Sequence[str]) -> int:
             complain(error)
         return failed.exit_code
     except SystemExit:
-        return Exit.OK  # click ends with 1 when the reader of its help stops early: see `tell`
+        return Exit.OK  # click ends with 1 when the reader of its help stops early
 
 
 def main() -> None:
