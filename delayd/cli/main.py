@@ -147,8 +147,10 @@ def invoke(words: Sequence[str]) -> int:
     except click.Abort:
         return INTERRUPTED
     except CommandFailed as failed:
+        from delayd.access.errors import redacted
+
         for error in failed.errors:
-            complain(error)
+            complain(redacted(error))  # a token in the arguments is not repeated
         return failed.exit_code
     except SystemExit:
         return Exit.OK  # click ends with 1 when the reader of its help stops early

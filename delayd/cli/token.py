@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import click
 
-from delayd.access.errors import TokensInvalid, redacted, shown
+from delayd.access.errors import TokensInvalid, shown
 from delayd.access.scopes import Scope
 from delayd.access.token_entries import Entry, checked_glob, checked_name, checked_scope
 from delayd.access.tokens import TOKEN, TOKEN_BYTES, Tokens, issue
@@ -99,7 +99,7 @@ def list_tokens(*, as_json: bool, tokens_path: str | None, config_path: str | No
     try:
         entries = Tokens.load(path).entries
     except TokensInvalid as error:
-        raise refused(Exit.BAD_CONFIGURATION, *error.errors) from None
+        raise CommandFailed(Exit.BAD_CONFIGURATION, *error.errors) from None
     days = days_of(path)
     now_s = system_wall_ms() / 1_000
     rows = [_row(entry, days.get(entry.id), now_s) for entry in entries]
@@ -117,13 +117,15 @@ def revoke(token_id: str, tokens_path: str | None, config_path: str | None) -> i
     wanted = match[1] if match else token_id  # a whole token contains its id
     if os.path.isdir(os.path.dirname(path)) and not os.path.exists(path):
         # Before the lock is taken, because its file would be left over.
-        raise refused(Exit.BAD_CONFIGURATION, f"{path}: cannot be read: No such file or directory")
+        raise CommandFailed(
+            Exit.BAD_CONFIGURATION, f"{path}: cannot be read: No such file or directory"
+        )
     gone: list[Entry] = []
 
     def remove(entries: tuple[Entry, ...]) -> list[Entry]:
         gone.extend(entry for entry in entries if entry.id == wanted)
         if not gone:
-            raise refused(Exit.USAGE, f"ID {shown(wanted)}: there is no such token in {path}")
+            raise CommandFailed(Exit.USAGE, f"ID {shown(wanted)}: there is no such token in {path}")
         return [entry for entry in entries if entry.id != wanted]
 
     _change(path, remove)
@@ -160,7 +162,7 @@ def _wanted(
     if not _parts(globs):
         errors.append("--topic is missing: for which topics, such as --topic 'mail.*'")
     if errors:
-        raise refused(Exit.USAGE, *errors)
+        raise CommandFailed(Exit.USAGE, *errors)
     return {
         "name": read["NAME"][0],
         "scopes": set().union(*read["--scope"]),
@@ -195,13 +197,10 @@ def _end_s(text: str, now_s: int) -> int:
 def _tokens_path(tokens_path: str | None, config_path: str | None) -> str:
     """Return the path of the tokens file. Raises `CommandFailed`."""
     if tokens_path is None:
-        try:
-            tokens_path = load_config(config_path, {}).auth_tokens
-        except CommandFailed as failed:
-            raise refused(failed.exit_code, *failed.errors) from None
+        tokens_path = load_config(config_path, {}).auth_tokens
     if not tokens_path:
         said = "auth.tokens is off" if config_path else "no tokens file is known"
-        raise refused(Exit.USAGE, f"{said}: --tokens FILE names one, or auth.tokens")
+        raise CommandFailed(Exit.USAGE, f"{said}: --tokens FILE names one, or auth.tokens")
     # If the name is a link, change the file that it points to, and not the link.
     return os.path.realpath(tokens_path)
 
@@ -210,14 +209,14 @@ def _change(path: str, alter: Callable[[tuple[Entry, ...]], Sequence[Entry]]) ->
     try:
         change(RealDisk(), path, alter, lambda handle: _give_away(path, handle))
     except TokensInvalid as error:
-        raise refused(Exit.BAD_CONFIGURATION, *error.errors) from None
+        raise CommandFailed(Exit.BAD_CONFIGURATION, *error.errors) from None
     except LockHeldError as error:
         holder = f"process {error.holder_pid}" if error.holder_pid else "another process"
         said = f"{path}: {holder} is changing it: try again"
-        raise refused(Exit.DIRECTORY_LOCKED, said) from None
+        raise CommandFailed(Exit.DIRECTORY_LOCKED, said) from None
     except OSError as error:
         said = f"{path}: cannot be changed: {error.strerror or error}"
-        raise refused(Exit.BAD_CONFIGURATION, said) from None
+        raise CommandFailed(Exit.BAD_CONFIGURATION, said) from None
 
 
 def _give_away(path: str, handle: int) -> None:
@@ -266,8 +265,3 @@ def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in cells
     ]
-
-
-def refused(exit_code: Exit, *errors: str) -> CommandFailed:
-    """The command fails and has changed nothing; a token in its arguments is not repeated."""
-    return CommandFailed(exit_code, *map(redacted, errors))
