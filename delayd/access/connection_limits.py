@@ -14,7 +14,7 @@ import enum
 import socket
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, final
 
 from delayd.access.authenticator import Authenticator
@@ -54,36 +54,19 @@ class Peer:
 
 
 @final
+@dataclass(slots=True, eq=False)
 class ConnectionLimits:
     """Admits the connections of one front end, and counts them."""
 
-    __slots__ = (
-        "_by_origin",
-        "_per_address_max",
-        "_unauthenticated",
-        "_unauthenticated_max",
-        "authenticator",
-        "connections_max",
-        "count",
-    )
-
-    def __init__(
-        self,
-        authenticator: Authenticator | None = None,
-        *,
-        connections_max: int = CONNECTIONS_DEFAULT,
-        per_address_max: int = LINE_CONNECTIONS_PER_ADDRESS_MAX,
-        unauthenticated_per_address_max: int = LINE_UNAUTHENTICATED_PER_ADDRESS_MAX,
-    ) -> None:
-        """Ask the authenticator who peers are; None: no authentication is needed."""
-        self.authenticator = Authenticator() if authenticator is None else authenticator
-        self.connections_max = connections_max
-        self._per_address_max = per_address_max
-        self._unauthenticated_max = unauthenticated_per_address_max
-        self.count = 0
-        """Connections that were admitted and have not left."""
-        self._by_origin: Counter[str] = Counter()
-        self._unauthenticated: Counter[str] = Counter()
+    authenticator: Authenticator = field(default_factory=Authenticator)
+    """Knows who peers are; by default no authentication is needed."""
+    connections_max: int = CONNECTIONS_DEFAULT
+    per_address_max: int = LINE_CONNECTIONS_PER_ADDRESS_MAX
+    unauthenticated_per_address_max: int = LINE_UNAUTHENTICATED_PER_ADDRESS_MAX
+    count: int = field(default=0, init=False)
+    """Connections that were admitted and have not left."""
+    _by_origin: Counter[str] = field(default_factory=Counter, init=False)
+    _unauthenticated: Counter[str] = field(default_factory=Counter, init=False)
 
     @property
     def asks(self) -> bool:
@@ -106,10 +89,10 @@ class ConnectionLimits:
         if asks:
             peer.principal = None
         if (origin := peer.origin) is not None:
-            if self._by_origin[origin] >= self._per_address_max:
+            if self._by_origin[origin] >= self.per_address_max:
                 return Refused.CONNECTIONS_PER_IP
             if asks:
-                if self._unauthenticated[origin] >= self._unauthenticated_max:
+                if self._unauthenticated[origin] >= self.unauthenticated_per_address_max:
                     return Refused.STRANGERS_PER_IP
                 self._unauthenticated[origin] += 1
                 peer.is_unauthenticated = True

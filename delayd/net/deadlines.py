@@ -25,7 +25,7 @@ The module refuses to know what is checked, and any clock but those that it is g
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar, final
 
 from delayd.limits import (
@@ -65,28 +65,19 @@ WatchedT = TypeVar("WatchedT", bound=Watched)
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Deadlines(Generic[WatchedT]):
     """Checks items, each in its second."""
 
-    __slots__ = ("_buckets", "_look", "_now_ms", "_set_alarm", "alarm_ms")
-
-    def __init__(
-        self,
-        now_ms: Callable[[], int],
-        look: Callable[[WatchedT, int], int],
-        set_alarm: Callable[[int | None], object],
-    ) -> None:
-        """Begin with no item; `now_ms` is a clock that never goes back.
-
-        `look` gets an item and the time, does what is due and returns when to check next, 0 for
-        never. `set_alarm` gets the time for the next call of `go`, when that changes; None: never.
-        """
-        self._now_ms = now_ms
-        self._look = look
-        self._set_alarm = set_alarm
-        self._buckets: dict[int, dict[WatchedT, None]] = {}
-        self.alarm_ms: int | None = None
-        """When `go` has something to do; None: nothing is watched."""
+    now_ms: Callable[[], int]
+    """A clock that never goes back."""
+    look: Callable[[WatchedT, int], int]
+    """Gets an item and the time, does what is due and returns when to check next, 0 for never."""
+    set_alarm: Callable[[int | None], object]
+    """Gets the time for the next call of `go`, when that changes; None: never."""
+    alarm_ms: int | None = field(default=None, init=False)
+    """When `go` has something to do; None: nothing is watched."""
+    _buckets: dict[int, dict[WatchedT, None]] = field(default_factory=dict, init=False)
 
     def watch(self, item: WatchedT, due_ms: int) -> None:
         """Check it then at the latest; an earlier check stays."""
@@ -123,7 +114,7 @@ class Deadlines(Generic[WatchedT]):
 
         Calling it more often than the alarm says does no harm.
         """
-        now_ms = self._now_ms()
+        now_ms = self.now_ms()
         left = LOOKS_MAX
         while left and self._buckets:
             second = min(self._buckets)
@@ -131,7 +122,7 @@ class Deadlines(Generic[WatchedT]):
                 break
             item = next(iter(self._buckets[second]))
             self.forget(item)
-            due_ms = self._look(item, now_ms)
+            due_ms = self.look(item, now_ms)
             if due_ms:
                 # One that returns "now" is checked again in the next round, not for ever in this.
                 self.watch(item, max(due_ms, now_ms + 1))
@@ -144,7 +135,7 @@ class Deadlines(Generic[WatchedT]):
 
     def _alarm_at(self, alarm_ms: int | None) -> None:
         self.alarm_ms = alarm_ms
-        self._set_alarm(alarm_ms)
+        self.set_alarm(alarm_ms)
 
     def check(self) -> None:
         """Raise `AssertionError` unless each item is in its bucket and the alarm is right."""
@@ -198,6 +189,7 @@ class Incomplete:
 
 
 @final
+@dataclass(slots=True, eq=False)
 class ReadTimeouts:
     """Which clients are in the middle of something, and what is to be called later.
 
@@ -207,29 +199,18 @@ class ReadTimeouts:
     from because it takes no replies.
     """
 
-    __slots__ = (
-        "_elapsed_ms",
-        "_incomplete",
-        "_later",
-        "_read_ms",
-        "_tick_ms",
-        "_unchecked",
-        "alarm_ms",
-    )
-
-    def __init__(self, elapsed_ms: Callable[[], int]) -> None:
-        """Begin with no client; `elapsed_ms` never goes back or stands still."""
-        self._elapsed_ms = elapsed_ms
-        self._read_ms = 0
-        """The time that counts."""
-        self._tick_ms = 0
-        """When a second is over."""
-        self._incomplete: dict[Sender, Incomplete] = {}
-        self._unchecked: list[Sender] = []
-        """Those that are still to be checked in this second."""
-        self._later: deque[tuple[int, Callable[[], object]]] = deque()
-        self.alarm_ms: int | None = None
-        """When `is_due` at the earliest; None: there is nothing to wake for."""
+    elapsed_ms: Callable[[], int]
+    """A clock that never goes back or stands still."""
+    alarm_ms: int | None = field(default=None, init=False)
+    """When `is_due` at the earliest; None: there is nothing to wake for."""
+    _read_ms: int = field(default=0, init=False)
+    """The time that counts."""
+    _tick_ms: int = field(default=0, init=False)
+    """When a second is over."""
+    _incomplete: dict[Sender, Incomplete] = field(default_factory=dict, init=False)
+    _unchecked: list[Sender] = field(default_factory=list, init=False)
+    """Those that are still to be checked in this second."""
+    _later: deque[tuple[int, Callable[[], object]]] = field(default_factory=deque, init=False)
 
     def note(self, sender: Sender, *, has_moved: bool = False) -> bool:
         """Check whether the sender is in the middle of something now, and return that.
@@ -243,7 +224,7 @@ class ReadTimeouts:
         begun = self._incomplete.get(sender)
         if begun is None:
             if not self._incomplete:
-                self._tick_ms = self._elapsed_ms() + MS_PER_S
+                self._tick_ms = self.elapsed_ms() + MS_PER_S
             self._incomplete[sender] = Incomplete(self._read_ms, missing_bytes)
             self._set_alarm()
         elif (
@@ -263,23 +244,23 @@ class ReadTimeouts:
 
     def postpone(self, by_ms: int, call: Callable[[], object]) -> None:
         """Call this after that time. All callers use the same delay."""
-        self._later.append((self._elapsed_ms() + by_ms, call))
+        self._later.append((self.elapsed_ms() + by_ms, call))
         self._set_alarm()
 
     def wait_s(self, wait_s: float | None) -> float:
         """Shorten a wait so that it ends at `alarm_ms`, if that is set."""
         assert self.alarm_ms is not None
-        alarm_s = max(0, self.alarm_ms - self._elapsed_ms()) / MS_PER_S
+        alarm_s = max(0, self.alarm_ms - self.elapsed_ms()) / MS_PER_S
         return alarm_s if wait_s is None else min(wait_s, alarm_s)
 
     @property
     def is_due(self) -> bool:
         """Tell whether there is something to call, or a second is over."""
-        return self.alarm_ms is not None and self.alarm_ms <= self._elapsed_ms()
+        return self.alarm_ms is not None and self.alarm_ms <= self.elapsed_ms()
 
     def due_calls(self) -> list[Callable[[], object]]:
         """Return what is to be called now."""
-        now_ms = self._elapsed_ms()
+        now_ms = self.elapsed_ms()
         due = []
         while self._later and self._later[0][0] <= now_ms:
             due.append(self._later.popleft()[1])
@@ -291,7 +272,7 @@ class ReadTimeouts:
 
         Checks a bounded number, the rest at the next call.
         """
-        now_ms = self._elapsed_ms()
+        now_ms = self.elapsed_ms()
         if not self._incomplete:
             return []
         if now_ms >= self._tick_ms:
@@ -322,5 +303,5 @@ class ReadTimeouts:
     def _set_alarm(self) -> None:
         alarms = [self._later[0][0]] if self._later else []
         if self._incomplete:
-            alarms.append(self._elapsed_ms() if self._unchecked else self._tick_ms)
+            alarms.append(self.elapsed_ms() if self._unchecked else self._tick_ms)
         self.alarm_ms = min(alarms, default=None)

@@ -29,7 +29,7 @@ import select
 import socket
 import ssl
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Generic, NamedTuple, TypeVar, final
 
 from delayd.limits import HANDSHAKES_PER_TURN, READ_BYTES
@@ -328,6 +328,7 @@ class Handshake(Generic[PeerT]):
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Handshakes(Generic[PeerT]):
     """The handshakes under way, each of a connection that was admitted as a peer.
 
@@ -335,36 +336,16 @@ class Handshakes(Generic[PeerT]):
     only a few of them, and each has as much time as a command line.
     """
 
-    __slots__ = (
-        "_by_descriptor",
-        "_context",
-        "_epoll",
-        "_left",
-        "_on_done",
-        "_on_failed",
-        "_timeouts",
-    )
-
-    def __init__(
-        self,
-        context: ssl.SSLContext,
-        epoll: select.epoll,
-        timeouts: ReadTimeouts,
-        on_done: Callable[[SecureSocket, PeerT, Mapping[str, Any] | None, int], object],
-        on_failed: Callable[[PeerT, Exception], object],
-    ) -> None:
-        """Watch descriptors with the `epoll`, whose owner calls `go_on`.
-
-        `on_done` gets the socket, which is still watched, with the client's certificate and the
-        time: the client may have sent something already.
-        """
-        self._context = context
-        self._epoll = epoll
-        self._timeouts = timeouts
-        self._on_done = on_done
-        self._on_failed = on_failed
-        self._by_descriptor: dict[int, Handshake[PeerT]] = {}
-        self._left = HANDSHAKES_PER_TURN
+    context: ssl.SSLContext
+    epoll: select.epoll
+    """Watches the descriptors; its owner calls `go_on`."""
+    timeouts: ReadTimeouts
+    on_done: Callable[[SecureSocket, PeerT, Mapping[str, Any] | None, int], object]
+    """Gets the socket, which is still watched, with the client's certificate and the time: the
+    client may have sent something already."""
+    on_failed: Callable[[PeerT, Exception], object]
+    _by_descriptor: dict[int, Handshake[PeerT]] = field(default_factory=dict, init=False)
+    _left: int = field(default=HANDSHAKES_PER_TURN, init=False)
 
     def begin_turn(self) -> None:
         """Allow a turn's number of steps."""
@@ -372,10 +353,10 @@ class Handshakes(Generic[PeerT]):
 
     def begin(self, sock: socket.socket, peer: PeerT) -> None:
         """Have the client begin, on a socket that does not wait."""
-        handshake = Handshake(SecureSocket(sock, self._context), peer)
+        handshake = Handshake(SecureSocket(sock, self.context), peer)
         self._by_descriptor[sock.fileno()] = handshake
-        self._epoll.register(sock.fileno(), handshake.mask)
-        self._timeouts.note(handshake)
+        self.epoll.register(sock.fileno(), handshake.mask)
+        self.timeouts.note(handshake)
 
     def go_on(self, descriptor: int, now_ms: int) -> None:
         """Take a step of the handshake whose descriptor has an event."""
@@ -389,7 +370,7 @@ class Handshakes(Generic[PeerT]):
                 mask = select.EPOLLOUT if sock.has_pending else select.EPOLLIN
                 if mask != handshake.mask:
                     handshake.mask = mask
-                    self._epoll.modify(descriptor, mask)
+                    self.epoll.modify(descriptor, mask)
                 return
             certificate = sock.certificate
         except OSError as error:
@@ -398,7 +379,7 @@ class Handshakes(Generic[PeerT]):
             self._fail(handshake, ConnectionError())
         else:
             self._forget(handshake)
-            self._on_done(sock, handshake.peer, certificate, now_ms)
+            self.on_done(sock, handshake.peer, certificate, now_ms)
 
     def give_up(self, sender: Sender) -> None:
         """Close one that takes too long."""
@@ -414,13 +395,13 @@ class Handshakes(Generic[PeerT]):
 
     def _fail(self, handshake: Handshake[PeerT], error: Exception) -> None:
         self._drop(handshake)
-        self._on_failed(handshake.peer, error)
+        self.on_failed(handshake.peer, error)
 
     def _drop(self, handshake: Handshake[PeerT]) -> None:
         self._forget(handshake)
-        self._epoll.unregister(handshake.sock.fileno())
+        self.epoll.unregister(handshake.sock.fileno())
         handshake.sock.close()
 
     def _forget(self, handshake: Handshake[PeerT]) -> None:
         del self._by_descriptor[handshake.sock.fileno()]
-        self._timeouts.forget(handshake)
+        self.timeouts.forget(handshake)

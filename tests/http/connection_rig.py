@@ -172,7 +172,7 @@ class ConnectionRig:
             lambda: self.clock_ms,
             self.faults.append,
             ConnectionLimits(
-                Authenticator(Tokens([])) if needs_token else None,
+                Authenticator(Tokens([]) if needs_token else None),
                 connections_max=bounds.connections_max,
                 per_address_max=bounds.connections_per_ip_max,
                 unauthenticated_per_address_max=bounds.strangers_per_ip_max,
