@@ -191,12 +191,6 @@ def _buckets(
 # --- The process, with the names that prometheus-client has made usual ----------------------------
 
 
-def boot_s() -> float:
-    """Return when the machine was booted, by the wall clock. Raises OSError."""
-    with open("/proc/stat", "rb") as stat:
-        return next(float(line.split()[1]) for line in stat if line.startswith(b"btime "))
-
-
 def process_families(booted_s: float) -> Iterator[str]:
     """Yield what the kernel counts of this process."""
     with contextlib.suppress(OSError):
@@ -248,8 +242,11 @@ class Metrics:
         self._refusals = refusals
         self._sources = sources
         self._booted_s = 0.0
-        with contextlib.suppress(OSError):
-            self._booted_s = boot_s()
+        """When the machine was booted, by the wall clock; 0: the kernel does not say."""
+        with contextlib.suppress(OSError), open("/proc/stat", "rb") as stat:
+            self._booted_s = next(
+                float(line.split()[1]) for line in stat if line.startswith(b"btime ")
+            )
         bounds = [number_text(bound / _MS_PER_S) for bound in LATENESS_BOUNDS_MS]
         self._bounds = (*bounds, "+Inf")
 
