@@ -15,6 +15,7 @@ import errno
 import resource
 import socket
 from collections.abc import Callable, Iterable
+from dataclasses import InitVar, dataclass, field
 from typing import Final, final
 
 from delayd.limits import (
@@ -29,60 +30,42 @@ NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Acceptor:
     """Accepts from listening, non-blocking sockets, which their owner closes."""
 
-    __slots__ = (
-        "_call_later",
-        "_listeners",
-        "_on_connection",
-        "_on_no_descriptor",
-        "_paused",
-        "_per_turn",
-        "_spare",
-        "_unwatch",
-        "_watch",
-    )
+    listeners: InitVar[Iterable[socket.socket]]
+    on_connection: Callable[[socket.socket, object], object]
+    """Gets each connection with its address."""
+    per_turn: int
+    """How many are accepted at once."""
+    watch: Callable[[int], object]
+    """Has `accept` called when the descriptor is readable; `unwatch` ends that."""
+    unwatch: Callable[[int], object]
+    call_later: Callable[[int, Callable[[], object]], object]
+    """Calls a function after that many milliseconds."""
+    on_no_descriptor: Callable[[], object]
+    """Called for each lack of one."""
+    _listeners: dict[int, socket.socket] = field(init=False)
+    _paused: set[int] = field(default_factory=set, init=False)
+    _spare: socket.socket | None = field(default_factory=socket.socket, init=False)
+    """A spare descriptor, closed when there are no others."""
 
-    def __init__(
-        self,
-        listeners: Iterable[socket.socket],
-        on_connection: Callable[[socket.socket, object], object],
-        *,
-        per_turn: int,
-        watch: Callable[[int], object],
-        unwatch: Callable[[int], object],
-        call_later: Callable[[int, Callable[[], object]], object],
-        on_no_descriptor: Callable[[], object],
-    ) -> None:
-        """Hand each connection with its address, `per_turn` at most, to `on_connection`.
-
-        `watch` has `accept` called when a descriptor is readable, `unwatch` ends that; `call_later`
-        calls a function after that many milliseconds. `on_no_descriptor` is called for each lack of
-        one.
-        """
+    def __post_init__(self, listeners: Iterable[socket.socket]) -> None:
+        """Know them by their descriptors."""
         self._listeners = {listener.fileno(): listener for listener in listeners}
-        self._on_connection = on_connection
-        self._on_no_descriptor = on_no_descriptor
-        self._per_turn = per_turn
-        self._watch = watch
-        self._unwatch = unwatch
-        self._call_later = call_later
-        self._paused: set[int] = set()
-        self._spare: socket.socket | None = socket.socket()
-        """A spare descriptor, closed when there are no others."""
 
     def open(self) -> None:
         """Accept from now on."""
         for descriptor in self._listeners:
-            self._watch(descriptor)
+            self.watch(descriptor)
 
     def accept(self, descriptor: int) -> bool:
         """Accept what waits at this descriptor; tell whether it is a listening one of ours."""
         listener = self._listeners.get(descriptor)
         if listener is None:
             return False
-        for _ in range(self._per_turn):
+        for _ in range(self.per_turn):
             try:
                 connection, address = listener.accept()
             except BlockingIOError:
@@ -92,12 +75,12 @@ class Acceptor:
                 if error.errno in NO_DESCRIPTORS:
                     self._close_one(descriptor, listener)
                 break
-            self._on_connection(connection, address)
+            self.on_connection(connection, address)
         return True
 
     def _close_one(self, descriptor: int, listener: socket.socket) -> None:
         """Close a client for which there is no descriptor; if that fails too, pause."""
-        self._on_no_descriptor()
+        self.on_no_descriptor()
         if self._spare is not None:
             self._spare.close()
             self._spare = None
@@ -106,21 +89,21 @@ class Acceptor:
         except BlockingIOError:
             pass  # it has disconnected
         except OSError:
-            self._unwatch(descriptor)
+            self.unwatch(descriptor)
             self._paused.add(descriptor)
-            self._call_later(ACCEPT_PAUSE_MS, lambda: self._resume(descriptor))
+            self.call_later(ACCEPT_PAUSE_MS, lambda: self._resume(descriptor))
         with contextlib.suppress(OSError):
             self._spare = socket.socket()
 
     def _resume(self, descriptor: int) -> None:
         if descriptor in self._paused:
             self._paused.remove(descriptor)
-            self._watch(descriptor)
+            self.watch(descriptor)
 
     def close(self) -> None:
         """Accept no more; the listening sockets stay open. A second call does nothing."""
         for descriptor in self._listeners.keys() - self._paused:
-            self._unwatch(descriptor)
+            self.unwatch(descriptor)
         self._listeners.clear()
         self._paused.clear()
         if self._spare is not None:
