@@ -65,9 +65,9 @@ class Wheel(Timer):
         """Hand it to the wheel."""
         self._wheel.insert(entry, due_ms, now_ms)
 
-    def cancel(self, entry: int, due_ms: int) -> None:
-        """Hand it to the wheel."""
-        self._wheel.cancel(entry, due_ms)
+    def cancel(self, entry: int, due_ms: int) -> None:  # noqa: ARG002  # other queues need them
+        """Tell the wheel."""
+        self._wheel.cancel()
 
     def next_deadline(self) -> int | None:
         """Ask the wheel."""

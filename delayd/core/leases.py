@@ -40,16 +40,15 @@ class Leases:
 
     def extend(self, job_id: int, deadline_ms: int, time_ms: PlayedMs) -> bool:
         """Extend the lease to this deadline; tell whether the lane must be queued again."""
-        deadlines = self.sessions[job_id].deadlines
-        former_ms, deadlines[job_id] = deadlines[job_id], deadline_ms
-        self.lane.wheel.cancel(job_id, former_ms)
+        self.sessions[job_id].deadlines[job_id] = deadline_ms
+        self.lane.wheel.cancel()
         return self.lane.wheel.insert(job_id, deadline_ms, time_ms)
 
     def remove(self, job_id: int, *, has_fired: bool = False) -> None:
         """End a lease, whose entry may have fired already."""
-        deadline_ms = self.sessions.pop(job_id).deadlines.pop(job_id)
+        del self.sessions.pop(job_id).deadlines[job_id]
         if not has_fired:
-            self.lane.wheel.cancel(job_id, deadline_ms)
+            self.lane.wheel.cancel()
 
     def check(self) -> None:
         """Assert that each lease is where it belongs."""

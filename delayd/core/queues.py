@@ -92,7 +92,7 @@ class Queues:
         """
         state = record[STATE_AT]
         if state == _DELAYED:
-            self.delays.wheel.cancel(job_id, _unpack_u64(record, DUE_AT)[0])
+            self.delays.wheel.cancel()
         elif state == _READY:
             self.ready.remove(priority << 64 | job_id)
             if priority < PRIORITY_URGENT_BELOW:

@@ -75,10 +75,6 @@ class Topics:
         self.by_number[number] = topic
         self.last_number = max(self.last_number, number)
 
-    def may_vanish(self, topic: Topic) -> bool:
-        """Tell whether the topic exists and is not needed."""
-        return not (topic.is_wanted or self.keeps_all or self.by_name.get(topic.name) is not topic)
-
     def remove(self, topic: Topic) -> None:
         """Remove a topic."""
         del self.by_name[topic.name]

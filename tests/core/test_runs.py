@@ -211,7 +211,7 @@ def test_cancelling_a_run_leaves_what_as_many_cancels_leave(entries: int) -> Non
     for entry in range(entries):
         twins[0].due_ms.pop(entry)
         twins[1].cancel(entry)
-    twins[0].wheel.cancel_run(entries)
+    twins[0].wheel.cancel(entries)
     for owned in twins:
         owned.check()
         assert owned.held() <= 2 * len(owned.due_ms) + 2_000
@@ -232,7 +232,7 @@ def test_random_runs_of_cancels_keep_the_wheel_in_order(rng: random.Random) -> N
             gone = rng.sample(alive, rng.randrange(len(alive) + 1))
             for entry in gone:
                 del owned.due_ms[entry]
-            owned.wheel.cancel_run(len(gone))
+            owned.wheel.cancel(len(gone))
             owned.check()
             expected = owned.due(owned.now_ms + 3)
             fired = {entry for _, entry in owned.advance(owned.now_ms + 3)}
@@ -247,7 +247,7 @@ def test_a_run_of_cancels_gives_memory_back_as_it_goes() -> None:
     for first in range(0, 19_000, 100):
         for entry in range(first, first + 100):
             del owned.due_ms[entry]
-        owned.wheel.cancel_run(100)
+        owned.wheel.cancel(100)
         assert owned.held() <= 2 * len(owned.due_ms) + 3_000
     owned.check()
 

@@ -112,7 +112,8 @@ def test_a_forgotten_lane_wakes_nobody() -> None:
     gone, stays = lanes.lane(), lanes.lane()
     entry = lanes.insert(gone, 10)
     lanes.insert(stays, 20)
-    gone.wheel.cancel(entry, lanes.due_ms.pop(entry))
+    del lanes.due_ms[entry]
+    gone.wheel.cancel()
     lanes.queue.forget(gone)
     lanes.lanes.remove(gone)
     assert lanes.queue.next_deadline() == 20

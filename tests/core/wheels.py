@@ -27,7 +27,8 @@ class Owned:
         return self.wheel.insert(entry, due_ms, self.now_ms)
 
     def cancel(self, entry: int) -> None:
-        self.wheel.cancel(entry, self.due_ms.pop(entry))
+        del self.due_ms[entry]
+        self.wheel.cancel()
 
     def reschedule(self, entry: int, due_ms: int) -> None:
         self.cancel(entry)

@@ -197,15 +197,16 @@ def _admit_bodies(
     bodies: Sequence[bytes],
     delay_ms: int,
     ttr_ms: int,
+    key_bytes: int = 0,
     *,
-    at_once: bool,
+    at_once: bool = False,
 ) -> tuple[int, int]:
     """Return what delay and ttr jobs with these bodies get in a topic with rules."""
     return admit(
         engine,
         topic,
         jobs=len(bodies),
-        record_bytes=HEADER_BYTES * len(bodies) + sum(map(len, bodies)),
+        record_bytes=HEADER_BYTES * len(bodies) + key_bytes + sum(map(len, bodies)),
         body_bytes=max(map(len, bodies)),
         delay_ms=delay_ms,
         ttr_ms=ttr_ms,
@@ -389,16 +390,8 @@ def put_keyed_run(
         return 0
     try:
         if not topic.has_no_rules:
-            parts_bytes = (HEADER_BYTES + 1) * len(keys) + sum(map(len, keys))
-            delay_ms, ttr_ms = admit(
-                engine,
-                topic,
-                jobs=len(keys),
-                record_bytes=parts_bytes + sum(map(len, bodies)),
-                body_bytes=body_bytes,
-                delay_ms=delay_ms,
-                ttr_ms=ttr_ms,
-            )
+            key_bytes = len(keys) + sum(map(len, keys))
+            delay_ms, ttr_ms = _admit_bodies(engine, topic, bodies, delay_ms, ttr_ms, key_bytes)
         engine.log_space.take_for_puts(len(keys), body_bytes + 1 + KEY_BYTES_MAX)
         if not topic.recorded:
             record_topic(engine, topic)
@@ -407,36 +400,19 @@ def put_keyed_run(
         raise
     store.last_id += len(keys)
     new = when(engine, delay_ms, None, now_ms)
-    records = _put_records(engine, topic, priority, new, ttr_ms, keys, bodies, now_ms)
-    store.put_alike(topic, first_id, priority, new.due_ms, records)
-    if topic.waiters:
-        serve(engine, topic, now_ms)
-    return first_id
-
-
-def _put_records(
-    engine: Engine,
-    topic: Topic,
-    priority: int,
-    new: When,
-    ttr_ms: int,
-    keys: Sequence[bytes],
-    bodies: Sequence[bytes],
-    now_ms: RequestMs,
-) -> list[bytes]:
-    """Record jobs with the last ids that were taken; return their records."""
-    if engine.turn_ms != engine.store.time_ms:
+    if engine.turn_ms != store.time_ms:
         engine.stamp()
     engine.must_sync = True
     log, pack = engine.log.append, _KEYED_HEAD.pack
-    first_id = engine.store.last_id + 1 - len(keys)
     due_ms, number, ttr_ms = new.due_ms, topic.number, ttr_ms or TTR_MS_FOR_ZERO
     job_state = int(new.state)
     records = []
     for job_id, (key, body) in enumerate(zip(keys, bodies, strict=True), first_id):
         head = pack(job_id, due_ms, now_ms, ttr_ms, priority, number, job_state, _KEY, len(key))
         record = head + key + body
-        # One item for each record: a turn that fits no file whole is divided between items.
-        log(pack_put(_PUT, len(record)) + record)
+        log(pack_put(_PUT, len(record)) + record)  # one item for each, as in `put_alike`
         records.append(record)
-    return records
+    store.put_alike(topic, first_id, priority, due_ms, records)
+    if topic.waiters:
+        serve(engine, topic, now_ms)
+    return first_id

@@ -172,22 +172,11 @@ class TimingWheel:
             self._memo_bucket.extend(array("Q", entries[1:]))
         return is_first
 
-    def cancel(self, entry: int, due_ms: int) -> None:  # noqa: ARG002
-        """Give up a live entry; `due_of(entry)` has changed already, or does before the next call.
+    def cancel(self, entries: int = 1) -> None:
+        """Give up so many live entries; `due_of` has changed already, or does before the next call.
 
-        O(1): when the dead outnumber the living it sweeps, on average 16 entries a call. What is
-        dead, `due_of` tells then; the arguments are for wheels that look it up at once.
+        O(1): when the dead outnumber the living it sweeps, on average 16 entries for each.
         """
-        live = self._live = self._live - 1
-        dead = self._dead = self._dead + 1
-        if dead > live + SWEEP_SLACK_ENTRIES:
-            self._sweep_credit += SWEEP_ENTRIES_PER_CANCEL
-            if self._sweep_credit >= SWEEP_CHUNK_ENTRIES:
-                self._sweep_credit -= SWEEP_CHUNK_ENTRIES
-                self._sweep_on()
-
-    def cancel_run(self, entries: int) -> None:
-        """Count this many entries as dead; `due_of` says so already."""
         live = self._live = self._live - entries
         dead = self._dead = self._dead + entries
         if dead > live + SWEEP_SLACK_ENTRIES:

@@ -324,10 +324,10 @@ def test_a_cancel_is_right_before_and_after_the_owner_has_changed_its_mind() -> 
     wheel = TimingWheel(1, 20, 0, due_ms.get)
     wheel.insert(1, 450, 0)
     wheel.insert(2, 450, 0)
-    wheel.cancel(1, 450)
+    wheel.cancel()
     del due_ms[1]
     del due_ms[2]
-    wheel.cancel(2, 450)
+    wheel.cancel()
     wheel.check()
     assert len(wheel) == 0
     assert wheel.advance(1000, NO_LIMIT) == []
