@@ -12,6 +12,7 @@ from delayd import turns as turns_module
 from delayd.clock import NS_PER_MS, STANDING_S, VirtualClock
 from delayd.core.engine import Engine
 from delayd.core.records import Kind, pack_turn
+from delayd.core.stats.counters import Operation
 from delayd.core.times import RequestMs
 from delayd.limits import TASK_SLICE_US, WALL_MS_MAX
 from delayd.line.server import LineServer
@@ -153,7 +154,7 @@ def test_what_follows_from_a_ttr_that_runs_out_falls_into_the_same_advance(
     assert [heard(worker) for worker in workers] == [b"RESERVED 1 1\r\nx\r\n"] * 3
     (deadline_ms,) = server.engine.store.leases.sessions[1].deadlines.values()
     assert deadline_ms == START_MS + 10_000 + 3 * 5_000
-    assert server.engine.timeouts == 2
+    assert server.engine.store.counters.operations[Operation.TIMEOUT] == 2
 
 
 def test_waits_and_pauses_end_at_their_moment(server: VirtualServer) -> None:

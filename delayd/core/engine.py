@@ -75,7 +75,6 @@ class Engine:
         "places_next",
         "store",
         "tick_ms",
-        "timeouts",
         "turn_ms",
         "waits",
     )
@@ -103,8 +102,6 @@ class Engine:
         """The daemon closes the connections itself: no attempt has failed."""
         self.acts_as_daemon = False
         """Operations now come from the daemon itself and may change the internal topic."""
-        self.timeouts = 0
-        """Reservations whose ttr ran out, since the start."""
         self.log: list[bytes] = []
         self.must_sync = False
         """Replies must wait until the log is synced."""

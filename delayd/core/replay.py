@@ -90,6 +90,5 @@ class Replay:
         for topic in list(store.topics.listing):
             store.drop_if_unwanted(topic)
         store.begin_figures()
-        self.engine.timeouts = 0
         self.engine.log_space.jobs = len(store.jobs)
         store.time_ms = max(store.time_ms, now_ms)

@@ -209,7 +209,7 @@ class Store:
         if topic.is_wanted or topics.keeps_all or topics.by_name.get(topic.name) is not topic:
             return
         self.unpause(topic)
-        self.timer_queue.forget(topic.queues.delays)
+        topic.queues.delays.unqueue()
         self.topics.remove(topic)
         if topic.policy is not None:
             self.set_policy(topic, None, Source.CONFIGURATION)
@@ -880,7 +880,7 @@ class Store:
         held = topic.reserved - sum(topic.old_held.values())
         if held:
             topic.old_held[topic.number] = held
-        self.timer_queue.forget(topic.queues.delays)
+        topic.queues.delays.unqueue()
         topic.queues = self._new_queues(topic.name)
         topic.jobs = topic.reserved
         topic.bytes = self._held_bytes(topic)

@@ -42,7 +42,7 @@ class TimerLane:
         """Of its row in the queue; a row's time would not do, since old rows may have the same."""
 
     def unqueue(self) -> None:
-        """Make its row stale."""
+        """Make its row stale, when it is taken or its wheel is not used again."""
         self.wake_ms = None
         self.ticket = 0
 
@@ -98,10 +98,6 @@ class TimerQueue:
             heapq.heappush(self._rows, (deadline_ms, lane.ticket, lane))
             if len(self._rows) > TIMER_STALE_ROWS + 2 * self._live_rows:
                 self._sweep()
-
-    def forget(self, lane: TimerLane) -> None:
-        """Remove this lane: its wheel has nothing alive and is not used again."""
-        lane.unqueue()
 
     def _sweep(self) -> None:
         """Drop the stale rows."""

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from delayd import __version__
 from delayd.core.engine import Engine
 from delayd.core.session import Session
+from delayd.core.stats.counters import Operation
 from delayd.core.stats.refusals import Refusals
 
 COUNTED: Final = (
@@ -124,7 +125,7 @@ class Stats:
             "current-jobs-delayed": sum(topic.delayed for topic in topics),
             "current-jobs-buried": sum(len(topic.queues.buried) for topic in topics),
             **{f"cmd-{name}": count for name, count in self.counts.items()},
-            "job-timeouts": engine.timeouts,
+            "job-timeouts": engine.store.counters.operations[Operation.TIMEOUT],
             "total-jobs": engine.store.jobs_put,
             "max-job-size": engine.body_bytes_max,
             "current-tubes": len(topics),

@@ -29,6 +29,7 @@ from delayd.core.operations.sessions import close_session, open_session
 from delayd.core.operations.topics import pause
 from delayd.core.operations.waiting import cancel_wait, wait
 from delayd.core.session import Session
+from delayd.core.stats.counters import Operation
 from delayd.core.throttle import Throttle
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
@@ -385,7 +386,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         self.model.restart()
         self.sessions.clear()
         # How much of what is due replay has made happen already is its own affair.
-        self.model.timeouts = self.rig.engine.timeouts
+        self.model.timeouts = self.rig.engine.store.counters.operations[Operation.TIMEOUT]
         # The order of creation is not kept; nothing but `list-tubes` shows it.
         listing = [topic.name for topic in self.rig.engine.store.topics.listing]
         assert sorted(listing) == sorted(self.model.listing)
@@ -403,7 +404,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         self.compare_topics()
         self.compare_clients()
         self.compare_deadlines()
-        assert self.rig.engine.timeouts == self.model.timeouts
+        assert self.rig.engine.store.counters.operations[Operation.TIMEOUT] == self.model.timeouts
         assert self.rig.engine.store.last_id == self.model.last_id
 
     @invariant()

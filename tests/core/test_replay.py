@@ -15,6 +15,7 @@ from delayd.core.operations.sessions import close_session
 from delayd.core.operations.topics import pause
 from delayd.core.records import LAYOUTS, TAILED, Kind, UnknownRecord
 from delayd.core.replay import Replay
+from delayd.core.stats.counters import Operation
 from delayd.core.times import PlayedMs, RequestMs
 from tests.core import views
 from tests.core.canonical import canonical
@@ -262,7 +263,12 @@ def test_counters_begin_at_zero_with_a_restart() -> None:
     pause(rig.engine, "a", 1, rig.now_ms)
     rig.restart()
     topic = views.view_topic(rig.engine, "a", rig.now_ms)
-    assert (topic.jobs_put, topic.deletes, topic.pauses, rig.engine.timeouts) == (0, 0, 0, 0)
+    assert (
+        topic.jobs_put,
+        topic.deletes,
+        topic.pauses,
+        rig.engine.store.counters.operations[Operation.TIMEOUT],
+    ) == (0, 0, 0, 0)
     assert views.totals(rig.engine).jobs_put == 0
     # What belongs to the job stays with it.
     assert views.view_job(rig.engine, 1, rig.now_ms).timeouts == 1

@@ -17,6 +17,7 @@ from delayd.core.operations.put import put_alike
 from delayd.core.operations.reserve import reserve, reserve_batch
 from delayd.core.operations.sessions import ignore, watch
 from delayd.core.session import Session
+from delayd.core.stats.counters import Operation
 from delayd.core.times import RequestMs
 from tests.core import views
 from tests.core.canonical import canonical
@@ -145,7 +146,7 @@ def what_can_be_seen(rig: EngineRig, sessions: list[Session]) -> dict[str, objec
         "jobs in the room": engine.log_space.jobs,
         "must sync": engine.must_sync,
         "leases": len(store.leases.lane.wheel),
-        "timeouts": engine.timeouts,
+        "timeouts": engine.store.counters.operations[Operation.TIMEOUT],
     }
 
 

@@ -114,7 +114,7 @@ def test_a_forgotten_lane_wakes_nobody() -> None:
     lanes.insert(stays, 20)
     del lanes.due_ms[entry]
     gone.wheel.cancel()
-    lanes.queue.forget(gone)
+    gone.unqueue()
     lanes.lanes.remove(gone)
     assert lanes.queue.next_deadline() == 20
 

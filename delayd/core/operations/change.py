@@ -119,11 +119,7 @@ def reschedule(engine: Engine, job_id: int, delay_ms: int, now_ms: RequestMs) ->
     record = job_for(engine, job_id, Event.RESCHEDULE, now_ms)
     check_delay(engine.store.topic_of(record), delay_ms)
     new = when(engine, delay_ms, None, now_ms)
-    fields = job_id, new.due_ms, delay_ms
-    engine.record(Kind.RESCHEDULE, *fields)
-    topic = apply.reschedule(engine.store, *fields)
-    engine.store.count(topic, Operation.RESCHEDULE)
-    serve(engine, topic, now_ms)
+    give_time(engine, job_id, new, Operation.RESCHEDULE, now_ms)
 
 
 def reschedule_at(engine: Engine, job_id: int, due_wall_ms: int, now_ms: RequestMs) -> None:
@@ -131,18 +127,26 @@ def reschedule_at(engine: Engine, job_id: int, due_wall_ms: int, now_ms: Request
 
     Raises `JobNotFound`, `TopicIsInternal`, `ValueOutOfRange`, `DelayTooLong`, `OutOfSpace`.
     """
-    store = engine.store
     check_range("moment in ms", due_wall_ms, WALL_MS_MAX)
     record = job_for(engine, job_id, Event.RESCHEDULE, now_ms)
-    due_ms, delay_ms, _ = when(engine, 0, due_wall_ms, now_ms)
-    check_delay(store.topic_of(record), delay_ms, is_wall_time=True)
-    fields = job_id, due_ms, delay_ms, due_wall_ms
-    item = pack(Kind.APPOINT, *fields)
-    engine.log_space.require(2 * (len(item) + OFFSET_BYTES))
-    tell_offset(engine)
-    engine.write(item)
-    topic = apply.appoint(store, *fields)
-    store.count(topic, Operation.RESCHEDULE)
+    new = when(engine, 0, due_wall_ms, now_ms)
+    check_delay(engine.store.topic_of(record), new.delay_ms, is_wall_time=True)
+    give_time(engine, job_id, new, Operation.RESCHEDULE, now_ms)
+
+
+def give_time(
+    engine: Engine, job_id: int, new: When, operation: Operation, now_ms: RequestMs
+) -> None:
+    """Give a job that waits or is buried another time, counted as this; `OutOfSpace`."""
+    due_ms, delay_ms, wall_ms = new
+    fields = job_id, due_ms, delay_ms
+    if wall_ms is None:
+        engine.record(Kind.RESCHEDULE, *fields)
+        topic = apply.reschedule(engine.store, *fields)
+    else:
+        _record_change(engine, pack(Kind.APPOINT, *fields, wall_ms), follows_wall=True)
+        topic = apply.appoint(engine.store, *fields, wall_ms)
+    engine.store.count(topic, operation)
     serve(engine, topic, now_ms)
 
 
@@ -203,19 +207,6 @@ def change(
     _conclude(engine, apply.amend(engine.store, *fields), now_ms)
 
 
-def extend(engine: Engine, job_id: int, new: When, now_ms: RequestMs) -> None:
-    """Give a job that waits or is buried another time; `OutOfSpace`."""
-    due_ms, delay_ms, wall_ms = new
-    fields = job_id, due_ms, delay_ms
-    if wall_ms is None:
-        _record_change(engine, pack(Kind.RESCHEDULE, *fields), follows_wall=False)
-        topic = apply.reschedule(engine.store, *fields)
-    else:
-        _record_change(engine, pack(Kind.APPOINT, *fields, wall_ms), follows_wall=True)
-        topic = apply.appoint(engine.store, *fields, wall_ms)
-    _conclude(engine, topic, now_ms)
-
-
 def rewrite(engine: Engine, record: bytes, now_ms: RequestMs) -> None:
     """Give a job that waits or is buried this record, of the same id and key; `OutOfSpace`."""
     body_bytes = len(body_of(record))
@@ -229,10 +220,10 @@ def rewrite(engine: Engine, record: bytes, now_ms: RequestMs) -> None:
 
 def _record_change(engine: Engine, item: bytes, *, follows_wall: bool) -> None:
     """Record the change of a job at rest, an OFFSET before it where it is due; `OutOfSpace`."""
-    engine.log_space.take(2 * (len(item) + OFFSET_BYTES))
     if follows_wall:
+        engine.log_space.require(2 * (len(item) + OFFSET_BYTES))
         tell_offset(engine)
-    engine.write_promised(item)
+    engine.write(item)
 
 
 def _conclude(engine: Engine, topic: Topic, now_ms: RequestMs) -> None:

@@ -36,7 +36,6 @@ def expire(engine: Engine, job_id: int, now_ms: RequestMs, *, lease_fired: bool 
     store = engine.store
     record = store.jobs.get(job_id)
     assert record is not None
-    engine.timeouts += 1
     topic = store.topic_of(record)
     store.count(topic, Operation.TIMEOUT)
     if topic.policy is None and record[FLAGS_AT] < BRINGS_RULE:

@@ -59,12 +59,13 @@ from delayd.core.job import (
     wall_of,
 )
 from delayd.core.names import check_keys, checked_key
-from delayd.core.operations.change import When, extend, rewrite, when
+from delayd.core.operations.change import When, give_time, rewrite, when
 from delayd.core.operations.checks import admit, check_range, require_writable, topic_named, vet_put
 from delayd.core.operations.clock import OFFSET_BYTES, caught_up, tell_offset
 from delayd.core.operations.topics import record_topic
 from delayd.core.operations.waiting import serve
 from delayd.core.records import Kind, pack_put
+from delayd.core.stats.counters import Operation
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
 from delayd.core.transitions import amended, with_tail
@@ -281,7 +282,7 @@ def put_keyed(
     if not old:
         return _create(engine, topic, key, what, new, now_ms, job_id), Outcome.CREATED
     if is_extension:
-        extend(engine, old_id, new, now_ms)
+        give_time(engine, old_id, new, Operation.CHANGE, now_ms)
         return old_id, Outcome.EXTENDED
     if on is Conflict.REPLACE:
         rewrite(engine, _fresh(old_id, topic, key, what, new, now_ms), now_ms)

@@ -163,7 +163,7 @@ NOT_ASKED: Final = {
     **dict.fromkeys(("release", "nack", "bury", "touch"), "nobody holds a job of it"),
     **dict.fromkeys(("close_session", "take_undelivered"), "nobody holds a job of it"),
     "delete_batch": "answers False",
-    **dict.fromkeys(("extend", "rewrite", "when"), "parts of puts and changes, which ask"),
+    **dict.fromkeys(("give_time", "rewrite", "when"), "parts of puts and changes, which ask"),
     **dict.fromkeys(("give_back", "hand_out", "serve"), "parts of operations, which ask"),
     **dict.fromkeys(("catch_up_leases", "expire", "job_for", "look_after"), "time's"),
     "reclaim": "the daemon's",

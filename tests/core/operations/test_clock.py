@@ -12,6 +12,7 @@ from delayd.core.operations.finish import delete, release
 from delayd.core.operations.put import put_alike
 from delayd.core.operations.reserve import reserve_job, touch
 from delayd.core.operations.topics import pause
+from delayd.core.stats.counters import Operation
 from delayd.core.times import PlayedMs, RequestMs
 from delayd.limits import ADVANCE_SLICE_JOBS
 from tests.core import views
@@ -47,7 +48,7 @@ def test_a_hold_ends_at_its_millisecond(length_ms: int) -> None:
     assert state_of(rig, 1) is State.RESERVED
     rig.play(length_ms)
     assert rig.reserve(rig.client()) == 1
-    assert rig.engine.timeouts == 1
+    assert rig.engine.store.counters.operations[Operation.TIMEOUT] == 1
 
 
 @pytest.mark.parametrize("length_ms", LENGTHS_MS)
@@ -136,7 +137,7 @@ def test_touch_gives_the_whole_ttr_again() -> None:
     assert state_of(rig, 1) is State.RESERVED
     rig.play(9000)
     assert state_of(rig, 1) is State.READY
-    assert rig.engine.timeouts == 1
+    assert rig.engine.store.counters.operations[Operation.TIMEOUT] == 1
 
 
 def test_one_lapse_gives_the_job_back_once() -> None:

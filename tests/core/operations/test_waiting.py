@@ -10,6 +10,7 @@ from delayd.core.operations.sessions import close_session
 from delayd.core.operations.topics import pause
 from delayd.core.operations.waiting import cancel_wait
 from delayd.core.session import WaitEnd
+from delayd.core.stats.counters import Operation
 from delayd.core.times import PlayedMs, RequestMs
 from tests.core import views
 from tests.core.check import check
@@ -253,4 +254,8 @@ def test_closing_a_session_returns_its_jobs_at_once_and_counts_no_timeout() -> N
     close_session(rig.engine, holder, rig.now_ms)
     assert rig.reserve(rig.client()) == 1
     seen = views.view_job(rig.engine, 1, rig.now_ms)
-    assert (seen.timeouts, seen.reserves, rig.engine.timeouts) == (0, 2, 0)
+    assert (
+        seen.timeouts,
+        seen.reserves,
+        rig.engine.store.counters.operations[Operation.TIMEOUT],
+    ) == (0, 2, 0)
