@@ -209,7 +209,10 @@ class SnapshotCopy:
         for record in records:
             job_id: int = U64.unpack_from(record, ID_AT)[0]
             deadline_ms = notes.get(job_id)
-            now = self._numbered(record) if self._numbers else record
+            now = record
+            if self._numbers:  # the job may be held since before a clear of its topic
+                number = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[1]
+                now = renumbered(record, self._numbers.get(number, number))
             if deadline_ms is not None and deadline_ms <= time_ms:
                 now, deadline_ms = self._lapsed(now, deadline_ms), None
             elif deadline_ms is None and record[STATE_AT] == _DELAYED:
@@ -220,8 +223,3 @@ class SnapshotCopy:
                 part.append(pack(Kind.RESERVE, job_id, deadline_ms))
             self.jobs += 1
             yield part
-
-    def _numbered(self, record: bytes) -> bytes:
-        """Return the record of a job that may be held since before a clear of its topic."""
-        number = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[1]
-        return renumbered(record, self._numbers.get(number, number))

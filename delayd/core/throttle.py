@@ -55,7 +55,6 @@ class Throttle:
         "_tolerance_ns",
         "alarm",
         "arrival_ns",
-        "rate_per_s",
         "reserved_max",
         "topic_name",
     )
@@ -63,7 +62,6 @@ class Throttle:
     def __init__(self, reserved_max: int | None, rate_per_s: float | None) -> None:
         """Begin with nothing handed out; None: no such limit."""
         self.reserved_max = reserved_max
-        self.rate_per_s = rate_per_s
         self.topic_name = ""
         """Whose it is."""
         self.alarm: int | None = None
@@ -73,11 +71,6 @@ class Throttle:
         self._tolerance_ns = (burst - 1) * self._interval_ns
         self.arrival_ns = 0
         """When the next job would come if those so far had come evenly spread."""
-
-    @property
-    def burst(self) -> int:
-        """How many jobs are allowed at once after an idle time; unused without a rate."""
-        return self._tolerance_ns // self._interval_ns + 1
 
     def is_full(self, reserved: int) -> bool:
         """Tell whether no more jobs may be reserved, when `reserved` are."""

@@ -144,7 +144,8 @@ class WallTimes:
         for layer in self.layers:
             if layer.ids.discard(job_id):
                 self.count -= 1
-                self._drop_empty(layer)
+                if not layer.ids:
+                    self.layers.remove(layer)
                 return
 
     def step(self, offset_ms: int, time_ms: PlayedMs) -> None:
@@ -174,10 +175,6 @@ class WallTimes:
         The caller places each: by `discard` and, unless it is due, `add`.
         """
         return self.layers[0].ids.some()
-
-    def _drop_empty(self, layer: Layer) -> None:
-        if not layer.ids:
-            self.layers.remove(layer)
 
     def ids(self) -> tuple[set[int], set[int]]:
         """Return which jobs are placed and which are not. For tests. O(jobs)."""

@@ -28,7 +28,6 @@ def test_no_more_jobs_are_held_than_may_be() -> None:
 @pytest.mark.parametrize(("rate", "burst"), [(0.01, 1), (1, 1), (19, 1), (20, 2), (5_000, 500)])
 def test_a_rest_is_worth_a_tenth_of_a_second_and_one_job_at_least(rate: float, burst: int) -> None:
     throttle = Throttle(None, rate)
-    assert throttle.burst == burst
     assert throttle.allowed(0, 10**9) == burst
 
 
@@ -58,6 +57,7 @@ def test_in_no_window_is_more_handed_out_than_the_rate_and_a_burst(
     rate: float, steps: list[tuple[int, int]]
 ) -> None:
     throttle = Throttle(None, rate)
+    burst = throttle.allowed(0, 0)
     times_ms = [*accumulate(pause_ms for pause_ms, _ in steps)]
     taken = []
     for time_ms, (_, wanted) in zip(times_ms, steps, strict=True):
@@ -67,9 +67,7 @@ def test_in_no_window_is_more_handed_out_than_the_rate_and_a_burst(
     for first in range(len(steps)):
         for last in range(first, len(steps)):
             window_s = (times_ms[last] - times_ms[first]) / 1_000
-            assert (
-                sum(taken[first : last + 1]) <= rate * window_s * (1 + 1e-9) + throttle.burst + 1e-6
-            )
+            assert sum(taken[first : last + 1]) <= rate * window_s * (1 + 1e-9) + burst + 1e-6
 
 
 @given(RATES, st.integers(1, 10**9), st.integers(1, 2_000), st.sampled_from((1, 7, 1_000)))
@@ -90,9 +88,10 @@ def test_a_change_of_rate_neither_lets_more_through_at_once_nor_waits_for_the_ol
     old: float, new: float, time_ms: int, taken: int
 ) -> None:
     before, after = Throttle(None, old), Throttle(None, new)
+    burst = after.allowed(0, 0)
     before.take(taken, time_ms)
     after.go_on_from(before, time_ms)
-    assert after.allowed(0, time_ms) <= after.burst
+    assert after.allowed(0, time_ms) <= burst
     waits_ms = after.next_ms(1) - time_ms
     assert waits_ms <= 1_000 / new + 1
     if not before.allowed(0, time_ms) and before.next_ms(1) - time_ms > 1_000 / new + 1:

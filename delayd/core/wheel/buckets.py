@@ -26,7 +26,6 @@ LEVEL_BITS: Final = 7
 """Of a key. A wheel of size 2 needs 64 levels to span 64-bit milliseconds."""
 
 LEVELS_MAX: Final = (1 << LEVEL_BITS) - 1
-RANK_MASK: Final = LEVELS_MAX
 
 
 class WheelCounts:
@@ -62,7 +61,7 @@ def expiration_of(key: int) -> int:
 
 def level_of(key: int) -> int:
     """Return the number of the level that the bucket of that key belongs to."""
-    return LEVELS_MAX - (key & RANK_MASK)
+    return LEVELS_MAX - (key & LEVELS_MAX)
 
 
 class Mark:
@@ -114,11 +113,6 @@ class BucketQueue:
         """Return the last key that is smaller; None when there is none."""
         place = bisect_left(self.keys, key)
         return self.keys[place - 1] if place else None
-
-    def clear(self) -> None:
-        """Remove all buckets."""
-        self.by_key.clear()
-        self.keys.clear()
 
     def check(self) -> None:
         """Assert that the keys are sorted and complete, and that no bucket is empty."""
