@@ -32,9 +32,9 @@ after them, the *tail*, is the same after most changes.
 >>> key_of(record), body_of(record), retry_of(record)
 (b'a-17', b'hello', None)
 
-A reserved job keeps the record it had; that somebody holds it is said elsewhere (`Store.holders`),
-so that handing a job out and acknowledging it rewrites nothing. How a record becomes another is in
-`core.transitions`. This module knows nothing of topics' queues, of the wheel, or of who holds what.
+A reserved job keeps the record it had; which session holds it is in `core.leases`. So handing a job
+out and acknowledging it rewrites nothing. How a record becomes another is in `core.transitions`.
+This module knows nothing of topics' queues, of the wheel, or of who holds what.
 """
 
 import enum

@@ -1,10 +1,10 @@
 """Where the records of all live jobs are kept: a table from job id to record, in pages.
 
 Ids are handed out in sequence, so sixty-four neighbours share a page: a small dict whose keys are
-`id & 63`, numbers that Python keeps once for everybody. Against one flat dict of a million jobs
-that saves about 37 bytes a job (no int object for each key) and, which matters more, growing never
-rehashes the whole table: a flat dict stops the world for tens of milliseconds when it passes 1.4
-million entries. It costs 30 ns more a look-up. A page that becomes empty goes away.
+`id & 63`, small numbers, of which Python keeps one object each. Against one flat dict of a million
+jobs that saves about 37 bytes a job (no int object for each key) and, which matters more, growing
+never rehashes the whole table: a flat dict stops the world for tens of milliseconds when it passes
+1.4 million entries. It costs 30 ns more a look-up. A page that becomes empty is removed.
 
 >>> table = JobTable()
 >>> table.put(70, b"record")

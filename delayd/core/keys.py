@@ -23,8 +23,8 @@ by the low bits, and the longest that a put waits is that division, or one of th
 0
 
 Clients choose the keys, so the hash is the interpreter's own, SipHash with a secret of the process:
-nobody can make keys meet, and they do so by chance once in a million times a million keys. What the
-hash is can be seen nowhere outside. The index refuses to know what a job is.
+no client can make keys meet, and they do so by chance once in a million times a million keys. The
+hash never leaves the process. The index refuses to know what a job is.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,10 +1,11 @@
 """How much the log can still take in this turn, so that nothing is accepted that cannot be kept.
 
-Before a turn the service fills in the room that is not set aside: for each job the room
-to reserve and delete it, for each job held the room to give it back. Operations take from the rest
-before they write. When it runs short the service is asked for more, once, and if that gets none the
-operation is refused: `OutOfSpace`, and nothing has changed. Puts leave `EMERGENCY_BYTES` to all
-others; deletes and returns take nothing, because their room was set aside before.
+Before a turn the service sets the free space. What it has set aside is no part of it: for each job
+the space to reserve and delete it, for each job held the space to give it back. Operations take
+from the rest before they write. When it runs short the service is asked for more, once, and if that
+gets none the operation is refused: `OutOfSpace`, and nothing has changed. Puts leave
+`EMERGENCY_BYTES` to all others; deletes and returns take nothing, because their space was set aside
+before.
 
     >>> room = LogSpace()
     >>> room.limit(1_000, ask=lambda missing_bytes, record_bytes, places: 0)
@@ -30,16 +31,16 @@ from delayd.limits import (
 )
 
 Ask = Callable[[int, int, int], int]
-"""`(missing_bytes, body_bytes, places)`: get so much more room, and so many places for records with
-such a body; return how much was got, -1 when it was not enough."""
+"""`(missing_bytes, body_bytes, places)`: get so much more space, and so many places for records
+with such a body; return how much was got, -1 when it was not enough."""
 
 BOUNDLESS_BYTES: Final = 1 << 62
 
 RESERVE_COST_BYTES: Final = 2 * 17 + HELD_RETURN_BYTES
-"""What handing out a job takes: its record, twice as all of them, and room to give the job back."""
+"""What handing out a job takes: its record, twice as all records, and space to return the job."""
 
 PUT_COST_BYTES: Final = 2 * (42 + 5) + JOB_REMOVAL_BYTES
-"""What a put takes beside its body: the heads of job and record, and room to remove the job."""
+"""What a put takes beside its body: the heads of job and record, and space to remove the job."""
 
 TOPIC_COST_BYTES: Final = 2 * 206
 """The longest TOPIC record, which the first put to a topic writes."""
@@ -60,7 +61,7 @@ class LogSpace:
         self.jobs = 0
         """The jobs that live, each of which must stay removable."""
         self.is_short = False
-        """A consumer waits for a job that could not be handed out for lack of room."""
+        """A consumer waits for a job that could not be handed out for lack of space."""
         self._ask: Ask = _nothing_more
 
     def set_aside_bytes(self, held: int) -> int:
@@ -68,22 +69,22 @@ class LogSpace:
         return TURN_OVERHEAD_BYTES + JOB_REMOVAL_BYTES * self.jobs + HELD_RETURN_BYTES * held
 
     def limit(self, free_bytes: int, ask: Ask) -> None:
-        """Set the room for the coming turn, and how to get more."""
+        """Set the space for the coming turn, and how to get more."""
         self.free_bytes = free_bytes
         self._ask = ask
 
     def require(self, cost_bytes: int) -> None:
-        """See that there is so much room, without taking it; `OutOfSpace`."""
+        """See that there is so much space, without taking it; `OutOfSpace`."""
         if cost_bytes > self.free_bytes:
             self._find(cost_bytes, 0, 0)
 
     def take(self, cost_bytes: int) -> None:
-        """Take room for what is about to be written; `OutOfSpace`."""
+        """Take space for what is about to be written; `OutOfSpace`."""
         self.require(cost_bytes)
         self.free_bytes -= cost_bytes
 
     def take_for_puts(self, jobs: int, body_bytes: int) -> None:
-        """Take room for jobs with bodies of at most this length; `OutOfSpace`."""
+        """Take space for jobs with bodies of at most this length; `OutOfSpace`."""
         cost_bytes = jobs * (PUT_COST_BYTES + 2 * body_bytes) + TOPIC_COST_BYTES
         if body_bytes > LONG_BODY_BYTES:
             self._find(cost_bytes + EMERGENCY_BYTES, body_bytes, jobs)
@@ -98,7 +99,7 @@ class LogSpace:
         self.require(cost_bytes + EMERGENCY_BYTES)
 
     def take_for_rewrite(self, head_bytes: int, body_bytes: int) -> None:
-        """Take room for the new record of a job that is there already; `OutOfSpace`.
+        """Take space for the new record of a job that is there already; `OutOfSpace`.
 
         Leaves what puts leave: it is one, to a client.
         """

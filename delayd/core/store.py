@@ -108,7 +108,7 @@ class Store:
         self.tick_ms = tick_ms
         self.wheel_size = wheel_size
         self.time_ms = start_ms
-        """Everything due by then has happened, or is settled when somebody asks."""
+        """Everything due by then has happened, or happens when an operation asks for the job."""
         self.last_id = 0
         self.last_put_id = 0
         """The highest that a job was put with; later ones were taken, and nothing came of them."""
@@ -204,7 +204,7 @@ class Store:
         return topic
 
     def drop_if_unwanted(self, topic: Topic) -> None:
-        """Let the topic vanish when nobody uses or watches it and it holds no job."""
+        """Remove the topic if no session uses or watches it and it holds no job."""
         topics = self.topics
         if topic.is_wanted or topics.keeps_all or topics.by_name.get(topic.name) is not topic:
             return
@@ -235,7 +235,7 @@ class Store:
         self.paused.pop(topic.number, None)
 
     def set_policy(self, topic: Topic, policy: Policy | None, source: Source) -> None:
-        """Let this hold for the topic from now on; None: nothing but what holds for all.
+        """Set the topic's policy from now on; None: remove it.
 
         The topic that its exhausted jobs are moved to is made when there is none yet.
         """
@@ -264,9 +264,9 @@ class Store:
             self.restrain(topic, throttle)
 
     def restrain(self, topic: Topic, throttle: Throttle, handed_out: int = 0) -> None:
-        """Let the topic hand out nothing while its limits say so, or let it go on.
+        """Stop the topic from handing out jobs while it is at its limits, or resume it.
 
-        To be called whenever more or fewer of its jobs are held, with how many were handed out.
+        Call whenever more or fewer of its jobs are held, with how many were handed out.
         """
         if handed_out:
             throttle.take(handed_out, self.time_ms)
@@ -279,7 +279,7 @@ class Store:
             throttle.alarm = self.set_alarm(throttle.next_ms(self.tick_ms), throttle)
 
     def go_on(self, throttle: Throttle) -> Topic:
-        """Let the topic hand out its next job: its alarm has rung."""
+        """Resume handing out, at the time that its rate allows the next job."""
         topic = self.topics.by_name[throttle.topic_name]
         topic.blocks &= ~_SLOW
         self.restrain(topic, throttle)
@@ -371,7 +371,7 @@ class Store:
         return self.time_ms if is_kicked else 0
 
     def come_due(self, topic: Topic, job_ids: Iterable[int]) -> None:
-        """Make jobs ready whose delay has ended and whose wheel has let go of them."""
+        """Make jobs ready whose delay has ended, and which their wheel has dropped."""
         wall_times, jobs, queues = self.wall_times, self.jobs, topic.queues
         add = queues.ready.add
         # Those that share a bucket of lateness are counted together; mostly all of them do.
@@ -435,7 +435,7 @@ class Store:
     # --- Wall-clock times ------------------------------------------------------------------------
 
     def note_wall(self, job_id: int, record: bytes) -> None:
-        """Let a job just put or moved follow the wall clock, if it waits for a moment of it."""
+        """Note a job just put or moved that waits for a wall-clock time."""
         is_delayed = record[STATE_AT] == _DELAYED
         if (
             is_delayed
@@ -445,7 +445,7 @@ class Store:
             self.wall_times.add(job_id)
 
     def step_wall(self, offset_ms: int) -> None:
-        """Let wall clock minus delayd time be another from now on; `place_some` does the rest."""
+        """Set wall clock minus delayd time from now on; `place_some` does the rest."""
         while self.wall_times.is_full:
             self.place_some()
         self.wall_times.step(offset_ms, self.time_ms)
@@ -580,7 +580,7 @@ class Store:
         return job_id
 
     def _claim(self, topic: Topic, job_id: int, record: bytes) -> None:
-        """Let a job that is coming in have the key that its record says."""
+        """Give a new job the key in its record."""
         key = key_of(record)
         old_id = self.owner_of(topic, key)
         if old_id:
@@ -592,7 +592,7 @@ class Store:
         self._keys_of(topic).add(key, job_id)
 
     def claim_run(self, topic: Topic, keys: Sequence[bytes], first_id: int) -> bool:
-        """Let jobs that are coming in have these keys, if all are free; tell whether they were."""
+        """Give new jobs these keys, if all are free; tell whether they were."""
         index = self._keys_of(topic)
         is_done = index.claim_run(keys, first_id)
         if len(index) == 0:
@@ -607,7 +607,7 @@ class Store:
     # --- Jobs in hand ----------------------------------------------------------------------------
 
     def hand_out(self, topic: Topic, session: Session, now_ms: RequestMs) -> tuple[int, int, bytes]:
-        """Let the session hold the topic's next ready job; return (id, deadline, record)."""
+        """Lease the topic's next ready job to the session; return (id, deadline, record)."""
         queues = topic.queues
         key: int = queues.ready.pop(0)
         if key < _URGENT_KEYS_END:
@@ -759,7 +759,7 @@ class Store:
             self.timer_queue.queue(self.leases.lane)
 
     def extend(self, job_id: int, deadline_ms: int) -> None:
-        """Let the hold last until this deadline instead."""
+        """Extend the lease to this deadline."""
         if deadline_ms != self.leases.sessions[job_id].deadlines[job_id]:
             if self.jobs.guarded:
                 self.jobs.preserve(job_id)
@@ -810,7 +810,7 @@ class Store:
         return former
 
     def next_rank(self) -> int:
-        """Return the rank of a job that is buried now because somebody asks for it."""
+        """Return the rank of a job that is buried now because a client asks for it."""
         return max(self.last_rank + 1, rank_at(self.time_ms, 1))
 
     def _unhold(self, topic: Topic, job_id: int, *, lease_fired: bool = False) -> None:
@@ -916,7 +916,7 @@ class Store:
         return bool(self.cleared)
 
     def _forget(self, job_id: int) -> None:
-        """Let a cleared job vanish."""
+        """Free a cleared job."""
         record = self.jobs.pop(job_id)
         if record[FLAGS_AT] & _KEY:
             self.topic_of(record).let_go(key_of(record), job_id)

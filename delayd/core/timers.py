@@ -108,7 +108,7 @@ class TimerQueue:
     def check(self, lanes: list[TimerLane], now_ms: PlayedMs) -> None:
         """Assert that each of these lanes, and no other, is woken when its wheel asks for it."""
         queued = {row[2]: row for row in self._rows if row[1] == row[2].ticket}
-        assert set(queued) <= set(lanes), "a lane is queued that nobody knows"
+        assert set(queued) <= set(lanes), "an unknown lane is queued"
         for lane in lanes:
             deadline_ms = lane.wheel.next_deadline()
             if deadline_ms is not None:

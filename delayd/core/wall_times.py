@@ -149,7 +149,7 @@ class WallTimes:
                 return
 
     def step(self, offset_ms: int, time_ms: PlayedMs) -> None:
-        """Let the offset be another one from `time_ms` on: all jobs are unplaced."""
+        """Set another offset from `time_ms` on: all jobs are unplaced."""
         assert not self.is_full, "the oldest layer has to be placed first"
         if self._placed:
             self.layers.append(Layer(self._placed))

@@ -32,7 +32,7 @@ def catch_up_leases(engine: Engine, limit: int, now_ms: RequestMs) -> bool:
 
 
 def expire(engine: Engine, job_id: int, now_ms: RequestMs, *, lease_fired: bool = False) -> None:
-    """Take back a job whose ttr ran out; `lease_fired`: the wheel has let go of the lease."""
+    """Take back a job whose ttr ran out; `lease_fired`: the wheel has dropped its entry."""
     store = engine.store
     record = store.jobs.get(job_id)
     assert record is not None

@@ -1,8 +1,8 @@
 """The jobs of all topics by state, summed a slice of topics at a time.
 
 Reading 10,000 topics takes 15 ms, too long for one step. So the sum is taken in steps
-with turns in between: each topic is counted as it is when its step comes, once. Topics that come
-meanwhile are in the next census.
+with turns in between: each topic is counted as it is when its step comes, once. Topics made
+meanwhile are in the next scan.
 
 It is also where it is decided whose metrics bear a name (`Topic.has_own_metrics`), since it sees
 all topics. A topic gets one when it is made, as long as there are any to be had

@@ -1,9 +1,9 @@
-"""One pass over all buckets of a wheel that lets go of the dead entries, in small steps.
+"""One pass over all buckets of a wheel that drops the dead entries, in small steps.
 
 A cancelled entry stays in its bucket until it is swept. `Sweep` goes bucket by bucket, from
 the last to come due to the first, since what comes due soon is dropped then anyway. `step(budget)`
 examines about that many entries and can be followed by anything before the next step: inserts,
-cancels, an advance that takes the bucket under the broom.
+cancels, an advance that takes the bucket that is being swept.
 
 A bucket is compacted in place, so that appends to it stay where they are. `read` is how far it has
 been examined, `write` how many of those were kept, and what lies between is to be cut:

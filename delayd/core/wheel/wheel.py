@@ -23,7 +23,7 @@ What differs from Kafka, and why:
 - Empty buckets do not exist. Others are found by what they are (expiration and level), so an empty
   wheel is small and its levels appear when they are needed.
 - An entry is a bare 64-bit number. Its owner is asked for its due time, by `due_of`, when that
-  matters; so `cancel` has nothing to find: it counts. `sweep.py` lets go of the dead in small steps
+  matters; so `cancel` has nothing to find: it counts. `sweep.py` drops the dead in small steps
   once they outnumber the living. Kafka's linked lists find the entry at once, and cost 150 bytes
   more for each in Python.
 - One call of `advance` does a bounded piece of work. A bucket that it did not finish is `pending`.
@@ -193,7 +193,7 @@ class TimingWheel:
         return keys[0] >> LEVEL_BITS if keys else None
 
     def advance(self, now_ms: int, limit: int) -> list[int]:
-        """Return entries that are due, oldest first, each once; the wheel has let go of them.
+        """Return entries that are due, oldest first, each once; the wheel has dropped them.
 
         Touches about `limit` entries, fired or cascaded, so the list may be empty although more is
         due: `next_deadline()` tells. The caller changes what `due_of` says of the entries returned
