@@ -23,9 +23,9 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Protocol
 
-from delayd.clock import monotonic_ns
+from delayd.clock import NS_PER_MS, monotonic_ns
 from delayd.config import SyncPolicy
 from delayd.core.stats.histogram import Histogram
 from delayd.journal.aio import KernelSync
@@ -41,8 +41,6 @@ from delayd.limits import (
     SYNC_BOUNDS_NS,
     UNSYNCED_BYTES_MAX,
 )
-
-NS_PER_MS: Final = 1_000_000
 
 
 class Sink(Protocol):
@@ -102,11 +100,8 @@ class GroupCommit:
         self._syncs_begun = 0
         self._last_id = 0
         self._syncing_id = 0
-        self.syncs = 0
-        self.slow_syncs = 0  # those that took longer than SLOW_SYNC_MS
-        self.longest_sync_ns = 0
         self.on_slow_sync: Callable[[int], object] = _ignore
-        """Called with the milliseconds of each slow sync."""
+        """Called with the milliseconds of each sync that took longer than SLOW_SYNC_MS."""
         self._sync_begun_ns = 0
         self.sync_ns = Histogram(SYNC_BOUNDS_NS)  # how long syncs took
         self.commit_ns = Histogram(SYNC_BOUNDS_NS)
@@ -212,12 +207,9 @@ class GroupCommit:
 
     def _judge(self, sync_ns: int) -> None:
         """Count the sync."""
-        self.syncs += 1
-        self.longest_sync_ns = max(self.longest_sync_ns, sync_ns)
         self.sync_ns.note(sync_ns)
         self.commit_ns.note(monotonic_ns() - self._batch_since_ns)
         if sync_ns > SLOW_SYNC_MS * NS_PER_MS:
-            self.slow_syncs += 1
             self.on_slow_sync(sync_ns // NS_PER_MS)
 
     def _start_sync(self) -> None:

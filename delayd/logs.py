@@ -68,10 +68,6 @@ class Log:
         self._format = log_format
         self._level = level
 
-    def debug(self, event: str, **fields: Value) -> None:
-        """A detail for finding faults."""
-        self._write(LogLevel.DEBUG, event, fields)
-
     def info(self, event: str, **fields: Value) -> None:
         """A normal event."""
         self._write(LogLevel.INFO, event, fields)

@@ -7,9 +7,8 @@ With progress in the log, and for systemd, when it takes longer than a second.
 
 import gc
 import shlex
-from typing import Final
 
-from delayd.clock import Clock, monotonic_ns
+from delayd.clock import NS_PER_MS, Clock, monotonic_ns
 from delayd.config import ClockKind, Config
 from delayd.core.engine import Engine
 from delayd.core.operations.topics import configure
@@ -30,8 +29,6 @@ from delayd.journal.journal import Journal
 from delayd.limits import GC_YOUNG_OBJECTS, RECOVERY_REPORT_MS
 from delayd.logs import Log
 from delayd.systemd import Notifier
-
-NS_PER_MS: Final = 1_000_000
 
 
 def exit_code_of(error: JournalError) -> Exit:

@@ -26,7 +26,14 @@ from delayd.access.connection_limits import ConnectionLimits
 from delayd.access.control import AccessControl
 from delayd.access.errors import AccessInvalid
 from delayd.access.rejections import Rejections
-from delayd.clock import Clock, VirtualClock, monotonic_ns, open_set_watch, system_wall_ms
+from delayd.clock import (
+    NS_PER_MS,
+    Clock,
+    VirtualClock,
+    monotonic_ns,
+    open_set_watch,
+    system_wall_ms,
+)
 from delayd.commit import GroupCommit, Space
 from delayd.config import Config
 from delayd.core.engine import Engine
@@ -51,8 +58,6 @@ from delayd.turns import Turns, TurnSelector
 if TYPE_CHECKING:
     from delayd.http.api import Reports
     from delayd.http.server import HttpServer
-
-NS_PER_MS: Final = 1_000_000
 
 TRY_IT: Final = (
     "to put a job that comes in 5 seconds and is done then: "

@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
-from delayd.clock import monotonic_ns
+from delayd.clock import NS_PER_MS, NS_PER_S, monotonic_ns
 from delayd.core.engine import Engine
 from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.journal.errors import JournalError, JournalFull, SnapshotFailed
@@ -56,11 +56,9 @@ from delayd.limits import (
 )
 from delayd.logs import Log
 
-_NS_PER_MS: Final = 1_000_000
-_NS_PER_S: Final = 1_000_000_000
-_ASK_NS: Final = SNAPSHOT_ASK_MS * _NS_PER_MS
-_CALM_NS: Final = SNAPSHOT_CALM_MS * _NS_PER_MS
-_PAUSE_NS: Final = SNAPSHOT_PAUSE_MS * _NS_PER_MS
+_ASK_NS: Final = SNAPSHOT_ASK_MS * NS_PER_MS
+_CALM_NS: Final = SNAPSHOT_CALM_MS * NS_PER_MS
+_PAUSE_NS: Final = SNAPSHOT_PAUSE_MS * NS_PER_MS
 _NEVER_NS: Final = 1 << 62
 _ASKS_PER_FILE: Final = 8
 """How much may be appended without a check; `retention` leaves a whole file free for it."""
@@ -166,11 +164,6 @@ class Snapshots:
         self.taken = 0  # snapshots finished since the start
         self.failed = 0  # snapshots that failed, since the start
 
-    @property
-    def is_making(self) -> bool:
-        """Tell whether a snapshot is being taken."""
-        return self._making is not None
-
     # --- When ------------------------------------------------------------------------------------
 
     def chore(self) -> float | None:
@@ -196,7 +189,7 @@ class Snapshots:
             wanted_ns = min(self._ask_ns, self._slice_ns)
             if wanted_ns == _NEVER_NS:
                 return None
-        return max(0, wanted_ns - now_ns) / _NS_PER_S
+        return max(0, wanted_ns - now_ns) / NS_PER_S
 
     def _note_growth(self) -> None:
         """Schedule the check for now, or later when the log has hardly grown."""
@@ -336,7 +329,7 @@ class Snapshots:
         self._was_repetition = making.is_repetition
         self.taken += 1
         self._retry_ms = SNAPSHOT_RETRY_MS_MIN
-        took_ms = (self._now_ns() - making.begun_ns) // _NS_PER_MS
+        took_ms = (self._now_ns() - making.begun_ns) // NS_PER_MS
         self._log.info("a snapshot was taken", snapshot=str(info), ms=took_ms)
         for path in making.writer.left_behind:
             self._log.warning("an obsolete file cannot be removed", file=path)
@@ -363,7 +356,7 @@ class Snapshots:
             reason=str(error),
             retry_ms=self._retry_ms,
         )
-        self._ask_ns = self._retry_ns = self._now_ns() + self._retry_ms * _NS_PER_MS
+        self._ask_ns = self._retry_ns = self._now_ns() + self._retry_ms * NS_PER_MS
         self._retry_ms = min(2 * self._retry_ms, SNAPSHOT_RETRY_MS_MAX)
 
     def close(self) -> None:

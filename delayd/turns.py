@@ -18,7 +18,7 @@ import selectors
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from delayd.clock import Clock, monotonic_ns
+from delayd.clock import NS_PER_MS, NS_PER_S, Clock, monotonic_ns
 from delayd.commit import GroupCommit, Replies, Space
 from delayd.core.engine import Engine
 from delayd.core.errors import OutOfSpace
@@ -41,8 +41,6 @@ from delayd.limits import (
 )
 from delayd.line.server import LineServer
 
-NS_PER_MS: Final = 1_000_000
-NS_PER_S: Final = 1_000_000_000
 _NEVER_MS: Final = 1 << 62
 
 

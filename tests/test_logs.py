@@ -49,7 +49,6 @@ def test_control_characters_are_escaped(log_format: LogFormat, code: int) -> Non
 def test_lines_below_the_level_are_not_written() -> None:
     stream = io.StringIO()
     log = Log(stream, lambda: WALL_MS, level=LogLevel.WARNING)
-    log.debug("no")
     log.info("no")
     log.warning("yes")
     log.error("yes")

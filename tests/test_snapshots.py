@@ -121,7 +121,7 @@ def test_turns_between_two_slices_do_not_bring_the_next_one_forward() -> None:
     rig.clock.advance(SNAPSHOT_ASK_MS)
     rig.chore()  # begun
     rig.chore()  # the first slice
-    assert rig.snapshots.is_making
+    assert rig.snapshots._making is not None
     left = len(rig.engine.store.jobs.guarded)
     for _ in range(10):
         rig.put()
@@ -394,7 +394,7 @@ def test_an_unfinished_snapshot_is_given_up_at_the_stop(tasks_done: int) -> None
         rig.append()
     rig.rest(works=False)
     rig.worker.work(tasks_done)
-    assert rig.snapshots.is_making
+    assert rig.snapshots._making is not None
     rig.snapshots.close()
     assert rig.worker.is_over
     assert not any(name.endswith(".new") for name in rig.names)

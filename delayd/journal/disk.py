@@ -42,7 +42,7 @@ class Disk(Protocol):
     def make_directory(self, path: str) -> None:
         """Make the directory, durably and for its owner alone; do nothing if it is there."""
 
-    def list_directory(self, path: str) -> list[str]:
+    def list_directory(self, path: str, /) -> list[str]:
         """Return the names in the directory, in any order."""
 
     def sync_directory(self, path: str) -> None:
@@ -87,10 +87,10 @@ class Disk(Protocol):
     def sync(self, handle: int, /) -> None:
         """Make the file's bytes and length durable."""
 
-    def rename(self, old_path: str, new_path: str) -> None:
+    def rename(self, old_path: str, new_path: str, /) -> None:
         """Give the file another name, replacing what had it."""
 
-    def unlink(self, path: str) -> None:
+    def unlink(self, path: str, /) -> None:
         """Remove the name."""
 
     def unique_bytes(self, count: int, /) -> bytes:
@@ -100,12 +100,16 @@ class Disk(Protocol):
 class RealDisk:
     """The operating system's files."""
 
-    # The two calls that carry the load are the system's own functions: no frame of Python between.
+    # The system's own functions: no frame of Python between, above all for the two that carry the
+    # load.
     pread = staticmethod(os.pread)
     pwrite = staticmethod(os.pwrite)
     sync = staticmethod(os.fdatasync)
     close = staticmethod(os.close)
     truncate = staticmethod(os.ftruncate)
+    list_directory = staticmethod(os.listdir)
+    rename = staticmethod(os.rename)
+    unlink = staticmethod(os.unlink)
     unique_bytes = staticmethod(os.urandom)
 
     def make_directory(self, path: str) -> None:
@@ -120,10 +124,6 @@ class RealDisk:
                 self.sync_directory(parent)
         else:
             self.sync_directory(parent)
-
-    def list_directory(self, path: str) -> list[str]:
-        """Return the names in the directory."""
-        return os.listdir(path)
 
     def sync_directory(self, path: str) -> None:
         """Make the names in the directory durable."""
@@ -189,14 +189,6 @@ class RealDisk:
         """Return what the file system has left for us."""
         system = os.statvfs(path)
         return system.f_bavail * system.f_frsize
-
-    def rename(self, old_path: str, new_path: str) -> None:
-        """Give the file another name, replacing what had it."""
-        os.rename(old_path, new_path)
-
-    def unlink(self, path: str) -> None:
-        """Remove the name."""
-        os.unlink(path)
 
 
 @contextlib.contextmanager

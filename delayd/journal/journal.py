@@ -57,13 +57,7 @@ from delayd.journal.format import (
 from delayd.journal.recovery import Recovery, StartWarning, start_warnings
 from delayd.journal.repair import TornTail, open_directory
 from delayd.journal.retention import Retention
-from delayd.journal.segment import (
-    Segment,
-    SpareFiles,
-    next_header,
-    replacement_header,
-    segment_bytes_for,
-)
+from delayd.journal.segment import Segment, SpareFiles, segment_bytes_for
 from delayd.journal.snapshot import Damage, SnapshotHeader, SnapshotWriter
 from delayd.limits import (
     JOURNAL_FILES_PER_SEGMENT,
@@ -118,26 +112,18 @@ class SyncTicket(NamedTuple):
     segment: Segment
     end: int  # the bytes of the file up to here will be durable
     last_sequence: int
-    generation: int
+    fresh_starts: int  # how many there had been
 
 
 class Journal:
     """One directory of segments, owned for as long as this object, made by `open`, is open."""
 
     __slots__ = (
-        *("_active", "_appended", "_directory", "_disk", "_failure", "_found", "_generation"),
-        *("_identity", "_is_open", "_is_replayed", "_is_virtual", "_lock_handle", "_pending"),
-        *("_reserve", "_retired", "_segment_bytes", "_snapshot", "_sync_turn"),
-        *("_synced", "_ticket_is_out", "_times", "_unsynced", "_writing", "damaged_snapshots"),
-        *(
-            "fresh_starts",
-            "on_trouble",
-            "replay_bytes",
-            "snapshot_ms",
-            "torn_tails",
-            "retention",
-            "warnings",
-        ),
+        *("_active", "_directory", "_disk", "_failure", "_found", "_identity", "_is_open"),
+        *("_is_replayed", "_is_virtual", "_lock_handle", "_pending", "_reserve", "_retired"),
+        *("_snapshot", "_sync_turn", "_ticket_is_out", "_times", "_unsynced", "_writing"),
+        *("appended_sequence", "damaged_snapshots", "fresh_starts", "on_trouble", "replay_bytes"),
+        *("retention", "segment_bytes", "snapshot_ms", "synced_sequence", "torn_tails", "warnings"),
     )
 
     def __init__(
@@ -152,7 +138,8 @@ class Journal:
     ) -> None:
         self._directory = directory
         self._disk = disk
-        self._segment_bytes = segment_bytes // JOURNAL_FILES_PER_SEGMENT
+        self.segment_bytes = segment_bytes // JOURNAL_FILES_PER_SEGMENT
+        """How long the log's files are, frames that do not fit aside."""
         self.retention = Retention(disk, segment_bytes)
         """The books: what log and snapshots take on disk, and how much of it is needed."""
         self._active: Segment | None = None
@@ -166,20 +153,19 @@ class Journal:
         self._ticket_is_out = False
         self._pending = Pending(JOURNAL_PENDING_BYTES_MAX)
         self._reserve = SpareFiles(disk, directory)
-        self._generation = 0
+        self.fresh_starts = 0  # how often a write or a sync failed and the journal began again
         # Abandoned segments, until no sync of them can be in progress.
         self._retired: list[Segment] = []
         self._identity = b""
-        self._appended = FIRST_SEQUENCE - 1
-        self._synced = FIRST_SEQUENCE - 1
+        self.appended_sequence = FIRST_SEQUENCE - 1  # the last frame that was appended
+        self.synced_sequence = FIRST_SEQUENCE - 1  # the last one known to be durable
         self._times = (0, 0)
         self._failure: tuple[str, str] | None = None
         # (file, reason) of the first failure, which is the last thing that happens here.
         self._is_open = True
         self._is_replayed = False
-        self.fresh_starts = 0  # how often a write or a sync failed and the journal began again
         self.on_trouble: Callable[[str], object] = _ignore
-        """Called with each of them, in the thread where it happens."""
+        """Called with each of these failures, in the thread where it happens."""
         self._is_virtual = is_virtual
         self._snapshot: SnapshotWriter | None = None
         self._lock_handle = lock_handle
@@ -238,12 +224,12 @@ class Journal:
             self._disk.close(self._disk.create(f"{self._directory}/{VIRTUAL_NAME}"))
         books = (self._reserve, self.retention)
         self.torn_tails, active = open_directory(
-            self._disk, self._directory, names, recovery, *books, self._segment_bytes
+            self._disk, self._directory, names, recovery, *books, self.segment_bytes
         )
         self.damaged_snapshots = recovery.base.damaged
         if recovery.base.snapshot is not None:
             self.snapshot_ms = recovery.base.snapshot.header.time_ms
-        self._appended = self._synced = recovery.sequence
+        self.appended_sequence = self.synced_sequence = recovery.sequence
         self._identity = recovery.identity or self._disk.unique_bytes(IDENTITY_BYTES)
         if active is not None:
             self._active = active
@@ -251,26 +237,11 @@ class Journal:
         self._is_replayed = True
 
     @property
-    def appended_sequence(self) -> int:
-        """The last frame that was appended."""
-        return self._appended
-
-    @property
-    def synced_sequence(self) -> int:
-        """The last frame known to be durable."""
-        return self._synced
-
-    @property
     def is_behind(self) -> bool:
         """Whether so many files wait for the current sync that no more should be appended."""
         return len(self._unsynced) > JOURNAL_UNSYNCED_SEGMENTS_WITHIN_SYNC
 
     # --- Room ------------------------------------------------------------------------------------
-
-    @property
-    def segment_bytes(self) -> int:
-        """How long the log's files are, frames that do not fit aside."""
-        return self._segment_bytes
 
     @property
     def room_bytes(self) -> int:
@@ -288,7 +259,7 @@ class Journal:
             room_bytes -= active.room_bytes if active else 0
             self._reserve.keep_free_bytes = self.retention.next_snapshot_bytes
             try:
-                self._reserve.grow(room_bytes, payload_bytes, places, self._segment_bytes)
+                self._reserve.grow(room_bytes, payload_bytes, places, self.segment_bytes)
             except OSError as error:
                 if error.errno not in NO_ROOM:
                     # Nothing is broken that was promised; what is missing was not accepted yet.
@@ -315,7 +286,7 @@ class Journal:
         if len(self._unsynced) > JOURNAL_UNSYNCED_SEGMENTS_MAX:
             self._catch_up()
         with self._writing:
-            sequence = self._appended + 1
+            sequence = self.appended_sequence + 1
             try:
                 self._write(sequence, payload, time_ms, wall_ms)
             except OSError as error:
@@ -325,7 +296,7 @@ class Journal:
                 why = f"frame {sequence} cannot be written: {error.strerror}"
                 self._begin_anew(self._directory, why, len(payload))
                 self._write_again(sequence, payload, time_ms, wall_ms)
-            self._appended = sequence
+            self.appended_sequence = sequence
             self._times = (time_ms, wall_ms)
             self._pending.add(sequence, time_ms, wall_ms, payload)
         return sequence
@@ -335,7 +306,7 @@ class Journal:
         segment = self._active
         if segment is None or not segment.has_room_for(len(payload)):
             segment = self._rotate(len(payload), time_ms, wall_ms)
-        segment.append(_RECORDS, sequence, self._synced, time_ms, wall_ms, payload)
+        segment.append(_RECORDS, sequence, self.synced_sequence, time_ms, wall_ms, payload)
 
     def _write_again(self, sequence: int, payload: bytes, time_ms: int, wall_ms: int) -> None:
         """Write a frame after a fresh start; a second failure is final."""
@@ -370,8 +341,10 @@ class Journal:
         assert self._is_replayed, "replay comes before append"
         assert payload_bytes <= JOURNAL_PAYLOAD_BYTES_MAX, "the service splits its batches"
         previous = self._active
-        sequences = (self._appended, self._synced)
-        header = next_header(previous, self._identity, sequences, (time_ms, wall_ms))
+        number, previous_end = FIRST_SEGMENT, 0
+        if previous is not None:
+            number, previous_end = previous.number + 1, previous.end
+        header = self._header(number, self.appended_sequence + 1, previous_end, time_ms, wall_ms)
         if capacity:
             segment = Segment.begin(self._disk, self._directory, header, capacity)
         else:
@@ -388,13 +361,20 @@ class Journal:
         self.retention.add(segment)
         return segment
 
+    def _header(
+        self, number: int, first_sequence: int, previous_end: int, time_ms: int, wall_ms: int
+    ) -> SegmentHeader:
+        """Return the header of a segment that continues where the one before it ends."""
+        sequences = (first_sequence, self.synced_sequence)
+        return SegmentHeader(self._identity, number, *sequences, previous_end, time_ms, wall_ms)
+
     def _begin_segment(self, header: SegmentHeader, payload_bytes: int) -> Segment:
         """Make a segment, not under its name yet, out of the reserve if that has a file for it.
 
         It takes this payload and is of the usual length if that is more. Raises OSError.
         """
         spare = self._reserve.take(payload_bytes)
-        capacity = segment_bytes_for(payload_bytes, self._segment_bytes)
+        capacity = segment_bytes_for(payload_bytes, self.segment_bytes)
         return Segment.begin(self._disk, self._directory, header, capacity, spare)
 
     def _establish(self, segment: Segment) -> None:
@@ -414,12 +394,12 @@ class Journal:
         with self._sync_turn:
             if self._failure is not None:
                 raise JournalFailed(*self._failure)
-            is_done = self._appended <= self._synced or self._sync_segments()
+            is_done = self.appended_sequence <= self.synced_sequence or self._sync_segments()
             while not is_done:
                 # Everything is in a replacement segment now, which must not fail.
                 is_done = self._sync_segments(is_last_try=True)
             self._close_retired()
-            return self._synced
+            return self.synced_sequence
 
     def begin_sync(self) -> SyncTicket | None:
         """Let the caller sync: return what, or None where only `sync` will do.
@@ -435,7 +415,7 @@ class Journal:
         if not self._sync_turn.acquire(blocking=False):
             return None
         self._ticket_is_out = True
-        return SyncTicket(segment, segment.end, segment.last_sequence, self._generation)
+        return SyncTicket(segment, segment.end, segment.last_sequence, self.fresh_starts)
 
     def end_sync(
         self, ticket: SyncTicket, error: OSError | None = None, *, is_done: bool = True
@@ -447,15 +427,15 @@ class Journal:
         segment = ticket.segment
         try:
             with self._writing:
-                if not is_done or self._generation != ticket.generation:
+                if not is_done or self.fresh_starts != ticket.fresh_starts:
                     # In the second case a write failed meanwhile, and the file was given up.
                     return False
                 if error is not None:
                     self._begin_anew(segment.path, f"cannot be synced: {error.strerror}")
                     return False
                 segment.synced_end = ticket.end
-                self._synced = ticket.last_sequence
-                self._pending.release(self._synced)
+                self.synced_sequence = ticket.last_sequence
+                self._pending.release(self.synced_sequence)
         finally:
             self._ticket_is_out = False
             self._sync_turn.release()
@@ -465,7 +445,7 @@ class Journal:
         """Sync the segments from the oldest; False when they were given up for a replacement."""
         with self._writing:
             # What is appended from here on is the next sync's affair.
-            generation = self._generation
+            fresh_starts = self.fresh_starts
             reached = [(each, each.end, each.last_sequence) for each in self._unsynced]
         for segment, end, last_sequence in reached:
             is_full = segment is not reached[-1][0]
@@ -480,17 +460,17 @@ class Journal:
                 if is_last_try:
                     self._fail(segment.path, why, error)
                 with self._writing:
-                    if self._generation == generation:
+                    if self.fresh_starts == fresh_starts:
                         self._begin_anew(segment.path, why)
                 return False
             with self._writing:
-                if self._generation != generation:
+                if self.fresh_starts != fresh_starts:
                     # A write failed meanwhile, and the file that was just synced was given up.
                     return False
                 segment.is_named_durably = True
                 segment.synced_end = end
-                self._synced = last_sequence
-                self._pending.release(self._synced)
+                self.synced_sequence = last_sequence
+                self._pending.release(self.synced_sequence)
                 if is_full:
                     self._unsynced.popleft()
                     self._retired.append(segment)
@@ -510,26 +490,48 @@ class Journal:
         `_writing` is held. The next sync makes it durable. Raises JournalFailed when it fails too.
         """
         pending, untrusted = self._pending, list(self._unsynced)
-        if not pending.is_whole(self._synced) or not untrusted:
+        if not pending.is_whole(self.synced_sequence) or not untrusted:
             self._fail(file, why, None)
-        header = replacement_header(untrusted, self._identity, self._synced, self._times)
+        first = untrusted[0]
+        number, previous_end = first.number, first.header.previous_valid_bytes
+        if first.synced_end > HEADER_BYTES:
+            number, previous_end = first.number + 1, first.synced_end
+        header = self._header(number, self.synced_sequence + 1, previous_end, *self._times)
+        # For the pending frames and one more payload.
+        overhead_bytes = FRAME_OVERHEAD_BYTES * (len(pending.frames) + 1)
         replacement = None
         try:
-            replacement = self._begin_segment(header, written_again_bytes(pending, more_bytes))
-            replace(self._disk, self._directory, untrusted, replacement, pending)
-            if header.number == FIRST_SEGMENT:
+            replacement = self._begin_segment(
+                header, pending.frame_bytes + overhead_bytes + more_bytes
+            )
+            self._write_pending(untrusted, replacement)
+            if number == FIRST_SEGMENT:
                 self._establish(replacement)
         except OSError as error:
             if replacement is not None:
                 self._retired.append(replacement)
             self._fail(file, f"{why}, and a fresh segment failed too: {error.strerror}", error)
-        self._generation += 1
         self._retired += untrusted
         self._active = replacement
         self.retention.add(replacement)
         self._unsynced = deque([replacement])
         self.fresh_starts += 1
         self.on_trouble(f"{file}: {why}; the log continues in {replacement.path}")
+
+    def _write_pending(self, untrusted: Sequence[Segment], replacement: Segment) -> None:
+        """Write the pending frames into the replacement segment, then give that its name.
+
+        The segments that are given up stay open. Raises OSError.
+        """
+        synced = self.synced_sequence
+        for sequence, time_ms, wall_ms, payload in self._pending.frames:
+            replacement.append(_RECORDS, sequence, synced, time_ms, wall_ms, payload)
+        behind = [segment for segment in untrusted if segment.number > replacement.number]
+        for segment in reversed(behind):
+            self._disk.unlink(segment.path)
+        if behind:
+            self._disk.sync_directory(self._directory)
+        replacement.publish(self._directory)
 
     def _fail(self, file: str, why: str, error: OSError | None) -> NoReturn:
         """Refuse everything from here on."""
@@ -560,7 +562,7 @@ class Journal:
         active = self._active
         if active is None or active.end <= self.retention.garbage_bytes_min:
             return True
-        capacity = min(self._segment_bytes, max(JOURNAL_SHRUNK_BYTES, 2 * room_bytes))
+        capacity = min(self.segment_bytes, max(JOURNAL_SHRUNK_BYTES, 2 * room_bytes))
         if self._reserve.room_bytes + capacity - 2 * HEADER_BYTES < room_bytes:
             return False
         needed_bytes = capacity + 2 * self.retention.next_snapshot_bytes
@@ -584,7 +586,7 @@ class Journal:
         finished or abandoned before the journal is closed. Raises JournalFull and JournalFailed.
         """
         assert self._snapshot is None or self._snapshot.is_over, "one snapshot at a time"
-        assert sequence == self._appended, "a snapshot is of the state after the last frame"
+        assert sequence == self.appended_sequence, "a snapshot is of the state after the last frame"
         if sequence == self.retention.newest_sequence:
             # A second snapshot of the same state needs a number of its own.
             sequence = self.append(b"", time_ms, wall_ms)
@@ -598,7 +600,7 @@ class Journal:
 
     def _make_durable(self, sequence: int) -> None:
         assert self._is_open, "the journal is closed"
-        if self._synced < sequence:
+        if self.synced_sequence < sequence:
             self.sync()
 
     # --- The end ---------------------------------------------------------------------------------
@@ -629,7 +631,7 @@ class Journal:
         assert segment is not None
         try:
             # Writing past the preallocated end is fine: the file is cut to its frames anyway.
-            segment.append(FrameKind.CLOSED, self._appended + 1, synced, *self._times, b"")
+            segment.append(FrameKind.CLOSED, self.appended_sequence + 1, synced, *self._times, b"")
             if not self._reserve.is_exhausted:
                 # On a full disk the room is kept: the next run needs it to remove jobs.
                 segment.trim()
@@ -638,32 +640,8 @@ class Journal:
                 self._failure = (segment.path, f"cannot be closed: {error.strerror}")
                 raise JournalFailed(*self._failure) from error
         else:
-            self._appended += 1
+            self.appended_sequence += 1
         self.sync()
-
-
-def replace(
-    disk: Disk, directory: str, untrusted: Sequence[Segment], replacement: Segment, pending: Pending
-) -> None:
-    """Write the pending frames into the replacement segment, then give that its name.
-
-    The segments that are given up stay open. Raises OSError.
-    """
-    synced = replacement.header.synced_sequence
-    for sequence, time_ms, wall_ms, payload in pending.frames:
-        replacement.append(FrameKind.RECORDS, sequence, synced, time_ms, wall_ms, payload)
-    behind = [segment for segment in untrusted if segment.number > replacement.number]
-    for segment in reversed(behind):
-        disk.unlink(segment.path)
-    if behind:
-        disk.sync_directory(directory)
-    replacement.publish(directory)
-
-
-def written_again_bytes(pending: Pending, more_bytes: int) -> int:
-    """Return how long a segment must be for the pending frames and one more payload."""
-    overhead_bytes = FRAME_OVERHEAD_BYTES * (len(pending.frames) + 1)
-    return pending.frame_bytes + overhead_bytes + more_bytes
 
 
 def _ignore(_trouble: str) -> None:

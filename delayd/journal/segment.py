@@ -25,12 +25,10 @@ is needed: the service counts the jobs.
 
 import contextlib
 import errno
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from delayd.journal.disk import NO_ROOM, Disk, end_of_data, write_all
 from delayd.journal.format import (
-    FIRST_SEGMENT,
     FRAME_OVERHEAD_BYTES,
     HEADER_BYTES,
     SPARE_NAME,
@@ -68,7 +66,7 @@ class Segment:
     """A segment open for appending. `end` is where the next frame goes."""
 
     __slots__ = (
-        *("_disk", "_handle", "_mark", "_pwrite", "capacity", "end", "header", "is_named_durably"),
+        *("_disk", "_mark", "_pwrite", "capacity", "end", "handle", "header", "is_named_durably"),
         *("last_sequence", "number", "path", "synced_end"),
     )
 
@@ -87,7 +85,7 @@ class Segment:
         """Take an open file whose bytes up to `end` are durable and whose last frame is known."""
         self._disk = disk
         self._pwrite = disk.pwrite
-        self._handle = handle
+        self.handle = handle
         self._mark = frame_mark(header.identity, header.number)
         self.path = path
         self.header = header
@@ -163,9 +161,9 @@ class Segment:
         frame = pack_frame(self._mark, kind, sequence, synced, time_ms, wall_ms, payload)
         frame_bytes = len(frame)
         try:
-            written = self._pwrite(self._handle, frame, self.end)
+            written = self._pwrite(self.handle, frame, self.end)
             if written != frame_bytes:
-                write_all(self._disk, self._handle, frame[written:], self.end + written)
+                write_all(self._disk, self.handle, frame[written:], self.end + written)
         except OSError as error:
             if error.errno in NO_ROOM:
                 self._erase(frame_bytes)
@@ -180,26 +178,21 @@ class Segment:
         keep a copy of it first, and a disk that is full has no room for copies.
         """
         with contextlib.suppress(OSError):
-            reached = min(self.end + frame_bytes, self._disk.size(self._handle))
+            reached = min(self.end + frame_bytes, self._disk.size(self.handle))
             if reached > self.end:
-                write_all(self._disk, self._handle, bytes(reached - self.end), self.end)
-
-    @property
-    def handle(self) -> int:
-        """The open file, for who syncs it elsewhere."""
-        return self._handle
+                write_all(self._disk, self.handle, bytes(reached - self.end), self.end)
 
     def sync(self) -> None:
         """Make every byte appended so far durable; the name is the directory's affair."""
-        self._disk.sync(self._handle)
+        self._disk.sync(self.handle)
 
     def trim(self) -> None:
         """Give the unused rest of the preallocated space back; for a segment that is complete."""
-        self._disk.truncate(self._handle, self.end)
+        self._disk.truncate(self.handle, self.end)
 
     def close(self) -> None:
         """Close the file."""
-        self._disk.close(self._handle)
+        self._disk.close(self.handle)
 
 
 # --- Spare files ---------------------------------------------------------------------------------
@@ -275,13 +268,15 @@ class SpareFiles:
             self.add(payload_bytes + payload_bytes - usable_bytes(payload_bytes))
 
     def _add_some(self, usual: int) -> None:
-        sizes = sizes_to_try(usual)
-        for size in sizes:
+        """Add a file of the usual length, or half of it and so on: a full disk has small gaps."""
+        size = max(usual, SPARE_BYTES_MIN)
+        while True:
             try:
                 self.add(size)
             except OSError as error:
-                if error.errno not in NO_ROOM or size == sizes[-1]:
+                if error.errno not in NO_ROOM or size == SPARE_BYTES_MIN:
                     raise
+                size = max(size // 2, SPARE_BYTES_MIN)
             else:
                 return
 
@@ -315,44 +310,3 @@ class SpareFiles:
                 self._disk.close(spare.handle)
         self._spares.clear()
         self.room_bytes = 0
-
-
-def sizes_to_try(usual: int) -> list[int]:
-    """Return lengths for a new file, from the usual one down: a disk nearly full has small gaps.
-
-    >>> sizes_to_try(500_000)
-    [500000, 250000, 131072]
-    """
-    sizes = [max(usual, SPARE_BYTES_MIN)]
-    while sizes[-1] > SPARE_BYTES_MIN:
-        sizes.append(max(sizes[-1] // 2, SPARE_BYTES_MIN))
-    return sizes
-
-
-# --- The next segment ----------------------------------------------------------------------------
-
-
-def next_header(
-    previous: Segment | None, identity: bytes, sequences: tuple[int, int], times: tuple[int, int]
-) -> SegmentHeader:
-    """Return the header of the segment that continues another, or of the first one.
-
-    `sequences` are the last frame appended and the last synced.
-    """
-    appended, synced = sequences
-    number, previous_valid_bytes = FIRST_SEGMENT, 0
-    if previous:
-        number, previous_valid_bytes = previous.number + 1, previous.end
-    return SegmentHeader(identity, number, appended + 1, synced, previous_valid_bytes, *times)
-
-
-def replacement_header(
-    untrusted: Sequence[Segment], identity: bytes, synced: int, times: tuple[int, int]
-) -> SegmentHeader:
-    """Return the header of the segment that continues after the last synced frame."""
-    first = untrusted[0]
-    if first.synced_end > HEADER_BYTES:
-        number, previous_valid_bytes = first.number + 1, first.synced_end
-    else:
-        number, previous_valid_bytes = first.number, first.header.previous_valid_bytes
-    return SegmentHeader(identity, number, synced + 1, synced, previous_valid_bytes, *times)

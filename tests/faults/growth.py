@@ -90,7 +90,7 @@ class House:
         self.snapshots.chore()
         self.snapshots.worker.step(may_sync_log=True)
         self.loop.ring()
-        is_quiet = not self.snapshots.is_making
+        is_quiet = self.snapshots._making is None
         if is_quiet and not self.journal.snapshot_is_due(self.engine.store.live_bytes):
             excess_bytes = self.disk_bytes() - self.bound_bytes()
             self.excess_bytes = max(self.excess_bytes, excess_bytes)
@@ -102,7 +102,7 @@ class House:
             self.loop.ring()
             self._look_after_snapshots()
             is_due = self.journal.snapshot_is_due(self.engine.store.live_bytes)
-            if not self.snapshots.is_making and not is_due:
+            if self.snapshots._making is None and not is_due:
                 return
         raise AssertionError("snapshots are due for ever")
 

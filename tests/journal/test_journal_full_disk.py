@@ -7,7 +7,7 @@ import pytest
 
 from delayd.journal.errors import JournalFull
 from delayd.journal.journal import Journal
-from delayd.journal.segment import SpareFiles, sizes_to_try, usable_bytes
+from delayd.journal.segment import SpareFiles, usable_bytes
 from delayd.limits import JOURNAL_FILES_PER_SEGMENT, SPARE_BYTES_MIN
 from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import (
@@ -79,12 +79,18 @@ def test_room_is_there_again_when_space_is() -> None:
 
 
 def test_a_disk_nearly_full_gives_what_it_has_in_smaller_files() -> None:
-    assert sizes_to_try(1 << 20) == [1 << 20, 512 << 10, 256 << 10, SPARE_BYTES_MIN]
-    assert sizes_to_try(4_096) == [SPARE_BYTES_MIN]
     disk = SimulatedDisk(capacity_bytes=(128 + 256 + 20) << 10)
     journal, _ = opened(disk, 1 << 20)
     assert not journal.make_room(1 << 20)
     assert journal.room_bytes == usable_bytes(128 << 10) + usable_bytes(256 << 10)
+
+
+def test_no_file_of_the_reserve_is_too_small() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory(DIRECTORY)
+    reserve = SpareFiles(disk, DIRECTORY)
+    reserve.grow(1, 0, 0, usual=4_096)
+    assert reserve.room_bytes == usable_bytes(SPARE_BYTES_MIN)
 
 
 def test_each_of_several_long_frames_gets_a_place() -> None:
