@@ -208,8 +208,8 @@ _NEVER_S: Final = 1 << 40
 class SetWatch:
     """Tells when the wall clock has been set: its descriptor becomes readable once.
 
-    A timer of the kernel for a time that never comes, and that is cancelled when the clock is set
-    the clock. Python wraps these two calls of the C library from 3.13 on only.
+    A timer of the kernel for a time that never comes; setting the clock cancels it. Python wraps
+    these two calls of the C library from 3.13 on only.
     """
 
     def __init__(self) -> None:

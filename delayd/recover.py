@@ -60,7 +60,7 @@ def recover(
     gc.disable()
     if config.data_dir is None:
         engine, journal = _new_engine(config, clock.now_ms()), None
-        _configure(engine, config)
+        configure(engine, config.topics, config.jobs_max, config.bytes_max)
     else:
         disk = RealDisk()
         look_first(disk, config.data_dir)
@@ -88,10 +88,6 @@ def _new_engine(config: Config, start_ms: int) -> Engine:
         wheel_size=config.wheel_size,
         body_bytes_max=config.body_bytes_max,
     )
-
-
-def _configure(engine: Engine, config: Config) -> None:
-    configure(engine, config.topics, config.jobs_max, config.bytes_max)
 
 
 def _replayed(
@@ -128,7 +124,7 @@ def _replayed(
         clock.resume(last.time_ms, last.wall_ms)
     engine = replay.engine if replay else _new_engine(config, clock.now_ms())
     # Before time continues: what ran out while the daemon was down follows the new configuration.
-    _configure(engine, config)
+    configure(engine, config.topics, config.jobs_max, config.bytes_max)
     if replay:
         replay.finish(clock.now_ms())
     return engine

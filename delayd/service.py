@@ -144,11 +144,7 @@ class Service:
     def run(self) -> int:
         """Serve until a signal or a failure says stop; return the exit code."""
         selector = TurnSelector()
-
-        def new_loop() -> asyncio.AbstractEventLoop:
-            return asyncio.SelectorEventLoop(selector)
-
-        with asyncio.Runner(loop_factory=new_loop) as runner:
+        with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
             return runner.run(self._serve(selector))
 
     async def _serve(self, selector: TurnSelector) -> int:

@@ -32,10 +32,6 @@ class Notifier:
         """Say that the daemon serves."""
         self._send("READY=1", _status(status))
 
-    def status(self, status: str) -> None:
-        """Say what is being done, in words for people."""
-        self._send(_status(status))
-
     def extend_start_ms(self, by_ms: int, status: str) -> None:
         """Ask for at least `by_ms` more until `ready()` or the next such call, during recovery."""
         self._send(f"EXTEND_TIMEOUT_USEC={by_ms * 1000}", _status(status))

@@ -22,21 +22,19 @@ def test_each_word_is_one_datagram(manager: socket.socket) -> None:
     notifier = Notifier({"NOTIFY_SOCKET": manager.getsockname()}, PID)
     notifier.extend_start_ms(1_500, "replaying")
     notifier.ready("serving")
-    notifier.status("1 job")
     notifier.watchdog()
     notifier.stopping("draining")
-    assert [manager.recv(1_000) for _ in range(5)] == [
+    assert [manager.recv(1_000) for _ in range(4)] == [
         b"EXTEND_TIMEOUT_USEC=1500000\nSTATUS=replaying",
         b"READY=1\nSTATUS=serving",
-        b"STATUS=1 job",
         b"WATCHDOG=1",
         b"STOPPING=1\nSTATUS=draining",
     ]
 
 
 def test_a_status_cannot_carry_another_assignment(manager: socket.socket) -> None:
-    Notifier({"NOTIFY_SOCKET": manager.getsockname()}, PID).status("a\nMAINPID=1\r\n b")
-    assert manager.recv(1_000) == b"STATUS=a MAINPID=1 b"
+    Notifier({"NOTIFY_SOCKET": manager.getsockname()}, PID).ready("a\nMAINPID=1\r\n b")
+    assert manager.recv(1_000) == b"READY=1\nSTATUS=a MAINPID=1 b"
 
 
 def test_an_abstract_socket_is_found_by_its_name() -> None:

@@ -56,7 +56,7 @@ def held(disk: Disk, binlog_dir: str) -> Iterator[None]:
         with failing(path, "cannot be opened"), contextlib.suppress(FileNotFoundError):
             handle = disk.share_lock(path)
     except LockHeldError as error:
-        raise DirectoryLocked(path, error.holder_pid, rule) from None
+        raise DirectoryLocked(path, error.holder, rule) from None
     try:
         yield
     finally:

@@ -92,24 +92,15 @@ class BinlogJob(NamedTuple):
     body: bytes
 
 
-_COUNTS: Final = ("reserves", "timeouts", "releases", "buries", "kicks")
-
-
 class BinlogDamaged(DamageError):
     """Something in a file is neither a record nor the end of one that was cut short."""
 
 
-class _Kept(NamedTuple):
+class _Record(NamedTuple):
     """A job while the files are read: the latest record's bytes, to be unpacked once."""
 
-    tube: str
+    tube: str  # empty in a short record
     layout: Layout
-    packed: bytes
-    body: bytes
-
-
-class _Record(NamedTuple):
-    name: bytes
     packed: bytes
     body: bytes
 
@@ -131,7 +122,7 @@ class Binlog:
         self.torn: list[BinlogDamaged] = []
         """Records that a crash cut short; they were never acknowledged."""
         self.damage: list[BinlogDamaged] = []  # what was passed over, if that was wanted
-        self._kept: dict[int, _Kept] = {}
+        self._kept: dict[int, _Record] = {}
         self._buried: dict[int, None] = {}
 
     @classmethod
@@ -219,19 +210,19 @@ class Binlog:
             if not isinstance(record, _Record):
                 return record
             self.records += 1
-            self._take(layout, record)
+            self._take(record)
 
-    def _take(self, layout: Layout, record: _Record) -> None:
+    def _take(self, record: _Record) -> None:
         """Let a record count."""
-        job_id, *_, state = layout.job.unpack(record.packed)
+        job_id, *_, state = record.layout.job.unpack(record.packed)
         self.last_id = max(self.last_id, job_id)
         if state == BinlogState.DELETED:
             self._kept.pop(job_id, None)
-        elif record.name:
-            tube = record.name.decode("ascii")
-            self._kept[job_id] = _Kept(tube, layout, record.packed, record.body)
+        elif record.tube:
+            self._kept[job_id] = record
         elif job_id in self._kept:
-            self._kept[job_id] = self._kept[job_id]._replace(layout=layout, packed=record.packed)
+            known = self._kept[job_id]
+            self._kept[job_id] = record._replace(tube=known.tube, body=known.body)
         # A short record of an unknown job: the job was copied to a later file or deleted, and the
         # file with its full record is gone.
         if state == BinlogState.BURIED and job_id in self._kept:
@@ -310,7 +301,7 @@ def _read_record(source: _Source, layout: Layout) -> _Record | _Bad | None:
     why = _what_is_wrong(layout, packed, name, body)
     if why:
         return _Bad(start, end, why)
-    return _Record(name, packed, body.removesuffix(CRLF))
+    return _Record(name.decode("ascii"), layout, packed, body.removesuffix(CRLF))
 
 
 def _what_is_wrong(layout: Layout, packed: bytes, name: bytes, body: bytes) -> str:
@@ -333,19 +324,10 @@ def _what_is_wrong(layout: Layout, packed: bytes, name: bytes, body: bytes) -> s
     return ""
 
 
-def _unpacked(kept: _Kept) -> BinlogJob:
+def _unpacked(kept: _Record) -> BinlogJob:
     values = kept.layout.job.unpack(kept.packed)
     job_id, priority, delay, ttr, _, created, deadline, *counts, state = values
     unit_ns = kept.layout.unit_ns
-    return BinlogJob(
-        id=job_id,
-        tube=kept.tube,
-        priority=priority,
-        delay_ns=delay * unit_ns,
-        ttr_ns=ttr * unit_ns,
-        created_ns=created * unit_ns,
-        deadline_ns=deadline * unit_ns,
-        **dict(zip(_COUNTS, counts, strict=True)),
-        state=BinlogState(state),
-        body=kept.body,
-    )
+    times_ns = (delay * unit_ns, ttr * unit_ns, created * unit_ns, deadline * unit_ns)
+    end = (BinlogState(state), kept.body)
+    return BinlogJob._make((job_id, kept.tube, priority, *times_ns, *counts, *end))

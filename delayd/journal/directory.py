@@ -7,33 +7,22 @@ torn; `holder` shows it. The module refuses to decide anything: that is done in 
 
 import contextlib
 import os
-from typing import NamedTuple
 
 from delayd.journal.disk import Disk, LockHeldError
 from delayd.journal.errors import DirectoryLocked, JournalFailed, failing
 from delayd.journal.format import LOCK_NAME, check_names
 
 
-class Holder(NamedTuple):
-    """The process that owns a directory; its number may be unknown."""
-
-    pid: int | None
-
-    def __str__(self) -> str:
-        """Name it in a sentence."""
-        return "another process" if self.pid is None else f"process {self.pid}"
-
-
-def holder(disk: Disk, directory: str) -> Holder | None:
-    """Return the process that owns the directory; None when there is none or it is unknown."""
+def holder(disk: Disk, directory: str) -> str:
+    """Name the process that owns the directory; empty when there is none, or no way to know."""
     try:
         # Shared for a moment: a daemon that starts at this very time is refused once.
         disk.close(disk.share_lock(f"{directory}/{LOCK_NAME}"))
     except LockHeldError as error:
-        return Holder(error.holder_pid)
+        return error.holder
     except OSError:
-        return None
-    return None
+        pass
+    return ""
 
 
 def names_in(disk: Disk, directory: str) -> list[str]:
@@ -69,7 +58,7 @@ def take_directory(disk: Disk, directory: str) -> tuple[int, list[str]]:
         with failing(path, "cannot be locked"):
             return disk.lock(path), names
     except LockHeldError as held:
-        raise DirectoryLocked(path, held.holder_pid) from None
+        raise DirectoryLocked(path, held.holder) from None
 
 
 def _why(disk: Disk, directory: str) -> str:

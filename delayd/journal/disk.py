@@ -32,7 +32,8 @@ class LockHeldError(Exception):
     """The lock is held by another process; `holder_pid` is what that wrote into the file."""
 
     def __init__(self, holder_pid: int | None) -> None:
-        super().__init__(f"held by process {holder_pid}")
+        self.holder = "another process" if holder_pid is None else f"process {holder_pid}"
+        super().__init__(f"held by {self.holder}")
         self.holder_pid = holder_pid
 
 

@@ -11,6 +11,7 @@ acknowledge nothing more. `SnapshotFailed`: nothing was lost, try again later.
 
 import contextlib
 from collections.abc import Iterator
+from typing import ClassVar
 
 
 class JournalError(Exception):
@@ -21,12 +22,9 @@ class DirectoryLocked(JournalError):
     """Another process owns the directory."""
 
     def __init__(
-        self, path: str, holder_pid: int | None, rule: str = "one daemon owns a journal directory"
+        self, path: str, holder: str, rule: str = "one daemon owns a journal directory"
     ) -> None:
-        holder = "another process" if holder_pid is None else f"process {holder_pid}"
         super().__init__(f"{path} is held by {holder}: {rule}")
-        self.path = path
-        self.holder_pid = holder_pid
 
 
 class DamageError(JournalError):
@@ -66,14 +64,15 @@ class WrongClock(JournalError):
             f"{directory} has been used with {clock}: start with {how} another directory; "
             "nothing was touched"
         )
-        self.directory = directory
 
 
 class FileError(JournalError):
     """An operation on a file did not succeed."""
 
-    def __init__(self, file: str, why: str, outcome: str = "") -> None:
-        super().__init__(f"{file}: {why}{outcome}")
+    outcome: ClassVar[str] = ""
+
+    def __init__(self, file: str, why: str) -> None:
+        super().__init__(f"{file}: {why}{self.outcome}")
         self.file = file
         self.why = why
 
@@ -85,15 +84,13 @@ class JournalFailed(FileError):
 class SnapshotFailed(FileError):
     """A snapshot could not be taken; nothing is left of it, and the journal continues without."""
 
-    def __init__(self, file: str, why: str) -> None:
-        super().__init__(file, why, "; the snapshot was given up")
+    outcome = "; the snapshot was given up"
 
 
 class JournalFull(FileError):
     """There was no room; the journal is as it was before the call, and may be tried again."""
 
-    def __init__(self, file: str, why: str) -> None:
-        super().__init__(file, why, "; nothing was appended")
+    outcome = "; nothing was appended"
 
 
 @contextlib.contextmanager

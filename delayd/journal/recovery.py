@@ -46,7 +46,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from delayd.journal.disk import Disk, end_of_data, opened, read_exactly
-from delayd.journal.errors import JournalCorrupt, JournalError, JournalVersion, failing
+from delayd.journal.errors import DamageError, JournalCorrupt, JournalVersion, failing
 from delayd.journal.format import (
     CHECKSUM,
     FIRST_SEQUENCE,
@@ -69,15 +69,14 @@ from delayd.journal.format import (
     unpack_header,
 )
 from delayd.journal.snapshot import (
+    SNAPSHOT_HEADER_BYTES,
     SNAPSHOT_VERSION,
     Damage,
     SnapshotInfo,
     payloads,
-    read_snapshot_header,
     snapshot_name,
     unpack_snapshot_header,
     verify,
-    version_of,
 )
 from delayd.limits import JOURNAL_PAYLOAD_BYTES_MAX, JOURNAL_WINDOW_BYTES
 from delayd.text import counted
@@ -122,7 +121,7 @@ class FrameReader:
         end: int,
         sequence: int,
         synced: int,
-        on_window: Callable[[int, int], None],
+        on_window: Callable[[int, int], None] | None = None,
     ) -> Generator[Frame, None, Position]:
         """Yield the frames between two offsets; return where and why that ended.
 
@@ -136,7 +135,8 @@ class FrameReader:
         while True:
             asked_bytes = min(max(frame_bytes, JOURNAL_WINDOW_BYTES), end - offset)
             window = read_exactly(self._disk, self._handle, asked_bytes, offset)
-            on_window(sequence, offset)
+            if on_window is not None:
+                on_window(sequence, offset)
             view = memoryview(window)
             at, frame_bytes = 0, overhead_bytes
             # A million small frames pass here at about 1 µs each; hence the local names.
@@ -277,15 +277,6 @@ BASES: Final = {
 }
 
 
-class LogHead(NamedTuple):
-    """What the headers of the segments say about the log as a whole."""
-
-    path: str  # the first segment
-    identity: bytes | None
-    first_sequence: int | None
-    """The log's first frame; None if that header is unreadable, which reading will judge."""
-
-
 class Base:
     """The decision about the snapshots of one directory; `decide` makes it."""
 
@@ -294,7 +285,7 @@ class Base:
         matches = filter(None, map(SNAPSHOT_NAME.fullmatch, names))
         self._sequences = sorted((int(match[1]) for match in matches), reverse=True)
         self._paths = [f"{directory}/{snapshot_name(number)}" for number in self._sequences]
-        self._trouble: JournalError | None = None
+        self._trouble: DamageError | None = None
         self.snapshots = SnapshotsFound.NONE
         self.log_start: LogStart | None = None
         self.basis: Basis | None = None
@@ -319,25 +310,29 @@ class Base:
         pairs = zip(self._sequences, self._paths, strict=True)
         return [pair for pair in pairs if pair[0] < self.sequence]
 
-    def decide(self, log: LogHead | None) -> None:
-        """Find what to continue from. Raises JournalCorrupt, JournalVersion and OSError."""
-        self.snapshots = self._judge_headers(log) or self._find_whole()
-        if log is None:
+    def decide(self, identity: bytes | None, log_path: str, first_sequence: int) -> None:
+        """Find what to continue from. Raises JournalCorrupt, JournalVersion and OSError.
+
+        What is known of the log: the identity in its headers, its first segment, empty where there
+        is no log, and its first frame, 0 if that header is unreadable, which reading will judge.
+        """
+        self.snapshots = self._judge_headers(identity) or self._find_whole()
+        if not log_path:
             self.log_start = LogStart.NOTHING
-        elif log.first_sequence is not None and log.first_sequence > self.sequence + 1:
+        elif first_sequence > self.sequence + 1:
             self.log_start = LogStart.GAP
         else:
             self.log_start = LogStart.REACHES
         self.basis = BASES[self.snapshots, self.log_start]
         if self.basis in {Basis.CORRUPT, Basis.NEWER}:
-            raise self._trouble or self._missing_log(log)
+            raise self._trouble or self._missing_log(log_path, first_sequence)
 
-    def _judge_headers(self, log: LogHead | None) -> SnapshotsFound | None:
+    def _judge_headers(self, identity: bytes | None) -> SnapshotsFound | None:
         """Look for what must not be here at all, in every snapshot; None if there is nothing."""
-        identity = log.identity if log else None
         for sequence, path in zip(self._sequences, self._paths, strict=True):
             try:
-                head = read_snapshot_header(self._disk, path)
+                with opened(self._disk, path) as handle:
+                    head = read_exactly(self._disk, handle, SNAPSHOT_HEADER_BYTES, 0)
             except OSError as error:
                 if error.errno != errno.EIO:
                     raise
@@ -345,8 +340,9 @@ class Base:
             header = unpack_snapshot_header(head)
             if header is None:
                 continue
-            if version_of(head) > SNAPSHOT_VERSION:
-                self._trouble = JournalVersion(path, 0, newer(version_of(head), SNAPSHOT_VERSION))
+            version = PREFIX.unpack_from(head)[1]
+            if version > SNAPSHOT_VERSION:
+                self._trouble = JournalVersion(path, 0, newer(version, SNAPSHOT_VERSION))
                 return SnapshotsFound.NEWER
             identity = identity or header.identity
             if header.identity != identity:
@@ -375,16 +371,16 @@ class Base:
                 return SnapshotsFound.PREVIOUS if self.damaged else SnapshotsFound.WHOLE
         return SnapshotsFound.DAMAGED if self.damaged else SnapshotsFound.NONE
 
-    def _missing_log(self, log: LogHead | None) -> JournalError:
-        if log is None:
+    def _missing_log(self, log_path: str, first_sequence: int) -> DamageError:
+        if not log_path:
             missing = "the log that continues after it is missing"
             path = self.snapshot.path if self.snapshot else self._paths[0]
             return JournalCorrupt(path, 0, missing)
-        wanted = f"the log begins with frame {log.first_sequence}, wanted is {self.sequence + 1}"
+        wanted = f"the log begins with frame {first_sequence}, wanted is {self.sequence + 1}"
         if self.damaged:
             worst = self.damaged[0]
             return JournalCorrupt(worst.path, worst.offset, f"{worst.why}, and {wanted}")
-        return JournalCorrupt(log.path, 0, wanted)
+        return JournalCorrupt(log_path, 0, wanted)
 
 
 # --- The log -------------------------------------------------------------------------------------
@@ -560,19 +556,17 @@ class Recovery:
 
     def _choose_base(self) -> None:
         """Decide what to begin with, and in which segment the log continues from there."""
-        log = None
-        if self.segments:
-            first = self.segments[0]
-            header = None if first.found else first.header
-            log = LogHead(first.path, self.identity, header.first_sequence if header else None)
+        log_path, first_sequence = "", 0
+        for first in self.segments[:1]:
+            log_path = first.path
+            if first.header and not first.found:
+                first_sequence = first.header.first_sequence
         try:
             with failing(self._directory):
-                self.base.decide(log)
-        except JournalVersion:
-            self.verdict = LogVerdict.NEWER
-            raise
-        except JournalCorrupt:
-            self.verdict = LogVerdict.CORRUPT
+                self.base.decide(self.identity, log_path, first_sequence)
+        except DamageError as error:
+            is_newer = isinstance(error, JournalVersion)
+            self.verdict = LogVerdict.NEWER if is_newer else LogVerdict.CORRUPT
             raise
         self.sequence = self.synced = self.base.sequence
         for index, segment in enumerate(self.segments):

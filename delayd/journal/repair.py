@@ -396,17 +396,13 @@ def _frame_at(disk: Disk, segment: SegmentFile, offset: int) -> int:
     with opened(disk, segment.path) as handle:
         reader = FrameReader(disk, handle, frame_mark(header.identity, header.number))
         first = header.first_sequence
-        position = _last_position(reader.frames(HEADER_BYTES, offset, first, 0, _ignore_window))
+        position = _last_position(reader.frames(HEADER_BYTES, offset, first, 0))
     if position.stop is not Stop.END or position.offset != offset:
         raise NoSuchPlace(
             f"no frame of segment {segment.number} ends at offset {offset}; the nearest place "
             f"before it is {position.offset}"
         )
     return position.sequence
-
-
-def _ignore_window(_sequence: int, _offset: int) -> None:
-    """Take no notice; a function, because mypyc does not compile `lambda *_: None`."""
 
 
 def _last_position(frames: Generator[Frame, None, Position]) -> Position:

@@ -105,7 +105,7 @@ class KeptSnapshot(NamedTuple):
     path: str
     sequence: int
     file_bytes: int
-    payload_bytes: int
+    payload_bytes: int  # what it holds, before compression
     position: int
     """How much log there had been when it was taken, counted as `Retention.position` does."""
 
@@ -156,15 +156,14 @@ class Retention:
             self._log.append(file)
             self._recount()
 
-    def accept(self, path: str, sequence: int, sizes: tuple[int, int], position: int) -> list[str]:
+    def accept(self, snapshot: KeptSnapshot) -> list[str]:
         """Note a finished snapshot, remove what it supersedes; return what could not be removed.
 
-        `sizes` are the bytes of the file and of what it holds. All that replaces the removed must
-        be durable: the snapshot, its name, and the log up to it.
+        All that replaces the removed must be durable: the snapshot, its name, and the log up to it.
         """
         with self._lock:
             self.written_bytes = 0
-            self._snapshots.append(KeptSnapshot(path, sequence, *sizes, position))
+            self._snapshots.append(snapshot)
         return self._remove_superseded(keep=2, has_taken_over=True)
 
     @property

@@ -49,8 +49,8 @@ from zlib import crc32
 
 from delayd.journal.disk import NO_ROOM, Disk, opened, read_exactly, write_all
 from delayd.journal.errors import JournalError, SnapshotFailed
-from delayd.journal.format import CHECKSUM, IDENTITY_BYTES, PREFIX, TEMPORARY_SUFFIX
-from delayd.journal.retention import Retention
+from delayd.journal.format import CHECKSUM, IDENTITY_BYTES, TEMPORARY_SUFFIX
+from delayd.journal.retention import KeptSnapshot, Retention
 from delayd.limits import SNAPSHOT_DEFLATE_LEVEL, SNAPSHOT_SYNC_BYTES
 from delayd.text import counted
 
@@ -148,12 +148,6 @@ def unpack_snapshot_header(head: bytes) -> SnapshotHeader | None:
     return SnapshotHeader(*SNAPSHOT_HEADER.unpack_from(head)[2:])
 
 
-def version_of(head: bytes) -> int:
-    """Return the version that an intact header states."""
-    version: int = PREFIX.unpack_from(head)[1]
-    return version
-
-
 def pack_snapshot_frame(
     mark: int, kind: SnapshotKind, number: int, stored: bytes, payload_bytes: int
 ) -> bytes:
@@ -195,12 +189,6 @@ class _Frame(NamedTuple):
     kind: int
     payload_bytes: int
     stored: bytes
-
-
-def read_snapshot_header(disk: Disk, path: str) -> bytes:
-    """Return the bytes where the header should be. Raises OSError."""
-    with opened(disk, path) as handle:
-        return read_exactly(disk, handle, SNAPSHOT_HEADER_BYTES, 0)
 
 
 def verify(
@@ -369,9 +357,9 @@ class SnapshotWriter:
             why = f"the directory cannot be synced for {self._path}: {error.strerror}"
             self._fail(self._directory, why, error)
         self._retention.jobs_copied += jobs
-        self.left_behind = self._retention.accept(
-            self._path, self._header.sequence, (self._end, self._payload_bytes), self._position
-        )
+        sizes = (self._end, self._payload_bytes)
+        kept = KeptSnapshot(self._path, self._header.sequence, *sizes, self._position)
+        self.left_behind = self._retention.accept(kept)
         return found._replace(path=self._path)
 
     def abandon(self) -> None:

@@ -156,8 +156,7 @@ class SimulatedDisk:
 
     def file_bytes(self, path: str) -> bytes:
         """Return what a program would read in the file now."""
-        directory, name = self._locate(path)
-        return bytes(self._find(directory, name, path).volatile)
+        return bytes(self._find(path)[2].volatile)
 
     def put_file(self, path: str, data: bytes) -> None:
         """Set a file, durably, making it and its directory if needed."""
@@ -204,8 +203,7 @@ class SimulatedDisk:
     def share_lock(self, path: str) -> int:
         """Keep others from taking an existing lock file; several may share it."""
         self._call("share_lock")
-        directory, name = self._locate(path)
-        file = self._find(directory, name, path)
+        _, _, file = self._find(path)
         if path in self._locks:
             raise LockHeldError(self._locks[path])
         handle = self._handle(file, write=False)
@@ -215,8 +213,7 @@ class SimulatedDisk:
     def open(self, path: str, *, write: bool = False) -> int:
         """Open an existing file."""
         self._call("open")
-        directory, name = self._locate(path)
-        return self._handle(self._find(directory, name, path), write=write)
+        return self._handle(self._find(path)[2], write=write)
 
     def create(self, path: str) -> int:
         """Make an empty file and open it for writing; a file of that name is emptied."""
@@ -301,17 +298,15 @@ class SimulatedDisk:
     def rename(self, old_path: str, new_path: str) -> None:
         """Give the file another name in the same directory, replacing what had it."""
         self._call("rename")
-        directory, old_name = self._locate(old_path)
+        directory, old_name, file = self._find(old_path)
         _, new_name = self._locate(new_path)
-        file = self._find(directory, old_name, old_path)
         file.name = new_name
         self._set_names(directory, {old_name: None, new_name: file})
 
     def unlink(self, path: str) -> None:
         """Remove the name."""
         self._call("unlink")
-        directory, name = self._locate(path)
-        self._find(directory, name, path)
+        directory, name, _ = self._find(path)
         self._set_names(directory, {name: None})
 
     def unique_bytes(self, count: int, /) -> bytes:
@@ -354,11 +349,11 @@ class SimulatedDisk:
         parent, _, name = path.rpartition("/")
         return self._directory(parent), name
 
-    @staticmethod
-    def _find(directory: _Directory, name: str, path: str) -> _File:
+    def _find(self, path: str) -> tuple[_Directory, str, _File]:
+        directory, name = self._locate(path)
         if name not in directory.volatile:
             raise _error(errno.ENOENT, path)
-        return directory.volatile[name]
+        return directory, name, directory.volatile[name]
 
     def _handle(self, file: _File, *, write: bool) -> int:
         self._next_handle += 1

@@ -16,6 +16,7 @@ from delayd.commit import Replies
 from delayd.core.replay import Replay
 from delayd.core.times import PlayedMs
 from delayd.core.transitions import expired
+from delayd.journal.retention import KeptSnapshot
 from delayd.journal.snapshot import SnapshotInfo, SnapshotWriter
 from tests.faults.adapter import SteppedCommit
 from tests.faults.disk import BegunSync, BusyDisk
@@ -71,8 +72,8 @@ class RemovingEarly(SnapshotWriter):
     def finish(self, jobs: int) -> SnapshotInfo:
         self._begun()
         sizes = (self._end, self._payload_bytes)
-        self._retention.accept(self._path, self._header.sequence, sizes, self._position)
-        self._retention.accept(self._path, self._header.sequence + 1, sizes, self._position)
+        for sequence in (self._header.sequence, self._header.sequence + 1):
+            self._retention.accept(KeptSnapshot(self._path, sequence, *sizes, self._position))
         return super().finish(jobs)
 
 

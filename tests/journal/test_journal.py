@@ -78,9 +78,7 @@ def test_a_second_journal_on_the_directory_is_refused_and_the_first_unharmed() -
     journal, _ = opened(disk)
     with pytest.raises(DirectoryLocked) as caught:
         Journal.open(DIRECTORY, disk=disk, segment_bytes=CONFIGURED_BYTES)
-    assert caught.value.path == f"{DIRECTORY}/lock"
-    assert caught.value.holder_pid is not None
-    assert str(caught.value.holder_pid) in str(caught.value)
+    assert str(caught.value).startswith(f"{DIRECTORY}/lock is held by process ")
     append_all(journal, [b"first"])
     journal.close()
     assert payloads_in(disk) == [b"first"]

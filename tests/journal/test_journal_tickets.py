@@ -44,7 +44,9 @@ def journal(disk: SimulatedDisk) -> Journal:
     return made
 
 
-def begun(journal: Journal) -> SyncTicket:
+def begun(journal: Journal, *payloads: bytes) -> SyncTicket:
+    """Append these and begin a sync that covers them."""
+    append_all(journal, payloads)
     ticket = journal.begin_sync()
     assert ticket is not None
     return ticket
@@ -74,8 +76,7 @@ def left_after_a_power_cut(disk: SimulatedDisk) -> list[bytes]:
 def test_a_sync_carried_out_elsewhere_makes_its_frames_durable(
     disk: SimulatedDisk, journal: Journal
 ) -> None:
-    append_all(journal, [b"second", b"third"])
-    ticket = begun(journal)
+    ticket = begun(journal, b"second", b"third")
     assert journal.synced_sequence == 1
     assert journal.end_sync(ticket, carry_out(disk, ticket))
     assert journal.synced_sequence == journal.appended_sequence == 3
@@ -91,8 +92,7 @@ def test_there_is_one_for_the_first_file_whose_name_is_durable_from_its_making(
     disk: SimulatedDisk,
 ) -> None:
     journal, _ = opened(disk)
-    append_all(journal, [b"first"])
-    ticket = begun(journal)
+    ticket = begun(journal, b"first")
     assert journal.end_sync(ticket, carry_out(disk, ticket))
     assert left_after_a_power_cut(disk) == [b"first"]
 
@@ -188,8 +188,7 @@ class TellingLock:
 def test_a_thread_that_wants_to_sync_waits_for_the_ticket(
     disk: SimulatedDisk, journal: Journal
 ) -> None:
-    append_all(journal, [b"second"])
-    ticket = begun(journal)
+    ticket = begun(journal, b"second")
     append_all(journal, [b"third"])
     synced: list[int] = []
     turn = TellingLock(journal._sync_turn)
@@ -211,8 +210,7 @@ def test_a_thread_that_wants_to_sync_waits_for_the_ticket(
 def test_what_is_appended_after_the_ticket_does_not_count(
     disk: SimulatedDisk, journal: Journal
 ) -> None:
-    append_all(journal, [b"second"])
-    ticket = begun(journal)
+    ticket = begun(journal, b"second")
     error = carry_out(disk, ticket)
     append_all(journal, [b"third"])
     assert journal.end_sync(ticket, error)
@@ -223,8 +221,7 @@ def test_what_is_appended_after_the_ticket_does_not_count(
 def test_what_is_appended_after_the_ticket_is_written_again_when_its_own_sync_fails(
     disk: SimulatedDisk, journal: Journal
 ) -> None:
-    append_all(journal, [b"second"])
-    ticket = begun(journal)
+    ticket = begun(journal, b"second")
     error = carry_out(disk, ticket)
     append_all(journal, [b"third"])
     assert journal.end_sync(ticket, error)
@@ -234,8 +231,7 @@ def test_what_is_appended_after_the_ticket_is_written_again_when_its_own_sync_fa
 
 
 def test_the_log_goes_on_in_further_files(disk: SimulatedDisk, journal: Journal) -> None:
-    append_all(journal, [b"second"])
-    ticket = begun(journal)
+    ticket = begun(journal, b"second")
     append_all(journal, [FILLS_A_FILE, b"in the next file"])
     assert journal.end_sync(ticket, carry_out(disk, ticket))
     assert journal.synced_sequence == 2
@@ -250,8 +246,7 @@ def test_the_log_goes_on_in_further_files(disk: SimulatedDisk, journal: Journal)
 def test_a_write_that_fails_meanwhile_voids_the_ticket(
     disk: SimulatedDisk, journal: Journal
 ) -> None:
-    append_all(journal, [b"second"])
-    ticket = begun(journal)
+    ticket = begun(journal, b"second")
     error = carry_out(disk, ticket)
     fail_next(disk, "pwrite")
     append_all(journal, [b"third"])
@@ -265,8 +260,7 @@ def test_a_write_that_fails_meanwhile_voids_the_ticket(
 def test_an_error_of_a_file_given_up_meanwhile_changes_nothing(
     disk: SimulatedDisk, journal: Journal
 ) -> None:
-    append_all(journal, [b"second"])
-    ticket = begun(journal)
+    ticket = begun(journal, b"second")
     fail_next(disk, "pwrite")
     append_all(journal, [b"third"])
     assert not journal.end_sync(ticket, EIO)
@@ -299,8 +293,7 @@ def test_after_an_error_the_log_begins_anew_and_a_sync_makes_it_durable(
 ) -> None:
     troubles: list[str] = []
     journal.on_trouble = troubles.append
-    append_all(journal, [b"second"])
-    ticket = begun(journal)
+    ticket = begun(journal, b"second")
     append_all(journal, [b"third"])
     fail_next(disk, "sync")
     error = carry_out(disk, ticket)
@@ -315,8 +308,7 @@ def test_after_an_error_the_log_begins_anew_and_a_sync_makes_it_durable(
 def test_the_file_whose_sync_failed_is_not_synced_again(
     disk: SimulatedDisk, journal: Journal
 ) -> None:
-    append_all(journal, [b"second"])
-    ticket = begun(journal)
+    ticket = begun(journal, b"second")
     before = disk.file_bytes(ticket.segment.path)
     assert not journal.end_sync(ticket, EIO)
     assert journal.sync() == 2
@@ -338,8 +330,7 @@ def test_a_sync_that_never_began_leaves_everything_as_it_was(
 def test_a_second_failure_is_the_end_and_nobody_waits_for_ever(
     disk: SimulatedDisk, journal: Journal
 ) -> None:
-    append_all(journal, [b"second"])
-    ticket = begun(journal)
+    ticket = begun(journal, b"second")
     fail_next(disk, "create")
     with pytest.raises(JournalFailed):
         journal.end_sync(ticket, EIO)
@@ -420,8 +411,7 @@ def work(journal: Journal, disk: SimulatedDisk, rng: random.Random, appended: li
 def test_closing_after_the_ticket_has_ended_leaves_a_clean_journal(
     disk: SimulatedDisk, journal: Journal
 ) -> None:
-    append_all(journal, [b"second"])
-    ticket = begun(journal)
+    ticket = begun(journal, b"second")
     assert journal.end_sync(ticket, carry_out(disk, ticket))
     journal.close()
     assert left_after_a_power_cut(disk) == [b"first", b"second"]
