@@ -206,7 +206,6 @@ class GroupCommit:
     # --- Syncing ---------------------------------------------------------------------------------
 
     def _judge(self, sync_ns: int) -> None:
-        """Count the sync."""
         self.sync_ns.note(sync_ns)
         self.commit_ns.note(monotonic_ns() - self._batch_since_ns)
         if sync_ns > SLOW_SYNC_MS * NS_PER_MS:

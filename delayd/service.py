@@ -382,7 +382,6 @@ class Service:
     # --- The disk --------------------------------------------------------------------------------
 
     def _log_figures(self) -> LogFigures:
-        """Return what `stats` tells of the journal."""
         max_bytes = self._config.segment_bytes
         if self._journal is None:
             return LogFigures(max_bytes=max_bytes)

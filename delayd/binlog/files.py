@@ -213,7 +213,6 @@ class Binlog:
             self._take(record)
 
     def _take(self, record: _Record) -> None:
-        """Let a record count."""
         job_id, *_, state = record.layout.job.unpack(record.packed)
         self.last_id = max(self.last_id, job_id)
         if state == BinlogState.DELETED:

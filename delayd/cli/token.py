@@ -211,8 +211,7 @@ def _change(path: str, alter: Callable[[tuple[Entry, ...]], Sequence[Entry]]) ->
     except TokensInvalid as error:
         raise CommandFailed(Exit.BAD_CONFIGURATION, *error.errors) from None
     except LockHeldError as error:
-        holder = f"process {error.holder_pid}" if error.holder_pid else "another process"
-        said = f"{path}: {holder} is changing it: try again"
+        said = f"{path}: {error.holder} is changing it: try again"
         raise CommandFailed(Exit.DIRECTORY_LOCKED, said) from None
     except OSError as error:
         said = f"{path}: cannot be changed: {error.strerror or error}"

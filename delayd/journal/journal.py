@@ -217,7 +217,6 @@ class Journal:
             self._open_directory(recovery, names)
 
     def _open_directory(self, recovery: Recovery, names: list[str]) -> None:
-        """Make the directory ready for appends."""
         if self._is_virtual and VIRTUAL_NAME not in names:
             # Durable, with all other names, before the first frame can be: no time of this clock
             # may ever pass for the other's.

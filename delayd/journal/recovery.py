@@ -41,7 +41,7 @@ This module changes no file; `repair` does, after a verdict.
 
 import enum
 import errno
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -108,25 +108,22 @@ class Position(NamedTuple):
 class FrameReader:
     """The frames of one open segment."""
 
-    __slots__ = ("_disk", "_handle", "_mark")
+    __slots__ = ("_disk", "_handle", "_mark", "windows")
 
-    def __init__(self, disk: Disk, handle: int, mark: int) -> None:
+    def __init__(self, disk: Disk, handle: int, identity: bytes, number: int) -> None:
         self._disk = disk
         self._handle = handle
-        self._mark = mark
+        self._mark = frame_mark(identity, number)
+        self.windows: list[tuple[int, int]] = []
+        """(sequence, offset) of the first frame of each window that `frames` has read."""
 
     def frames(
-        self,
-        start: int,
-        end: int,
-        sequence: int,
-        synced: int,
-        on_window: Callable[[int, int], None] | None = None,
+        self, start: int, end: int, sequence: int, synced: int
     ) -> Generator[Frame, None, Position]:
         """Yield the frames between two offsets; return where and why that ended.
 
-        `sequence` is what the first frame must have. `on_window(sequence, offset)` is told where
-        each window begins. Payloads are `bytes`, ready to be sliced. Raises OSError.
+        `sequence` is what the first frame must have. Payloads are `bytes`, ready to be sliced.
+        Raises OSError.
         """
         mark = self._mark
         unpack_head, unpack_checksum = FRAME.unpack_from, CHECKSUM.unpack_from
@@ -135,8 +132,7 @@ class FrameReader:
         while True:
             asked_bytes = min(max(frame_bytes, JOURNAL_WINDOW_BYTES), end - offset)
             window = read_exactly(self._disk, self._handle, asked_bytes, offset)
-            if on_window is not None:
-                on_window(sequence, offset)
+            self.windows.append((sequence, offset))
             view = memoryview(window)
             at, frame_bytes = 0, overhead_bytes
             # A million small frames pass here at about 1 µs each; hence the local names.
@@ -634,17 +630,14 @@ class Recovery:
     def _read_segment(
         self, index: int, header: SegmentHeader, end: int
     ) -> Generator[Frame, None, Position]:
-        """Yield the frames of one segment."""
         path = self.segments[index].path
-        checkpoints = self.checkpoints
-
-        def note(sequence: int, offset: int) -> None:
-            checkpoints.append(Checkpoint(sequence, index, offset))
-
         with failing(path), opened(self._disk, path) as handle:
-            reader = FrameReader(self._disk, handle, frame_mark(header.identity, header.number))
+            reader = FrameReader(self._disk, handle, header.identity, header.number)
             synced = max(self.synced, header.synced_sequence)
-            return (yield from reader.frames(HEADER_BYTES, end, self.sequence + 1, synced, note))
+            position = yield from reader.frames(HEADER_BYTES, end, self.sequence + 1, synced)
+        for sequence, offset in reader.windows:
+            self.checkpoints.append(Checkpoint(sequence, index, offset))
+        return position
 
     def _misplaced_before_start(self) -> LogPlace | None:
         """Look for what does not belong here in front of the first segment that is read.
@@ -730,8 +723,8 @@ class Recovery:
                     yield self.sequence + 1, self.sequence + 1
                 return
             assert self.identity is not None
-            mark = frame_mark(self.identity, segment.number)
-            yield from FrameReader(self._disk, handle, mark).search(start, end)
+            reader = FrameReader(self._disk, handle, self.identity, segment.number)
+            yield from reader.search(start, end)
 
 
 # --- Warnings ------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ from delayd.journal.disk import (
     write_all,
 )
 from delayd.journal.errors import DamageError, failing
-from delayd.journal.format import HEADER_BYTES, TEMPORARY, TORN_COPY, Frame, frame_mark
+from delayd.journal.format import HEADER_BYTES, TEMPORARY, TORN_COPY, Frame
 from delayd.journal.recovery import (
     Found,
     FrameReader,
@@ -241,16 +241,10 @@ def _reopened(disk: Disk, recovery: Recovery, segment_bytes: int) -> Segment:
             disk.close(handle)
             raise
         capacity = disk.size(handle)
-    return Segment(
-        disk,
-        last.path,
-        handle,
-        last.header,
-        end=last.end,
-        last_sequence=recovery.sequence,
-        capacity=capacity,
-        is_named_durably=True,
-    )
+    segment = Segment(disk, last.path, handle, last.header, capacity, last.end)
+    segment.last_sequence = recovery.sequence
+    segment.is_named_durably = True
+    return segment
 
 
 # --- A cut by hand -------------------------------------------------------------------------------
@@ -295,9 +289,8 @@ def rest_behind(disk: Disk, recovery: Recovery, place: LogPlace) -> Rest:
             rest.data_bytes += end - offset
             rest.segments += end > offset
             if recovery.identity is not None:
-                mark = frame_mark(recovery.identity, segment.number)
-                start = max(offset, HEADER_BYTES)
-                for sequence, _ in FrameReader(disk, handle, mark).search(start, end):
+                reader = FrameReader(disk, handle, recovery.identity, segment.number)
+                for sequence, _ in reader.search(max(offset, HEADER_BYTES), end):
                     rest.count(sequence)
     return rest
 
@@ -394,7 +387,7 @@ def _frame_at(disk: Disk, segment: SegmentFile, offset: int) -> int:
     if offset < HEADER_BYTES:
         raise NoSuchPlace(f"offset {offset} is within the header: 0 gives the whole segment up")
     with opened(disk, segment.path) as handle:
-        reader = FrameReader(disk, handle, frame_mark(header.identity, header.number))
+        reader = FrameReader(disk, handle, header.identity, header.number)
         first = header.first_sequence
         position = _last_position(reader.frames(HEADER_BYTES, offset, first, 0))
     if position.stop is not Stop.END or position.offset != offset:

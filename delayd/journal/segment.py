@@ -76,13 +76,10 @@ class Segment:
         path: str,
         handle: int,
         header: SegmentHeader,
-        *,
-        end: int,
-        last_sequence: int,
         capacity: int,
-        is_named_durably: bool,
+        end: int = HEADER_BYTES,
     ) -> None:
-        """Take an open file whose bytes up to `end` are durable and whose last frame is known."""
+        """Take an open file that is good up to `end`: a new one, which has only its header."""
         self._disk = disk
         self._pwrite = disk.pwrite
         self.handle = handle
@@ -92,9 +89,9 @@ class Segment:
         self.number = header.number
         self.end = end
         self.synced_end = end  # where the frames end that are known to be durable
-        self.last_sequence = last_sequence
+        self.last_sequence = header.first_sequence - 1
         self.capacity = capacity
-        self.is_named_durably = is_named_durably
+        self.is_named_durably = False
 
     @classmethod
     def begin(
@@ -123,16 +120,7 @@ class Segment:
                 disk.close(handle)
                 disk.unlink(path)
             raise
-        return cls(
-            disk,
-            path,
-            handle,
-            header,
-            end=HEADER_BYTES,
-            last_sequence=header.first_sequence - 1,
-            capacity=capacity,
-            is_named_durably=False,
-        )
+        return cls(disk, path, handle, header, capacity)
 
     def publish(self, directory: str) -> None:
         """Give the file the name of its number, in place of what had it. Raises OSError."""

@@ -260,7 +260,6 @@ def _read_frame(disk: Disk, handle: int, path: str, offset: int, end: int) -> by
 
 
 def _judged(raw: bytes, mark: int, number: int) -> _Frame | None:
-    """Return the frame if it is the expected one."""
     found_mark, stored_bytes, payload_bytes, kind, found_number = SNAPSHOT_FRAME.unpack_from(raw)
     if len(raw) != SNAPSHOT_FRAME_OVERHEAD_BYTES + stored_bytes:
         return None

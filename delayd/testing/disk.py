@@ -165,20 +165,17 @@ class SimulatedDisk:
         file = _File(name, bytearray(data), bytearray(data))
         directory.volatile[name] = directory.durable[name] = file
 
-    # --- the protocol -------------------------------------------------------------------------
+    # --- the protocol, as `Disk` describes it --------------------------------------------------
 
     def make_directory(self, path: str) -> None:
-        """Make the directory, durably; do nothing if it is there."""
         self._call("make_directory")
         self._directories.setdefault(path, _Directory())
 
     def list_directory(self, path: str) -> list[str]:
-        """Return the names in the directory."""
         self._call("list_directory")
         return list(self._directory(path).volatile)
 
     def sync_directory(self, path: str) -> None:
-        """Make the names in the directory durable."""
         self._call("sync_directory")
         directory = self._directory(path)
         for names in directory.unsynced:
@@ -186,7 +183,6 @@ class SimulatedDisk:
         directory.unsynced.clear()
 
     def lock(self, path: str) -> int:
-        """Take the lock file, making it if needed."""
         self._call("lock")
         for handle, shared in self._shares.items():
             if shared == path:
@@ -201,7 +197,6 @@ class SimulatedDisk:
         return handle
 
     def share_lock(self, path: str) -> int:
-        """Keep others from taking an existing lock file; several may share it."""
         self._call("share_lock")
         _, _, file = self._find(path)
         if path in self._locks:
@@ -211,12 +206,10 @@ class SimulatedDisk:
         return handle
 
     def open(self, path: str, *, write: bool = False) -> int:
-        """Open an existing file."""
         self._call("open")
         return self._handle(self._find(path)[2], write=write)
 
     def create(self, path: str) -> int:
-        """Make an empty file and open it for writing; a file of that name is emptied."""
         self._call("create")
         directory, name = self._locate(path)
         if name in directory.volatile:
@@ -226,7 +219,6 @@ class SimulatedDisk:
         return self._handle(directory.volatile[name], write=True)
 
     def close(self, handle: int, /) -> None:
-        """Close the handle; this syncs nothing."""
         try:
             self._call("close")
         finally:
@@ -237,18 +229,15 @@ class SimulatedDisk:
             self._shares.pop(handle, None)
 
     def size(self, handle: int) -> int:
-        """Return the length of the file in bytes."""
         self._call("size")
         return len(self._file(handle).volatile)
 
     def pread(self, handle: int, count: int, offset: int, /) -> bytes:
-        """Return up to `count` bytes from `offset`."""
         fault = self._call("pread")
         count = min(count, fault.short_bytes) if fault else count
         return bytes(self._file(handle).volatile[offset : offset + count])
 
     def pwrite(self, handle: int, data: bytes, offset: int, /) -> int:
-        """Write at `offset` and return how many bytes were written."""
         fault = self._call("pwrite")
         file = self._file(handle, write=True)
         written = data[: fault.short_bytes] if fault else bytes(data)
@@ -262,7 +251,6 @@ class SimulatedDisk:
         return len(written)
 
     def allocate(self, handle: int, size: int) -> None:
-        """See that the file is at least `size` long and has the space."""
         self._call("allocate")
         file = self._file(handle, write=True)
         if size - len(file.volatile) > self._room():
@@ -271,17 +259,14 @@ class SimulatedDisk:
             self._set_length(file, size)
 
     def free_bytes(self, path: str) -> int:
-        """Return how much there is left."""
         self._directory(path)
         return self._room()
 
     def truncate(self, handle: int, size: int, /) -> None:
-        """Cut or extend the file to this length."""
         self._call("truncate")
         self._set_length(self._file(handle, write=True), size)
 
     def sync(self, handle: int, /) -> None:
-        """Make the file's bytes and length durable."""
         file = self._file(handle)
         try:
             self._call("sync")
@@ -304,7 +289,6 @@ class SimulatedDisk:
         self._set_names(directory, {old_name: None, new_name: file})
 
     def unlink(self, path: str) -> None:
-        """Remove the name."""
         self._call("unlink")
         directory, name, _ = self._find(path)
         self._set_names(directory, {name: None})
