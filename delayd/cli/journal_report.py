@@ -221,11 +221,11 @@ def examine(disk: Disk, directory: str) -> Examination:
         check_names(directory, names)
         with collector_off(), progress("checking", log_bytes(recovery)) as on_bytes:
             _play(examination, frames_of(recovery, on_bytes), directory)
-        examination.warnings = start_warnings(directory, names, recovery)
+        examination.warnings = start_warnings(recovery, names)
     except DamageError as error:
         examination.refusal = error
     if recovery.place and recovery.verdict is not LogVerdict.ACCEPT:
-        examination.rest = rest_behind(disk, recovery, recovery.place)
+        examination.rest = rest_behind(recovery, recovery.place)
     return examination
 
 

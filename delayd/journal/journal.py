@@ -212,18 +212,17 @@ class Journal:
             yield frame
         if frame is not None:
             self._times = (frame.time_ms, frame.wall_ms)
-        self.warnings = start_warnings(self._directory, self._found, recovery)
+        self.warnings = start_warnings(recovery, self._found)
         with failing(self._directory, "cannot be made ready for writing"):
-            self._open_directory(recovery, names)
+            self._open_directory(recovery)
 
-    def _open_directory(self, recovery: Recovery, names: list[str]) -> None:
-        if self._is_virtual and VIRTUAL_NAME not in names:
+    def _open_directory(self, recovery: Recovery) -> None:
+        if self._is_virtual and VIRTUAL_NAME not in recovery.names:
             # Durable, with all other names, before the first frame can be: no time of this clock
             # may ever pass for the other's.
             self._disk.close(self._disk.create(f"{self._directory}/{VIRTUAL_NAME}"))
-        books = (self._reserve, self.retention)
         self.torn_tails, active = open_directory(
-            self._disk, self._directory, names, recovery, *books, self.segment_bytes
+            recovery, self._reserve, self.retention, self.segment_bytes
         )
         self.damaged_snapshots = recovery.base.damaged
         if recovery.base.snapshot is not None:

@@ -504,8 +504,9 @@ class Recovery:
 
     def __init__(self, disk: Disk, directory: str, names: list[str]) -> None:
         """Look at the headers of the segments among the names. Raises JournalFailed."""
-        self._disk = disk
-        self._directory = directory
+        self.disk = disk
+        self.directory = directory
+        self.names = names
         self.segments: list[SegmentFile] = []
         self.sequence = FIRST_SEQUENCE - 1  # the last good frame
         self.synced = 0  # what that frame knew to be durable
@@ -558,7 +559,7 @@ class Recovery:
             if first.header and not first.found:
                 first_sequence = first.header.first_sequence
         try:
-            with failing(self._directory):
+            with failing(self.directory):
                 self.base.decide(self.identity, log_path, first_sequence)
         except DamageError as error:
             is_newer = isinstance(error, JournalVersion)
@@ -580,7 +581,7 @@ class Recovery:
             yield Frame(sequence, time_ms, wall_ms, b"")
         try:
             with failing(info.path):
-                for payload in payloads(self._disk, info.path):
+                for payload in payloads(self.disk, info.path):
                     yield Frame(sequence, time_ms, wall_ms, payload)
         except Damage as damage:
             # It was whole a moment ago, and half of it is played already.
@@ -631,8 +632,8 @@ class Recovery:
         self, index: int, header: SegmentHeader, end: int
     ) -> Generator[Frame, None, Position]:
         path = self.segments[index].path
-        with failing(path), opened(self._disk, path) as handle:
-            reader = FrameReader(self._disk, handle, header.identity, header.number)
+        with failing(path), opened(self.disk, path) as handle:
+            reader = FrameReader(self.disk, handle, header.identity, header.number)
             synced = max(self.synced, header.synced_sequence)
             position = yield from reader.frames(HEADER_BYTES, end, self.sequence + 1, synced)
         for sequence, offset in reader.windows:
@@ -713,17 +714,17 @@ class Recovery:
 
     def _witnesses(self, segment: SegmentFile, start: int) -> Iterator[tuple[int, int]]:
         """Yield (sequence, synced) of the intact frames from an offset on."""
-        with failing(segment.path), opened(self._disk, segment.path) as handle:
+        with failing(segment.path), opened(self.disk, segment.path) as handle:
             end = segment.size_bytes
             if segment is self.segments[self.start_index] and not segment.header:
                 # The first header is synced before anything is written after it, and without it
                 # there is no mark to look for: whatever is there may have been durable.
                 has_more = len(self.segments) > self.start_index + 1
-                if has_more or end_of_data(self._disk, handle, start, end) > start:
+                if has_more or end_of_data(self.disk, handle, start, end) > start:
                     yield self.sequence + 1, self.sequence + 1
                 return
             assert self.identity is not None
-            reader = FrameReader(self._disk, handle, self.identity, segment.number)
+            reader = FrameReader(self.disk, handle, self.identity, segment.number)
             yield from reader.search(start, end)
 
 
@@ -754,9 +755,7 @@ class StartWarning(NamedTuple):
         return f"{self.sentence} ({self.found})"
 
 
-def start_warnings(
-    directory: str, names: Collection[str], recovery: Recovery
-) -> list[StartWarning]:
+def start_warnings(recovery: Recovery, names: Collection[str]) -> list[StartWarning]:
     """Return what is doubtful about a directory that a start accepts.
 
     `names` are what was in it before the lock was taken; `recovery` has read all frames, and
@@ -776,5 +775,5 @@ def start_warnings(
         shown = ", ".join(ours[:NAMES_SHOWN_MAX])
         more = len(ours) - NAMES_SHOWN_MAX
         shown += f" and {more} more" if more > 0 else ""
-        warnings.append(StartWarning(NO_LOG, f"{directory} holds {shown}"))
+        warnings.append(StartWarning(NO_LOG, f"{recovery.directory} holds {shown}"))
     return warnings

@@ -37,7 +37,7 @@ from delayd.journal.disk import (
     write_all,
 )
 from delayd.journal.errors import DamageError, failing
-from delayd.journal.format import HEADER_BYTES, TEMPORARY, TORN_COPY, Frame
+from delayd.journal.format import HEADER_BYTES, TEMPORARY, TORN_COPY, Frame, segment_name
 from delayd.journal.recovery import (
     Found,
     FrameReader,
@@ -70,8 +70,9 @@ class TornTail(NamedTuple):
         return f"{cut_bytes} at offset {self.offset} of {self.file}, kept in {self.copy}"
 
 
-def remove_leftovers(disk: Disk, directory: str, names: list[str]) -> None:
+def remove_leftovers(recovery: Recovery) -> None:
     """Remove unfinished files, and the oldest torn copies above the limit."""
+    disk, directory, names = recovery.disk, recovery.directory, recovery.names
     for name in names:
         if TEMPORARY.fullmatch(name):
             disk.unlink(f"{directory}/{name}")
@@ -82,14 +83,15 @@ def remove_leftovers(disk: Disk, directory: str, names: list[str]) -> None:
         disk.unlink(f"{directory}/{match[0]}")
 
 
-def cut(disk: Disk, directory: str, names: list[str], recovery: Recovery) -> list[TornTail]:
+def cut(recovery: Recovery) -> list[TornTail]:
     """Cut the log at the place where recovery stopped, keeping copies. Raises OSError."""
     assert recovery.place is not None
+    disk, directory = recovery.disk, recovery.directory
     offsets = {recovery.place.segment_index: recovery.place.offset}
     doomed = list(enumerate(recovery.segments))[recovery.place.segment_index :]
     tails = []
     for index, segment in doomed:
-        tail = _keep_copy(disk, names, segment, offsets.get(index, 0))
+        tail = _keep_copy(recovery, segment, offsets.get(index, 0))
         if tail:
             tails.append(tail)
     disk.sync_directory(directory)
@@ -117,13 +119,14 @@ def _sync_for_good(disk: Disk, handle: int) -> None:
         raise OSError(errno.EIO, error.strerror) from error
 
 
-def _keep_copy(disk: Disk, names: list[str], segment: SegmentFile, offset: int) -> TornTail | None:
+def _keep_copy(recovery: Recovery, segment: SegmentFile, offset: int) -> TornTail | None:
     """Copy a file's bytes from the offset on, without the zeros at their end; sync the copy."""
+    disk = recovery.disk
     with opened(disk, segment.path) as source:
         end = end_of_data(disk, source, offset, segment.size_bytes)
         if end == offset:
             return None
-        copy = _free_name(segment, offset, names)
+        copy = _free_path(recovery, segment, offset)
         target = disk.create(copy)
         try:
             _copy_bytes(disk, (source, offset), (target, 0), end - offset)
@@ -141,18 +144,19 @@ def _copy_bytes(disk: Disk, source: tuple[int, int], target: tuple[int, int], co
         write_all(disk, target[0], data, target[1] + done)
 
 
-def _free_name(segment: SegmentFile, offset: int, names: list[str]) -> str:
+def _free_path(recovery: Recovery, segment: SegmentFile, offset: int) -> str:
     """Return a path for a copy that hides no earlier one."""
-    directory, _, name = segment.path.rpartition("/")
-    copy, serial = f"{name}.torn-{offset}", 1
-    while copy in names:
+    first = f"{segment_name(segment.number)}.torn-{offset}"
+    copy, serial = first, 1
+    while copy in recovery.names:
         serial += 1
-        copy = f"{name}.torn-{offset}-{serial}"
-    return f"{directory}/{copy}"
+        copy = f"{first}-{serial}"
+    return f"{recovery.directory}/{copy}"
 
 
-def settle(disk: Disk, directory: str, recovery: Recovery) -> None:
+def settle(recovery: Recovery) -> None:
     """Write what may not be durable once more and sync it. Raises OSError."""
+    disk = recovery.disk
     # The last checkpoint before the first frame that no later frame calls durable.
     checkpoint = None
     for candidate in recovery.checkpoints:
@@ -167,35 +171,28 @@ def settle(disk: Disk, directory: str, recovery: Recovery) -> None:
         with opened(disk, segment.path, write=True) as handle:
             _copy_bytes(disk, (handle, first), (handle, first), segment.end - first)
             disk.sync(handle)
-    disk.sync_directory(directory)
+    disk.sync_directory(recovery.directory)
 
 
 def open_directory(
-    disk: Disk,
-    directory: str,
-    names: list[str],
-    recovery: Recovery,
-    reserve: SpareFiles,
-    retention: Retention,
-    segment_bytes: int,
+    recovery: Recovery, reserve: SpareFiles, retention: Retention, segment_bytes: int
 ) -> tuple[list[TornTail], Segment | None]:
     """Cut what is torn, make durable what is good, remove what is not needed any more.
 
     Returns what was cut and the last segment, open for appending. Raises OSError.
     """
-    reserve.adopt(names)
-    torn_tails = []
-    if recovery.verdict is LogVerdict.CUT:
-        torn_tails = _cut(disk, directory, names, recovery, reserve)
-    settle(disk, directory, recovery)
-    remove_leftovers(disk, directory, names)
-    active = _reopened(disk, recovery, segment_bytes) if recovery.segments else None
-    _adopt(disk, recovery, active, retention)
+    reserve.adopt(recovery.names)
+    torn_tails = _cut(recovery, reserve) if recovery.verdict is LogVerdict.CUT else []
+    settle(recovery)
+    remove_leftovers(recovery)
+    active = _reopened(recovery, segment_bytes) if recovery.segments else None
+    _adopt(recovery, active, retention)
     return torn_tails, active
 
 
-def _adopt(disk: Disk, recovery: Recovery, active: Segment | None, retention: Retention) -> None:
+def _adopt(recovery: Recovery, active: Segment | None, retention: Retention) -> None:
     """Tell the books what files there are. Raises OSError."""
+    disk = recovery.disk
     log = []
     for found in recovery.segments:
         first_sequence = found.header.first_sequence if found.header else None
@@ -214,22 +211,20 @@ def _adopt(disk: Disk, recovery: Recovery, active: Segment | None, retention: Re
     retention.adopt(log, snapshots, damaged)
 
 
-def _cut(
-    disk: Disk, directory: str, names: list[str], recovery: Recovery, reserve: SpareFiles
-) -> list[TornTail]:
+def _cut(recovery: Recovery, reserve: SpareFiles) -> list[TornTail]:
     """Cut what is torn; on a full disk the reserve makes way for the copy."""
     try:
-        return cut(disk, directory, names, recovery)
+        return cut(recovery)
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
         reserve.shrink(0)
-        return cut(disk, directory, names, recovery)
+        return cut(recovery)
 
 
-def _reopened(disk: Disk, recovery: Recovery, segment_bytes: int) -> Segment:
+def _reopened(recovery: Recovery, segment_bytes: int) -> Segment:
     """Open the last segment for appending, preallocated again as far as there is room."""
-    last = recovery.segments[-1]
+    disk, last = recovery.disk, recovery.segments[-1]
     assert last.header is not None
     handle = disk.open(last.path, write=True)
     capacity = max(segment_bytes, last.size_bytes)
@@ -279,9 +274,9 @@ class Rest:
         return f"{what}, with {counted(self.frames, 'intact frame')} ({span})"
 
 
-def rest_behind(disk: Disk, recovery: Recovery, place: LogPlace) -> Rest:
+def rest_behind(recovery: Recovery, place: LogPlace) -> Rest:
     """Count what follows a place of the log. One pass over it. Raises JournalFailed."""
-    rest = Rest()
+    disk, rest = recovery.disk, Rest()
     for index, segment in enumerate(recovery.segments[place.segment_index :]):
         offset = place.offset if index == 0 else 0
         with failing(segment.path), opened(disk, segment.path) as handle:
@@ -298,9 +293,6 @@ def rest_behind(disk: Disk, recovery: Recovery, place: LogPlace) -> Rest:
 class Cut(NamedTuple):
     """A cut that can be made; the directory is locked as long as it can."""
 
-    disk: Disk
-    directory: str
-    names: list[str]
     recovery: Recovery
     place: LogPlace
     rest: Rest  # what would be given up
@@ -313,8 +305,8 @@ class Cut(NamedTuple):
     def cut(self) -> list[TornTail]:
         """Copy and cut. Raises JournalFailed, when all is still there."""
         self.recovery.place = self.place
-        with failing(self.directory, "cannot be cut"):
-            return cut(self.disk, self.directory, self.names, self.recovery)
+        with failing(self.recovery.directory, "cannot be cut"):
+            return cut(self.recovery)
 
 
 @contextlib.contextmanager
@@ -326,17 +318,15 @@ def prepared(disk: Disk, directory: str, number: int, offset: int) -> Iterator[C
     look_first(disk, directory)
     handle, _ = take_directory(disk, directory)
     try:
-        names = names_in(disk, directory)
-        recovery = Recovery(disk, directory, names)
+        recovery = Recovery(disk, directory, names_in(disk, directory))
         with failing(directory):
-            place = place_to_cut(disk, recovery, number, offset)
-        rest = rest_behind(disk, recovery, place)
-        yield Cut(disk, directory, names, recovery, place, rest)
+            place = place_to_cut(recovery, number, offset)
+        yield Cut(recovery, place, rest_behind(recovery, place))
     finally:
         release_directory(disk, handle)
 
 
-def place_to_cut(disk: Disk, recovery: Recovery, number: int, offset: int) -> LogPlace:
+def place_to_cut(recovery: Recovery, number: int, offset: int) -> LogPlace:
     """Return the place for a cut at this offset of that segment, if the log can be cut there.
 
     Reads the log up to where it can be read. Raises NoSuchPlace, JournalFailed.
@@ -361,7 +351,7 @@ def place_to_cut(disk: Disk, recovery: Recovery, number: int, offset: int) -> Lo
         )
     following = recovery.sequence + 1
     if (index, offset) != (stop.segment_index, stop.offset):
-        following = _frame_at(disk, recovery.segments[index], offset)
+        following = _frame_at(recovery.disk, recovery.segments[index], offset)
     if following <= recovery.base.testimony:
         raise NoSuchPlace(
             f"the newest snapshot goes up to frame {recovery.base.testimony}, and the log must "
