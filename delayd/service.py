@@ -252,7 +252,7 @@ class Service:
         )
 
     def _connections(self) -> dict[str, int]:
-        """Count who is connected, by what is spoken."""
+        """Count the open connections by protocol."""
         counts = {"line": self._line.stats.connections}
         if self._http is not None:
             counts["http"] = self._http.connections.open_count
@@ -289,7 +289,7 @@ class Service:
                 sys.stdout.flush()
         # What the line above does not say: on a terminal both are seen.
         data_dir = self._config.data_dir
-        if data_dir is not None:  # where a relative one lies depends on who started us
+        if data_dir is not None:  # a relative one depends on where the daemon was started
             data_dir = os.path.abspath(data_dir)
         self._log.info("serving", data_dir=data_dir, jobs=len(self._engine.store.jobs))
         self._notifier.ready(f"serving on {where}")

@@ -5,13 +5,13 @@
                                          └─► … until asyncio has something to do, or the timeout
 
 asyncio asks its selector what has happened. Ours takes turns while it waits: whatever concerns the
-line protocol, the wheel and the journal is done right there, and asyncio is bothered only when one
+line protocol, the wheel and the journal is done right there, and asyncio gets to work only when one
 of *its* descriptors or timers is ready. A pass of asyncio for every turn would cost a third of what
 a lone client's put takes.
 
 A turn reads the clock once. It does a bounded part of what is due, so that a million jobs of one
-instant hold up nobody, and a bounded part of what clients have said. With nothing due and nobody
-speaking the process sleeps.
+instant delay no client, and a bounded part of what clients have sent. With nothing due and nothing
+to read the process sleeps.
 """
 
 import selectors
@@ -45,7 +45,7 @@ _NEVER_MS: Final = 1 << 62
 
 
 class Waiter(Protocol):
-    """Somebody who waits for a turn: a future of asyncio's."""
+    """A future of asyncio's, which a turn completes."""
 
     def done(self) -> bool:
         """Tell whether no waiter is left."""
@@ -141,8 +141,7 @@ class Turns:
     def when_durable(self, waiter: Waiter) -> None:
         """Call back when all that was done so far is as durable as the policy promises.
 
-        For who works outside of turns: what he did is committed by the next one, which comes at
-        once.
+        For work outside of turns: what it did is committed by the next one, which comes at once.
         """
         self._waiters.append(waiter)
         self._has_more = True
@@ -217,7 +216,7 @@ class Turns:
     def overslept_ms(self) -> int:
         """Return how long ago a waiter should have been woken; 0, or there is a fault in here.
 
-        Who has taken a turn lately has not overslept, however much is due: that comes in slices.
+        After a turn just now nothing was missed, however much is due: that comes in slices.
         """
         deadline_ms = next_deadline(self._engine)
         if deadline_ms is None:
@@ -243,7 +242,7 @@ class Turns:
                     self.on_wall_step(step_ms)
 
     def _advance(self, played_ms: PlayedMs, request_ms: RequestMs) -> None:
-        """Fire what is due, for a bounded time; what is left has its turn after everybody else."""
+        """Fire what is due, for a bounded time; what is left comes after all clients."""
         if self._commit is not None:
             self._commit.reap()
         state = self._engine
@@ -279,12 +278,12 @@ class Turns:
                 self._commit.note_late(state.take_out_of_order_ids())
         while state.deliveries:
             for session, outcome in state.take_deliveries():
-                assert session.owner is not None, "who waits has somebody to tell"
+                assert session.owner is not None, "a session that waits has an owner"
                 session.owner.deliver(outcome, request_ms)
         log, must_sync = state.take_log()
         replies: Replies = self._line.take_replies()
         if self._waiters:
-            # Nobody knows which of the records they depend on, so it is all of them.
+            # It is not known which of the records they depend on, so it is all of them.
             replies = [*replies, (Waiters(self._waiters, self.nudge), b"")]
             self._waiters = []
             must_sync = bool(log)

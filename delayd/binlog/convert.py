@@ -12,7 +12,7 @@ begins: a job comes at the instant at which beanstalkd would have made it ready.
 
 The journal is written as a snapshot of such an engine would be: jobs as they are, in large frames.
 Each frame is played into an engine first, so that nothing is written that a start could not read.
-While the work goes on, a file with a speaking name lies in the directory; a daemon refuses to start
+While an import runs, a file with a telling name lies in the directory; a daemon refuses to start
 there, and the next attempt begins anew. So an import that is killed leaves nothing behind that
 could be taken for all of the jobs.
 """

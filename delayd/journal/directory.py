@@ -77,7 +77,7 @@ def _why(disk: Disk, directory: str) -> str:
 def release_directory(disk: Disk, handle: int) -> None:
     """Give a directory back: empty its lock, then close it.
 
-    In this order, so that what is emptied is never the number of who comes next.
+    In this order, so that the number of the next holder is never erased.
     """
     with contextlib.suppress(OSError):  # the number only serves people
         disk.truncate(handle, 0)

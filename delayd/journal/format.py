@@ -157,10 +157,12 @@ def check_names(directory: str, names: Collection[str]) -> None:
     if not foreign:
         return
     # What says most about the directory comes first.
-    name = min(foreign, key=lambda name: (name != MARKER_NAME, not _is_binlog(name), name))
+    name = min(
+        foreign, key=lambda name: (name != MARKER_NAME, not BINLOG_NAME.fullmatch(name), name)
+    )
     if name == MARKER_NAME:
         why = "is left of an unfinished import: the same command begins it again"
-    elif _is_binlog(name):
+    elif BINLOG_NAME.fullmatch(name):
         how = f"delayd import-beanstalkd {directory} --data-dir NEW_DIRECTORY"
         why = f"is beanstalkd's: to import its jobs, stop it and run `{how}`"
     else:
@@ -183,7 +185,3 @@ def check_clock(directory: str, names: Collection[str], *, is_virtual: bool) -> 
 def _is_ours(name: str) -> bool:
     is_fixed = name in TOLERATED_NAMES or name == VIRTUAL_NAME
     return is_fixed or any(own.fullmatch(name) for own in OUR_NAMES)
-
-
-def _is_binlog(name: str) -> bool:
-    return BINLOG_NAME.fullmatch(name) is not None

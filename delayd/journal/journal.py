@@ -442,7 +442,7 @@ class Journal:
     def _sync_segments(self, *, is_last_try: bool = False) -> bool:
         """Sync the segments from the oldest; False when they were given up for a replacement."""
         with self._writing:
-            # What is appended from here on is the next sync's affair.
+            # What is appended from here on is left to the next sync.
             fresh_starts = self.fresh_starts
             reached = [(each, each.end, each.last_sequence) for each in self._unsynced]
         for segment, end, last_sequence in reached:
@@ -623,7 +623,7 @@ class Journal:
             release_directory(self._disk, self._lock_handle)
 
     def _finish(self) -> None:
-        """Sync, then write and sync the frame that testifies to it."""
+        """Sync, then write and sync the frame that says so."""
         synced = self.sync()
         segment = self._active
         assert segment is not None

@@ -288,7 +288,7 @@ class Base:
         self.snapshot: SnapshotInfo | None = None
         """What to continue from; None: the first frame of the log."""
         self.damaged: list[Damage] = []
-        """SnapshotsFound that could not be used, newest first; for the log."""
+        """Snapshots that could not be used, newest first; for the log."""
 
     @property
     def sequence(self) -> int:
@@ -446,11 +446,16 @@ class SegmentFile:
 
     __slots__ = ("end", "found", "header", "number", "path", "size_bytes", "why")
 
-    def __init__(self, path: str, number: int, size_bytes: int, head: bytes) -> None:
-        """Judge the head of the file: `found` is what is wrong with it, None if nothing is."""
+    def __init__(self, disk: Disk, path: str, number: int) -> None:
+        """Read and judge the header: `found` is what is wrong with it, None if nothing is.
+
+        Raises OSError.
+        """
         self.path = path
         self.number = number
-        self.size_bytes = size_bytes
+        with opened(disk, path) as handle:
+            self.size_bytes = disk.size(handle)
+            head = read_exactly(disk, handle, HEADER_BYTES, 0)
         self.header, self.found, self.why = _judge_header(head, number)
         self.end = 0
 
@@ -470,13 +475,6 @@ class Checkpoint(NamedTuple):
     sequence: int
     segment_index: int
     offset: int
-
-
-def examine(disk: Disk, path: str, number: int) -> SegmentFile:
-    """Read a segment's header and say what is wrong with it. Raises OSError."""
-    with opened(disk, path) as handle:
-        size_bytes = disk.size(handle)
-        return SegmentFile(path, number, size_bytes, read_exactly(disk, handle, HEADER_BYTES, 0))
 
 
 def _judge_header(head: bytes, number: int) -> tuple[SegmentHeader | None, Found | None, str]:
@@ -517,7 +515,7 @@ class Recovery:
         for number in numbers:
             path = f"{directory}/{segment_name(number)}"
             with failing(path):
-                self.segments.append(examine(disk, path, number))
+                self.segments.append(SegmentFile(disk, path, number))
         headers = [segment.header for segment in self.segments if segment.header]
         self.identity = headers[0].identity if headers else None
         self.base = Base(disk, directory, names)  # what the log is read on top of

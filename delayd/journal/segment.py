@@ -171,7 +171,7 @@ class Segment:
                 write_all(self._disk, self.handle, bytes(reached - self.end), self.end)
 
     def sync(self) -> None:
-        """Make every byte appended so far durable; the name is the directory's affair."""
+        """Make every byte appended so far durable, but not the name, which is the directory's."""
         self._disk.sync(self.handle)
 
     def trim(self) -> None:

@@ -320,7 +320,7 @@ class SnapshotWriter:
         """Add records; they come back in this order. Raises SnapshotFailed.
 
         Compresses the payload, which takes about 10 ms a MiB and needs no interpreter. Every frame
-        is held in memory whole by who reads it.
+        is held in memory whole when it is read.
         """
         with self._abandoning():
             self._go_on()
