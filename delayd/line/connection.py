@@ -371,7 +371,10 @@ class LineConnection:
             self.resume(now_ms)
 
     def close(self, now_ms: RequestMs) -> None:
-        """Give back the jobs that the client held."""
+        """Give back the jobs that the client held; once, however often it is called."""
+        if self.session.used is None:
+            return
+        self.is_closing = True
         self.is_waiting = False
         if self._task is not None:
             self.context.tasks.drop(self._task)

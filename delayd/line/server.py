@@ -55,6 +55,9 @@ FD_SETSIZE: Final = 1_024
 PRECISE_WAIT_S: Final = 0.02
 """Waits shorter than this end on the microsecond; for longer ones this makes no difference."""
 
+READS_AT_END: Final = 2
+"""How often a client that has ended is read from in the turn: the rest, and the end behind it."""
+
 BROKEN: Final = select.EPOLLERR | select.EPOLLHUP
 
 REFUSAL_WORDS: Final = MappingProxyType(
@@ -372,7 +375,7 @@ class LineServer:
 
     def _read(self, client: Client, now_ms: RequestMs) -> None:
         connection = client.connection
-        if connection.is_waiting or connection.is_choked or connection.is_closing:
+        if not connection.is_listening:
             self._watch(client, client.mask & ~IN)
             return
         try:
@@ -385,13 +388,28 @@ class LineServer:
         if data:
             if connection.receive(data, self._request_ms()) or client.is_begun:
                 client.is_begun = self.timeouts.note(client, has_moved=bool(connection.out))
-            if connection.out or connection.is_closing:
+            if connection.is_closing:
+                self._end(client, now_ms)
+            elif connection.out:
                 self._note(client)
         else:
             client.at_end = True
             connection.half_close(now_ms)
             self._watch(client, client.mask & ~(IN | HANG_UP))
+            self._end(client, now_ms)
+
+    def _end(self, client: Client, now_ms: RequestMs) -> None:
+        """Let the end of a client's input take effect, before what others have sent after it.
+
+        Its jobs are given back now; its socket stays open until its replies have been sent.
+        """
+        connection = client.connection
+        if connection.is_listening or connection.is_closing:
+            connection.close(now_ms)
+        if connection.out or client.promised or client.unsent or not connection.is_closing:
             self._note(client)
+        else:
+            self._close(client, now_ms)
 
     def _handle(self, client: Client, event: int, now_ms: RequestMs) -> None:
         """Deal with everything but plain input."""
@@ -406,6 +424,9 @@ class LineServer:
             self._watch(client, client.mask & ~HANG_UP)
             client.connection.half_close(now_ms)
             self.listen_again(client)
+            for _ in range(READS_AT_END):
+                if client.is_read and client.connection.is_listening:
+                    self._read(client, now_ms)
         elif event & IN:
             self._read(client, now_ms)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from delayd.limits import ACCEPT_PAUSE_MS, STALLED_CLIENT_MS
+from delayd.limits import ACCEPT_PAUSE_MS, READ_BYTES, STALLED_CLIENT_MS
 from tests.line.server_rig import ServerRig, heard, is_cut_off
 
 PUT = b"put 0 0 60 2\r\nhi\r\n"
@@ -306,6 +306,78 @@ def test_closing_all_clients_survives_jobs_that_pass_from_one_to_the_next(rig: S
     rig.end_turn()
     assert not rig.clients
     assert all(is_cut_off(worker) for worker in workers)
+
+
+# --- In the order of arrival ---------------------------------------------------------------------
+
+PUT_HALF = b"put 0 0 60 9\r\nhal"
+
+
+@pytest.mark.parametrize("end", [b"", b"quit\r\n", b"list-tubes\r\n", PUT_HALF, b"reserve\r\n"])
+def test_the_end_of_a_holder_comes_before_commands_that_others_send_after_it(
+    rig: ServerRig, end: bytes
+) -> None:
+    holder, other = rig.client(), rig.client()
+    rig.says(holder, PUT + b"reserve\r\n")
+    heard(holder)
+    holder.sendall(end)
+    holder.close()
+    other.sendall(b"delete 1\r\n")
+    rig.turn()
+    assert heard(other) == b"DELETED\r\n"
+    rig.turn_until_quiet()
+    assert len(rig.clients) == 1
+
+
+def test_quit_gives_back_jobs_before_the_client_closes(rig: ServerRig) -> None:
+    holder, other = rig.client(), rig.client()
+    rig.says(holder, PUT + b"reserve\r\n")
+    holder.sendall(b"quit\r\n")
+    other.sendall(b"delete 1\r\n")
+    rig.turn()
+    assert heard(other) == b"DELETED\r\n"
+    assert is_cut_off(holder)
+
+
+def test_a_tube_goes_with_the_last_client_that_used_it(rig: ServerRig) -> None:
+    client, other = rig.client(), rig.client()
+    rig.says(client, b"use short-lived\r\nwatch short-lived\r\n")
+    heard(client)
+    client.close()
+    other.sendall(b"list-tubes\r\n")
+    rig.turn()
+    assert heard(other) == b"OK 14\r\n---\n- default\n\r\n"
+
+
+def test_jobs_are_given_back_while_replies_still_wait_for_the_disk(rig: ServerRig) -> None:
+    holder, other = rig.client(), rig.client()
+    rig.says(holder, PUT + b"reserve\r\n")
+    heard(holder)
+    rig.holds = True
+    rig.says(holder, PUT)
+    holder.shutdown(socket.SHUT_WR)
+    rig.turn_until_quiet(some=True)
+    rig.says(other, b"peek-ready\r\n")
+    assert len(rig.clients) == 2
+    rig.holds = False
+    rig.release()
+    rig.turn_until_quiet()
+    assert receive_all(rig, holder, 100) == b"INSERTED 2\r\n"
+    assert heard(other) == b"FOUND 1 2\r\nhi\r\n"
+    assert len(rig.clients) == 1
+
+
+def test_the_input_of_a_client_that_has_ended_is_read_in_pieces(rig: ServerRig) -> None:
+    client, other = rig.client(), rig.client()
+    puts = 6 * READ_BYTES // len(PUT)
+    client.sendall(PUT * puts)
+    client.close()
+    rig.turn()
+    assert len(rig.clients) == 2
+    rig.turn_until_quiet()
+    assert len(rig.clients) == 1
+    rig.says(other, b"stats-tube default\r\n")
+    assert b"current-jobs-ready: %d\n" % puts in heard(other)
 
 
 def reset(client: socket.socket) -> None:
