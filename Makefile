@@ -15,11 +15,12 @@ ARGS     ?=
 PIP      := $(BIN)/python -m pip --disable-pip-version-check --quiet
 RUNTIME  := requirements/build.txt requirements/runtime.txt
 DEV      := requirements/dev.txt
+COPY     := build/compiled
 PROJECT  := delayd tests benchmarks
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv run test test-faults lint format lock bench-line bench-wheel bench-http bench-keys bench-passes bench-scrape bench-instructions clean
+.PHONY: help venv run compiled test test-compiled test-faults lint format lock bench-line bench-wheel bench-http bench-keys bench-passes bench-scrape bench-instructions clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,12 +42,29 @@ $(VENV)/.dev: $(DEV) $(VENV)/.runtime
 
 venv: $(VENV)/.dev ## set up .venv for development
 
-run: $(VENV)/.runtime ## start the daemon on DATA_DIR (default ./data); ARGS are passed to it
-	@exec $(BIN)/delayd serve --data-dir $(DATA_DIR) $(ARGS)
+$(VENV)/.compiled: requirements/compiled.txt | $(VENV)/.runtime
+	$(PIP) install --require-hashes --requirement requirements/compiled.txt
+	@touch $@
+
+# The compiled copy is used while it is newer than every source.
+run: $(VENV)/.runtime ## start the daemon on DATA_DIR (default ./data); ARGS are passed to it; compiled after make compiled
+	@if [ -e $(COPY)/.compiled ] && [ -z "$$(find delayd -name '*.py' -newer $(COPY)/.compiled)" ]; then \
+		export PYTHONPATH=$(CURDIR)/$(COPY); \
+	fi; exec $(BIN)/delayd serve --data-dir $(DATA_DIR) $(ARGS)
+
+# Python would prefer extension modules to the sources beside them, so the checkout itself gets none.
+compiled: $(VENV)/.compiled ## compile a copy of this checkout with mypyc, in build/compiled; needs a C compiler
+	@$(BIN)/python .ci/compile.py $(COPY)
 
 test: $(VENV)/.dev ## run the tests; ARGS are passed to pytest
 	@.ci/debian-packages
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal $(COVERAGE) $(ARGS)
+
+# What is compiled, and what runs on it.
+test-compiled: $(VENV)/.dev compiled ## run the tests of what is compiled in the compiled copy
+	@.ci/debian-packages
+	cd $(COPY) && PYTHONPATH=$(CURDIR)/$(COPY) $(CURDIR)/$(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal \
+		$(or $(ARGS),tests/core tests/line tests/journal tests/faults tests/compat)
 
 # The long form of the tests in tests/faults: an hour on two cores. REPORT gets the table of the runs.
 test-faults: $(VENV)/.dev ## run the long fault suite and print a table of the runs; REPORT=FILE keeps it
@@ -88,5 +106,5 @@ bench-instructions: $(VENV)/.dev ## count the instructions of one command, with 
 	$(BIN)/python -m benchmarks.instructions $(ARGS)
 
 clean: ## remove what make and the tools created, but not the data directory
-	rm -rf $(VENV) .lock-venv .coverage .coverage.* htmlcov dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build .lock-venv .coverage .coverage.* htmlcov dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find $(PROJECT) -name __pycache__ -type d -prune -exec rm -rf {} +

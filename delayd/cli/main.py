@@ -6,6 +6,7 @@ runs: `serve` has its sockets open before it imports the daemon.
 """
 
 import importlib
+import importlib.util
 import os
 import platform
 import sys
@@ -59,8 +60,11 @@ def delayd() -> None:
 
 @delayd.command()
 def version() -> int:
-    """Show the versions of delayd and of the Python that runs it."""
-    print_lines([f"delayd {__version__} (Python {platform.python_version()})"])
+    """Show the versions of delayd and of its Python, and whether delayd is compiled."""
+    spec = importlib.util.find_spec("delayd.turns")
+    is_compiled = spec is not None and not str(spec.origin).endswith(".py")
+    kind = "compiled" if is_compiled else "not compiled"
+    print_lines([f"delayd {__version__} ({kind}; Python {platform.python_version()})"])
     return Exit.OK
 
 

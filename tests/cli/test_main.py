@@ -1,5 +1,7 @@
+import importlib.util
 import os
 import socket
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -139,9 +141,18 @@ def test_help_exits_0(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "delayd" in capsys.readouterr().out
 
 
-def test_version_names_delayd_and_python(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("file", "kind"),
+    [("turns.py", "not compiled"), ("turns.cpython-311-x86_64-linux-gnu.so", "compiled")],
+)
+def test_version_names_delayd_and_python_and_whether_delayd_is_compiled(
+    file: str, kind: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: ModuleSpec(name, None, origin=file)
+    )
     assert invoke(["version"]) == Exit.OK
-    assert capsys.readouterr().out.startswith(f"delayd {__version__} (Python 3.")
+    assert capsys.readouterr().out.startswith(f"delayd {__version__} ({kind}; Python 3.")
 
 
 def test_an_interrupt_is_reported_as_shells_do(service: Service) -> None:
