@@ -35,6 +35,7 @@ from delayd.clock import (
     system_wall_ms,
 )
 from delayd.commit import GroupCommit, Space
+from delayd.compat import Compat
 from delayd.config import Config
 from delayd.core.engine import Engine
 from delayd.core.stats.refusals import Refusals
@@ -45,7 +46,7 @@ from delayd.journal.journal import Journal
 from delayd.limits import SLOW_SYNC_MS, STOP_MS_MAX, WATCHDOG_MS
 from delayd.line.server import LineServer
 from delayd.line.stats import LogFigures, Stats
-from delayd.logs import Log, keep_libraries_quiet
+from delayd.logs import Log, Value, keep_libraries_quiet
 from delayd.metrics import CONTENT_TYPE, JournalFigures, Metrics, Sources, TurnFigures
 from delayd.net.accept import raise_descriptor_limit
 from delayd.net.addresses import Listeners, TcpAddress
@@ -71,8 +72,20 @@ TRY_IT: Final = (
 _STOP_STEP_MS: Final = 10
 
 
-def run(config: Config, listeners: Listeners, clock: Clock, notifier: Notifier) -> int:
-    """Serve until told to stop; return the exit code. Takes over the listeners."""
+def run(
+    config: Config,
+    listeners: Listeners,
+    clock: Clock,
+    notifier: Notifier,
+    *,
+    compat: Compat = Compat.V1_13,
+    prints: bool = True,
+) -> int:
+    """Serve until told to stop; return the exit code. Takes over the listeners.
+
+    Clients of the line get the answers of the beanstalkd that `compat` names. If it `prints`, a
+    line on standard output says when it is ready and where.
+    """
     log = Log(sys.stderr, system_wall_ms, log_format=config.log_format, level=config.log_level)
     keep_libraries_quiet()
     try:
@@ -91,7 +104,9 @@ def run(config: Config, listeners: Listeners, clock: Clock, notifier: Notifier) 
         listeners.close()
         log.error("the journal cannot be used", reason=str(error), **what_helps(error, config))  # noqa: TRY400 (our own log)
         return exit_code_of(error)
-    service = Service(config, listeners, clock, log, notifier, engine, journal, access)
+    service = Service(
+        *(config, listeners, clock, log, notifier, engine, journal, access, compat), prints=prints
+    )
     return service.run()
 
 
@@ -108,6 +123,9 @@ class Service:
         engine: Engine,
         journal: Journal | None,
         access: AccessControl,
+        compat: Compat,
+        *,
+        prints: bool,
     ) -> None:
         self._config = config
         self._listeners = listeners
@@ -117,6 +135,7 @@ class Service:
         self._engine = engine
         self._journal = journal
         self._access = access
+        self._prints = prints
         self._commit: GroupCommit | None = None
         self._snapshots: Snapshots | None = None
         self._exit = Exit.OK
@@ -124,7 +143,7 @@ class Service:
         self.repairs = 0
         """Wake-ups that the watchdog found missing; always 0, or there is a fault in here."""
         self._refusals = Refusals()
-        stats = Stats(engine, clock.now_ms(), self._log_figures, self._refusals)
+        stats = Stats(engine, clock.now_ms(), self._log_figures, self._refusals, compat=compat)
         self._line = LineServer(
             engine,
             stats,
@@ -283,15 +302,17 @@ class Service:
         for address in addresses[:1]:
             if isinstance(address, TcpAddress) and self._access.is_open:
                 said += TRY_IT.format(host=address.host, port=address.port)
-        if sys.stdout is not None:  # a closed output is no reason to stop
+        if self._prints and sys.stdout is not None:  # a closed output is no reason to stop
             with contextlib.suppress(OSError):
                 sys.stdout.write(said)
                 sys.stdout.flush()
-        # What the line above does not say: on a terminal both are seen.
+        # On a terminal both are seen, so what the line above says is not said again.
+        told: dict[str, Value] = {} if self._prints else {"on": where}
         data_dir = self._config.data_dir
         if data_dir is not None:  # a relative one depends on where the daemon was started
             data_dir = os.path.abspath(data_dir)
-        self._log.info("serving", data_dir=data_dir, jobs=len(self._engine.store.jobs))
+        jobs = len(self._engine.store.jobs)
+        self._log.info("serving", **told, data_dir=data_dir, jobs=jobs)
         self._notifier.ready(f"serving on {where}")
 
     def _drain(self) -> None:

@@ -22,7 +22,7 @@ DOCUMENT_COLUMNS_MAX: Final = 120
 
 GROUND: Final = ("limits", "text")
 # Small modules that every shell may lean on.
-TOOLS: Final = (*GROUND, "clock", "exits", "logs", "systemd")
+TOOLS: Final = (*GROUND, "clock", "compat", "exits", "logs", "systemd")
 FRONT_END: Final = (*TOOLS, "access", "core", "net")
 # For each part of delayd, the parts below it that it may import, from the ground upwards. A name
 # with a dot allows that module alone. Parts may always import themselves, and `delayd` for its
@@ -33,7 +33,7 @@ MAY_IMPORT: Final = MappingProxyType(
         "limits": (),
         "text": ("limits",),
         "clock": (*GROUND, "core.times"),
-        **dict.fromkeys(("exits", "logs", "systemd"), GROUND),
+        **dict.fromkeys(("compat", "exits", "logs", "systemd"), GROUND),
         "core": GROUND,
         "journal": GROUND,
         "net": (*GROUND, "logs"),

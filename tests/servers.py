@@ -110,12 +110,16 @@ class Server:
         raise ServerNotStarted(f"{self.name} exited with {code}, having said:\n{text}")
 
 
-def launch(name: str, argv: tuple[str, ...]) -> Server:
+def launch(name: str, argv: tuple[str, ...], *, directory: Path | None = None) -> Server:
     """Start a process whose output is kept; nobody waits for it yet."""
     output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by Server.stop
     try:
         process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=directory,
         )
     except OSError:
         output.close()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from delayd import __version__, limits
 from delayd.cli import terminal
+from delayd.compat import Compat
 from delayd.exits import Exit
 from delayd.net.addresses import (
     UNIX_PREFIX,
@@ -62,6 +63,9 @@ FLAGS: Final = {
 }
 """What the argument of each is called, if it takes one, and its line of help."""
 
+COMPAT: Final = "--compat"
+VERSIONS: Final = [version.value for version in Compat]
+
 BOUNDS: Final = {
     "f": (limits.SYNC_INTERVAL_MS_DEFAULT, 0, limits.SYNC_INTERVAL_MS_MAX),
     "s": (
@@ -91,18 +95,24 @@ class Invocation(NamedTuple):
     segment_bytes: int = SEGMENT_BYTES_DEFAULT
     body_bytes_max: int = limits.BODY_BYTES_DEFAULT
     is_verbose: bool = False
+    compat: Compat = Compat.V1_13
 
 
 def usage() -> str:
     """The help, from the table."""
     rows = [f" -{letter} {argument:<6} {said}" for letter, (argument, said) in FLAGS.items()]
+    rows.append(f" {COMPAT} {'|'.join(VERSIONS)}  answer like this beanstalkd (default: 1.13)")
     return "\n".join([f"Usage: {PROGRAM} [FLAGS]", "", "Flags:", *rows])
 
 
 def split_flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Split the command line into letters and their arguments. Raises `UsageError`."""
+    """Split the command line into flags and their arguments. Raises `UsageError`."""
     rest_of_line = iter(words)
     for word in rest_of_line:
+        long, equals, argument = word.partition("=")
+        if long == COMPAT:  # the only flag that beanstalkd does not have, and no letter
+            yield COMPAT, _required(COMPAT, argument if equals else next(rest_of_line, ""))
+            continue
         if len(word) < 2 or word[0] != "-":
             raise UsageError(f"unknown argument: {word}")
         letters = word[1:]
@@ -114,9 +124,14 @@ def split_flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
             if FLAGS[letter][0]:
                 # The argument is the rest of the word, or the next word, whatever that looks like.
                 argument, letters = letters or next(rest_of_line, ""), ""
-                if not argument:
-                    raise UsageError(f"flag requires an argument: -{letter}")
+                _required(f"-{letter}", argument)
             yield letter, argument
+
+
+def _required(flag: str, argument: str) -> str:
+    if not argument:
+        raise UsageError(f"flag requires an argument: {flag}")
+    return argument
 
 
 def parse(words: Sequence[str]) -> Invocation:
@@ -147,6 +162,7 @@ def parse(words: Sequence[str]) -> Invocation:
         segment_bytes=-(-numbers["s"] // PAGE_BYTES) * PAGE_BYTES,
         body_bytes_max=numbers["z"],
         is_verbose="V" in arguments,
+        compat=_compat(arguments.get(COMPAT, Compat.V1_13.value)),
     )
 
 
@@ -163,6 +179,13 @@ def _bounded(arguments: Mapping[str, str], letter: str, warnings: list[str]) -> 
     if number != wanted:
         warnings.append(f"-{letter} {wanted} was set to {number}")
     return number
+
+
+def _compat(text: str) -> Compat:
+    try:
+        return Compat(text)
+    except ValueError:
+        raise UsageError(f"{COMPAT} takes {' or '.join(VERSIONS)}, not {text!r}") from None
 
 
 def _listen(host: str, port_text: str) -> Address:
@@ -250,7 +273,11 @@ def start(words: Sequence[str], environment: Mapping[str, str]) -> int:
             _complain(f"cannot become {request.user!r}: {why}")
             return Exit.BAD_CONFIGURATION
     notifier = Notifier(environment, os.getpid())
-    return service.run(config_of(request), listeners, SystemClock(), notifier)
+    return service.run(
+        *(config_of(request), listeners, SystemClock(), notifier),
+        compat=request.compat,
+        prints=False,
+    )
 
 
 def _complain(message: str) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Final, final
 
 from delayd.access.principal import Authorization, authorize
 from delayd.access.scopes import Scope
+from delayd.compat import Compat
 from delayd.core import views
 from delayd.core.engine import Engine
 from delayd.core.errors import OutOfSpace, PolicyInvalid, Refusal
@@ -313,11 +314,13 @@ def _bulk(
 def _stats_job(client: LineConnection, job_id: int, now_ms: RequestMs) -> bytes:
     engine = client.engine
     record, state = caught_up(engine, job_id, now_ms)
-    return client.long_reply(replies.stats_job(engine.store, job_id, record, state, now_ms))
+    compat = client.stats.compat
+    return client.long_reply(replies.stats_job(engine.store, job_id, record, state, now_ms, compat))
 
 
 def _stats_tube(client: LineConnection, name: str, now_ms: RequestMs) -> bytes:
-    return client.long_reply(replies.stats_tube(topic_named(client.engine, name), now_ms))
+    topic = topic_named(client.engine, name)
+    return client.long_reply(replies.stats_tube(topic, now_ms, client.stats.compat))
 
 
 def _stats(client: LineConnection, _nothing: None, now_ms: RequestMs) -> bytes:
@@ -424,12 +427,20 @@ def _free(word: bytes, parse: Parser, handle: Handler, about: About, *scopes: Sc
 
 _id, _nothing, _later = grammar.parse_job_id, grammar.parse_nothing, grammar.parse_nothing_yet
 
+_TIMED_RESERVE: Final = Command(
+    *(b"reserve-with-timeout ", grammar.parse_wait, _reserve, About.WATCHED, Scope.RESERVE)
+)
+_TIMED_RESERVE_1_12: Final = Command(
+    *(b"reserve-with-timeout ", grammar.parse_wait_1_12, _reserve, About.WATCHED, Scope.RESERVE)
+)
+"""Takes the place of the row above for clients of 1.12."""
+
 COMMANDS: Final = (
     Command(b"peek ", _id, _peek, About.JOB, Scope.PEEK),
     Command(b"peek-ready", _nothing, _peek_head(views.peek_ready), About.USED, Scope.PEEK),
     Command(b"peek-delayed", _nothing, _peek_head(views.peek_delayed), About.USED, Scope.PEEK),
     Command(b"peek-buried", _nothing, _peek_head(views.peek_buried), About.USED, Scope.PEEK),
-    Command(b"reserve-with-timeout ", grammar.parse_wait, _reserve, About.WATCHED, Scope.RESERVE),
+    _TIMED_RESERVE,
     Command(b"reserve-job ", _id, _reserve_job, About.JOB, Scope.RESERVE),
     Command(b"reserve-batch ", grammar.parse_batch, _reserve_batch, About.WATCHED, Scope.RESERVE),
     Command(b"reserve", _nothing, _reserve, About.WATCHED, Scope.RESERVE),
@@ -524,6 +535,8 @@ def carry_out(client: LineConnection, line: bytes, now_ms: RequestMs) -> None:
                     client.out.append(client.refuse(replies.UNKNOWN_COMMAND))
                 return
             command, rest = found
+        if command is _TIMED_RESERVE and client.stats.compat is Compat.V1_12:
+            command = _TIMED_RESERVE_1_12
         is_bound = command.is_bound
         args = command.parse(rest)
         if peer is not None and command.scope is not None:

@@ -43,6 +43,7 @@ from delayd.limits import (
 from delayd.text import parse_duration_ms, parse_whole
 
 U32_MAX: Final = 2**32 - 1
+I32_MAX: Final = 2**31 - 1
 
 
 class BadFormat(Refusal):
@@ -167,13 +168,21 @@ def parse_kick(rest: bytes) -> int:
 
 
 def parse_wait(rest: bytes) -> int | None:
-    """Return how long to wait in milliseconds, None for ever.
-
-    C's `strtol` cut to 32 bits, as beanstalkd reads it: no digits are 0, a negative number waits
-    for ever. A fraction counts, where beanstalkd's takes it for junk and a waiting client polls.
-    """
+    """Return how long to wait in milliseconds, at most as long as beanstalkd 1.13 takes."""
     if rest.isdigit() and len(rest) < 10:  # nearly all of them
         return int(rest) * 1_000
+    wait_ms = parse_seconds(rest)
+    if wait_ms > I32_MAX * 1_000:
+        raise BadFormat(rest)
+    return wait_ms
+
+
+def parse_wait_1_12(rest: bytes) -> int | None:
+    """Return how long to wait in milliseconds as beanstalkd 1.12 reads it, None for ever.
+
+    C's `strtol` cut to 32 bits: no digits are 0, a negative number waits
+    for ever. A fraction counts, where beanstalkd's takes it for junk and a waiting client polls.
+    """
     match = _C_INTEGER.match(rest)
     if match is None:
         return 0

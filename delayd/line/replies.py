@@ -1,7 +1,8 @@
 """The replies of the line protocol: every fixed reply, and the YAML of the statistics.
 
 Clients compare words and sometimes whole dictionaries, so keys, their order, their quoting and
-their number are exactly beanstalkd's (1.13: strings in quotes but for states).
+their number are exactly beanstalkd's. Its strings are in quotes but for states; those of 1.12 are
+bare (`Compat`).
 """
 
 import enum
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from delayd.compat import Compat
 from delayd.core.errors import JobAlreadyExists, PolicyInvalid, Refusal
 from delayd.core.job import (
     HEADER,
@@ -185,7 +187,9 @@ def seconds_left(left_ms: int) -> int:
     return max(0, left_ms - 1) // 1_000
 
 
-def stats_job(store: Store, job_id: int, record: bytes, state: State, now_ms: int) -> bytes:
+def stats_job(
+    store: Store, job_id: int, record: bytes, state: State, now_ms: int, compat: Compat
+) -> bytes:
     """Answer `stats-job`. `file` is 0: a job's bytes move from file to file.
 
     Fields that beanstalkd does not have come last, and only where they apply.
@@ -198,7 +202,7 @@ def stats_job(store: Store, job_id: int, record: bytes, state: State, now_ms: in
     return yaml_map(
         {
             "id": job_id,
-            "tube": quoted(store.topic_of(record).name),
+            "tube": compat.name_text(store.topic_of(record).name),
             "state": state.name.lower(),
             "pri": priority,
             "age": max(0, now_ms - created_ms) // 1_000,
@@ -251,12 +255,12 @@ def _any_text(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def stats_tube(topic: Topic, now_ms: int) -> bytes:
+def stats_tube(topic: Topic, now_ms: int, compat: Compat) -> bytes:
     """Answer `stats-tube`; of a tube with a policy also how much of its caps is used."""
     until_ms = topic.paused_until_ms
     return yaml_map(
         {
-            "name": quoted(topic.name),
+            "name": compat.name_text(topic.name),
             "current-jobs-urgent": topic.queues.urgent,
             "current-jobs-ready": len(topic.queues.ready),
             "current-jobs-reserved": topic.reserved,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from delayd import __version__
+from delayd.compat import Compat
 from delayd.core.engine import Engine
 from delayd.core.session import Session
 from delayd.core.stats.counters import Operation
@@ -67,13 +68,19 @@ class Stats:
         started_ms: int,
         log_figures: Callable[[], LogFigures] = LogFigures,
         refusals: Refusals | None = None,
+        *,
+        compat: Compat = Compat.V1_13,
     ) -> None:
-        """Start at zero; `refusals` counts what every front end refuses."""
+        """Start at zero; `refusals` counts what every front end refuses.
+
+        `compat` is the version of beanstalkd that clients are told.
+        """
         self._engine = engine
         self._started_ms = started_ms
         self._log_figures = log_figures
         self._refusals = Refusals() if refusals is None else refusals
         self._instance = instance_id()
+        self.compat = compat
         self.counts: dict[str, int] = dict.fromkeys(COUNTED, 0)
         self.connections = 0
         self.connections_total = 0
@@ -111,8 +118,13 @@ class Stats:
         self._refusals.note(reason, times)
 
     def report(self, now_ms: int) -> dict[str, object]:
-        """Return beanstalkd's 51 values, in its order; then use against caps, if there are any."""
+        """Return beanstalkd's 51 values, in its order; then delayd's own.
+
+        Those are its version, and use against caps if there are any. Clients choose their commands
+        by `version`, so that is beanstalkd's.
+        """
         engine = self._engine
+        text = self.compat.name_text
         topics = engine.store.topics.listing
         log = self._log_figures()
         spent = resource.getrusage(resource.RUSAGE_SELF)
@@ -135,7 +147,7 @@ class Stats:
             "current-waiting": len(waiting),
             "total-connections": self.connections_total,
             "pid": os.getpid(),
-            "version": f'"{__version__}"',
+            "version": f'"{self.compat.value}"',
             "rusage-utime": f"{spent.ru_utime:.6f}",
             "rusage-stime": f"{spent.ru_stime:.6f}",
             "uptime": (now_ms - self._started_ms) // 1_000,
@@ -146,9 +158,10 @@ class Stats:
             "binlog-max-size": log.max_bytes,
             "draining": "true" if engine.draining else "false",
             "id": self._instance,
-            "hostname": f'"{machine.nodename}"',
-            "os": f'"{machine.version}"',
-            "platform": f'"{machine.machine}"',
+            "hostname": text(machine.nodename),
+            "os": text(machine.version),
+            "platform": text(machine.machine),
+            "delayd-version": f'"{__version__}"',
             **self._caps(),
         }
 

@@ -7,6 +7,7 @@ import pytest
 
 import delayd
 from delayd.clock import Clock, SystemClock
+from delayd.compat import Compat
 from delayd.config import Config
 from delayd.net.addresses import Listeners
 from delayd.systemd import Notifier
@@ -21,11 +22,23 @@ class Service:
         self.configs: list[Config] = []
         self.listeners = Listeners()
         self.is_interrupted = False
+        self.compat = Compat.V1_13
+        self.prints = True
 
-    def run(self, config: Config, listeners: Listeners, clock: Clock, notifier: Notifier) -> int:
+    def run(
+        self,
+        config: Config,
+        listeners: Listeners,
+        clock: Clock,
+        notifier: Notifier,
+        *,
+        compat: Compat = Compat.V1_13,
+        prints: bool = True,
+    ) -> int:
         assert isinstance(clock, SystemClock)
         self.configs.append(config)
         self.listeners = listeners
+        self.compat, self.prints = compat, prints
         if self.is_interrupted:
             raise KeyboardInterrupt
         return EXIT_OF_THE_SERVICE

@@ -8,6 +8,7 @@ import pytest
 from delayd import __version__, limits
 from delayd.cli import beanstalkd
 from delayd.cli.beanstalkd import FLAGS, VERSION, Invocation, UsageError, parse, split_flags, start
+from delayd.compat import Compat
 from delayd.config import Config, SyncPolicy
 from delayd.exits import Exit
 from delayd.logs import LogLevel
@@ -28,6 +29,9 @@ from tests.cli.conftest import EXIT_OF_THE_SERVICE, Service, imported_by
         ("-Fbdir", [("F", ""), ("b", "dir")]),
         ("-f0", [("f", "0")]),
         ("-b -p", [("b", "-p")]),
+        ("--compat 1.12 -V", [("--compat", "1.12"), ("V", "")]),
+        ("-V --compat=1.12", [("V", ""), ("--compat", "1.12")]),
+        ("-b --compat=1.12", [("b", "--compat=1.12")]),
         ("-l unix:/a -c -n", [("l", "unix:/a"), ("c", ""), ("n", "")]),
     ],
 )
@@ -54,6 +58,11 @@ def test_flags_are_split_as_beanstalkd_does(line: str, flags: list[tuple[str, st
         ("-z -1", "-z takes a whole number, not '-1'"),
         ("-s 1MiB", "-s takes a whole number, not '1MiB'"),
         ("-f 0.5", "-f takes a whole number, not '0.5'"),
+        ("--compat", "flag requires an argument: --compat"),
+        ("--compat=", "flag requires an argument: --compat"),
+        ("--compat 1.11", "--compat takes 1.12 or 1.13, not '1.11'"),
+        ("--compat=new", "--compat takes 1.12 or 1.13, not 'new'"),
+        ("--compatible=1.12", "unknown flag: --"),
     ],
 )
 def test_other_command_lines_are_refused(line: str, message: str) -> None:
@@ -92,6 +101,8 @@ def test_an_empty_argument_is_none() -> None:
         ("-s 4294967296", Invocation(segment_bytes=limits.JOURNAL_SEGMENT_BYTES_MAX)),
         ("-VVV", Invocation(is_verbose=True)),
         ("-v", Invocation(answer=VERSION)),
+        ("--compat=1.12 --compat 1.13", Invocation(compat=Compat.V1_13)),
+        ("--compat 1.12", Invocation(compat=Compat.V1_12)),
     ],
 )
 def test_flags_mean_what_they_mean_to_beanstalkd(line: str, request_: Invocation) -> None:
@@ -167,6 +178,17 @@ def test_the_service_is_run_with_a_listening_socket(service: Service) -> None:
     assert service.config.log_level is LogLevel.DEBUG
 
 
+def test_the_service_answers_like_the_version_asked_for_and_prints_nothing(
+    service: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for flags, version in ((["--compat", "1.12"], "1.12"), ([], "1.13")):
+        assert start(["-p0", *flags], {}) == EXIT_OF_THE_SERVICE
+        assert service.compat.value == version
+        service.listeners.close()
+    assert not service.prints
+    assert not capsys.readouterr().out
+
+
 def test_sockets_from_systemd_take_the_place_of_the_flags(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +212,7 @@ def test_the_help_lists_every_flag(capsys: pytest.CaptureFixture[str], service: 
     printed = capsys.readouterr().out
     for letter, (argument, _) in FLAGS.items():
         assert f" -{letter} {argument}" in printed
+    assert " --compat 1.12|1.13 " in printed
 
 
 def test_a_wrong_command_line_exits_64(

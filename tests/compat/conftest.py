@@ -15,7 +15,9 @@ ALONE_S_MAX: Final = 60.0
 POLL_S: Final = 0.001
 Connect = Callable[[], LineClient]
 
-SERVERS: Final = ("beanstalkd", "delayd-beanstalkd", "delayd serve")
+AS_1_12: Final = "delayd-beanstalkd --compat 1.12"
+AS_1_13: Final = ("delayd-beanstalkd", "delayd serve")
+SERVERS: Final = ("beanstalkd", AS_1_12, *AS_1_13)
 OURS: Final = SERVERS[1:]
 
 
@@ -31,6 +33,8 @@ def start(name: str, directory: Path) -> Server:
             return servers.beanstalkd()
         case "delayd-beanstalkd":
             return servers.delayd_beanstalkd()
+        case "delayd-beanstalkd --compat 1.12":
+            return servers.delayd_beanstalkd("--compat", "1.12")
         case _:
             return servers.delayd_serve(directory / "data")
 
@@ -86,9 +90,9 @@ class TimeLeft:
         return self._whole_s - 1 - passed_s <= int(told) <= self._whole_s - 1
 
 
-def wait_until_alone(keeper: LineClient) -> None:
+def wait_until_alone(keeper: LineClient, *, clients: int = 1) -> None:
     deadline = time.monotonic() + ALONE_S_MAX
-    while keeper.stats()["current-connections"] != "1":
+    while keeper.stats()["current-connections"] != str(clients):
         assert time.monotonic() < deadline, "the server keeps connections that are closed"
         time.sleep(POLL_S)
 

@@ -108,7 +108,6 @@ class Side:
         self.connections: dict[int, LineClient] = {}
         self.looks = 0
         self._distortion = distortion
-        self._quotes = b'name: "default"' in self.control_reply(b"stats-tube default\r\n")
 
     def control_reply(self, unit: bytes) -> bytes:
         self.control.send(unit)
@@ -122,7 +121,7 @@ class Side:
             return SILENCE
         except (OSError, EOFError, ValueError) as failure:
             return f"<{type(failure).__name__}: {failure}>".encode()
-        reply = comparable(reply, quotes=self._quotes)
+        reply = comparable(reply)
         return self._distortion(reply) if self._distortion else reply
 
     def stats(self) -> bytes:

@@ -1,24 +1,17 @@
 """What two servers may answer differently, made equal; everything else in a reply is compared.
 
 Masked are times (`age`, `time-left`, `pause-time-left`, `uptime`, `rusage-*`), what names the
-process and its machine (`pid`, `id`, `hostname`, `os`, `platform`, `version`) and the log's figures
-(`binlog-*`). A time that must be 0 (the time left of a ready job) stays as it is.
+process (`pid`, `id`) and the log's figures (`binlog-*`). A time that must be 0 (the time left of a
+ready job) stays as it is. delayd's own version is left out.
 
-Servers before 1.13 write `name`, `tube`, `hostname`, `os` and `platform` without quotes; delayd
-follows 1.13. So an old server's replies get the quotes, and only an old server's.
-
->>> comparable(b"OK 34\\r\\n---\\nid: 3\\ntube: a\\nstate: ready\\nage: 7\\n\\r\\n", quotes=False)
-b'OK\\r\\n---\\nid: 3\\ntube: "a"\\nstate: ready\\nage: #\\n\\r\\n'
+>>> comparable(b"OK 34\\r\\n---\\nid: 3\\ntube: a\\nstate: ready\\nage: 7\\n\\r\\n")
+b'OK\\r\\n---\\nid: 3\\ntube: a\\nstate: ready\\nage: #\\n\\r\\n'
 """
 
 import re
 from typing import Final
 
-UNQUOTED_BEFORE_1_13: Final = re.compile(
-    rb'^(name|tube|hostname|os|platform): ([^"\n].*)$', re.MULTILINE
-)
-VERSION: Final = re.compile(rb'^version: ".*"$', re.MULTILINE)
-MACHINE: Final = re.compile(rb'^(hostname|os|platform): ".*"$', re.MULTILINE)
+OWN_VERSION: Final = re.compile(rb"^delayd-version: .*\n", re.MULTILINE)
 # A job's id never has 16 digits here.
 SERVER_ID: Final = re.compile(rb"^id: [0-9a-f]{16}$", re.MULTILINE)
 RUSAGE: Final = re.compile(rb"^(rusage-[us]time): [0-9]+\.[0-9]{6}$", re.MULTILINE)
@@ -30,18 +23,16 @@ TIME_LEFT: Final = re.compile(
 PAUSE_LEFT: Final = re.compile(rb"^(pause: [1-9][0-9]*\npause-time-left): [0-9]+$", re.MULTILINE)
 
 
-def comparable(reply: bytes, *, quotes: bool) -> bytes:
-    """The reply as another server would give it; `quotes` says whether this one writes quotes.
+def comparable(reply: bytes) -> bytes:
+    """The reply as another server would give it.
 
     The size after OK is dropped, since masks change it; that it is right, the client has checked.
     """
     if not reply.startswith(b"OK "):
         return reply
     _size, _crlf, yaml = reply.partition(b"\r\n")
-    if not quotes:
-        yaml = UNQUOTED_BEFORE_1_13.sub(rb'\1: "\2"', yaml)
-    yaml = VERSION.sub(b"version: #", yaml)
+    yaml = OWN_VERSION.sub(b"", yaml)
     yaml = SERVER_ID.sub(b"id: #", yaml)
-    for pattern in (MACHINE, RUSAGE, NUMBERS, TIME_LEFT, PAUSE_LEFT):
+    for pattern in (RUSAGE, NUMBERS, TIME_LEFT, PAUSE_LEFT):
         yaml = pattern.sub(rb"\1: #", yaml)
     return b"OK\r\n" + yaml

@@ -94,7 +94,7 @@ def test_a_job_can_be_put_into_a_tube_that_is_not_used(connect_ours: Connect) ->
     job = int(client.ask("put-in-tube elsewhere 5 0 60", b"abc").split()[1])
     assert client.ask("list-tube-used") == "USING default"
     stats = client.stats(f"stats-job {job}")
-    assert (stats["tube"], stats["pri"], stats["ttr"]) == ('"elsewhere"', "5", "60")
+    assert (stats["tube"].strip('"'), stats["pri"], stats["ttr"]) == ("elsewhere", "5", "60")
     assert client.ask("reserve-with-timeout 0") == "TIMED_OUT"
     client.ask("watch elsewhere")
     assert client.ask("reserve") == f"RESERVED {job} 3\r\nabc"

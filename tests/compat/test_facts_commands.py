@@ -136,8 +136,6 @@ def test_commands_are_told_apart_by_their_beginning(connect: Connect) -> None:
     assert client.ask("pause-tubedefault 0") == "PAUSED"
     assert client.ask("pause-tube  default  0") == "PAUSED"
     assert client.ask("kick 10abc") == "KICKED 0"
-    assert client.ask("reserve-with-timeout ") == "TIMED_OUT"
-    assert client.ask("reserve-with-timeout 0x") == "TIMED_OUT"
     leaver.send(b"quitfoo\r\n")
     assert leaver.reply() == b""
 

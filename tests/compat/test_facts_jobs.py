@@ -218,7 +218,9 @@ def test_statistics_have_the_names_that_clients_look_for_in_order(connect: Conne
     client = connect()
     assert tuple(client.stats(f"stats-job {client.put()}")) == STATS_JOB
     assert tuple(client.stats("stats-tube default")) == STATS_TUBE
-    assert tuple(client.stats()) == STATS
+    told = tuple(client.stats())
+    assert told[:51] == STATS
+    assert told[51:] in {(), ("delayd-version",)}
 
 
 def test_a_tube_counts_what_is_in_it_and_who_uses_it(connect: Connect) -> None:

@@ -104,8 +104,8 @@ def test_who_waits_gets_the_job_that_is_put_and_waits_no_longer(connect: Connect
     assert producer.stats()["current-waiting"] == "0"
 
 
-@pytest.mark.parametrize("seconds", ["-1", "2147483648", "4294967295", " 77x", "\t100"])
-def test_a_negative_or_big_time_to_wait_is_long(connect: Connect, seconds: str) -> None:
+@pytest.mark.parametrize("seconds", ["100", "  77", "2147483647"])
+def test_who_waits_longer_than_it_takes_is_given_a_job(connect: Connect, seconds: str) -> None:
     waiter, producer = connect(), connect()
     send_and_wait(waiter, f"reserve-with-timeout {seconds}", producer)
     job = producer.put()

@@ -1,5 +1,7 @@
 import os
+import re
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from delayd.exits import Exit
-from delayd.testing.daemon import Daemon
 from tests.line_client import LineClient
-from tests.servers import HOST, START_S_MAX, executable, free_port, launch
+from tests.servers import HOST, START_S_MAX, Server, executable, free_port, launch
 
 LISTENS_CPU_S_MAX = 1.0
 """Generous: benchmarks measure it, and 100 ms is the aim. Others who are at work do not count."""
+
+SERVING = re.compile(rb'serving on="line (?P<host>[0-9.]+):(?P<port>[0-9]+)"')
+"""What its log says when it is ready."""
 
 
 @pytest.fixture
@@ -24,19 +28,22 @@ def directory(tmp_path: Path) -> Iterator[Path]:
     assert not list(path.iterdir())
 
 
-def drop_in(directory: Path, *flags: str) -> Daemon:
+def drop_in(directory: Path, *flags: str) -> Server:
     command = (executable("delayd-beanstalkd"), "-l", HOST, "-p", "0", *flags)
-    return Daemon(command, directory=str(directory))
+    server = launch("delayd-beanstalkd", command, directory=directory)
+    server.wait_until(ready=SERVING)
+    return server
 
 
 def test_without_a_directory_nothing_is_kept_on_disk(directory: Path) -> None:
     with drop_in(directory) as daemon:
         with LineClient(daemon.address) as client:
             client.put(b"hello")
-            files = os.listdir(f"/proc/{daemon.pid}/fd")
-            names = [os.readlink(f"/proc/{daemon.pid}/fd/{file}") for file in files]
+            files = os.listdir(f"/proc/{daemon.process.pid}/fd")
+            names = [os.readlink(f"/proc/{daemon.process.pid}/fd/{file}") for file in files]
             assert not [name for name in names if name.endswith((".log", "lock"))]
-        assert daemon.stop() == Exit.OK
+        daemon.stop()
+        assert daemon.process.returncode == Exit.OK
     with drop_in(directory) as daemon, LineClient(daemon.address) as client:
         assert client.ask("peek 1") == "NOT_FOUND"
 
@@ -60,6 +67,21 @@ def test_a_directory_in_use_exits_75(tmp_path: Path, directory: Path) -> None:
         assert second.process.wait(START_S_MAX) == Exit.DIRECTORY_LOCKED
         assert b"is held by" in second.output()
         second.stop()
+
+
+def test_it_prints_nothing_on_standard_output(directory: Path, tmp_path: Path) -> None:
+    path = str(tmp_path / "line.sock")
+    command = (executable("delayd-beanstalkd"), "-V", "-l", f"unix:{path}")
+    with subprocess.Popen(
+        command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stderr is not None
+        while b" serving on=" not in process.stderr.readline():
+            pass
+        process.terminate()
+        printed, logged = process.communicate(timeout=START_S_MAX)
+    assert not printed
+    assert b" stopped exit=0" in logged
 
 
 def test_it_listens_soon_after_it_was_started(directory: Path) -> None:

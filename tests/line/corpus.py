@@ -167,7 +167,7 @@ RESERVING: Final = (
     ),
     Exchange(
         "no wait is an answer at once",
-        (b"reserve-with-timeout 0", b"reserve-with-timeout x", b"reserve-with-timeout "),
+        (b"reserve-with-timeout 0", b"reserve-with-timeout  0.0", b"reserve-with-timeout 00"),
         (b"TIMED_OUT",) * 3,
     ),
     Exchange(
@@ -459,6 +459,8 @@ WORDS: Final = (
         *(b"list-tube-used ", b"list-tubes-watched ", b"peek-ready ", b"peek-readyx"),
         *(b"peek-delayed ", b"peek-buriedx", b"pause-tube", b"pause-tubedefault", b"reserve\n"),
         *(b"peek ", b"delete ", b"touch ", b"use ", b"watch ", b"ignore ", b"stats-tube "),
+        *(b"reserve-with-timeout ", b"reserve-with-timeout x", b"reserve-with-timeout -1"),
+        *(b"reserve-with-timeout 2147483648", b"reserve-with-timeout 5s"),
         *(b"kick ", b"kick x", b"reserve-job ", b"kick-job ", b"kick-job 1 1", b"stats-job x"),
     ),
     each(

@@ -26,6 +26,7 @@ from delayd.access.connection_limits import ConnectionLimits, Peer
 from delayd.access.principal import ALL_TOPICS
 from delayd.access.scopes import Scope
 from delayd.access.tokens import TOKEN_BYTES, Tokens, issue
+from delayd.compat import Compat
 from delayd.core.background import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.operations.clock import advance
@@ -136,10 +137,11 @@ class LineRig:
         *,
         is_virtual: bool = False,
         needs_token: bool = False,
+        compat: Compat = Compat.V1_13,
     ) -> None:
         self.engine = Engine(start_ms=START_MS, body_bytes_max=body_bytes_max)
         self.refusals = Refusals()
-        self.stats = Stats(self.engine, START_MS, refusals=self.refusals)
+        self.stats = Stats(self.engine, START_MS, refusals=self.refusals, compat=compat)
         self.now_ms = RequestMs(START_MS)
         self.wall_ms = EPOCH_MS
         self.entries: list[Entry] = []

@@ -206,12 +206,12 @@ def test_a_tube_with_a_policy_shows_its_use_against_the_caps(client: Client) -> 
 def test_use_against_the_caps_of_all_tubes_is_in_the_statistics_only_where_there_are_any() -> None:
     rig = LineRig()
     client = rig.client()
-    assert list(stats(client, b"stats"))[-1] == "platform"
+    assert list(stats(client, b"stats"))[-1] == "delayd-version"
     configure(rig.engine, jobs_max=2)
     client.says(b"put 0 0 60 1\r\nx\r\n")
     shown = stats(client, b"stats")
-    assert list(shown)[51:] == ["current-jobs", "current-bytes", "jobs-max"]
-    assert [shown[name] for name in list(shown)[51:]] == ["1", "43", "2"]
+    assert list(shown)[52:] == ["current-jobs", "current-bytes", "jobs-max"]
+    assert [shown[name] for name in list(shown)[52:]] == ["1", "43", "2"]
     said = client.says(b"put 0 0 60 1\r\nx\r\n" * 2)
     assert said == b"INSERTED 2\r\nOUT_OF_MEMORY\r\n"
     assert rig.engine.store.last_id == 3, "a put that is refused takes an id all the same"

@@ -2,6 +2,7 @@ import random
 
 import pytest
 
+from delayd.compat import Compat
 from delayd.limits import RESERVE_BATCH_MAX
 from tests.line.rig import LineRig, bytewise, in_pieces
 
@@ -53,8 +54,8 @@ def test_a_waiting_client_is_warned_a_second_before_it_loses_a_job() -> None:
 
 
 @pytest.mark.parametrize("seconds", [b"-1", b"2147483648", b"4294967295"])
-def test_a_negative_wait_has_no_end(seconds: bytes) -> None:
-    rig = LineRig()
+def test_a_negative_wait_of_1_12_has_no_end(seconds: bytes) -> None:
+    rig = LineRig(compat=Compat.V1_12)
     worker = rig.client()
     assert worker.says(b"reserve-with-timeout %b\r\n" % seconds) == b""
     rig.pass_ms(10**12)

@@ -156,12 +156,49 @@ def test_so_many_put_lines_are_remembered_and_no_more() -> None:
         *((b"9223372036854775807", None), (b"-2147483648", None)),
     ],
 )
-def test_a_wait_is_read_as_strtol_reads_it_but_with_a_fraction(rest: bytes, ms: int | None) -> None:
-    assert grammar.parse_wait(rest) == ms
+def test_1_12_reads_a_wait_as_strtol_does_but_with_a_fraction(rest: bytes, ms: int | None) -> None:
+    assert grammar.parse_wait_1_12(rest) == ms
 
 
 @pytest.mark.parametrize("rest", [b"9223372036854775808", b"-9223372036854775809", b"9" * 200])
-def test_a_wait_beyond_64_bits_is_badly_formed(rest: bytes) -> None:
+def test_a_wait_beyond_64_bits_is_badly_formed_in_1_12_too(rest: bytes) -> None:
+    with pytest.raises(BadFormat):
+        grammar.parse_wait_1_12(rest)
+
+
+@pytest.mark.parametrize(
+    ("rest", "ms"),
+    [
+        *((b"0", 0), (b"1", 1_000), (b"007", 7_000), (b"  7", 7_000), (b"0.5", 500)),
+        *((b"0.0001", 1), (b"2147483647", 2_147_483_647_000), (b"00000000000001", 1_000)),
+    ],
+)
+def test_a_wait_is_a_number_of_seconds_with_or_without_a_fraction(rest: bytes, ms: int) -> None:
+    assert grammar.parse_wait(rest) == ms
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        *(
+            b"",
+            b" ",
+            b"x",
+            b"-1",
+            b"-0",
+            b"+7",
+            b"7x",
+            b"7 ",
+            b"1 2",
+            b"\t7",
+            b"0x10",
+            b"1e3",
+            b"5s",
+        ),
+        *(b"1.", b".5", b"2147483648", b"2147483647.5", b"4294967296", b"9" * 200),
+    ],
+)
+def test_a_wait_that_is_no_such_number_is_badly_formed(rest: bytes) -> None:
     with pytest.raises(BadFormat):
         grammar.parse_wait(rest)
 

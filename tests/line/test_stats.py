@@ -4,6 +4,7 @@ import re
 import pytest
 
 from delayd import __version__
+from delayd.compat import Compat
 from delayd.core.engine import Engine
 from delayd.line import replies
 from delayd.line.stats import LogFigures, Stats, instance_id
@@ -101,7 +102,7 @@ def test_the_statistics_of_the_server_are_beanstalkds() -> None:
     rig.client().closes()
     rig.engine.draining = True
     found = rows(client.says(b"stats\r\n"))
-    assert [key for key, _ in found] == SERVER_KEYS.split()
+    assert [key for key, _ in found] == [*SERVER_KEYS.split(), "delayd-version"]
     assert len(SERVER_KEYS.split()) == 51
     values = dict(found)
     expected = {
@@ -119,7 +120,8 @@ def test_the_statistics_of_the_server_are_beanstalkds() -> None:
         "current-workers": "2",
         "total-connections": "3",
         "pid": str(os.getpid()),
-        "version": f'"{__version__}"',
+        "version": '"1.13"',
+        "delayd-version": f'"{__version__}"',
         "rusage-utime": "1.500000",
         "rusage-stime": "0.250000",
         "uptime": "5",
@@ -140,13 +142,38 @@ def test_the_figures_of_the_log_are_in_their_places() -> None:
 
 
 def test_strings_are_quoted_and_numbers_are_plain() -> None:
-    quoted = {"version", "hostname", "os", "platform"}
+    quoted = {"version", "hostname", "os", "platform", "delayd-version"}
     bare = {"draining", "id", "rusage-utime", "rusage-stime"}
     for key, value in rows(LineRig().client().says(b"stats\r\n")):
         if key in quoted:
             assert re.fullmatch(r'"[^"\n]+"', value)
         elif key not in bare:
             assert re.fullmatch(r"[0-9]+", value), key
+
+
+def test_strings_of_1_12_are_bare() -> None:
+    client = LineRig(compat=Compat.V1_12).client()
+    told = dict(rows(client.says(b"stats\r\n")))
+    assert (told["version"], told["delayd-version"]) == ('"1.12"', f'"{__version__}"')
+    machine = os.uname()
+    shown = [told[name] for name in ("hostname", "os", "platform")]
+    assert shown == [machine.nodename, machine.version, machine.machine]
+    assert dict(rows(client.says(b"stats-tube default\r\n")))["name"] == "default"
+    client.says(b"put 0 0 60 2\r\nhi\r\n")
+    assert dict(rows(client.says(b"stats-job 1\r\n")))["tube"] == "default"
+
+
+def test_a_wait_of_1_12_is_counted_and_ends_as_there() -> None:
+    client = LineRig(compat=Compat.V1_12).client()
+    assert client.says(b"reserve-with-timeout x\r\n") == b"TIMED_OUT\r\n"
+    assert client.says(b"reserve-with-timeoutx\r\n") == b"BAD_FORMAT\r\n"
+    assert dict(rows(client.says(b"stats\r\n")))["cmd-reserve-with-timeout"] == "1"
+
+
+def test_a_wait_that_is_no_number_is_not_counted() -> None:
+    client = LineRig().client()
+    assert client.says(b"reserve-with-timeout x\r\n") == b"BAD_FORMAT\r\n"
+    assert dict(rows(client.says(b"stats\r\n")))["cmd-reserve-with-timeout"] == "0"
 
 
 def test_an_instance_can_not_be_taken_for_a_number() -> None:
