@@ -1,12 +1,15 @@
-"""How long after exec a client can connect: `python -m benchmarks.start`.
+"""How long after exec the first reply comes: `python -m benchmarks.start`.
 
-Test suites of beanstalk clients start the server and connect 100 ms later, so delayd-beanstalkd
-listens before it imports the daemon. Each program is started on a fresh unix socket, and the time
-from just before exec to the first connect that succeeds is taken; the median of eleven starts
-counts, after one that warms the caches. beanstalkd runs in the same round where it is installed.
+Test suites of beanstalk clients start a server for each test and connect 100 ms later. Each program
+is started on a fresh unix socket, and the times from just before exec are taken: to the first
+connect that succeeds, and to the reply to the `stats` that is sent then. Beside them the processor
+time until that reply, which other work on the machine does not change. The floor is a Python that
+imports sockets and a selector, and ends; beanstalkd runs in the same rounds where it is installed.
+All take turns, and the medians of twenty rounds count, after one that warms the caches.
 """
 
 import contextlib
+import os
 import shutil
 import socket
 import statistics
@@ -16,60 +19,76 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-STARTS: Final = 11
+ROUNDS: Final = 20
 GIVE_UP_S: Final = 10.0
+FLOOR: Final = "import socket, selectors"
 
 
-def exec_to_listening_ms(command: Sequence[str], path: Path) -> float:
-    """Start the command, which listens on `path`; stop it once somebody could connect."""
+class Start(NamedTuple):
+    """One start, in milliseconds."""
+
+    listening: float
+    reply: float
+    processor: float
+
+
+def floor() -> Start:
+    """Start a Python that does nothing but import what a server cannot do without."""
+    began = time.perf_counter()
+    pid = os.posix_spawn(sys.executable, [sys.executable, "-c", FLOOR], os.environ)
+    used = os.wait4(pid, 0)[2]
+    took = (time.perf_counter() - began) * 1_000
+    return Start(took, took, (used.ru_utime + used.ru_stime) * 1_000)
+
+
+def started(command: Sequence[str], path: Path) -> Start:
+    """Start the command, which listens on `path`; stop it once it has answered."""
     began = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             while time.perf_counter() - began < GIVE_UP_S:
                 with socket.socket(socket.AF_UNIX) as client, contextlib.suppress(OSError):
                     client.connect(str(path))
-                    return (time.perf_counter() - began) * 1000
+                    listening = time.perf_counter() - began
+                    client.sendall(b"stats\r\n")
+                    client.recv(4_096)
+                    reply = time.perf_counter() - began
+                    on_processor = Path(f"/proc/{process.pid}/schedstat").read_text().split()[0]
+                    return Start(listening * 1_000, reply * 1_000, int(on_processor) / 1e6)
                 time.sleep(0.0005)
         finally:
             process.kill()
     raise TimeoutError(f"{command[0]} does not listen on {path}")
 
 
-def measure(name: str, command: Sequence[str]) -> str:
-    """Start the command many times; one row of the table. `{}` stands for the socket's path."""
-    times_ms = []
-    for _ in range(STARTS + 1):
-        with tempfile.TemporaryDirectory() as directory:
-            path = Path(directory) / "line.sock"
-            words = [word.format(path) for word in command]
-            times_ms.append(exec_to_listening_ms(words, path))
-    del times_ms[0]
-    return f"{name:<20} {statistics.median(times_ms):>8.1f} {max(times_ms):>8.1f}"
-
-
 def main() -> None:
     """Print the table."""
     beside = Path(sys.executable).parent
+    drop_in = str(beside / "delayd-beanstalkd")
     commands = {
-        "delayd-beanstalkd": [str(beside / "delayd-beanstalkd"), "-l", "unix:{}"],
+        "delayd-beanstalkd": [drop_in, "-l", "unix:{}"],
+        "delayd-beanstalkd -b": [drop_in, "-l", "unix:{}", "-b", "{}.data"],
         "delayd serve": [
             *(str(beside / "delayd"), "serve", "--http", "off"),
             *("--line", "unix:{}", "--data-dir", "{}.data"),
         ],
-        "bare Python": [
-            # The floor: nothing but the interpreter and the two calls.
-            *(sys.executable, "-I", "-c"),
-            "import _socket; s = _socket.socket(1); s.bind('{}'); s.listen(); s._accept()",
-        ],
     }
-    peer = shutil.which("beanstalkd")
-    if peer:
+    if peer := shutil.which("beanstalkd"):
         commands["beanstalkd"] = [peer, "-l", "unix:{}"]
-    print(f"{'exec to listening':<20} {'median':>8} {'max':>8}  (ms, {STARTS} starts)")
-    for name, command in commands.items():
-        print(measure(name, command))
+    starts: dict[str, list[Start]] = {name: [] for name in (*commands, FLOOR)}
+    for _ in range(ROUNDS + 1):
+        starts[FLOOR].append(floor())
+        for name, command in commands.items():
+            with tempfile.TemporaryDirectory() as directory:
+                path = Path(directory) / "line.sock"
+                starts[name].append(started([word.format(path) for word in command], path))
+    print(f"{f'ms from exec, medians of {ROUNDS}':<26} {'listening':>10} {'reply':>8} {'CPU':>8}")
+    for name, taken in starts.items():
+        of_each = zip(*taken[1:], strict=True)
+        listening, reply, processor = (statistics.median(times) for times in of_each)
+        print(f"{name:<26} {listening:>10.1f} {reply:>8.1f} {processor:>8.1f}")
 
 
 if __name__ == "__main__":

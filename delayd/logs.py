@@ -16,8 +16,6 @@ serving continues. The module refuses to read a clock.
 
 import contextlib
 import enum
-import json
-import logging
 from collections.abc import Callable
 from typing import TextIO
 
@@ -31,6 +29,8 @@ def keep_libraries_quiet() -> None:
 
     Clients could fill the log with these lines, and they are not JSON.
     """
+    import logging  # noqa: PLC0415 - it comes with asyncio, and asyncio alone needs it
+
     logging.getLogger().addHandler(logging.NullHandler())
 
 
@@ -121,5 +121,7 @@ def json_line(time: str, level: LogLevel, event: str, fields: dict[str, Value]) 
 
 
 def _quoted(value: object) -> str:
+    import json  # noqa: PLC0415 - delayd-beanstalkd answers before it logs
+
     # JSON leaves DEL as it is, the one ASCII control character above the letters.
     return json.dumps(value, separators=(",", ":")).replace("\x7f", "\\u007f")

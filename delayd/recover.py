@@ -7,16 +7,14 @@ With progress in the log, and for systemd, when it takes longer than a second.
 
 import gc
 import shlex
+from typing import TYPE_CHECKING
 
 from delayd.clock import NS_PER_MS, Clock, monotonic_ns
 from delayd.config import ClockKind, Config
 from delayd.core.engine import Engine
 from delayd.core.operations.topics import configure
 from delayd.core.records import UnknownRecord
-from delayd.core.replay import Replay
 from delayd.exits import Exit
-from delayd.journal.directory import look_first
-from delayd.journal.disk import RealDisk
 from delayd.journal.errors import (
     DamageError,
     DirectoryLocked,
@@ -25,10 +23,12 @@ from delayd.journal.errors import (
     JournalError,
     WrongClock,
 )
-from delayd.journal.journal import Journal
 from delayd.limits import GC_YOUNG_OBJECTS, RECOVERY_REPORT_MS
 from delayd.logs import Log
 from delayd.systemd import Notifier
+
+if TYPE_CHECKING:
+    from delayd.journal.journal import Journal
 
 
 def exit_code_of(error: JournalError) -> Exit:
@@ -51,7 +51,7 @@ def what_helps(error: JournalError, config: Config) -> dict[str, str]:
 
 def recover(
     config: Config, clock: Clock, log: Log, notifier: Notifier
-) -> tuple[Engine, Journal | None]:
+) -> "tuple[Engine, Journal | None]":
     """Bring the engine to the state in the journal. Raises `JournalError`.
 
     The garbage collector is off meanwhile, and what was loaded is then frozen: jobs are bytes, but
@@ -62,6 +62,10 @@ def recover(
         engine, journal = _new_engine(config, clock.now_ms()), None
         configure(engine, config.topics, config.jobs_max, config.bytes_max)
     else:
+        from delayd.journal.directory import look_first  # noqa: PLC0415 - only where jobs are kept
+        from delayd.journal.disk import RealDisk  # noqa: PLC0415
+        from delayd.journal.journal import Journal  # noqa: PLC0415
+
         disk = RealDisk()
         look_first(disk, config.data_dir)
         journal = Journal.open(
@@ -91,8 +95,10 @@ def _new_engine(config: Config, start_ms: int) -> Engine:
 
 
 def _replayed(
-    config: Config, journal: Journal, clock: Clock, log: Log, notifier: Notifier
+    config: Config, journal: "Journal", clock: Clock, log: Log, notifier: Notifier
 ) -> Engine:
+    from delayd.core.replay import Replay  # noqa: PLC0415
+
     replay = None
     last = None
     done_bytes = 0

@@ -12,13 +12,11 @@ process sleeps. The watchdog comes round once a minute to find a wake-up that wa
 would be a fault of ours: it repairs it, logs it, and counts it in `repairs`.
 """
 
-import asyncio
 import contextlib
 import os
 import signal
 import sys
-import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from delayd import __version__
@@ -34,31 +32,33 @@ from delayd.clock import (
     open_set_watch,
     system_wall_ms,
 )
-from delayd.commit import GroupCommit, Space
 from delayd.compat import Compat
 from delayd.config import Config
 from delayd.core.engine import Engine
 from delayd.core.stats.refusals import Refusals
 from delayd.exits import Exit
-from delayd.journal.aio import open_kernel_sync
 from delayd.journal.errors import JournalError
-from delayd.journal.journal import Journal
 from delayd.limits import SLOW_SYNC_MS, STOP_MS_MAX, WATCHDOG_MS
 from delayd.line.server import LineServer
 from delayd.line.stats import LogFigures, Stats
 from delayd.logs import Log, Value, keep_libraries_quiet
-from delayd.metrics import CONTENT_TYPE, JournalFigures, Metrics, Sources, TurnFigures
+from delayd.loop import PlainLoop
 from delayd.net.accept import raise_descriptor_limit
 from delayd.net.addresses import Listeners, TcpAddress
 from delayd.net.peers import RateLimited, is_peer_error
 from delayd.recover import exit_code_of, recover, what_helps
-from delayd.snapshots import Snapshots
 from delayd.systemd import Notifier
 from delayd.turns import Turns, TurnSelector
 
 if TYPE_CHECKING:
+    import asyncio
+
+    from delayd.commit import GroupCommit
     from delayd.http.api import Reports
     from delayd.http.server import HttpServer
+    from delayd.journal.journal import Journal
+    from delayd.metrics import Sources
+    from delayd.snapshots import Snapshots
 
 TRY_IT: Final = (
     "to put a job that comes in 5 seconds and is done then: "
@@ -87,7 +87,6 @@ def run(
     line on standard output says when it is ready and where.
     """
     log = Log(sys.stderr, system_wall_ms, log_format=config.log_format, level=config.log_level)
-    keep_libraries_quiet()
     try:
         access = AccessControl.open(config)
     except AccessInvalid as error:
@@ -121,7 +120,7 @@ class Service:
         log: Log,
         notifier: Notifier,
         engine: Engine,
-        journal: Journal | None,
+        journal: "Journal | None",
         access: AccessControl,
         compat: Compat,
         *,
@@ -157,40 +156,91 @@ class Service:
             tls=access.line_tls,
         )
         self._http: HttpServer | None = None
+        self._loop: asyncio.AbstractEventLoop | PlainLoop
+        self._ask_to_stop: Callable[[], object]
 
     # --- From start to stop ----------------------------------------------------------------------
 
     def run(self) -> int:
         """Serve until a signal or a failure says stop; return the exit code."""
+        if self._listeners.http:
+            return self._run_with_asyncio()
+        loop = self._loop = PlainLoop()
+        self._ask_to_stop = loop.stop
+        try:
+            self._begin(loop.fileno())
+            loop.run(self._sleep)
+            if self._stop_accepting():
+                self._turns.turn()
+                for _ in self._last_replies():
+                    self._sleep(_STOP_STEP_MS / 1_000)
+                    loop.call_due()
+                self._give_back()
+            self._close()
+        except Exception as fault:  # noqa: BLE001 (whatever it is, memory cannot be trusted now)
+            self._crash(loop, {"exception": fault})
+        loop.close()
+        return self._exit
+
+    def _run_with_asyncio(self) -> int:
+        import asyncio  # noqa: PLC0415 - takes as long as all of the line, and HTTP alone needs it
+
+        keep_libraries_quiet()
         selector = TurnSelector()
-        with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
+
+        def new_loop() -> asyncio.AbstractEventLoop:
+            return asyncio.SelectorEventLoop(selector)
+
+        with asyncio.Runner(loop_factory=new_loop) as runner:
             return runner.run(self._serve(selector))
 
     async def _serve(self, selector: TurnSelector) -> int:
-        self._loop = asyncio.get_running_loop()
-        self._stopping = asyncio.Event()
-        self._begin_turns()
-        self._line.listen_to(selector.fileno(), self._turns.nudge)
+        import asyncio  # noqa: PLC0415
+
+        loop = self._loop = asyncio.get_running_loop()
+        stopping = asyncio.Event()
+        self._ask_to_stop = stopping.set
+        loop.set_exception_handler(self._complain)
         selector.sleep = self._sleep
-        self._loop.set_exception_handler(self._complain)
+        self._begin(selector.fileno())
+        await stopping.wait()
+        http = self._http
+        if self._stop_accepting():
+            self._turns.turn()
+            if http is not None:
+                await http.stop()
+            for _ in self._last_replies():
+                await asyncio.sleep(_STOP_STEP_MS / 1_000)
+            self._give_back()
+        elif http is not None:
+            http.abort()
+        self._close()
+        selector.sleep = None
+        return self._exit
+
+    def _begin(self, loop_fd: int) -> None:
+        """Take the first turns; `loop_fd` is readable when the loop has something to do."""
+        self._begin_turns()
+        self._line.listen_to(loop_fd, self._turns.nudge)
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._stopping.set)
+            self._loop.add_signal_handler(number, self._ask_to_stop)
         self._loop.add_signal_handler(signal.SIGUSR1, self._drain)
         self._loop.add_signal_handler(signal.SIGHUP, self._reload)
         self._turns.turn()
-        self._open_http()
-        self._turns.turn()  # that took a while, in which no client had to be woken
+        if self._listeners.http:
+            self._open_http()
+            self._turns.turn()  # that took a while, in which no client had to be woken
         self._watchdog()
         self._announce()
-        await self._stopping.wait()
-        await self._stop()
-        selector.sleep = None
-        return self._exit
 
     def _begin_turns(self) -> None:
         """Set up how turns are committed, and what takes them."""
         space = None
         if self._journal is not None:
+            from delayd.commit import GroupCommit, Space  # noqa: PLC0415 - only where jobs are kept
+            from delayd.journal.aio import open_kernel_sync  # noqa: PLC0415
+            from delayd.snapshots import Snapshots  # noqa: PLC0415
+
             self._commit = GroupCommit(
                 self._journal,
                 self._config.sync,
@@ -224,9 +274,7 @@ class Service:
             self._line.listen_to(self._set_watch.fileno(), self._wall_clock_set, each_time=False)
 
     def _open_http(self) -> None:
-        """Serve the API, if there is an address for it."""
-        if not self._listeners.http:
-            return
+        """Serve the API."""
         from delayd.http import server  # noqa: PLC0415 - aiohttp takes 250 ms
         from delayd.http.api import Api  # noqa: PLC0415
         from delayd.http.connections import bounds_of  # noqa: PLC0415
@@ -254,6 +302,7 @@ class Service:
     def _reports(self) -> "Reports":
         """Return where the API asks about the daemon itself."""
         from delayd.http.api import Reports  # noqa: PLC0415
+        from delayd.metrics import CONTENT_TYPE, Metrics  # noqa: PLC0415
 
         sources = sources_of(
             self._engine,
@@ -332,24 +381,33 @@ class Service:
             self._log.warning("closed clients whose tokens expired or were revoked", clients=closed)
         self._turns.ask()
 
-    async def _stop(self) -> None:
-        """Stop in order: no more clients, last replies, reservations back, commit, close."""
+    def _stop_accepting(self) -> bool:
+        """Begin to stop: no more clients. Return whether those that are here get their replies.
+
+        The order is: no more clients, last replies, reservations back, commit, close.
+        """
         self._notifier.stopping("stopping")
         self._line.stop_accepting()
-        http = self._http
-        if http is not None:
-            http.stop_accepting()
+        if self._http is not None:
+            self._http.stop_accepting()
         self._listeners.close()
-        if http is not None and self._exit is not Exit.OK:
-            http.abort()
-        if self._exit is Exit.OK:
-            self._turns.turn()
-            if http is not None:
-                await http.stop()
-            await self._last_replies()
-            self._engine.is_stopping = True
-            self._line.close_clients(self._clock.request_ms())
-            self._turns.end_turn(self._clock.request_ms())
+        return self._exit is Exit.OK
+
+    def _last_replies(self) -> Iterator[None]:
+        """Let clients take what was promised to them, for a bounded time: a step for each item."""
+        for _ in range(STOP_MS_MAX // _STOP_STEP_MS):
+            if not self._line.has_unsent:
+                return
+            yield
+
+    def _give_back(self) -> None:
+        """Close the clients: what they held is ready again."""
+        self._engine.is_stopping = True
+        self._line.close_clients(self._clock.request_ms())
+        self._turns.end_turn(self._clock.request_ms())
+
+    def _close(self) -> None:
+        """Write what is to be written and let go of everything."""
         self._turns.is_over = True
         if self._commit is not None:
             self._commit.close()
@@ -366,14 +424,7 @@ class Service:
                 self._fail(error)
         self._log.info("stopped", exit=int(self._exit))
 
-    async def _last_replies(self) -> None:
-        """Let clients take what was promised to them, for a bounded time."""
-        for _ in range(STOP_MS_MAX // _STOP_STEP_MS):
-            if not self._line.has_unsent:
-                return
-            await asyncio.sleep(_STOP_STEP_MS / 1_000)
-
-    def _complain(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def _complain(self, loop: "asyncio.AbstractEventLoop", context: dict[str, Any]) -> None:
         """Log what happened to a connection, now and then; anything else is a fault of ours."""
         if not is_peer_error(context):
             self._crash(loop, context)
@@ -381,12 +432,16 @@ class Service:
             reason = f"{context['message']}: {context['exception']}"
             self._log.warning("a connection failed", reason=reason)
 
-    def _crash(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def _crash(
+        self, _loop: "asyncio.AbstractEventLoop | PlainLoop", context: dict[str, Any]
+    ) -> None:
         """End the process at once, after a fault of our own.
 
         What is in memory can no longer be trusted, so nothing of it may be acknowledged. What was
         acknowledged is in the journal.
         """
+        import traceback  # noqa: PLC0415 - takes 3 ms
+
         fault = context.get("exception")
         trace = "".join(traceback.format_exception(fault)) if fault else context["message"]
         self._log.error("a fault in delayd: stopping at once", trace=trace)
@@ -398,7 +453,7 @@ class Service:
         self._log.error("the journal failed", reason=str(error))
         self._turns.is_over = True
         self._turns.nudge()
-        self._stopping.set()
+        self._ask_to_stop()
 
     # --- The disk --------------------------------------------------------------------------------
 
@@ -453,16 +508,17 @@ class Service:
 def sources_of(
     engine: Engine,
     turns: Turns,
-    journal: Journal | None,
-    commit: GroupCommit | None,
+    journal: "Journal | None",
+    commit: "GroupCommit | None",
     *,
     connections: Callable[[], Mapping[str, int]],
     repairs: Callable[[], int],
-) -> Sources:
+) -> "Sources":
     """Return where to ask; without a journal there is nothing to say of one.
 
     `connections` counts the open ones by front end, `repairs` what the watchdog has repaired.
     """
+    from delayd.metrics import JournalFigures, Sources, TurnFigures  # noqa: PLC0415 - HTTP alone
 
     def journal_figures() -> JournalFigures | None:
         if journal is None or commit is None:

@@ -16,10 +16,9 @@ to read the process sleeps.
 
 import selectors
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from delayd.clock import NS_PER_MS, NS_PER_S, Clock, monotonic_ns
-from delayd.commit import GroupCommit, Replies, Space
 from delayd.core.engine import Engine
 from delayd.core.errors import OutOfSpace
 from delayd.core.log_space import RESERVE_COST_BYTES
@@ -40,6 +39,9 @@ from delayd.limits import (
     WALL_STEP_MS,
 )
 from delayd.line.server import LineServer
+
+if TYPE_CHECKING:
+    from delayd.commit import GroupCommit, Replies, Space
 
 _NEVER_MS: Final = 1 << 62
 
@@ -97,8 +99,8 @@ class Turns:
         engine: Engine,
         clock: Clock,
         line: LineServer,
-        commit: GroupCommit | None = None,
-        space: Space | None = None,
+        commit: "GroupCommit | None" = None,
+        space: "Space | None" = None,
     ) -> None:
         """Bring them together; without a `commit` replies leave at once, nothing is kept."""
         self._engine = engine

@@ -45,9 +45,10 @@ MAY_IMPORT: Final = MappingProxyType(
         "snapshots": (*TOOLS, "core", "journal"),
         "recover": (*TOOLS, "config", "core", "journal"),
         "turns": (*TOOLS, "commit", "core", "line"),
+        "loop": (*GROUND, "clock"),
         "service": (
-            *(*FRONT_END, "commit", "config", "http", "journal", "line", "metrics", "push"),
-            *("recover", "snapshots", "turns"),
+            *(*FRONT_END, "commit", "config", "http", "journal", "line", "loop"),
+            *("metrics", "push", "recover", "snapshots", "turns"),
         ),
         "testing": (*TOOLS, "journal.disk", "core.times"),
         "binlog": (*GROUND, "core", "journal"),

@@ -21,15 +21,17 @@ is not, or others behind the same router could slow it down.
 
 import socket
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from delayd.access.errors import TokensInvalid
 from delayd.access.failures import Failures, network
 from delayd.access.principal import EVERYBODY, Principal
-from delayd.access.tokens import Tokens
 from delayd.access.usage import TokenUsage, days_of
 from delayd.clock import system_wall_ms
 from delayd.net.peers import UnixPeer, certificate_name, unix_peer
+
+if TYPE_CHECKING:
+    from delayd.access.tokens import Tokens
 
 
 def _ignore(*_told: object) -> None:
@@ -41,7 +43,7 @@ class Authenticator:
 
     def __init__(
         self,
-        tokens: Tokens | None = None,
+        tokens: "Tokens | None" = None,
         *,
         unix_uids: Collection[int] | None = None,
         unix_gids: Collection[int] | None = None,
@@ -128,6 +130,8 @@ class Authenticator:
         """Read the tokens again; a bad file keeps the old ones. Return what is wrong with it."""
         if self.tokens is None or not self.tokens.path:
             return ()
+        from delayd.access.tokens import Tokens  # noqa: PLC0415 - where there are any it is loaded
+
         try:
             self.tokens = Tokens.load(self.tokens.path)
         except TokensInvalid as error:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from delayd.access.authenticator import Authenticator
 from delayd.access.errors import AccessInvalid, TokensInvalid, redacted
-from delayd.access.tokens import Tokens
 from delayd.clock import system_wall_ms
 from delayd.logs import Log
 from delayd.net.addresses import Listeners, is_local
@@ -43,6 +42,8 @@ class AccessControl(NamedTuple):
         errors: list[str] = []
         tokens = None
         if settings.auth_tokens is not None:
+            from delayd.access.tokens import Tokens  # noqa: PLC0415 - takes 10 ms
+
             try:
                 tokens = Tokens.load(settings.auth_tokens)
             except TokensInvalid as error:

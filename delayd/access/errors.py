@@ -7,7 +7,6 @@ the file go to logs and terminals, so nothing that could be a secret is repeated
 'name = "dlyd_0a1b2c3d_..."'
 """
 
-import json
 import re
 from collections.abc import Iterable
 from typing import Final
@@ -37,4 +36,6 @@ def redacted(text: str) -> str:
 
 def shown(value: object) -> str:
     """Write a value on one line, without anything in it that could be a secret."""
+    import json  # noqa: PLC0415 - only where something is wrong
+
     return _SECRET.sub("...", redacted(json.dumps(value, default=str)))

@@ -7,8 +7,6 @@ file is a convenience: it is not synced, and one that cannot be read is begun ag
 """
 
 import contextlib
-import datetime as dt
-import json
 import os
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -17,11 +15,12 @@ from delayd.limits import TOKENS_FILE_BYTES_MAX
 
 SUFFIX: Final = ".used"
 DAY_MS: Final = 86_400_000
-_EPOCH: Final = dt.date(1970, 1, 1)
 
 
 def days_of(tokens_path: str) -> dict[str, str]:
     """Read the days by the tokens' ids; nothing where there is no such file."""
+    import json  # noqa: PLC0415 - only where there are tokens, as the others here
+
     try:
         with open(tokens_path + SUFFIX, "rb") as file:
             days = json.loads(file.read(TOKENS_FILE_BYTES_MAX))
@@ -35,6 +34,8 @@ def days_of(tokens_path: str) -> dict[str, str]:
 def _is_day(value: object) -> bool:
     if not isinstance(value, str):
         return False
+    import datetime as dt  # noqa: PLC0415
+
     try:
         return dt.date.fromisoformat(value).isoformat() == value
     except ValueError:
@@ -47,7 +48,9 @@ def day_of(wall_ms: int) -> str:
     >>> day_of(86_400_000 - 1), day_of(86_400_000)
     ('1970-01-01', '1970-01-02')
     """
-    return (_EPOCH + dt.timedelta(days=wall_ms // DAY_MS)).isoformat()
+    import datetime as dt  # noqa: PLC0415
+
+    return (dt.date(1970, 1, 1) + dt.timedelta(days=wall_ms // DAY_MS)).isoformat()
 
 
 class TokenUsage:
@@ -77,6 +80,8 @@ class TokenUsage:
         """
         if not self._is_new:
             return
+        import json  # noqa: PLC0415
+
         self._is_new = False
         for token_id, day in days_of(tokens_path).items():
             self.days[token_id] = max(day, self.days.get(token_id, ""))

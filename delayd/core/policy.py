@@ -28,7 +28,6 @@ Everything here is a function of its arguments, jitter included: replay judges a
 ended, and must come to the same verdict. The module refuses to know records, queues and topics.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -323,6 +322,8 @@ class Policy:
         """Read a policy; `PolicyInvalid` names everything that is wrong with it."""
         if len(text) > POLICY_JSON_BYTES_MAX:
             raise PolicyInvalid((f"it is longer than {POLICY_JSON_BYTES_MAX} bytes",))
+        import json  # noqa: PLC0415 - takes 1 ms, and few topics have a policy
+
         twice: dict[str, None] = {}
         try:
             given = json.loads(text, object_pairs_hook=lambda pairs: _noted(pairs, twice))
@@ -357,6 +358,8 @@ class Policy:
 
     def to_json(self) -> str:
         """Write it as `from_json` reads it, in one spelling only; what says nothing is left out."""
+        import json  # noqa: PLC0415
+
         written = {
             row.name: row.write(value) for row in FIELDS if _says(value := getattr(self, row.field))
         }
@@ -387,6 +390,8 @@ def _no_such_field(name: str) -> str:
 
 
 def _shown(value: object) -> str:
+    import json  # noqa: PLC0415
+
     try:
         shown = json.dumps(value, default=str)
     except RecursionError:  # it goes as deep as can just be read

@@ -17,7 +17,6 @@ None and a thread does the work.
 import ctypes
 import errno
 import os
-import platform
 import struct
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -104,7 +103,7 @@ class KernelSync:
 
 def open_kernel_sync() -> KernelSync | None:
     """Return the kernel's way to sync, or None where it has none for us."""
-    calls = CALLS.get(platform.machine())
+    calls = CALLS.get(os.uname().machine)
     if calls is None:
         return None
     try:

@@ -6,7 +6,6 @@ bare (`Compat`).
 """
 
 import enum
-import json
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
@@ -252,6 +251,8 @@ def _words_of(member: enum.Enum) -> str:
 
 def _any_text(text: str) -> str:
     """Quote a client's text as JSON does, which YAML reads too."""
+    import json  # noqa: PLC0415 - takes 1 ms
+
     return json.dumps(text, ensure_ascii=False)
 
 

@@ -2,7 +2,6 @@
 
 import os
 import resource
-import uuid
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -42,7 +41,7 @@ COUNTED: Final = (
 
 def instance_id() -> str:
     """Return a name for this run: hex that no client takes for a number (a lone `e` could be)."""
-    return f"d{uuid.uuid4().hex[:14]}d"
+    return f"d{os.urandom(7).hex()}d"
 
 
 class LogFigures(NamedTuple):

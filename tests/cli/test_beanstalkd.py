@@ -272,3 +272,11 @@ def test_nothing_heavy_is_imported_before_it_listens() -> None:
     heavy = {"asyncio", "click", "dataclasses", "inspect", "ipaddress", "json", "logging"}
     heavy |= {"msgspec", "ssl", "tomllib"}
     assert not heavy & imported_by("delayd.cli.beanstalkd")
+
+
+def test_what_the_line_alone_does_not_need_is_not_imported_before_it_answers() -> None:
+    heavy = {"aiohttp", "asyncio", "click", "json", "logging", "msgspec", "orjson", "ssl"}
+    heavy |= {"ctypes.util", "datetime", "ipaddress", "platform", "subprocess", "tomllib"}
+    heavy |= {"delayd.access.token_entries", "delayd.access.tokens", "delayd.http", "delayd.commit"}
+    heavy |= {"delayd.journal.journal", "delayd.metrics", "delayd.snapshots", "delayd.net.tls"}
+    assert not heavy & imported_by("delayd.cli.beanstalkd", "delayd.service")

@@ -1,0 +1,100 @@
+"""The event loop of a daemon that does not serve HTTP: timers, calls by other threads, signals.
+
+Such a daemon spends its life in the turns, and needs asyncio for three small things only, which are
+here. asyncio takes as long to import as all of delayd does, and clients' test suites start a server
+for each test.
+
+    run ─► sleep: turns, until nudged or until the first timer ─► timers that are due ─► calls ─► …
+                    ▲
+    signal, thread ─┘ a byte in the pipe, whose other end `fileno` is
+
+A signal wakes the loop by the same pipe, because Python carries its handler out only when the
+interpreter goes on.
+"""
+
+import contextlib
+import heapq
+import os
+import signal
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+from typing import Final
+
+from delayd.clock import NS_PER_S, monotonic_ns
+
+_READ_BYTES: Final = 4_096
+
+
+class PlainLoop:
+    """Calls what it was given; `elapsed_ns` reads a clock that never goes back."""
+
+    __slots__ = ("_calls", "_elapsed_ns", "_is_over", "_numbers", "_pipe", "_signals", "_timers")
+
+    def __init__(self, elapsed_ns: Callable[[], int] = monotonic_ns) -> None:
+        self._elapsed_ns = elapsed_ns
+        self._timers: list[tuple[int, int, Callable[[], object]]] = []
+        self._numbers = count()  # so that timers of one instant are called in their order
+        self._calls: deque[Callable[[], object]] = deque()
+        self._pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._signals: list[int] = []
+        self._is_over = False
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when `run` has something to do."""
+        return self._pipe[0]
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> None:
+        """Have something called in so many seconds."""
+        due_ns = self._elapsed_ns() + int(delay_s * NS_PER_S)
+        heapq.heappush(self._timers, (due_ns, next(self._numbers), callback))
+
+    def call_soon_threadsafe(self, callback: Callable[[], object]) -> None:
+        """Have something called by another thread, or in the middle of anything."""
+        self._calls.append(callback)
+        with contextlib.suppress(BlockingIOError):  # full: it wakes up in any case
+            os.write(self._pipe[1], b"\0")
+
+    def add_signal_handler(self, number: int, callback: Callable[[], object]) -> None:
+        """Have something called for each signal of this number."""
+        signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
+        signal.signal(number, lambda *_: self.call_soon_threadsafe(callback))
+        self._signals.append(number)
+
+    def stop(self) -> None:
+        """Let `run` return."""
+        self._is_over = True
+
+    def run(self, sleep: Callable[[float | None], object]) -> None:
+        """Call what is due until told to stop. In between, `sleep` for at most so many seconds."""
+        while not self._is_over:
+            sleep(self.wait_s())
+            self.call_due()
+
+    def wait_s(self) -> float | None:
+        """Return how long until the next call; None: there is none."""
+        if self._calls:
+            return 0.0
+        if not self._timers:
+            return None
+        return max(0, self._timers[0][0] - self._elapsed_ns()) / NS_PER_S
+
+    def call_due(self) -> None:
+        """Make the calls that are due. What these ask for comes the next time."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._pipe[0], _READ_BYTES)
+        now_ns = self._elapsed_ns()
+        due = [self._calls.popleft() for _ in range(len(self._calls))]
+        while self._timers and self._timers[0][0] <= now_ns:
+            due.append(heapq.heappop(self._timers)[2])
+        for callback in due:
+            callback()
+
+    def close(self) -> None:
+        """Let the signals do again what they do by default."""
+        if self._signals:
+            signal.set_wakeup_fd(-1)
+        for number in self._signals:
+            signal.signal(number, signal.SIG_DFL)
+        for descriptor in self._pipe:
+            os.close(descriptor)
