@@ -63,11 +63,16 @@ if TYPE_CHECKING:
 TRY_IT: Final = (
     "to put a job that comes in 5 seconds and is done then: "
     "bash -c 'exec 3<>/dev/tcp/{host}/{port}; "
-    r'printf "put 0 5 60 5\r\nhello\r\nreserve\r\n" >&3; read -r said id <&3; echo $said $id; '
+    r'printf "use hello\r\nwatch hello\r\nignore default\r\n'
+    r'put 0 5 60 5\r\nhello\r\nreserve\r\n" >&3; '
+    "for i in 1 2 3 4; do read -r said id <&3; echo $said $id; done; "
     r'head -n 2 <&3; printf "delete $id\nquit\r\n" >&3; cat <&3'
     "'\n"
 )
-"""For a newcomer, to paste into a shell; `$id` ends in the CR of the reply it was read from."""
+"""For a newcomer, to paste into a shell; `$id` ends in the CR of the reply it was read from.
+
+It uses and watches a tube of its own: in `default` it would reserve a job that others wait for.
+"""
 
 _STOP_STEP_MS: Final = 10
 

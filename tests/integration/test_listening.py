@@ -45,7 +45,9 @@ def test_port_0_is_a_port_of_the_systems_choice_and_told(tmp_path: Path) -> None
         assert str(port) not in daemon.log()  # it was told on standard output
 
 
-def test_a_line_for_newcomers_works_when_pasted(tmp_path: Path) -> None:
+def test_a_line_for_newcomers_works_when_pasted_and_touches_no_job_of_others(
+    tmp_path: Path,
+) -> None:
     with subprocess.Popen(
         [*SERVE, "--data-dir", str(tmp_path), "--line", "127.0.0.1:0"],
         stdout=subprocess.PIPE,
@@ -53,16 +55,23 @@ def test_a_line_for_newcomers_works_when_pasted(tmp_path: Path) -> None:
         text=True,
     ) as process:
         assert process.stdout is not None
-        assert re.fullmatch(r"delayd \S+ ready: line 127\.0\.0\.1:\d+\n", process.stdout.readline())
+        ready = re.fullmatch(
+            r"delayd \S+ ready: line 127\.0\.0\.1:(\d+)\n", process.stdout.readline()
+        )
+        assert ready
+        address = ("127.0.0.1", int(ready[1]))
+        assert ask(address, b"put 0 0 60 6\r\nothers\r\n") == b"INSERTED 1\r\n"
         pasted = process.stdout.readline().partition(": ")[2].replace("put 0 5 ", "put 0 0 ")
         ran = [
             subprocess.run(["sh", "-c", pasted], capture_output=True, check=True, timeout=60)
             for _ in range(2)
         ]
+        assert b"\nreserves: 0\n" in ask(address, b"stats-job 1\r\n")
         process.terminate()
     assert [each.stdout for each in ran] == [
+        b"USING hello\r\nWATCHING 2\r\nWATCHING 1\r\n"
         b"INSERTED %d\r\nRESERVED %d 5\r\nhello\r\nDELETED\r\n" % (number, number)
-        for number in (1, 2)
+        for number in (2, 3)
     ]
     assert process.returncode == Exit.OK
 

@@ -48,7 +48,7 @@ def test_a_job_outlives_the_kill_that_the_readme_proposes(tmp_path: Path) -> Non
             assert shell.stdout.readline() == "INSERTED 1\n"
         with running_daemon(data_dir=tmp_path) as daemon:
             out, err = shell.communicate(typed(after, daemon, tmp_path), timeout=60)
-    assert out == "RESERVED 1 5\nhello\nDELETED\n"
+    assert out == "WATCHING 2\nWATCHING 1\nRESERVED 1 5\nhello\nDELETED\n"
     assert not err
 
 
