@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from delayd import __version__
-from delayd.cli.terminal import CommandFailed, complain, complete, load_config, print_lines
+from delayd.cli.terminal import (
+    CommandFailed,
+    cannot_write,
+    complain,
+    complete,
+    load_config,
+    print_lines,
+)
 from delayd.exits import Exit
 from delayd.net.addresses import (
     Address,
@@ -31,6 +38,9 @@ if TYPE_CHECKING:
     from delayd.config import Config
 
 INTERRUPTED: Final = 128 + 2  # how shells report a process that ended by Ctrl-C
+
+PRINTED_BY_CLICK: Final = frozenset(("-h", "--help", "--version"))
+"""Flags that click answers itself, before any command runs; it raises what the output raises."""
 
 TOOLS: Final = ("import-beanstalkd", "journal", "token")
 """Commands that have a module of their own, named like them and loaded when they are needed."""
@@ -156,6 +166,11 @@ def invoke(words: Sequence[str]) -> int:
         for error in failed.errors:
             complain(redacted(error))  # a token in the arguments is not repeated
         return failed.exit_code
+    except OSError as error:
+        if PRINTED_BY_CLICK.isdisjoint(words):
+            raise
+        complain(str(cannot_write(error)))
+        return Exit.USAGE
     except SystemExit:
         return Exit.OK  # click ends with 1 when the reader of its help stops early
 

@@ -5,7 +5,8 @@ Progress is shown on a terminal only, and only for work that takes a while.
 
 If the process was started with some of the streams closed, the next file or socket would get the
 free number, and the interpreter's error messages (written to descriptor 2) would go into it, for
-example into the journal. So `complete` opens them on /dev/null.
+example into the journal. So `complete` opens them on /dev/null; standard output for reading only,
+because a tool whose output goes nowhere must say so.
 
 A stream that cannot be written any more, because of a full disk or a pipe whose reader has gone,
 must not decide the exit code: the interpreter turns every exit code into 120 when it cannot flush.
@@ -68,15 +69,21 @@ def print_lines(lines: Iterable[str]) -> None:
     except BrokenPipeError:
         pass
     except OSError as error:
-        why = f"the output cannot be written: {error.strerror}"
-        raise CommandFailed(Exit.USAGE, why) from error
+        raise cannot_write(error) from error
+
+
+def cannot_write(error: OSError) -> CommandFailed:
+    """Return the failure of a command that could not write its output."""
+    return CommandFailed(Exit.USAGE, f"the output cannot be written: {error.strerror}")
 
 
 def complete() -> None:
-    """Open each standard stream that is missing on /dev/null."""
-    while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
-    os.close(handle)
+    """Open each standard stream that is missing on /dev/null; writing to the output then fails."""
+    for handle, mode in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(handle)
+        except OSError:
+            os.open(os.devnull, mode)  # gets the lowest free number, which is this one
     # Python has checked before, and set missing ones to None.
     sys.stdout = sys.stdout or os.fdopen(1, "w")
     sys.stderr = sys.stderr or os.fdopen(2, "w")

@@ -75,11 +75,36 @@ def test_the_verdict_of_a_check_is_in_its_exit_code_whoever_reads_on(tmp_path: P
     os.close(writer)
 
 
-@pytest.mark.parametrize("command", ["delayd-beanstalkd -h", "delayd version"])
-def test_output_that_cannot_be_written_is_told_in_a_sentence(command: str) -> None:
+@pytest.mark.parametrize("is_unbuffered", UNBUFFERED)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_output_that_cannot_be_written_is_told_in_a_sentence(
+    command: str, places: dict[str, str], *, is_unbuffered: bool
+) -> None:
     full = os.open("/dev/full", os.O_WRONLY)
-    done = ran(command, {}, full, is_unbuffered=False)
+    done = ran(command, places, full, is_unbuffered=is_unbuffered)
     os.close(full)
     assert done.returncode == Exit.USAGE
     name = command.split(maxsplit=1)[0]
     assert done.stderr == f"{name}: the output cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_output_that_is_closed_is_told_in_a_sentence(
+    command: str, places: dict[str, str]
+) -> None:
+    name, *words = command.format(**places).split()
+    shell = ["bash", "-c", 'exec "$@" >&-', "bash", executable(name), *words]
+    done = subprocess.run(shell, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == Exit.USAGE
+    assert done.stderr == f"{name}: the output cannot be written: Bad file descriptor\n"
+
+
+def test_a_token_that_could_not_be_printed_is_named_so_that_it_can_be_revoked(
+    tmp_path: Path,
+) -> None:
+    words = ["token", "create", "x", "--scope", "put", "--topic", "*"]
+    where = ["--tokens", str(tmp_path / "tokens.json")]
+    shell = ["bash", "-c", 'exec "$@" >&-', "bash", executable("delayd"), *words, *where]
+    done = subprocess.run(shell, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == Exit.USAGE
+    assert "the token could not be printed (Bad file descriptor): revoke " in done.stderr
