@@ -1,11 +1,14 @@
 """The documents name what exists: files, folders, other pages, and what the log says."""
 
+import json
 import re
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
+import yaml  # type: ignore[import-untyped]  # comes with openapi-spec-validator
 
 ROOT: Final = Path(__file__).parent.parent
 PAGES: Final = sorted((*ROOT.glob("*.md"), *ROOT.glob("*/*.md"), ROOT / "config.example.toml"))
@@ -19,6 +22,14 @@ FOLDERS: Final = ("", "delayd", "delayd/core", "delayd/http", "delayd/journal", 
 ELSEWHERE: Final = frozenset(("delayd.toml", "protocol.txt", "tokens.json", "worker.token"))
 """Files of readers and of beanstalkd, not of the project."""
 FROM_OPENSSL: Final = "peer did not return a certificate"
+
+
+READERS: Final[dict[str, Callable[[str], Any]]] = {
+    "json": json.loads,
+    "toml": tomllib.loads,
+    "yaml": yaml.safe_load,
+}
+"""By the word behind the fence of an example."""
 
 
 def relative(page: Path) -> str:
@@ -76,6 +87,25 @@ def test_every_link_to_another_page_leads_somewhere(page: Path) -> None:
         if anchor:
             headings = re.findall(r"^#+ (.*)$", there.read_text(encoding="utf-8"), re.MULTILINE)
             assert anchor in map(anchor_of, headings), f"{target}#{anchor}"
+
+
+def examples(page: Path) -> Iterator[tuple[str, str]]:
+    """What an example is written in, and the example."""
+    fenced = re.compile(r"^```(json|toml|yaml)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+    yield from fenced.findall(page.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_every_example_of_a_file_can_be_read(page: Path) -> None:
+    for language, text in examples(page):
+        assert READERS[language](text), text
+
+
+def test_prometheus_reads_the_address_of_the_example() -> None:
+    page = ROOT / "docs" / "operations.md"
+    (text,) = [text for language, text in examples(page) if language == "yaml"]
+    (job,) = yaml.safe_load(text)["scrape_configs"]
+    assert job == {"job_name": "delayd", "static_configs": [{"targets": ["127.0.0.1:11301"]}]}
 
 
 def said_by_delayd() -> str:
