@@ -126,6 +126,12 @@ FILE_READERS: Final = MappingProxyType(
     }
 )
 
+# What mypyc compiles.
+COMPILED: Final = (
+    *("delayd/core/", "delayd/line/", "delayd/journal/"),
+    *("delayd/commit.py", "delayd/turns.py"),
+)
+
 MUTABLE_DISPLAYS: Final = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
 MUTABLE_CALLS: Final = frozenset(
     (
@@ -357,6 +363,26 @@ def defined_names(tree: ast.Module) -> Iterator[str]:
                         yield word.value
 
 
+def caught_names_have_one_class(module: Module) -> Iterator[str]:
+    """A compiled variable takes the class of its first handler only."""
+    if not is_at(module.path, COMPILED):
+        return
+    for function in ast.walk(module.tree):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        classes: dict[str, str] = {}
+        for node in ast.walk(function):
+            if not isinstance(node, ast.ExceptHandler) or not node.name or not node.type:
+                continue
+            caught = ast.unparse(node.type)
+            first = classes.setdefault(node.name, caught)
+            if first != caught:
+                yield (
+                    f"line {node.lineno}: {node.name} is {first} and {caught} in one function: "
+                    "use two names, since a compiled variable has one class"
+                )
+
+
 RULES: Final[tuple[Callable[[Module], Iterator[str]], ...]] = (
     imports_go_downwards,
     core_is_pure,
@@ -365,6 +391,7 @@ RULES: Final[tuple[Callable[[Module], Iterator[str]], ...]] = (
     module_state_is_constant,
     functions_fit_a_screen,
     modules_say_what_they_are_for,
+    caught_names_have_one_class,
 )
 
 # --- What concerns the whole tree ----------------------------------------------------------------

@@ -48,8 +48,8 @@ def take_directory(disk: Disk, directory: str) -> tuple[int, list[str]]:
     """
     try:
         disk.make_directory(directory)
-    except FileNotFoundError as error:
-        raise JournalFailed(directory, f"cannot be made: {_why(disk, directory)}") from error
+    except FileNotFoundError as missing:
+        raise JournalFailed(directory, f"cannot be made: {_why(disk, directory)}") from missing
     except OSError as error:
         raise JournalFailed(directory, f"cannot be made: {error.strerror}") from error
     names = names_in(disk, directory)  # before the lock is one of them

@@ -473,9 +473,9 @@ class LineConnection:
             first_id = put_alike(
                 self.engine, self.used, put[0], put[1], put[2], bodies, now_ms, first_id
             )
-        except CapReached as refusal:
+        except CapReached as reached:
             if jobs == 1:
-                return self.refuse(replies.refused(refusal))
+                return self.refuse(replies.refused(reached))
             # All or none would refuse also those for which there is room. Their ids are taken.
             first_id = self.engine.store.last_id + 1 - jobs
             each = enumerate(bodies, first_id)
