@@ -11,8 +11,11 @@ from typing import Final
 import hypothesis
 import pytest
 
+import delayd.core.engine
+
 DEFAULT_SEED: Final = 1
 SEED_KEY: Final = pytest.StashKey[int]()
+IS_COMPILED: Final = not str(delayd.core.engine.__file__).endswith(".py")
 
 # Profiles differ only in where the random choices come from: derandomized ones are a function of
 # the test alone, the others of --seed. No example database: a run depends on nothing but the code
@@ -60,9 +63,18 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = str(number)
 
 
-def pytest_report_header(config: pytest.Config) -> str:
+def pytest_report_header(config: pytest.Config) -> list[str]:
     number = config.stash[SEED_KEY]
-    return f"seed: {number} (this run again: --seed {number})"
+    return [
+        f"seed: {number} (this run again: --seed {number})",
+        f"delayd: {'compiled' if IS_COMPILED else 'pure Python'}",
+    ]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    marker = item.get_closest_marker("compiled_skip")
+    if marker is not None and IS_COMPILED:
+        pytest.skip(f"delayd is compiled: {marker.args[0]}")
 
 
 def pytest_terminal_summary(

@@ -20,6 +20,10 @@ from tests.faults.real_disk import loop_disk
 
 COUNTS_KEY: Final = pytest.StashKey["Counter[tuple[str, str]]"]()
 SEEDS_PER_BASE: Final = 1_000_000
+SIMULATED: Final = pytest.mark.compiled_skip(
+    "the simulation extends Journal and GroupCommit and lowers limits that are compiled in"
+)
+"""For tests that play the simulation."""
 
 
 class Runs:

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from tests.faults import bytes_of_a_log, power_cuts
-from tests.faults.conftest import Runs
+from tests.faults.conftest import SIMULATED, Runs
 from tests.faults.parts import Parts, Plan
 from tests.faults.planted import PARTS, PATCHES
 from tests.faults.simulation import played
@@ -79,6 +79,7 @@ FINDERS: Final = MappingProxyType(
 CASES: Final = [(fault, finder) for fault, finders in FINDERS.items() for finder in finders]
 
 
+@SIMULATED
 @pytest.mark.parametrize(
     ("fault", "finder"), CASES, ids=lambda value: getattr(value, "__name__", value)
 )

@@ -15,7 +15,7 @@ from delayd.testing.disk import SimulatedDisk
 from tests.faults import power_cuts
 from tests.faults.adapter import small_limits
 from tests.faults.bytes_of_a_log import opened, recovered
-from tests.faults.conftest import Runs
+from tests.faults.conftest import SIMULATED, Runs
 from tests.faults.parts import digest
 from tests.faults.simulation import SEGMENT_BYTES, Run
 from tests.journal.journals import DIRECTORY, contents_of
@@ -34,6 +34,7 @@ def some(numbers: range, runs: Runs, short: int) -> Iterable[int]:
     return numbers[:: max(1, len(numbers) // short) | 1]
 
 
+@SIMULATED
 def test_the_fixed_run_has_everything_in_it() -> None:
     """T-P2: windows that do not occur prove nothing."""
     run = power_cuts.run_of(None)
@@ -45,6 +46,7 @@ def test_the_fixed_run_has_everything_in_it() -> None:
     assert {verb for verb in VERBS if run.disk.verb_counts[verb]} == set(VERBS)
 
 
+@SIMULATED
 @pytest.mark.parametrize("way", range(len(power_cuts.SURVIVALS)))
 def test_a_power_cut_at_any_call_breaks_no_promise(way: int, runs: Runs) -> None:
     """T-P2, T-P5, T-P6, T-K2 and T-K3 in simulation."""
@@ -53,6 +55,7 @@ def test_a_power_cut_at_any_call_breaks_no_promise(way: int, runs: Runs) -> None
         runs.count("T-P2", what="power cuts of the simulated daemon, at each call")
 
 
+@SIMULATED
 @pytest.mark.parametrize("verb", VERBS)
 def test_an_error_at_any_call_of_any_verb_breaks_no_promise(verb: str, runs: Runs) -> None:
     """T-E1, followed by a power cut."""
@@ -61,6 +64,7 @@ def test_an_error_at_any_call_of_any_verb_breaks_no_promise(verb: str, runs: Run
         runs.count("T-E1", what=f"EIO at the n-th {verb}")
 
 
+@SIMULATED
 @pytest.mark.parametrize("error", ERRORS)
 def test_any_error_at_any_call_breaks_no_promise(error: int, runs: Runs) -> None:
     """T-E1, T-E3, T-N1 in simulation."""
@@ -69,6 +73,7 @@ def test_any_error_at_any_call_breaks_no_promise(error: int, runs: Runs) -> None
         runs.count("T-E3", what=f"{errno.errorcode[error]} at the n-th call")
 
 
+@SIMULATED
 @pytest.mark.parametrize("verb", ["pread", "pwrite"])
 def test_a_short_read_or_write_at_any_call_breaks_no_promise(verb: str, runs: Runs) -> None:
     """T-E3."""
@@ -96,6 +101,7 @@ def restarted(disk: SimulatedDisk, run: Run) -> tuple[str, dict[str, bytes]]:
     return state
 
 
+@SIMULATED
 def test_replay_is_a_fixed_point(runs: Runs) -> None:
     """T-L1: a second start finds the same state and leaves the same bytes."""
     for seed in runs.seeds("replay twice", short=40, long=1_000):

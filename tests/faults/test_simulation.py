@@ -12,7 +12,7 @@ import pytest
 
 from delayd.config import SyncPolicy
 from tests.faults.clients import DEAD, OUTCOMES
-from tests.faults.conftest import Runs
+from tests.faults.conftest import SIMULATED, Runs
 from tests.faults.history import as_seen
 from tests.faults.parts import Plan
 from tests.faults.simulation import played
@@ -41,6 +41,7 @@ What a seed plays changes whenever clients learn to say more.
 """
 
 
+@SIMULATED
 def test_every_seed_keeps_every_promise(runs: Runs) -> None:
     """T-L1, safety and liveness."""
     lives = snapshots = 0
@@ -55,12 +56,14 @@ def test_every_seed_keeps_every_promise(runs: Runs) -> None:
         assert snapshots > runs.times(250, 10_000) // 10
 
 
+@SIMULATED
 @pytest.mark.parametrize(("seed", "found"), FIXED)
 def test_a_seed_that_once_failed_passes(seed: int, found: str) -> None:
     """T-L1."""
     played(seed)
 
 
+@SIMULATED
 def test_a_run_without_faults_loses_nothing_under_any_policy(runs: Runs) -> None:
     """T-L1: the baseline."""
     for policy in SyncPolicy:
@@ -69,6 +72,7 @@ def test_a_run_without_faults_loses_nothing_under_any_policy(runs: Runs) -> None
             assert run.lives == 1
 
 
+@SIMULATED
 def test_a_seed_is_played_the_same_way_twice() -> None:
     """T-L1: a failure can be reproduced."""
     first, second = played(7), played(7)
@@ -76,6 +80,7 @@ def test_a_seed_is_played_the_same_way_twice() -> None:
     assert first.disk.call_count == second.disk.call_count
 
 
+@SIMULATED
 def test_every_way_with_keys_ladders_and_topics_happens() -> None:
     """T-L1: and so often that a fault meets it."""
     outcomes: Counter[object] = Counter()

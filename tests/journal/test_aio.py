@@ -220,18 +220,32 @@ def test_a_signal_during_the_question_is_no_answer(
 
 
 def test_an_unknown_machine_has_no_kernel_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aio, "CALLS", {})
+    machine = os.uname_result(("Unix", "host", "7", "1979", "pdp11"))
+    monkeypatch.setattr(os, "uname", lambda: machine)
     before = descriptors()
     assert open_kernel_sync() is None
     assert descriptors() <= before, "others may have closed some"
+
+
+class Refusing:
+    """A C library whose every system call is refused."""
+
+    def __init__(self, *_names: object, **_how: object) -> None:
+        pass
+
+    def syscall(self, *_arguments: object) -> int:
+        ctypes.set_errno(errno.ENOSYS)
+        return -1
 
 
 def test_a_kernel_that_refuses_the_queue_leaves_nothing_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     unknown = Calls(setup=100_000, destroy=100_000, submit=100_000, getevents=100_000)
-    monkeypatch.setattr(aio, "CALLS", {os.uname().machine: unknown})
     before = descriptors()
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSYS)):
+        KernelSync(unknown)
+    monkeypatch.setattr(ctypes, "CDLL", Refusing)
     assert open_kernel_sync() is None
     assert descriptors() <= before, "others may have closed some"
 

@@ -216,9 +216,12 @@ def test_a_new_directory_is_made_durable_where_its_name_is(
     ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
-    disk = RealDisk()
-    monkeypatch.setattr(disk, "sync_directory", synced.append)
-    disk.make_directory(f"{tmp_path}/journal{ending}")
+
+    def noted(handle: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+
+    monkeypatch.setattr(os, "fsync", noted)
+    RealDisk().make_directory(f"{tmp_path}/journal{ending}")
     assert synced == [str(tmp_path)]
 
 

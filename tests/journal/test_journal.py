@@ -112,6 +112,7 @@ def test_a_lock_that_cannot_be_emptied_is_given_back_all_the_same() -> None:
         ("/proc/foo/", "/proc is there, but takes no new directory"),
         ("/proc/foo/bar", "there is no directory /proc/foo, make that first"),
         ("/nowhere/at/all", "there is no directory /nowhere/at, make that first"),
+        ("/proc/version/foo", "Not a directory"),
     ],
 )
 def test_a_directory_that_cannot_be_made_is_told_with_the_reason(directory: str, why: str) -> None:
@@ -223,20 +224,10 @@ def test_appending_before_the_replay_is_done_is_our_own_mistake() -> None:
         journal.append(b"", 0, 0)
 
 
-class ClaimedBytes(bytes):
-    """Says that it is longer than it is: two gigabytes are too much for a test."""
-
-    claimed = 0
-
-    def __len__(self) -> int:
-        return self.claimed
-
-
 def test_a_payload_beyond_the_limit_is_our_own_mistake() -> None:
     disk = SimulatedDisk()
     journal, _ = opened(disk)
-    payload = ClaimedBytes()
-    payload.claimed = JOURNAL_PAYLOAD_BYTES_MAX + 1
+    payload = bytes(JOURNAL_PAYLOAD_BYTES_MAX + 1)  # no memory as long as nobody reads it
     with pytest.raises(AssertionError, match="splits its batches"):
         journal.append(payload, 0, 0)
     append_all(journal, [b"first"])

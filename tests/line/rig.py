@@ -56,18 +56,21 @@ OUT_BYTES_MAX: Final = 1 << 20
 class Client:
     """One connection, and what came out of it so far."""
 
-    def __init__(self, rig: "LineRig", kind: type[LineConnection], address: str) -> None:
+    def __init__(self, rig: "LineRig", address: str, *, one_by_one: bool) -> None:
         self._rig = rig
+        self._one_by_one = one_by_one
+        self._rest = b""
         self._unread: deque[bytes] = deque()
         self._replies = b""
         admitted = rig.admission.admit((address, 50_000), 10)
         assert isinstance(admitted, Peer), admitted
         self.peer = admitted
-        self.connection = kind(rig.context, self, self.peer)
+        self.connection = LineConnection(rig.context, self, self.peer)
         self.gathered_bytes_max = 0
 
     def deliver(self, outcome: Handed | WaitEnd, now_ms: RequestMs) -> None:
         self.connection.deliver(outcome, now_ms)
+        self._feed_bytes()
 
     def postpone(self, by_ms: int, answer: Callable[[int], object]) -> None:
         self._rig.late.append((self._rig.now_ms + by_ms, self, answer))
@@ -89,6 +92,7 @@ class Client:
     def half_closes(self) -> bytes:
         """Say that nothing will follow; what was sent before is still answered."""
         self.connection.half_close(self._rig.now_ms)
+        self._feed_bytes()
         self._rig.turn()
         return self.replies()
 
@@ -108,10 +112,25 @@ class Client:
             connection.is_choked = False
             connection.resume(self._rig.now_ms)
         elif self._unread and connection.is_listening:
-            connection.receive(self._unread.popleft(), self._rig.now_ms)
+            data = self._unread.popleft()
+            if self._one_by_one:
+                self._rest += data
+                self._feed_bytes()
+            else:
+                connection.receive(data, self._rig.now_ms)
+        elif self._rest and connection.is_listening:
+            self._feed_bytes()
         else:
             return bool(gathered)
         return True
+
+    def _feed_bytes(self) -> None:
+        """Give it a byte at a time what it has left, so that it never sees two commands at once."""
+        at = 0
+        while at < len(self._rest) and self.connection.is_listening:
+            self.connection.receive(self._rest[at : at + 1], self._rig.now_ms)
+            at += 1
+        self._rest = self._rest[at:]
 
 
 class Time:
@@ -170,13 +189,16 @@ class LineRig:
     def client(
         self,
         *,
-        kind: type[LineConnection] = LineConnection,
+        one_by_one: bool = False,
         address: str = "192.0.2.7",
         out_bytes_max: int = OUT_BYTES_MAX,
     ) -> Client:
-        """A client that was admitted; the limit of its replies becomes that of all."""
+        """A client that was admitted; the limit of its replies becomes that of all.
+
+        `one_by_one`: its connection never sees two commands at once, and so makes no runs of them.
+        """
         self.context.out_bytes_max = out_bytes_max
-        client = Client(self, kind, address)
+        client = Client(self, address, one_by_one=one_by_one)
         self.clients.append(client)
         return client
 

@@ -17,7 +17,7 @@ import select
 import socket
 import ssl
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from delayd.access.connection_limits import ConnectionLimits
 from delayd.core.engine import Engine
@@ -28,19 +28,36 @@ from delayd.line.stats import Stats
 from delayd.net.tls import SecureSocket
 from tests.core.check import check
 
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
 START_MS: Final = 1_000_000
 TURNS_MAX: Final = 2_000
 ARRIVAL_S_MAX: Final = 60.0
 
 
-class CountingServer(LineServer):
-    """Counts what the server sends, to whom."""
+class Connection(socket.socket):
+    """A socket of the server that notes each send."""
 
-    sends: list[Client]
+    sends: "list[Connection]"
 
-    def send_some(self, client: Client, data: bytes | memoryview) -> int:
-        self.sends.append(client)
-        return super().send_some(client, data)
+    def send(self, data: "ReadableBuffer", flags: int = 0, /) -> int:
+        self.sends.append(self)
+        return super().send(data, flags)
+
+
+class Listener(socket.socket):
+    """Accepts connections that note their sends in one list."""
+
+    def __init__(self, family: int = socket.AF_INET) -> None:
+        super().__init__(family)
+        self.sends: list[Connection] = []
+
+    def accept(self) -> tuple[socket.socket, object]:
+        plain, address = super().accept()
+        connection = Connection(fileno=plain.detach())
+        connection.sends = self.sends
+        return connection, address
 
 
 class ServerRig:
@@ -48,7 +65,7 @@ class ServerRig:
         self,
         *,
         path: Path | None = None,
-        listener: socket.socket | None = None,
+        listener: Listener | None = None,
         connections_max: int = 100,
         out_bytes_max: int = 1 << 20,
         body_bytes_max: int = 65_535,
@@ -66,7 +83,7 @@ class ServerRig:
         self._held: list[tuple[Client, bytes]] = []
         self._sockets = contextlib.ExitStack()
         self._listener = self._sockets.enter_context(listener or listening(path))
-        self.server = CountingServer(
+        self.server = LineServer(
             self.engine,
             Stats(self.engine, START_MS, refusals=refusals),
             [self._listener],
@@ -76,7 +93,7 @@ class ServerRig:
             tls=tls,
             elapsed_ms=lambda: self.elapsed_ms,
         )
-        self.server.sends = []
+        self.take_replies = self.server.take_replies
 
     def __enter__(self) -> Self:
         return self
@@ -88,6 +105,11 @@ class ServerRig:
     @property
     def clients(self) -> list[Client]:
         return list(self.server._clients.values())
+
+    @property
+    def sends(self) -> list[Connection]:
+        """To whom the server has sent something; once for each send."""
+        return self._listener.sends
 
     def client(self, *, buffer_bytes: int = 0) -> socket.socket:
         """A connection, accepted if the server accepts it; with small buffers if asked for."""
@@ -124,7 +146,7 @@ class ServerRig:
                 assert session.owner is not None
                 session.owner.deliver(outcome, self.now_ms)
         self.engine.take_log()
-        replies = self.server.take_replies()
+        replies = self.take_replies()
         assert len({client for client, _ in replies}) == len(replies), "one reply to each in a turn"
         self._held += replies
         if not self.holds:
@@ -159,13 +181,14 @@ class ServerRig:
         self.turn_until_quiet(some=True)
 
 
-def listening(path: Path | None) -> socket.socket:
+def listening(path: Path | None) -> Listener:
     if path is None:
-        listener = socket.create_server(("127.0.0.1", 0))
+        listener = Listener()
+        listener.bind(("127.0.0.1", 0))
     else:
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener = Listener(socket.AF_UNIX)
         listener.bind(str(path))
-        listener.listen()
+    listener.listen()
     listener.setblocking(False)
     return listener
 

@@ -1,51 +1,25 @@
 """Runs of equal commands have the effects and replies that the commands have one by one."""
 
 import random
-import re
 
 import pytest
 
-from delayd.core.times import RequestMs
-from delayd.line.commands import carry_out
-from delayd.line.connection import LineConnection
-from delayd.line.grammar import PutLine
 from tests.line.rig import Client, LineRig, bytewise
 
 TUBES = (b"default", b"a", b"b")
 CLIENTS = 4
 
 
-class OneByOne(LineConnection):  # type: ignore[misc]  # final, but for this comparison
-    """A connection that takes every command for itself."""
-
-    __slots__ = ()
-
-    def _put_run(self, data: bytes, head: bytes, at: int, put: PutLine, now_ms: int) -> int:
-        self.begin_put(put, None)
-        return at
-
-    def _keyed_run(self, data: bytes, at: int, line: bytes, now_ms: int) -> int:
-        return 0
-
-    def _delete_run(self, run: re.Match[bytes], now_ms: int) -> int:
-        line = run[0].partition(b"\r\n")[0]
-        carry_out(self, line, RequestMs(now_ms))
-        return run.start() + len(line) + 2
-
-    def _reserve_run(self, data: bytes, at: int, now_ms: int) -> int:
-        return 0
-
-
 def both(*said: bytes, jobs: int = 0, draining: bool = False) -> bytes:
     """What is answered to the same pieces in runs and one by one, with the same effects."""
     rigs = LineRig(), LineRig()
     replies = []
-    for rig, kind in zip(rigs, (LineConnection, OneByOne), strict=True):
+    for rig, one_by_one in zip(rigs, (False, True), strict=True):
         producer = rig.client()
         for _ in range(jobs):
             producer.says(b"put 0 0 60 2\r\nhi\r\n")
         rig.engine.draining = draining
-        replies.append(rig.client(kind=kind).says(*said))
+        replies.append(rig.client(one_by_one=one_by_one).says(*said))
     assert replies[0] == replies[1]
     assert rigs[0].state() == rigs[1].state()
     assert rigs[0].log == rigs[1].log
@@ -114,9 +88,9 @@ def test_a_delete_with_more_behind_it_ends_the_run() -> None:
 
 
 def test_the_jobs_of_others_are_not_deleted_in_a_run() -> None:
-    for kind in (LineConnection, OneByOne):
+    for one_by_one in (False, True):
         rig = LineRig()
-        holder, other = rig.client(), rig.client(kind=kind)
+        holder, other = rig.client(), rig.client(one_by_one=one_by_one)
         holder.says(b"put 0 0 60 2\r\nhi\r\n" * 4 + b"reserve\r\nreserve\r\n")
         deletes = b"".join(b"delete %d\r\n" % job_id for job_id in (1, 3, 2, 4))
         assert other.says(deletes) == b"NOT_FOUND\r\nDELETED\r\nNOT_FOUND\r\nDELETED\r\n"
@@ -124,9 +98,9 @@ def test_the_jobs_of_others_are_not_deleted_in_a_run() -> None:
 
 
 def test_a_run_of_reserves_takes_what_is_ready_and_then_waits() -> None:
-    for kind in (LineConnection, OneByOne):
+    for one_by_one in (False, True):
         rig = LineRig()
-        producer, worker = rig.client(), rig.client(kind=kind)
+        producer, worker = rig.client(), rig.client(one_by_one=one_by_one)
         producer.says(b"put 0 0 60 1\r\na\r\n" * 2)
         assert worker.says(b"reserve\r\n" * 4 + b"list-tube-used\r\n") == (
             b"RESERVED 1 1\r\na\r\nRESERVED 2 1\r\na\r\n"
@@ -146,12 +120,12 @@ def test_a_run_of_reserves_ends_with_the_warning() -> None:
 
 
 def test_puts_in_a_run_go_to_those_who_wait_in_the_order_they_came() -> None:
-    for kind in (LineConnection, OneByOne):
+    for one_by_one in (False, True):
         rig = LineRig()
         workers = [rig.client(), rig.client()]
         for worker in workers:
             assert worker.says(b"reserve\r\n") == b""
-        producer = rig.client(kind=kind)
+        producer = rig.client(one_by_one=one_by_one)
         producer.says(b"put 5 0 60 1\r\na\r\n" * 3)
         heard = [worker.replies() for worker in workers]
         assert heard == [b"RESERVED 1 1\r\na\r\n", b"RESERVED 2 1\r\na\r\n"]
@@ -186,13 +160,13 @@ def random_words(rng: random.Random, jobs: int) -> bytes:
     )
 
 
-def random_walk(kind: type[LineConnection], rng: random.Random) -> tuple[object, ...]:
+def random_walk(rng: random.Random, *, one_by_one: bool) -> tuple[object, ...]:
     rig = LineRig()
     clients: list[Client] = []
     heard: list[bytes] = []
     for _ in range(60):
         while len(clients) < CLIENTS:
-            clients.append(rig.client(kind=kind))
+            clients.append(rig.client(one_by_one=one_by_one))
         client = clients[rng.randrange(CLIENTS)]
         jobs = rig.engine.store.last_id
         chance = rng.random()
@@ -213,5 +187,5 @@ def random_walk(kind: type[LineConnection], rng: random.Random) -> tuple[object,
 def test_random_walks_end_where_they_end_one_by_one(seed: int) -> None:
     for number in range(150):
         seeds = [random.Random(f"{seed} {number}") for _ in range(2)]
-        walk = random_walk(LineConnection, seeds[0])
-        assert walk == random_walk(OneByOne, seeds[1]), number
+        walk = random_walk(seeds[0], one_by_one=False)
+        assert walk == random_walk(seeds[1], one_by_one=True), number

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from delayd.limits import ACCEPT_PAUSE_MS, READ_BYTES, STALLED_CLIENT_MS
-from tests.line.server_rig import ServerRig, heard, is_cut_off
+from tests.line.server_rig import Listener, ServerRig, heard, is_cut_off
 
 PUT = b"put 0 0 60 2\r\nhi\r\n"
 BIG = 60_000
@@ -56,16 +56,16 @@ def test_the_replies_of_a_turn_leave_in_one_send(rig: ServerRig) -> None:
             b"INSERTED %d\r\nUSING default\r\nRESERVED %d 2\r\nhi\r\nUSING a\r\nUNKNOWN_COMMAND\r\n"
             % (number, number)
         )
-    assert len(rig.server.sends) == len(set(rig.server.sends)) == 2
+    assert len(rig.sends) == len(set(rig.sends)) == 2
 
 
 def test_a_job_and_what_follows_it_leave_in_one_send(rig: ServerRig) -> None:
     worker, producer = rig.client(), rig.client()
     rig.says(worker, b"reserve\r\nlist-tube-used\r\n")
-    assert not rig.server.sends
+    assert not rig.sends
     rig.says(producer, PUT)
     assert heard(worker) == b"RESERVED 1 2\r\nhi\r\nUSING default\r\n"
-    assert len(rig.server.sends) == 2
+    assert len(rig.sends) == 2
 
 
 def test_a_job_that_comes_in_the_turn_of_another_reply_leaves_with_it(rig: ServerRig) -> None:
@@ -74,7 +74,7 @@ def test_a_job_that_comes_in_the_turn_of_another_reply_leaves_with_it(rig: Serve
     producer.sendall(PUT)
     rig.turn_until_quiet(some=True)
     assert heard(worker) == b"USING default\r\nRESERVED 1 2\r\nhi\r\n"
-    assert len(rig.server.sends) == 2
+    assert len(rig.sends) == 2
 
 
 def test_a_reply_that_the_socket_does_not_take_at_once_arrives_whole(rig: ServerRig) -> None:
@@ -441,7 +441,7 @@ def test_when_no_descriptor_can_be_given_up_nobody_is_listened_to_for_a_second(
     waiting.close()
 
 
-class Reluctant(socket.socket):
+class Reluctant(Listener):
     """A listener whose next accept fails."""
 
     error = 0
