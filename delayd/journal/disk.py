@@ -77,7 +77,10 @@ class Disk(Protocol):
         """Write at `offset` and return how many bytes were written: at least one, maybe not all."""
 
     def allocate(self, handle: int, size: int) -> None:
-        """See that the file is at least `size` long and has the space; new bytes are zeros."""
+        """See that the file is at least `size` long and has the space; new bytes are zeros.
+
+        After an error the file may keep what was had of it, up to all the space of the disk.
+        """
 
     def free_bytes(self, path: str) -> int:
         """Return about how much more the directory's file system takes."""
@@ -183,7 +186,10 @@ class RealDisk:
         return os.fstat(handle).st_size
 
     def allocate(self, handle: int, size: int) -> None:
-        """Reserve space, so that neither a full disk nor a new length meets the writes to come."""
+        """Reserve space, so that neither a full disk nor a new length meets the writes to come.
+
+        Where there is too little, ext4 takes all of it and then reports the error; tmpfs does not.
+        """
         os.posix_fallocate(handle, 0, size)
 
     def free_bytes(self, path: str) -> int:
@@ -228,6 +234,18 @@ def end_of_data(disk: Disk, handle: int, start: int, end: int) -> int:
         if window != ZEROS[: len(window)]:
             last = offset + len(window.rstrip(b"\0"))
     return last
+
+
+def allocate_whole(disk: Disk, handle: int, size: int) -> None:
+    """Allocate all of it; after an error the file is as long as before. Raises OSError."""
+    before = disk.size(handle)
+    try:
+        disk.allocate(handle, size)
+    except OSError:
+        # This also frees what lies behind the end of the file.
+        with contextlib.suppress(OSError):
+            disk.truncate(handle, before)
+        raise
 
 
 def write_all(disk: Disk, handle: int, data: bytes, offset: int) -> None:

@@ -30,6 +30,7 @@ from delayd.journal.directory import look_first, names_in, release_directory, ta
 from delayd.journal.disk import (
     NO_ROOM,
     Disk,
+    allocate_whole,
     end_of_data,
     file_bytes,
     opened,
@@ -229,7 +230,7 @@ def _reopened(recovery: Recovery, segment_bytes: int) -> Segment:
     handle = disk.open(last.path, write=True)
     capacity = max(segment_bytes, last.size_bytes)
     try:
-        disk.allocate(handle, capacity)
+        allocate_whole(disk, handle, capacity)
     except OSError as error:
         # A full disk must not keep a daemon from starting: it is then that jobs need draining.
         if error.errno not in NO_ROOM:

@@ -27,7 +27,7 @@ import contextlib
 import errno
 from typing import NamedTuple
 
-from delayd.journal.disk import NO_ROOM, Disk, end_of_data, write_all
+from delayd.journal.disk import NO_ROOM, Disk, allocate_whole, end_of_data, write_all
 from delayd.journal.format import (
     FRAME_OVERHEAD_BYTES,
     HEADER_BYTES,
@@ -113,7 +113,7 @@ class Segment:
             path, handle, capacity = spare
         try:
             if spare is None:
-                disk.allocate(handle, capacity)
+                allocate_whole(disk, handle, capacity)
             write_all(disk, handle, pack_header(header), 0)
         except OSError:
             with contextlib.suppress(OSError):
@@ -235,7 +235,7 @@ class SpareFiles:
         path = f"{self._directory}/spare-{self._last_number:010d}.log"
         handle = self._disk.create(path)
         try:
-            self._disk.allocate(handle, capacity)
+            allocate_whole(self._disk, handle, capacity)
         except OSError:
             self.is_exhausted = True
             with contextlib.suppress(OSError):

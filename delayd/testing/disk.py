@@ -19,7 +19,8 @@ b'kept'
 
 It is stricter than any real file system: a name is not durable until its directory is synced, and
 after a failed sync the changes are counted as clean and never reach the platter, however often the
-file is synced again. It refuses to know what is in the files.
+file is synced again. Where there is too little space for an allocation, the file takes all of it
+and the call fails. It refuses to know what is in the files.
 """
 
 import errno
@@ -253,7 +254,10 @@ class SimulatedDisk:
     def allocate(self, handle: int, size: int) -> None:
         self._call("allocate")
         file = self._file(handle, write=True)
-        if size - len(file.volatile) > self._room():
+        room = self._room()
+        if size - len(file.volatile) > room:
+            # As on ext4: the file keeps what it got.
+            self._set_length(file, len(file.volatile) + room)
             raise _error(errno.ENOSPC, file.name)
         if size > len(file.volatile):
             self._set_length(file, size)

@@ -1,5 +1,6 @@
 """T-N and T-E3: real daemons without room, without names, and with a limit on their files."""
 
+import os
 import random
 import resource
 import time
@@ -34,16 +35,25 @@ from tests.faults.real_load import (
 from tests.faults.real_trace import sampled
 from tests.faults.real_workload import Trials, recover_and_check, work
 from tests.journal.journals import frame_ends
+from tests.line_client import LineClient
 
 BALLAST_BYTES: Final = 1 << 20
 LIMITED_BYTES: Final = 128 << 10
 """The smallest file of the reserve: below that, there is no room at all."""
+
+LITTLE_BYTES: Final = 40 << 20
+"""Less than a file of the log, with segments of the usual length."""
 
 SEGMENTS: Final = "256KiB"
 SYNC_S_MAX: Final = 1.0
 """How long the kernel takes for a sync of a disk in memory, even on a busy machine."""
 
 ROOM_CALLS: Final = ("fallocate", "fdatasync", "fsync", "ftruncate", "openat", "pwrite64", "rename")
+
+
+def free_bytes_of(path: Path) -> int:
+    stat = os.statvfs(path)
+    return stat.f_bavail * stat.f_frsize
 
 
 def refusals(crew: list[Worker]) -> Counter[str]:
@@ -125,6 +135,24 @@ def test_n1_no_room_at_each_system_call(quick_path: Path, runs: Runs, how_long: 
             assert code in {Exit.OK, Exit.JOURNAL_FAILED}, about
             recover_and_check(directory, record, about)
         runs.count(f"T-N1 ENOSPC {how_long}", 1, name)
+
+
+def test_n1_starts_with_little_space_leave_it_where_it_is(tmp_path: Path, runs: Runs) -> None:
+    """T-N1: too little space for a whole file of the log, on ext4, which keeps what it could get.
+
+    Each start continues the log of the one before, and takes puts.
+    """
+    with loop_disk(tmp_path) as disk:
+        other = disk.mount_point / "other"
+        with other.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, free_bytes_of(disk.mount_point) - LITTLE_BYTES)
+        for run_number in range(3):
+            with started(disk.home, segment_bytes="256MiB") as daemon:
+                found = free_bytes_of(disk.mount_point)
+                assert found > LITTLE_BYTES - (1 << 20), f"start {run_number} left {found} bytes"
+                with LineClient(daemon.address) as client:
+                    assert client.ask("put 0 0 60", b"x").startswith("INSERTED")
+    runs.count("T-N1 little space", 3, "starts")
 
 
 def test_n2_there_are_no_names_left(tmp_path: Path, runs: Runs) -> None:

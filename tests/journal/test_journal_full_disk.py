@@ -132,6 +132,57 @@ def test_a_start_on_a_full_disk_finds_the_room_again(*, ends_well: bool) -> None
     append_all(journal, [bytes(1_000)] * (journal.room_bytes // 2_090), sync_each=True)
 
 
+def test_a_start_with_too_little_space_for_a_whole_file_takes_none_of_it() -> None:
+    """An allocation that fails may have taken all the space: it is given back."""
+    disk = SimulatedDisk(capacity_bytes=FILE - 1_000)
+    payloads: list[bytes] = []
+    for _run in range(3):
+        journal, found = opened(disk, SEGMENT)
+        assert found == payloads
+        used_bytes = sum(map(len, contents_of(disk).values()))
+        assert used_bytes < 2_000
+        assert disk.free_bytes(DIRECTORY) == FILE - 1_000 - used_bytes
+        assert journal.make_room(1_000), "in a smaller file"
+        payloads += numbered(1, 100, first=len(payloads))
+        append_all(journal, payloads[-1:])
+        journal.close()
+
+
+def test_a_kill_on_a_full_disk_costs_no_room_and_takes_no_more() -> None:
+    disk = SimulatedDisk(capacity_bytes=FILE - 1_000)
+    journal = with_room(disk, 1_000)
+    append_all(journal, numbered(3), sync_each=True)
+    before, room_bytes = contents_of(disk), journal.room_bytes
+    disk.kill()
+    journal, payloads = opened(disk, SEGMENT)
+    assert payloads == numbered(3)
+    assert (contents_of(disk), journal.room_bytes) == (before, room_bytes)
+
+
+def test_a_segment_that_does_not_fit_leaves_no_space_taken_even_where_it_cannot_be_removed() -> (
+    None
+):
+    disk = SimulatedDisk(capacity_bytes=FILE - 1_000)
+    journal, _ = opened(disk, SEGMENT)
+    disk.fail(disk.verb_counts["unlink"] + 1, OSError(5, "EIO"), "unlink")
+    with pytest.raises(JournalFull):
+        journal.append(b"payload", START_MS, START_MS)
+    assert disk.free_bytes(DIRECTORY) == FILE - 1_000
+
+
+def test_a_spare_file_that_does_not_fit_leaves_no_space_taken_even_where_it_cannot_be_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The system says that there is space, and then somebody else has taken it."""
+    disk = SimulatedDisk(capacity_bytes=FILE - 1_000)
+    disk.make_directory(DIRECTORY)
+    monkeypatch.setattr(disk, "free_bytes", lambda _path: FILE)
+    disk.fail(1, OSError(5, "EIO"), "unlink")
+    with pytest.raises(OSError, match="ENOSPC"):
+        SpareFiles(disk, DIRECTORY).add(FILE)
+    assert list(contents_of(disk).values()) == [b""]
+
+
 def test_a_stop_with_space_left_trims_the_log() -> None:
     disk = SimulatedDisk()
     journal = with_room(disk, 300_000)

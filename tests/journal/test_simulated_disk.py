@@ -137,3 +137,15 @@ def test_a_full_disk_takes_what_fits_and_then_nothing() -> None:
     disk.unlink("d/a")
     disk.capacity_bytes = None
     disk.allocate(handle, 5)
+
+
+def test_an_allocation_that_does_not_fit_takes_all_there_is_and_fails() -> None:
+    """As on ext4."""
+    disk, handle = disk_with_file(b"x")
+    disk.capacity_bytes = 10
+    with pytest.raises(OSError, match="ENOSPC"):
+        disk.allocate(handle, 11)
+    assert disk.file_bytes("d/a") == b"x" + bytes(9)
+    assert disk.free_bytes("d") == 0
+    disk.truncate(handle, 1)
+    assert disk.free_bytes("d") == 9
