@@ -97,7 +97,8 @@ def restarted(disk: SimulatedDisk, run: Run) -> tuple[str, dict[str, bytes]]:
     engine, journal = recovered(disk, SEGMENT_BYTES)
     state = digest(engine), contents_of(disk)
     disk.kill()
-    assert journal.synced_sequence == max(run.payloads)
+    # The power may have gone behind the write of a frame that the run has no note of.
+    assert journal.synced_sequence - max(run.payloads) in {0, 1}
     return state
 
 
