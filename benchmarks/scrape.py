@@ -74,6 +74,7 @@ def metrics_of(engine: Engine) -> Metrics:
     journal = JournalFigures(syncs, syncs, Histogram(BATCH_BOUNDS_RECORDS), 1 << 20, 1_000)
     sources = Sources(
         version="0",
+        is_compiled=False,
         journal=lambda: journal,
         turns=lambda: TurnFigures(Histogram(HELD_BOUNDS_NS), 0),
         connections=lambda: {"line": 1, "http": 1},

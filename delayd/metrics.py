@@ -47,7 +47,7 @@ WAITED: Final = "delayd_ready_to_reserved_seconds"
 
 HELP: Final = MappingProxyType(
     {
-        "delayd_build_info": "Version of the running daemon.",
+        "delayd_build_info": "Version of the running daemon, and whether it is compiled.",
         "delayd_operations": "Operations on jobs since the start.",
         "delayd_refusals": (
             "Refused requests and connections since the start, by error word or reason."
@@ -119,6 +119,7 @@ class Sources(NamedTuple):
     """Where the figures come from that the engine does not know; asked at each scrape."""
 
     version: str
+    is_compiled: bool
     journal: Callable[[], JournalFigures | None]
     turns: Callable[[], TurnFigures]
     connections: Callable[[], Mapping[str, int]]  # front end → open connections
@@ -165,6 +166,12 @@ def labelled(kind: str, name: str, label: str, values: Mapping[str, float]) -> s
         f'{name}{total}{{{label}="{key}"}} {number_text(value)}\n' for key, value in values.items()
     ]
     return "".join([head(kind, name), *lines])
+
+
+def build_info(version: str, *, is_compiled: bool) -> str:
+    """Write the family that says which delayd runs."""
+    name, compiled = "delayd_build_info", "true" if is_compiled else "false"
+    return head("gauge", name) + f'{name}{{compiled="{compiled}",version="{version}"}} 1.0\n'
 
 
 def histogram(name: str, counted: Histogram, unit: int = 1) -> str:
@@ -268,7 +275,7 @@ class Metrics:
     def _families(self) -> Iterator[str]:
         """Yield what does not concern single topics."""
         engine, sources = self._engine, self._sources
-        yield labelled("gauge", "delayd_build_info", "version", {sources.version: 1})
+        yield build_info(sources.version, is_compiled=sources.is_compiled)
         yield labelled("counter", "delayd_operations", "operation", daemon_operations(engine))
         yield labelled("counter", "delayd_refusals", "reason", self._refusals.by_reason)
         yield labelled("gauge", "delayd_connections", "front_end", sources.connections())

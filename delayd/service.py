@@ -24,6 +24,7 @@ from delayd.access.connection_limits import ConnectionLimits
 from delayd.access.control import AccessControl
 from delayd.access.errors import AccessInvalid
 from delayd.access.rejections import Rejections
+from delayd.build import is_compiled
 from delayd.clock import (
     NS_PER_MS,
     Clock,
@@ -366,7 +367,7 @@ class Service:
         if data_dir is not None:  # a relative one depends on where the daemon was started
             data_dir = os.path.abspath(data_dir)
         jobs = len(self._engine.store.jobs)
-        self._log.info("serving", **told, data_dir=data_dir, jobs=jobs)
+        self._log.info("serving", **told, data_dir=data_dir, jobs=jobs, compiled=is_compiled())
         self._notifier.ready(f"serving on {where}")
 
     def _drain(self) -> None:
@@ -540,4 +541,6 @@ def sources_of(
     def turn_figures() -> TurnFigures:
         return TurnFigures(turns.held_ns, turns.longest_held.within(monotonic_ns()))
 
-    return Sources(__version__, journal_figures, turn_figures, connections, repairs)
+    return Sources(
+        *(__version__, is_compiled(), journal_figures, turn_figures), connections, repairs
+    )

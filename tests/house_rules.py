@@ -22,7 +22,7 @@ DOCUMENT_COLUMNS_MAX: Final = 120
 
 GROUND: Final = ("limits", "text")
 # Small modules that every shell may lean on.
-TOOLS: Final = (*GROUND, "clock", "compat", "exits", "logs", "systemd")
+TOOLS: Final = (*GROUND, "build", "clock", "compat", "exits", "logs", "systemd")
 FRONT_END: Final = (*TOOLS, "access", "core", "net")
 # For each part of delayd, the parts below it that it may import, from the ground upwards. A name
 # with a dot allows that module alone. Parts may always import themselves, and `delayd` for its
@@ -32,6 +32,7 @@ MAY_IMPORT: Final = MappingProxyType(
         "__init__": (),
         "limits": (),
         "text": ("limits",),
+        "build": (),
         "clock": (*GROUND, "core.times"),
         **dict.fromkeys(("compat", "exits", "logs", "systemd"), GROUND),
         "core": GROUND,

@@ -63,6 +63,7 @@ class Page:
         self.turns = TurnFigures(Histogram(HELD_BOUNDS_NS), 1_500_000)
         sources = Sources(
             "1.2.3",
+            True,
             lambda: self.journal if has_journal else None,
             lambda: self.turns,
             lambda: {"line": 17, "http": 4},
@@ -205,7 +206,7 @@ def test_what_the_daemon_counts_is_told() -> None:
     samples = page.samples()
     assert samples["delayd_refusals_total", (("reason", "DRAINING"),)] == 3
     assert samples["delayd_connections", (("front_end", "line"),)] == 17
-    assert samples["delayd_build_info", (("version", "1.2.3"),)] == 1
+    assert samples["delayd_build_info", (("compiled", "true"), ("version", "1.2.3"))] == 1
     assert samples["delayd_watchdog_repairs_total", ()] == 2
     assert samples["delayd_journal_bytes", ()] == 12_345_678
     assert samples["delayd_snapshot_age_seconds", ()] == 90

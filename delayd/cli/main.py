@@ -6,7 +6,6 @@ runs: `serve` has its sockets open before it imports the daemon.
 """
 
 import importlib
-import importlib.util
 import os
 import platform
 import sys
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from delayd import __version__
+from delayd.build import is_compiled
 from delayd.cli.terminal import (
     CommandFailed,
     cannot_write,
@@ -71,9 +71,7 @@ def delayd() -> None:
 @delayd.command()
 def version() -> int:
     """Show the versions of delayd and of its Python, and whether delayd is compiled."""
-    spec = importlib.util.find_spec("delayd.turns")
-    is_compiled = spec is not None and not str(spec.origin).endswith(".py")
-    kind = "compiled" if is_compiled else "not compiled"
+    kind = "compiled" if is_compiled() else "not compiled"
     print_lines([f"delayd {__version__} ({kind}; Python {platform.python_version()})"])
     return Exit.OK
 

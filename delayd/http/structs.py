@@ -429,6 +429,7 @@ class StatsAnswer(Answer, kw_only=True):
     """The daemon as a whole; what was counted was counted since its start."""
 
     version: str
+    compiled: Annotated[bool, about("Whether delayd runs compiled, or as interpreted Python.")]
     id: Annotated[str, about("Another one after each start.")]
     pid: Count
     uptime: Seconds

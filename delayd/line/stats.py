@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from delayd import __version__
+from delayd.build import is_compiled
 from delayd.compat import Compat
 from delayd.core.engine import Engine
 from delayd.core.session import Session
@@ -171,6 +172,7 @@ class Stats:
         machine = os.uname()
         return {
             "version": __version__,
+            "compiled": is_compiled(),
             "id": self._instance,
             "pid": os.getpid(),
             "uptime": (now_ms - self._started_ms) / 1_000,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from delayd.build import is_compiled
 from delayd.exits import Exit
 from delayd.testing.daemon import Daemon, DaemonNotStarted, running_daemon
 from tests.line_client import LineClient
@@ -41,7 +42,8 @@ def test_port_0_is_a_port_of_the_systems_choice_and_told(tmp_path: Path) -> None
         assert port > 0
         assert ask(daemon.address, b"list-tube-used\r\n") == b"USING default\r\n"
         daemon.stop()
-        assert f'serving data_dir="{tmp_path}" jobs=0' in daemon.log()
+        compiled = "true" if is_compiled() else "false"
+        assert f'serving data_dir="{tmp_path}" jobs=0 compiled={compiled}' in daemon.log()
         assert str(port) not in daemon.log()  # it was told on standard output
 
 

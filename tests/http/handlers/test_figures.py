@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from delayd import __version__
+from delayd.build import is_compiled
 from delayd.core.operations.topics import configure
 from delayd.core.stats.counters import Operation
 from delayd.limits import CENSUS_STEP_TOPICS
@@ -133,6 +134,7 @@ def test_stats_tell_what_the_line_knows_of_the_daemon() -> None:
         rig.pass_ms(1_500)
         told = rig.ok("GET", "/v1/stats")
         assert (told["version"], told["uptime"]) == (__version__, 1.5)
+        assert told["compiled"] is is_compiled()
         assert told["journal"] == {
             "oldest_file": 1,
             "current_file": 2,
