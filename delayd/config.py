@@ -41,6 +41,7 @@ from delayd import limits
 from delayd.logs import LogFormat, LogLevel
 from delayd.net.addresses import UNIX_MODE_DEFAULT, Address, TcpAddress, is_local, parse_address
 from delayd.text import (
+    DURATION_BOUNDS,
     US_PER_MS,
     did_you_mean,
     duration_text,
@@ -175,13 +176,17 @@ def read_whole(lowest: int, highest: int) -> Reader:
 
 def read_duration(lowest_ms: int, highest_ms: int) -> Reader:
     """Read seconds or a text such as `50ms`, as milliseconds."""
+    bounds = f'from "{duration_text(lowest_ms)}" to "{duration_text(highest_ms)}"'
 
     def read(value: object) -> int:
-        duration_ms = parse_duration_ms(value)
+        try:
+            duration_ms = parse_duration_ms(value)
+        except ValueError as error:  # what any duration keeps to, and then what this one does
+            rule = "must be" if str(error) == DURATION_BOUNDS else f"{error},"
+            raise ValueError(f"{rule} {bounds}") from None
         # Not by the milliseconds, which are rounded up: 0.1 ms is less than 1 ms.
         if not lowest_ms * US_PER_MS <= parse_duration_us(value) <= highest_ms * US_PER_MS:
-            bounds = f'"{duration_text(lowest_ms)}" to "{duration_text(highest_ms)}"'
-            raise ValueError(f"must be from {bounds}")
+            raise ValueError(f"must be {bounds}")
         return duration_ms
 
     return read
@@ -543,6 +548,9 @@ def _broken_rules(config: Config) -> Iterator[ConfigError]:
     """The rules that concern more than one setting."""
     if config.line_listen is None and config.http_listen is None:
         yield ConfigError("", "line.listen and http.listen", "must not both be off")
+    elif config.line_listen == config.http_listen and not _is_any_port(config.line_listen):
+        both = f"line.listen and http.listen = {shown(str(config.line_listen))}"
+        yield ConfigError("", both, "must not be the same address; each protocol needs its own")
     yield from _broken_tls_rules(config)
     for name, address, has_tls in (
         ("line.listen", config.line_listen, config.line_tls),
@@ -550,6 +558,10 @@ def _broken_rules(config: Config) -> Iterator[ConfigError]:
     ):
         if address is not None:
             yield from exposed(config, name, address, has_tls=has_tls)
+
+
+def _is_any_port(address: Address | None) -> bool:
+    return isinstance(address, TcpAddress) and address.port == 0
 
 
 def _broken_tls_rules(config: Config) -> Iterator[ConfigError]:

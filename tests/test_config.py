@@ -19,6 +19,7 @@ from delayd.core.policy import Patterns, Policy
 from delayd.exits import Exit
 from delayd.logs import LogFormat, LogLevel
 from delayd.net.addresses import TcpAddress, UnixAddress
+from delayd.text import DURATION_RULE
 from tests.config_files import EXAMPLE, PROJECT, errors_of, written
 
 OPERATIONS = PROJECT / "docs" / "operations.md"
@@ -255,6 +256,28 @@ def test_flags_win_over_variables_over_the_file_over_defaults(tmp_path: Path) ->
     assert config.sync is SyncPolicy.INTERVAL
     assert config.log_format is LogFormat.JSON
     assert config.wheel_size == limits.WHEEL_SIZE_DEFAULT
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [("-1", "must be "), ("nan", "must be "), ("1e99", "must be "), ('"x"', f"{DURATION_RULE}, ")],
+)
+def test_a_duration_out_of_every_range_is_told_the_range_of_its_setting(
+    value: str, said: str, tmp_path: Path
+) -> None:
+    (error,) = errors_of(written(tmp_path, f"http.body_timeout = {value}"))
+    assert error.endswith(f': {said}from "1s" to "1h"')
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:11399", "unix:/run/x.sock"])
+def test_the_two_protocols_need_two_addresses(address: str) -> None:
+    rule = "must not be the same address; each protocol needs its own"
+    assert errors_of(flags={"--line": address, "--http": address}) == [
+        f'line.listen and http.listen = "{address}": {rule}'
+    ]
+    any_port = TcpAddress("127.0.0.1", 0)
+    config = load(None, {}, {"--line": str(any_port), "--http": str(any_port)})
+    assert config.line_listen == config.http_listen == any_port
 
 
 def test_a_value_that_is_overridden_must_be_valid_all_the_same(tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ FLAGS: Final = {
 """What the argument of each is called, if it takes one, and its line of help."""
 
 COMPAT: Final = "--compat"
+HELP: Final = "--help"
 VERSIONS: Final = [version.value for version in Compat]
 
 BOUNDS: Final = {
@@ -109,8 +110,11 @@ def split_flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Split the command line into flags and their arguments. Raises `UsageError`."""
     rest_of_line = iter(words)
     for word in rest_of_line:
+        if word == HELP:
+            yield "h", ""
+            continue
         long, equals, argument = word.partition("=")
-        if long == COMPAT:  # the only flag that beanstalkd does not have, and no letter
+        if long == COMPAT:  # what beanstalkd does not have is no letter
             yield COMPAT, _required(COMPAT, argument if equals else next(rest_of_line, ""))
             continue
         if len(word) < 2 or word[0] != "-":

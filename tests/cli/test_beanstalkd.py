@@ -207,8 +207,11 @@ def test_the_version_names_both(capsys: pytest.CaptureFixture[str], service: Ser
     assert not service.configs
 
 
-def test_the_help_lists_every_flag(capsys: pytest.CaptureFixture[str], service: Service) -> None:
-    assert start(["-h"], {}) == Exit.OK
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_the_help_lists_every_flag(
+    flag: str, capsys: pytest.CaptureFixture[str], service: Service
+) -> None:
+    assert start([flag], {}) == Exit.OK
     printed = capsys.readouterr().out
     for letter, (argument, _) in FLAGS.items():
         assert f" -{letter} {argument}" in printed
