@@ -453,6 +453,9 @@ HTTP_ERRORS_MAX: Final = 100  # mistakes that one problem lists: enough to see t
 # thousand jobs may have 250. Without it 4 MiB of empty ones blocked all clients for more than a
 # second.
 HTTP_CONTAINERS_MAX: Final = 250_000
+# How deep arrays and objects of a request may be nested for certain: the readers of JSON stop
+# between here and 1,024, where depends on the interpreter's stack.
+HTTP_DEPTH_READ: Final = 900
 
 # Of a mistake's field, and of what is wrong there: a request of 4 MiB may be one single name.
 HTTP_ERROR_CHARACTERS_MAX: Final = 1_000

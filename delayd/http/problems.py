@@ -100,7 +100,7 @@ class NotJson(HttpRefusal, word="BAD_JSON", status=400):
 
 
 class BadRequest(HttpRefusal, word="BAD_FORMAT", status=400):
-    """The request is not valid HTTP."""
+    """The request is not valid HTTP, or has a query or body that the call does not take."""
 
 
 class RequestInvalid(HttpRefusal, word="BAD_FORMAT", status=422):

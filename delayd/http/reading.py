@@ -15,7 +15,7 @@ the struct itself, in `broken_rules`.
 delay priority colour
 
 What msgspec does not look into, since it is kept as the very text, is read by orjson: UTF-8, no
-NaN, no control characters, 1,024 levels. Of a name that is there twice the last value counts, as
+NaN, no control characters. Of a name that is there twice the last value counts, as
 nearly all readers have it.
 """
 
@@ -33,7 +33,12 @@ import orjson
 
 from delayd.http.problems import FieldError, NotJson, RequestInvalid
 from delayd.http.values import decode_value, is_dense
-from delayd.limits import HTTP_BATCH_MAX, HTTP_CONTAINERS_MAX, HTTP_ERRORS_MAX
+from delayd.limits import (
+    HTTP_BATCH_MAX,
+    HTTP_CONTAINERS_MAX,
+    HTTP_DEPTH_READ,
+    HTTP_ERRORS_MAX,
+)
 from delayd.text import did_you_mean
 
 Rules = tuple[dict[str, Any], ...]
@@ -110,10 +115,25 @@ class Reader(Generic[FormT]):
             orjson.loads(data)  # strict; but it makes floats of whole numbers beyond 64 bits
             errors = [*islice(errors_in(msgspec.json.decode(data), self.kind), HTTP_ERRORS_MAX)]
         except (ValueError, RecursionError) as error:
-            return NotJson(str(error))
+            return NotJson(_not_json(data, str(error)))
         if not errors and not said.startswith(("Expected", "Invalid", "Object", "Number")):
-            return NotJson(said)  # msgspec goes less deep than orjson
+            return NotJson(_not_json(data, said))  # msgspec goes less deep than orjson
         return RequestInvalid(errors or [FieldError("", said)])
+
+
+def _not_json(data: bytes, said: str) -> str:
+    r"""Return why the data is not JSON; `said` is what orjson or msgspec says of it.
+
+    >>> _not_json(b'{"body": "\xff"}', "str is not valid UTF-8")
+    'the byte 0xff at offset 10 is not UTF-8'
+    """
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return f"the byte 0x{data[error.start]:02x} at offset {error.start} is not UTF-8"
+    if "depth" in said:
+        return f"arrays and objects are nested too deeply; {HTTP_DEPTH_READ} levels are read"
+    return said
 
 
 def _lengths_of(kind: type[Form]) -> Iterator[tuple[str, int]]:
@@ -197,9 +217,24 @@ def _errors_of(
     try:
         converted = msgspec.convert(value, kind, dec_hook=decode_value)
     except msgspec.ValidationError as error:
-        yield _told(where, str(error), kind)
+        yield from _errors_of_items(value, kind, where) or [_told(where, str(error), kind)]
     else:
         good[name] = converted if inner is None else []
+
+
+def _errors_of_items(value: object, kind: Any, where: str) -> list[FieldError]:  # noqa: ANN401
+    """Return what is wrong with each item of a list; nothing if the value or its kind is none."""
+    errors: list[FieldError] = []
+    lists = [one for one in _kinds(kind) if typing.get_origin(one) is list]
+    if type(value) is not list or not lists:
+        return errors
+    (item_kind,) = typing.get_args(lists[0])
+    for number, item in enumerate(value[:HTTP_BATCH_MAX]):
+        try:
+            msgspec.convert(item, item_kind, dec_hook=decode_value)
+        except msgspec.ValidationError as error:
+            errors.append(_told(f"{where}[{number}]", str(error), item_kind))
+    return errors
 
 
 def _told(where: str, said: str, kind: Any) -> FieldError:  # noqa: ANN401 (a type)
@@ -222,6 +257,8 @@ def _told(where: str, said: str, kind: Any) -> FieldError:  # noqa: ANN401 (a ty
     if said.startswith("Invalid enum value"):
         value = said.removeprefix("Invalid enum value ")
         return FieldError(where, f"must be one of {', '.join(_choices(kind))}, not {value}")
+    if said == "Invalid base64 encoded string":
+        return FieldError(where, "must be base64, with its padding: the length a multiple of 4")
     if "matching regex" in said:
         return FieldError(where, "has not the form that it must have: see /openapi.json")
     return FieldError(where, said)

@@ -148,7 +148,9 @@ class Router(Generic[TargetT]):
                 following = node.any
                 if following is None or not segment:
                     raise NoSuchCall(path)
-                names[node.name] = _unquoted(segment, path) if "%" in segment else segment
+                names[node.name] = (
+                    _unquoted(node.name, segment, path) if "%" in segment else segment
+                )
             node = following
         target = node.targets.get(method)
         if target is None:
@@ -158,8 +160,9 @@ class Router(Generic[TargetT]):
         return target, names
 
 
-def _unquoted(segment: str, path: str) -> str:
+def _unquoted(name: str, segment: str, path: str) -> str:
+    """Return the text of a segment. A key may be any bytes: whether it is one is decided later."""
     try:
-        return unquote(segment, errors="strict")
+        return unquote(segment, errors="surrogateescape" if name == "key" else "strict")
     except UnicodeDecodeError:
         raise NoSuchCall(path) from None

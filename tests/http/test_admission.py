@@ -247,7 +247,7 @@ def test_who_would_be_refused_is_not_told_to_go_ahead() -> None:
         *("/", "/v1", "/v1/", "/v2/topics", "/v1/topics/", "/v1/topics//jobs", "//healthz"),
         *("/healthz/", "/healthz/x", "/v1/jobs", "/v1/jobs/", "/v1/jobs/1/eat", "/HEALTHZ"),
         *("/../healthz", "/v1/../healthz", "/%68ealthz", "/healthz;x", "/healthz#x"),
-        *("/v1/jobs/%FF", "/v1/topics/mail/keys/%C3", "/v1/topics/mail/keys/a/b"),
+        *("/v1/jobs/%FF", "/v1/topics/%C3/keys/a", "/v1/topics/mail/keys/a/b"),
         *("http://localhost/", "http://localhost/v1/nothing"),
     ],
 )
@@ -255,6 +255,13 @@ def test_what_leads_nowhere_is_not_found(path: str) -> None:
     with HttpRig() as rig:
         answer = rig.call("GET", path)
         assert (answer.status, answer.word) == (404, "UNKNOWN_COMMAND")
+
+
+@pytest.mark.parametrize("key", ["a%FF", "%C3", "a%20b", "%ED%B3%BF"])
+def test_a_key_in_a_path_that_is_no_key_is_refused_as_a_key(key: str) -> None:
+    with HttpRig() as rig:
+        answer = rig.call("PUT", f"/v1/topics/mail/keys/{key}", {"body": 1})
+        assert (answer.status, answer.json["title"]) == (422, "The key is invalid.")
 
 
 def test_a_whole_address_may_stand_in_the_place_of_a_path() -> None:

@@ -146,6 +146,7 @@ def test_a_call_takes_what_it_says_and_nothing_else(route: Route) -> None:
             for query in ("?", "?x=1"):
                 answer = rig.call(route.method, path_of(route) + query, given_to(route))
                 assert (answer.status, answer.word) == (400, "BAD_FORMAT")
+                assert "has a query" in answer.json["title"]
         else:
             answer = rig.call(route.method, path_of(route) + "?colour=1&colour=2&%ff=3")
             assert answer.status in {400, 422}

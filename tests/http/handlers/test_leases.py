@@ -254,6 +254,13 @@ def test_who_is_slower_than_the_ttr_does_not_disturb_the_next_holder() -> None:
         assert say(rig, "ack", second).status == 200
 
 
+def test_each_bad_token_of_a_batch_is_named() -> None:
+    with HttpRig() as rig:
+        answer = rig.call("POST", "/v1/ack", {"tokens": ["1-0-1", "x", 7, "1-0-2", "y"]})
+        assert answer.status == 422
+        assert answer.fields == ["tokens[1]", "tokens[2]", "tokens[4]"]
+
+
 def test_a_token_of_before_a_nack_is_not_good_after_it() -> None:
     with HttpRig() as rig:
         first = reserved(rig)

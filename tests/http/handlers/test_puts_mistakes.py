@@ -8,6 +8,7 @@ from delayd.limits import (
     BODY_BYTES_DEFAULT,
     HTTP_BODY_BYTES_DEFAULT,
     HTTP_CONTAINERS_MAX,
+    HTTP_DEPTH_READ,
     RETRY_AFTER_DRAINING_S,
     RETRY_AFTER_FULL_S,
 )
@@ -208,6 +209,39 @@ def test_what_is_no_json_is_refused(data: bytes) -> None:
         answer = rig.call("POST", JOBS, data=data)
         assert (answer.status, answer.word) == (400, "BAD_JSON")
         assert rig.engine.log_space.jobs == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b'{"body": "\xff"}', "the byte 0xff at offset 10 is not UTF-8"),
+        (b'{"body": 1, "key": "a\xc3"}', "the byte 0xc3 at offset 21 is not UTF-8"),
+        (
+            b'{"body": %b}' % (b"[" * 1_100 + b"]" * 1_100),
+            f"arrays and objects are nested too deeply; {HTTP_DEPTH_READ} levels are read",
+        ),
+    ],
+)
+def test_why_a_body_is_no_json_is_told_in_our_own_words(data: bytes, told: str) -> None:
+    with HttpRig() as rig:
+        answer = rig.call("POST", JOBS, data=data)
+        assert (answer.status, answer.word) == (400, "BAD_JSON")
+        assert answer.json["detail"] == f"the body is not a JSON text: {told}"
+
+
+def test_a_body_as_deep_as_the_limit_is_read() -> None:
+    depth = HTTP_DEPTH_READ - 1  # the object around it is one more
+    with HttpRig() as rig:
+        body = b"[" * depth + b"]" * depth
+        assert rig.call("POST", JOBS, data=b'{"body": %b}' % body).status == 201
+
+
+@pytest.mark.parametrize("text", ["aa", "YQ", "%", "YQ==="])
+def test_a_body_that_is_no_base64_is_told_its_rule(text: str) -> None:
+    with HttpRig() as rig:
+        (error,) = rig.call("POST", JOBS, {"body_base64": text}).json["errors"]
+        rule = "must be base64, with its padding: the length a multiple of 4"
+        assert error == {"field": "body_base64", "detail": rule}
 
 
 @pytest.mark.parametrize("depth", [900, 1_000, 1_010, 1_020, 2_000, 100_000])
