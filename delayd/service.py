@@ -39,7 +39,7 @@ from delayd.core.engine import Engine
 from delayd.core.stats.refusals import Refusals
 from delayd.exits import Exit
 from delayd.journal.errors import JournalError
-from delayd.limits import SLOW_SYNC_MS, STOP_MS_MAX, WATCHDOG_MS
+from delayd.limits import SLOW_SYNC_MS, SPARE_BYTES_MIN, STOP_MS_MAX, WATCHDOG_MS
 from delayd.line.server import LineServer
 from delayd.line.stats import LogFigures, Stats
 from delayd.logs import Log, Value, keep_libraries_quiet
@@ -472,9 +472,25 @@ class Service:
 
     def _tell_of_space(self, is_full: bool) -> None:  # noqa: FBT001 (a callback with one argument)
         if is_full:
-            self._log.warning("the disk is full: puts are refused, removals are not")
+            said = (
+                "no space is left beyond what is kept for removals and snapshots: puts are refused"
+            )
+            self._log.warning(said, **self._space_figures())
         else:
             self._log.info("there is space again: puts are accepted")
+
+    def _space_figures(self) -> dict[str, Value]:
+        """Return where space is short, how much there is, and how much a put needs at least."""
+        from delayd.journal.disk import RealDisk  # noqa: PLC0415 - only where jobs are kept
+
+        directory = self._config.data_dir
+        if self._journal is None or directory is None:
+            return {}
+        needed_bytes = self._journal.retention.next_snapshot_bytes + SPARE_BYTES_MIN
+        figures: dict[str, Value] = {"directory": os.path.abspath(directory)}
+        with contextlib.suppress(OSError):
+            figures["free_bytes"] = RealDisk().free_bytes(directory)
+        return figures | {"needed_bytes": needed_bytes}
 
     def _tell_of_slow_sync(self, sync_ms: int) -> None:
         self._log.warning("the disk was slow to sync", ms=sync_ms)

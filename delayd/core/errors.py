@@ -232,7 +232,7 @@ class CapReached(Refusal):
 
 
 class OutOfSpace(Refusal):
-    """The disk is full; the space left is reserved for removing jobs."""
+    """No space is left beyond what is kept for removals and snapshots."""
 
     word = "OUT_OF_MEMORY"
     status = 507

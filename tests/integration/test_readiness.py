@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -16,6 +17,10 @@ from tests.line_client import LineClient
 __all__ = ("small_disk",)
 
 HTTP = ("--http", "127.0.0.1:0")
+SHORT = re.compile(
+    r"warning no space is left beyond what is kept for removals and snapshots: puts are refused "
+    r'directory="(?P<directory>[^"]*)" free_bytes=(?P<free>\d+) needed_bytes=(?P<needed>\d+)\n'
+)
 WAIT_S_MAX = 60.0
 
 
@@ -54,6 +59,10 @@ def test_a_daemon_whose_disk_is_full_is_ready_again_when_there_is_space(small_di
         assert client.ask("put 0 0 60", BODY) == "OUT_OF_MEMORY"
         status, problem = get(daemon, "/readyz")
         assert (status, problem["word"]) == (503, "NOT_READY")
+        figures = SHORT.search(daemon.log())
+        assert figures, daemon.log()
+        assert figures["directory"] == str(home)
+        assert int(figures["free"]) < int(figures["needed"])
         ours.unlink()
         time.sleep(ROOM_RETRY_MS / 1_000)
         assert get(daemon, "/readyz") == (200, {"status": "ready"}), "it asks though nobody puts"
