@@ -81,6 +81,7 @@ class GroupCommit:
         """
         self._journal = journal
         self._policy = policy
+        self._replies_wait = policy is SyncPolicy.ALWAYS
         self._interval_s = interval_ms / 1_000
         self._loop = loop
         self._on_failure = on_failure
@@ -166,7 +167,7 @@ class GroupCommit:
                 return
             self._unsynced_records += len(log)
         self._last_id = last_id
-        if self._policy is not SyncPolicy.ALWAYS:
+        if not self._replies_wait:
             self.durable_id = last_id
             _release(replies)
             if log:
@@ -186,7 +187,7 @@ class GroupCommit:
 
     def note_late(self, job_ids: Sequence[int]) -> None:
         """Take note that these jobs are in the log to come, though their ids were taken before."""
-        if self._policy is SyncPolicy.ALWAYS:
+        if self._replies_wait:
             self.out_of_order_ids.update(dict.fromkeys(job_ids, self._syncs_begun + 1))
 
     def _append(self, log: Sequence[bytes], time_ms: int, wall_ms: int) -> None:

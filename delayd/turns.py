@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from delayd.commit import GroupCommit, Replies, Space
 
 _NEVER_MS: Final = 1 << 62
+NEVER_NS: Final = 1 << 62
 
 
 class Waiter(Protocol):
@@ -110,6 +111,9 @@ class Turns:
         self._space = space
         # Not known yet: the first turn looks for what came due during the stop.
         self._next_ms = 0
+        self._seen_changes = 0
+        """Of the timers, when `_next_ms` was computed."""
+        self._sync_fd = None if commit is None else commit.fileno()
         self._is_nudged = False
         self._has_more = True
         if commit is not None:
@@ -150,46 +154,55 @@ class Turns:
 
     def sleep(self, timeout_s: float | None) -> None:
         """Take turns until asyncio is nudged, or so many seconds have passed (None: for ever)."""
-        ends_ns = None if timeout_s is None else monotonic_ns() + int(timeout_s * NS_PER_S)
+        now_ns = monotonic_ns()
+        ends_ns = NEVER_NS if timeout_s is None else now_ns + int(timeout_s * NS_PER_S)
         line, commit = self._line, self._commit
         self._is_nudged = False
         # What asyncio has just called may have made work for it.
-        chore_s = None if self.chore is None or self.is_over else self.chore()
+        wakes_ns = self._do_chore(now_ns, ends_ns)
         while True:
-            wait_s = self._wait_s(ends_ns)
-            if chore_s is not None and (wait_s is None or chore_s < wait_s):
-                wait_s = chore_s
+            wait_s = self._wait_s(now_ns, wakes_ns)
             hears_clients = commit is None or not commit.is_backed_up
             if self._polled_ns:
-                self._note_held(monotonic_ns())
+                self._note_held(now_ns)
             events = line.poll(wait_s, hears_clients=hears_clients)
             self._polled_ns = monotonic_ns()
-            self.turn(events)
-            if self.chore is not None and not self.is_over:
-                chore_s = self.chore()
-            if self._is_nudged or (ends_ns is not None and monotonic_ns() >= ends_ns):
+            if len(events) == 1 and events[0][0] == self._sync_fd and commit is not None:
+                # Replies that waited for the disk leave. Nothing is read, fired or recorded.
+                commit.reap()
+            else:
+                self.turn(events)
+                wakes_ns = self._do_chore(self._polled_ns, ends_ns)
+            now_ns = monotonic_ns()
+            if self._is_nudged or now_ns >= ends_ns:
                 return
 
+    def _do_chore(self, now_ns: int, ends_ns: int) -> int:
+        """Do a slice of the chore; return when to wake for the next one, or at `ends_ns`."""
+        chore_s = None if self.chore is None or self.is_over else self.chore()
+        return ends_ns if chore_s is None else min(ends_ns, now_ns + int(chore_s * NS_PER_S))
+
     def _note_held(self, now_ns: int) -> None:
-        """Count how long no client could be heard: 0.3 µs with both readings of the clock."""
+        """Count how long no client could be heard."""
         held_ns = now_ns - self._polled_ns
         self.held_ns.note(held_ns)
         if held_ns > HELD_NOTED_NS:
             self.longest_held.note(held_ns, now_ns)
 
-    def _wait_s(self, ends_ns: int | None) -> float | None:
+    def _wait_s(self, now_ns: int, wakes_ns: int) -> float | None:
         """Return how long the next poll may take; None: until something happens."""
-        wait_s = None if ends_ns is None else max(0.0, (ends_ns - monotonic_ns()) / NS_PER_S)
+        wait_s = None if wakes_ns == NEVER_NS else max(0.0, (wakes_ns - now_ns) / NS_PER_S)
         if self._has_more or self._line.has_more:
             due_s = 0.0
         elif self._next_ms == _NEVER_MS:
             return wait_s
         else:
-            due_s = max(0.0, self._clock.seconds_until(self._next_ms))
-        if not due_s and self._commit is not None and self._commit.is_syncing:
+            due_s = self._clock.seconds_until(self._next_ms)
+        if due_s <= 0.0:
             # On a busy machine the sync needs the processor that this loop would not leave.
-            due_s = SYNC_BREATHER_MS / 1_000
-        return due_s if wait_s is None else min(wait_s, due_s)
+            is_syncing = self._commit is not None and self._commit.is_syncing
+            due_s = SYNC_BREATHER_MS / 1_000 if is_syncing else 0.0
+        return due_s if wait_s is None or due_s < wait_s else wait_s
 
     # --- A turn ----------------------------------------------------------------------------------
 
@@ -206,6 +219,7 @@ class Turns:
         if engine.store.wall_times.count:
             self.look_at_wall_clock()
         if self._next_ms <= played_ms:
+            self._next_ms = 0
             self._advance(played_ms, request_ms)
         else:
             reach(engine, played_ms)
@@ -273,46 +287,62 @@ class Turns:
 
     def end_turn(self, request_ms: RequestMs) -> None:
         """Tell those whose wait has ended, commit, and see when the next turn is due."""
-        state = self._engine
-        if self._commit is not None:
-            self._line.durable_id = self._commit.durable_id
-            if state.out_of_order_ids:
-                self._commit.note_late(state.take_out_of_order_ids())
-        while state.deliveries:
-            for session, outcome in state.take_deliveries():
-                assert session.owner is not None, "a session that waits has an owner"
-                session.owner.deliver(outcome, request_ms)
-        log, must_sync = state.take_log()
-        replies: Replies = self._line.take_replies()
+        engine, line, commit = self._engine, self._line, self._commit
+        if engine.out_of_order_ids and commit is not None:
+            commit.note_late(engine.take_out_of_order_ids())
+        if engine.deliveries:
+            self._deliver(request_ms)
+        log, must_sync = engine.take_log()
+        replies: Replies = line.take_replies()
         if self._waiters:
             # It is not known which of the records they depend on, so it is all of them.
             replies = [*replies, (Waiters(self._waiters, self.nudge), b"")]
             self._waiters = []
             must_sync = bool(log)
-        next_ms = next_deadline(state)
-        self._next_ms = _NEVER_MS if next_ms is None else next_ms
-        if self._commit is None:
+        timers = engine.store.timer_queue
+        if timers.changes != self._seen_changes or not self._next_ms:
+            self._seen_changes = timers.changes
+            next_ms = next_deadline(engine)
+            self._next_ms = _NEVER_MS if next_ms is None else next_ms
+        if commit is None:
             for client, data in replies:
                 client.send(data)
         elif log or replies:
-            self.records += len(log)
-            # Both clocks as they stood at one instant, or a start would lose what the turn took.
-            turn_ms = self._clock.now_ms() - state.store.time_ms
-            self._commit.commit(
-                log,
-                replies,
-                must_sync=must_sync,
-                time_ms=state.store.time_ms,
-                wall_ms=self._clock.wall_ms() - turn_ms,
-                last_id=state.store.last_id,
-            )
-            if log:
-                self._note_room()
-        elif state.log_space.is_short:
+            self._commit_turn(commit, log, replies, must_sync=must_sync)
+        elif engine.log_space.is_short:
             self.limit_room()
         if not self.is_over:
-            for client, data in self._line.take_free_replies():
+            for client, data in line.take_free_replies():
                 client.send(data)
+
+    def _deliver(self, request_ms: RequestMs) -> None:
+        """Tell those whose wait has ended."""
+        engine = self._engine
+        if self._commit is not None:
+            self._line.durable_id = self._commit.durable_id
+        while engine.deliveries:
+            for session, outcome in engine.take_deliveries():
+                assert session.owner is not None, "a session that waits has an owner"
+                session.owner.deliver(outcome, request_ms)
+
+    def _commit_turn(
+        self, commit: "GroupCommit", log: list[bytes], replies: "Replies", *, must_sync: bool
+    ) -> None:
+        """Have records and replies committed."""
+        store = self._engine.store
+        self.records += len(log)
+        # Both clocks as they stood at one instant, or a start would lose what the turn took.
+        turn_ms = self._clock.now_ms() - store.time_ms
+        commit.commit(
+            log,
+            replies,
+            must_sync=must_sync,
+            time_ms=store.time_ms,
+            wall_ms=self._clock.wall_ms() - turn_ms,
+            last_id=store.last_id,
+        )
+        if log:
+            self._note_room()
 
     # --- Room for records ------------------------------------------------------------------------
 

@@ -256,6 +256,8 @@ class ScriptedLine:
         self.heard_clients: list[bool] = []
         self.script: list[Happening] = []
         """What happens at the end of each poll."""
+        self.events: list[tuple[int, int]] = []
+        """What the next poll returns."""
         self.has_more = False
         self.tasks = BackgroundTasks(Engine(start_ms=0))
         self.durable_id = 0
@@ -275,7 +277,8 @@ class ScriptedLine:
             self.script.pop(0)()
         else:
             assert wait_s is not None, "it sleeps for ever"
-        return []
+        events, self.events = self.events, []
+        return events
 
     def serve(self, events: Sequence[tuple[int, int]], now_ms: int) -> None:
         del events
@@ -309,6 +312,9 @@ class ScriptedCommit:
         """Of each commit the replies that wait for it."""
         self.times_ms: list[tuple[int, int]] = []
         """What the frames say of delayd time and the wall clock."""
+
+    def fileno(self) -> int:
+        return DESCRIPTOR
 
     def reap(self) -> None:
         self._events.append("reap")

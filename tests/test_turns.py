@@ -3,6 +3,7 @@
 import contextlib
 import io
 import random
+import select
 import selectors
 import socket
 import types
@@ -28,7 +29,7 @@ from delayd.limits import (
 from delayd.logs import Log
 from delayd.service import Service
 from delayd.testing.disk import SimulatedDisk
-from delayd.turns import Turns, TurnSelector
+from delayd.turns import NEVER_NS, Turns, TurnSelector
 from tests.commit_rig import CommitRig, Watch, set_watch
 from tests.test_commit_trouble import do_something
 
@@ -200,10 +201,41 @@ def test_what_is_due_happens_before_clients_are_heard_and_all_of_it_is_committed
     assert rig.line.served_ms[-1] == rig.clock.now_ms() + 1
 
 
-def test_the_line_is_told_which_jobs_are_durable(rig: CommitRig) -> None:
+def test_the_line_is_told_which_jobs_are_durable_before_one_is_delivered(rig: CommitRig) -> None:
     rig.commits.durable_id = 7
+    wait(rig.engine, rig.session, RequestMs(rig.clock.now_ms()), None)
+    rig.put()
     rig.turns.turn()
     assert rig.line.durable_id == 7
+
+
+def test_the_end_of_a_sync_alone_is_reaped_without_a_turn(rig: CommitRig) -> None:
+    rig.look()
+    served = len(rig.line.served_ms)
+    rig.line.events = [(rig.commits.fileno(), select.EPOLLIN)]
+    rig.slept(None)
+    assert rig.look() == ["reap"]
+    assert len(rig.line.served_ms) == served
+
+
+def test_the_end_of_a_sync_with_anything_else_is_seen_in_the_turn(rig: CommitRig) -> None:
+    rig.look()
+    rig.line.events = [(rig.commits.fileno(), select.EPOLLIN), (99, select.EPOLLIN)]
+    served = len(rig.line.served_ms)
+    rig.slept(None)
+    assert rig.look() == []
+    assert len(rig.line.served_ms) == served + 1
+
+
+def test_a_deadline_that_has_gone_wakes_it_once_at_most(rig: CommitRig) -> None:
+    (first,) = rig.put(delay_ms=250)
+    rig.turns.end_turn(rig.clock.request_ms())
+    rig.delete([first])
+    rig.put(delay_ms=900)
+    rig.turns.end_turn(rig.clock.request_ms())
+    waits_s = rig.slept(None, int, int, int)
+    assert sum(filter(None, waits_s)) == pytest.approx(0.9)
+    assert len(rig.engine.store.topics.by_name["default"].queues.ready) == 1
 
 
 def test_a_turn_without_anything_commits_nothing(rig: CommitRig) -> None:
@@ -269,7 +301,7 @@ def test_of_a_million_jobs_of_one_instant_each_turn_fires_one_slice(rig: CommitR
     ready = rig.engine.store.topics.by_name["default"].queues.ready
     counts = []
     while len(ready) < jobs:
-        assert rig.turns._wait_s(None) == 0.0
+        assert rig.turns._wait_s(0, NEVER_NS) == 0.0
         before = len(ready)
         rig.turns.turn()
         counts.append(len(ready) - before)
@@ -284,7 +316,7 @@ def test_small_topics_share_a_turn_for_a_bounded_time(rig: CommitRig) -> None:
     rig.clock.advance(10)
     rig.watch.step_ns = ADVANCE_SLICE_US * 1_000 // 4
     counts = []
-    while rig.turns._wait_s(None) == 0.0:
+    while rig.turns._wait_s(0, NEVER_NS) == 0.0:
         rig.turns.turn()
         counts.append(sum(len(topic.queues.ready) for topic in topics))
     assert counts == [6, 12, 18, 20]

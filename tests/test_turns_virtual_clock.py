@@ -17,7 +17,7 @@ from delayd.core.times import RequestMs
 from delayd.limits import TASK_SLICE_US, WALL_MS_MAX
 from delayd.line.server import LineServer
 from delayd.line.stats import Stats
-from delayd.turns import Turns
+from delayd.turns import NEVER_NS, Turns
 from tests.core.check import check
 from tests.line.server_rig import ARRIVAL_S_MAX, heard, listening
 
@@ -62,7 +62,7 @@ class VirtualServer:
         """Turns until nothing is left to do; `some`: something is on its way."""
         self.turn(ARRIVAL_S_MAX if some else 0.0)
         for _ in range(TURNS_MAX):
-            if self.turns._wait_s(None) != 0.0 and not self.line.poll(0.0):
+            if self.turns._wait_s(0, NEVER_NS) != 0.0 and not self.line.poll(0.0):
                 return
             self.turn()
         raise AssertionError("it never comes to rest")
@@ -255,7 +255,7 @@ def test_malformed_words_and_times_beyond_the_calendar_are_refused(server: Virtu
 def test_it_never_sleeps_until_a_job_is_due(server: VirtualServer) -> None:
     client = server.client()
     server.says(client, b"put 0 0.001 60 1", b"x")
-    assert server.turns._wait_s(None) == STANDING_S
+    assert server.turns._wait_s(0, NEVER_NS) == STANDING_S
 
 
 def test_the_virtual_clock_takes_up_where_it_stopped() -> None:

@@ -51,13 +51,15 @@ class TimerLane:
 class TimerQueue:
     """The lanes in the order of their wake-ups."""
 
-    __slots__ = ("_live_rows", "_rows", "_tickets", "last_due")
+    __slots__ = ("_live_rows", "_rows", "_tickets", "changes", "last_due")
 
     def __init__(self) -> None:
         """Start with nothing to do."""
         self._rows: list[tuple[int, int, TimerLane]] = []
         self._tickets = count(1)
         self._live_rows = 0
+        self.changes = 0
+        """How often something was queued: as long as this stays, no deadline has become earlier."""
         self.last_due: tuple[TimerLane, list[int]] | None = None
         """What `take_due` returned last, for comparing each slice with a model."""
 
@@ -95,6 +97,7 @@ class TimerQueue:
         if lane.wake_ms is None or deadline_ms < lane.wake_ms:
             lane.wake_ms = deadline_ms
             lane.ticket = next(self._tickets)
+            self.changes += 1
             heapq.heappush(self._rows, (deadline_ms, lane.ticket, lane))
             if len(self._rows) > TIMER_STALE_ROWS + 2 * self._live_rows:
                 self._sweep()

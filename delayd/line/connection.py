@@ -27,17 +27,18 @@ from delayd.access.connection_limits import ConnectionLimits, Peer
 from delayd.access.scopes import Scope
 from delayd.core.background import BackgroundTask, BackgroundTasks, Work
 from delayd.core.engine import Engine
-from delayd.core.errors import CapReached, JobNotFound, Refusal
+from delayd.core.errors import CapReached, JobNotFound, OutOfSpace, Refusal
 from delayd.core.operations.clock import caught_up
-from delayd.core.operations.finish import delete_batch
-from delayd.core.operations.put import put_alike, put_keyed, put_keyed_run, take_id
-from delayd.core.operations.reserve import reserve_batch
+from delayd.core.operations.finish import delete_batch, delete_held
+from delayd.core.operations.put import put_alike, put_keyed, put_keyed_run, put_one, take_id
+from delayd.core.operations.reserve import reserve, reserve_batch
 from delayd.core.operations.sessions import close_session, open_session
 from delayd.core.operations.waiting import cancel_wait
 from delayd.core.session import Handed, Owner, Session, WaitEnd
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
 from delayd.core.virtual_clock import StandingClock
+from delayd.limits import LINE_BYTES_MAX
 from delayd.line import replies
 from delayd.line.framing import Framing, Then
 from delayd.line.grammar import (
@@ -57,7 +58,11 @@ from delayd.line.stats import Stats
 _EQUALS: Final = ord("=")
 """Only lines with words have one; to look for a byte takes 30 ns, to look for ` key=` 300."""
 
+_PUT: Final = b"put "
+_DELETE: Final = b"delete "
 _RESERVE: Final = b"reserve\r\n"
+_PLAIN_LINE_BYTES_MAX: Final = LINE_BYTES_MAX - 2
+_ID_DIGITS_MAX: Final = 19
 _RESERVES: Final = re.compile(rb"(?:reserve\r\n)+")
 _DELETES: Final = re.compile(rb"(?:delete [0-9]{1,19}\r\n)+")
 
@@ -312,6 +317,8 @@ class LineConnection:
         if self.is_waiting or self.is_choked or self.is_closing:
             self._framing.keep(data)
             return False
+        if self.peer is None and self._framing.is_at_rest and self._lone(data, now_ms):
+            return False
         return self._framing.receive(data, now_ms)
 
     def resume(self, now_ms: RequestMs) -> None:
@@ -381,6 +388,73 @@ class LineConnection:
             self._task = None
         self.stats.forget(self.session)
         close_session(self.engine, self.session, now_ms)
+
+    # --- One command alone -----------------------------------------------------------------------
+    #
+    # A client that waits for each answer sends one command at a time, whole and with nothing behind
+    # it. The three that workers and producers repeat take this straight way, if that is all there
+    # is to them; whatever is not plain goes through `Framing` and `_line`, with the same effects.
+
+    def _lone(self, data: bytes, now_ms: RequestMs) -> bool:
+        """Execute what has arrived if it is one plain command and nothing else; tell whether."""
+        if data == _RESERVE:
+            return self._lone_reserve(now_ms)
+        if data.startswith(_PUT):
+            return self._lone_put(data, now_ms)
+        return data.startswith(_DELETE) and self._lone_delete(data, now_ms)
+
+    def _lone_put(self, data: bytes, now_ms: RequestMs) -> bool:
+        """Put one job, without words, whose whole body is here."""
+        line, _, rest = data.partition(b"\r\n")
+        if len(line) > _PLAIN_LINE_BYTES_MAX or _EQUALS in line:
+            return False
+        put = parse_put(line)
+        if put is None:
+            return False
+        priority, delay_ms, ttr_ms, body_bytes, extra = put
+        if extra or len(rest) != body_bytes + 2 or not rest.endswith(b"\r\n"):
+            return False
+        engine = self.engine
+        if body_bytes > engine.body_bytes_max:
+            return False
+        self.is_bound = True
+        self.stats.counts["put"] += 1
+        if not self.session.produces:
+            self.stats.note_producer(self.session)
+        try:
+            job_id = put_one(engine, self.used, priority, delay_ms, ttr_ms, rest[:-2], now_ms)
+            reply = b"INSERTED %d\r\n" % job_id
+        except Refusal as refusal:
+            reply = self.refuse(replies.refused(refusal))
+        self.out.append(reply)
+        return True
+
+    def _lone_reserve(self, now_ms: RequestMs) -> bool:
+        """Hand out the best job, if there is one and its reservation can be recorded."""
+        try:
+            job = reserve(self.engine, self.session, now_ms)
+        except OutOfSpace:
+            return False
+        if job is None:
+            return False
+        self.is_bound = True
+        self.stats.counts["reserve"] += 1
+        if not self.session.works:
+            self.stats.note_worker(self.session)
+        self.out.append(self.long_reply(replies.reserved(job)))
+        return True
+
+    def _lone_delete(self, data: bytes, now_ms: RequestMs) -> bool:
+        """Delete a job that the client holds."""
+        digits = data[len(_DELETE) : -2]
+        if not data.endswith(b"\r\n") or not digits.isdigit() or len(digits) > _ID_DIGITS_MAX:
+            return False
+        if not delete_held(self.engine, self.session, int(digits), now_ms):
+            return False
+        self.is_bound = True
+        self.stats.counts["delete"] += 1
+        self.out.append(replies.DELETED)
+        return True
 
     # --- Commands in the input -------------------------------------------------------------------
 

@@ -49,7 +49,7 @@ from delayd.line.server import LineServer
 from delayd.line.stats import Stats
 from delayd.metrics import CONTENT_TYPE
 from delayd.testing.clock import START_MS, FakeClock
-from delayd.turns import Turns, TurnSelector
+from delayd.turns import NEVER_NS, Turns, TurnSelector
 from tests.access.samples import made
 from tests.core.check import check
 
@@ -84,6 +84,9 @@ class Disk:
         """Let everything be durable, and tell those who wait for it; `settle` sees what they do."""
         self._is_held = False
         self._release()
+
+    def fileno(self) -> None:
+        """Nothing has to be watched."""
 
     def reap(self) -> None:
         """Nothing ends by itself."""
@@ -512,7 +515,7 @@ class HttpRig:
                 check(self.engine)
             if timeout_s == 0 or turns._is_nudged:
                 return
-            if turns._wait_s(None) != 0:
+            if turns._wait_s(0, NEVER_NS) != 0:
                 break
         else:
             raise AssertionError("it never comes to rest")

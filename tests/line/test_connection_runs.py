@@ -1,9 +1,14 @@
-"""Runs of equal commands have the effects and replies that the commands have one by one."""
+"""Runs of equal commands have the effects and replies that the commands have one by one.
+
+So has a command that comes alone, which takes a straight way of its own.
+"""
 
 import random
 
 import pytest
 
+from delayd.core.times import PlayedMs
+from delayd.line.grammar import parse_put
 from tests.line.rig import Client, LineRig, bytewise
 
 TUBES = (b"default", b"a", b"b")
@@ -189,3 +194,98 @@ def test_random_walks_end_where_they_end_one_by_one(seed: int) -> None:
         seeds = [random.Random(f"{seed} {number}") for _ in range(2)]
         walk = random_walk(seeds[0], one_by_one=False)
         assert walk == random_walk(seeds[1], one_by_one=True), number
+
+
+# --- One command alone ---------------------------------------------------------------------------
+
+
+def random_command(rng: random.Random, jobs: int) -> bytes:
+    """One command, mostly one of the three that take the straight way, or hardly not."""
+    tail = rng.choice((b"\r\n", b"\r\n", b"\r\n", b"\r\n", b" \r\n", b"\n", b"\r\r\n", b"\0\r\n"))
+    job_id = rng.choice((rng.randrange(jobs + 3), max(1, jobs - rng.randrange(3)), 10**19))
+    delay = rng.choice((b"0", b"0", b"1", b"0.5", b"05"))
+    words = rng.choice((b"", b"", b"", b" key=a", b" junk", b" " * 210, b"\r"))
+    head = b"put %d %b %d 2%b" % (rng.randrange(3), delay, rng.choice((1, 5)), words)
+    body = rng.choice((b"hi\r\n", b"hi\r\n", b"hi\r\n", b"\r\n\r\n", b"hixy", b"h\r\n\r"))
+    return rng.choice(
+        (
+            head + tail + body,
+            b"put 0 0 9 2\r\n" + body,
+            b"put 0 0 9 %d\r\n%b\r\n" % (size := rng.choice((0, 40, 41)), b"x" * size),
+            b"reserve" + tail,
+            b"reserve\r\n",
+            b"delete %d" % job_id + tail,
+            b"delete %d\r\n" % job_id,
+            b"delete 0%d\r\n" % job_id,
+            b"reserve-with-timeout %d\r\n" % rng.randrange(2),
+            b"release %d %d %d\r\n" % (job_id, rng.randrange(3), rng.randrange(2)),
+            b"bury %d 0\r\n" % job_id,
+            b"watch %b\r\n" % rng.choice(TUBES),
+            b"use %b\r\n" % rng.choice(TUBES),
+            b"pause-tube %b %d\r\n" % (rng.choice(TUBES), rng.randrange(2)),
+        )
+    )
+
+
+def walk_alone(rng: random.Random, *, one_by_one: bool) -> tuple[object, ...]:
+    """Clients that send one command at a time; what they heard, the state, and the log."""
+    rig = LineRig(body_bytes_max=40)
+    clients = [rig.client(one_by_one=one_by_one) for _ in range(CLIENTS)]
+    heard: list[bytes] = []
+    for _ in range(120):
+        if rng.random() < 0.15:
+            rig.pass_ms(rng.choice((1, 500, 1_000, 4_000)))
+        rig.engine.draining = rng.random() < 0.02
+        client = clients[rng.randrange(CLIENTS)]
+        heard.append(client.says(random_command(rng, rig.engine.store.last_id)))
+        heard += [each.replies() for each in clients]
+    return heard, rig.state(), rig.log, rig.refusals.by_reason
+
+
+def test_a_command_alone_does_what_it_does_byte_by_byte(seed: int) -> None:
+    for number in range(100):
+        seeds = [random.Random(f"{seed} {number}") for _ in range(2)]
+        walk = walk_alone(seeds[0], one_by_one=False)
+        assert walk == walk_alone(seeds[1], one_by_one=True), number
+
+
+def test_a_plain_command_alone_takes_the_straight_way_and_another_does_not() -> None:
+    rig = LineRig()
+    connection, now_ms = rig.client().connection, rig.now_ms
+    for plain in (b"put 0 0 60 2\r\nhi\r\n", b"reserve\r\n", b"delete 1\r\n"):
+        assert connection._lone(plain, now_ms)
+    replies = b"INSERTED 1\r\nRESERVED 1 2\r\nhi\r\nDELETED\r\n"
+    assert connection.take_out() == replies
+    for other in (PUT * 2, PUT[:-1], b"reserve\r\n", b"delete 1\r\n", b"reserve\r\n" * 2):
+        assert not connection._lone(other, now_ms)
+    assert connection.take_out() == b""
+
+
+def test_a_line_alone_that_is_too_long_for_beanstalkd_is_so_for_us() -> None:
+    rig = LineRig()
+    connection, head = rig.client().connection, b"0 0 60 2\r\nhi\r\n"
+    longest = 222 - len(b"put0 0 60 2")
+    assert connection._lone(b"put" + b" " * longest + head, rig.now_ms)
+    assert not connection._lone(b"put" + b" " * (longest + 1) + head, rig.now_ms)
+
+
+def test_a_job_alone_whose_ttr_is_over_and_whose_slice_has_not_come_is_not_deleted() -> None:
+    client = (rig := LineRig()).client()
+    client.says(b"put 0 0 1 2\r\nhi\r\n", b"reserve\r\n")
+    rig.engine.store.time_ms = PlayedMs(rig.now_ms + 1_000)
+    assert not client.connection._lone(b"delete 1\r\n", rig.now_ms)
+
+
+def test_a_delete_alone_may_be_of_more_digits_than_a_number_has() -> None:
+    client = LineRig().client()
+    client.says(PUT.replace(b"9", b"0"), b"reserve\r\n")
+    digits = b"9" * 5_000
+    assert client.says(b"delete %b\r\n" % digits).startswith(b"BAD_FORMAT\r\n")
+
+
+def test_a_put_with_words_that_comes_alone_evicts_no_line_from_the_cache() -> None:
+    client = LineRig().client()
+    before = parse_put.cache_info().misses
+    client.says(b"put 0 0 60 2 on=keep key=once\r\nhi\r\n")
+    client.says(b"put 0 0 60 2 on=keep key=twice\r\nhi\r\n")
+    assert parse_put.cache_info().misses <= before + 1

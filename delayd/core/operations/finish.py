@@ -73,6 +73,14 @@ def delete_batch(
     return [_delete(engine, session, job_id, now_ms) for job_id in job_ids]
 
 
+def delete_held(engine: Engine, session: Session, job_id: int, now_ms: RequestMs) -> bool:
+    """Delete a job that the session holds; False if it does not, or one may be out of time."""
+    if session.soonest_ms <= engine.store.time_ms or job_id not in session.deadlines:
+        return False
+    _delete_held(engine, session, (job_id,), now_ms)
+    return True
+
+
 def _delete_held(
     engine: Engine, session: Session, job_ids: Sequence[int], now_ms: RequestMs
 ) -> None:

@@ -1,5 +1,6 @@
 r"""Puts: one job or many, with or without keys, after a delay or at a wall-clock time.
 
+    put_one(topic, body, ...)        -> id of one job
     put_alike(topic, bodies, ...)    -> first id of jobs that differ only in their bodies
     put_keyed(topic, key, on, ...)   -> (id, what happened)
     put_keyed_run(topic, ...)        -> first id of jobs whose keys are all new, 0 when one is not
@@ -130,6 +131,54 @@ def take_id(engine: Engine) -> int:
     return engine.store.last_id
 
 
+def put_one(
+    engine: Engine,
+    topic: Topic,
+    priority: int,
+    delay_ms: int,
+    ttr_ms: int,
+    body: bytes,
+    now_ms: RequestMs,
+    job_id: int = 0,
+    *,
+    at_once: bool = False,
+) -> int:
+    """Accept one job, all as in `put_alike`; return its id."""
+    store = engine.store
+    if not job_id:
+        job_id = store.last_id = store.last_id + 1
+    elif job_id < store.last_id:
+        engine.out_of_order_ids.append(job_id)
+    body_bytes = len(body)
+    if not (
+        body_bytes <= engine.body_bytes_max
+        and not engine.draining
+        and 0 <= priority <= PRIORITY_MAX
+        and 0 <= delay_ms <= DURATION_MS_MAX
+        and 0 <= ttr_ms <= DURATION_MS_MAX
+    ):
+        vet_put(engine, priority, delay_ms, ttr_ms, body_bytes)
+    if not topic.has_no_rules:
+        delay_ms, ttr_ms = _admit_bodies(engine, topic, (body,), delay_ms, ttr_ms, at_once=at_once)
+    engine.log_space.take_for_puts(1, body_bytes)
+    due_ms = ceil_to_tick(now_ms + delay_ms, engine.tick_ms) if delay_ms else now_ms
+    if engine.turn_ms != store.time_ms:
+        engine.stamp()
+    if not topic.recorded:
+        record_topic(engine, topic)
+    job_state = _DELAYED if delay_ms else _READY
+    ttr_ms = ttr_ms or TTR_MS_FOR_ZERO
+    record = (
+        _pack_header(job_id, due_ms, now_ms, ttr_ms, priority, topic.number, job_state, 0) + body
+    )
+    engine.log.append(pack_put(_PUT, len(record)) + record)
+    engine.must_sync = True
+    store.put(topic, job_id, priority, due_ms, record)
+    if topic.waiters:
+        serve(engine, topic, now_ms)
+    return job_id
+
+
 def put_alike(
     engine: Engine,
     topic: Topic,
@@ -149,13 +198,15 @@ def put_alike(
     `Draining`, `BodyTooBig`, `ValueOutOfRange`, `TopicIsInternal`, `DelayTooLong`, `CapReached`,
     `OutOfSpace`.
     """
+    if len(bodies) == 1:
+        return put_one(
+            engine, topic, priority, delay_ms, ttr_ms, bodies[0], now_ms, first_id, at_once=at_once
+        )
+    assert not first_id, "ids are taken before for one job at a time"
     store = engine.store
-    if not first_id:
-        first_id = store.last_id + 1
-        store.last_id += len(bodies)
-    elif first_id < store.last_id:
-        engine.out_of_order_ids.append(first_id)
-    body_bytes = len(bodies[0]) if len(bodies) == 1 else max(map(len, bodies))
+    first_id = store.last_id + 1
+    store.last_id += len(bodies)
+    body_bytes = max(map(len, bodies))
     if not (
         body_bytes <= engine.body_bytes_max
         and not engine.draining
@@ -183,10 +234,7 @@ def put_alike(
         log(pack_put(_PUT, len(record)) + record)
         records.append(record)
     engine.must_sync = True
-    if len(records) == 1:
-        store.put(topic, first_id, priority, due_ms, records[0])
-    else:
-        store.put_alike(topic, first_id, priority, due_ms, records)
+    store.put_alike(topic, first_id, priority, due_ms, records)
     if topic.waiters:
         serve(engine, topic, now_ms)
     return first_id

@@ -116,7 +116,7 @@ def bulk(action: Action, *, dry_run: bool = False) -> Callable[[MemoRig], object
 
 
 BY_OPERATION: Final[dict[str, Callable[[MemoRig], object]]] = {
-    "put_alike one": lambda s: s.put(INTERNAL_TOPIC),
+    "put_one": lambda s: s.put(INTERNAL_TOPIC),
     "put_keyed with a rule": lambda s: put_job(
         s.engine, s.own, priority=0, delay_ms=0, ttr_ms=9, body=b"", now_ms=0, retry=Retry((1_000,))
     ),
@@ -160,7 +160,9 @@ NOT_ASKED: Final = {
     "caught_up": "time's",
     "serve_waiting": "time's",
     **dict.fromkeys(("reserve", "reserve_batch", "wait"), "nobody watches it"),
-    **dict.fromkeys(("release", "nack", "bury", "touch"), "nobody holds a job of it"),
+    **dict.fromkeys(
+        ("release", "nack", "bury", "touch", "delete_held"), "nobody holds a job of it"
+    ),
     **dict.fromkeys(("close_session", "take_undelivered"), "nobody holds a job of it"),
     "delete_batch": "answers False",
     **dict.fromkeys(("give_time", "rewrite", "when"), "parts of puts and changes, which ask"),
