@@ -7,16 +7,40 @@ torn; `holder` shows it. The module refuses to decide anything: that is done in 
 
 import contextlib
 import os
+from typing import NamedTuple
 
 from delayd.journal.disk import Disk, LockHeldError
 from delayd.journal.errors import DirectoryLocked, JournalFailed, failing
 from delayd.journal.format import LOCK_NAME, check_names
 
 
+class Ownership(NamedTuple):
+    """The two locks of an owner, as handles.
+
+    The directory's own cannot be removed by mistake. The file names the process, and is all that
+    earlier versions look at.
+    """
+
+    directory_handle: int
+    file_handle: int
+
+
 def holder(disk: Disk, directory: str) -> str:
     """Name the process that owns the directory; empty when there is none, or no way to know."""
+    # Shared for a moment: a daemon that starts at this very time is refused once.
+    named = _named_holder(disk, directory)
     try:
-        # Shared for a moment: a daemon that starts at this very time is refused once.
+        disk.close(disk.lock_directory(directory, is_shared=True))
+    except LockHeldError as error:
+        return named or error.holder
+    except OSError:
+        pass
+    return named
+
+
+def _named_holder(disk: Disk, directory: str) -> str:
+    """Name the process that holds the lock file; empty when it is not there, or nobody does."""
+    try:
         disk.close(disk.share_lock(f"{directory}/{LOCK_NAME}"))
     except LockHeldError as error:
         return error.holder
@@ -41,8 +65,8 @@ def look_first(disk: Disk, directory: str) -> None:
         check_names(directory, disk.list_directory(directory))
 
 
-def take_directory(disk: Disk, directory: str) -> tuple[int, list[str]]:
-    """Make the directory if needed and lock it; return the lock's handle, and what was in there.
+def take_directory(disk: Disk, directory: str) -> tuple[Ownership, list[str]]:
+    """Make the directory if needed and lock it; return the locks, and what was in there.
 
     Raises DirectoryLocked when another process has it, JournalFailed when it cannot be used.
     """
@@ -53,12 +77,29 @@ def take_directory(disk: Disk, directory: str) -> tuple[int, list[str]]:
     except OSError as error:
         raise JournalFailed(directory, f"cannot be made: {error.strerror}") from error
     names = names_in(disk, directory)  # before the lock is one of them
+    return _lock(disk, directory), names
+
+
+def _lock(disk: Disk, directory: str) -> Ownership:
+    """Take both locks. Raises DirectoryLocked and JournalFailed."""
     path = f"{directory}/{LOCK_NAME}"
     try:
-        with failing(path, "cannot be locked"):
-            return disk.lock(path), names
+        # The directory first: where the file is gone, it is not made again beside its owner.
+        with failing(directory, "cannot be locked"):
+            directory_handle = disk.lock_directory(directory)
     except LockHeldError as held:
+        if named := _named_holder(disk, directory):
+            raise DirectoryLocked(path, named) from None
+        raise DirectoryLocked(directory, held.holder) from None
+    try:
+        with failing(path, "cannot be locked"):
+            return Ownership(directory_handle, disk.lock(path))
+    except LockHeldError as held:
+        _close(disk, directory_handle)
         raise DirectoryLocked(path, held.holder) from None
+    except JournalFailed:
+        _close(disk, directory_handle)
+        raise
 
 
 def _why(disk: Disk, directory: str) -> str:
@@ -74,12 +115,18 @@ def _why(disk: Disk, directory: str) -> str:
     return f"{parent} is there, but takes no new directory"
 
 
-def release_directory(disk: Disk, handle: int) -> None:
-    """Give a directory back: empty its lock, then close it.
+def release_directory(disk: Disk, owned: Ownership) -> None:
+    """Give a directory back: empty its lock file, then close both.
 
     In this order, so that the number of the next holder is never erased.
     """
     with contextlib.suppress(OSError):  # the number only serves people
-        disk.truncate(handle, 0)
+        disk.truncate(owned.file_handle, 0)
+    _close(disk, owned.file_handle)
+    _close(disk, owned.directory_handle)
+
+
+def _close(disk: Disk, handle: int) -> None:
+    """Give a lock back; a close that fails has closed nonetheless."""
     with contextlib.suppress(OSError):
         disk.close(handle)

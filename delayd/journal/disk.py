@@ -25,6 +25,10 @@ DIRECTORY_MODE: Final = 0o700
 
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Errors of a write that mean: nothing is broken, there was just no room."""
+NO_DIRECTORY_LOCKS: Final = frozenset(
+    {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+)
+"""Errors that mean: the file system cannot lock a directory."""
 ZEROS: Final = bytes(JOURNAL_WINDOW_BYTES)
 
 
@@ -56,6 +60,13 @@ class Disk(Protocol):
         """Keep others from taking an existing lock file, changing nothing; `close` ends that.
 
         Several may share it. Raises LockHeldError when another process has it exclusively.
+        """
+
+    def lock_directory(self, path: str, *, is_shared: bool = False) -> int:
+        """Lock an existing directory itself, with no file for it; `close` gives it back.
+
+        Alone or shared, like `lock` and `share_lock`, of which this knows nothing; the holder is
+        not known either. Raises LockHeldError.
         """
 
     def open(self, path: str, *, write: bool = False) -> int:
@@ -157,6 +168,23 @@ class RealDisk:
         with self._locking(handle):
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
             fcntl.lockf(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return handle
+
+    def lock_directory(self, path: str, *, is_shared: bool = False) -> int:
+        """Lock a directory, which unlike a file in it nobody removes while it is in use.
+
+        Some file systems have no locks for directories, NFS for one: there this does nothing.
+        """
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(handle, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise LockHeldError(None) from None
+        except OSError as error:
+            if error.errno not in NO_DIRECTORY_LOCKS:
+                os.close(handle)
+                raise
         return handle
 
     @staticmethod

@@ -38,7 +38,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple, NoReturn
 
-from delayd.journal.directory import names_in, release_directory, take_directory
+from delayd.journal.directory import Ownership, names_in, release_directory, take_directory
 from delayd.journal.disk import NO_ROOM, Disk
 from delayd.journal.errors import JournalFailed, JournalFull, failing
 from delayd.journal.format import (
@@ -120,7 +120,7 @@ class Journal:
 
     __slots__ = (
         *("_active", "_directory", "_disk", "_failure", "_found", "_identity", "_is_open"),
-        *("_is_replayed", "_is_virtual", "_lock_handle", "_pending", "_reserve", "_retired"),
+        *("_is_replayed", "_is_virtual", "_owned", "_pending", "_reserve", "_retired"),
         *("_snapshot", "_sync_turn", "_ticket_is_out", "_times", "_unsynced", "_writing"),
         *("appended_sequence", "damaged_snapshots", "fresh_starts", "on_trouble", "replay_bytes"),
         *("retention", "segment_bytes", "snapshot_ms", "synced_sequence", "torn_tails", "warnings"),
@@ -131,7 +131,7 @@ class Journal:
         directory: str,
         disk: Disk,
         segment_bytes: int,
-        lock_handle: int,
+        owned: Ownership,
         found: list[str],
         *,
         is_virtual: bool = False,
@@ -168,7 +168,7 @@ class Journal:
         """Called with each of these failures, in the thread where it happens."""
         self._is_virtual = is_virtual
         self._snapshot: SnapshotWriter | None = None
-        self._lock_handle = lock_handle
+        self._owned = owned
         self._found = found  # what was in the directory when it was taken
         self.replay_bytes = 0
         """About how many bytes of frames `replay` yields, once it has yielded the first."""
@@ -190,8 +190,8 @@ class Journal:
         Raises DirectoryLocked when another process has it, JournalFailed when it cannot be used.
         """
         assert segment_bytes >= JOURNAL_SEGMENT_BYTES_MIN, "configuration has a higher minimum"
-        handle, found = take_directory(disk, directory)
-        return cls(directory, disk, segment_bytes, handle, found, is_virtual=is_virtual)
+        owned, found = take_directory(disk, directory)
+        return cls(directory, disk, segment_bytes, owned, found, is_virtual=is_virtual)
 
     def replay(self) -> Iterator[Frame]:
         """Yield every durable frame in order; after the last one the journal takes appends.
@@ -620,7 +620,7 @@ class Journal:
             self._reserve.close()
             self._unsynced.clear()
             self._active = None
-            release_directory(self._disk, self._lock_handle)
+            release_directory(self._disk, self._owned)
 
     def _finish(self) -> None:
         """Sync, then write and sync the frame that says so."""

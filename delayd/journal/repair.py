@@ -317,14 +317,14 @@ def prepared(disk: Disk, directory: str, number: int, offset: int) -> Iterator[C
     Raises DirectoryLocked, ForeignFile, NoSuchPlace, JournalFailed.
     """
     look_first(disk, directory)
-    handle, _ = take_directory(disk, directory)
+    owned, _ = take_directory(disk, directory)
     try:
         recovery = Recovery(disk, directory, names_in(disk, directory))
         with failing(directory):
             place = place_to_cut(recovery, number, offset)
         yield Cut(recovery, place, rest_behind(recovery, place))
     finally:
-        release_directory(disk, handle)
+        release_directory(disk, owned)
 
 
 def place_to_cut(recovery: Recovery, number: int, offset: int) -> LogPlace:

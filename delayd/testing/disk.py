@@ -206,6 +206,18 @@ class SimulatedDisk:
         self._shares[handle] = path
         return handle
 
+    def lock_directory(self, path: str, *, is_shared: bool = False) -> int:
+        self._call("lock_directory")
+        self._directory(path)
+        if path in self._locks or (not is_shared and path in self._shares.values()):
+            raise LockHeldError(None)
+        handle = self._handle(_File(path), write=False)
+        if is_shared:
+            self._shares[handle] = path
+        else:
+            self._locks[path] = handle
+        return handle
+
     def open(self, path: str, *, write: bool = False) -> int:
         self._call("open")
         return self._handle(self._find(path)[2], write=write)
@@ -296,6 +308,9 @@ class SimulatedDisk:
         self._call("unlink")
         directory, name, _ = self._find(path)
         self._set_names(directory, {name: None})
+        # A lock is on the file, not on its name: whoever makes a new one can lock that.
+        self._locks.pop(path, None)
+        self._shares = {held: shared for held, shared in self._shares.items() if shared != path}
 
     def unique_bytes(self, count: int, /) -> bytes:
         """Return bytes that no other journal on this disk has got; the same in every run."""

@@ -215,6 +215,9 @@ def test_a_data_directory_that_a_daemon_holds_is_refused() -> None:
     journal = Journal.open("data", disk=disk, segment_bytes=SEGMENT_BYTES)
     with pytest.raises(DirectoryLocked):
         import_into(disk, binlog_of(disk, *some_records()))
+    disk.unlink("data/lock")
+    with pytest.raises(DirectoryLocked):
+        import_into(disk, binlog_of(disk, *some_records()))
     journal.close()
 
 

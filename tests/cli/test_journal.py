@@ -177,6 +177,17 @@ def test_looking_needs_no_lock_and_warns_where_a_daemon_holds_it(
     RealDisk().close(handle)
 
 
+def test_looking_warns_where_a_daemon_runs_whose_lock_file_was_deleted(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    fill(tmp_path)
+    (tmp_path / LOCK_NAME).unlink()
+    handle = RealDisk().lock_directory(str(tmp_path))
+    assert invoke(["journal", "check", str(tmp_path)]) == Exit.OK
+    assert "another process holds" in capsys.readouterr().err
+    RealDisk().close(handle)
+
+
 def test_a_long_check_shows_its_progress_on_a_terminal(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

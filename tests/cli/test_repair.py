@@ -120,6 +120,19 @@ def test_repair_refuses_a_directory_that_a_daemon_holds(tmp_path: Path, capsys: 
     RealDisk().close(handle)
 
 
+def test_repair_refuses_a_directory_whose_lock_file_was_deleted_under_a_daemon(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    fill(tmp_path)
+    journal = Journal.open(str(tmp_path), disk=RealDisk(), segment_bytes=SEGMENT_BYTES)
+    (tmp_path / LOCK_NAME).unlink()
+    before = contents(tmp_path)
+    assert repaired(tmp_path, "1:80", "--yes") == Exit.DIRECTORY_LOCKED
+    assert "one daemon owns a journal directory" in capsys.readouterr().err
+    assert contents(tmp_path) == before
+    journal.close()
+
+
 def test_repair_leaves_the_log_as_long_as_the_snapshot_testifies(
     tmp_path: Path, capsys: Capture
 ) -> None:

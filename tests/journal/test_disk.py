@@ -1,9 +1,11 @@
 """The conformance suite: what `Disk` promises, kept by the real disk and by the simulated one."""
 
 import errno
+import fcntl
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -121,7 +123,7 @@ def test_a_handle_outlives_the_name_of_its_file(disk: Disk, home: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "verb", ["open", "unlink", "list_directory", "sync_directory", "share_lock"]
+    "verb", ["open", "unlink", "list_directory", "sync_directory", "share_lock", "lock_directory"]
 )
 def test_what_is_not_there_is_an_enoent(disk: Disk, home: str, verb: str) -> None:
     with pytest.raises(OSError) as caught:
@@ -167,6 +169,41 @@ def test_a_lock_that_is_shared_cannot_be_taken_until_all_have_closed_it(
             disk.lock(f"{home}/lock")
         disk.close(handle)
     disk.close(disk.lock(f"{home}/lock"))
+
+
+def test_a_lock_file_that_was_deleted_keeps_nobody_out(disk: Disk, home: str) -> None:
+    """The reason why a directory can be locked itself."""
+    handle = disk.lock(f"{home}/lock")
+    disk.unlink(f"{home}/lock")
+    second = disk.lock(f"{home}/lock")
+    disk.close(handle)
+    with pytest.raises(LockHeldError):
+        disk.lock(f"{home}/lock")
+    disk.close(second)
+
+
+def test_a_directory_is_locked_by_one_or_shared_by_several(disk: Disk, home: str) -> None:
+    handle = disk.lock_directory(home)
+    for is_shared in (False, True):
+        with pytest.raises(LockHeldError):
+            disk.lock_directory(home, is_shared=is_shared)
+    disk.close(handle)
+    handles = [disk.lock_directory(home, is_shared=True) for _ in range(2)]
+    for handle in handles:
+        with pytest.raises(LockHeldError):
+            disk.lock_directory(home)
+        disk.close(handle)
+    disk.close(disk.lock_directory(home))
+
+
+def test_the_lock_of_a_directory_makes_no_file_and_keeps_nobody_from_its_files(
+    disk: Disk, home: str
+) -> None:
+    handle = disk.lock_directory(home)
+    assert disk.list_directory(home) == []
+    disk.sync_directory(home)
+    disk.close(disk.lock(f"{home}/lock"))
+    disk.close(handle)
 
 
 def test_unique_bytes_never_repeat(disk: Disk) -> None:
@@ -234,3 +271,33 @@ def test_a_lock_that_cannot_be_taken_is_left_closed(tmp_path: Path) -> None:
             take(f"{tmp_path}/lock")
     assert os.listdir("/proc/self/fd") == before
     disk.close(handle)
+
+
+def test_a_directory_that_cannot_be_locked_is_left_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = RealDisk()
+    handle = disk.lock_directory(str(tmp_path))
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(LockHeldError):
+        disk.lock_directory(str(tmp_path))
+    monkeypatch.setattr(fcntl, "flock", failing_with(errno.EIO))
+    with pytest.raises(OSError, match="Input/output"):
+        disk.lock_directory(str(tmp_path))
+    assert os.listdir("/proc/self/fd") == before
+    disk.close(handle)
+
+
+def test_a_file_system_without_locks_for_directories_is_used_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as NFS, where the file has a lock and a directory has none."""
+    monkeypatch.setattr(fcntl, "flock", failing_with(errno.EBADF))
+    RealDisk().close(RealDisk().lock_directory(str(tmp_path)))
+
+
+def failing_with(number: int) -> Callable[[int, int], None]:
+    def fail(_handle: int, _operation: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail

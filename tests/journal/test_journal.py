@@ -10,6 +10,7 @@ from typing import Final
 
 import pytest
 
+from delayd.journal.directory import holder
 from delayd.journal.disk import RealDisk
 from delayd.journal.errors import DirectoryLocked, JournalFailed
 from delayd.journal.format import FRAME_OVERHEAD_BYTES, HEADER_BYTES, LOCK_NAME, Frame, segment_name
@@ -82,6 +83,40 @@ def test_a_second_journal_on_the_directory_is_refused_and_the_first_unharmed() -
     append_all(journal, [b"first"])
     journal.close()
     assert payloads_in(disk) == [b"first"]
+
+
+def test_a_second_journal_is_refused_where_the_lock_file_was_deleted() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    disk.unlink(f"{DIRECTORY}/{LOCK_NAME}")
+    with pytest.raises(DirectoryLocked) as caught:
+        Journal.open(DIRECTORY, disk=disk, segment_bytes=CONFIGURED_BYTES)
+    assert str(caught.value).startswith(f"{DIRECTORY} is held by another process")
+    assert LOCK_NAME not in disk.list_directory(DIRECTORY), "it would name nobody"
+    assert holder(disk, DIRECTORY) == "another process"
+    append_all(journal, [b"first"])
+    journal.close()
+    assert holder(disk, DIRECTORY) == ""
+    assert payloads_in(disk) == [b"first"]
+
+
+def test_a_daemon_of_an_earlier_version_which_locks_the_file_alone_is_respected() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory(DIRECTORY)
+    handle = disk.lock(f"{DIRECTORY}/{LOCK_NAME}")
+    with pytest.raises(DirectoryLocked, match=f"{DIRECTORY}/lock is held by process"):
+        opened(disk)
+    disk.close(handle)
+    assert payloads_in(disk) == [], "neither lock was left behind"
+
+
+@pytest.mark.parametrize("verb", ["lock_directory", "lock"])
+def test_a_lock_that_cannot_be_taken_leaves_none_behind(verb: str) -> None:
+    disk = SimulatedDisk()
+    disk.fail(1, OSError(5, "EIO"), verb)
+    with pytest.raises(JournalFailed, match="cannot be locked: EIO"):
+        opened(disk)
+    assert payloads_in(disk) == []
 
 
 def test_a_journal_that_is_closed_leaves_no_number_of_a_process_in_its_lock(tmp_path: Path) -> None:
