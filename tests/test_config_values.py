@@ -42,7 +42,7 @@ IDS_RULE = f"must be a list of whole numbers from 0 to {2**32 - 2}, or off"
         ),
         (
             "journal.sync_interval = nan",
-            "journal.sync_interval = NaN: must be from 0 to 4294967295 s",
+            'journal.sync_interval = NaN: must be from "1ms" to "1h"',
         ),
         (
             "journal.segment_bytes = 4095",

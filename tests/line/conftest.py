@@ -9,4 +9,6 @@ def _the_same_process_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """What `stats` says of the process is the same in each run, so that replies can be compared."""
     usage = resource.struct_rusage((1.5, 0.25, *[0] * 14))
     monkeypatch.setattr("delayd.line.stats.resource.getrusage", lambda who: usage)
-    monkeypatch.setattr(os, "urandom", bytes)
+    urandom = os.urandom
+    # The 7 bytes of `instance_id`; certificates need true ones.
+    monkeypatch.setattr(os, "urandom", lambda size: bytes(7) if size == 7 else urandom(size))
