@@ -32,7 +32,7 @@ HONEST: Final = (
     "the disk failed",
     "the journal failed",
     "the journal cannot be used",
-    "no snapshot could be taken",
+    "a snapshot failed, the log continues without it",
 )
 """What a log says of an error that mattered."""
 
