@@ -12,7 +12,8 @@ A stop is bridged by the difference of the wall clock, the only clock that runs 
     resumes at   delayd time 1,030,000
 
 If the wall clock went back meanwhile, delayd time continues where it stopped: late is better than
-early, and time in the journal never decreases.
+early, and time in the journal never decreases. A wall clock that is set while we run is not taken
+for a longer stop, because a frame is written after it was set (`Turns.note_wall_clock`).
 
 Times of the wall clock itself ("at nine tomorrow") need to know how far the two are apart:
 `wall_offset_ns` says it, as the bounds between which it is for certain. On Linux only setting the

@@ -126,6 +126,11 @@ class GroupCommit:
         return self._waiting_bytes > UNSYNCED_BYTES_MAX or self._journal.is_behind
 
     @property
+    def wall_offset_ms(self) -> int:
+        """How far the wall clock is ahead of delayd time, as the log has it."""
+        return self._journal.wall_offset_ms
+
+    @property
     def is_syncing(self) -> bool:
         """Tell whether a sync is in progress elsewhere."""
         return self._syncing is not None

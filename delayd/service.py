@@ -504,13 +504,17 @@ class Service:
         """Look at the wall clock at once: it was set."""
         if self._set_watch is not None:
             self._set_watch.arm()
+        self._turns.note_wall_clock()
         self._turns.ask()
 
     def _tell_of_wall_step(self, step_ms: int) -> None:
         self._log.info("the wall clock was set: jobs with absolute times follow", by_ms=step_ms)
 
     def _watchdog(self) -> None:
-        """Look for a wake-up that was missed, for stalled clients, and come back in a minute."""
+        """Look for a wake-up that was missed, for stalled clients, and come back in a minute.
+
+        The first time is at the start, on a wall clock that may have gone back since the stop.
+        """
         if late_ms := self._turns.overslept_ms():
             self.repairs += 1
             self._log.error("a wake-up was missed and is repaired", late_ms=late_ms)
@@ -521,6 +525,7 @@ class Service:
         if self._commit is not None and self._commit.sync_going_on_ms > SLOW_SYNC_MS:
             self._log.error("the disk does not answer", ms=self._commit.sync_going_on_ms)
         self._access.keep_days(self._log)
+        self._turns.note_wall_clock()
         self._turns.ask()
         self._notifier.watchdog()
         wait_ms = min(WATCHDOG_MS, (self._notifier.watchdog_ms or 2 * WATCHDOG_MS) // 2)

@@ -14,6 +14,7 @@ instant delay no client, and a bounded part of what clients have sent. With noth
 to read the process sleeps.
 """
 
+import contextlib
 import selectors
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
@@ -22,7 +23,7 @@ from delayd.clock import NS_PER_MS, NS_PER_S, Clock, monotonic_ns
 from delayd.core.engine import Engine
 from delayd.core.errors import OutOfSpace
 from delayd.core.log_space import RESERVE_COST_BYTES
-from delayd.core.operations.clock import advance, follow_wall, next_deadline, reach
+from delayd.core.operations.clock import advance, follow_wall, next_deadline, reach, record_time
 from delayd.core.operations.waiting import serve_waiting
 from delayd.core.stats.histogram import Histogram, Longest
 from delayd.core.times import PlayedMs, RequestMs
@@ -256,6 +257,24 @@ class Turns:
                 self._next_ms = 0
                 if self.on_wall_step is not None:
                     self.on_wall_step(step_ms)
+
+    def note_wall_clock(self) -> None:
+        """Have the log say how far both clocks are apart, unless its last frame does.
+
+        A start takes the length of the stop from the wall clock. If it was set since the last
+        frame, an hour by which it was set would be taken for an hour that has passed. With hardly
+        any space in the log that risk is smaller than the other, that a job cannot be removed.
+        """
+        if self._commit is None:
+            return
+        at_least_ns, at_most_ns = self._clock.wall_offset_ns()
+        noted_ms = self._commit.wall_offset_ms
+        is_behind = at_most_ns <= (noted_ms - WALL_STEP_MS) * NS_PER_MS
+        if is_behind or at_least_ns >= (noted_ms + WALL_STEP_MS) * NS_PER_MS:
+            with contextlib.suppress(OutOfSpace):
+                self._engine.log_space.take(TURN_OVERHEAD_BYTES)
+                record_time(self._engine)
+                self._has_more = True
 
     def _advance(self, played_ms: PlayedMs, request_ms: RequestMs) -> None:
         """Fire what is due, for a bounded time; what is left comes after all clients."""

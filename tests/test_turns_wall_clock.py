@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, cast
 import pytest
 
 from delayd.clock import NS_PER_MS, SetWatch, SystemClock, open_set_watch
-from delayd.config import load
+from delayd.config import SyncPolicy, load
 from delayd.core.background import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.job import State
@@ -22,17 +22,20 @@ from delayd.core.session import Handed, WaitEnd
 from delayd.core.times import RequestMs
 from delayd.journal.disk import RealDisk
 from delayd.journal.journal import Journal
-from delayd.limits import WALL_BRACKET_NS, WALL_READINGS_MAX, WALL_STEP_MS
+from delayd.limits import TURN_OVERHEAD_BYTES, WALL_BRACKET_NS, WALL_READINGS_MAX, WALL_STEP_MS
 from delayd.logs import Log
 from delayd.recover import recover
 from delayd.systemd import Notifier
 from delayd.testing.clock import FakeClock
+from delayd.testing.disk import SimulatedDisk
 from delayd.turns import Turns
+from tests.commit_rig import CommitRig, Watch
 from tests.core import views
 from tests.core.check import check
 from tests.core.rig import put
 
 if TYPE_CHECKING:
+    from delayd.commit import Space
     from delayd.line.server import LineServer
 
 from tests.test_clock import HOUR_MS, WALL_MS, Machine, MachineClock, MovableClock, both_clocks
@@ -369,6 +372,120 @@ def test_c3_the_clock_was_set_while_nobody_ran(
     assert len(times) == 4 * 4  # three frames of each run, and its end
     assert times == sorted(times)
     assert not capsys.readouterr().err
+
+
+class Lives:
+    """A daemon that is killed and started again, and time as it should be."""
+
+    def __init__(self) -> None:
+        self.disk = SimulatedDisk()
+        self.true_ms = WALL_MS
+        self.clock = FakeClock(WALL_MS)
+        self.rig = self._started()
+
+    def _started(self) -> CommitRig:
+        rig = CommitRig(SyncPolicy.NEVER, disk=self.disk, room=True, watch=Watch())
+        rig.clock = self.clock
+        rig.turns = Turns(
+            *(rig.engine, self.clock, cast("LineServer", rig.line), rig.commit),
+            cast("Space", rig.space),
+        )
+        return rig
+
+    def put(self) -> None:
+        put(
+            self.rig.engine,
+            self.rig.engine.store.topic("default"),
+            priority=0,
+            delay_ms=30 * HOUR_MS,
+            ttr_ms=60_000,
+            body=b"",
+            now_ms=self.clock.request_ms(),
+        )
+        self.rig.turns.turn()
+
+    def pass_quietly(self, ms: int) -> None:
+        """Let time pass in which nothing is written."""
+        frames = self.rig.journal.appended_sequence
+        self.clock.advance(ms)
+        self.true_ms += ms
+        self.rig.turns.turn()
+        assert self.rig.journal.appended_sequence == frames
+
+    def note(self) -> int:
+        """Look at the wall clock as the service does; how many frames were written."""
+        frames = self.rig.journal.appended_sequence
+        self.rig.turns.note_wall_clock()
+        self.rig.turns.turn()
+        assert not self.rig.failures
+        return self.rig.journal.appended_sequence - frames
+
+    def is_killed_for(self, stop_ms: int, step_ms: int = 0) -> None:
+        """Kill it, and start it again on a wall clock that went on, and was set meanwhile."""
+        self.disk.kill()
+        journal = Journal.open("data", disk=self.disk, segment_bytes=self.rig.segment_bytes)
+        *_, last = journal.replay()
+        self.disk.kill()
+        self.clock = FakeClock(self.clock.wall_ms() + stop_ms + step_ms)
+        self.clock.resume(last.time_ms, last.wall_ms)
+        self.true_ms += stop_ms
+        self.rig = self._started()
+
+
+@pytest.mark.parametrize(
+    "step_ms", [HOUR_MS, -HOUR_MS, WALL_STEP_MS, -WALL_STEP_MS, IN_1970_MS - WALL_MS]
+)
+def test_c1_a_clock_that_was_set_before_a_kill_is_no_longer_stop(step_ms: int) -> None:
+    """T-C1: though clients had nothing written since, before which it would have been unknown."""
+    daemon = Lives()
+    daemon.put()
+    daemon.pass_quietly(7 * HOUR_MS)
+    daemon.clock.step_wall(step_ms)
+    assert daemon.note() == 1
+    daemon.pass_quietly(HOUR_MS // 2)
+    daemon.is_killed_for(5_000)
+    assert daemon.clock.now_ms() == daemon.true_ms
+
+
+def test_c3_after_the_clock_was_set_back_while_nobody_ran_later_stops_count_in_full() -> None:
+    """T-C3: late by the first stop, and by nothing else."""
+    daemon = Lives()
+    daemon.put()
+    daemon.is_killed_for(5_000, step_ms=-HOUR_MS)
+    assert daemon.clock.now_ms() == daemon.true_ms - 5_000
+    assert daemon.note() == 1
+    daemon.pass_quietly(HOUR_MS // 2)
+    daemon.is_killed_for(60_000)
+    assert daemon.clock.now_ms() == daemon.true_ms - 5_000
+
+
+def test_where_the_wall_clock_was_not_set_nothing_is_written() -> None:
+    daemon = Lives()
+    daemon.put()
+    for _ in range(3):
+        daemon.pass_quietly(HOUR_MS)
+        assert daemon.note() == 0
+    daemon.is_killed_for(5_000)
+    assert daemon.note() == 0
+    daemon.clock.step_wall(WALL_STEP_MS - 1)
+    assert daemon.note() == 0
+
+
+def test_the_space_that_removals_need_is_not_taken_to_note_the_wall_clock() -> None:
+    daemon = Lives()
+    daemon.put()
+    daemon.disk.capacity_bytes = 0
+    space = daemon.rig.engine.log_space
+    space.limit(TURN_OVERHEAD_BYTES - 1, ask=lambda missing_bytes, body_bytes, places: -1)
+    daemon.clock.step_wall(HOUR_MS)
+    assert daemon.note() == 0
+
+
+def test_without_a_journal_there_is_nothing_to_note() -> None:
+    daemon = TurnsOnClock(FakeClock(WALL_MS))
+    daemon.clock.step_wall(HOUR_MS)  # type: ignore[union-attr]
+    daemon.turns.note_wall_clock()
+    assert not daemon.engine.log
 
 
 def restarted_clock(before: FakeClock, step_ms: int) -> FakeClock:

@@ -235,6 +235,12 @@ class Journal:
         self._is_replayed = True
 
     @property
+    def wall_offset_ms(self) -> int:
+        """How far the wall clock was ahead of delayd time when the last frame was written."""
+        time_ms, wall_ms = self._times
+        return wall_ms - time_ms
+
+    @property
     def is_behind(self) -> bool:
         """Whether so many files wait for the current sync that no more should be appended."""
         return len(self._unsynced) > JOURNAL_UNSYNCED_SEGMENTS_WITHIN_SYNC

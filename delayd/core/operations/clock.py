@@ -56,7 +56,8 @@ def reach(engine: Engine, time_ms: PlayedMs) -> None:
 def record_time(engine: Engine) -> None:
     """Record how far time has been played; replies that show it must wait for the sync.
 
-    For a clock that stands still: a restart finds the time in the log and nowhere else.
+    For a clock that stands still: a restart finds the time in the log and nowhere else. And where
+    the wall clock was set: a restart finds in the log what it was ahead by.
     """
     engine.stamp()
     engine.must_sync = True
