@@ -6,15 +6,25 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from delayd.clock import open_set_watch
+from delayd.limits import WATCHDOG_MS
+from delayd.testing.daemon import Daemon
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import need, need_root, now_ms, started
-from tests.faults.real_load import PatientClient, Record, load, look, look_at_the_rest
+from tests.faults.real_load import (
+    PatientClient,
+    Record,
+    load,
+    look,
+    look_at_the_rest,
+    wait_until,
+)
 
 LIBRARIES: Final = ("/usr/lib/*/faketime/libfaketime.so.1", "/usr/lib*/faketime/libfaketime.so.1")
 HOUR_S: Final = 3_600
@@ -49,12 +59,25 @@ class WallClock:
         new.rename(self._file)
 
 
+def have_a_frame_written(daemon: Daemon) -> None:
+    """See that the log has the wall clock of now; nobody else gets the job.
+
+    A wall clock that is set is noted in the log as soon as the kernel reports it. It does not know
+    of this one, so that the next frame could be long in coming on a busy machine, and what the
+    daemon is killed before cannot be told from a stop that took as long.
+    """
+    with PatientClient(daemon.address) as client:
+        reply = client.ask("put-in-tube clock 0 3600 60 0\r\n").split()
+        assert reply[0] == "INSERTED"
+        assert client.ask(f"delete {reply[1]}") == "DELETED"
+
+
 @pytest.mark.timeout(3_600)
 def test_c1_the_wall_clock_jumps(quick_path: Path, runs: Runs) -> None:
     """T-C1: ±1 h, to 1970, to 2106, a leap second: nothing is early, late, lost or doubled.
 
     Delays and ttrs are on delayd time. It goes on through a kill and a start on the wall clock that
-    the last frame was written by.
+    the last frame was written by: see `have_a_frame_written`.
     """
     for rng in runs.rng("T-C1", 1, 20):
         home = quick_path / str(rng.random())
@@ -69,6 +92,7 @@ def test_c1_the_wall_clock_jumps(quick_path: Path, runs: Runs) -> None:
                     wall.set(to)
                     time.sleep(rng.uniform(0.05, 0.3))
                 assert daemon.process.poll() is None, daemon.log()
+                have_a_frame_written(daemon)
                 daemon.kill()
             record.note("stopped", how="kill")
         look_at_the_rest(home, record, environment=wall.environment)
@@ -90,6 +114,43 @@ def test_c1_the_kernel_tells_of_a_wall_clock_that_was_set(runs: Runs) -> None:
             runs.count("T-C1", 1, "sets heard of")
     finally:
         watch.close()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("to", ["+3600", "-3600"])
+def test_c1_a_wall_clock_that_was_set_before_a_kill_is_no_longer_stop(
+    quick_path: Path, runs: Runs, to: str
+) -> None:
+    """T-C1: though no client had anything written since. The kernel tells, as above."""
+    need_root()
+    for rng in runs.rng(f"T-C1 {to}", 1, 5):
+        home = quick_path / str(rng.random())
+        wall = WallClock(quick_path)
+        with started(home, environment=wall.environment) as daemon:
+            with PatientClient(daemon.address) as client:
+                assert client.ask("put 0 7200 60 0\r\n") == "INSERTED 1"
+                put_s = time.monotonic()
+                written = records_written(client)
+                wall.set(to)
+                time.clock_settime(time.CLOCK_REALTIME, time.clock_gettime(time.CLOCK_REALTIME))
+                noted = partial(has_written_more, client, written)
+                wait_until(noted, within_s=WATCHDOG_MS / 2_000)  # after a minute it looks unasked
+                time.sleep(rng.uniform(1.0, 3.0))
+            daemon.kill()
+        with started(home, environment=wall.environment) as daemon:
+            with PatientClient(daemon.address) as client:
+                left_s = int(client.stats("stats-job 1")["time-left"])
+                passed_s = time.monotonic() - put_s
+                assert abs(left_s - (2 * HOUR_S - passed_s)) <= 2
+            daemon.kill()
+
+
+def records_written(client: PatientClient) -> int:
+    return int(client.stats()["binlog-records-written"])
+
+
+def has_written_more(client: PatientClient, records: int) -> bool:
+    return records_written(client) > records
 
 
 @pytest.mark.timeout(3_600)
@@ -180,6 +241,24 @@ def test_c3_the_wall_clock_was_set_while_nobody_ran(quick_path: Path, runs: Runs
         times = [line.split()[1] for line in dumped(home)]
         assert len(times) > 2
         assert times == sorted(times)
+
+
+@pytest.mark.timeout(3_600)
+def test_c3_after_a_wall_clock_was_set_back_only_that_stop_is_missing(quick_path: Path) -> None:
+    """T-C3: the start notes it; else the time until the next frame would be missing as well."""
+    wall = WallClock(quick_path)
+    with started(quick_path / "data", environment=wall.environment) as daemon:
+        with PatientClient(daemon.address) as client:
+            assert client.ask("put 0 3600 60 0\r\n") == "INSERTED 1"
+        daemon.kill()
+    wall.set("-3600")
+    with started(quick_path / "data", environment=wall.environment) as daemon:
+        time.sleep(2.5)
+        daemon.kill()
+    with started(quick_path / "data", environment=wall.environment) as daemon:
+        with PatientClient(daemon.address) as client:
+            assert int(client.stats("stats-job 1")["time-left"]) <= HOUR_S - 2
+        daemon.kill()
 
 
 def dumped(home: Path) -> list[str]:
