@@ -1,6 +1,6 @@
 """Compiles delayd's hot packages with mypyc, from the very source that also runs as it is.
 
-Two ways lead here:
+Three ways lead here:
 
     DELAYD_COMPILED=1 pip install .      the build hook: the wheel gets extension modules
     python .ci/compile.py build/compiled  a copy of this checkout with extension modules beside the
@@ -28,6 +28,7 @@ GROUP = "delayd"
 NEEDED = ("mypy>=1.18", "setuptools>=65", "sortedcontainers-stubs>=2.4")
 OPTIMISATION = "1"
 """gcc's level. 3 takes twice as long and saves 0.3 % of the instructions of a put."""
+OR_PURE = "or build without DELAYD_COMPILED=1: then delayd is pure Python"
 MYPY_SETTINGS = """\
 [mypy]
 strict = true
@@ -48,15 +49,13 @@ def check_compiler() -> None:
     if shutil.which(compiler) is None:
         raise CannotCompileError(
             f"a compiled delayd needs a C compiler, and there is no {compiler!r} on PATH; install "
-            "one (Debian: apt install gcc libc6-dev python3-dev), or build without "
-            "DELAYD_COMPILED=1: then delayd is pure Python"
+            f"one (Debian: apt install gcc libc6-dev python3-dev), {OR_PURE}"
         )
     header = Path(sysconfig.get_paths()["include"], "Python.h")
     if not header.exists():
         raise CannotCompileError(
             f"a compiled delayd needs Python's header files, and there is no {header}; install "
-            "them (Debian: apt install python3-dev), or build without DELAYD_COMPILED=1: then "
-            "delayd is pure Python"
+            f"them (Debian: apt install python3-dev), {OR_PURE}"
         )
 
 
@@ -144,17 +143,14 @@ def hook() -> Any:  # noqa: ANN401  # hatchling is not there when this file is r
 
         def initialize(self, version: str, build_data: dict[str, Any]) -> None:
             """Compile a copy of the sources and add what came of it."""
-            if version == "editable":
+            if version == "editable" or not is_wanted():
                 return
-            copy = Path(tempfile.mkdtemp(prefix="delayd-compiled-"))
-            self._copy = copy
+            copy = self._copy = Path(tempfile.mkdtemp(prefix="delayd-compiled-"))
+            shutil.copytree(Path(self.root, "delayd"), copy / "delayd")
             try:
-                if not is_wanted():
-                    return
-                check_compiler()
-                shutil.copytree(Path(self.root, "delayd"), copy / "delayd")
                 made = compile_in(copy)
             except CannotCompileError as error:
+                shutil.rmtree(copy)
                 sys.exit(f"delayd was not built: {error}")
             build_data["pure_python"] = False
             build_data["infer_tag"] = True

@@ -308,7 +308,7 @@ class SimulatedDisk:
         self._call("unlink")
         directory, name, _ = self._find(path)
         self._set_names(directory, {name: None})
-        # A lock is on the file, not on its name: whoever makes a new one can lock that.
+        # A lock is on the file, not on its name: a new file of that name can be locked.
         self._locks.pop(path, None)
         self._shares = {held: shared for held, shared in self._shares.items() if shared != path}
 

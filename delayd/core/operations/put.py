@@ -150,6 +150,7 @@ def put_one(
     elif job_id < store.last_id:
         engine.out_of_order_ids.append(job_id)
     body_bytes = len(body)
+    # What `vet_put` asks, without its calls: a lone put is what clients wait for.
     if not (
         body_bytes <= engine.body_bytes_max
         and not engine.draining
@@ -207,14 +208,7 @@ def put_alike(
     first_id = store.last_id + 1
     store.last_id += len(bodies)
     body_bytes = max(map(len, bodies))
-    if not (
-        body_bytes <= engine.body_bytes_max
-        and not engine.draining
-        and 0 <= priority <= PRIORITY_MAX
-        and 0 <= delay_ms <= DURATION_MS_MAX
-        and 0 <= ttr_ms <= DURATION_MS_MAX
-    ):
-        vet_put(engine, priority, delay_ms, ttr_ms, body_bytes)
+    vet_put(engine, priority, delay_ms, ttr_ms, body_bytes)
     if not topic.has_no_rules:
         delay_ms, ttr_ms = _admit_bodies(engine, topic, bodies, delay_ms, ttr_ms, at_once=at_once)
     engine.log_space.take_for_puts(len(bodies), body_bytes)
