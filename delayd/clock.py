@@ -42,6 +42,7 @@ from delayd.limits import WALL_BRACKET_NS, WALL_READINGS_MAX
 
 NS_PER_MS: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000
+NEVER_NS: Final = 1 << 62  # after every reading of `monotonic_ns`
 
 STANDING_S: Final = 86_400.0
 """How long a daemon with a stopped clock may sleep; earlier wake-ups have other reasons."""

@@ -1,15 +1,18 @@
 """Group commit: replies leave when what they promise is as durable as the policy says.
 
-    turn 1: records ─► append ─┐                     ┌─► replies of turn 1
-    turn 2: records ─► append ─┤ (waits its turn)    │
-                               └─► sync, elsewhere ──┘─► sync ─► replies of turns 2 to n
+    quick disk:  records ─► append ─► sync ─► replies
 
-While one sync runs the loop continues collecting; everything that arrives meanwhile shares the next
-one. The kernel carries it out (`journal/aio.py`); where it takes more than one file, or the kernel
-cannot, a thread does.
+    any other:   turn 1: records ─► append ─┐                     ┌─► replies of turn 1
+                 turn 2: records ─► append ─┤ (waits its turn)    │
+                                            └─► sync, elsewhere ──┘─► sync ─► replies of 2 to n
 
-So the loop never waits for the disk, not even for a client that is alone: on the spot its sync
-would end a tenth sooner, but a disk that hangs would block every client.
+On a quick disk the turn itself syncs: giving it to others and hearing of its end takes as long as
+the sync. A disk that begins to hang is met by one such sync, which holds the loop until it ends.
+From then on syncs are elsewhere, and only one in a while tries again (`SLOW_SYNC_PAUSE_TIMES`).
+
+While a sync elsewhere runs the loop continues collecting; everything that arrives meanwhile shares
+the next one. The kernel carries it out (`journal/aio.py`); where it takes more than one file, or
+the kernel cannot, a thread does. Then the loop never waits for the disk.
 
 A slow disk costs memory up to a limit: `is_backed_up` then says that no more should be read. With
 the policies under which no reply waits, enough unsynced records begin a sync before its time.
@@ -25,7 +28,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from delayd.clock import NS_PER_MS, monotonic_ns
+from delayd.clock import NEVER_NS, NS_PER_MS, monotonic_ns
 from delayd.config import SyncPolicy
 from delayd.core.stats.histogram import Histogram
 from delayd.journal.aio import KernelSync
@@ -35,10 +38,14 @@ from delayd.limits import (
     BATCH_BOUNDS_RECORDS,
     EMERGENCY_BYTES,
     JOURNAL_RECORD_HEAD_BYTES,
+    QUICK_SYNC_NS,
+    QUICK_SYNCS_AVERAGED,
     ROOM_RETRY_MS,
     SLOW_SYNC_MS,
+    SLOW_SYNC_PAUSE_TIMES,
     SPARE_BYTES_MIN,
     SYNC_BOUNDS_NS,
+    SYNC_IN_TURN_BYTES_MAX,
     UNSYNCED_BYTES_MAX,
 )
 
@@ -74,10 +81,13 @@ class GroupCommit:
         loop: Loop,
         on_failure: Callable[[JournalError], None],
         kernel: KernelSync | None = None,
+        *,
+        syncs_in_turn: bool = False,
     ) -> None:
-        """Commit to this journal; `kernel` syncs, or else a thread does.
+        """Commit to this journal; elsewhere `kernel` syncs, or else a thread does.
 
-        `on_failure` is called once, and nothing is released after it.
+        `on_failure` is called once, and nothing is released after it. `syncs_in_turn`: the turn
+        itself syncs while the disk is quick.
         """
         self._journal = journal
         self._policy = policy
@@ -103,6 +113,10 @@ class GroupCommit:
         self._syncing_id = 0
         self.on_slow_sync: Callable[[int], object] = _ignore
         """Called with the milliseconds of each sync that took longer than SLOW_SYNC_MS."""
+        self._in_turn_ns = 0
+        """How long syncs in the turn take: an average in which newer ones count more."""
+        self._elsewhere_until_ns = 0 if syncs_in_turn else NEVER_NS
+        """No turn syncs before: such syncs were not quick."""
         self._sync_begun_ns = 0
         self.sync_ns = Histogram(SYNC_BOUNDS_NS)  # how long syncs took
         self.commit_ns = Histogram(SYNC_BOUNDS_NS)
@@ -157,10 +171,11 @@ class GroupCommit:
         time_ms: int,
         wall_ms: int,
         last_id: int = 0,
+        free: Replies = (),
     ) -> None:
         """Append the records of a turn and send its replies as soon as they may leave.
 
-        No job has an id above `last_id`.
+        No job has an id above `last_id`. `free` are replies that depend on nothing unsynced.
         """
         if self._failure is not None:
             return
@@ -172,6 +187,7 @@ class GroupCommit:
                 return
             self._unsynced_records += len(log)
         self._last_id = last_id
+        _release(free)
         if not self._replies_wait:
             self.durable_id = last_id
             _release(replies)
@@ -186,7 +202,7 @@ class GroupCommit:
             self._waiting_bytes += sum(map(len, log)) + sum(len(data) for _, data in replies)
         elif not self._must_sync:
             _release(replies)
-        else:
+        elif not self._sync_in_turn(replies):
             self._waiting += replies
             self._start_sync()
 
@@ -211,9 +227,41 @@ class GroupCommit:
 
     # --- Syncing ---------------------------------------------------------------------------------
 
-    def _judge(self, sync_ns: int) -> None:
+    def _sync_in_turn(self, replies: Replies) -> bool:
+        """Sync in the middle of the turn and send the replies; False: it has to be elsewhere."""
+        begun_ns = monotonic_ns()
+        if (
+            begun_ns < self._elsewhere_until_ns
+            or self._journal.unsynced_bytes > SYNC_IN_TURN_BYTES_MAX
+        ):
+            return False
+        try:
+            if not self._journal.sync_at_once():
+                return False
+        except JournalError as error:
+            self._fail(error)
+            return True
+        sync_ns = monotonic_ns() - begun_ns
+        self._in_turn_ns += (sync_ns - self._in_turn_ns) // QUICK_SYNCS_AVERAGED
+        if self._in_turn_ns > QUICK_SYNC_NS:
+            # The first one after the pause decides: quick, and the average is low enough again.
+            self._in_turn_ns = QUICK_SYNC_NS
+            self._elsewhere_until_ns = begun_ns + SLOW_SYNC_PAUSE_TIMES * sync_ns
+        self._must_sync = False
+        self._syncs_begun += 1
+        self.durable_id = self._last_id
+        if self.out_of_order_ids:
+            self._forget_late()
+        _release(replies)
+        self.batch_records.note(self._unsynced_records)
+        self._unsynced_records = 0
+        self._judge(sync_ns, sync_ns)
+        return True
+
+    def _judge(self, sync_ns: int, commit_ns: int) -> None:
+        """Count the sync, and how long the first turn that it covers has waited."""
         self.sync_ns.note(sync_ns)
-        self.commit_ns.note(monotonic_ns() - self._batch_since_ns)
+        self.commit_ns.note(commit_ns)
         if sync_ns > SLOW_SYNC_MS * NS_PER_MS:
             self.on_slow_sync(sync_ns // NS_PER_MS)
 
@@ -291,7 +339,7 @@ class GroupCommit:
         self.durable_id = max(self.durable_id, self._syncing_id)
         if self.out_of_order_ids:
             self._forget_late()
-        self._judge(sync_ns)
+        self._judge(sync_ns, monotonic_ns() - self._batch_since_ns)
         if self._must_sync:
             self._start_sync()
         else:

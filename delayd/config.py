@@ -425,6 +425,7 @@ class Config:
     sync_interval_ms: int = _set(
         "journal.sync_interval", limits.SYNC_INTERVAL_MS_DEFAULT, _INTERVAL
     )
+    sync_in_turn: bool = _set("journal.sync_in_turn", True, read_flag)
     segment_bytes: int = _set(
         "journal.segment_bytes", limits.JOURNAL_SEGMENT_BYTES_DEFAULT, _SEGMENT
     )

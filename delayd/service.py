@@ -254,6 +254,7 @@ class Service:
                 self,
                 self._fail,
                 open_kernel_sync(),
+                syncs_in_turn=self._config.sync_in_turn,
             )
             self._commit.on_slow_sync = self._tell_of_slow_sync
             self._journal.on_trouble = self._disk_trouble

@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
-from delayd.clock import NS_PER_MS, NS_PER_S, monotonic_ns
+from delayd.clock import NEVER_NS, NS_PER_MS, NS_PER_S, monotonic_ns
 from delayd.core.engine import Engine
 from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.journal.errors import JournalError, JournalFull, SnapshotFailed
@@ -59,7 +59,6 @@ from delayd.logs import Log
 _ASK_NS: Final = SNAPSHOT_ASK_MS * NS_PER_MS
 _CALM_NS: Final = SNAPSHOT_CALM_MS * NS_PER_MS
 _PAUSE_NS: Final = SNAPSHOT_PAUSE_MS * NS_PER_MS
-_NEVER_NS: Final = 1 << 62
 _ASKS_PER_FILE: Final = 8
 """How much may be appended without a check; `retention` leaves a whole file free for it."""
 
@@ -155,7 +154,7 @@ class Snapshots:
         # When to check next, when to take the next slice; no slice is taken while the thread is
         # behind, and nothing is begun before `_retry_ns`.
         self._ask_ns = now_ns() + _ASK_NS
-        self._slice_ns = _NEVER_NS
+        self._slice_ns = NEVER_NS
         self._retry_ns = 0
         self._retry_ms = SNAPSHOT_RETRY_MS_MIN
         # What the last snapshot covers, and whether it was a repetition of the one before.
@@ -178,7 +177,7 @@ class Snapshots:
             self._seen_sequence = sequence
             self._note_growth()
         wanted_ns = min(self._ask_ns, self._slice_ns)
-        if wanted_ns == _NEVER_NS:
+        if wanted_ns == NEVER_NS:
             return None
         now_ns = self._now_ns()
         if wanted_ns <= now_ns:
@@ -187,7 +186,7 @@ class Snapshots:
             else:
                 self._slice()
             wanted_ns = min(self._ask_ns, self._slice_ns)
-            if wanted_ns == _NEVER_NS:
+            if wanted_ns == NEVER_NS:
                 return None
         return max(0, wanted_ns - now_ns) / NS_PER_S
 
@@ -196,12 +195,12 @@ class Snapshots:
         grown_bytes = self._journal.retention.log_bytes_since_snapshot - self._asked_bytes
         if abs(grown_bytes) >= self._step_bytes:  # less than before: a snapshot was finished
             self._ask_ns = 0
-        elif self._ask_ns == _NEVER_NS:
+        elif self._ask_ns == NEVER_NS:
             self._ask_ns = self._now_ns() + _ASK_NS
 
     def _ask(self, now_ns: int) -> None:
         """Begin a snapshot if one is due."""
-        self._ask_ns = _NEVER_NS
+        self._ask_ns = NEVER_NS
         self._asked_bytes = self._journal.retention.log_bytes_since_snapshot
         if self._asked_sequence != self._journal.appended_sequence:
             self._asked_sequence = self._journal.appended_sequence
@@ -277,7 +276,7 @@ class Snapshots:
             making.ahead_bytes += making.gathered_bytes
             making.worker.do(partial(self._write, making, making.gathered))
             making.gathered, making.gathered_bytes = [], 0
-        self._slice_ns = _NEVER_NS
+        self._slice_ns = NEVER_NS
         if copy.is_over:
             making.worker.do(partial(self._finish, making))
         elif making.ahead_bytes <= SNAPSHOT_AHEAD_BYTES:
@@ -286,7 +285,7 @@ class Snapshots:
     def _written(self, making: Making, payload_bytes: int) -> None:
         making.ahead_bytes -= payload_bytes
         is_next = making is self._making and not making.copy.is_over
-        if is_next and making.ahead_bytes <= SNAPSHOT_AHEAD_BYTES and self._slice_ns == _NEVER_NS:
+        if is_next and making.ahead_bytes <= SNAPSHOT_AHEAD_BYTES and self._slice_ns == NEVER_NS:
             self._slice_ns = 0
 
     # --- In the thread ---------------------------------------------------------------------------
@@ -339,7 +338,7 @@ class Snapshots:
         if making is not self._making:
             return
         self._making = None
-        self._slice_ns = _NEVER_NS
+        self._slice_ns = NEVER_NS
         making.copy.abandon()
         making.worker.end()
         if isinstance(error, SnapshotFailed):
@@ -362,7 +361,7 @@ class Snapshots:
     def close(self) -> None:
         """Abandon an unfinished snapshot, and wait for its thread; the journal is closed next."""
         self._is_closed = True
-        self._ask_ns = self._slice_ns = _NEVER_NS
+        self._ask_ns = self._slice_ns = NEVER_NS
         making, self._making = self._making, None
         if making is not None:
             making.writer.is_wanted = False

@@ -19,7 +19,7 @@ import selectors
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from delayd.clock import NS_PER_MS, NS_PER_S, Clock, monotonic_ns
+from delayd.clock import NEVER_NS, NS_PER_MS, NS_PER_S, Clock, monotonic_ns
 from delayd.core.engine import Engine
 from delayd.core.errors import OutOfSpace
 from delayd.core.log_space import RESERVE_COST_BYTES
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from delayd.commit import GroupCommit, Replies, Space
 
 _NEVER_MS: Final = 1 << 62
-NEVER_NS: Final = 1 << 62
 
 
 class Waiter(Protocol):
@@ -313,6 +312,7 @@ class Turns:
             self._deliver(request_ms)
         log, must_sync = engine.take_log()
         replies: Replies = line.take_replies()
+        free: Replies = line.take_free_replies()
         if self._waiters:
             # It is not known which of the records they depend on, so it is all of them.
             replies = [*replies, (Waiters(self._waiters, self.nudge), b"")]
@@ -324,15 +324,12 @@ class Turns:
             next_ms = next_deadline(engine)
             self._next_ms = _NEVER_MS if next_ms is None else next_ms
         if commit is None:
-            for client, data in replies:
+            for client, data in (*free, *replies):
                 client.send(data)
-        elif log or replies:
-            self._commit_turn(commit, log, replies, must_sync=must_sync)
+        elif log or replies or free:
+            self._commit_turn(commit, log, replies, free, must_sync=must_sync)
         elif engine.log_space.is_short:
             self.limit_room()
-        if not self.is_over:
-            for client, data in line.take_free_replies():
-                client.send(data)
 
     def _deliver(self, request_ms: RequestMs) -> None:
         """Tell those whose wait has ended."""
@@ -345,7 +342,13 @@ class Turns:
                 session.owner.deliver(outcome, request_ms)
 
     def _commit_turn(
-        self, commit: "GroupCommit", log: list[bytes], replies: "Replies", *, must_sync: bool
+        self,
+        commit: "GroupCommit",
+        log: list[bytes],
+        replies: "Replies",
+        free: "Replies",
+        *,
+        must_sync: bool,
     ) -> None:
         """Have records and replies committed."""
         store = self._engine.store
@@ -359,6 +362,7 @@ class Turns:
             time_ms=store.time_ms,
             wall_ms=self._clock.wall_ms() - turn_ms,
             last_id=store.last_id,
+            free=free,
         )
         if log:
             self._note_room()

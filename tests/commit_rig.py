@@ -328,6 +328,7 @@ class ScriptedCommit:
         time_ms: int,
         wall_ms: int,
         last_id: int,
+        free: Sequence[tuple[Recipient, bytes]],
     ) -> None:
         self.synced.append(must_sync)
         self.replies.append([*replies])
@@ -335,7 +336,7 @@ class ScriptedCommit:
         self._events.append(f"commit {len(log)} up to {last_id}")
         self.on_commit()
         if not self.is_holding:
-            for recipient, data in replies:
+            for recipient, data in (*free, *replies):
                 recipient.send(data)
 
 
@@ -385,6 +386,7 @@ class CommitRig:
     `policy`       `commit`: a group commit. Without it `commits` notes what turns commit
     `disk`         `journal`: a journal on it, from which the engine is recovered; else `script`
     `kernel`       `kernel`: the group commit syncs by a scripted kernel
+    `syncs_in_turn`  the turn itself syncs while the disk is quick
     `room`         `space`: the engine's log space is limited by what the disk has
     `watch`        `turns`, over the scripted `line`; `keeps`: with a commit
     `snapshots`    `snapshots`; with each chore their thread does `pace` of its tasks, None: all
@@ -406,6 +408,7 @@ class CommitRig:
         segment_bytes: int = SEGMENT_BYTES,
         start_ms: int | None = None,
         kernel: bool = False,
+        syncs_in_turn: bool = False,
         room: bool = False,
         watch: Watch | None = None,
         keeps: bool = True,
@@ -440,7 +443,7 @@ class CommitRig:
         self.excess_bytes = 0
         """How far the bound on disk use was exceeded, at the worst moment."""
         if policy is not None:
-            self._add_commit(policy, with_kernel=kernel)
+            self._add_commit(policy, with_kernel=kernel, syncs_in_turn=syncs_in_turn)
         if room:
             self.space = CountedSpace(Space(self.journal, self.changes.append))
             self.limit()
@@ -461,14 +464,20 @@ class CommitRig:
         check(replay.engine)
         return replay.engine
 
-    def _add_commit(self, policy: SyncPolicy, *, with_kernel: bool) -> None:
+    def _add_commit(self, policy: SyncPolicy, *, with_kernel: bool, syncs_in_turn: bool) -> None:
         journal = cast("Journal", self.script) if self.is_scripted else self.journal
         kernel = None
         if with_kernel:
             self.kernel = ScriptedKernel(self.disk, self.events)
             kernel = cast("KernelSync", self.kernel)
         self.commit = GroupCommit(
-            journal, policy, INTERVAL_MS, self.loop, self.failures.append, kernel
+            journal,
+            policy,
+            INTERVAL_MS,
+            self.loop,
+            self.failures.append,
+            kernel,
+            syncs_in_turn=syncs_in_turn,
         )
 
     def _add_turns(self, *, keeps: bool, has_commit: bool, has_room: bool) -> None:
@@ -550,6 +559,7 @@ class CommitRig:
         *replies: tuple[Recipient, str],
         must_sync: bool | None = None,
         last_id: int = 0,
+        free: Sequence[tuple[Recipient, str]] = (),
     ) -> list[str]:
         """Commit a turn of that record; what has happened since the last look."""
         if record and not self.is_scripted:
@@ -561,6 +571,7 @@ class CommitRig:
             time_ms=1,
             wall_ms=2,
             last_id=last_id,
+            free=[(recipient, text.encode()) for recipient, text in free],
         )
         return self.look()
 

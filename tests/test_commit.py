@@ -160,10 +160,10 @@ def test_after_a_failed_append_nothing_leaves_any_more(
 ) -> None:
     rig = make(policy)
     rig.script.append_error = error
-    assert rig.turn("put", (rig.a, "INSERTED")) == []
+    assert rig.turn("put", (rig.a, "INSERTED"), free=[(rig.b, "OK")]) == []
     rig.script.append_error = None
     assert rig.turn("put", (rig.a, "INSERTED")) == []
-    assert rig.turn("", (rig.a, "FOUND")) == []
+    assert rig.turn("", (rig.a, "FOUND"), free=[(rig.b, "OK")]) == []
     rig.loop.ring()
     rig.commit.close()
     assert rig.look() == []

@@ -96,6 +96,7 @@ OF_THE_FILE = Config(
     tls_client_ca="ca.pem",
     sync=SyncPolicy.INTERVAL,
     sync_interval_ms=200,
+    sync_in_turn=False,
     segment_bytes=1 << 20,
     tick_ms=10,
     wheel_size=20,
@@ -135,6 +136,7 @@ OF_VARIABLES = Config(
     tls_client_ca="a",
     sync=SyncPolicy.NEVER,
     sync_interval_ms=1_000,
+    sync_in_turn=False,
     segment_bytes=4_096,
     tick_ms=5,
     wheel_size=64,
@@ -185,6 +187,7 @@ def test_every_setting_can_be_in_the_file(tmp_path: Path) -> None:
         [journal]
         sync = "interval"
         sync_interval = 0.2
+        sync_in_turn = false
         segment_bytes = 1048576
         [wheel]
         tick = "10ms"
@@ -234,6 +237,7 @@ def test_every_setting_can_be_a_variable() -> None:
         "DELAYD_TLS_CLIENT_CA": "a",
         "DELAYD_JOURNAL_SYNC": "never",
         "DELAYD_JOURNAL_SYNC_INTERVAL": "1s",
+        "DELAYD_JOURNAL_SYNC_IN_TURN": "false",
         "DELAYD_JOURNAL_SEGMENT_BYTES": "4096",
         "DELAYD_WHEEL_TICK": "0.005",
         "DELAYD_WHEEL_SIZE": "64",

@@ -164,6 +164,7 @@ WRONG: Final = {
     "tls.client_ca": PATH,
     "journal.sync": CHOICE,
     "journal.sync_interval": duration("0.9ms", "3600001ms"),
+    "journal.sync_in_turn": FLAG,
     "journal.segment_bytes": size(4 << 10, 4 << 30),
     "wheel.tick": duration("0.1ms", "1000.1ms"),
     "wheel.size": whole(2, 65_536),

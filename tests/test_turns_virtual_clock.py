@@ -9,7 +9,7 @@ from typing import Self
 import pytest
 
 from delayd import turns as turns_module
-from delayd.clock import NS_PER_MS, STANDING_S, VirtualClock
+from delayd.clock import NEVER_NS, NS_PER_MS, STANDING_S, VirtualClock
 from delayd.core.engine import Engine
 from delayd.core.records import Kind, pack_turn
 from delayd.core.stats.counters import Operation
@@ -17,7 +17,7 @@ from delayd.core.times import RequestMs
 from delayd.limits import TASK_SLICE_US, WALL_MS_MAX
 from delayd.line.server import LineServer
 from delayd.line.stats import Stats
-from delayd.turns import NEVER_NS, Turns
+from delayd.turns import Turns
 from tests.core.check import check
 from tests.line.server_rig import ARRIVAL_S_MAX, heard, listening
 

@@ -97,6 +97,11 @@ class Pending:
         while frames and frames[0][0] <= synced:
             self.frame_bytes -= len(frames.popleft()[3])
 
+    def release_all(self) -> None:
+        """Let go of every frame: what was appended last is durable now."""
+        self.frames.clear()
+        self.frame_bytes = 0
+
     def is_whole(self, synced: int) -> bool:
         """Tell whether every frame after this one is still here."""
         return self._dropped_sequence <= synced
@@ -404,6 +409,41 @@ class Journal:
                 is_done = self._sync_segments(is_last_try=True)
             self._close_retired()
             return self.synced_sequence
+
+    @property
+    def unsynced_bytes(self) -> int:
+        """Return how many bytes of payload were appended since the last sync, about."""
+        return self._pending.frame_bytes
+
+    def sync_at_once(self) -> bool:
+        """Make everything durable that was appended; False: that takes `sync`.
+
+        Does so where all of it is in one file and no other thread syncs, the usual case, in the
+        thread that appends. After an error the file is given up, as in `sync`; the replacement is
+        left to that. Blocks as long as the disk does. Raises JournalFailed.
+        """
+        segment = self._active
+        if (
+            segment is None
+            or len(self._unsynced) != 1
+            or not segment.is_named_durably
+            or self._failure is not None
+            or not self._sync_turn.acquire(blocking=False)
+        ):
+            return False
+        try:
+            segment.sync()
+            # Nothing was appended meanwhile: only this thread does that.
+            segment.synced_end = segment.end
+            self.synced_sequence = self.appended_sequence
+            self._pending.release_all()
+        except OSError as error:
+            with self._writing:
+                self._begin_anew(segment.path, f"cannot be synced: {error.strerror}")
+            return False
+        finally:
+            self._sync_turn.release()
+        return True
 
     def begin_sync(self) -> SyncTicket | None:
         """Let the caller sync: return what, or None where only `sync` will do.

@@ -18,6 +18,7 @@ import delayd.core.log_space
 import delayd.journal.segment
 import delayd.snapshots
 import delayd.turns
+from delayd.clock import NEVER_NS
 from delayd.commit import GroupCommit, Replies, Sink
 from delayd.config import SyncPolicy
 from delayd.core.engine import Engine
@@ -140,7 +141,7 @@ class Promises:
 
 
 class SteppedCommit(GroupCommit):
-    """A group commit whose syncs end when `run_sync` is called."""
+    """A group commit whose syncs elsewhere end when `run_sync` is called."""
 
     def __init__(
         self,
@@ -149,8 +150,11 @@ class SteppedCommit(GroupCommit):
         loop: Loop,
         on_failure: Callable[[JournalError], None],
         kernel: Kernel | None,
+        is_quick: Callable[[], bool],
     ) -> None:
+        """`is_quick` tells for each turn whether the disk has been, so that the turn syncs."""
         self.kernel = kernel
+        self._is_quick = is_quick
         self.acked = 0
         """The last frame that a reply depended on which has left."""
         self._promises: dict[Sink, Promises] = {}
@@ -167,6 +171,7 @@ class SteppedCommit(GroupCommit):
             promises = self._promises.setdefault(sink, Promises(self, sink))
             promises.sequences.append(sequence)
             promised.append((promises, data))
+        self._elsewhere_until_ns = 0 if self._is_quick() else NEVER_NS
         super().commit(log, promised, **turn)
 
     @property

@@ -85,6 +85,8 @@ class Plan:
     faults: frozenset[str] = frozenset(
         ("power", "kill", "stop", "error", "short", "full", "slow", "snapshots", "wall")
     )
+    quick_share: float = 0.0
+    """In so many of the turns the disk has been quick, so that the turn itself syncs."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> "Plan":

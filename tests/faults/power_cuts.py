@@ -6,6 +6,7 @@ those of appends, rotations, syncs, snapshots, removals, closing and recovery.
 
 import errno
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from delayd.config import SyncPolicy
@@ -15,6 +16,9 @@ from tests.faults.simulation import Run
 
 SEED: Final = 33
 PLAN: Final = Plan(SyncPolicy.ALWAYS, 3, 100, frozenset({"stop", "slow", "snapshots"}))
+
+QUICK_PLAN: Final = replace(PLAN, quick_share=1.0)
+"""The turns themselves sync."""
 
 STEPS_TO_CUT: Final = 4
 
@@ -65,35 +69,43 @@ class Scripted(Run):
         return self.survives or super()._survivors()
 
 
-def run_of(parts: Parts | None) -> Scripted:
-    return Scripted(SEED, parts, PLAN)
+def run_of(parts: Parts | None, plan: Plan = PLAN) -> Scripted:
+    return Scripted(SEED, parts, plan)
 
 
-def calls(parts: Parts | None = None) -> int:
+def calls(parts: Parts | None = None, plan: Plan = PLAN) -> int:
     """Return how many calls to the disk the run makes."""
-    run = run_of(parts)
+    run = run_of(parts, plan)
     run.play()
     return run.disk.call_count
 
 
-def verb_calls(verb: str, parts: Parts | None = None) -> int:
+def verb_calls(verb: str, parts: Parts | None = None, plan: Plan = PLAN) -> int:
     """Return how many of them are of this verb."""
-    run = run_of(parts)
+    run = run_of(parts, plan)
     run.play()
     return run.disk.verb_counts[verb]
 
 
-def cut_at(number: int, survives: Survives | None, parts: Parts | None = None) -> None:
+def cut_at(
+    number: int, survives: Survives | None, parts: Parts | None = None, plan: Plan = PLAN
+) -> None:
     """Cut the power at the n-th call, and see that the rest of the run keeps every promise."""
-    run = run_of(parts)
+    run = run_of(parts, plan)
     run.survives = survives
     run.disk.fail(number, PowerCut())
     _judge(run, f"power cut at call {number}")
 
 
-def fail_at(verb: str, number: int, parts: Parts | None = None, error: int = errno.EIO) -> None:
+def fail_at(
+    verb: str,
+    number: int,
+    parts: Parts | None = None,
+    error: int = errno.EIO,
+    plan: Plan = PLAN,
+) -> None:
     """Let the n-th call of the verb fail ("" for any), then cut the power some calls later."""
-    run = run_of(parts)
+    run = run_of(parts, plan)
     # Without room a put may be refused, and a shorter one behind it may not.
     run.world = run.world._replace(may_refuse=True)
     run.disk.fail(number, OSError(error, errno.errorcode[error]), verb)

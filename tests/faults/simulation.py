@@ -70,12 +70,15 @@ class Run:
         self.rng = random.Random(seed)
         self.parts = parts or Parts()
         self.plan = plan or Plan.drawn(self.rng)
+        self.quick = random.Random(f"quick {seed}")
+        if plan is None:
+            self.plan.quick_share = self.quick.choice((0.0, 0.0, 0.5, 1.0))
         self.clock = FakeClock()
         self.history = History()
         may_refuse = bool(self.plan.faults & {"full", "error"})
         now_ms, keys = self.clock.now_ms, list(KEYS)
         self.world = World(self.rng, self.history, now_ms, {}, [0, 0, 0], may_refuse, keys)
-        self.disk = self.parts.disk(lambda what: self.history.note(what, self.clock.now_ms()))
+        self.disk = self.parts.disk(self._happened)
         self.payloads: dict[int, bytes] = {}
         """Every frame that was ever appended and has not been lost."""
         self.acked = 0
@@ -315,7 +318,9 @@ class Run:
         loop = Loop(self.clock.now_ms)
         line = line_of(engine, self.listener, self.clock)
         kernel = Kernel(self.disk) if self.rng.random() < 0.7 else None
-        commit = self.parts.commit(journal, self.plan.policy, loop, self._failed, kernel)
+        commit = self.parts.commit(
+            journal, self.plan.policy, loop, self._failed, kernel, self._disk_is_quick
+        )
         space = Space(journal, lambda _is_full: None)
         turns = Turns(engine, self.clock, line, commit, space)
         snapshots = None
@@ -326,6 +331,19 @@ class Run:
         engine.log_space.jobs = len(engine.store.jobs)
         turns.limit_room()
         self.history.note("started", self.clock.now_ms())
+
+    def _disk_is_quick(self) -> bool:
+        return self.quick.random() < self.plan.quick_share
+
+    def _happened(self, what: str) -> None:
+        """Note what befell the log, after the replies that had left before."""
+        self._listen()
+        self.history.note(what, self.clock.now_ms())
+
+    def _listen(self) -> None:
+        for client in self.daemon.clients if self.daemon else ():
+            if client.asked:
+                client.listen()
 
     def _recovered(self, journal: RecordingJournal) -> Engine:
         journal.appended_payloads = self.payloads
@@ -396,9 +414,7 @@ class Run:
             chore_s = daemon.snapshots.chore()
             now_ms = self.clock.now_ms()
             daemon.chore_ms = None if chore_s is None else now_ms + math.ceil(chore_s * 1_000)
-        for client in daemon.clients:
-            if client.asked:
-                client.listen()
+        self._listen()
         if daemon.closing and not daemon.commit.is_backed_up:
             for number in daemon.closing:
                 self.history.ok(number, self.clock.now_ms())

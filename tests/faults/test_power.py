@@ -56,6 +56,24 @@ def test_a_power_cut_at_any_call_breaks_no_promise(way: int, runs: Runs) -> None
 
 
 @SIMULATED
+def test_a_power_cut_breaks_no_promise_where_turns_sync(runs: Runs) -> None:
+    """T-P2 on a quick disk."""
+    plan = power_cuts.QUICK_PLAN
+    for number in some(range(1, power_cuts.calls(plan=plan) + 1), runs, 40):
+        power_cuts.cut_at(number, power_cuts.nothing_survives, plan=plan)
+        runs.count("T-P2", what="power cuts of the simulated daemon, at each call")
+
+
+@SIMULATED
+def test_an_error_at_any_sync_breaks_no_promise_where_turns_sync(runs: Runs) -> None:
+    """T-E1 on a quick disk, followed by a power cut."""
+    plan = power_cuts.QUICK_PLAN
+    for number in some(range(1, power_cuts.verb_calls("sync", plan=plan) + 1), runs, 20):
+        power_cuts.fail_at("sync", number, plan=plan)
+        runs.count("T-E1", what="EIO at the n-th sync")
+
+
+@SIMULATED
 @pytest.mark.parametrize("verb", VERBS)
 def test_an_error_at_any_call_of_any_verb_breaks_no_promise(verb: str, runs: Runs) -> None:
     """T-E1, followed by a power cut."""

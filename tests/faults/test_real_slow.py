@@ -29,6 +29,10 @@ ANSWER_S_MAX: Final = 15.0
 """In which everybody hears something who does not wait for the disk, on a busy machine. A sync that
 hangs takes twice as long."""
 
+BESIDE_THE_LOOP: Final = {"DELAYD_JOURNAL_SYNC_IN_TURN": "false"}
+HANG_S: Final = 3
+"""How long each sync takes of a disk that begins to hang."""
+
 WITHOUT_THE_KERNEL: Final = Injection("io_setup", "error=ENOSYS")
 """Then a thread syncs."""
 
@@ -83,7 +87,9 @@ def test_s1_syncs_of_a_thread_take_long(quick_path: Path, runs: Runs, sync_ms: i
     watchdog = Watchdog(quick_path)
     with (
         watchdog.listening() as must_not_bark,
-        started(home, tracing=tracing, environment=watchdog.environment) as daemon,
+        started(
+            home, tracing=tracing, environment={**watchdog.environment, **BESIDE_THE_LOOP}
+        ) as daemon,
     ):
         record.note("started")
         with load(daemon.address, record, "slow"):
@@ -137,7 +143,12 @@ def test_s1_who_does_not_wait_for_the_disk_is_answered(quick_path: Path) -> None
     hangs = Injection("fdatasync", "delay_enter=30000000", "4+")
     tracing = Tracing(quick_path / "trace", "io_setup,fdatasync", [WITHOUT_THE_KERNEL, hangs])
     with (
-        started(quick_path / "data", segment_bytes="64MiB", tracing=tracing) as daemon,
+        started(
+            quick_path / "data",
+            segment_bytes="64MiB",
+            tracing=tracing,
+            environment=BESIDE_THE_LOOP,
+        ) as daemon,
         load(daemon.address, Record(), "hangs", workers=2),
     ):
         time.sleep(0.5)
@@ -145,3 +156,26 @@ def test_s1_who_does_not_wait_for_the_disk_is_answered(quick_path: Path) -> None
             assert ask_something_else(daemon.address) < ANSWER_S_MAX
         finally:
             kill_with_its_tracer(daemon)
+
+
+def test_s1_a_disk_that_begins_to_hang_holds_the_loop_for_one_sync(
+    quick_path: Path, runs: Runs
+) -> None:
+    """T-S1: the turn itself meets it. The syncs after it are elsewhere, and hold nobody."""
+    hangs = Injection("fdatasync", f"delay_enter={HANG_S * 1_000_000}", "200+")
+    tracing = Tracing(quick_path / "trace", "io_setup,fdatasync", [WITHOUT_THE_KERNEL, hangs])
+    record = Record()
+    home = quick_path / "data"
+    with started(home, segment_bytes="64MiB", tracing=tracing) as daemon:
+        record.note("started")
+        with load(daemon.address, record, "hangs"):
+            try:
+                wait_until(lambda: ask_something_else(daemon.address) > HANG_S / 2, 60)
+                until_s = time.monotonic() + 2 * HANG_S
+                while time.monotonic() < until_s:
+                    assert ask_something_else(daemon.address) < HANG_S / 2
+            finally:
+                kill_with_its_tracer(daemon)
+        record.note("stopped", how="kill")
+    look_at_the_rest(home, record)
+    runs.count("T-S1 turn", 1, f"a sync of {HANG_S} s")

@@ -35,7 +35,7 @@ from delayd.access.authenticator import Authenticator
 from delayd.access.control import AccessControl
 from delayd.access.scopes import Scope
 from delayd.access.tokens import Tokens
-from delayd.clock import VirtualClock
+from delayd.clock import NEVER_NS, VirtualClock
 from delayd.core.engine import Engine
 from delayd.core.errors import LastWatched, Refusal
 from delayd.core.replay import Replay
@@ -49,7 +49,7 @@ from delayd.line.server import LineServer
 from delayd.line.stats import Stats
 from delayd.metrics import CONTENT_TYPE
 from delayd.testing.clock import START_MS, FakeClock
-from delayd.turns import NEVER_NS, Turns, TurnSelector
+from delayd.turns import Turns, TurnSelector
 from tests.access.samples import made
 from tests.core.check import check
 
@@ -103,11 +103,14 @@ class Disk:
         time_ms: int,
         wall_ms: int,
         last_id: int,
+        free: Iterable[tuple["Sink", bytes]],
     ) -> None:
         """Keep the records of a turn."""
         del must_sync, time_ms, wall_ms
         if log:
             self.frames.append(b"".join(log))
+        for sink, data in free:
+            sink.send(data)
         self._waiting += replies
         if not self._is_held:
             self.durable_id = last_id

@@ -416,3 +416,56 @@ def test_closing_after_the_ticket_has_ended_leaves_a_clean_journal(
     journal.close()
     assert left_after_a_power_cut(disk) == [b"first", b"second"]
     assert f"{DIRECTORY}/lock" not in disk._locks
+
+
+# --- In the thread that appends ------------------------------------------------------------------
+
+
+def test_a_sync_at_once_covers_all_that_was_appended(journal: Journal, disk: SimulatedDisk) -> None:
+    append_all(journal, [b"one", b"two"])
+    assert journal.sync_at_once()
+    assert journal.synced_sequence == journal.appended_sequence
+    assert not journal._pending.frames
+    disk.crash()
+    assert payloads_in(disk) == [b"first", b"one", b"two"]
+
+
+def test_a_sync_at_once_is_refused_while_another_is_going_on(journal: Journal) -> None:
+    ticket = begun(journal, b"one")
+    append_all(journal, [b"two"])
+    assert not journal.sync_at_once()
+    journal.end_sync(ticket, is_done=False)
+    assert journal.sync_at_once()
+
+
+def test_a_sync_at_once_is_refused_where_files_are_full_or_not_named(disk: SimulatedDisk) -> None:
+    journal, _ = opened(disk)
+    assert not journal.sync_at_once()
+    append_all(journal, [b"first"])
+    assert journal.sync_at_once()
+    append_all(journal, [FILLS_A_FILE, FILLS_A_FILE])
+    assert not journal.sync_at_once()
+    journal.sync()
+    assert journal.sync_at_once()
+
+
+def test_an_error_of_a_sync_at_once_leaves_the_fresh_file_to_sync(
+    journal: Journal, disk: SimulatedDisk
+) -> None:
+    append_all(journal, [b"one"])
+    disk.fail(disk.verb_counts["sync"] + 1, EIO, "sync")
+    assert not journal.sync_at_once()
+    assert journal.fresh_starts == 1
+    assert not journal.sync_at_once()
+    journal.sync()
+    disk.crash()
+    assert payloads_in(disk) == [b"first", b"one"]
+
+
+def test_a_second_error_of_a_sync_at_once_is_the_end(journal: Journal, disk: SimulatedDisk) -> None:
+    append_all(journal, [b"one"])
+    disk.fail(disk.verb_counts["sync"] + 1, EIO, "sync")
+    disk.fail(disk.verb_counts["create"] + 1, EIO, "create")
+    with pytest.raises(JournalFailed):
+        journal.sync_at_once()
+    assert not journal.sync_at_once()
