@@ -49,6 +49,15 @@ def test_missing_header_files_are_named(
         build.check_compiler()
 
 
+def test_slices_of_bytes_are_mended_in_the_runtime(build: ModuleType, tmp_path: Path) -> None:
+    runtime = tmp_path / "bytes_ops.c"
+    runtime.write_text(f"first\n{build.SLICE_BYTES}last\n")
+    build.mend_slices(runtime)
+    assert runtime.read_text() == f"first\n{build.SLICE_BYTES_MENDED}last\n"
+    with pytest.raises(build.CannotCompileError, match=r"bytes_ops\.c of mypyc is not the one"):
+        build.mend_slices(runtime)
+
+
 @pytest.mark.parametrize(("word", "wanted"), [("", False), ("0", False), ("1", True)])
 def test_a_variable_asks_for_a_compiled_wheel(
     word: str, wanted: bool, build: ModuleType, monkeypatch: pytest.MonkeyPatch

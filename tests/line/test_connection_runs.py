@@ -256,7 +256,8 @@ def test_a_plain_command_alone_takes_the_straight_way_and_another_does_not() -> 
         assert connection._lone(plain, now_ms)
     replies = b"INSERTED 1\r\nRESERVED 1 2\r\nhi\r\nDELETED\r\n"
     assert connection.take_out() == replies
-    for other in (PUT * 2, PUT[:-1], b"reserve\r\n", b"delete 1\r\n", b"reserve\r\n" * 2):
+    begun = (b"delete ", b"delete 1", b"delete \n", b"put ", b"put 0", b"put \r\n")
+    for other in (PUT * 2, PUT[:-1], b"reserve\r\n", b"delete 1\r\n", b"reserve\r\n" * 2, *begun):
         assert not connection._lone(other, now_ms)
     assert connection.take_out() == b""
 
