@@ -35,7 +35,7 @@ import os
 import struct
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, final
 
 from delayd.core.times import ROUNDING_MS, PlayedMs, RequestMs
 from delayd.limits import WALL_BRACKET_NS, WALL_READINGS_MAX
@@ -69,6 +69,9 @@ class Clock(Protocol):
     def wall_ms(self) -> int:
         """The wall clock, as the machine has it: it may jump either way."""
 
+    def wall_at(self, time_ms: int) -> int:
+        """The wall clock as it stood at that delayd time, unless it has been set since."""
+
     def wall_offset_ns(self) -> tuple[int, int]:
         """How far the wall clock is ahead of delayd time: at least, and at most."""
 
@@ -80,6 +83,7 @@ class Clock(Protocol):
 _boot_ns: Final = functools.partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)
 
 
+@final
 class SystemClock:
     """The machine's time. `boot_ns` and `wall_ns` read the two clocks underneath.
 
@@ -117,6 +121,10 @@ class SystemClock:
         """The wall clock, in whole milliseconds that have begun."""
         return self._wall_ns() // NS_PER_MS
 
+    def wall_at(self, time_ms: int) -> int:
+        """The wall clock as it stood at that delayd time, unless it has been set since."""
+        return time_ms + (self._wall_ns() - self._boot_ns() - self._offset_ns) // NS_PER_MS
+
     def wall_offset_ns(self) -> tuple[int, int]:
         """How far the wall clock is ahead of delayd time: at least, and at most.
 
@@ -141,6 +149,7 @@ class SystemClock:
         self._offset_ns = last_time_ms * NS_PER_MS + stopped_ns - self._boot_ns()
 
 
+@final
 class VirtualClock:
     """A clock that stands still until it is advanced, for a daemon under test.
 
@@ -179,6 +188,10 @@ class VirtualClock:
     def wall_ms(self) -> int:
         """The wall clock: the same."""
         return self._now_ms
+
+    def wall_at(self, time_ms: int) -> int:
+        """The wall clock as it stood at that delayd time: the same."""
+        return time_ms
 
     def wall_offset_ns(self) -> tuple[int, int]:
         """How far the wall clock is ahead: never."""

@@ -125,9 +125,9 @@ class GroupCommit:
         self.batch_records = Histogram(BATCH_BOUNDS_RECORDS)
         """How many records each sync has covered."""
         self._unsynced_records = 0
+        self.log_bytes = 0  # of records appended so far
         # Since when the first turn has waited for the next sync, and for the current one; 0: none.
-        self._waits_since_ns = 0
-        self._batch_since_ns = 0
+        self._waits_since_ns = self._batch_since_ns = 0
         self._failure: JournalError | None = None
         self._is_closed = False
         self._jobs: queue.SimpleQueue[bool] = queue.SimpleQueue()
@@ -217,7 +217,9 @@ class GroupCommit:
         A record is never divided, and every state between two records is one that could have been.
         """
         try:
-            self._journal.append(b"".join(log), time_ms, wall_ms)
+            payload = b"".join(log)
+            self._journal.append(payload, time_ms, wall_ms)
+            self.log_bytes += len(payload)
         except JournalFull:
             if len(log) < 2:
                 raise

@@ -273,6 +273,7 @@ class Service:
         self._turns = Turns(self._engine, self._clock, self._line, self._commit, space)
         if self._snapshots is not None:
             self._turns.chore = self._snapshots.chore
+            self._turns.chore_bytes = self._snapshots.step_bytes
         self._turns.limit_room()
         self._turns.on_wall_step = self._tell_of_wall_step
         self._turns.look_at_wall_clock()

@@ -131,8 +131,12 @@ class Turns:
         self.on_wall_step: Callable[[int], object] | None = None
         """Told by how many milliseconds the wall clock was set, when jobs are placed anew."""
         self.chore: Callable[[], float | None] | None = None
-        """Done after each turn, a slice at a time: returns in how many seconds it wants the next
-        slice at the latest, None when it needs none."""
+        """Done a slice at a time: returns in how many seconds it wants the next one at the latest,
+        None when it needs none before the log has grown."""
+        self.chore_bytes = 0
+        """After so many bytes of records it gets a slice before its time."""
+        self._chore_ns = 0
+        self._chore_log_bytes = 0  # how long the log is when the chore is to be done early
 
     # --- Sleeping --------------------------------------------------------------------------------
 
@@ -172,7 +176,8 @@ class Turns:
                 commit.reap()
             else:
                 self.turn(events)
-                wakes_ns = self._do_chore(self._polled_ns, ends_ns)
+                if self._polled_ns >= self._chore_ns:
+                    wakes_ns = self._do_chore(self._polled_ns, ends_ns)
             now_ns = monotonic_ns()
             if self._is_nudged or now_ns >= ends_ns:
                 return
@@ -180,7 +185,14 @@ class Turns:
     def _do_chore(self, now_ns: int, ends_ns: int) -> int:
         """Do a slice of the chore; return when to wake for the next one, or at `ends_ns`."""
         chore_s = None if self.chore is None or self.is_over else self.chore()
-        return ends_ns if chore_s is None else min(ends_ns, now_ns + int(chore_s * NS_PER_S))
+        log_bytes = 0 if self._commit is None else self._commit.log_bytes
+        if chore_s is None:
+            self._chore_ns = NEVER_NS
+            self._chore_log_bytes = log_bytes + 1
+        else:
+            self._chore_ns = now_ns + int(chore_s * NS_PER_S)
+            self._chore_log_bytes = log_bytes + self.chore_bytes
+        return min(ends_ns, self._chore_ns)
 
     def _note_held(self, now_ns: int) -> None:
         """Count how long no client could be heard."""
@@ -353,19 +365,20 @@ class Turns:
         """Have records and replies committed."""
         store = self._engine.store
         self.records += len(log)
-        # Both clocks as they stood at one instant, or a start would lose what the turn took.
-        turn_ms = self._clock.now_ms() - store.time_ms
         commit.commit(
             log,
             replies,
             must_sync=must_sync,
             time_ms=store.time_ms,
-            wall_ms=self._clock.wall_ms() - turn_ms,
+            # Of the same instant, or a start would lose what the turn took.
+            wall_ms=self._clock.wall_at(store.time_ms),
             last_id=store.last_id,
             free=free,
         )
         if log:
             self._note_room()
+            if commit.log_bytes >= self._chore_log_bytes:
+                self._chore_ns = 0
 
     # --- Room for records ------------------------------------------------------------------------
 

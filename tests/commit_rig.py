@@ -310,6 +310,7 @@ class ScriptedCommit:
         """Of each commit whether it has to be synced."""
         self.replies: list[list[tuple[Recipient, bytes]]] = []
         """Of each commit the replies that wait for it."""
+        self.log_bytes = 0
         self.times_ms: list[tuple[int, int]] = []
         """What the frames say of delayd time and the wall clock."""
 
@@ -331,6 +332,7 @@ class ScriptedCommit:
         free: Sequence[tuple[Recipient, bytes]],
     ) -> None:
         self.synced.append(must_sync)
+        self.log_bytes += sum(map(len, log))
         self.replies.append([*replies])
         self.times_ms.append((time_ms, wall_ms))
         self._events.append(f"commit {len(log)} up to {last_id}")

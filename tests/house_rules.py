@@ -130,7 +130,7 @@ FILE_READERS: Final = MappingProxyType(
 # What mypyc compiles.
 COMPILED: Final = (
     *("delayd/core/", "delayd/line/", "delayd/journal/"),
-    *("delayd/commit.py", "delayd/turns.py"),
+    *("delayd/clock.py", "delayd/commit.py", "delayd/turns.py"),
 )
 
 MUTABLE_DISPLAYS: Final = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)

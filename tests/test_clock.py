@@ -24,12 +24,16 @@ class Machine:
         self.wall_ns += by_ns
 
 
-class MachineClock(SystemClock):
+class MachineClock:
     """A system clock whose machine is moved through it, as FakeClock is."""
 
     def __init__(self) -> None:
         self.machine = Machine()
-        super().__init__(lambda: self.machine.boot_ns, lambda: self.machine.wall_ns)
+        clock = self.machine.clock()
+        self.now_ms, self.request_ms, self.read = clock.now_ms, clock.request_ms, clock.read
+        self.seconds_until, self.resume = clock.seconds_until, clock.resume
+        self.wall_ms, self.wall_at = clock.wall_ms, clock.wall_at
+        self.wall_offset_ns = clock.wall_offset_ns
 
     def advance(self, by_ms: int) -> None:
         self.machine.pass_time(by_ms * NS_PER_MS)
@@ -46,6 +50,17 @@ both_clocks = pytest.mark.parametrize("new_clock", [MachineClock, FakeClock])
 def test_delayd_time_starts_on_the_wall_clock(new_clock: Callable[[], MovableClock]) -> None:
     clock: Clock = new_clock()
     assert clock.now_ms() == clock.wall_ms() == WALL_MS
+
+
+@both_clocks
+def test_a_past_time_stood_on_the_wall_clock_as_the_clocks_stand_now(
+    new_clock: Callable[[], MovableClock],
+) -> None:
+    clock = new_clock()
+    clock.advance(1_234)
+    assert clock.wall_at(clock.now_ms() - 1_000) == WALL_MS + 234
+    clock.step_wall(HOUR_MS)
+    assert clock.wall_at(clock.now_ms() - 1_000) == WALL_MS + 234 + HOUR_MS
 
 
 @both_clocks

@@ -157,24 +157,53 @@ def test_clients_are_not_heard_while_too_much_waits_for_the_disk(rig: CommitRig)
 # --- The chore -----------------------------------------------------------------------------------
 
 
-def test_the_chore_has_a_slice_before_the_sleep_and_after_each_turn(rig: CommitRig) -> None:
+def test_the_chore_has_a_slice_before_the_sleep_and_when_it_wants_one(rig: CommitRig) -> None:
+    wishes: list[float | None] = [0.5, 0.0, 0.25, None]
+    rig.turns.chore = lambda: wishes.pop(0)
+    assert rig.slept(None, int, int, int) == [0.5, 0.0, 0.25, None]
+    assert not wishes
+
+
+def test_a_turn_that_logs_nothing_gives_the_chore_no_slice(rig: CommitRig) -> None:
+    slices: list[int] = []
+    rig.turns.chore = lambda: slices.append(1)
+    rig.slept(None, int, int)
+    assert slices == [1]
+
+
+def test_a_chore_that_wants_nothing_has_a_slice_when_the_log_grows(rig: CommitRig) -> None:
     slices: list[int] = []
     rig.turns.chore = lambda: slices.append(len(rig.line.waits_s))
-    rig.slept(None, int, int)
-    assert slices == [0, 1, 2, 3]
+    rig.slept(None, int, rig.put, int, rig.put)
+    assert slices == [0, 2, 4]
 
 
-def test_the_chore_says_when_it_wants_its_next_slice_at_the_latest(rig: CommitRig) -> None:
-    wishes: list[float | None] = [0.5, 0.0, None, 7.0, None]
-    rig.turns.chore = lambda: wishes.pop(0)
-    assert rig.slept(None, int, int, int) == [0.5, 0.0, None, 7.0]
+def test_a_chore_has_a_slice_before_its_time_when_the_log_has_grown_much(rig: CommitRig) -> None:
+    slices: list[int] = []
+
+    def chore() -> float:
+        slices.append(rig.engine.store.jobs_put)
+        return 60.0
+
+    def put() -> None:
+        rig.put(delay_ms=1_000)
+
+    put()
+    rig.turns.turn()
+    before_bytes = rig.commits.log_bytes
+    put()
+    rig.turns.turn()
+    rig.turns.chore = chore
+    rig.turns.chore_bytes = 2 * (rig.commits.log_bytes - before_bytes)
+    rig.slept(None, *[put] * 5)
+    assert slices == [2, 4, 6]
 
 
 def test_the_chore_delays_no_job(rig: CommitRig) -> None:
     rig.put(delay_ms=250)
     rig.turns.end_turn(rig.clock.request_ms())
     rig.turns.chore = lambda: 0.3
-    assert rig.slept(None, int) == [0.25, 0.3]
+    assert rig.slept(None, int) == pytest.approx([0.25, 0.05])
 
 
 def test_there_is_no_chore_when_all_is_over(rig: CommitRig) -> None:

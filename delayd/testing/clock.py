@@ -43,6 +43,10 @@ class FakeClock:
         """The wall clock."""
         return self._wall_ms
 
+    def wall_at(self, time_ms: int) -> int:
+        """The wall clock as it stood at that delayd time, unless it has been set since."""
+        return self._wall_ms - self._now_ms + time_ms
+
     def wall_offset_ns(self) -> tuple[int, int]:
         """How far the wall clock is ahead of delayd time, twice the same: nothing is in between."""
         offset_ns = (self._wall_ms - self._now_ms) * NS_PER_MS
