@@ -1,7 +1,7 @@
 """The configuration: defaults, a TOML file, the environment and flags become one checked value.
 
-Each setting is one field of `Config`, described there: its name in the file (`section.key`), its
-default, the function that reads it, and its flag. From the name follows its variable:
+Each setting is a field of `Config`, which has its default, and a row of `SETTINGS`: its name in the
+file (`section.key`), the function that reads it, and its flag. From the name follows its variable:
 `line.listen` is `DELAYD_LINE_LISTEN`. A later source wins: default, file, environment, flag. But
 every value that is given is checked, also one that is overridden, and **all** errors are reported
 at once:
@@ -34,8 +34,7 @@ import enum
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from delayd import limits
 from delayd.logs import LogFormat, LogLevel
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
     from delayd.core.policy import Patterns
 
 OFF: Final = "off"
-_Value = TypeVar("_Value")
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]+")
 
 LINE_LISTEN_DEFAULT: Final = TcpAddress("127.0.0.1", 11300)
@@ -324,6 +322,65 @@ def read_host_names(value: object) -> tuple[str, ...]:
 # --- The settings --------------------------------------------------------------------------------
 
 
+class Config(NamedTuple):
+    """Everything that can be chosen; `config.example.toml` says what it means."""
+
+    # None keeps nothing on disk: only `delayd-beanstalkd` without `-b` does that.
+    data_dir: str | None = "delayd-data"
+    clock: ClockKind = ClockKind.SYSTEM
+    insecure_no_auth: bool = False
+
+    line_listen: Address | None = LINE_LISTEN_DEFAULT
+    line_unix_mode: int = UNIX_MODE_DEFAULT
+    line_tls: bool = False
+    line_connections_max: int = limits.CONNECTIONS_DEFAULT
+    line_write_buffer_bytes_max: int = limits.WRITE_BUFFER_BYTES_DEFAULT
+
+    http_listen: Address | None = HTTP_LISTEN_DEFAULT
+    http_unix_mode: int = UNIX_MODE_DEFAULT
+    http_tls: bool = False
+    # Host names that clients may use, besides localhost and IP addresses.
+    http_hosts: tuple[str, ...] = ()
+    http_connections_max: int = limits.CONNECTIONS_DEFAULT
+    http_connections_per_ip_max: int = limits.HTTP_CONNECTIONS_PER_IP_DEFAULT
+    http_strangers_per_ip_max: int = limits.HTTP_STRANGERS_PER_IP_DEFAULT
+    http_header_ms: int = limits.HTTP_HEADER_MS_DEFAULT
+    http_body_ms: int = limits.HTTP_BODY_MS_DEFAULT
+    http_idle_ms: int = limits.HTTP_IDLE_MS_DEFAULT
+    http_body_bytes_max: int = limits.HTTP_BODY_BYTES_DEFAULT
+    http_held_bytes_max: int = limits.HTTP_HELD_BYTES_DEFAULT
+    http_write_buffer_bytes_max: int = limits.WRITE_BUFFER_BYTES_DEFAULT
+
+    # The tokens file; None: no token is needed.
+    auth_tokens: str | None = None
+    # Users who need no token on a unix socket; with None for both its mode decides.
+    auth_unix_uids: frozenset[int] | None = None
+    auth_unix_gids: frozenset[int] | None = None
+
+    tls_certificate: str | None = None
+    # None: it is in the file of the certificate.
+    tls_key: str | None = None
+    # Clients need a certificate of one of these authorities; None: they need none.
+    tls_client_ca: str | None = None
+
+    sync: SyncPolicy = SyncPolicy.ALWAYS
+    sync_interval_ms: int = limits.SYNC_INTERVAL_MS_DEFAULT
+    sync_in_turn: bool = True
+    segment_bytes: int = limits.JOURNAL_SEGMENT_BYTES_DEFAULT
+
+    tick_ms: int = limits.WHEEL_TICK_MS_DEFAULT
+    wheel_size: int = limits.WHEEL_SIZE_DEFAULT
+
+    body_bytes_max: int = limits.BODY_BYTES_DEFAULT
+    jobs_max: int | None = None
+    bytes_max: int | None = None
+    # The policies of topics, by patterns of their names.
+    topics: "Patterns | None" = None
+
+    log_format: LogFormat = LogFormat.TEXT
+    log_level: LogLevel = LogLevel.INFO
+
+
 class Setting(NamedTuple):
     """One row of the table: its name in the file, the field it fills, how it is read, its flag."""
 
@@ -356,94 +413,47 @@ _LOG_FORMAT: Final = read_one_of({form.value: form for form in LogFormat})
 _LOG_LEVEL: Final = read_one_of({level.name.lower(): level for level in LogLevel})
 
 
-def _set(name: str, default: _Value, read: Reader, flag: str = "") -> _Value:
-    """Describe a setting: its name in the file, its default, how it is read, its flag."""
-    about = {"name": name, "read": read, "flag": flag}
-    described: _Value = field(default=default, metadata=about)
-    return described
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
-    """Everything that can be chosen; `config.example.toml` says what it means."""
-
-    # None keeps nothing on disk: only `delayd-beanstalkd` without `-b` does that.
-    data_dir: str | None = _set("data_dir", "delayd-data", _DIRECTORY, "--data-dir")
-    clock: ClockKind = _set("clock", ClockKind.SYSTEM, _CLOCK, "--clock")
-    insecure_no_auth: bool = _set("insecure_no_auth", False, read_flag, "--insecure-no-auth")
-
-    line_listen: Address | None = _set("line.listen", LINE_LISTEN_DEFAULT, read_address, "--line")
-    line_unix_mode: int = _set("line.unix_mode", UNIX_MODE_DEFAULT, read_unix_mode)
-    line_tls: bool = _set("line.tls", False, read_flag)
-    line_connections_max: int = _set(
-        "line.connections_max", limits.CONNECTIONS_DEFAULT, _CONNECTIONS
-    )
-    line_write_buffer_bytes_max: int = _set(
-        "line.write_buffer_bytes_max", limits.WRITE_BUFFER_BYTES_DEFAULT, _WRITE_BUFFER
-    )
-
-    http_listen: Address | None = _set("http.listen", HTTP_LISTEN_DEFAULT, read_address, "--http")
-    http_unix_mode: int = _set("http.unix_mode", UNIX_MODE_DEFAULT, read_unix_mode)
-    http_tls: bool = _set("http.tls", False, read_flag)
-    # Host names that clients may use, besides localhost and IP addresses.
-    http_hosts: tuple[str, ...] = _set("http.hosts", (), read_host_names)
-    http_connections_max: int = _set(
-        "http.connections_max", limits.CONNECTIONS_DEFAULT, _CONNECTIONS
-    )
-    http_connections_per_ip_max: int = _set(
-        "http.connections_per_ip_max", limits.HTTP_CONNECTIONS_PER_IP_DEFAULT, _CONNECTIONS
-    )
-    http_strangers_per_ip_max: int = _set(
-        "http.strangers_per_ip_max", limits.HTTP_STRANGERS_PER_IP_DEFAULT, _CONNECTIONS
-    )
-    http_header_ms: int = _set("http.header_timeout", limits.HTTP_HEADER_MS_DEFAULT, _HTTP_TIMEOUT)
-    http_body_ms: int = _set("http.body_timeout", limits.HTTP_BODY_MS_DEFAULT, _HTTP_TIMEOUT)
-    http_idle_ms: int = _set("http.idle_timeout", limits.HTTP_IDLE_MS_DEFAULT, _HTTP_TIMEOUT)
-    http_body_bytes_max: int = _set(
-        "http.body_bytes_max", limits.HTTP_BODY_BYTES_DEFAULT, _HTTP_BODY
-    )
-    http_held_bytes_max: int = _set(
-        "http.held_bytes_max", limits.HTTP_HELD_BYTES_DEFAULT, _HTTP_HELD
-    )
-    http_write_buffer_bytes_max: int = _set(
-        "http.write_buffer_bytes_max", limits.WRITE_BUFFER_BYTES_DEFAULT, _WRITE_BUFFER
-    )
-
-    # The tokens file; None: no token is needed.
-    auth_tokens: str | None = _set("auth.tokens", None, or_off(_FILE))
-    # Users who need no token on a unix socket; with None for both its mode decides.
-    auth_unix_uids: frozenset[int] | None = _set("auth.unix_uids", None, or_off(read_ids))
-    auth_unix_gids: frozenset[int] | None = _set("auth.unix_gids", None, or_off(read_ids))
-
-    tls_certificate: str | None = _set("tls.certificate", None, or_off(_FILE))
-    # None: it is in the file of the certificate.
-    tls_key: str | None = _set("tls.key", None, or_off(_FILE))
-    # Clients need a certificate of one of these authorities; None: they need none.
-    tls_client_ca: str | None = _set("tls.client_ca", None, or_off(_FILE))
-
-    sync: SyncPolicy = _set("journal.sync", SyncPolicy.ALWAYS, _SYNC, "--sync")
-    sync_interval_ms: int = _set(
-        "journal.sync_interval", limits.SYNC_INTERVAL_MS_DEFAULT, _INTERVAL
-    )
-    sync_in_turn: bool = _set("journal.sync_in_turn", True, read_flag)
-    segment_bytes: int = _set(
-        "journal.segment_bytes", limits.JOURNAL_SEGMENT_BYTES_DEFAULT, _SEGMENT
-    )
-
-    tick_ms: int = _set("wheel.tick", limits.WHEEL_TICK_MS_DEFAULT, _TICK)
-    wheel_size: int = _set("wheel.size", limits.WHEEL_SIZE_DEFAULT, _WHEEL_SIZE)
-
-    body_bytes_max: int = _set("jobs.body_bytes_max", limits.BODY_BYTES_DEFAULT, _BODY)
-    jobs_max: int | None = _set("jobs.jobs_max", None, or_off(read_whole(1, limits.CAP_MAX)))
-    bytes_max: int | None = _set("jobs.bytes_max", None, or_off(read_size(1, limits.CAP_MAX)))
-    # The policies of topics, by patterns of their names.
-    topics: "Patterns | None" = _set("topics", None, read_topics)
-
-    log_format: LogFormat = _set("log.format", LogFormat.TEXT, _LOG_FORMAT, "--log-format")
-    log_level: LogLevel = _set("log.level", LogLevel.INFO, _LOG_LEVEL)
-
-
-SETTINGS: Final = tuple(Setting(field=each.name, **each.metadata) for each in fields(Config))
+SETTINGS: Final = (
+    Setting("data_dir", "data_dir", _DIRECTORY, "--data-dir"),
+    Setting("clock", "clock", _CLOCK, "--clock"),
+    Setting("insecure_no_auth", "insecure_no_auth", read_flag, "--insecure-no-auth"),
+    Setting("line.listen", "line_listen", read_address, "--line"),
+    Setting("line.unix_mode", "line_unix_mode", read_unix_mode),
+    Setting("line.tls", "line_tls", read_flag),
+    Setting("line.connections_max", "line_connections_max", _CONNECTIONS),
+    Setting("line.write_buffer_bytes_max", "line_write_buffer_bytes_max", _WRITE_BUFFER),
+    Setting("http.listen", "http_listen", read_address, "--http"),
+    Setting("http.unix_mode", "http_unix_mode", read_unix_mode),
+    Setting("http.tls", "http_tls", read_flag),
+    Setting("http.hosts", "http_hosts", read_host_names),
+    Setting("http.connections_max", "http_connections_max", _CONNECTIONS),
+    Setting("http.connections_per_ip_max", "http_connections_per_ip_max", _CONNECTIONS),
+    Setting("http.strangers_per_ip_max", "http_strangers_per_ip_max", _CONNECTIONS),
+    Setting("http.header_timeout", "http_header_ms", _HTTP_TIMEOUT),
+    Setting("http.body_timeout", "http_body_ms", _HTTP_TIMEOUT),
+    Setting("http.idle_timeout", "http_idle_ms", _HTTP_TIMEOUT),
+    Setting("http.body_bytes_max", "http_body_bytes_max", _HTTP_BODY),
+    Setting("http.held_bytes_max", "http_held_bytes_max", _HTTP_HELD),
+    Setting("http.write_buffer_bytes_max", "http_write_buffer_bytes_max", _WRITE_BUFFER),
+    Setting("auth.tokens", "auth_tokens", or_off(_FILE)),
+    Setting("auth.unix_uids", "auth_unix_uids", or_off(read_ids)),
+    Setting("auth.unix_gids", "auth_unix_gids", or_off(read_ids)),
+    Setting("tls.certificate", "tls_certificate", or_off(_FILE)),
+    Setting("tls.key", "tls_key", or_off(_FILE)),
+    Setting("tls.client_ca", "tls_client_ca", or_off(_FILE)),
+    Setting("journal.sync", "sync", _SYNC, "--sync"),
+    Setting("journal.sync_interval", "sync_interval_ms", _INTERVAL),
+    Setting("journal.sync_in_turn", "sync_in_turn", read_flag),
+    Setting("journal.segment_bytes", "segment_bytes", _SEGMENT),
+    Setting("wheel.tick", "tick_ms", _TICK),
+    Setting("wheel.size", "wheel_size", _WHEEL_SIZE),
+    Setting("jobs.body_bytes_max", "body_bytes_max", _BODY),
+    Setting("jobs.jobs_max", "jobs_max", or_off(read_whole(1, limits.CAP_MAX))),
+    Setting("jobs.bytes_max", "bytes_max", or_off(read_size(1, limits.CAP_MAX))),
+    Setting("topics", "topics", read_topics),
+    Setting("log.format", "log_format", _LOG_FORMAT, "--log-format"),
+    Setting("log.level", "log_level", _LOG_LEVEL),
+)
 BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
 BY_VARIABLE: Final = {setting.variable: setting for setting in SETTINGS}
 BY_FLAG: Final = {setting.flag: setting for setting in SETTINGS if setting.flag}
@@ -471,7 +481,7 @@ def load(path: str | None, environment: Mapping[str, str], flags: Mapping[str, o
             errors.append(ConfigError(source, f"{said_as} = {shown(value)}", str(error)))
     if errors:
         raise ConfigErrors(errors)
-    config = replace(Config(), **fields)
+    config = Config(**fields)
     errors = list(_broken_rules(config))
     if errors:
         raise ConfigErrors(errors)

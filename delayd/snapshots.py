@@ -31,7 +31,6 @@ import os
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
@@ -100,18 +99,31 @@ class Thread:
         self._thread.join()
 
 
-@dataclass(slots=True, eq=False)
 class Making:
     """One unfinished snapshot."""
 
-    copy: SnapshotCopy
-    writer: SnapshotWriter
-    worker: Worker
-    begun_ns: int
-    is_repetition: bool  # nothing has been appended since the snapshot before
-    gathered: list[bytes] = field(default_factory=list)  # slices of the next payload
-    gathered_bytes: int = 0
-    ahead_bytes: int = 0  # handed to the worker and not written yet
+    __slots__ = (
+        *("ahead_bytes", "begun_ns", "copy", "gathered", "gathered_bytes", "is_repetition"),
+        *("worker", "writer"),
+    )
+
+    def __init__(
+        self,
+        copy: SnapshotCopy,
+        writer: SnapshotWriter,
+        worker: Worker,
+        begun_ns: int,
+        *,
+        is_repetition: bool,
+    ) -> None:
+        self.copy = copy
+        self.writer = writer
+        self.worker = worker
+        self.begun_ns = begun_ns
+        self.is_repetition = is_repetition  # nothing has been appended since the snapshot before
+        self.gathered: list[bytes] = []  # slices of the next payload
+        self.gathered_bytes = 0
+        self.ahead_bytes = 0  # handed to the worker and not written yet
 
 
 class Snapshots:
@@ -260,7 +272,7 @@ class Snapshots:
             if shrinks:  # our own frames cause no wake-up
                 self._asked_sequence = journal.appended_sequence
             copy, worker = SnapshotCopy(engine.store), self._new_worker()
-            self._making = Making(copy, writer, worker, self._now_ns(), is_repetition)
+            self._making = Making(copy, writer, worker, self._now_ns(), is_repetition=is_repetition)
             self._slice_ns = 0
 
     # --- Slices ----------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ import enum
 import socket
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, final
 
 from delayd.access.authenticator import Authenticator
@@ -40,33 +39,48 @@ class Refused(enum.StrEnum):
 
 
 @final
-@dataclass(slots=True, eq=False)
 class Peer:
     """The other end of a connection that was admitted."""
 
-    address: str
-    origin: str | None
-    """What its address counts as; None: a local one."""
-    is_unauthenticated: bool = False
-    """It is counted among those of its origin without a valid token."""
-    principal: Principal | None = EVERYBODY
-    """None while it has not authenticated."""
+    __slots__ = ("address", "is_unauthenticated", "origin", "principal")
+
+    def __init__(self, address: str, origin: str | None) -> None:
+        self.address = address
+        self.origin = origin
+        """What its address counts as; None: a local one."""
+        self.is_unauthenticated = False
+        """It is counted among those of its origin without a valid token."""
+        self.principal: Principal | None = EVERYBODY
+        """None while it has not authenticated."""
 
 
 @final
-@dataclass(slots=True, eq=False)
 class ConnectionLimits:
-    """Admits the connections of one front end, and counts them."""
+    """Admits the connections of one front end, and counts them.
 
-    authenticator: Authenticator = field(default_factory=Authenticator)
-    """Knows who peers are; by default no authentication is needed."""
-    connections_max: int = CONNECTIONS_DEFAULT
-    per_address_max: int = LINE_CONNECTIONS_PER_ADDRESS_MAX
-    unauthenticated_per_address_max: int = LINE_UNAUTHENTICATED_PER_ADDRESS_MAX
-    count: int = field(default=0, init=False)
-    """Connections that were admitted and have not left."""
-    _by_origin: Counter[str] = field(default_factory=Counter, init=False)
-    _unauthenticated: Counter[str] = field(default_factory=Counter, init=False)
+    The authenticator knows who peers are; by default no authentication is needed.
+    """
+
+    __slots__ = (
+        *("_by_origin", "_unauthenticated", "authenticator", "connections_max", "count"),
+        *("per_address_max", "unauthenticated_per_address_max"),
+    )
+
+    def __init__(
+        self,
+        authenticator: Authenticator | None = None,
+        connections_max: int = CONNECTIONS_DEFAULT,
+        per_address_max: int = LINE_CONNECTIONS_PER_ADDRESS_MAX,
+        unauthenticated_per_address_max: int = LINE_UNAUTHENTICATED_PER_ADDRESS_MAX,
+    ) -> None:
+        self.authenticator = Authenticator() if authenticator is None else authenticator
+        self.connections_max = connections_max
+        self.per_address_max = per_address_max
+        self.unauthenticated_per_address_max = unauthenticated_per_address_max
+        self.count = 0
+        """Connections that were admitted and have not left."""
+        self._by_origin: Counter[str] = Counter()
+        self._unauthenticated: Counter[str] = Counter()
 
     @property
     def asks(self) -> bool:

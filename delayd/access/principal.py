@@ -14,10 +14,8 @@ True
 """
 
 import enum
-import fnmatch
 import re
-from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, final
 
 from delayd.access.scopes import Scope
 
@@ -25,27 +23,46 @@ ALL_SCOPES: Final = frozenset(Scope)
 ALL_TOPICS: Final = ("*",)
 
 
-@dataclass(frozen=True, slots=True)
+@final
 class Principal:
-    """Who a client is, by a name for logs, and what it may do."""
+    """Who a client is, by a name for logs, and what it may do. It never changes."""
 
-    name: str
-    token_id: str = ""
-    """The id of the token that was shown; empty for clients without a token."""
-    scopes: frozenset[Scope] = ALL_SCOPES
-    topics: tuple[str, ...] = ALL_TOPICS
-    """Globs of topic names; each is valid (`core.policy.PATTERN_RULE`)."""
-    digest: bytes = field(default=b"", repr=False)
-    """Hash of the token's secret: an id with a new secret is another principal."""
-    _fits: re.Pattern[str] | None = field(init=False, repr=False, compare=False)
-    """Matches the names of its topics; None: all."""
+    __slots__ = ("_fits", "digest", "name", "scopes", "token_id", "topics")
 
-    def __post_init__(self) -> None:
-        """Compile the globs: atomic groups keep matching linear however many `*` they have."""
-        fits = None
-        if "*" not in self.topics:
-            fits = re.compile("|".join(fnmatch.translate(glob) for glob in self.topics) or r"(?!)")
-        object.__setattr__(self, "_fits", fits)
+    def __init__(
+        self,
+        name: str,
+        token_id: str = "",
+        scopes: frozenset[Scope] = ALL_SCOPES,
+        topics: tuple[str, ...] = ALL_TOPICS,
+        digest: bytes = b"",
+    ) -> None:
+        """Take globs of topic names, each of them valid (`core.policy.PATTERN_RULE`)."""
+        self.name: Final = name
+        self.token_id: Final = token_id
+        """The id of the token that was shown; empty for clients without a token."""
+        self.scopes: Final = scopes
+        self.topics: Final = topics
+        self.digest: Final = digest
+        """Hash of the token's secret: an id with a new secret is another principal."""
+        self._fits: Final = None if "*" in topics else _expression(topics)
+        """Matches the names of its topics; None: all."""
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether it is the same client with the same permissions."""
+        return isinstance(other, Principal) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        """Return what equal ones share."""
+        return hash(self._identity())
+
+    def __repr__(self) -> str:
+        """Show it without the hash of the secret."""
+        scopes = "|".join(sorted(self.scopes))
+        return f"Principal({self.name!r}, {self.token_id!r}, {scopes}, {self.topics})"
+
+    def _identity(self) -> tuple[object, ...]:
+        return self.name, self.token_id, self.scopes, self.topics, self.digest
 
     def may(self, scope: Scope, topic: str | None) -> bool:
         """Tell whether it may do this to the topic; None is a call that concerns no single one.
@@ -57,6 +74,13 @@ class Principal:
         if self._fits is None:
             return True
         return topic is not None and self._fits.match(topic) is not None
+
+
+def _expression(globs: tuple[str, ...]) -> re.Pattern[str]:
+    """Compile the globs: atomic groups keep matching linear however many `*` they have."""
+    import fnmatch  # noqa: PLC0415 - only where a token is for some topics
+
+    return re.compile("|".join(fnmatch.translate(glob) for glob in globs) or r"(?!)")
 
 
 EVERYBODY: Final = Principal("everybody")

@@ -30,8 +30,7 @@ ended, and must come to the same verdict. The module refuses to know records, qu
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, final
 
 from delayd.core.errors import PolicyInvalid, TopicNameInvalid
 from delayd.core.job import Retry, State
@@ -278,37 +277,60 @@ FORMER_NAMES: Final = {"attempts_max": "max_attempts"}
 """What older journals say, and is still understood wherever a policy is read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@final
 class Policy:
-    """What holds for the jobs of a topic; None: as if there were no policy."""
+    """What holds for the jobs of a topic; None: as if there were no policy. It never changes."""
 
-    ttr_ms: int | None = None
-    """What a put gets that asks for a ttr of 0."""
-    delay_ms: int | None = None
-    """What a put gets that asks for no delay."""
+    __slots__ = (
+        *("attempts_max", "body_bytes_max", "bytes_max", "delay_ms", "delay_ms_max", "exhausted"),
+        *("jitter_percent", "jobs_max", "rate_per_s", "reserved_max", "retry_ms"),
+        *("returns_on_close", "ttr_ms"),
+    )
 
-    retry_ms: tuple[int, ...] | None = None
-    """The ladder: how long a job waits after its first failed attempt, its second, and so on."""
-    jitter_percent: int | None = None
-    """By how much each step may be lengthened, so that what failed together comes back apart."""
-    attempts_max: int | None = None
-    """How often a job is handed out at most before it is exhausted."""
-    exhausted: str | None = None
-    """The topic that exhausted jobs are moved to; None: they are buried."""
-    returns_on_close: bool | None = None
-    """A connection that closes is no failed attempt: its jobs are ready again at once."""
+    def __init__(
+        self,
+        *,
+        ttr_ms: int | None = None,
+        delay_ms: int | None = None,
+        retry_ms: tuple[int, ...] | None = None,
+        jitter_percent: int | None = None,
+        attempts_max: int | None = None,
+        exhausted: str | None = None,
+        returns_on_close: bool | None = None,
+        jobs_max: int | None = None,
+        bytes_max: int | None = None,
+        body_bytes_max: int | None = None,
+        delay_ms_max: int | None = None,
+        reserved_max: int | None = None,
+        rate_per_s: Rate | None = None,
+    ) -> None:
+        self.ttr_ms: Final = ttr_ms
+        """What a put gets that asks for a ttr of 0."""
+        self.delay_ms: Final = delay_ms
+        """What a put gets that asks for no delay."""
 
-    jobs_max: int | None = None
-    """How many jobs the topic may hold; a put above it is refused, as with the other caps."""
-    bytes_max: int | None = None
-    """How long their records may be, together."""
-    body_bytes_max: int | None = None
-    delay_ms_max: int | None = None
+        self.retry_ms: Final = retry_ms
+        """The ladder: how long a job waits after its first failed attempt, its second, ..."""
+        self.jitter_percent: Final = jitter_percent
+        """By how much a step may be lengthened, so that what failed together comes back apart."""
+        self.attempts_max: Final = attempts_max
+        """How often a job is handed out at most before it is exhausted."""
+        self.exhausted: Final = exhausted
+        """The topic that exhausted jobs are moved to; None: they are buried."""
+        self.returns_on_close: Final = returns_on_close
+        """A connection that closes is no failed attempt: its jobs are ready again at once."""
 
-    reserved_max: int | None = None
-    """How many jobs may be reserved at once; the others stay ready."""
-    rate_per_s: Rate | None = None
-    """How many are handed out in a second at most."""
+        self.jobs_max: Final = jobs_max
+        """How many jobs the topic may hold; a put above it is refused, as with the other caps."""
+        self.bytes_max: Final = bytes_max
+        """How long their records may be, together."""
+        self.body_bytes_max: Final = body_bytes_max
+        self.delay_ms_max: Final = delay_ms_max
+
+        self.reserved_max: Final = reserved_max
+        """How many jobs may be reserved at once; the others stay ready."""
+        self.rate_per_s: Final = rate_per_s
+        """How many are handed out in a second at most."""
 
     @property
     def rule(self) -> Retry | None:
@@ -367,7 +389,28 @@ class Policy:
 
     def __bool__(self) -> bool:
         """Tell whether it says anything."""
-        return any(_says(getattr(self, row.field)) for row in FIELDS)
+        return any(map(_says, self._values()))
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether it says the same."""
+        return isinstance(other, Policy) and self._values() == other._values()
+
+    def __hash__(self) -> int:
+        """Return what equal ones share."""
+        return hash(self._values())
+
+    def __repr__(self) -> str:
+        """Show what it says."""
+        return f"Policy.from_json({self.to_json()!r})"
+
+    def burying(self) -> "Policy":
+        """Return the same policy, but for exhausted jobs, which are buried."""
+        return Policy(
+            **{row.field: getattr(self, row.field) for row in FIELDS if row.name != "exhausted"}
+        )
+
+    def _values(self) -> tuple[object, ...]:
+        return tuple(getattr(self, row.field) for row in FIELDS)
 
 
 def _noted(pairs: list[tuple[str, object]], twice: dict[str, None]) -> dict[str, object]:

@@ -23,7 +23,6 @@ This module refuses to decide anything.
 import contextlib
 import errno
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from delayd.journal.directory import look_first, names_in, release_directory, take_directory
@@ -250,15 +249,17 @@ class NoSuchPlace(Exception):
     """The log cannot be cut there; nothing was changed."""
 
 
-@dataclass(slots=True)
 class Rest:
     """What follows a place, up to the end of the log."""
 
-    data_bytes: int = 0  # without the zeros at the ends of files
-    segments: int = 0  # how many files it is in
-    frames: int = 0  # intact ones among it
-    first_sequence: int = 0
-    last_sequence: int = 0
+    __slots__ = ("data_bytes", "first_sequence", "frames", "last_sequence", "segments")
+
+    def __init__(self) -> None:
+        self.data_bytes = 0  # without the zeros at the ends of files
+        self.segments = 0  # how many files it is in
+        self.frames = 0  # intact ones among it
+        self.first_sequence = 0
+        self.last_sequence = 0
 
     def count(self, sequence: int) -> None:
         """Count an intact frame."""

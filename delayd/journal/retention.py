@@ -56,7 +56,6 @@ never held while the disk works. This module refuses to know how anything is rea
 
 import errno
 import threading
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from delayd.journal.disk import Disk
@@ -78,15 +77,24 @@ def snapshot_is_due_at(
     return max(file_bytes // 2, (room + growth) // 2)
 
 
-@dataclass(slots=True)
 class LogFile:
     """A file of the log; one that this run has written knows its own length."""
 
-    number: int
-    path: str
-    first_sequence: int | None
-    file_bytes: int
-    segment: Segment | None = None
+    __slots__ = ("file_bytes", "first_sequence", "number", "path", "segment")
+
+    def __init__(
+        self,
+        number: int,
+        path: str,
+        first_sequence: int | None,
+        file_bytes: int,
+        segment: Segment | None = None,
+    ) -> None:
+        self.number = number
+        self.path = path
+        self.first_sequence = first_sequence
+        self.file_bytes = file_bytes
+        self.segment = segment
 
     @property
     def used_bytes(self) -> int:

@@ -19,7 +19,6 @@ job that the client may not see: its commands are executed for job 0, which neve
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol, final
 
@@ -90,21 +89,38 @@ class Host(Owner, Protocol):
 
 
 @final
-@dataclass(slots=True, eq=False, kw_only=True)
 class LineContext:
-    """What the connections of one server share."""
+    """What the connections of one server share.
 
-    engine: Engine
-    stats: Stats
-    tasks: BackgroundTasks
-    admission: ConnectionLimits
-    carry_out: "Callable[[LineConnection, bytes, RequestMs], object]"
-    """Executes a line by the table of commands."""
-    elapsed_ms: Callable[[], int]
-    out_bytes_max: int
-    """The input of a connection is not read while its long replies exceed this."""
-    clock: StandingClock | None
-    """Clients may advance it, if there is one."""
+    `carry_out` executes a line by the table of commands. The input of a connection is not read
+    while its long replies exceed `out_bytes_max`. Clients may advance the `clock`, if there is one.
+    """
+
+    __slots__ = (
+        *("admission", "carry_out", "clock", "elapsed_ms", "engine", "out_bytes_max"),
+        *("stats", "tasks"),
+    )
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        stats: Stats,
+        tasks: BackgroundTasks,
+        admission: ConnectionLimits,
+        carry_out: "Callable[[LineConnection, bytes, RequestMs], object]",
+        elapsed_ms: Callable[[], int],
+        out_bytes_max: int,
+        clock: StandingClock | None,
+    ) -> None:
+        self.engine = engine
+        self.stats = stats
+        self.tasks = tasks
+        self.admission = admission
+        self.carry_out = carry_out
+        self.elapsed_ms = elapsed_ms
+        self.out_bytes_max = out_bytes_max
+        self.clock = clock
 
 
 @final

@@ -15,7 +15,6 @@ import errno
 import resource
 import socket
 from collections.abc import Callable, Iterable
-from dataclasses import InitVar, dataclass, field
 from typing import Final, final
 
 from delayd.limits import (
@@ -30,30 +29,40 @@ NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 @final
-@dataclass(slots=True, eq=False)
 class Acceptor:
-    """Accepts from listening, non-blocking sockets, which their owner closes."""
+    """Accepts from listening, non-blocking sockets, which their owner closes.
 
-    listeners: InitVar[Iterable[socket.socket]]
-    on_connection: Callable[[socket.socket, object], object]
-    """Gets each connection with its address."""
-    per_turn: int
-    """How many are accepted at once."""
-    watch: Callable[[int], object]
-    """Has `accept` called when the descriptor is readable; `unwatch` ends that."""
-    unwatch: Callable[[int], object]
-    call_later: Callable[[int, Callable[[], object]], object]
-    """Calls a function after that many milliseconds."""
-    on_no_descriptor: Callable[[], object]
-    """Called for each lack of one."""
-    _listeners: dict[int, socket.socket] = field(init=False)
-    _paused: set[int] = field(default_factory=set, init=False)
-    _spare: socket.socket | None = field(default_factory=socket.socket, init=False)
-    """A spare descriptor, closed when there are no others."""
+    `on_connection` gets each connection with its address, `per_turn` of them at once at most.
+    `watch` has `accept` called when the descriptor is readable, and `unwatch` ends that.
+    `call_later` calls a function after that many milliseconds, and `on_no_descriptor` is called for
+    each lack of one.
+    """
 
-    def __post_init__(self, listeners: Iterable[socket.socket]) -> None:
-        """Know them by their descriptors."""
+    __slots__ = (
+        *("_listeners", "_paused", "_spare", "call_later", "on_connection", "on_no_descriptor"),
+        *("per_turn", "unwatch", "watch"),
+    )
+
+    def __init__(
+        self,
+        listeners: Iterable[socket.socket],
+        on_connection: Callable[[socket.socket, object], object],
+        per_turn: int,
+        watch: Callable[[int], object],
+        unwatch: Callable[[int], object],
+        call_later: Callable[[int, Callable[[], object]], object],
+        on_no_descriptor: Callable[[], object],
+    ) -> None:
+        self.on_connection = on_connection
+        self.per_turn = per_turn
+        self.watch = watch
+        self.unwatch = unwatch
+        self.call_later = call_later
+        self.on_no_descriptor = on_no_descriptor
         self._listeners = {listener.fileno(): listener for listener in listeners}
+        self._paused: set[int] = set()
+        self._spare: socket.socket | None = socket.socket()
+        """A spare descriptor, closed when there are no others."""
 
     def open(self) -> None:
         """Accept from now on."""

@@ -25,7 +25,6 @@ The module refuses to know what is checked, and any clock but those that it is g
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar, final
 
 from delayd.limits import (
@@ -65,19 +64,28 @@ WatchedT = TypeVar("WatchedT", bound=Watched)
 
 
 @final
-@dataclass(slots=True, eq=False)
 class Deadlines(Generic[WatchedT]):
-    """Checks items, each in its second."""
+    """Checks items, each in its second.
 
-    now_ms: Callable[[], int]
-    """A clock that never goes back."""
-    look: Callable[[WatchedT, int], int]
-    """Gets an item and the time, does what is due and returns when to check next, 0 for never."""
-    set_alarm: Callable[[int | None], object]
-    """Gets the time for the next call of `go`, when that changes; None: never."""
-    alarm_ms: int | None = field(default=None, init=False)
-    """When `go` has something to do; None: nothing is watched."""
-    _buckets: dict[int, dict[WatchedT, None]] = field(default_factory=dict, init=False)
+    `now_ms` is a clock that never goes back. `look` gets an item and the time, does what is due and
+    returns when to check next, 0 for never. `set_alarm` gets the time for the next call of `go`,
+    when that changes; None: never.
+    """
+
+    __slots__ = ("_buckets", "alarm_ms", "look", "now_ms", "set_alarm")
+
+    def __init__(
+        self,
+        now_ms: Callable[[], int],
+        look: Callable[[WatchedT, int], int],
+        set_alarm: Callable[[int | None], object],
+    ) -> None:
+        self.now_ms = now_ms
+        self.look = look
+        self.set_alarm = set_alarm
+        self.alarm_ms: int | None = None
+        """When `go` has something to do; None: nothing is watched."""
+        self._buckets: dict[int, dict[WatchedT, None]] = {}
 
     def watch(self, item: WatchedT, due_ms: int) -> None:
         """Check it then at the latest; an earlier check stays."""
@@ -162,13 +170,15 @@ class Sender(Protocol):
 
 
 @final
-@dataclass(slots=True, eq=False)
 class Incomplete:
     """What a client has begun to send, and when."""
 
-    since_ms: int
-    missing_bytes: int
-    """How many bytes were missing then; 0 of a line or a handshake."""
+    __slots__ = ("missing_bytes", "since_ms")
+
+    def __init__(self, since_ms: int, missing_bytes: int) -> None:
+        self.since_ms = since_ms
+        self.missing_bytes = missing_bytes
+        """How many bytes were missing then; 0 of a line or a handshake."""
 
     def is_over(self, now_ms: int, missing_bytes: int) -> bool:
         """Tell whether it has taken too long, with this many bytes still missing.
@@ -189,28 +199,32 @@ class Incomplete:
 
 
 @final
-@dataclass(slots=True, eq=False)
 class ReadTimeouts:
     """Which clients are in the middle of something, and what is to be called later.
 
     Seconds are counted, not measured: once a second, and only while a client is in the middle of
     something. A second in which the server did not read (the disk was slow, or a turn took long)
     does not count against its clients, and the count begins again for a client that is not read
-    from because it takes no replies.
+    from because it takes no replies. `elapsed_ms` is a clock that never goes back or stands still.
     """
 
-    elapsed_ms: Callable[[], int]
-    """A clock that never goes back or stands still."""
-    alarm_ms: int | None = field(default=None, init=False)
-    """When `is_due` at the earliest; None: there is nothing to wake for."""
-    _read_ms: int = field(default=0, init=False)
-    """The time that counts."""
-    _tick_ms: int = field(default=0, init=False)
-    """When a second is over."""
-    _incomplete: dict[Sender, Incomplete] = field(default_factory=dict, init=False)
-    _unchecked: list[Sender] = field(default_factory=list, init=False)
-    """Those that are still to be checked in this second."""
-    _later: deque[tuple[int, Callable[[], object]]] = field(default_factory=deque, init=False)
+    __slots__ = (
+        *("_incomplete", "_later", "_read_ms", "_tick_ms", "_unchecked"),
+        *("alarm_ms", "elapsed_ms"),
+    )
+
+    def __init__(self, elapsed_ms: Callable[[], int]) -> None:
+        self.elapsed_ms = elapsed_ms
+        self.alarm_ms: int | None = None
+        """When `is_due` at the earliest; None: there is nothing to wake for."""
+        self._read_ms = 0
+        """The time that counts."""
+        self._tick_ms = 0
+        """When a second is over."""
+        self._incomplete: dict[Sender, Incomplete] = {}
+        self._unchecked: list[Sender] = []
+        """Those that are still to be checked in this second."""
+        self._later: deque[tuple[int, Callable[[], object]]] = deque()
 
     def note(self, sender: Sender, *, has_moved: bool = False) -> bool:
         """Check whether the sender is in the middle of something now, and return that.

@@ -1,6 +1,5 @@
 import io
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,7 +58,7 @@ def test_by_default_everybody_comes_in_and_nobody_speaks_tls() -> None:
 
 def test_a_door_has_tls_where_the_settings_say_so(settings: Config) -> None:
     for line, http in ((True, True), (True, False), (False, True)):
-        entrance = AccessControl.open(replace(settings, line_tls=line, http_tls=http))
+        entrance = AccessControl.open(settings._replace(line_tls=line, http_tls=http))
         assert (entrance.line_tls is not None, entrance.http_tls is not None) == (line, http)
 
 
@@ -67,14 +66,14 @@ def test_only_where_nobody_needs_anything_a_newcomer_is_told_what_to_paste(
     settings: Config,
 ) -> None:
     assert AccessControl.open(Config()).is_open
-    assert AccessControl.open(replace(settings, auth_tokens=None, line_tls=False)).is_open
-    assert not AccessControl.open(replace(settings, auth_tokens=None)).is_open
-    assert not AccessControl.open(replace(settings, line_tls=False)).is_open
+    assert AccessControl.open(settings._replace(auth_tokens=None, line_tls=False)).is_open
+    assert not AccessControl.open(settings._replace(auth_tokens=None)).is_open
+    assert not AccessControl.open(settings._replace(line_tls=False)).is_open
     assert not AccessControl.open(Config(auth_unix_uids=frozenset({7}))).is_open
 
 
 def test_tokens_and_lists_reach_the_doorkeeper(settings: Config) -> None:
-    keeper = AccessControl.open(replace(settings, auth_unix_uids=frozenset({7}))).authenticator
+    keeper = AccessControl.open(settings._replace(auth_unix_uids=frozenset({7}))).authenticator
     assert keeper.identify(None) is None
     assert keeper.login(TEXT, PEER, 0) is not None
 
@@ -174,7 +173,7 @@ def test_tokens_that_travel_in_clear_are_warned_of(
     for both in (open_line, open_http):
         AccessControl.open(settings).warn(both, told.log)
     assert told.lines() == []
-    without = replace(settings, line_tls=False, http_tls=False, tls_certificate=None)
+    without = settings._replace(line_tls=False, http_tls=False, tls_certificate=None)
     for both in (listeners, open_line, open_http):
         AccessControl.open(without).warn(both, told.log)
     assert told.lines() == [

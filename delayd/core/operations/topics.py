@@ -25,7 +25,6 @@ both are background tasks (`core.background`) that end a slice of them at a time
 """
 
 from contextlib import suppress
-from dataclasses import replace
 
 from delayd.core import apply
 from delayd.core.engine import Engine
@@ -262,7 +261,7 @@ def lawful_policy(topic: Topic) -> Policy | None:
     policy = topic.policy
     if policy is None or topic.is_internal:
         return None
-    return replace(policy, exhausted=None) if policy.exhausted == INTERNAL_TOPIC else policy
+    return policy.burying() if policy.exhausted == INTERNAL_TOPIC else policy
 
 
 def reclaim(engine: Engine, now_ms: RequestMs) -> None:
