@@ -24,6 +24,10 @@ from typing import Final, NamedTuple
 ROUNDS: Final = 20
 GIVE_UP_S: Final = 10.0
 FLOOR: Final = "import socket, selectors"
+ENVIRONMENT: Final = {
+    name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+}
+"""As it is for users: what the first start compiles is kept for the others."""
 
 
 class Start(NamedTuple):
@@ -37,7 +41,7 @@ class Start(NamedTuple):
 def floor() -> Start:
     """Start a Python that does nothing but import what a server cannot do without."""
     began = time.perf_counter()
-    pid = os.posix_spawn(sys.executable, [sys.executable, "-c", FLOOR], os.environ)
+    pid = os.posix_spawn(sys.executable, [sys.executable, "-c", FLOOR], ENVIRONMENT)
     used = os.wait4(pid, 0)[2]
     took = (time.perf_counter() - began) * 1_000
     return Start(took, took, (used.ru_utime + used.ru_stime) * 1_000)
@@ -46,7 +50,8 @@ def floor() -> Start:
 def started(command: Sequence[str], path: Path) -> Start:
     """Start the command, which listens on `path`; stop it once it has answered."""
     began = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    nowhere = subprocess.DEVNULL
+    with subprocess.Popen(command, stdout=nowhere, stderr=nowhere, env=ENVIRONMENT) as process:
         try:
             while time.perf_counter() - began < GIVE_UP_S:
                 with socket.socket(socket.AF_UNIX) as client, contextlib.suppress(OSError):
