@@ -59,6 +59,7 @@ READS_AT_END: Final = 2
 """How often a client that has ended is read from in the turn: the rest, and the end behind it."""
 
 BROKEN: Final = select.EPOLLERR | select.EPOLLHUP
+ENDS: Final = HANG_UP | BROKEN
 
 REFUSAL_WORDS: Final = MappingProxyType(
     {
@@ -293,7 +294,7 @@ class LineServer:
         if self.timeouts.alarm_ms is not None:
             self._look_at_time(now_ms)
         clients = self._clients
-        for fd, event in events:
+        for fd, event in _ends_first(events) if len(events) > 1 else events:
             client = clients.get(fd)
             if client is None:
                 if fd in self._others:
@@ -606,3 +607,14 @@ class LineServer:
         self._clients.clear()
         self._epoll.close()
         self._others_epoll.close()
+
+
+def _ends_first(events: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
+    """Return the events with those of clients that have closed before the others.
+
+    The kernel does not report in the order of arrival: it keeps a client that it has just reported
+    in its list, and so before one that closes next. Who sent something after it had seen another
+    close counts on the order; who did not wait for that has no order to count on.
+    """
+    ends = [each for each in events if each[1] & ENDS]
+    return [*ends, *(each for each in events if not each[1] & ENDS)] if ends else events

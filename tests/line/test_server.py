@@ -1,6 +1,7 @@
 import errno
 import os
 import resource
+import select
 import socket
 import struct
 from collections.abc import Iterator
@@ -324,6 +325,28 @@ def test_the_end_of_a_holder_comes_before_commands_that_others_send_after_it(
     holder.close()
     other.sendall(b"delete 1\r\n")
     rig.turn()
+    assert heard(other) == b"DELETED\r\n"
+    rig.turn_until_quiet()
+    assert len(rig.clients) == 1
+
+
+@pytest.mark.parametrize("end", [b"", b"quit\r\n", b"list-tubes\r\n", PUT_HALF, b"reserve\r\n"])
+def test_the_end_of_a_holder_comes_first_although_the_kernel_reports_it_behind_the_others(
+    rig: ServerRig, end: bytes
+) -> None:
+    holder, other = rig.client(), rig.client()
+    rig.says(holder, PUT + b"reserve\r\n")
+    other.sendall(b"use default\r\n")
+    rig.turn()
+    heard(other)
+    holder.sendall(end)
+    holder.close()
+    other.sendall(b"delete 1\r\n")
+    events = rig.server.poll(0)
+    assert len(events) == 2
+    assert events[0][1] == select.EPOLLIN, "what was reported last is looked at first again"
+    rig.server.serve(events, rig.now_ms)
+    rig.end_turn()
     assert heard(other) == b"DELETED\r\n"
     rig.turn_until_quiet()
     assert len(rig.clients) == 1
