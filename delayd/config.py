@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from delayd.core.policy import Patterns
 
 OFF: Final = "off"
-_HOST: Final = re.compile(r"[A-Za-z0-9._-]+")
+_HOST: Final = r"[A-Za-z0-9._-]+"
 
 LINE_LISTEN_DEFAULT: Final = TcpAddress("127.0.0.1", 11300)
 HTTP_LISTEN_DEFAULT: Final = TcpAddress("127.0.0.1", 11301)
@@ -313,7 +313,7 @@ def read_host_names(value: object) -> tuple[str, ...]:
     """Read names of hosts: a list, or a text with commas in a variable."""
     names = value.replace(",", " ").split() if isinstance(value, GivenText) else value
     if not isinstance(names, list) or not all(
-        isinstance(name, str) and _HOST.fullmatch(name) for name in names
+        isinstance(name, str) and re.fullmatch(_HOST, name) for name in names
     ):
         raise ValueError('must be names of hosts, such as ["jobs.example.com"], without ports')
     return tuple(name.lower() for name in names)

@@ -6,7 +6,6 @@ With progress in the log, and for systemd, when it takes longer than a second.
 """
 
 import gc
-import shlex
 from typing import TYPE_CHECKING
 
 from delayd.clock import NS_PER_MS, Clock, monotonic_ns
@@ -45,6 +44,8 @@ def exit_code_of(error: JournalError) -> Exit:
 def what_helps(error: JournalError, config: Config) -> dict[str, str]:
     """Return the command that shows more about the refusal, as a field for the log."""
     if isinstance(error, DamageError) and not isinstance(error, ForeignFile):
+        import shlex  # noqa: PLC0415 - only where something is wrong
+
         return {"more": f"delayd journal check {shlex.quote(str(config.data_dir))}"}
     return {}
 

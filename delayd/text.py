@@ -68,14 +68,12 @@ SIZE_UNITS_BYTES: Final = {
     "tib": 1 << 40,
 }
 
+# `re` compiles these at their first use, and keeps them.
 _NUMBER: Final = r"([0-9]+)(?:\.([0-9]+))?"
-_NUMBER_ONLY: Final = re.compile(_NUMBER)
-_DURATION: Final = re.compile("".join(rf"(?:{_NUMBER}{unit}\s*)?" for unit in DURATION_UNITS_MS))
-_SIZE: Final = re.compile(_NUMBER + r"\s*([A-Za-z]*)")
+_DURATION: Final = "".join(rf"(?:{_NUMBER}{unit}\s*)?" for unit in DURATION_UNITS_MS)
+_SIZE: Final = _NUMBER + r"\s*([A-Za-z]*)"
 # Python's own reader takes more: dates alone, dates by weeks, times without an offset.
-_RFC_3339: Final = re.compile(
-    r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII
-)
+_RFC_3339: Final = r"(?a:\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d))"
 _LEAST_S: Final = -62_135_596_800
 """The first second of the year 1, with which Python's calendar begins."""
 
@@ -120,10 +118,10 @@ def _duration_text_ms(text: str, per_ms: int = 1) -> int:
     text = text.strip()
     if not text or len(text) > QUANTITY_CHARACTERS_MAX:
         raise ValueError(DURATION_RULE)
-    number = _NUMBER_ONLY.fullmatch(text)
+    number = re.fullmatch(_NUMBER, text)
     if number:
         return _scaled(number[1], number[2], 1000 * per_ms)
-    match = _DURATION.fullmatch(text)
+    match = re.fullmatch(_DURATION, text)
     if not match:
         raise ValueError(DURATION_RULE)
     groups = iter(match.groups())
@@ -153,7 +151,7 @@ def parse_size_bytes(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     if isinstance(value, str) and len(value) <= QUANTITY_CHARACTERS_MAX:
-        match = _SIZE.fullmatch(value.strip())
+        match = re.fullmatch(_SIZE, value.strip())
         if match and match[3].lower() in SIZE_UNITS_BYTES:
             return _scaled(match[1], match[2], SIZE_UNITS_BYTES[match[3].lower()])
     raise ValueError(SIZE_RULE)
@@ -202,7 +200,7 @@ def parse_time_s(value: object) -> int:
 def _moment_us(text: str, rule: str) -> int:
     import datetime as dt  # noqa: PLC0415 - delayd-beanstalkd listens before it is needed
 
-    if not _RFC_3339.fullmatch(text):
+    if not re.fullmatch(_RFC_3339, text):
         raise ValueError(rule)
     try:
         since = dt.datetime.fromisoformat(text.upper()) - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-_TOKEN: Final = re.compile(r"(dlyd_[0-9a-f]{8}_)[A-Za-z0-9_-]+")
-_SECRET: Final = re.compile(r"[A-Za-z0-9_-]{40,}")
+# `re` compiles both at their first use, and keeps them.
+_WHOLE: Final = r"(dlyd_[0-9a-f]{8}_)[A-Za-z0-9_-]+"
+_LONG: Final = r"[A-Za-z0-9_-]{40,}"
 """As long as a secret, of its characters, with a few lost in copying."""
 
 
@@ -31,11 +32,11 @@ class TokensInvalid(AccessInvalid):
 
 def redacted(text: str) -> str:
     """Leave the secrets of tokens out of a text; their ids stay."""
-    return _TOKEN.sub(r"\1...", text)
+    return re.sub(_WHOLE, r"\1...", text)
 
 
 def shown(value: object) -> str:
     """Write a value on one line, without anything in it that could be a secret."""
     import json  # noqa: PLC0415 - only where something is wrong
 
-    return _SECRET.sub("...", redacted(json.dumps(value, default=str)))
+    return re.sub(_LONG, "...", redacted(json.dumps(value, default=str)))

@@ -10,6 +10,7 @@ imports the daemon afterwards: clients that connect meanwhile wait in the socket
 why the flags are read from a table here and not by a library.
 """
 
+import gc
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -263,7 +264,9 @@ def start(words: Sequence[str], environment: Mapping[str, str]) -> int:
         return Exit.CANNOT_LISTEN
 
     # From here on clients can connect, and the imports take their time. They come before another
-    # user is taken on, who may not be allowed to read the modules.
+    # user is taken on, who may not be allowed to read the modules. A collector would go through
+    # what they define again and again, for 7 % of the time; `recover` turns it on.
+    gc.disable()
     from delayd import service
     from delayd.clock import SystemClock
     from delayd.systemd import Notifier

@@ -60,7 +60,7 @@ from delayd.text import (
 BURY: Final = "bury"
 ON_CLOSE: Final = {"failure": False, "return": True}
 
-_SEPARATORS: Final = re.compile(r"[\s,]+")
+_SEPARATORS: Final = r"[\s,]+"
 _MASK: Final = 2**64 - 1
 _LADDER_CHARACTERS_MAX: Final = RETRY_STEPS_MAX * (QUANTITY_CHARACTERS_MAX + 1)
 """Every step as long as a quantity may be, with separators: longer than any real ladder."""
@@ -181,7 +181,7 @@ def parse_ladder(value: object) -> tuple[int, ...]:
     """
     given: list[object] = []
     if isinstance(value, str) and len(value) <= _LADDER_CHARACTERS_MAX:
-        given += (step for step in _SEPARATORS.split(value.strip()) if step)
+        given += (step for step in re.split(_SEPARATORS, value.strip()) if step)
     elif isinstance(value, list | tuple):
         given += value
     if not 0 < len(given) <= RETRY_STEPS_MAX:
@@ -444,7 +444,7 @@ def _shown(value: object) -> str:
 
 # --- Patterns ------------------------------------------------------------------------------------
 
-_PATTERN: Final = re.compile(r"[-A-Za-z0-9+/;.$_()*?]{1,200}")
+_PATTERN: Final = r"[-A-Za-z0-9+/;.$_()*?]{1,200}"
 PATTERN_RULE: Final = "must be 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) and the wildcards * and ?"
 
 
@@ -500,7 +500,7 @@ class Patterns:
 
 def is_pattern(text: str) -> bool:
     """Tell whether the text is a pattern of topic names."""
-    return _PATTERN.fullmatch(text) is not None
+    return re.fullmatch(_PATTERN, text) is not None
 
 
 def is_wild(pattern: str) -> bool:

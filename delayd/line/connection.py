@@ -65,7 +65,7 @@ _ID_DIGITS_MAX: Final = 19
 _RESERVES: Final = re.compile(rb"(?:reserve\r\n)+")
 _DELETES: Final = re.compile(rb"(?:delete [0-9]{1,19}\r\n)+")
 
-_WEB_REQUEST: Final = re.compile(
+_WEB_REQUEST: Final = (
     rb"(?:GET|HEAD|POST|PUT|DELETE|OPTIONS|PATCH|TRACE) +(?:/|\*|https?:)|CONNECT +[^ ]+:[0-9]"
     rb"|PRI \* HTTP/|[^ ]+ [^ ]+ HTTP/[0-9.]+$|[Hh][Oo][Ss][Tt] *:"
 )
@@ -237,7 +237,7 @@ class LineConnection:
 
     def is_foreign(self, data: bytes, at: int) -> bool:
         """Tell whether a line belongs to another protocol: then the connection closes."""
-        if _WEB_REQUEST.match(data, at) is None:
+        if re.compile(_WEB_REQUEST).match(data, at) is None:
             return False
         self.stats.note_refusal("HTTP_REQUEST")
         self.is_closing = True

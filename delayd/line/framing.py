@@ -14,6 +14,7 @@ The same bytes give the same commands whole or one at a time. This module refuse
 command means, but for the beginnings of those that may be long.
 """
 
+import re
 from collections.abc import Callable
 from typing import Final, final
 
@@ -214,7 +215,7 @@ class Framing:
         known = at + LINE_BYTES_MAX if cr < 0 else cr + 2
         if self._skipping or known > len(data):
             return False
-        return LONG_LINE.match(data, at, known) is not None
+        return re.compile(LONG_LINE).match(data, at, known) is not None
 
     def _discard_line(self, data: bytes, at: int, line: bytes) -> int:
         """Discard a long command that is too long, and its body; then reply.

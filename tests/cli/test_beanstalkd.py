@@ -279,7 +279,22 @@ def test_nothing_heavy_is_imported_before_it_listens() -> None:
 
 def test_what_the_line_alone_does_not_need_is_not_imported_before_it_answers() -> None:
     heavy = {"aiohttp", "asyncio", "click", "json", "logging", "msgspec", "orjson", "ssl"}
-    heavy |= {"ctypes.util", "datetime", "ipaddress", "platform", "subprocess", "tomllib"}
+    heavy |= {
+        "ctypes.util",
+        "dataclasses",
+        "datetime",
+        "fnmatch",
+        "inspect",
+        "ipaddress",
+        "platform",
+    }
+    heavy |= {"shlex", "subprocess", "tomllib"}
     heavy |= {"delayd.access.token_entries", "delayd.access.tokens", "delayd.http", "delayd.commit"}
     heavy |= {"delayd.journal.journal", "delayd.metrics", "delayd.snapshots", "delayd.net.tls"}
     assert not heavy & imported_by("delayd.cli.beanstalkd", "delayd.service")
+
+
+def test_what_keeps_jobs_needs_no_dataclasses_either() -> None:
+    kept = ("delayd.commit", "delayd.journal.aio", "delayd.journal.journal", "delayd.snapshots")
+    heavy = {"asyncio", "dataclasses", "inspect", "json", "logging", "msgspec"}
+    assert not heavy & imported_by("delayd.cli.beanstalkd", "delayd.service", *kept)

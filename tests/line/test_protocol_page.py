@@ -55,7 +55,7 @@ def test_every_reason_of_a_failure_is_on_the_page() -> None:
 
 @pytest.mark.parametrize("word", [word for word in OURS if word not in SHORT])
 def test_every_command_of_ours_may_be_long(word: bytes) -> None:
-    assert LONG_LINE.match(word)
+    assert re.match(LONG_LINE, word)
 
 
 def scopes_on_the_page() -> dict[str, set[str]]:
