@@ -51,6 +51,7 @@ from delayd.core.transitions import (
 
 # Tested for every job; an enum member's arithmetic costs 40 ns more than an int's.
 _BURIED: Final = int(State.BURIED)
+_KEY: Final = int(Flag.KEY)
 _WALL: Final = int(Flag.WALL)
 _RANK: Final = int(Flag.RANK)
 
@@ -79,6 +80,22 @@ def put(store: Store, record: bytes) -> Topic:
     if job_id > store.last_id:  # noqa: PLR1730 - a call of `max` costs 60 ns
         store.last_id = job_id
     return here
+
+
+def put_run(store: Store, first_id: int, records: list[bytes]) -> None:
+    """Take in new jobs that wait, with ids in sequence, alike but for ids, keys and bodies.
+
+    A sixth of what `put` costs for each. Their state is DELAYED or READY, and they have no optional
+    part but a key.
+    """
+    _, due_ms, _, _, priority, number, _, flags = HEADER.unpack_from(records[0])
+    here = store.topics.by_number[number]
+    if flags & _KEY and not store.claim_run(here, list(map(key_of, records)), first_id):
+        for record in records:
+            put(store, record)
+        return
+    store.put_alike(here, first_id, priority, due_ms, records)
+    store.last_id = max(store.last_id, first_id + len(records) - 1)
 
 
 def _check_parts(store: Store, job_id: int, flags: int, record: bytes) -> None:

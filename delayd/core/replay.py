@@ -7,22 +7,42 @@ to the orphan session until their ttr runs out. Nothing here writes to the log.
 """
 
 import struct
-from typing import Final
+from typing import Final, final
 
 from delayd.core import apply
 from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
+from delayd.core.job import (
+    DUE_AT,
+    FLAGS_AT,
+    HEADER_BYTES,
+    STATE_AT,
+    U64,
+    Flag,
+    State,
+    head_bytes_of,
+)
 from delayd.core.operations.clock import advance
 from delayd.core.records import LAYOUTS, TAILED, Kind, UnknownRecord
+from delayd.core.store import Store
 from delayd.core.times import PlayedMs
 from delayd.limits import TASK_STEP_JOBS
 
 # Tested for every job; an enum member's arithmetic costs 40 ns more than an int's.
 _PUT: Final = int(Kind.PUT)
 _TURN: Final = int(Kind.TURN)
+_PUT_HEAD: Final = LAYOUTS[Kind.PUT]
+_PUT_HEAD_BYTES: Final = _PUT_HEAD.size
+_PUT_AND_ID: Final = struct.Struct(f"{_PUT_HEAD.format}Q{HEADER_BYTES - DUE_AT}s")
+"""A PUT record as far as its job's header goes: kind, length, id, and what those of a run share."""
+_ALIKE_AT: Final = _PUT_HEAD_BYTES + DUE_AT
+_ALIKE_END: Final = _PUT_HEAD_BYTES + HEADER_BYTES
+_RUN_STATES: Final = frozenset({int(State.DELAYED), int(State.READY)})
+_RUN_FLAGS: Final = frozenset({int(Flag.NONE), int(Flag.KEY)})
 _CONCLUDED: Final = frozenset({int(Kind.OFFSET), int(Kind.CLEAR)})
 
 
+@final
 class Replay:
     """One replay into one engine."""
 
@@ -37,15 +57,11 @@ class Replay:
         at = 0
         end = len(payload)
         store, functions = self._store, apply.APPLY
-        put_head = LAYOUTS[Kind.PUT]
         try:
             while at < end:
                 kind = payload[at]
                 if kind == _PUT:
-                    length: int = put_head.unpack_from(payload, at)[1]
-                    at += put_head.size
-                    apply.put(store, payload[at : at + length])
-                    at += length
+                    at = _play_puts(store, payload, at)
                     continue
                 if kind not in LAYOUTS:
                     raise UnknownRecord(at, f"its kind is {kind}")
@@ -92,3 +108,55 @@ class Replay:
         store.begin_figures()
         self.engine.log_space.jobs = len(store.jobs)
         store.time_ms = max(store.time_ms, now_ms)
+
+
+# --- Puts ----------------------------------------------------------------------------------------
+
+
+def _play_puts(store: Store, payload: bytes, at: int) -> int:
+    """Apply the PUT record at that place, or a run of them; return the place after it.
+
+    Producers put many jobs at once, and with the same delay. Live those of one turn are one run,
+    and so they are here: 1 µs a job instead of 3.
+    """
+    behind: int = at + _PUT_HEAD_BYTES + _PUT_HEAD.unpack_from(payload, at)[1]
+    record = payload[at + _PUT_HEAD_BYTES : behind]
+    alike = record[DUE_AT:HEADER_BYTES]
+    if (
+        len(record) >= HEADER_BYTES
+        and payload[behind + _ALIKE_AT : behind + _ALIKE_END] == alike
+        and record[STATE_AT] in _RUN_STATES
+        and record[FLAGS_AT] in _RUN_FLAGS
+    ):
+        records, end = _alike(payload, at)
+        if len(records) > 1:
+            apply.put_run(store, U64.unpack_from(record)[0], records)
+            return end
+    apply.put(store, record)
+    return behind
+
+
+def _alike(payload: bytes, at: int) -> tuple[list[bytes], int]:
+    """Return the jobs of a run of PUT records that begins there, and the place after it.
+
+    They differ in ids, keys and bodies only, and have ids in sequence. The place is beyond the end
+    if the last one is cut short.
+    """
+    records: list[bytes] = []
+    unpack = _PUT_AND_ID.unpack_from
+    last_start = len(payload) - _PUT_AND_ID.size
+    _, _, next_id, alike = unpack(payload, at)
+    has_keys = alike[FLAGS_AT - DUE_AT] != 0
+    while at <= last_start:
+        fields: tuple[int, int, int, bytes] = unpack(payload, at)
+        kind, record_bytes, job_id, like = fields
+        if like != alike or job_id != next_id or kind != _PUT or record_bytes < HEADER_BYTES:
+            break
+        behind = at + _PUT_HEAD_BYTES + record_bytes
+        record = payload[at + _PUT_HEAD_BYTES : behind]
+        if has_keys and head_bytes_of(record) > record_bytes:
+            break
+        records.append(record)
+        at = behind
+        next_id += 1
+    return records, at

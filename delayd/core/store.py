@@ -531,12 +531,7 @@ class Store:
         topic.bytes += self.jobs.put_run(first_id, records)
         queues = topic.queues
         if records[0][STATE_AT] == _DELAYED:
-            insert = queues.delays.wheel.insert
-            is_earlier = False
-            for job_id in job_ids:
-                if insert(job_id, due_ms, self.time_ms):
-                    is_earlier = True
-            if is_earlier:
+            if queues.delays.wheel.insert_run(job_ids, due_ms, self.time_ms):
                 self.timer_queue.queue(queues.delays)
         else:
             add = queues.ready.add

@@ -6,10 +6,11 @@ import pytest
 
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
-from delayd.core.job import State
+from delayd.core.job import State, key_of
 from delayd.core.operations.change import kick, kick_job, reschedule
 from delayd.core.operations.clock import next_deadline
 from delayd.core.operations.finish import bury, delete, delete_batch, release
+from delayd.core.operations.put import Conflict, put_alike, put_keyed, put_keyed_run
 from delayd.core.operations.reserve import reserve_job, touch
 from delayd.core.operations.sessions import close_session
 from delayd.core.operations.topics import pause
@@ -106,6 +107,81 @@ def test_a_payload_that_is_cut_inside_a_record_is_refused_at_every_byte() -> Non
             with pytest.raises(UnknownRecord, match="cut short") as caught:
                 replay.play(payload[:end])
             assert caught.value.offset == end
+
+
+def test_puts_that_are_alike_are_played_as_a_run_and_lead_to_the_same_state(
+    rng: random.Random,
+) -> None:
+    rig = EngineRig(time_ms=1000)
+    me = rig.client("a")
+    topics = [rig.engine.store.topic(name) for name in ("a", "b")]
+    keys: list[bytes] = []
+    for _ in range(60):
+        if rng.random() < 0.3:
+            rig.engine.store.last_id += 1  # an id that nothing came of
+        topic = rng.choice(topics)
+        numbers = rng.choice((0, 0, 0, 5)), rng.choice((0, HOUR_MS)), TTR_MS
+        bodies = [b"x" * rng.choice((0, 3, 3, 70)) for _ in range(rng.choice((1, 2, 30)))]
+        if rng.random() < 0.5:
+            put_alike(rig.engine, topic, *numbers, bodies, rig.now_ms)
+            continue
+        new = [b"%d" % number for number in range(len(keys), len(keys) + len(bodies))]
+        keys += new
+        assert put_keyed_run(rig.engine, topic, *numbers, new, bodies, rig.now_ms)
+        job_id = rig.reserve(me) if rng.random() < 0.5 else 0
+        if job_id:
+            # The key of a reserved job goes over to one that is put now; then one with a new key.
+            taken = key_of(rig.engine.store.jobs.get(job_id) or b"")
+            keys.append(b"%d" % len(keys))
+            for key in filter(None, (taken, keys[-1])):
+                put_keyed(
+                    *(rig.engine, topics[0], key, Conflict.REPLACE),
+                    priority=0,
+                    ttr_ms=TTR_MS,
+                    body=b"",
+                    now_ms=rig.now_ms,
+                )
+    rig.take_log()
+    payload = b"".join(rig.log)
+    ends = record_ends(payload)
+    rig.log = [payload]
+    in_runs = rig.replayed()
+    rig.log = [payload[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    singly = rig.replayed()
+    check(in_runs)
+    assert state(in_runs) == state(singly) == state(rig.engine)
+    assert next_deadline(in_runs) == next_deadline(singly)
+    for job_id, record in views.live_jobs(in_runs.store):
+        if key_of(record):
+            assert in_runs.store.owner_of(in_runs.store.topic_of(record), key_of(record)) == job_id
+
+
+def run_of_keyed_puts() -> bytes:
+    """Return the log of five jobs that have keys and else are alike."""
+    rig = EngineRig()
+    names = [b"name-%d" % number for number in range(5)]
+    put_keyed_run(
+        rig.engine, rig.engine.store.topic("mail"), 0, 9, TTR_MS, names, [b"body"] * 5, rig.now_ms
+    )
+    return rig.take_log()[0]
+
+
+def test_a_run_of_puts_that_is_cut_off_is_refused_at_every_byte() -> None:
+    payload = run_of_keyed_puts()
+    ends = {0, *record_ends(payload)}
+    for end in set(range(len(payload))) - ends:
+        replay = Replay(Engine(start_ms=0))
+        with pytest.raises(UnknownRecord):
+            replay.play(payload[:end])
+
+
+def test_a_key_in_a_run_of_puts_that_is_longer_than_its_job_is_refused() -> None:
+    payload = run_of_keyed_puts()
+    start = record_ends(payload)[-3]
+    length_at = payload.index(b"\x06name-", start)
+    wrong = payload[:length_at] + b"\x0b" + payload[length_at + 1 :]
+    with pytest.raises(UnknownRecord, match=f"byte {start} .* shorter than its parts"):
+        Replay(Engine(start_ms=0)).play(wrong)
 
 
 @pytest.mark.parametrize("kind", [0, max(Kind) + 1, 255])
