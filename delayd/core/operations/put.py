@@ -65,7 +65,7 @@ from delayd.core.operations.checks import admit, check_range, require_writable, 
 from delayd.core.operations.clock import OFFSET_BYTES, caught_up, tell_offset
 from delayd.core.operations.topics import record_topic
 from delayd.core.operations.waiting import serve
-from delayd.core.records import Kind, pack_put
+from delayd.core.records import LAYOUTS, Kind, pack_put
 from delayd.core.stats.counters import Operation
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
@@ -89,8 +89,14 @@ _KEY: Final = int(Flag.KEY)
 _WALL: Final = int(Flag.WALL)
 _RETRY: Final = int(Flag.RETRY)
 _pack_header: Final = HEADER.pack
-_KEYED_HEAD: Final = struct.Struct(HEADER.format + "B")
-"""The bytes before the key in the record of a job that has nothing else."""
+
+# A run of PUT records: each begins with its length and its id, and then says the same as the others
+# up to the end of the header. Packed once: 2.5 % of a put, and more where it is compiled.
+_pack_put_and_id: Final = struct.Struct(f"{LAYOUTS[Kind.PUT].format}Q").pack
+_pack_alike: Final = struct.Struct(f"<{HEADER.format.removeprefix('<Q')}").pack
+_PUT_HEAD_BYTES: Final = LAYOUTS[Kind.PUT].size
+_LENGTHS: Final = [bytes((length,)) for length in range(KEY_BYTES_MAX + 1)]
+"""The byte before a key."""
 
 
 class Conflict(enum.Enum):
@@ -219,14 +225,18 @@ def put_alike(
         engine.stamp()
     if not topic.recorded:
         record_topic(engine, topic)
-    log, number = engine.log.append, topic.number
+    log, alike = (
+        engine.log.append,
+        _pack_alike(due_ms, now_ms, ttr_ms, priority, topic.number, job_state, 0),
+    )
     records = []
-    for job_id, body in enumerate(bodies, first_id):
-        head = _pack_header(job_id, due_ms, now_ms, ttr_ms, priority, number, job_state, 0)
-        record = head + body
+    job_id = first_id
+    for body in bodies:
         # One item for each record: a turn that fits no file whole is divided between items.
-        log(pack_put(_PUT, len(record)) + record)
-        records.append(record)
+        item = _pack_put_and_id(_PUT, HEADER_BYTES + len(body), job_id) + alike + body
+        log(item)
+        records.append(item[_PUT_HEAD_BYTES:])
+        job_id += 1
     engine.must_sync = True
     store.put_alike(topic, first_id, priority, due_ms, records)
     if topic.waiters:
@@ -446,15 +456,17 @@ def put_keyed_run(
     if engine.turn_ms != store.time_ms:
         engine.stamp()
     engine.must_sync = True
-    log, pack = engine.log.append, _KEYED_HEAD.pack
-    due_ms, number, ttr_ms = new.due_ms, topic.number, ttr_ms or TTR_MS_FOR_ZERO
-    job_state = int(new.state)
+    log, due_ms, ttr_ms = engine.log.append, new.due_ms, ttr_ms or TTR_MS_FOR_ZERO
+    alike = _pack_alike(due_ms, now_ms, ttr_ms, priority, topic.number, int(new.state), _KEY)
     records = []
-    for job_id, (key, body) in enumerate(zip(keys, bodies, strict=True), first_id):
-        head = pack(job_id, due_ms, now_ms, ttr_ms, priority, number, job_state, _KEY, len(key))
-        record = head + key + body
-        log(pack_put(_PUT, len(record)) + record)  # one item for each, as in `put_alike`
-        records.append(record)
+    job_id = first_id
+    for key, body in zip(keys, bodies, strict=True):
+        parts_bytes = HEADER_BYTES + 1 + len(key) + len(body)
+        head = _pack_put_and_id(_PUT, parts_bytes, job_id)
+        item = b"".join((head, alike, _LENGTHS[len(key)], key, body))
+        log(item)  # one for each, as in `put_alike`
+        records.append(item[_PUT_HEAD_BYTES:])
+        job_id += 1
     store.put_alike(topic, first_id, priority, due_ms, records)
     if topic.waiters:
         serve(engine, topic, now_ms)
