@@ -91,6 +91,9 @@ HELD_BOUNDS_NS: Final = (
     *(50_000_000, 100_000_000, 500_000_000, 1_000_000_000),
 )
 
+# Values that a histogram gathers before it counts them, all at once: 10 µs.
+HISTOGRAM_FRESH_MAX: Final = 256
+
 # Shorter times are not compared with the longest of the minute: that would cost every turn 0.2 µs.
 HELD_NOTED_NS: Final = 500_000
 CENSUS_STEP_TOPICS: Final = 200  # topics counted in one step of the totals: 0.4 ms

@@ -5,12 +5,14 @@ bounds of one's own and in whatever unit these have.
 """
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Sequence
+from typing import final
 
-from delayd.limits import LONGEST_CELL_NS, LONGEST_CELLS
+from delayd.limits import HISTOGRAM_FRESH_MAX, LONGEST_CELL_NS, LONGEST_CELLS
 
 
+@final
 class Histogram:
     """Values counted by the first bound that is not below them.
 
@@ -21,18 +23,46 @@ class Histogram:
     ([2, 1, 1], 127)
     """
 
-    __slots__ = ("bounds", "counts", "sum")
+    __slots__ = ("_counts", "_fresh", "_sum", "bounds")
 
     def __init__(self, bounds: Sequence[int]) -> None:
         """Start with nothing counted."""
         self.bounds = tuple(bounds)
-        self.counts = [0] * (len(self.bounds) + 1)
-        self.sum = 0
+        self._counts = [0] * (len(self.bounds) + 1)
+        self._sum = 0
+        self._fresh: list[int] = []
+        """Noted and not counted yet: to count many at once takes a tenth of counting each."""
 
     def note(self, value: int) -> None:
-        """Count one value: 0.2 µs."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
+        """Count one value."""
+        fresh = self._fresh
+        fresh.append(value)
+        if len(fresh) >= HISTOGRAM_FRESH_MAX:
+            self._count()
+
+    def _count(self) -> None:
+        fresh = self._fresh
+        fresh.sort()
+        counted = 0
+        for place, bound in enumerate(self.bounds):
+            below = bisect_right(fresh, bound, counted)
+            self._counts[place] += below - counted
+            counted = below
+        self._counts[-1] += len(fresh) - counted
+        self._sum += sum(fresh)
+        fresh.clear()
+
+    @property
+    def counts(self) -> list[int]:
+        """How many values there were up to each bound and above the one before, then the rest."""
+        self._count()
+        return self._counts
+
+    @property
+    def sum(self) -> int:
+        """The sum of all values."""
+        self._count()
+        return self._sum
 
 
 class Longest:

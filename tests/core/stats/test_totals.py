@@ -1,5 +1,7 @@
 """The sum over all topics in steps, whose metrics have a name, and what is told of topics."""
 
+from bisect import bisect_left
+
 import pytest
 
 from delayd.core.operations.finish import bury, delete, delete_batch
@@ -20,6 +22,7 @@ from delayd.core.stats.refusals import OTHER_REASONS, Refusals
 from delayd.core.stats.totals import TotalsScan
 from delayd.core.topic import Topic
 from delayd.limits import (
+    HISTOGRAM_FRESH_MAX,
     LONGEST_CELL_NS,
     LONGEST_CELLS,
     REFUSAL_REASONS_MAX,
@@ -220,6 +223,26 @@ def test_a_value_at_a_bound_is_counted_by_it() -> None:
     for value in (0, 10, 11, 20, 21):
         histogram.note(value)
     assert (histogram.counts, histogram.sum) == ([2, 2, 1], 62)
+
+
+def test_however_many_values_are_noted_each_is_counted_once() -> None:
+    histogram, bounds = Histogram((10, 20)), (10, 20)
+    counts = [0, 0, 0]
+    for number in range(3 * HISTOGRAM_FRESH_MAX + 5):
+        value = number * 7_919 % 31
+        histogram.note(value)
+        counts[bisect_left(bounds, value)] += 1
+        if number % 100 == 0:
+            assert histogram.counts == counts
+    assert (histogram.counts, sum(histogram.counts)) == (counts, number + 1)
+    assert histogram.sum == sum(number * 7_919 % 31 for number in range(number + 1))
+
+
+def test_a_histogram_keeps_a_bounded_number_of_values() -> None:
+    histogram = Histogram((10, 20))
+    for value in range(10 * HISTOGRAM_FRESH_MAX):
+        histogram.note(value)
+        assert len(histogram._fresh) < HISTOGRAM_FRESH_MAX
 
 
 def test_the_longest_is_forgotten_after_a_minute() -> None:
