@@ -76,6 +76,7 @@ It uses and watches a tube of its own: in `default` it would reserve a job that 
 """
 
 _STOP_STEP_MS: Final = 10
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 
 
 def run(
@@ -430,6 +431,8 @@ class Service:
                 self._journal.close()
             except JournalError as error:
                 self._fail(error)
+        # The process takes some more milliseconds to end, and must do so with this code.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         self._log.info("stopped", exit=int(self._exit))
 
     def _complain(self, loop: "asyncio.AbstractEventLoop", context: dict[str, Any]) -> None:

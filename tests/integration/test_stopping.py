@@ -28,6 +28,17 @@ def test_a_signal_stops_it_gracefully(tmp_path: Path, number: signal.Signals) ->
         assert client.ask("reserve-with-timeout 0") == "RESERVED 1 4\r\nheld"
 
 
+@pytest.mark.parametrize("http", ["off", "127.0.0.1:0"])
+def test_more_signals_change_nothing(tmp_path: Path, http: str) -> None:
+    """They come until the process is gone, also when nobody handles them any more."""
+    for number in range(4):
+        with running_daemon("--http", http, data_dir=tmp_path / str(number)) as daemon:
+            while daemon.process.poll() is None:
+                daemon.process.send_signal(signal.SIGTERM)
+                time.sleep(0.0002)
+            assert daemon.process.returncode == Exit.OK
+
+
 def test_who_waits_for_the_job_of_another_does_not_disturb_the_stop(tmp_path: Path) -> None:
     with running_daemon(data_dir=tmp_path) as daemon:
         clients = [LineClient(daemon.address) for _ in range(6)]
