@@ -54,7 +54,8 @@ from delayd.limits import SWEEP_CHUNK_ENTRIES, SWEEP_ENTRIES_PER_CANCEL, SWEEP_S
 
 def ceil_to_tick(time_ms: int, tick_ms: int) -> int:
     """Round up to a multiple of the tick: the one place that rounds, so that nothing is early."""
-    return -(-time_ms // tick_ms) * tick_ms
+    # Not -(-time_ms // tick_ms) * tick_ms: compiled, a product of times takes 600 instructions.
+    return time_ms + -time_ms % tick_ms
 
 
 class BucketView(NamedTuple):
