@@ -23,6 +23,7 @@ clients see their connections close, the honest answer when the outcome is not k
 
 import contextlib
 import queue
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -317,6 +318,8 @@ class GroupCommit:
             self._jobs.put(True)
 
     def _sync_in_thread(self) -> None:
+        # They are the loop's. This thread is there for a moment when the loop no longer handles any.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while self._jobs.get():
             started_ns = monotonic_ns()
             error: Exception | None = None

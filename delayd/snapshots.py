@@ -29,6 +29,7 @@ hold; `core.snapshot_copy`, `journal.snapshot` and `journal.retention` do.
 import contextlib
 import os
 import queue
+import signal
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -83,6 +84,7 @@ class Thread:
         self._thread.start()
 
     def _run(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are the loop's
         # Of this thread alone. Otherwise the loop waits for its time slice on a busy machine.
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), SNAPSHOT_NICENESS)

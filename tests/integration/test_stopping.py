@@ -36,7 +36,7 @@ def test_more_signals_change_nothing(tmp_path: Path, http: str) -> None:
             while daemon.process.poll() is None:
                 daemon.process.send_signal(signal.SIGTERM)
                 time.sleep(0.0002)
-            assert daemon.process.returncode == Exit.OK
+            assert daemon.process.returncode == Exit.OK, daemon.log()
 
 
 def test_who_waits_for_the_job_of_another_does_not_disturb_the_stop(tmp_path: Path) -> None:
