@@ -318,7 +318,7 @@ class GroupCommit:
             self._jobs.put(True)
 
     def _sync_in_thread(self) -> None:
-        # They are the loop's. This thread is there for a moment when the loop no longer handles any.
+        # They are the loop's, and this thread may outlive their handlers for a moment.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while self._jobs.get():
             started_ns = monotonic_ns()
