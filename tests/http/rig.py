@@ -71,6 +71,7 @@ class Disk:
         self.is_syncing = False
         self.is_backed_up = False
         self.sync_going_on_ms = 0
+        self.log_bytes = 0
         self.durable_id = 0
         self.out_of_order_ids: dict[int, int] = {}
         self._is_held = False
