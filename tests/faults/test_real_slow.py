@@ -30,7 +30,7 @@ ANSWER_S_MAX: Final = 15.0
 hangs takes twice as long."""
 
 BESIDE_THE_LOOP: Final = {"DELAYD_JOURNAL_SYNC_IN_TURN": "false"}
-HANG_S: Final = 3
+HANG_S: Final = 5
 """How long each sync takes of a disk that begins to hang."""
 
 WITHOUT_THE_KERNEL: Final = Injection("io_setup", "error=ENOSYS")
@@ -162,7 +162,7 @@ def test_s1_a_disk_that_begins_to_hang_holds_the_loop_for_one_sync(
     quick_path: Path, runs: Runs
 ) -> None:
     """T-S1: the turn itself meets it. The syncs after it are elsewhere, and hold nobody."""
-    hangs = Injection("fdatasync", f"delay_enter={HANG_S * 1_000_000}", "200+")
+    hangs = Injection("fdatasync", f"delay_enter={HANG_S * 1_000_000}", "4+")
     tracing = Tracing(quick_path / "trace", "io_setup,fdatasync", [WITHOUT_THE_KERNEL, hangs])
     record = Record()
     home = quick_path / "data"
