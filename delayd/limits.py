@@ -272,9 +272,13 @@ SLOW_SYNC_MS: Final = 1_000
 ROOM_RETRY_MS: Final = 1_000
 # Copies of torn tails that are kept: nothing in them was acknowledged; a crash loop adds more.
 JOURNAL_TORN_COPIES_MAX: Final = 16
+# How often a backup lists the files of a directory anew because one of them was removed meanwhile:
+# that happens once for a snapshot, and opening what was listed takes microseconds.
+BACKUP_ATTEMPTS_MAX: Final = 100
 # The fastest: on JSON bodies the higher levels save a tenth more and take three times as long.
 SNAPSHOT_DEFLATE_LEVEL: Final = 1
-# How much of a snapshot is written between two syncs: the log's own syncs never wait for more.
+# How much of a snapshot or a backup is written between two syncs: the log's own syncs never wait
+# for more.
 SNAPSHOT_SYNC_BYTES: Final = 1 << 20
 # Jobs copied in one slice, between two turns of the loop: 0.25 ms, 0.8 ms where they are held.
 SNAPSHOT_SLICE_JOBS: Final = 1_024

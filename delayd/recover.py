@@ -20,6 +20,7 @@ from delayd.journal.errors import (
     ForeignFile,
     JournalCorrupt,
     JournalError,
+    NotEmpty,
     WrongClock,
 )
 from delayd.limits import GC_YOUNG_OBJECTS, RECOVERY_REPORT_MS
@@ -34,6 +35,8 @@ def exit_code_of(error: JournalError) -> Exit:
     """Return how the process ends after such an error."""
     if isinstance(error, DirectoryLocked):
         return Exit.DIRECTORY_LOCKED
+    if isinstance(error, NotEmpty):
+        return Exit.USAGE
     if isinstance(error, WrongClock):
         return Exit.BAD_CONFIGURATION
     if isinstance(error, DamageError):

@@ -27,20 +27,14 @@ from delayd.core.job import HEADER, TALLY, Flag, State, Tally
 from delayd.core.records import Kind, pack, pack_put, pack_turn
 from delayd.core.replay import Replay
 from delayd.core.wheel.wheel import ceil_to_tick
+from delayd.journal.directory import clear, leftovers, marked
 from delayd.journal.disk import Disk, LockHeldError
 from delayd.journal.errors import DirectoryLocked, failing
-from delayd.journal.format import MARKER_NAME, OUR_NAMES, TOLERATED_NAMES
+from delayd.journal.format import IMPORT_MARKER
 from delayd.journal.journal import Journal
 from delayd.limits import JOURNAL_WINDOW_BYTES, TTR_MS_FOR_ZERO
 
 NS_PER_MS: Final = 1_000_000
-
-
-class NotEmpty(Exception):
-    """The directory holds something; nothing was changed."""
-
-    def __init__(self, directory: str, name: str) -> None:
-        super().__init__(f"{directory} holds {name}: jobs are imported into a new directory only")
 
 
 @contextlib.contextmanager
@@ -72,43 +66,18 @@ def new_journal(disk: Disk, directory: str, segment_bytes: int) -> Iterator[Jour
     """
     # Before the lock, which is a file itself; and again under it, for what has come since.
     with contextlib.suppress(OSError):
-        _leftovers(disk, directory)
+        leftovers(disk, directory, IMPORT_MARKER)
     journal = Journal.open(directory, disk=disk, segment_bytes=segment_bytes)
-    marker = f"{directory}/{MARKER_NAME}"
     try:
         with failing(directory, "cannot be written to"):
-            _clear(disk, directory)
+            clear(disk, directory, IMPORT_MARKER)
             for _ in journal.replay():
                 raise AssertionError("an empty directory has no frames")
-            disk.close(disk.create(marker))
-            disk.sync_directory(directory)
-            yield journal
-            journal.close()
-            disk.unlink(marker)
-            disk.sync_directory(directory)
+            with marked(disk, directory, IMPORT_MARKER):
+                yield journal
+                journal.close()
     finally:
         journal.close()
-
-
-def _clear(disk: Disk, directory: str) -> None:
-    """Remove what an unfinished import left, the marker when all else is gone for good."""
-    for name in _leftovers(disk, directory):
-        if name == MARKER_NAME:
-            disk.sync_directory(directory)
-        disk.unlink(f"{directory}/{name}")
-
-
-def _leftovers(disk: Disk, directory: str) -> list[str]:
-    """Return what an unfinished import left, the marker last; raise NotEmpty for anything else."""
-    names = sorted(set(disk.list_directory(directory)) - TOLERATED_NAMES)
-    left = []
-    if MARKER_NAME in names:
-        left = [name for name in names if any(own.fullmatch(name) for own in OUR_NAMES)]
-        left.append(MARKER_NAME)
-    for name in names:
-        if name not in left:
-            raise NotEmpty(directory, name)
-    return left
 
 
 def write(binlog: Binlog, journal: Journal, engine: Engine, wall_ms: int) -> None:

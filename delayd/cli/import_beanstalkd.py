@@ -4,17 +4,10 @@ import os
 
 import click
 
-from delayd.binlog.convert import NotEmpty, held, new_journal, write
+from delayd.binlog.convert import held, new_journal, write
 from delayd.binlog.files import Binlog, sized_files
 from delayd.cli.journal_report import collector_off, jobs_of
-from delayd.cli.terminal import (
-    CommandFailed,
-    complain,
-    journal_errors,
-    load_config,
-    print_lines,
-    progress,
-)
+from delayd.cli.terminal import complain, journal_errors, load_config, print_lines, progress
 from delayd.clock import SystemClock
 from delayd.core.engine import Engine
 from delayd.exits import Exit
@@ -41,17 +34,14 @@ def import_beanstalkd(
         raise click.UsageError("the data directory must be another one than the binlog's")
     # Before anything else: without --data-dir the command line does not show the target.
     complain(f"the jobs go to {os.path.abspath(directory)}")
-    try:
-        with journal_errors(), collector_off(), held(disk, binlog_dir):
-            binlog = read(disk, binlog_dir, skip_damage=skip_damage)
-            clock = SystemClock()
-            engine = Engine(
-                start_ms=clock.now_ms(), tick_ms=config.tick_ms, wheel_size=config.wheel_size
-            )
-            with new_journal(disk, directory, config.segment_bytes) as journal:
-                write(binlog, journal, engine, clock.wall_ms())
-    except NotEmpty as error:
-        raise CommandFailed(Exit.USAGE, str(error)) from error
+    with journal_errors(), collector_off(), held(disk, binlog_dir):
+        binlog = read(disk, binlog_dir, skip_damage=skip_damage)
+        clock = SystemClock()
+        engine = Engine(
+            start_ms=clock.now_ms(), tick_ms=config.tick_ms, wheel_size=config.wheel_size
+        )
+        with new_journal(disk, directory, config.segment_bytes) as journal:
+            write(binlog, journal, engine, clock.wall_ms())
     print_lines([f"{directory} now holds {jobs_of(engine)}"])
     return Exit.OK
 

@@ -1,11 +1,14 @@
-"""`delayd journal`: read a journal, report what a start would do with it, cut it by hand.
+"""`delayd journal`: read a journal, report what a start would do with it, copy it, cut it by hand.
 
 `check` and `dump` only read and need no lock, so they work on a copy and on a read-only mount;
-where a daemon runs they say so, because it continues writing. `repair` takes the lock, and cuts
-only where a frame ends and everything before it is whole.
+where a daemon runs they say so, because it continues writing. `backup` copies what a running daemon
+writes, and takes the lock of the copy alone. `repair` takes the lock, and cuts only where a frame
+ends and everything before it is whole.
 """
 
 import contextlib
+import functools
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -16,11 +19,14 @@ import click
 from delayd.cli.journal_report import examine, frames_of, lines, log_bytes
 from delayd.cli.terminal import CommandFailed, complain, journal_errors, print_lines, progress
 from delayd.exits import Exit
+from delayd.journal.backup import backup as copied
 from delayd.journal.directory import holder, names_in
 from delayd.journal.disk import Disk, RealDisk
 from delayd.journal.format import check_names
 from delayd.journal.recovery import Recovery
 from delayd.journal.repair import NoSuchPlace, prepared
+from delayd.net.accept import raise_descriptor_limit
+from delayd.text import counted
 
 PLACE: Final = re.compile(r"(?:segment-)?([0-9]{1,10})(?:\.log)?:([0-9]{1,19})")
 
@@ -44,7 +50,7 @@ class PlaceParameter(click.ParamType["tuple[int, int]"]):
 
 @click.group()
 def journal() -> None:
-    """Inspect a journal, or cut it by hand."""
+    """Inspect a journal, copy it, or cut it by hand."""
 
 
 @journal.command()
@@ -81,6 +87,36 @@ def dump(directory: str, *, as_json: bool) -> int:
         check_names(directory, names)
     if not recovery.segments:
         complain(f"there is no log in {directory}")
+    return Exit.OK
+
+
+@journal.command()
+@click.argument("directory", type=DIRECTORY)
+@click.argument("target", type=click.Path(file_okay=False))
+def backup(directory: str, target: str) -> int:
+    """Copy DIRECTORY to TARGET, which is new or empty, while a daemon uses it or not.
+
+    The copy holds everything that was acknowledged before the command began. It is on disk and was
+    checked as by `delayd journal check` when the exit code is 0; otherwise nothing is left of it.
+    """
+    paths = [os.path.realpath(path) for path in (directory, target)]
+    if os.path.commonpath(paths) == paths[0]:
+        raise click.UsageError(f"{target} must not be in {directory}: no daemon would start there")
+    disk = RealDisk()
+    raise_descriptor_limit()  # all files are open at one time
+    with (
+        journal_errors(),
+        copied(disk, directory, target, functools.partial(progress, "copying")) as copy,
+    ):
+        examination = examine(disk, target, copy.names)
+        if examination.refusal:
+            hint = f"is {directory} damaged? See `delayd journal check`"
+            raise CommandFailed(
+                Exit.CORRUPT_JOURNAL, f"the copy was removed: {examination.refusal}", hint
+            )
+        copy.verify(examination.recovery)
+    what = f"{counted(len(copy.names), 'file')}, {counted(copy.copied_bytes, 'byte')}"
+    print_lines([f"copied     {what}", *examination.lines()])
     return Exit.OK
 
 

@@ -209,12 +209,12 @@ def frames_of(recovery: Recovery, on_bytes: Callable[[int], None]) -> Iterator[F
         yield FrameSource(frame, is_snapshot=frame.sequence <= recovery.base.sequence)
 
 
-def examine(disk: Disk, directory: str) -> Examination:
+def examine(disk: Disk, directory: str, names: list[str] | None = None) -> Examination:
     """Do what a start does before it changes anything. Raises JournalFailed.
 
-    Takes the time and the memory of a start.
+    Only `names` are looked at, if given. Takes the time and the memory of a start.
     """
-    names = names_in(disk, directory)
+    names = names_in(disk, directory) if names is None else names
     recovery = Recovery(disk, directory, names)
     examination = Examination(recovery, is_virtual=VIRTUAL_NAME in names)
     try:

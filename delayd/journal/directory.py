@@ -7,11 +7,18 @@ torn; `holder` shows it. The module refuses to decide anything: that is done in 
 
 import contextlib
 import os
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from delayd.journal.disk import Disk, LockHeldError
-from delayd.journal.errors import DirectoryLocked, JournalFailed, failing
-from delayd.journal.format import LOCK_NAME, check_names
+from delayd.journal.errors import DirectoryLocked, JournalFailed, NotEmpty, failing
+from delayd.journal.format import (
+    LOCK_NAME,
+    OUR_NAMES,
+    TOLERATED_NAMES,
+    VIRTUAL_NAME,
+    check_names,
+)
 
 
 class Ownership(NamedTuple):
@@ -130,3 +137,44 @@ def _close(disk: Disk, handle: int) -> None:
     """Give a lock back; a close that fails has closed nonetheless."""
     with contextlib.suppress(OSError):
         disk.close(handle)
+
+
+# --- Filling a new one ---------------------------------------------------------------------------
+
+
+def leftovers(disk: Disk, directory: str, marker: str) -> list[str]:
+    """Return what an unfinished import or backup left, its marker last.
+
+    Raises NotEmpty for anything else, and OSError.
+    """
+    names = sorted(set(disk.list_directory(directory)) - TOLERATED_NAMES)
+    left = []
+    if marker in names:
+        left = [name for name in names if any(own.fullmatch(name) for own in OUR_NAMES)]
+        left += [name for name in (VIRTUAL_NAME, marker) if name in names]
+    for name in names:
+        if name not in left:
+            raise NotEmpty(directory, name)
+    return left
+
+
+def clear(disk: Disk, directory: str, marker: str) -> None:
+    """Remove what is left of an unfinished one, the marker when all else is gone for good.
+
+    Raises NotEmpty and OSError.
+    """
+    for name in leftovers(disk, directory, marker):
+        if name == marker:
+            disk.sync_directory(directory)
+        disk.unlink(f"{directory}/{name}")
+
+
+@contextlib.contextmanager
+def marked(disk: Disk, directory: str, marker: str) -> Iterator[None]:
+    """Keep daemons from starting on the directory unless the block ends well. Raises OSError."""
+    path = f"{directory}/{marker}"
+    disk.close(disk.create(path))
+    disk.sync_directory(directory)
+    yield
+    disk.unlink(path)
+    disk.sync_directory(directory)

@@ -281,3 +281,13 @@ def write_all(disk: Disk, handle: int, data: bytes, offset: int) -> None:
     written = disk.pwrite(handle, data, offset)
     while written < len(data):
         written += disk.pwrite(handle, data[written:], offset + written)
+
+
+def copy_bytes(disk: Disk, source: tuple[int, int], target: tuple[int, int], count: int) -> None:
+    """Copy so many bytes from one (handle, offset) to another. Raises OSError."""
+    for done in range(0, count, JOURNAL_WINDOW_BYTES):
+        window_bytes = min(JOURNAL_WINDOW_BYTES, count - done)
+        data = read_exactly(disk, source[0], window_bytes, source[1] + done)
+        if len(data) < window_bytes:
+            raise OSError(errno.EIO, "the file became shorter while it was copied")
+        write_all(disk, target[0], data, target[1] + done)

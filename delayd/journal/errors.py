@@ -5,6 +5,7 @@ and the offset. `DirectoryLocked`: another daemon lives there. `JournalCorrupt`:
 damaged, nothing was changed, a person must decide. `JournalVersion`: a newer delayd wrote this.
 `ForeignFile`: this is no journal's directory, or not only; a wrong path, most likely.
 `WrongClock`: the journal is sound, the choice of the clock does not fit it.
+`NotEmpty`: what needs a directory of its own was given a used one.
 `JournalFull`: nothing was appended, keep refusing puts. `JournalFailed`: the disk broke its word,
 acknowledge nothing more. `SnapshotFailed`: nothing was lost, try again later.
 """
@@ -64,6 +65,13 @@ class WrongClock(JournalError):
             f"{directory} has been used with {clock}: start with {how} another directory; "
             "nothing was touched"
         )
+
+
+class NotEmpty(JournalError):
+    """The directory holds something; nothing was changed."""
+
+    def __init__(self, directory: str, name: str) -> None:
+        super().__init__(f"{directory} holds {name}: choose a directory that is new or empty")
 
 
 class FileError(JournalError):

@@ -141,8 +141,10 @@ OUR_NAMES: Final = (SEGMENT_NAME, SNAPSHOT_NAME, TEMPORARY, TORN_COPY, SPARE_NAM
 
 TOLERATED_NAMES: Final = frozenset({LOCK_NAME, "lost+found"})
 
-MARKER_NAME: Final = "import-unfinished"
-"""Lies in the directory for as long as not all jobs of an import are in it."""
+IMPORT_MARKER: Final = "import-unfinished"
+BACKUP_MARKER: Final = "backup-unfinished"
+MARKERS: Final = (IMPORT_MARKER, BACKUP_MARKER)
+"""One lies in the directory for as long as not all of an import or of a backup is in it."""
 
 VIRTUAL_NAME: Final = "virtual-clock"
 """Lies in a directory that is used with a virtual clock, from the first time on and for good."""
@@ -158,10 +160,11 @@ def check_names(directory: str, names: Collection[str]) -> None:
         return
     # What says most about the directory comes first.
     name = min(
-        foreign, key=lambda name: (name != MARKER_NAME, not BINLOG_NAME.fullmatch(name), name)
+        foreign, key=lambda name: (name not in MARKERS, not BINLOG_NAME.fullmatch(name), name)
     )
-    if name == MARKER_NAME:
-        why = "is left of an unfinished import: the same command begins it again"
+    if name in MARKERS:
+        what = name.removesuffix("-unfinished")
+        why = f"is left of an unfinished {what}: the same command begins it again"
     elif BINLOG_NAME.fullmatch(name):
         how = f"delayd import-beanstalkd {directory} --data-dir NEW_DIRECTORY"
         why = f"is beanstalkd's: to import its jobs, stop it and run `{how}`"

@@ -217,6 +217,16 @@ class FrameReader:
         return sequence, synced
 
 
+def last_position(frames: Generator[Frame, None, Position]) -> Position:
+    """Read the frames to their end. Raises OSError."""
+    while True:
+        try:
+            next(frames)
+        except StopIteration as stopped:
+            position: Position = stopped.value
+            return position
+
+
 def newer(version: int, known: int) -> str:
     """Say that a file is of a version that this program does not know."""
     return f"the format version is {version}, this program reads up to {known}"

@@ -22,7 +22,7 @@ This module refuses to decide anything.
 
 import contextlib
 import errno
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from delayd.journal.directory import look_first, names_in, release_directory, take_directory
@@ -30,27 +30,26 @@ from delayd.journal.disk import (
     NO_ROOM,
     Disk,
     allocate_whole,
+    copy_bytes,
     end_of_data,
     file_bytes,
     opened,
-    read_exactly,
-    write_all,
 )
 from delayd.journal.errors import DamageError, failing
-from delayd.journal.format import HEADER_BYTES, TEMPORARY, TORN_COPY, Frame, segment_name
+from delayd.journal.format import HEADER_BYTES, TEMPORARY, TORN_COPY, segment_name
 from delayd.journal.recovery import (
     Found,
     FrameReader,
     LogPlace,
     LogVerdict,
-    Position,
     Recovery,
     SegmentFile,
     Stop,
+    last_position,
 )
 from delayd.journal.retention import KeptSnapshot, LogFile, Retention
 from delayd.journal.segment import Segment, SpareFiles
-from delayd.limits import JOURNAL_TORN_COPIES_MAX, JOURNAL_WINDOW_BYTES
+from delayd.limits import JOURNAL_TORN_COPIES_MAX
 from delayd.text import counted
 
 # --- A start -------------------------------------------------------------------------------------
@@ -129,19 +128,11 @@ def _keep_copy(recovery: Recovery, segment: SegmentFile, offset: int) -> TornTai
         copy = _free_path(recovery, segment, offset)
         target = disk.create(copy)
         try:
-            _copy_bytes(disk, (source, offset), (target, 0), end - offset)
+            copy_bytes(disk, (source, offset), (target, 0), end - offset)
             disk.sync(target)
         finally:
             disk.close(target)
     return TornTail(segment.path, offset, end - offset, copy)
-
-
-def _copy_bytes(disk: Disk, source: tuple[int, int], target: tuple[int, int], count: int) -> None:
-    """Copy so many bytes from one (handle, offset) to another. Raises OSError."""
-    for done in range(0, count, JOURNAL_WINDOW_BYTES):
-        window_bytes = min(JOURNAL_WINDOW_BYTES, count - done)
-        data = read_exactly(disk, source[0], window_bytes, source[1] + done)
-        write_all(disk, target[0], data, target[1] + done)
 
 
 def _free_path(recovery: Recovery, segment: SegmentFile, offset: int) -> str:
@@ -169,7 +160,7 @@ def settle(recovery: Recovery) -> None:
         if first == HEADER_BYTES:
             first = 0  # no frame of it is known to be durable, so neither is its header
         with opened(disk, segment.path, write=True) as handle:
-            _copy_bytes(disk, (handle, first), (handle, first), segment.end - first)
+            copy_bytes(disk, (handle, first), (handle, first), segment.end - first)
             disk.sync(handle)
     disk.sync_directory(recovery.directory)
 
@@ -381,20 +372,10 @@ def _frame_at(disk: Disk, segment: SegmentFile, offset: int) -> int:
     with opened(disk, segment.path) as handle:
         reader = FrameReader(disk, handle, header.identity, header.number)
         first = header.first_sequence
-        position = _last_position(reader.frames(HEADER_BYTES, offset, first, 0))
+        position = last_position(reader.frames(HEADER_BYTES, offset, first, 0))
     if position.stop is not Stop.END or position.offset != offset:
         raise NoSuchPlace(
             f"no frame of segment {segment.number} ends at offset {offset}; the nearest place "
             f"before it is {position.offset}"
         )
     return position.sequence
-
-
-def _last_position(frames: Generator[Frame, None, Position]) -> Position:
-    """Read the frames to their end."""
-    while True:
-        try:
-            next(frames)
-        except StopIteration as stopped:
-            position: Position = stopped.value
-            return position

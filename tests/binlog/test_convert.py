@@ -1,6 +1,6 @@
 import pytest
 
-from delayd.binlog.convert import NotEmpty, held, new_journal, record_of, write
+from delayd.binlog.convert import held, new_journal, record_of, write
 from delayd.binlog.files import Binlog, BinlogJob, BinlogState, sized_files
 from delayd.core.engine import Engine
 from delayd.core.job import HEADER, State, Tally, body_of, state_of, tally_of
@@ -8,8 +8,14 @@ from delayd.core.operations.put import take_id
 from delayd.core.queues import job_id_of
 from delayd.core.replay import Replay
 from delayd.core.times import PlayedMs
-from delayd.journal.errors import DirectoryLocked, ForeignFile, JournalFailed, JournalFull
-from delayd.journal.format import MARKER_NAME
+from delayd.journal.errors import (
+    DirectoryLocked,
+    ForeignFile,
+    JournalFailed,
+    JournalFull,
+    NotEmpty,
+)
+from delayd.journal.format import IMPORT_MARKER
 from delayd.journal.journal import Journal
 from delayd.limits import JOURNAL_WINDOW_BYTES
 from delayd.testing.disk import PowerCut, SimulatedDisk
@@ -188,7 +194,7 @@ def test_an_import_cut_off_anywhere_is_never_taken_for_whole_and_can_be_begun_an
         if found != EXPECTED[1:]:
             import_into(disk, binlog_of(disk, *some_records()))
             assert told(recovered(disk)) == EXPECTED
-    assert outcomes == {"[]", f"data/{MARKER_NAME}", str(EXPECTED[1:])}
+    assert outcomes == {"[]", f"data/{IMPORT_MARKER}", str(EXPECTED[1:])}
 
 
 @pytest.mark.parametrize("name", ["segment-0000000001.log", "notes.txt"])
@@ -196,14 +202,14 @@ def test_a_directory_that_holds_anything_is_refused_and_left_as_it_is(name: str)
     disk = SimulatedDisk()
     disk.put_file(f"data/{name}", b"precious")
     names = disk.list_directory("data")
-    with pytest.raises(NotEmpty, match="jobs are imported into a new directory only"):
+    with pytest.raises(NotEmpty, match=r"holds .*: choose a directory that is new or empty"):
         import_into(disk, binlog_of(disk, *some_records()))
     assert disk.list_directory("data") == names
 
 
 def test_an_unfinished_import_with_something_else_beside_it_is_refused() -> None:
     disk = SimulatedDisk()
-    for name in (MARKER_NAME, "segment-0000000001.log", "notes.txt"):
+    for name in (IMPORT_MARKER, "segment-0000000001.log", "notes.txt"):
         disk.put_file(f"data/{name}", b"")
     with pytest.raises(NotEmpty, match=r"notes\.txt"):
         import_into(disk, binlog_of(disk, *some_records()))
@@ -228,7 +234,7 @@ def test_a_full_or_failing_disk_leaves_a_marked_directory() -> None:
         disk.fail(1, OSError(*error), "pwrite")
         with pytest.raises(expected):
             import_into(disk, binlog)
-        assert MARKER_NAME in disk.list_directory("data")
+        assert IMPORT_MARKER in disk.list_directory("data")
 
 
 def test_a_binlog_is_held_while_it_is_read() -> None:

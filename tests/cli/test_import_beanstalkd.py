@@ -85,7 +85,9 @@ def test_a_second_import_is_refused_and_changes_nothing(
     segment = tmp_path / "data" / "segment-0000000001.log"
     before = segment.read_bytes()
     assert imported(binlog_dir, tmp_path / "data") == Exit.USAGE
-    assert f"holds {segment.name}: jobs are imported into a new" in capsys.readouterr().err
+    assert (
+        f"holds {segment.name}: choose a directory that is new or empty" in capsys.readouterr().err
+    )
     assert segment.read_bytes() == before
 
 

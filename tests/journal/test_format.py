@@ -10,7 +10,7 @@ from delayd.journal.format import (
     HEADER,
     HEADER_BYTES,
     MAGIC,
-    MARKER_NAME,
+    MARKERS,
     OUR_NAMES,
     PREFIX,
     TOLERATED_NAMES,
@@ -102,8 +102,8 @@ def test_the_document_names_every_file_that_may_be_in_the_directory() -> None:
         .replace("<offset>", "80")
         for name in documented
     }
-    assert examples >= {*TOLERATED_NAMES, MARKER_NAME}
-    check_names("data", examples - {MARKER_NAME})
+    assert examples >= {*TOLERATED_NAMES, *MARKERS}
+    check_names("data", examples - set(MARKERS))
     for pattern in OUR_NAMES:
         assert any(map(pattern.fullmatch, examples)), pattern
 

@@ -241,6 +241,7 @@ def test_a_foreign_file_in_the_directory_is_refused_by_name(name: str) -> None:
     [
         ("binlog.12", "is beanstalkd's: .* `delayd import-beanstalkd data --data-dir "),
         ("import-unfinished", "is left of an unfinished import: .* begins it again"),
+        ("backup-unfinished", "is left of an unfinished backup: .* begins it again"),
     ],
 )
 def test_a_file_whose_origin_is_known_is_named_with_what_to_do(name: str, why: str) -> None:

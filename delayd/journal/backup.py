@@ -1,0 +1,222 @@
+"""A copy of a journal directory, taken while a daemon serves from it, without asking the daemon.
+
+    names listed ─► all files opened ─► end of the last segment found ─► copied, synced ─► verified
+
+Why the copy is consistent. A snapshot never changes once it has its name. A segment only grows, and
+what its intact frames hold never changes. An open file can be read even when retention has removed
+it, so the set of files is the one of the moment in which they were opened; if one of the listed
+files is gone before that, the list is made anew. Only the end of the last segment moves: it is the
+last intact frame when it is looked for, and what is written behind it later is not copied.
+
+A client is answered after its frame was written. So the copy holds everything that was acknowledged
+before the backup began, whatever the sync policy, and ends between two frames, as after a kill.
+
+Say the last segment is read while the daemon writes frame 8 of it: the copy ends with frame 7. If
+frame 9 is found intact behind it, saying that 8 had been durable, 8 is read again: it is whole now,
+or damaged, and then there is no backup.
+
+`marked` keeps daemons from starting on a half copied directory, however the backup ended. The
+module refuses to know what is in the frames, and takes no lock on what it copies.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+from delayd.journal.directory import (
+    clear,
+    leftovers,
+    marked,
+    names_in,
+    release_directory,
+    take_directory,
+)
+from delayd.journal.disk import Disk, copy_bytes, end_of_data, opened, read_exactly
+from delayd.journal.errors import (
+    JournalCorrupt,
+    JournalError,
+    JournalFailed,
+    JournalVersion,
+    failing,
+)
+from delayd.journal.format import (
+    BACKUP_MARKER,
+    HEADER_BYTES,
+    SEGMENT_NAME,
+    SNAPSHOT_NAME,
+    VIRTUAL_NAME,
+    check_names,
+    unpack_header,
+)
+from delayd.journal.recovery import (
+    FrameReader,
+    LogVerdict,
+    Position,
+    Recovery,
+    Stop,
+    last_position,
+)
+from delayd.limits import BACKUP_ATTEMPTS_MAX, SNAPSHOT_SYNC_BYTES
+
+
+class HeldFile(NamedTuple):
+    """A file of the directory, open for reading."""
+
+    name: str
+    handle: int
+
+
+class Backup(NamedTuple):
+    """A directory that was copied, durable and not verified yet."""
+
+    source: str
+    target: str
+    names: list[str]  # the files in it
+    copied_bytes: int
+    last_sequence: int  # the last frame that was found, which the copy must hold
+
+    def verify(self, recovery: Recovery) -> None:
+        """Compare what a start would make of the copy with what was there. Raises JournalFailed.
+
+        All frames have been read by `recovery`.
+        """
+        if recovery.verdict is not LogVerdict.ACCEPT and recovery.place is not None:
+            # One in the last file was not copied. With no daemon running, a power cut leaves this.
+            torn = f"{recovery.place.why}, and another file follows"
+            how = "start the daemon on it once, which cuts what is torn"
+            raise JournalFailed(self.source, f"the log is torn ({torn}): {how}")
+        if recovery.sequence != self.last_sequence:
+            wanted = f"the log went up to frame {self.last_sequence}"
+            raise JournalFailed(self.target, f"the copy ends with {recovery.sequence}, {wanted}")
+
+
+@contextlib.contextmanager
+def backup(
+    disk: Disk,
+    source: str,
+    target: str,
+    watch: Callable[[int], AbstractContextManager[Callable[[int], object]]],
+) -> Iterator[Backup]:
+    """Copy a journal directory into a new or empty one, and give out what is to be verified.
+
+    The copy counts when the block has ended. If that raises, or anything before, nothing of it is
+    left, or a directory on which no daemon starts. `watch` is given how many bytes there are, and
+    yields a function that is told how many were copied. Raises JournalError.
+    """
+    with failing(source), contextlib.ExitStack() as held:
+        files = _hold(disk, source, held)
+        if not any(SEGMENT_NAME.fullmatch(file.name) for file in files):
+            raise JournalFailed(source, "there is no log in it, so nothing to back up")
+        # Before the lock, which is a file itself; and again under it, for what has come since.
+        with contextlib.suppress(OSError):
+            leftovers(disk, target, BACKUP_MARKER)
+        owned, _ = take_directory(disk, target)
+        held.callback(release_directory, disk, owned)
+        with failing(target, "cannot be written to"):
+            clear(disk, target, BACKUP_MARKER)
+            try:
+                with marked(disk, target, BACKUP_MARKER):
+                    yield _copy(disk, source, target, files, watch)
+            except BaseException:
+                with contextlib.suppress(OSError, JournalError):
+                    clear(disk, target, BACKUP_MARKER)
+                raise
+
+
+def _hold(disk: Disk, directory: str, held: contextlib.ExitStack) -> list[HeldFile]:
+    """Open all files that a start would read, all there at one time. Raises JournalError."""
+    for _ in range(BACKUP_ATTEMPTS_MAX):
+        # Snapshots first: in a list of many names one may be there already, and a file of the log
+        # that was made before it not yet.
+        names = list(filter(SNAPSHOT_NAME.fullmatch, names_in(disk, directory)))
+        found = names_in(disk, directory)
+        check_names(directory, found)
+        names += (name for name in found if SEGMENT_NAME.fullmatch(name) or name == VIRTUAL_NAME)
+        files = []
+        try:
+            for name in sorted(names):
+                handle = held.enter_context(opened(disk, f"{directory}/{name}"))
+                files.append(HeldFile(name, handle))
+        except FileNotFoundError:
+            # A snapshot was finished meanwhile, and this file removed.
+            held.close()
+        except OSError as error:
+            raise JournalFailed(directory, f"cannot be read: {error.strerror}") from error
+        else:
+            return files
+    raise JournalFailed(directory, "its files are removed faster than they can be opened")
+
+
+def _copy(
+    disk: Disk,
+    source: str,
+    target: str,
+    files: list[HeldFile],
+    watch: Callable[[int], AbstractContextManager[Callable[[int], object]]],
+) -> Backup:
+    """Copy the files, which are open, and sync each and their names. Raises JournalError."""
+    last_segment = max(file.name for file in files if SEGMENT_NAME.fullmatch(file.name))
+    last_sequence = 0
+    sizes = []
+    for name, handle in files:
+        with failing(f"{source}/{name}"):
+            size_bytes = disk.size(handle)
+            if name == last_segment:
+                size_bytes, last_sequence = _end_of_frames(disk, f"{source}/{name}", handle)
+            elif SEGMENT_NAME.fullmatch(name):
+                # Full, but perhaps not cut to its frames yet.
+                size_bytes = end_of_data(disk, handle, 0, size_bytes)
+        sizes.append(size_bytes)
+    with watch(sum(sizes)) as on_bytes:
+        for file, size_bytes in zip(files, sizes, strict=True):
+            with failing(f"{source}/{file.name}", f"cannot be copied to {target}"):
+                _copy_file(disk, file, f"{target}/{file.name}", size_bytes, on_bytes)
+    with failing(target, "cannot be synced"):
+        disk.sync_directory(target)
+    names = [file.name for file in files]
+    return Backup(source, target, names, sum(sizes), last_sequence)
+
+
+def _copy_file(
+    disk: Disk, file: HeldFile, path: str, size_bytes: int, on_bytes: Callable[[int], object]
+) -> None:
+    """Copy so much of a file, in pieces that a busy disk can bear, and sync it. Raises OSError."""
+    handle = disk.create(path)
+    try:
+        for offset in range(0, size_bytes, SNAPSHOT_SYNC_BYTES):
+            count = min(SNAPSHOT_SYNC_BYTES, size_bytes - offset)
+            copy_bytes(disk, (file.handle, offset), (handle, offset), count)
+            disk.sync(handle)
+            on_bytes(count)
+        disk.sync(handle)
+    finally:
+        disk.close(handle)
+
+
+def _end_of_frames(disk: Disk, path: str, handle: int) -> tuple[int, int]:
+    """Return where the frames of the last segment end, and the last one's sequence number.
+
+    Raises JournalCorrupt, JournalVersion and OSError.
+    """
+    size_bytes = disk.size(handle)
+    head = read_exactly(disk, handle, HEADER_BYTES, 0)
+    header = unpack_header(head) if len(head) == HEADER_BYTES else None
+    if header is None:
+        # What it is will be judged in the copy.
+        return end_of_data(disk, handle, 0, size_bytes), 0
+    reader = FrameReader(disk, handle, header.identity, header.number)
+    position = Position(Stop.END, HEADER_BYTES, header.first_sequence, 0)
+    durable_offset = -1
+    while True:
+        _, offset, sequence, synced = position
+        position = last_position(reader.frames(offset, size_bytes, sequence, synced))
+        if position.stop is Stop.KIND:
+            raise JournalVersion(path, position.offset, position.stop.value)
+        if position.offset == durable_offset:
+            # It had been durable before it was read again, so it was not being written.
+            raise JournalCorrupt(path, position.offset, position.stop.value)
+        found = reader.search(position.offset, size_bytes)
+        if position.stop is Stop.END or all(synced < position.sequence for _, synced in found):
+            return position.offset, position.sequence - 1
+        durable_offset = position.offset
