@@ -463,3 +463,11 @@ def test_an_unfinished_backup_with_something_else_beside_it_is_refused() -> None
     with pytest.raises(NotEmpty, match=r"notes\.txt"):
         copied(disk)
     assert len(disk.list_directory(COPY)) == 3
+
+
+def test_nothing_of_an_unfinished_backup_remains_in_the_next_one() -> None:
+    disk = disk_with(segment_of(PAYLOADS))
+    for name in (BACKUP_MARKER, "segment-0000000009.log", VIRTUAL_NAME):
+        disk.put_file(f"{COPY}/{name}", b"old")
+    assert copied(disk) == PAYLOADS
+    assert set(disk.list_directory(COPY)) == {"lock", "segment-0000000001.log"}
