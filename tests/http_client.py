@@ -118,9 +118,11 @@ def request(method: str, path: str, content: object = None, *headers: str) -> by
     """The bytes of a request."""
     lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", *headers]
     body = b""
+    if content is not None or method == "POST":
+        lines.append("Content-Type: application/json")
     if content is not None:
         body = json.dumps(content).encode()
-        lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+        lines.append(f"Content-Length: {len(body)}")
     return "\r\n".join((*lines, "", "")).encode() + body
 
 

@@ -5,12 +5,13 @@
 
 The first two keep out web pages in a browser on this machine: a page cannot choose its `Host` (one
 that was rebound to this address has its own name), and its writes have an `Origin` or a media type
-other than JSON. There is no CORS, so it could not read the answer either.
+other than JSON. There is no CORS, so it could not read the answer either. So a POST without a body
+needs the media type too; for other methods browsers ask for permission, which they do not get.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import hdrs
 from aiohttp.streams import EMPTY_PAYLOAD
@@ -21,10 +22,13 @@ from delayd.clock import monotonic_ns
 from delayd.core.errors import Refusal
 from delayd.http.api import Api, Call
 from delayd.http.connections import HttpRequest
+from delayd.http.long_requests import LongReader, Slices
 from delayd.http.problems import (
     JSON,
+    LINES,
     BadRequest,
     BodyTooLong,
+    CodingUnknown,
     ExpectationWrong,
     MediaTypeWrong,
     RequestInvalid,
@@ -34,9 +38,9 @@ from delayd.http.problems import (
     VersionWrong,
 )
 from delayd.http.reading import Form, Reader, read_query
-from delayd.http.responses import Reply, refused
+from delayd.http.responses import HTTP_1_0, Reply, refused
 from delayd.http.routing import Route
-from delayd.limits import HTTP_HOSTS_KNOWN_MAX
+from delayd.limits import HTTP_HOSTS_KNOWN_MAX, HTTP_STEP_BYTES
 from delayd.net.addresses import ip_address_of
 
 Names = Mapping[str, str]
@@ -84,12 +88,16 @@ class RequestAdmission:
         self._api = api
         self._authenticator = authenticator
         self._hosts = hosts
+        self._long_requests = asyncio.Lock()
+        """Whoever reads a slice of one has it."""
 
     def endpoint(self, route: Route) -> Endpoint:
         """Return what answers the requests of a route."""
         api, handler, authenticator = self._api, route.handler, self._authenticator
         is_guarded, body_bytes_max = route.scope is not None, self._body_bytes_max
-        read_body = _body_reader(route)
+        body_reader = None
+        if route.form is not None:
+            body_reader = _BodyReader(route, route.form, api.engine.body_bytes_max)
         query = route.query
 
         async def answer(request: HttpRequest, names: Names) -> Reply:
@@ -98,15 +106,22 @@ class RequestAdmission:
                     raise Stopping
                 if request.version[0] != 1:
                     raise VersionWrong
-                self._check_source(request.headers)
+                if hdrs.TRANSFER_ENCODING in request.headers:
+                    _check_coding(request)
+                self._check_source(request, is_guarded=is_guarded)
                 principal = EVERYBODY
                 if is_guarded and authenticator.needs_token:
                     principal = await self._authenticate(request)
                 data = b""
                 given = None
-                if read_body is not None:
+                if body_reader is not None:
+                    kind = media_type_of(request)
                     data = await read_bytes(request, body_bytes_max)
-                    given = read_body(data)
+                    if kind == JSON and len(data) <= HTTP_STEP_BYTES:
+                        given = body_reader.read_short(data)
+                    else:
+                        async with Slices(self._long_requests) as slices:
+                            given = await body_reader.read_long(data, kind, slices)
                 elif not request.body.at_eof():
                     raise BadRequest("this call takes no body")
                 asked = None
@@ -128,14 +143,22 @@ class RequestAdmission:
         self._api.refusals.note(refusal.word)
         return refused(refusal)
 
-    def _check_source(self, headers: Mapping[str, str]) -> None:
-        """Refuse what a web page has sent; `SourceRefused`."""
-        self._hosts.check(headers.get(hdrs.HOST))
+    def _check_source(self, request: HttpRequest, *, is_guarded: bool) -> None:
+        """Refuse what a web page has sent; `SourceRefused`.
+
+        Probes of load balancers speak HTTP/1.0 without a Host, which every browser sends.
+        """
+        headers = request.headers
+        host = headers.get(hdrs.HOST)
+        if host is not None or is_guarded or request.version != HTTP_1_0:
+            self._hosts.check(host)
         if hdrs.ORIGIN in headers:
             raise SourceRefused("requests of web pages (with an Origin) are not served")
 
     async def _authenticate(self, request: HttpRequest) -> Principal:
         given = request.headers.get(hdrs.AUTHORIZATION, "")
+        if given and len(request.headers.getall(hdrs.AUTHORIZATION)) > 1:
+            raise BadRequest("the request has more than one Authorization")
         transport = request.transport
         if transport is None:
             raise Unauthorized
@@ -162,22 +185,31 @@ class RequestAdmission:
         return principal
 
 
-async def read_bytes(request: HttpRequest, bytes_max: int) -> bytes:
-    """Return the body of a request that says it is JSON.
-
-    Raises `MediaTypeWrong`, `BodyTooLong`, `ExpectationWrong`.
-    """
+def media_type_of(request: HttpRequest) -> str:
+    """Return what a request says that its body is: JSON, or lines of it; `MediaTypeWrong`."""
     headers = request.headers
     if headers.get(hdrs.CONTENT_ENCODING, "identity") != "identity":
         raise MediaTypeWrong("requests are read as they are: no Content-Encoding")
-    stream = request.body
+    said = headers.get(hdrs.CONTENT_TYPE, "")
+    if said == JSON:  # the usual value
+        return JSON
+    # aiohttp would parse it with Python's `email`, which fails for `; a*`.
+    kind, *parameters = (text.strip().lower() for text in said.split(";"))
+    if kind not in {JSON, LINES}:
+        what = f"is {said!r}, not" if said else "is missing; it must be"
+        raise MediaTypeWrong(f"the Content-Type {what} {JSON!r}")
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name == "charset" and value.strip('"') not in {"utf-8", "utf8"}:
+            raise MediaTypeWrong(f"the charset is {value!r}, not 'utf-8'")
+    return kind
+
+
+async def read_bytes(request: HttpRequest, bytes_max: int) -> bytes:
+    """Return the body of a request; `BodyTooLong`, `ExpectationWrong`."""
+    headers, stream = request.headers, request.body
     if stream is EMPTY_PAYLOAD:
         return b""
-    kind = headers.get(hdrs.CONTENT_TYPE, "")
-    # The usual value. aiohttp would parse it with Python's `email`, which fails for `; a*`.
-    if kind != JSON and kind.partition(";")[0].strip().lower() != JSON:
-        said = f"is {kind!r}, not" if kind else "is missing; it must be"
-        raise MediaTypeWrong(f"the Content-Type {said} {JSON!r}")
     if int(headers.get(hdrs.CONTENT_LENGTH, 0)) > bytes_max:
         raise BodyTooLong(bytes_max)
     if stream.is_eof():  # it came with the head, as short ones do
@@ -197,25 +229,45 @@ async def read_bytes(request: HttpRequest, bytes_max: int) -> bytes:
     return bytes(body)
 
 
-def _body_reader(route: Route) -> Callable[[bytes], Any] | None:
-    """Return what reads the body of a route's requests; None if they have none."""
-    if route.form is None:
-        return None
-    read_one: Reader[Form] = Reader(route.form)
-    read: Callable[[bytes], Any] = read_one.read
-    if route.batch is not None:
-        read = _either(read, Reader(route.batch))
-    if route.may_be_empty:
-        return lambda data: read(data or b"{}")
-    return read
+def _check_coding(request: HttpRequest) -> None:
+    """Refuse a body that is coded twice; the parser has refused what it cannot read at all."""
+    if request.headers[hdrs.TRANSFER_ENCODING].lower() != "chunked":
+        request.keep_alive = False
+        raise CodingUnknown
 
 
-def _either(read: Callable[[bytes], Any], batch: Reader[Form]) -> Callable[[bytes], Any]:
+class _BodyReader:
+    """Reads the bodies of a route's requests."""
+
+    __slots__ = ("_empty", "_long_reader", "_read", "_takes_lines")
+
+    def __init__(self, route: Route, form: type[Form], body_bytes_max: int) -> None:
+        one: Reader[Form] = Reader(form)
+        batch: Reader[Form] | None = None if route.batch is None else Reader(route.batch)
+        self._read = one.read if batch is None else _either(one.read, batch)
+        self._takes_lines = batch is not None
+        self._long_reader = LongReader(one, batch, body_bytes_max)
+        self._empty = b"{}" if route.may_be_empty else b""
+
+    def read_short(self, data: bytes) -> Form:
+        """Return what JSON of up to `HTTP_STEP_BYTES` says; `NotJson`, `RequestInvalid`."""
+        return self._read(data or self._empty)
+
+    async def read_long(self, data: bytes, kind: str, slices: Slices) -> Form:
+        """Return what JSON says, or lines of it, of any length; the same, and `MediaTypeWrong`."""
+        if kind == JSON:
+            return await self._long_reader.read(data, slices)
+        if not self._takes_lines:
+            raise MediaTypeWrong(f"the Content-Type is {kind!r}, not {JSON!r}: there is no batch")
+        return await self._long_reader.read_lines(data, slices)
+
+
+def _either(read: Callable[[bytes], Form], batch: Reader[Form]) -> Callable[[bytes], Form]:
     """Return what reads one of two forms: the batch begins with the name of its only field."""
     name = next(iter(batch.kind.__struct_fields__))
     start = b'{"%b"' % name.encode()
 
-    def read_either(data: bytes) -> object:
+    def read_either(data: bytes) -> Form:
         if data.startswith(start):
             return batch.read(data)
         try:

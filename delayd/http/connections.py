@@ -544,7 +544,10 @@ def _refusal_of(error: HttpProcessingError) -> problems.HttpRefusal:
         )
     if error.message == "Too many headers received":
         return problems.HeaderTooLong(f"there are more than {limits.HTTP_HEADERS_MAX} headers")
-    return problems.BadRequest(error.message.partition("\n")[0].rstrip(":"))
+    said = error.message.partition("\n")[0].rstrip(":")
+    if "`Transfer-Encoding`" in said:
+        return problems.CodingUnknown()
+    return problems.BadRequest(said)
 
 
 # --- All of them ---------------------------------------------------------------------------------

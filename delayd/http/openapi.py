@@ -44,7 +44,7 @@ _SUFFIX: Final = re.compile(rb'"(#/components/schemas/)?(\w+?)(?:Answer|Form)"')
 _OF_ALL: Final = (
     *(problems.BadRequest, problems.Forbidden, problems.SourceRefused),
     *(problems.TooSlow, problems.PathTooLong, problems.ExpectationWrong),
-    *(problems.TooMany, problems.HeaderTooLong, problems.OurFault),
+    *(problems.TooMany, problems.HeaderTooLong, problems.OurFault, problems.CodingUnknown),
     *(problems.Stopping, problems.Busy, problems.VersionWrong),
 )
 """What any request may be refused for; forbidden is one that a web page has sent."""
@@ -169,10 +169,16 @@ def _operation(route: Route) -> Schema:
 
 def _request_body(route: Route) -> Schema:
     kinds = [kind for kind in (route.form, route.batch) if kind is not None]
+    content: Schema = {problems.JSON: {"schema": _one_of(kinds)}}
+    if route.form is not None and route.batch is not None:
+        each = route.form.__name__.removesuffix("Form")
+        about = f"A batch: one {each} in JSON on each line. Blank lines are left out."
+        content[problems.LINES] = {"schema": {"type": "string", "description": about}}
     return {
-        "description": f"{HTTP_BODY_BYTES_DEFAULT:,} bytes at most, or `http.body_bytes_max`.",
+        "description": f"{HTTP_BODY_BYTES_DEFAULT:,} bytes at most, or `http.body_bytes_max`. An"
+        " empty one needs the Content-Type too.",
         "required": not route.may_be_empty,
-        "content": {problems.JSON: {"schema": _one_of(kinds)}},
+        "content": content,
     }
 
 

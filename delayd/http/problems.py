@@ -32,6 +32,8 @@ from delayd.http.values import UNSET, Answer, JobId, Meta, Unset, about
 from delayd.limits import HTTP_ERROR_CHARACTERS_MAX, HTTP_ERRORS_MAX
 
 JSON: Final = "application/json"
+LINES: Final = "application/x-ndjson"
+"""A batch: one job in JSON on each line."""
 CONTENT_TYPE: Final = "application/problem+json"
 """Of the answers that are problems."""
 SERVER: Final = f"delayd/{__version__}"
@@ -187,7 +189,7 @@ class BodyTooLong(HttpRefusal, word="JOB_TOO_BIG", status=413):
 
 
 class MediaTypeWrong(HttpRefusal, word="UNSUPPORTED_MEDIA_TYPE", status=415):
-    """The Content-Type is not JSON, or the body is compressed."""
+    """The Content-Type is not JSON in UTF-8, or the body is compressed."""
 
 
 class PathTooLong(HttpRefusal, word="URI_TOO_LONG", status=414):
@@ -224,6 +226,12 @@ class ExpectationWrong(HttpRefusal, word="EXPECTATION_FAILED", status=417):
     """The Expect header asks for something that this daemon does not support."""
 
     sentence = "Expect: {!r} is not 100-continue"
+
+
+class CodingUnknown(HttpRefusal, word="NOT_IMPLEMENTED", status=501):
+    """The Transfer-Encoding is not chunked."""
+
+    sentence = "the Transfer-Encoding must be chunked, and nothing else"
 
 
 class VersionWrong(HttpRefusal, word="HTTP_VERSION_NOT_SUPPORTED", status=505):

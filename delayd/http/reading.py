@@ -17,6 +17,8 @@ delay priority colour
 What msgspec does not look into, since it is kept as the very text, is read by orjson: UTF-8, no
 NaN, no control characters. Of a name that is there twice the last value counts, as
 nearly all readers have it.
+
+Reading blocks all other clients: `long_requests` cuts what is long into parts that are read here.
 """
 
 import enum
@@ -26,19 +28,14 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
-from typing import Annotated, Any, ClassVar, Final, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 import orjson
 
 from delayd.http.problems import FieldError, NotJson, RequestInvalid
-from delayd.http.values import decode_value, is_dense
-from delayd.limits import (
-    HTTP_BATCH_MAX,
-    HTTP_CONTAINERS_MAX,
-    HTTP_DEPTH_READ,
-    HTTP_ERRORS_MAX,
-)
+from delayd.http.values import decode_value
+from delayd.limits import HTTP_DEPTH_READ, HTTP_ERRORS_MAX, HTTP_HINTS_MAX
 from delayd.text import did_you_mean
 
 Rules = tuple[dict[str, Any], ...]
@@ -60,6 +57,24 @@ class Form(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 FormT = TypeVar("FormT", bound=Form)
+
+Hints = Iterator[int]
+"""Has an item for each "did you mean" that may still be looked for, which takes long."""
+
+
+def new_hints() -> Hints:
+    """Return what one request may use up."""
+    return iter(range(HTTP_HINTS_MAX))
+
+
+class ListField(NamedTuple):
+    """A field that is a list of a bounded length."""
+
+    name: str
+    items_max: int
+    form: type[Form] | None
+    """Of its items; None: they are plain values."""
+
 
 SOMETHING: Final = 0
 """Stands for a value that is wrong, where rules ask which fields are there."""
@@ -85,88 +100,94 @@ class Reader(Generic[FormT]):
     def __init__(self, kind: type[FormT]) -> None:
         self.kind = kind
         self._decode = msgspec.json.Decoder(kind, dec_hook=decode_value).decode
-        self._lengths = [*_lengths_of(kind)]
-        """The lists among the fields, and how long they may be."""
-        self._has_rules = kind.__struct_config__.forbid_unknown_fields
+        self.lists = [*_lists_of(kind)]
+        self.has_rules = kind.__struct_config__.forbid_unknown_fields
         """Otherwise the fields are read by something else, and only JSON is to be checked."""
 
-    def read(self, data: bytes) -> FormT:
-        """Return what the body says; `NotJson`, `RequestInvalid`."""
-        if is_dense(data):
-            rule = f"has more than {HTTP_CONTAINERS_MAX} arrays and objects: send several requests"
-            raise RequestInvalid([FieldError("", rule)])
+    def read(self, data: bytes, where: str = "", hints: Hints | None = None) -> FormT:
+        """Return what a text says, which may be part of a request: where it is `jobs[3]`.
+
+        Raises `NotJson`, `RequestInvalid`.
+        """
         try:
-            if not self._has_rules:
+            if not self.has_rules:
                 orjson.loads(data)
-            for name, items_max in self._lengths:
-                _check_length(data, name, items_max)
+            for field in self.lists:
+                _check_length(data, field)
             given = self._decode(data)
             for text in given.kept_texts():
                 orjson.loads(memoryview(text))
         except (ValueError, RecursionError) as error:
-            raise self._refusal(data, str(error)) from None
+            raise self._refusal(data, str(error), where, hints or new_hints()) from None
         if broken := given.broken_rules():
-            raise RequestInvalid(broken)
+            dot = f"{where}." if where else ""
+            raise RequestInvalid([FieldError(dot + one.field, one.detail) for one in broken])
         return given
 
-    def _refusal(self, data: bytes, said: str) -> NotJson | RequestInvalid:
-        """Return everything that is wrong with a body in which msgspec has found one mistake."""
+    def _refusal(
+        self, data: bytes, said: str, where: str, hints: Hints
+    ) -> NotJson | RequestInvalid:
+        """Return everything that is wrong with a text in which msgspec has found one mistake."""
         try:
             orjson.loads(data)  # strict; but it makes floats of whole numbers beyond 64 bits
-            errors = [*islice(errors_in(msgspec.json.decode(data), self.kind), HTTP_ERRORS_MAX)]
+            all_errors = errors_in(msgspec.json.decode(data), self.kind, hints, where)
+            errors = [*islice(all_errors, HTTP_ERRORS_MAX)]
         except (ValueError, RecursionError) as error:
-            return NotJson(_not_json(data, str(error)))
+            return NotJson(why_not_json(data, str(error), where))
         if not errors and not said.startswith(("Expected", "Invalid", "Object", "Number")):
-            return NotJson(_not_json(data, said))  # msgspec goes less deep than orjson
-        return RequestInvalid(errors or [FieldError("", said)])
+            return NotJson(why_not_json(data, said, where))  # msgspec goes less deep than orjson
+        return RequestInvalid(errors or [FieldError(where, said)])
 
 
-def _not_json(data: bytes, said: str) -> str:
+def why_not_json(data: bytes, said: str, where: str = "") -> str:
     r"""Return why the data is not JSON; `said` is what orjson or msgspec says of it.
 
-    >>> _not_json(b'{"body": "\xff"}', "str is not valid UTF-8")
+    >>> why_not_json(b'{"body": "\xff"}', "str is not valid UTF-8")
     'the byte 0xff at offset 10 is not UTF-8'
     """
+    colon = f"{where}: " if where else ""
     try:
         data.decode()
     except UnicodeDecodeError as error:
-        return f"the byte 0x{data[error.start]:02x} at offset {error.start} is not UTF-8"
+        return f"{colon}the byte 0x{data[error.start]:02x} at offset {error.start} is not UTF-8"
     if "depth" in said:
-        return f"arrays and objects are nested too deeply; {HTTP_DEPTH_READ} levels are read"
-    return said
+        said = f"arrays and objects are nested too deeply; {HTTP_DEPTH_READ} levels are read"
+    return colon + said
 
 
-def _lengths_of(kind: type[Form]) -> Iterator[tuple[str, int]]:
-    """Yield the fields that are lists of a bounded length."""
+def _lists_of(kind: type[Form]) -> Iterator[ListField]:
     for field in msgspec.structs.fields(kind):
         for meta in typing.get_args(field.type)[1:]:
             if isinstance(meta, msgspec.Meta) and meta.max_length and _is_list(field.type):
-                yield field.encode_name, meta.max_length
+                yield ListField(field.encode_name, meta.max_length, form_in(field.type))
 
 
-def _check_length(data: bytes, name: str, items_max: int) -> None:
-    """Refuse a list that is too long, before its items are looked at: that takes seconds."""
-    if data.count(b",") < items_max:
+def _check_length(data: bytes, field: ListField) -> None:
+    """Refuse a list that is too long, before its items are looked at: that takes long."""
+    if data.count(b",") < field.items_max:
         return
-    raw = msgspec.json.decode(data, type=dict[str, msgspec.Raw]).get(name)
+    raw = msgspec.json.decode(data, type=dict[str, msgspec.Raw]).get(field.name)
     if raw is not None and bytes(memoryview(raw)[:1]) == b"[":
         count = len(msgspec.json.decode(raw, type=list[msgspec.Raw]))
-        if count > items_max:
-            raise RequestInvalid([_too_many(name, count, items_max)])
+        if count > field.items_max:
+            raise RequestInvalid([too_many(field)])
 
 
-def _too_many(where: str, count: int, items_max: int) -> FieldError:
-    return FieldError(where, f"has {count} items, more than {items_max}")
+def too_many(field: ListField) -> FieldError:
+    """Return what is wrong with a list that is too long."""
+    return FieldError(field.name, f"has more than {field.items_max} items")
 
 
-def errors_in(value: object, kind: type[Form], where: str = "") -> Iterator[FieldError]:
+def errors_in(
+    value: object, kind: type[Form], hints: Hints, where: str = ""
+) -> Iterator[FieldError]:
     """Yield everything that is wrong with an object of this kind; where: `jobs[3]` or nothing."""
     if type(value) is not dict:
         yield FieldError(where, "must be an object")
         return
     values: dict[str, object] = {**value}
     dot = f"{where}." if where else ""
-    fields = _fields(kind)
+    fields = fields_of(kind)
     good: dict[str, Any] = {}
     for field in fields.values():
         if field.encode_name not in values:
@@ -175,13 +196,14 @@ def errors_in(value: object, kind: type[Form], where: str = "") -> Iterator[Fiel
             continue
         there = values.pop(field.encode_name)
         errors = []
-        for error in _errors_of(there, field.type, dot + field.encode_name, good, field.name):
+        place = dot + field.encode_name
+        for error in _errors_of(there, field.type, place, good, field.name, hints):
             errors.append(error)
             yield error
         if errors and not field.required:
             good[field.name] = SOMETHING
     for name in values:
-        yield FieldError(dot + name, _unknown(name, fields))
+        yield FieldError(dot + name, unknown(name, fields, hints))
     if all(field.name in good or not field.required for field in fields.values()):
         for error in kind(**good).broken_rules():
             yield FieldError(dot + error.field, error.detail)
@@ -193,6 +215,7 @@ def _errors_of(
     where: str,
     good: dict[str, Any],
     name: str,
+    hints: Hints,
 ) -> Iterator[FieldError]:
     """Yield what is wrong with the value of a field; one that is right goes among the `good`."""
     if msgspec.Raw in _kinds(kind):
@@ -200,12 +223,9 @@ def _errors_of(
         return
     inner = form_in(kind)
     if inner is not None and type(value) is list:
-        if len(value) > HTTP_BATCH_MAX:
-            yield _too_many(where, len(value), HTTP_BATCH_MAX)
-            return
         is_wrong = False
         for number, item in enumerate(value):
-            for error in errors_in(item, inner, f"{where}[{number}]"):
+            for error in errors_in(item, inner, hints, f"{where}[{number}]"):
                 is_wrong = True
                 yield error
         if is_wrong:
@@ -217,24 +237,27 @@ def _errors_of(
     try:
         converted = msgspec.convert(value, kind, dec_hook=decode_value)
     except msgspec.ValidationError as error:
-        yield from _errors_of_items(value, kind, where) or [_told(where, str(error), kind)]
+        is_told = False
+        for item_error in _errors_of_items(value, kind, where):
+            is_told = True
+            yield item_error
+        if not is_told:
+            yield _told(where, str(error), kind)
     else:
         good[name] = converted if inner is None else []
 
 
-def _errors_of_items(value: object, kind: Any, where: str) -> list[FieldError]:  # noqa: ANN401
-    """Return what is wrong with each item of a list; nothing if the value or its kind is none."""
-    errors: list[FieldError] = []
+def _errors_of_items(value: object, kind: Any, where: str) -> Iterator[FieldError]:  # noqa: ANN401
+    """Yield what is wrong with each item of a list; nothing if the value or its kind is none."""
     lists = [one for one in _kinds(kind) if typing.get_origin(one) is list]
     if type(value) is not list or not lists:
-        return errors
+        return
     (item_kind,) = typing.get_args(lists[0])
-    for number, item in enumerate(value[:HTTP_BATCH_MAX]):
+    for number, item in enumerate(value):
         try:
             msgspec.convert(item, item_kind, dec_hook=decode_value)
         except msgspec.ValidationError as error:
-            errors.append(_told(f"{where}[{number}]", str(error), item_kind))
-    return errors
+            yield _told(f"{where}[{number}]", str(error), item_kind)
 
 
 def _told(where: str, said: str, kind: Any) -> FieldError:  # noqa: ANN401 (a type)
@@ -284,12 +307,15 @@ def _choices(kind: Any) -> Iterator[str]:  # noqa: ANN401 (a type)
             yield from (str(member.value) for member in one)
 
 
-def _unknown(name: str, fields: Iterable[str]) -> str:
-    return "there is no such field" + did_you_mean(name, fields)
+def unknown(name: str, fields: Iterable[str], hints: Hints) -> str:
+    """Return what is wrong with a name that is none of these."""
+    hint = "" if next(hints, None) is None else did_you_mean(name, fields)
+    return f"there is no such field{hint}"
 
 
 @cache
-def _fields(kind: type[Form]) -> Mapping[str, msgspec.structs.FieldInfo]:
+def fields_of(kind: type[Form]) -> Mapping[str, msgspec.structs.FieldInfo]:
+    """Return the fields of a form, by their names in JSON."""
     return {field.encode_name: field for field in msgspec.structs.fields(kind)}
 
 
@@ -321,13 +347,14 @@ def _is_list(kind: Any) -> bool:  # noqa: ANN401 (a type)
 
 def read_query(kind: type[FormT], pairs: Sequence[tuple[str, str]]) -> FormT:
     """Return what the names and values behind the `?` say; `RequestInvalid`."""
-    fields = _fields(kind)
+    fields = fields_of(kind)
+    hints = new_hints()
     raws: dict[str, Any] = {}
     errors = []
     for name, value in pairs:
         field = fields.get(name)
         if field is None:
-            errors.append(FieldError(name, _unknown(name, fields)))
+            errors.append(FieldError(name, unknown(name, fields, hints)))
         elif _is_list(field.type):
             raws.setdefault(name, []).append(value)
         elif name in raws:

@@ -53,8 +53,9 @@ _PRODUCERS: Final = (
     Route(
         *("POST", "/v1/topics/{topic}/jobs", puts.put, Scope.PUT),
         *("put_job", Section.PRODUCERS, "Put a job, or many"),
-        'The job is on disk when this is answered. `{"jobs": [...]}` puts '
-        f"{_MANY}, in one commit: what is malformed refuses the whole request, and what is refused"
+        'The job is on disk when this is answered. `{"jobs": [...]}`, or one job on each line with'
+        f" the Content-Type `application/x-ndjson`, puts {_MANY}, in one commit: what is malformed"
+        " refuses the whole request (a bad line is named by its number), and what is refused"
         " for another reason (a key that is taken, a cap) is reported for that job alone. With an"
         " `Idempotency-Key` the same request, sent again within a day, makes no second job.",
         {

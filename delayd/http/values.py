@@ -106,7 +106,8 @@ Token = Annotated[
         "What the reserve gave with the job: good for this reservation alone.",
         min_length=5,
         max_length=60,
-        pattern="^[1-9][0-9]{0,18}-[0-9a-f]{1,16}-[0-9]{1,10}$",
+        # One spelling for each; and without the lookahead, Python lets a line end follow.
+        pattern="^[1-9][0-9]{0,18}-(0|[1-9a-f][0-9a-f]{0,15})-(0|[1-9][0-9]{0,9})$(?!\n)",
         examples=["17-19e0a2b3c4d-1"],
         extra={"rule": 'must be what the reserve gave with the job, such as "17-19e0a2b3c4d-1"'},
     ),

@@ -317,7 +317,9 @@ def request(
         body = json_module.dumps(json).encode()
     said = {"Host": "localhost"}
     if body is not None:
-        said |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
+        said["Content-Length"] = str(len(body))
+    if body is not None or method in {"POST", "PUT", "PATCH"}:
+        said["Content-Type"] = "application/json"
     if token:
         said["Authorization"] = f"Bearer {token}"
     said |= headers or {}
@@ -422,7 +424,8 @@ class HttpRig:
     ) -> Answer:
         """Ask, and return the answer, which comes without waiting.
 
-        `json` is sent as such, `data` as it is; JSON's media type is said if there is a body.
+        `json` is sent as such, `data` as it is; JSON's media type is said where
+        a body may be.
         """
         client = self._client
         if client is None or client.is_closing():

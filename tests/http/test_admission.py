@@ -88,6 +88,20 @@ def test_a_host_there_must_be_and_one_alone(head: bytes, status: int) -> None:
         assert client.the_answer.status == status
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_a_probe_of_http_1_0_needs_no_host_for_the_health_of_the_daemon(path: str) -> None:
+    with HttpRig(needs_token=True) as rig:
+        assert spoken(rig, b"GET %b HTTP/1.0\r\n\r\n" % path.encode()).the_answer.status == 200
+        head = b"GET %b HTTP/1.0\r\nHost: evil.example\r\n\r\n" % path.encode()
+        assert spoken(rig, head).the_answer.status == 403
+
+
+def test_whatever_concerns_jobs_needs_a_host_in_http_1_0_too() -> None:
+    with HttpRig() as rig:
+        answer = spoken(rig, b"GET /v1/topics HTTP/1.0\r\n\r\n").the_answer
+        assert (answer.status, answer.word) == (400, "BAD_FORMAT")
+
+
 def test_of_names_that_are_good_so_many_are_remembered() -> None:
     hosts = Hosts(())
     for number in range(2 * HTTP_HOSTS_KNOWN_MAX):
@@ -114,6 +128,7 @@ def test_what_a_web_page_sends_is_refused(origin: str) -> None:
     "kind",
     [
         *("application/json", "application/json; charset=utf-8", "Application/JSON", None),
+        *('application/json;CharSet="UTF-8"', "application/json; charset=utf8; x=y"),
         # What Python's `email` falls over, of which aiohttp would have it read.
         *("application/json; a*", "application/json; a*" + "1" * 5_000 + "=x"),
     ],
@@ -148,6 +163,57 @@ def test_a_body_whose_kind_is_not_said_is_refused() -> None:
         head = f"POST {JOBS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n"
         client = spoken(rig, head.encode() + b'{"body":1}', "POST")
         assert client.the_answer.status == 415
+
+
+@pytest.mark.parametrize("charset", ["utf-16", "iso-8859-1", "ascii", "utf-8; charset=utf-16", ""])
+def test_a_body_in_another_charset_than_utf_8_is_refused(charset: str) -> None:
+    with HttpRig() as rig:
+        headers = {"Content-Type": f"application/json; charset={charset}"}
+        answer = rig.call("POST", JOBS, {"body": 1}, headers=headers)
+        assert (answer.status, answer.word) == (415, "UNSUPPORTED_MEDIA_TYPE")
+
+
+def test_a_write_without_a_body_says_that_it_is_json_which_no_web_page_may() -> None:
+    with HttpRig() as rig:
+        rig.ok("POST", JOBS, {"body": 1, "delay": 9})
+        head = "POST /v1/jobs/1/kick HTTP/1.1\r\nHost: localhost\r\n"
+        for more, status in (
+            ("", 415),
+            ("Content-Length: 0\r\n", 415),
+            ("Content-Type: text/plain\r\n", 415),
+            ("Content-Type: application/json\r\n", 200),
+        ):
+            client = spoken(rig, f"{head}{more}\r\n".encode(), "POST")
+            assert client.the_answer.status == status, more
+        assert rig.call("DELETE", "/v1/jobs/1").status == 200
+
+
+CHUNKED = b'a\r\n{"body":1}\r\n0\r\n\r\n'
+
+
+@pytest.mark.parametrize("coding", ["chunked", "Chunked"])
+def test_a_body_may_come_in_chunks(coding: str) -> None:
+    with HttpRig() as rig:
+        head = request("POST", JOBS, headers={"Transfer-Encoding": coding})
+        assert spoken(rig, head + CHUNKED, "POST").the_answer.status == 201
+
+
+@pytest.mark.parametrize(
+    "coding",
+    [
+        *("gzip", "identity", "x", "gzip, chunked", "chunked, gzip", "chunked, chunked"),
+        *("chunked, identity", ",chunked", "chunked,", "chunked;x=1", '"chunked"'),
+        "chunked\r\nTransfer-Encoding: chunked",
+    ],
+)
+def test_a_body_that_comes_in_any_other_coding_is_refused_and_closed(coding: str) -> None:
+    with HttpRig() as rig:
+        head = request("POST", JOBS, headers={"Transfer-Encoding": coding})
+        client = spoken(rig, head + CHUNKED, "POST")
+        answer = client.the_answer
+        assert (answer.status, answer.word) == (501, "NOT_IMPLEMENTED")
+        assert client.is_closed
+        assert not rig.disk.frames
 
 
 def test_a_body_may_be_said_to_be_as_it_is() -> None:
@@ -347,6 +413,14 @@ def test_what_is_no_token_lets_nobody_in(guarded: HttpRig, text: str) -> None:
 def test_a_token_is_shown_by_its_scheme_in_any_case(guarded: HttpRig, scheme: str) -> None:
     with guarded as rig:
         assert shown(rig, f"{scheme} {rig.token()}").the_answer.status == 200
+
+
+def test_two_tokens_in_one_request_are_none(guarded: HttpRig) -> None:
+    with guarded as rig:
+        token = rig.token()
+        for other in (token, "dlyd_00000009_" + "x" * 43, ""):
+            answer = shown(rig, f"Bearer {token}\r\nAuthorization: Bearer {other}").the_answer
+            assert (answer.status, answer.word) == (400, "BAD_FORMAT")
 
 
 def test_a_token_that_was_revoked_lets_nobody_in(guarded: HttpRig) -> None:

@@ -73,6 +73,7 @@ EXAMPLES: Final = (
     problems.NotReady("no"),
     problems.ExpectationWrong("\udcff"),
     problems.VersionWrong(),
+    problems.CodingUnknown(),
     problems.NoClock(),
     problems.PathTooLong("no"),
     problems.HeaderTooLong("no"),
@@ -87,6 +88,7 @@ KNOWN: Final = {
     "BodyTooLong": ("JOB_TOO_BIG", 413),
     "Busy": ("BUSY", 503),
     "CapReached": ("OUT_OF_MEMORY", 507),
+    "CodingUnknown": ("NOT_IMPLEMENTED", 501),
     "DelayTooLong": ("BAD_FORMAT", 422),
     "Draining": ("DRAINING", 503),
     "ExpectationWrong": ("EXPECTATION_FAILED", 417),
@@ -329,6 +331,10 @@ def version_wrong(rig: HttpRig) -> Answer:
     return client.the_answer
 
 
+def coding_unknown(rig: HttpRig) -> Answer:
+    return rig.call("POST", JOBS, headers={"Transfer-Encoding": "gzip"})
+
+
 def full(rig: HttpRig) -> Answer:
     rig.engine.log_space.limit(0, lambda *_: -1)
     return rig.call("POST", JOBS, {"body": 1})
@@ -349,6 +355,7 @@ HAPPENINGS: Final[dict[int, Callable[[HttpRig], Answer]]] = {
     422: invalid,
     429: too_many,
     431: header_too_long,
+    501: coding_unknown,
     503: stopping,
     505: version_wrong,
     507: full,

@@ -72,6 +72,7 @@ def played(address: str, phase: str, seed: int) -> "tuple[Counter[tuple[str, int
     config = SchemathesisConfig.from_dict({**CONFIG, "seed": seed, "phases": phases})
     answered: Counter[tuple[str, int]] = Counter()
     wrong = []
+    schemathesis.serializer.alias("application/x-ndjson", "text/plain")
     schema = schemathesis.openapi.from_url(f"http://{address}/openapi.json", config=config)
     for event in from_schema(schema).execute():
         if isinstance(event, events.NonFatalError):

@@ -1,5 +1,6 @@
 """Batches of puts: one commit, a result for each job, and the same as one put after the other."""
 
+import json
 import random
 from typing import Any
 
@@ -121,6 +122,76 @@ def test_a_batch_of_which_all_is_refused_leaves_no_topic() -> None:
         answer = rig.call("POST", JOBS, {"jobs": [{"body": body}, {"body": body, "key": "a"}]})
         assert [one["status"] for one in answer.json["results"]] == [413, 413]
         assert "mail" not in rig.engine.store.topics.by_name
+
+
+LINES = {"Content-Type": "application/x-ndjson"}
+
+
+def test_a_batch_of_lines_is_answered_as_the_same_batch_in_json_is(rng: random.Random) -> None:
+    for end in (b"\n", b"\r\n", b"\n \n\t\n"):
+        jobs = [drawn(rng) for _ in range(30)]
+        jobs[3] = {"body": "x" * BODY_BYTES_DEFAULT}
+        with HttpRig() as rig, HttpRig() as other:
+            told = other.call("POST", JOBS, {"jobs": jobs})
+            lines = end.join(json.dumps(job).encode() for job in jobs)
+            for data in (lines, lines + end):
+                answer = rig.call("POST", JOBS, data=data, headers=LINES)
+                if data is lines:
+                    assert (answer.status, answer.json) == (told.status, told.json)
+                    assert contents(rig.engine) == contents(other.engine)
+            assert len(rig.disk.frames) == 2, "one commit for each batch"
+
+
+@pytest.mark.parametrize(
+    ("lines", "fields"),
+    [
+        (
+            [b'{"body": 1}', b'{"body": 1, "delay": "x"}', b"", b"{}"],
+            ["line 2.delay", "line 4.body"],
+        ),
+        ([b'{"body": 1}', b"7"], ["line 2"]),
+        ([b'{"body": 1}', b'{"jobs": []}'], ["line 2.body", "line 2.jobs"]),
+        ([b'{"body": 1, "key": "a", "pad": "%b"}' % (b"x" * 20_000)], ["line 1.pad"]),
+        ([b""], ["jobs"]),
+        ([b"\r", b" "], ["jobs"]),
+        ([b'{"body": 1}'] * (HTTP_BATCH_MAX + 1), ["jobs"]),
+        ([b"{}"] * HTTP_BATCH_MAX, [f"line {n}.body" for n in range(1, HTTP_ERRORS_MAX + 1)]),
+    ],
+)
+def test_bad_lines_are_named_by_their_numbers_and_nothing_is_put(
+    lines: list[bytes], fields: list[str]
+) -> None:
+    with HttpRig() as rig:
+        answer = rig.call("POST", JOBS, data=b"\n".join(lines), headers=LINES)
+        assert (answer.status, answer.word) == (422, "BAD_FORMAT")
+        assert sorted(answer.fields) == sorted(fields)
+        assert not rig.disk.frames
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (b'{"body": ', "line 2: "),
+        (b'{"body": 1} {"body": 2}', "line 2: "),
+        (b'{"body": "\xff"}', "line 2: the byte 0xff at offset 10 is not UTF-8"),
+        (b'{"body": ["%b", NaN]}' % (b"x" * 20_000), "line 2: "),
+    ],
+)
+def test_a_line_that_is_no_json_is_named_by_its_number(line: bytes, told: str) -> None:
+    with HttpRig() as rig:
+        answer = rig.call("POST", JOBS, data=b'{"body": 1}\n' + line, headers=LINES)
+        assert (answer.status, answer.word) == (400, "BAD_JSON")
+        assert answer.json["detail"].startswith(f"the body is not a JSON text: {told}")
+        assert not rig.disk.frames
+
+
+def test_lines_are_for_batches_of_puts_alone() -> None:
+    with HttpRig() as rig:
+        for path in ("/v1/nack", "/v1/ack", "/v1/topics/mail/reserve"):
+            answer = rig.call("POST", path, data=b"{}\n", headers=LINES)
+            assert (answer.status, answer.word) == (415, "UNSUPPORTED_MEDIA_TYPE")
+        headers = {**LINES, "Idempotency-Key": "a"}
+        assert rig.call("POST", JOBS, data=b'{"body": 1}', headers=headers).status == 422
 
 
 def test_a_cap_stops_a_batch_where_it_is_reached() -> None:

@@ -1,0 +1,300 @@
+"""Long requests: read as short ones are, in slices that leave the others their turns."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from delayd.http import admission, long_requests, reading
+from delayd.http.forms import (
+    HeldManyForm,
+    NackForm,
+    NackManyForm,
+    PolicyBodyForm,
+    PutJobForm,
+    PutJobsForm,
+    ReserveAnyForm,
+)
+from delayd.http.long_requests import LongReader, Slices
+from delayd.http.problems import BodyTooLong, FieldError, NotJson, RequestInvalid
+from delayd.http.reading import Form, Reader
+from delayd.limits import (
+    BODY_BYTES_DEFAULT,
+    HTTP_BATCH_MAX,
+    HTTP_CONTAINERS_MAX,
+    HTTP_ERRORS_MAX,
+    HTTP_HINTS_MAX,
+    HTTP_SLICE_NS,
+    HTTP_STEP_BYTES,
+    HTTP_VALUE_BYTES_MAX,
+)
+from tests.http.rig import JOBS, HttpRig
+
+LONG = "x" * (HTTP_STEP_BYTES + 1)
+
+
+class Watch:
+    """A clock by which each look at it takes a whole slice."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def __call__(self) -> int:
+        self.looks += 1
+        return self.looks * HTTP_SLICE_NS
+
+
+def long_reader(kind: type[Form], batch: type[Form] | None = None) -> LongReader:
+    readers = Reader(kind), None if batch is None else Reader(batch)
+    return LongReader(*readers, BODY_BYTES_DEFAULT)
+
+
+def read(data: bytes, kind: type[Form], batch: type[Form] | None = None) -> Any:  # noqa: ANN401
+    """What a long request says, read with a rest at every opportunity."""
+
+    async def play() -> Form:
+        async with Slices(asyncio.Lock(), Watch()) as slices:
+            return await long_reader(kind, batch).read(data, slices)
+
+    return asyncio.run(play())
+
+
+def put(data: bytes) -> Any:  # noqa: ANN401 (either form)
+    return read(data, PutJobForm, PutJobsForm)
+
+
+def outcome(reader: Callable[[bytes], Form], data: bytes) -> object:
+    """What was read, or every mistake."""
+    try:
+        return reader(data)
+    except RequestInvalid as refusal:
+        return sorted((error.field, error.detail) for error in refusal.errors)
+    except NotJson:
+        return NotJson
+
+
+@pytest.mark.parametrize(
+    ("kind", "batch", "given"),
+    [
+        (PutJobForm, PutJobsForm, {"body": LONG, "delay": "5s", "key": "a"}),
+        (PutJobForm, PutJobsForm, {"body_base64": "YWJj" * 10_000}),
+        (PutJobForm, PutJobsForm, {"body": [LONG, {"a": 1.5}], "retry": "1s 2s", "ttr": 7}),
+        (PutJobForm, PutJobsForm, {"body": LONG, "dealy": 5, "at": 1, "delay": 2}),
+        (PutJobForm, PutJobsForm, {"key": "a" * 20_000, "priority": "high", "jitter_percent": 1}),
+        (PutJobForm, PutJobsForm, {"jobs": [{"body": LONG}, {"body": 2, "key": "b"}]}),
+        (PutJobForm, PutJobsForm, {"jobs": [{"body": n, "retry": [n + 1]} for n in range(999)]}),
+        (PutJobForm, PutJobsForm, {"jobs": [7, {"body": LONG, "at": "x"}, {}, LONG, [LONG]]}),
+        (PutJobForm, PutJobsForm, {"jobs": [{"body": 1, "on_conflict": "keep"}] * 3, "pad": LONG}),
+        (PutJobForm, PutJobsForm, {"jobs": [], "body": LONG}),
+        (PutJobForm, PutJobsForm, {"jobs": {"body": LONG}}),
+        (PutJobForm, PutJobsForm, {"jobs": [{"body": 1}] * (HTTP_BATCH_MAX + 1)}),
+        (NackForm, None, {"token": "1-1-1", "error": LONG}),
+        (NackForm, None, {"error": LONG}),
+        (NackManyForm, None, {"nacks": [{"token": "1-1-1", "error": LONG}, {"token": "x"}]}),
+        (NackManyForm, None, {"nacks": [{"token": "1-1-1", "error": LONG}] * 3}),
+        (NackManyForm, None, {"knacks": LONG}),
+        (HeldManyForm, None, {"tokens": ["123456-1a1ff7acb80-1"] * HTTP_BATCH_MAX}),
+        (HeldManyForm, None, {"tokens": ["123456-1a1ff7acb80-1"] * (HTTP_BATCH_MAX + 1)}),
+        (HeldManyForm, None, {"tokens": [1] * 90 + [LONG]}),
+        (ReserveAnyForm, None, {"topics": ["a", " ", LONG], "max": 0}),
+    ],
+)
+def test_a_long_request_is_read_as_a_short_one_is(
+    kind: type[Form], batch: type[Form] | None, given: dict[str, object]
+) -> None:
+    data = json.dumps(given).encode()
+    short = Reader(batch if batch is not None and "jobs" in given else kind)
+    told = outcome(short.read, data)
+    assert outcome(lambda data: read(data, kind, batch), data) == told
+    spaced = json.dumps(given, indent=2).encode() + b"\r\n"
+    assert outcome(lambda data: read(data, kind, batch), spaced) == outcome(short.read, spaced)
+
+
+def test_of_a_name_that_is_there_twice_the_last_value_counts() -> None:
+    jobs = [b'"jobs": [%b]' % item for item in (b'{"body": 1}, 7', b'{"body": 2}', b"")]
+    (job,) = put(b'{"jobs": 1, %b, %b}' % (jobs[0], jobs[1])).jobs
+    assert job.body_bytes == b"2"
+    for last, rule in ((jobs[2], "must be at least 1 long"), (b'"jobs": 1', "must be an array")):
+        with pytest.raises(RequestInvalid, match=rule):
+            put(b"{%b, %b}" % (jobs[1], last))
+    texts = (LONG.encode(), b"y" * HTTP_STEP_BYTES * 2, b"z")
+    bodies = [b'"body": "%b"' % text for text in texts]
+    assert put(b"{%b, %b}" % (bodies[0], bodies[1])).body_bytes == b'"%b"' % texts[1]
+    assert put(b"{%b, %b}" % (bodies[1], bodies[2])).body_bytes == b'"z"'
+
+
+@pytest.mark.parametrize(
+    "wrong", [b"NaN", b'"\xff"', b'"a\nb"', b"1e999", b"[1,]", b"[}", b"[" * 5_000 + b"]" * 5_000]
+)
+def test_a_long_body_that_is_no_json_is_refused_as_a_whole(wrong: bytes) -> None:
+    body = b'{"body": ["%b", %b]}' % (LONG.encode(), wrong)
+    for data in (body, b'{"jobs": [{"body": 1}, %b]}' % body):
+        with pytest.raises(NotJson):
+            put(data)
+
+
+def test_a_byte_that_is_no_utf_8_is_told_by_its_place_in_the_request() -> None:
+    data = b'{"jobs": [{"body": 1}, {"body": "\xff"}]}'
+    with pytest.raises(NotJson, match="the byte 0xff at offset 33 is not UTF-8"):
+        put(data)
+
+
+def test_a_body_that_is_longer_than_any_is_kept_unread_for_the_engine_to_refuse() -> None:
+    body = b'[%b"\xff"]' % (b"1," * BODY_BYTES_DEFAULT)
+    assert put(b'{"body": %b}' % body).body_bytes == body
+    with HttpRig() as rig:
+        for data, status in (
+            (b'{"body": %b}', 413),
+            (b'{"jobs": [{"body": %b}, {"body": 1}]}', 207),
+        ):
+            assert rig.call("POST", JOBS, data=data % body).status == status
+        assert rig.engine.log_space.jobs == 1
+
+
+def test_what_no_field_can_be_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    dense = b"[%b1]" % (b"1," * HTTP_VALUE_BYTES_MAX)
+    lengths: list[int] = []
+    read_whole = Reader.read
+
+    def note(reader: Reader[Form], data: bytes, *more: Any) -> Form:  # noqa: ANN401
+        lengths.append(len(data))
+        return read_whole(reader, data, *more)
+
+    monkeypatch.setattr(Reader, "read", note)
+    for name in (b"retry", b"delay", b"priority", b"colour"):
+        with pytest.raises(RequestInvalid, match=name.decode()):
+            put(b'{"body": 1, "%b": %b}' % (name, dense))
+    with pytest.raises(RequestInvalid, match="tokens: has more than 1000 items"):
+        read(b'{"tokens": %b}' % dense, HeldManyForm)
+    with pytest.raises(BodyTooLong):
+        read(b'{"retry": %b}' % dense, PolicyBodyForm)
+    assert max(lengths) < 100
+
+
+def test_very_many_arrays_and_objects_are_refused_before_they_are_read() -> None:
+    with pytest.raises(RequestInvalid, match="arrays and objects"):
+        put(b'{"body": [%b1]}' % (b"[]," * HTTP_CONTAINERS_MAX))
+
+
+# --- Mistakes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "batch", "name", "item"),
+    [(PutJobForm, PutJobsForm, "jobs", {"body": 1}), (NackManyForm, None, "nacks", {})],
+)
+def test_mistakes_are_looked_for_until_there_are_enough_and_few_are_guessed_at(
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[Form],
+    batch: type[Form] | None,
+    name: str,
+    item: dict[str, object],
+) -> None:
+    guesses: list[str] = []
+    items: list[object] = []
+
+    def guess(wrong: str, _: object) -> str:
+        guesses.append(wrong)
+        return ""
+
+    def look_for(value: object, *more: Any) -> Iterator[FieldError]:  # noqa: ANN401
+        items.append(value)
+        return errors_in(value, *more)
+
+    errors_in = reading.errors_in
+    monkeypatch.setattr(reading, "did_you_mean", guess)
+    monkeypatch.setattr(reading, "errors_in", look_for)
+    wrong = {**item, **{f"priority_{number}": 1 for number in range(30)}}
+    data = json.dumps({name: [wrong] * HTTP_BATCH_MAX}).encode()
+    with pytest.raises(RequestInvalid) as caught:
+        read(data, kind, batch)
+    assert len(caught.value.errors) == HTTP_ERRORS_MAX
+    assert len(guesses) == HTTP_HINTS_MAX
+    assert len(items) <= HTTP_ERRORS_MAX // 30 + 1
+    guesses.clear()
+    with pytest.raises(RequestInvalid):
+        Reader(batch or kind).read(data)
+    assert len(guesses) == HTTP_HINTS_MAX
+
+
+def test_of_very_many_unknown_names_the_rest_is_not_looked_at() -> None:
+    names = b",".join(b'"n%06d":1' % number for number in range(HTTP_ERRORS_MAX * 2))
+    with pytest.raises(RequestInvalid) as caught:
+        put(b'{"body": 1, %b, and no JSON' % names)
+    assert len(caught.value.errors) == HTTP_ERRORS_MAX
+
+
+# --- Slices ---------------------------------------------------------------------------------------
+
+
+def batch_of(count: int, body: object = 1) -> bytes:
+    return json.dumps({"jobs": [{"body": body}] * count}).encode().ljust(HTTP_STEP_BYTES + 1)
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
+    """Slices of one look at the clock: of a job each."""
+    watch = Watch()
+    monkeypatch.setattr(admission, "Slices", partial(Slices, now_ns=watch))
+    return watch
+
+
+def test_others_are_answered_while_a_long_request_is_read(watch: Watch) -> None:
+    with HttpRig() as rig:
+        producer = rig.send("POST", JOBS, data=batch_of(100), is_settled=False)
+        for _ in range(20):
+            other = rig.send("GET", "/healthz", is_settled=False)
+            for _ in range(4):
+                rig.step()
+            assert other.the_answer.status == 200
+        assert producer.answer is None
+        assert not rig.engine.log_space.jobs, "it is put when all of it has been read"
+        before = len(rig.disk.frames)
+        rig.settle()
+        assert producer.the_answer.status == 201
+        assert len(rig.disk.frames) == before + 1
+        assert watch.looks > 100
+
+
+def test_long_requests_take_turns_a_slice_each(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_bodies: list[bytes] = []
+    begin = Slices._begin
+
+    async def note(slices: Slices) -> None:
+        await begin(slices)
+        read_bodies.append(b"%d" % id(slices))
+
+    monkeypatch.setattr(Slices, "_begin", note)
+    with HttpRig() as rig:
+        clients = [rig.send("POST", JOBS, data=batch_of(50), is_settled=False) for _ in range(3)]
+        rig.settle()
+        assert [client.the_answer.status for client in clients] == [201] * 3
+        middle = read_bodies[30:90]
+        assert all(len({*middle[at : at + 3]}) == 3 for at in range(0, len(middle), 3))
+        assert watch.looks
+
+
+def test_a_client_that_goes_while_its_request_is_read_holds_up_nobody(watch: Watch) -> None:
+    with HttpRig() as rig:
+        gone = rig.send("POST", JOBS, data=batch_of(100), is_settled=False)
+        waiting = rig.send("POST", JOBS, data=batch_of(100), is_settled=False)
+        for _ in range(20):
+            rig.step()
+        gone.hang_up()
+        rig.settle()
+        assert waiting.the_answer.status == 201
+        assert rig.engine.log_space.jobs == 100
+        assert rig.call("POST", JOBS, data=batch_of(100)).status == 201
+        assert watch.looks
+
+
+def test_a_short_request_waits_for_no_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(long_requests.LongReader, "read", None)
+    with HttpRig() as rig:
+        body = b'{"body": 1}'.ljust(HTTP_STEP_BYTES)
+        assert rig.call("POST", JOBS, data=body).status == 201
