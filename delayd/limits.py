@@ -19,6 +19,8 @@ BODY_BYTES_DEFAULT: Final = 65_535
 # beanstalkd's highest `-z`; one frame of the journal must hold a job, and its length is a u32.
 BODY_BYTES_CEILING: Final = 1 << 30
 TOPIC_NAME_BYTES_MAX: Final = 200  # beanstalkd's rule; a name fits a URL and a label
+# Topics that one client may watch: to wait for a job of each takes 0.1 ms, to close 2 ms.
+TOPICS_WATCHED_MAX: Final = 1_000
 # A client's own name for a job: a row's number, a UUID, a short path. Its length is a u8.
 KEY_BYTES_MAX: Final = 200
 # How much of a worker's error text is kept: the line that matters of a traceback.

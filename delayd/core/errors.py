@@ -19,6 +19,7 @@ from delayd.limits import (
     RETRY_AFTER_DRAINING_S,
     RETRY_AFTER_FULL_S,
     TOPIC_NAME_BYTES_MAX,
+    TOPICS_WATCHED_MAX,
 )
 from delayd.text import duration_text
 
@@ -180,6 +181,19 @@ class LastWatched(Refusal):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"{name!r} is the only topic watched and cannot be ignored")
+
+
+class TooManyWatched(Refusal):
+    """A consumer may watch so many topics at most."""
+
+    word = "OUT_OF_MEMORY"
+    status = 409
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"topic {name!r} would be one more than the {TOPICS_WATCHED_MAX} that one client may"
+            " watch"
+        )
 
 
 class Draining(Refusal):

@@ -42,6 +42,7 @@ class Session:
     __slots__ = (
         "deadlines",
         "owner",
+        "places",
         "produces",
         "soonest_ms",
         "used",
@@ -58,6 +59,10 @@ class Session:
         self.owner = owner
         self.used: Topic | None = None
         self.watched: list[Topic] = []
+        """In the order in which they are listed, a removed one's place taken by the last
+        (beanstalkd)."""
+        self.places: dict[Topic, int] = {}
+        """Where each topic is in `watched`."""
         self.deadlines: dict[int, int] = {}
         """Job id → when the reservation ends, for every job held."""
         self.soonest_ms = NEVER_MS

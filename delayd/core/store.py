@@ -94,6 +94,7 @@ class Store:
         "leases",
         "orphans",
         "paused",
+        "stocked",
         "tick_ms",
         "time_ms",
         "timer_queue",
@@ -119,6 +120,9 @@ class Store:
         self.alarms: Alarms[Session | Topic | Throttle] = Alarms(self._wheel)
         """For the end of a wait or a pause, or when a throttle allows the next job."""
         self.topics = Topics()
+        self.stocked: dict[Topic, None] = {}
+        """All topics that have ready jobs, and some that had: those with `is_stocked`. Who finds
+        one empty takes it out, so that a job that becomes ready costs one test of a flag."""
         self.paused: dict[int, tuple[int, int]] = {}
         """Number of a topic → until when it is paused, and how long that is; of all there are."""
         self.jobs = JobTable()
@@ -210,9 +214,21 @@ class Store:
             return
         self.unpause(topic)
         topic.queues.delays.unqueue()
+        if topic.is_stocked:
+            self.unstock(topic)
         self.topics.remove(topic)
         if topic.policy is not None:
             self.set_policy(topic, None, Source.CONFIGURATION)
+
+    def _stock(self, topic: Topic) -> None:
+        """Note that the topic has a ready job."""
+        topic.is_stocked = True
+        self.stocked[topic] = None
+
+    def unstock(self, topic: Topic) -> None:
+        """Note that the topic has no ready job."""
+        topic.is_stocked = False
+        del self.stocked[topic]
 
     def pause(self, topic: Topic, until_ms: int, pause_ms: int) -> None:
         """Hand out nothing of the topic until then; with a `pause_ms` of 0, no longer pause it."""
@@ -403,6 +419,8 @@ class Store:
         if count:
             queues.ages.add(first_ms, count)
             self.count_overdue(topic, first_ms, last_ms, count)
+            if not topic.is_stocked:
+                self._stock(topic)
 
     def count_overdue(self, topic: Topic, first_ms: int, last_ms: int, jobs: int = 1) -> None:
         """Count jobs of one `span` whose delay has ended now, and was to end then."""
@@ -425,6 +443,8 @@ class Store:
         due_ms, priority = _unpack_due(record, DUE_AT)
         if topic.queues.place(job_id, priority, due_ms, record, self.time_ms, since_ms):
             self.timer_queue.queue(topic.queues.delays)
+        if record[STATE_AT] == _READY and not topic.is_stocked:
+            self._stock(topic)
 
     def _unplace(self, topic: Topic, job_id: int, priority: int, record: bytes) -> int:
         """Take a job at rest out of its queue; return since when it was ready; 0: it was not."""
@@ -506,6 +526,8 @@ class Store:
             self._place(topic, job_id, record)
             return
         queues.ready.add(priority << 64 | job_id)
+        if not topic.is_stocked:
+            self._stock(topic)
         if priority < PRIORITY_URGENT_BELOW:
             queues.urgent += 1
         ages = queues.ages
@@ -537,6 +559,8 @@ class Store:
             add = queues.ready.add
             for job_id in job_ids:
                 add(priority << 64 | job_id)
+            if not topic.is_stocked:
+                self._stock(topic)
             if priority < PRIORITY_URGENT_BELOW:
                 queues.urgent += len(records)
             queues.ages.add(due_ms, len(records))

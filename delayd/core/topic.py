@@ -33,14 +33,6 @@ def head_key(topic: "Topic") -> int:
     return key
 
 
-def remove_swapping(topics: list["Topic"], topic: "Topic") -> None:
-    """Take a topic out of a list; the last takes its place, which is the order beanstalkd keeps."""
-    place = topics.index(topic)
-    last = topics.pop()
-    if last is not topic:
-        topics[place] = last
-
-
 class Topic:
     """The queues and counters of one topic."""
 
@@ -52,6 +44,7 @@ class Topic:
         "has_no_rules",
         "has_own_metrics",
         "is_internal",
+        "is_stocked",
         "jobs",
         "jobs_put",
         "keys",
@@ -89,6 +82,8 @@ class Topic:
         self.number = number
         self.queues = queues
         """Its jobs at rest."""
+        self.is_stocked = False
+        """It may have ready jobs; see `Store.stocked`."""
         self.keys: KeyIndex | None = None
         """The index of keys; None while no job has one."""
         self.waiters: dict[int, None] = {}

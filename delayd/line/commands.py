@@ -212,6 +212,7 @@ def _use(client: LineConnection, name: str, _now_ms: RequestMs) -> bytes:
 
 def _watch(client: LineConnection, name: str, _now_ms: RequestMs) -> bytes:
     watch(client.engine, client.session, name)
+    client.reserves_as = None
     return b"WATCHING %d\r\n" % len(client.session.watched)
 
 

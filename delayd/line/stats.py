@@ -129,7 +129,7 @@ class Stats:
         log = self._log_figures()
         spent = resource.getrusage(resource.RUSAGE_SELF)
         machine = os.uname()
-        waiting = {session for topic in topics for session in topic.clients_waiting}
+        internal = engine.store.topics.internal
         return {
             "current-jobs-urgent": sum(topic.queues.urgent for topic in topics),
             "current-jobs-ready": sum(len(topic.queues.ready) for topic in topics),
@@ -144,7 +144,8 @@ class Stats:
             "current-connections": self.connections,
             "current-producers": self.producers,
             "current-workers": self.workers,
-            "current-waiting": len(waiting),
+            "current-waiting": len(engine.waits)
+            - (0 if internal is None else len(internal.waiters)),
             "total-connections": self.connections_total,
             "pid": os.getpid(),
             "version": f'"{self.compat.value}"',

@@ -43,6 +43,9 @@ def check(engine: Engine) -> None:
         assert topic.bytes == lengths[topic]
         _check_topic(store, topic)
         _check_throttle(store, topic)
+    assert [*filter(lambda topic: topic.is_stocked, store.topics.listing)] == sorted(
+        store.stocked, key=lambda topic: topic.place
+    )
     for number, session in engine.waits.items():
         assert session.waiting
         assert session.wait_number == number
@@ -78,6 +81,7 @@ def _check_topic(store: Store, topic: Topic) -> None:
     assert not queues.buried or queues.buried[-1] >> 64 <= store.last_rank
     if not topic.blocks:
         assert not (topic.queues.ready and topic.waiters), "a job and a consumer miss each other"
+    assert topic.is_stocked or not topic.queues.ready, "who watches many topics would not find it"
 
 
 def _check_throttle(store: Store, topic: Topic) -> None:

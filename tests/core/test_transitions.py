@@ -21,6 +21,7 @@ from delayd.core.errors import (
     OutOfSpace,
     PolicyInvalid,
     Refusal,
+    TooManyWatched,
     TopicIsInternal,
     TopicNameInvalid,
     TopicNotFound,
@@ -352,8 +353,13 @@ def test_a_refused_operation_changes_nothing(refusal: type[Refusal], operation: 
 
 
 def test_every_refusal_of_the_core_is_tried() -> None:
-    # A full journal refuses before the engine is asked; a key that is taken, see test_keyed.
+    # A full journal refuses before the engine is asked; a key that is taken, see test_keyed; too
+    # many topics, see test_watching.
     of_the_core = {
         refusal for refusal in Refusal.__subclasses__() if refusal.__module__ == errors.__name__
     }
-    assert {refusal for refusal, _ in REFUSALS} | {OutOfSpace, JobAlreadyExists} == of_the_core
+    assert {refusal for refusal, _ in REFUSALS} | {
+        OutOfSpace,
+        JobAlreadyExists,
+        TooManyWatched,
+    } == of_the_core

@@ -37,7 +37,7 @@ from delayd.access.scopes import Scope
 from delayd.access.tokens import Tokens
 from delayd.clock import NEVER_NS, VirtualClock
 from delayd.core.engine import Engine
-from delayd.core.errors import LastWatched, Refusal
+from delayd.core.errors import LastWatched, Refusal, TooManyWatched
 from delayd.core.replay import Replay
 from delayd.core.stats.refusals import Refusals
 from delayd.http.api import Api, Reports
@@ -579,9 +579,9 @@ def stored(engine: Engine, job_id: int = 1) -> dict[str, Any]:
 
 
 def http_refusals(kind: type[Refusal] = Refusal) -> Iterator[type[Refusal]]:
-    """Yield every class of refusal that HTTP can answer; no call of HTTP ignores a topic."""
+    """Yield every class of refusal that HTTP can answer; no call ignores a topic or has many."""
     for below in kind.__subclasses__():
         yield from http_refusals(below)
         is_ours = below.__module__.startswith(("delayd.core.", "delayd.http."))
-        if is_ours and below not in {HttpRefusal, LastWatched}:
+        if is_ours and below not in {HttpRefusal, LastWatched, TooManyWatched}:
             yield below

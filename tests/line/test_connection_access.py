@@ -538,3 +538,25 @@ def test_a_ttr_is_exact_that_begins_with_a_look_at_another_clients_job() -> None
     assert watcher.says(b"stats-job 1\r\n").startswith(b"OK ")
     assert waiter.replies() == b"RESERVED 1 0\r\n\r\n"
     assert rig.engine.store.leases.sessions[1].deadlines == {1: rig.now_ms + 60_000}
+
+
+def test_a_reserve_by_who_watches_much_asks_for_its_rights_once() -> None:
+    rig = LineRig(needs_token=True)
+    client = rig.user(*ALL, topics=("mail.*",))
+    client.says(*(b"watch mail.%d\r\n" % number for number in range(50)), b"ignore default\r\n")
+    assert client.says(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
+    assert client.connection.reserves_as is client.peer.principal
+    assert client.says(b"watch mail.new\r\n") == b"WATCHING 51\r\n"
+    assert client.connection.reserves_as is None, "the next reserve asks again"
+
+
+def test_rights_that_were_found_before_another_token_do_not_count() -> None:
+    rig = LineRig(needs_token=True)
+    client = rig.user(*ALL, topics=("mail", "default"))
+    client.says(b"watch mail\r\n")
+    assert client.says(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
+    assert client.says(b"auth %b\r\n" % rig.token(*ALL, topics=("sms",))) == OK
+    assert client.says(b"reserve-with-timeout 0\r\n") == FORBIDDEN
+    assert client.says(b"watch sms\r\n") == b"WATCHING 3\r\n"
+    assert client.says(b"auth %b\r\n" % rig.token(*ALL, topics=("mail", "default"))) == OK
+    assert client.says(b"reserve-with-timeout 0\r\n") == FORBIDDEN

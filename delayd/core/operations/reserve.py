@@ -1,5 +1,6 @@
 """Reserves: the best job, a batch, a certain job; and leases extended."""
 
+from heapq import heapify, heappop, heapreplace
 from typing import Final
 
 from delayd.core import apply
@@ -12,8 +13,9 @@ from delayd.core.operations.waiting import hand_out
 from delayd.core.records import Kind, pack_reserve
 from delayd.core.session import Handed, Session
 from delayd.core.stats.counters import Operation
+from delayd.core.store import Store
 from delayd.core.times import RequestMs
-from delayd.core.topic import head_key
+from delayd.core.topic import Topic, head_key
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.limits import HELD_RETURN_BYTES
 
@@ -23,20 +25,37 @@ _RESERVE: Final = int(Kind.RESERVE)
 def reserve(engine: Engine, session: Session, now_ms: RequestMs) -> Handed | None:
     """Hand out the best ready job of the topics watched; None when there is none.
 
-    `OutOfSpace` when there is one and no log space to record that it is held.
+    `OutOfSpace` when there is one and no log space to record that it is held. O(topics watched), or
+    O(topics with ready jobs) where those are fewer.
     """
     watched = session.watched
     best = watched[0]
     if len(watched) > 1:
-        heads = [topic for topic in watched if topic.queues.ready and not topic.blocks]
-        if not heads:
+        handing_out = _handing_out(engine.store, session)
+        if not handing_out:
             return None
-        best = min(heads, key=head_key)
+        best = handing_out[0] if len(handing_out) == 1 else min(handing_out, key=head_key)
     elif not best.queues.ready or best.blocks:
         return None
     if engine.log_space.free_bytes < RESERVE_COST_BYTES:
         engine.log_space.require(RESERVE_COST_BYTES)
     return hand_out(engine, best, session, now_ms)
+
+
+def _handing_out(store: Store, session: Session) -> list[Topic]:
+    """Return the topics watched that have ready jobs and hand them out."""
+    if len(session.watched) <= len(store.stocked):
+        stocked = [topic for topic in session.watched if topic.is_stocked]
+    else:
+        places = session.places
+        stocked = [topic for topic in store.stocked if topic in places]
+    handing_out = []
+    for topic in stocked:
+        if not topic.queues.ready:
+            store.unstock(topic)
+        elif not topic.blocks:
+            handing_out.append(topic)
+    return handing_out
 
 
 def reserve_batch(
@@ -48,16 +67,22 @@ def reserve_batch(
     """
     if len(session.watched) == 1:
         return _reserve_run(engine, session, jobs_max, bytes_max, now_ms)
+    heads = [(head_key(topic), topic) for topic in _handing_out(engine.store, session)]
+    heapify(heads)
     jobs: list[Handed] = []
-    while len(jobs) < jobs_max and bytes_max >= 0:
+    while heads and len(jobs) < jobs_max and bytes_max >= 0:
         try:
-            job = reserve(engine, session, now_ms)
+            engine.log_space.require(RESERVE_COST_BYTES)
         except OutOfSpace:
             break
-        if job is None:
-            break
+        topic = heads[0][1]
+        job = hand_out(engine, topic, session, now_ms)
         bytes_max -= len(job[1])
         jobs.append(job)
+        if topic.queues.ready and not topic.blocks:
+            heapreplace(heads, (head_key(topic), topic))
+        else:
+            heappop(heads)
     return jobs
 
 

@@ -1,14 +1,15 @@
 """Sessions: open, use and watch topics, close. Jobs of a closed session are given back."""
 
 from delayd.core.engine import Engine
-from delayd.core.errors import LastWatched
+from delayd.core.errors import LastWatched, TooManyWatched
 from delayd.core.names import DEFAULT_TOPIC, checked_name
 from delayd.core.operations.checks import require_writable
 from delayd.core.operations.finish import give_back
 from delayd.core.operations.waiting import cancel_wait
 from delayd.core.session import Owner, Session
 from delayd.core.times import RequestMs
-from delayd.core.topic import Topic, remove_swapping
+from delayd.core.topic import Topic
+from delayd.limits import TOPICS_WATCHED_MAX
 
 
 def open_session(engine: Engine, owner: Owner | None = None) -> Session:
@@ -45,12 +46,20 @@ def _unuse(engine: Engine, session: Session) -> None:
 
 
 def watch(engine: Engine, session: Session, name: str) -> None:
-    """Have the session reserve from this topic too, made if needed; `TopicIsInternal`."""
+    """Have the session reserve from this topic too, made if needed.
+
+    Raises `TopicIsInternal`, `TooManyWatched`.
+    """
     require_writable(engine, name)
-    topic = _topic(engine, name)
-    if topic not in session.watched:
-        session.watched.append(topic)
-        topic.watchers += 1
+    topic = engine.store.topics.by_name.get(name)
+    if topic is not None and topic in session.places:
+        return
+    if len(session.watched) >= TOPICS_WATCHED_MAX:
+        raise TooManyWatched(name)
+    topic = topic or _topic(engine, name)
+    session.places[topic] = len(session.watched)
+    session.watched.append(topic)
+    topic.watchers += 1
 
 
 def _topic(engine: Engine, name: str) -> Topic:
@@ -61,7 +70,7 @@ def _topic(engine: Engine, name: str) -> Topic:
 def ignore(engine: Engine, session: Session, name: str) -> None:
     """Have the session reserve no longer from this topic; `LastWatched` if it has no other."""
     topic = engine.store.topics.by_name.get(checked_name(name))
-    if topic is None or topic not in session.watched:
+    if topic is None or topic not in session.places:
         return
     if len(session.watched) == 1:
         raise LastWatched(name)
@@ -76,6 +85,10 @@ def stop_consuming(engine: Engine, session: Session) -> None:
 
 
 def _unwatch(engine: Engine, session: Session, topic: Topic) -> None:
-    remove_swapping(session.watched, topic)
+    place = session.places.pop(topic)
+    last = session.watched.pop()
+    if last is not topic:
+        session.watched[place] = last
+        session.places[last] = place
     topic.watchers -= 1
     engine.store.drop_if_unwanted(topic)
