@@ -1,6 +1,33 @@
-"""`python -m delayd` is the `delayd` command."""
+"""Where the commands begin: `delayd`, which `python -m delayd` is too, and `delayd-beanstalkd`.
 
-from delayd.cli.main import main
+SIGUSR1 and SIGHUP end a process that has no handler for them. A daemon has none before it serves,
+so they wait from here on, before anything that takes time is imported, until it has.
+"""
+
+import signal
+import sys
+
+
+def main() -> None:
+    """Run the command `delayd`."""
+    if sys.argv[1:2] == ["serve"]:  # the tools do without these signals, and end by them
+        _hold_signals()
+    from delayd.cli.main import main as run
+
+    run()
+
+
+def beanstalkd() -> None:
+    """Run the command `delayd-beanstalkd`."""
+    _hold_signals()
+    from delayd.cli.beanstalkd import main as run
+
+    run()
+
+
+def _hold_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGUSR1, signal.SIGHUP))
+
 
 if __name__ == "__main__":
     main()

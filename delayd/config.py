@@ -31,8 +31,11 @@ only after it.
 """
 
 import enum
+import errno
 import itertools
+import os
 import re
+import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -497,8 +500,7 @@ def _from_file(path: str | None, errors: list[ConfigError]) -> Iterator[Given]:
     import tomllib  # noqa: PLC0415 - takes 2 ms
 
     try:
-        with open(path, "rb") as file:
-            document = tomllib.load(file)
+        document = tomllib.loads(_file_text(path))
     except OSError as error:
         errors.append(ConfigError(path, "", f"cannot be read: {error.strerror}"))
         return
@@ -510,6 +512,19 @@ def _from_file(path: str | None, errors: list[ConfigError]) -> Iterator[Given]:
             yield BY_NAME[name], value, path, name
         else:
             errors.append(ConfigError(path, name, _unknown("setting", name, BY_NAME)))
+
+
+def _file_text(path: str) -> str:
+    """Return what is in the file. Raises OSError and ValueError."""
+    # A pipe that nobody writes to would otherwise be waited for.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        mode = os.fstat(file.fileno()).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISCHR(mode)):  # /dev/null is for the defaults
+            raise OSError(errno.EINVAL, "it is not a file")
+        data = file.read(limits.CONFIG_BYTES_MAX + 1) or b""
+    if len(data) > limits.CONFIG_BYTES_MAX:
+        raise OSError(errno.EFBIG, f"it is longer than {size_text(limits.CONFIG_BYTES_MAX)}")
+    return data.decode()
 
 
 def _flattened(

@@ -396,11 +396,18 @@ LINE_CONNECTIONS_PER_ADDRESS_MAX: Final = 1_000
 LINE_UNAUTHENTICATED_PER_ADDRESS_MAX: Final = 100
 # TLS handshakes that one turn continues: up to 1 ms of work each, with RSA keys.
 HANDSHAKES_PER_TURN: Final = 8
+# A certificate is said to expire soon in its last two weeks, a short-lived one in its last third.
+CERTIFICATE_SOON_S: Final = 14 * 86_400
+CERTIFICATE_SOON_SHARE: Final = 3
 # A client that has read nothing of its replies for this long is closed; its jobs return.
 STALLED_CLIENT_MS: Final = 60_000
 # How long sent data may stay unacknowledged before a peer counts as gone; half of the above.
 TCP_USER_TIMEOUT_MS: Final = 30_000
 KEEPALIVE_S: Final = 60  # idle time before an idle peer is asked whether it is still there
+# The configuration file is read whole; one that lists a thousand topics has 100 KiB.
+CONFIG_BYTES_MAX: Final = 1 << 20
+# What a daemon with both protocols, a journal and a few clients needs: it starts with 18.
+DESCRIPTORS_MIN: Final = 32
 # Not for connections: the journal's next files, a snapshot, those that it has not synced yet.
 DESCRIPTORS_RESERVED: Final = 64
 # But at most this part of what the process may have: with 64 in all every fourth, 16.

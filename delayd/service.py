@@ -44,7 +44,6 @@ from delayd.line.server import LineServer
 from delayd.line.stats import LogFigures, Stats
 from delayd.logs import Log, Value, keep_libraries_quiet
 from delayd.loop import PlainLoop
-from delayd.net.accept import raise_descriptor_limit
 from delayd.net.addresses import Listeners, TcpAddress
 from delayd.net.peers import RateLimited, is_peer_error
 from delayd.recover import exit_code_of, recover, what_helps
@@ -103,7 +102,6 @@ def run(
         return Exit.BAD_CONFIGURATION
     access.warn(listeners, log)
     Rejections(log, lambda: monotonic_ns() // NS_PER_MS).listen_to(access.authenticator)
-    raise_descriptor_limit()
     try:
         engine, journal = recover(config, clock, log, notifier)
     except JournalError as error:
@@ -233,6 +231,7 @@ class Service:
             self._loop.add_signal_handler(number, self._ask_to_stop)
         self._loop.add_signal_handler(signal.SIGUSR1, self._drain)
         self._loop.add_signal_handler(signal.SIGHUP, self._reload)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)  # what came before is handled now
         self._turns.turn()
         if self._listeners.http:
             self._open_http()

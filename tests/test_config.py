@@ -1,3 +1,4 @@
+import os
 import tomllib
 from pathlib import Path
 
@@ -360,6 +361,18 @@ def test_a_file_that_cannot_be_read_does_not_hide_other_errors(tmp_path: Path) -
         'command line: --sync = "x": must be one of always, interval, never',
     ]
     assert errors_of(str(tmp_path)) == ["cannot be read: Is a directory"]
+
+
+def test_what_is_no_file_or_has_no_end_is_one_error_and_is_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert errors_of(str(pipe)) == ["cannot be read: it is not a file"]
+    assert errors_of("/dev/zero") == ["cannot be read: it is longer than 1MiB"]
+    assert load("/dev/null", {}, {}) == Config()
+    longest = written(tmp_path, "#" * limits.CONFIG_BYTES_MAX)
+    assert load(longest, {}, {}) == Config()
+    longer = written(tmp_path, "#" * (limits.CONFIG_BYTES_MAX + 1))
+    assert errors_of(longer) == ["cannot be read: it is longer than 1MiB"]
 
 
 # --- The page for operators ----------------------------------------------------------------------

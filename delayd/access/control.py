@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from delayd.access.authenticator import Authenticator
 from delayd.access.errors import AccessInvalid, TokensInvalid, redacted
 from delayd.clock import system_wall_ms
+from delayd.limits import CERTIFICATE_SOON_S, CERTIFICATE_SOON_SHARE
 from delayd.logs import Log
 from delayd.net.addresses import Listeners, is_local
+from delayd.text import time_text
 
 if TYPE_CHECKING:
     import ssl
@@ -28,6 +30,7 @@ class AccessControl(NamedTuple):
     """None: the line does not use TLS."""
     http_tls: "ssl.SSLContext | None" = None
     settings: "Config | None" = None
+    wall_ms: Callable[[], int] = system_wall_ms
 
     @property
     def is_open(self) -> bool:
@@ -59,7 +62,7 @@ class AccessControl(NamedTuple):
             unix_gids=settings.auth_unix_gids,
             wall_ms=wall_ms,
         )
-        return cls(authenticator, line_tls, http_tls, settings)
+        return cls(authenticator, line_tls, http_tls, settings, wall_ms)
 
     def reload(self, log: Log) -> None:
         """Reload tokens and certificate, and log the result."""
@@ -81,7 +84,8 @@ class AccessControl(NamedTuple):
             log.info("nothing to reload: only tokens and certificates are read again")
 
     def warn(self, listeners: Listeners, log: Log) -> None:
-        """Warn where tokens are sent in clear text."""
+        """Warn where tokens are sent in clear text, and of a certificate that is not valid."""
+        self._warn_of_certificate(log)
         if self.authenticator.tokens is None:
             return
         for front_end, opened, context in (
@@ -98,9 +102,28 @@ class AccessControl(NamedTuple):
         if reason := self.authenticator.write_usage():
             log.warning("the days on which tokens are used are not kept", reason=reason)
 
-    @staticmethod
-    def _renew(contexts: "list[ssl.SSLContext]", settings: "Config", log: Log) -> None:
+    def _warn_of_certificate(self, log: Log) -> None:
+        """Warn of a certificate that clients refuse, or will soon."""
+        if self.settings is None or (path := self.settings.tls_certificate) is None:
+            return
         from delayd.net import tls  # noqa: PLC0415 - where TLS is spoken it is loaded already
+
+        valid = tls.validity(path)
+        if valid is None:
+            return
+        from_s, until_s = valid
+        now_s = self.wall_ms() // 1_000
+        soon_s = min(CERTIFICATE_SOON_S, (until_s - from_s) // CERTIFICATE_SOON_SHARE)
+        told = {"certificate": path, "from": time_text(from_s), "until": time_text(until_s)}
+        if now_s > until_s:
+            log.warning("the certificate has expired: clients refuse it", **told)
+        elif now_s < from_s:
+            log.warning("the certificate is not valid yet: clients refuse it", **told)
+        elif now_s > until_s - soon_s:
+            log.warning("the certificate expires soon", **told)
+
+    def _renew(self, contexts: "list[ssl.SSLContext]", settings: "Config", log: Log) -> None:
+        from delayd.net import tls  # noqa: PLC0415
 
         assert settings.tls_certificate is not None
         files = tls.CertificateFiles(settings.tls_certificate, settings.tls_key)
@@ -114,6 +137,7 @@ class AccessControl(NamedTuple):
                 )
         else:
             log.info("the certificate was read again", certificate=settings.tls_certificate)
+            self._warn_of_certificate(log)
 
 
 def _contexts(

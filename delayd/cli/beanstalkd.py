@@ -20,6 +20,7 @@ from delayd import __version__, limits
 from delayd.cli import terminal
 from delayd.compat import Compat
 from delayd.exits import Exit
+from delayd.net.accept import lack_of_descriptors
 from delayd.net.addresses import (
     UNIX_PREFIX,
     Address,
@@ -257,6 +258,9 @@ def start(words: Sequence[str], environment: Mapping[str, str]) -> int:
             _complain(str(error))
             return error.exit_code
         return Exit.OK
+    if lack := lack_of_descriptors():
+        _complain(lack)
+        return Exit.BAD_CONFIGURATION
     try:
         listeners = listeners_for(request, environment, os.getpid())
     except CannotListen as error:

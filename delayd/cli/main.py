@@ -25,6 +25,7 @@ from delayd.cli.terminal import (
     print_lines,
 )
 from delayd.exits import Exit
+from delayd.net.accept import lack_of_descriptors
 from delayd.net.addresses import (
     Address,
     CannotListen,
@@ -97,6 +98,8 @@ def serve(path: str | None, **given: object) -> int:
     variables (DELAYD_...), variables the file, and the file the defaults.
     """
     config = load_config(path, {f"--{name.replace('_', '-')}": given[name] for name in given})
+    if lack := lack_of_descriptors():
+        raise CommandFailed(Exit.BAD_CONFIGURATION, lack)
     try:
         listeners = open_listeners(config, os.environ, os.getpid())
     except CannotListen as error:

@@ -19,6 +19,7 @@ from typing import Final, final
 
 from delayd.limits import (
     ACCEPT_PAUSE_MS,
+    DESCRIPTORS_MIN,
     DESCRIPTORS_RESERVED,
     DESCRIPTORS_RESERVED_SHARE,
     KEEPALIVE_S,
@@ -140,6 +141,17 @@ def may_keep(descriptor: int) -> bool:
     if limit == resource.RLIM_INFINITY:
         return True
     return descriptor < limit - min(DESCRIPTORS_RESERVED, limit // DESCRIPTORS_RESERVED_SHARE)
+
+
+def lack_of_descriptors() -> str:
+    """Raise the limit of descriptors; say what is wrong with it, empty if it will do."""
+    limit = raise_descriptor_limit()
+    if limit == resource.RLIM_INFINITY or limit >= DESCRIPTORS_MIN:
+        return ""
+    return (
+        f"the process may open only {limit} files and connections, and needs at least "
+        f"{DESCRIPTORS_MIN}: raise the limit (ulimit -n, LimitNOFILE= of systemd)"
+    )
 
 
 def raise_descriptor_limit() -> int:

@@ -25,15 +25,17 @@ to know who may connect.
 
 import contextlib
 import os
+import re
 import select
 import socket
 import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, NamedTuple, TypeVar, final
 
 from delayd.limits import HANDSHAKES_PER_TURN, READ_BYTES
 from delayd.net.deadlines import ReadTimeouts, Sender
+from delayd.text import parse_time_s
 
 # --- Contexts ------------------------------------------------------------------------------------
 
@@ -137,6 +139,70 @@ def _is_about_the_key(error: Exception, certificate: str) -> bool:
     except ssl.SSLError:
         return False
     return True
+
+
+class Validity(NamedTuple):
+    """From when until when a certificate and its chain are valid, in seconds since 1970."""
+
+    from_s: int
+    until_s: int
+
+
+def validity(path: str) -> Validity | None:
+    """Return when all certificates in a PEM file are valid; None if that cannot be read."""
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            blocks = _CERTIFICATE.findall(file.read())
+        spans = [_validity(ssl.PEM_cert_to_DER_cert(block)) for block in blocks]
+        return Validity(max(span.from_s for span in spans), min(span.until_s for span in spans))
+    except (
+        OSError,
+        ValueError,
+        IndexError,
+        StopIteration,
+    ):  # OpenSSL has read it, and is the one to complain
+        return None
+
+
+_CERTIFICATE: Final = re.compile(
+    "-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL
+)
+_VERSION: Final = 0xA0
+_UTC_TIME: Final = 0x17
+
+
+def _validity(der: bytes) -> Validity:
+    """Read the third field of a certificate's first part, not counting version and serial.
+
+    Raises ValueError and IndexError. The `ssl` module tells these times to clients only.
+    """
+    _, certificate = next(_elements(der))
+    _, content = next(_elements(certificate))
+    fields = [field for tag, field in _elements(content) if tag != _VERSION]
+    times = [_time_s(tag, text.decode("ascii")) for tag, text in _elements(fields[3])]
+    return Validity(times[0], times[1])
+
+
+def _elements(der: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield tag and content of what stands in a row (X.690)."""
+    at = 0
+    while at < len(der):
+        tag, length = der[at], der[at + 1]
+        at += 2
+        if length & 0x80:
+            more = length & 0x7F
+            length = int.from_bytes(der[at : at + more], "big")
+            at += more
+        yield tag, der[at : at + length]
+        at += length
+
+
+def _time_s(tag: int, text: str) -> int:
+    """Read `YYYYMMDDHHMMSSZ`, with a year of two digits in a UTCTime (RFC 5280, 4.1.2.5)."""
+    if tag == _UTC_TIME:
+        text = ("19" if text >= "5" else "20") + text
+    year, month, day, hour, minute, second = text[:4], *(text[i : i + 2] for i in range(4, 14, 2))
+    return parse_time_s(f"{year}-{month}-{day}T{hour}:{minute}:{second}Z")
 
 
 def _unreadable(path: str) -> str:

@@ -1,6 +1,7 @@
 """TLS without sockets: a client and a server that hand each other their bytes."""
 
 import contextlib
+import datetime as dt
 import ssl
 from pathlib import Path
 from typing import NamedTuple
@@ -20,9 +21,15 @@ class Authority:
         self.path = str(directory / "ca.pem")
         self._ca.cert_pem.write_to_path(self.path)
 
-    def files(self, name: str = "localhost") -> CertificateFiles:
+    def files(
+        self,
+        name: str = "localhost",
+        *,
+        not_before: dt.datetime | None = None,
+        not_after: dt.datetime | None = None,
+    ) -> CertificateFiles:
         """Write a new certificate and its key over those of before."""
-        leaf = self._ca.issue_cert(name)
+        leaf = self._ca.issue_cert(name, not_before=not_before, not_after=not_after)
         files = CertificateFiles(str(self.directory / "cert.pem"), str(self.directory / "key.pem"))
         leaf.private_key_pem.write_to_path(str(files.key))
         Path(files.certificate).write_bytes(b"".join(pem.bytes() for pem in leaf.cert_chain_pems))

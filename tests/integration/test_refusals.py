@@ -2,6 +2,7 @@
 
 import resource
 import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from delayd.exits import Exit
 from delayd.journal.recovery import NO_HEADER, NO_LOG
+from delayd.limits import DESCRIPTORS_MIN
 from delayd.testing.daemon import Daemon, DaemonNotStarted, running_daemon
 from tests.line_client import LineClient
 
@@ -209,3 +211,31 @@ def test_a_write_that_fails_exits_74_and_nothing_acknowledged_is_lost(
         bystander.close()
     assert 100 < len(job_ids) < 200
     check_all_there(tmp_path, [1, *job_ids])
+
+
+# --- What the process may have -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("descriptors", [6, 8, DESCRIPTORS_MIN - 1])
+@pytest.mark.parametrize("command", ["delayd serve", "delayd-beanstalkd"])
+def test_too_few_descriptors_exit_78_and_name_the_limit(
+    command: str, descriptors: int, tmp_path: Path
+) -> None:
+    words = [*SERVE, "--data-dir", str(tmp_path / "data")]
+    if command == "delayd-beanstalkd":
+        script = "from delayd.__main__ import beanstalkd; beanstalkd()"
+        words = [sys.executable, "-c", script, "-p", "0"]
+    limited = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh", *words]
+    ran = subprocess.run(limited, capture_output=True, text=True, check=False, timeout=60)
+    assert ran.returncode == Exit.BAD_CONFIGURATION
+    said = f"the process may open only {descriptors} files and connections, and needs at least"
+    assert ran.stderr.startswith(f"{command.split(maxsplit=1)[0]}: {said} {DESCRIPTORS_MIN}: ")
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_daemon_serves_with_as_few_descriptors_as_it_says(tmp_path: Path) -> None:
+    words = [*SERVE[:-1], "127.0.0.1:0", "--data-dir", str(tmp_path / "data")]
+    limited = ["sh", "-c", f'ulimit -n {DESCRIPTORS_MIN}; exec "$@"', "sh", *words]
+    with Daemon(limited) as daemon, LineClient(daemon.address) as client:
+        client.put(b"hello")
+        assert daemon.stop() == Exit.OK

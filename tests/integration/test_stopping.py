@@ -1,5 +1,8 @@
 import signal
+import subprocess
+import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -102,6 +105,54 @@ def wait_until_said(daemon: Daemon, line: str) -> None:
     while line not in daemon.log():
         assert time.monotonic() < deadline_s
         time.sleep(0.01)
+
+
+DROP_IN = (sys.executable, "-c", "from delayd.__main__ import beanstalkd; beanstalkd()", "-p", "0")
+SERVE = (sys.executable, "-m", "delayd", "serve", "--line", "127.0.0.1:0", "--http")
+
+
+@pytest.mark.parametrize(
+    "command", [DROP_IN, (*SERVE, "off"), (*SERVE, "127.0.0.1:0")], ids=("drop-in", "line", "http")
+)
+def test_a_signal_that_comes_before_it_serves_does_what_it_does_later(
+    command: Sequence[str], tmp_path: Path
+) -> None:
+    said = tmp_path / "said"
+    with said.open("wb") as output:
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=output, stderr=output)
+    try:
+        deadline_s = time.monotonic() + 60
+        while not signal_is_held(process.pid, signal.SIGUSR1):
+            assert time.monotonic() < deadline_s
+        assert b"serving" not in said.read_bytes()
+        for number in (signal.SIGUSR1, signal.SIGHUP):
+            process.send_signal(number)
+        while not all(word in said.read_bytes() for word in (b"draining: ", b"nothing to reload")):
+            assert process.poll() is None, said.read_text()
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+        assert not signal_is_held(process.pid, signal.SIGUSR1)
+    finally:
+        process.terminate()
+        assert process.wait(60) == Exit.OK
+
+
+def signal_is_held(pid: int, number: signal.Signals) -> bool:
+    """Whether the process lets signals of this number wait."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    blocked = int(status.split("SigBlk:")[1].split()[0], 16)
+    return bool(blocked >> (number - 1) & 1)
+
+
+def test_a_tool_ends_by_the_signals_that_a_daemon_handles() -> None:
+    script = (
+        "import atexit, os, signal; from delayd.__main__ import main; "
+        "atexit.register(os.kill, os.getpid(), signal.SIGHUP); main()"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script, "version"], check=False, capture_output=True
+    )
+    assert ran.returncode == -signal.SIGHUP
 
 
 def test_a_hang_up_of_the_terminal_stops_nothing(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import datetime as dt
 import ssl
 import sys
 import warnings
@@ -14,8 +15,10 @@ from delayd.net.tls import (
     KEY_RULE,
     CertificateFiles,
     CertificateInvalid,
+    Validity,
     renew,
     server_context,
+    validity,
 )
 from tests.access.handshakes import Authority, encrypted, shake_hands
 
@@ -183,3 +186,29 @@ def test_clients_need_their_certificates_after_a_renewal_too(authority: Authorit
     with pytest.raises(ssl.SSLError):
         shake_hands(server, authority.client())
     shake_hands(server, authority.client("worker.example.net"))
+
+
+# --- Validity ------------------------------------------------------------------------------------
+
+
+def test_the_validity_of_a_file_is_that_of_all_its_certificates(authority: Authority) -> None:
+    files, texts = authority.files(), []
+    for first, last in ((1970, 2055), (2001, 2049)):
+        spans = (dt.datetime(first, 2, 3, 4, 5, 6), dt.datetime(last, 12, 31, 23, 59, 59))  # noqa: DTZ001 (as trustme takes it)
+        files = authority.files(not_before=spans[0], not_after=spans[1])
+        texts.append(Path(files.certificate).read_text(encoding="ascii"))
+    assert validity(files.certificate) == Validity(981_173_106, 2_524_607_999)
+    Path(files.certificate).write_text("".join(texts), encoding="ascii")
+    assert validity(files.certificate) == Validity(981_173_106, 2_524_607_999)
+    Path(files.certificate).write_text(texts[0], encoding="ascii")
+    assert validity(files.certificate) == Validity(2_865_906, 2_713_910_399)
+
+
+def test_what_is_no_certificate_has_no_validity(authority: Authority) -> None:
+    path = authority.directory / "cert.pem"
+    assert validity(str(path)) is None
+    pem = Path(authority.files().certificate).read_text(encoding="ascii")
+    lines = pem.splitlines(keepends=True)
+    for text in ("", "nonsense", pem.replace("MII", "!!!"), lines[0] + lines[1] + lines[-1]):
+        path.write_text(text, encoding="ascii")
+        assert validity(str(path)) is None
