@@ -454,7 +454,8 @@ HTTP_PAGE_BYTES_MAX: Final = 1 << 20
 
 # Bodies written before other clients have a turn: checking that they are JSON takes 0.4 ms.
 HTTP_PAGE_SLICE_BYTES: Final = 64 << 10
-# Jobs of a page written before other clients have a turn: 0.5 ms where all of them have failed.
+# Jobs of a page or of a batch's answer written before other clients have a turn: 0.5 ms where all
+# of them have failed.
 HTTP_PAGE_SLICE_ROWS: Final = 192
 HTTP_TOPICS_PAGE_MAX: Final = 1_000  # topics of one page of their list: 150 kB of text
 HTTP_TOPICS_SLICE: Final = 128  # topics looked at before other clients have a turn: 0.1 ms

@@ -344,6 +344,11 @@ def pack_retry(retry: Retry | None) -> bytes:
     return head + struct.pack(f"<{len(steps_ms)}Q", *steps_ms)
 
 
+def retry_bytes(retry: Retry | None) -> int:
+    """Return how long that part is; packing 255 steps takes as long as half of a put."""
+    return 0 if retry is None else RETRY_HEAD.size + U64.size * len(retry.steps_ms)
+
+
 def pack_note(note: Note | None) -> bytes:
     """Return the part of a record that says what is known of the failure; nothing for None."""
     if note is None:

@@ -56,6 +56,7 @@ from delayd.core.job import (
     note_of,
     pack_key,
     pack_retry,
+    retry_bytes,
     tally_of,
     wall_of,
 )
@@ -315,7 +316,7 @@ def put_keyed(
     asked_ms = 0 if on is Conflict.PRESERVE and old else delay_ms
     new = when(engine, asked_ms, due_wall_ms, now_ms)
     if not topic.has_no_rules:
-        parts_bytes = HEADER_BYTES + len(pack_key(key)) + len(pack_retry(retry))
+        parts_bytes = HEADER_BYTES + len(pack_key(key)) + retry_bytes(retry)
         default_ms, ttr_ms = admit(
             engine,
             topic,
@@ -347,8 +348,9 @@ def _check_retry(retry: Retry | None) -> None:
     """Raise `ValueOutOfRange` if a job's own retry rule does not fit a record."""
     if retry is not None:
         check_range("retry steps", len(retry.steps_ms), RETRY_STEPS_MAX)
-        for step_ms in retry.steps_ms:
-            check_range("retry step in ms", step_ms, DURATION_MS_MAX)
+        if retry.steps_ms:  # as many as 255: a loop over them would be half of the put
+            check_range("retry step in ms", min(retry.steps_ms), DURATION_MS_MAX)
+            check_range("retry step in ms", max(retry.steps_ms), DURATION_MS_MAX)
         check_range("attempts", retry.attempts_max, ATTEMPTS_MAX)
         check_range("jitter in percent", retry.jitter_percent, JITTER_PERCENT_MAX)
 
@@ -374,7 +376,7 @@ def _create(
 ) -> int:
     """Accept a new job whose key is free, or that of a reserved job."""
     store = engine.store
-    parts_bytes = len(pack_key(key)) + len(pack_retry(what.retry)) + U64.size + OFFSET_BYTES
+    parts_bytes = len(pack_key(key)) + retry_bytes(what.retry) + U64.size + OFFSET_BYTES
     engine.log_space.take_for_puts(1, parts_bytes + len(what.body))
     if not job_id:
         job_id = take_id(engine)

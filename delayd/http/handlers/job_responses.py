@@ -212,7 +212,12 @@ def whole_job(store: "Store", job_id: int, record: bytes) -> structs.JobAnswer:
 
 def due_text(store: "Store", job_id: int) -> str:
     """Return when a job is due, as replies have it."""
+    return moment_text(due_wall_ms_of(store, job_id))
+
+
+def due_wall_ms_of(store: "Store", job_id: int) -> int:
+    """Return when a job is due on the wall clock."""
     record = store.jobs.get(job_id)
     assert record is not None
     due_ms: int = U64.unpack_from(record, DUE_AT)[0]
-    return moment_text(due_ms + store.wall_times.offset_ms)
+    return due_ms + store.wall_times.offset_ms

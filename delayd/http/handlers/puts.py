@@ -1,12 +1,16 @@
 """Putting jobs: one, a batch in one commit, or one under the key of the path.
 
 Jobs of a batch that follow each other and differ only in their bodies go to the engine together.
+All of a batch is put between two turns, so that it is one commit; what can be done before and
+after is done in slices.
 What is malformed refuses the whole request before anything is put; what the engine refuses (a key
 that is taken, a cap) is reported for that job alone.
 """
 
+import asyncio
+from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from delayd.core.errors import Refusal
 from delayd.core.names import checked_key
@@ -14,13 +18,14 @@ from delayd.core.operations.put import Conflict, Outcome, put_alike, put_keyed
 from delayd.core.times import RequestMs
 from delayd.http.api import Api, Call
 from delayd.http.forms import PutJobForm, PutJobsForm, PutKeyedForm, WithRuleForm
-from delayd.http.handlers.job_responses import due_text
+from delayd.http.handlers.job_responses import due_text, due_wall_ms_of
 from delayd.http.idempotency import Memo, memo_of, refuse_beside
 from delayd.http.problems import problem_of
 from delayd.http.responses import Reply, reply, reply_of_many
 from delayd.http.structs import PutAnswer, PutResultAnswer, PutResultsAnswer
 from delayd.http.values import UNSET
-from delayd.limits import TTR_MS_DEFAULT
+from delayd.limits import HTTP_PAGE_SLICE_ROWS, TTR_MS_DEFAULT
+from delayd.text import moment_text
 
 if TYPE_CHECKING:
     from delayd.core.topic import Topic
@@ -52,11 +57,15 @@ def _key_of(job: PutJobForm) -> tuple[bytes, Conflict]:
 
 
 def put_one(
-    api: Api, topic: "Topic", job: WithRuleForm, key: bytes, on: Conflict, now_ms: RequestMs
+    api: Api,
+    topic: "Topic",
+    job: WithRuleForm,
+    body: bytes,
+    key: bytes,
+    on: Conflict,
+    now_ms: RequestMs,
 ) -> tuple[int, Outcome]:
     """Put a job; return its id and what happened. Raises what the engine refuses."""
-    body = job.body_bytes
-    assert body is not None
     delay_ms, at_once = _delay_of(job)
     due_wall_ms = api.moment_ms(job.at)
     retry = job.rule
@@ -112,7 +121,7 @@ def _put(
     topic = api.engine.store.topic(name)
     now_ms = api.now_ms()
     try:
-        job_id, outcome = put_one(api, topic, job, key, on, now_ms)
+        job_id, outcome = put_one(api, topic, job, job.body_bytes or b"", key, on, now_ms)
         if memo is not None:
             memo.keep(job_id, now_ms)
         return PutAnswer(id=job_id, outcome=outcome, due=due_text(api.engine.store, job_id))
@@ -142,20 +151,50 @@ async def put_key(call: Call) -> Reply:
 # --- Batches -------------------------------------------------------------------------------------
 
 
+class _Done(NamedTuple):
+    """What became of a job that was put."""
+
+    job_id: int
+    outcome: Outcome
+    due_wall_ms: int
+
+
 async def _put_batch(call: Call, name: str, jobs: list[PutJobForm]) -> Reply:
     api = call.api
+    bodies = []
+    for number, job in enumerate(jobs, 1):
+        bodies.append(job.body_bytes or b"")
+        if number % HTTP_PAGE_SLICE_ROWS == 0:
+            await asyncio.sleep(0)
+    done = _put_all(api, name, jobs, bodies)
+    await api.durable()
+    results: list[PutResultAnswer] = []
+    for number, one in enumerate(done, 1):
+        results.append(_result(one))
+        if number % HTTP_PAGE_SLICE_ROWS == 0:
+            await asyncio.sleep(0)
+    return reply_of_many(201, PutResultsAnswer(results=results))
+
+
+def _put_all(
+    api: Api, name: str, jobs: Sequence[PutJobForm], bodies: Sequence[bytes]
+) -> list[_Done | Refusal]:
+    """Put all jobs at once; return what became of each."""
     topic = api.engine.store.topic(name)
     now_ms = api.now_ms()
-    results: list[PutResultAnswer] = []
+    done: list[_Done | Refusal] = []
     for common, alike in groupby(jobs, _common):
         run = [*alike]
+        run_bodies = bodies[len(done) : len(done) + len(run)]
         put = None
         if common is not None and len(run) > 1:
-            put = _put_run(api, topic, run, now_ms)
-        results += put or [_result(api, topic, job, now_ms) for job in run]
+            put = _put_run(api, topic, run[0], run_bodies, now_ms)
+        done += put or (
+            _put_job(api, topic, job, body, now_ms)
+            for job, body in zip(run, run_bodies, strict=True)
+        )
     api.engine.store.drop_if_unwanted(topic)  # all of them may have been refused
-    await api.durable()
-    return reply_of_many(201, PutResultsAnswer(results=results))
+    return done
 
 
 def _common(job: PutJobForm) -> tuple[Any, ...] | None:
@@ -166,31 +205,38 @@ def _common(job: PutJobForm) -> tuple[Any, ...] | None:
 
 
 def _put_run(
-    api: Api, topic: "Topic", jobs: list[PutJobForm], now_ms: RequestMs
-) -> list[PutResultAnswer] | None:
-    """Put jobs that differ only in their bodies; None if not all of them could be."""
-    job = jobs[0]
+    api: Api, topic: "Topic", job: PutJobForm, bodies: Sequence[bytes], now_ms: RequestMs
+) -> list[_Done] | None:
+    """Put jobs that differ from this one only in their bodies; None if not all of them could be."""
     delay_ms, at_once = _delay_of(job)
     ttr_ms = ttr_ms_of(job, topic)
-    bodies = [one.body_bytes or b"" for one in jobs]
     try:
         first_id = put_alike(
             api.engine, topic, job.priority, delay_ms, ttr_ms, bodies, now_ms, at_once=at_once
         )
     except Refusal:
         return None  # one by one it shows which of them are
-    due = due_text(api.engine.store, first_id)
+    due_ms = due_wall_ms_of(api.engine.store, first_id)
     return [
-        PutResultAnswer(status=201, id=job_id, outcome=Outcome.CREATED, due=due)
-        for job_id in range(first_id, first_id + len(jobs))
+        _Done(job_id, Outcome.CREATED, due_ms) for job_id in range(first_id, first_id + len(bodies))
     ]
 
 
-def _result(api: Api, topic: "Topic", job: PutJobForm, now_ms: RequestMs) -> PutResultAnswer:
+def _put_job(
+    api: Api, topic: "Topic", job: PutJobForm, body: bytes, now_ms: RequestMs
+) -> _Done | Refusal:
     key, on = _key_of(job)
     try:
-        job_id, outcome = put_one(api, topic, job, key, on, now_ms)
+        job_id, outcome = put_one(api, topic, job, body, key, on, now_ms)
     except Refusal as refusal:
-        return PutResultAnswer(status=refusal.status, problem=problem_of(refusal))
-    due = due_text(api.engine.store, job_id)
-    return PutResultAnswer(status=_status_of(outcome), id=job_id, outcome=outcome, due=due)
+        return refusal
+    return _Done(job_id, outcome, due_wall_ms_of(api.engine.store, job_id))
+
+
+def _result(done: _Done | Refusal) -> PutResultAnswer:
+    if isinstance(done, Refusal):
+        return PutResultAnswer(status=done.status, problem=problem_of(done))
+    job_id, outcome, due_wall_ms = done
+    return PutResultAnswer(
+        status=_status_of(outcome), id=job_id, outcome=outcome, due=moment_text(due_wall_ms)
+    )

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from delayd.core.engine import Engine
-from delayd.limits import BODY_BYTES_DEFAULT, HTTP_BATCH_MAX, HTTP_ERRORS_MAX
+from delayd.limits import (
+    BODY_BYTES_DEFAULT,
+    HTTP_BATCH_MAX,
+    HTTP_ERRORS_MAX,
+    HTTP_PAGE_SLICE_ROWS,
+)
 from tests.http.rig import HttpRig
 
 JOBS = "/v1/topics/mail/jobs"
@@ -27,6 +32,36 @@ def test_a_batch_is_one_commit() -> None:
         assert {one["status"] for one in told["results"]} == {201}
         jobs = rig.ok("POST", RESERVE, {"max": HTTP_BATCH_MAX})["jobs"]
         assert [job["body"] for job in jobs] == list(range(HTTP_BATCH_MAX))
+
+
+def test_the_answer_of_a_batch_is_written_in_slices() -> None:
+    with HttpRig(is_checked=False) as rig:
+        jobs = [{"body": 1, "delay": n} for n in range(HTTP_BATCH_MAX)]
+        producer = rig.send("POST", JOBS, {"jobs": jobs}, is_settled=False)
+        while not rig.disk.frames:
+            rig.step()
+        assert rig.engine.log_space.jobs == HTTP_BATCH_MAX
+        steps = 0
+        while producer.answer is None:
+            rig.step()
+            steps += 1
+        assert steps >= HTTP_BATCH_MAX // HTTP_PAGE_SLICE_ROWS
+        assert len(rig.disk.frames) == 1
+
+
+def test_when_a_job_of_a_batch_was_due_is_told_also_if_it_has_gone_meanwhile() -> None:
+    with HttpRig(is_virtual=True) as rig:
+        worker = rig.send("POST", RESERVE, {"wait": "30s"})
+        jobs = [{"body": n, "delay": 0} for n in range(HTTP_BATCH_MAX)]
+        rig.disk.hold()
+        producer = rig.send("POST", JOBS, {"jobs": jobs})
+        rig.send("POST", "/v1/topics/mail/clear")
+        assert producer.answer is None
+        rig.disk.release()
+        rig.settle()
+        assert worker.the_answer.status == 200
+        dues = {one["due"] for one in producer.the_answer.json["results"]}
+        assert dues == {"2023-11-14T22:13:20.000Z"}
 
 
 def test_each_job_of_a_batch_has_its_result() -> None:
