@@ -213,7 +213,8 @@ class Journal:
         recovery = Recovery(self._disk, self._directory, names)
         frame = None
         for frame in recovery.frames():
-            self.replay_bytes = recovery.expected_bytes
+            if not self.replay_bytes:  # once: it looks at every file of the log
+                self.replay_bytes = recovery.expected_bytes
             yield frame
         if frame is not None:
             self._times = (frame.time_ms, frame.wall_ms)

@@ -15,6 +15,7 @@ from delayd.journal.disk import RealDisk
 from delayd.journal.errors import DirectoryLocked, JournalFailed
 from delayd.journal.format import FRAME_OVERHEAD_BYTES, HEADER_BYTES, LOCK_NAME, Frame, segment_name
 from delayd.journal.journal import Journal
+from delayd.journal.recovery import Recovery
 from delayd.journal.segment import Segment
 from delayd.limits import (
     JOURNAL_PAYLOAD_BYTES_MAX,
@@ -414,4 +415,26 @@ def test_a_real_directory_is_locked_recovered_and_closed(tmp_path: Path) -> None
     assert tail.file == str(last)
     assert Path(tail.copy).read_bytes() == b"half a frame"
     assert str(tail) == f"12 bytes at offset {tail.offset} of {last}, kept in {tail.copy}"
+    journal.close()
+
+
+@pytest.mark.compiled_skip("replaces a property of a compiled class")
+def test_a_replay_looks_at_the_files_once_to_tell_how_long_it_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    append_all(journal, numbered(50, 900))
+    journal.close()
+    looks = []
+
+    def expected_bytes(recovery: Recovery) -> int:
+        looks.append(len(recovery.segments))
+        return 7
+
+    monkeypatch.setattr(Recovery, "expected_bytes", property(expected_bytes))
+    journal, payloads = opened(disk)
+    assert len(payloads) == 50
+    assert journal.replay_bytes == 7
+    assert looks == [journal.retention.file_numbers[1]]
     journal.close()
