@@ -376,6 +376,12 @@ PARSED_SHAPES_MAX: Final = 256
 RESERVE_BATCH_MAX: Final = 1_000
 # What is read from one connection in one turn; a bound on the work one client gets at once.
 READ_BYTES: Final = 16 << 10
+# After this time the commands that one client has sent together wait for the next turn.
+LINE_SLICE_MS: Final = 2
+# How often the clock is read for it: once in so many commands, which take 3 µs to 1 ms each.
+LINE_COMMANDS_PER_LOOK: Final = 2
+# Clients that may take all their time in one turn, before the others are read in the next.
+LINE_SLICES_PER_TURN: Final = 4
 EVENTS_PER_TURN: Final = 64  # connections served in one turn before due jobs and other clients
 # How long accepting pauses when there is no descriptor even to close a connection.
 ACCEPT_PAUSE_MS: Final = 1_000

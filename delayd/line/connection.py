@@ -8,9 +8,10 @@ same bytes give the same replies whole or one at a time.
                   └─ body, once it is complete ─► the rest of the command
 
 A connection stops reading its input while it waits for a job (`is_waiting`) and while `out` holds
-more than it may (`is_choked`); `resume` continues with what has already arrived. A job is delivered
-in two steps: the engine gives it to the session in the middle of another client's command, and the
-connection is told at the end of the turn. Until then it still waits.
+more than it may (`is_choked`); `resume` continues with what has already arrived. So it does when
+its commands have taken a slice of time (`has_yielded`): the others have a turn first. A job is
+delivered in two steps: the engine gives it to the session in the middle of another client's
+command, and the connection is told at the end of the turn. Until then it still waits.
 
 Where clients have to authenticate, a connection has a `peer` whose principal is checked before each
 command; elsewhere it has none, which costs one test for a line. No reply may differ because of a
@@ -37,7 +38,7 @@ from delayd.core.session import Handed, Owner, Session, WaitEnd
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
 from delayd.core.virtual_clock import StandingClock
-from delayd.limits import LINE_BYTES_MAX
+from delayd.limits import LINE_BYTES_MAX, LINE_COMMANDS_PER_LOOK, LINE_SLICE_MS
 from delayd.line import replies
 from delayd.line.framing import Framing, Then
 from delayd.line.grammar import (
@@ -90,6 +91,9 @@ class Host(Owner, Protocol):
     def listen_again(self) -> None:
         """Read from the client again: its connection no longer waits."""
 
+    def go_on_later(self) -> None:
+        """Have the connection resume after others have had a turn: it has yielded."""
+
 
 @final
 class LineContext:
@@ -131,13 +135,16 @@ class LineConnection:
     """The protocol state of one client."""
 
     __slots__ = (
+        "_before_look",
         "_framing",
         "_host",
         "_out_bytes",
+        "_slice_ends_ms",
         "_task",
         "batch_max",
         "context",
         "engine",
+        "has_yielded",
         "is_bound",
         "is_choked",
         "is_closing",
@@ -170,6 +177,8 @@ class LineConnection:
         """Nothing more is executed; the connection closes when `out` has been sent."""
         self.is_waiting = False
         """A reserve, or a command that takes long, has not been answered yet."""
+        self.has_yielded = False
+        """Its commands have taken their time in this turn; the others wait until `resume`."""
         self.is_half_closed = False
         """The client will send no more; it waits for no job any longer."""
         self.batch_max = 0
@@ -177,6 +186,10 @@ class LineConnection:
         self._host = host
         self._task: BackgroundTask | None = None
         self._out_bytes = 0
+        self._before_look = LINE_COMMANDS_PER_LOOK
+        """Commands until the clock is read."""
+        self._slice_ends_ms = 0
+        """When it yields; 0: the clock has not been read since what has just arrived."""
         self._framing = Framing(self._line, self._end_body, self.refuse, self.is_foreign, self.out)
         context.stats.note_connection()
 
@@ -330,7 +343,7 @@ class LineConnection:
     @property
     def is_listening(self) -> bool:
         """Tell whether more input would be executed now."""
-        return not (self.is_waiting or self.is_choked or self.is_closing)
+        return not (self.is_waiting or self.is_choked or self.is_closing or self.has_yielded)
 
     @property
     def incomplete_bytes(self) -> int | None:
@@ -346,15 +359,16 @@ class LineConnection:
 
         Returns whether something is incomplete.
         """
-        if self.is_waiting or self.is_choked or self.is_closing:
+        if self.is_waiting or self.is_choked or self.is_closing or self.has_yielded:
             self._framing.keep(data)
             return False
         if self.peer is None and self._framing.is_at_rest and self._lone(data, now_ms):
             return False
+        self._slice_ends_ms = 0
         return self._framing.receive(data, now_ms)
 
     def resume(self, now_ms: RequestMs) -> None:
-        """Continue with what had arrived before a wait or a full `out` stopped the reading."""
+        """Continue with what had arrived before a wait, a full `out` or a yield stopped it."""
         self.receive(b"", now_ms)
 
     def deliver(
@@ -520,7 +534,20 @@ class LineConnection:
             after = reserved
         else:
             self.context.carry_out(self, line, now_ms)
-        return ~after if self.is_waiting or self.is_choked or self.is_closing else after
+            self._before_look -= 1
+            if not self._before_look:
+                self._look_at_time()
+        return after if self.is_listening else ~after
+
+    def _look_at_time(self) -> None:
+        """Yield if the commands that have arrived together have taken a slice of time."""
+        self._before_look = LINE_COMMANDS_PER_LOOK
+        now_ms = self.context.elapsed_ms()
+        if not self._slice_ends_ms:
+            self._slice_ends_ms = now_ms + LINE_SLICE_MS
+        elif now_ms >= self._slice_ends_ms and self.is_listening:
+            self.has_yielded = True
+            self._host.go_on_later()
 
     def _end_body(self, then: Then, body: bytes | None, now_ms: RequestMs) -> bool:
         """Complete the command, now that the body is there; tell whether to continue."""

@@ -8,6 +8,9 @@ iterates once for each of them, and a put of a single client costs 12 µs more.
     turn ─► epoll ─► client.sock ─► LineConnection.receive ─► engine
                                               out ─► group commit ─► client.send
 
+A client that sends many commands together has a slice of time for them. Then the others have their
+turn, and it continues in the next one.
+
 Flow control: a client that waits for a job, or does not take its replies, is not read from. A
 client whose replies exceed the limit, or that takes none of them for a minute, is closed.
 """
@@ -15,6 +18,7 @@ client whose replies exceed the limit, or that takes none of them for a minute, 
 import contextlib
 import select
 import socket
+from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -31,6 +35,7 @@ from delayd.limits import (
     ACCEPTS_PER_TURN,
     EVENTS_PER_TURN,
     JOB_ID_MAX,
+    LINE_SLICES_PER_TURN,
     READ_BYTES,
     STALLED_CLIENT_MS,
 )
@@ -86,6 +91,7 @@ class Client:
         "at_end",
         "connection",
         "is_begun",
+        "is_broken",
         "is_dirty",
         "is_gone",
         "mask",
@@ -110,6 +116,8 @@ class Client:
         """The last byte of its input has been read."""
         self.is_begun = False
         """It is in the middle of something, for which there is a time limit."""
+        self.is_broken = False
+        """Its replies reach nobody, but some of what it has sent is still to be executed."""
         self.is_gone = False
         """Its socket is closed."""
         self.is_dirty = False
@@ -141,6 +149,10 @@ class Client:
     def listen_again(self) -> None:
         """Read from it again: its connection no longer waits."""
         self.server.listen_again(self)
+
+    def go_on_later(self) -> None:
+        """Execute what is left of its input in the next turn."""
+        self.server.yielded.append(self)
 
     def deliver(self, outcome: Handed | WaitEnd, now_ms: RequestMs) -> None:
         """Answer the reserve that waited."""
@@ -234,6 +246,8 @@ class LineServer:
         """But not these."""
         self._settled: list[Client] = []
         """Clients that can continue, or be closed, because everything has been sent to them."""
+        self.yielded: deque[Client] = deque()
+        """Clients whose input has taken its time; the longest without a turn first."""
         self._others: dict[int, Callable[[], object]] = {}
         self._others_epoll = select.epoll()
         """Watches only them, for the times when clients are not read from."""
@@ -272,7 +286,7 @@ class LineServer:
     @property
     def has_more(self) -> bool:
         """Tell whether `serve` has something to do without any event."""
-        return bool(self._settled)
+        return bool(self._settled or self.yielded)
 
     def poll(self, wait_s: float | None, *, hears_clients: bool = True) -> list[tuple[int, int]]:
         """Wait for events, at most this long (None: for ever), and return them for `serve`."""
@@ -294,6 +308,8 @@ class LineServer:
         if self.timeouts.alarm_ms is not None:
             self._look_at_time(now_ms)
         clients = self._clients
+        yielded = self.yielded
+        before = len(yielded)
         for fd, event in _ends_first(events) if len(events) > 1 else events:
             client = clients.get(fd)
             if client is None:
@@ -302,9 +318,35 @@ class LineServer:
                 elif not self._acceptor.accept(fd) and self._handshakes is not None:
                     self._handshakes.go_on(fd, now_ms)
             elif event == IN:
-                self._read(client, now_ms)
+                # Who is not read from now is reported again.
+                if not yielded or len(yielded) - before < LINE_SLICES_PER_TURN:
+                    self._read(client, now_ms)
             else:
                 self._handle(client, event, now_ms)
+        if before:
+            self._go_on_yielded(before, now_ms)
+
+    def _go_on_yielded(self, before: int, now_ms: RequestMs) -> None:
+        """Have so many clients resume that yielded in earlier turns: one, and more if it is quick.
+
+        Those that yield again go behind the others.
+        """
+        yielded = self.yielded
+        for left in reversed(range(before)):
+            client = yielded.popleft()
+            connection = client.connection
+            if not client.is_gone:
+                connection.has_yielded = False
+                connection.resume(self._request_ms())
+                if client.is_broken:
+                    connection.take_out()
+                    self._end_broken(client, now_ms)
+                elif connection.has_yielded:
+                    self._note(client)
+                else:
+                    self.listen_again(client)
+            if len(yielded) - left >= LINE_SLICES_PER_TURN:
+                break
 
     def _look_at_time(self, now_ms: RequestMs) -> None:
         """Make the calls that were postponed, and close clients that take too long."""
@@ -415,8 +457,8 @@ class LineServer:
     def _handle(self, client: Client, event: int, now_ms: RequestMs) -> None:
         """Deal with everything but plain input."""
         if event & BROKEN:
-            self._read_rest(client, now_ms)
-            self._close(client, now_ms)
+            client.is_broken = True
+            self._end_broken(client, now_ms)
             return
         if event & OUT:
             self._send_rest(client)
@@ -430,6 +472,12 @@ class LineServer:
                     self._read(client, now_ms)
         elif event & IN:
             self._read(client, now_ms)
+
+    def _end_broken(self, client: Client, now_ms: RequestMs) -> None:
+        """Close a client that takes no replies when what it has sent is executed."""
+        self._read_rest(client, now_ms)
+        if not client.connection.has_yielded:
+            self._close(client, now_ms)
 
     def _read_rest(self, client: Client, now_ms: RequestMs) -> None:
         """Execute what a client sent before it closed, which a unix socket still holds.
@@ -472,7 +520,10 @@ class LineServer:
         except BlockingIOError:
             return 0
         except OSError:
-            self._give_up(client)
+            if client.connection.has_yielded:
+                client.is_broken = True
+            else:
+                self._give_up(client)
             return len(data)
 
     def _send_rest(self, client: Client) -> None:

@@ -78,6 +78,9 @@ class Client:
     def listen_again(self) -> None:
         """It is read from in each turn in which it listens."""
 
+    def go_on_later(self) -> None:
+        """It goes on in the next turn, when it has yielded."""
+
     def says(self, *pieces: bytes) -> bytes:
         """Send the pieces, one in a turn, and return what has been answered since the last call."""
         for piece in pieces:
@@ -108,8 +111,8 @@ class Client:
         gathered = connection.take_out()
         self.gathered_bytes_max = max(self.gathered_bytes_max, len(gathered))
         self._replies += gathered
-        if connection.is_choked:
-            connection.is_choked = False
+        if connection.is_choked or connection.has_yielded:
+            connection.is_choked = connection.has_yielded = False
             connection.resume(self._rig.now_ms)
         elif self._unread and connection.is_listening:
             data = self._unread.popleft()

@@ -1,0 +1,147 @@
+"""Pipelined commands that take long: who sends them yields, and nothing is lost or reordered.
+
+The clock of these tests moves a millisecond whenever it is read.
+"""
+
+import socket
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from delayd.limits import LINE_COMMANDS_PER_LOOK, LINE_SLICE_MS, LINE_SLICES_PER_TURN
+from tests.line.corpus import BODY_BYTES_MAX, EXCHANGES, Exchange
+from tests.line.rig import LineRig
+from tests.line.server_rig import ServerRig, heard
+
+COMMANDS = 400
+WATCHES = b"".join(b"watch t%d\r\n" % number for number in range(COMMANDS))
+PUTS = b"".join(b"put-in-tube t%d 0 0 60 1\r\nx\r\n" % number for number in range(COMMANDS))
+SLICE_COMMANDS_MAX = LINE_COMMANDS_PER_LOOK * (2 + LINE_SLICE_MS)
+
+
+def moving(step_ms: int = 1) -> Callable[[], int]:
+    """A clock that moves whenever it is read."""
+    return count(step=step_ms).__next__
+
+
+@pytest.fixture
+def rig() -> Iterator[ServerRig]:
+    with ServerRig() as rig:
+        rig.server.context.elapsed_ms = moving()
+        yield rig
+
+
+@pytest.fixture
+def unix_rig(tmp_path: Path) -> Iterator[ServerRig]:
+    with ServerRig(path=tmp_path / "line.sock") as rig:
+        rig.server.context.elapsed_ms = moving()
+        yield rig
+
+
+def test_who_sends_many_commands_holds_nobody_longer_than_a_slice(rig: ServerRig) -> None:
+    busy, other = rig.client(), rig.client()
+    busy.sendall(WATCHES)
+    for _ in range(3):
+        other.sendall(b"list-tube-used\r\n")
+        rig.turn()
+        assert heard(other) == b"USING default\r\n"
+    replies = heard(busy).splitlines()
+    assert 1 <= len(replies) <= 3 * SLICE_COMMANDS_MAX
+    rig.turn_until_quiet()
+    replies += heard(busy).splitlines()
+    assert replies == [b"WATCHING %d" % (2 + number) for number in range(COMMANDS)]
+
+
+def test_while_the_clock_stands_still_nobody_yields(rig: ServerRig) -> None:
+    rig.server.context.elapsed_ms = lambda: 7
+    busy = rig.client()
+    busy.sendall(WATCHES)
+    rig.turn()
+    assert len(heard(busy).splitlines()) == COMMANDS
+
+
+def test_no_more_than_a_few_take_their_slice_in_one_turn_and_each_has_its_turn(
+    rig: ServerRig,
+) -> None:
+    clients = [rig.client() for _ in range(3 * LINE_SLICES_PER_TURN)]
+    for client in clients:
+        client.sendall(WATCHES)
+    answered = dict.fromkeys(clients, 0)
+    for _ in range(12):
+        rig.turn()
+        now = {client: len(heard(client).splitlines()) for client in clients}
+        assert sum(map(bool, now.values())) <= LINE_SLICES_PER_TURN + 1
+        answered = {client: answered[client] + now[client] for client in clients}
+    assert all(answered.values())
+    rig.turn_until_quiet()
+    for client in clients:
+        assert answered[client] + len(heard(client).splitlines()) == COMMANDS
+
+
+def test_what_was_sent_before_a_half_close_is_executed_and_answered(rig: ServerRig) -> None:
+    client = rig.client()
+    client.sendall(PUTS)
+    client.shutdown(socket.SHUT_WR)
+    rig.turn_until_quiet(some=True)
+    assert len(heard(client).splitlines()) == COMMANDS
+    assert not rig.clients
+    assert rig.engine.store.jobs_put == COMMANDS
+
+
+def test_what_was_sent_before_a_close_is_executed(unix_rig: ServerRig) -> None:
+    client = unix_rig.client()
+    client.sendall(PUTS + PUTS)
+    client.close()
+    unix_rig.turn_until_quiet(some=True)
+    assert not unix_rig.clients
+    assert unix_rig.engine.store.jobs_put == 2 * COMMANDS
+
+
+def test_a_close_between_two_slices_loses_nothing(unix_rig: ServerRig) -> None:
+    client = unix_rig.client()
+    client.sendall(PUTS)
+    unix_rig.turn()
+    assert 0 < unix_rig.engine.store.jobs_put < COMMANDS
+    client.close()
+    unix_rig.turn_until_quiet(some=True)
+    assert not unix_rig.clients
+    assert unix_rig.engine.store.jobs_put == COMMANDS
+
+
+def test_replies_that_reach_nobody_end_no_commands(rig: ServerRig) -> None:
+    client = rig.client()
+    client.sendall(PUTS)
+    rig.holds = True
+    rig.turn()
+    rig.turn()
+    client.close()
+    rig.release()  # the kernel refuses the second reply: nobody has taken the first
+    rig.holds = False
+    rig.turn_until_quiet()
+    assert not rig.clients
+    assert rig.engine.store.jobs_put == COMMANDS
+
+
+def test_quit_behind_a_slice_closes_after_its_replies(rig: ServerRig) -> None:
+    client = rig.client()
+    client.sendall(WATCHES + b"quit\r\n" + WATCHES)
+    rig.turn_until_quiet(some=True)
+    assert len(heard(client).splitlines()) == COMMANDS
+    assert not rig.clients
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES, ids=str)
+def test_every_exchange_goes_the_same_with_a_yield_wherever_there_can_be_one(
+    exchange: Exchange,
+) -> None:
+    whole = LineRig(BODY_BYTES_MAX)
+    whole.client().says(exchange.request)
+    for commands_before in range(LINE_COMMANDS_PER_LOOK):
+        rig = LineRig(BODY_BYTES_MAX)
+        client = rig.client()
+        rig.context.elapsed_ms = moving(LINE_SLICE_MS)
+        client.says(b"list-tube-used\r\n" * commands_before)
+        assert client.says(exchange.request) == exchange.response
+        assert rig.log == whole.log
