@@ -17,6 +17,9 @@ the kernel cannot, a thread does. Then the loop never waits for the disk.
 A slow disk costs memory up to a limit: `is_backed_up` then says that no more should be read. With
 the policies under which no reply waits, enough unsynced records begin a sync before its time.
 
+Before a turn is committed the journal looks once a second whether its files are still there. While
+something is missing, nothing is acknowledged: replies are held until a snapshot has replaced it.
+
 Replies that depend on nothing unsynced leave at once. After a failure nothing leaves any more:
 clients see their connections close, the honest answer when the outcome is not known.
 """
@@ -39,6 +42,7 @@ from delayd.limits import (
     BATCH_BOUNDS_RECORDS,
     EMERGENCY_BYTES,
     JOURNAL_RECORD_HEAD_BYTES,
+    LOOK_MS,
     QUICK_SYNC_NS,
     QUICK_SYNCS_AVERAGED,
     ROOM_RETRY_MS,
@@ -103,17 +107,17 @@ class GroupCommit:
         self._syncing: Replies | None = None
         """Replies that the current sync will release; None when there is no sync."""
         self._waiting_bytes = 0
-        self._must_sync = False
-        self._timer_is_set = False
+        self._must_sync = self._timer_is_set = False
         self.durable_id = 0
         """Jobs up to this id are synced, `out_of_order_ids` aside, or the policy does not wait."""
         self.out_of_order_ids: dict[int, int] = {}
         """Jobs with earlier ids whose put ended late → number of the sync that covers it."""
-        self._syncs_begun = 0
-        self._last_id = 0
-        self._syncing_id = 0
+        self._syncs_begun = self._last_id = self._syncing_id = 0
         self.on_slow_sync: Callable[[int], object] = _ignore
         """Called with the milliseconds of each sync that took longer than SLOW_SYNC_MS."""
+        self.on_lost: Callable[[str], object] = _ignore
+        """Called with what is missing when replies begin to be held: a snapshot has to be taken."""
+        self._look_ms = 0  # when to look for the files again
         self._in_turn_ns = 0
         """How long syncs in the turn take: an average in which newer ones count more."""
         self._elsewhere_until_ns = 0 if syncs_in_turn else NEVER_NS
@@ -130,7 +134,7 @@ class GroupCommit:
         # Since when the first turn has waited for the next sync, and for the current one; 0: none.
         self._waits_since_ns = self._batch_since_ns = 0
         self._failure: JournalError | None = None
-        self._is_closed = False
+        self._is_closed = self._is_held = False  # held: something is missing on the disk
         self._jobs: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._worker = threading.Thread(target=self._sync_in_thread, name="sync", daemon=True)
         self._worker.start()
@@ -178,6 +182,9 @@ class GroupCommit:
 
         No job has an id above `last_id`. `free` are replies that depend on nothing unsynced.
         """
+        if time_ms >= self._look_ms:
+            self._look_ms = time_ms + LOOK_MS
+            self.look()
         if self._failure is not None:
             return
         if log:
@@ -189,6 +196,9 @@ class GroupCommit:
             self._unsynced_records += len(log)
         self._last_id = last_id
         _release(free)
+        if self._is_held:
+            self._add_waiting(log, replies)
+            return
         if not self._replies_wait:
             self.durable_id = last_id
             _release(replies)
@@ -197,15 +207,19 @@ class GroupCommit:
             return
         self._must_sync = self._must_sync or must_sync
         if self._syncing is not None:
-            if not self._waits_since_ns:
-                self._waits_since_ns = monotonic_ns()
-            self._waiting += replies
-            self._waiting_bytes += sum(map(len, log)) + sum(len(data) for _, data in replies)
+            self._add_waiting(log, replies)
         elif not self._must_sync:
             _release(replies)
         elif not self._sync_in_turn(replies):
             self._waiting += replies
             self._start_sync()
+
+    def _add_waiting(self, log: Sequence[bytes], replies: Replies) -> None:
+        """Keep replies for a sync that comes later."""
+        if not self._waits_since_ns:
+            self._waits_since_ns = monotonic_ns()
+        self._waiting += replies
+        self._waiting_bytes += sum(map(len, log)) + sum(len(data) for _, data in replies)
 
     def note_late(self, job_ids: Sequence[int]) -> None:
         """Take note that these jobs are in the log to come, though their ids were taken before."""
@@ -227,6 +241,34 @@ class GroupCommit:
             middle = len(log) // 2
             self._append(log[:middle], time_ms, wall_ms)
             self._append(log[middle:], time_ms, wall_ms)
+
+    # --- Looking for the files -------------------------------------------------------------------
+
+    def look(self) -> str:
+        """See whether the files of the journal are still there; return what is missing.
+
+        Nothing is acknowledged from then on, until `resume` finds that it was replaced.
+        """
+        if self._is_over:
+            return ""
+        try:
+            self._journal.look()
+        except JournalError as error:
+            self._fail(error)
+            return str(error)
+        lost = self._journal.lost
+        if lost and not self._is_held:
+            self._is_held = True
+            self.on_lost(lost)
+        return lost
+
+    def resume(self) -> None:
+        """Acknowledge again if a snapshot holds all that was missing; called after each."""
+        if self._is_held and not self.look() and not self._is_over:
+            self._is_held = False
+            self._must_sync = True
+            if self._syncing is None:
+                self._start_sync()
 
     # --- Syncing ---------------------------------------------------------------------------------
 
@@ -340,6 +382,11 @@ class GroupCommit:
             raise error
         if self._is_over:
             return
+        if self._is_held:
+            # Durable in a log that a start may refuse.
+            self._waiting[:0] = self._syncing or ()
+            self._syncing = None
+            return
         replies = self._syncing or ()
         self.durable_id = max(self.durable_id, self._syncing_id)
         if self.out_of_order_ids:
@@ -404,7 +451,7 @@ class GroupCommit:
         self._worker.join()
         if self._failure is not None:
             return
-        replies = [*(self._syncing or ()), *self._waiting]
+        replies = () if self._is_held else (*(self._syncing or ()), *self._waiting)
         self._syncing, self._waiting = None, []
         try:
             self._journal.sync()
@@ -463,7 +510,7 @@ class Space:
             self._on_change(is_full)
 
 
-def _ignore(_sync_ms: int) -> None:
+def _ignore(_what: object) -> None:
     """Take no notice."""
 
 

@@ -268,6 +268,9 @@ SPARE_SLACK_BYTES: Final = 64
 # UNSYNCED_BYTES_MAX at most when clients are no longer read from), and one turn more.
 JOURNAL_PENDING_BYTES_MAX: Final = 192 << 20
 
+# How old the last look at the files of the journal may be when something is acknowledged.
+LOOK_MS: Final = 1_000
+
 # A sync that took longer is worth a line in the log; clients have noticed it too.
 SLOW_SYNC_MS: Final = 1_000
 # How often a full disk is asked for room again, and only while a client wants to put.

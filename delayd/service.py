@@ -257,6 +257,7 @@ class Service:
                 syncs_in_turn=self._config.sync_in_turn,
             )
             self._commit.on_slow_sync = self._tell_of_slow_sync
+            self._commit.on_lost = self._tell_of_loss
             self._journal.on_trouble = self._disk_trouble
             space = Space(self._journal, self._tell_of_space)
             self._engine.log_space.jobs = len(self._engine.store.jobs)
@@ -272,6 +273,7 @@ class Service:
             )
         self._turns = Turns(self._engine, self._clock, self._line, self._commit, space)
         if self._snapshots is not None:
+            self._snapshots.on_taken = self._resume
             self._turns.chore = self._snapshots.chore
             self._turns.chore_bytes = self._snapshots.step_bytes
         self._turns.limit_room()
@@ -325,6 +327,7 @@ class Service:
             metrics=Metrics(self._engine, self._refusals, sources).chunks,
             metrics_type=CONTENT_TYPE,
             sync_going_on_ms=lambda: self._commit.sync_going_on_ms if self._commit else 0,
+            missing_files=lambda: self._commit.look() if self._commit else "",
         )
 
     def _connections(self) -> dict[str, int]:
@@ -504,6 +507,19 @@ class Service:
         self._log.error("the disk failed, the log continues in a new file", what=what)
         self._turns.doubt_room()  # beginning anew has used some
 
+    def _tell_of_loss(self, what: str) -> None:
+        """Have what is missing on the disk written again, from memory."""
+        said = "the journal is not whole: nothing is acknowledged until a snapshot replaces it"
+        self._log.error(said, missing=what)
+        if self._snapshots is not None:
+            self._snapshots.hurry()
+        self._turns.nudge()
+
+    def _resume(self) -> None:
+        """Send replies again that waited for a snapshot."""
+        if self._commit is not None:
+            self._commit.resume()
+
     def _wall_clock_set(self) -> None:
         """Look at the wall clock at once: it was set."""
         if self._set_watch is not None:
@@ -528,6 +544,8 @@ class Service:
         self._close_unauthorized()
         if self._commit is not None and self._commit.sync_going_on_ms > SLOW_SYNC_MS:
             self._log.error("the disk does not answer", ms=self._commit.sync_going_on_ms)
+        if self._commit is not None:
+            self._commit.look()
         self._access.keep_days(self._log)
         self._turns.note_wall_clock()
         self._turns.ask()

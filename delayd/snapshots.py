@@ -156,6 +156,8 @@ class Snapshots:
         self._on_failure = on_failure
         self._new_worker = new_worker
         self._now_ns = now_ns
+        self.on_taken: Callable[[], object] = _ignore
+        """Called after each snapshot."""
         self._making: Making | None = None
         self._is_closed = False
         # The last frame at the last check, and how much log there was then.
@@ -177,6 +179,10 @@ class Snapshots:
         self._was_repetition = False
         self.taken = 0  # snapshots finished since the start
         self.failed = 0  # snapshots that failed, since the start
+
+    def hurry(self) -> None:
+        """Let the next chore see whether a snapshot is due."""
+        self._ask_ns = 0
 
     # --- When ------------------------------------------------------------------------------------
 
@@ -259,7 +265,7 @@ class Snapshots:
             if shrinks and not self._shrink() and not is_due:
                 return  # it would free nothing
             is_repetition = journal.appended_sequence == self._covered_sequence
-            if is_repetition and self._was_repetition:
+            if is_repetition and self._was_repetition and not journal.lost:
                 # When jobs vanish two in a row make both small; a third would be the same again.
                 return
             writer = journal.begin_snapshot(
@@ -348,6 +354,7 @@ class Snapshots:
         for path in making.writer.left_behind:
             self._log.warning("an obsolete file cannot be removed", file=path)
         self._ask_ns = 0
+        self.on_taken()
 
     def _gave_up(self, making: Making, error: Exception) -> None:
         if making is not self._making:
@@ -383,3 +390,7 @@ class Snapshots:
             making.copy.abandon()
             making.worker.do(making.writer.abandon)
             making.worker.end()
+
+
+def _ignore() -> None:
+    """Take no notice."""

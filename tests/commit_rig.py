@@ -159,6 +159,10 @@ class ScriptedJournal:
         self.thread_syncs = 0
 
     is_behind = False
+    lost = ""
+
+    def look(self) -> None:
+        """All is there."""
 
     def append(self, payload: bytes, time_ms: int, wall_ms: int) -> int:
         if self.append_error is not None:

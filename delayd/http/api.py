@@ -65,6 +65,8 @@ class Reports(NamedTuple):
     metrics_type: str
     sync_going_on_ms: Callable[[], int]
     """For how long the journal's disk has been syncing; 0: it is not."""
+    missing_files: Callable[[], str]
+    """What is missing of the journal on the disk, which is looked at; empty: nothing."""
 
 
 class Api:

@@ -15,8 +15,9 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from delayd.limits import JOURNAL_WINDOW_BYTES
 
@@ -39,6 +40,14 @@ class LockHeldError(Exception):
         self.holder = "another process" if holder_pid is None else f"process {holder_pid}"
         super().__init__(f"held by {self.holder}")
         self.holder_pid = holder_pid
+
+
+class FileStatus(NamedTuple):
+    """What a name or a handle stands for."""
+
+    number: int  # no other file of the same file system has it at this time
+    is_regular: bool  # a file with bytes in it: no directory, pipe or device
+    size_bytes: int
 
 
 class Disk(Protocol):
@@ -80,6 +89,9 @@ class Disk(Protocol):
 
     def size(self, handle: int) -> int:
         """Return the length of the file in bytes."""
+
+    def status(self, file: int | str, /) -> FileStatus:
+        """Return what a handle, or a path, stands for; a directory has a number as well."""
 
     def pread(self, handle: int, count: int, offset: int, /) -> bytes:
         """Return up to `count` bytes from `offset`; fewer at the end of the file, or at whim."""
@@ -212,6 +224,11 @@ class RealDisk:
     def size(self, handle: int) -> int:
         """Return the length of the file in bytes."""
         return os.fstat(handle).st_size
+
+    def status(self, file: int | str, /) -> FileStatus:
+        """Return what a handle, or a path, stands for; a directory has a number as well."""
+        found = os.stat(file)
+        return FileStatus(found.st_ino, stat.S_ISREG(found.st_mode), found.st_size)
 
     def allocate(self, handle: int, size: int) -> None:
         """Reserve space, so that neither a full disk nor a new length meets the writes to come.

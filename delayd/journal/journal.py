@@ -25,6 +25,11 @@ place of the first file that holds nothing durable. Later ones are removed first
 that a crash in between leaves a log that merely ends earlier. If the replacement fails too, every
 later call raises JournalFailed at once.
 
+`look` sees whether the files are still there. One that was removed, replaced or cut short is given
+up in the same way. What was durable in it is lost as well: a snapshot has to hold that before
+anything more is acknowledged, and until then `lost` says what is missing. Without its directory a
+journal has failed.
+
 A lack of space is different: `append` raises JournalFull, the journal is as it was before the call,
 and the next call tries again. A caller that must be sure asks first: `make_room` reserves space,
 and for what `room_bytes` says is there, an append does not have to ask the disk.
@@ -125,7 +130,8 @@ class Journal:
 
     __slots__ = (
         *("_active", "_directory", "_disk", "_failure", "_found", "_identity", "_is_open"),
-        *("_is_replayed", "_is_virtual", "_owned", "_pending", "_reserve", "_retired"),
+        *("_is_replayed", "_is_virtual", "_lost", "_lost_sequence", "_owned", "_pending"),
+        *("_reserve", "_retired"),
         *("_snapshot", "_sync_turn", "_ticket_is_out", "_times", "_unsynced", "_writing"),
         *("appended_sequence", "damaged_snapshots", "fresh_starts", "on_trouble", "replay_bytes"),
         *("retention", "segment_bytes", "snapshot_ms", "synced_sequence", "torn_tails", "warnings"),
@@ -172,6 +178,8 @@ class Journal:
         self.on_trouble: Callable[[str], object] = _ignore
         """Called with each of these failures, in the thread where it happens."""
         self._is_virtual = is_virtual
+        self._lost = ""
+        self._lost_sequence = 0  # a snapshot of the state after this frame holds what was lost
         self._snapshot: SnapshotWriter | None = None
         self._owned = owned
         self._found = found  # what was in the directory when it was taken
@@ -340,7 +348,9 @@ class Journal:
             self.sync()
 
     def _rotate(self, payload_bytes: int, time_ms: int, wall_ms: int, capacity: int = 0) -> Segment:
-        """Continue in a new segment that holds at least this payload. Raises OSError.
+        """Continue in a new segment that holds at least this payload.
+
+        Raises OSError, and JournalFailed when the directory is gone.
 
         It is as long as `capacity` says, if that is given, and not of the reserve.
 
@@ -350,6 +360,7 @@ class Journal:
         assert self._is_open, "the journal is closed"
         assert self._is_replayed, "replay comes before append"
         assert payload_bytes <= JOURNAL_PAYLOAD_BYTES_MAX, "the service splits its batches"
+        self._see_directory()
         previous = self._active
         number, previous_end = FIRST_SEGMENT, 0
         if previous is not None:
@@ -573,7 +584,8 @@ class Journal:
             replacement.append(_RECORDS, sequence, synced, time_ms, wall_ms, payload)
         behind = [segment for segment in untrusted if segment.number > replacement.number]
         for segment in reversed(behind):
-            self._disk.unlink(segment.path)
+            with contextlib.suppress(FileNotFoundError):
+                self._disk.unlink(segment.path)
         if behind:
             self._disk.sync_directory(self._directory)
         replacement.publish(self._directory)
@@ -583,6 +595,48 @@ class Journal:
         self._failure = (file, why)
         raise JournalFailed(file, why) from error
 
+    # --- What has vanished -----------------------------------------------------------------------
+
+    @property
+    def lost(self) -> str:
+        """Say what is missing in the directory until a snapshot holds it; empty: nothing is."""
+        return self._lost if self.retention.newest_sequence < self._lost_sequence else ""
+
+    def look(self) -> None:
+        """See whether the directory and all files in it are still as this journal left them.
+
+        Called between appends. Where a file is not, `lost` says so. Raises JournalFailed when the
+        directory is another one or gone, or no other file can be written in it.
+        """
+        if self._failure is not None:
+            raise JournalFailed(*self._failure)
+        self._see_directory()
+        with self._writing:
+            lost = self.retention.take_lost()
+            if not lost:
+                return
+            self._lost = ", ".join(f"{path} {what}" for path, what in lost.items())
+            for segment in self._unsynced:
+                if segment.path in lost:
+                    self._begin_anew(segment.path, lost[segment.path])
+                    break
+            # A frame that is new even where none is pending, so that the next sync makes the file
+            # and its name durable, and the next snapshot is another one than the last.
+            self._lost_sequence = self.append(b"", *self._times)
+
+    def _see_directory(self) -> None:
+        """Raise JournalFailed when files made now would not be in the directory that was locked."""
+        try:
+            there = self._disk.status(self._directory).number
+            ours = self._disk.status(self._owned.directory_handle).number
+            what = "" if there == ours else "is another directory than it was"
+        except FileNotFoundError:
+            what = "was removed"
+        except OSError as error:
+            what = f"cannot be found any more: {error.strerror}"
+        if what:
+            self._fail(self._directory, what, None)
+
     # --- Snapshots -------------------------------------------------------------------------------
 
     def snapshot_is_due(self, live_bytes: int) -> bool:
@@ -591,7 +645,7 @@ class Journal:
         Never while one is in the making, but it should be asked even then: what is live decides how
         much may be written. After a failure it is still due: when to try again is up to the caller.
         """
-        is_due = self.retention.is_due(live_bytes)
+        is_due = self.retention.is_due(live_bytes) or bool(self.lost)
         return is_due and (self._snapshot is None or self._snapshot.is_over)
 
     def shrink(self, room_bytes: int, time_ms: int, wall_ms: int) -> bool:
@@ -661,6 +715,8 @@ class Journal:
         try:
             if self._active is not None and self._failure is None:
                 self._finish()
+            if self.lost:
+                raise JournalFailed(self._directory, f"{self.lost}, and nothing replaces it yet")
         finally:
             self._retired += self._unsynced
             self._close_retired()

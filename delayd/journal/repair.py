@@ -187,7 +187,8 @@ def _adopt(recovery: Recovery, active: Segment | None, retention: Retention) -> 
     log = []
     for found in recovery.segments:
         first_sequence = found.header.first_sequence if found.header else None
-        log.append(LogFile(found.number, found.path, first_sequence, found.size_bytes))
+        file_number = disk.status(found.path).number
+        log.append(LogFile(found.number, found.path, first_sequence, found.size_bytes, file_number))
     if active is not None:
         log[-1].segment = active
     snapshots = []

@@ -61,6 +61,7 @@ from typing import Final, NamedTuple
 from delayd.journal.disk import Disk
 from delayd.journal.segment import Segment
 from delayd.limits import GARBAGE_PER_FILE, GARBAGE_PER_LIVE, JOURNAL_FILES_PER_SEGMENT
+from delayd.text import counted
 
 _SNAPSHOT_OVERHEAD_BYTES: Final = 256
 
@@ -80,7 +81,7 @@ def snapshot_is_due_at(
 class LogFile:
     """A file of the log; one that this run has written knows its own length."""
 
-    __slots__ = ("file_bytes", "first_sequence", "number", "path", "segment")
+    __slots__ = ("file_bytes", "file_number", "first_sequence", "number", "path", "segment")
 
     def __init__(
         self,
@@ -88,12 +89,15 @@ class LogFile:
         path: str,
         first_sequence: int | None,
         file_bytes: int,
+        file_number: int,
         segment: Segment | None = None,
     ) -> None:
+        """Note a file; `file_number` is the disk's for it."""
         self.number = number
         self.path = path
         self.first_sequence = first_sequence
         self.file_bytes = file_bytes
+        self.file_number = file_number
         self.segment = segment
 
     @property
@@ -133,6 +137,7 @@ class Retention:
         self._snapshots: list[KeptSnapshot] = []
         """Whole ones, oldest first; two, or more where removing failed."""
         self._damaged: list[tuple[str, int]] = []
+        self._leaving: set[str] = set()  # files that another thread is removing
         # Sums over the files of the log but for the last, and over those that are gone.
         self._full_bytes = 0
         self._gone_bytes = 0
@@ -158,7 +163,9 @@ class Retention:
     def add(self, segment: Segment) -> None:
         """Note the segment that the log continues in; it replaces those from its number on."""
         first_sequence = segment.header.first_sequence
-        file = LogFile(segment.number, segment.path, first_sequence, 0, segment)
+        file = LogFile(
+            segment.number, segment.path, first_sequence, 0, segment.file_number, segment
+        )
         with self._lock:
             self._log = [known for known in self._log if known.number < segment.number]
             self._log.append(file)
@@ -301,6 +308,7 @@ class Retention:
             files = self._log[: self._first_needed(sequence)]
             newest_sequence = self.newest_sequence
             damaged = [path for path, _ in self._damaged] if has_taken_over else []
+            self._leaving = {old.path for old in snapshots} | {file.path for file in files}
         left = [old.path for old in snapshots if not self._unlink(old.path)]
         left += [path for path in damaged if not self._unlink(path)]
         # Oldest first, so that the log never has a hole.
@@ -318,8 +326,53 @@ class Retention:
             ]
             self._gone_bytes += sum(file.used_bytes for file in gone)
             self._log = self._log[len(gone) :]
+            self._leaving.clear()
             self._recount()
         return left
+
+    # --- What has vanished -----------------------------------------------------------------------
+
+    def take_lost(self) -> dict[str, str]:
+        """Look at every file and forget those that are not as they were left: path → what it is.
+
+        Costs a call of the system for each file, of which there are some ten, and reads a little of
+        the last one. Called between appends.
+        """
+        with self._lock:
+            lost = {}
+            for file in self._log[:-1]:
+                lost[file.path] = self._loss(file.path, file.used_bytes, file.file_number)
+            for file in self._log[-1:]:
+                # With what is preallocated: a write behind a cut makes the file longer again.
+                what = self._loss(file.path, file.held_bytes, file.file_number)
+                if not what and file.segment and file.segment.was_overwritten():
+                    what = "was overwritten"
+                lost[file.path] = what
+            for kept in self._snapshots:
+                lost[kept.path] = self._loss(kept.path, kept.file_bytes)
+            lost = {path: what for path, what in lost.items() if what}
+            if lost:
+                self._gone_bytes += sum(file.used_bytes for file in self._log if file.path in lost)
+                self._log = [file for file in self._log if file.path not in lost]
+                self._snapshots = [kept for kept in self._snapshots if kept.path not in lost]
+                self._recount()
+        return lost
+
+    def _loss(self, path: str, file_bytes: int, file_number: int | None = None) -> str:
+        """Say what has become of a file; empty: nothing, or this program is removing it."""
+        if path in self._leaving:
+            return ""
+        try:
+            status = self._disk.status(path)
+        except FileNotFoundError:
+            return "was removed"
+        except OSError as error:
+            return f"cannot be found any more: {error.strerror}"
+        if file_number not in {None, status.number}:
+            return "was replaced by another file"
+        if status.size_bytes < file_bytes:
+            return f"was cut to {counted(status.size_bytes, 'byte')}"
+        return ""
 
     def _unlink(self, path: str) -> bool:
         try:

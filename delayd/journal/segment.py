@@ -27,7 +27,14 @@ import contextlib
 import errno
 from typing import NamedTuple
 
-from delayd.journal.disk import NO_ROOM, Disk, allocate_whole, end_of_data, write_all
+from delayd.journal.disk import (
+    NO_ROOM,
+    Disk,
+    allocate_whole,
+    end_of_data,
+    read_exactly,
+    write_all,
+)
 from delayd.journal.format import (
     FRAME_OVERHEAD_BYTES,
     HEADER_BYTES,
@@ -66,8 +73,8 @@ class Segment:
     """A segment open for appending. `end` is where the next frame goes."""
 
     __slots__ = (
-        *("_disk", "_mark", "_pwrite", "capacity", "end", "handle", "header", "is_named_durably"),
-        *("last_sequence", "number", "path", "synced_end"),
+        *("_disk", "_mark", "_pwrite", "capacity", "end", "file_number", "handle", "header"),
+        *("_seen", "is_named_durably", "last_sequence", "number", "path", "synced_end"),
     )
 
     def __init__(
@@ -79,7 +86,10 @@ class Segment:
         capacity: int,
         end: int = HEADER_BYTES,
     ) -> None:
-        """Take an open file that is good up to `end`: a new one, which has only its header."""
+        """Take an open file that is good up to `end`: a new one, which has only its header.
+
+        Raises OSError.
+        """
         self._disk = disk
         self._pwrite = disk.pwrite
         self.handle = handle
@@ -87,10 +97,12 @@ class Segment:
         self.path = path
         self.header = header
         self.number = header.number
+        self.file_number = disk.status(handle).number
         self.end = end
         self.synced_end = end  # where the frames end that are known to be durable
         self.last_sequence = header.first_sequence - 1
         self.capacity = capacity
+        self._seen = (end, b"")  # an offset, and what stood there at the last look
         self.is_named_durably = False
 
     @classmethod
@@ -115,12 +127,12 @@ class Segment:
             if spare is None:
                 allocate_whole(disk, handle, capacity)
             write_all(disk, handle, pack_header(header), 0)
+            return cls(disk, path, handle, header, capacity)
         except OSError:
             with contextlib.suppress(OSError):
                 disk.close(handle)
                 disk.unlink(path)
             raise
-        return cls(disk, path, handle, header, capacity)
 
     def publish(self, directory: str) -> None:
         """Give the file the name of its number, in place of what had it. Raises OSError."""
@@ -169,6 +181,17 @@ class Segment:
             reached = min(self.end + frame_bytes, self._disk.size(self.handle))
             if reached > self.end:
                 write_all(self._disk, self.handle, bytes(reached - self.end), self.end)
+
+    def was_overwritten(self) -> bool:
+        """Tell whether other bytes stand now where the last call has found the last frame."""
+        offset, seen = self._seen
+        last = max(HEADER_BYTES, self.end - FRAME_OVERHEAD_BYTES)
+        try:
+            found = read_exactly(self._disk, self.handle, len(seen), offset)
+            self._seen = (last, read_exactly(self._disk, self.handle, self.end - last, last))
+        except OSError:
+            return True
+        return found != seen
 
     def sync(self) -> None:
         """Make every byte appended so far durable, but not the name, which is the directory's."""

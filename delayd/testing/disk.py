@@ -29,7 +29,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from delayd.journal.disk import LockHeldError
+from delayd.journal.disk import FileStatus, LockHeldError
 
 SECTOR_BYTES: Final = 512  # a write reaches the platter in such pieces, each whole or not at all
 
@@ -57,14 +57,17 @@ class _Write(NamedTuple):
 @dataclass(slots=True)
 class _File:
     name: str
+    number: int = 0
     volatile: bytearray = field(default_factory=bytearray)
     durable: bytearray = field(default_factory=bytearray)
+    is_regular: bool = True
     unsynced: list[_Write | int] = field(default_factory=list)
     """Writes and new lengths, oldest first."""
 
 
 @dataclass(slots=True)
 class _Directory:
+    node: _File
     volatile: dict[str, _File] = field(default_factory=dict)
     durable: dict[str, _File] = field(default_factory=dict)
     unsynced: list[dict[str, _File | None]] = field(default_factory=list)
@@ -95,6 +98,7 @@ class SimulatedDisk:
         self._shares: dict[int, str] = {}
         self._next_handle = 3
         self._identities = 0
+        self._last_number = 0
         self._is_off = False
 
     # --- what a test may do -------------------------------------------------------------------
@@ -162,15 +166,20 @@ class SimulatedDisk:
     def put_file(self, path: str, data: bytes) -> None:
         """Set a file, durably, making it and its directory if needed."""
         parent, _, name = path.rpartition("/")
-        directory = self._directories.setdefault(parent, _Directory())
-        file = _File(name, bytearray(data), bytearray(data))
+        directory = self._made_directory(parent)
+        file = self._new_file(name)
+        file.volatile[:] = file.durable[:] = data
         directory.volatile[name] = directory.durable[name] = file
+
+    def move_directory(self, path: str, new_path: str) -> None:
+        """Give a directory another path, durably, as somebody beside the program would."""
+        self._directories[new_path] = self._directories.pop(path)
 
     # --- the protocol, as `Disk` describes it --------------------------------------------------
 
     def make_directory(self, path: str) -> None:
         self._call("make_directory")
-        self._directories.setdefault(path, _Directory())
+        self._made_directory(path)
 
     def list_directory(self, path: str) -> list[str]:
         self._call("list_directory")
@@ -192,7 +201,7 @@ class SimulatedDisk:
             raise LockHeldError(self._locks[path])
         directory, name = self._locate(path)
         if name not in directory.volatile:
-            self._set_names(directory, {name: _File(name)})
+            self._set_names(directory, {name: self._new_file(name)})
         handle = self._handle(directory.volatile[name], write=True)
         self._locks[path] = handle
         return handle
@@ -208,10 +217,10 @@ class SimulatedDisk:
 
     def lock_directory(self, path: str, *, is_shared: bool = False) -> int:
         self._call("lock_directory")
-        self._directory(path)
+        node = self._directory(path).node
         if path in self._locks or (not is_shared and path in self._shares.values()):
             raise LockHeldError(None)
-        handle = self._handle(_File(path), write=False)
+        handle = self._handle(node, write=False)
         if is_shared:
             self._shares[handle] = path
         else:
@@ -228,7 +237,7 @@ class SimulatedDisk:
         if name in directory.volatile:
             self._set_length(directory.volatile[name], 0)
         else:
-            self._set_names(directory, {name: _File(name)})
+            self._set_names(directory, {name: self._new_file(name)})
         return self._handle(directory.volatile[name], write=True)
 
     def close(self, handle: int, /) -> None:
@@ -244,6 +253,13 @@ class SimulatedDisk:
     def size(self, handle: int) -> int:
         self._call("size")
         return len(self._file(handle).volatile)
+
+    def status(self, file: int | str, /) -> FileStatus:
+        self._call("status")
+        if isinstance(file, str) and file in self._directories:
+            return FileStatus(self._directories[file].node.number, is_regular=False, size_bytes=0)
+        found = self._file(file) if isinstance(file, int) else self._find(file)[2]
+        return FileStatus(found.number, found.is_regular, len(found.volatile))
 
     def pread(self, handle: int, count: int, offset: int, /) -> bytes:
         fault = self._call("pread")
@@ -347,6 +363,17 @@ class SimulatedDisk:
         if path not in self._directories:
             raise _error(errno.ENOENT, path)
         return self._directories[path]
+
+    def _made_directory(self, path: str) -> _Directory:
+        if path not in self._directories:
+            node = self._new_file(path)
+            node.is_regular = False
+            self._directories[path] = _Directory(node)
+        return self._directories[path]
+
+    def _new_file(self, name: str) -> _File:
+        self._last_number += 1
+        return _File(name, self._last_number)
 
     def _locate(self, path: str) -> tuple[_Directory, str]:
         parent, _, name = path.rpartition("/")

@@ -71,6 +71,7 @@ class Disk:
         self.is_syncing = False
         self.is_backed_up = False
         self.sync_going_on_ms = 0
+        self.missing_files = ""
         self.log_bytes = 0
         self.durable_id = 0
         self.out_of_order_ids: dict[int, int] = {}
@@ -389,6 +390,7 @@ class HttpRig:
                 metrics=lambda _now_ms: (),
                 metrics_type=CONTENT_TYPE,
                 sync_going_on_ms=lambda: self.disk.sync_going_on_ms,
+                missing_files=lambda: self.disk.missing_files,
             ),
         )
         entrance = AccessControl(self.authenticator)

@@ -38,6 +38,8 @@ async def readyz(call: Call) -> Reply:
     sync_ms = api.reports.sync_going_on_ms()
     if sync_ms > SLOW_SYNC_MS:
         raise NotReady(f"the disk has not answered for {sync_ms // 1_000} s")
+    if missing := api.reports.missing_files():
+        raise NotReady(f"{missing}: nothing is acknowledged until a snapshot replaces it")
     try:
         # It asks a full disk for space again, because perhaps no put comes that would.
         api.engine.log_space.require_for_put(READY_BODY_BYTES)

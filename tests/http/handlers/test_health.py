@@ -167,3 +167,14 @@ def test_the_time_is_durable_before_it_is_told() -> None:
         rig.settle()
         assert admin.the_answer.status == 200
         assert pack_turn(Kind.TURN, rig.clock.now_ms()) in rig.disk.frames[-1]
+
+
+def test_files_that_are_missing_make_it_unready() -> None:
+    with HttpRig() as rig:
+        rig.disk.missing_files = "data/segment-0000000001.log was removed"
+        answer = not_ready(rig)
+        assert answer.word == "NOT_READY"
+        assert answer.json["detail"] == (
+            "data/segment-0000000001.log was removed: nothing is acknowledged until a snapshot "
+            "replaces it"
+        )

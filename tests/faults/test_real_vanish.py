@@ -1,0 +1,156 @@
+"""T-V: files and directories that vanish below a daemon, or while it is stopped."""
+
+import http.client
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from delayd.exits import Exit
+from delayd.limits import LOOK_MS
+from delayd.testing.daemon import Daemon
+from tests.daemon_rig import daemon_of
+from tests.faults.conftest import Runs
+from tests.faults.real_daemon import wait_for_exit
+from tests.line_client import LineClient
+
+HTTP: Final = ("--http", "127.0.0.1:0")
+JOBS: Final = 30
+Damage = Callable[[Path], object]
+
+
+def newest(directory: Path) -> Path:
+    """The file of the log that is written to."""
+    return max(directory.glob("segment-*.log"))
+
+
+def put(client: LineClient, jobs: int) -> int:
+    """Put jobs until that is no longer acknowledged; return the highest id that was."""
+    last_id = 0
+    for number in range(jobs):
+        client.send(b"put 0 0 60 6\r\n%06d\r\n" % number)
+        try:
+            reply = client.reply()
+        except OSError:
+            reply = b""
+        if not reply.startswith(b"INSERTED "):
+            break
+        last_id = int(reply.split()[1])
+    return last_id
+
+
+def jobs_in(daemon: Daemon) -> int:
+    with LineClient(daemon.address) as client:
+        figures = client.ask("stats").splitlines()
+    return next(int(line.split()[1]) for line in figures if line.startswith("current-jobs-ready"))
+
+
+def ready(daemon: Daemon) -> int:
+    connection = http.client.HTTPConnection(*daemon.http_address, timeout=60)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+# --- Below a running daemon ----------------------------------------------------------------------
+
+
+def removed(directory: Path) -> None:
+    newest(directory).unlink()
+
+
+def all_removed(directory: Path) -> None:
+    for path in directory.iterdir():
+        path.unlink()
+
+
+def replaced(directory: Path) -> None:
+    copy = directory / "copy"
+    shutil.copyfile(newest(directory), copy)
+    copy.rename(newest(directory))
+
+
+def cut(directory: Path) -> None:
+    with newest(directory).open("r+b") as file:
+        file.truncate(500)
+
+
+def overwritten(directory: Path) -> None:
+    with newest(directory).open("r+b") as file:
+        file.seek(500)
+        file.write(bytes(100_000))
+
+
+@pytest.mark.parametrize("end", [Daemon.stop, Daemon.kill])
+@pytest.mark.parametrize("policy", ["always", "interval", "never"])
+@pytest.mark.parametrize("damage", [removed, all_removed, replaced, cut, overwritten])
+def test_v1_files_that_vanish_below_a_daemon_are_written_again(
+    tmp_path: Path, runs: Runs, damage: Damage, policy: str, end: Callable[[Daemon], int]
+) -> None:
+    """T-V1: what was acknowledged before, while and after a file vanished is there."""
+    with daemon_of(tmp_path, "--sync", policy) as daemon, LineClient(daemon.address) as client:
+        put(client, JOBS)
+        time.sleep(LOOK_MS / 1_000)
+        put(client, 1)  # the look that has seen the file whole
+        damage(tmp_path)
+        put(client, JOBS)
+        time.sleep(LOOK_MS / 1_000)
+        last_id = put(client, JOBS)
+        assert "error the journal is not whole" in daemon.log()
+        end(daemon)
+    assert last_id == 3 * JOBS + 1
+    with daemon_of(tmp_path) as daemon:
+        assert jobs_in(daemon) == last_id
+    runs.count("T-V1", 1, "damaged files")
+
+
+def test_v1_a_daemon_at_rest_is_asked_whether_it_is_ready(tmp_path: Path) -> None:
+    """T-V1: /readyz looks itself, and is 200 again when everything was written again."""
+    with daemon_of(tmp_path, *HTTP) as daemon, LineClient(daemon.address) as client:
+        put(client, JOBS)
+        removed(tmp_path)
+        assert ready(daemon) == 503
+        while ready(daemon) == 503:
+            time.sleep(0.01)
+        assert put(client, 1) == JOBS + 1
+        daemon.kill()
+    with daemon_of(tmp_path) as daemon:
+        assert jobs_in(daemon) == JOBS + 1
+
+
+def directory_removed(directory: Path) -> None:
+    shutil.rmtree(directory)
+
+
+def moved(directory: Path) -> None:
+    directory.rename(directory.with_name("moved"))
+
+
+def another(directory: Path) -> None:
+    moved(directory)
+    directory.mkdir()
+
+
+@pytest.mark.parametrize("damage", [directory_removed, moved, another])
+def test_v2_a_daemon_whose_directory_vanishes_acknowledges_nothing_more(
+    tmp_path: Path, runs: Runs, damage: Damage
+) -> None:
+    """T-V2: exit code 74; what was acknowledged is where its directory is now."""
+    directory = tmp_path / "data"
+    with daemon_of(directory) as daemon, LineClient(daemon.address) as client:
+        put(client, JOBS)
+        damage(directory)
+        time.sleep(LOOK_MS / 1_000)
+        assert put(client, 1) == 0
+        assert wait_for_exit(daemon) == Exit.JOURNAL_FAILED
+        assert "error the journal failed" in daemon.log()
+    assert not directory.exists() or not list(directory.iterdir())
+    if (there := tmp_path / "moved").exists():
+        with daemon_of(there) as daemon:
+            assert jobs_in(daemon) >= JOBS
+    runs.count("T-V2", 1, "directories")

@@ -1,0 +1,164 @@
+"""Files that vanish under a running journal: noticed, said, and written again from memory."""
+
+from functools import partial
+
+import pytest
+
+from delayd.journal.errors import JournalFailed
+from delayd.journal.journal import Journal
+from delayd.journal.snapshot import snapshot_name
+from delayd.testing.disk import SimulatedDisk
+from tests.journal.journals import (
+    DIRECTORY,
+    SEGMENT_BYTES,
+    append_all,
+    numbered,
+    opened,
+    path_of,
+    payloads_in,
+    take_snapshot,
+)
+
+LOSSES = {
+    "removed": "was removed",
+    "replaced": "was replaced by another file",
+    "cut": "was cut to 100 bytes",
+    "overwritten": "was overwritten",
+}
+
+
+def lose(disk: SimulatedDisk, path: str, how: str) -> None:
+    """Do what somebody beside the daemon may do to a file."""
+    if how == "removed":
+        disk.unlink(path)
+    elif how == "replaced":
+        disk.put_file(path, disk.file_bytes(path))
+    else:
+        handle = disk.open(path, write=True)
+        if how == "cut":
+            disk.truncate(handle, 100)
+        else:  # by a copy of an earlier time
+            disk.pwrite(handle, bytes(SEGMENT_BYTES - 200), 200)
+        disk.close(handle)
+
+
+def heal(journal: Journal, payloads: list[bytes]) -> None:
+    journal.sync()
+    assert journal.lost
+    take_snapshot(journal, payloads)
+    assert not journal.lost
+
+
+@pytest.mark.parametrize("how", LOSSES)
+@pytest.mark.parametrize("unsynced", [0, 2])
+def test_what_was_in_the_file_that_vanished_is_kept_by_a_snapshot(how: str, unsynced: int) -> None:
+    disk, payloads = SimulatedDisk(), numbered(7)
+    journal, _ = opened(disk)
+    append_all(journal, payloads[:3], sync_each=True)
+    journal.look()
+    assert not journal.lost
+    append_all(journal, payloads[3 : 3 + unsynced])
+    lose(disk, path_of(1), how)
+    journal.look()
+    assert journal.lost == f"{path_of(1)} {LOSSES[how]}"
+    heal(journal, payloads[: 3 + unsynced])
+    append_all(journal, payloads[3 + unsynced :], sync_each=True)
+    journal.look()
+    assert not journal.lost
+    disk.crash()
+    assert payloads_in(disk) == payloads
+
+
+def test_a_file_that_was_cut_is_missed_also_when_it_was_written_to_since() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    append_all(journal, numbered(3), sync_each=True)
+    lose(disk, path_of(1), "cut")
+    append_all(journal, numbered(3), sync_each=True)
+    journal.look()
+    assert journal.lost.startswith(f"{path_of(1)} was cut to ")
+
+
+def test_files_vanish_once_more_while_they_are_written_again() -> None:
+    disk, payloads = SimulatedDisk(), numbered(3)
+    journal, _ = opened(disk)
+    append_all(journal, payloads, sync_each=True)
+    lose(disk, path_of(1), "removed")
+    journal.look()
+    lose(disk, path_of(2), "removed")
+    take_snapshot(journal, payloads)
+    journal.look()
+    assert journal.lost == f"{path_of(2)} was removed"
+    heal(journal, payloads)
+    disk.crash()
+    assert payloads_in(disk) == payloads
+
+
+def test_an_older_file_of_the_log_and_a_snapshot_are_missed_as_well() -> None:
+    disk, payloads = SimulatedDisk(), numbered(200)
+    journal, _ = opened(disk)
+    append_all(journal, payloads[:100], sync_each=True)
+    info = take_snapshot(journal, payloads[:100])
+    append_all(journal, payloads[100:], sync_each=True)
+    journal.look()
+    lost = (path_of(2), f"{DIRECTORY}/{snapshot_name(info.sequence)}")
+    assert lost[0] in {f"{DIRECTORY}/{name}" for name in disk.list_directory(DIRECTORY)}
+    for path in lost:
+        disk.unlink(path)
+    journal.look()
+    assert journal.lost == ", ".join(f"{path} was removed" for path in lost)
+    assert journal.fresh_starts == 0, "the file that is written to is as it was"
+    heal(journal, payloads)
+    disk.crash()
+    assert payloads_in(disk) == payloads
+
+
+def test_files_that_the_journal_itself_removes_are_not_missed() -> None:
+    looks: list[str] = []
+
+    class LookingDisk(SimulatedDisk):
+        """Lets the other thread look just after a file was removed."""
+
+        def unlink(self, path: str, /) -> None:
+            super().unlink(path)
+            journal.look()
+            looks.append(journal.lost)
+
+    disk, payloads = LookingDisk(), numbered(300)
+    journal, _ = opened(disk)
+    for end in (100, 200, 300):
+        append_all(journal, payloads[end - 100 : end], sync_each=True)
+        take_snapshot(journal, payloads[:end])
+    journal.look()
+    assert len(looks) > 3
+    assert not any((*looks, journal.lost))
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+@pytest.mark.parametrize("looks", [False, True])
+def test_without_its_directory_a_journal_fails_at_a_look_and_at_the_next_file(
+    is_replaced: bool, looks: bool
+) -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    append_all(journal, numbered(3), sync_each=True)
+    disk.move_directory(DIRECTORY, "elsewhere")
+    if is_replaced:
+        disk.make_directory(DIRECTORY)
+    what = "is another directory than it was" if is_replaced else "was removed"
+    meets_it = journal.look if looks else partial(append_all, journal, numbered(200))
+    with pytest.raises(JournalFailed, match=f"^{DIRECTORY}: {what}$"):
+        meets_it()
+    with pytest.raises(JournalFailed, match=what):
+        journal.append(b"more", 1, 1)
+    assert not is_replaced or disk.list_directory(DIRECTORY) == []
+
+
+def test_a_journal_that_is_closed_while_something_is_missing_says_so() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    append_all(journal, numbered(3), sync_each=True)
+    lose(disk, path_of(1), "removed")
+    journal.look()
+    with pytest.raises(JournalFailed, match="was removed, and nothing replaces it yet"):
+        journal.close()
