@@ -4,7 +4,8 @@ The token that came with the job names the reservation. A worker that was too sl
 is answered 409, and the job's present holder is not affected.
 """
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -17,11 +18,12 @@ from delayd.core.operations.finish import nack as nack_job
 from delayd.core.operations.reserve import touch as touch_job
 from delayd.http import structs
 from delayd.http.api import Api, Call
-from delayd.http.handlers.job_responses import due_text, parse_token
+from delayd.http.handlers.job_responses import due_wall_ms_of, parse_token
 from delayd.http.handlers.reserve import holder_of
 from delayd.http.problems import FieldError, RequestInvalid, problem_of
 from delayd.http.responses import Reply, reply_of_many
 from delayd.http.values import UNSET, Answer, Unset
+from delayd.limits import HTTP_PAGE_SLICE_ROWS
 from delayd.text import moment_text
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ async def nack(call: Call) -> Reply:
     given: NackForm = call.given
     job_id, session, _ = _reservation(call)
     _nack(call.api, session, job_id, given)
-    return await call.answered(_became(call.api, job_id))
+    return await call.answered(_became(_outcome(call.api, job_id)))
 
 
 def _nack(api: Api, session: "Session", job_id: int, given: "NackForm") -> None:
@@ -67,15 +69,27 @@ def _nack(api: Api, session: "Session", job_id: int, given: "NackForm") -> None:
     )
 
 
-def _became(api: Api, job_id: int) -> structs.BecameAnswer:
-    """Return the outcome of a failed attempt."""
+class _Outcome(NamedTuple):
+    """What became of a job after a failed attempt."""
+
+    job_id: int
+    state: State
+    topic: str
+    due_wall_ms: int
+
+
+def _outcome(api: Api, job_id: int) -> _Outcome:
     record, state = caught_up(api.engine, job_id, api.now_ms())
     store = api.engine.store
+    return _Outcome(job_id, state, store.topic_of(record).name, due_wall_ms_of(store, job_id))
+
+
+def _became(outcome: _Outcome) -> structs.BecameAnswer:
     answer = structs.BecameAnswer(
-        id=job_id, state=state.name.lower(), topic=store.topic_of(record).name
+        id=outcome.job_id, state=outcome.state.name.lower(), topic=outcome.topic
     )
-    if state is State.DELAYED:
-        answer.due = due_text(store, job_id)
+    if outcome.state is State.DELAYED:
+        answer.due = moment_text(outcome.due_wall_ms)
     return answer
 
 
@@ -96,7 +110,7 @@ async def bury(call: Call) -> Reply:
     if not isinstance(priority, int):
         priority = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[0]
     bury_job(call.api.engine, session, job_id, priority, call.api.now_ms(), given.error)
-    return await call.answered(_became(call.api, job_id))
+    return await call.answered(_became(_outcome(call.api, job_id)))
 
 
 # --- Many ----------------------------------------------------------------------------------------
@@ -143,10 +157,10 @@ async def ack_many(call: Call) -> Reply:
 
 
 async def nack_many(call: Call) -> Reply:
-    """Nack many jobs in one commit; answer the outcome of each."""
+    """Nack many jobs in one commit; answer the outcome of each, in slices."""
     given: NackManyForm = call.given
     api = call.api
-    results: list[Any] = []
+    done: list[tuple[int, _Outcome | Refusal]] = []
     for one in given.nacks:
         reservation = parse_token(one.token)
         job_id = reservation.job_id
@@ -154,9 +168,20 @@ async def nack_many(call: Call) -> Reply:
             record = call.allow_job(job_id)
             _nack(api, holder_of(api, reservation, record), job_id, one)
         except Refusal as refusal:
-            status, problem = refusal.status, problem_of(refusal)
-            results.append(structs.NackResultAnswer(id=job_id, status=status, problem=problem))
+            done.append((job_id, refusal))
         else:
-            results.append(_Nacked(status=200, **msgspec.structs.asdict(_became(api, job_id))))
+            done.append((job_id, _outcome(api, job_id)))
     await api.durable()
+    results: list[Any] = []
+    for number, (job_id, outcome) in enumerate(done, 1):
+        results.append(_nack_result(job_id, outcome))
+        if number % HTTP_PAGE_SLICE_ROWS == 0:
+            await asyncio.sleep(0)
     return reply_of_many(200, structs.NackResultsAnswer(results=results))
+
+
+def _nack_result(job_id: int, outcome: _Outcome | Refusal) -> structs.NackResultAnswer | _Nacked:
+    if isinstance(outcome, Refusal):
+        problem = problem_of(outcome)
+        return structs.NackResultAnswer(id=job_id, status=outcome.status, problem=problem)
+    return _Nacked(status=200, **msgspec.structs.asdict(_became(outcome)))

@@ -12,7 +12,7 @@ from delayd.core.times import PlayedMs, RequestMs
 from delayd.http.handlers.job_responses import parse_token
 from delayd.http.handlers.reserve import holder_of
 from delayd.http.problems import ReservationLost
-from delayd.limits import ERROR_BYTES_MAX, HTTP_BATCH_MAX
+from delayd.limits import ERROR_BYTES_MAX, HTTP_BATCH_MAX, HTTP_PAGE_SLICE_ROWS
 from tests.http.rig import Answer, HttpRig
 
 if TYPE_CHECKING:
@@ -435,6 +435,22 @@ def test_nacks_that_all_went_well_are_simply_so() -> None:
         answer = rig.call("POST", "/v1/nack", {"nacks": nacks})
         assert (answer.status, len(answer.json["results"])) == (200, 5)
         assert len(rig.disk.frames) == before + 1
+
+
+def test_nacks_are_one_commit_and_their_answer_is_written_in_slices() -> None:
+    with HttpRig(is_checked=False) as rig:
+        nacks = [{"token": job["token"], "delay": 5} for job in many(rig, HTTP_BATCH_MAX)]
+        before = len(rig.disk.frames)
+        worker = rig.send("POST", "/v1/nack", {"nacks": nacks}, is_settled=False)
+        while len(rig.disk.frames) == before:
+            rig.step()
+        steps = 0
+        while worker.answer is None:
+            rig.step()
+            steps += 1
+        assert steps >= HTTP_BATCH_MAX // HTTP_PAGE_SLICE_ROWS
+        assert len(rig.disk.frames) == before + 1
+        assert {one["state"] for one in worker.the_answer.json["results"]} == {"delayed"}
 
 
 def test_where_the_disk_is_full_jobs_can_be_acknowledged_and_no_errors_kept() -> None:
