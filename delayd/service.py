@@ -39,7 +39,15 @@ from delayd.core.engine import Engine
 from delayd.core.stats.refusals import Refusals
 from delayd.exits import Exit
 from delayd.journal.errors import JournalError
-from delayd.limits import SLOW_SYNC_MS, SPARE_BYTES_MIN, STOP_MS_MAX, WATCHDOG_MS
+from delayd.limits import (
+    RETURNS_PER_STOP_TURN,
+    SLOW_SYNC_MS,
+    SPARE_BYTES_MIN,
+    STOP_CLOSE_MS,
+    STOP_MS_MAX,
+    STOP_RETURNS_MS,
+    WATCHDOG_MS,
+)
 from delayd.line.server import LineServer
 from delayd.line.stats import LogFigures, Stats
 from delayd.logs import Log, Value, keep_libraries_quiet
@@ -143,6 +151,7 @@ class Service:
         self._commit: GroupCommit | None = None
         self._snapshots: Snapshots | None = None
         self._exit = Exit.OK
+        self._stop_ends_ns = 0
         self._sparingly = RateLimited(lambda: monotonic_ns() // NS_PER_MS)
         self.repairs = 0
         """Wake-ups that the watchdog found missing; always 0, or there is a fault in here."""
@@ -397,6 +406,7 @@ class Service:
 
         The order is: no more clients, last replies, reservations back, commit, close.
         """
+        self._stop_ends_ns = monotonic_ns() + (STOP_MS_MAX - STOP_CLOSE_MS) * NS_PER_MS
         self._notifier.stopping("stopping")
         self._line.stop_accepting()
         if self._http is not None:
@@ -406,16 +416,20 @@ class Service:
 
     def _last_replies(self) -> Iterator[None]:
         """Let clients take what was promised to them, for a bounded time: a step for each item."""
-        for _ in range(STOP_MS_MAX // _STOP_STEP_MS):
-            if not self._line.has_unsent:
-                return
+        returns = len(self._engine.store.leases.sessions) > RETURNS_PER_STOP_TURN
+        ends_ns = self._stop_ends_ns - returns * STOP_RETURNS_MS * NS_PER_MS
+        while self._line.has_unsent and monotonic_ns() < ends_ns:
             yield
 
     def _give_back(self) -> None:
-        """Close the clients: what they held is ready again."""
+        """Close the clients: what they held is ready again, as far as there is time for it."""
         self._engine.is_stopping = True
         self._line.close_clients(self._clock.request_ms())
-        self._turns.end_turn(self._clock.request_ms())
+        ends_ns = max(self._stop_ends_ns, monotonic_ns() + STOP_RETURNS_MS * NS_PER_MS // 2)
+        while self._turns.return_some(self._clock.request_ms()) and monotonic_ns() < ends_ns:
+            pass
+        if held := sum(len(session.deadlines) for session, _ in self._engine.leavers):
+            self._log.warning("jobs stay reserved until their ttr runs out", jobs=held)
 
     def _close(self) -> None:
         """Write what is to be written and let go of everything."""

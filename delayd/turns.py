@@ -24,6 +24,7 @@ from delayd.core.engine import Engine
 from delayd.core.errors import OutOfSpace
 from delayd.core.log_space import RESERVE_COST_BYTES
 from delayd.core.operations.clock import advance, follow_wall, next_deadline, reach, record_time
+from delayd.core.operations.returns import give_back_some
 from delayd.core.operations.waiting import serve_waiting
 from delayd.core.stats.histogram import Histogram, Longest
 from delayd.core.times import PlayedMs, RequestMs
@@ -32,6 +33,7 @@ from delayd.limits import (
     HELD_BOUNDS_NS,
     HELD_NOTED_NS,
     MISSED_WAKE_UP_MS,
+    RETURNS_PER_STOP_TURN,
     ROOM_PLENTY_BYTES,
     ROOM_TURNS_MAX,
     SYNC_BREATHER_MS,
@@ -308,12 +310,18 @@ class Turns:
         until_ns = monotonic_ns() + TASK_SLICE_US * 1_000
         self._has_more = True
         if self._commit is None or not self._commit.is_backed_up:
-            while not engine.deliveries:
+            while True:
                 now_ms = clock.request_ms()
                 if (task := tasks.step(now_ms)) is not None:
                     task.conclude(now_ms)
-                if not tasks.has_more or monotonic_ns() > until_ns:
+                if engine.deliveries or not tasks.has_more or monotonic_ns() > until_ns:
                     break
+
+    def return_some(self, request_ms: RequestMs) -> bool:
+        """Take back a slice of what closed clients held, and commit; tell whether there is more."""
+        give_back_some(self._engine, RETURNS_PER_STOP_TURN, request_ms)
+        self.end_turn(request_ms)
+        return bool(self._engine.leavers)
 
     def end_turn(self, request_ms: RequestMs) -> None:
         """Tell those whose wait has ended, commit, and see when the next turn is due."""

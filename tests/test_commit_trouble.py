@@ -16,10 +16,11 @@ from delayd import commit as commit_module
 from delayd.clock import NS_PER_MS
 from delayd.config import SyncPolicy
 from delayd.core.errors import JobNotFound, OutOfSpace
-from delayd.core.operations.change import kick, kick_job, reschedule
+from delayd.core.operations.change import kick_job, reschedule
 from delayd.core.operations.clock import advance
 from delayd.core.operations.finish import bury, delete, delete_batch, release
 from delayd.core.operations.reserve import reserve, reserve_batch, reserve_job, touch
+from delayd.core.operations.returns import give_back_some
 from delayd.core.operations.sessions import close_session, ignore, open_session, watch
 from delayd.core.operations.topics import pause
 from delayd.core.operations.waiting import serve_waiting, wait
@@ -28,7 +29,7 @@ from delayd.journal.errors import JournalFull
 from delayd.limits import EMERGENCY_BYTES, ROOM_RETRY_MS, SLOW_SYNC_MS, UNSYNCED_BYTES_MAX
 from delayd.testing.disk import SimulatedDisk
 from tests.commit_rig import CommitRig, Watch, set_watch
-from tests.core.rig import put
+from tests.core.rig import kick, put
 
 DIRECTORY: Final = "data"
 SEGMENT_BYTES: Final = 128 << 10
@@ -247,6 +248,9 @@ def test_whatever_clients_do_on_a_full_disk_is_recorded_or_refused(
         records = dict(rig.engine.store.jobs)
         for session in rig.sessions:
             close_session(rig.engine, session, rig.now_ms)
+        while rig.engine.leavers:
+            rig.end_turn()
+            give_back_some(rig.engine, 50, rig.now_ms)
         rig.end_turn()
         rig.disk.kill()
         again = full_disk_rig(rig.disk)

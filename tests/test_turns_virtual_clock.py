@@ -14,7 +14,7 @@ from delayd.core.engine import Engine
 from delayd.core.records import Kind, pack_turn
 from delayd.core.stats.counters import Operation
 from delayd.core.times import RequestMs
-from delayd.limits import TASK_SLICE_US, WALL_MS_MAX
+from delayd.limits import RETURNS_PER_STOP_TURN, RETURNS_PER_TURN, TASK_SLICE_US, WALL_MS_MAX
 from delayd.line.server import LineServer
 from delayd.line.stats import Stats
 from delayd.turns import Turns
@@ -269,3 +269,59 @@ def test_a_virtual_clock_begins_at_the_time_of_the_system() -> None:
     before_ms = VirtualClock().now_ms()
     assert before_ms * NS_PER_MS > 1_700_000_000 * 1_000 * NS_PER_MS
     assert before_ms <= VirtualClock().now_ms()
+
+
+def hold(server: VirtualServer, jobs: int, ttr: bytes = b"60") -> socket.socket:
+    """Return a client that holds so many jobs."""
+    holder = server.client()
+    for _ in range(0, jobs, 100):
+        server.says(holder, *(b"put 0 0 %b 1" % ttr, b"x") * 100)
+        server.says(holder, *(b"reserve",) * 100)
+    assert server.engine.store.topics.by_name["default"].reserved == jobs
+    return holder
+
+
+def test_the_clock_goes_on_when_all_has_come_back_that_a_closed_client_held(
+    server: VirtualServer,
+) -> None:
+    holder, client = hold(server, 1_000), server.client()
+    holder.close()
+    client.sendall(b"advance-clock 3600\r\n")
+    server.turn_until_quiet()
+    assert heard(client) == at(3_600_000) + b"\r\n"
+    operations = server.engine.store.counters.operations
+    assert (operations[Operation.RETURN], operations[Operation.TIMEOUT]) == (1_000, 0)
+
+
+def test_jobs_come_back_also_in_a_turn_that_hands_one_out(server: VirtualServer) -> None:
+    holder, producer, worker = hold(server, 1_000), server.client(), server.client()
+    server.says(worker, b"watch other", b"ignore default")
+    server.waits(worker)
+    server.says(producer, b"use other")
+    holder.close()
+    producer.sendall(b"put 0 0 60 1\r\nx\r\n")
+    server.turn(ARRIVAL_S_MAX)
+    left = server.engine.store.topics.by_name["default"].reserved
+    assert heard(worker) == b"RESERVED 1001 1\r\nx\r\n"
+    assert left < 1_000 - RETURNS_PER_TURN
+
+
+def test_the_clock_does_not_go_on_before_a_worker_knows_of_its_job(server: VirtualServer) -> None:
+    client, worker = server.client(), server.client()
+    worker.sendall(b"reserve\r\nrelease 1 0 3\r\nreserve\r\n")
+    server.turn_until_quiet()
+    server.says(client, b"put 0 0 60 1", b"x", b"advance-clock 4.999")
+    assert heard(worker) == b"RESERVED 1 1\r\nx\r\nRELEASED\r\nRESERVED 1 1\r\nx\r\n"
+
+
+def test_at_a_stop_more_comes_back_in_one_turn(server: VirtualServer) -> None:
+    jobs = 2 * RETURNS_PER_STOP_TURN
+    holder = hold(server, jobs - jobs % 100)
+    server.line.close_clients(server.clock.request_ms())
+    turns = 1
+    while server.turns.return_some(server.clock.request_ms()):
+        check(server.engine)
+        turns += 1
+    assert turns == 2
+    assert not server.engine.store.leases.sessions
+    holder.close()

@@ -6,7 +6,8 @@ with a client that waits for its end. `BackgroundTasks` gives each the same shar
 
     add(search)  add(bulk)      step: search   step: bulk   step: search   step: bulk, over ─► bulk
 
-What a clear has left (`core.cleared`) is swept beside them; for that no client waits.
+What a clear has left (`core.cleared`) is swept beside them, and what sessions held that have ended
+comes back (`operations.returns`); for that no client waits.
 
 Work depends on the engine's state, its budget and the time argument only. The owner decides how
 often steps are taken, and concludes the task that is over:
@@ -25,8 +26,9 @@ from typing import Final, Protocol, final
 
 from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
+from delayd.core.operations.returns import give_back_some
 from delayd.core.times import RequestMs
-from delayd.limits import TASK_STEP_JOBS
+from delayd.limits import PASS_ACTION_COST, TASK_STEP_JOBS
 
 
 class Work(Protocol):
@@ -41,12 +43,23 @@ class Work(Protocol):
 class BackgroundTask:
     """Work, and whom to answer when it is over."""
 
-    __slots__ = ("_answer", "is_over", "refusal", "work")
+    __slots__ = ("answer", "is_over", "refusal", "to_the_end", "work")
 
-    def __init__(self, work: Work, answer: Callable[[Refusal | None, RequestMs], object]) -> None:
-        """`answer` is told of the end: the refusal, if it was one, and the time."""
+    def __init__(
+        self,
+        work: Work,
+        answer: Callable[[Refusal | None, RequestMs], object],
+        *,
+        to_the_end: bool = False,
+    ) -> None:
+        """`answer` is told of the end: the refusal, if it was one, and the time.
+
+        `to_the_end`: the work goes on when its client has gone.
+        """
         self.work: Final = work
-        self._answer = answer
+        self.to_the_end: Final = to_the_end
+        self.answer: Callable[[Refusal | None, RequestMs], object] | None = answer
+        """None when the client has gone."""
         self.refusal: Refusal | None = None
         self.is_over = False
 
@@ -61,7 +74,8 @@ class BackgroundTask:
 
     def conclude(self, now_ms: RequestMs) -> None:
         """Answer: the last step has been taken."""
-        self._answer(self.refusal, now_ms)
+        if self.answer is not None:
+            self.answer(self.refusal, now_ms)
 
 
 @final
@@ -78,24 +92,33 @@ class BackgroundTasks:
     @property
     def has_more(self) -> bool:
         """Tell whether there is a step to take."""
-        return bool(self._queue or self._engine.store.cleared)
+        engine = self._engine
+        return bool(self._queue or engine.store.cleared or engine.leavers)
 
     def add(self, task: BackgroundTask) -> None:
         """Add a task."""
         self._queue.append(task)
 
-    def drop(self, task: BackgroundTask) -> None:
-        """Drop a task whose result is not needed any more. What it has done stays done."""
-        self._queue.remove(task)
+    def leave(self, task: BackgroundTask) -> None:
+        """Note that the client of a task has gone: it is dropped, or goes on without.
+
+        What it has done stays done.
+        """
+        if task.to_the_end:
+            task.answer = None
+        else:
+            self._queue.remove(task)
 
     def step(self, now_ms: RequestMs, budget: int = TASK_STEP_JOBS) -> BackgroundTask | None:
         """Take a step of the task whose turn it is; return it if that was its last.
 
-        Without tasks nothing happens. The sweep shares each step.
+        Without tasks nothing happens. Sweep and returns share each step.
         """
-        store = self._engine.store
-        if store.cleared:
-            store.sweep(budget)
+        engine = self._engine
+        if engine.store.cleared:
+            engine.store.sweep(budget)
+        if engine.leavers:
+            give_back_some(engine, 1 + budget // PASS_ACTION_COST, now_ms)
         if not self._queue:
             return None
         task = self._queue.popleft()

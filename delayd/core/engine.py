@@ -40,6 +40,7 @@ clocks. Operations run hundreds of thousands of times a second: plain arguments 
 no objects in between.
 """
 
+from collections import deque
 from typing import Final, final
 
 from delayd.core.log_space import LogSpace
@@ -48,7 +49,13 @@ from delayd.core.records import LAYOUTS, Kind, pack, pack_turn
 from delayd.core.session import Delivery, Session
 from delayd.core.store import Store
 from delayd.core.times import PlayedMs
-from delayd.limits import BODY_BYTES_DEFAULT, WHEEL_SIZE_DEFAULT, WHEEL_TICK_MS_DEFAULT
+from delayd.limits import (
+    BODY_BYTES_DEFAULT,
+    RETURN_SEARCHES_PER_TURN,
+    RETURNS_PER_TURN,
+    WHEEL_SIZE_DEFAULT,
+    WHEEL_TICK_MS_DEFAULT,
+)
 
 
 @final
@@ -68,11 +75,14 @@ class Engine:
         "is_stopping",
         "jobs_max",
         "last_wait",
+        "leavers",
         "log",
         "log_space",
         "must_sync",
         "out_of_order_ids",
         "places_next",
+        "returns_left",
+        "searches_left",
         "store",
         "tick_ms",
         "turn_ms",
@@ -108,6 +118,13 @@ class Engine:
         self.turn_ms = -1
         """The last time that was recorded."""
         self.deliveries: list[Delivery] = []
+        self.leavers: deque[tuple[Session, list[int]]] = deque()
+        """Sessions that have ended, and the jobs that are still to be taken from each, the last
+        first; see `operations.returns`."""
+        self.returns_left = RETURNS_PER_TURN
+        """How many jobs may come back at once in this turn because their sessions end."""
+        self.searches_left = RETURN_SEARCHES_PER_TURN
+        """How many more may come back in vain because a reserve finds nothing ready."""
         self.waits: dict[int, Session] = {}
         """Number of a wait → the consumer that waits, the longest first."""
         self.last_wait = 0
@@ -157,6 +174,8 @@ class Engine:
         if log:
             self.log = []
             self.must_sync = False
+            self.returns_left = RETURNS_PER_TURN
+            self.searches_left = RETURN_SEARCHES_PER_TURN
         return log, must_sync
 
     def take_deliveries(self) -> list[Delivery]:

@@ -11,6 +11,7 @@ from delayd.core.times import RequestMs
 from delayd.limits import DEADLINE_SOON_MS
 
 if TYPE_CHECKING:
+    from delayd.core.job import Reason
     from delayd.core.topic import Topic
 
 NEVER_MS: Final = 2**64
@@ -41,6 +42,8 @@ class Session:
 
     __slots__ = (
         "deadlines",
+        "left_for",
+        "left_ms",
         "owner",
         "places",
         "produces",
@@ -67,6 +70,9 @@ class Session:
         """Job id → when the reservation ends, for every job held."""
         self.soonest_ms = NEVER_MS
         """No reservation held ends before this; exact only after `soonest_deadline`."""
+        self.left_for: Reason | None = None
+        """Why it has ended, if it has: what it still holds counts as returned since `left_ms`."""
+        self.left_ms = RequestMs(0)
         self.waiting = False
         self.wait_ends_ms: int | None = None
         self.wait_number = 0

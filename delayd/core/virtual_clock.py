@@ -44,6 +44,8 @@ class ClockAdvance:
     def step(self, _budget: int, _now_ms: RequestMs) -> bool:
         """Advance to the next deadline, or fire a slice of what is due at this one."""
         state, clock = self._engine, self._clock
+        if state.deliveries or state.leavers:
+            return False  # what has happened by now comes first
         now_ms = clock.now_ms()
         until_ms = self._until_ms
         if until_ms is None:

@@ -139,7 +139,7 @@ class Api:
             await future
         except asyncio.CancelledError:
             if not task.is_over:
-                self.tasks.drop(task)
+                self.tasks.leave(task)
             raise
         if task.refusal is not None:
             raise task.refusal

@@ -26,21 +26,27 @@ from delayd.core.job import State
 from delayd.core.operations import change, finish
 from delayd.core.operations.checks import topic_named
 from delayd.core.operations.clock import caught_up
-from delayd.core.operations.expiry import leases_are_caught_up
 from delayd.core.operations.put import find_key
 from delayd.core.operations.reserve import reserve, reserve_job, touch
+from delayd.core.operations.returns import leases_are_caught_up
 from delayd.core.operations.sessions import ignore, use, watch
 from delayd.core.operations.topics import Clear, SetPolicy, pause, policy_of
 from delayd.core.operations.waiting import wait
 from delayd.core.policy import Policy
 from delayd.core.scans.bulk import Action, Bulk
+from delayd.core.scans.kick import Kick
 from delayd.core.scans.list import Calendar, Search
 from delayd.core.scans.scan import Wanted
 from delayd.core.session import Handed
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
 from delayd.core.virtual_clock import ClockAdvance
-from delayd.limits import POLICY_JSON_BYTES_MAX, RESERVE_BATCH_MAX
+from delayd.limits import (
+    KICKS_AT_ONCE,
+    PASS_ACTION_COST,
+    POLICY_JSON_BYTES_MAX,
+    RESERVE_BATCH_MAX,
+)
 from delayd.line import grammar, replies
 from delayd.line.connection import LineConnection
 from delayd.line.grammar import BadFormat, Changes, Filter, PutLine
@@ -130,7 +136,14 @@ def _nack(client: LineConnection, args: tuple[int, int, str], now_ms: RequestMs)
 
 
 def _kick(client: LineConnection, bound: int, now_ms: RequestMs) -> bytes:
-    return b"KICKED %d\r\n" % change.kick(client.engine, client.used, bound, now_ms)
+    kick = Kick(client.engine, client.used, bound)
+
+    def say() -> bytes:
+        return b"KICKED %d\r\n" % kick.done
+
+    if kick.step(PASS_ACTION_COST * KICKS_AT_ONCE, now_ms):
+        return say()
+    return client.begin(kick, say, to_the_end=True)
 
 
 def _kick_job(client: LineConnection, job_id: int, now_ms: RequestMs) -> bytes:

@@ -224,9 +224,12 @@ class LineConnection:
         self.batch_max = 0
         return self.long_reply(replies.reserved_batch([job, *more]))
 
-    def begin(self, work: Work, say: Callable[[], bytes]) -> bytes:
-        """Execute a command in slices, and reply in the end; the connection waits meanwhile."""
-        self._task = BackgroundTask(work, partial(self._end_task, say))
+    def begin(self, work: Work, say: Callable[[], bytes], *, to_the_end: bool = False) -> bytes:
+        """Execute a command in slices, and reply in the end; the connection waits meanwhile.
+
+        `to_the_end`: also if the client closes before, as beanstalkd would have executed it.
+        """
+        self._task = BackgroundTask(work, partial(self._end_task, say), to_the_end=to_the_end)
         self.context.tasks.add(self._task)
         self.is_waiting = True
         return b""
@@ -430,7 +433,7 @@ class LineConnection:
         self.is_closing = True
         self.is_waiting = False
         if self._task is not None:
-            self.context.tasks.drop(self._task)
+            self.context.tasks.leave(self._task)
             self._task = None
         self.stats.forget(self.session)
         close_session(self.engine, self.session, now_ms)

@@ -53,6 +53,7 @@ def check(engine: Engine) -> None:
     assert all(topic.waiters.keys() <= engine.waits.keys() for topic in store.topics.listing)
     assert engine.log_space.jobs == counted.total()
     assert sum(topic.reserved for topic in store.topics.listing) == len(store.leases.sessions)
+    _check_leavers(engine)
     _check_numbers(store)
     _check_keys(store)
     _check_wall_times(store)
@@ -63,6 +64,18 @@ def check(engine: Engine) -> None:
     }
     delays = [topic.queues.delays for topic in store.topics.listing]
     store.timer_queue.check([store.leases.lane, store.alarms.lane, *delays], store.time_ms)
+
+
+def _check_leavers(engine: Engine) -> None:
+    """Assert that whatever a session holds that has ended is going to come back."""
+    coming = {}
+    for session, job_ids in engine.leavers:
+        assert session.left_for is not None
+        assert not session.waiting
+        assert session.deadlines.keys() <= set(job_ids)
+        coming.update(dict.fromkeys(session.deadlines, session))
+    holders = engine.store.leases.sessions
+    assert coming == {job: whose for job, whose in holders.items() if whose.left_for is not None}
 
 
 def _check_place(store: Store, topic: Topic, job_id: int, record: bytes) -> None:

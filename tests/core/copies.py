@@ -13,7 +13,7 @@ import pytest
 from delayd.core import job_table, snapshot_copy
 from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
-from delayd.core.operations.change import kick, reschedule
+from delayd.core.operations.change import reschedule
 from delayd.core.operations.clock import advance
 from delayd.core.operations.finish import bury, delete, release
 from delayd.core.operations.reserve import reserve, reserve_job
@@ -27,7 +27,7 @@ from delayd.core.views import peek_buried, peek_delayed
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.core.rig import EngineRig
+from tests.core.rig import EngineRig, kick
 from tests.core.test_engine_walk import Scan
 
 HOUR_MS = 3_600_000

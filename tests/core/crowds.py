@@ -8,9 +8,9 @@ from delayd.core.background import Work
 from delayd.core.errors import Refusal
 from delayd.core.job import DUE_AT, U64, State, tally_of
 from delayd.core.operations.change import kick_job, reschedule
-from delayd.core.operations.expiry import catch_up_leases
 from delayd.core.operations.finish import bury, delete, release
 from delayd.core.operations.reserve import reserve, reserve_job
+from delayd.core.operations.returns import catch_up_leases
 from delayd.core.scans.scan import Wanted, seen_state
 from delayd.core.times import RequestMs
 from tests.core.rig import EngineRig

@@ -17,6 +17,7 @@ from delayd.core.operations.sessions import ignore, open_session, use, watch
 from delayd.core.operations.waiting import wait
 from delayd.core.records import LAYOUTS, TAILED, Kind
 from delayd.core.replay import Replay
+from delayd.core.scans.kick import Kick
 from delayd.core.session import Session, WaitEnd
 from delayd.core.times import PlayedMs, RequestMs
 from delayd.core.topic import Topic
@@ -73,6 +74,14 @@ class CountingPages(dict[int, Page]):
     def __getitem__(self, number: int) -> Page:
         self.looks += 1
         return super().__getitem__(number)
+
+
+def kick(engine: Engine, topic: Topic, bound: int, now_ms: int) -> int:
+    """Kick up to `bound` jobs of the topic, all at once; return how many were."""
+    work = Kick(engine, topic, bound)
+    while not work.step(100, RequestMs(now_ms)):
+        pass
+    return work.done
 
 
 class EngineRig:

@@ -11,6 +11,7 @@ from delayd.core.job_table import PAGE_BITS
 from delayd.core.operations.finish import bury
 from delayd.core.operations.topics import Clear
 from delayd.core.scans.bulk import Action, Bulk
+from delayd.core.scans.kick import Kick
 from delayd.core.scans.list import Calendar, Cursor, Search
 from delayd.core.scans.scan import Wanted
 from delayd.limits import (
@@ -50,10 +51,11 @@ MAKERS: dict[str, Callable[[Engine], Work]] = {
     "dry_run": lambda engine: Bulk(engine, "default", Wanted(), Action.cancel(), dry_run=True),
     "cancel": lambda engine: Bulk(engine, "default", Wanted(), Action.cancel()),
     "kick": lambda engine: Bulk(engine, "default", Wanted(), Action.kick(per_s=10)),
+    "kick_topic": lambda engine: Kick(engine, engine.store.topic("default"), JOBS),
     "reschedule": lambda engine: Bulk(engine, "default", Wanted(), Action.reschedule(9_000)),
     "clear": lambda engine: Clear(engine, "default"),
 }
-ACTIONS = ("cancel", "kick", "reschedule")
+ACTIONS = ("cancel", "kick", "kick_topic", "reschedule")
 
 
 @pytest.mark.parametrize("delay_ms", [5, WEEK_MS])

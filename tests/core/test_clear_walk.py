@@ -14,10 +14,10 @@ import pytest
 from delayd.core.errors import KeyNotFound, Refusal
 from delayd.core.job import State, key_of
 from delayd.core.operations import clock
-from delayd.core.operations.expiry import leases_are_caught_up
 from delayd.core.operations.finish import bury, delete, nack, release
 from delayd.core.operations.put import Conflict, find_key, put_keyed, put_keyed_run
 from delayd.core.operations.reserve import reserve_batch
+from delayd.core.operations.returns import leases_are_caught_up
 from delayd.core.operations.topics import Clear, set_policy
 from delayd.core.operations.topics import clear as clear_topic
 from delayd.core.policy import Policy

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 
 from delayd.core.job import State
 from delayd.core.operations import clock, sessions
-from delayd.core.operations.change import kick, kick_job, reschedule
+from delayd.core.operations.change import kick_job, reschedule
 from delayd.core.operations.clock import next_deadline
 from delayd.core.operations.finish import bury, delete_batch, release
 from delayd.core.operations.put import put_alike
@@ -37,7 +37,7 @@ from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
 from tests.core.model import LONGEST_MS, Client, Model
-from tests.core.rig import EngineRig, put
+from tests.core.rig import EngineRig, kick, put
 from tests.core.side_by_side import SideBySide
 
 TOPICS = ("default", "a", "b", "c")

@@ -13,7 +13,7 @@ from delayd.core.log_space import (
     Ask,
     LogSpace,
 )
-from delayd.core.operations.change import kick, kick_job, reschedule
+from delayd.core.operations.change import kick_job, reschedule
 from delayd.core.operations.finish import bury, delete, delete_batch, release
 from delayd.core.operations.reserve import reserve, reserve_batch, reserve_job, touch
 from delayd.core.operations.sessions import close_session, open_session
@@ -21,7 +21,7 @@ from delayd.core.operations.topics import pause
 from delayd.core.session import Session
 from delayd.core.times import RequestMs
 from delayd.limits import BODY_BYTES_DEFAULT, EMERGENCY_BYTES, LONG_BODY_BYTES
-from tests.core.rig import put
+from tests.core.rig import kick, put
 
 
 def none_left(_missing_bytes: int, _body_bytes: int, _places: int) -> int:

@@ -7,7 +7,7 @@ import pytest
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
 from delayd.core.job import State, key_of
-from delayd.core.operations.change import kick, kick_job, reschedule
+from delayd.core.operations.change import kick_job, reschedule
 from delayd.core.operations.clock import next_deadline
 from delayd.core.operations.finish import bury, delete, delete_batch, release
 from delayd.core.operations.put import Conflict, put_alike, put_keyed, put_keyed_run
@@ -21,7 +21,7 @@ from delayd.core.times import PlayedMs, RequestMs
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.core.rig import TTR_MS, EngineRig, kinds_of
+from tests.core.rig import TTR_MS, EngineRig, kick, kinds_of
 
 HOUR_MS = 3_600_000
 

@@ -16,12 +16,12 @@ from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, JobAlreadyExists, JobNotFound
 from delayd.core.job import Retry
 from delayd.core.operations import clock
-from delayd.core.operations.change import kick, kick_job, reschedule
+from delayd.core.operations.change import kick_job, reschedule
 from delayd.core.operations.clock import follow_wall
-from delayd.core.operations.expiry import catch_up_leases
 from delayd.core.operations.finish import bury, delete, nack, release
 from delayd.core.operations.put import Conflict, put_keyed
 from delayd.core.operations.reserve import reserve_batch, reserve_job, touch
+from delayd.core.operations.returns import catch_up_leases, give_back_some
 from delayd.core.operations.sessions import close_session
 from delayd.core.operations.topics import clear, configure, policy_of, set_policy
 from delayd.core.operations.waiting import cancel_wait
@@ -32,7 +32,7 @@ from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.core.times import PlayedMs
 from tests.core.check import check
 from tests.core.copies import restored, state
-from tests.core.rig import EngineRig
+from tests.core.rig import EngineRig, kick
 
 TOPICS: Final = ("default", "a", "b", "dead")
 WHOLE: Final = 1 << 40
@@ -157,9 +157,13 @@ class FailingWalk:
 
     def leave(self) -> None:
         session = self.rng.choice(self.sessions)
+        self.engine.returns_left = self.rng.choice((0, 0, 1, 100))
         close_session(self.engine, session, self.rig.now_ms)
         self.sessions.remove(session)
         self.sessions.append(self.client())
+
+    def returns(self) -> None:
+        give_back_some(self.engine, self.rng.choice((1, 1, 5)), self.rig.now_ms)
 
     def kick(self) -> None:
         topic = self.engine.store.topics.by_name.get(self.rng.choice(TOPICS))
@@ -207,7 +211,14 @@ class FailingWalk:
         doings = (
             *(self.put, self.reserve, self.reserve, self.reserve, self.give_back, self.give_back),
             *(self.give_back, self.slice, self.slice, self.slice, self.slice, self.everything),
-            *(self.leave, self.kick, self.reschedule, self.change_policy, self.delete),
+            *(
+                self.leave,
+                self.returns,
+                self.kick,
+                self.reschedule,
+                self.change_policy,
+                self.delete,
+            ),
             *(self.clear, self.sweep, self.put_keyed, self.put_keyed, self.set_clock),
         )
         with contextlib.suppress(JobNotFound, CapReached, JobAlreadyExists):

@@ -12,12 +12,12 @@ from typing import Any, Final, NamedTuple
 from delayd.core.engine import Engine
 from delayd.core.errors import JobAlreadyExists
 from delayd.core.job import Retry
-from delayd.core.operations.change import change, kick, kick_job, reschedule, reschedule_at
+from delayd.core.operations.change import change, kick_job, reschedule, reschedule_at
 from delayd.core.operations.clock import advance, follow_wall
-from delayd.core.operations.expiry import leases_are_caught_up
 from delayd.core.operations.finish import bury, delete, nack, release
 from delayd.core.operations.put import Conflict, put_keyed
 from delayd.core.operations.reserve import reserve_batch, touch
+from delayd.core.operations.returns import leases_are_caught_up
 from delayd.core.operations.sessions import close_session, open_session, watch
 from delayd.core.operations.topics import clear, pause, set_policy
 from delayd.core.policy import Policy
@@ -30,7 +30,7 @@ from delayd.journal.format import HEADER_BYTES
 from delayd.journal.journal import Journal
 from delayd.journal.recovery import LogVerdict, Recovery
 from delayd.testing.disk import SimulatedDisk
-from tests.core.rig import put
+from tests.core.rig import kick, put
 from tests.faults.parts import digest
 from tests.journal.journals import DIRECTORY, contents_of, disk_with, frame_ends, path_of
 

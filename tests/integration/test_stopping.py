@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from delayd.exits import Exit
+from delayd.limits import RETURNS_PER_STOP_TURN
 from delayd.testing.daemon import Daemon, running_daemon
 from tests.line_client import LineClient
 
@@ -160,3 +161,21 @@ def test_a_hang_up_of_the_terminal_stops_nothing(tmp_path: Path) -> None:
         daemon.process.send_signal(signal.SIGHUP)
         client.put(b"after")
         assert daemon.process.poll() is None
+
+
+@pytest.mark.parametrize("http", ["off", "127.0.0.1:0"])
+def test_many_jobs_of_one_client_are_ready_after_the_stop(tmp_path: Path, http: str) -> None:
+    jobs = 2 * RETURNS_PER_STOP_TURN + 100
+    with running_daemon("--http", http, data_dir=tmp_path) as daemon:
+        holder = LineClient(daemon.address)
+        holder.send(b"put 0 0 3600 1\r\nx\r\n" * jobs)
+        holder.send(b"reserve-batch 1000 0\r\n" * (1 + jobs // 1_000))
+        assert [holder.reply()[:9] for _ in range(jobs)] == [b"INSERTED "] * jobs
+        with LineClient(daemon.address) as other:
+            while other.stats("stats-tube default")["current-jobs-reserved"] != str(jobs):
+                time.sleep(0.01)
+        assert daemon.stop() == Exit.OK
+        assert "stay reserved" not in daemon.log()
+        holder.close()
+    with running_daemon(data_dir=tmp_path) as daemon, LineClient(daemon.address) as client:
+        assert f"current-jobs-ready: {jobs}\n" in client.ask("stats-tube default")

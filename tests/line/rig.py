@@ -261,7 +261,7 @@ class LineRig:
             return None
         before = {client.connection: len(client.connection.out) for client in self.clients}
         task.conclude(self.now_ms)
-        return next(asked for asked, replies in before.items() if len(asked.out) > replies)
+        return next((asked for asked, said in before.items() if len(asked.out) > said), None)
 
     def turn(self) -> None:
         """Let everybody go on until nobody has anything to do."""

@@ -4,17 +4,15 @@ Each is one record of the log (with an OFFSET before it where it is due): a KICK
 APPOINT, an AMEND, or a REWRITE where the body changes.
 """
 
-from itertools import islice
 from typing import Final, NamedTuple
 
 from delayd.core import apply
 from delayd.core.engine import Engine
-from delayd.core.errors import BodyTooBig, JobNotFound, OutOfSpace
+from delayd.core.errors import BodyTooBig
 from delayd.core.job import FLAGS_AT, HEADER, Event, Flag, State, body_of, tally_of, wall_of
-from delayd.core.operations.checks import admit, check_delay, check_range, require_writable
+from delayd.core.operations.checks import admit, check_delay, check_range
 from delayd.core.operations.clock import OFFSET_BYTES, job_for, tell_offset
 from delayd.core.operations.waiting import serve
-from delayd.core.queues import job_id_of
 from delayd.core.records import LAYOUTS, Kind, pack
 from delayd.core.stats.counters import Operation
 from delayd.core.times import RequestMs
@@ -84,27 +82,6 @@ def kick_later(engine: Engine, job_id: int, delay_ms: int, now_ms: RequestMs) ->
     apply.kick(engine.store, job_id)
     topic = apply.reschedule(engine.store, *fields)
     engine.store.count(topic, Operation.KICK)
-
-
-def kick(engine: Engine, topic: Topic, bound: int, now_ms: RequestMs) -> int:
-    """Make up to `bound` buried jobs ready, or, when none is buried, delayed ones; count them.
-
-    The longest buried first; of the delayed, the soonest due first. Raises `TopicIsInternal`.
-    """
-    require_writable(engine, topic.name)
-    kicked_count = 0
-    job_ids = list(map(job_id_of, islice(topic.queues.buried, bound)))
-    for job_id in job_ids or topic.queues.delays.wheel.soonest(bound):
-        try:
-            kick_job(engine, job_id, now_ms)
-        except JobNotFound:  # it was just due, and was handed to a waiting consumer
-            continue
-        except OutOfSpace:
-            if not kicked_count:
-                raise
-            break
-        kicked_count += 1
-    return kicked_count
 
 
 # --- Another time --------------------------------------------------------------------------------

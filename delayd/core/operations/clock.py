@@ -27,6 +27,7 @@ from delayd.core.errors import JobNotFound
 from delayd.core.job import DUE_AT, STATE_AT, TRANSITIONS, U64, Event, State
 from delayd.core.operations.checks import require_writable_job
 from delayd.core.operations.expiry import expire
+from delayd.core.operations.returns import give_back
 from delayd.core.operations.waiting import end_wait, serve, set_wait_timer
 from delayd.core.records import LAYOUTS, Kind, pack
 from delayd.core.session import Session, WaitEnd
@@ -125,9 +126,12 @@ def caught_up(engine: Engine, job_id: int, now_ms: RequestMs) -> tuple[bytes, St
         raise JobNotFound(job_id)
     holder = store.leases.sessions.get(job_id)
     if holder is not None:
-        if holder.deadlines[job_id] > store.time_ms:
+        if holder.left_for is not None:
+            give_back(engine, holder, job_id, now_ms)
+        elif holder.deadlines[job_id] > store.time_ms:
             return record, State.RESERVED
-        expire(engine, job_id, now_ms)
+        else:
+            expire(engine, job_id, now_ms)
         return caught_up(engine, job_id, now_ms)
     if store.cleared and store.is_cleared(record):
         raise JobNotFound(job_id)

@@ -1,7 +1,6 @@
 """Reservations whose ttr ran out: the attempt has failed, and the job goes where its rule says.
 
-    expire(job_id)             one job, when the wheel of leases fires or an operation asks for it
-    catch_up_leases(limit)     a slice of all that are over, before something that judges them
+    expire(job_id)     one job, when the wheel of leases fires or an operation asks for it
 
 Nothing of it is recorded: the deadline and the policy are in the log, so a replay arrives at the
 same outcome with this code. The outcome counts from the deadline, so it does not matter when the
@@ -15,20 +14,6 @@ from delayd.core.stats.counters import Operation
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
 from delayd.core.transitions import BRINGS_RULE, expired, expired_under, place_of
-
-
-def leases_are_caught_up(engine: Engine) -> bool:
-    """Tell whether every reservation whose deadline has passed has ended."""
-    deadline_ms = engine.store.leases.lane.wheel.next_deadline()
-    return deadline_ms is None or deadline_ms > engine.store.time_ms
-
-
-def catch_up_leases(engine: Engine, limit: int, now_ms: RequestMs) -> bool:
-    """End a slice of the reservations that are over; tell whether all have ended."""
-    if not leases_are_caught_up(engine):
-        for job_id in engine.store.leases.lane.wheel.advance(engine.store.time_ms, limit):
-            expire(engine, job_id, now_ms, lease_fired=True)
-    return leases_are_caught_up(engine)
 
 
 def expire(engine: Engine, job_id: int, now_ms: RequestMs, *, lease_fired: bool = False) -> None:

@@ -1,14 +1,14 @@
-"""Ends of attempts: a job is deleted, released, nacked, buried, or its connection closes.
+"""Ends of attempts that a client asks for: a job is deleted, released, nacked, buried.
 
 Under a *retry rule*, the topic's or the job's own, each of these but the delete is a failed
-attempt: a nack, a plain release, a bury, a connection that closes, a ttr that runs out
+attempt, and so are a connection that closes (`returns.leave`) and a ttr that runs out
 (`expiry.expire`). `core.policy` decides the outcome for the job. Without a rule everything is as
 in beanstalkd.
 
 What a client did is recorded with its outcome, as one FAIL record: a restart needs no policy to
 replay it. What time did is not recorded, so a restart decides it again. Therefore the log has
 POLICY records wherever another policy begins to apply, and every reservation that was over by then
-has been ended before (`expiry.catch_up_leases`).
+has been ended before (`returns.catch_up_leases`).
 """
 
 from collections.abc import Sequence
@@ -17,38 +17,23 @@ from typing import Final
 from delayd.core import apply
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
-from delayd.core.job import FLAGS_AT, PRIORITY_AND_TOPIC, PRIORITY_AT, Reason, Retry, State
+from delayd.core.job import Reason, Retry, State
 from delayd.core.operations.checks import check_range, is_write_protected, require_writable_job
 from delayd.core.operations.clock import caught_up
-from delayd.core.operations.expiry import expire, look_after
 from delayd.core.operations.reserve import held
+from delayd.core.operations.returns import fail, rule_under, verdict_on
 from delayd.core.operations.waiting import serve
-from delayd.core.policy import Verdict, decide
-from delayd.core.records import Kind, pack, pack_delete
+from delayd.core.policy import Verdict
+from delayd.core.records import Kind, pack_delete
 from delayd.core.session import Session
 from delayd.core.stats.counters import Operation
 from delayd.core.times import RequestMs
-from delayd.core.topic import Topic
-from delayd.core.transitions import BRINGS_RULE, attempt_of, cut_error, place_of, rule_of
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.limits import DURATION_MS_MAX, PRIORITY_MAX
 
 _DELETE: Final = int(Kind.DELETE)
 _NO_RULE: Final = Retry()
 """A rule without maximum and delays."""
-
-_COUNTED_AS: Final = {
-    Reason.NACKED: Operation.NACK,
-    Reason.RELEASED: Operation.RELEASE,
-    Reason.BURIED: Operation.BURY,
-    Reason.TTR_RAN_OUT: Operation.TIMEOUT,
-    Reason.HOLDER_LEFT: Operation.RETURN,
-    Reason.EXCUSED: Operation.RETURN,
-    Reason.UNDELIVERED: Operation.RETURN,
-}
-
-_UNASKED: Final = frozenset({Reason.HOLDER_LEFT, Reason.EXCUSED, Reason.UNDELIVERED})
-"""Ends of a reservation that no client asked for: log space is set aside for them."""
 
 
 # --- Deleting ------------------------------------------------------------------------------------
@@ -140,7 +125,7 @@ def release(
     check_range("priority", priority, PRIORITY_MAX)
     check_range("delay in ms", delay_ms, DURATION_MS_MAX)
     topic = engine.store.topic_of(record)
-    rule = _rule(topic, record)
+    rule = rule_under(topic, record)
     if rule is None:
         due_ms = ceil_to_tick(now_ms + delay_ms, engine.tick_ms) if delay_ms else now_ms
         fields = job_id, due_ms, delay_ms, priority
@@ -148,8 +133,8 @@ def release(
         engine.store.count(topic, Operation.RELEASE)
         serve(engine, apply.release(engine.store, *fields), now_ms)
     else:
-        verdict = _verdict(engine, topic, record, rule, now_ms, delay_ms)
-        _fail(engine, topic, job_id, record, verdict, Reason.RELEASED, now_ms, priority)
+        verdict = verdict_on(engine, topic, record, rule, now_ms, delay_ms)
+        fail(engine, topic, job_id, record, verdict, Reason.RELEASED, now_ms, priority)
 
 
 def nack(
@@ -172,9 +157,9 @@ def nack(
     if priority is not None:
         check_range("priority", priority, PRIORITY_MAX)
     topic = engine.store.topic_of(record)
-    rule = _rule(topic, record) or _NO_RULE
-    verdict = _verdict(engine, topic, record, rule, now_ms, delay_ms)
-    _fail(engine, topic, job_id, record, verdict, Reason.NACKED, now_ms, priority, error)
+    rule = rule_under(topic, record) or _NO_RULE
+    verdict = verdict_on(engine, topic, record, rule, now_ms, delay_ms)
+    fail(engine, topic, job_id, record, verdict, Reason.NACKED, now_ms, priority, error)
 
 
 def bury(
@@ -188,7 +173,7 @@ def bury(
     check_range("priority", priority, PRIORITY_MAX)
     store = engine.store
     topic = store.topic_of(record)
-    if _rule(topic, record) is None and not error:
+    if rule_under(topic, record) is None and not error:
         engine.record(Kind.BURY, job_id, priority)
         apply.bury(store, job_id, priority)
         store.count(topic, Operation.BURY)
@@ -196,90 +181,4 @@ def bury(
             serve(engine, topic, now_ms)
     else:
         verdict = Verdict(State.BURIED, now_ms)
-        _fail(engine, topic, job_id, record, verdict, Reason.BURIED, now_ms, priority, error)
-
-
-# --- Without a request ---------------------------------------------------------------------------
-
-
-def give_back(engine: Engine, session: Session, job_id: int, now_ms: RequestMs) -> None:
-    """Take back a job that the session holds, whose connection has closed. Never refused."""
-    if session.deadlines[job_id] <= engine.store.time_ms:
-        expire(engine, job_id, now_ms)
-        return
-    record = held(engine, session, job_id)
-    topic = engine.store.topic_of(record)
-    rule = _rule(topic, record)
-    if rule is None:
-        engine.write_promised(pack(Kind.RETURN, job_id))
-        engine.store.count(topic, Operation.RETURN)
-        serve(engine, apply.give_back(engine.store, job_id), now_ms)
-        return
-    reason = Reason.HOLDER_LEFT
-    if engine.is_stopping or (topic.policy is not None and topic.policy.returns_on_close):
-        reason = Reason.EXCUSED
-        verdict = Verdict(State.READY, now_ms)
-    else:
-        verdict = _verdict(engine, topic, record, rule, now_ms)
-    _fail(engine, topic, job_id, record, verdict, reason, now_ms)
-
-
-def take_undelivered(engine: Engine, session: Session, now_ms: RequestMs) -> None:
-    """Take back what the session holds when the reply could not be delivered. Never refused.
-
-    Ready again at once, whatever the rule says, and the attempt does not count: the client was gone
-    before the reply left. O(jobs held).
-    """
-    for job_id, deadline_ms in list(session.deadlines.items()):
-        if deadline_ms <= engine.store.time_ms:
-            expire(engine, job_id, now_ms)
-            continue
-        record = held(engine, session, job_id)
-        topic = engine.store.topic_of(record)
-        verdict = Verdict(State.READY, now_ms)
-        _fail(engine, topic, job_id, record, verdict, Reason.UNDELIVERED, now_ms)
-
-
-# --- Failed attempts -----------------------------------------------------------------------------
-
-
-def _rule(topic: Topic, record: bytes) -> Retry | None:
-    if topic.policy is None and record[FLAGS_AT] < BRINGS_RULE:
-        return None
-    return rule_of(record, topic.policy)
-
-
-def _verdict(
-    engine: Engine, topic: Topic, record: bytes, rule: Retry, now_ms: RequestMs, delay_ms: int = 0
-) -> Verdict:
-    target = place_of(topic).target
-    attempt = attempt_of(record)
-    return decide(attempt, rule, now_ms, tick_ms=engine.tick_ms, delay_ms=delay_ms, target=target)
-
-
-def _fail(
-    engine: Engine,
-    topic: Topic,
-    job_id: int,
-    record: bytes,
-    verdict: Verdict,
-    reason: Reason,
-    now_ms: RequestMs,
-    priority: int | None = None,
-    error: str = "",
-) -> None:
-    """Record the failed attempt with its outcome, and apply it."""
-    if priority is None:
-        priority = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[0]
-    text = cut_error(error)
-    fields = (
-        *(job_id, now_ms, verdict.due_ms, verdict.delay_ms, priority),
-        *(reason, verdict.state, verdict.target),
-    )
-    item = pack(Kind.FAIL, *fields, tail=text)
-    if reason in _UNASKED:
-        engine.write_promised(item)
-    else:
-        engine.write(item)
-    engine.store.count(topic, _COUNTED_AS[reason])
-    look_after(engine, topic, apply.fail(engine.store, *fields, text), now_ms)
+        fail(engine, topic, job_id, record, verdict, Reason.BURIED, now_ms, priority, error)

@@ -9,6 +9,7 @@ from delayd.core.errors import JobNotFound, OutOfSpace
 from delayd.core.job import TTR_AT, U64, Event, body_of
 from delayd.core.log_space import RESERVE_COST_BYTES
 from delayd.core.operations.clock import job_for
+from delayd.core.operations.returns import give_back_some
 from delayd.core.operations.waiting import hand_out
 from delayd.core.records import Kind, pack_reserve
 from delayd.core.session import Handed, Session
@@ -33,10 +34,10 @@ def reserve(engine: Engine, session: Session, now_ms: RequestMs) -> Handed | Non
     if len(watched) > 1:
         handing_out = _handing_out(engine.store, session)
         if not handing_out:
-            return None
+            return _reserve_returning(engine, session, now_ms) if engine.leavers else None
         best = handing_out[0] if len(handing_out) == 1 else min(handing_out, key=head_key)
     elif not best.queues.ready or best.blocks:
-        return None
+        return _reserve_returning(engine, session, now_ms) if engine.leavers else None
     if engine.log_space.free_bytes < RESERVE_COST_BYTES:
         engine.log_space.require(RESERVE_COST_BYTES)
     return hand_out(engine, best, session, now_ms)
@@ -56,6 +57,19 @@ def _handing_out(store: Store, session: Session) -> list[Topic]:
         elif not topic.blocks:
             handing_out.append(topic)
     return handing_out
+
+
+def _reserve_returning(engine: Engine, session: Session, now_ms: RequestMs) -> Handed | None:
+    """Hand out a job that a session held which has ended; there is no other.
+
+    None when none of the topics watched has any that is near: looking further would hold up others.
+    """
+    while engine.leavers and engine.searches_left:
+        give_back_some(engine, 1, now_ms)
+        if _handing_out(engine.store, session):
+            return reserve(engine, session, now_ms)
+        engine.searches_left -= 1
+    return None
 
 
 def reserve_batch(

@@ -2,9 +2,10 @@
 
 from delayd.core.engine import Engine
 from delayd.core.errors import LastWatched, TooManyWatched
+from delayd.core.job import Reason
 from delayd.core.names import DEFAULT_TOPIC, checked_name
 from delayd.core.operations.checks import require_writable
-from delayd.core.operations.finish import give_back
+from delayd.core.operations.returns import leave
 from delayd.core.operations.waiting import cancel_wait
 from delayd.core.session import Owner, Session
 from delayd.core.times import RequestMs
@@ -21,10 +22,9 @@ def open_session(engine: Engine, owner: Owner | None = None) -> Session:
 
 
 def close_session(engine: Engine, session: Session, now_ms: RequestMs) -> None:
-    """Forget the session; every job it holds is ready again at once. O(jobs held)."""
+    """Forget the session; every job that it holds counts as returned from now on."""
     cancel_wait(engine, session)
-    for job_id in list(session.deadlines):
-        give_back(engine, session, job_id, now_ms)
+    leave(engine, session, Reason.EXCUSED if engine.is_stopping else Reason.HOLDER_LEFT, now_ms)
     while session.watched:
         _unwatch(engine, session, session.watched[0])
     _unuse(engine, session)

@@ -33,7 +33,7 @@ from delayd.core.log_space import TOPIC_COST_BYTES
 from delayd.core.names import INTERNAL_TOPIC, checked_name
 from delayd.core.operations.change import change
 from delayd.core.operations.checks import as_daemon, check_range, require_writable, topic_named
-from delayd.core.operations.expiry import catch_up_leases, leases_are_caught_up
+from delayd.core.operations.returns import catch_up_leases, leases_are_caught_up
 from delayd.core.operations.waiting import serve
 from delayd.core.policy import Patterns, Policy
 from delayd.core.queues import job_id_of

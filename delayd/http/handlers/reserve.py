@@ -15,10 +15,11 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from delayd.core.errors import Refusal
+from delayd.core.job import Reason
 from delayd.core.operations.checks import require_writable_job
-from delayd.core.operations.finish import take_undelivered
 from delayd.core.operations.reserve import reserve as reserve_next
 from delayd.core.operations.reserve import reserve_batch
+from delayd.core.operations.returns import leave
 from delayd.core.operations.sessions import stop_consuming, watch
 from delayd.core.operations.waiting import cancel_wait, wait
 from delayd.core.session import Handed, Session, WaitEnd
@@ -99,8 +100,7 @@ class Consumer:
     def give_back(self) -> None:
         """Leave, and undo the reservations: the client is gone."""
         self.leave()
-        if self.session.deadlines:
-            take_undelivered(self._api.engine, self.session, self._api.now_ms())
+        leave(self._api.engine, self.session, Reason.UNDELIVERED, self._api.now_ms())
         self._api.turns.ask()
 
 

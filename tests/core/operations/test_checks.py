@@ -14,7 +14,6 @@ from delayd.core.job import Retry, State
 from delayd.core.names import INTERNAL_TOPIC
 from delayd.core.operations.change import (
     change,
-    kick,
     kick_job,
     kick_later,
     reschedule,
@@ -39,6 +38,7 @@ from delayd.core.operations.topics import (
 )
 from delayd.core.policy import Patterns, Policy
 from delayd.core.scans.bulk import Action, Bulk
+from delayd.core.scans.kick import Kick
 from delayd.core.scans.list import Calendar, Search
 from delayd.core.scans.scan import Wanted
 from delayd.core.session import Session
@@ -132,7 +132,6 @@ BY_OPERATION: Final[dict[str, Callable[[MemoRig], object]]] = {
     "delete": lambda s: delete(s.engine, s.me, MEMO, s.now_ms),
     "kick_job": lambda s: kick_job(s.engine, MEMO, s.now_ms),
     "kick_later": lambda s: kick_later(s.engine, MEMO, 9, s.now_ms),
-    "kick": lambda s: kick(s.engine, s.own, 9, s.now_ms),
     "reschedule": lambda s: reschedule(s.engine, MEMO, 0, s.now_ms),
     "reschedule_at": lambda s: reschedule_at(s.engine, MEMO, 0, s.now_ms),
     "change": lambda s: change(s.engine, MEMO, s.now_ms, body=b"forged"),
@@ -147,6 +146,7 @@ BY_OPERATION: Final[dict[str, Callable[[MemoRig], object]]] = {
 BY_PASS: Final[dict[str, Callable[[MemoRig], object]]] = {
     "SetPolicy": lambda s: SetPolicy(s.engine, INTERNAL_TOPIC, NEVER_PLAIN),
     "Clear": lambda s: Clear(s.engine, INTERNAL_TOPIC),
+    "Kick": lambda s: Kick(s.engine, s.own, 9),
     "Bulk cancel": bulk(Action.cancel()),
     "Bulk kick": bulk(Action.kick()),
     "Bulk reschedule": bulk(Action.reschedule(0)),
@@ -163,11 +163,12 @@ NOT_ASKED: Final = {
     **dict.fromkeys(
         ("release", "nack", "bury", "touch", "delete_held"), "nobody holds a job of it"
     ),
-    **dict.fromkeys(("close_session", "take_undelivered"), "nobody holds a job of it"),
+    **dict.fromkeys(("close_session", "leave"), "nobody holds a job of it"),
     "delete_batch": "answers False",
     **dict.fromkeys(("give_time", "rewrite", "when"), "parts of puts and changes, which ask"),
-    **dict.fromkeys(("give_back", "hand_out", "serve"), "parts of operations, which ask"),
+    **dict.fromkeys(("fail", "hand_out", "serve", "verdict_on"), "parts of operations, which ask"),
     **dict.fromkeys(("catch_up_leases", "expire", "job_for", "look_after"), "time's"),
+    **dict.fromkeys(("give_back", "give_back_some"), "nobody holds a job of it"),
     "reclaim": "the daemon's",
 }
 """Operations that are not refused, and why they need not be."""

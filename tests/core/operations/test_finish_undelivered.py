@@ -7,9 +7,10 @@ import pytest
 
 from delayd.core.job import Reason, Retry, State
 from delayd.core.operations.finish import nack as nack_job
-from delayd.core.operations.finish import release, take_undelivered
+from delayd.core.operations.finish import release
 from delayd.core.operations.put import put_keyed
 from delayd.core.operations.reserve import touch
+from delayd.core.operations.returns import leave
 from delayd.core.operations.sessions import close_session, stop_consuming, watch
 from delayd.core.records import Kind
 from delayd.core.session import Session
@@ -50,7 +51,7 @@ def undelivered(world: World, times: int = 1) -> None:
     for _ in range(times):
         session = world.rig.client("mail")
         assert world.rig.reserve(session)
-        take_undelivered(world.engine, session, world.now_ms)
+        leave(world.engine, session, Reason.UNDELIVERED, world.now_ms)
         close_session(world.engine, session, world.now_ms)
 
 
@@ -113,7 +114,7 @@ def test_everything_that_is_held_is_taken_back_in_its_order(world: World) -> Non
     for _ in range(5):
         put(world)
     assert world.rig.reserve_all(world.worker) == [1, 2, 3, 4, 5]
-    take_undelivered(world.engine, world.worker, world.now_ms)
+    leave(world.engine, world.worker, Reason.UNDELIVERED, world.now_ms)
     assert not world.worker.deadlines
     assert world.rig.reserve_all(world.rig.client("mail")) == [1, 2, 3, 4, 5]
 
@@ -123,7 +124,7 @@ def test_a_job_that_nobody_heard_of_goes_to_who_waits(world: World) -> None:
     gone = world.rig.client("mail")
     assert world.rig.reserve(gone)
     world.rig.wait(world.worker)
-    take_undelivered(world.engine, gone, world.now_ms)
+    leave(world.engine, gone, Reason.UNDELIVERED, world.now_ms)
     assert world.rig.delivered() == [(world.worker, 1)]
     finish(world, 1, b"")
 
@@ -133,7 +134,7 @@ def test_a_reservation_that_is_over_was_an_attempt(world: World) -> None:
     put(world, ttr_ms=9_000)
     assert world.rig.reserve_all(world.worker) == [1, 2]
     world.engine.store.time_ms = PlayedMs(1_000)  # its slice has not come yet
-    take_undelivered(world.engine, world.worker, world.now_ms)
+    leave(world.engine, world.worker, Reason.UNDELIVERED, world.now_ms)
     assert (world.state(1), world.details(1).attempts) == (State.DELAYED, 1)
     assert (world.state(2), world.details(2).attempts) == (State.READY, 0)
     world.rig.run(world.rig.time_ms)
@@ -147,7 +148,7 @@ def test_each_is_one_record_that_must_be_synced(world: World) -> None:
         put(world)
     world.rig.reserve_all(world.worker)
     world.rig.take_log()
-    take_undelivered(world.engine, world.worker, world.now_ms)
+    leave(world.engine, world.worker, Reason.UNDELIVERED, world.now_ms)
     payload, must_sync = world.rig.take_log()
     assert must_sync
     assert kinds_of(payload) == [Kind.FAIL] * 3
@@ -158,7 +159,7 @@ def test_where_there_is_room_for_nothing_it_is_not_refused(world: World) -> None
     world.rig.reserve(world.worker)
     world.rig.take_log()
     world.engine.log_space.limit(0, lambda *_: -1)
-    take_undelivered(world.engine, world.worker, world.now_ms)
+    leave(world.engine, world.worker, Reason.UNDELIVERED, world.now_ms)
     payload, _ = world.rig.take_log()
     assert len(payload) <= HELD_RETURN_BYTES, "it takes no more than was set aside"
     assert world.engine.log_space.free_bytes == 0
@@ -168,7 +169,7 @@ def test_where_there_is_room_for_nothing_it_is_not_refused(world: World) -> None
 def test_of_nobody_nothing_is_taken(world: World) -> None:
     put(world)
     world.rig.take_log()
-    take_undelivered(world.engine, Session(), world.now_ms)
+    leave(world.engine, Session(), Reason.UNDELIVERED, world.now_ms)
     assert world.rig.take_log() == (b"", False)
 
 
@@ -186,7 +187,8 @@ def test_played_back_it_is_what_it_was(policy: dict[str, object], rng: random.Ra
             elif act == 2:
                 world.rig.reserve(world.worker)
             elif act == 3:
-                take_undelivered(world.engine, world.worker, world.now_ms)
+                leave(world.engine, world.worker, Reason.UNDELIVERED, world.now_ms)
+                world.worker = world.rig.client(*world.watched)
             else:
                 world.pass_until(world.rig.time_ms + rng.choice([0, 500, 1_001]))
             check(world.engine)

@@ -3,7 +3,7 @@
 import random
 
 from delayd.core.job import State
-from delayd.core.operations.change import kick, kick_job, reschedule
+from delayd.core.operations.change import kick_job, reschedule
 from delayd.core.operations.clock import next_deadline
 from delayd.core.operations.finish import bury, delete, delete_batch, release
 from delayd.core.operations.put import put_alike, take_id
@@ -16,7 +16,7 @@ from delayd.limits import TIMER_STALE_ROWS
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.core.rig import EngineRig
+from tests.core.rig import EngineRig, kick
 
 
 def names(rig: EngineRig) -> list[str]:

@@ -10,7 +10,7 @@ from delayd.core.background import BackgroundTask, BackgroundTasks, Work
 from delayd.core.errors import JobNotFound, TopicNotFound
 from delayd.core.job import HEADER, State
 from delayd.core.job_table import PAGE_BITS, PAGE_MASK
-from delayd.core.operations.change import kick, kick_job, kick_later, reschedule, reschedule_at
+from delayd.core.operations.change import kick_job, kick_later, reschedule, reschedule_at
 from delayd.core.operations.clock import follow_wall, next_deadline
 from delayd.core.operations.finish import bury, delete, release
 from delayd.core.operations.reserve import reserve_job, touch
@@ -32,7 +32,7 @@ from delayd.core.views import peek, peek_buried, peek_delayed, peek_ready
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.core.rig import EngineRig, kinds_of, put
+from tests.core.rig import EngineRig, kick, kinds_of, put
 
 WHOLE = 1 << 40
 
@@ -346,7 +346,7 @@ def test_a_sweep_shares_the_steps_with_passes_that_take_turns() -> None:
     added = [BackgroundTask(search, lambda _refusal, _now_ms: None) for search in searches]
     for task in added:
         tasks.add(task)
-    tasks.drop(added[1])
+    tasks.leave(added[1])
     over: list[Work] = []
     before = len(rig.engine.store.jobs)
     while len(over) < 2:
