@@ -427,16 +427,16 @@ def test_a_full_disk_is_named_with_what_could_not_be_written() -> None:
     assert disk.list_directory(COPY) == ["lock"]
 
 
-def late_names(piece: Piece) -> bool:
-    """Names that were made or removed late survive, earlier ones do not."""
-    return piece.kind != "names" or piece.offset > 2
+def names_from(number: int) -> Callable[[Piece], bool]:
+    """Of the names made or removed since the last sync, these survive, earlier ones do not."""
+    return lambda piece: piece.kind != "names" or piece.offset >= number
 
 
 def test_a_power_cut_anywhere_leaves_nothing_that_looks_whole(rng: random.Random) -> None:
     whole = copied(disk_with_files(files_of()))
     outcomes = set()
     for call in calls_of_a_backup():
-        for survives in (None, lambda _: True, late_names, any_order(rng)):
+        for survives in (None, lambda _: True, names_from(3), any_order(rng)):
             disk = disk_with_files(files_of())
             disk.fail(call, PowerCut())
             with pytest.raises(PowerCut):
@@ -471,3 +471,17 @@ def test_nothing_of_an_unfinished_backup_remains_in_the_next_one() -> None:
         disk.put_file(f"{COPY}/{name}", b"old")
     assert copied(disk) == PAYLOADS
     assert set(disk.list_directory(COPY)) == {"lock", "segment-0000000001.log"}
+
+
+def test_a_power_cut_while_an_unfinished_backup_is_removed_leaves_its_marker_or_nothing() -> None:
+    whole = copied(disk_with_files(files_of()))
+    for call in calls_of_a_backup():
+        for late in (1, 2, 3):
+            disk = disk_with_files(files_of())
+            for name in ("segment-0000000008.log", "segment-0000000009.log", BACKUP_MARKER):
+                disk.put_file(f"{COPY}/{name}", b"")
+            disk.fail(call, PowerCut())
+            with pytest.raises(PowerCut):
+                copied(disk)
+            disk.crash(names_from(late))
+            judged(disk, whole)
