@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 import msgspec
 import orjson
 
-from delayd.limits import HTTP_STEP_BYTES
+from delayd.limits import HTTP_DEPTH_READ, HTTP_STEP_BYTES
 
 
 class Part(NamedTuple):
@@ -149,6 +149,8 @@ class JsonWalk:
                 bracket = match[1]
                 if bracket in {b"[", b"{"}:
                     depth += 1
+                    if depth > HTTP_DEPTH_READ:
+                        raise self._wrong("the depth is too great")
                 elif bracket:
                     depth -= 1
                     if not depth:

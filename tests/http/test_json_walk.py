@@ -6,7 +6,7 @@ import random
 import pytest
 
 from delayd.http.json_walk import JsonWalk, Part
-from delayd.limits import HTTP_STEP_BYTES
+from delayd.limits import HTTP_DEPTH_READ, HTTP_STEP_BYTES
 
 LONG = HTTP_STEP_BYTES * 5 // 2
 
@@ -45,7 +45,12 @@ def test_the_parts_are_those_that_a_reader_of_json_finds(rng: random.Random) -> 
 
 
 @pytest.mark.parametrize(
-    "value", ['"' + "x\\n" * LONG + '"', '"' + "x" * LONG + '\\""', "[" * LONG + "]" * LONG, "7"]
+    "value",
+    [
+        *('"' + "x\\n" * LONG + '"', '"' + "x" * LONG + '\\""', "7"),
+        "[" * HTTP_DEPTH_READ + " " * LONG + "]" * HTTP_DEPTH_READ,
+        "[" + "{}," * LONG + "1]",
+    ],
 )
 def test_a_value_of_any_length_has_an_end(value: str) -> None:
     text = f' {{"a" : {value} , "b": [1]}} '.encode()
@@ -75,6 +80,7 @@ def test_a_text_that_is_cut_short_anywhere_is_refused() -> None:
     "text",
     [
         *(b'{"a" 1}', b'{"a": 1 "b": 2}', b'{"a": 1]', b'{"a": 1}}', b'{"a": 1},', b"{a: 1}"),
+        b'{"a": %b1%b}' % (b"[" * (HTTP_DEPTH_READ + 200), b"]" * (HTTP_DEPTH_READ + 200)),
         *(b'{"a":}', b'{"a": ,}', b'{"list": [1 2]}', b'{"list": [,]}', b'{"list": [1}', b"[]"),
     ],
 )

@@ -136,6 +136,13 @@ def test_a_long_body_that_is_no_json_is_refused_as_a_whole(wrong: bytes) -> None
             put(data)
 
 
+def test_a_body_that_is_nested_too_deeply_is_refused_for_that_and_not_for_its_length() -> None:
+    body = b"[" * 100_000 + b"]" * 100_000
+    for data in (b'{"body": %b}' % body, b'{"jobs": [{"body": %b}]}' % body):
+        with pytest.raises(NotJson, match="nested too deeply"):
+            put(data)
+
+
 def test_a_byte_that_is_no_utf_8_is_told_by_its_place_in_the_request() -> None:
     data = b'{"jobs": [{"body": 1}, {"body": "\xff"}]}'
     with pytest.raises(NotJson, match="the byte 0xff at offset 33 is not UTF-8"):
