@@ -104,8 +104,8 @@ class GroupCommit:
         self._ticket: SyncTicket | None = None  # for the sync that the kernel is carrying out
         self._waiting: list[tuple[Sink, bytes]] = []
         """Replies that depend on records appended but not covered by the current sync."""
-        self._syncing: Replies | None = None
-        """Replies that the current sync will release; None when there is no sync."""
+        self.is_syncing = False  # a sync is in progress elsewhere
+        self._syncing: Replies = ()  # which it will release
         self._waiting_bytes = 0
         self._must_sync = self._timer_is_set = False
         self.durable_id = 0
@@ -123,12 +123,12 @@ class GroupCommit:
         self._elsewhere_until_ns = 0 if syncs_in_turn else NEVER_NS
         """No turn syncs before: such syncs were not quick."""
         self._sync_begun_ns = 0
-        self.sync_ns = Histogram(SYNC_BOUNDS_NS)  # how long syncs took
-        self.commit_ns = Histogram(SYNC_BOUNDS_NS)
+        self._in_turn = Histogram(SYNC_BOUNDS_NS)  # of those in the turn
+        self.sync_ns = Histogram(SYNC_BOUNDS_NS, self._in_turn)  # how long syncs took
+        self.commit_ns = Histogram(SYNC_BOUNDS_NS, self._in_turn)
         """For each sync, how long the first turn that it covers has waited until its replies left;
         where none waits for it, how long it took."""
-        self.batch_records = Histogram(BATCH_BOUNDS_RECORDS)
-        """How many records each sync has covered."""
+        self.batch_records = Histogram(BATCH_BOUNDS_RECORDS)  # how many each sync has covered
         self._unsynced_records = 0
         self.log_bytes = 0  # of records appended so far
         # Since when the first turn has waited for the next sync, and for the current one; 0: none.
@@ -142,17 +142,15 @@ class GroupCommit:
     @property
     def is_backed_up(self) -> bool:
         """Tell whether so much waits for the disk that no more should be read from clients."""
-        return self._waiting_bytes > UNSYNCED_BYTES_MAX or self._journal.is_behind
+        # Files can only be many while a sync goes on elsewhere.
+        return self._waiting_bytes > UNSYNCED_BYTES_MAX or (
+            self.is_syncing and self._journal.is_behind
+        )
 
     @property
     def wall_offset_ms(self) -> int:
         """How far the wall clock is ahead of delayd time, as the log has it."""
         return self._journal.wall_offset_ms
-
-    @property
-    def is_syncing(self) -> bool:
-        """Tell whether a sync is in progress elsewhere."""
-        return self._syncing is not None
 
     def fileno(self) -> int | None:
         """Return the descriptor that is readable when `reap` has something to do, if there is."""
@@ -161,7 +159,7 @@ class GroupCommit:
     @property
     def sync_going_on_ms(self) -> int:
         """Return for how long the sync elsewhere has been in progress; 0 when there is none."""
-        if self._syncing is None:
+        if not self.is_syncing:
             return 0
         return (monotonic_ns() - self._sync_begun_ns) // NS_PER_MS
 
@@ -195,7 +193,8 @@ class GroupCommit:
                 return
             self._unsynced_records += len(log)
         self._last_id = last_id
-        _release(free)
+        if free:
+            _release(free)
         if self._is_held:
             self._add_waiting(log, replies)
             return
@@ -206,7 +205,7 @@ class GroupCommit:
                 self._sync_some_time(log)
             return
         self._must_sync = self._must_sync or must_sync
-        if self._syncing is not None:
+        if self.is_syncing:
             self._add_waiting(log, replies)
         elif not self._must_sync:
             _release(replies)
@@ -267,7 +266,7 @@ class GroupCommit:
         if self._is_held and not self.look() and not self._is_over:
             self._is_held = False
             self._must_sync = True
-            if self._syncing is None:
+            if not self.is_syncing:
                 self._start_sync()
 
     # --- Syncing ---------------------------------------------------------------------------------
@@ -275,13 +274,10 @@ class GroupCommit:
     def _sync_in_turn(self, replies: Replies) -> bool:
         """Sync in the middle of the turn and send the replies; False: it has to be elsewhere."""
         begun_ns = monotonic_ns()
-        if (
-            begun_ns < self._elsewhere_until_ns
-            or self._journal.unsynced_bytes > SYNC_IN_TURN_BYTES_MAX
-        ):
+        if begun_ns < self._elsewhere_until_ns:
             return False
         try:
-            if not self._journal.sync_at_once():
+            if not self._journal.sync_at_once(SYNC_IN_TURN_BYTES_MAX):
                 return False
         except JournalError as error:
             self._fail(error)
@@ -300,18 +296,14 @@ class GroupCommit:
         _release(replies)
         self.batch_records.note(self._unsynced_records)
         self._unsynced_records = 0
-        self._judge(sync_ns, sync_ns)
-        return True
-
-    def _judge(self, sync_ns: int, commit_ns: int) -> None:
-        """Count the sync, and how long the first turn that it covers has waited."""
-        self.sync_ns.note(sync_ns)
-        self.commit_ns.note(commit_ns)
+        self._in_turn.note(sync_ns)
         if sync_ns > SLOW_SYNC_MS * NS_PER_MS:
             self.on_slow_sync(sync_ns // NS_PER_MS)
+        return True
 
     def _start_sync(self) -> None:
         self._syncing, self._waiting = self._waiting, []
+        self.is_syncing = True
         self._waiting_bytes = 0
         self._must_sync = False
         self._syncing_id = self._last_id
@@ -384,20 +376,24 @@ class GroupCommit:
             return
         if self._is_held:
             # Durable in a log that a start may refuse.
-            self._waiting[:0] = self._syncing or ()
-            self._syncing = None
+            self._waiting[:0] = self._syncing
+            self._syncing, self.is_syncing = (), False
             return
-        replies = self._syncing or ()
+        replies = self._syncing
         self.durable_id = max(self.durable_id, self._syncing_id)
         if self.out_of_order_ids:
             self._forget_late()
-        self._judge(sync_ns, monotonic_ns() - self._batch_since_ns)
+        self.sync_ns.note(sync_ns)
+        self.commit_ns.note(monotonic_ns() - self._batch_since_ns)
+        if sync_ns > SLOW_SYNC_MS * NS_PER_MS:
+            self.on_slow_sync(sync_ns // NS_PER_MS)
         if self._must_sync:
             self._start_sync()
         else:
             # What waits depends on nothing newer than what has just been synced.
             replies = [*replies, *self._waiting]
-            self._syncing, self._waiting = None, []
+            self._syncing, self._waiting = (), []
+            self.is_syncing = False
             self._waiting_bytes = self._waits_since_ns = 0
         _release(replies)
 
@@ -410,7 +406,7 @@ class GroupCommit:
     def _sync_some_time(self, log: Sequence[bytes]) -> None:
         """See that what was appended is synced when the policy says, or when it gets too much."""
         self._waiting_bytes += sum(map(len, log))
-        if self._waiting_bytes > UNSYNCED_BYTES_MAX // 2 and self._syncing is None:
+        if self._waiting_bytes > UNSYNCED_BYTES_MAX // 2 and not self.is_syncing:
             self._start_sync()
         if self._policy is SyncPolicy.INTERVAL and not self._timer_is_set:
             self._timer_is_set = True
@@ -420,10 +416,10 @@ class GroupCommit:
         self._timer_is_set = False
         if self._is_over:
             return
-        if self._syncing is None:
-            self._start_sync()
-        else:
+        if self.is_syncing:
             self._must_sync = True
+        else:
+            self._start_sync()
 
     def _fail(self, error: JournalError) -> None:
         if self._failure is None:
@@ -451,8 +447,9 @@ class GroupCommit:
         self._worker.join()
         if self._failure is not None:
             return
-        replies = () if self._is_held else (*(self._syncing or ()), *self._waiting)
-        self._syncing, self._waiting = None, []
+        replies = () if self._is_held else (*self._syncing, *self._waiting)
+        self._syncing, self._waiting = (), []
+        self.is_syncing = False
         try:
             self._journal.sync()
         except JournalError as error:

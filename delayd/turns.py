@@ -23,7 +23,7 @@ from delayd.clock import NEVER_NS, NS_PER_MS, NS_PER_S, Clock, monotonic_ns
 from delayd.core.engine import Engine
 from delayd.core.errors import OutOfSpace
 from delayd.core.log_space import RESERVE_COST_BYTES
-from delayd.core.operations.clock import advance, follow_wall, next_deadline, reach, record_time
+from delayd.core.operations.clock import advance, follow_wall, next_deadline, record_time
 from delayd.core.operations.returns import give_back_some
 from delayd.core.operations.waiting import serve_waiting
 from delayd.core.stats.histogram import Histogram, Longest
@@ -170,7 +170,10 @@ class Turns:
             wait_s = self._wait_s(now_ns, wakes_ns)
             hears_clients = commit is None or not commit.is_backed_up
             if self._polled_ns:
-                self._note_held(now_ns)
+                held_ns = now_ns - self._polled_ns  # no client could be heard
+                self.held_ns.note(held_ns)
+                if held_ns > HELD_NOTED_NS:
+                    self.longest_held.note(held_ns, now_ns)
             events = line.poll(wait_s, hears_clients=hears_clients)
             self._polled_ns = monotonic_ns()
             if len(events) == 1 and events[0][0] == self._sync_fd and commit is not None:
@@ -196,16 +199,11 @@ class Turns:
             self._chore_log_bytes = log_bytes + self.chore_bytes
         return min(ends_ns, self._chore_ns)
 
-    def _note_held(self, now_ns: int) -> None:
-        """Count how long no client could be heard."""
-        held_ns = now_ns - self._polled_ns
-        self.held_ns.note(held_ns)
-        if held_ns > HELD_NOTED_NS:
-            self.longest_held.note(held_ns, now_ns)
-
     def _wait_s(self, now_ns: int, wakes_ns: int) -> float | None:
         """Return how long the next poll may take; None: until something happens."""
-        wait_s = None if wakes_ns == NEVER_NS else max(0.0, (wakes_ns - now_ns) / NS_PER_S)
+        wait_s = None
+        if wakes_ns != NEVER_NS:
+            wait_s = (wakes_ns - now_ns) / NS_PER_S if wakes_ns > now_ns else 0.0
         if self._has_more or self._line.has_more:
             due_s = 0.0
         elif self._next_ms == _NEVER_MS:
@@ -235,8 +233,8 @@ class Turns:
         if self._next_ms <= played_ms:
             self._next_ms = 0
             self._advance(played_ms, request_ms)
-        else:
-            reach(engine, played_ms)
+        elif played_ms > engine.store.time_ms:
+            engine.store.time_ms = played_ms
         self._line.serve(events, request_ms)
         if self._line.tasks.has_more:
             self._step_tasks()
@@ -371,7 +369,8 @@ class Turns:
         must_sync: bool,
     ) -> None:
         """Have records and replies committed."""
-        store = self._engine.store
+        engine = self._engine
+        store = engine.store
         self.records += len(log)
         commit.commit(
             log,
@@ -384,7 +383,13 @@ class Turns:
             free=free,
         )
         if log:
-            self._note_room()
+            # How much room there is, unless there is plenty and it was looked at lately.
+            room = engine.log_space
+            self._room_turns += 1
+            if room.free_bytes < ROOM_PLENTY_BYTES or self._room_turns > ROOM_TURNS_MAX:
+                self.limit_room()
+            else:
+                room.free_bytes -= TURN_OVERHEAD_BYTES
             if commit.log_bytes >= self._chore_log_bytes:
                 self._chore_ns = 0
 
@@ -393,15 +398,6 @@ class Turns:
     def doubt_room(self) -> None:
         """Look at the room after the next turn in any case; whichever thread may have reason to."""
         self._room_turns = ROOM_TURNS_MAX
-
-    def _note_room(self) -> None:
-        """Look how much room there is, unless there is plenty and it was looked at lately."""
-        room = self._engine.log_space
-        self._room_turns += 1
-        if room.free_bytes < ROOM_PLENTY_BYTES or self._room_turns > ROOM_TURNS_MAX:
-            self.limit_room()
-        else:
-            room.free_bytes -= TURN_OVERHEAD_BYTES
 
     def limit_room(self) -> None:
         """Tell the engine how much the log can take in the turns to come."""

@@ -85,7 +85,7 @@ def test_the_replies_of_a_client_keep_their_order_over_turns(always: CommitRig) 
         always.turn(record, (always.a, str(number)), must_sync=number % 3 == 1)
         if number % 5 == 0:
             seen += always.thread_syncs()
-    while always.commit._syncing is not None:
+    while always.commit.is_syncing:
         seen += always.thread_syncs()
     expected = [f"a gets {number}" for number in range(30)]
     assert [event for event in seen if "gets" in event] == expected
@@ -115,7 +115,7 @@ def test_what_depends_on_nothing_new_waits_for_the_sync_going_on_and_for_no_othe
     assert always.turn("reserve", (always.b, "RESERVED"), must_sync=False) == ["append reserve"]
     events = always.thread_syncs()
     assert events[1:] == ["a gets 1", "b gets FOUND", "b gets RESERVED"]
-    assert always.commit._syncing is None
+    assert not always.commit.is_syncing
     assert always.turn("", (always.b, "FOUND")) == ["b gets FOUND"]
 
 

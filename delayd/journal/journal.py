@@ -422,26 +422,30 @@ class Journal:
             self._close_retired()
             return self.synced_sequence
 
-    @property
-    def unsynced_bytes(self) -> int:
-        """Return how many bytes of payload were appended since the last sync, about."""
-        return self._pending.frame_bytes
+    def _take_sync_turn(self) -> Segment | None:
+        """Return the file that all is in that is not synced, for whoever may sync it now.
 
-    def sync_at_once(self) -> bool:
-        """Make everything durable that was appended; False: that takes `sync`.
+        None where only `sync` will do: there are several, or another thread syncs. Raises
+        JournalFailed.
+        """
+        if self._failure is not None:
+            raise JournalFailed(*self._failure)
+        segment = self._active
+        if segment is None or len(self._unsynced) != 1 or not segment.is_named_durably:
+            return None
+        return segment if self._sync_turn.acquire(False) else None
+
+    def sync_at_once(self, bytes_max: int = JOURNAL_PENDING_BYTES_MAX) -> bool:
+        """Make what was appended durable; False: it takes `sync`, or is longer than that.
 
         Does so where all of it is in one file and no other thread syncs, the usual case, in the
         thread that appends. After an error the file is given up, as in `sync`; the replacement is
         left to that. Blocks as long as the disk does. Raises JournalFailed.
         """
-        segment = self._active
-        if (
-            segment is None
-            or len(self._unsynced) != 1
-            or not segment.is_named_durably
-            or self._failure is not None
-            or not self._sync_turn.acquire(blocking=False)
-        ):
+        if self._pending.frame_bytes > bytes_max:
+            return False
+        segment = self._take_sync_turn()
+        if segment is None:
             return False
         try:
             segment.sync()
@@ -463,12 +467,8 @@ class Journal:
         A ticket covers what was appended so far; it is given where that is all in one file, the
         usual case. No other sync begins until `end_sync` was called. Raises JournalFailed.
         """
-        if self._failure is not None:
-            raise JournalFailed(*self._failure)
-        segment = self._active
-        if segment is None or len(self._unsynced) != 1 or not segment.is_named_durably:
-            return None
-        if not self._sync_turn.acquire(blocking=False):
+        segment = self._take_sync_turn()
+        if segment is None:
             return None
         self._ticket_is_out = True
         return SyncTicket(segment, segment.end, segment.last_sequence, self.fresh_starts)

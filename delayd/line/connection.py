@@ -138,6 +138,7 @@ class LineConnection:
         "_before_look",
         "_framing",
         "_host",
+        "_is_at_rest",
         "_out_bytes",
         "_slice_ends_ms",
         "_task",
@@ -184,6 +185,8 @@ class LineConnection:
         self.batch_max = 0
         """How many jobs the current reserve takes at most; 0 for one in beanstalkd's form."""
         self._host = host
+        self._is_at_rest = True
+        """The next byte begins a command."""
         self._task: BackgroundTask | None = None
         self._out_bytes = 0
         self._before_look = LINE_COMMANDS_PER_LOOK
@@ -364,11 +367,14 @@ class LineConnection:
         """
         if self.is_waiting or self.is_choked or self.is_closing or self.has_yielded:
             self._framing.keep(data)
+            self._is_at_rest = False
             return False
-        if self.peer is None and self._framing.is_at_rest and self._lone(data, now_ms):
+        if self._is_at_rest and self.peer is None and self._lone(data, now_ms):
             return False
         self._slice_ends_ms = 0
-        return self._framing.receive(data, now_ms)
+        is_incomplete = self._framing.receive(data, now_ms)
+        self._is_at_rest = not is_incomplete
+        return is_incomplete
 
     def resume(self, now_ms: RequestMs) -> None:
         """Continue with what had arrived before a wait, a full `out` or a yield stopped it."""
@@ -463,15 +469,16 @@ class LineConnection:
         priority, delay_ms, ttr_ms, body_bytes, extra = put
         if extra or len(rest) != body_bytes + 2 or not rest.endswith(b"\r\n"):
             return False
-        engine = self.engine
-        if body_bytes > engine.body_bytes_max:
+        engine, session = self.engine, self.session
+        used = session.used
+        if used is None or body_bytes > engine.body_bytes_max:
             return False
         self.is_bound = True
         self.stats.counts["put"] += 1
-        if not self.session.produces:
-            self.stats.note_producer(self.session)
+        if not session.produces:
+            self.stats.note_producer(session)
         try:
-            job_id = put_one(engine, self.used, priority, delay_ms, ttr_ms, rest[:-2], now_ms)
+            job_id = put_one(engine, used, priority, delay_ms, ttr_ms, rest[:-2], now_ms)
             reply = b"INSERTED %d\r\n" % job_id
         except Refusal as refusal:
             reply = self.refuse(replies.refused(refusal))

@@ -101,11 +101,6 @@ class Framing:
             return self._missing_bytes or self._expected_bytes + 2
         return 0 if self._rest or self._skipping or self._overlong is not None else None
 
-    @property
-    def is_at_rest(self) -> bool:
-        """Tell whether the next byte begins a line."""
-        return not (self._rest or self._is_odd)
-
     # --- What commands ask for -------------------------------------------------------------------
 
     def expect(self, body_bytes: int, then: Then) -> None:

@@ -73,7 +73,8 @@ def _delete_held(
     store = engine.store
     if engine.turn_ms != store.time_ms:
         engine.stamp()
-    engine.log += [pack_delete(_DELETE, job_id) for job_id in job_ids]
+    for job_id in job_ids:
+        engine.log.append(pack_delete(_DELETE, job_id))
     for topic in store.delete_held(session, job_ids):
         store.drop_if_unwanted(topic)
         serve(engine, topic, now_ms)

@@ -23,11 +23,12 @@ class Histogram:
     ([2, 1, 1], 127)
     """
 
-    __slots__ = ("_counts", "_fresh", "_sum", "bounds")
+    __slots__ = ("_counts", "_fresh", "_others", "_sum", "bounds")
 
-    def __init__(self, bounds: Sequence[int]) -> None:
-        """Start with nothing counted."""
+    def __init__(self, bounds: Sequence[int], others: "Histogram | None" = None) -> None:
+        """Start with nothing counted; what `others` has counted, with the same bounds, is added."""
         self.bounds = tuple(bounds)
+        self._others = others
         self._counts = [0] * (len(self.bounds) + 1)
         self._sum = 0
         self._fresh: list[int] = []
@@ -56,13 +57,15 @@ class Histogram:
     def counts(self) -> list[int]:
         """How many values there were up to each bound and above the one before, then the rest."""
         self._count()
-        return self._counts
+        if self._others is None:
+            return self._counts
+        return [sum(both) for both in zip(self._counts, self._others.counts, strict=True)]
 
     @property
     def sum(self) -> int:
         """The sum of all values."""
         self._count()
-        return self._sum
+        return self._sum if self._others is None else self._sum + self._others.sum
 
 
 class Longest:

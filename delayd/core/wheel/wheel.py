@@ -96,9 +96,10 @@ class TimingWheel:
         "_due_of",
         "_levels",
         "_live",
+        "_memo_after_ms",
         "_memo_append",
         "_memo_bucket",
-        "_memo_due_ms",
+        "_memo_until_ms",
         "_pending",
         "_pending_at",
         "_pending_key",
@@ -133,8 +134,9 @@ class TimingWheel:
         self._pending: Bucket | None = None
         self._pending_key = 0
         self._pending_at = 0
-        # The bucket of the last due time; -1 is never a due time.
-        self._memo_due_ms = -1
+        # The bucket that was last put into takes due times after the one and until the other; none
+        # when both are the same.
+        self._memo_after_ms = self._memo_until_ms = -1
         self._memo_bucket: Bucket = array("Q")
         self._memo_append: Callable[[int], None] = self._memo_bucket.append
         self._sweep: Sweep | None = None
@@ -155,9 +157,9 @@ class TimingWheel:
         An entry that is due already fires at the next `advance`.
         """
         self._live += 1
-        # 200,000 a second come through here, most with the due time of the one before: 90 ns
-        # instead of 600 by way of `_place`.
-        if due_ms == self._memo_due_ms:
+        # 200,000 a second come through here, most for the bucket of the one before: 90 ns instead
+        # of 600 by way of `_place`.
+        if self._memo_after_ms < due_ms <= self._memo_until_ms:
             self._memo_append(entry)
             return False
         if now_ms >= self._clock_ms + self.tick_ms and not self._is_due(now_ms):
@@ -312,6 +314,7 @@ class TimingWheel:
         ahead_ms = expiration_ms - clock_ms
         if ahead_ms <= 0:
             key = clock_ms << LEVEL_BITS | (LEVELS_MAX - 1)
+            until_ms, width_ms = due_ms, 1
         else:
             for number, tick_ms, interval_ms in self._levels:  # noqa: B007
                 # Kafka's rule: a level holds what is due before its own clock + its interval. The
@@ -320,12 +323,15 @@ class TimingWheel:
                     break
             else:
                 number, tick_ms = self._add_levels(ahead_ms)
-            key = (expiration_ms - expiration_ms % tick_ms) << LEVEL_BITS | (LEVELS_MAX - number)
+            bucket_ms = expiration_ms - expiration_ms % tick_ms
+            key = bucket_ms << LEVEL_BITS | (LEVELS_MAX - number)
+            until_ms, width_ms = bucket_ms + tick_ms - self.tick_ms, tick_ms
         bucket = self._queue.by_key.get(key)
         is_first = False
         if bucket is None:
             bucket, is_first = self._queue.open(key)
-        self._memo_due_ms = due_ms
+        self._memo_until_ms = until_ms
+        self._memo_after_ms = until_ms - width_ms
         self._memo_bucket = bucket
         append = self._memo_append = bucket.append
         append(entry)
@@ -372,7 +378,7 @@ class TimingWheel:
 
     def _take(self, place: int) -> tuple[int, Bucket]:
         """Take a whole bucket off the queue; a sweep of it stops."""
-        self._memo_due_ms = -1
+        self._memo_until_ms = self._memo_after_ms
         if self._sweep is not None:
             self._sweep.leave(self._queue.keys[place])
         return self._queue.take(place)
@@ -435,7 +441,7 @@ class TimingWheel:
     def _sweep_on(self) -> None:
         """Take one step of the sweep under way; begin one when there is none."""
         # The step may drop the bucket that was remembered.
-        self._memo_due_ms = -1
+        self._memo_until_ms = self._memo_after_ms
         if self._sweep is None:
             self._sweep = Sweep(self._queue, self._alive, hunts_twins=self._twins_suspected)
         self._dead -= self._sweep.step(SWEEP_CHUNK_ENTRIES)

@@ -199,6 +199,18 @@ def test_an_insert_after_a_long_idle_time_is_placed_by_the_clock_of_today() -> N
     assert owned.places()[1][0] == 1
 
 
+@pytest.mark.parametrize(("due_ms", "place"), [(358, (2, 17, 340)), (360, (2, 18, 360))])
+def test_what_belongs_into_the_bucket_of_the_one_before_goes_there_though_time_has_gone_on(
+    due_ms: int, place: tuple[int, int, int]
+) -> None:
+    owned = Owned(tick_ms=1, wheel_size=20)
+    owned.insert(1, 350)
+    owned.now_ms = 339
+    owned.insert(2, due_ms)
+    assert owned.places() == {1: (2, 17, 340), 2: place}
+    assert owned.run() == [(350, 1), (due_ms, 2)]
+
+
 def test_insert_tells_when_the_loop_must_wake_earlier() -> None:
     owned = Owned(tick_ms=1, wheel_size=20)
     assert owned.insert(1, 300)
