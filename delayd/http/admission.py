@@ -40,7 +40,7 @@ from delayd.http.problems import (
 from delayd.http.reading import Form, Reader, read_query
 from delayd.http.responses import HTTP_1_0, Reply, refused
 from delayd.http.routing import Route
-from delayd.limits import HTTP_HOSTS_KNOWN_MAX, HTTP_STEP_BYTES
+from delayd.limits import HTTP_FREE_BYTES, HTTP_HOSTS_KNOWN_MAX, HTTP_SLICE_NS, HTTP_STEP_BYTES
 from delayd.net.addresses import ip_address_of
 
 Names = Mapping[str, str]
@@ -90,6 +90,8 @@ class RequestAdmission:
         self._hosts = hosts
         self._long_requests = asyncio.Lock()
         """Whoever reads a slice of one has it."""
+        self._read_ns = 0
+        """How long short requests were read since the last turn."""
 
     def endpoint(self, route: Route) -> Endpoint:
         """Return what answers the requests of a route."""
@@ -118,7 +120,10 @@ class RequestAdmission:
                     kind = media_type_of(request)
                     data = await read_bytes(request, body_bytes_max)
                     if kind == JSON and len(data) <= HTTP_STEP_BYTES:
-                        given = body_reader.read_short(data)
+                        if len(data) > HTTP_FREE_BYTES:
+                            given = await self._read_in_turn(body_reader, data)
+                        else:
+                            given = body_reader.read_short(data)
                     else:
                         async with Slices(self._long_requests) as slices:
                             given = await body_reader.read_long(data, kind, slices)
@@ -137,6 +142,27 @@ class RequestAdmission:
                 return refused(refusal)
 
         return answer
+
+    async def _read_in_turn(self, body_reader: "_BodyReader", data: bytes) -> Form:
+        """Read a short request, after a turn if many were read since the last."""
+        if self._read_ns >= HTTP_SLICE_NS:
+            async with self._long_requests:
+                while self._read_ns >= HTTP_SLICE_NS:  # noqa: ASYNC110 (a turn is no event)
+                    await asyncio.sleep(0)
+                return self._read_timed(body_reader, data)
+        return self._read_timed(body_reader, data)
+
+    def _read_timed(self, body_reader: "_BodyReader", data: bytes) -> Form:
+        if not self._read_ns:
+            self._api.loop.call_soon(self._begin_turn)
+        begun_ns = monotonic_ns()
+        try:
+            return body_reader.read_short(data)
+        finally:
+            self._read_ns += monotonic_ns() - begun_ns
+
+    def _begin_turn(self) -> None:
+        self._read_ns = 0
 
     async def refuse(self, refusal: Refusal) -> Reply:
         """Answer a request for an unknown call."""

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from delayd.limits import (
     HTTP_BATCH_MAX,
     HTTP_CONTAINERS_MAX,
     HTTP_ERRORS_MAX,
+    HTTP_FREE_BYTES,
     HTTP_HINTS_MAX,
     HTTP_SLICE_NS,
     HTTP_STEP_BYTES,
@@ -298,6 +300,26 @@ def test_a_client_that_goes_while_its_request_is_read_holds_up_nobody(watch: Wat
         assert rig.engine.log_space.jobs == 100
         assert rig.call("POST", JOBS, data=batch_of(100)).status == 201
         assert watch.looks
+
+
+def test_of_many_short_requests_so_many_are_read_in_a_turn_as_take_a_slice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watch = Watch()
+    monkeypatch.setattr(admission, "monotonic_ns", watch)
+    with HttpRig() as rig:
+        body = b'{"body": 1}'.ljust(HTTP_FREE_BYTES + 1)
+        clients = [rig.send("POST", JOBS, data=body, is_settled=False) for _ in range(20)]
+        quick = [rig.send("POST", JOBS, {"body": 2}, is_settled=False) for _ in range(20)]
+        put = [0]
+        while put[-1] < 40:
+            rig.step()
+            put.append(rig.engine.log_space.jobs)
+        steps = [after - before for before, after in pairwise(put) if after > before]
+        assert steps[0] == 21, "one of those that take a slice, and all others"
+        assert {*steps[1:]} == {1}
+        rig.settle()
+        assert {client.the_answer.status for client in (*clients, *quick)} == {201}
 
 
 def test_a_short_request_waits_for_no_slice(monkeypatch: pytest.MonkeyPatch) -> None:
