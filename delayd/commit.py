@@ -118,8 +118,8 @@ class GroupCommit:
         self.on_lost: Callable[[str], object] = _ignore
         """Called with what is missing when replies begin to be held: a snapshot has to be taken."""
         self._look_ms = 0  # when to look for the files again
-        self._in_turn_ns = 0
-        """How long syncs in the turn take: an average in which newer ones count more."""
+        self.in_turn_sync_ns = (0, 0)  # when the last sync in a turn began, how long it took
+        self._in_turn_ns = 0  # how long they take: an average in which newer ones count more
         self._elsewhere_until_ns = 0 if syncs_in_turn else NEVER_NS
         """No turn syncs before: such syncs were not quick."""
         self._sync_begun_ns = 0
@@ -283,6 +283,7 @@ class GroupCommit:
             self._fail(error)
             return True
         sync_ns = monotonic_ns() - begun_ns
+        self.in_turn_sync_ns = begun_ns, sync_ns
         self._in_turn_ns += (sync_ns - self._in_turn_ns) // QUICK_SYNCS_AVERAGED
         if self._in_turn_ns > QUICK_SYNC_NS:
             # The first one after the pause decides: quick, and the average is low enough again.

@@ -13,6 +13,7 @@ would be a fault of ours: it repairs it, logs it, and counts it in `repairs`.
 """
 
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -287,6 +288,8 @@ class Service:
             self._turns.chore_bytes = self._snapshots.step_bytes
         self._turns.limit_room()
         self._turns.on_wall_step = self._tell_of_wall_step
+        self._turns.on_long_hold = self._tell_of_long_hold
+        gc.callbacks.append(self._turns.note_collection)
         self._turns.look_at_wall_clock()
         self._set_watch = open_set_watch()
         if self._set_watch is not None:
@@ -434,6 +437,8 @@ class Service:
     def _close(self) -> None:
         """Write what is to be written and let go of everything."""
         self._turns.is_over = True
+        with contextlib.suppress(ValueError):
+            gc.callbacks.remove(self._turns.note_collection)
         if self._commit is not None:
             self._commit.close()
         self._line.close()
@@ -543,6 +548,12 @@ class Service:
 
     def _tell_of_wall_step(self, step_ms: int) -> None:
         self._log.info("the wall clock was set: jobs with absolute times follow", by_ms=step_ms)
+
+    def _tell_of_long_hold(self, held_ns: int, parts: dict[str, int]) -> None:
+        """Say what kept all clients waiting, once a minute at most."""
+        if self._sparingly.may_log("long hold"):
+            figures = {f"{part}_ms": took_ns // NS_PER_MS for part, took_ns in parts.items()}
+            self._log.warning("no client was heard for long", ms=held_ns // NS_PER_MS, **figures)
 
     def _watchdog(self) -> None:
         """Look for a wake-up that was missed, for stalled clients, and come back in a minute.

@@ -31,6 +31,7 @@ from delayd.core.times import PlayedMs, RequestMs
 from delayd.limits import (
     ADVANCE_SLICE_US,
     HELD_BOUNDS_NS,
+    HELD_LOGGED_NS,
     HELD_NOTED_NS,
     MISSED_WAKE_UP_MS,
     RETURNS_PER_STOP_TURN,
@@ -127,6 +128,12 @@ class Turns:
         """How long it took from each poll to the next, with all that asyncio did in between."""
         self.longest_held = Longest()
         self._polled_ns = 0
+        self._slept_ns = 0  # when asyncio had its turn
+        self._collecting_ns = 0
+        self._took_ns: dict[str, int] = {}
+        """What took how long since the last poll, of what is measured."""
+        self.on_long_hold: Callable[[int, dict[str, int]], object] | None = None
+        """Told when no client was heard for very long: how many ns, and what they were made of."""
         self.is_over = False
         """No turn changes anything any more: the journal has failed, or the daemon has stopped."""
         self.records = 0  # records logged so far
@@ -161,11 +168,15 @@ class Turns:
     def sleep(self, timeout_s: float | None) -> None:
         """Take turns until asyncio is nudged, or so many seconds have passed (None: for ever)."""
         now_ns = monotonic_ns()
+        if self._slept_ns:
+            self._took_ns["http"] = now_ns - self._slept_ns
         ends_ns = NEVER_NS if timeout_s is None else now_ns + int(timeout_s * NS_PER_S)
         line, commit = self._line, self._commit
         self._is_nudged = False
         # What asyncio has just called may have made work for it.
         wakes_ns = self._do_chore(now_ns, ends_ns)
+        if self.chore is not None:
+            now_ns = monotonic_ns()
         while True:
             wait_s = self._wait_s(now_ns, wakes_ns)
             hears_clients = commit is None or not commit.is_backed_up
@@ -174,6 +185,10 @@ class Turns:
                 self.held_ns.note(held_ns)
                 if held_ns > HELD_NOTED_NS:
                     self.longest_held.note(held_ns, now_ns)
+                    if held_ns > HELD_LOGGED_NS and self.on_long_hold is not None:
+                        self.on_long_hold(held_ns, self._parts_of(held_ns))
+            if self._took_ns:
+                self._took_ns.clear()
             events = line.poll(wait_s, hears_clients=hears_clients)
             self._polled_ns = monotonic_ns()
             if len(events) == 1 and events[0][0] == self._sync_fd and commit is not None:
@@ -185,11 +200,16 @@ class Turns:
                     wakes_ns = self._do_chore(self._polled_ns, ends_ns)
             now_ns = monotonic_ns()
             if self._is_nudged or now_ns >= ends_ns:
+                self._slept_ns = now_ns
                 return
 
     def _do_chore(self, now_ns: int, ends_ns: int) -> int:
         """Do a slice of the chore; return when to wake for the next one, or at `ends_ns`."""
-        chore_s = None if self.chore is None or self.is_over else self.chore()
+        chore_s = None
+        if self.chore is not None and not self.is_over:
+            begun_ns = monotonic_ns()
+            chore_s = self.chore()
+            self._note_phase("snapshot", begun_ns)
         log_bytes = 0 if self._commit is None else self._commit.log_bytes
         if chore_s is None:
             self._chore_ns = NEVER_NS
@@ -198,6 +218,31 @@ class Turns:
             self._chore_ns = now_ns + int(chore_s * NS_PER_S)
             self._chore_log_bytes = log_bytes + self.chore_bytes
         return min(ends_ns, self._chore_ns)
+
+    def _parts_of(self, held_ns: int) -> dict[str, int]:
+        """Return what the time since the last poll was made of, in ns.
+
+        `gc` is within the others; `commands` is what is left: input, its commands, and the log.
+        """
+        parts = dict(self._took_ns)
+        commit = self._commit
+        if commit is not None:
+            begun_ns, sync_ns = commit.in_turn_sync_ns
+            if begun_ns >= self._polled_ns:
+                parts["sync"] = sync_ns
+        gc_ns = parts.pop("gc", 0)
+        return {"commands": held_ns - sum(parts.values()), **parts, "gc": gc_ns}
+
+    def _note_phase(self, phase: str, begun_ns: int) -> None:
+        """Count time since then for the phase, in case that it is asked what took so long."""
+        self._took_ns[phase] = self._took_ns.get(phase, 0) + monotonic_ns() - begun_ns
+
+    def note_collection(self, phase: str, _figures: dict[str, int]) -> None:
+        """Measure garbage collections; for `gc.callbacks`."""
+        if phase == "start":
+            self._collecting_ns = monotonic_ns()
+        else:
+            self._note_phase("gc", self._collecting_ns)
 
     def _wait_s(self, now_ns: int, wakes_ns: int) -> float | None:
         """Return how long the next poll may take; None: until something happens."""
@@ -297,6 +342,7 @@ class Turns:
             while not state.is_crowded and advance(state, played_ms, request_ms):
                 if monotonic_ns() > until_ns:
                     break
+            self._note_phase("due", self._polled_ns)
 
     def _step_tasks(self) -> None:
         """Take steps of background tasks, for a bounded time.
@@ -305,7 +351,8 @@ class Turns:
         before time goes on.
         """
         clock, engine, tasks = self._clock, self._engine, self._line.tasks
-        until_ns = monotonic_ns() + TASK_SLICE_US * 1_000
+        begun_ns = monotonic_ns()
+        until_ns = begun_ns + TASK_SLICE_US * 1_000
         self._has_more = True
         if self._commit is None or not self._commit.is_backed_up:
             while True:
@@ -314,6 +361,7 @@ class Turns:
                     task.conclude(now_ms)
                 if engine.deliveries or not tasks.has_more or monotonic_ns() > until_ns:
                     break
+        self._note_phase("tasks", begun_ns)
 
     def return_some(self, request_ms: RequestMs) -> bool:
         """Take back a slice of what closed clients held, and commit; tell whether there is more."""

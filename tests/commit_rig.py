@@ -305,6 +305,7 @@ class ScriptedCommit:
         self._events = events
         self.is_syncing = False
         self.is_backed_up = False
+        self.in_turn_sync_ns = (0, 0)
         self.durable_id = 0
         self.out_of_order_ids: dict[int, int] = {}
         self.on_commit: Happening = int

@@ -273,7 +273,7 @@ def test_no_counter_ever_goes_back_when_names_change_hands() -> None:
 
 
 def test_a_piece_tells_of_a_bounded_number_of_topics() -> None:
-    rig = busy_rig(1_000)
+    rig = busy_rig(900)
     pieces = Page(rig).pieces()
     for piece in pieces:
         topics = set(re.findall(rb'topic="(mail[^"]*)"', piece))

@@ -1,7 +1,7 @@
 """What commit, turns and snapshots count, and how it gets to the metrics."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -125,6 +125,86 @@ def test_what_asyncio_does_between_two_sleeps_counts_and_sleep_itself_does_not(
     turning.slept(5.0)
     expect(turning.turns.held_ns, HELD_BOUNDS_NS, 40 * MS)
     assert turning.turns.longest_held.within(watch.now_ns) == 40 * MS
+
+
+def told_of(rig: CommitRig) -> list[tuple[int, dict[str, int]]]:
+    """What is told of long holds from now on, in milliseconds."""
+    told: list[tuple[int, dict[str, int]]] = []
+
+    def tell(held_ns: int, parts: dict[str, int]) -> None:
+        told.append((held_ns // MS, {part: ns // MS for part, ns in parts.items()}))
+
+    rig.turns.on_long_hold = tell
+    return told
+
+
+def test_what_blocks_the_loop_for_long_is_told_with_its_parts(watch: Watch) -> None:
+    turning = CommitRig(watch=watch)
+    told = told_of(turning)
+
+    def collect(ms: int) -> None:
+        turning.turns.note_collection("start", {})
+        take(watch, ms)()
+        turning.turns.note_collection("stop", {})
+
+    def chore() -> float:
+        take(watch, 60)()
+        collect(5)
+        return 0.0
+
+    take(watch, 1)()
+    turning.slept(5.0)
+    turning.turns.chore = chore
+    take(watch, 40)()
+    collect(20)
+    turning.slept(5.0, lambda: None)
+    assert told == [(125, {"commands": 0, "http": 60, "snapshot": 65, "gc": 25})]
+
+
+def test_commands_are_what_is_left_of_a_long_hold(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turning = CommitRig(watch=watch)
+    told = told_of(turning)
+    take(watch, 1)()
+    serve = turning.line.serve
+
+    def serve_slowly(*given: Any) -> None:  # noqa: ANN401 (whatever the turn gives)
+        turning.commits.in_turn_sync_ns = watch.now_ns, 30 * MS
+        take(watch, 130)()
+        serve(*given)
+
+    monkeypatch.setattr(turning.line, "serve", serve_slowly)
+    turning.slept(None, lambda: None)
+    assert told == [(130, {"commands": 100, "sync": 30, "gc": 0})]
+
+
+def test_each_long_hold_has_its_own_parts(watch: Watch) -> None:
+    turning = CommitRig(watch=watch)
+    told = told_of(turning)
+    take(watch, 1)()
+    turning.slept(5.0)
+    turning.turns.note_collection("start", {})
+    take(watch, 110)()
+    turning.turns.note_collection("stop", {})
+    turning.slept(5.0)
+    take(watch, 120)()
+    turning.slept(5.0)
+    assert told == [
+        (110, {"commands": 0, "http": 110, "gc": 110}),
+        (120, {"commands": 0, "http": 120, "gc": 0}),
+    ]
+
+
+def test_what_does_not_block_the_loop_for_long_is_not_told(watch: Watch) -> None:
+    turning = CommitRig(watch=watch)
+    told = told_of(turning)
+    take(watch, 1)()
+    for _ in range(3):
+        turning.slept(5.0)
+        take(watch, 99)()
+    assert turning.turns.longest_held.within(watch.now_ns) == 99 * MS
+    assert not told
 
 
 def take_snapshot(rig: CommitRig) -> None:
