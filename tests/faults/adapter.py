@@ -14,8 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import delayd.commit
+import delayd.core.background
+import delayd.core.engine
 import delayd.core.log_space
+import delayd.core.scans.kick
 import delayd.journal.segment
+import delayd.line.commands
 import delayd.snapshots
 import delayd.turns
 from delayd.clock import NEVER_NS
@@ -24,6 +28,7 @@ from delayd.config import SyncPolicy
 from delayd.core.engine import Engine
 from delayd.journal.errors import JournalError
 from delayd.journal.journal import Journal
+from delayd.limits import TASK_STEP_JOBS
 from delayd.line.server import LineServer
 from delayd.line.stats import Stats
 from delayd.logs import Log, LogFormat, LogLevel
@@ -284,6 +289,12 @@ def small_limits(clock: FakeClock, rng: random.Random) -> Iterator[None]:
         (delayd.snapshots, "SNAPSHOT_PAYLOAD_BYTES", 6_000),
         (delayd.snapshots, "SNAPSHOT_AHEAD_BYTES", 8_000),
         (delayd.turns, "monotonic_ns", busy_ns),
+        (delayd.turns, "TASK_SLICE_US", -1),  # one step a turn
+        (delayd.core.engine, "RETURNS_PER_TURN", 1),
+        (delayd.core.engine, "RETURN_SEARCHES_PER_TURN", 1),
+        (delayd.core.background, "PASS_ACTION_COST", TASK_STEP_JOBS + 1),
+        (delayd.core.scans.kick, "PASS_ACTION_COST", TASK_STEP_JOBS),
+        (delayd.line.commands, "KICKS_AT_ONCE", 1),
         (delayd.turns, "ROOM_PLENTY_BYTES", 2 * SMALL_SPARE_BYTES),
         (delayd.commit, "EMERGENCY_BYTES", SMALL_EMERGENCY_BYTES),
         (delayd.core.log_space, "EMERGENCY_BYTES", SMALL_EMERGENCY_BYTES),

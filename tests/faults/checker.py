@@ -28,6 +28,7 @@ from tests.faults.states import (
     BY_KEY,
     FOREVER,
     SWEEPING,
+    WIDE,
     Job,
     Operation,
     State,
@@ -93,7 +94,7 @@ class Checker(Several):
             self._nameless[operation.body] = operation
         if operation.kind in SWEEPING:
             self._sweeps.append(operation)
-        if operation.kind in SWEEPING or operation.text("key"):
+        if operation.kind in WIDE or operation.text("key"):
             self._wide[operation.number] = operation
             for concerned in list(self._concerned(operation)):
                 concerned.open[operation.number] = operation
@@ -125,7 +126,7 @@ class Checker(Several):
             self.violations.append(Violation("I9", why, (operation.number,)))
         if kind in {"policy", "pause"}:
             self._laws.ok(operation, at_ms)
-        elif kind in BY_KEY or kind in SWEEPING:
+        elif kind in BY_KEY or kind in WIDE:
             self._ok_of_many(operation, at_ms)
         elif operation.text("key"):
             self._put_by_key(operation, at_ms, job_id, str(rest.get("outcome", "created")))

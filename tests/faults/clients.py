@@ -35,7 +35,7 @@ GOOD_WORDS: Final = {
     b"RELEASED": {"release"},
     b"BURIED": {"bury"},
     b"TOUCHED": {"touch"},
-    b"KICKED": {"kick", "kick-key"},
+    b"KICKED": {"kick", "kick-key", "kick-tube"},
     b"RESCHEDULED": {"reschedule", "reschedule-key"},
     b"NACKED": {"nack"},
     b"CHANGED": {"change"},
@@ -354,12 +354,16 @@ class Client:
     def interfere(self, job_id: int) -> None:
         """Do something to any job."""
         rng = self.world.rng
-        kind = rng.choice(("delete", "kick", "reschedule", "touch", "change", "by key"))
+        kind = rng.choice(
+            ("delete", "kick", "kick-tube", "reschedule", "touch", "change", "by key")
+        )
         delay_ms = rng.choice(DELAYS_MS)
         if kind == "by key":
             self._interfere_by_key(delay_ms)
         elif kind == "change":
             self._change(job_id, delay_ms)
+        elif kind == "kick-tube":
+            self.say(b"kick %d\r\n" % rng.choice((1, 3, 100)), kind, topic="default")
         elif kind == "reschedule":
             line = b"reschedule %d %b\r\n" % (job_id, seconds(delay_ms))
             self.say(line, kind, job_id, delay_ms=delay_ms)

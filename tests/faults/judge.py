@@ -17,7 +17,7 @@ from tests.faults.states import (
     ABSENT,
     FOREVER,
     ROUNDING_MS,
-    SWEEPING,
+    WIDE,
     Context,
     Job,
     Operation,
@@ -52,7 +52,7 @@ def concerns(operation: Operation, put: Operation) -> bool:
     """Tell whether an operation by key, or on a topic, may be about what was put."""
     is_there = operation.topic == put.topic
     key = put.text("key")
-    return is_there and (operation.kind in SWEEPING or (bool(key) and operation.text("key") == key))
+    return is_there and (operation.kind in WIDE or (bool(key) and operation.text("key") == key))
 
 
 class Judge:

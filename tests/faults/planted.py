@@ -8,13 +8,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 from unittest import mock
 
+import delayd.core.background
 import delayd.core.operations.expiry
 import delayd.journal.journal
 import delayd.journal.recovery
 import delayd.journal.snapshot
 from delayd.commit import Replies
+from delayd.core.engine import Engine
+from delayd.core.operations.returns import give_back_some
 from delayd.core.replay import Replay
-from delayd.core.times import PlayedMs
+from delayd.core.times import PlayedMs, RequestMs
 from delayd.core.transitions import expired
 from delayd.journal.retention import KeptSnapshot
 from delayd.journal.snapshot import SnapshotInfo, SnapshotWriter
@@ -155,6 +158,18 @@ def lapses_forgotten() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def returns_forgotten() -> Iterator[None]:
+    """What comes back in slices of a closed connection is not recorded."""
+
+    def give_back_unrecorded(engine: Engine, limit: int, now_ms: RequestMs) -> None:
+        with mock.patch.object(Engine, "write_promised"):
+            give_back_some(engine, limit, now_ms)
+
+    with mock.patch.object(delayd.core.background, "give_back_some", give_back_unrecorded):
+        yield
+
+
 def just_lapsed(record: bytes, *_what: object, **_more: object) -> bytes:
     return expired(record)
 
@@ -178,6 +193,7 @@ PATCHES: Final[dict[str, Callable[[], contextlib.AbstractContextManager[None]]]]
     "checks no checksum": no_checksums,
     "forgets keys in a replay": keys_forgotten,
     "forgets in a replay that a ttr ran out under a ladder": lapses_forgotten,
+    "records no slice of what a closed connection held": returns_forgotten,
     "removes old segments before the snapshot is durable": removing_early,
 }
 """The others."""

@@ -8,7 +8,7 @@ operations done in a way says that it was about another.
 from collections.abc import Iterator
 
 from tests.faults.judge import Judge
-from tests.faults.states import BY_KEY, SWEEPING, Job, Operation, Way
+from tests.faults.states import BY_KEY, SWEEPING, WIDE, Job, Operation, Way
 
 
 class Several(Judge):
@@ -16,7 +16,7 @@ class Several(Judge):
 
     def _concerned(self, operation: Operation) -> Iterator[Job]:
         """Yield the jobs that an operation by key, or on a whole topic, may be about."""
-        if operation.kind in SWEEPING:
+        if operation.kind in WIDE:
             yield from (job for job in self._jobs.values() if operation.topic in job.topics)
             return
         for job_id in self._by_key.get((operation.topic, operation.text("key")), ()):
@@ -30,7 +30,7 @@ class Several(Judge):
     def _ok_of_many(self, operation: Operation, at_ms: float) -> None:
         """Narrow what it was about: one job that had the key, or all that lay in the topic."""
         del self._wide[operation.number]
-        if operation.kind in SWEEPING:
+        if operation.kind in WIDE:
             self._past.append((self._entries, operation))
         number = operation.number
         chosen = []
@@ -38,11 +38,13 @@ class Several(Judge):
             ways = self._reachable(job, at_ms)
             if operation.kind in SWEEPING:
                 self._swept(job, operation, ways, at_ms)
+            elif operation.kind in WIDE:
+                self._end(job, operation, ways, {number, -number}, at_ms)
             elif any(number in done for _, done in ways):
                 chosen.append((job, ways))
             else:
                 self._end(job, operation, ways, {-number}, at_ms)
-        if operation.kind in SWEEPING:
+        if operation.kind in WIDE:
             return
         if not chosen and not self._nameless:
             why = f"{operation.kind} was acknowledged, and no job has the key"

@@ -30,6 +30,9 @@ BY_KEY: Final = {"delete-key": "delete", "kick-key": "kick", "reschedule-key": "
 SWEEPING: Final = frozenset({"clear", "cancel"})
 """Operations on all jobs of a topic."""
 
+WIDE: Final = SWEEPING | {"kick-tube"}
+"""Those, and the one on as many as it says: any job may be one of them, or not."""
+
 NEVER_FAILED: Final = -1
 
 
@@ -315,6 +318,10 @@ def after(state: State, operation: Operation, context: Context) -> list[State]:
     if kind in SWEEPING:
         is_there = is_at_rest(state, context) and state.job.topic == operation.topic
         return [GONE] if is_there else []
+    if kind == "kick-tube":
+        if state.job.topic != operation.topic or state.kind in {"absent", "gone"}:
+            return []
+        kind = "kick"
     if kind in BY_KEY:
         if state.job.key != operation.text("key") or state.kind in {"absent", "gone"}:
             return []
@@ -436,6 +443,8 @@ def passed_by(state: State, operation: Operation, context: Context) -> list[Stat
         is_held = state.kind == "held" and state.hi >= operation.at_ms
         is_elsewhere = state.job.topic != operation.topic
         return [state] if is_held or is_elsewhere or state.kind in {"absent", "gone"} else []
+    if kind == "kick-tube":
+        return [state]
     if kind in BY_KEY:
         kind = BY_KEY[kind]
         if not has_key_of(state, operation):
