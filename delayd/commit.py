@@ -183,6 +183,8 @@ class GroupCommit:
         if time_ms >= self._look_ms:
             self._look_ms = time_ms + LOOK_MS
             self.look()
+            if log:  # and when nothing may follow it
+                self._loop.call_later(LOOK_MS / 1_000, self.look)
         if self._failure is not None:
             return
         if log:

@@ -340,6 +340,7 @@ class Service:
             metrics_type=CONTENT_TYPE,
             sync_going_on_ms=lambda: self._commit.sync_going_on_ms if self._commit else 0,
             missing_files=lambda: self._commit.look() if self._commit else "",
+            room_trouble=lambda: self._journal.room_trouble if self._journal else "",
         )
 
     def _connections(self) -> dict[str, int]:
@@ -497,7 +498,11 @@ class Service:
         return LogFigures(*files, copied, self._turns.records, max_bytes)
 
     def _tell_of_space(self, is_full: bool) -> None:  # noqa: FBT001 (a callback with one argument)
-        if is_full:
+        if is_full and self._journal is not None and (why := self._journal.room_trouble):
+            said = "no file can be made for the log: puts are refused"
+            directory = os.path.abspath(self._config.data_dir or "")
+            self._log.error(said, directory=directory, reason=why)
+        elif is_full:
             said = (
                 "no space is left beyond what is kept for removals and snapshots: puts are refused"
             )

@@ -44,6 +44,7 @@ from delayd.core.session import Handed, Session, WaitEnd
 from delayd.core.times import RequestMs
 from delayd.journal.errors import JournalError, JournalFull
 from delayd.journal.journal import Journal
+from delayd.limits import LOOK_MS
 from delayd.logs import Log
 from delayd.snapshots import Snapshots, Task
 from delayd.testing.clock import FakeClock
@@ -100,10 +101,15 @@ class CrankedLoop:
 
     def __init__(self) -> None:
         self.timers: list[tuple[float, Happening]] = []
+        self.looks: list[Happening] = []
+        """When nothing follows, for the files of the journal."""
         self.soon: queue.SimpleQueue[Happening] = queue.SimpleQueue()
 
     def call_later(self, delay: float, callback: Happening) -> object:
-        self.timers.append((delay, callback))
+        if delay == LOOK_MS / 1_000:
+            self.looks.append(callback)
+        else:
+            self.timers.append((delay, callback))
         return None
 
     def call_soon_threadsafe(self, callback: Happening) -> object:

@@ -244,7 +244,7 @@ def test_after_an_error_the_reply_leaves_when_the_fresh_file_is_synced(rig: Comm
 
 def test_after_a_second_error_no_reply_leaves(rig: CommitRig) -> None:
     fail_next(rig, "sync")
-    fail_next(rig, "create")
+    fail_next(rig, "allocate")
     assert rig.turn("put", (rig.a, "1")) == ["append put"]
     assert len(rig.failures) == 1
     assert rig.turn("put", (rig.a, "2")) == ["append put"]

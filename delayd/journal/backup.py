@@ -25,6 +25,7 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from delayd.journal.directory import (
+    check_files,
     clear,
     leftovers,
     marked,
@@ -125,13 +126,17 @@ def backup(
 
 
 def _hold(disk: Disk, directory: str, held: contextlib.ExitStack) -> list[HeldFile]:
-    """Open all files that a start would read, all there at one time. Raises JournalError."""
+    """Open all files that a start would read, all there at one time.
+
+    Raises JournalError and OSError.
+    """
     for _ in range(BACKUP_ATTEMPTS_MAX):
         # Snapshots first: in a list of many names one may be there already, and a file of the log
         # that was made before it not yet.
         names = list(filter(SNAPSHOT_NAME.fullmatch, names_in(disk, directory)))
         found = names_in(disk, directory)
         check_names(directory, found)
+        check_files(disk, directory, found)
         names += (name for name in found if SEGMENT_NAME.fullmatch(name) or name == VIRTUAL_NAME)
         files = []
         try:

@@ -7,17 +7,19 @@ torn; `holder` shows it. The module refuses to decide anything: that is done in 
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from delayd.journal.disk import Disk, LockHeldError
-from delayd.journal.errors import DirectoryLocked, JournalFailed, NotEmpty, failing
+from delayd.journal.errors import DirectoryLocked, ForeignFile, JournalFailed, NotEmpty, failing
 from delayd.journal.format import (
     LOCK_NAME,
+    LOST_NAME,
     OUR_NAMES,
     TOLERATED_NAMES,
     VIRTUAL_NAME,
     check_names,
+    is_ours,
 )
 
 
@@ -69,7 +71,22 @@ def look_first(disk: Disk, directory: str) -> None:
     """
     # A directory that is not there will be made.
     with failing(directory), contextlib.suppress(FileNotFoundError):
-        check_names(directory, disk.list_directory(directory))
+        names = disk.list_directory(directory)
+        check_names(directory, names)
+        check_files(disk, directory, names)
+
+
+def check_files(disk: Disk, directory: str, names: Iterable[str]) -> None:
+    """Raise ForeignFile if one of our names is a pipe's, for which an open would wait for ever.
+
+    Or a device's or a directory's. Raises OSError.
+    """
+    for name in names:
+        path = f"{directory}/{name}"
+        # A file may be removed by the daemon of the directory in this very moment.
+        with contextlib.suppress(FileNotFoundError):
+            if name != LOST_NAME and is_ours(name) and not disk.status(path).is_regular:
+                raise ForeignFile(path, "is no file but a directory, pipe or device: remove it")
 
 
 def take_directory(disk: Disk, directory: str) -> tuple[Ownership, list[str]]:

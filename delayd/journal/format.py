@@ -143,7 +143,13 @@ LOCK_NAME: Final = "lock"
 
 OUR_NAMES: Final = (SEGMENT_NAME, SNAPSHOT_NAME, TEMPORARY, TORN_COPY, SPARE_NAME)
 
-TOLERATED_NAMES: Final = frozenset({LOCK_NAME, "lost+found"})
+LOST_NAME: Final = "lost+found"
+"""The directory that file systems make for what they have found."""
+
+TOLERATED_NAMES: Final = frozenset({LOCK_NAME, LOST_NAME})
+
+END_NAME: Final = "log-end"
+"""Says how far the log went; see `log_end`."""
 
 IMPORT_MARKER: Final = "import-unfinished"
 BACKUP_MARKER: Final = "backup-unfinished"
@@ -159,7 +165,7 @@ BINLOG_NAME: Final = re.compile(r"binlog\.([1-9][0-9]*)")
 
 def check_names(directory: str, names: Collection[str]) -> None:
     """Raise ForeignFile if a file is not one of ours, so that a wrong path does no harm."""
-    foreign = [name for name in names if not _is_ours(name)]
+    foreign = [name for name in names if not is_ours(name)]
     if not foreign:
         return
     # What says most about the directory comes first.
@@ -189,6 +195,7 @@ def check_clock(directory: str, names: Collection[str], *, is_virtual: bool) -> 
         raise WrongClock(directory, "the system clock", "--clock system, or with")
 
 
-def _is_ours(name: str) -> bool:
-    is_fixed = name in TOLERATED_NAMES or name == VIRTUAL_NAME
+def is_ours(name: str) -> bool:
+    """Tell whether a journal directory may have a file of that name."""
+    is_fixed = name in TOLERATED_NAMES or name in {VIRTUAL_NAME, END_NAME}
     return is_fixed or any(own.fullmatch(name) for own in OUR_NAMES)

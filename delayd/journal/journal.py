@@ -59,6 +59,7 @@ from delayd.journal.format import (
     check_clock,
     check_names,
 )
+from delayd.journal.log_end import LogEndFile
 from delayd.journal.recovery import Recovery, StartWarning, start_warnings
 from delayd.journal.repair import TornTail, open_directory
 from delayd.journal.retention import Retention
@@ -129,12 +130,13 @@ class Journal:
     """One directory of segments, owned for as long as this object, made by `open`, is open."""
 
     __slots__ = (
-        *("_active", "_directory", "_disk", "_failure", "_found", "_identity", "_is_open"),
+        *("_active", "_directory", "_disk", "_end", "_failure", "_found", "_identity", "_is_open"),
         *("_is_replayed", "_is_virtual", "_lost", "_lost_sequence", "_owned", "_pending"),
-        *("_reserve", "_retired"),
-        *("_snapshot", "_sync_turn", "_ticket_is_out", "_times", "_unsynced", "_writing"),
+        *("_reserve", "_retired", "_snapshot", "_sync_turn", "_ticket_is_out", "_times"),
+        *("_unsynced", "_writing"),
         *("appended_sequence", "damaged_snapshots", "fresh_starts", "on_trouble", "replay_bytes"),
-        *("retention", "segment_bytes", "snapshot_ms", "synced_sequence", "torn_tails", "warnings"),
+        *("retention", "room_trouble", "segment_bytes", "snapshot_ms", "synced_sequence"),
+        *("torn_tails", "warnings"),
     )
 
     def __init__(
@@ -168,6 +170,7 @@ class Journal:
         # Abandoned segments, until no sync of them can be in progress.
         self._retired: list[Segment] = []
         self._identity = b""
+        self._end = LogEndFile(disk, directory, b"")
         self.appended_sequence = FIRST_SEQUENCE - 1  # the last frame that was appended
         self.synced_sequence = FIRST_SEQUENCE - 1  # the last one known to be durable
         self._times = (0, 0)
@@ -177,6 +180,8 @@ class Journal:
         self._is_replayed = False
         self.on_trouble: Callable[[str], object] = _ignore
         """Called with each of these failures, in the thread where it happens."""
+        self.room_trouble = ""
+        """Why no file could be made for more room the last time; empty: for lack of space."""
         self._is_virtual = is_virtual
         self._lost = ""
         self._lost_sequence = 0  # a snapshot of the state after this frame holds what was lost
@@ -243,6 +248,7 @@ class Journal:
             self.snapshot_ms = recovery.base.snapshot.header.time_ms
         self.appended_sequence = self.synced_sequence = recovery.sequence
         self._identity = recovery.identity or self._disk.unique_bytes(IDENTITY_BYTES)
+        self._end = LogEndFile(self._disk, self._directory, self._identity)
         if active is not None:
             self._active = active
             self._unsynced.append(active)
@@ -279,10 +285,10 @@ class Journal:
             try:
                 self._reserve.grow(room_bytes, payload_bytes, places, self.segment_bytes)
             except OSError as error:
-                if error.errno not in NO_ROOM:
-                    # Nothing is broken that was promised; what is missing was not accepted yet.
-                    self.on_trouble(f"{self._directory}: no space to be had: {error.strerror}")
+                # Nothing is broken that was promised; what is missing was not accepted yet.
+                self.room_trouble = "" if error.errno in NO_ROOM else error.strerror or "it failed"
                 return False
+        self.room_trouble = ""
         return True
 
     def shrink_room(self, room_bytes: int) -> None:
@@ -614,6 +620,8 @@ class Journal:
         with self._writing:
             lost = self.retention.take_lost()
             if not lost:
+                if not self.lost:
+                    self._end.note(self.synced_sequence)
                 return
             self._lost = ", ".join(f"{path} {what}" for path, what in lost.items())
             for segment in self._unsynced:
@@ -721,6 +729,7 @@ class Journal:
             self._retired += self._unsynced
             self._close_retired()
             self._reserve.close()
+            self._end.close()
             self._unsynced.clear()
             self._active = None
             release_directory(self._disk, self._owned)
@@ -743,6 +752,8 @@ class Journal:
         else:
             self.appended_sequence += 1
         self.sync()
+        if not self.lost:
+            self._end.note(synced, is_closed=True)
 
 
 def _ignore(_trouble: str) -> None:

@@ -24,8 +24,11 @@ is whole: continue with frame 71. It is damaged: continue from 40, with frame 41
 would have to begin with frame 1, it does not, so refuse. A snapshot's name also testifies that its
 frames had been durable, since it gets the name after them; the log may not end before `testimony`.
 
+A log may also not end before the frame that the file `log-end` tells (`log_end`): an older copy of
+its last file is whole in itself.
+
 Where anything on the disk proves that something durable is missing, a start refuses. In two cases
-nothing is left to prove it with:
+nothing may be left to prove it with:
 
     data/segment-0000000001.log, 0 bytes    the power failed while the file was being made, or the
                                             file was emptied
@@ -45,10 +48,12 @@ from collections.abc import Collection, Generator, Iterator, Sequence
 from typing import Final, NamedTuple
 from zlib import crc32
 
+from delayd.journal.directory import check_files
 from delayd.journal.disk import Disk, end_of_data, opened, read_exactly
 from delayd.journal.errors import DamageError, JournalCorrupt, JournalVersion, failing
 from delayd.journal.format import (
     CHECKSUM,
+    END_NAME,
     FIRST_SEQUENCE,
     FORMAT_VERSION,
     FRAME,
@@ -68,6 +73,7 @@ from delayd.journal.format import (
     segment_name,
     unpack_header,
 )
+from delayd.journal.log_end import read_log_end
 from delayd.journal.snapshot import (
     SNAPSHOT_HEADER_BYTES,
     SNAPSHOT_VERSION,
@@ -511,7 +517,12 @@ class Recovery:
     """One reading of a journal directory. `frames()` first; then the rest is known."""
 
     def __init__(self, disk: Disk, directory: str, names: list[str]) -> None:
-        """Look at the headers of the segments among the names. Raises JournalFailed."""
+        """Look at the headers of the segments among the names.
+
+        Raises ForeignFile and JournalFailed.
+        """
+        with failing(directory):
+            check_files(disk, directory, names)
         self.disk = disk
         self.directory = directory
         self.names = names
@@ -529,6 +540,11 @@ class Recovery:
         headers = [segment.header for segment in self.segments if segment.header]
         self.identity = headers[0].identity if headers else None
         self.base = Base(disk, directory, names)  # what the log is read on top of
+        self.end_path = f"{directory}/{END_NAME}"
+        self.log_end = None  # how far the log went, where that is known
+        if END_NAME in names:
+            with failing(self.end_path):
+                self.log_end = read_log_end(disk, self.end_path)
         self.bytes_behind_base = 0  # how much log was read after it
         self.start_index = 0  # the segment in which reading begins
 
@@ -538,10 +554,16 @@ class Recovery:
         What a snapshot holds comes first, as frames with the sequence that it covers. Raises
         JournalCorrupt, JournalVersion, or JournalFailed when a file cannot be read.
         """
+        self._check_end()
         self._choose_base()
         yield from self._snapshot_frames()
         place = yield from self._behind_base(self._read())
         behind = self._behind(place) if place else Behind.NOTHING
+        proof = behind.value
+        if behind is not Behind.SYNCED and self.log_end and self.log_end.sequence > self.sequence:
+            behind = Behind.SYNCED
+            missing = f"the frames {self.sequence + 1} to {self.log_end.sequence} are missing"
+            proof = f"{missing}, which had been durable: {self.end_path} says so"
         found = place.found if place else Found.END
         self.place, self.verdict = place, RULES[found, behind]
         if place is None or self.verdict in {LogVerdict.ACCEPT, LogVerdict.CUT}:
@@ -549,7 +571,7 @@ class Recovery:
         file = self.segments[place.segment_index].path
         if self.verdict is LogVerdict.NEWER:
             raise JournalVersion(file, place.offset, place.why)
-        why = place.why if behind is Behind.NOTHING else f"{place.why}; {behind.value}"
+        why = place.why if behind is Behind.NOTHING else f"{place.why}; {proof}"
         raise JournalCorrupt(file, place.offset, why)
 
     @property
@@ -558,6 +580,20 @@ class Recovery:
         snapshot = self.base.snapshot
         log = sum(segment.size_bytes for segment in self.segments[self.start_index :])
         return log + (snapshot.payload_bytes if snapshot else 0)
+
+    def _check_end(self) -> None:
+        """Raise JournalCorrupt if the log that the end is of is not here."""
+        end = self.log_end
+        if end is None or end.identity == self.identity:
+            return
+        self.verdict = LogVerdict.CORRUPT
+        why = "it belongs to another journal than the log; without this file the log is taken as is"
+        if self.identity is None:
+            why = (
+                f"the frames up to {end.sequence} had been durable, and there is no log with them: "
+                "restore its files, or remove this one to begin without them"
+            )
+        raise JournalCorrupt(self.end_path, 0, why)
 
     def _choose_base(self) -> None:
         """Decide what to begin with, and in which segment the log continues from there."""

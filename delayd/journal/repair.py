@@ -298,9 +298,14 @@ class Cut(NamedTuple):
 
     def cut(self) -> list[TornTail]:
         """Copy and cut. Raises JournalFailed, when all is still there."""
-        self.recovery.place = self.place
-        with failing(self.recovery.directory, "cannot be cut"):
-            return cut(self.recovery)
+        recovery = self.recovery
+        recovery.place = self.place
+        with failing(recovery.directory, "cannot be cut"):
+            tails = cut(recovery)
+            if recovery.log_end is not None:  # it proves that what was cut is missing
+                recovery.disk.unlink(recovery.end_path)
+                recovery.disk.sync_directory(recovery.directory)
+        return tails
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from delayd.core.operations.sessions import open_session, use, watch
 from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.core.times import RequestMs
 from delayd.journal.disk import RealDisk
-from delayd.journal.format import segment_name
+from delayd.journal.format import END_NAME, segment_name
 from delayd.journal.journal import Journal
 from tests.core.rig import put
 
@@ -60,6 +60,7 @@ def fill(directory: Path, frames: int = 3, *, is_closed: bool = True) -> Path:
     journal.close()
     if not is_closed:
         path.write_bytes(content)
+        (directory / END_NAME).unlink()
     return path
 
 

@@ -13,7 +13,7 @@ from delayd.cli.main import invoke
 from delayd.core.engine import Engine
 from delayd.exits import Exit
 from delayd.journal.disk import RealDisk
-from delayd.journal.format import HEADER_BYTES, LOCK_NAME
+from delayd.journal.format import END_NAME, HEADER_BYTES, LOCK_NAME
 from delayd.journal.journal import Journal
 from delayd.journal.recovery import NO_HEADER, NO_LOG
 from tests.cli.journals import (
@@ -80,6 +80,9 @@ def test_check_of_a_used_directory_without_a_log_says_what_that_may_mean(
 def test_check_of_an_emptied_log_says_what_that_may_mean(tmp_path: Path, capsys: Capture) -> None:
     path = fill(tmp_path)
     path.write_bytes(b"")
+    assert invoke(["journal", "check", str(tmp_path)]) == Exit.CORRUPT_JOURNAL
+    assert f"{tmp_path}/{END_NAME}" in capsys.readouterr().out
+    (tmp_path / END_NAME).unlink()
     assert invoke(["journal", "check", str(tmp_path)]) == Exit.OK
     assert lines_of(capsys) == [
         "segments   1, 0 bytes",

@@ -20,7 +20,7 @@ from tests.journal.journals import (
     segment_of,
 )
 
-READING: Final = {"list_directory", "open", "size", "pread", "close"}
+READING: Final = {"list_directory", "open", "size", "pread", "status", "close"}
 PAYLOADS: Final = [pack_turn(Kind.TURN, START_MS + number) for number in range(4)]
 FIRST: Final = segment_of(PAYLOADS[:2])
 SECOND: Final = header(2, 3, synced=2, previous_valid_bytes=len(FIRST)) + b"".join(

@@ -1,6 +1,7 @@
 """T-V: files and directories that vanish below a daemon, or while it is stopped."""
 
 import http.client
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import pytest
 
 from delayd.exits import Exit
 from delayd.limits import LOOK_MS
-from delayd.testing.daemon import Daemon
+from delayd.testing.daemon import Daemon, DaemonNotStarted
 from tests.daemon_rig import daemon_of
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import wait_for_exit
@@ -154,3 +155,70 @@ def test_v2_a_daemon_whose_directory_vanishes_acknowledges_nothing_more(
         with daemon_of(there) as daemon:
             assert jobs_in(daemon) >= JOBS
     runs.count("T-V2", 1, "directories")
+
+
+# --- While no daemon runs ------------------------------------------------------------------------
+
+
+def older(directory: Path, copy: Path) -> None:
+    """Put an older copy of the newest file in its place."""
+    shutil.copyfile(copy, newest(directory))
+
+
+def gone(directory: Path, _copy: Path) -> None:
+    newest(directory).unlink()
+
+
+def emptied(directory: Path, _copy: Path) -> None:
+    newest(directory).write_bytes(b"")
+
+
+@pytest.mark.parametrize("end", [Daemon.stop, Daemon.kill])
+@pytest.mark.parametrize("policy", ["always", "interval"])
+@pytest.mark.parametrize("damage", [older, gone, emptied])
+def test_v3_a_log_that_ends_too_early_is_refused(
+    tmp_path: Path,
+    runs: Runs,
+    damage: Callable[[Path, Path], object],
+    policy: str,
+    end: Callable[[Daemon], int],
+) -> None:
+    """T-V3: by name, until somebody accepts the loss; a kill comes more than a second later."""
+    directory, copy = tmp_path / "data", tmp_path / "copy"
+    with daemon_of(directory, "--sync", policy) as daemon, LineClient(daemon.address) as client:
+        put(client, JOBS)
+        shutil.copyfile(newest(directory), copy)
+        put(client, JOBS)
+        time.sleep(1.5 * LOOK_MS / 1_000)
+        end(daemon)
+    damage(directory, copy)
+    before = {path: path.read_bytes() for path in directory.iterdir() if path.name != "lock"}
+    with pytest.raises(DaemonNotStarted) as refused:
+        daemon_of(directory)
+    assert refused.value.exit_code == Exit.CORRUPT_JOURNAL
+    assert f"{directory}/log-end" in refused.value.log
+    assert all(path.read_bytes() == content for path, content in before.items())
+    (directory / "log-end").unlink()
+    with daemon_of(directory) as daemon:
+        assert jobs_in(daemon) == (JOBS if damage is older else 0)
+    runs.count("T-V3", 1, "damaged logs")
+
+
+@pytest.mark.parametrize("kind", [os.mkfifo, os.mkdir])
+def test_v4_what_is_no_file_is_refused_by_name(
+    tmp_path: Path, runs: Runs, kind: Callable[[Path], object]
+) -> None:
+    """T-V4: with the jobs of a daemon beside it, which are there when it was removed."""
+    with daemon_of(tmp_path) as daemon, LineClient(daemon.address) as client:
+        put(client, JOBS)
+        daemon.kill()
+    wrong = tmp_path / "segment-0000000002.log"
+    kind(wrong)
+    with pytest.raises(DaemonNotStarted) as refused:
+        daemon_of(tmp_path)
+    assert refused.value.exit_code == Exit.CORRUPT_JOURNAL
+    assert f"{wrong} is no file" in refused.value.log
+    wrong.unlink() if kind is os.mkfifo else wrong.rmdir()
+    with daemon_of(tmp_path) as daemon:
+        assert jobs_in(daemon) == JOBS
+    runs.count("T-V4", 1, "names")

@@ -72,6 +72,7 @@ class Disk:
         self.is_backed_up = False
         self.sync_going_on_ms = 0
         self.missing_files = ""
+        self.room_trouble = ""
         self.log_bytes = 0
         self.durable_id = 0
         self.out_of_order_ids: dict[int, int] = {}
@@ -391,6 +392,7 @@ class HttpRig:
                 metrics_type=CONTENT_TYPE,
                 sync_going_on_ms=lambda: self.disk.sync_going_on_ms,
                 missing_files=lambda: self.disk.missing_files,
+                room_trouble=lambda: self.disk.room_trouble,
             ),
         )
         entrance = AccessControl(self.authenticator)

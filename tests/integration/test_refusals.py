@@ -1,5 +1,6 @@
 """What keeps the daemon from serving ends it with a code of its own, and a sentence says why."""
 
+import os
 import resource
 import socket
 import subprocess
@@ -29,7 +30,7 @@ def contents(directory: Path) -> dict[str, tuple[bytes, int]]:
     return {
         path.name: (path.read_bytes(), path.stat().st_mtime_ns)
         for path in directory.iterdir()
-        if path.name != "lock"
+        if path.name not in {"lock", "log-end"}
     }
 
 
@@ -75,7 +76,7 @@ def test_a_daemon_that_never_had_a_job_starts_again_without_a_warning(tmp_path: 
 
 
 @pytest.mark.parametrize("what", ["emptied", "removed"])
-def test_a_log_that_is_gone_begins_anew_with_a_warning(tmp_path: Path, what: str) -> None:
+def test_a_log_that_is_gone_begins_anew_when_nothing_tells_of_it(tmp_path: Path, what: str) -> None:
     with running_daemon(data_dir=tmp_path) as daemon, LineClient(daemon.address) as client:
         for number in range(31):
             client.put(b"body number %d" % number)
@@ -87,11 +88,37 @@ def test_a_log_that_is_gone_begins_anew_with_a_warning(tmp_path: Path, what: str
         segment.write_bytes(b"")
     else:
         segment.rename(tmp_path / f"{segment.name}.torn-0")
+    refused = refusal(data_dir=tmp_path)
+    assert refused.exit_code == Exit.CORRUPT_JOURNAL
+    assert f"{tmp_path}/log-end" in refused.log
+    (tmp_path / "log-end").unlink()
     with running_daemon(data_dir=tmp_path) as daemon, LineClient(daemon.address) as client:
         log = daemon.log()
         assert f"warning {NO_LOG} found=" in log
         assert (f'warning {NO_HEADER} found="{segment}: 0 bytes"' in log) == (what == "emptied")
         client.put(b"anew")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "segment-0000000001.log",
+        "snapshot-00000000000000000007.snap",
+        "spare-0000000001.log",
+        "segment-0000000002.log.new",
+        "log-end",
+        "lock",
+    ],
+)
+@pytest.mark.parametrize("kind", [os.mkfifo, os.mkdir])
+def test_what_has_the_name_of_a_file_and_is_none_exits_65_at_once(
+    tmp_path: Path, name: str, kind: Callable[[Path], object]
+) -> None:
+    kind(tmp_path / name)
+    refused = refusal(data_dir=tmp_path)
+    assert refused.exit_code == Exit.CORRUPT_JOURNAL
+    assert f"{tmp_path}/{name} is no file but a directory, pipe or device" in refused.log
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 @pytest.mark.parametrize("end", [Daemon.stop, Daemon.kill])

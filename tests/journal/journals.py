@@ -6,8 +6,10 @@ from typing import Final
 from delayd.journal.disk import Disk
 from delayd.journal.format import (
     CHECKSUM,
+    END_NAME,
     FRAME,
     HEADER_BYTES,
+    LOCK_NAME,
     FrameKind,
     SegmentHeader,
     frame_mark,
@@ -120,9 +122,9 @@ def disk_with(*segments: bytes) -> SimulatedDisk:
 
 
 def contents_of(disk: SimulatedDisk) -> dict[str, bytes]:
-    """Every file but the lock."""
-    names = [name for name in disk.list_directory(DIRECTORY) if name != "lock"]
-    return {name: disk.file_bytes(f"{DIRECTORY}/{name}") for name in sorted(names)}
+    """Every file but the lock and the end of the log."""
+    names = sorted({*disk.list_directory(DIRECTORY)} - {LOCK_NAME, END_NAME})
+    return {name: disk.file_bytes(f"{DIRECTORY}/{name}") for name in names}
 
 
 PUT: Final = numbered(12, 900)

@@ -1,5 +1,7 @@
 """A disk with no space left: what was taken ahead of need is there when it is needed."""
 
+import errno
+import os
 import random
 from typing import Final
 
@@ -139,7 +141,8 @@ def test_a_start_with_too_little_space_for_a_whole_file_takes_none_of_it() -> No
     for _run in range(3):
         journal, found = opened(disk, SEGMENT)
         assert found == payloads
-        used_bytes = sum(map(len, contents_of(disk).values()))
+        names = disk.list_directory(DIRECTORY)
+        used_bytes = sum(len(disk.file_bytes(f"{DIRECTORY}/{name}")) for name in names)
         assert used_bytes < 2_000
         assert disk.free_bytes(DIRECTORY) == FILE - 1_000 - used_bytes
         assert journal.make_room(1_000), "in a smaller file"
@@ -220,11 +223,9 @@ def test_a_torn_tail_is_cut_on_a_full_disk_at_the_cost_of_the_reserve() -> None:
 def test_an_error_while_space_is_taken_refuses_and_is_told() -> None:
     disk = SimulatedDisk()
     journal, _ = opened(disk, SEGMENT)
-    told: list[str] = []
-    journal.on_trouble = told.append
     disk.fail(disk.verb_counts["allocate"] + 1, OSError(5, "EIO"), "allocate")
     assert not journal.make_room(1_000)
-    assert len(told) == 1
+    assert journal.room_trouble == "EIO"
     assert journal.make_room(1_000)
 
 
@@ -285,3 +286,18 @@ def test_what_the_next_snapshot_needs_is_left_on_the_disk() -> None:
     assert disk.free_bytes(DIRECTORY) >= 2 << 20
     journal.snapshot_is_due(0)
     assert journal.make_room(3 << 20)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOENT])
+def test_a_file_that_cannot_be_made_is_told_from_a_lack_of_space(number: int) -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    disk.fail(disk.verb_counts["create"] + 1, OSError(number, os.strerror(number)), "create")
+    assert not journal.make_room(1_000_000)
+    assert journal.room_trouble == os.strerror(number)
+    disk.capacity_bytes = 0
+    assert not journal.make_room(1_000_000)
+    assert journal.room_trouble == ""
+    disk.capacity_bytes = None
+    assert journal.make_room(1_000_000)
+    assert journal.room_trouble == ""

@@ -7,8 +7,9 @@ from typing import Final
 import pytest
 
 from delayd.journal.errors import JournalCorrupt
-from delayd.journal.format import HEADER_BYTES, segment_name
+from delayd.journal.format import END_NAME, HEADER_BYTES, segment_name, unpack_header
 from delayd.journal.journal import Journal
+from delayd.journal.log_end import LogEnd, pack_log_end
 from delayd.journal.recovery import NO_HEADER, NO_LOG, StartWarning
 from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import (
@@ -159,6 +160,38 @@ def test_whichever_files_are_lost_a_start_never_begins_anew_without_a_word(
     if loss in {"emptied", "zeroed"}:
         assert told, "some losses leave nothing that could prove them"
     assert refused, "others do"
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("is_closed", [False, True])
+@pytest.mark.parametrize("with_snapshots", [False, True])
+def test_whichever_files_are_lost_after_a_clean_stop_a_start_has_all_or_refuses(
+    loss: str, *, is_closed: bool, with_snapshots: bool
+) -> None:
+    """Of every set of files but the end of the log; with `is_closed` False without its last frame.
+
+    That one marks the clean stop, and nothing was ever acknowledged with it.
+    """
+    files = files_of(with_snapshots=with_snapshots, is_closed=is_closed)
+    first = unpack_header(files[segment_name(1)][:HEADER_BYTES])
+    assert first is not None
+    files[END_NAME] = pack_log_end(LogEnd(first.identity, len(PUT), 0))
+    names = sorted(files.keys() - {END_NAME})
+    refused = 0
+    for count in range(len(names) + 1):
+        for lost in itertools.combinations(names, count):
+            left = {name: LOSSES[loss](data) for name, data in files.items() if name in lost}
+            disk = used_disk("lock")
+            for name, content in (files | left).items():
+                if content is not None:
+                    disk.put_file(f"{DIRECTORY}/{name}", content)
+            try:
+                _, payloads = opened(disk)
+            except JournalCorrupt:
+                refused += 1
+            else:
+                assert payloads == PUT, f"{lost} {loss}: served as whole"
+    assert refused
 
 
 def test_a_file_without_a_header_is_refused_where_a_later_one_or_a_snapshot_speaks_for_it() -> None:

@@ -326,6 +326,7 @@ def example() -> bytes:
 
 def test_the_documents_example_is_what_the_code_writes() -> None:
     text = DOCUMENT.read_text(encoding="utf-8").split("## A snapshot\n")[1]
+    text = text.split("\n## ")[0]
     (block,) = re.findall(r"```hex\n(.*?)```", text, re.DOTALL)
     assert bytes.fromhex(re.sub(r"#.*", "", block)) == example()
     assert f"header ({SNAPSHOT_HEADER_BYTES} bytes)" in text

@@ -44,7 +44,9 @@ async def readyz(call: Call) -> Reply:
         # It asks a full disk for space again, because perhaps no put comes that would.
         api.engine.log_space.require_for_put(READY_BODY_BYTES)
     except OutOfSpace as refusal:
-        raise NotReady(str(refusal)) from None
+        why = api.reports.room_trouble()
+        said = f"no file can be made for the log: {why}" if why else str(refusal)
+        raise NotReady(said) from None
     return reply(200, ReadyAnswer(status="ready"))
 
 

@@ -178,3 +178,12 @@ def test_files_that_are_missing_make_it_unready() -> None:
             "data/segment-0000000001.log was removed: nothing is acknowledged until a snapshot "
             "replaces it"
         )
+
+
+def test_a_file_that_cannot_be_made_is_not_a_full_disk() -> None:
+    with HttpRig() as rig:
+        rig.engine.log_space.limit(0, lambda _missing_bytes, _body_bytes, _places: -1)
+        rig.disk.room_trouble = "Too many open files"
+        assert not_ready(rig).json["detail"] == (
+            "no file can be made for the log: Too many open files"
+        )

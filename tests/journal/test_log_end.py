@@ -1,0 +1,216 @@
+"""The file that says how far the log went: a log that ends earlier is refused."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from delayd.journal.errors import JournalCorrupt, JournalFailed
+from delayd.journal.format import END_NAME
+from delayd.journal.log_end import LogEnd, pack_log_end, read_log_end, unpack_log_end
+from delayd.journal.repair import prepared
+from delayd.testing.disk import SimulatedDisk
+from tests.journal.journals import (
+    DIRECTORY,
+    IDENTITY,
+    append_all,
+    numbered,
+    opened,
+    path_of,
+    payloads_in,
+)
+
+DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "journal-format.md"
+GOLDEN = Path(__file__).parent / "golden" / "log-end-version-1"
+PATH = f"{DIRECTORY}/{END_NAME}"
+
+
+def stopped(payloads: list[bytes]) -> tuple[SimulatedDisk, bytes]:
+    """A directory after a clean stop, and its newest segment as it was in the middle."""
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    append_all(journal, payloads[: len(payloads) // 2], sync_each=True)
+    older = disk.file_bytes(path_of(1))
+    append_all(journal, payloads[len(payloads) // 2 :], sync_each=True)
+    journal.close()
+    return disk, older
+
+
+def refusal(disk: SimulatedDisk) -> JournalCorrupt:
+    """What a start says; nothing is changed by it."""
+    names = sorted(disk.list_directory(DIRECTORY))
+    with pytest.raises(JournalCorrupt) as caught:
+        opened(disk)
+    assert sorted(disk.list_directory(DIRECTORY)) == names
+    return caught.value
+
+
+# --- The bytes -----------------------------------------------------------------------------------
+
+
+def test_the_documents_example_and_the_golden_file_are_what_the_code_writes() -> None:
+    end = LogEnd(IDENTITY, sequence=1, file_number=0)
+    text = DOCUMENT.read_text(encoding="utf-8").split("## The end of the log\n")[1]
+    (block,) = re.findall(r"```hex\n(.*?)```", text.split("\n## ")[0], re.DOTALL)
+    assert bytes.fromhex(re.sub(r"#.*", "", block)) == pack_log_end(end) == GOLDEN.read_bytes()
+    assert f"{len(pack_log_end(end))} bytes" in text
+
+
+def test_what_is_short_flipped_or_of_another_version_proves_nothing() -> None:
+    data = pack_log_end(LogEnd(IDENTITY, 2, 0))
+    assert unpack_log_end(data) == LogEnd(IDENTITY, 2, 0)
+    for length in range(len(data)):
+        assert unpack_log_end(data[:length]) is None
+    for bit in range(8 * len(data)):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        assert unpack_log_end(bytes(flipped)) is None
+
+
+# --- After a clean stop --------------------------------------------------------------------------
+
+
+def test_an_older_copy_of_the_last_file_is_refused_after_a_clean_stop() -> None:
+    disk, older = stopped(numbered(6))
+    newest = disk.file_bytes(path_of(1))
+    disk.put_file(path_of(1), older)
+    error = refusal(disk)
+    assert error.why == (
+        "the frames end here; the frames 4 to 6 are missing, which had been durable: "
+        f"{PATH} says so"
+    )
+    assert error.file == path_of(1)
+    disk.put_file(path_of(1), newest)
+    assert payloads_in(disk) == numbered(6)
+
+
+@pytest.mark.parametrize("what", ["removed", "emptied"])
+def test_a_log_that_is_gone_is_refused(what: str) -> None:
+    disk, _ = stopped(numbered(6))
+    if what == "removed":
+        disk.unlink(path_of(1))
+    else:
+        disk.put_file(path_of(1), b"")
+    message = str(refusal(disk))
+    assert (PATH in message, "6 " in message) == (True, True)
+
+
+def test_the_loss_is_accepted_with_a_cut_or_where_no_log_is_left_by_removing_the_file() -> None:
+    disk, older = stopped(numbered(6))
+    disk.put_file(path_of(1), older)
+    place = refusal(disk).offset
+    with prepared(disk, DIRECTORY, 1, place) as operation:
+        operation.cut()
+    assert payloads_in(disk) == numbered(6)[:3]
+    disk.unlink(path_of(1))
+    assert "remove this one to begin without them" in str(refusal(disk))
+    disk.unlink(PATH)
+    assert payloads_in(disk) == []
+
+
+def test_the_end_of_another_journal_is_refused() -> None:
+    disk, _ = stopped(numbered(6))
+    disk.put_file(PATH, pack_log_end(LogEnd(IDENTITY, 1, 0)))
+    assert "belongs to another journal" in refusal(disk).why
+
+
+# --- After a crash -------------------------------------------------------------------------------
+
+
+def test_after_a_crash_the_log_reaches_at_least_to_the_last_look() -> None:
+    disk, payloads = SimulatedDisk(), numbered(9)
+    journal, _ = opened(disk)
+    append_all(journal, payloads[:3], sync_each=True)
+    before_look = disk.file_bytes(path_of(1))
+    append_all(journal, payloads[3:6], sync_each=True)
+    journal.look()
+    after_look = disk.file_bytes(path_of(1))
+    append_all(journal, payloads[6:], sync_each=True)
+    disk.kill()
+    for older, is_noticed in ((before_look, True), (after_look, False)):
+        disk.put_file(path_of(1), older)
+        if is_noticed:
+            assert "the frames 4 to 6 are missing" in refusal(disk).why
+        else:
+            assert payloads_in(disk) == payloads[:6]
+
+
+def test_what_was_not_durable_is_not_missed() -> None:
+    disk, payloads = SimulatedDisk(), numbered(6)
+    journal, _ = opened(disk)
+    append_all(journal, payloads[:3], sync_each=True)
+    append_all(journal, payloads[3:])
+    journal.look()
+    end = read_log_end(disk, PATH)
+    assert end is not None
+    assert end.sequence == 3
+    disk.crash(lambda piece: piece.name == END_NAME or piece.kind == "names")
+    assert read_log_end(disk, PATH) == end
+    assert payloads_in(disk) == payloads[:3]
+
+
+def test_a_copy_of_the_file_counts_only_after_a_clean_stop() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    append_all(journal, numbered(3), sync_each=True)
+    older = disk.file_bytes(path_of(1))
+    append_all(journal, numbered(3), sync_each=True)
+    journal.look()
+    moved = SimulatedDisk()
+    for name in "ab":  # so that files get other numbers
+        moved.put_file(f"elsewhere/{name}", b"")
+    moved.put_file(PATH, disk.file_bytes(PATH))
+    moved.put_file(path_of(1), older)
+    assert payloads_in(moved) == numbered(3)
+
+
+def test_a_log_without_the_file_starts_as_ever() -> None:
+    disk, older = stopped(numbered(6))
+    disk.unlink(PATH)
+    disk.put_file(path_of(1), older)
+    assert payloads_in(disk) == numbered(6)[:3]
+
+
+def test_a_file_that_was_removed_is_made_again() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    append_all(journal, numbered(3), sync_each=True)
+    journal.look()
+    disk.unlink(PATH)
+    append_all(journal, numbered(1), sync_each=True)
+    journal.look()
+    assert read_log_end(disk, PATH) is not None
+    journal.close()
+    assert payloads_in(disk) == [*numbered(3), *numbered(1)]
+
+
+@pytest.mark.parametrize("verb", ["create", "pwrite"])
+def test_a_journal_does_not_need_the_file(verb: str) -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    append_all(journal, numbered(3), sync_each=True)
+    disk.fail(disk.verb_counts[verb] + 1, OSError(5, "EIO"), verb)
+    journal.look()
+    journal.close()
+    assert payloads_in(disk) == numbered(3)
+
+
+def test_a_sync_of_the_file_that_fails_does_not_fail_the_stop() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    append_all(journal, numbered(3), sync_each=True)
+    disk.fail(disk.verb_counts["sync"] + 2, OSError(5, "EIO"), "sync")
+    journal.close()
+    disk.crash()
+    assert payloads_in(disk) == numbered(3)
+
+
+def test_nothing_is_said_of_a_log_that_is_not_whole() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    append_all(journal, numbered(3), sync_each=True)
+    disk.unlink(path_of(1))
+    journal.look()
+    with pytest.raises(JournalFailed):
+        journal.close()
+    assert END_NAME not in disk.list_directory(DIRECTORY)
