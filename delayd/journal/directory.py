@@ -15,9 +15,7 @@ from delayd.journal.errors import DirectoryLocked, ForeignFile, JournalFailed, N
 from delayd.journal.format import (
     LOCK_NAME,
     LOST_NAME,
-    OUR_NAMES,
     TOLERATED_NAMES,
-    VIRTUAL_NAME,
     check_names,
     is_ours,
 )
@@ -167,8 +165,7 @@ def leftovers(disk: Disk, directory: str, marker: str) -> list[str]:
     names = sorted(set(disk.list_directory(directory)) - TOLERATED_NAMES)
     left = []
     if marker in names:
-        left = [name for name in names if any(own.fullmatch(name) for own in OUR_NAMES)]
-        left += [name for name in (VIRTUAL_NAME, marker) if name in names]
+        left = [*filter(is_ours, names), marker]
     for name in names:
         if name not in left:
             raise NotEmpty(directory, name)

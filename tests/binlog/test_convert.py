@@ -152,7 +152,7 @@ def test_a_start_finds_what_the_import_wrote() -> None:
     engine = import_into(disk, binlog_of(disk, *some_records()))
     assert told(engine) == told(recovered(disk)) == EXPECTED
     assert take_id(recovered(disk)) == 5
-    assert disk.list_directory("data") == ["lock", "segment-0000000001.log"]
+    assert disk.list_directory("data") == ["lock", "segment-0000000001.log", "log-end"]
 
 
 def test_many_jobs_go_into_frames_of_bounded_size() -> None:

@@ -148,6 +148,7 @@ def signal_is_held(pid: int, number: signal.Signals) -> bool:
 def test_a_tool_ends_by_the_signals_that_a_daemon_handles() -> None:
     script = (
         "import atexit, os, signal; from delayd.__main__ import main; "
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL); "  # nohup has it ignored
         "atexit.register(os.kill, os.getpid(), signal.SIGHUP); main()"
     )
     ran = subprocess.run(
