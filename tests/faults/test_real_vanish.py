@@ -21,6 +21,8 @@ from tests.line_client import LineClient
 HTTP: Final = ("--http", "127.0.0.1:0")
 JOBS: Final = 30
 Damage = Callable[[Path], object]
+INTERVAL: Final = pytest.param("interval", marks=pytest.mark.long)
+NEVER: Final = pytest.param("never", marks=pytest.mark.long)
 
 
 def newest(directory: Path) -> Path:
@@ -88,7 +90,7 @@ def overwritten(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("end", [Daemon.stop, Daemon.kill])
-@pytest.mark.parametrize("policy", ["always", "interval", "never"])
+@pytest.mark.parametrize("policy", ["always", INTERVAL, NEVER])
 @pytest.mark.parametrize("damage", [removed, all_removed, replaced, cut, overwritten])
 def test_v1_files_that_vanish_below_a_daemon_are_written_again(
     tmp_path: Path, runs: Runs, damage: Damage, policy: str, end: Callable[[Daemon], int]
@@ -174,7 +176,7 @@ def emptied(directory: Path, _copy: Path) -> None:
 
 
 @pytest.mark.parametrize("end", [Daemon.stop, Daemon.kill])
-@pytest.mark.parametrize("policy", ["always", "interval"])
+@pytest.mark.parametrize("policy", ["always", INTERVAL])
 @pytest.mark.parametrize("damage", [older, gone, emptied])
 def test_v3_a_log_that_ends_too_early_is_refused(
     tmp_path: Path,
