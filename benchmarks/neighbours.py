@@ -35,7 +35,7 @@ from multiprocessing.connection import Connection
 from typing import Final
 
 from benchmarks.http import delayd, server
-from benchmarks.load import PATIENCE_S
+from benchmarks.load import PATIENCE_S, connect
 
 JOBS: Final = 200_000
 LISTED: Final = 300_000
@@ -52,8 +52,8 @@ class Line:
     """A connection of the line protocol that waits for each reply, or for many."""
 
     def __init__(self, port: int, tube: str) -> None:
-        self._sock = socket.create_connection(("127.0.0.1", port), timeout=DONE_S_MAX)
-        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._sock = connect(port)
+        self._sock.settimeout(DONE_S_MAX)
         self._replies = self._sock.makefile("rb")
         self.ask(b"use %b\r\n" % tube.encode())
         self.ask(b"watch %b\r\n" % tube.encode())
@@ -76,7 +76,7 @@ class Line:
         return self.reply()
 
     def ask_many(self, commands: list[bytes]) -> list[bytes]:
-        """Send so many at a time that nobody's buffers are full, and return the replies."""
+        """Send batches that fit the socket buffers, and return the replies."""
         replies: list[bytes] = []
         for first in range(0, len(commands), BATCH):
             some = commands[first : first + BATCH]
@@ -289,8 +289,8 @@ def all_of_it(ports: Ports) -> Work:
 
 def put_and_wait(port: int, pipe: Connection) -> None:
     """Put jobs until told to stop; send back how long each reply took, in seconds."""
-    sock = socket.create_connection(("127.0.0.1", port), timeout=DONE_S_MAX)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock = connect(port)
+    sock.settimeout(DONE_S_MAX)
     waits_s = []
     while not pipe.poll(0.001):
         start_s = time.perf_counter()

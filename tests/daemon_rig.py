@@ -36,6 +36,19 @@ def daemon_of(data_dir: str | os.PathLike[str], *flags: str) -> Daemon:
     return Daemon(serve_command(data_dir, *flags))
 
 
+def standing_jobs(daemon: Daemon) -> int:
+    """Ask how many jobs are delayed."""
+    with LineClient(daemon.address) as client:
+        return int(client.stats("stats")["current-jobs-delayed"])
+
+
+def put_standing(daemon: Daemon, jobs: int, body: bytes) -> None:
+    """Put jobs that are delayed for an hour."""
+    with LineClient(daemon.address) as client:
+        for _ in range(jobs):
+            client.put(body, delay=3600)
+
+
 class DaemonRig:
     """One data directory, the daemon on it on a virtual clock, and a client."""
 

@@ -89,7 +89,7 @@ class RequestAdmission:
         self._authenticator = authenticator
         self._hosts = hosts
         self._long_requests = asyncio.Lock()
-        """Whoever reads a slice of one has it."""
+        """Held while a slice of a long request is read."""
         self._read_ns = 0
         """How long short requests were read since the last turn."""
 

@@ -429,7 +429,7 @@ class Journal:
             return self.synced_sequence
 
     def _take_sync_turn(self) -> Segment | None:
-        """Return the file that all is in that is not synced, for whoever may sync it now.
+        """Take the turn to sync, and return the file that holds all that is not synced.
 
         None where only `sync` will do: there are several, or another thread syncs. Raises
         JournalFailed.

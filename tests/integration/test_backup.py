@@ -14,6 +14,7 @@ import pytest
 
 from delayd.exits import Exit
 from delayd.testing.daemon import Daemon, DaemonNotStarted, running_daemon
+from tests.daemon_rig import put_standing, standing_jobs
 from tests.line_client import LineClient
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "operations.md"
@@ -60,17 +61,6 @@ def traffic(daemon: Daemon) -> Iterator[None]:
         thread.join()
 
 
-def standing_jobs(daemon: Daemon) -> int:
-    with LineClient(daemon.address) as client:
-        return int(client.stats("stats")["current-jobs-delayed"])
-
-
-def put_standing(daemon: Daemon) -> None:
-    with LineClient(daemon.address) as client:
-        for _ in range(STANDING):
-            client.put(BODY, delay=3600)
-
-
 def test_backups_of_a_daemon_under_load_hold_what_was_acknowledged_and_are_restored_as_documented(
     tmp_path: Path,
 ) -> None:
@@ -81,7 +71,7 @@ def test_backups_of_a_daemon_under_load_hold_what_was_acknowledged_and_are_resto
     with running_daemon("--config", str(config), data_dir=data) as daemon:
         with traffic(daemon):
             for number in range(BACKUPS):
-                put_standing(daemon)
+                put_standing(daemon, STANDING, BODY)
                 place = tmp_path / f"backup-{number}"
                 place.mkdir()
                 ran = run(how_to_back_up, place, data)
@@ -105,7 +95,7 @@ def test_backups_of_a_daemon_under_load_hold_what_was_acknowledged_and_are_resto
 def test_an_archive_of_a_stopped_daemon_is_a_backup(tmp_path: Path) -> None:
     data, restored = tmp_path / "data", tmp_path / "restored"
     with running_daemon(data_dir=data) as daemon:
-        put_standing(daemon)
+        put_standing(daemon, STANDING, BODY)
         assert daemon.stop() == 0
     archive = tmp_path / "delayd.tar"
     subprocess.run(["tar", "-C", data, "-cf", archive, "."], check=True)
@@ -121,7 +111,7 @@ def test_an_archive_of_a_stopped_daemon_is_a_backup(tmp_path: Path) -> None:
 def test_no_daemon_starts_on_a_backup_that_was_killed(tmp_path: Path) -> None:
     data, place = tmp_path / "data", tmp_path / "copy"
     with running_daemon(data_dir=data) as daemon:
-        put_standing(daemon)
+        put_standing(daemon, STANDING, BODY)
         place.mkdir()
         (place / "backup-unfinished").touch()
         shutil.copy(data / "segment-0000000001.log", place)

@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 
 from delayd.testing.daemon import Daemon, running_daemon
+from tests.daemon_rig import put_standing, standing_jobs
 from tests.line_client import LineClient
 
 SNAPSHOT_S_MAX: Final = 60.0
@@ -65,24 +66,13 @@ def snapshots_taken(directory: Path, daemon: Daemon, count: int) -> None:
     assert snapshots_in(directory)
 
 
-def standing_jobs(daemon: Daemon) -> int:
-    with LineClient(daemon.address) as client:
-        return int(client.stats("stats")["current-jobs-delayed"])
-
-
-def put_standing(daemon: Daemon) -> None:
-    with LineClient(daemon.address) as client:
-        for _ in range(STANDING):
-            client.put(BODY, delay=3600)
-
-
 def test_a_killed_daemon_starts_from_its_snapshot_and_the_log_behind_it(
     start: Start, data: Path
 ) -> None:
     with start() as daemon:
-        put_standing(daemon)
+        put_standing(daemon, STANDING, BODY)
         snapshots_taken(data, daemon, 3)
-        put_standing(daemon)
+        put_standing(daemon, STANDING, BODY)
         daemon.kill()
     assert not (data / "segment-0000000001.log").exists()
     assert snapshots_in(data)
@@ -92,7 +82,7 @@ def test_a_killed_daemon_starts_from_its_snapshot_and_the_log_behind_it(
 
 def test_a_damaged_snapshot_is_passed_over_with_a_warning(start: Start, data: Path) -> None:
     with start() as daemon:
-        put_standing(daemon)
+        put_standing(daemon, STANDING, BODY)
         daemon.kill()
     while len(snapshots_in(data)) < 2:
         # Killed while it takes one it may have given up the older, where three would not fit.
@@ -127,7 +117,7 @@ def test_a_stop_gives_up_a_snapshot_in_the_making_and_loses_nothing(
 ) -> None:
     with start() as daemon:
         for _ in range(10):
-            put_standing(daemon)
+            put_standing(daemon, STANDING, BODY)
         with LineClient(daemon.address) as client:
             for _ in range(30):
                 churn(client)

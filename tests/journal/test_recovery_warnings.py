@@ -1,7 +1,7 @@
 """What may be a loss is refused where the disk proves it, and told where nothing can."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 import pytest
@@ -123,6 +123,16 @@ LOSSES: Final[dict[str, Callable[[bytes], bytes | None]]] = {
 }
 
 
+def disk_after(loss: str, lost: Collection[str], files: Mapping[str, bytes]) -> SimulatedDisk:
+    """A disk with these files, to some of which something has happened."""
+    disk = used_disk("lock")
+    for name, data in files.items():
+        content = LOSSES[loss](data) if name in lost else data
+        if content is not None:
+            disk.put_file(f"{DIRECTORY}/{name}", content)
+    return disk
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("is_closed", [False, True])
 @pytest.mark.parametrize("with_snapshots", [False, True])
@@ -140,11 +150,7 @@ def test_whichever_files_are_lost_a_start_never_begins_anew_without_a_word(
     refused = told = 0
     for count in range(1, len(names) + 1):
         for lost in itertools.combinations(names, count):
-            left = {name: LOSSES[loss](data) for name, data in files.items() if name in lost}
-            disk = used_disk("lock")
-            for name, content in (files | left).items():
-                if content is not None:
-                    disk.put_file(f"{DIRECTORY}/{name}", content)
+            disk = disk_after(loss, lost, files)
             try:
                 journal, payloads = opened(disk)
             except JournalCorrupt:
@@ -180,11 +186,7 @@ def test_whichever_files_are_lost_after_a_clean_stop_a_start_has_all_or_refuses(
     refused = 0
     for count in range(len(names) + 1):
         for lost in itertools.combinations(names, count):
-            left = {name: LOSSES[loss](data) for name, data in files.items() if name in lost}
-            disk = used_disk("lock")
-            for name, content in (files | left).items():
-                if content is not None:
-                    disk.put_file(f"{DIRECTORY}/{name}", content)
+            disk = disk_after(loss, lost, files)
             try:
                 _, payloads = opened(disk)
             except JournalCorrupt:

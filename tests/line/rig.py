@@ -263,6 +263,17 @@ class LineRig:
         task.conclude(self.now_ms)
         return next((asked for asked, said in before.items() if len(asked.out) > said), None)
 
+    def steps_beside(self, waiting: Client, other: Client) -> int:
+        """Take all steps of what takes long for the one, and serve the other before each; count."""
+        steps = 0
+        while self.tasks.has_more:
+            assert not waiting.connection.out
+            other.connection.receive(b"list-tube-used\r\n", self.now_ms)
+            assert other.connection.take_out() == b"USING default\r\n"
+            self.step_task()
+            steps += 1
+        return steps
+
     def turn(self) -> None:
         """Let everybody go on until nobody has anything to do."""
         while True:

@@ -50,14 +50,7 @@ def test_what_follows_waits_for_the_reply_and_others_are_served() -> None:
     client, other = rig.client(), rig.client()
     bury_many(client)
     begun(client, rig, b"kick 1000000\r\nlist-tube-used\r\n")
-    steps = 0
-    while rig.tasks.has_more:
-        assert not client.connection.out
-        other.connection.receive(b"list-tube-used\r\n", rig.now_ms)
-        assert other.connection.take_out() == b"USING default\r\n"
-        rig.step_task()
-        steps += 1
-    assert steps > 3
+    assert rig.steps_beside(client, other) > 3
     assert client.connection.take_out() == b"KICKED %d\r\nUSING default\r\n" % JOBS
     assert client.connection.stats.counts["kick"] == 1
 

@@ -146,14 +146,7 @@ def test_a_connection_waits_for_its_pass_and_others_are_served() -> None:
     many(client, 3 * TASK_STEP_JOBS)
     client.connection.receive(b"cancel-jobs default\r\nlist-tube-used\r\n", rig.now_ms)
     assert client.connection.is_waiting
-    steps = 0
-    while rig.tasks.has_more:
-        assert not client.connection.out
-        other.connection.receive(b"list-tube-used\r\n", rig.now_ms)
-        assert other.connection.take_out() == b"USING default\r\n"
-        rig.step_task()
-        steps += 1
-    assert steps > 3
+    assert rig.steps_beside(client, other) > 3
     assert client.connection.take_out() == b"CANCELLED 768\r\nUSING default\r\n"
 
 

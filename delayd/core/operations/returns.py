@@ -7,7 +7,7 @@
 
 A session may hold a million jobs, so what `RETURNS_PER_TURN` does not cover comes back in slices,
 the longest held first (`core.background`). All of it counts as returned from the end of the session
-on. Whoever names such a job finds it returned (`clock.caught_up`); a reserve that finds nothing
+on. An operation on such a job finds it returned (`clock.caught_up`); a reserve that finds nothing
 ready has some given back (`reserve`); whatever looks at many jobs, clears them or changes their
 policy comes after all of them (`catch_up_leases`). What nobody names is still counted as reserved
 until its slice has come, and so is not in the order of ready jobs yet.
