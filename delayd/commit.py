@@ -55,7 +55,7 @@ from delayd.limits import (
 )
 
 
-class Sink(Protocol):
+class ReplyReceiver(Protocol):
     """Where replies go: one client."""
 
     def send(self, data: bytes) -> None:
@@ -72,7 +72,7 @@ class Loop(Protocol):
         """Call back from another thread."""
 
 
-Replies = Sequence[tuple[Sink, bytes]]
+Replies = Sequence[tuple[ReplyReceiver, bytes]]
 
 
 class GroupCommit:
@@ -102,7 +102,7 @@ class GroupCommit:
         self._on_failure = on_failure
         self._kernel = kernel
         self._ticket: SyncTicket | None = None  # for the sync that the kernel is carrying out
-        self._waiting: list[tuple[Sink, bytes]] = []
+        self._waiting: list[tuple[ReplyReceiver, bytes]] = []
         """Replies that depend on records appended but not covered by the current sync."""
         self.is_syncing = False  # a sync is in progress elsewhere
         self._syncing: Replies = ()  # which it will release

@@ -23,7 +23,7 @@ import delayd.line.commands
 import delayd.snapshots
 import delayd.turns
 from delayd.clock import NEVER_NS
-from delayd.commit import GroupCommit, Replies, Sink
+from delayd.commit import GroupCommit, Replies, ReplyReceiver
 from delayd.config import SyncPolicy
 from delayd.core.engine import Engine
 from delayd.journal.errors import JournalError
@@ -135,7 +135,7 @@ class NoThreads:
 class Promises:
     """A client, which knows on which frame each of its replies depends; 0: on none."""
 
-    def __init__(self, commit: "SteppedCommit", sink: Sink) -> None:
+    def __init__(self, commit: "SteppedCommit", sink: ReplyReceiver) -> None:
         self._commit = commit
         self._sink = sink
         self.sequences: deque[int] = deque()
@@ -162,7 +162,7 @@ class SteppedCommit(GroupCommit):
         self._is_quick = is_quick
         self.acked = 0
         """The last frame that a reply depended on which has left."""
-        self._promises: dict[Sink, Promises] = {}
+        self._promises: dict[ReplyReceiver, Promises] = {}
         super().__init__(
             journal, policy, INTERVAL_MS, loop, on_failure, cast("KernelSync | None", kernel)
         )

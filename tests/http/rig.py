@@ -55,7 +55,7 @@ from tests.core.check import check
 
 if TYPE_CHECKING:
     from delayd.access.token_entries import Entry
-    from delayd.commit import GroupCommit, Sink
+    from delayd.commit import GroupCommit, ReplyReceiver
 
 PEER: Final = ("127.0.0.1", 50_000)
 TURNS_MAX: Final = 100_000
@@ -77,7 +77,7 @@ class Disk:
         self.durable_id = 0
         self.out_of_order_ids: dict[int, int] = {}
         self._is_held = False
-        self._waiting: list[tuple[Sink, bytes]] = []
+        self._waiting: list[tuple[ReplyReceiver, bytes]] = []
 
     def hold(self) -> None:
         """Let nothing become durable from now on."""
@@ -100,13 +100,13 @@ class Disk:
     def commit(
         self,
         log: list[bytes],
-        replies: Iterable[tuple["Sink", bytes]],
+        replies: Iterable[tuple["ReplyReceiver", bytes]],
         *,
         must_sync: bool,
         time_ms: int,
         wall_ms: int,
         last_id: int,
-        free: Iterable[tuple["Sink", bytes]],
+        free: Iterable[tuple["ReplyReceiver", bytes]],
     ) -> None:
         """Keep the records of a turn."""
         del must_sync, time_ms, wall_ms

@@ -1,0 +1,1 @@
+"""Due jobs delivered outward: one sender, and sinks behind one small interface (`push.sinks`)."""
