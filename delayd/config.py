@@ -55,10 +55,15 @@ from delayd.text import (
 )
 
 if TYPE_CHECKING:
+    from ipaddress import IPv4Network, IPv6Network
+
     from delayd.core.policy import Patterns
 
 OFF: Final = "off"
 _HOST: Final = r"[A-Za-z0-9._-]+"
+_HOST_GLOB: Final = r"[A-Za-z0-9._*?-]+|[0-9A-Fa-f.*?]*:[0-9A-Fa-f.*?]*:[0-9A-Fa-f:.*?]*"
+"""A host with wildcards; what has two colons or more is the text of an IPv6 address."""
+_SIGNER: Final = r"[A-Za-z0-9._-]{1,64}"
 
 LINE_LISTEN_DEFAULT: Final = TcpAddress("127.0.0.1", 11300)
 HTTP_LISTEN_DEFAULT: Final = TcpAddress("127.0.0.1", 11301)
@@ -312,14 +317,44 @@ def shown(value: object) -> str:
     return json.dumps(value, default=str)
 
 
-def read_host_names(value: object) -> tuple[str, ...]:
-    """Read names of hosts: a list, or a text with commas in a variable."""
-    names = value.replace(",", " ").split() if isinstance(value, GivenText) else value
-    if not isinstance(names, list) or not all(
-        isinstance(name, str) and re.fullmatch(_HOST, name) for name in names
-    ):
-        raise ValueError('must be names of hosts, such as ["jobs.example.com"], without ports')
-    return tuple(name.lower() for name in names)
+def read_list(read: Reader, rule: str, *, highest: int | None = None) -> Reader:
+    """Read a list, or a text with commas in a variable; `rule` says of what."""
+
+    def read_each(value: object) -> tuple[Any, ...]:
+        parts = value.replace(",", " ").split() if isinstance(value, GivenText) else value
+        if not isinstance(parts, list) or (highest is not None and len(parts) > highest):
+            raise ValueError(rule)
+        is_text = isinstance(value, GivenText)
+        try:
+            return tuple(read(GivenText(part) if is_text else part) for part in parts)
+        except ValueError:
+            raise ValueError(rule) from None
+
+    return read_each
+
+
+def read_word(pattern: str) -> Reader:
+    """Read a text that the pattern matches; for `read_list`, which says the rule."""
+
+    def read(value: object) -> str:
+        if not isinstance(value, str) or re.fullmatch(pattern, value) is None:
+            raise ValueError
+        return str(value)
+
+    return read
+
+
+def read_host(pattern: str) -> Reader:
+    """Read the name of a host, in small letters; for `read_list`."""
+    read_name = read_word(pattern)
+    return lambda value: read_name(value).lower()
+
+
+def read_network(value: object) -> "IPv4Network | IPv6Network":
+    """Read a network such as `10.1.0.0/16`, or one address; for `read_list`."""
+    from ipaddress import ip_network  # noqa: PLC0415 - few have any, and it takes time
+
+    return ip_network(str(value) if isinstance(value, str) else "")
 
 
 # --- The settings --------------------------------------------------------------------------------
@@ -380,6 +415,23 @@ class Config(NamedTuple):
     # The policies of topics, by patterns of their names.
     topics: "Patterns | None" = None
 
+    push_enabled: bool = True
+    # Which hosts may be called, by patterns of their names.
+    push_hosts: tuple[str, ...] = ("*",)
+    # Networks that may be called although they are not public.
+    push_private_networks: "tuple[IPv4Network | IPv6Network, ...]" = ()
+    push_allow_http: bool = False
+    push_ports: tuple[int, ...] = (limits.HTTPS_PORT,)
+    # The secrets file; None: no call is signed.
+    push_secrets: str | None = None
+    # The secrets of targets that name none.
+    push_sign_with: tuple[str, ...] = ()
+    push_calls_max: int = limits.PUSH_CALLS_DEFAULT
+    push_calls_per_host_max: int = limits.PUSH_CALLS_PER_HOST_DEFAULT
+    push_timeout_ms: int = limits.PUSH_TIMEOUT_MS_DEFAULT
+    push_connect_timeout_ms: int = limits.PUSH_CONNECT_TIMEOUT_MS_DEFAULT
+    push_stop_grace_ms: int = limits.PUSH_STOP_GRACE_MS_DEFAULT
+
     log_format: LogFormat = LogFormat.TEXT
     log_level: LogLevel = LogLevel.INFO
 
@@ -410,6 +462,26 @@ _INTERVAL: Final = read_duration(1, limits.SYNC_INTERVAL_MS_MAX)
 _TICK: Final = read_duration(1, limits.WHEEL_TICK_MS_MAX)
 _WHEEL_SIZE: Final = read_whole(limits.WHEEL_SIZE_MIN, limits.WHEEL_SIZE_MAX)
 _BODY: Final = read_size(1, limits.BODY_BYTES_CEILING)
+_HOSTS: Final = read_list(
+    read_host(_HOST), 'must be names of hosts, such as ["jobs.example.com"], without ports'
+)
+_HOST_GLOBS: Final = read_list(
+    read_host(_HOST_GLOB), 'must be hosts or patterns such as ["*.example.com"], without ports'
+)
+_NETWORKS: Final = read_list(
+    read_network, 'must be networks such as ["127.0.0.0/8", "10.1.0.0/16", "fd00::/8"]'
+)
+_PORTS: Final = read_list(
+    read_whole(1, limits.PORT_MAX), f"must be a list of whole numbers from 1 to {limits.PORT_MAX}"
+)
+_SIGNERS: Final = read_list(
+    read_word(_SIGNER),
+    f'must be at most {limits.PUSH_SECRETS_MAX} names of secrets, such as ["orders"]',
+    highest=limits.PUSH_SECRETS_MAX,
+)
+_PUSH_CALLS: Final = read_whole(1, limits.PUSH_CALLS_MAX)
+_PUSH_TIMEOUT: Final = read_duration(limits.PUSH_TIMEOUT_MS_MIN, limits.PUSH_TIMEOUT_MS_MAX)
+_STOP_GRACE: Final = read_duration(0, limits.PUSH_STOP_GRACE_MS_MAX)
 _CLOCK: Final = read_one_of({kind.value: kind for kind in ClockKind})
 _SYNC: Final = read_one_of({policy.value: policy for policy in SyncPolicy})
 _LOG_FORMAT: Final = read_one_of({form.value: form for form in LogFormat})
@@ -428,7 +500,7 @@ SETTINGS: Final = (
     Setting("http.listen", "http_listen", read_address, "--http"),
     Setting("http.unix_mode", "http_unix_mode", read_unix_mode),
     Setting("http.tls", "http_tls", read_flag),
-    Setting("http.hosts", "http_hosts", read_host_names),
+    Setting("http.hosts", "http_hosts", _HOSTS),
     Setting("http.connections_max", "http_connections_max", _CONNECTIONS),
     Setting("http.connections_per_ip_max", "http_connections_per_ip_max", _CONNECTIONS),
     Setting("http.strangers_per_ip_max", "http_strangers_per_ip_max", _CONNECTIONS),
@@ -454,6 +526,18 @@ SETTINGS: Final = (
     Setting("jobs.jobs_max", "jobs_max", or_off(read_whole(1, limits.CAP_MAX))),
     Setting("jobs.bytes_max", "bytes_max", or_off(read_size(1, limits.CAP_MAX))),
     Setting("topics", "topics", read_topics),
+    Setting("push.enabled", "push_enabled", read_flag),
+    Setting("push.hosts", "push_hosts", _HOST_GLOBS),
+    Setting("push.private_networks", "push_private_networks", _NETWORKS),
+    Setting("push.allow_http", "push_allow_http", read_flag),
+    Setting("push.ports", "push_ports", _PORTS),
+    Setting("push.secrets", "push_secrets", or_off(_FILE)),
+    Setting("push.sign_with", "push_sign_with", _SIGNERS),
+    Setting("push.calls_max", "push_calls_max", _PUSH_CALLS),
+    Setting("push.calls_per_host_max", "push_calls_per_host_max", _PUSH_CALLS),
+    Setting("push.timeout", "push_timeout_ms", _PUSH_TIMEOUT),
+    Setting("push.connect_timeout", "push_connect_timeout_ms", _PUSH_TIMEOUT),
+    Setting("push.stop_grace", "push_stop_grace_ms", _STOP_GRACE),
     Setting("log.format", "log_format", _LOG_FORMAT, "--log-format"),
     Setting("log.level", "log_level", _LOG_LEVEL),
 )
@@ -578,6 +662,9 @@ def _broken_rules(config: Config) -> Iterator[ConfigError]:
         both = f"line.listen and http.listen = {shown(str(config.line_listen))}"
         yield ConfigError("", both, "must not be the same address; each protocol needs its own")
     yield from _broken_tls_rules(config)
+    if config.push_sign_with and config.push_secrets is None:
+        names = shown(list(config.push_sign_with))
+        yield ConfigError("", f"push.sign_with = {names}", "needs a push.secrets")
     for name, address, has_tls in (
         ("line.listen", config.line_listen, config.line_tls),
         ("http.listen", config.http_listen, config.http_tls),

@@ -1,5 +1,6 @@
 import os
 import tomllib
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,18 @@ OF_THE_FILE = Config(
     jobs_max=1_000_000,
     bytes_max=2 << 30,
     topics=Patterns({"mail.*": Policy(ttr_ms=120_000)}),
+    push_enabled=False,
+    push_hosts=("*.example.com", "::1"),
+    push_private_networks=(ip_network("127.0.0.0/8"), ip_network("fd00::/8")),
+    push_allow_http=True,
+    push_ports=(443, 8_443),
+    push_secrets="secrets.json",
+    push_sign_with=("orders", "orders.old"),
+    push_calls_max=10_000,
+    push_calls_per_host_max=1,
+    push_timeout_ms=100,
+    push_connect_timeout_ms=50_000,
+    push_stop_grace_ms=0,
     log_format=LogFormat.JSON,
     log_level=LogLevel.WARNING,
 )
@@ -142,65 +155,88 @@ OF_VARIABLES = Config(
     jobs_max=7,
     bytes_max=10**9,
     topics=Patterns({"a?": Policy(retry_ms=(15_000, 180_000))}),
+    push_hosts=("hooks.example", "10.1.?.*"),
+    push_private_networks=(ip_network("10.1.0.0/16"), ip_network("127.0.0.1")),
+    push_ports=(8_080,),
+    push_secrets="s",
+    push_sign_with=("orders",),
+    push_calls_max=1,
+    push_calls_per_host_max=9,
+    push_timeout_ms=600_000,
+    push_connect_timeout_ms=2_000,
+    push_stop_grace_ms=30_000,
     log_format=LogFormat.JSON,
     log_level=LogLevel.ERROR,
 )
 
 
+EVERY_SETTING = """
+data_dir = "/var/lib/delayd"
+clock = "virtual"
+insecure_no_auth = true
+[line]
+listen = "unix:/run/delayd/line.sock"
+unix_mode = "0600"
+tls = true
+connections_max = 5
+write_buffer_bytes_max = "64KiB"
+[http]
+listen = "off"
+unix_mode = "666"
+tls = true
+hosts = ["jobs.example.com"]
+connections_max = 50
+connections_per_ip_max = 20
+strangers_per_ip_max = 10
+header_timeout = "5s"
+body_timeout = 30
+idle_timeout = "2m"
+body_bytes_max = "8MiB"
+held_bytes_max = "32MiB"
+write_buffer_bytes_max = "512KiB"
+[auth]
+tokens = "tokens.json"
+unix_uids = [0, 1000]
+unix_gids = [33]
+[tls]
+certificate = "cert.pem"
+key = "key.pem"
+client_ca = "ca.pem"
+[journal]
+sync = "interval"
+sync_interval = 0.2
+sync_in_turn = false
+segment_bytes = 1048576
+[wheel]
+tick = "10ms"
+size = 20
+[jobs]
+body_bytes_max = "1GiB"
+jobs_max = 1000000
+bytes_max = "2GiB"
+[topics."mail.*"]
+ttr = "2m"
+[push]
+enabled = false
+hosts = ["*.Example.com", "::1"]
+private_networks = ["127.0.0.0/8", "fd00::/8"]
+allow_http = true
+ports = [443, 8443]
+secrets = "secrets.json"
+sign_with = ["orders", "orders.old"]
+calls_max = 10000
+calls_per_host_max = 1
+timeout = "100ms"
+connect_timeout = 50
+stop_grace = 0
+[log]
+format = "json"
+level = "warning"
+"""
+
+
 def test_every_setting_can_be_in_the_file(tmp_path: Path) -> None:
-    path = written(
-        tmp_path,
-        """
-        data_dir = "/var/lib/delayd"
-        clock = "virtual"
-        insecure_no_auth = true
-        [line]
-        listen = "unix:/run/delayd/line.sock"
-        unix_mode = "0600"
-        tls = true
-        connections_max = 5
-        write_buffer_bytes_max = "64KiB"
-        [http]
-        listen = "off"
-        unix_mode = "666"
-        tls = true
-        hosts = ["jobs.example.com"]
-        connections_max = 50
-        connections_per_ip_max = 20
-        strangers_per_ip_max = 10
-        header_timeout = "5s"
-        body_timeout = 30
-        idle_timeout = "2m"
-        body_bytes_max = "8MiB"
-        held_bytes_max = "32MiB"
-        write_buffer_bytes_max = "512KiB"
-        [auth]
-        tokens = "tokens.json"
-        unix_uids = [0, 1000]
-        unix_gids = [33]
-        [tls]
-        certificate = "cert.pem"
-        key = "key.pem"
-        client_ca = "ca.pem"
-        [journal]
-        sync = "interval"
-        sync_interval = 0.2
-        sync_in_turn = false
-        segment_bytes = 1048576
-        [wheel]
-        tick = "10ms"
-        size = 20
-        [jobs]
-        body_bytes_max = "1GiB"
-        jobs_max = 1000000
-        bytes_max = "2GiB"
-        [topics."mail.*"]
-        ttr = "2m"
-        [log]
-        format = "json"
-        level = "warning"
-        """,
-    )
+    path = written(tmp_path, EVERY_SETTING)
     assert load(path, {}, {}) == OF_THE_FILE
 
 
@@ -243,6 +279,18 @@ def test_every_setting_can_be_a_variable() -> None:
         "DELAYD_JOBS_JOBS_MAX": "7",
         "DELAYD_JOBS_BYTES_MAX": "1GB",
         "DELAYD_TOPICS": '{"a?": {"retry": "15s,3m"}}',
+        "DELAYD_PUSH_ENABLED": "true",
+        "DELAYD_PUSH_HOSTS": "hooks.example,10.1.?.*",
+        "DELAYD_PUSH_PRIVATE_NETWORKS": "10.1.0.0/16,127.0.0.1",
+        "DELAYD_PUSH_ALLOW_HTTP": "false",
+        "DELAYD_PUSH_PORTS": "8080",
+        "DELAYD_PUSH_SECRETS": "s",
+        "DELAYD_PUSH_SIGN_WITH": "orders",
+        "DELAYD_PUSH_CALLS_MAX": "1",
+        "DELAYD_PUSH_CALLS_PER_HOST_MAX": "9",
+        "DELAYD_PUSH_TIMEOUT": "10m",
+        "DELAYD_PUSH_CONNECT_TIMEOUT": "2",
+        "DELAYD_PUSH_STOP_GRACE": "30s",
         "DELAYD_LOG_FORMAT": "json",
         "DELAYD_LOG_LEVEL": "error",
     }

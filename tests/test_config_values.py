@@ -98,6 +98,7 @@ IDS_RULE = f"must be a list of whole numbers from 0 to {2**32 - 2}, or off"
             for said in ("1000", "[]", "[-1]", "[1.5]", f"[{2**32 - 1}]", '["root"]', "[true]")
         ),
         ('auth.unix_gids = "1,,2"', f'auth.unix_gids = "1,,2": {IDS_RULE}'),
+        ('push.sign_with = ["a"]', 'push.sign_with = ["a"]: needs a push.secrets'),
         ("line.tls = true", "line.tls = true: needs a tls.certificate"),
         ("http.tls = true", "http.tls = true: needs a tls.certificate"),
         ('tls.key = "k"', 'tls.key = "k": needs a tls.certificate'),

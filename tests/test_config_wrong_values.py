@@ -69,6 +69,26 @@ HOSTS: Final = Wrong(
     ),
     ("a:1", "http://a", "[::1]", "a*", "a\0b"),
 )
+HOST_GLOBS: Final = Wrong(
+    "must be hosts or patterns",
+    ('"*"', '""', "true", "1", '[""]', '["a b"]', '["a:1"]', '["https://a"]', "[1]", '["a/b"]'),
+    ("a:1", "https://a", "[::1]", "a/b", "a\0b"),
+)
+NETWORKS: Final = Wrong(
+    "must be networks",
+    ('"10.0.0.0/8"', '""', "1", '["x"]', "[1]", '["10.0.0.1/8"]', '["10.0.0.0/33"]', '[""]'),
+    ("x", "10.0.0.1/8", "fe80::/129", "10.0.0.0/8,y", "1"),
+)
+PORTS: Final = Wrong(
+    "must be a list of whole numbers from 1 to 65535",
+    ("443", '"443"', "[0]", "[65536]", '["443"]', "[443.0]", "[true]"),
+    ("0", "65536", "443,x", "-1", "*"),
+)
+SECRETS: Final = Wrong(
+    "must be at most 2 names of secrets",
+    ('"a"', "1", '[""]', "[1]", '["a b"]', '["a", "b", "c"]', '["a/b"]'),
+    ("a/b", "a,b,c", "a\0b"),
+)
 IDS: Final = Wrong(
     "must be a list of whole numbers from 0 to 4294967294",
     (
@@ -131,6 +151,8 @@ TOPICS: Final = Wrong(
     ('""', "true", "1", '"{}"', "[{}]", "{ a = 1 }", '{ "a b" = {} }', "{ a = { ttr = 0 } }"),
     ("", "a", "[]", "1", "null", '{"a": 1}', '{"a b": {}}', '{"a": {"ttr": 0}}', "{}{}"),
 )
+PUSH_CALLS: Final = whole(1, 10_000)
+PUSH_TIMEOUT: Final = duration("99ms", "601s")
 HTTP_TIMEOUT: Final = duration("999ms", "3601s")
 CONNECTIONS: Final = whole(1, 1_000_000)
 WRITE_BUFFER: Final = size(4 << 10, 1 << 30)
@@ -172,11 +194,31 @@ WRONG: Final = {
     "jobs.jobs_max": whole(1, 2**62),
     "jobs.bytes_max": size(1, 2**62),
     "topics": TOPICS,
+    "push.enabled": FLAG,
+    "push.hosts": HOST_GLOBS,
+    "push.private_networks": NETWORKS,
+    "push.allow_http": FLAG,
+    "push.ports": PORTS,
+    "push.secrets": PATH,
+    "push.sign_with": SECRETS,
+    "push.calls_max": PUSH_CALLS,
+    "push.calls_per_host_max": PUSH_CALLS,
+    "push.timeout": PUSH_TIMEOUT,
+    "push.connect_timeout": PUSH_TIMEOUT,
+    "push.stop_grace": Wrong(
+        "must be ",
+        ('"-1s"', '"31s"', "30.1", "true", '""', '"soon"'),
+        ("-1", "31s", "", "soon"),
+    ),
     "log.format": CHOICE,
     "log.level": CHOICE,
 }
 NAMES: Final = [setting.name for setting in SETTINGS]
-TAKEN: Final = {("http.hosts", "[]"), ("http.hosts", '["x"]')}
+TAKEN: Final = {
+    *((name, "[]") for name in ("push.private_networks", "push.ports", "push.sign_with")),
+    *((name, value) for name in ("http.hosts", "push.hosts") for value in ("[]", '["x"]')),
+    ("push.sign_with", '["x"]'),
+}
 """What is a good value of these, though not of others."""
 
 
@@ -230,6 +272,9 @@ def refused(errors: list[str], said_as: str, shown: str, rule: str) -> None:
         ("http.idle_timeout", '"1h"', "3600"),
         ("http.hosts", '["a.example", "b_2"]', "a.example,b_2"),
         ("http.hosts", "[]", ""),
+        ("push.hosts", "[]", ""),
+        ("push.ports", "[1, 65535]", "1,65535"),
+        ("push.private_networks", '["::1"]', "::1/128"),
         ("auth.unix_uids", "[0, 4294967294]", "0,4294967294"),
         ("wheel.size", "65536", "65536"),
         ("jobs.body_bytes_max", '"1GiB"', "1073741824"),

@@ -238,6 +238,7 @@ def config_of(request: Invocation) -> "Config":
         sync_interval_ms=interval_ms or limits.SYNC_INTERVAL_MS_DEFAULT,
         segment_bytes=request.segment_bytes,
         body_bytes_max=request.body_bytes_max,
+        push_enabled=False,
         log_level=LogLevel.DEBUG if request.is_verbose else LogLevel.INFO,
     )
 

@@ -148,6 +148,7 @@ def test_the_defaults_are_those_of_the_request() -> None:
         sync_interval_ms=50,
         segment_bytes=10_485_760,
         body_bytes_max=65_535,
+        push_enabled=False,
     )
 
 
