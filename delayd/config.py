@@ -72,6 +72,11 @@ ENVIRONMENT_PREFIX: Final = "DELAYD_"
 CONFIG_FILE_VARIABLE: Final = "DELAYD_CONFIG"
 """Names the file itself, so it cannot be a setting in it."""
 
+CLIENT_VARIABLES: Final = frozenset(
+    ("DELAYD_URL", "DELAYD_TOKEN", "DELAYD_TOKEN_FILE", "DELAYD_CA_FILE")
+)
+"""For the commands that talk to a daemon (`delayd/cli/connect.py`), not for the daemon."""
+
 SERVICE_LINK_PREFIXES: Final = ("DELAYD_PORT", "DELAYD_SERVICE_")
 """What Kubernetes sets in every pod of a namespace with a service named delayd."""
 
@@ -555,11 +560,7 @@ def load(path: str | None, environment: Mapping[str, str], flags: Mapping[str, o
     """
     errors: list[ConfigError] = []
     fields: dict[str, Any] = {}
-    # Each source yields what it can and adds what it cannot to the errors, so they are in order.
-    given = itertools.chain(
-        _from_file(path, errors), _from_environment(environment, errors), _from_flags(flags)
-    )
-    for setting, value, source, said_as in given:
+    for setting, value, source, said_as in _given(path, environment, flags, errors):
         try:
             fields[setting.field] = setting.read(value)
         except WrongInside as wrong:
@@ -575,7 +576,24 @@ def load(path: str | None, environment: Mapping[str, str], flags: Mapping[str, o
     return config
 
 
+def sources(path: str | None, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return where each setting that is not a default comes from: a file, or `environment`."""
+    return {setting.name: source for setting, _, source, _ in _given(path, environment, {}, [])}
+
+
 Given = tuple[Setting, object, str, str]
+
+
+def _given(
+    path: str | None,
+    environment: Mapping[str, str],
+    flags: Mapping[str, object],
+    errors: list[ConfigError],
+) -> Iterator[Given]:
+    """Yield what each source says, and add what is wrong to the errors, in this order."""
+    return itertools.chain(
+        _from_file(path, errors), _from_environment(environment, errors), _from_flags(flags)
+    )
 
 
 def _from_file(path: str | None, errors: list[ConfigError]) -> Iterator[Given]:
@@ -634,7 +652,7 @@ def _from_environment(environment: Mapping[str, str], errors: list[ConfigError])
             yield BY_VARIABLE[name], GivenText(value), source, name
         elif (
             name.startswith(ENVIRONMENT_PREFIX)
-            and name != CONFIG_FILE_VARIABLE
+            and name not in {CONFIG_FILE_VARIABLE, *CLIENT_VARIABLES}
             and not name.startswith(SERVICE_LINK_PREFIXES)
         ):
             known = {*BY_VARIABLE, CONFIG_FILE_VARIABLE}

@@ -6,6 +6,7 @@ import click
 
 from delayd.binlog.convert import held, new_journal, write
 from delayd.binlog.files import Binlog, sized_files
+from delayd.cli.help import examples
 from delayd.cli.journal_report import collector_off, jobs_of
 from delayd.cli.terminal import complain, journal_errors, load_config, print_lines, progress
 from delayd.clock import SystemClock
@@ -14,7 +15,12 @@ from delayd.exits import Exit
 from delayd.journal.disk import Disk, RealDisk
 
 
-@click.command("import-beanstalkd")
+@click.command(
+    "import-beanstalkd",
+    epilog=examples(
+        "delayd import-beanstalkd /var/lib/beanstalkd --data-dir /var/lib/delayd",
+    ),
+)
 @click.argument("binlog_dir", type=click.Path(exists=True, file_okay=False))
 @click.option("--config", "path", metavar="FILE", help="TOML file; see config.example.toml.")
 @click.option("--data-dir", metavar="DIR", help="The directory for the jobs, new or empty.")

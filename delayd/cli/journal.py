@@ -16,6 +16,7 @@ from typing import Final
 
 import click
 
+from delayd.cli.help import examples
 from delayd.cli.journal_report import examine, frames_of, lines, log_bytes
 from delayd.cli.terminal import CommandFailed, complain, journal_errors, print_lines, progress
 from delayd.exits import Exit
@@ -53,7 +54,7 @@ def journal() -> None:
     """Inspect a journal, copy it, or cut it by hand."""
 
 
-@journal.command()
+@journal.command(epilog=examples("delayd journal check /var/lib/delayd"))
 @click.argument("directory", type=DIRECTORY)
 def check(directory: str) -> int:
     """Report what a start of the daemon would do with DIRECTORY, and change nothing.
@@ -67,7 +68,7 @@ def check(directory: str) -> int:
     return Exit.CORRUPT_JOURNAL if examination.refusal else Exit.OK
 
 
-@journal.command()
+@journal.command(epilog=examples("delayd journal dump /var/lib/delayd --json | head"))
 @click.argument("directory", type=DIRECTORY)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each record.")
 def dump(directory: str, *, as_json: bool) -> int:
@@ -90,7 +91,7 @@ def dump(directory: str, *, as_json: bool) -> int:
     return Exit.OK
 
 
-@journal.command()
+@journal.command(epilog=examples("delayd journal backup /var/lib/delayd /backup/2026-11-21"))
 @click.argument("directory", type=DIRECTORY)
 @click.argument("target", type=click.Path(file_okay=False))
 def backup(directory: str, target: str) -> int:
@@ -120,7 +121,7 @@ def backup(directory: str, target: str) -> int:
     return Exit.OK
 
 
-@journal.command()
+@journal.command(epilog=examples("delayd journal repair /var/lib/delayd --truncate-at 3:4711"))
 @click.argument("directory", type=DIRECTORY)
 @click.option(
     "--truncate-at",

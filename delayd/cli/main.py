@@ -1,155 +1,114 @@
 """`delayd`: the command with its subcommands.
 
 A subcommand reads the command line, the environment and the configuration once, calls the one thing
-that does the work, and returns an exit code of `delayd/exits.py`. It imports what it needs when it
-runs: `serve` has its sockets open before it imports the daemon.
+that does the work, and returns an exit code of `delayd/exits.py`. Each is a function in a module of
+this package, found by the table `SECTIONS` and imported when it is called: neither another command
+nor the list of all of them waits for what it needs.
 """
 
-import importlib
-import os
-import platform
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final, NamedTuple
 
 import click
 
 from delayd import __version__
-from delayd.build import is_compiled
-from delayd.cli.terminal import (
-    CommandFailed,
-    cannot_write,
-    complain,
-    complete,
-    load_config,
-    print_lines,
-)
+from delayd.cli.terminal import CommandFailed, cannot_write, complain, complete
 from delayd.exits import Exit
-from delayd.net.accept import lack_of_descriptors
-from delayd.net.addresses import (
-    Address,
-    CannotListen,
-    Listener,
-    Listeners,
-    inherited_listeners,
-    open_listener,
-)
-
-if TYPE_CHECKING:
-    from delayd.config import Config
 
 INTERRUPTED: Final = 128 + 2  # how shells report a process that ended by Ctrl-C
 
 PRINTED_BY_CLICK: Final = frozenset(("-h", "--help", "--version"))
 """Flags that click answers itself, before any command runs; it raises what the output raises."""
 
-TOOLS: Final = ("import-beanstalkd", "journal", "token")
-"""Commands that have a module of their own, named like them and loaded when they are needed."""
+
+class Subcommand(NamedTuple):
+    """Where a command is, and its line in the list of all of them."""
+
+    module: str
+    """Of delayd.cli; the function in it has the command's name, with `_` for `-`."""
+    help: str
+
+
+SECTIONS: Final[Mapping[str, Mapping[str, Subcommand]]] = {
+    "The daemon": {
+        "serve": Subcommand("serve", "Run the daemon until it is stopped."),
+        "config": Subcommand("config", "Check and show the configuration."),
+        "token": Subcommand("token", "Create, list and revoke the tokens of clients."),
+        "journal": Subcommand("journal", "Inspect a journal, copy it, or cut it by hand."),
+        "import-beanstalkd": Subcommand(
+            "import_beanstalkd", "Import the jobs of a stopped beanstalkd."
+        ),
+    },
+    "This program": {
+        "completion": Subcommand(
+            "completion", "Print the completion script for a SHELL: bash, zsh or fish."
+        ),
+        "version": Subcommand("version", "Show the versions of delayd and Python."),
+    },
+}
+"""All commands, in the order of the help."""
+
+COMMANDS: Final = {
+    name: subcommand for section in SECTIONS.values() for name, subcommand in section.items()
+}
 
 
 class Commands(click.Group):
-    """The subcommands: those of this module, and the tools."""
+    """The subcommands, each imported when it is called."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return all names, in their order in the help."""
-        return sorted([*super().list_commands(ctx), *TOOLS])
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
+        """Return all names, in the order of the help."""
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of that name, if there is one."""
-        if cmd_name not in TOOLS:
+        import importlib
+
+        if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
-        name = cmd_name.replace("-", "_")
-        command: click.Command = getattr(importlib.import_module(f"delayd.cli.{name}"), name)
+        module = importlib.import_module(f"delayd.cli.{COMMANDS[cmd_name].module}")
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is called; a wrong name gets a hint at the nearest."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            from delayd.text import did_you_mean
+
+            ctx.fail(f"there is no command {name!r}{did_you_mean(name, COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+    def shell_complete(
+        self, ctx: click.Context, incomplete: str
+    ) -> "list[click.shell_completion.CompletionItem]":
+        """Return the names and flags that begin so, with their lines of help."""
+        from click.shell_completion import CompletionItem
+
+        names = [
+            CompletionItem(name, help=subcommand.help)
+            for name, subcommand in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+        """Write the list, in sections, from the table alone."""
+        longest = max(map(len, COMMANDS))
+        for section, subcommands in SECTIONS.items():
+            with formatter.section(section):
+                formatter.write_dl(
+                    [(name.ljust(longest), sub.help) for name, sub in subcommands.items()]
+                )
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def delayd() -> None:
     """Keep jobs safe until they are due, then hand them to workers."""
-
-
-@delayd.command()
-def version() -> int:
-    """Show the versions of delayd and of its Python, and whether delayd is compiled."""
-    kind = "compiled" if is_compiled() else "not compiled"
-    print_lines([f"delayd {__version__} ({kind}; Python {platform.python_version()})"])
-    return Exit.OK
-
-
-@delayd.command()
-@click.option("--config", "path", metavar="FILE", help="TOML file; see config.example.toml.")
-@click.option("--data-dir", metavar="DIR", help="The directory of the jobs.")
-@click.option("--line", metavar="ADDRESS", help="HOST:PORT, unix:PATH or off; port 0: any.")
-@click.option("--http", metavar="ADDRESS", help="The same for the HTTP API.")
-@click.option("--sync", metavar="POLICY", help="always, interval or never.")
-@click.option("--log-format", metavar="FORMAT", help="text or json.")
-@click.option("--clock", metavar="CLOCK", help="system, or virtual for tests.")
-@click.option(
-    "--insecure-no-auth",
-    is_flag=True,
-    default=None,
-    help="Serve on addresses that other machines can reach, without authentication.",
-)
-def serve(path: str | None, **given: object) -> int:
-    """Run the daemon until it is stopped.
-
-    SIGTERM and SIGINT stop it gracefully; SIGUSR1 makes it refuse new jobs. Flags override
-    variables (DELAYD_...), variables the file, and the file the defaults.
-    """
-    config = load_config(path, {f"--{name.replace('_', '-')}": given[name] for name in given})
-    if lack := lack_of_descriptors():
-        raise CommandFailed(Exit.BAD_CONFIGURATION, lack)
-    try:
-        listeners = open_listeners(config, os.environ, os.getpid())
-    except CannotListen as error:
-        raise CommandFailed(Exit.CANNOT_LISTEN, str(error)) from error
-
-    # From here on clients can connect, and the imports take their time.
-    from delayd import service
-    from delayd.clock import SystemClock, VirtualClock
-    from delayd.config import ClockKind
-    from delayd.systemd import Notifier
-
-    clock = VirtualClock() if config.clock is ClockKind.VIRTUAL else SystemClock()
-    return service.run(config, listeners, clock, Notifier(os.environ, os.getpid()))
-
-
-def open_listeners(config: "Config", environment: Mapping[str, str], pid: int) -> Listeners:
-    """Listen where systemd or else the configuration says.
-
-    Sockets from systemd replace the configured address of their protocol, and the same rules apply
-    to them. Raises `CannotListen` or `CommandFailed`; then nothing is open.
-    """
-    from delayd.config import exposed
-
-    inherited = inherited_listeners(environment, pid)
-    errors = [
-        str(error)
-        for listeners, has_tls in (
-            (inherited.line, config.line_tls),
-            (inherited.http, config.http_tls),
-        )
-        for listener in listeners
-        for error in exposed(config, "systemd", listener.address, has_tls=has_tls)
-    ]
-    if errors:
-        inherited.close()
-        raise CommandFailed(Exit.BAD_CONFIGURATION, *errors)
-    opened = inherited
-    try:
-        if not opened.line:
-            opened = opened._replace(line=_opened(config.line_listen, config.line_unix_mode))
-        if not opened.http:
-            opened = opened._replace(http=_opened(config.http_listen, config.http_unix_mode))
-    except CannotListen:
-        opened.close()
-        raise
-    return opened
-
-
-def _opened(address: Address | None, unix_mode: int) -> tuple[Listener, ...]:
-    return () if address is None else (open_listener(address, unix_mode=unix_mode),)
 
 
 def invoke(words: Sequence[str]) -> int:

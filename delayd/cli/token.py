@@ -19,6 +19,7 @@ from delayd.access.scopes import Scope
 from delayd.access.token_entries import Entry, checked_glob, checked_name, checked_scope
 from delayd.access.tokens import TOKEN, TOKEN_BYTES, Tokens, issue
 from delayd.access.usage import days_of
+from delayd.cli.help import examples
 from delayd.cli.terminal import CommandFailed, complain, load_config, print_lines
 from delayd.cli.token_file import change
 from delayd.clock import system_wall_ms
@@ -49,7 +50,12 @@ def token() -> None:
     """Create, list and revoke the tokens of clients."""
 
 
-@token.command()
+@token.command(
+    epilog=examples(
+        "delayd token create mailer --scope reserve,delete,release --topic 'mail.*'",
+        "delayd token create ops --scope all --topic '*' --not-after 90d",
+    )
+)
 @click.argument("name")
 @click.option("--scope", "scopes", multiple=True, metavar="SCOPE", help="put, reserve, ...; all.")
 @click.option("--topic", "globs", multiple=True, metavar="GLOB", help="mail.*, ...; '*' for all.")
@@ -90,7 +96,7 @@ def create(
     return Exit.OK
 
 
-@token.command("list")
+@token.command("list", epilog=examples("delayd token list --json"))
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each token.")
 @_takes_a_file
 def list_tokens(*, as_json: bool, tokens_path: str | None, config_path: str | None) -> int:
@@ -107,7 +113,7 @@ def list_tokens(*, as_json: bool, tokens_path: str | None, config_path: str | No
     return Exit.OK
 
 
-@token.command()
+@token.command(epilog=examples("delayd token revoke 3f2a9c"))
 @click.argument("token_id", metavar="ID")
 @_takes_a_file
 def revoke(token_id: str, tokens_path: str | None, config_path: str | None) -> int:

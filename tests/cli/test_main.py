@@ -1,13 +1,16 @@
 import importlib.util
 import os
 import socket
+from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
+import click
 import pytest
 
 from delayd import __version__
-from delayd.cli.main import INTERRUPTED, delayd, invoke
+from delayd.cli.main import COMMANDS, INTERRUPTED, delayd, invoke
+from delayd.cli.serve import serve
 from delayd.config import BY_FLAG, Config, SyncPolicy
 from delayd.exits import Exit
 from delayd.logs import LogFormat
@@ -61,9 +64,7 @@ def test_what_was_opened_first_is_closed_when_the_second_cannot_be(
 
 
 def test_every_setting_with_a_flag_has_its_option() -> None:
-    options = {name for param in delayd.commands["serve"].params for name in param.opts} - {
-        "--config"
-    }
+    options = {name for param in serve.params for name in param.opts} - {"--config"}
     assert options == set(BY_FLAG)
 
 
@@ -160,6 +161,51 @@ def test_an_interrupt_is_reported_as_shells_do(service: Service) -> None:
     assert invoke(["serve", "--line", "127.0.0.1:0"]) == INTERRUPTED
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_line_of_a_command_in_the_list_is_the_first_of_its_help(name: str) -> None:
+    command = delayd.get_command(click.Context(delayd), name)
+    assert command is not None
+    assert command.name == name
+    line = COMMANDS[name].help.removesuffix(".")
+    assert command.get_short_help_str(100).startswith(line)
+
+
+def every_command(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    """A command and those below it, with what is typed for each."""
+    yield name, command
+    if isinstance(command, click.Group):
+        ctx = click.Context(command)
+        for word in command.list_commands(ctx):
+            below = command.get_command(ctx, word)
+            assert below is not None
+            yield from every_command(below, f"{name} {word}")
+
+
+LEAVES = {
+    name: command
+    for name, command in every_command(delayd, "delayd")
+    if not isinstance(command, click.Group)
+}
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_every_command_has_an_example_that_begins_with_its_words(name: str) -> None:
+    assert name in (LEAVES[name].epilog or "")
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_every_option_says_what_it_is_for(name: str) -> None:
+    options = [param for param in LEAVES[name].params if isinstance(param, click.Option)]
+    assert not [option.name for option in options if not option.help]
+
+
+def test_a_wrong_command_or_flag_gets_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["sreve"]) == Exit.USAGE
+    assert "there is no command 'sreve'; did you mean serve?" in capsys.readouterr().err
+    assert invoke(["serve", "--synk", "never"]) == Exit.USAGE
+    assert "Did you mean '--sync'?" in capsys.readouterr().err
+
+
 # --- Sockets from systemd ------------------------------------------------------------------------
 
 
@@ -220,6 +266,14 @@ def test_a_socket_that_others_reach_is_taken_where_tokens_are_asked_for(
 
 
 def test_the_daemon_is_not_imported_before_it_listens() -> None:
-    imported = imported_by("delayd.cli.main", "delayd.config", "delayd.net.addresses")
+    imported = imported_by(
+        "delayd.cli.main", "delayd.cli.serve", "delayd.config", "delayd.net.addresses"
+    )
     heavy = {"aiohttp", "asyncio", "msgspec", "orjson", "delayd.core.engine", "delayd.service"}
     assert not heavy & imported
+
+
+def test_no_command_is_imported_for_the_list_of_all() -> None:
+    imported = imported_by("delayd.cli.main")
+    modules = {f"delayd.cli.{subcommand.module}" for subcommand in COMMANDS.values()}
+    assert not modules & imported

@@ -1,0 +1,39 @@
+"""`delayd completion`: what makes a shell complete the commands and flags of `delayd`.
+
+The scripts are click's: they call `delayd` again with what has been typed so far.
+"""
+
+from typing import Final
+
+import click
+
+from delayd.cli.help import examples
+from delayd.cli.terminal import print_lines
+from delayd.exits import Exit
+
+VARIABLE: Final = "_DELAYD_COMPLETE"
+"""By which the script asks; click derives it from the program's name."""
+
+SHELLS: Final = ("bash", "zsh", "fish")
+
+
+@click.command(
+    epilog=examples(
+        "source <(delayd completion bash)   # in ~/.bashrc",
+        "source <(delayd completion zsh)    # in ~/.zshrc",
+        "delayd completion fish > ~/.config/fish/completions/delayd.fish",
+    )
+)
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> int:
+    """Print the completion script for a SHELL: bash, zsh or fish."""
+    from click.shell_completion import get_completion_class
+
+    from delayd.cli.main import delayd
+
+    kind = get_completion_class(shell)
+    assert kind is not None, shell
+    # The class asks bash for its version only when it is told to; `source` of the base does not.
+    script = kind.source_template % kind(delayd, {}, "delayd", VARIABLE).source_vars()
+    print_lines([script.rstrip()])
+    return Exit.OK

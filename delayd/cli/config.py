@@ -1,0 +1,167 @@
+"""`delayd config`: what is wrong with a configuration, and what it comes to.
+
+What `show` prints is a configuration file again, with every setting: it can be kept, compared and
+loaded. It refuses to know what the settings do.
+"""
+
+import enum
+import json
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from delayd.cli.help import examples
+from delayd.cli.terminal import CommandFailed, load_config, print_lines
+from delayd.exits import Exit
+
+if TYPE_CHECKING:
+    from delayd.config import Config, Setting
+
+CONFIG_OPTION: Final = click.option(
+    "--config",
+    "path",
+    metavar="FILE",
+    envvar="DELAYD_CONFIG",
+    help="TOML file; see config.example.toml. [env: DELAYD_CONFIG]",
+)
+
+
+@click.group()
+def config() -> None:
+    """Check and show the configuration."""
+
+
+@config.command(epilog=examples("delayd config check --config /etc/delayd/delayd.toml"))
+@CONFIG_OPTION
+def check(path: str | None) -> int:
+    """Check the configuration as a start of the daemon would, and start nothing.
+
+    The file, the variables (DELAYD_...) and the files of tokens and certificates are read. All
+    errors are shown at once; exit code 78.
+    """
+    from delayd.access.control import AccessControl
+    from delayd.access.errors import AccessInvalid
+
+    try:
+        AccessControl.open(load_config(path, {}))
+    except AccessInvalid as wrong:
+        raise CommandFailed(Exit.BAD_CONFIGURATION, *wrong.errors) from None
+    where = path or "the defaults and the environment"
+    print_lines([f"{where}: the configuration is valid"])
+    return Exit.OK
+
+
+@config.command(
+    epilog=examples(
+        "delayd config show",
+        "delayd config show --config delayd.toml --json | jq '.settings[\"journal.sync\"]'",
+    )
+)
+@CONFIG_OPTION
+@click.option("--json", "as_json", is_flag=True, help="One JSON object: values and their sources.")
+def show(path: str | None, *, as_json: bool) -> int:
+    """Show every setting as a daemon would have it, and where it comes from.
+
+    The output is a configuration file. Policies of topics are in it; tokens and keys are not, since
+    settings only name the files that hold them.
+    """
+    from delayd.config import sources
+
+    loaded = load_config(path, {})
+    given = sources(path, os.environ)
+    if as_json:
+        settings = {
+            setting.name: {
+                "value": written(setting, loaded),
+                "source": given.get(setting.name, "default"),
+            }
+            for setting in _settings()
+        }
+        print_lines([json.dumps({"settings": settings})])
+    else:
+        print_lines(lines(loaded, given))
+    return Exit.OK
+
+
+def _settings() -> "tuple[Setting, ...]":
+    from delayd.config import SETTINGS
+
+    return SETTINGS
+
+
+def lines(loaded: "Config", given: dict[str, str]) -> Iterator[str]:
+    """Write a configuration as the lines of a file: first what is in no section."""
+    section = ""
+    for setting in sorted(_settings(), key=lambda setting: "." in setting.name):
+        value = written(setting, loaded)
+        if isinstance(value, dict):  # sections of their own, which come last
+            continue
+        before, _, name = setting.name.rpartition(".")
+        if before != section:
+            section = before
+            yield f"\n[{section}]"
+        source = given.get(setting.name)
+        yield f"{name} = {toml(value)}" + (f"  # {source}" if source else "")
+    for setting in _settings():
+        value = written(setting, loaded)
+        if isinstance(value, dict):
+            for pattern, policy in value.items():
+                yield f"\n[{setting.name}.{json.dumps(pattern)}]"
+                yield from (f"{name} = {toml(said)}" for name, said in policy.items())
+
+
+def toml(value: Any) -> str:  # noqa: ANN401 - as JSON and TOML have it
+    """Write a value as TOML has it, on one line.
+
+    >>> toml({"steps": ["15s", 3], "on": True})
+    '{"steps" = ["15s", 3], "on" = true}'
+    """
+    if isinstance(value, dict):
+        inner = (f"{json.dumps(name)} = {toml(said)}" for name, said in value.items())
+        return f"{{{', '.join(inner)}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(toml, value))}]"
+    return json.dumps(value)
+
+
+def written(setting: "Setting", loaded: "Config") -> Any:  # noqa: ANN401 - as JSON and TOML have it
+    """Return the value of a setting as a file has it.
+
+    >>> from delayd.config import BY_NAME, Config
+    >>> [written(BY_NAME[name], Config()) for name in ("journal.sync_interval", "auth.tokens")]
+    ['50ms', 'off']
+    """
+    from delayd.logs import LogLevel
+    from delayd.text import duration_text, size_text
+
+    value = getattr(loaded, setting.field)
+    if value is None:
+        return {} if setting.field == "topics" else "off"
+    if setting.field == "topics":
+        return {name: json.loads(policy.to_json()) for name, policy in value.by_pattern.items()}
+    if isinstance(value, LogLevel):
+        return value.name.lower()
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, frozenset):
+        return sorted(value)
+    if isinstance(value, list | dict | bool):
+        return value
+    if isinstance(value, int):
+        return _number(setting.field, value, duration_text, size_text)
+    if type(value) is tuple:  # addresses are tuples too, with a text of their own
+        return list(value)
+    return str(value)
+
+
+def _number(field: str, value: int, duration: Any, size: Any) -> Any:  # noqa: ANN401
+    """Write a number with the unit that the field's name ends with."""
+    if field.endswith("_ms"):
+        return duration(value)
+    if field.endswith(("_bytes", "_bytes_max")) or field == "bytes_max":
+        return size(value)
+    if field.endswith("_mode"):
+        return f"{value:04o}"
+    return value

@@ -1,0 +1,104 @@
+"""`delayd serve`: the daemon. Its sockets are open before it is imported."""
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from delayd.cli.help import examples
+from delayd.cli.terminal import CommandFailed, load_config
+from delayd.exits import Exit
+from delayd.net.accept import lack_of_descriptors
+from delayd.net.addresses import (
+    Address,
+    CannotListen,
+    Listener,
+    Listeners,
+    inherited_listeners,
+    open_listener,
+)
+
+if TYPE_CHECKING:
+    from delayd.config import Config
+
+
+@click.command(
+    epilog=examples(
+        "delayd serve --data-dir /var/lib/delayd",
+        "delayd serve --config /etc/delayd/delayd.toml",
+        "delayd serve --data-dir data --line 127.0.0.1:0 --http off",
+    )
+)
+@click.option("--config", "path", metavar="FILE", help="TOML file; see config.example.toml.")
+@click.option("--data-dir", metavar="DIR", help="The directory of the jobs.")
+@click.option("--line", metavar="ADDRESS", help="HOST:PORT, unix:PATH or off; port 0: any.")
+@click.option("--http", metavar="ADDRESS", help="The same for the HTTP API.")
+@click.option("--sync", metavar="POLICY", help="always, interval or never.")
+@click.option("--log-format", metavar="FORMAT", help="text or json.")
+@click.option("--clock", metavar="CLOCK", help="system, or virtual for tests.")
+@click.option(
+    "--insecure-no-auth",
+    is_flag=True,
+    default=None,
+    help="Serve on addresses that other machines can reach, without authentication.",
+)
+def serve(path: str | None, **given: object) -> int:
+    """Run the daemon until it is stopped.
+
+    SIGTERM and SIGINT stop it gracefully; SIGUSR1 makes it refuse new jobs. Flags override
+    variables (DELAYD_...), variables the file, and the file the defaults.
+    """
+    config = load_config(path, {f"--{name.replace('_', '-')}": given[name] for name in given})
+    if lack := lack_of_descriptors():
+        raise CommandFailed(Exit.BAD_CONFIGURATION, lack)
+    try:
+        listeners = open_listeners(config, os.environ, os.getpid())
+    except CannotListen as error:
+        raise CommandFailed(Exit.CANNOT_LISTEN, str(error)) from error
+
+    # From here on clients can connect, and the imports take their time.
+    from delayd import service
+    from delayd.clock import SystemClock, VirtualClock
+    from delayd.config import ClockKind
+    from delayd.systemd import Notifier
+
+    clock = VirtualClock() if config.clock is ClockKind.VIRTUAL else SystemClock()
+    return service.run(config, listeners, clock, Notifier(os.environ, os.getpid()))
+
+
+def open_listeners(config: "Config", environment: Mapping[str, str], pid: int) -> Listeners:
+    """Listen where systemd or else the configuration says.
+
+    Sockets from systemd replace the configured address of their protocol, and the same rules apply
+    to them. Raises `CannotListen` or `CommandFailed`; then nothing is open.
+    """
+    from delayd.config import exposed
+
+    inherited = inherited_listeners(environment, pid)
+    errors = [
+        str(error)
+        for listeners, has_tls in (
+            (inherited.line, config.line_tls),
+            (inherited.http, config.http_tls),
+        )
+        for listener in listeners
+        for error in exposed(config, "systemd", listener.address, has_tls=has_tls)
+    ]
+    if errors:
+        inherited.close()
+        raise CommandFailed(Exit.BAD_CONFIGURATION, *errors)
+    opened = inherited
+    try:
+        if not opened.line:
+            opened = opened._replace(line=_opened(config.line_listen, config.line_unix_mode))
+        if not opened.http:
+            opened = opened._replace(http=_opened(config.http_listen, config.http_unix_mode))
+    except CannotListen:
+        opened.close()
+        raise
+    return opened
+
+
+def _opened(address: Address | None, unix_mode: int) -> tuple[Listener, ...]:
+    return () if address is None else (open_listener(address, unix_mode=unix_mode),)
