@@ -609,3 +609,11 @@ TARGETS_KNOWN_MAX: Final = 1_024
 TARGET_KNOWN_CHARACTERS: Final = 256
 # Retry ladders whose steps are remembered by how they were written: 2 MB if all are long.
 LADDERS_KNOWN_MAX: Final = 64
+
+# Failed attempts in a row, for which the place itself is to blame, after which nothing is tried
+# there for a while: one by chance is frequent, five are not.
+BREAKER_FAILURES: Final = 5
+# For how long the first time, and at most; each time twice as long. A restart takes some seconds,
+# and a place that is back must not be kept waiting for longer than a minute.
+BREAKER_OPEN_MS: Final = 1_000
+BREAKER_OPEN_MS_MAX: Final = 60_000
