@@ -49,6 +49,17 @@ RETRY_STEPS_NAMED_MAX: Final = 10
 # A policy as text: a ladder of 255 steps written at length takes half of it.
 POLICY_JSON_BYTES_MAX: Final = 16 << 10
 
+# --- Push ----------------------------------------------------------------------------------------
+
+TARGET_URL_BYTES_MAX: Final = 2_048  # what servers and proxies take without being told
+TARGET_HEADERS_MAX: Final = 32  # of a target; delayd adds a dozen of its own
+TARGET_HEADER_NAME_BYTES_MAX: Final = 100  # the longest registered name has 45
+# All headers of a target: half of what servers take together. With the url they fit a u16 easily.
+TARGET_HEADERS_BYTES_MAX: Final = 4_096
+TARGET_NAME_BYTES_MAX: Final = 64  # the name of a secret or of a sink
+TARGET_SECRETS_MAX: Final = 2  # the former one and the new one, while they are exchanged
+TARGET_CONCURRENCY_MAX: Final = 256  # calls of the whole daemon that are under way at once
+
 # --- Figures -------------------------------------------------------------------------------------
 
 # The buckets of lateness: from the tick of the wheel to the hour, two to three times the one

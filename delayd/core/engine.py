@@ -41,7 +41,7 @@ no objects in between.
 """
 
 from collections import deque
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from delayd.core.log_space import LogSpace
 from delayd.core.names import DEFAULT_TOPIC
@@ -56,6 +56,11 @@ from delayd.limits import (
     WHEEL_SIZE_DEFAULT,
     WHEEL_TICK_MS_DEFAULT,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from delayd.core.targets import Target
 
 
 @final
@@ -86,6 +91,7 @@ class Engine:
         "store",
         "tick_ms",
         "turn_ms",
+        "vet_target",
         "waits",
     )
 
@@ -112,6 +118,9 @@ class Engine:
         """The daemon closes the connections itself: no attempt has failed."""
         self.acts_as_daemon = False
         """Operations now come from the daemon itself and may change the internal topic."""
+        self.vet_target: Callable[[Target], Target] | None = None
+        """Returns the target of a push as it is to be kept, or raises `TargetRefused`; None: push
+        is off."""
         self.log: list[bytes] = []
         self.must_sync = False
         """Replies must wait until the log is synced."""

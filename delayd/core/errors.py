@@ -218,6 +218,31 @@ class PolicyInvalid(Refusal):
         self.errors = errors
 
 
+class TargetRefused(Refusal):
+    """The target of a push is refused.
+
+    `what` says which part of it, with its value, and `rule` what must hold of it.
+    """
+
+    word = "BAD_FORMAT"
+    status = 422
+
+    def __init__(self, what: str, rule: str) -> None:
+        super().__init__(f"{what} {rule}")
+        self.what = what
+        self.rule = rule
+
+
+class PushIsOff(Refusal):
+    """This daemon delivers nothing by itself."""
+
+    word = "PUSH_IS_OFF"
+    status = 422
+
+    def __init__(self) -> None:
+        super().__init__("push is off in this daemon's configuration: nothing would be delivered")
+
+
 class CapReached(Refusal):
     """A cap of the topic or of the daemon is reached.
 

@@ -129,6 +129,7 @@ class Flag(enum.IntFlag):
     RETRY = 32
     NOTE = 64
     """Only with FAILURE."""
+    TARGET = 128
 
 
 class Tally(NamedTuple):
@@ -157,6 +158,8 @@ class Reason(enum.IntEnum):
     """Its connection closed, where that does not count as a failed attempt."""
     UNDELIVERED = 7
     """The HTTP client was gone before the answer was sent: no worker has seen the job."""
+    PUSH_FAILED = 8
+    """It was delivered to its target, and not taken."""
 
 
 class Failure(NamedTuple):

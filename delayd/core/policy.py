@@ -29,12 +29,14 @@ ended, and must come to the same verdict. The module refuses to know records, qu
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, final
 
 from delayd.core.errors import PolicyInvalid, TopicNameInvalid
+from delayd.core.fields import Field, Rate, duration, no_such_field, rate, shown, size, whole
 from delayd.core.job import Retry, State
 from delayd.core.names import INTERNAL_TOPIC, checked_name
+from delayd.core.targets import Target, read_target, target_fields
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.limits import (
     ATTEMPTS_MAX,
@@ -44,20 +46,13 @@ from delayd.limits import (
     JITTER_PERCENT_MAX,
     POLICY_JSON_BYTES_MAX,
     QUANTITY_CHARACTERS_MAX,
-    RATE_PER_S_MAX,
-    RATE_PER_S_MIN,
     RETRY_STEPS_MAX,
     RETRY_STEPS_NAMED_MAX,
 )
-from delayd.text import (
-    DURATION_BOUNDS,
-    did_you_mean,
-    duration_text,
-    parse_duration_ms,
-    parse_size_bytes,
-)
+from delayd.text import duration_text, parse_duration_ms
 
 BURY: Final = "bury"
+_TOO_LONG: Final = f"it is longer than {POLICY_JSON_BYTES_MAX} bytes"
 ON_CLOSE: Final = {"failure": False, "return": True}
 
 _SEPARATORS: Final = r"[\s,]+"
@@ -154,21 +149,6 @@ def _scattered(job_id: int, attempt: int) -> int:
 
 # --- Reading and writing -------------------------------------------------------------------------
 
-Rate = int | float
-"""Written as it was given, 1 or 1.0: compiled code would make a float of an int told to be one."""
-Reader = Callable[[object], Any]
-"""Turns what JSON or TOML holds into a field's value; `ValueError`, whose message is the rule."""
-
-
-def _duration(lowest_ms: int) -> Reader:
-    def read(value: object) -> int:
-        duration_ms = parse_duration_ms(value)
-        if duration_ms < lowest_ms:
-            raise ValueError(DURATION_BOUNDS.replace("from 0", "more than 0, up"))
-        return duration_ms
-
-    return read
-
 
 def parse_ladder(value: object) -> tuple[int, ...]:
     """Turn `"15s 3m 10m"`, `"15s,3m,10m"` or a list of durations into milliseconds.
@@ -192,7 +172,7 @@ def parse_ladder(value: object) -> tuple[int, ...]:
         try:
             steps_ms.append(_step(step))
         except ValueError as error:
-            errors.append(f"step {number}, {_shown(step)}, {error}")
+            errors.append(f"step {number}, {shown(step)}, {error}")
             if len(errors) == RETRY_STEPS_NAMED_MAX:
                 break
     if errors:
@@ -205,32 +185,6 @@ def _step(value: object) -> int:
     if not duration_ms:
         raise ValueError("must be more than 0: what failed would fail again at once")
     return duration_ms
-
-
-def _whole(lowest: int, highest: int) -> Reader:
-    def read(value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
-            raise ValueError(f"must be a whole number from {lowest} to {highest}")
-        return value
-
-    return read
-
-
-def _size(highest_bytes: int) -> Reader:
-    def read(value: object) -> int:
-        size_bytes = parse_size_bytes(value)
-        if not 1 <= size_bytes <= highest_bytes:
-            raise ValueError(f"must be from 1 to {highest_bytes} bytes")
-        return size_bytes
-
-    return read
-
-
-def _rate(value: object) -> Rate:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not RATE_PER_S_MIN <= value <= RATE_PER_S_MAX:  # type: ignore[operator]
-        raise ValueError(f"must be a number from {RATE_PER_S_MIN} to {RATE_PER_S_MAX}")
-    return value  # type: ignore[return-value]
 
 
 def _exhausted(value: object) -> str | None:
@@ -248,29 +202,21 @@ def _on_close(value: object) -> bool:
     return ON_CLOSE[value]
 
 
-class Field(NamedTuple):
-    """One row of the table: its name outside, the field of `Policy`, how it is read, written."""
-
-    name: str
-    field: str
-    read: Reader
-    write: Callable[[Any], object] = lambda value: value
-
-
 FIELDS: Final = (
-    Field("ttr", "ttr_ms", _duration(1), duration_text),
-    Field("delay", "delay_ms", _duration(0), duration_text),
+    Field("ttr", "ttr_ms", duration(1), duration_text),
+    Field("delay", "delay_ms", duration(0), duration_text),
     Field("retry", "retry_ms", parse_ladder, lambda steps_ms: [*map(duration_text, steps_ms)]),
-    Field("jitter_percent", "jitter_percent", _whole(0, JITTER_PERCENT_MAX)),
-    Field("max_attempts", "attempts_max", _whole(1, ATTEMPTS_MAX)),
+    Field("jitter_percent", "jitter_percent", whole(0, JITTER_PERCENT_MAX)),
+    Field("max_attempts", "attempts_max", whole(1, ATTEMPTS_MAX)),
     Field("exhausted", "exhausted", _exhausted),
     Field("on_close", "returns_on_close", _on_close, lambda _: "return"),
-    Field("jobs_max", "jobs_max", _whole(1, CAP_MAX)),
-    Field("bytes_max", "bytes_max", _size(CAP_MAX)),
-    Field("body_bytes_max", "body_bytes_max", _size(BODY_BYTES_CEILING)),
-    Field("delay_max", "delay_ms_max", _duration(0), duration_text),
-    Field("reserved_max", "reserved_max", _whole(1, CAP_MAX)),
-    Field("rate_per_s", "rate_per_s", _rate),
+    Field("jobs_max", "jobs_max", whole(1, CAP_MAX)),
+    Field("bytes_max", "bytes_max", size(CAP_MAX)),
+    Field("body_bytes_max", "body_bytes_max", size(BODY_BYTES_CEILING)),
+    Field("delay_max", "delay_ms_max", duration(0), duration_text),
+    Field("reserved_max", "reserved_max", whole(1, CAP_MAX)),
+    Field("rate_per_s", "rate_per_s", rate),
+    Field("push", "push", read_target, target_fields),
 )
 BY_NAME: Final = {field.name: field for field in FIELDS}
 FORMER_NAMES: Final = {"attempts_max": "max_attempts"}
@@ -283,7 +229,7 @@ class Policy:
 
     __slots__ = (
         *("attempts_max", "body_bytes_max", "bytes_max", "delay_ms", "delay_ms_max", "exhausted"),
-        *("jitter_percent", "jobs_max", "rate_per_s", "reserved_max", "retry_ms"),
+        *("jitter_percent", "jobs_max", "push", "rate_per_s", "reserved_max", "retry_ms"),
         *("returns_on_close", "ttr_ms"),
     )
 
@@ -303,6 +249,7 @@ class Policy:
         delay_ms_max: int | None = None,
         reserved_max: int | None = None,
         rate_per_s: Rate | None = None,
+        push: Target | None = None,
     ) -> None:
         self.ttr_ms: Final = ttr_ms
         """What a put gets that asks for a ttr of 0."""
@@ -332,6 +279,9 @@ class Policy:
         self.rate_per_s: Final = rate_per_s
         """How many are handed out in a second at most."""
 
+        self.push: Final = push
+        """Where due jobs go, unless a consumer waits for them."""
+
     @property
     def rule(self) -> Retry | None:
         """The retry rule for jobs that bring none; None when failed attempts are not judged."""
@@ -343,7 +293,7 @@ class Policy:
     def from_json(cls, text: str | bytes) -> "Policy":
         """Read a policy; `PolicyInvalid` names everything that is wrong with it."""
         if len(text) > POLICY_JSON_BYTES_MAX:
-            raise PolicyInvalid((f"it is longer than {POLICY_JSON_BYTES_MAX} bytes",))
+            raise PolicyInvalid((_TOO_LONG,))
         import json  # noqa: PLC0415 - takes 1 ms, and few topics have a policy
 
         twice: dict[str, None] = {}
@@ -366,17 +316,21 @@ class Policy:
         for name, value in given.items():
             row = BY_NAME.get(FORMER_NAMES.get(name, name))
             if row is None:
-                errors.append(f"{name}: {_no_such_field(name)}")
+                errors.append(f"{name}: {no_such_field(name, BY_NAME)}")
             elif row.name != name and row.name in given:
                 errors.append(f"{name}: means {row.name}, which is given too")
             elif value is not None:
                 try:
                     values[row.field] = row.read(value)
                 except ValueError as error:
-                    errors.append(f"{name} = {_shown(value)}: {error}")
+                    errors.append(f"{name} = {shown(value)}: {error}")
         if errors:
             raise PolicyInvalid(tuple(errors))
-        return cls(**values)
+        policy = cls(**values)
+        # Nothing else can be so long, and what cannot be read again would end the next start.
+        if policy.push is not None and len(policy.to_json()) > POLICY_JSON_BYTES_MAX:
+            raise PolicyInvalid((_TOO_LONG,))
+        return policy
 
     def to_json(self) -> str:
         """Write it as `from_json` reads it, in one spelling only; what says nothing is left out."""
@@ -403,11 +357,9 @@ class Policy:
         """Show what it says."""
         return f"Policy.from_json({self.to_json()!r})"
 
-    def burying(self) -> "Policy":
-        """Return the same policy, but for exhausted jobs, which are buried."""
-        return Policy(
-            **{row.field: getattr(self, row.field) for row in FIELDS if row.name != "exhausted"}
-        )
+    def replaced(self, field: str, value: object) -> "Policy":
+        """Return the same policy, but for this field."""
+        return Policy(**{row.field: getattr(self, row.field) for row in FIELDS} | {field: value})
 
     def _values(self) -> tuple[object, ...]:
         return tuple(getattr(self, row.field) for row in FIELDS)
@@ -426,20 +378,6 @@ def _noted(pairs: list[tuple[str, object]], twice: dict[str, None]) -> dict[str,
 def _says(value: object) -> bool:
     """Tell whether a field with that value says anything; a number of 0 does."""
     return value is not None and value is not False
-
-
-def _no_such_field(name: str) -> str:
-    return "there is no such field" + did_you_mean(name, BY_NAME)
-
-
-def _shown(value: object) -> str:
-    import json  # noqa: PLC0415
-
-    try:
-        shown = json.dumps(value, default=str)
-    except RecursionError:  # it goes as deep as can just be read
-        return "..."
-    return shown if len(shown) <= 80 else shown[:77] + "..."
 
 
 # --- Patterns ------------------------------------------------------------------------------------

@@ -90,6 +90,9 @@ _READY_BYTE: Final = bytes((State.READY,))
 UNCOUNTED: Final = frozenset({Reason.EXCUSED, Reason.UNDELIVERED})
 """Ends of a reservation that are no failed attempts."""
 
+_GIVES_BACK: Final = frozenset({Reason.NACKED, Reason.RELEASED, Reason.PUSH_FAILED})
+"""Whoever held the job has given it back itself, as failed."""
+
 BRINGS_RULE: Final = int(Flag.RETRY)
 """Flags of a record below this: the job brings no retry rule of its own."""
 
@@ -357,7 +360,7 @@ def failed(
         failure=failure,
         reserves=1,
         timeouts=int(reason == Reason.TTR_RAN_OUT),
-        releases=int(reason in {Reason.NACKED, Reason.RELEASED}),
+        releases=int(reason in _GIVES_BACK),
         buries=int(is_buried),
     )
     if verdict.target:

@@ -15,6 +15,7 @@ from delayd import limits
 from delayd.core.job import Retry, State
 from delayd.core.operations.put import Conflict
 from delayd.core.scans.scan import NEVER_DUE_MS, Wanted
+from delayd.core.targets import KINDS, METHODS
 from delayd.http.problems import FieldError
 from delayd.http.reading import Form, Rules
 from delayd.http.values import (
@@ -448,6 +449,15 @@ _Setting = Annotated[Any, about("See docs/policies.md. null is the same as no su
 
 _SIZE: Final = {"type": ["integer", "string"], "minimum": 1, "minLength": 1}
 _CAP: Final = {"type": "integer", "minimum": 1, "maximum": limits.CAP_MAX}
+_RATE: Final = {
+    "type": "number",
+    "minimum": limits.RATE_PER_S_MIN,
+    "maximum": limits.RATE_PER_S_MAX,
+}
+_PLAIN_NAME: Final = {
+    "type": "string",
+    "pattern": f"^[A-Za-z0-9._-]{{1,{limits.TARGET_NAME_BYTES_MAX}}}$",
+}
 _SETTINGS: Final[Mapping[str, dict[str, Any]]] = MappingProxyType(
     {
         "ttr": schema_of_value(Duration),
@@ -462,10 +472,35 @@ _SETTINGS: Final[Mapping[str, dict[str, Any]]] = MappingProxyType(
         "body_bytes_max": _SIZE,
         "delay_max": schema_of_value(Duration),
         "reserved_max": _CAP,
-        "rate_per_s": {
-            "type": "number",
-            "minimum": limits.RATE_PER_S_MIN,
-            "maximum": limits.RATE_PER_S_MAX,
+        "rate_per_s": _RATE,
+        "push": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                "url": {"type": "string", "maxLength": limits.TARGET_URL_BYTES_MAX},
+                "topic": schema_of_value(TopicName),
+                "sink": _PLAIN_NAME,
+                "method": {"enum": [*METHODS]},
+                "headers": {
+                    "type": "object",
+                    "additionalProperties": {"type": "string"},
+                    "maxProperties": limits.TARGET_HEADERS_MAX,
+                },
+                "timeout": schema_of_value(Duration),
+                "secrets": {
+                    "type": "array",
+                    "items": _PLAIN_NAME,
+                    "minItems": 1,
+                    "maxItems": limits.TARGET_SECRETS_MAX,
+                },
+                "concurrency": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": limits.TARGET_CONCURRENCY_MAX,
+                },
+                "rate_per_s": _RATE,
+            },
+            "oneOf": [{"required": [kind]} for kind in KINDS],
         },
     }
 )

@@ -297,7 +297,7 @@ _TOPICS: Final = (
         *("set_policy", Section.TOPICS, "Set a topic's own policy"),
         "It replaces the previous one, and the configured one. Kept over restarts.",
         _POLICY,
-        (errors.PolicyInvalid, errors.OutOfSpace),
+        (errors.PolicyInvalid, errors.TargetRefused, errors.PushIsOff, errors.OutOfSpace),
         form=forms.PolicyBodyForm,
     ),
     Route(

@@ -297,6 +297,7 @@ class PolicyAnswer(Answer, kw_only=True):
     delay_max: str | Unset = UNSET
     reserved_max: Count | Unset = UNSET
     rate_per_s: Annotated[float, Meta(gt=0)] | Unset = UNSET
+    push: Annotated[dict[str, Any], about("Where due jobs go.")] | Unset = UNSET
 
 
 class PolicyOfTopicAnswer(Answer, kw_only=True):

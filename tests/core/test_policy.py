@@ -27,6 +27,7 @@ from delayd.core.policy import (
     rule_for,
     step_ms,
 )
+from delayd.core.targets import METHODS, Target, read_target
 from delayd.limits import (
     ATTEMPTS_MAX,
     CAP_MAX,
@@ -59,6 +60,7 @@ EVERYTHING = Policy(
     delay_ms_max=30 * 24 * HOUR_MS,
     reserved_max=20,
     rate_per_s=0.5,
+    push=Target(topic="mail.out", concurrency=3),
 )
 
 
@@ -69,7 +71,8 @@ def test_a_policy_is_read_as_people_write_it() -> None:
     text = f"""{{
         "ttr": "2m", "delay": 1.5, "retry": "{LADDER}", "jitter_percent": 10, "max_attempts": 7,
         "exhausted": "mail.dead", "on_close": "return", "jobs_max": 1000, "bytes_max": "1MiB",
-        "body_bytes_max": 100, "delay_max": "30d", "reserved_max": 20, "rate_per_s": 0.5
+        "body_bytes_max": 100, "delay_max": "30d", "reserved_max": 20, "rate_per_s": 0.5,
+        "push": {{"topic": "mail.out", "concurrency": 3}}
     }}"""
     assert Policy.from_json(text) == Policy.from_json(text.encode()) == EVERYTHING
 
@@ -97,6 +100,18 @@ def test_a_policy_that_says_anything_is_true() -> None:
     assert Policy(delay_ms=0)
 
 
+targets = st.builds(
+    Target,
+    url=st.sampled_from(("https://example.com/a?b=c", "http://[::1]:8080/")),
+    topic=st.just(""),
+    sink=st.just(""),
+    method=st.sampled_from(METHODS),
+    headers=st.just((("Accept", ""), ("X-Team", "a b"))) | st.just(()),
+    timeout_ms=st.integers(1, DURATION_MS_MAX),
+    secrets=st.just(("first", "second")) | st.just(()),
+    concurrency=st.integers(1, 256),
+    rate_per_s=st.integers(1, 1_000_000) | st.floats(0.001, 1e6),
+)
 numbers = st.integers(1, CAP_MAX)
 durations = st.integers(1, DURATION_MS_MAX)
 policies = st.builds(
@@ -114,6 +129,7 @@ policies = st.builds(
     delay_ms_max=st.none() | st.integers(0, DURATION_MS_MAX),
     reserved_max=st.none() | numbers,
     rate_per_s=st.none() | st.integers(1, 1_000_000) | st.floats(0.001, 1e6),
+    push=st.none() | targets,
 )
 
 
@@ -184,6 +200,8 @@ def test_the_former_name_of_a_field_is_read_but_not_written() -> None:
         ("rate_per_s", 0, "must be a number from 0.001 to 1000000"),
         ("rate_per_s", "5", "must be a number from 0.001 to 1000000"),
         ("rate_per_s", float("nan"), "must be a number from 0.001 to 1000000"),
+        ("push", "https://example.com/", 'must be an object such as {"url": "https://example.c'),
+        ("push", {}, "must have exactly one of url, topic and sink"),
     ],
 )
 def test_a_wrong_value_is_named_with_the_rule(name: str, value: object, error: str) -> None:
@@ -229,6 +247,14 @@ def test_the_longest_ladder_fits_its_limit() -> None:
     text = Policy(retry_ms=parse_ladder([*map(duration_text, steps_ms)])).to_json()
     assert len(text) <= POLICY_JSON_BYTES_MAX
     assert Policy.from_json(text).retry_ms == tuple(steps_ms)
+
+
+def test_a_policy_that_could_not_be_read_again_is_refused_wherever_it_comes_from() -> None:
+    headers = {f"X-{n}": '"' * 120 for n in range(32)}
+    push = {"url": "https://example.com/" + "ä" * 1_000, "headers": headers}
+    assert Policy.from_fields({"push": push}).push == read_target(push)
+    with pytest.raises(PolicyInvalid, match="is longer than 16384 bytes"):
+        Policy.from_fields({"push": push, "retry": ["999d1ms"] * RETRY_STEPS_MAX})
 
 
 @pytest.mark.parametrize("text", [LADDER, LADDER.replace(" ", ","), f" {LADDER.split()} "])

@@ -27,13 +27,16 @@ from delayd.core.errors import (
     CapReached,
     DelayTooLong,
     Draining,
+    PushIsOff,
+    TargetRefused,
     TopicIsInternal,
     TopicNotFound,
     ValueOutOfRange,
 )
 from delayd.core.names import INTERNAL_TOPIC, checked_name
+from delayd.core.targets import Target
 from delayd.core.topic import Topic
-from delayd.limits import DURATION_MS_MAX, PRIORITY_MAX, WALL_MS_MAX
+from delayd.limits import DURATION_MS_MAX, PRIORITY_MAX, TARGET_URL_BYTES_MAX, WALL_MS_MAX
 
 
 def check_range(field: str, value: int, highest: int, lowest: int = 0) -> None:
@@ -121,6 +124,16 @@ def _check_cap(
     """Raise `CapReached` if more is needed than the cap leaves; what needs nothing passes."""
     if cap is not None and needed > max(0, cap - used):
         raise CapReached(name, cap, used, topic, needed=needed)
+
+
+def vetted_target(engine: Engine, target: Target) -> Target:
+    """Return the target of a push as it is to be kept; `TargetRefused`, `PushIsOff`."""
+    if engine.vet_target is None:
+        raise PushIsOff
+    kept = engine.vet_target(target)
+    if len(kept.url) > TARGET_URL_BYTES_MAX:  # a replay would not read it
+        raise TargetRefused("the url", f"has more than {TARGET_URL_BYTES_MAX} bytes when encoded")
+    return kept
 
 
 # --- The internal topic --------------------------------------------------------------------------

@@ -41,6 +41,7 @@ _COUNTED_AS: Final = {
     Reason.HOLDER_LEFT: Operation.RETURN,
     Reason.EXCUSED: Operation.RETURN,
     Reason.UNDELIVERED: Operation.RETURN,
+    Reason.PUSH_FAILED: Operation.NACK,
 }
 
 _UNASKED: Final = frozenset({Reason.HOLDER_LEFT, Reason.EXCUSED, Reason.UNDELIVERED})

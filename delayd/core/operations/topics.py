@@ -28,11 +28,17 @@ from contextlib import suppress
 
 from delayd.core import apply
 from delayd.core.engine import Engine
-from delayd.core.errors import Refusal
+from delayd.core.errors import Refusal, TargetRefused
 from delayd.core.log_space import TOPIC_COST_BYTES
 from delayd.core.names import INTERNAL_TOPIC, checked_name
 from delayd.core.operations.change import change
-from delayd.core.operations.checks import as_daemon, check_range, require_writable, topic_named
+from delayd.core.operations.checks import (
+    as_daemon,
+    check_range,
+    require_writable,
+    topic_named,
+    vetted_target,
+)
 from delayd.core.operations.returns import catch_up_leases, leases_are_caught_up
 from delayd.core.operations.waiting import serve
 from delayd.core.policy import Patterns, Policy
@@ -118,10 +124,11 @@ def set_policy(engine: Engine, name: str, policy: Policy | None, now_ms: Request
 
     It replaces the configured policy as a whole; None, or an empty one, restores that. Makes the
     topic, and the one that its exhausted jobs are moved to.
-    Raises `TopicNameInvalid`, `TopicIsInternal`, `OutOfSpace`. O(reservations that are over).
+    Raises `TopicNameInvalid`, `TopicIsInternal`, `TargetRefused`, `PushIsOff`, `OutOfSpace`.
+    O(reservations that are over).
     """
     store = engine.store
-    vet_policy(engine, name, policy)
+    policy = vetted_policy(engine, name, policy)
     engine.log_space.require(_POLICY_COST_BYTES)
     while not catch_up_leases(engine, ADVANCE_SLICE_JOBS, now_ms):
         pass
@@ -137,11 +144,23 @@ def set_policy(engine: Engine, name: str, policy: Policy | None, now_ms: Request
     return policy or Policy()
 
 
-def vet_policy(engine: Engine, name: str, policy: Policy | None) -> None:
-    """Raise `TopicNameInvalid` or `TopicIsInternal` if the policy may not be set."""
+def vetted_policy(engine: Engine, name: str, policy: Policy | None) -> Policy | None:
+    """Return the policy as it is to be set.
+
+    Raises `TopicNameInvalid`, `TopicIsInternal`, `TargetRefused`, `PushIsOff`.
+    """
     require_writable(engine, checked_name(name))
-    if policy is not None and policy.exhausted is not None:
+    if policy is None:
+        return None
+    if policy.exhausted is not None:
         require_writable(engine, policy.exhausted)  # its jobs would be put there
+    if policy.push is None:
+        return policy
+    if policy.push.topic == name:
+        raise TargetRefused(f"topic {name!r}", "must not be its own target")
+    require_writable(engine, policy.push.topic)
+    target = vetted_target(engine, policy.push)
+    return policy if target == policy.push else policy.replaced("push", target)
 
 
 def _change_policy(engine: Engine, topic: Topic, policy: Policy | None, source: Source) -> None:
@@ -179,11 +198,10 @@ class SetPolicy:
     __slots__ = ("_engine", "_name", "_policy")
 
     def __init__(self, engine: Engine, name: str, policy: Policy | None) -> None:
-        """Begin; `TopicNameInvalid`, `TopicIsInternal`."""
-        vet_policy(engine, name, policy)
+        """Begin; `TopicNameInvalid`, `TopicIsInternal`, `TargetRefused`, `PushIsOff`."""
         self._engine = engine
         self._name = name
-        self._policy = policy
+        self._policy = vetted_policy(engine, name, policy)
 
     def step(self, budget: int, now_ms: RequestMs) -> bool:
         """Set the policy, unless more reservations must end before; `OutOfSpace`."""
@@ -261,7 +279,7 @@ def lawful_policy(topic: Topic) -> Policy | None:
     policy = topic.policy
     if policy is None or topic.is_internal:
         return None
-    return policy.burying() if policy.exhausted == INTERNAL_TOPIC else policy
+    return policy.replaced("exhausted", None) if policy.exhausted == INTERNAL_TOPIC else policy
 
 
 def reclaim(engine: Engine, now_ms: RequestMs) -> None:

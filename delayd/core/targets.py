@@ -1,0 +1,247 @@
+r"""Targets: where due jobs go when nobody comes for them.
+
+A target is a url that is called, another topic of this daemon, or a sink that the configuration
+names; exactly one of these. A topic has one by its policy (`push`), an object of JSON or TOML. A
+job may have a url of its own, which its record has as the head of a request, in text:
+
+>>> own = pack_own("POST", "https://example.com/a?b", (("X-Team", "mail"),))
+>>> own
+b'POST https://example.com/a?b\nX-Team: mail'
+>>> own_target(own) == Target(url="https://example.com/a?b", headers=(("X-Team", "mail"),))
+True
+>>> origin_of(own)
+b'https://example.com'
+>>> target = read_target({"topic": "mail.out", "concurrency": 2})
+>>> target.topic, target_fields(target)
+('mail.out', {'concurrency': 2, 'topic': 'mail.out'})
+>>> read_target({"url": "ftp://example.com"})
+Traceback (most recent call last):
+ValueError: url = "ftp://example.com": must begin with https:// or http:// and name a host
+
+What is here is the shape only. Whether a url may be called, and whether a secret or a sink exists,
+is told by whom the engine asks (`Engine.vet_target`).
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from delayd.core.errors import TopicNameInvalid
+from delayd.core.fields import Field, Rate, duration, no_such_field, rate, shown, whole
+from delayd.core.names import checked_name
+from delayd.limits import (
+    TARGET_CONCURRENCY_MAX,
+    TARGET_HEADER_NAME_BYTES_MAX,
+    TARGET_HEADERS_BYTES_MAX,
+    TARGET_HEADERS_MAX,
+    TARGET_NAME_BYTES_MAX,
+    TARGET_SECRETS_MAX,
+    TARGET_URL_BYTES_MAX,
+)
+from delayd.text import duration_text
+
+METHODS: Final = ("POST", "PUT", "PATCH", "GET", "DELETE")
+"""HEAD is none: the answer of a job's call is kept, and a HEAD has none."""
+NAME_RULE: Final = f"must be 1 to {TARGET_NAME_BYTES_MAX} of A-Z a-z 0-9 . _ -"
+KINDS: Final = ("url", "topic", "sink")
+
+SENT_BY_DELAYD: Final = frozenset(
+    (
+        *("webhook-id", "webhook-timestamp", "webhook-signature", "idempotency-key"),
+        *("user-agent", "traceparent", "tracestate"),
+    )
+)
+"""Headers of a call that say what delayd knows; so do all whose names begin with `delayd-`."""
+_OF_THE_CONNECTION: Final = frozenset(
+    (
+        *("host", "content-length", "transfer-encoding", "connection", "keep-alive", "te"),
+        *("trailer", "upgrade", "expect", "proxy-connection", "proxy-authorization"),
+        *("http2-settings", "accept-encoding"),
+    )
+)
+
+# `re` compiles these at their first use, and keeps them.
+_NAME: Final = rf"[A-Za-z0-9._-]{{1,{TARGET_NAME_BYTES_MAX}}}"
+_URL: Final = r"(?i:https?)://([^/?#\\]+)([/?][^#\\]*)?"
+_HEADER_NAME: Final = rf"[!#$%&'*+.^_`|~0-9A-Za-z-]{{1,{TARGET_HEADER_NAME_BYTES_MAX}}}"
+_HEADER_VALUE: Final = r"[!-~]([ !-~]*[!-~])?|"
+
+
+class Target(NamedTuple):
+    """Where jobs go: exactly one of `url`, `topic` and `sink` is not empty."""
+
+    url: str = ""
+    topic: str = ""
+    sink: str = ""
+    method: str = "POST"
+    headers: tuple[tuple[str, str], ...] = ()
+    timeout_ms: int = 0
+    """How long an attempt may take; 0: as the daemon is configured."""
+    secrets: tuple[str, ...] = ()
+    """Names of the secrets to sign with; none: as the daemon is configured."""
+    concurrency: int = 0
+    """How many attempts may be under way at once; 0: as the daemon is configured."""
+    rate_per_s: Rate = 0
+    """How many attempts may begin in a second; 0: as many as the topic hands out."""
+
+
+# --- A policy's target ---------------------------------------------------------------------------
+
+
+def _topic(value: object) -> str:
+    try:
+        return checked_name(value if isinstance(value, str) else "")
+    except TopicNameInvalid:
+        raise ValueError("must be the name of a topic") from None
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str) or re.fullmatch(_NAME, value) is None:
+        raise ValueError(NAME_RULE)
+    return value
+
+
+def _url(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be a text")  # noqa: TRY004 - as for all that is wrong
+    if len(value.encode("utf-8", "replace")) > TARGET_URL_BYTES_MAX:
+        raise ValueError(f"must have at most {TARGET_URL_BYTES_MAX} bytes")
+    if not value.isprintable() or " " in value:
+        raise ValueError("must be printable, without spaces")
+    if "#" in value or "\\" in value:
+        raise ValueError("must have neither # nor \\")
+    match = re.fullmatch(_URL, value)
+    if match is None:
+        raise ValueError("must begin with https:// or http:// and name a host")
+    if "@" in match[1]:
+        raise ValueError("must not name a user or a password: use headers")
+    return value
+
+
+def _method(value: object) -> str:
+    if value not in METHODS:
+        raise ValueError(f"must be one of {', '.join(METHODS)}")
+    return str(value)
+
+
+def _headers(value: object) -> tuple[tuple[str, str], ...]:
+    """Read an object of names and values; all that is wrong is named."""
+    if not isinstance(value, Mapping) or len(value) > TARGET_HEADERS_MAX:
+        raise ValueError(f"must be an object of at most {TARGET_HEADERS_MAX} names and values")
+    headers: list[tuple[str, str]] = []
+    errors = []
+    names: set[str] = set()
+    for name, text in value.items():
+        rule = _broken_by(name, text, names)
+        if rule:
+            errors.append(f"{shown(name)} {rule}")
+        else:
+            headers.append((str(name), str(text)))
+            names.add(str(name).lower())
+    if errors:
+        raise ValueError("; ".join(errors))
+    if sum(len(name) + len(text) for name, text in headers) > TARGET_HEADERS_BYTES_MAX:
+        raise ValueError(f"must have at most {TARGET_HEADERS_BYTES_MAX} bytes together")
+    return tuple(sorted(headers))  # the order says nothing, and has one spelling
+
+
+def _broken_by(name: object, text: object, names: set[str]) -> str:
+    """Return the rule that a header breaks beside others of these names; empty: none."""
+    if not isinstance(name, str) or re.fullmatch(_HEADER_NAME, name) is None:
+        return f"is no name of a header, of at most {TARGET_HEADER_NAME_BYTES_MAX} bytes"
+    lower = name.lower()
+    if lower in _OF_THE_CONNECTION:
+        return "belongs to the connection"
+    if lower in SENT_BY_DELAYD or lower.startswith("delayd-"):
+        return "is sent by delayd itself"
+    if lower in names:
+        return "is given twice"
+    if not isinstance(text, str) or re.fullmatch(_HEADER_VALUE, text) is None:
+        return "must be printable ASCII, without spaces at its ends"
+    return ""
+
+
+def _secrets(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not 0 < len(value) <= TARGET_SECRETS_MAX:
+        raise ValueError(f"must be 1 to {TARGET_SECRETS_MAX} names of secrets")
+    names = tuple(map(_name, value))
+    if len(set(names)) < len(names):
+        raise ValueError("must not name a secret twice")
+    return names
+
+
+_FIELDS: Final = (
+    Field("concurrency", "concurrency", whole(1, TARGET_CONCURRENCY_MAX)),
+    Field("headers", "headers", _headers, dict),
+    Field("method", "method", _method),
+    Field("rate_per_s", "rate_per_s", rate),
+    Field("secrets", "secrets", _secrets, list),
+    Field("sink", "sink", _name),
+    Field("timeout", "timeout_ms", duration(1), duration_text),
+    Field("topic", "topic", _topic),
+    Field("url", "url", _url),
+)
+TARGET_FIELDS: Final = {row.name: row for row in _FIELDS}
+_OF_CALLS: Final = ("headers", "method", "secrets")
+"""Fields that say something of a url only."""
+_NOTHING: Final = Target()
+
+
+def read_target(value: object) -> Target:
+    """Read a target as a policy has it; `ValueError` names all that is wrong, and the rules."""
+    if not isinstance(value, Mapping):
+        raise ValueError('must be an object such as {"url": "https://example.com/jobs"}')  # noqa: TRY004 - as for all that is wrong
+    values: dict[str, Any] = {}
+    errors = []
+    for name, said in sorted(value.items(), key=str):
+        row = TARGET_FIELDS.get(name) if isinstance(name, str) else None
+        if row is None:
+            errors.append(f"{name}: {no_such_field(str(name), TARGET_FIELDS)}")
+        elif said is not None:
+            try:
+                values[row.field] = row.read(said)
+            except ValueError as error:
+                errors.append(f"{name} = {shown(said)}: {error}")
+    given = [name for name in KINDS if value.get(name) is not None]
+    if len(given) != 1:
+        errors.append("must have exactly one of url, topic and sink")
+    elif given != ["url"]:
+        errors += [f"{name}: is for a url only" for name in _OF_CALLS if name in values]
+    if errors:
+        raise ValueError("; ".join(errors))
+    return Target(**values)
+
+
+def target_fields(target: Target) -> dict[str, object]:
+    """Write a target as `read_target` reads it, in one spelling; defaults are left out."""
+    return {
+        row.name: row.write(value)
+        for row in _FIELDS
+        if (value := getattr(target, row.field)) != getattr(_NOTHING, row.field)
+    }
+
+
+# --- A job's own target --------------------------------------------------------------------------
+
+
+def pack_own(method: str, url: str, headers: tuple[tuple[str, str], ...]) -> bytes:
+    """Return a job's own target as its record has it; all is as `read_target` returns it."""
+    return "\n".join((f"{method} {url}", *(f"{name}: {text}" for name, text in headers))).encode()
+
+
+def own_target(data: bytes) -> Target:
+    """Return the target that a record has."""
+    request, *lines = data.decode("utf-8", "replace").split("\n")
+    method, _, url = request.partition(" ")
+    pairs = (line.partition(": ") for line in lines)
+    return Target(url=url, method=method, headers=tuple((name, text) for name, _, text in pairs))
+
+
+def origin_of(data: bytes) -> bytes:
+    """Return scheme, host and port of the target that a record has; empty if it is none."""
+    start = data.find(b" ") + 1
+    host_at = data.find(b"//", start) + 2
+    if host_at < 2:
+        return b""
+    ends = (data.find(mark, host_at) for mark in (b"/", b"?", b"\n"))
+    return data[start : min((end for end in ends if end >= 0), default=len(data))]

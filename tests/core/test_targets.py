@@ -1,0 +1,233 @@
+"""Targets: their shape, read with all errors at once and written in one spelling."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delayd.core.targets import (
+    METHODS,
+    NAME_RULE,
+    SENT_BY_DELAYD,
+    Target,
+    origin_of,
+    own_target,
+    pack_own,
+    read_target,
+    target_fields,
+)
+from delayd.limits import (
+    TARGET_CONCURRENCY_MAX,
+    TARGET_HEADER_NAME_BYTES_MAX,
+    TARGET_HEADERS_BYTES_MAX,
+    TARGET_HEADERS_MAX,
+    TARGET_URL_BYTES_MAX,
+)
+
+URL = "https://example.com/jobs?a=b"
+EVERYTHING = {
+    "url": URL,
+    "method": "PUT",
+    "headers": {"X-Team": "mail and post", "Accept": "", "Content-Type": "text/plain"},
+    "timeout": "20s",
+    "secrets": ["first", "second"],
+    "concurrency": 3,
+    "rate_per_s": 0.5,
+}
+
+
+def rule_of(value: object) -> str:
+    with pytest.raises(ValueError, match=r".") as caught:
+        read_target(value)
+    return str(caught.value)
+
+
+def test_a_target_is_read_as_people_write_it() -> None:
+    assert read_target(EVERYTHING) == Target(
+        url=URL,
+        method="PUT",
+        headers=(("Accept", ""), ("Content-Type", "text/plain"), ("X-Team", "mail and post")),
+        timeout_ms=20_000,
+        secrets=("first", "second"),
+        concurrency=3,
+        rate_per_s=0.5,
+    )
+    assert read_target({"topic": "mail.out", "url": None}) == Target(topic="mail.out")
+    assert read_target({"sink": "orders", "timeout": 1}) == Target(sink="orders", timeout_ms=1_000)
+
+
+def test_a_target_has_one_spelling() -> None:
+    assert target_fields(read_target(EVERYTHING)) == EVERYTHING
+    assert [*target_fields(read_target(EVERYTHING))] == sorted(EVERYTHING)
+    assert target_fields(read_target({"url": URL, "method": "POST"})) == {"url": URL}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{}, {"url": URL, "topic": "a"}, {"topic": "a", "sink": "b"}, {"url": None}, {"method": "PUT"}],
+)
+def test_a_target_is_exactly_one_of_three(value: object) -> None:
+    assert "must have exactly one of url, topic and sink" in rule_of(value)
+
+
+def test_what_is_for_a_url_is_for_nothing_else() -> None:
+    for name in ("method", "headers", "secrets"):
+        assert rule_of({"topic": "a", name: EVERYTHING[name]}) == f"{name}: is for a url only"
+        assert rule_of({"sink": "a", name: EVERYTHING[name]}) == f"{name}: is for a url only"
+
+
+def test_all_that_is_wrong_is_named_at_once() -> None:
+    wrong = {"url": "mailto:a", "methd": "PUT", "timeout": 0, "concurrency": 0}
+    assert rule_of(wrong) == (
+        f"concurrency = 0: must be a whole number from 1 to {TARGET_CONCURRENCY_MAX}; "
+        "methd: there is no such field; did you mean method?; "
+        "timeout = 0: must be more than 0, up to 4294967295 s; "
+        'url = "mailto:a": must begin with https:// or http:// and name a host'
+    )
+    assert rule_of([]) == rule_of("x") == rule_of(None)
+    assert "must be an object" in rule_of(7)
+
+
+@pytest.mark.parametrize(
+    ("url", "rule"),
+    [
+        (7, "must be a text"),
+        ("", "must begin with https:// or http:// and name a host"),
+        ("example.com", "must begin with"),
+        ("https:///path", "must begin with"),
+        ("https:example.com", "must begin with"),
+        ("javascript://example.com", "must begin with"),
+        ("https://?a", "must begin with"),
+        ("https://user:word@example.com/", "must not name a user or a password"),
+        ("https://@example.com/", "must not name a user"),
+        ("https://example.com/#part", "must have neither # nor \\"),
+        ("https://example.com\\@evil.example/", "must have neither # nor \\"),
+        ("https://example.com/ a", "must be printable, without spaces"),
+        ("https://example.com/\n", "must be printable"),
+        ("https://example.com/\x00", "must be printable"),
+        ("https://example.com/\u202e", "must be printable"),
+        ("https://example.com/\ud800", "must be printable"),
+        ("https://example.com/" + "a" * TARGET_URL_BYTES_MAX, "must have at most 2048 bytes"),
+    ],
+)
+def test_a_url_that_cannot_be_called_is_refused_with_the_rule(url: object, rule: str) -> None:
+    assert f": {rule}" in rule_of({"url": url})
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://example.com",
+        "HTTPS://Example.COM:8443/a@b?c@d",
+        "http://[2001:db8::1]/",
+        "https://bücher.example/ä?ö",
+        "https://example.com?a",
+        "https://example.com/".ljust(TARGET_URL_BYTES_MAX, "a"),
+    ],
+)
+def test_a_url_of_the_right_shape_is_kept_as_it_is(url: str) -> None:
+    assert read_target({"url": url}).url == url
+
+
+@pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "CONNECT", "TRACE", "post", "", 7, []])
+def test_other_methods_are_refused(method: object) -> None:
+    assert rule_of({"url": URL, "method": method}).endswith("one of POST, PUT, PATCH, GET, DELETE")
+
+
+@pytest.mark.parametrize(
+    "name", ["Host", "content-length", "TE", "Connection", "transfer-Encoding"]
+)
+def test_a_header_of_the_connection_is_refused(name: str) -> None:
+    assert f'"{name}" belongs to the connection' in rule_of({"url": URL, "headers": {name: "a"}})
+
+
+@pytest.mark.parametrize("name", [*sorted(SENT_BY_DELAYD), "Delayd-Topic", "Webhook-Id"])
+def test_a_header_that_delayd_sends_itself_is_refused(name: str) -> None:
+    assert f'"{name}" is sent by delayd' in rule_of({"url": URL, "headers": {name: "a"}})
+
+
+@pytest.mark.parametrize(
+    ("headers", "rule"),
+    [
+        ({"": "a"}, '"" is no name of a header'),
+        ({"a b": "a"}, '"a b" is no name'),
+        ({"a:": "a"}, '"a:" is no name'),
+        ({"a\r\nb": "a"}, '"a\\r\\nb" is no name'),
+        ({"ä": "a"}, "is no name"),
+        ({"a" * (TARGET_HEADER_NAME_BYTES_MAX + 1): "a"}, "is no name"),
+        ({7: "a"}, "7 is no name"),
+        ({"X-A": "a", "x-a": "b"}, '"x-a" is given twice'),
+        ({"X-A": 7}, '"X-A" must be printable ASCII, without spaces at its ends'),
+        ({"X-A": "a\r\nHost: b"}, '"X-A" must be printable ASCII'),
+        ({"X-A": " a"}, '"X-A" must be printable ASCII'),
+        ({"X-A": "a "}, '"X-A" must be printable ASCII'),
+        ({"X-A": "a\n"}, '"X-A" must be printable ASCII'),
+        ({"X-A": "ä"}, '"X-A" must be printable ASCII'),
+        ({"X-A": "\x7f"}, '"X-A" must be printable ASCII'),
+        ([], "must be an object of at most 32 names and values"),
+        ({f"X-{n}": "" for n in range(TARGET_HEADERS_MAX + 1)}, "must be an object of at most 32"),
+        ({"X": "a" * TARGET_HEADERS_BYTES_MAX}, "must have at most 4096 bytes together"),
+    ],
+)
+def test_headers_that_would_break_a_request_are_refused(headers: object, rule: str) -> None:
+    assert rule in rule_of({"url": URL, "headers": headers})
+
+
+def test_headers_up_to_their_limits_are_taken() -> None:
+    many = {f"X-{n}": "a" for n in range(TARGET_HEADERS_MAX)}
+    assert len(read_target({"url": URL, "headers": many}).headers) == TARGET_HEADERS_MAX
+    long = {"X": "a" * (TARGET_HEADERS_BYTES_MAX - 1)}
+    assert read_target({"url": URL, "headers": long}).headers == (("X", long["X"]),)
+
+
+@pytest.mark.parametrize(
+    "secrets", [[], "a", ["a", "b", "c"], ["a", "a"], [""], ["a b"], ["a" * 65], [7]]
+)
+def test_secrets_are_one_or_two_names(secrets: object) -> None:
+    assert "secrets = " in rule_of({"url": URL, "secrets": secrets})
+
+
+@pytest.mark.parametrize("name", ["", "a b", "ä", "a/b", "a" * 65, 7])
+def test_a_sink_has_a_plain_name(name: object) -> None:
+    assert rule_of({"sink": name}).endswith(NAME_RULE)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "-a", "a" * 201, 7])
+def test_a_topic_has_the_name_of_one(name: object) -> None:
+    assert rule_of({"topic": name}).endswith("must be the name of a topic")
+
+
+# --- A job's own target --------------------------------------------------------------------------
+
+names = st.text("abcXYZ-", min_size=1, max_size=9).map("X-".__add__)
+values = st.text('aZ09 :,;="\\{', max_size=20).map(str.strip)
+
+
+@given(
+    st.sampled_from(METHODS),
+    st.sampled_from([URL, "https://bücher.example/", "http://[::1]:80/?a"]),
+    st.lists(st.tuples(names, values), max_size=5, unique_by=lambda header: header[0].lower()),
+)
+def test_a_jobs_own_target_is_read_as_it_was_written(
+    method: str, url: str, headers: list[tuple[str, str]]
+) -> None:
+    target = read_target({"url": url, "method": method, "headers": dict(headers)})
+    assert own_target(pack_own(target.method, target.url, target.headers)) == target
+
+
+@pytest.mark.parametrize(
+    ("url", "origin"),
+    [
+        (URL, b"https://example.com"),
+        ("https://example.com:8443/a//b", b"https://example.com:8443"),
+        ("http://[::1]:80/", b"http://[::1]:80"),
+        ("https://example.com", b"https://example.com"),
+        ("https://example.com?a=//b/", b"https://example.com"),
+    ],
+)
+def test_the_origin_of_a_target_is_all_before_its_path(url: str, origin: bytes) -> None:
+    assert origin_of(pack_own("POST", url, ())) == origin
+    assert origin_of(pack_own("DELETE", url, (("X-A", "https://other.example/"),))) == origin
+
+
+def test_what_is_no_target_has_no_origin() -> None:
+    assert [origin_of(data) for data in (b"", b"POST", b"POST a")] == [b"", b"", b""]
