@@ -628,3 +628,8 @@ BREAKER_FAILURES: Final = 5
 # and a place that is back must not be kept waiting for longer than a minute.
 BREAKER_OPEN_MS: Final = 1_000
 BREAKER_OPEN_MS_MAX: Final = 60_000
+
+# --- Push: calls outward -------------------------------------------------------------------------
+
+# The longest url: what servers and proxies take without being asked.
+URL_CHARACTERS_MAX: Final = 2_048

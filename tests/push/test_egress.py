@@ -1,0 +1,531 @@
+# ruff: noqa: RUF001, S104 - digits that look alike are what is tested; nothing is bound to
+import ipaddress
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from yarl import URL
+
+from delayd.limits import URL_CHARACTERS_MAX
+from delayd.net.addresses import TcpAddress
+from delayd.push import egress
+from delayd.push.egress import (
+    CHARACTERS_RULE,
+    FORM_RULE,
+    FRAGMENT_RULE,
+    HOST_RULE,
+    HTTP_RULE,
+    LENGTH_RULE,
+    NUMBER_RULE,
+    PORT_RULE,
+    USER_RULE,
+    AddressRefused,
+    EgressRules,
+)
+
+
+def networks(texts: list[str]) -> list[egress.IpNetwork]:
+    return [ipaddress.ip_network(text) for text in texts]
+
+
+OPEN = EgressRules(
+    allow_http=True, ports=[443, 8080], private_networks=networks(["0.0.0.0/0", "::/0"])
+)
+"""What an operator gets who allows everything that can be allowed."""
+
+
+def broken_rule(url: str, rules: EgressRules | None = None) -> str:
+    with pytest.raises(ValueError) as refused:
+        (rules or EgressRules()).vet_url(url)
+    return str(refused.value)
+
+
+def refusal(address: str, rules: EgressRules | None = None, port: int = 443) -> str:
+    with pytest.raises(AddressRefused) as refused:
+        (rules or EgressRules()).vet_address(address, port, "x.example")
+    return str(refused.value)
+
+
+# --- The form of a url ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "kept"),
+    [
+        ("https://a.example", "https://a.example/"),
+        ("HTTPS://A.Example:443/P?Q=1", "https://a.example/P?Q=1"),
+        ("https://a.example?q", "https://a.example/?q"),
+        ("https://a.example./", "https://a.example/"),
+        ("https://my_service.example/", "https://my_service.example/"),
+        ("https://bücher.example/", "https://xn--bcher-kva.example/"),
+        ("https://BÜCHER。example/", "https://xn--bcher-kva.example/"),
+        ("https://faß.example/", "https://xn--fa-hia.example/"),
+        ("https://ⓐ.example/", "https://a.example/"),
+        ("https://a.example/%7e/../b//c;d=1/:@!$&'()*+,", "https://a.example/%7e/../b//c;d=1/:@!$&'()*+,"),
+        ("https://a.example/?a[]=1&u=https://b.example/", "https://a.example/?a[]=1&u=https://b.example/"),
+        ("https://xn--bcher-kva.example/", "https://xn--bcher-kva.example/"),
+        ("https://1.example/", "https://1.example/"),
+        ("https://10.0.0.1.example/", "https://10.0.0.1.example/"),
+    ],
+)  # fmt: skip
+def test_a_url_is_kept_in_one_form(url: str, kept: str) -> None:
+    assert EgressRules().vet_url(url) == kept
+    assert EgressRules().vet_url(kept) == kept
+
+
+@pytest.mark.parametrize(
+    ("url", "rule"),
+    [
+        ("", FORM_RULE),
+        ("a.example/hook", FORM_RULE),
+        ("//a.example/hook", FORM_RULE),
+        ("https:a.example", FORM_RULE),
+        ("https:/a.example", FORM_RULE),
+        (" https://a.example/", FORM_RULE),
+        ("ftp://a.example/", FORM_RULE),
+        ("file:///etc/passwd", FORM_RULE),
+        ("gopher://a.example/", FORM_RULE),
+        ("unix:///run/docker.sock", FORM_RULE),
+        ("https\t://a.example/", FORM_RULE),
+        ("https://", HOST_RULE),
+        ("https:///hook", HOST_RULE),
+        ("https://./", HOST_RULE),
+        ("https://?q", HOST_RULE),
+        ("https://a..example/", HOST_RULE),
+        ("https://a.example../", HOST_RULE),
+        ("https://.a.example/", HOST_RULE),
+        ("https://-a.example/", HOST_RULE),
+        ("https://a-.example/", HOST_RULE),
+        ("https://a b.example/", HOST_RULE),
+        ("https://a\0.example/", HOST_RULE),
+        ("https://a\n.example/", HOST_RULE),
+        ("https://a%2eexample/", HOST_RULE),
+        ("https://%31%32%37.0.0.1/", HOST_RULE),
+        ("https://a,b.example/", HOST_RULE),
+        ("https://*.example/", HOST_RULE),
+        ("https://" + "a" * 64 + ".example/", HOST_RULE),
+        ("https://" + "a." * 127 + "example/", HOST_RULE),
+        ("https://\ud800.example/", HOST_RULE),
+        ("https://a\u200b\u2044b.example/", HOST_RULE),
+        ("https://\u0301a.example/", HOST_RULE),
+        ("https://a.example:/", PORT_RULE),
+        ("https://a.example:0/", PORT_RULE),
+        ("https://a.example:65536/", PORT_RULE),
+        ("https://a.example:443x/", PORT_RULE),
+        ("https://a.example:-1/", PORT_RULE),
+        ("https://a.example:+443/", PORT_RULE),
+        ("https://a.example:４４３/", PORT_RULE),
+        ("https://a.example:443:443/", HOST_RULE),
+        ("https://me@a.example/", USER_RULE),
+        ("https://me:pw@a.example/", USER_RULE),
+        ("https://@a.example/", USER_RULE),
+        ("https://a.example@127.0.0.1/", USER_RULE),
+        ("https://a.example\\@b.example/", USER_RULE),
+        ("https://a.example\\.b.example/", CHARACTERS_RULE),
+        ("https://a.example/\\b", CHARACTERS_RULE),
+        ("https:\\\\a.example/", FORM_RULE),
+        ("https://a.example/a b", CHARACTERS_RULE),
+        ("https://a.example/\r\nHost: b.example", CHARACTERS_RULE),
+        ("https://a.example/\n", CHARACTERS_RULE),
+        ("https://a.example/ü", CHARACTERS_RULE),
+        ("https://a.example/?q=<b>", CHARACTERS_RULE),
+        ("https://a.example/#b", FRAGMENT_RULE),
+        ("https://a.example#b.example", FRAGMENT_RULE),
+        ("https://a.example#@b.example/", FRAGMENT_RULE),
+        ("https://a.example/" + "a" * URL_CHARACTERS_MAX, LENGTH_RULE),
+        ("http://a.example/", HTTP_RULE),
+    ],
+)  # fmt: skip
+def test_what_can_be_read_in_two_ways_is_refused_with_the_rule(url: str, rule: str) -> None:
+    assert broken_rule(url) == rule
+
+
+def test_a_url_may_be_as_long_as_the_limit_and_no_longer_when_it_is_normalised() -> None:
+    def url(host: str, characters: int) -> str:
+        start = f"https://{host}/"
+        return start + "a" * (characters - len(start))
+
+    longest = url("a.example", URL_CHARACTERS_MAX)
+    assert EgressRules().vet_url(longest) == longest
+    assert broken_rule(url("a.example", URL_CHARACTERS_MAX + 1)) == LENGTH_RULE
+    assert broken_rule(url("ü.example", URL_CHARACTERS_MAX)) == LENGTH_RULE
+
+
+@given(
+    st.text("htps:/@#?\\.[]%-_:0123456789abxz１。ßⓐ\n\t |&=", max_size=40).map("https://".__add__)
+    | st.from_regex(r"(https?)://[^/]{1,20}(:[0-9]{1,5})?(/.*)?", fullmatch=True)
+)
+def test_other_readers_of_an_accepted_url_see_the_same_host_and_port(text: str) -> None:
+    rules = EgressRules(
+        ports=range(1, 65_536), allow_http=True, private_networks=networks(["0.0.0.0/0", "::/0"])
+    )
+    try:
+        kept = rules.vet_url(text)
+    except ValueError:
+        return
+    read, split = URL(kept, encoded=True), urlsplit(kept)
+    default = 443 if split.scheme == "https" else 80
+    assert (read.scheme, read.raw_host, read.port) == (
+        split.scheme,
+        split.hostname,
+        split.port or default,
+    )
+    assert str(read) == kept
+    assert read.user is None
+    assert rules.vet_url(kept) == kept
+
+
+# --- What the configuration allows ---------------------------------------------------------------
+
+
+def test_only_ports_that_are_allowed_are_called() -> None:
+    rule = "must have a port of [push] ports (443), not 6379"
+    assert broken_rule("https://a.example:6379/") == rule
+    rules = EgressRules(ports=[443, 8443], allow_http=True)
+    assert rules.vet_url("https://a.example:8443/") == "https://a.example:8443/"
+    assert rules.vet_url("http://a.example:80/") == "http://a.example/"
+    rule = "must have a port of [push] ports (80, 443, 8443), not 22"
+    assert broken_rule("http://a.example:22/", rules) == rule
+
+
+@pytest.mark.parametrize(
+    ("host", "is_allowed"),
+    [
+        ("a.example.com", True),
+        ("a.b.EXAMPLE.com.", True),
+        ("hooks.other.net", True),
+        ("example.com", False),
+        ("evil-example.com", False),
+        ("a.example.com.evil.net", False),
+        ("xhooks.other.net", False),
+        ("hooks-other.net", False),
+    ],
+)
+def test_with_a_list_of_hosts_no_other_is_called(host: str, is_allowed: bool) -> None:
+    rules = EgressRules(hosts=["*.Example.com", "hooks.other.net"])
+    if is_allowed:
+        rules.vet_url(f"https://{host}/")
+    else:
+        rule = f"must have a host that [push] hosts allows: {host} is not there"
+        assert broken_rule(f"https://{host}/", rules) == rule
+
+
+def test_with_no_hosts_nothing_is_called() -> None:
+    assert "that [push] hosts allows" in broken_rule("https://a.example/", EgressRules(hosts=[]))
+
+
+def test_an_address_in_place_of_a_name_must_be_listed() -> None:
+    assert broken_rule("https://93.184.215.14/") == (
+        "must have a host by name: the address 93.184.215.14 would have to be in [push] hosts, or "
+        "in private_networks"
+    )
+    rules = EgressRules(hosts=["93.184.215.14", "2606:2800:21f::1", "10.0.0.1", "*.example"])
+    assert rules.vet_url("https://93.184.215.14/") == "https://93.184.215.14/"
+    assert rules.vet_url("https://[::ffff:93.184.215.14]/") == "https://93.184.215.14/"
+    assert rules.vet_url("https://[2606:2800:021F:0::1]/") == "https://[2606:2800:21f::1]/"
+    assert "10.0.0.1 is private" in broken_rule("https://10.0.0.1/", rules)
+    assert "[push] hosts allows" in broken_rule("https://93.184.215.15/", rules)
+    rules = EgressRules(private_networks=networks(["10.0.0.0/8"]))
+    assert rules.vet_url("https://10.0.0.1/") == "https://10.0.0.1/"
+
+
+def test_this_machine_by_name_is_refused_when_it_is_set_unless_it_is_allowed() -> None:
+    for host in ("localhost", "LOCALHOST.", "a.localhost"):
+        assert "is this machine" in broken_rule(f"https://{host}/")
+    allowed = EgressRules(private_networks=networks(["127.0.0.0/8"]))
+    assert allowed.vet_url("https://localhost/") == "https://localhost/"
+
+
+# --- Addresses in a url, in every disguise -------------------------------------------------------
+
+DISGUISES = [
+    "127.1",
+    "127.0.1",
+    "2130706433",
+    "0x7f000001",
+    "0X7F.0.0.1",
+    "0x7f.1",
+    "0x",
+    "017700000001",
+    "0177.0.0.1",
+    "127.0.0.01",
+    "0300.0250.0.1",
+    "3232235521",
+    "0xa9fea9fe",
+    "169.254.43518",
+    "0251.0376.0251.0376",
+    "425.510.425.510",
+    "99999999999",
+    "1.2.3.4.5",
+    "0",
+    "0.0.0.0.",
+    "127.0.0.1.",
+    "127。0。0。1",
+    "１２７.０.０.１",
+    "①②⑦.⓪.⓪.①",
+    "127．0｡0.1",
+    "𝟣𝟤𝟩.𝟢.𝟢.𝟣",
+    "127.0.0.1%00",
+    "[::1]",
+    "[::1].",
+    "[0:0:0:0:0:0:0:1]",
+    "[::]",
+    "[::ffff:127.0.0.1]",
+    "[::ffff:7f00:1]",
+    "[0:0:0:0:0:ffff:10.0.0.1]",
+    "[::127.0.0.1]",
+    "[::7f00:1]",
+    "[::ffff:0:127.0.0.1]",
+    "[64:ff9b::127.0.0.1]",
+    "[64:ff9b::8.8.8.8]",
+    "[64:ff9b:1::10.0.0.1]",
+    "[2002:7f00:1::]",
+    "[2001:0:7f00:1::1]",
+    "[fe80::1]",
+    "[fe80::1%25eth0]",
+    "[fe80::1%eth0]",
+    "[fd00:ec2::254]",
+    "[ff02::1]",
+    "[v1.a]",
+    "[127.0.0.1]",
+    "::1",
+    "0.0.0.0",
+    "0.1.2.3",
+    "127.0.0.1",
+    "127.255.255.254",
+    "10.0.0.1",
+    "172.16.0.1",
+    "172.31.255.255",
+    "192.168.0.1",
+    "169.254.169.254",
+    "100.64.0.1",
+    "100.100.100.200",
+    "168.63.129.16",
+    "192.0.0.192",
+    "192.88.99.1",
+    "198.18.0.1",
+    "224.0.0.1",
+    "239.255.255.255",
+    "240.0.0.1",
+    "255.255.255.255",
+    "localhost",
+    "localhost.",
+    "LocalHost",
+    "a.localhost",
+    "ⓛocalhost",
+]
+
+
+@pytest.mark.parametrize("host", DISGUISES)
+def test_no_disguise_of_an_address_that_is_not_public_is_accepted(host: str) -> None:
+    broken_rule(f"https://{host}/")
+    # Nor where every name and address of the public internet is allowed.
+    named = EgressRules(hosts=["*", host.strip("[]"), "127.0.0.1", "::1", "10.0.0.1"])
+    broken_rule(f"https://{host}/", named)
+
+
+@pytest.mark.parametrize("host", ["127.1", "0x7f000001", "0177.0.0.1", "[fe80::1%25eth0]", "1.2.3"])
+def test_an_address_has_one_way_of_writing_even_where_it_is_allowed(host: str) -> None:
+    assert broken_rule(f"https://{host}/", OPEN) == NUMBER_RULE
+
+
+# --- Addresses that are connected to -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", ["8.8.8.8", "93.184.215.14", "2606:4700::1111", "2a00::1"])
+def test_public_addresses_may_be_called(address: str) -> None:
+    EgressRules().vet_address(address, 443, "x.example")
+    EgressRules().vet_address("::ffff:8.8.8.8", 443)
+
+
+@pytest.mark.parametrize(
+    ("address", "word"),
+    [
+        ("10.0.0.7", "private"),
+        ("172.20.0.1", "private"),
+        ("192.168.1.1", "private"),
+        ("100.64.0.1", "private (of a provider's network)"),
+        ("127.0.0.1", "of this machine (loopback)"),
+        ("127.9.9.9", "of this machine (loopback)"),
+        ("169.254.0.1", "link-local"),
+        ("192.0.0.9", "reserved"),
+        ("192.0.2.1", "reserved for documents"),
+        ("192.88.99.1", "of a 6to4 relay"),
+        ("198.19.255.255", "reserved for benchmarks"),
+        ("198.51.100.1", "reserved for documents"),
+        ("203.0.113.7", "reserved for documents"),
+        ("250.0.0.1", "reserved"),
+        ("::1", "of this machine (loopback)"),
+        ("64:ff9b::808:808", "translated to IPv4 (NAT64)"),
+        ("64:ff9b:1::1", "translated to IPv4 (NAT64)"),
+        ("100::1", "reserved"),
+        ("2001:0:808:808::f7f7:f7f7", "of a Teredo tunnel"),
+        ("2001:20::1", "reserved"),
+        ("2001:db8::1", "reserved for documents"),
+        ("2002:808:808::1", "of a 6to4 tunnel"),
+        ("3fff::1", "reserved for documents"),
+        ("4000::1", "reserved"),
+        ("5f00::1", "reserved"),
+        ("fc00::1", "private"),
+        ("fd12::1", "private"),
+        ("fe80::1", "link-local"),
+        ("fec0::1", "private (site-local)"),
+        ("::ffff:10.0.0.7", "private"),
+        ("::ffff:127.0.0.1", "of this machine (loopback)"),
+    ],
+)
+def test_an_address_that_is_not_public_is_refused_unless_its_network_is_allowed(
+    address: str, word: str
+) -> None:
+    assert refusal(address) == (
+        f"the address {address} of x.example is {word}: "
+        "[push] private_networks would have to allow it"
+    )
+    OPEN.vet_address(address, 443)
+    read = ipaddress.ip_address(address)
+    alone = str(getattr(read, "ipv4_mapped", None) or read)
+    EgressRules(private_networks=networks(["10.255.0.0/16", alone])).vet_address(address, 443)
+
+
+@pytest.mark.parametrize(
+    ("address", "word"),
+    [
+        ("0.0.0.0", "is unspecified"),
+        ("0.1.2.3", "is unspecified"),
+        ("::", "is unspecified"),
+        ("::ffff:0.0.0.0", "is unspecified"),
+        ("224.0.0.1", "is of a group (multicast)"),
+        ("ff02::1", "is of a group (multicast)"),
+        ("255.255.255.255", "is of everybody (broadcast)"),
+        ("::2", "contains an IPv4 one (IPv4-compatible)"),
+        ("::127.0.0.1", "contains an IPv4 one (IPv4-compatible)"),
+        ("::808:808", "contains an IPv4 one (IPv4-compatible)"),
+        ("::ffff:0:8.8.8.8", "contains an IPv4 one (IPv4-translated)"),
+        ("fe80::1%eth0", "is of one link (it has a zone)"),
+        ("2606:4700::1%1", "is of one link (it has a zone)"),
+        ("169.254.169.254", "is where a cloud hands out credentials"),
+        ("::ffff:169.254.169.254", "is where a cloud hands out credentials"),
+        ("169.254.170.2", "is where a cloud hands out credentials"),
+        ("100.100.100.200", "is where a cloud hands out credentials"),
+        ("168.63.129.16", "is where a cloud hands out credentials"),
+        ("fd00:ec2::254", "is where a cloud hands out credentials"),
+        ("fd20:ce::254", "is where a cloud hands out credentials"),
+        (
+            "64:ff9b::a9fe:a9fe",
+            "contains 169.254.169.254, which is where a cloud hands out credentials",
+        ),
+        (
+            "2002:a9fe:a9fe::1",
+            "contains 169.254.169.254, which is where a cloud hands out credentials",
+        ),
+        # server 8.8.8.8, client 0.0.0.0
+        ("2001:0:808:808:0:0:ffff:ffff", "contains 0.0.0.0, which is unspecified"),
+    ],
+)
+def test_some_addresses_may_never_be_called_whatever_is_allowed(address: str, word: str) -> None:
+    assert refusal(address, OPEN) == (
+        f"the address {address} of x.example {word}: it may never be called"
+    )
+
+
+def test_the_address_within_an_address_is_judged_as_well() -> None:
+    rules = EgressRules(private_networks=networks(["64:ff9b::/96", "2002::/16", "2001::/32"]))
+    rules.vet_address("64:ff9b::8.8.8.8", 443)
+    rules.vet_address("2002:808:808::1", 443)
+    for address, inner in (
+        ("64:ff9b::10.0.0.7", "10.0.0.7"),
+        ("2002:a00:7::1", "10.0.0.7"),
+        ("2001:0:808:808::f5ff:fff8", "10.0.0.7"),
+        ("2001:0:a00:7::f7f7:f7f7", "10.0.0.7"),
+    ):
+        assert f"contains {inner}, which is private" in refusal(address, rules)
+
+
+@pytest.mark.parametrize("address", ["", "x.example", "127.1", "1.2.3.4.", "10.0.0.1/8", "/run/x"])
+def test_what_is_no_address_is_not_connected_to(address: str) -> None:
+    assert refusal(address, OPEN).endswith("is none")
+
+
+def test_all_that_python_does_not_take_for_public_is_refused_at_both_ends_of_its_networks() -> None:
+    four, six = (
+        getattr(getattr(ipaddress, name), "_private_networks")  # noqa: B009 - a name of Python's
+        for name in ("_IPv4Constants", "_IPv6Constants")
+    )
+    checked = 0
+    for network in (*four, *six):
+        for address in (network[0], network[-1], network[network.num_addresses // 2]):
+            if not address.is_global:
+                refusal(str(address))
+                checked += 1
+    assert checked > 50
+
+
+@given(st.ip_addresses())
+def test_only_what_is_public_by_everybodys_rules_passes(
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address,
+) -> None:
+    try:
+        EgressRules().vet_address(str(address), 443)
+    except AddressRefused:
+        return
+    address = getattr(address, "ipv4_mapped", None) or address
+    assert address.is_global
+    assert not address.is_multicast
+    assert not address.is_reserved
+    assert getattr(address, "sixtofour", None) is None
+    assert getattr(address, "teredo", None) is None
+
+
+# --- The daemon itself ---------------------------------------------------------------------------
+
+
+def test_the_daemon_does_not_call_itself_where_it_listens() -> None:
+    rules = EgressRules(
+        private_networks=networks(["127.0.0.0/8", "10.0.0.0/8", "::1"]),
+        allow_http=True,
+        ports=[11300, 11301],
+        own=[TcpAddress("127.0.0.1", 11300), TcpAddress("::1", 11301)],
+    )
+    said = (
+        "127.0.0.1 of x.example is where this daemon listens (port 11300): it may never be called"
+    )
+    assert said in refusal("127.0.0.1", rules, 11300)
+    assert "this daemon listens" in refusal("::ffff:127.0.0.1", rules, 11300)
+    assert "this daemon listens" in refusal("::1", rules, 11301)
+    assert "this daemon listens" in broken_rule("http://127.0.0.1:11300/", rules)
+    assert "this daemon listens" in broken_rule("http://[::1]:11301/", rules)
+    rules.vet_address("127.0.0.1", 443)
+    rules.vet_address("127.0.0.2", 11300)
+    rules.vet_address("10.0.0.1", 11300)
+
+
+@pytest.mark.parametrize("everywhere", ["0.0.0.0", "::"])
+def test_a_daemon_that_listens_everywhere_calls_no_address_of_its_machine_at_that_port(
+    everywhere: str,
+) -> None:
+    asked: list[str] = []
+
+    def is_here(address: str) -> bool:
+        asked.append(address)
+        return address in {"203.0.113.9", "10.0.0.1"}
+
+    rules = EgressRules(
+        private_networks=networks(["0.0.0.0/0"]),
+        own=[TcpAddress(everywhere, 8080)],
+        is_here=is_here,
+        ports=[8080],
+    )
+    for address in ("127.0.0.1", "127.9.9.9", "10.0.0.1", "203.0.113.9", "::ffff:10.0.0.1"):
+        assert "is where this daemon listens (port 8080)" in refusal(address, rules, 8080)
+    rules.vet_address("10.0.0.2", 8080)
+    rules.vet_address("8.8.8.8", 8080)
+    asked.clear()
+    rules.vet_address("10.0.0.1", 443)
+    assert asked == []
+
+
+def test_a_machine_knows_its_own_addresses() -> None:
+    assert egress._is_here("127.0.0.1")
+    assert not egress._is_here("192.0.2.1")
+    assert not egress._is_here("2001:db8::1")
