@@ -29,4 +29,4 @@ class Exit(enum.IntEnum):
     BAD_CONFIGURATION = 78
     """Values of the configuration break rules, all of them listed; or the files of tokens or
     certificates cannot be used; or a clock was chosen that the data directory was not used with; or
-    the process may open too few files."""
+    the process may open too few files; or `delayd doctor` found something wrong."""

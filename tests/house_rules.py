@@ -96,7 +96,10 @@ HOMES: Final = MappingProxyType(
         ),
         **dict.fromkeys(
             ("fcntl", "mmap", "shutil", "tempfile"),
-            (("delayd/journal/disk.py", "delayd/testing/"), "use a Disk of journal/disk.py"),
+            (
+                ("delayd/journal/disk.py", "delayd/testing/", "delayd/cli/machine.py"),
+                "use a Disk of journal/disk.py",
+            ),
         ),
     }
 )
@@ -122,6 +125,7 @@ FILE_READERS: Final = MappingProxyType(
         "delayd/net/tls.py": "tells which file of a certificate cannot be read",
         "delayd/config.py": "reads the configuration file, once",
         "delayd/metrics.py": "reads what the kernel counts of this process",
+        "delayd/cli/machine.py": "reads what the kernel says of the machine, and times its disk",
         "delayd/cli/terminal.py": "opens the file that swallows everything",
         "delayd/testing/": "makes and clears the directories of daemons under test",
     }

@@ -34,6 +34,9 @@ SECTIONS: Final[Mapping[str, Mapping[str, Subcommand]]] = {
     "The daemon": {
         "serve": Subcommand("serve", "Run the daemon until it is stopped."),
         "config": Subcommand("config", "Check and show the configuration."),
+        "doctor": Subcommand(
+            "doctor", "Look for what is wrong on this machine, and say what to do."
+        ),
         "token": Subcommand("token", "Create, list and revoke the tokens of clients."),
         "journal": Subcommand("journal", "Inspect a journal, copy it, or cut it by hand."),
         "import-beanstalkd": Subcommand(

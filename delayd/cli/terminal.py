@@ -48,6 +48,15 @@ def progress(label: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
         yield bar.update
 
 
+def coloured(text: str, colour: str | None) -> str:
+    """Colour a text for a person: on a terminal, unless NO_COLOR says otherwise."""
+    if colour is None or os.environ.get("NO_COLOR") or not sys.stdout.isatty():
+        return text
+    import click
+
+    return click.style(text, fg=colour)
+
+
 class CommandFailed(Exception):
     """The command ends with an exit code, after one complaint for each of its errors."""
 

@@ -1,0 +1,276 @@
+"""What `delayd doctor` looks at: this machine, its limits and files, as plain facts.
+
+Nothing is judged here, and nothing is changed: the disk is measured with a file that has no name.
+`delayd/cli/diagnosis.py` says what the facts mean.
+"""
+
+import contextlib
+import errno
+import os
+import platform
+import resource
+import socket
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from delayd.clock import monotonic_ns
+from delayd.net.addresses import Address, TcpAddress
+
+if TYPE_CHECKING:
+    from delayd.config import Config
+
+SYNCS: Final = 20
+SYNC_BYTES: Final = 4_096
+PROBE_S: Final = 1.0
+ANSWER_BYTES_MAX: Final = 4_096
+CLOCK_SOURCE: Final = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
+UNIT_PATHS: Final = tuple(
+    f"{directory}/delayd.service"
+    for directory in ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
+)
+
+PING: Final = b"GET /healthz HTTP/1.0\r\n\r\n"
+
+FREE: Final = "free"
+DELAYD: Final = "delayd"
+ANOTHER: Final = "another program"
+
+
+class FileFacts(NamedTuple):
+    """A file or a directory that the configuration names."""
+
+    what: str
+    path: str
+    mode: int | None = None
+    """None: it is not there, or may not be looked at."""
+    uid: int = 0
+    is_readable: bool = True
+
+
+class DirectoryFacts(NamedTuple):
+    """The data directory, or the nearest directory above it that is there."""
+
+    path: str
+    asked: str
+    """The path of the configuration."""
+    is_directory: bool = True
+    mode: int = 0o700
+    uid: int = 0
+    is_writable: bool = True
+    holder: str = ""
+    """Which process works on it; empty: none."""
+    file_system: str = ""
+    free_bytes: int = 0
+    sync_us: tuple[int, ...] = ()
+    """How long each sync took."""
+    sync_error: str = ""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it is the data directory itself."""
+        return self.path == self.asked
+
+
+class PortFacts(NamedTuple):
+    """An address that the daemon is to listen on."""
+
+    name: str
+    """`line.listen` or `http.listen`."""
+    address: str
+    state: str
+    """FREE, DELAYD, ANOTHER, or why it cannot be used."""
+
+
+class Machine(NamedTuple):
+    """All facts."""
+
+    python: str
+    uid: int
+    files_max: int
+    """How many files and connections a process may have open."""
+    file_bytes_max: int
+    """How long a file may get."""
+    core_bytes_max: int
+    clock_source: str
+    has_kernel_sync: bool
+    directory: DirectoryFacts
+    files: tuple[FileFacts, ...]
+    ports: tuple[PortFacts, ...]
+    has_systemd: bool = False
+    unit: str = ""
+    """The file of the unit; empty: none is installed."""
+    unit_state: str = ""
+    """What systemd says of it: active, inactive, failed."""
+
+
+def machine(config: "Config", config_path: str | None) -> Machine:
+    """Look at this machine."""
+    from delayd.journal.aio import open_kernel_sync
+
+    kernel_sync = open_kernel_sync()
+    if kernel_sync is not None:
+        kernel_sync.close()
+    has_systemd = os.path.isdir("/run/systemd/system")
+    return Machine(
+        python=platform.python_version(),
+        uid=os.geteuid(),
+        files_max=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
+        file_bytes_max=resource.getrlimit(resource.RLIMIT_FSIZE)[0],
+        core_bytes_max=resource.getrlimit(resource.RLIMIT_CORE)[0],
+        clock_source=first_line(CLOCK_SOURCE),
+        has_kernel_sync=kernel_sync is not None,
+        directory=directory_facts(str(config.data_dir)),
+        files=tuple(named_files(config, config_path)),
+        ports=tuple(ports(config)),
+        has_systemd=has_systemd,
+        unit=next(filter(os.path.exists, UNIT_PATHS), ""),
+        unit_state=unit_state() if has_systemd else "",
+    )
+
+
+def first_line(path: str) -> str:
+    """Return the first line of a file of the kernel's, empty if there is none."""
+    with contextlib.suppress(OSError), open(path, encoding="utf-8") as file:
+        return file.readline().strip()
+    return ""
+
+
+def file_facts(what: str, path: str) -> FileFacts:
+    """Look at a file."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return FileFacts(what, path)
+    is_readable = os.access(path, os.R_OK)
+    return FileFacts(what, path, stat.S_IMODE(found.st_mode), found.st_uid, is_readable)
+
+
+def named_files(config: "Config", config_path: str | None) -> Iterator[FileFacts]:
+    """Look at the files that the configuration consists of and names."""
+    for what, path in (
+        ("the configuration", config_path),
+        ("auth.tokens", config.auth_tokens),
+        ("tls.certificate", config.tls_certificate),
+        ("tls.key", config.tls_key),
+        ("tls.client_ca", config.tls_client_ca),
+    ):
+        if path is not None:
+            yield file_facts(what, path)
+
+
+def directory_facts(data_dir: str) -> DirectoryFacts:
+    """Look at the data directory, or at the one that it would be made in."""
+    from delayd.journal.directory import holder
+    from delayd.journal.disk import RealDisk
+
+    asked = os.path.abspath(data_dir)
+    path = asked
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    found = os.stat(path)
+    if not stat.S_ISDIR(found.st_mode):
+        return DirectoryFacts(path, asked, is_directory=False)
+    disk = RealDisk()
+    sync_us, sync_error = measure_syncs(path)
+    return DirectoryFacts(
+        path,
+        asked,
+        mode=stat.S_IMODE(found.st_mode),
+        uid=found.st_uid,
+        is_writable=os.access(path, os.W_OK | os.X_OK),
+        holder=holder(disk, path) if path == asked else "",
+        file_system=file_system_of(path),
+        free_bytes=disk.free_bytes(path),
+        sync_us=sync_us,
+        sync_error=sync_error,
+    )
+
+
+def measure_syncs(directory: str) -> tuple[tuple[int, ...], str]:
+    """Measure how long some syncs take there, in microseconds; or return why that cannot be."""
+    taken = []
+    try:
+        with tempfile.TemporaryFile(dir=directory) as file:
+            for _ in range(SYNCS):
+                os.write(file.fileno(), bytes(SYNC_BYTES))
+                begun_ns = monotonic_ns()
+                os.fdatasync(file.fileno())
+                taken.append((monotonic_ns() - begun_ns) // 1_000)
+    except OSError as error:
+        return (), str(error.strerror)
+    return tuple(taken), ""
+
+
+def file_system_of(path: str, mounts: str = "/proc/mounts") -> str:
+    """Return the kind of the file system: `ext4`, `tmpfs`; empty if that cannot be told."""
+    path = os.path.realpath(path)
+    best, kind = "", ""
+    with contextlib.suppress(OSError), open(mounts, encoding="utf-8") as file:
+        for line in file:
+            _device, point, found, *_rest = line.split(" ")
+            is_above = point in {"/", path} or path.startswith(f"{point}/")
+            if is_above and len(point) >= len(best):
+                best, kind = point, found
+    return kind
+
+
+def ports(config: "Config") -> Iterator[PortFacts]:
+    """Look who listens where the daemon is to listen."""
+    for name, address, question, marks in (
+        # Where tokens are needed, the line says so; beanstalkd has no such reply.
+        ("line.listen", config.line_listen, b"stats\r\n", (b"delayd-version", b"UNAUTHORIZED")),
+        ("http.listen", config.http_listen, PING, (b"Server: delayd",)),
+    ):
+        if address is not None:
+            yield PortFacts(name, str(address), port_state(address, question, marks))
+
+
+def port_state(address: Address, question: bytes, marks: Sequence[bytes]) -> str:
+    """Tell who listens there: FREE, DELAYD, ANOTHER; or why nobody can."""
+    if isinstance(address, TcpAddress):
+        try:
+            info = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
+            with socket.socket(info[0], info[1]) as trial:
+                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                trial.bind(info[4])
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                return str(error.strerror)
+        else:
+            return FREE
+    elif not os.path.exists(address.path):
+        above = os.path.dirname(os.path.abspath(address.path))
+        return FREE if os.access(above, os.W_OK) else f"nothing can be made in {above}"
+    try:
+        answer = answer_of(address, question)
+    except ConnectionRefusedError:  # a unix socket that was left behind
+        return FREE
+    except OSError:
+        return ANOTHER
+    return DELAYD if any(mark in answer for mark in marks) else ANOTHER
+
+
+def answer_of(address: Address, question: bytes) -> bytes:
+    """Ask and return the beginning of the answer. Raises OSError."""
+    if isinstance(address, TcpAddress):
+        connection = socket.create_connection((address.host, address.port), PROBE_S)
+    else:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(PROBE_S)
+    with connection:
+        if not isinstance(address, TcpAddress):
+            connection.connect(address.path)
+        connection.sendall(question)
+        return connection.recv(ANSWER_BYTES_MAX)
+
+
+def unit_state() -> str:
+    """Return what systemd says of the unit."""
+    command = ("systemctl", "is-active", "delayd")
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)  # noqa: S603
+        return ran.stdout.strip()
+    return ""

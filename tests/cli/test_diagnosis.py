@@ -1,0 +1,167 @@
+import json
+from typing import Any, Final
+
+import pytest
+
+from delayd.cli import machine as machine_module
+from delayd.cli.diagnosis import Finding, Severity, findings
+from delayd.cli.machine import (
+    ANOTHER,
+    DELAYD,
+    FREE,
+    DirectoryFacts,
+    FileFacts,
+    Machine,
+    PortFacts,
+)
+from delayd.cli.main import invoke
+from delayd.config import Config, SyncPolicy
+from delayd.exits import Exit
+
+CONFIG: Final = Config(data_dir="/data", segment_bytes=1 << 28)
+DIRECTORY: Final = DirectoryFacts(
+    "/data", "/data", file_system="ext4", free_bytes=1 << 40, sync_us=(900, 1_000, 1_100)
+)
+HEALTHY: Final = Machine(
+    python="3.11.9",
+    uid=1000,
+    files_max=65_536,
+    file_bytes_max=-1,
+    core_bytes_max=0,
+    clock_source="tsc",
+    has_kernel_sync=True,
+    directory=DIRECTORY,
+    files=(FileFacts("the configuration", "/etc/delayd.toml", 0o644),),
+    ports=(PortFacts("line.listen", "127.0.0.1:11300", FREE),),
+    has_systemd=True,
+    unit="/etc/systemd/system/delayd.service",
+    unit_state="active",
+)
+
+
+def found(config: Config = CONFIG, **changes: Any) -> list[Finding]:  # noqa: ANN401 - fields
+    """Everything but what is well."""
+    return [
+        finding
+        for finding in findings(HEALTHY._replace(**changes), config)
+        if finding.level is not Severity.OK
+    ]
+
+
+def in_directory(**changes: Any) -> list[Finding]:  # noqa: ANN401 - fields
+    return found(directory=DIRECTORY._replace(**changes))
+
+
+def file(what: str, mode: int | None, *, is_readable: bool = True) -> dict[str, Any]:
+    return {"files": (FileFacts(what, "/etc/f", mode, is_readable=is_readable),)}
+
+
+def port(state: str) -> dict[str, Any]:
+    return {"ports": (PortFacts("http.listen", "127.0.0.1:11301", state),)}
+
+
+def test_a_healthy_machine_has_nothing_but_what_is_well() -> None:
+    assert not found()
+    assert len(findings(HEALTHY, CONFIG)) >= 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "level", "said", "advice"),
+    [
+        ({"is_directory": False}, "wrong", "/data is not a directory", "choose another"),
+        ({"is_writable": False}, "wrong", "user 1000 cannot write to /data", "chown"),
+        ({"mode": 0o755}, "warning", "mode 0755", "chmod 0700 /data"),
+        ({"file_system": "tmpfs"}, "wrong", "every job is lost", "on a disk"),
+        ({"file_system": "nfs4"}, "warning", "nfs4: locks", "of this machine"),
+        ({"free_bytes": 1 << 27}, "wrong", "0.1 GiB are free", "make space"),
+        ({"free_bytes": 1 << 29}, "warning", "0.5 GiB are free", "twice the jobs"),
+        ({"sync_us": (200_000,) * 3}, "warning", "200 ms in the median", "another disk"),
+        ({"sync_us": (20_000,) * 3}, "note", "20 ms in the median", "a second"),
+        ({"sync_us": (3, 3, 3)}, "note", "too fast for a disk", "power cut"),
+        ({"sync_us": (), "sync_error": "No space"}, "note", "not measured: No space", ""),
+    ],
+)
+def test_what_is_wrong_with_the_data_directory(
+    changes: dict[str, Any], level: str, said: str, advice: str
+) -> None:
+    (finding,) = in_directory(**changes)
+    assert finding.level == level
+    assert said in finding.said
+    assert advice in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("changes", "level", "subject", "said"),
+    [
+        ({"files_max": 16}, "wrong", "open files", "16 at most"),
+        ({"files_max": 1_024}, "note", "open files", "which come to 20064"),
+        ({"file_bytes_max": 1 << 20}, "wrong", "file size limit", "1MiB, less than"),
+        ({"core_bytes_max": -1}, "note", "core dumps", "the bodies of jobs"),
+        ({"has_kernel_sync": False}, "note", "asynchronous sync", "a thread syncs"),
+        ({"clock_source": "hpet"}, "warning", "clock source", "hpet"),
+        ({"clock_source": ""}, "note", "clock source", "does not tell"),
+        (port(ANOTHER), "wrong", "http.listen", "another program listens on 127.0.0.1:11301"),
+        (port("Permission denied"), "wrong", "http.listen", "Permission denied"),
+        (file("auth.tokens", None), "wrong", "auth.tokens", "/etc/f is not there"),
+        (file("tls.key", 0o600, is_readable=False), "wrong", "tls.key", "1000 cannot read"),
+        (file("tls.key", 0o644), "warning", "tls.key", "others may read /etc/f (mode 0644)"),
+        (file("the configuration", 0o666), "wrong", "the configuration", "every user may change"),
+        (file("the configuration", 0o664), "warning", "the configuration", "others may change"),
+        ({"has_systemd": False}, "note", "systemd", "nothing starts the daemon again"),
+        ({"unit": ""}, "note", "systemd", "no unit delayd.service"),
+        ({"unit_state": "failed"}, "wrong", "systemd", "has failed"),
+        ({"unit_state": "inactive"}, "note", "systemd", "is inactive"),
+    ],
+)
+def test_what_is_wrong_with_the_machine(
+    changes: dict[str, Any], level: str, subject: str, said: str
+) -> None:
+    (finding,) = found(**changes)
+    assert (finding.level, finding.subject) == (level, subject)
+    assert said in finding.said
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"files_max": -1},
+        {"file_bytes_max": 1 << 28},
+        port(DELAYD),
+        file("auth.tokens", 0o640),
+        file("tls.key", 0o600),
+        {"directory": DIRECTORY._replace(path="/", mode=0o755)},
+    ],
+)
+def test_what_is_no_fault(changes: dict[str, Any]) -> None:
+    assert not found(**changes)
+
+
+def test_slow_syncs_do_not_matter_where_no_answer_waits_for_them() -> None:
+    slow = DIRECTORY._replace(sync_us=(500_000,) * 3)
+    assert not found(CONFIG._replace(sync=SyncPolicy.INTERVAL), directory=slow)
+
+
+def test_whatever_is_wrong_or_a_warning_comes_with_advice() -> None:
+    sick = HEALTHY._replace(files_max=16, clock_source="hpet", **port(ANOTHER), unit_state="failed")
+    assert all(
+        finding.advice
+        for finding in findings(sick, CONFIG)
+        if finding.level in {Severity.WRONG, Severity.WARNING}
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"), [({}, Exit.OK), ({"files_max": 16}, Exit.BAD_CONFIGURATION)]
+)
+def test_the_exit_code_tells_whether_anything_is_wrong(
+    changes: dict[str, Any],
+    code: Exit,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(machine_module, "machine", lambda *_: HEALTHY._replace(**changes))
+    assert invoke(["doctor", "--json"]) == code
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {row["level"] for row in rows} == ({"ok"} if code is Exit.OK else {"ok", "wrong"})
+    assert invoke(["doctor"]) == code
+    assert "\x1b" not in capsys.readouterr().out

@@ -1,0 +1,121 @@
+import os
+import socket
+import threading
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from delayd.cli.machine import (
+    ANOTHER,
+    DELAYD,
+    FREE,
+    directory_facts,
+    file_facts,
+    file_system_of,
+    machine,
+    measure_syncs,
+    port_state,
+)
+from delayd.config import Config
+from delayd.journal.directory import release_directory, take_directory
+from delayd.journal.disk import RealDisk
+from delayd.net.addresses import TcpAddress, UnixAddress
+
+MOUNTS: Final = """\
+/dev/vda / ext4 rw 0 0
+tmpfs /run tmpfs rw 0 0
+/dev/vdb /var/lib/delayd xfs rw 0 0
+"""
+
+
+def test_nothing_is_left_where_the_disk_was_measured(tmp_path: Path) -> None:
+    taken_us, error = measure_syncs(str(tmp_path))
+    assert len(taken_us) == 20
+    assert not error
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_directory_that_cannot_be_written_is_not_measured() -> None:
+    taken_us, error = measure_syncs("/proc")
+    assert not taken_us
+    assert error
+
+
+def test_a_missing_directory_is_looked_at_where_it_would_be_made(tmp_path: Path) -> None:
+    facts = directory_facts(str(tmp_path / "a" / "b"))
+    assert facts.path == str(tmp_path)
+    assert not facts.is_there
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_in_the_place_of_the_directory_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("")
+    assert not directory_facts(str(tmp_path / "data")).is_directory
+
+
+def test_the_daemon_on_the_directory_is_named(tmp_path: Path) -> None:
+    disk = RealDisk()
+    owned, _names = take_directory(disk, str(tmp_path))
+    assert directory_facts(str(tmp_path)).holder == f"process {os.getpid()}"
+    release_directory(disk, owned)
+    assert not directory_facts(str(tmp_path)).holder
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/home/ada", "ext4"),
+        ("/run/delayd", "tmpfs"),
+        ("/runner", "ext4"),
+        ("/var/lib/delayd", "xfs"),
+    ],
+)
+def test_the_file_system_is_that_of_the_nearest_mount(path: str, kind: str, tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(MOUNTS)
+    assert file_system_of(path, str(mounts)) == kind
+
+
+def test_a_file_that_is_not_there_has_no_mode(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.json"
+    assert file_facts("auth.tokens", str(path)).mode is None
+    path.write_text("{}")
+    path.chmod(0o640)
+    assert file_facts("auth.tokens", str(path)).mode == 0o640
+
+
+def answering(answer: bytes) -> TcpAddress:
+    """Someone who answers one client."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with server, server.accept()[0] as client:
+            client.recv(100)
+            client.sendall(answer)
+
+    threading.Thread(target=serve, daemon=True).start()
+    return TcpAddress(*server.getsockname())
+
+
+@pytest.mark.parametrize(
+    ("answer", "state"),
+    [(b"OK 9\r\ndelayd-version", DELAYD), (b"OK 4\r\n---\n", ANOTHER), (b"", ANOTHER)],
+)
+def test_who_listens_is_told_by_the_answer(answer: bytes, state: str) -> None:
+    assert port_state(answering(answer), b"stats\r\n", [b"delayd-version"]) == state
+
+
+def test_an_address_that_nobody_listens_on_is_free_or_says_why_not(tmp_path: Path) -> None:
+    assert port_state(TcpAddress("127.0.0.1", 0), b"", []) == FREE
+    assert "assign" in port_state(TcpAddress("192.0.2.1", 0), b"", [])
+    assert port_state(UnixAddress(str(tmp_path / "s")), b"", []) == FREE
+    assert "nothing can be made in" in port_state(UnixAddress("/nowhere/s"), b"", [])
+
+
+def test_all_facts_are_gathered_of_this_machine(tmp_path: Path) -> None:
+    config = Config(data_dir=str(tmp_path), line_listen=TcpAddress("127.0.0.1", 0))
+    facts = machine(config._replace(http_listen=None), None)
+    assert facts.files_max > 0
+    assert facts.directory.is_there
+    assert [port.state for port in facts.ports] == [FREE]
