@@ -4,8 +4,8 @@ Each rule is a function of the facts that yields findings; `RULES` has them in t
 they are shown. The module looks at nothing itself.
 
 >>> from delayd.cli.machine import PortFacts
->>> [finding.level for finding in port_findings(PortFacts("line.listen", "[::1]:1", "free"))]
-['ok']
+>>> [finding.said for finding in port_findings(PortFacts("line.listen", "[::1]:1", "free"))]
+['[::1]:1 is free']
 """
 
 import enum
