@@ -51,7 +51,9 @@ MAY_IMPORT: Final = MappingProxyType(
             *(*FRONT_END, "commit", "config", "http", "journal", "line", "loop"),
             *("metrics", "push", "recover", "snapshots", "turns"),
         ),
-        "testing": (*TOOLS, "journal.disk", "core.times"),
+        # A program of its own, which may be anywhere.
+        "client": (),
+        "testing": (*TOOLS, "client", "journal.disk", "core.times"),
         "binlog": (*GROUND, "core", "journal"),
         "cli": (*FRONT_END, "binlog", "config", "journal", "recover", "service"),
         "__main__": ("cli",),
@@ -85,12 +87,15 @@ IMPURE: Final = MappingProxyType(
 # Modules of the standard library and of others that have a home, and only one.
 HOMES: Final = MappingProxyType(
     {
-        "time": (("delayd/clock.py",), "take `now_ms` as an argument, or a Clock in a shell"),
+        "time": (
+            ("delayd/clock.py", "delayd/client/"),
+            "take `now_ms` as an argument, or a Clock in a shell",
+        ),
         "aiohttp": (("delayd/http/", "delayd/push/"), "put HTTP into delayd/http or delayd/push"),
         "asyncio": (
             (
                 *("delayd/service.py", "delayd/line/server.py"),
-                *("delayd/http/", "delayd/push/", "delayd/testing/"),
+                *("delayd/http/", "delayd/push/", "delayd/client/", "delayd/testing/"),
             ),
             "return what should happen, and let the service or a server wait for it",
         ),
@@ -466,7 +471,7 @@ def reached(below: dict[str, set[str]], name: str) -> set[str]:
 
 # What a class of delayd may inherit from another one of delayd: families of errors, forms of HTTP,
 # protocols. The last base of the family, outside delayd, tells which it is.
-FAMILIES: Final = ("Exception", "Error", "Struct", "Protocol")
+FAMILIES: Final = ("Exception", "Error", "Struct", "Protocol", "TypedDict")
 
 
 def no_class_inherits_from_ours(tree: Tree) -> Iterator[tuple[str, str]]:
@@ -498,10 +503,12 @@ def bases(node: ast.ClassDef) -> list[str]:
 
 
 def one_class_name_once(tree: Tree) -> Iterator[tuple[str, str]]:
-    places: dict[str, list[str]] = {}
+    """Once in the daemon, and once in the client, whose errors are named as the daemon's are."""
+    places: dict[tuple[bool, str], list[str]] = {}
     for name, node in tree.classes():
-        places.setdefault(node.name, []).append(name)
-    for word, names in places.items():
+        is_client = name.startswith("delayd.client.")
+        places.setdefault((is_client, node.name), []).append(name)
+    for (_is_client, word), names in places.items():
         if len(names) > 1:
             yield word, f"is a class in {', '.join(names)}: call all but one of them otherwise"
 

@@ -1,0 +1,77 @@
+"""Where a daemon is, as a url: the scheme says what is spoken.
+
+    http://127.0.0.1:11301    https://queue.example    http+unix:/run/delayd/http.sock
+    beanstalk://127.0.0.1     beanstalks://queue.example:11300     unix:/run/delayd/line.sock
+
+>>> read_address("beanstalk://127.0.0.1")
+Address(speaks='line', host='127.0.0.1', port=11300, path='', is_tls=False)
+>>> read_address("http://[::1]:8080").url
+'http://[::1]:8080'
+"""
+
+import re
+from types import MappingProxyType
+from typing import Final, Literal, NamedTuple
+
+Protocol = Literal["http", "line"]
+
+HTTP_PORT: Final = 11301
+LINE_PORT: Final = 11300
+DEFAULT_URL: Final = f"http://127.0.0.1:{HTTP_PORT}"
+
+_SCHEMES: Final = MappingProxyType(
+    {
+        "http": ("http", HTTP_PORT, False),
+        "https": ("http", 443, True),
+        "beanstalk": ("line", LINE_PORT, False),
+        "beanstalks": ("line", LINE_PORT, True),
+    }
+)
+_SOCKETS: Final = MappingProxyType({"http+unix": "http", "unix": "line"})
+_PLACE: Final = re.compile(
+    r"([\w+]+)://(?:\[([0-9A-Fa-f:.%\w]+)\]|([^/:@?#\[\]]+))(?::(\d{1,5}))?/?"
+)
+_FILE: Final = re.compile(r"([\w+]+):(?://)?(/.+)")
+_RULE: Final = (
+    "must be http://HOST:PORT, https://HOST, beanstalk://HOST:PORT, beanstalks://HOST:PORT,"
+    " unix:/PATH or http+unix:/PATH"
+)
+
+
+class Address(NamedTuple):
+    """A daemon's address, and what is spoken there."""
+
+    speaks: Protocol
+    host: str
+    port: int
+    path: str = ""
+    """Of a unix socket; `host` is empty then."""
+    is_tls: bool = False
+
+    @property
+    def url(self) -> str:
+        """The address as `read_address` takes it."""
+        if self.path:
+            return f"{'http+unix' if self.speaks == 'http' else 'unix'}:{self.path}"
+        scheme = ("http" if self.speaks == "http" else "beanstalk") + ("s" if self.is_tls else "")
+        return f"{scheme}://{self.authority}"
+
+    @property
+    def authority(self) -> str:
+        """Host and port, as a Host header has them."""
+        if self.path:
+            return "localhost"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def read_address(url: str) -> Address:
+    """Read a url. Raises ValueError with the rule."""
+    if (place := _PLACE.fullmatch(url)) and place[1] in _SCHEMES:
+        speaks, port, is_tls = _SCHEMES[place[1]]
+        port = int(place[4]) if place[4] else port
+        if 0 < port < 1 << 16:
+            host = place[2] or place[3]
+            return Address("http" if speaks == "http" else "line", host, port, is_tls=is_tls)
+    if (file := _FILE.fullmatch(url)) and file[1] in _SOCKETS:
+        return Address("http" if _SOCKETS[file[1]] == "http" else "line", "", 0, file[2])
+    raise ValueError(f"the url {url!r} {_RULE}")

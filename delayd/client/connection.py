@@ -1,0 +1,210 @@
+"""Sockets: one connection for each call under way, kept for the next one.
+
+A call that was not sent, or that may be repeated, is asked again on a new connection, with pauses
+that grow, as long as the client's patience lasts. All others end with `ConnectionLost`, which says
+whether they may have been carried out. The first connection of all is not waited for: whoever
+has the wrong url learns it at once.
+"""
+
+import random
+import select
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Generator
+from typing import Any, Final, TypeVar
+
+from delayd.client.addresses import Address
+from delayd.client.errors import ConnectionLost, NotReserved, Refused, Unreachable
+from delayd.client.wires import IDLE_CONNECTIONS_MAX, Ask, Wire, may_ask_again, pauses
+
+T = TypeVar("T")
+RECEIVE_BYTES: Final = 1 << 18
+
+
+class Connection:
+    """One connection. `held`: how many jobs it holds, on the line."""
+
+    def __init__(self, address: Address, tls: ssl.SSLContext | None, timeout_s: float) -> None:
+        self.held = 0
+        self.is_closed = False
+        self.lock = threading.Lock()
+        self._where = address.url
+        self._timeout_s = timeout_s
+        try:
+            self._socket = _connected(address, tls, timeout_s)
+        except (OSError, ValueError) as error:
+            raise Unreachable(self._where, _reason(error)) from error
+
+    def exchange(self, wire: Wire, ask: Ask) -> Any:  # noqa: ANN401 - what is spoken tells
+        """Send what is asked and return the reply. Raises ConnectionLost, and is closed then."""
+        reader = wire.reader(ask, self)
+        data = wire.encode(ask)
+        ends_s = time.monotonic() + self._timeout_s + ask.wait_s
+        try:
+            self._socket.settimeout(self._timeout_s)
+            self._socket.sendall(data)
+            while True:
+                self._socket.settimeout(max(0.001, ends_s - time.monotonic()))
+                received = self._socket.recv(RECEIVE_BYTES)
+                if (reply := reader.feed(received)) is not None:
+                    return reply
+                if not received:
+                    raise ConnectionResetError("the daemon closed it")
+        except OSError as error:
+            self.close()
+            raise ConnectionLost(self._where, _reason(error), may_have_happened=True) from error
+        except BaseException:
+            self.close()  # somewhere within a reply
+            raise
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is open and silent, so that the next reply is that of the next call."""
+        if self.is_closed:
+            return False
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return not poll.poll(0)
+
+    def close(self) -> None:
+        """Close it; what it holds on the line is ready again."""
+        self.is_closed = True
+        self._socket.close()
+
+
+class Connections:
+    """The connections of a client."""
+
+    def __init__(
+        self,
+        address: Address,
+        wire: Wire,
+        *,
+        tls: ssl.SSLContext | None,
+        timeout_s: float,
+        patience_s: float,
+        sleep: Callable[[float], None] = time.sleep,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._address = address
+        self._wire = wire
+        self._tls = tls
+        self._timeout_s = timeout_s
+        self._patience_s = patience_s
+        self._sleep = sleep
+        self._chance = chance
+        self._was_reached = False
+        self._is_closed = False
+        self._lock = threading.Lock()
+        self._idle: list[Connection] = []
+
+    def run(self, steps: Generator[Any, Any, T]) -> T:
+        """Carry out an operation."""
+        try:
+            ask = next(steps)
+            while True:
+                ask = steps.send(self.exchange(ask))
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    def exchange(self, ask: Ask) -> Any:  # noqa: ANN401 - what is spoken tells
+        """Return the reply, on a new connection if the first one fails and it does no harm."""
+        ahead = pauses(self._patience_s, self._chance)
+        while True:
+            try:
+                return self._try(ask)
+            except (Unreachable, ConnectionLost) as error:
+                pause_s = next(ahead, None) if self._was_reached else None
+                if pause_s is None or not may_ask_again(ask, error):
+                    raise
+            self._sleep(pause_s)
+
+    def close(self) -> None:
+        """Close the idle connections; the others are closed when their calls end."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _try(self, ask: Ask) -> Any:  # noqa: ANN401 - what is spoken tells
+        if ask.link is not None:
+            return self._exchange_on(ask.link, ask)
+        connection = self._take(needs_free=ask.takes_jobs)
+        with connection.lock:
+            reply = connection.exchange(self._wire, ask)
+        if not getattr(reply, "is_last", False):
+            self._give_back(connection)
+        else:
+            connection.close()
+        return reply
+
+    def _exchange_on(self, link: Connection, ask: Ask) -> Any:  # noqa: ANN401 - the same
+        with link.lock:
+            if link.is_closed:
+                raise NotReserved(
+                    "the connection that held the job was lost, and its reservation with it",
+                    "NOT_RESERVED",
+                )
+            return link.exchange(self._wire, ask)
+
+    def _take(self, *, needs_free: bool) -> Connection:
+        """Return an idle connection, or a new one."""
+        with self._lock:
+            fits = [each for each in self._idle if not (needs_free and each.held)]
+            for connection in reversed(fits):
+                self._idle.remove(connection)
+                if connection.is_usable:
+                    return connection
+                connection.close()
+        connection = Connection(self._address, self._tls, self._timeout_s)
+        self._was_reached = True
+        if (greeting := self._wire.greeting()) is not None:
+            try:
+                self._wire.check_greeting(connection.exchange(self._wire, greeting))
+            except ConnectionLost as error:
+                raise Unreachable(self._address.url, str(error.__cause__)) from error
+            except Refused:
+                connection.close()
+                raise
+        return connection
+
+    def _give_back(self, connection: Connection) -> None:
+        with self._lock:
+            free = sum(not each.held for each in self._idle)
+            if not self._is_closed and (connection.held or free < IDLE_CONNECTIONS_MAX):
+                self._idle.append(connection)
+                return
+        connection.close()
+
+
+def _connected(address: Address, tls: ssl.SSLContext | None, timeout_s: float) -> socket.socket:
+    if address.path:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(timeout_s)
+            connection.connect(address.path)
+        except OSError:
+            connection.close()
+            raise
+        return connection
+    connection = socket.create_connection((address.host, address.port), timeout_s)
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if address.is_tls:
+            context = tls or ssl.create_default_context()
+            return context.wrap_socket(connection, server_hostname=address.host)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _reason(error: Exception) -> str:
+    """Return in a few words why a connection failed."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,0 +1,283 @@
+"""Everything that can go wrong, as classes.
+
+    DelaydError
+      Refused                   the daemon said no, and nothing has changed
+        NotFound                  JobNotFound, TopicNotFound
+        StateConflict                  JobAlreadyExists, JobReserved, NotReserved, WrongState
+        Invalid                   KeyInvalid, TopicNameInvalid, DelayTooLong, PolicyInvalid,
+                                  BodyTooBig, IdempotencyKeyReused
+        NoRoom                    CapReached, OutOfSpace
+        NotNow                    Draining, Stopping, NotReady, Busy, TooManyRequests
+        Unauthorized, Forbidden   no valid token; a token without the scope
+      Unreachable               no daemon answers at the address, and nothing was sent
+      ConnectionLost            the answer never came; it says whether the daemon may have done it
+      TimedOut                  no job became ready in time
+      NotOnThisProtocol         the line or HTTP cannot do this; the other one can
+      NotUnderstood             what answered does not speak delayd's protocol
+
+A refusal's class follows from its `word`, which never changes, and where several classes share a
+word, from its title or the field that is wrong; what this version does not know is of the family.
+
+>>> error = refused("OUT_OF_MEMORY", "jobs_max of topic 'mail' is 5 and 5 are in use")
+>>> type(error).__name__, error.word
+('NoRoom', 'OUT_OF_MEMORY')
+"""
+
+import re
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+
+class DelaydError(Exception):
+    """Whatever this client raises."""
+
+
+class FieldProblem(NamedTuple):
+    """One mistake in a request."""
+
+    field: str
+    """Where: `delay`, `jobs[3].delay`; empty for the whole."""
+    detail: str
+
+
+class Refused(DelaydError):
+    """The daemon refused the operation, and nothing has changed."""
+
+    def __init__(
+        self,
+        detail: str,
+        word: str = "",
+        *,
+        problems: Sequence[FieldProblem] = (),
+        job_id: int | None = None,
+        retry_after_s: float | None = None,
+        scope: str = "",
+    ) -> None:
+        super().__init__(detail)
+        self.word = word
+        """For programs: the same on both protocols, where both can refuse it."""
+        self.problems = tuple(problems)
+        """All mistakes of the request, by field; over HTTP."""
+        self.job_id = job_id
+        """The job that is in the way."""
+        self.retry_after_s = retry_after_s
+        """When it may succeed, where nothing is wrong with the request itself."""
+        self.scope = scope
+        """The scope that the token lacks."""
+
+
+class NotFound(Refused):
+    """There is no such job, key or topic."""
+
+
+class JobNotFound(NotFound):
+    """The job does not exist, or its state or holder does not allow the operation."""
+
+
+class TopicNotFound(NotFound):
+    """The topic is unused and has no jobs."""
+
+
+class StateConflict(Refused):
+    """The job is there, and something about it does not allow the operation."""
+
+
+class JobAlreadyExists(StateConflict):
+    """A live job of the topic has the key: `job_id`."""
+
+
+class JobReserved(StateConflict):
+    """A worker holds the job."""
+
+
+class NotReserved(StateConflict):
+    """The reservation has ended: its ttr ran out, or the job went to another worker."""
+
+
+class WrongState(StateConflict):
+    """The state of the job does not allow this."""
+
+
+class NoVirtualClock(StateConflict):
+    """The daemon's clock is not virtual, so it cannot be advanced."""
+
+
+class Invalid(Refused):
+    """The request is wrong, and would be at any time; `problems` lists its mistakes."""
+
+
+class KeyInvalid(Invalid):
+    """A key is 1 to 200 bytes of printable UTF-8 without spaces."""
+
+
+class TopicNameInvalid(Invalid):
+    """A name is 1 to 200 of `A-Z a-z 0-9 - + / ; . $ _ ( )`, and does not begin with `-`."""
+
+
+class DelayTooLong(Invalid):
+    """The delay is longer than the topic's policy allows."""
+
+
+class PolicyInvalid(Invalid):
+    """The policy has mistakes."""
+
+
+class BodyTooBig(Invalid):
+    """The body or the request is longer than the daemon, or the topic, accepts."""
+
+
+class IdempotencyKeyReused(Invalid):
+    """The idempotency key came with another request before."""
+
+
+class NoRoom(Refused):
+    """A cap is reached, or the disk has no space; what was accepted before is safe."""
+
+
+class CapReached(NoRoom):
+    """A cap of the topic or of the daemon is reached."""
+
+
+class OutOfSpace(NoRoom):
+    """The daemon's disk has no space for more jobs."""
+
+
+class NotNow(Refused):
+    """The request is right, and may succeed later."""
+
+
+class Draining(NotNow):
+    """The daemon was told to accept no more jobs."""
+
+
+class Stopping(NotNow):
+    """The daemon is stopping."""
+
+
+class NotReady(NotNow):
+    """The daemon cannot accept jobs now."""
+
+
+class Busy(NotNow):
+    """The daemon cannot do this now."""
+
+
+class TooManyRequests(NotNow):
+    """This client has too many connections or requests."""
+
+
+class Unauthorized(Refused):
+    """A valid token is needed."""
+
+
+class Forbidden(Refused):
+    """The token does not allow this: it lacks `scope`."""
+
+
+class ServerFault(Refused):
+    """The daemon made a mistake, which its log describes."""
+
+
+class Unreachable(DelaydError):
+    """No daemon answers at the address; nothing was sent."""
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(
+            f"no delayd answers at {where}: {reason}. Is one running there? Start one with"
+            " `delayd serve --data-dir DIRECTORY`, or name another url"
+        )
+        self.where = where
+
+
+class ConnectionLost(DelaydError):
+    """The connection ended, or time was over, before the whole answer was there.
+
+    `may_have_happened`: the request was sent, so the daemon may have carried it out. It was not
+    sent again, because doing it twice would not be the same as doing it once.
+    """
+
+    def __init__(self, where: str, reason: str, *, may_have_happened: bool) -> None:
+        outcome = "may or may not have been" if may_have_happened else "was not"
+        super().__init__(f"the connection to {where} was lost ({reason}); this {outcome} done")
+        self.may_have_happened = may_have_happened
+
+
+class TimedOut(DelaydError):
+    """No job became ready in time."""
+
+
+class NotOnThisProtocol(DelaydError):
+    """What was asked for exists on the other protocol only."""
+
+    def __init__(self, what: str, url: str) -> None:
+        super().__init__(f"{what} is not possible over this protocol: use a client of {url}")
+
+
+class NotUnderstood(DelaydError):
+    """The answer is none that delayd gives."""
+
+
+_BY_WORD: Final = MappingProxyType(
+    {
+        "NOT_FOUND": NotFound,
+        "JOB_ALREADY_EXISTS": JobAlreadyExists,
+        "RESERVED": JobReserved,
+        "NOT_RESERVED": NotReserved,
+        "WRONG_STATE": WrongState,
+        "NO_VIRTUAL_CLOCK": NoVirtualClock,
+        **dict.fromkeys(("BAD_FORMAT", "BAD_JSON", "UNKNOWN_COMMAND", "EXPECTED_CRLF"), Invalid),
+        "JOB_TOO_BIG": BodyTooBig,
+        "IDEMPOTENCY_KEY_REUSED": IdempotencyKeyReused,
+        "OUT_OF_MEMORY": NoRoom,
+        "DRAINING": Draining,
+        "STOPPING": Stopping,
+        "NOT_READY": NotReady,
+        "BUSY": Busy,
+        "TOO_MANY_REQUESTS": TooManyRequests,
+        "UNAUTHORIZED": Unauthorized,
+        "FORBIDDEN": Forbidden,
+        "INTERNAL_ERROR": ServerFault,
+    }
+)
+_BY_TITLE: Final = MappingProxyType(
+    {
+        "No live job of the topic has the key.": JobNotFound,
+        "The job does not exist, or its state or holder does not allow the operation.": JobNotFound,
+        "The topic does not exist: it is unused and has no jobs.": TopicNotFound,
+        "The delay is longer than the topic allows.": DelayTooLong,
+        "The key is invalid.": KeyInvalid,
+        "The policy is invalid.": PolicyInvalid,
+        "The topic's name is invalid.": TopicNameInvalid,
+        "A cap of the topic or of the daemon is reached.": CapReached,
+        "No space is left beyond what is kept for removals and snapshots.": OutOfSpace,
+    }
+)
+_BY_FIELD: Final = MappingProxyType({"key": KeyInvalid, "topic": TopicNameInvalid})
+_SCOPE: Final = re.compile(r"not good for (\w+)")
+
+
+def refused(
+    word: str,
+    detail: str,
+    title: str = "",
+    *,
+    problems: Sequence[FieldProblem] = (),
+    job_id: int | None = None,
+    retry_after_s: float | None = None,
+    scope: str = "",
+) -> Refused:
+    """Return the error for a refusal, by its word and, over HTTP, its title."""
+    kind = _BY_TITLE.get(title) or _BY_WORD.get(word, Refused)
+    if kind is Invalid and len(problems) == 1:
+        kind = _BY_FIELD.get(problems[0].field, kind)
+    if kind is Forbidden and not scope and (found := _SCOPE.search(detail)):
+        scope = found[1]
+    return kind(
+        detail,
+        word,
+        problems=problems,
+        job_id=job_id,
+        retry_after_s=retry_after_s,
+        scope=scope,
+    )

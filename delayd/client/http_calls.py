@@ -1,0 +1,563 @@
+"""Every operation over HTTP: what is asked, and what the answer says.
+
+An operation is a generator. It yields requests, is sent their responses, and returns the result or
+raises the refusal, so that the clients with and without asyncio share it:
+
+>>> steps = HttpCalls().kick_many("mail", {"state": "buried"})
+>>> next(steps)[:2]
+('POST', '/v1/topics/mail/jobs/kick?state=buried')
+>>> steps.send(Response(200, {}, b'{"kicked":3}'))
+Traceback (most recent call last):
+StopIteration: 3
+
+`docs/http.md` describes the calls themselves.
+"""
+
+import base64
+import datetime as dt
+import json
+import math
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar, Unpack
+from urllib.parse import quote, urlencode
+
+from delayd.client.errors import FieldProblem, NotUnderstood, Refused, TopicNotFound, refused
+from delayd.client.http1 import Request, Response
+from delayd.client.results import (
+    Became,
+    Calendar,
+    Failure,
+    Health,
+    JobInfo,
+    PolicyInfo,
+    PutResult,
+    Reservation,
+    Time,
+    TopicInfo,
+)
+from delayd.client.values import (
+    Body,
+    Bound,
+    Changes,
+    Duration,
+    Filter,
+    NewJob,
+    PutOptions,
+    State,
+    Timing,
+    body_bytes,
+    duration_value,
+    json_bytes,
+    moment,
+    read_moment,
+    seconds,
+)
+
+T = TypeVar("T")
+Steps = Generator[Request, Response, T]
+
+WAIT_S_MAX: Final = 60.0
+"""The longest wait of one request."""
+PAGE_JOBS: Final = 1_000
+BATCH_JOBS_MAX: Final = 1_000
+
+
+class HttpCalls:
+    """The operations, under the names that the clients give them."""
+
+    # --- Producers -------------------------------------------------------------------------------
+
+    def put(self, topic: str, body: Body, **options: Unpack[PutOptions]) -> Steps[PutResult]:
+        """Put a job."""
+        key = options.pop("idempotency_key", "")
+        may_repeat = bool(key) or options.get("on_conflict", "reject") != "reject"
+        job = _job({"body": body, **options})
+        headers = {"Idempotency-Key": key} if key else {}
+        target = f"{_topic(topic)}/jobs"
+        answer = yield from _ask("POST", target, job, may_repeat=may_repeat, headers=headers)
+        return _put_result(answer)
+
+    def put_many(self, topic: str, jobs: Iterable[NewJob]) -> Steps[list[PutResult | Refused]]:
+        """Put many jobs, so many in one request as the daemon takes."""
+        written = [_job(job) for job in jobs]
+        results: list[PutResult | Refused] = []
+        for start in range(0, len(written), BATCH_JOBS_MAX):
+            batch = {"jobs": written[start : start + BATCH_JOBS_MAX]}
+            answer = yield from _ask("POST", f"{_topic(topic)}/jobs", batch)
+            for result in answer["results"]:
+                problem = result.get("problem")
+                results.append(_refusal(problem) if problem else _put_result(result))
+        return results
+
+    # --- Workers ---------------------------------------------------------------------------------
+
+    def reserve(
+        self, topics: str | Sequence[str], *, limit: int = 1, timeout_s: float | None = None
+    ) -> Steps[list[Reservation]]:
+        """Reserve up to `limit` ready jobs; wait for the first so long, or for ever if None."""
+        wanted: dict[str, Any] = {"max": limit, "bodies": "base64"}
+        if isinstance(topics, str):
+            target = f"{_topic(topics)}/reserve"
+        else:
+            target = "/v1/reserve"
+            wanted["topics"] = list(topics)
+        left_s = math.inf if timeout_s is None else timeout_s
+        while True:
+            wait_s = round(min(left_s, WAIT_S_MAX), 3)
+            left_s -= wait_s
+            asked = {**wanted, "wait": wait_s}
+            # A lost answer holds its jobs until their ttr ends; the next ones are as good.
+            answer = yield from _ask("POST", target, asked, may_repeat=True, wait_s=wait_s)
+            if answer:
+                return [_reservation(job) for job in answer["jobs"]]
+            if left_s <= 0:
+                return []
+
+    def ack(self, job: Reservation | str) -> Steps[None]:
+        """Acknowledge a job: it is done and deleted."""
+        yield from _held(job, "ack", {})
+
+    def ack_many(self, jobs: Iterable[Reservation | str]) -> Steps[list[Refused | None]]:
+        """Acknowledge many jobs."""
+        tokens = [_token(job) for job in jobs]
+        outcomes: list[Refused | None] = []
+        for start in range(0, len(tokens), BATCH_JOBS_MAX):
+            answer = yield from _ask(
+                "POST", "/v1/ack", {"tokens": tokens[start : start + BATCH_JOBS_MAX]}
+            )
+            for result in answer["results"]:
+                problem = result.get("problem")
+                outcomes.append(_refusal(problem) if problem else None)
+        return outcomes
+
+    def nack(
+        self,
+        job: Reservation | str,
+        *,
+        delay: Duration | None = None,
+        error: str = "",
+        priority: int | None = None,
+    ) -> Steps[Became]:
+        """Report that an attempt failed."""
+        said: dict[str, Any] = _said(error=error or None, priority=priority)
+        if delay is not None:
+            said["delay"] = duration_value(delay)
+        return _became((yield from _held(job, "nack", said)))
+
+    def release(
+        self, job: Reservation | str, *, delay: Duration | None = None, priority: int | None = None
+    ) -> Steps[Became]:
+        """Give a job back. Over HTTP this is a nack that says nothing."""
+        return (yield from self.nack(job, delay=delay, priority=priority))
+
+    def touch(self, job: Reservation | str) -> Steps[Time | None]:
+        """Extend a reservation."""
+        return read_moment((yield from _held(job, "touch", {}, may_repeat=True))["expires"])
+
+    def bury(
+        self, job: Reservation | str, *, error: str = "", priority: int | None = None
+    ) -> Steps[None]:
+        """Bury a job."""
+        yield from _held(job, "bury", _said(error=error or None, priority=priority))
+
+    def ttr_of(self, job: Reservation) -> Steps[float]:
+        """Return how long a reservation lasts."""
+        yield from ()  # as all operations, a generator
+        return job.ttr or 0.0
+
+    # --- Jobs ------------------------------------------------------------------------------------
+
+    def get(self, job_id: int) -> Steps[JobInfo]:
+        """Look at a job."""
+        return (yield from _look(f"/v1/jobs/{job_id}"))
+
+    def find(self, topic: str, key: str) -> Steps[JobInfo]:
+        """Look at the job that has the key."""
+        return (yield from _look(_job_path(topic, key)))
+
+    def peek(self, topic: str, state: State) -> Steps[JobInfo | None]:
+        """Look at the first job of a topic in that state."""
+        steps = self.page(topic, {"state": state}, limit=1, after=None, bodies=True)
+        try:
+            jobs, _after = yield from steps
+        except TopicNotFound:
+            return None
+        return jobs[0] if jobs else None
+
+    def page(
+        self, topic: str, which: Filter, *, limit: int | None, after: str | None, bodies: bool
+    ) -> Steps[tuple[list[JobInfo], str | None]]:
+        """Return a page of jobs, and what `after` of the next one is; None: there is none."""
+        query = {
+            **_query(which),
+            "limit": str(PAGE_JOBS if limit is None else min(limit, PAGE_JOBS)),
+            **({"bodies": "true"} if bodies else {}),
+            **({"after": after} if after else {}),
+        }
+        response = yield Request("GET", f"{_topic(topic)}/jobs?{urlencode(query)}", may_repeat=True)
+        answer = _read(response)
+        texts = _body_texts(response.body.decode())
+        return [_job_info(job, texts, topic) for job in answer["jobs"]], answer["after"]
+
+    def kick(self, which: int | str, key: str | None = None) -> Steps[int]:
+        """Make a delayed or buried job ready now."""
+        answer = yield from _ask("POST", f"{_job_path(which, key)}/kick", {})
+        return int(answer["id"])
+
+    def cancel(self, which: int | str, key: str | None = None) -> Steps[int]:
+        """Delete a waiting or buried job."""
+        answer = yield from _ask("DELETE", _job_path(which, key))
+        return int(answer["id"])
+
+    def change(
+        self, which: int | str, key: str | None = None, **changes: Unpack[Changes]
+    ) -> Steps[Time | None]:
+        """Change a waiting or buried job; return when it is due."""
+        answer = yield from _ask("PATCH", _job_path(which, key), _job(changes))
+        return read_moment(answer["due"])
+
+    def kick_many(self, topic: str, which: Filter, *, dry_run: bool = False) -> Steps[int]:
+        """Make all delayed and buried jobs that match ready now."""
+        return (yield from _many("POST", topic, "/kick", which, dry_run=dry_run))
+
+    def cancel_many(self, topic: str, which: Filter, *, dry_run: bool = False) -> Steps[int]:
+        """Delete all jobs that match and that nobody has reserved."""
+        return (yield from _many("DELETE", topic, "", which, dry_run=dry_run))
+
+    def reschedule_many(
+        self, topic: str, which: Filter, timing: Timing, *, dry_run: bool = False
+    ) -> Steps[int]:
+        """Give all delayed and ready jobs that match another time."""
+        time = _job(timing)
+        return (yield from _many("POST", topic, "/reschedule", which, time, dry_run=dry_run))
+
+    # --- Topics ----------------------------------------------------------------------------------
+
+    def calendar(
+        self, topics: Sequence[str] = (), *, horizon: Duration = "1d", bins: int = 24
+    ) -> Steps[Calendar]:
+        """Count what comes due when."""
+        query = [("horizon", str(duration_value(horizon))), ("bins", str(bins))]
+        query += [("topic", topic) for topic in topics]
+        counts: dict[str, list[int]] = {}
+        after: list[tuple[str, str]] = []
+        while True:
+            answer = yield from _get(f"/v1/calendar?{urlencode(query + after)}")
+            counts |= {topic["name"]: topic["counts"] for topic in answer["topics"]}
+            if not answer["after"]:
+                return Calendar(read_moment(answer["from"]), float(answer["bin"]), counts)
+            after = [("after", answer["after"])]
+
+    def topics(self) -> Steps[list[TopicInfo]]:
+        """Return all topics, sorted by name."""
+        topics: list[TopicInfo] = []
+        after = ""
+        while True:
+            query = urlencode({"limit": PAGE_JOBS, **({"after": after} if after else {})})
+            answer = yield from _get(f"/v1/topics?{query}")
+            topics += map(_topic_info, answer["topics"])
+            if not answer["after"]:
+                return topics
+            after = answer["after"]
+
+    def topic(self, name: str) -> Steps[TopicInfo]:
+        """Return everything about a topic."""
+        return _topic_info((yield from _get(_topic(name))))
+
+    def policy(self, topic: str) -> Steps[PolicyInfo]:
+        """Return the policy in force."""
+        return _policy_info((yield from _get(f"{_topic(topic)}/policy")))
+
+    def set_policy(self, topic: str, policy: Mapping[str, Any]) -> Steps[PolicyInfo]:
+        """Replace the topic's policy."""
+        target = f"{_topic(topic)}/policy"
+        return _policy_info((yield from _ask("PUT", target, dict(policy), may_repeat=True)))
+
+    def clear_policy(self, topic: str) -> Steps[PolicyInfo]:
+        """Remove the topic's own policy."""
+        target = f"{_topic(topic)}/policy"
+        return _policy_info((yield from _ask("DELETE", target, may_repeat=True)))
+
+    def pause(self, topic: str, duration: Duration) -> Steps[None]:
+        """Hand out no jobs of the topic for so long."""
+        said = {"duration": duration_value(duration)}
+        yield from _ask("POST", f"{_topic(topic)}/pause", said, may_repeat=True)
+
+    def resume(self, topic: str) -> Steps[None]:
+        """End a pause."""
+        yield from _ask("POST", f"{_topic(topic)}/resume", {}, may_repeat=True)
+
+    def clear(self, topic: str) -> Steps[int]:
+        """Delete every job of the topic that is not reserved."""
+        return int((yield from _ask("POST", f"{_topic(topic)}/clear", {}))["cleared"])
+
+    def redrive(
+        self, topic: str, limit: int | None = None, per_second: float | None = None
+    ) -> Steps[int]:
+        """Make buried jobs ready, the longest buried first."""
+        said = _said(max=limit, per_second=per_second)
+        return int((yield from _ask("POST", f"{_topic(topic)}/kick", said))["kicked"])
+
+    # --- The daemon ------------------------------------------------------------------------------
+
+    def stats(self) -> Steps[dict[str, Any]]:
+        """Return the daemon's figures."""
+        return dict((yield from _get("/v1/stats")))
+
+    def health(self) -> Steps[Health]:
+        """Return whether the daemon accepts jobs now."""
+        response = yield Request("GET", "/readyz", may_repeat=True)
+        if response.status == 503:
+            return Health(is_ready=False, reason=str(_problem(response).get("detail", "")))
+        _read(response)
+        return Health(is_ready=True)
+
+    def metrics(self) -> Steps[str]:
+        """Return the figures for Prometheus."""
+        response = yield Request("GET", "/metrics", may_repeat=True)
+        if response.status != 200:
+            _read(response)
+        return response.body.decode()
+
+    def advance_clock(self, by: Duration) -> Steps[Time]:
+        """Advance a virtual clock; return its time."""
+        answer = yield from _ask("POST", "/v1/clock/advance", {"by": duration_value(by)})
+        return read_moment(answer["now"])
+
+
+# --- Asking --------------------------------------------------------------------------------------
+
+
+def _ask(
+    method: str,
+    target: str,
+    value: object = None,
+    *,
+    may_repeat: bool = False,
+    wait_s: float = 0.0,
+    headers: Mapping[str, str] | None = None,
+) -> Steps[Any]:
+    """Send JSON and return the JSON of the answer; None if it has none."""
+    body = b"" if value is None else json_bytes(value)
+    return _read((yield Request(method, target, body, headers or {}, wait_s, may_repeat)))
+
+
+def _get(target: str) -> Steps[Any]:
+    return (yield from _ask("GET", target, may_repeat=True))
+
+
+def _held(
+    job: Reservation | str, verb: str, said: dict[str, Any], *, may_repeat: bool = False
+) -> Steps[Any]:
+    """Do something with a reservation, whose token begins with the job's number."""
+    token = _token(job)
+    target = f"/v1/jobs/{quote(token.partition('-')[0], safe='')}/{verb}"
+    return (yield from _ask("POST", target, {"token": token, **said}, may_repeat=may_repeat))
+
+
+def _look(target: str) -> Steps[JobInfo]:
+    response = yield Request("GET", target, may_repeat=True)
+    job = _read(response)
+    return _job_info(job, _body_texts(response.body.decode()))
+
+
+def _many(
+    method: str, topic: str, verb: str, which: Filter, said: object = None, *, dry_run: bool
+) -> Steps[int]:
+    """Do something with all jobs that match; return how many they are."""
+    query = urlencode({**_query(which), **({"dry_run": "true"} if dry_run else {})})
+    if said is None and method == "POST":
+        said = {}
+    target = f"{_topic(topic)}/jobs{verb}" + (f"?{query}" if query else "")
+    (count,) = (yield from _ask(method, target, said)).values()
+    return int(count)
+
+
+def _topic(name: str) -> str:
+    return f"/v1/topics/{quote(name, safe='')}"
+
+
+def _job_path(which: int | str, key: str | None) -> str:
+    """Return the path of a job: its number alone, or a topic and a key."""
+    if isinstance(which, int):
+        return f"/v1/jobs/{which}"
+    if key is None:
+        raise TypeError("a job is named by its number, or by its topic and its key")
+    return f"{_topic(which)}/keys/{quote(key, safe='')}"
+
+
+def _token(job: Reservation | str) -> str:
+    return job if isinstance(job, str) else job.token
+
+
+def _said(**values: Any) -> dict[str, Any]:  # noqa: ANN401 - values of JSON
+    """Return what was given."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _job(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a job as the API takes them."""
+    job = {name: said for name, said in options.items() if said is not None or name == "body"}
+    for name in ("delay", "ttr"):
+        if name in job:
+            job[name] = duration_value(job[name])
+    if "at" in job:
+        job["at"] = moment(job["at"])
+    if isinstance(job.get("retry"), Sequence) and not isinstance(job["retry"], str):
+        job["retry"] = [duration_value(step) for step in job["retry"]]
+    if isinstance(job.get("headers"), Mapping):
+        job["headers"] = dict(job["headers"])
+    if isinstance(job.get("body"), bytes | bytearray | memoryview | str):
+        job["body_base64"] = base64.b64encode(body_bytes(job.pop("body"))).decode()
+    return job
+
+
+def _query(which: Filter) -> dict[str, str]:
+    query: dict[str, str] = {}
+    if state := which.get("state"):
+        query["state"] = state if isinstance(state, str) else ",".join(state)
+    if prefix := which.get("key_prefix"):
+        query["prefix"] = prefix
+    if (due_from := which.get("due_from")) is not None:
+        query["from"] = _bound(due_from)
+    if (due_to := which.get("due_to")) is not None:
+        query["to"] = _bound(due_to)
+    return query
+
+
+def _bound(bound: Bound) -> str:
+    if isinstance(bound, str):
+        return bound
+    if isinstance(bound, dt.datetime):
+        return moment(bound)
+    return f"{seconds(bound):.3f}"
+
+
+# --- Reading answers -----------------------------------------------------------------------------
+
+
+def _read(response: Response) -> Any:  # noqa: ANN401 - JSON
+    """Return the JSON of an answer, None if it has none; raise what it refuses."""
+    if response.status == 204:
+        return None
+    if response.status >= 400:
+        raise _refusal(_problem(response), response.headers.get("retry-after", ""))
+    try:
+        return json.loads(response.body)
+    except ValueError:
+        raise NotUnderstood(f"{response.body[:80]!r} is not JSON") from None
+
+
+def _problem(response: Response) -> dict[str, Any]:
+    """Return the problem that an answer is; what has none was not said by delayd."""
+    try:
+        problem = json.loads(response.body)
+    except ValueError:
+        problem = None
+    if not isinstance(problem, dict) or "word" not in problem:
+        raise NotUnderstood(f"status {response.status}, which delayd does not send so")
+    return problem
+
+
+def _refusal(problem: Mapping[str, Any], retry_after: str = "") -> Refused:
+    return refused(
+        str(problem["word"]),
+        str(problem.get("detail", "")),
+        str(problem.get("title", "")),
+        problems=[
+            FieldProblem(error["field"], error["detail"]) for error in problem.get("errors", ())
+        ],
+        job_id=problem.get("job_id"),
+        retry_after_s=float(retry_after) if retry_after.isdigit() else None,
+    )
+
+
+def _put_result(answer: Mapping[str, Any]) -> PutResult:
+    return PutResult(answer["id"], answer["outcome"], _time(answer, "due"))
+
+
+def _became(answer: Mapping[str, Any]) -> Became:
+    return Became(answer["state"], answer["topic"], _time(answer, "due"))
+
+
+def _time(answer: Mapping[str, Any], name: str) -> dt.datetime | None:
+    text = answer.get(name)
+    return read_moment(text) if text else None
+
+
+def _failure(answer: Mapping[str, Any]) -> Failure | None:
+    said = answer.get("failure")
+    if said is None:
+        return None
+    return Failure(said["reason"], _time(said, "at"), said.get("error", ""), said.get("origin", ""))
+
+
+def _reservation(job: Mapping[str, Any]) -> Reservation:
+    return Reservation(
+        job["id"],
+        job["topic"],
+        job["token"],
+        base64.b64decode(job["body_base64"]),
+        attempt=job["attempt"],
+        priority=job["priority"],
+        due=_time(job, "due"),
+        lateness=job["lateness"],
+        ttr=job["ttr"],
+        expires=_time(job, "expires"),
+        key=job.get("key", ""),
+        failure=_failure(job),
+    )
+
+
+def _body_texts(text: str) -> Iterator[bytes]:
+    """Yield the very texts of all members `body` of an answer, in their order.
+
+    A quote within a string is escaped, so `"body":` is a name; what is inside a body is skipped.
+
+    >>> list(_body_texts('{"jobs":[{"key":"body","body":{"body":  1}},{"id":2,"body":"a"}]}'))
+    [b'{"body":  1}', b'"a"']
+    """
+    decoder = json.JSONDecoder()
+    at = 0
+    while (at := text.find('"body":', at)) >= 0:
+        start = at + len('"body":')
+        _value, at = decoder.raw_decode(text, start)
+        yield text[start:at].encode()
+
+
+def _job_info(job: dict[str, Any], texts: Iterator[bytes], topic: str = "") -> JobInfo:
+    body = None
+    if "body" in job:
+        del job["body"]
+        body = next(texts)
+    elif "body_base64" in job:
+        body = base64.b64decode(job.pop("body_base64"))
+    return JobInfo(
+        job["id"],
+        job.get("topic", topic),
+        job["state"],
+        due=_time(job, "due"),
+        priority=job["priority"],
+        created=_time(job, "created"),
+        ttr=job.get("ttr"),
+        expires=_time(job, "expires"),
+        key=job.get("key", ""),
+        attempts=job.get("attempts", 0),
+        failure=_failure(job),
+        body=body,
+        details=job,
+    )
+
+
+def _topic_info(topic: dict[str, Any]) -> TopicInfo:
+    return TopicInfo(
+        *(topic["name"], topic["delayed"], topic["ready"], topic["reserved"], topic["buried"]),
+        urgent=topic["urgent"],
+        waiting=topic["waiting"],
+        paused_until=_time(topic, "paused_until"),
+        details=topic,
+    )
+
+
+def _policy_info(answer: Mapping[str, Any]) -> PolicyInfo:
+    return PolicyInfo(answer["policy"], answer["source"])

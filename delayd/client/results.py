@@ -1,0 +1,147 @@
+"""What operations return.
+
+>>> failure = Failure(reason="nacked", error="no route to host")
+>>> JobInfo(7, "mail", "buried", body=b"hello", failure=failure).text
+'hello'
+"""
+
+import datetime as dt
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from delayd.client.values import Outcome, State
+
+Time = dt.datetime
+
+
+class PutResult(NamedTuple):
+    """What became of a put."""
+
+    id: int
+    outcome: Outcome
+    """`created`, or what was done to the job that had the key."""
+    due: Time | None = None
+    """When it is due; over HTTP."""
+
+
+class Became(NamedTuple):
+    """What became of a job whose attempt failed."""
+
+    state: State | None
+    """None on the line, which does not say."""
+    topic: str
+    """Another one if a policy has moved the job."""
+    due: Time | None = None
+    """Of a delayed job."""
+
+
+class Failure(NamedTuple):
+    """The last failed attempt of a job."""
+
+    reason: str
+    at: Time | None = None
+    error: str = ""
+    origin: str = ""
+    """The topic that the job was moved from."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobInfo:
+    """A job as it was when it was looked at."""
+
+    id: int
+    topic: str
+    state: State
+    due: Time | None = None
+    priority: int = 0
+    created: Time | None = None
+    ttr: float | None = None
+    expires: Time | None = None
+    key: str = ""
+    attempts: int = 0
+    failure: Failure | None = None
+    body: bytes | None = None
+    """None where a list left it out."""
+    details: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """All that the daemon said, under its names."""
+
+    @property
+    def text(self) -> str:
+        """The body, as UTF-8."""
+        return (self.body or b"").decode()
+
+    def json(self) -> Any:  # noqa: ANN401 - whatever the body says
+        """Return the body, read as JSON."""
+        return json.loads(self.body or b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A job that this client holds until it expires."""
+
+    id: int
+    topic: str
+    token: str
+    """Names this one reservation, over HTTP."""
+    body: bytes
+    attempt: int | None = None
+    """From 1; None on the line, where `get` tells."""
+    priority: int | None = None
+    due: Time | None = None
+    lateness: float | None = None
+    """How long it had been due when it was handed out, in seconds."""
+    ttr: float | None = None
+    expires: Time | None = None
+    key: str = ""
+    failure: Failure | None = None
+    """Why the last attempt failed."""
+    link: Any = field(default=None, repr=False, compare=False)
+    """The connection that holds it, on the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """How many jobs a topic has, by state, and who waits for them."""
+
+    name: str
+    delayed: int
+    ready: int
+    reserved: int
+    buried: int
+    urgent: int
+    waiting: int
+    paused_until: Time | None = None
+    details: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """All that the daemon said, under its names."""
+
+    @property
+    def jobs(self) -> int:
+        """How many there are in all states."""
+        return self.delayed + self.ready + self.reserved + self.buried
+
+
+class PolicyInfo(NamedTuple):
+    """The policy in force."""
+
+    policy: dict[str, Any]
+    source: str
+    """`configuration` or `run_time`; empty on the line, which does not say."""
+
+
+class Calendar(NamedTuple):
+    """How many delayed jobs come due in each of equal spans from now."""
+
+    start: Time | None
+    """None on the line, which does not say."""
+    bin_s: float
+    topics: dict[str, list[int]]
+
+
+class Health(NamedTuple):
+    """Whether the daemon accepts jobs now."""
+
+    is_ready: bool
+    reason: str = ""
+    """Why not."""

@@ -1,0 +1,327 @@
+"""The client without asyncio: one method for each operation.
+
+    from delayd.client import Client
+
+    with Client("http://127.0.0.1:11301") as client:
+        client.put("mail", {"to": "ada"}, delay="15s")
+        with client.reserve("mail") as job:
+            print(job.json())
+
+A client may be used by several threads at once. What the operations do is in `http_calls` and
+`line_calls`; how they get there is in `connection`.
+"""
+
+import ssl
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self, TypeVar, Unpack
+
+from delayd.client.addresses import DEFAULT_URL, read_address
+from delayd.client.connection import Connections
+from delayd.client.errors import Refused, TimedOut
+from delayd.client.jobs import Job, Toucher
+from delayd.client.reserved import held
+from delayd.client.results import (
+    Became,
+    Calendar,
+    Health,
+    JobInfo,
+    PolicyInfo,
+    PutResult,
+    Time,
+    TopicInfo,
+)
+from delayd.client.speaking import spoken_at
+from delayd.client.values import (
+    Body,
+    Changes,
+    Duration,
+    Filter,
+    NewJob,
+    PutOptions,
+    State,
+    Timing,
+    seconds,
+)
+
+T = TypeVar("T")
+
+
+class Client:
+    """A client of one daemon, at a url: `http://`, `https://`, `http+unix:`.
+
+    `token` is one of `delayd token create`, `tls` the context of https where it is not the system's
+    own. `timeout` is how long an answer may take, besides what a call waits for by intent, and
+    `patience` how long a call tries to reach a daemon again that was reached before.
+    """
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        token: str = "",
+        tls: ssl.SSLContext | None = None,
+        timeout: Duration = 30.0,
+        patience: Duration = 30.0,
+    ) -> None:
+        self.address = read_address(url)
+        self._calls, wire = spoken_at(self.address, token)
+        self._connections = Connections(
+            self.address,
+            wire,
+            tls=tls,
+            timeout_s=seconds(timeout),
+            patience_s=seconds(patience),
+        )
+        self._toucher = Toucher()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections. On the line this gives back the jobs in hand."""
+        self._connections.close()
+
+    def _run(self, steps: Generator[Any, Any, T]) -> T:
+        return self._connections.run(steps)
+
+    # --- Producers -------------------------------------------------------------------------------
+
+    def put(self, topic: str, body: Body, **options: Unpack[PutOptions]) -> PutResult:
+        """Put a job: `client.put("orders", {"id": 17}, delay="30m", key="order-17")`.
+
+        When it returns, the job is on the daemon's disk. `PutOptions` lists the options. Raises
+        JobAlreadyExists if the key is taken.
+        """
+        return self._run(self._calls.put(topic, body, **options))
+
+    def put_many(self, topic: str, jobs: Iterable[NewJob]) -> list[PutResult | Refused]:
+        """Put many jobs: `client.put_many("mail", [{"body": 1}, {"body": 2, "delay": "1h"}])`.
+
+        Returns for each its result or the error that it was refused with. Raises Invalid, and
+        puts nothing, if one is malformed.
+        """
+        return self._run(self._calls.put_many(topic, jobs))
+
+    # --- Workers ---------------------------------------------------------------------------------
+
+    def reserve(self, topics: str | Sequence[str], *, timeout: Duration | None = None) -> Job:
+        """Reserve the next ready job: `with client.reserve("mail") as job: ...`.
+
+        Waits until there is one; with a `timeout` raises TimedOut when there is none by then.
+        """
+        jobs = self.reserve_many(topics, limit=1, timeout=timeout)
+        if not jobs:
+            raise TimedOut(f"no job was ready within {timeout}")
+        return jobs[0]
+
+    def reserve_many(
+        self, topics: str | Sequence[str], *, limit: int, timeout: Duration | None = None
+    ) -> list[Job]:
+        """Reserve up to `limit` ready jobs, waiting for the first; an empty list in the end."""
+        timeout_s = None if timeout is None else seconds(timeout)
+        steps = self._calls.reserve(topics, limit=limit, timeout_s=timeout_s)
+        return [Job(self, reservation) for reservation in self._run(steps)]
+
+    def ack(self, job: Job | str) -> None:
+        """Acknowledge a job, or a token over HTTP: it is done and deleted."""
+        self._run(self._calls.ack(held(job)))
+        _finish(job)
+
+    def ack_many(self, jobs: Iterable[Job | str]) -> list[Refused | None]:
+        """Acknowledge many jobs at once; for each None, or the error it was refused with."""
+        jobs = list(jobs)
+        outcomes = self._run(self._calls.ack_many([held(job) for job in jobs]))
+        for job, refusal in zip(jobs, outcomes, strict=True):
+            if refusal is None:
+                _finish(job)
+        return outcomes
+
+    def nack(
+        self,
+        job: Job | str,
+        *,
+        delay: Duration | None = None,
+        error: str = "",
+        priority: int | None = None,
+    ) -> Became:
+        """Report that an attempt failed; return what becomes of the job."""
+        became = self._run(self._calls.nack(held(job), delay=delay, error=error, priority=priority))
+        _finish(job)
+        return became
+
+    def release(
+        self, job: Job | str, *, delay: Duration | None = None, priority: int | None = None
+    ) -> Became:
+        """Give a job back; under a retry rule this is a failed attempt too."""
+        became = self._run(self._calls.release(held(job), delay=delay, priority=priority))
+        _finish(job)
+        return became
+
+    def touch(self, job: Job | str) -> Time | None:
+        """Extend a reservation by a full ttr from now; return when it ends, over HTTP."""
+        return self._run(self._calls.touch(held(job)))
+
+    def bury(self, job: Job | str, *, error: str = "", priority: int | None = None) -> None:
+        """Set a job aside until it is kicked."""
+        self._run(self._calls.bury(held(job), error=error, priority=priority))
+        _finish(job)
+
+    def keep(self, job: Job) -> None:
+        """Extend a reservation until `keep_no_more`; `with job` does."""
+        self._toucher.add(job, self._run(self._calls.ttr_of(job.reservation)))
+
+    def keep_no_more(self, job: Job) -> None:
+        """Extend it no more."""
+        self._toucher.discard(job)
+
+    # --- Jobs ------------------------------------------------------------------------------------
+
+    def get(self, job_id: int) -> JobInfo:
+        """Look at a job. Raises JobNotFound."""
+        return self._run(self._calls.get(job_id))
+
+    def find(self, topic: str, key: str) -> JobInfo:
+        """Look at the job that has the key. Raises JobNotFound."""
+        return self._run(self._calls.find(topic, key))
+
+    def peek(self, topic: str, state: State = "ready") -> JobInfo | None:
+        """Look at the first job of a topic in that state; None if there is none."""
+        return self._run(self._calls.peek(topic, state))
+
+    def jobs(
+        self,
+        topic: str,
+        *,
+        limit: int | None = None,
+        bodies: bool = False,
+        **which: Unpack[Filter],
+    ) -> Iterator[JobInfo]:
+        """Iterate over jobs in due order: `client.jobs("mail", state="delayed", due_to="1h")`.
+
+        Pages are fetched as they are needed; bodies are left out unless they are asked for.
+        """
+        after: str | None = None
+        while True:
+            steps = self._calls.page(topic, which, limit=limit, after=after, bodies=bodies)
+            page, after = self._run(steps)
+            yield from page
+            limit = None if limit is None else limit - len(page)
+            if after is None or limit == 0:
+                return
+
+    def dead_letters(self, topic: str, *, limit: int | None = None) -> Iterator[JobInfo]:
+        """Iterate over buried jobs, with their bodies and why they failed."""
+        return self.jobs(topic, limit=limit, bodies=True, state="buried")
+
+    def kick(self, which: int | str, key: str | None = None) -> int:
+        """Make a delayed or buried job ready now: `kick(17)` or `kick("orders", "order-17")`.
+
+        Returns its number, as `cancel` does.
+        """
+        return self._run(self._calls.kick(which, key))
+
+    def cancel(self, which: int | str, key: str | None = None) -> int:
+        """Delete a waiting or buried job: `cancel(17)` or `cancel("orders", "order-17")`."""
+        return self._run(self._calls.cancel(which, key))
+
+    def reschedule(
+        self, which: int | str, key: str | None = None, **timing: Unpack[Timing]
+    ) -> Time | None:
+        """Give a waiting or buried job another time: `reschedule(17, delay="1h")`.
+
+        Returns when it is due, over HTTP, as `change` does.
+        """
+        return self._run(self._calls.change(which, key, **timing))
+
+    def change(
+        self, which: int | str, key: str | None = None, **changes: Unpack[Changes]
+    ) -> Time | None:
+        """Change a waiting or buried job in one step: `change(17, priority=5, body="new")`."""
+        return self._run(self._calls.change(which, key, **changes))
+
+    def kick_many(self, topic: str, *, dry_run: bool = False, **which: Unpack[Filter]) -> int:
+        """Make all delayed and buried jobs that match ready now; return how many they are.
+
+        With `dry_run` nothing is changed, as for the two below.
+        """
+        return self._run(self._calls.kick_many(topic, which, dry_run=dry_run))
+
+    def cancel_many(self, topic: str, *, dry_run: bool = False, **which: Unpack[Filter]) -> int:
+        """Delete all jobs that match, but those that workers hold; return how many they are."""
+        return self._run(self._calls.cancel_many(topic, which, dry_run=dry_run))
+
+    def reschedule_many(
+        self, topic: str, timing: Timing, *, dry_run: bool = False, **which: Unpack[Filter]
+    ) -> int:
+        """Give all delayed and ready jobs that match another time: `{"delay": "1h"}`."""
+        return self._run(self._calls.reschedule_many(topic, which, timing, dry_run=dry_run))
+
+    # --- Topics ----------------------------------------------------------------------------------
+
+    def calendar(self, *topics: str, horizon: Duration = "1d", bins: int = 24) -> Calendar:
+        """Count the delayed jobs that come due in each of `bins` equal parts of a horizon."""
+        return self._run(self._calls.calendar(topics, horizon=horizon, bins=bins))
+
+    def topics(self) -> list[TopicInfo]:
+        """Return all topics with their counts, sorted by name."""
+        return self._run(self._calls.topics())
+
+    def topic(self, name: str) -> TopicInfo:
+        """Return everything about a topic. Raises TopicNotFound."""
+        return self._run(self._calls.topic(name))
+
+    def policy(self, topic: str) -> PolicyInfo:
+        """Return the policy in force."""
+        return self._run(self._calls.policy(topic))
+
+    def set_policy(self, topic: str, policy: Mapping[str, Any]) -> PolicyInfo:
+        """Replace a topic's policy: `set_policy("mail", {"retry": "15s 3m", "jobs_max": 1000})`."""
+        return self._run(self._calls.set_policy(topic, policy))
+
+    def clear_policy(self, topic: str) -> PolicyInfo:
+        """Remove a topic's own policy, so that the configuration applies."""
+        return self._run(self._calls.clear_policy(topic))
+
+    def pause(self, topic: str, duration: Duration) -> None:
+        """Hand out no jobs of the topic for so long."""
+        self._run(self._calls.pause(topic, duration))
+
+    def resume(self, topic: str) -> None:
+        """End a pause."""
+        self._run(self._calls.resume(topic))
+
+    def clear(self, topic: str) -> int:
+        """Delete every job of the topic that no worker holds; return how many they were."""
+        return self._run(self._calls.clear(topic))
+
+    def redrive(
+        self, topic: str, limit: int | None = None, *, per_second: float | None = None
+    ) -> int:
+        """Make buried jobs ready, the longest buried first, all at once or so many a second."""
+        return self._run(self._calls.redrive(topic, limit, per_second))
+
+    # --- The daemon ------------------------------------------------------------------------------
+
+    def stats(self) -> dict[str, Any]:
+        """Return the daemon's figures."""
+        return self._run(self._calls.stats())
+
+    def health(self) -> Health:
+        """Return whether the daemon accepts jobs now, and why not."""
+        return self._run(self._calls.health())
+
+    def metrics(self) -> str:
+        """Return the figures for Prometheus. HTTP only."""
+        return self._run(self._calls.metrics())
+
+    def advance_clock(self, by: Duration) -> Time:
+        """Advance a virtual clock; return its time. What is due by then has happened."""
+        return self._run(self._calls.advance_clock(by))
+
+
+def _finish(job: Job | str) -> None:
+    if isinstance(job, Job):
+        job.is_finished = True

@@ -1,0 +1,150 @@
+"""What callers may say: bodies, durations, times, and the options of a put.
+
+A body is `bytes`, which are kept as they are, `str`, kept as UTF-8, or anything that JSON can say.
+
+>>> body_bytes("hello"), body_bytes({"to": "ada"})
+(b'hello', b'{"to":"ada"}')
+>>> seconds("1h30m"), seconds(dt.timedelta(minutes=5)), seconds(0.25), seconds("10")
+(5400.0, 300.0, 0.25, 10.0)
+>>> moment(dt.datetime(2030, 1, 1, 9, tzinfo=dt.UTC))
+'2030-01-01T09:00:00+00:00'
+"""
+
+import datetime as dt
+import json
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, Literal, Required, TypedDict
+
+Body = Any
+"""`bytes`, `str`, or a value for JSON."""
+Duration = float | str | dt.timedelta
+"""Seconds, a text such as `"1h30m"`, or a timedelta."""
+Moment = str | dt.datetime
+"""RFC 3339 with an offset, or a datetime with a time zone."""
+Bound = Duration | Moment
+"""A time, or how far it is from now: `"1h"`, `"-15m"`."""
+State = Literal["delayed", "ready", "reserved", "buried"]
+OnConflict = Literal["reject", "keep", "replace", "preserve", "extend"]
+Outcome = Literal["created", "kept", "replaced", "preserved", "extended"]
+
+_UNITS_S: Final = MappingProxyType(
+    {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1, "ms": 0.001}
+)
+_NUMBER: Final = r"\d+(?:\.\d+)?"
+_PART: Final = re.compile(rf"({_NUMBER})(ms|[wdhms])")
+_DURATION: Final = re.compile(rf"-?(?:{_NUMBER}|(?:{_NUMBER}(?:ms|[wdhms]))+)")
+
+
+class PutOptions(TypedDict, total=False):
+    """What can be said of a job that is put; all of it is optional."""
+
+    delay: Duration
+    """How long until it is due; by default the topic's policy, or at once."""
+    at: Moment
+    """When it is due, in place of a delay. HTTP only."""
+    priority: int
+    """0, the most urgent, to 4,294,967,295; 65536 by default."""
+    ttr: Duration
+    """How long a worker may hold it; by default the topic's policy, or a minute."""
+    key: str
+    """A name of yours, unique among the live jobs of the topic."""
+    on_conflict: OnConflict
+    """What to do if the key is taken; `reject` by default."""
+    retry: str | Sequence[Duration]
+    """The retry ladder: `"15s 3m 10m"` or a list."""
+    max_attempts: int
+    """How often it is handed out at most."""
+    jitter_percent: int
+    """Lengthens each step of `retry` by up to this much."""
+    idempotency_key: str
+    """Makes a put without a key safe to repeat, for a day. HTTP only."""
+    url: str
+    """Where the daemon delivers it when it is due, instead of handing it to a worker. HTTP only."""
+    method: str
+    """The HTTP method of that call."""
+    headers: Mapping[str, str]
+    """Headers of that call."""
+
+
+class NewJob(PutOptions, total=False):
+    """A job of a batch: its body, and what `put` takes."""
+
+    body: Required[Body]
+
+
+class Filter(TypedDict, total=False):
+    """Which jobs of a topic; all of them by default."""
+
+    state: State | Sequence[State]
+    key_prefix: str
+    due_from: Bound
+    due_to: Bound
+
+
+class Timing(TypedDict, total=False):
+    """When: one of the two."""
+
+    delay: Duration
+    at: Moment
+
+
+class Changes(Timing, total=False):
+    """What changes of a job; the rest stays."""
+
+    priority: int
+    ttr: Duration
+    body: Body
+
+
+def body_bytes(body: Body) -> bytes:
+    """Return what is kept of a body."""
+    if isinstance(body, bytes):
+        return body
+    if isinstance(body, bytearray | memoryview):
+        return bytes(body)
+    return body.encode() if isinstance(body, str) else json_bytes(body)
+
+
+def json_bytes(value: object) -> bytes:
+    """Write JSON without spaces. Raises TypeError or ValueError for what it cannot say."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode()
+
+
+def seconds(duration: Duration) -> float:
+    """Read a duration as seconds. Raises ValueError."""
+    if isinstance(duration, dt.timedelta):
+        return duration.total_seconds()
+    if isinstance(duration, int | float):
+        return float(duration)
+    text = duration.strip()
+    if not _DURATION.fullmatch(text):
+        raise ValueError(
+            f'{duration!r} must be seconds, or a duration such as "50ms", "15s" or "1h30m"'
+        )
+    sign = -1 if text.startswith("-") else 1
+    text = text.removeprefix("-")
+    parts = _PART.findall(text)
+    length = sum(float(number) * _UNITS_S[unit] for number, unit in parts) if parts else float(text)
+    return sign * length
+
+
+def duration_value(duration: Duration) -> float | str:
+    """Return a duration as JSON says it: a text stays as it is, for the daemon to read."""
+    return duration.total_seconds() if isinstance(duration, dt.timedelta) else duration
+
+
+def moment(time: Moment) -> str:
+    """Write a time as RFC 3339. Raises ValueError for one without a time zone."""
+    if isinstance(time, str):
+        return time
+    if time.tzinfo is None:
+        raise ValueError(f"{time!r} needs a time zone: dt.now(UTC), or .astimezone()")
+    return time.isoformat()
+
+
+def read_moment(text: str) -> dt.datetime:
+    """Read a time of an answer."""
+    return dt.datetime.fromisoformat(text)

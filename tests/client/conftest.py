@@ -1,0 +1,18 @@
+from collections.abc import Iterator
+
+import pytest
+
+from delayd.testing.daemon import Daemon, running_daemon
+from tests.client.worlds import KINDS, World
+
+
+@pytest.fixture(scope="session")
+def daemon() -> Iterator[Daemon]:
+    with running_daemon("--http", "127.0.0.1:0", clock="virtual") as daemon:
+        yield daemon
+
+
+@pytest.fixture(params=sorted(KINDS))
+def world(request: pytest.FixtureRequest, daemon: Daemon) -> Iterator[World]:
+    with KINDS[request.param](daemon) as world:
+        yield world

@@ -1,0 +1,49 @@
+"""Importing the client costs nothing, and brings nothing of the daemon."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import delayd.client
+from delayd.client import errors
+
+
+def modules_after(statement: str) -> set[str]:
+    program = f"{statement}\nimport sys; print('\\n'.join(sys.modules))"
+    ran = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    return set(ran.stdout.split())
+
+
+def test_importing_the_package_loads_fewer_modules_than_socket() -> None:
+    assert len(modules_after("import delayd.client")) < len(modules_after("import socket"))
+
+
+def test_a_client_needs_nothing_of_the_daemon_and_no_other_package() -> None:
+    loaded = modules_after("from delayd.client import Client\nClient('http://127.0.0.1:1')")
+    ours = {name for name in loaded if name.startswith("delayd")}
+    assert all(name == "delayd" or name.startswith("delayd.client") for name in ours)
+    assert not loaded & {"aiohttp", "click", "msgspec", "orjson", "sortedcontainers", "asyncio"}
+
+
+def test_every_name_that_types_promise_is_there() -> None:
+    path = Path(str(delayd.client.__file__))
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    promised = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname
+    }
+    assert promised
+    for name in promised:
+        assert getattr(delayd.client, name).__name__ == name
+
+
+def test_every_error_is_offered() -> None:
+    for name, kind in vars(errors).items():
+        if isinstance(kind, type) and issubclass(kind, errors.DelaydError):
+            assert getattr(delayd.client, name) is kind
