@@ -91,6 +91,9 @@ if TYPE_CHECKING:
         PolicyInvalid as PolicyInvalid,
     )
     from delayd.client.errors import (
+        PushIsOff as PushIsOff,
+    )
+    from delayd.client.errors import (
         Refused as Refused,
     )
     from delayd.client.errors import (
@@ -101,6 +104,9 @@ if TYPE_CHECKING:
     )
     from delayd.client.errors import (
         Stopping as Stopping,
+    )
+    from delayd.client.errors import (
+        TargetRefused as TargetRefused,
     )
     from delayd.client.errors import (
         TimedOut as TimedOut,

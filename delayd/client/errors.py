@@ -5,7 +5,7 @@
         NotFound                  JobNotFound, TopicNotFound
         StateConflict                  JobAlreadyExists, JobReserved, NotReserved, WrongState
         Invalid                   KeyInvalid, TopicNameInvalid, DelayTooLong, PolicyInvalid,
-                                  BodyTooBig, IdempotencyKeyReused
+                                  BodyTooBig, IdempotencyKeyReused, PushIsOff, TargetRefused
         NoRoom                    CapReached, OutOfSpace
         NotNow                    Draining, Stopping, NotReady, Busy, TooManyRequests
         Unauthorized, Forbidden   no valid token; a token without the scope
@@ -131,6 +131,14 @@ class IdempotencyKeyReused(Invalid):
     """The idempotency key came with another request before."""
 
 
+class PushIsOff(Invalid):
+    """This daemon delivers nothing by itself."""
+
+
+class TargetRefused(Invalid):
+    """The daemon may not deliver there, or not so."""
+
+
 class NoRoom(Refused):
     """A cap is reached, or the disk has no space; what was accepted before is safe."""
 
@@ -229,6 +237,7 @@ _BY_WORD: Final = MappingProxyType(
         **dict.fromkeys(("BAD_FORMAT", "BAD_JSON", "UNKNOWN_COMMAND", "EXPECTED_CRLF"), Invalid),
         "JOB_TOO_BIG": BodyTooBig,
         "IDEMPOTENCY_KEY_REUSED": IdempotencyKeyReused,
+        "PUSH_IS_OFF": PushIsOff,
         "OUT_OF_MEMORY": NoRoom,
         "DRAINING": Draining,
         "STOPPING": Stopping,
@@ -249,6 +258,7 @@ _BY_TITLE: Final = MappingProxyType(
         "The key is invalid.": KeyInvalid,
         "The policy is invalid.": PolicyInvalid,
         "The topic's name is invalid.": TopicNameInvalid,
+        "The target of a push is refused.": TargetRefused,
         "A cap of the topic or of the daemon is reached.": CapReached,
         "No space is left beyond what is kept for removals and snapshots.": OutOfSpace,
     }
