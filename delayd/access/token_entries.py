@@ -7,32 +7,33 @@
 
 `sha256` is the hash, in hexadecimal, of the 43 characters that are the token's secret. That is
 enough: the secret is 256 random bits and cannot be found from the hash, and a slow hash would only
-let unauthenticated clients keep the daemon busy. `not_after` may be missing. Reading the file gives
-either every entry or every mistake in it. The module refuses to know files and clocks.
+let unauthenticated clients keep the daemon busy. `not_after` may be missing. The module refuses to
+know clocks.
 """
 
-import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from delayd.access.errors import TokensInvalid, shown
+from delayd.access.entry_file import NOT_WRITTEN_BY_OTHERS, EntryFile
+from delayd.access.errors import TokensInvalid
 from delayd.access.scopes import Scope
 from delayd.core.policy import PATTERN_RULE, is_pattern
-from delayd.limits import TOKEN_GLOBS_MAX, TOKEN_NAME_CHARACTERS_MAX, TOKENS_MAX
+from delayd.limits import (
+    TOKEN_GLOBS_MAX,
+    TOKEN_NAME_CHARACTERS_MAX,
+    TOKENS_FILE_BYTES_MAX,
+    TOKENS_MAX,
+)
 from delayd.text import did_you_mean, parse_time_s, time_text
-
-VERSION: Final = 1
 
 NAME_RULE: Final = f"must be 1 to {TOKEN_NAME_CHARACTERS_MAX} printable characters"
 SCOPE_RULE: Final = "must be one of " + ", ".join(Scope)
 GLOBS_RULE: Final = f"must be a list of 1 to {TOKEN_GLOBS_MAX} patterns of topics"
 
 _HEXADECIMAL: Final = re.compile(r"[0-9a-f]*")
-_REQUIRED: Final = ("id", "name", "sha256", "scopes", "topics", "created")
-_FIELDS: Final = (*_REQUIRED, "not_after")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,89 +92,6 @@ def checked_glob(value: object) -> str:
     raise ValueError(PATTERN_RULE)
 
 
-def to_bytes(entries: Iterable[Entry]) -> bytes:
-    """Write the file, one entry to a line so that differences can be read."""
-    lines = ",\n".join(f"  {json.dumps(entry.fields())}" for entry in entries)
-    return f'{{"version": {VERSION}, "tokens": [\n{lines}\n]}}\n'.encode()
-
-
-def from_bytes(data: bytes, where: str) -> tuple[Entry, ...]:
-    """Read the file. Raises `TokensInvalid` with everything that is wrong, named after `where`."""
-    try:
-        document = json.loads(data.decode(), object_pairs_hook=_without_repeats)
-    except (ValueError, RecursionError) as error:
-        raise TokensInvalid([f"{where}: is not JSON: {error}"]) from None
-    errors: list[str] = []
-    rows = _rows(document, errors)
-    entries = [_entry(row, f"tokens[{index}]", errors) for index, row in enumerate(rows)]
-    read = tuple(entry for entry in entries if entry is not None)
-    seen: set[str] = set()
-    for index, entry in enumerate(entries):
-        if entry is not None and entry.id in seen:
-            errors.append(f'tokens[{index}].id = "{entry.id}": is the id of another token too')
-        seen |= {entry.id} if entry is not None else set()
-    if errors:
-        raise TokensInvalid(f"{where}: {error}" for error in errors)
-    return read
-
-
-def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        raise ValueError("a name is given twice in one object")
-    return fields
-
-
-def _rows(document: object, errors: list[str]) -> list[object]:
-    if not isinstance(document, dict) or document.keys() != {"version", "tokens"}:
-        errors.append('must be an object of "version" and "tokens"')
-        return []
-    version, rows = document["version"], document["tokens"]
-    if version != VERSION or isinstance(version, bool):
-        errors.append(f"version = {shown(version)}: must be {VERSION}, the one of this delayd")
-        return []
-    if not isinstance(rows, list) or len(rows) > TOKENS_MAX:
-        errors.append(f"tokens: must be a list of at most {TOKENS_MAX} entries")
-        return []
-    return rows
-
-
-def _entry(row: object, where: str, errors: list[str]) -> Entry | None:
-    """Read one entry, or add what is wrong with it to the errors."""
-    if not isinstance(row, dict):
-        errors.append(f"{where}: must be an object")
-        return None
-    before = len(errors)
-    unknown = [name for name in row if name not in _FIELDS]
-    errors += [f"{where}.{shown(name)[1:-1]}: there is no such field" for name in unknown]
-    errors += [f"{where}.{name}: is missing" for name in _REQUIRED if name not in row]
-    values = dict(_values(row, where, errors))
-    if len(errors) > before:
-        return None
-    return Entry(
-        values["id"],
-        values["name"],
-        values["sha256"],
-        frozenset(values["scopes"]),
-        tuple(values["topics"]),
-        values["created"],
-        values.get("not_after"),
-    )
-
-
-def _values(row: Mapping[str, object], where: str, errors: list[str]) -> Iterator[tuple[str, Any]]:
-    for name, read in _READERS.items():
-        if name not in row:
-            continue
-        value = row[name]
-        try:
-            yield name, read(value)
-        except ValueError as error:
-            # A text in place of a hash may be the secret itself, in pieces.
-            said = "" if name == "sha256" else f" = {shown(value)}"
-            errors.append(f"{where}.{name}{said}: {error}")
-
-
 def _digits(value: object, count: int) -> str:
     if isinstance(value, str) and len(value) == count and _HEXADECIMAL.fullmatch(value):
         return value
@@ -192,12 +110,35 @@ def _globs(value: object) -> list[str]:
     return [checked_glob(each) for each in value]
 
 
-_READERS: Final[Mapping[str, Callable[[object], Any]]] = {
-    "id": partial(_digits, count=8),
-    "name": checked_name,
-    "sha256": partial(_digits, count=64),
-    "scopes": _scopes,
-    "topics": _globs,
-    "created": parse_time_s,
-    "not_after": lambda value: None if value is None else parse_time_s(value),
-}
+def _made(values: Mapping[str, Any]) -> Entry:
+    return Entry(
+        values["id"],
+        values["name"],
+        values["sha256"],
+        frozenset(values["scopes"]),
+        tuple(values["topics"]),
+        values["created"],
+        values.get("not_after"),
+    )
+
+
+TOKENS_FILE: Final = EntryFile(
+    plural="tokens",
+    key="id",
+    required=("id", "name", "sha256", "scopes", "topics", "created"),
+    readers={
+        "id": partial(_digits, count=8),
+        "name": checked_name,
+        "sha256": partial(_digits, count=64),
+        "scopes": _scopes,
+        "topics": _globs,
+        "created": parse_time_s,
+        "not_after": lambda value: None if value is None else parse_time_s(value),
+    },
+    unsaid=frozenset({"sha256"}),
+    make=_made,
+    invalid=TokensInvalid,
+    entries_max=TOKENS_MAX,
+    bytes_max=TOKENS_FILE_BYTES_MAX,
+    mode=NOT_WRITTEN_BY_OTHERS,
+)

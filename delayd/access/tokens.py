@@ -19,18 +19,14 @@ time wherever the hashes differ, so a wrong one tells nothing of either.
 import base64
 import hashlib
 import hmac
-import os
 import re
-import stat
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from delayd.access.errors import TokensInvalid
 from delayd.access.principal import Principal
 from delayd.access.scopes import Scope
-from delayd.access.token_entries import Entry, from_bytes
-from delayd.limits import TOKENS_FILE_BYTES_MAX
+from delayd.access.token_entries import TOKENS_FILE, Entry
 
 ID_BYTES: Final = 4
 SECRET_BYTES: Final = 32
@@ -83,7 +79,7 @@ class Tokens:
     @classmethod
     def load(cls, path: str) -> "Tokens":
         """Read the file. Raises `TokensInvalid` with everything that is wrong with it."""
-        return cls(from_bytes(_contents(path), path), path)
+        return cls(TOKENS_FILE.load(path), path)
 
     def find(self, secret: str, epoch_s: float) -> Principal | None:
         """Return whose token this text is; None: it is unknown or expired."""
@@ -102,19 +98,3 @@ class Tokens:
         if known is None or known[0].digest != principal.digest or known[1].is_over(epoch_s):
             return None
         return known[0]
-
-
-def _contents(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            data = file.read(TOKENS_FILE_BYTES_MAX + 1)
-    except (OSError, ValueError) as error:  # a path with a NUL
-        reason = getattr(error, "strerror", None) or str(error)
-        raise TokensInvalid([f"{path}: cannot be read: {reason}"]) from None
-    if mode & (stat.S_IWGRP | stat.S_IWOTH):
-        rule = "others may write to it, and so make tokens: chmod 600"
-        raise TokensInvalid([f"{path}: has the mode {stat.S_IMODE(mode):04o}: {rule}"])
-    if len(data) > TOKENS_FILE_BYTES_MAX:
-        raise TokensInvalid([f"{path}: is longer than {TOKENS_FILE_BYTES_MAX} bytes"])
-    return data

@@ -16,20 +16,24 @@ import click
 
 from delayd.access.errors import TokensInvalid, shown
 from delayd.access.scopes import Scope
-from delayd.access.token_entries import Entry, checked_glob, checked_name, checked_scope
+from delayd.access.token_entries import (
+    TOKENS_FILE,
+    Entry,
+    checked_glob,
+    checked_name,
+    checked_scope,
+)
 from delayd.access.tokens import TOKEN, TOKEN_BYTES, Tokens, issue
 from delayd.access.usage import days_of
+from delayd.cli.entry_file import RELOAD, change_or_fail, must_exist
 from delayd.cli.help import examples
 from delayd.cli.terminal import CommandFailed, complain, load_config, print_lines
-from delayd.cli.token_file import change
 from delayd.clock import system_wall_ms
 from delayd.exits import Exit
-from delayd.journal.disk import LockHeldError, RealDisk
 from delayd.limits import WALL_MS_MAX
 from delayd.text import TIME_RULE, parse_duration_ms, parse_time_s
 
 ALL: Final = "all"
-RELOAD: Final = "a running daemon reads the file again on SIGHUP: systemctl reload delayd"
 
 _WHERE: Final = (
     click.option("--tokens", "tokens_path", metavar="FILE", help="The tokens file."),
@@ -84,7 +88,7 @@ def create(
             text, entry = issue(os.urandom(TOKEN_BYTES), **wanted)
         return (*entries, entry)
 
-    _change(path, add)
+    change_or_fail(TOKENS_FILE, path, add)
     try:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
@@ -121,11 +125,7 @@ def revoke(token_id: str, tokens_path: str | None, config_path: str | None) -> i
     path = _tokens_path(tokens_path, config_path)
     match = TOKEN.fullmatch(token_id)
     wanted = match[1] if match else token_id  # a whole token contains its id
-    if os.path.isdir(os.path.dirname(path)) and not os.path.exists(path):
-        # Before the lock is taken, because its file would be left over.
-        raise CommandFailed(
-            Exit.BAD_CONFIGURATION, f"{path}: cannot be read: No such file or directory"
-        )
+    must_exist(path)
     gone: list[Entry] = []
 
     def remove(entries: tuple[Entry, ...]) -> list[Entry]:
@@ -134,7 +134,7 @@ def revoke(token_id: str, tokens_path: str | None, config_path: str | None) -> i
             raise CommandFailed(Exit.USAGE, f"ID {shown(wanted)}: there is no such token in {path}")
         return [entry for entry in entries if entry.id != wanted]
 
-    _change(path, remove)
+    change_or_fail(TOKENS_FILE, path, remove)
     complain(f"token {gone[0].id} ({gone[0].name}) was removed from {path}")
     complain(RELOAD)
     return Exit.OK
@@ -209,36 +209,6 @@ def _tokens_path(tokens_path: str | None, config_path: str | None) -> str:
         raise CommandFailed(Exit.USAGE, f"{said}: --tokens FILE names one, or auth.tokens")
     # If the name is a link, change the file that it points to, and not the link.
     return os.path.realpath(tokens_path)
-
-
-def _change(path: str, alter: Callable[[tuple[Entry, ...]], Sequence[Entry]]) -> None:
-    try:
-        change(RealDisk(), path, alter, lambda handle: _give_away(path, handle))
-    except TokensInvalid as error:
-        raise CommandFailed(Exit.BAD_CONFIGURATION, *error.errors) from None
-    except LockHeldError as error:
-        said = f"{path}: {error.holder} is changing it: try again"
-        raise CommandFailed(Exit.DIRECTORY_LOCKED, said) from None
-    except OSError as error:
-        said = f"{path}: cannot be changed: {error.strerror or error}"
-        raise CommandFailed(Exit.BAD_CONFIGURATION, said) from None
-
-
-def _give_away(path: str, handle: int) -> None:
-    """Give a file that replaces another the same owner; raises `OSError` if that fails.
-
-    Otherwise root, creating a token, would lock the daemon out of its file. For the same reason a
-    new file of root's gets the owner of its directory.
-    """
-    try:
-        old = os.stat(path)
-    except FileNotFoundError:
-        if os.geteuid() != 0:
-            return
-        old = os.stat(os.path.dirname(path))
-    new = os.fstat(handle)
-    if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
-        os.fchown(handle, old.st_uid, old.st_gid)
 
 
 def _row(entry: Entry, last_used: str | None, now_s: float) -> dict[str, Any]:

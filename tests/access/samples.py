@@ -3,7 +3,10 @@
 from pathlib import Path
 
 from delayd.access.scopes import Scope
-from delayd.access.token_entries import Entry, to_bytes
+from delayd.access.token_entries import (
+    TOKENS_FILE,
+    Entry,
+)
 from delayd.access.tokens import TOKEN_BYTES, issue
 
 
@@ -31,6 +34,6 @@ def made(
 
 def written(path: Path, *entries: Entry) -> str:
     """Write a tokens file as `delayd token` does and return its path."""
-    path.write_bytes(to_bytes(entries))
+    path.write_bytes(TOKENS_FILE.to_bytes(entries))
     path.chmod(0o600)
     return str(path)

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from delayd.access.scopes import Scope
-from delayd.access.token_entries import from_bytes
+from delayd.access.token_entries import (
+    TOKENS_FILE,
+)
 from delayd.config import BY_NAME, SECTIONS, load
 from delayd.http.routes import ROUTES
 from delayd.limits import (
@@ -50,7 +52,7 @@ def test_each_piece_of_configuration_is_valid(text: str, tmp_path: Path) -> None
 
 def test_the_tokens_file_that_is_shown_is_in_order() -> None:
     (text,) = blocks("json")
-    (entry,) = from_bytes(text.encode(), "page")
+    (entry,) = TOKENS_FILE.from_bytes(text.encode(), "page")
     assert entry.scopes == {Scope.RESERVE, Scope.DELETE}
     assert set(json.loads(text)["tokens"][0]) == set(entry.fields())
 

@@ -12,9 +12,8 @@ from delayd.access.token_entries import (
     GLOBS_RULE,
     NAME_RULE,
     SCOPE_RULE,
+    TOKENS_FILE,
     Entry,
-    from_bytes,
-    to_bytes,
 )
 from delayd.core.policy import PATTERN_RULE
 from delayd.limits import (
@@ -48,27 +47,30 @@ entries = st.builds(
 
 @given(st.lists(entries, max_size=5, unique_by=lambda entry: entry.id))
 def test_what_is_written_is_read(written: list[Entry]) -> None:
-    assert from_bytes(to_bytes(written), "t") == tuple(written)
+    assert TOKENS_FILE.from_bytes(TOKENS_FILE.to_bytes(written), "t") == tuple(written)
 
 
 def test_the_file_of_version_1_is_read_for_ever() -> None:
-    assert from_bytes(GOLDEN.read_bytes(), "t") == (
+    assert TOKENS_FILE.from_bytes(GOLDEN.read_bytes(), "t") == (
         made(1, (Scope.RESERVE, Scope.DELETE), ("mail.*", "sms"), not_after_s=2_000_000_000)[1],
         made(2)[1],
     )
 
 
 def test_the_file_of_version_1_is_still_what_is_written() -> None:
-    assert to_bytes(from_bytes(GOLDEN.read_bytes(), "t")) == GOLDEN.read_bytes()
+    assert (
+        TOKENS_FILE.to_bytes(TOKENS_FILE.from_bytes(GOLDEN.read_bytes(), "t"))
+        == GOLDEN.read_bytes()
+    )
 
 
 def test_a_file_that_ends_anywhere_is_refused_or_whole() -> None:
     data = GOLDEN.read_bytes()
-    whole = from_bytes(data, "t")
+    whole = TOKENS_FILE.from_bytes(data, "t")
     for count in range(len(data) - 1):
         with pytest.raises(TokensInvalid):
-            from_bytes(data[:count], "t")
-    assert from_bytes(data[:-1], "t") == whole  # but for its last newline
+            TOKENS_FILE.from_bytes(data[:count], "t")
+    assert TOKENS_FILE.from_bytes(data[:-1], "t") == whole  # but for its last newline
 
 
 def test_a_file_with_one_wrong_bit_is_refused_or_read() -> None:
@@ -78,7 +80,7 @@ def test_a_file_with_one_wrong_bit_is_refused_or_read() -> None:
             wrong = bytearray(data)
             wrong[index] ^= 1 << bit
             try:
-                read = from_bytes(bytes(wrong), "t")
+                read = TOKENS_FILE.from_bytes(bytes(wrong), "t")
             except TokensInvalid:
                 continue
             assert len(read) == 2
@@ -89,7 +91,7 @@ def test_a_file_with_one_wrong_bit_is_refused_or_read() -> None:
 
 def errors_of(data: bytes) -> list[str]:
     with pytest.raises(TokensInvalid) as caught:
-        from_bytes(data, "t")
+        TOKENS_FILE.from_bytes(data, "t")
     assert str(caught.value) == "\n".join(caught.value.errors)
     assert all(error.startswith("t: ") for error in caught.value.errors)
     return [error[3:] for error in caught.value.errors]
@@ -182,7 +184,7 @@ def test_as_many_tokens_as_the_limit_says_fit_and_one_more_does_not() -> None:
     many = [made()[1].fields() | {"id": f"{number:08x}"} for number in range(TOKENS_MAX + 1)]
     data = json.dumps({"version": 1, "tokens": many[:-1]}).encode()
     assert len(data) < TOKENS_FILE_BYTES_MAX
-    assert len(from_bytes(data, "t")) == TOKENS_MAX
+    assert len(TOKENS_FILE.from_bytes(data, "t")) == TOKENS_MAX
     assert errors_of_rows(*many) == [f"tokens: must be a list of at most {TOKENS_MAX} entries"]
 
 

@@ -16,7 +16,9 @@ from typing import Final
 import pytest
 
 from delayd.access.scopes import Scope
-from delayd.access.token_entries import from_bytes
+from delayd.access.token_entries import (
+    TOKENS_FILE,
+)
 from delayd.exits import Exit
 from delayd.testing.daemon import Daemon, DaemonNotStarted, running_daemon
 from tests.access.handshakes import Authority
@@ -80,7 +82,7 @@ def test_what_the_page_tells_to_type_does_what_it_says(tmp_path: Path) -> None:
     assert run(create).stdout == ""
     assert (tmp_path / "worker.token").stat().st_mode & 0o077 == 0
     text = (tmp_path / "worker.token").read_text().strip()
-    (entry,) = from_bytes((tmp_path / "tokens.json").read_bytes(), "t")
+    (entry,) = TOKENS_FILE.from_bytes((tmp_path / "tokens.json").read_bytes(), "t")
     assert entry.scopes == {Scope.RESERVE, Scope.DELETE, Scope.RELEASE, Scope.BURY}
     shown = run(list_tokens).stdout
     assert f"{entry.id}  mail worker" in shown
@@ -88,7 +90,7 @@ def test_what_the_page_tells_to_type_does_what_it_says(tmp_path: Path) -> None:
     hashed = run(f"printf %s '{secret}' | sha256sum").stdout  # as the page says of the file
     assert hashed.split()[0] == entry.sha256
     run(revoke.replace("0a1b2c3d", entry.id))
-    assert from_bytes((tmp_path / "tokens.json").read_bytes(), "t") == ()
+    assert TOKENS_FILE.from_bytes((tmp_path / "tokens.json").read_bytes(), "t") == ()
 
 
 def test_a_client_without_a_token_may_nothing_and_with_one_what_it_says(

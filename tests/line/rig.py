@@ -44,7 +44,9 @@ from delayd.line.stats import Stats
 from tests.core.check import check
 
 if TYPE_CHECKING:
-    from delayd.access.token_entries import Entry
+    from delayd.access.token_entries import (
+        Entry,
+    )
 
 EPOCH_MS: Final = 1_800_000_000_000
 ALL: Final = tuple(Scope)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from delayd.access.errors import TokensInvalid
-from delayd.access.token_entries import Entry, from_bytes, to_bytes
-from delayd.cli.token_file import change, read
+from delayd.access.token_entries import TOKENS_FILE, Entry
+from delayd.cli.entry_file import change, read
 from delayd.journal.disk import LockHeldError, RealDisk
 from delayd.limits import TOKENS_FILE_BYTES_MAX, TOKENS_MAX
 from delayd.testing.disk import PowerCut, SimulatedDisk
@@ -24,27 +24,27 @@ def add(entry: Entry) -> Callable[[tuple[Entry, ...]], list[Entry]]:
 def disk_with(*entries: Entry) -> SimulatedDisk:
     disk = SimulatedDisk()
     disk.make_directory("etc")
-    disk.put_file(PATH, to_bytes(entries))
+    disk.put_file(PATH, TOKENS_FILE.to_bytes(entries))
     return disk
 
 
 def test_a_file_that_is_not_there_has_no_entries_and_is_made(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
-    assert read(RealDisk(), str(path)) == ()
-    change(RealDisk(), str(path), add(OLD))
-    assert from_bytes(path.read_bytes(), "t") == (OLD,)
+    assert read(TOKENS_FILE, RealDisk(), str(path)) == ()
+    change(TOKENS_FILE, RealDisk(), str(path), add(OLD))
+    assert TOKENS_FILE.from_bytes(path.read_bytes(), "t") == (OLD,)
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_file_is_replaced_by_one_for_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
-    path.write_bytes(to_bytes([OLD]))
+    path.write_bytes(TOKENS_FILE.to_bytes([OLD]))
     path.chmod(0o666)
     draft = tmp_path / "tokens.json.new"
     draft.write_text("of somebody who was interrupted")
     draft.chmod(0o666)
-    change(RealDisk(), str(path), add(NEW))
-    assert from_bytes(path.read_bytes(), "t") == (OLD, NEW)
+    change(TOKENS_FILE, RealDisk(), str(path), add(NEW))
+    assert TOKENS_FILE.from_bytes(path.read_bytes(), "t") == (OLD, NEW)
     assert path.stat().st_mode & 0o777 == 0o600
     assert not draft.exists()
 
@@ -52,7 +52,7 @@ def test_a_file_is_replaced_by_one_for_its_owner_alone(tmp_path: Path) -> None:
 def calls_of_a_change() -> range:
     disk = disk_with(OLD)
     first = disk.call_count + 1
-    change(disk, PATH, add(NEW))
+    change(TOKENS_FILE, disk, PATH, add(NEW))
     return range(first, disk.call_count + 1)
 
 
@@ -63,20 +63,20 @@ def test_after_a_power_cut_at_any_call_the_file_is_the_old_or_the_new_one(surviv
         disk = disk_with(OLD)
         disk.fail(number, PowerCut())
         with pytest.raises(PowerCut):
-            change(disk, PATH, add(NEW))
+            change(TOKENS_FILE, disk, PATH, add(NEW))
         disk.crash(lambda _piece: survives)
-        outcomes.append(len(from_bytes(disk.file_bytes(PATH), "t")))
-        change(disk, PATH, add(made(3)[1]))  # what is left over is in nobody's way
-        assert made(3)[1] in from_bytes(disk.file_bytes(PATH), "t")
+        outcomes.append(len(TOKENS_FILE.from_bytes(disk.file_bytes(PATH), "t")))
+        change(TOKENS_FILE, disk, PATH, add(made(3)[1]))  # what is left over is in nobody's way
+        assert made(3)[1] in TOKENS_FILE.from_bytes(disk.file_bytes(PATH), "t")
     assert set(outcomes) == {1, 2}
     assert outcomes == sorted(outcomes)
 
 
 def test_a_file_that_was_changed_is_durable() -> None:
     disk = disk_with(OLD)
-    change(disk, PATH, add(NEW))
+    change(TOKENS_FILE, disk, PATH, add(NEW))
     disk.crash()
-    assert from_bytes(disk.file_bytes(PATH), "t") == (OLD, NEW)
+    assert TOKENS_FILE.from_bytes(disk.file_bytes(PATH), "t") == (OLD, NEW)
 
 
 def test_whatever_fails_leaves_the_old_file_or_the_new_one_and_no_lock() -> None:
@@ -84,8 +84,8 @@ def test_whatever_fails_leaves_the_old_file_or_the_new_one_and_no_lock() -> None
         disk = disk_with(OLD)
         disk.fail(number, OSError(errno.EIO, "Input/output error"))
         with contextlib.suppress(OSError):
-            change(disk, PATH, add(NEW))
-        assert from_bytes(disk.file_bytes(PATH), "t") in {(OLD,), (OLD, NEW)}
+            change(TOKENS_FILE, disk, PATH, add(NEW))
+        assert TOKENS_FILE.from_bytes(disk.file_bytes(PATH), "t") in {(OLD,), (OLD, NEW)}
         disk.close(disk.lock(f"{PATH}.lock"))
 
 
@@ -94,9 +94,9 @@ def test_a_write_that_fails_is_told_and_leaves_no_draft() -> None:
         disk = disk_with(OLD)
         disk.fail(1, OSError(errno.ENOSPC, "No space left on device"), verb)
         with pytest.raises(OSError, match="No space left"):
-            change(disk, PATH, add(NEW))
+            change(TOKENS_FILE, disk, PATH, add(NEW))
         assert set(disk.list_directory("etc")) == {"tokens.json", "tokens.json.lock"}
-        assert from_bytes(disk.file_bytes(PATH), "t") == (OLD,)
+        assert TOKENS_FILE.from_bytes(disk.file_bytes(PATH), "t") == (OLD,)
 
 
 def test_short_reads_and_writes_are_continued() -> None:
@@ -104,8 +104,8 @@ def test_short_reads_and_writes_are_continued() -> None:
     for number in range(1, 6):
         disk.shorten(number, "pread", 50)
         disk.shorten(number, "pwrite", 50)
-    change(disk, PATH, add(NEW))
-    assert from_bytes(disk.file_bytes(PATH), "t") == (OLD, NEW)
+    change(TOKENS_FILE, disk, PATH, add(NEW))
+    assert TOKENS_FILE.from_bytes(disk.file_bytes(PATH), "t") == (OLD, NEW)
 
 
 def test_of_two_who_change_it_at_once_one_is_refused(tmp_path: Path) -> None:
@@ -113,30 +113,30 @@ def test_of_two_who_change_it_at_once_one_is_refused(tmp_path: Path) -> None:
 
     def add_within(entries: tuple[Entry, ...]) -> list[Entry]:
         with pytest.raises(LockHeldError):
-            change(RealDisk(), path, add(NEW))
+            change(TOKENS_FILE, RealDisk(), path, add(NEW))
         return [*entries, OLD]
 
-    change(RealDisk(), path, add_within)
-    change(RealDisk(), path, add(NEW))
-    assert read(RealDisk(), path) == (OLD, NEW)
+    change(TOKENS_FILE, RealDisk(), path, add_within)
+    change(TOKENS_FILE, RealDisk(), path, add(NEW))
+    assert read(TOKENS_FILE, RealDisk(), path) == (OLD, NEW)
 
 
 def test_what_cannot_be_read_is_not_overwritten() -> None:
     disk = disk_with()
     disk.put_file(PATH, b"my shopping list")
     with pytest.raises(TokensInvalid, match="is not JSON"):
-        change(disk, PATH, add(NEW))
+        change(TOKENS_FILE, disk, PATH, add(NEW))
     assert disk.file_bytes(PATH) == b"my shopping list"
     disk.put_file(PATH, b" " * (TOKENS_FILE_BYTES_MAX + 1))
     with pytest.raises(TokensInvalid, match="is longer than"):
-        change(disk, PATH, add(NEW))
+        change(TOKENS_FILE, disk, PATH, add(NEW))
 
 
 def test_more_tokens_than_can_be_read_are_not_written() -> None:
     disk = disk_with(OLD)
     with pytest.raises(TokensInvalid, match="and no more fit"):
-        change(disk, PATH, lambda entries: [*entries] * (TOKENS_MAX + 1))
-    assert from_bytes(disk.file_bytes(PATH), "t") == (OLD,)
+        change(TOKENS_FILE, disk, PATH, lambda entries: [*entries] * (TOKENS_MAX + 1))
+    assert TOKENS_FILE.from_bytes(disk.file_bytes(PATH), "t") == (OLD,)
 
 
 def test_a_new_file_that_cannot_be_given_away_does_not_replace_the_old_one() -> None:
@@ -146,6 +146,6 @@ def test_a_new_file_that_cannot_be_given_away_does_not_replace_the_old_one() -> 
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
     with pytest.raises(PermissionError):
-        change(disk, PATH, add(NEW), own)
-    assert from_bytes(disk.file_bytes(PATH), "t") == (OLD,)
+        change(TOKENS_FILE, disk, PATH, add(NEW), own)
+    assert TOKENS_FILE.from_bytes(disk.file_bytes(PATH), "t") == (OLD,)
     assert "tokens.json.new" not in disk.list_directory("etc")
