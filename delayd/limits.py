@@ -83,6 +83,8 @@ AGES_KEPT_MAX: Final = 100_000
 RATE_WINDOW_MS: Final = 60_000  # rates are reported for the last minute
 # How often counters are written down for it, at most: a sixth of the minute.
 RATE_CELL_MS: Final = 10_000
+HISTORY_CELL_MS: Final = 60_000
+HISTORY_CELLS: Final = 61  # an hour, and the minute that has just begun
 RATE_CELLS: Final = 8  # six make a minute; one may reach into it, and one has just begun
 
 # Topics whose metrics have their name as a label. Each has up to 50 series, so a scrape has 10,000

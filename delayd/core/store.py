@@ -318,6 +318,9 @@ class Store:
         if self.time_ms >= counters.rates.next_ms:
             counts = (self.jobs_put, counters.reserves, counters.deletes)
             counters.rates.begin(self.time_ms, counts)
+            if self.time_ms >= counters.history.next_ms:
+                failed = counters.attempts_failed
+                counters.history.begin(self.time_ms, (*counts, failed), counters.overdue)
 
     def count(self, topic: Topic, operation: Operation, jobs: int = 1) -> None:
         """Count what happened to jobs of the topic; not put, reserve and delete."""
@@ -429,6 +432,7 @@ class Store:
         first_ms = self.time_ms - first_ms
         last_ms = self.time_ms - last_ms
         note_run(topic.overdue, first_ms, last_ms, jobs)
+        note_run(self.counters.overdue, first_ms, last_ms, jobs)
         if not topic.has_own_metrics:
             note_run(self.counters.others_overdue, first_ms, last_ms, jobs)
 

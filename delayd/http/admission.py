@@ -96,7 +96,7 @@ class RequestAdmission:
     def endpoint(self, route: Route) -> Endpoint:
         """Return what answers the requests of a route."""
         api, handler, authenticator = self._api, route.handler, self._authenticator
-        is_guarded, body_bytes_max = route.scope is not None, self._body_bytes_max
+        is_guarded, body_bytes_max = route.is_guarded, self._body_bytes_max
         body_reader = None
         if route.form is not None:
             body_reader = _BodyReader(route, route.form, api.engine.body_bytes_max)

@@ -331,6 +331,13 @@ class NothingForm(Form, kw_only=True):
 DAY_MS: Final = 86_400_000
 
 
+def _place(bound: TimeBound | Unset, now_ms: int, offset_ms: int, *, otherwise_ms: int = 0) -> int:
+    """Return a bound in delayd time, which the wall clock is ahead of by `offset_ms`."""
+    if not isinstance(bound, TimeBound):
+        return otherwise_ms
+    return max(0, bound.ms + (-offset_ms if bound.is_moment else now_ms))
+
+
 class WhichForm(Form, kw_only=True):
     """Which jobs of a topic; by default all of them."""
 
@@ -343,14 +350,10 @@ class WhichForm(Form, kw_only=True):
 
     def wanted(self, now_ms: int, offset_ms: int) -> Wanted:
         """Return the same in delayd time, which the wall clock is ahead of by `offset_ms`."""
-
-        def place(bound: TimeBound | Unset, otherwise_ms: int) -> int:
-            if not isinstance(bound, TimeBound):
-                return otherwise_ms
-            return max(0, bound.ms + (-offset_ms if bound.is_moment else now_ms))
-
         states = self.state if isinstance(self.state, frozenset) else frozenset(State)
-        return Wanted(states, place(self.from_, 0), place(self.to, NEVER_DUE_MS), self.prefix)
+        from_ms = _place(self.from_, now_ms, offset_ms, otherwise_ms=0)
+        until_ms = _place(self.to, now_ms, offset_ms, otherwise_ms=NEVER_DUE_MS)
+        return Wanted(states, from_ms, until_ms, self.prefix)
 
     @property
     def names_moment(self) -> bool:
@@ -410,7 +413,7 @@ class ListTopicsForm(Form, kw_only=True):
 
 
 class HorizonForm(Form, kw_only=True):
-    """Of which topics, how far ahead and how finely."""
+    """Of which topics, from when, how far and how finely."""
 
     topic: Annotated[
         list[TopicName],
@@ -420,9 +423,10 @@ class HorizonForm(Form, kw_only=True):
             max_length=limits.HTTP_CALENDAR_TOPICS_MAX,
         ),
     ] = msgspec.field(default_factory=list)
-    horizon: Annotated[Duration | Unset, about("How far ahead, from now; a day by default.")] = (
-        UNSET
-    )
+    from_: Annotated[
+        TimeBound | Unset, about("Where it begins; a delay counts from now, which is the default.")
+    ] = msgspec.field(default=UNSET, name="from")
+    horizon: Annotated[Duration | Unset, about("How far it reaches; a day by default.")] = UNSET
     bins: Annotated[
         int, about("Into how many spans it is divided.", ge=1, le=limits.CALENDAR_BINS_MAX)
     ] = 24
@@ -432,8 +436,17 @@ class HorizonForm(Form, kw_only=True):
 
     @property
     def horizon_ms(self) -> int:
-        """How far ahead."""
+        """How far it reaches."""
         return self.horizon if isinstance(self.horizon, int) else DAY_MS
+
+    @property
+    def names_moment(self) -> bool:
+        """Whether the wall clock matters."""
+        return isinstance(self.from_, TimeBound) and self.from_.is_moment
+
+    def from_ms(self, now_ms: int, offset_ms: int) -> int:
+        """Return where it begins, in delayd time, which the wall clock is ahead of by that."""
+        return _place(self.from_, now_ms, offset_ms, otherwise_ms=now_ms)
 
     def broken_rules(self) -> list[FieldError]:
         """There is a time to divide, and pages are of all topics."""

@@ -147,6 +147,12 @@ def _all_forms(forms: Iterable[type[Form]]) -> set[type[Form]]:
 # --- Calls ---------------------------------------------------------------------------------------
 
 
+def _security(route: Route) -> list[Schema]:
+    if not route.is_guarded:
+        return []
+    return [{"token": [] if route.scope is None else [route.scope.value]}, {}]
+
+
 def _operation(route: Route) -> Schema:
     about = route.about
     if route.scope is not None:
@@ -156,7 +162,7 @@ def _operation(route: Route) -> Schema:
         "tags": [route.section.value],
         "summary": route.summary,
         "description": about.strip(),
-        "security": [] if route.scope is None else [{"token": [route.scope.value]}, {}],
+        "security": _security(route),
         "parameters": [*_parameters(route)],
     }
     if route.form is not None:
@@ -261,7 +267,7 @@ def _problems(routes: Iterable[Route]) -> Schema:
 def refusals_of(route: Route) -> Iterable[type[Refusal]]:
     """Yield what the call may be refused for; some twice."""
     yield from _OF_ALL
-    if route.scope is not None:
+    if route.is_guarded:
         yield problems.Unauthorized
     if route.form is not None:
         yield from _OF_BODIES

@@ -264,7 +264,7 @@ _MANY_JOBS: Final = (
     Route(
         *("GET", "/v1/calendar", many_jobs.calendar, Scope.PEEK),
         *("get_calendar", Section.JOBS, "Count what comes due when"),
-        "Delayed jobs in each of a number of time spans from now on, by topic.",
+        "Delayed jobs in each of a number of time spans, by topic.",
         {200: Response("The counts.", (structs.CalendarAnswer,))},
         (errors.TopicNotFound, errors.TopicNameInvalid, errors.ValueOutOfRange),
         query=forms.HorizonForm,
@@ -356,6 +356,19 @@ _DAEMON: Final = (
         *("get_metrics", Section.DAEMON, "See all figures, for Prometheus"),
         "Its text format.",
         {200: Response("The figures.", media="text/plain")},
+    ),
+    Route(
+        *("GET", "/v1/stats/history", health.history, Scope.STATS),
+        *("get_history", Section.DAEMON, "The last hour, minute by minute"),
+        "Counted since the daemon's start.",
+        {200: Response("The minutes.", (structs.HistoryAnswer,))},
+    ),
+    Route(
+        *("GET", "/v1/access", health.access, None),
+        *("get_access", Section.DAEMON, "What this client may do"),
+        "The scopes and topics of the token that comes with the request, whatever they are.",
+        {200: Response("Its permissions.", (structs.AccessAnswer,))},
+        needs_token=True,
     ),
     Route(
         *("GET", "/healthz", health.healthz, None),

@@ -64,7 +64,7 @@ class Route(NamedTuple):
     path: str
     handler: Handler
     scope: Scope | None
-    """What a token must be good for; None: the call needs no token."""
+    """What a token must be good for; None: nothing in particular."""
     name: str
     """What programs made of the OpenAPI document call it; never changes."""
     section: Section
@@ -82,6 +82,13 @@ class Route(NamedTuple):
     """What the query says; None: there is no query."""
     may_be_empty: bool = False
     """No body says the same as `{}`."""
+    needs_token: bool = False
+    """A call without a scope needs a valid token all the same, whatever that is good for."""
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether a token is needed, where the daemon has tokens."""
+        return self.scope is not None or self.needs_token
 
 
 # --- Finding one ---------------------------------------------------------------------------------

@@ -245,7 +245,7 @@ class TopicCalendarAnswer(Answer, kw_only=True):
     """What comes due of a topic."""
 
     name: str
-    counts: Annotated[list[Count], about("Jobs in each span, the first from now on.")]
+    counts: Annotated[list[Count], about("Jobs in each span.")]
 
 
 class CalendarAnswer(Answer, kw_only=True):
@@ -447,6 +447,33 @@ class StatsAnswer(Answer, kw_only=True):
     operations: dict[str, Count]
     usage: DaemonUsageAnswer
     body_bytes_max: Count
+
+
+class MinuteAnswer(Answer, kw_only=True):
+    """What has happened in a minute; a minute without any of it is left out."""
+
+    from_: MomentText = msgspec.field(name="from")
+    put: Count
+    reserved: Count
+    deleted: Count
+    failed: Annotated[Count, about("Attempts that ended in a nack, or because the ttr ran out.")]
+    late_p50: Annotated[Seconds | None, about("How late delays ended, the median; null: none has.")]
+    late_p99: Seconds | None
+
+
+class HistoryAnswer(Answer, kw_only=True):
+    """The last hour."""
+
+    now: MomentText
+    minutes: Annotated[list[MinuteAnswer], about("The oldest first; the last is not over yet.")]
+
+
+class AccessAnswer(Answer, kw_only=True):
+    """Who the client is, and what it may do."""
+
+    name: Annotated[str, about("What the token, user or certificate is called.")]
+    scopes: Annotated[list[str], about("Sorted.")]
+    topics: Annotated[list[str], about("Patterns of the topics for which it may do that.")]
 
 
 class LivesAnswer(Answer, kw_only=True):

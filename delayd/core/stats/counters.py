@@ -8,6 +8,7 @@ which cost 3 % of everything.
 import enum
 from typing import TYPE_CHECKING
 
+from delayd.core.stats.history import History
 from delayd.core.stats.latency import new_histogram
 from delayd.core.stats.rates import Rates
 
@@ -57,9 +58,11 @@ class Counters:
     __slots__ = (
         "busiest",
         "deletes",
+        "history",
         "operations",
         "others_overdue",
         "others_waited",
+        "overdue",
         "rates",
         "reserves",
     )
@@ -71,8 +74,16 @@ class Counters:
         self.operations = [0] * len(Operation)
         """What else has happened, by `Operation`; three of them are counted apart."""
         self.rates = Rates()
+        self.history = History()
+        self.overdue = new_histogram()
+        """How late delays ended, in all topics."""
         self.others_overdue = new_histogram()
         """Of topics that were not shown when it was counted, as the next."""
         self.others_waited = new_histogram()
         self.busiest: list[Topic] = []
         """Topics that are not shown and might be, as the last census found."""
+
+    @property
+    def attempts_failed(self) -> int:
+        """How many attempts have ended in a nack, or because their ttr ran out."""
+        return self.operations[Operation.NACK] + self.operations[Operation.TIMEOUT]

@@ -5,6 +5,7 @@ Operations are counted since the start of the daemon. Rates are those of the las
 
 from delayd.core.engine import Engine
 from delayd.core.stats.counters import Operation
+from delayd.core.stats.history import Cell
 from delayd.core.topic import Topic
 
 
@@ -49,3 +50,10 @@ def daemon_rates(engine: Engine, now_ms: int) -> tuple[float, float, float]:
     """Return the same of all topics."""
     store, counters = engine.store, engine.store.counters
     return counters.rates.per_s(now_ms, (store.jobs_put, counters.reserves, counters.deletes))
+
+
+def daemon_history(engine: Engine) -> list[Cell]:
+    """Return what has happened in each minute of the last hour, the oldest first."""
+    store, counters = engine.store, engine.store.counters
+    counts = (store.jobs_put, counters.reserves, counters.deletes, counters.attempts_failed)
+    return counters.history.cells(counts, counters.overdue)

@@ -5,13 +5,14 @@ daemon; rates are those of the last minute.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from delayd.core.policy import Policy
 from delayd.core.stats.figures import (
     age_ms,
+    daemon_history,
     daemon_operations,
     daemon_rates,
     oldest_ready_ms,
@@ -22,12 +23,17 @@ from delayd.core.stats.latency import SUM_AT, count_of, quantile_ms
 from delayd.core.throttle import Block
 from delayd.core.times import RequestMs
 from delayd.http import structs
+from delayd.limits import HISTORY_CELL_MS, HISTORY_CELLS
+from delayd.text import moment_text
 
 if TYPE_CHECKING:
     from delayd.core.engine import Engine
     from delayd.core.stats.latency import Histogram
     from delayd.core.stats.totals import TotalsScan
     from delayd.core.topic import Topic
+
+
+HISTORY_MS: Final = HISTORY_CELLS * HISTORY_CELL_MS
 
 
 def _seconds(duration_ms: float | None) -> float | None:
@@ -76,6 +82,26 @@ def topic_answer(
         policy=policy.policy,
         source=policy.source,
     )
+
+
+def history_answer(engine: "Engine", now_ms: RequestMs) -> structs.HistoryAnswer:
+    """Return what has happened in each minute of the last hour."""
+    offset_ms = engine.store.wall_times.offset_ms
+    minutes = []
+    for cell in daemon_history(engine):
+        if cell.from_ms + HISTORY_MS > now_ms:
+            put, reserved, deleted, failed = cell.counted
+            minute = structs.MinuteAnswer(
+                from_=moment_text(cell.from_ms + offset_ms),
+                put=put,
+                reserved=reserved,
+                deleted=deleted,
+                failed=failed,
+                late_p50=_seconds(cell.late_p50_ms),
+                late_p99=_seconds(cell.late_p99_ms),
+            )
+            minutes.append(minute)
+    return structs.HistoryAnswer(now=moment_text(now_ms + offset_ms), minutes=minutes)
 
 
 def stats_answer(

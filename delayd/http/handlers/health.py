@@ -14,10 +14,10 @@ from delayd.core.errors import Draining, OutOfSpace
 from delayd.core.stats.totals import TotalsScan
 from delayd.core.virtual_clock import ClockAdvance
 from delayd.http.api import Call
-from delayd.http.handlers.figures import stats_answer
+from delayd.http.handlers.figures import history_answer, stats_answer
 from delayd.http.problems import NoClock, NotReady
 from delayd.http.responses import Reply, reply
-from delayd.http.structs import AdvancedAnswer, HttpAnswer, LivesAnswer, ReadyAnswer
+from delayd.http.structs import AccessAnswer, AdvancedAnswer, HttpAnswer, LivesAnswer, ReadyAnswer
 from delayd.limits import CENSUS_STEP_TOPICS, READY_BODY_BYTES, SLOW_SYNC_MS
 from delayd.text import moment_text
 
@@ -66,6 +66,20 @@ async def stats(call: Call) -> Reply:
         now_ms,
     )
     return await call.answered(answer)
+
+
+async def history(call: Call) -> Reply:
+    """Answer what has happened in each minute of the last hour."""
+    call.allow(None)
+    return reply(200, history_answer(call.api.engine, call.api.now_ms()))
+
+
+async def access(call: Call) -> Reply:
+    """Answer what the client may do."""
+    principal = call.principal
+    scopes = sorted(scope.value for scope in principal.scopes)
+    answer = AccessAnswer(name=principal.name, scopes=scopes, topics=[*principal.topics])
+    return reply(200, answer)
 
 
 async def metrics(call: Call) -> Reply:

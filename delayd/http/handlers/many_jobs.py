@@ -171,7 +171,9 @@ async def calendar(call: Call) -> Reply:
         if len(names) > limits.HTTP_CALENDAR_TOPICS_MAX:
             del names[limits.HTTP_CALENDAR_TOPICS_MAX :]
             after = names[-1]
-    from_ms = api.now_ms()
+    if query.names_moment:
+        api.turns.look_at_wall_clock()
+    from_ms = query.from_ms(api.now_ms(), api.engine.store.wall_times.offset_ms)
     bin_ms = -(-query.horizon_ms // query.bins)
     topics = []
     for name in names:

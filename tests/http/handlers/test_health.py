@@ -113,6 +113,44 @@ def test_what_concerns_all_topics_needs_a_token_for_all_of_them(path: str) -> No
 # --- The virtual clock ---------------------------------------------------------------------------
 
 
+def test_the_last_hour_is_told_minute_by_minute() -> None:
+    with HttpRig(is_virtual=True) as rig:
+        rig.ok("POST", "/v1/topics/mail/jobs", {"jobs": [{"body": 1, "delay": "90s"}] * 3})
+        rig.ok("POST", "/v1/clock/advance", {"by": "100s"})
+        job, *_ = rig.ok("POST", "/v1/topics/mail/reserve", {"max": 2})["jobs"]
+        rig.ok("POST", f"/v1/jobs/{job['id']}/ack", {"token": job["token"]})
+        rig.ok("POST", "/v1/clock/advance", {"by": "60s"})
+        rig.ok("POST", "/v1/topics/mail/jobs", {"body": 1})
+        told = rig.ok("GET", "/v1/stats/history")
+        assert told["now"] == "2023-11-14T22:16:00.000Z"
+        first, second, third = told["minutes"]
+        assert (first["from"], first["put"], first["reserved"]) == (
+            "2023-11-14T22:13:20.000Z",
+            3,
+            0,
+        )
+        # What is counted begins a minute: the reserve, 100 s after the first put.
+        assert (second["from"], second["put"]) == ("2023-11-14T22:15:00.000Z", 0)
+        assert (second["reserved"], second["deleted"], second["failed"]) == (2, 1, 1)
+        assert (third["from"], third["put"]) == ("2023-11-14T22:16:00.000Z", 1)
+        assert (first["late_p50"], second["late_p50"]) == (0.0005, None)
+        rig.ok("POST", "/v1/clock/advance", {"by": "2h"})
+        assert rig.ok("GET", "/v1/stats/history")["minutes"] == []
+
+
+def test_a_client_is_told_what_it_may_do() -> None:
+    with HttpRig() as rig:
+        told = rig.ok("GET", "/v1/access")
+        assert (told["name"], told["topics"]) == ("everybody", ["*"])
+        assert told["scopes"] == sorted(told["scopes"])
+        assert set(told["scopes"]) == {scope.value for scope in Scope}
+    with HttpRig(needs_token=True) as rig:
+        token = rig.token(Scope.RESERVE, Scope.DELETE, topics=("mail", "sms.*"))
+        told = rig.ok("GET", "/v1/access", token=token)
+        assert (told["scopes"], told["topics"]) == (["delete", "reserve"], ["mail", "sms.*"])
+        assert token not in str(told)
+
+
 def test_the_clock_goes_on_through_everything_that_is_due() -> None:
     with HttpRig(is_virtual=True) as rig:
         for delay in ("5s", "1s", "3s"):

@@ -439,6 +439,19 @@ def test_a_calendar_tells_how_much_comes_due_when() -> None:
         assert len(rig.ok("GET", "/v1/calendar")["topics"][0]["counts"]) == 24
 
 
+def test_a_calendar_begins_where_it_is_asked_to() -> None:
+    with HttpRig(is_virtual=True) as rig:
+        for delay in ("30m", "90m", "100m", "5h"):
+            put(rig, delay=delay)
+        for begin in ("1h", "2023-11-14T23:13:20Z"):
+            told = rig.ok("GET", f"/v1/calendar?from={begin}&horizon=1h&bins=6")
+            assert (told["from"], told["bin"]) == ("2023-11-14T23:13:20.000Z", 600.0)
+            assert told["topics"][0]["counts"] == [0, 0, 0, 1, 1, 0]
+        told = rig.ok("GET", "/v1/calendar?from=-1h&horizon=2h&bins=2")
+        assert told["topics"][0]["counts"] == [0, 1]  # what is past has come
+        assert rig.ok("GET", "/v1/calendar?from=6h")["topics"][0]["counts"] == [0] * 24
+
+
 def test_a_calendar_of_very_many_topics_comes_in_pages() -> None:
     with HttpRig(is_checked=False) as rig:
         count = HTTP_CALENDAR_TOPICS_MAX + 5
@@ -461,6 +474,7 @@ def test_a_calendar_of_very_many_topics_comes_in_pages() -> None:
         (f"bins={CALENDAR_BINS_MAX + 1}&horizon=soon", ["bins", "horizon"]),
         ("bins=100&horizon=0.05", ["horizon"]),
         ("horizon=0", ["horizon"]),
+        ("from=noon", ["from"]),
         ("topic=-x&topic=mail", ["topic"]),
         ("topic=mail&after=mail", ["after"]),
         ("&".join(f"topic=t{number}" for number in range(HTTP_CALENDAR_TOPICS_MAX + 1)), ["topic"]),

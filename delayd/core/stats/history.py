@@ -1,0 +1,66 @@
+"""What has happened in each minute of the last hour, without reading a clock for it.
+
+Like `core.stats.rates`, but for a picture of an hour: counters only go up, and when something is
+about to be counted and the last *cell* is a minute old, their values begin another one. A minute in
+which nothing was counted has none. What a cell has counted is the difference to the next one's
+beginning.
+
+>>> from delayd.core.stats.latency import new_histogram, note_run
+>>> history = History()
+>>> late = new_histogram()
+>>> history.begin(0, (0, 0, 0, 0), late)
+>>> note_run(late, first_ms=3, last_ms=3, jobs=2)
+>>> history.begin(60_000, (5, 2, 1, 0), late)
+>>> [(cell.from_ms, cell.counted, cell.late_p50_ms) for cell in history.cells((9, 2, 2, 1), late)]
+[(0, (5, 2, 1, 0), 3.5), (60000, (4, 0, 1, 1), None)]
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from operator import sub
+from typing import NamedTuple, final
+
+from delayd.core.stats.latency import Histogram, quantile_ms
+from delayd.limits import HISTORY_CELL_MS, HISTORY_CELLS
+
+
+class Cell(NamedTuple):
+    """A minute, or what has passed of it."""
+
+    from_ms: int
+    """In delayd time."""
+    counted: tuple[int, ...]
+    """Jobs put, reserved and deleted, and attempts that failed."""
+    late_p50_ms: float | None
+    """How late delays ended at the median; None: none has ended."""
+    late_p99_ms: float | None
+
+
+@final
+class History:
+    """The cells of the last hour."""
+
+    __slots__ = ("_begun", "next_ms")
+
+    def __init__(self) -> None:
+        """Start with no cell."""
+        self._begun: deque[tuple[int, Sequence[int], Histogram]] = deque(maxlen=HISTORY_CELLS)
+        """When each began, and what the counters and the histogram were then."""
+        self.next_ms = 0
+        """From then on, what is counted begins a new cell."""
+
+    def begin(self, time_ms: int, counters: Sequence[int], late: Histogram) -> None:
+        """Begin a cell with the counters as they are; it is `next_ms` by now."""
+        self._begun.append((time_ms, counters, late.copy()))
+        self.next_ms = time_ms + HISTORY_CELL_MS
+
+    def cells(self, counters: Sequence[int], late: Histogram) -> list[Cell]:
+        """Return the cells, the oldest first; the counters are those of now."""
+        cells = []
+        for from_ms, were, were_late in reversed(self._begun):
+            counted = tuple(map(sub, counters, were))
+            within = [*map(sub, late, were_late)]
+            p50_ms, p99_ms = quantile_ms(within, 0.5), quantile_ms(within, 0.99)
+            cells.append(Cell(from_ms, counted, p50_ms, p99_ms))
+            counters, late = were, were_late
+        return cells[::-1]
