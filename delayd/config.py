@@ -63,7 +63,7 @@ OFF: Final = "off"
 _HOST: Final = r"[A-Za-z0-9._-]+"
 _HOST_GLOB: Final = r"[A-Za-z0-9._*?-]+|[0-9A-Fa-f.*?]*:[0-9A-Fa-f.*?]*:[0-9A-Fa-f:.*?]*"
 """A host with wildcards; what has two colons or more is the text of an IPv6 address."""
-_SIGNER: Final = r"[A-Za-z0-9._-]{1,64}"
+_SIGNER: Final = rf"[A-Za-z0-9._-]{{1,{limits.TARGET_NAME_BYTES_MAX}}}"
 
 LINE_LISTEN_DEFAULT: Final = TcpAddress("127.0.0.1", 11300)
 HTTP_LISTEN_DEFAULT: Final = TcpAddress("127.0.0.1", 11301)
@@ -481,8 +481,8 @@ _PORTS: Final = read_list(
 )
 _SIGNERS: Final = read_list(
     read_word(_SIGNER),
-    f'must be at most {limits.PUSH_SECRETS_MAX} names of secrets, such as ["orders"]',
-    highest=limits.PUSH_SECRETS_MAX,
+    f'must be at most {limits.TARGET_SECRETS_MAX} names of secrets, such as ["orders"]',
+    highest=limits.TARGET_SECRETS_MAX,
 )
 _PUSH_CALLS: Final = read_whole(1, limits.PUSH_CALLS_MAX)
 _PUSH_TIMEOUT: Final = read_duration(limits.PUSH_TIMEOUT_MS_MIN, limits.PUSH_TIMEOUT_MS_MAX)

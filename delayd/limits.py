@@ -59,6 +59,22 @@ TARGET_HEADERS_BYTES_MAX: Final = 4_096
 TARGET_NAME_BYTES_MAX: Final = 64  # the name of a secret or of a sink
 TARGET_SECRETS_MAX: Final = 2  # the former one and the new one, while they are exchanged
 TARGET_CONCURRENCY_MAX: Final = 256  # calls of the whole daemon that are under way at once
+HTTPS_PORT: Final = 443
+PORT_MAX: Final = 65_535
+# Calls under way at once: a task, a connection and a body each. At 256 with answers after 100 ms,
+# 2,560 jobs go out in a second.
+PUSH_CALLS_DEFAULT: Final = 256
+PUSH_CALLS_MAX: Final = 10_000
+# To one host: enough to keep it busy, few enough that a slow one leaves the others their share.
+PUSH_CALLS_PER_HOST_DEFAULT: Final = 8
+# How long an attempt may take, from looking up the host's name to the end of the answer.
+PUSH_TIMEOUT_MS_DEFAULT: Final = 15_000
+PUSH_CONNECT_TIMEOUT_MS_DEFAULT: Final = 5_000
+PUSH_TIMEOUT_MS_MIN: Final = 100
+PUSH_TIMEOUT_MS_MAX: Final = 600_000  # ten minutes; what takes longer is for workers
+# What calls under way may take at a stop, which as a whole takes `STOP_MS_MAX` without them.
+PUSH_STOP_GRACE_MS_DEFAULT: Final = 3_000
+PUSH_STOP_GRACE_MS_MAX: Final = 30_000  # half of what systemd's unit leaves to a stop
 
 # --- Figures -------------------------------------------------------------------------------------
 
@@ -367,26 +383,6 @@ CONNECTIONS_MAX: Final = 1_000_000
 WRITE_BUFFER_BYTES_DEFAULT: Final = 1 << 20
 WRITE_BUFFER_BYTES_MIN: Final = 4 << 10  # a page; a handful of statistics replies must fit
 WRITE_BUFFER_BYTES_MAX: Final = 1 << 30  # as much as the longest body
-
-# --- Push ----------------------------------------------------------------------------------------
-
-HTTPS_PORT: Final = 443
-PORT_MAX: Final = 65_535
-# Calls under way at once: a task, a connection and a body each. At 256 with answers after 100 ms,
-# 2,560 jobs go out in a second.
-PUSH_CALLS_DEFAULT: Final = 256
-PUSH_CALLS_MAX: Final = 10_000
-# To one host: enough to keep it busy, few enough that a slow one leaves the others their share.
-PUSH_CALLS_PER_HOST_DEFAULT: Final = 8
-# How long an attempt may take, from looking up the host's name to the end of the answer.
-PUSH_TIMEOUT_MS_DEFAULT: Final = 15_000
-PUSH_CONNECT_TIMEOUT_MS_DEFAULT: Final = 5_000
-PUSH_TIMEOUT_MS_MIN: Final = 100
-PUSH_TIMEOUT_MS_MAX: Final = 600_000  # ten minutes; what takes longer is for workers
-# What calls under way may take at a stop, which as a whole takes `STOP_MS_MAX` without them.
-PUSH_STOP_GRACE_MS_DEFAULT: Final = 3_000
-PUSH_STOP_GRACE_MS_MAX: Final = 30_000  # half of what systemd's unit leaves to a stop
-PUSH_SECRETS_MAX: Final = 2  # of one call: the former one and the new one
 
 # --- What is read from people --------------------------------------------------------------------
 

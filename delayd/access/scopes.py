@@ -41,5 +41,4 @@ class Scope(enum.StrEnum):
     """Set policies, clear topics, set a virtual clock."""
 
     WEBHOOK = "webhook"
-    """Have jobs sent to an address. Nothing takes it yet; `--scope all` has it, so that tokens need
-    not be made again one day."""
+    """Have jobs sent somewhere: to their own url besides `put`, by a policy besides `admin`."""

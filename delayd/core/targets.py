@@ -45,6 +45,9 @@ METHODS: Final = ("POST", "PUT", "PATCH", "GET", "DELETE")
 NAME_RULE: Final = f"must be 1 to {TARGET_NAME_BYTES_MAX} of A-Z a-z 0-9 . _ -"
 KINDS: Final = ("url", "topic", "sink")
 
+MASK: Final = "***"
+"""Takes the place of what may be secret: the values of headers, and the query of a url."""
+
 SENT_BY_DELAYD: Final = frozenset(
     (
         *("webhook-id", "webhook-timestamp", "webhook-signature", "idempotency-key"),
@@ -219,6 +222,20 @@ def target_fields(target: Target) -> dict[str, object]:
         for row in _FIELDS
         if (value := getattr(target, row.field)) != getattr(_NOTHING, row.field)
     }
+
+
+def masked(target: Target) -> Target:
+    """Return the target as it is shown to whom its secrets do not concern.
+
+    >>> masked(Target(url="https://example.com/jobs?key=s3", headers=(("X-Api-Key", "s3"),)))
+    ... # doctest: +ELLIPSIS
+    Target(url='https://example.com/jobs?***', ..., headers=(('X-Api-Key', '***'),), ...)
+    """
+    path, mark, _ = target.url.partition("?")
+    return target._replace(
+        url=path + mark + MASK * bool(mark),
+        headers=tuple((name, MASK) for name, _ in target.headers),
+    )
 
 
 # --- A job's own target --------------------------------------------------------------------------

@@ -199,9 +199,12 @@ class Call:
                 raise Unauthorized
             self.principal = principal
 
-    def allow(self, topic: str | None) -> None:
-        """Refuse a client that may not do this to the topic; None: to all topics."""
-        principal, scope = self.principal, self.scope
+    def allow(self, topic: str | None, scope: Scope | None = None) -> None:
+        """Refuse a client that may not do this to the topic; None: to all topics.
+
+        `scope` is what it needs besides that of the call.
+        """
+        principal, scope = self.principal, scope or self.scope
         if principal is not EVERYBODY and scope is not None and not principal.may(scope, topic):
             where = "" if topic is None else f" in topic {topic!r}"
             raise Forbidden(f"the token is not good for {scope.value}{where}")
@@ -210,6 +213,10 @@ class Call:
         """Refuse a client that may do this to no topic; the answer leaves out the others."""
         if self.scope is not None and self.scope not in self.principal.scopes:
             raise Forbidden(f"the token is not good for {self.scope.value}")
+
+    def is_admin(self, topic: str) -> bool:
+        """Tell whether the client may see what may be secret about the topic and its jobs."""
+        return self.principal.may(Scope.ADMIN, topic)
 
     def allow_job(self, job_id: int) -> bytes:
         """Return the record of a job; `JobNotFound` also where the client may not see it."""

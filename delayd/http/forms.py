@@ -15,7 +15,7 @@ from delayd import limits
 from delayd.core.job import Retry, State
 from delayd.core.operations.put import Conflict
 from delayd.core.scans.scan import NEVER_DUE_MS, Wanted
-from delayd.core.targets import KINDS, METHODS
+from delayd.core.targets import KINDS
 from delayd.http.problems import FieldError
 from delayd.http.reading import Form, Rules
 from delayd.http.values import (
@@ -27,6 +27,9 @@ from delayd.http.values import (
     Moment,
     PageMark,
     States,
+    TargetHeaders,
+    TargetMethod,
+    TargetUrl,
     TimeBound,
     Token,
     TopicName,
@@ -490,15 +493,11 @@ _SETTINGS: Final[Mapping[str, dict[str, Any]]] = MappingProxyType(
             "type": "object",
             "additionalProperties": False,
             "properties": {
-                "url": {"type": "string", "maxLength": limits.TARGET_URL_BYTES_MAX},
+                "url": schema_of_value(TargetUrl),
                 "topic": schema_of_value(TopicName),
                 "sink": _PLAIN_NAME,
-                "method": {"enum": [*METHODS]},
-                "headers": {
-                    "type": "object",
-                    "additionalProperties": {"type": "string"},
-                    "maxProperties": limits.TARGET_HEADERS_MAX,
-                },
+                "method": schema_of_value(TargetMethod),
+                "headers": schema_of_value(TargetHeaders),
                 "timeout": schema_of_value(Duration),
                 "secrets": {
                     "type": "array",

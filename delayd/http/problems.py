@@ -26,6 +26,7 @@ from delayd.core.errors import (
     JobAlreadyExists,
     PolicyInvalid,
     Refusal,
+    TargetRefused,
     ValueOutOfRange,
 )
 from delayd.http.values import UNSET, Answer, JobId, Meta, Unset, about
@@ -299,6 +300,8 @@ def errors_of(refusal: Refusal) -> Sequence[FieldError]:
         return [*map(_policy_error, refusal.errors)]
     if isinstance(refusal, ValueOutOfRange):
         return [FieldError(FIELDS.get(refusal.field, refusal.field), str(refusal))]
+    if isinstance(refusal, TargetRefused):
+        return [FieldError(refusal.what.partition(" ")[0], str(refusal))]
     if isinstance(refusal, DelayTooLong):
         return [FieldError("at" if refusal.is_moment else "delay", str(refusal))]
     return ()

@@ -24,6 +24,7 @@ from delayd.core.errors import KeyInvalid, TopicNameInvalid
 from delayd.core.job import State
 from delayd.core.names import checked_key, checked_name
 from delayd.core.policy import parse_ladder
+from delayd.core.targets import METHODS, TARGET_FIELDS
 from delayd.text import DURATION_UNITS_MS, parse_duration_ms, parse_moment_ms
 
 Meta: Final = msgspec.Meta
@@ -68,6 +69,24 @@ class Key(bytes):
 
 class Ladder(tuple[int, ...]):
     """The steps of a retry ladder, in milliseconds."""
+
+    __slots__ = ()
+
+
+class TargetUrl(str):
+    """Where a job is sent when it is due."""
+
+    __slots__ = ()
+
+
+class TargetMethod(str):
+    """The method of that request."""
+
+    __slots__ = ()
+
+
+class TargetHeaders(tuple[tuple[str, str], ...]):
+    """Headers of that request; in JSON an object."""
 
     __slots__ = ()
 
@@ -220,6 +239,9 @@ _READERS: Final[Mapping[type, Callable[[object], object]]] = MappingProxyType(
         TopicName: _name,
         Key: _key,
         Ladder: _ladder,
+        TargetUrl: lambda value: TargetUrl(TARGET_FIELDS["url"].read(value)),
+        TargetMethod: lambda value: TargetMethod(TARGET_FIELDS["method"].read(value)),
+        TargetHeaders: lambda value: TargetHeaders(TARGET_FIELDS["headers"].read(value)),
         States: _states,
         TimeBound: _time_bound,
         PageMark: _page_mark,
@@ -295,6 +317,23 @@ _SCHEMAS: Final[Mapping[type, dict[str, Any]]] = MappingProxyType(
                 },
             ],
             "examples": ["15s 3m 10m"],
+        },
+        TargetUrl: {
+            "description": "The job is sent there when it is due: see docs/push.md. Needs the scope"
+            " webhook.",
+            **_text("^[Hh][Tt][Tt][Pp][Ss]?://", limits.TARGET_URL_BYTES_MAX),
+            "examples": ["https://example.com/jobs"],
+        },
+        TargetMethod: {
+            "description": "Of the request to the url; POST by default.",
+            "enum": [*METHODS],
+        },
+        TargetHeaders: {
+            "description": "Of the request to the url, besides those that delayd sends itself.",
+            "type": "object",
+            "additionalProperties": {"type": "string"},
+            "maxProperties": limits.TARGET_HEADERS_MAX,
+            "examples": [{"X-Team": "mail"}],
         },
         States: {
             "description": "One state or several: " + ", ".join(_STATES) + "; with commas between.",

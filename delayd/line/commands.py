@@ -38,6 +38,7 @@ from delayd.core.scans.kick import Kick
 from delayd.core.scans.list import Calendar, Search
 from delayd.core.scans.scan import Wanted
 from delayd.core.session import Handed
+from delayd.core.targets import masked
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
 from delayd.core.virtual_clock import ClockAdvance
@@ -253,9 +254,7 @@ def _set_policy(client: LineConnection, args: tuple[str, int], _now_ms: RequestM
             policy = Policy.from_json(json) if json else None
         except PolicyInvalid as refusal:
             return client.refuse(replies.policy_refused(refusal))
-        target = None if policy is None else policy.exhausted
-        if target is not None and not client.may(Scope.ADMIN, target):
-            # Exhausted jobs would be put there.
+        if policy is not None and not _may_set(client, name, policy):
             return client.refuse(replies.FORBIDDEN)
         work = SetPolicy(client.engine, name, policy)
         if leases_are_caught_up(client.engine):
@@ -266,8 +265,20 @@ def _set_policy(client: LineConnection, args: tuple[str, int], _now_ms: RequestM
     return client.expect(json_bytes, set_it, POLICY_JSON_BYTES_MAX)
 
 
+def _may_set(client: LineConnection, name: str, policy: Policy) -> bool:
+    """Tell whether the client may have jobs go where the policy has them go."""
+    topics = [policy.exhausted]
+    if policy.push is not None:
+        if not client.may(Scope.WEBHOOK, name):
+            return False
+        topics.append(policy.push.topic)
+    return all(client.may(Scope.ADMIN, topic) for topic in topics if topic)
+
+
 def _get_policy(client: LineConnection, name: str, _now_ms: RequestMs) -> bytes:
     policy, _ = policy_of(client.engine, name)
+    if policy.push is not None and not client.may(Scope.ADMIN, name):
+        policy = policy.replaced("push", masked(policy.push))
     return client.long_reply(replies.ok(policy.to_json().encode()))
 
 

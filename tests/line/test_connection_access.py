@@ -398,6 +398,30 @@ def test_a_policy_moves_jobs_only_to_where_its_maker_is_admin_too() -> None:
     assert user.says(b"set-policy mail %d\r\n%b\r\n" % (len(ours), ours)) == b"POLICY_SET\r\n"
 
 
+def policy_command(policy: bytes) -> bytes:
+    return b"set-policy mail %d\r\n%b\r\n" % (len(policy), policy)
+
+
+def test_a_policy_sends_jobs_only_for_who_has_the_scope_webhook_and_where_it_is_admin() -> None:
+    rig = LineRig(needs_token=True)
+    rig.engine.vet_target = lambda target: target
+    url, topic = b'{"push": {"url": "https://example.com/"}}', b'{"push": {"topic": "post"}}'
+    admin = rig.user(Scope.ADMIN, topics=("mail",))
+    assert admin.says(policy_command(url), policy_command(topic)) == FORBIDDEN * 2
+    both = rig.user(Scope.ADMIN, Scope.WEBHOOK, topics=("mail",))
+    assert both.says(policy_command(url), policy_command(topic)) == b"POLICY_SET\r\n" + FORBIDDEN
+
+
+def test_what_may_be_secret_of_a_target_is_shown_to_admins_only() -> None:
+    rig = LineRig(needs_token=True)
+    rig.engine.vet_target = lambda target: target
+    target = b'{"push": {"headers": {"X-Key": "%b"}, "url": "https://example.com/?%b"}}'
+    shown, hidden = target % (b"s3", b"s3"), target % (b"***", b"***")
+    ask = b"get-policy mail\r\n"
+    assert rig.user(*ALL).says(policy_command(shown), ask).endswith(b"\r\n%b\r\n" % shown)
+    assert rig.user(Scope.STATS).says(ask) == b"OK %d\r\n%b\r\n" % (len(hidden), hidden)
+
+
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=str)
 def test_who_may_do_everything_is_answered_as_everybody(exchange: Exchange) -> None:
     asking, open_to_all = LineRig(BODY_BYTES_MAX, needs_token=True), LineRig(BODY_BYTES_MAX)

@@ -10,6 +10,7 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 from delayd.access.principal import EVERYBODY
+from delayd.access.scopes import Scope
 from delayd.core.errors import TopicNotFound
 from delayd.core.job import State
 from delayd.core.operations.topics import Clear, SetPolicy, policy_of
@@ -17,6 +18,7 @@ from delayd.core.operations.topics import pause as pause_topic
 from delayd.core.policy import Policy
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.scan import Wanted
+from delayd.core.targets import masked
 from delayd.core.topic import Source, Topic
 from delayd.http import structs
 from delayd.http.api import Api, Call
@@ -106,22 +108,27 @@ async def get_topic(call: Call) -> Reply:
     topic = api.engine.store.topics.by_name.get(name)
     if topic is None:
         raise TopicNotFound(name)
-    policy = policy_answer(topic.policy, topic.policy_source)
+    policy = policy_answer(call, name, topic.policy, topic.policy_source)
     return await call.answered(topic_answer(topic, counts_of(api, topic), policy, api.now_ms()))
 
 
 # --- Policies ------------------------------------------------------------------------------------
 
 
-def policy_answer(policy: Policy | None, source: Source) -> structs.PolicyOfTopicAnswer:
-    """Return a topic's policy and its source."""
-    text = (policy or Policy()).to_json().encode()
+def policy_answer(
+    call: Call, name: str, policy: Policy | None, source: Source
+) -> structs.PolicyOfTopicAnswer:
+    """Return a topic's policy, as much as the client may see of it, and its source."""
+    policy = policy or Policy()
+    if policy.push is not None and not call.is_admin(name):
+        policy = policy.replaced("push", masked(policy.push))
+    text = policy.to_json().encode()
     return structs.PolicyOfTopicAnswer(policy=structs.as_written(text), source=source.name.lower())
 
 
 async def get_policy(call: Call) -> Reply:
     """Answer the topic's policy, or the one that it would have."""
-    return await call.answered(policy_answer(*policy_of(call.api.engine, call.topic)))
+    return await call.answered(_policy_answer_of(call, call.topic))
 
 
 async def set_policy(call: Call) -> Reply:
@@ -130,6 +137,10 @@ async def set_policy(call: Call) -> Reply:
     policy = Policy.from_json(call.data)
     if policy.exhausted is not None:
         call.allow(policy.exhausted)  # its jobs will be moved there
+    if policy.push is not None:
+        call.allow(name, Scope.WEBHOOK)
+        if policy.push.topic:
+            call.allow(policy.push.topic)
     return await _set_policy(call, name, policy)
 
 
@@ -141,7 +152,11 @@ async def drop_policy(call: Call) -> Reply:
 async def _set_policy(call: Call, name: str, policy: Policy | None) -> Reply:
     engine = call.api.engine
     await call.api.carry_out(SetPolicy(engine, name, policy))
-    return reply(200, policy_answer(*policy_of(engine, name)))
+    return reply(200, _policy_answer_of(call, name))
+
+
+def _policy_answer_of(call: Call, name: str) -> structs.PolicyOfTopicAnswer:
+    return policy_answer(call, name, *policy_of(call.api.engine, name))
 
 
 # --- Operations ----------------------------------------------------------------------------------

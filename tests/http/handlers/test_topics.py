@@ -1,15 +1,17 @@
 """The calls about topics: which there are, what holds for them, what is done to them."""
 
 import random
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from delayd import turns as turns_module
 from delayd.access.scopes import Scope
+from delayd.core.errors import TargetRefused
 from delayd.core.operations.put import put_alike
 from delayd.core.operations.topics import configure, policy_of
 from delayd.core.policy import BY_NAME, Patterns, Policy
+from delayd.core.targets import Target
 from delayd.core.times import RequestMs
 from delayd.http.forms import PolicyBodyForm
 from delayd.limits import (
@@ -242,6 +244,51 @@ def test_who_moves_exhausted_jobs_must_be_good_for_where_they_go() -> None:
         assert (refused.status, refused.word) == (403, "FORBIDDEN")
         rig.ok("PUT", path, {"ttr": 1, "exhausted": "mail.failed"}, token=token)
         rig.ok("PUT", path, {"ttr": 1, "exhausted": "bury"}, token=token)
+
+
+HOOK: Final = {"url": "https://example.com/due?key=s3cret", "headers": {"Authorization": "s3cret"}}
+
+
+def test_who_sets_a_target_needs_the_scope_webhook_too_and_admin_where_jobs_go() -> None:
+    with HttpRig(needs_token=True) as rig:
+        rig.engine.vet_target = lambda target: target
+        path = "/v1/topics/mail/policy"
+        admin = rig.token(Scope.ADMIN, topics=("mail*",))
+        for push in (HOOK, {"topic": "mail.out"}):
+            refused = rig.call("PUT", path, {"push": push}, token=admin)
+            assert (refused.status, refused.word) == (403, "FORBIDDEN")
+            assert "webhook" in refused.json["detail"]
+        both = rig.token(Scope.ADMIN, Scope.WEBHOOK, topics=("mail*",))
+        assert rig.call("PUT", path, {"push": {"topic": "sms"}}, token=both).status == 403
+        rig.ok("PUT", path, {"push": {"topic": "mail.out"}}, token=both)
+        assert rig.ok("PUT", path, {"push": HOOK}, token=both)["policy"] == {"push": HOOK}
+
+
+def test_what_may_be_secret_of_a_target_is_shown_to_admins_only() -> None:
+    with HttpRig(needs_token=True) as rig:
+        rig.engine.vet_target = lambda target: target
+        admin, watcher = rig.token(*Scope), rig.token(Scope.STATS)
+        rig.ok("PUT", "/v1/topics/mail/policy", {"push": HOOK}, token=admin)
+        for path in ("/v1/topics/mail/policy", "/v1/topics/mail"):
+            assert rig.ok("GET", path, token=admin)["policy"]["push"] == HOOK
+            assert rig.ok("GET", path, token=watcher)["policy"]["push"] == {
+                "url": "https://example.com/due?***",
+                "headers": {"Authorization": "***"},
+            }
+
+
+def test_a_target_that_is_refused_names_field_and_rule() -> None:
+    def refuse(target: Target) -> Target:
+        raise TargetRefused(f"url {target.url!r}", "must be https")
+
+    with HttpRig() as rig:
+        answer = rig.call("PUT", "/v1/topics/mail/policy", {"push": HOOK})
+        assert (answer.status, answer.word, answer.fields) == (422, "PUSH_IS_OFF", [])
+        rig.engine.vet_target = refuse
+        answer = rig.call("PUT", "/v1/topics/mail/policy", {"push": HOOK})
+        assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", ["url"])
+        assert answer.json["detail"] == f"url {HOOK['url']!r} must be https"
+        assert "mail" not in rig.engine.store.topics.by_name
 
 
 def test_a_policy_that_does_not_fit_the_journal_is_refused() -> None:
