@@ -15,6 +15,8 @@ from types import MappingProxyType
 
 TYPE_CHECKING = False  # as in typing, which is not imported: it would take longer than all of this
 if TYPE_CHECKING:
+    from delayd.client.aio import AsyncClient as AsyncClient
+    from delayd.client.aio_jobs import AsyncJob as AsyncJob
     from delayd.client.errors import (
         BodyTooBig as BodyTooBig,
     )
@@ -176,6 +178,8 @@ if TYPE_CHECKING:
 
 _HOMES = MappingProxyType(
     {
+        "AsyncClient": "aio",
+        "AsyncJob": "aio_jobs",
         "Client": "sync",
         "Job": "jobs",
         **dict.fromkeys(

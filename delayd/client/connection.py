@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator
 from typing import Any, Final, TypeVar
 
 from delayd.client.addresses import Address
-from delayd.client.errors import ConnectionLost, NotReserved, Refused, Unreachable
+from delayd.client.errors import ConnectionLost, Refused, Unreachable, reservation_lost
 from delayd.client.wires import IDLE_CONNECTIONS_MAX, Ask, Wire, may_ask_again, pauses
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ class Connection:
         try:
             self._socket = _connected(address, tls, timeout_s)
         except (OSError, ValueError) as error:
-            raise Unreachable(self._where, _reason(error)) from error
+            raise Unreachable(self._where, reason_of(error)) from error
 
     def exchange(self, wire: Wire, ask: Ask) -> Any:  # noqa: ANN401 - what is spoken tells
         """Send what is asked and return the reply. Raises ConnectionLost, and is closed then."""
@@ -54,7 +54,7 @@ class Connection:
                     raise ConnectionResetError("the daemon closed it")
         except OSError as error:
             self.close()
-            raise ConnectionLost(self._where, _reason(error), may_have_happened=True) from error
+            raise ConnectionLost(self._where, reason_of(error), may_have_happened=True) from error
         except BaseException:
             self.close()  # somewhere within a reply
             raise
@@ -145,10 +145,7 @@ class Connections:
     def _exchange_on(self, link: Connection, ask: Ask) -> Any:  # noqa: ANN401 - the same
         with link.lock:
             if link.is_closed:
-                raise NotReserved(
-                    "the connection that held the job was lost, and its reservation with it",
-                    "NOT_RESERVED",
-                )
+                raise reservation_lost()
             return link.exchange(self._wire, ask)
 
     def _take(self, *, needs_free: bool) -> Connection:
@@ -203,7 +200,7 @@ def _connected(address: Address, tls: ssl.SSLContext | None, timeout_s: float) -
     return connection
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """Return in a few words why a connection failed."""
     if isinstance(error, TimeoutError):
         return "no answer in time"

@@ -291,3 +291,10 @@ def refused(
         retry_after_s=retry_after_s,
         scope=scope,
     )
+
+
+def reservation_lost() -> NotReserved:
+    """Return the error for a job whose connection is gone, on the line."""
+    return NotReserved(
+        "the connection that held the job was lost, and its reservation with it", "NOT_RESERVED"
+    )

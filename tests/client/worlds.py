@@ -1,6 +1,6 @@
 """A daemon and a client of it, as the contract needs them: the same names for every kind.
 
-    with http_world(daemon) as world:
+    with plain_world("http", http_url(daemon), daemon) as world:
         world.client.put(world.topic, "hello", delay=60)
         world.advance(60)
 
@@ -8,12 +8,14 @@
 test of the contract is written once. Time is virtual and moves by `advance` alone.
 """
 
+import asyncio
 import contextlib
+import inspect
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from delayd.client import Client
+from delayd.client import AsyncClient, AsyncJob, Client
 from delayd.testing.daemon import Daemon
 
 TOPICS: Final = itertools.count(1)
@@ -39,10 +41,87 @@ class World:
         return not self.kind.startswith("line")
 
 
+class Waiting:
+    """An `AsyncClient` or one of its jobs whose methods are called without asyncio."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, inner: Any) -> None:  # noqa: ANN401 - either
+        self._loop = loop
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever it is
+        found = getattr(self._inner, name)
+        if not inspect.ismethod(found):
+            return found
+
+        def call(*args: object, **options: object) -> Any:  # noqa: ANN401 - the same
+            return self._waited_for(
+                found(*[getattr(each, "_inner", each) for each in map(_plain, args)], **options)
+            )
+
+        return call
+
+    def __enter__(self) -> Self:
+        self._loop.run_until_complete(self._inner.__aenter__())
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._loop.run_until_complete(self._inner.__aexit__(*exception))
+
+    def _waited_for(self, value: Any) -> Any:  # noqa: ANN401 - the same
+        if inspect.isawaitable(value):
+            value = self._loop.run_until_complete(_whole(value))
+        if hasattr(value, "__aiter__"):
+            value = self._loop.run_until_complete(_listed(value))
+        if isinstance(value, list):
+            return [self._wrapped(each) for each in value]
+        return self._wrapped(value)
+
+    def _wrapped(self, value: Any) -> Any:  # noqa: ANN401 - the same
+        return Waiting(self._loop, value) if isinstance(value, AsyncJob) else value
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - the same
+    return [each._inner for each in value] if _is_waiting(value) else value
+
+
+def _is_waiting(value: object) -> bool:
+    return isinstance(value, list) and any(isinstance(each, Waiting) for each in value)
+
+
+async def _whole(value: Any) -> Any:  # noqa: ANN401 - the same
+    return await value
+
+
+async def _listed(value: Any) -> list[Any]:  # noqa: ANN401 - the same
+    return [each async for each in value]
+
+
 @contextlib.contextmanager
-def http_world(daemon: Daemon) -> Iterator[World]:
-    with Client(f"http://{daemon.http_listens_on}") as client:
-        yield World("http", client, daemon.advance)
+def plain_world(kind: str, url: str, daemon: Daemon) -> Iterator[World]:
+    with Client(url) as client:
+        yield World(kind, client, daemon.advance)
 
 
-KINDS: Final = {"http": http_world}
+@contextlib.contextmanager
+def asyncio_world(kind: str, url: str, daemon: Daemon) -> Iterator[World]:
+    loop = asyncio.new_event_loop()
+
+    async def made() -> AsyncClient:
+        return AsyncClient(url)
+
+    client = loop.run_until_complete(made())
+    try:
+        yield World(kind, Waiting(loop, client), daemon.advance)
+    finally:
+        loop.run_until_complete(client.close())
+        loop.close()
+
+
+def http_url(daemon: Daemon) -> str:
+    return f"http://{daemon.http_listens_on}"
+
+
+KINDS: Final[dict[str, Callable[[Daemon], contextlib.AbstractContextManager[World]]]] = {
+    "http": lambda daemon: plain_world("http", http_url(daemon), daemon),
+    "http-asyncio": lambda daemon: asyncio_world("http-asyncio", http_url(daemon), daemon),
+}
