@@ -542,8 +542,13 @@ HTTP_DEPTH_READ: Final = 900
 HTTP_STEP_BYTES: Final = 16 << 10
 # Reading so little takes no longer than everything else that is done for a request.
 HTTP_FREE_BYTES: Final = 512
-# For so long requests of more bytes are read before other clients have a turn.
+# For so long requests of more bytes are read, batches carried out and long answers written before
+# other clients have a turn.
 HTTP_SLICE_NS: Final = 2_000_000
+HTTP_ITEMS_FEW: Final = 16  # of a batch or an answer: less than a slice, also where all fail
+# Jobs of a batch that are put together before it looks how long that took: 0.5 ms.
+HTTP_RUN_JOBS_MAX: Final = 256
+HTTP_RUN_BYTES: Final = 256 << 10  # the same where their bodies are long
 # Arrays and objects in the fields of a longer request, bodies excepted, are not read beyond this: a
 # thousand tokens have half of it.
 HTTP_VALUE_BYTES_MAX: Final = 128 << 10

@@ -22,7 +22,7 @@ from delayd.clock import monotonic_ns
 from delayd.core.errors import Refusal
 from delayd.http.api import Api, Call
 from delayd.http.connections import HttpRequest
-from delayd.http.long_requests import LongReader, Slices
+from delayd.http.long_requests import LongReader
 from delayd.http.problems import (
     JSON,
     LINES,
@@ -40,6 +40,7 @@ from delayd.http.problems import (
 from delayd.http.reading import Form, Reader, read_query
 from delayd.http.responses import HTTP_1_0, Reply, refused
 from delayd.http.routing import Route
+from delayd.http.slices import Slices
 from delayd.limits import HTTP_FREE_BYTES, HTTP_HOSTS_KNOWN_MAX, HTTP_SLICE_NS, HTTP_STEP_BYTES
 from delayd.net.addresses import ip_address_of
 
@@ -88,8 +89,6 @@ class RequestAdmission:
         self._api = api
         self._authenticator = authenticator
         self._hosts = hosts
-        self._long_requests = asyncio.Lock()
-        """Held while a slice of a long request is read."""
         self._read_ns = 0
         """How long short requests were read since the last turn."""
 
@@ -125,7 +124,7 @@ class RequestAdmission:
                         else:
                             given = body_reader.read_short(data)
                     else:
-                        async with Slices(self._long_requests) as slices:
+                        async with api.slices() as slices:
                             given = await body_reader.read_long(data, kind, slices)
                 elif not request.body.at_eof():
                     raise BadRequest("this call takes no body")
@@ -146,7 +145,7 @@ class RequestAdmission:
     async def _read_in_turn(self, body_reader: "_BodyReader", data: bytes) -> Form:
         """Read a short request, after a turn if many were read since the last."""
         if self._read_ns >= HTTP_SLICE_NS:
-            async with self._long_requests:
+            async with self._api.long_work:
                 while self._read_ns >= HTTP_SLICE_NS:  # noqa: ASYNC110 (a turn is no event)
                     await asyncio.sleep(0)
                 return self._read_timed(body_reader, data)

@@ -2,6 +2,7 @@
 
     durable()            wait until what was just done is on disk
     carry_out(work)      wait until a background task is over (`core.background`)
+    slices()             do what a request may have a thousand of, in slices (`http.slices`)
     call.allow(...)      refuse a client whose token does not allow this
     call.topic, job_id   what the path names, checked
 
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from delayd.access.principal import EVERYBODY, Authorization, Principal, authorize
 from delayd.access.scopes import Scope
-from delayd.clock import Clock
+from delayd.clock import Clock, monotonic_ns
 from delayd.core.background import BackgroundTask, BackgroundTasks, Work
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
@@ -31,8 +32,9 @@ from delayd.core.virtual_clock import StandingClock
 from delayd.http.idempotency import Memos
 from delayd.http.problems import FieldError, Forbidden, RequestInvalid, Unauthorized
 from delayd.http.responses import Reply, reply
+from delayd.http.slices import Slices
 from delayd.http.values import Answer
-from delayd.limits import JOB_ID_MAX
+from delayd.limits import HTTP_BATCH_MAX, HTTP_ITEMS_FEW, JOB_ID_MAX
 from delayd.text import parse_whole
 
 if TYPE_CHECKING:
@@ -100,6 +102,9 @@ class Api:
         self.waiting: set[Callable[[], None]] = set()
         """What ends the waits of requests for a job, when the daemon stops."""
         self.memos = Memos(engine)
+        self.long_work: Final = asyncio.Lock()
+        """Held while a slice of a long request is done."""
+        self.slice_now_ns: Callable[[], int] = monotonic_ns
         self.renewed: Callable[[Principal], Principal | None]
         """Returns a principal as it is by now; None: it was revoked or has expired.
 
@@ -124,6 +129,11 @@ class Api:
             return None
         self.turns.look_at_wall_clock()
         return at
+
+    def slices(self, items: int = HTTP_BATCH_MAX) -> Slices:
+        """Return a share of the loop's time for work on so many items; few do not queue for it."""
+        lock = self.long_work if items > HTTP_ITEMS_FEW else asyncio.Lock()
+        return Slices(lock, self.slice_now_ns)
 
     async def durable(self) -> None:
         """Wait until all that was done so far is as durable as the policy promises."""

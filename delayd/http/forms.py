@@ -135,7 +135,7 @@ class WithRuleForm(WithBodyForm, kw_only=True):
         if self.retry is UNSET and self.max_attempts is UNSET:
             return None
         return Retry(
-            tuple(self.retry) if isinstance(self.retry, tuple) else (),
+            self.retry if isinstance(self.retry, tuple) else (),
             self.max_attempts if isinstance(self.max_attempts, int) else 0,
             self.jitter_percent if isinstance(self.jitter_percent, int) else 0,
         )
@@ -165,7 +165,7 @@ class PutJobForm(WithRuleForm, kw_only=True):
 
 
 class PutJobsForm(Form, kw_only=True):
-    """Jobs to be put, in one commit."""
+    """Jobs to be put by one request."""
 
     jobs: Annotated[list[PutJobForm], Meta(min_length=1, max_length=limits.HTTP_BATCH_MAX)]
 

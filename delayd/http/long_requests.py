@@ -8,9 +8,6 @@ would not help. A job of a batch that is long itself is cut up once more. Its bo
 text that it is, checked if a job may be that long; other arrays and objects that are longer than
 any field takes are read as empty ones, which is refused like them.
 
-All requests that are read so take turns, a slice each: the loop does one slice between two turns,
-however many clients send long requests.
-
 >>> import asyncio
 >>> from delayd.http.forms import PutJobForm, PutJobsForm
 >>> reader = LongReader(Reader(PutJobForm), Reader(PutJobsForm), 65_535)
@@ -23,14 +20,9 @@ however many clients send long requests.
 [b'1', b'2']
 """
 
-import asyncio
-from collections.abc import Callable
-from typing import Self
-
 import msgspec
 import orjson
 
-from delayd.clock import monotonic_ns
 from delayd.http.json_walk import BLANKS, JsonWalk
 from delayd.http.problems import BodyTooLong, FieldError, NotJson, RequestInvalid
 from delayd.http.reading import (
@@ -43,54 +35,14 @@ from delayd.http.reading import (
     unknown,
     why_not_json,
 )
+from delayd.http.slices import Slices
 from delayd.limits import (
     HTTP_CONTAINERS_MAX,
     HTTP_ERRORS_MAX,
-    HTTP_SLICE_NS,
     HTTP_STEP_BYTES,
     HTTP_VALUE_BYTES_MAX,
     POLICY_JSON_BYTES_MAX,
 )
-
-
-class Slices:
-    """One long request's share of the loop: a slice, then a rest while others have their turns."""
-
-    def __init__(self, lock: asyncio.Lock, now_ns: Callable[[], int] = monotonic_ns) -> None:
-        """Share the lock with all other long requests; `now_ns` measures slices."""
-        self._lock = lock
-        self._now_ns = now_ns
-        self._ends_ns = 0
-        self._is_mine = False
-        """Whether this request has the lock."""
-
-    async def __aenter__(self) -> Self:
-        await self._begin()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._end()
-
-    async def _begin(self) -> None:
-        await self._lock.acquire()
-        self._is_mine = True
-        self._ends_ns = self._now_ns() + HTTP_SLICE_NS
-
-    def _end(self) -> None:
-        if self._is_mine:
-            self._is_mine = False
-            self._lock.release()
-
-    @property
-    def is_over(self) -> bool:
-        """Whether this slice has lasted long enough: then `rest`."""
-        return self._now_ns() >= self._ends_ns
-
-    async def rest(self) -> None:
-        """Let others have their turns."""
-        self._end()
-        await asyncio.sleep(0)
-        await self._begin()
 
 
 class _Batch:

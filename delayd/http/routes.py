@@ -54,7 +54,7 @@ _PRODUCERS: Final = (
         *("POST", "/v1/topics/{topic}/jobs", puts.put, Scope.PUT),
         *("put_job", Section.PRODUCERS, "Put a job, or many"),
         'The job is on disk when this is answered. `{"jobs": [...]}`, or one job on each line with'
-        f" the Content-Type `application/x-ndjson`, puts {_MANY}, in one commit: what is malformed"
+        f" the Content-Type `application/x-ndjson`, puts {_MANY}: what is malformed"
         " refuses the whole request (a bad line is named by its number), and what is refused"
         " for another reason (a key that is taken, a cap) is reported for that job alone. With an"
         " `Idempotency-Key` the same request, sent again within a day, makes no second job.",
@@ -114,7 +114,7 @@ _WORKERS: Final = (
     Route(
         *("POST", "/v1/ack", leases.ack_many, Scope.DELETE),
         *("ack_many", Section.WORKERS, "Acknowledge many jobs"),
-        f"In one commit, {_MANY}; answers for each whether it was still reserved.",
+        f"{_MANY}; answers for each whether it was still reserved.",
         {
             200: Response("All are done.", (structs.AckResultsAnswer,)),
             207: Response("Some were refused; each says how.", (structs.AckResultsAnswer,)),
@@ -124,7 +124,7 @@ _WORKERS: Final = (
     Route(
         *("POST", "/v1/nack", leases.nack_many, Scope.RELEASE),
         *("nack_many", Section.WORKERS, "Say that many attempts have failed"),
-        f"In one commit, {_MANY}; answers the outcome of each.",
+        f"{_MANY}; answers the outcome of each.",
         {
             200: Response("All were taken.", (structs.NackResultsAnswer,)),
             207: Response("Some were refused; each says how.", (structs.NackResultsAnswer,)),

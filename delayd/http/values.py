@@ -222,13 +222,17 @@ _PAGE_MARK: Final = re.compile("([0-9a-f]{1,16})-([0-9]{1,20})")
 
 
 def _ladder(value: object) -> Ladder:
-    return _ladder_of_text(value) if isinstance(value, str) else Ladder(parse_ladder(value))
+    if isinstance(value, str):
+        return _ladder_of_text(value)
+    if isinstance(value, list) and {*map(type, value)} == {str}:  # numbers: 1 and True are equal
+        return _ladder_of_text(tuple(value))
+    return Ladder(parse_ladder(value))
 
 
 @lru_cache(maxsize=limits.LADDERS_KNOWN_MAX)
-def _ladder_of_text(text: str) -> Ladder:
+def _ladder_of_text(value: str | tuple[str, ...]) -> Ladder:
     """Read a ladder: jobs of a batch mostly have the same, and one of 255 steps takes 0.3 ms."""
-    return Ladder(parse_ladder(text))
+    return Ladder(parse_ladder(value))
 
 
 _READERS: Final[Mapping[type, Callable[[object], object]]] = MappingProxyType(

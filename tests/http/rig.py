@@ -45,6 +45,7 @@ from delayd.http.connections import Bounds, HttpConnection, HttpConnections
 from delayd.http.handlers.job_responses import whole_job
 from delayd.http.problems import HttpRefusal
 from delayd.http.server import HttpServer
+from delayd.limits import HTTP_SLICE_NS
 from delayd.line.server import LineServer
 from delayd.line.stats import Stats
 from delayd.metrics import CONTENT_TYPE
@@ -167,6 +168,17 @@ class Answer(NamedTuple):
     def fields(self) -> list[str]:
         """The fields that a problem names, in its order."""
         return [error["field"] for error in self.json.get("errors", [])]
+
+
+class SliceWatch:
+    """A clock by which each look takes a whole slice: `HttpRig(slice_now_ns=SliceWatch())`."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def __call__(self) -> int:
+        self.looks += 1
+        return self.looks * HTTP_SLICE_NS
 
 
 class Client(asyncio.Transport):
@@ -340,9 +352,11 @@ class HttpRig:
         is_checked: bool = True,
         hosts: Sequence[str] = (),
         bounds: Bounds | None = None,
+        slice_now_ns: Callable[[], int] = lambda: 0,
     ) -> None:
         """Begin; `is_checked`: the engine is checked after each turn, which is slow with many jobs.
 
+        `slice_now_ns` is the clock of long requests' slices; by default none is ever over.
         `needs_token`: nobody may do anything but by a `token`, which `call` and `send` take.
         """
         self.clock: FakeClock | VirtualClock = (
@@ -371,6 +385,7 @@ class HttpRig:
         self.loop = Loop(selector, self.clock.now_ms)
         self.loop.set_exception_handler(self._note_fault)
         self._is_ending = False
+        self._slice_now_ns = slice_now_ns
         self.loop.run_until_complete(self._start(tuple(hosts), bounds or Bounds()))
         self.connections = self.server.connections
         self._client: Client | None = None
@@ -395,6 +410,7 @@ class HttpRig:
                 room_trouble=lambda: self.disk.room_trouble,
             ),
         )
+        self.api.slice_now_ns = self._slice_now_ns
         entrance = AccessControl(self.authenticator)
         self.server = HttpServer(self.api, entrance, bounds, hosts, (), self.faults.append)
         self.server.start()

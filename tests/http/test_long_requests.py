@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -19,9 +18,10 @@ from delayd.http.forms import (
     PutJobsForm,
     ReserveAnyForm,
 )
-from delayd.http.long_requests import LongReader, Slices
+from delayd.http.long_requests import LongReader
 from delayd.http.problems import BodyTooLong, FieldError, NotJson, RequestInvalid
 from delayd.http.reading import Form, Reader
+from delayd.http.slices import Slices
 from delayd.limits import (
     BODY_BYTES_DEFAULT,
     HTTP_BATCH_MAX,
@@ -29,24 +29,12 @@ from delayd.limits import (
     HTTP_ERRORS_MAX,
     HTTP_FREE_BYTES,
     HTTP_HINTS_MAX,
-    HTTP_SLICE_NS,
     HTTP_STEP_BYTES,
     HTTP_VALUE_BYTES_MAX,
 )
-from tests.http.rig import JOBS, HttpRig
+from tests.http.rig import JOBS, HttpRig, SliceWatch
 
 LONG = "x" * (HTTP_STEP_BYTES + 1)
-
-
-class Watch:
-    """A clock by which each look at it takes a whole slice."""
-
-    def __init__(self) -> None:
-        self.looks = 0
-
-    def __call__(self) -> int:
-        self.looks += 1
-        return self.looks * HTTP_SLICE_NS
 
 
 def long_reader(kind: type[Form], batch: type[Form] | None = None) -> LongReader:
@@ -58,7 +46,7 @@ def read(data: bytes, kind: type[Form], batch: type[Form] | None = None) -> Any:
     """What a long request says, read with a rest at every opportunity."""
 
     async def play() -> Form:
-        async with Slices(asyncio.Lock(), Watch()) as slices:
+        async with Slices(asyncio.Lock(), SliceWatch()) as slices:
             return await long_reader(kind, batch).read(data, slices)
 
     return asyncio.run(play())
@@ -243,16 +231,8 @@ def batch_of(count: int, body: object = 1) -> bytes:
     return json.dumps({"jobs": [{"body": body}] * count}).encode().ljust(HTTP_STEP_BYTES + 1)
 
 
-@pytest.fixture
-def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
-    """Slices of one look at the clock: of a job each."""
-    watch = Watch()
-    monkeypatch.setattr(admission, "Slices", partial(Slices, now_ns=watch))
-    return watch
-
-
-def test_others_are_answered_while_a_long_request_is_read(watch: Watch) -> None:
-    with HttpRig() as rig:
+def test_others_are_answered_while_a_long_request_is_read() -> None:
+    with HttpRig(slice_now_ns=SliceWatch()) as rig:
         producer = rig.send("POST", JOBS, data=batch_of(100), is_settled=False)
         for _ in range(20):
             other = rig.send("GET", "/healthz", is_settled=False)
@@ -265,12 +245,9 @@ def test_others_are_answered_while_a_long_request_is_read(watch: Watch) -> None:
         rig.settle()
         assert producer.the_answer.status == 201
         assert len(rig.disk.frames) == before + 1
-        assert watch.looks > 100
 
 
-def test_long_requests_take_turns_a_slice_each(
-    watch: Watch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_requests_take_turns_a_slice_each(monkeypatch: pytest.MonkeyPatch) -> None:
     read_bodies: list[bytes] = []
     begin = Slices._begin
 
@@ -279,17 +256,16 @@ def test_long_requests_take_turns_a_slice_each(
         read_bodies.append(b"%d" % id(slices))
 
     monkeypatch.setattr(Slices, "_begin", note)
-    with HttpRig() as rig:
+    with HttpRig(slice_now_ns=SliceWatch()) as rig:
         clients = [rig.send("POST", JOBS, data=batch_of(50), is_settled=False) for _ in range(3)]
         rig.settle()
         assert [client.the_answer.status for client in clients] == [201] * 3
         middle = read_bodies[30:90]
         assert all(len({*middle[at : at + 3]}) == 3 for at in range(0, len(middle), 3))
-        assert watch.looks
 
 
-def test_a_client_that_goes_while_its_request_is_read_holds_up_nobody(watch: Watch) -> None:
-    with HttpRig() as rig:
+def test_a_client_that_goes_while_its_request_is_read_holds_up_nobody() -> None:
+    with HttpRig(slice_now_ns=SliceWatch()) as rig:
         gone = rig.send("POST", JOBS, data=batch_of(100), is_settled=False)
         waiting = rig.send("POST", JOBS, data=batch_of(100), is_settled=False)
         for _ in range(20):
@@ -299,13 +275,12 @@ def test_a_client_that_goes_while_its_request_is_read_holds_up_nobody(watch: Wat
         assert waiting.the_answer.status == 201
         assert rig.engine.log_space.jobs == 100
         assert rig.call("POST", JOBS, data=batch_of(100)).status == 201
-        assert watch.looks
 
 
 def test_of_many_short_requests_so_many_are_read_in_a_turn_as_take_a_slice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    watch = Watch()
+    watch = SliceWatch()
     monkeypatch.setattr(admission, "monotonic_ns", watch)
     with HttpRig() as rig:
         body = b'{"body": 1}'.ljust(HTTP_FREE_BYTES + 1)

@@ -4,7 +4,6 @@ The token that came with the job names the reservation. A worker that was too sl
 is answered 409, and the job's present holder is not affected.
 """
 
-import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -23,7 +22,6 @@ from delayd.http.handlers.reserve import holder_of
 from delayd.http.problems import FieldError, RequestInvalid, problem_of
 from delayd.http.responses import Reply, reply_of_many
 from delayd.http.values import UNSET, Answer, Unset
-from delayd.limits import HTTP_PAGE_SLICE_ROWS
 from delayd.text import moment_text
 
 if TYPE_CHECKING:
@@ -128,55 +126,68 @@ class _Nacked(Answer, kw_only=True):
 
 
 async def ack_many(call: Call) -> Reply:
-    """Acknowledge many jobs in one commit; answer for each whether it was still reserved."""
+    """Acknowledge many jobs, in slices; answer for each whether it was still reserved."""
     given: HeldManyForm = call.given
     api = call.api
-    now_ms = api.now_ms()
     results: list[structs.AckResultAnswer] = []
     held: dict[Session, list[int]] = {}
     seen: set[int] = set()
-    for token in given.tokens:
-        reservation = parse_token(token)
-        job_id = reservation.job_id
-        try:
-            record = call.allow_job(job_id)
-            session = holder_of(api, reservation, record)
-            if job_id in seen:
-                raise JobNotFound(job_id)
-        except Refusal as refusal:
-            status, problem = refusal.status, problem_of(refusal)
-            results.append(structs.AckResultAnswer(id=job_id, status=status, problem=problem))
-        else:
-            seen.add(job_id)
-            held.setdefault(session, []).append(job_id)
-            results.append(structs.AckResultAnswer(id=job_id, status=200))
-    for session, job_ids in held.items():
-        assert all(delete_batch(api.engine, session, job_ids, now_ms)), "all of them were held"
+    async with api.slices(len(given.tokens)) as slices:
+        for token in given.tokens:
+            if slices.is_over:
+                _delete_held(api, held)
+                await slices.rest()
+            reservation = parse_token(token)
+            job_id = reservation.job_id
+            try:
+                record = call.allow_job(job_id)
+                session = holder_of(api, reservation, record)
+                if job_id in seen:
+                    raise JobNotFound(job_id)
+            except Refusal as refusal:
+                status, problem = refusal.status, problem_of(refusal)
+                results.append(structs.AckResultAnswer(id=job_id, status=status, problem=problem))
+            else:
+                seen.add(job_id)
+                held.setdefault(session, []).append(job_id)
+                results.append(structs.AckResultAnswer(id=job_id, status=200))
+        _delete_held(api, held)
     await api.durable()
     return reply_of_many(200, structs.AckResultsAnswer(results=results))
 
 
+def _delete_held(api: Api, held: "dict[Session, list[int]]") -> None:
+    """Delete these jobs, which their sessions hold, and forget them."""
+    for session, job_ids in held.items():
+        assert all(delete_batch(api.engine, session, job_ids, api.now_ms())), "all were held"
+    held.clear()
+
+
 async def nack_many(call: Call) -> Reply:
-    """Nack many jobs in one commit; answer the outcome of each, in slices."""
+    """Nack many jobs, in slices; answer the outcome of each."""
     given: NackManyForm = call.given
     api = call.api
     done: list[tuple[int, _Outcome | Refusal]] = []
-    for one in given.nacks:
-        reservation = parse_token(one.token)
-        job_id = reservation.job_id
-        try:
-            record = call.allow_job(job_id)
-            _nack(api, holder_of(api, reservation, record), job_id, one)
-        except Refusal as refusal:
-            done.append((job_id, refusal))
-        else:
-            done.append((job_id, _outcome(api, job_id)))
+    async with api.slices(len(given.nacks)) as slices:
+        for one in given.nacks:
+            if slices.is_over:
+                await slices.rest()
+            reservation = parse_token(one.token)
+            job_id = reservation.job_id
+            try:
+                record = call.allow_job(job_id)
+                _nack(api, holder_of(api, reservation, record), job_id, one)
+            except Refusal as refusal:
+                done.append((job_id, refusal))
+            else:
+                done.append((job_id, _outcome(api, job_id)))
     await api.durable()
     results: list[Any] = []
-    for number, (job_id, outcome) in enumerate(done, 1):
-        results.append(_nack_result(job_id, outcome))
-        if number % HTTP_PAGE_SLICE_ROWS == 0:
-            await asyncio.sleep(0)
+    async with api.slices(len(done)) as slices:
+        for job_id, outcome in done:
+            results.append(_nack_result(job_id, outcome))
+            if slices.is_over:
+                await slices.rest()
     return reply_of_many(200, structs.NackResultsAnswer(results=results))
 
 

@@ -1,15 +1,12 @@
-"""Putting jobs: one, a batch in one commit, or one under the key of the path.
+"""Putting jobs: one, a batch, or one under the key of the path.
 
 Jobs of a batch that follow each other and differ only in their bodies go to the engine together.
-All of a batch is put between two turns, so that it is one commit; what can be done before and
-after is done in slices.
+A batch is put in slices, with others' turns between them, and answered when all of it is durable.
 What is malformed refuses the whole request before anything is put; what the engine refuses (a key
 that is taken, a cap) is reported for that job alone.
 """
 
-import asyncio
 from collections.abc import Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from delayd.core.errors import Refusal
@@ -22,9 +19,10 @@ from delayd.http.handlers.job_responses import due_text, due_wall_ms_of
 from delayd.http.idempotency import Memo, memo_of, refuse_beside
 from delayd.http.problems import problem_of
 from delayd.http.responses import Reply, reply, reply_of_many
+from delayd.http.slices import Slices
 from delayd.http.structs import PutAnswer, PutResultAnswer, PutResultsAnswer
 from delayd.http.values import UNSET
-from delayd.limits import HTTP_PAGE_SLICE_ROWS, TTR_MS_DEFAULT
+from delayd.limits import HTTP_RUN_BYTES, HTTP_RUN_JOBS_MAX, TTR_MS_DEFAULT
 from delayd.text import moment_text
 
 if TYPE_CHECKING:
@@ -161,40 +159,56 @@ class _Done(NamedTuple):
 
 async def _put_batch(call: Call, name: str, jobs: list[PutJobForm]) -> Reply:
     api = call.api
-    bodies = []
-    for number, job in enumerate(jobs, 1):
-        bodies.append(job.body_bytes or b"")
-        if number % HTTP_PAGE_SLICE_ROWS == 0:
-            await asyncio.sleep(0)
-    done = _put_all(api, name, jobs, bodies)
+    done: list[_Done | Refusal] = []
+    async with api.slices(len(jobs)) as slices:
+        while True:
+            done += _put_slice(api, name, jobs, len(done), slices)
+            if len(done) == len(jobs):
+                break
+            await slices.rest()
     await api.durable()
     results: list[PutResultAnswer] = []
-    for number, one in enumerate(done, 1):
-        results.append(_result(one))
-        if number % HTTP_PAGE_SLICE_ROWS == 0:
-            await asyncio.sleep(0)
+    async with api.slices(len(jobs)) as slices:
+        for one in done:
+            results.append(_result(one))
+            if slices.is_over:
+                await slices.rest()
     return reply_of_many(201, PutResultsAnswer(results=results))
 
 
-def _put_all(
-    api: Api, name: str, jobs: Sequence[PutJobForm], bodies: Sequence[bytes]
+def _put_slice(
+    api: Api, name: str, jobs: Sequence[PutJobForm], first: int, slices: Slices
 ) -> list[_Done | Refusal]:
-    """Put all jobs at once; return what became of each."""
+    """Put jobs from this one on until the slice is over; return what became of each."""
     topic = api.engine.store.topic(name)
     now_ms = api.now_ms()
     done: list[_Done | Refusal] = []
-    for common, alike in groupby(jobs, _common):
-        run = [*alike]
-        run_bodies = bodies[len(done) : len(done) + len(run)]
-        put = None
-        if common is not None and len(run) > 1:
-            put = _put_run(api, topic, run[0], run_bodies, now_ms)
+    while first < len(jobs):
+        bodies = _bodies_alike(jobs, first)
+        put = _put_run(api, topic, jobs[first], bodies, now_ms) if len(bodies) > 1 else None
         done += put or (
             _put_job(api, topic, job, body, now_ms)
-            for job, body in zip(run, run_bodies, strict=True)
+            for job, body in zip(jobs[first : first + len(bodies)], bodies, strict=True)
         )
+        first += len(bodies)
+        if slices.is_over:
+            break
     api.engine.store.drop_if_unwanted(topic)  # all of them may have been refused
     return done
+
+
+def _bodies_alike(jobs: Sequence[PutJobForm], first: int) -> list[bytes]:
+    """Return the bodies of the jobs that can be put together from this one on, one at least."""
+    common = _common(jobs[first])
+    bodies = [jobs[first].body_bytes or b""]
+    left_bytes = HTTP_RUN_BYTES - len(bodies[0])
+    if common is not None:
+        for job in jobs[first + 1 : first + HTTP_RUN_JOBS_MAX]:
+            if left_bytes <= 0 or _common(job) != common:
+                break
+            bodies.append(job.body_bytes or b"")
+            left_bytes -= len(bodies[-1])
+    return bodies
 
 
 def _common(job: PutJobForm) -> tuple[Any, ...] | None:

@@ -134,7 +134,6 @@ async def _reserve(call: Call, topics: tuple[str, ...]) -> Reply:
             call.renew()
             for name in topics:
                 call.allow(name)
-        # From here to the end nothing else runs until the answer is on its way.
         if not consumer.jobs:
             consumer.leave()
             return Reply(NO_CONTENT)
@@ -165,12 +164,15 @@ async def _hand_over(call: Call, consumer: Consumer, bodies: str) -> Reply:
     consumer.leave()
     store = api.engine.store
     held = consumer.session.deadlines
-    # One whose ttr ran out meanwhile is not returned; the next reserve gets it.
-    reserved = [
-        reserved_job(store, job_id, consumer.handed_ms, bodies)
-        for job_id, _ in consumer.jobs
-        if job_id in held
-    ]
+    reserved = []
+    async with api.slices(len(consumer.jobs)) as slices:
+        for job_id, _ in consumer.jobs:
+            # One whose ttr ran out meanwhile is not returned; the next reserve gets it.
+            if job_id in held:
+                reserved.append(reserved_job(store, job_id, consumer.handed_ms, bodies))
+            if slices.is_over:
+                await slices.rest()
+    # From here to the end nothing else runs until the answer is on its way.
     if not reserved:
         return Reply(NO_CONTENT)
     response = reply(200, ReservedAnswer(jobs=reserved))

@@ -12,8 +12,8 @@ from delayd.core.times import PlayedMs, RequestMs
 from delayd.http.handlers.job_responses import parse_token
 from delayd.http.handlers.reserve import holder_of
 from delayd.http.problems import ReservationLost
-from delayd.limits import ERROR_BYTES_MAX, HTTP_BATCH_MAX, HTTP_PAGE_SLICE_ROWS
-from tests.http.rig import Answer, HttpRig
+from delayd.limits import ERROR_BYTES_MAX, HTTP_BATCH_MAX
+from tests.http.rig import Answer, HttpRig, SliceWatch
 
 if TYPE_CHECKING:
     from delayd.http.api import Api
@@ -437,20 +437,29 @@ def test_nacks_that_all_went_well_are_simply_so() -> None:
         assert len(rig.disk.frames) == before + 1
 
 
-def test_nacks_are_one_commit_and_their_answer_is_written_in_slices() -> None:
-    with HttpRig(is_checked=False) as rig:
-        nacks = [{"token": job["token"], "delay": 5} for job in many(rig, HTTP_BATCH_MAX)]
+@pytest.mark.parametrize("verb", ["ack", "nack"])
+def test_long_batches_are_carried_out_in_slices_with_turns_of_others_between(verb: str) -> None:
+    with HttpRig() as rig:
+        tokens = [job["token"] for job in many(rig, 40)]
+        tokens[20] = tokens[3]
+        given: dict[str, Any] = {"tokens": tokens}
+        if verb == "nack":
+            given = {"nacks": [{"token": token, "delay": 5} for token in tokens]}
+        rig.api.slice_now_ns = SliceWatch()
         before = len(rig.disk.frames)
-        worker = rig.send("POST", "/v1/nack", {"nacks": nacks}, is_settled=False)
-        while len(rig.disk.frames) == before:
-            rig.step()
-        steps = 0
+        worker = rig.send("POST", f"/v1/{verb}", given, is_settled=False)
+        still_reserved = set()
         while worker.answer is None:
-            rig.step()
-            steps += 1
-        assert steps >= HTTP_BATCH_MAX // HTTP_PAGE_SLICE_ROWS
-        assert len(rig.disk.frames) == before + 1
-        assert {one["state"] for one in worker.the_answer.json["results"]} == {"delayed"}
+            other = rig.send("GET", "/healthz", is_settled=False)
+            for _ in range(4):
+                rig.step()
+            still_reserved.add(len(rig.engine.store.leases.sessions))
+            assert other.the_answer.status == 200
+        assert len(still_reserved) > 8, "others were answered meanwhile"
+        assert len(rig.disk.frames) > before + 30
+        statuses = [one["status"] for one in worker.the_answer.json["results"]]
+        assert statuses == [200] * 20 + [404 if verb == "ack" else 409] + [200] * 19
+        assert len(rig.engine.store.leases.sessions) == 1, "the one that was not named"
 
 
 def test_where_the_disk_is_full_jobs_can_be_acknowledged_and_no_errors_kept() -> None:

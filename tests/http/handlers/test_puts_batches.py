@@ -1,8 +1,9 @@
-"""Batches of puts: one commit, a result for each job, and the same as one put after the other."""
+"""Batches of puts: in slices, a result for each job, and the same as one put after the other."""
 
 import json
 import random
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import pytest
 
@@ -11,9 +12,11 @@ from delayd.limits import (
     BODY_BYTES_DEFAULT,
     HTTP_BATCH_MAX,
     HTTP_ERRORS_MAX,
-    HTTP_PAGE_SLICE_ROWS,
+    HTTP_ITEMS_FEW,
+    HTTP_RUN_BYTES,
+    HTTP_RUN_JOBS_MAX,
 )
-from tests.http.rig import HttpRig
+from tests.http.rig import HttpRig, SliceWatch
 
 JOBS = "/v1/topics/mail/jobs"
 RESERVE = "/v1/topics/mail/reserve"
@@ -34,19 +37,104 @@ def test_a_batch_is_one_commit() -> None:
         assert [job["body"] for job in jobs] == list(range(HTTP_BATCH_MAX))
 
 
-def test_the_answer_of_a_batch_is_written_in_slices() -> None:
-    with HttpRig(is_checked=False) as rig:
-        jobs = [{"body": 1, "delay": n} for n in range(HTTP_BATCH_MAX)]
-        producer = rig.send("POST", JOBS, {"jobs": jobs}, is_settled=False)
-        while not rig.disk.frames:
+KINDS: Final[dict[str, Callable[[int], dict[str, Any]]]] = {
+    "plain": lambda number: {"body": number},
+    "delays": lambda number: {"body": number, "delay": f"{number}s"},
+    "keys": lambda number: {"body": number, "key": f"k{number}"},
+    "ladders": lambda number: {"body": number, "retry": "1m 2m"},
+    "moments": lambda number: {"body": number, "at": "2040-01-01T00:00:00Z"},
+}
+
+
+def long_batch(kind: str, count: int = 40) -> dict[str, Any]:
+    """A batch of more jobs than are few; the plain ones too long to be put together."""
+    jobs = [KINDS[kind](number) for number in range(count)]
+    if kind == "plain":
+        jobs = [{**job, "ttr": 60 + number} for number, job in enumerate(jobs)]
+    return {"jobs": jobs}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_long_batch_is_put_and_answered_in_slices_with_turns_of_others_between(kind: str) -> None:
+    with HttpRig(slice_now_ns=SliceWatch()) as rig:
+        producer = rig.send("POST", JOBS, long_batch(kind), is_settled=False)
+        put_counts = [0]
+        while producer.answer is None:
+            other = rig.send("GET", "/healthz", is_settled=False)
+            for _ in range(4):
+                rig.step()
+            put_counts.append(rig.engine.log_space.jobs)
+            assert other.the_answer.status == 200
+        assert len({*put_counts}) > 10, "others were answered while it was put"
+        assert put_counts.count(40) > 10, "and while its answer was written"
+        assert len(rig.disk.frames) >= 40, "each slice is committed by the turn after it"
+        results = producer.the_answer.json["results"]
+        assert [one["id"] for one in results] == [*range(1, 41)]
+        assert {one["status"] for one in results} == {201}
+
+
+def test_jobs_alike_are_put_together_up_to_a_number_and_a_length_of_bodies() -> None:
+    for body_bytes, per_slice in ((1, HTTP_RUN_JOBS_MAX), (40_000, 1 + HTTP_RUN_BYTES // 40_002)):
+        with HttpRig(slice_now_ns=SliceWatch(), is_checked=False) as rig:
+            jobs = [{"body": "x" * body_bytes}] * (2 * per_slice + 1)
+            producer = rig.send("POST", JOBS, {"jobs": jobs}, is_settled=False)
+            counts = {0}
+            while producer.answer is None:
+                rig.step()
+                counts.add(rig.engine.log_space.jobs)
+            assert sorted(counts) == [0, per_slice, 2 * per_slice, 2 * per_slice + 1]
+
+
+def test_what_a_batch_has_put_when_the_daemon_is_killed_was_not_acknowledged() -> None:
+    with HttpRig(slice_now_ns=SliceWatch()) as rig:
+        producer = rig.send("POST", JOBS, long_batch("keys"), is_settled=False)
+        while rig.engine.log_space.jobs < 20:
             rig.step()
-        assert rig.engine.log_space.jobs == HTTP_BATCH_MAX
-        steps = 0
+        assert producer.answer is None
+        after = rig.after_restart()
+        assert 0 < after.log_space.jobs <= 20
+        keys = [b"k%d" % number for number in range(after.log_space.jobs)]
+        owners = [after.store.owner_of(after.store.topic("mail"), key) for key in keys]
+        assert owners == [*range(1, len(keys) + 1)], "its first jobs, whole"
+
+
+def test_a_batch_whose_client_goes_ends_there() -> None:
+    with HttpRig(slice_now_ns=SliceWatch()) as rig:
+        gone = rig.send("POST", JOBS, long_batch("delays"), is_settled=False)
+        while rig.engine.log_space.jobs < 20:
+            rig.step()
+        gone.hang_up()
+        rig.settle()
+        assert 20 <= rig.engine.log_space.jobs < 40
+        assert rig.call("POST", JOBS, long_batch("delays")).status == 201
+
+
+def test_a_long_batch_refused_from_the_first_slice_to_the_last_leaves_no_topic() -> None:
+    with HttpRig(slice_now_ns=SliceWatch()) as rig:
+        rig.engine.draining = True
+        producer = rig.send("POST", JOBS, long_batch("keys"), is_settled=False)
         while producer.answer is None:
             rig.step()
-            steps += 1
-        assert steps >= HTTP_BATCH_MAX // HTTP_PAGE_SLICE_ROWS
-        assert len(rig.disk.frames) == 1
+            assert "mail" not in rig.engine.store.topics.by_name
+        assert {one["status"] for one in producer.the_answer.json["results"]} == {503}
+
+
+def test_a_batch_of_few_jobs_does_not_queue_behind_long_ones() -> None:
+    few = {"jobs": [{"body": number, "priority": number} for number in range(HTTP_ITEMS_FEW)]}
+    steps_needed = []
+    for long_batches in (0, 5):
+        with HttpRig(slice_now_ns=SliceWatch()) as rig:
+            for _ in range(long_batches):
+                rig.send("POST", JOBS, long_batch("delays"), is_settled=False)
+            for _ in range(5):
+                rig.step()
+            short = rig.send("POST", JOBS, few, is_settled=False)
+            steps_needed.append(0)
+            while short.answer is None:
+                rig.step()
+                steps_needed[-1] += 1
+            assert short.the_answer.status == 201
+    assert steps_needed[0] == steps_needed[1]
 
 
 def test_when_a_job_of_a_batch_was_due_is_told_also_if_it_has_gone_meanwhile() -> None:

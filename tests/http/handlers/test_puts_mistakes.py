@@ -72,6 +72,18 @@ def test_everything_that_is_wrong_is_named(given: object, fields: list[str]) -> 
         assert "mail" not in rig.engine.store.topics.by_name
 
 
+def test_a_step_is_wrong_in_its_type_also_after_an_equal_one_that_is_right() -> None:
+    with HttpRig() as rig:
+        for steps, status in (
+            ([1], 201),
+            ([True], 422),
+            (["1s"], 201),
+            ("1s", 201),
+            ([["1s"]], 422),
+        ):
+            assert rig.call("POST", JOBS, {"body": 1, "retry": steps}).status == status
+
+
 def test_a_key_in_the_path_is_none_in_the_body() -> None:
     with HttpRig() as rig:
         answer = rig.call("PUT", "/v1/topics/mail/keys/a", {"body": 1, "key": "b"})

@@ -13,7 +13,8 @@ from delayd.limits import (
     HTTP_WAIT_MS_MAX,
     RETRY_AFTER_FULL_S,
 )
-from tests.http.rig import RESERVE, HttpRig, ids, put, stored, wait
+from delayd.testing.clock import FakeClock
+from tests.http.rig import RESERVE, HttpRig, SliceWatch, ids, put, stored, wait
 
 JOBS = "/v1/topics/mail/jobs"
 
@@ -387,3 +388,40 @@ def test_a_daemon_that_stops_hands_out_nothing_more() -> None:
         assert (answer.status, answer.word) == (503, "STOPPING")
         assert stored(rig.engine)["state"] == "ready"
         assert not client.received
+
+
+def test_a_long_answer_is_written_in_slices_with_turns_of_others_between() -> None:
+    with HttpRig() as rig:
+        for number in range(40):
+            put(rig, body=number, ttr=10 if number % 2 else 60)
+        rig.api.slice_now_ns = SliceWatch()
+        worker = rig.send("POST", RESERVE, {"max": 40}, is_settled=False)
+        others = 0
+        while worker.answer is None:
+            other = rig.send("GET", "/healthz", is_settled=False)
+            for _ in range(4):
+                rig.step()
+            others += other.the_answer.status == 200
+            if others == 5:
+                assert isinstance(rig.clock, FakeClock)
+                rig.clock.advance(10_001)
+        assert others > 8
+        bodies = [job["body"] for job in worker.the_answer.json["jobs"]]
+        assert len(bodies) < 40, "not those whose ttr ran out meanwhile"
+        assert {number for number in range(40) if not number % 2} <= {*bodies}
+
+
+def test_a_client_that_goes_while_its_answer_is_written_leaves_its_jobs_to_others() -> None:
+    with HttpRig() as rig:
+        for number in range(40):
+            put(rig, body=number)
+        rig.api.slice_now_ns = SliceWatch()
+        gone = rig.send("POST", RESERVE, {"max": 40}, is_settled=False)
+        for _ in range(20):
+            rig.step()
+        assert gone.answer is None
+        assert len(rig.engine.store.leases.sessions) == 40
+        gone.hang_up()
+        rig.settle()
+        jobs = rig.ok("POST", RESERVE, {"max": 40})["jobs"]
+        assert [(job["body"], job["attempt"]) for job in jobs] == [(n, 1) for n in range(40)]
