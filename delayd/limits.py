@@ -632,7 +632,7 @@ BREAKER_FAILURES: Final = 5
 BREAKER_OPEN_MS: Final = 1_000
 BREAKER_OPEN_MS_MAX: Final = 60_000
 
-# --- Push: calls outward -------------------------------------------------------------------------
-
-# The longest url: what servers and proxies take without being asked.
-URL_CHARACTERS_MAX: Final = 2_048
+# Named secrets of webhooks: one for each receiver, of which there are hundreds at most.
+SECRETS_MAX: Final = 1_000
+# The file of all of them: four times what they take.
+SECRETS_FILE_BYTES_MAX: Final = 2 << 20

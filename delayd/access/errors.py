@@ -1,4 +1,4 @@
-"""What is wrong with the files of tokens and certificates, all at once and without secrets.
+"""What is wrong with files of tokens, secrets and certificates, all at once and without secrets.
 
 A tokens file edited by hand may hold a whole token where a hash belongs. Messages about
 the file go to logs and terminals, so nothing that could be a secret is repeated:
@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-# `re` compiles both at their first use, and keeps them.
+# `re` compiles these at their first use, and keeps them.
 _WHOLE: Final = r"(dlyd_[0-9a-f]{8}_)[A-Za-z0-9_-]+"
-_LONG: Final = r"[A-Za-z0-9_-]{40,}"
+_SIGNING: Final = r"(whsec_)[A-Za-z0-9_+/=-]+"
+_LONG: Final = r"[A-Za-z0-9_+/=-]{40,}"
 """As long as a secret, of its characters, with a few lost in copying."""
 
 
@@ -30,9 +31,13 @@ class TokensInvalid(AccessInvalid):
     """The tokens file cannot be used."""
 
 
+class SecretsInvalid(AccessInvalid):
+    """The file of the secrets of webhooks cannot be used."""
+
+
 def redacted(text: str) -> str:
-    """Leave the secrets of tokens out of a text; their ids stay."""
-    return re.sub(_WHOLE, r"\1...", text)
+    """Leave the secrets of tokens and of webhooks out of a text; the ids of tokens stay."""
+    return re.sub(_SIGNING, r"\1...", re.sub(_WHOLE, r"\1...", text))
 
 
 def shown(value: object) -> str:

@@ -98,7 +98,8 @@ def _topic(value: object) -> str:
         raise ValueError("must be the name of a topic") from None
 
 
-def _name(value: object) -> str:
+def checked_target_name(value: object) -> str:
+    """Read the name of a secret or of a sink. Raises ValueError with the rule."""
     if not isinstance(value, str) or re.fullmatch(_NAME, value) is None:
         raise ValueError(NAME_RULE)
     return value
@@ -167,7 +168,7 @@ def _broken_by(name: object, text: object, names: set[str]) -> str:
 def _secrets(value: object) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not 0 < len(value) <= TARGET_SECRETS_MAX:
         raise ValueError(f"must be 1 to {TARGET_SECRETS_MAX} names of secrets")
-    names = tuple(map(_name, value))
+    names = tuple(map(checked_target_name, value))
     if len(set(names)) < len(names):
         raise ValueError("must not name a secret twice")
     return names
@@ -179,7 +180,7 @@ _FIELDS: Final = (
     Field("method", "method", _method),
     Field("rate_per_s", "rate_per_s", rate),
     Field("secrets", "secrets", _secrets, list),
-    Field("sink", "sink", _name),
+    Field("sink", "sink", checked_target_name),
     Field("timeout", "timeout_ms", duration(1), duration_text),
     Field("topic", "topic", _topic),
     Field("url", "url", _url),

@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final, NamedTuple, final
 
-from delayd.limits import URL_CHARACTERS_MAX
+from delayd.limits import TARGET_URL_BYTES_MAX
 from delayd.net.addresses import TcpAddress
 
 IpAddress = IPv4Address | IPv6Address
@@ -44,7 +44,7 @@ DEFAULT_PORTS: Final = {"https": 443, "http": 80}
 # --- Rules of a url ------------------------------------------------------------------------------
 
 FORM_RULE: Final = "must be https://HOST/PATH"
-LENGTH_RULE: Final = f"must have at most {URL_CHARACTERS_MAX} characters"
+LENGTH_RULE: Final = f"must have at most {TARGET_URL_BYTES_MAX} bytes"
 CHARACTERS_RULE: Final = (
     "must have nothing but the characters of a url: others are percent-encoded, in the host too"
 )
@@ -194,7 +194,7 @@ class EgressRules:
             # Every resolver has to say so (RFC 6761), and who sets it should hear it at once.
             raise ValueError(f"{read.host} is this machine: {MUST_ALLOW}")
         normal = str(read)
-        if len(normal) > URL_CHARACTERS_MAX:
+        if len(normal) > TARGET_URL_BYTES_MAX:
             raise ValueError(LENGTH_RULE)
         return normal
 
@@ -290,7 +290,7 @@ def _is_here(address: str) -> bool:
 
 def _read_url(url: str) -> _Url:
     """Take a url apart. Raises `ValueError` with the rule that it breaks."""
-    if len(url) > URL_CHARACTERS_MAX:
+    if len(url.encode("utf-8", "replace")) > TARGET_URL_BYTES_MAX:
         raise ValueError(LENGTH_RULE)
     match = _URL.fullmatch(url)
     if match is None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from yarl import URL
 
-from delayd.limits import URL_CHARACTERS_MAX
+from delayd.limits import TARGET_URL_BYTES_MAX
 from delayd.net.addresses import TcpAddress
 from delayd.push import egress
 from delayd.push.egress import (
@@ -133,7 +133,7 @@ def test_a_url_is_kept_in_one_form(url: str, kept: str) -> None:
         ("https://a.example/#b", FRAGMENT_RULE),
         ("https://a.example#b.example", FRAGMENT_RULE),
         ("https://a.example#@b.example/", FRAGMENT_RULE),
-        ("https://a.example/" + "a" * URL_CHARACTERS_MAX, LENGTH_RULE),
+        ("https://a.example/" + "a" * TARGET_URL_BYTES_MAX, LENGTH_RULE),
         ("http://a.example/", HTTP_RULE),
     ],
 )  # fmt: skip
@@ -146,10 +146,10 @@ def test_a_url_may_be_as_long_as_the_limit_and_no_longer_when_it_is_normalised()
         start = f"https://{host}/"
         return start + "a" * (characters - len(start))
 
-    longest = url("a.example", URL_CHARACTERS_MAX)
+    longest = url("a.example", TARGET_URL_BYTES_MAX)
     assert EgressRules().vet_url(longest) == longest
-    assert broken_rule(url("a.example", URL_CHARACTERS_MAX + 1)) == LENGTH_RULE
-    assert broken_rule(url("ü.example", URL_CHARACTERS_MAX)) == LENGTH_RULE
+    assert broken_rule(url("a.example", TARGET_URL_BYTES_MAX + 1)) == LENGTH_RULE
+    assert broken_rule(url("ü.example", TARGET_URL_BYTES_MAX - 1)) == LENGTH_RULE
 
 
 @given(
