@@ -37,6 +37,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from delayd import limits
@@ -63,7 +64,10 @@ OFF: Final = "off"
 _HOST: Final = r"[A-Za-z0-9._-]+"
 _HOST_GLOB: Final = r"[A-Za-z0-9._*?-]+|[0-9A-Fa-f.*?]*:[0-9A-Fa-f.*?]*:[0-9A-Fa-f:.*?]*"
 """A host with wildcards; what has two colons or more is the text of an IPv6 address."""
-_SIGNER: Final = rf"[A-Za-z0-9._-]{{1,{limits.TARGET_NAME_BYTES_MAX}}}"
+_NAME: Final = rf"[A-Za-z0-9._-]{{1,{limits.TARGET_NAME_BYTES_MAX}}}"
+"""The name of a secret or of a sink."""
+_NOT_SHOWN: Final = "passw|passphrase|secret|token|credential|api_?key"
+"""In the name of an option of a sink: its value is not shown."""
 
 LINE_LISTEN_DEFAULT: Final = TcpAddress("127.0.0.1", 11300)
 HTTP_LISTEN_DEFAULT: Final = TcpAddress("127.0.0.1", 11301)
@@ -238,19 +242,10 @@ def read_topics(value: object) -> "Patterns | None":
     from delayd.core.names import INTERNAL_TOPIC  # noqa: PLC0415
     from delayd.core.policy import PATTERN_RULE, Patterns, Policy, is_pattern  # noqa: PLC0415
 
-    rule, inner_rule = 'must be sections such as [topics."mail.*"]', "must be a section"
+    inner_rule = "must be a section"
     if isinstance(value, GivenText):
         inner_rule = 'must be an object such as {"retry": "15s 3m"}'
-        rule = 'must be JSON such as {"mail.*": {"retry": "15s 3m"}}'
-        try:
-            import json  # noqa: PLC0415 - takes 1 ms
-
-            value = json.loads(value, object_pairs_hook=_without_repeats)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{rule}: {error}") from None
-    rows = value.items() if isinstance(value, dict) else None
-    if rows is None:
-        raise ValueError(rule)
+    rows = _sections(value, '[topics."mail.*"]', '{"mail.*": {"retry": "15s 3m"}}').items()
     by_pattern: dict[str, Policy] = {}
     errors = []
     for pattern, given in rows:
@@ -271,6 +266,52 @@ def read_topics(value: object) -> "Patterns | None":
     if errors:
         raise WrongInside(errors)
     return Patterns(by_pattern) if by_pattern else None
+
+
+def read_sinks(value: object) -> "Mapping[str, SinkSection]":
+    """Read the sections of sinks, or the same as JSON in a variable; no error quotes a value.
+
+    Options may be secret. What a kind makes of them is its own business (`push.sinks`).
+    """
+    try:
+        rows = _sections(value, "[sinks.NAME]", '{"NAME": {"kind": "redis"}}').items()
+    except ValueError as error:
+        raise WrongInside([("", str(error))]) from None
+    errors = []
+    sinks: dict[str, SinkSection] = {}
+    spelled: dict[str, str] = {}
+    for name, given in rows:
+        if re.fullmatch(_NAME, name) is None:
+            rule = f"must be 1 to {limits.TARGET_NAME_BYTES_MAX} of A-Z a-z 0-9 . _ -"
+            errors.append((f".{shown(name)}", rule))
+        elif (other := spelled.setdefault(_in_variable(name), name)) != name:
+            errors.append((f".{name}", f"must differ from {other} in more than case and . _ -"))
+        elif not isinstance(given, dict):
+            errors.append((f".{name}", "must be a section"))
+        elif not isinstance(given.get("kind"), str):
+            errors.append((f".{name}", 'needs a kind, such as kind = "redis"'))
+        else:
+            options = {option: value for option, value in given.items() if option != "kind"}
+            sinks[name] = SinkSection(given["kind"], options)
+    if errors:
+        raise WrongInside(errors)
+    return sinks
+
+
+def _sections(value: object, example: str, json_example: str) -> dict[str, Any]:
+    """Return a section of sections, from a file or as JSON from a variable."""
+    rule = f"must be sections such as {example}"
+    if isinstance(value, GivenText):
+        rule = f"must be JSON such as {json_example}"
+        try:
+            import json  # noqa: PLC0415 - takes 1 ms
+
+            value = json.loads(value, object_pairs_hook=_without_repeats)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{rule}: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(rule)  # noqa: TRY004 - as for all that is wrong
+    return value
 
 
 def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -365,6 +406,27 @@ def read_network(value: object) -> "IPv4Network | IPv6Network":
 # --- The settings --------------------------------------------------------------------------------
 
 
+class SinkSection(NamedTuple):
+    """A sink that the configuration names; secrets may be among its options."""
+
+    kind: str
+    options: Mapping[str, object]
+
+    def without_secrets(self) -> dict[str, object]:
+        """Return the section as people may see it.
+
+        >>> options = {"url": "redis://ada:s3cret@host/2", "password": "s3cret", "list": "due"}
+        >>> SinkSection("redis", options).without_secrets()
+        {'kind': 'redis', 'url': 'redis://***@host/2', 'password': '***', 'list': 'due'}
+        """
+        seen: dict[str, object] = {"kind": self.kind}
+        for name, value in self.options.items():
+            is_secret = re.search(_NOT_SHOWN, name) is not None and not name.endswith("_file")
+            text = re.sub("://.*@", "://***@", value) if isinstance(value, str) else value
+            seen[name] = "***" if is_secret else text
+        return seen
+
+
 class Config(NamedTuple):
     """Everything that can be chosen; `config.example.toml` says what it means."""
 
@@ -436,6 +498,8 @@ class Config(NamedTuple):
     push_timeout_ms: int = limits.PUSH_TIMEOUT_MS_DEFAULT
     push_connect_timeout_ms: int = limits.PUSH_CONNECT_TIMEOUT_MS_DEFAULT
     push_stop_grace_ms: int = limits.PUSH_STOP_GRACE_MS_DEFAULT
+    # Places that due jobs can be sent to, by name.
+    sinks: Mapping[str, SinkSection] = MappingProxyType({})
 
     log_format: LogFormat = LogFormat.TEXT
     log_level: LogLevel = LogLevel.INFO
@@ -480,7 +544,7 @@ _PORTS: Final = read_list(
     read_whole(1, limits.PORT_MAX), f"must be a list of whole numbers from 1 to {limits.PORT_MAX}"
 )
 _SIGNERS: Final = read_list(
-    read_word(_SIGNER),
+    read_word(_NAME),
     f'must be at most {limits.TARGET_SECRETS_MAX} names of secrets, such as ["orders"]',
     highest=limits.TARGET_SECRETS_MAX,
 )
@@ -543,6 +607,7 @@ SETTINGS: Final = (
     Setting("push.timeout", "push_timeout_ms", _PUSH_TIMEOUT),
     Setting("push.connect_timeout", "push_connect_timeout_ms", _PUSH_TIMEOUT),
     Setting("push.stop_grace", "push_stop_grace_ms", _STOP_GRACE),
+    Setting("sinks", "sinks", read_sinks),
     Setting("log.format", "log_format", _LOG_FORMAT, "--log-format"),
     Setting("log.level", "log_level", _LOG_LEVEL),
 )
@@ -550,7 +615,9 @@ BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
 BY_VARIABLE: Final = {setting.variable: setting for setting in SETTINGS}
 BY_FLAG: Final = {setting.flag: setting for setting in SETTINGS if setting.flag}
 SECTIONS: Final = {name.partition(".")[0] for name in BY_NAME if "." in name}
-TABLES: Final = {*SECTIONS, "topics"}
+TABLES: Final = {*SECTIONS, "topics", "sinks"}
+SINKS_PREFIX: Final = f"{ENVIRONMENT_PREFIX}SINKS_"
+"""What begins the variables of single options of sinks."""
 
 
 def load(path: str | None, environment: Mapping[str, str], flags: Mapping[str, object]) -> Config:
@@ -567,6 +634,7 @@ def load(path: str | None, environment: Mapping[str, str], flags: Mapping[str, o
             errors += [ConfigError(source, said_as + said, rule) for said, rule in wrong.errors]
         except ValueError as error:
             errors.append(ConfigError(source, f"{said_as} = {shown(value)}", str(error)))
+    _add_sink_options(fields, environment, errors)
     if errors:
         raise ConfigErrors(errors)
     config = Config(**fields)
@@ -653,12 +721,40 @@ def _from_environment(environment: Mapping[str, str], errors: list[ConfigError])
         elif (
             name.startswith(ENVIRONMENT_PREFIX)
             and name not in {CONFIG_FILE_VARIABLE, *CLIENT_VARIABLES}
-            and not name.startswith(SERVICE_LINK_PREFIXES)
+            and not name.startswith((*SERVICE_LINK_PREFIXES, SINKS_PREFIX))
         ):
             known = {*BY_VARIABLE, CONFIG_FILE_VARIABLE}
             errors.append(
                 ConfigError(source, name, _unknown("variable", name, known, ENVIRONMENT_PREFIX))
             )
+
+
+def _add_sink_options(
+    fields: dict[str, Any], environment: Mapping[str, str], errors: list[ConfigError]
+) -> None:
+    """Set options of sinks by variables: `password` of `orders` by DELAYD_SINKS_ORDERS_PASSWORD."""
+    given = [name for name in sorted(environment) if name.startswith(SINKS_PREFIX)]
+    if not given or (errors and "sinks" not in fields):
+        return
+    sinks: dict[str, SinkSection] = dict(fields.get("sinks", {}))
+    prefixes = {f"{SINKS_PREFIX}{_in_variable(name)}_": name for name in sinks}
+    for variable in given:
+        # The sinks a and a_b may both be there: the longest name is meant.
+        prefix = max(filter(variable.startswith, prefixes), key=len, default="")
+        if not prefix or variable == prefix:
+            rule = "must be DELAYD_SINKS_NAME_OPTION, of a sink that is configured"
+            errors.append(ConfigError("environment", variable, rule))
+            continue
+        name = prefixes[prefix]
+        option = variable.removeprefix(prefix).lower()
+        options = {**sinks[name].options, option: GivenText(environment[variable])}
+        sinks[name] = sinks[name]._replace(options=options)
+    fields["sinks"] = sinks
+
+
+def _in_variable(sink_name: str) -> str:
+    """Return how names of variables spell the name of a sink."""
+    return re.sub("[.-]", "_", sink_name).upper()
 
 
 def _from_flags(flags: Mapping[str, object]) -> Iterator[Given]:

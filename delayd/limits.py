@@ -383,6 +383,19 @@ CONNECTIONS_MAX: Final = 1_000_000
 WRITE_BUFFER_BYTES_DEFAULT: Final = 1 << 20
 WRITE_BUFFER_BYTES_MIN: Final = 4 << 10  # a page; a handful of statistics replies must fit
 WRITE_BUFFER_BYTES_MAX: Final = 1 << 30  # as much as the longest body
+# How long a sink waits for a connection to its server.
+SINK_CONNECT_MS_DEFAULT: Final = 5_000
+SINK_CONNECT_MS_MIN: Final = 100
+SINK_CONNECT_MS_MAX: Final = 60_000
+# How long it waits for a broker that is told that the connection ends, and may be frozen.
+SINK_CLOSE_MS: Final = 1_000
+SINK_PASSWORD_BYTES_MAX: Final = 4 << 10
+# Connections of a Redis sink: an attempt has one to itself while it waits for the answer.
+SINK_CONNECTIONS_DEFAULT: Final = 16
+SINK_CONNECTIONS_MAX: Final = 256
+STREAM_LENGTH_MAX: Final = 2**62
+# A broker that sends nothing for three times as long is taken for dead; RabbitMQ advises 5 to 20.
+AMQP_HEARTBEAT_S: Final = 15
 
 # --- What is read from people --------------------------------------------------------------------
 

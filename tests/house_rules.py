@@ -40,7 +40,8 @@ MAY_IMPORT: Final = MappingProxyType(
         "net": (*GROUND, "logs"),
         "access": (*TOOLS, "config", "core.policy", "net"),
         "config": (*TOOLS, "core", "net"),
-        **dict.fromkeys(("line", "http", "push"), FRONT_END),
+        **dict.fromkeys(("line", "http"), FRONT_END),
+        "push": (*FRONT_END, "config"),
         "metrics": (*TOOLS, "core"),
         "commit": (*TOOLS, "config", "core.stats", "journal"),
         "snapshots": (*TOOLS, "core", "journal"),
@@ -55,7 +56,7 @@ MAY_IMPORT: Final = MappingProxyType(
         "client": (),
         "testing": (*TOOLS, "client", "journal.disk", "core.times"),
         "binlog": (*GROUND, "core", "journal"),
-        "cli": (*FRONT_END, "binlog", "config", "journal", "recover", "service"),
+        "cli": (*FRONT_END, "binlog", "config", "journal", "push", "recover", "service"),
         "__main__": ("cli",),
     }
 )
@@ -129,6 +130,7 @@ FILE_READERS: Final = MappingProxyType(
         "delayd/access/": "reads tokens, writes the days of their use",
         "delayd/net/tls.py": "tells which file of a certificate cannot be read",
         "delayd/config.py": "reads the configuration file, once",
+        "delayd/push/options.py": "reads the file of a password, for each connection",
         "delayd/metrics.py": "reads what the kernel counts of this process",
         "delayd/cli/machine.py": "reads what the kernel says of the machine, and times its disk",
         "delayd/cli/terminal.py": "opens the file that swallows everything",

@@ -16,7 +16,7 @@ import subprocess
 import sysconfig
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, NoReturn, Self
@@ -110,7 +110,13 @@ class Server:
         raise ServerNotStarted(f"{self.name} exited with {code}, having said:\n{text}")
 
 
-def launch(name: str, argv: tuple[str, ...], *, directory: Path | None = None) -> Server:
+def launch(
+    name: str,
+    argv: tuple[str, ...],
+    *,
+    directory: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Server:
     """Start a process whose output is kept; nobody waits for it yet."""
     output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by Server.stop
     try:
@@ -120,6 +126,7 @@ def launch(name: str, argv: tuple[str, ...], *, directory: Path | None = None) -
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=directory,
+            env=environment,
         )
     except OSError:
         output.close()

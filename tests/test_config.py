@@ -13,6 +13,7 @@ from delayd.config import (
     SETTINGS,
     ClockKind,
     Config,
+    SinkSection,
     SyncPolicy,
     load,
 )
@@ -115,6 +116,7 @@ OF_THE_FILE = Config(
     push_timeout_ms=100,
     push_connect_timeout_ms=50_000,
     push_stop_grace_ms=0,
+    sinks={"a.b": SinkSection("redis", {"url": "redis://x", "maxlen": 7})},
     log_format=LogFormat.JSON,
     log_level=LogLevel.WARNING,
 )
@@ -165,6 +167,7 @@ OF_VARIABLES = Config(
     push_timeout_ms=600_000,
     push_connect_timeout_ms=2_000,
     push_stop_grace_ms=30_000,
+    sinks={"a": SinkSection("amqp", {"url": "amqp://x"})},
     log_format=LogFormat.JSON,
     log_level=LogLevel.ERROR,
 )
@@ -229,6 +232,10 @@ calls_per_host_max = 1
 timeout = "100ms"
 connect_timeout = 50
 stop_grace = 0
+[sinks."a.b"]
+kind = "redis"
+url = "redis://x"
+maxlen = 7
 [log]
 format = "json"
 level = "warning"
@@ -291,11 +298,45 @@ def test_every_setting_can_be_a_variable() -> None:
         "DELAYD_PUSH_TIMEOUT": "10m",
         "DELAYD_PUSH_CONNECT_TIMEOUT": "2",
         "DELAYD_PUSH_STOP_GRACE": "30s",
+        "DELAYD_SINKS": '{"a": {"kind": "amqp", "url": "amqp://x"}}',
         "DELAYD_LOG_FORMAT": "json",
         "DELAYD_LOG_LEVEL": "error",
     }
     assert set(environment) == set(BY_VARIABLE)
     assert load(None, environment, {}) == OF_VARIABLES
+
+
+SINKS = """
+[sinks.a]
+kind = "redis"
+password = "of the file"
+[sinks."a.b-c"]
+kind = "amqp"
+"""
+
+
+def test_an_option_of_a_sink_can_be_a_variable_which_wins_over_the_file(tmp_path: Path) -> None:
+    environment = {"DELAYD_SINKS_A_PASSWORD": "p", "DELAYD_SINKS_A_B_C_URL": "u"}
+    assert load(written(tmp_path, SINKS), environment, {}).sinks == {
+        "a": SinkSection("redis", {"password": "p"}),
+        "a.b-c": SinkSection("amqp", {"url": "u"}),
+    }
+
+
+def test_a_variable_of_a_sink_that_is_not_configured_is_refused(tmp_path: Path) -> None:
+    environment = {"DELAYD_SINKS_A_": "p", "DELAYD_SINKS_B_URL": "u"}
+    rule = "must be DELAYD_SINKS_NAME_OPTION, of a sink that is configured"
+    assert errors_of(written(tmp_path, SINKS), environment) == [
+        f"environment: DELAYD_SINKS_A_: {rule}",
+        f"environment: DELAYD_SINKS_B_URL: {rule}",
+    ]
+
+
+def test_two_sinks_cannot_have_the_same_variables(tmp_path: Path) -> None:
+    text = '[sinks.a-b]\nkind = "redis"\n[sinks.A_b]\nkind = "redis"'
+    assert errors_of(written(tmp_path, text)) == [
+        "sinks.A_b: must differ from a-b in more than case and . _ -"
+    ]
 
 
 def test_flags_win_over_variables_over_the_file_over_defaults(tmp_path: Path) -> None:

@@ -38,16 +38,26 @@ def config() -> None:
 def check(path: str | None) -> int:
     """Check the configuration as a start of the daemon would, and start nothing.
 
-    The file, the variables (DELAYD_...) and the files of tokens and certificates are read. All
-    errors are shown at once; exit code 78.
+    The file, the variables (DELAYD_...) and the files of tokens and certificates are read, and the
+    packages of sinks loaded. All errors are shown at once; exit code 78.
     """
     from delayd.access.control import AccessControl
     from delayd.access.errors import AccessInvalid
+    from delayd.config import ConfigErrors
+    from delayd.push.sinks import open_sinks
 
+    loaded = load_config(path, {})
+    errors: list[object] = []
     try:
-        AccessControl.open(load_config(path, {}))
+        AccessControl.open(loaded)
     except AccessInvalid as wrong:
-        raise CommandFailed(Exit.BAD_CONFIGURATION, *wrong.errors) from None
+        errors += wrong.errors
+    try:
+        open_sinks(loaded)
+    except ConfigErrors as bad:
+        errors += bad.errors
+    if errors:
+        raise CommandFailed(Exit.BAD_CONFIGURATION, *map(str, errors))
     where = path or "the defaults and the environment"
     print_lines([f"{where}: the configuration is valid"])
     return Exit.OK
@@ -65,7 +75,7 @@ def show(path: str | None, *, as_json: bool) -> int:
     """Show every setting as a daemon would have it, and where it comes from.
 
     The output is a configuration file. Policies of topics are in it; tokens and keys are not, since
-    settings only name the files that hold them.
+    settings only name the files that hold them. Passwords of sinks are replaced by ***.
     """
     from delayd.config import sources
 
@@ -141,6 +151,8 @@ def written(setting: "Setting", loaded: "Config") -> Any:  # noqa: ANN401 - as J
         return {} if setting.field == "topics" else "off"
     if setting.field == "topics":
         return {name: json.loads(policy.to_json()) for name, policy in value.by_pattern.items()}
+    if setting.field == "sinks":
+        return {name: section.without_secrets() for name, section in value.items()}
     if isinstance(value, LogLevel):
         return value.name.lower()
     if isinstance(value, enum.Enum):

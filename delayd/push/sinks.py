@@ -1,4 +1,4 @@
-"""The interface of a sink: where due jobs go when nobody comes for them.
+"""The interface of a sink, where due jobs go when nobody comes for them; and how sinks are found.
 
 A sink is given one due job at a time, as many at once as its target allows, and says what became of
 it. It never sees the daemon's state, and the sender never sees what the sink talks to:
@@ -12,13 +12,28 @@ Whatever `deliver` raises is a failed attempt too, with the exception as its err
 attempt could not meet. At least once: after a crash a job that was delivered may come again, with
 the same `message_id`.
 
+A kind of sink is an entry point of the group `delayd.sinks`, whichever package offers it. The
+configuration gives the sink a name and names its kind; `open_sinks` loads what it names, and looks
+at no package while it names none.
+
 >>> AttemptEnd(Result.FAILED, "503 Service Unavailable", retry_after_ms=30_000).result.name
 'FAILED'
+>>> from delayd.config import Config
+>>> open_sinks(Config())
+{}
 """
 
 import enum
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from delayd.config import Config, ConfigError, ConfigErrors, SinkSection, WrongInside
+from delayd.text import did_you_mean, moment_text
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP: Final = "delayd.sinks"
 
 
 class DueJob(NamedTuple):
@@ -45,6 +60,19 @@ class DueJob(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
     secrets: tuple[str, ...] = ()
     """Names of the secrets to sign with."""
+
+    def fields(self) -> dict[str, str | int]:
+        """Return what a receiver may want to know of the job beside its body."""
+        return {
+            "id": self.id,
+            "message_id": self.message_id,
+            "topic": self.topic,
+            "key": self.key.decode(),
+            "content_type": self.content_type,
+            "attempt": self.attempt,
+            "due": moment_text(self.due_ms),
+            "lateness_ms": self.lateness_ms,
+        }
 
 
 class Result(enum.Enum):
@@ -93,3 +121,49 @@ class SinkFactory(Protocol):
         Raises `ValueError` whose message names each option that is wrong, and the rule.
         """
         ...
+
+
+# --- How sinks are found -------------------------------------------------------------------------
+
+
+def open_sinks(config: Config) -> dict[str, Sink]:
+    """Make the sinks that the configuration names. Raises `ConfigErrors` with all that is wrong."""
+    if not config.sinks:
+        return {}
+    from importlib.metadata import entry_points  # noqa: PLC0415 - takes 20 ms
+
+    kinds = {entry.name: entry for entry in entry_points(group=GROUP)}
+    sinks: dict[str, Sink] = {}
+    errors: list[ConfigError] = []
+    for name, section in config.sinks.items():
+        try:
+            sinks[name] = _factory(section, kinds)(name, section.options)
+        except WrongInside as wrong:
+            errors += [ConfigError("", f"sinks.{name}{said}", rule) for said, rule in wrong.errors]
+        except ValueError as error:
+            errors.append(ConfigError("", f"sinks.{name}", " ".join(str(error).split())))
+    if errors:
+        raise ConfigErrors(errors)
+    return sinks
+
+
+def _factory(section: SinkSection, kinds: Mapping[str, "EntryPoint"]) -> SinkFactory:
+    """Load what makes sinks of this kind. Raises `WrongInside`."""
+    entry = kinds.get(section.kind)
+    said = f'.kind = "{section.kind}"'
+    if entry is None:
+        there_are = f"; there are {', '.join(sorted(kinds))}" if kinds else ""
+        rule = f"there is no such kind{did_you_mean(section.kind, sorted(kinds)) or there_are}"
+        raise WrongInside([(said, rule)])
+    try:
+        factory: SinkFactory = entry.load()
+    except Exception as error:
+        rule = f"{entry.value} cannot be loaded: {type(error).__name__}: {error}"
+        if (
+            isinstance(error, ImportError)
+            and entry.dist is not None
+            and entry.dist.name == "delayd"
+        ):
+            rule = f'needs more packages: pip install "delayd[{section.kind}]" ({error})'
+        raise WrongInside([(said, rule)]) from error
+    return factory

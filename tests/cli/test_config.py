@@ -31,6 +31,10 @@ retry = "15s 3m"
 jobs_max = 100
 [topics.sms]
 rate_per_s = 2.5
+[sinks."a.b"]
+kind = "odd"
+path = "x"
+depth = 3
 """
 
 
@@ -86,7 +90,21 @@ def test_the_output_for_programs_is_one_object_with_sources(
     }
 
 
+def test_show_has_sinks_without_their_passwords(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text('[sinks.a]\nkind = "redis"\nurl = "redis://ada:s3c@ret@h"\npassword_file = "f"')
+    monkeypatch.setenv("DELAYD_SINKS_A_PASSWORD", "s3cret")
+    for json_or_toml in (["--json"], []):
+        assert invoke(["config", "show", "--config", str(file), *json_or_toml]) == Exit.OK
+        shown = capsys.readouterr().out
+        assert "s3c" not in shown
+        assert "redis://***@h" in shown
+        assert '"f"' in shown
+
+
 def test_check_says_that_a_file_is_valid(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(FILE.partition("[sinks")[0])
     assert invoke(["config", "check", "--config", str(file)]) == Exit.OK
     assert capsys.readouterr().out == f"{file}: the configuration is valid\n"
 
@@ -100,6 +118,11 @@ def test_check_reports_all_errors_and_those_of_the_files_it_names(
     file.write_text('[auth]\ntokens = "/nowhere/tokens.json"\n')
     assert invoke(["config", "check", "--config", str(file)]) == Exit.BAD_CONFIGURATION
     assert "/nowhere/tokens.json" in capsys.readouterr().err
+    file.write_text('[auth]\ntokens = "/nowhere/t.json"\n[sinks.a]\nkind = "no such kind"\n')
+    assert invoke(["config", "check", "--config", str(file)]) == Exit.BAD_CONFIGURATION
+    tokens, sink = capsys.readouterr().err.splitlines()
+    assert "/nowhere/t.json" in tokens
+    assert 'sinks.a.kind = "no such kind": there is no such kind' in sink
 
 
 @pytest.mark.parametrize("name", ["DELAYD_URL", "DELAYD_TOKEN", "DELAYD_TOKEN_FILE"])

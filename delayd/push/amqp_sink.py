@@ -1,0 +1,191 @@
+"""An AMQP exchange, such as RabbitMQ's, as the place where due jobs go.
+
+    [sinks.orders]
+    kind = "amqp"
+    url = "amqp://delayd@127.0.0.1:5672/"
+    exchange = "orders"
+    routing_key = "due.{topic}"
+
+A job is delivered when the broker has confirmed it (publisher confirms); it is marked as persistent
+and as mandatory, so a message that no queue takes comes back and is a failed attempt. There is one
+connection with one channel for all attempts. When it is lost, the attempts under way have failed,
+and the next one opens another; attempts that find one being opened wait for it.
+
+The module knows nothing of the daemon but the interface of sinks.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple, final
+
+import aio_pika
+from aio_pika import exceptions
+from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractExchange, DeliveryMode
+
+from delayd import limits
+from delayd.config import read_flag, read_text
+from delayd.push.options import ServerOptions, read_url
+from delayd.push.sinks import DELIVERED, AttemptEnd, DueJob, Result
+
+
+class _Opened(NamedTuple):
+    connection: AbstractConnection
+    channel: AbstractChannel
+    exchange: AbstractExchange
+
+
+_READERS: Final = MappingProxyType(
+    {
+        "url": read_url(
+            {"amqp": 5672, "amqps": 5671},
+            "must be amqp://[USER@]HOST[:PORT][/VHOST], or amqps:// for TLS",
+        ),
+        "exchange": read_text("must be the name of an exchange"),
+        "routing_key": read_text("must be a routing key; {topic} in it is the job's topic"),
+        "mandatory": read_flag,
+    }
+)
+_PROPERTIES: Final = frozenset(("message_id", "content_type"))
+"""Fields of a job that have a place of their own in a message."""
+
+
+def amqp_sink(name: str, options: Mapping[str, object]) -> "AmqpSink":
+    """Make the sink of these options. Raises `WrongInside`, a `ValueError`, with all mistakes."""
+    server = ServerOptions(options, _READERS, tls_scheme="amqps")
+
+    async def connect() -> AbstractConnection:
+        url = server.url
+        return await aio_pika.connect(
+            host=url.host,
+            port=url.port,
+            login=url.user or "guest",
+            password=server.password() or ("" if url.user else "guest"),
+            virtualhost=url.path or "/",
+            ssl=server.tls is not None,
+            ssl_context=server.tls,
+            timeout=server.connect_s,
+            client_properties={"connection_name": f"delayd:{name}"},
+            heartbeat=limits.AMQP_HEARTBEAT_S,
+        )
+
+    return AmqpSink(server, connect)
+
+
+@final
+class AmqpSink:
+    """Publishes each job to an exchange."""
+
+    __slots__ = ("_connect", "_exchange", "_is_mandatory", "_opening", "_routing_key", "_server")
+
+    def __init__(
+        self, server: ServerOptions, connect: Callable[[], Awaitable[AbstractConnection]]
+    ) -> None:
+        """Call `connect` at the first job, and whenever the connection is lost."""
+        self._server: Final = server
+        self._connect: Final = connect
+        self._exchange: Final[str] = server.values.get("exchange", "")
+        self._routing_key: Final[str] = server.values.get("routing_key", "{topic}")
+        self._is_mandatory: Final[bool] = server.values.get("mandatory", True)
+        self._opening: asyncio.Task[_Opened] | None = None
+        """What opens the exchange, or has opened it."""
+
+    async def deliver(self, job: DueJob) -> AttemptEnd:
+        """Publish the job; the attempt has failed unless the broker confirms it."""
+        routing_key = self._routing_key.replace("{topic}", job.topic)
+        try:
+            exchange = await self._opened()
+            await exchange.publish(_message(job), routing_key, mandatory=self._is_mandatory)
+        except exceptions.PublishError:
+            what = f"no queue is bound to exchange {self._exchange!r} for {routing_key!r}"
+            # With a routing key for each topic, there may be queues for the others.
+            return self._failed(what, is_outage="{topic}" not in self._routing_key)
+        except exceptions.DeliveryError:
+            return self._failed("it did not store the message: a queue may be full")
+        except exceptions.ChannelPreconditionFailed as error:
+            return self._failed(str(error), is_outage=False)  # such as a body that is too long
+        except exceptions.ChannelInvalidStateError:
+            return self._failed("the connection was lost")
+        except exceptions.InvalidFrameError:
+            vhost = self._server.url.path or "/"
+            return self._failed(f"it has no virtual host {vhost!r} for this user")
+        except (*exceptions.CONNECTION_EXCEPTIONS, ValueError) as error:
+            return self._failed(" ".join(str(error).split()) or type(error).__name__)
+        return DELIVERED
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._opening is not None:
+            await _end(self._opening)
+
+    def _failed(self, what: str, *, is_outage: bool = True) -> AttemptEnd:
+        return AttemptEnd(Result.FAILED, f"AMQP at {self._server.url}: {what}", is_outage=is_outage)
+
+    async def _opened(self) -> AbstractExchange:
+        """Return the exchange on a channel that works; one task opens it for all who wait."""
+        opening = self._opening
+        if opening is None or (opening.done() and not _works(opening)):
+            opening = self._opening = asyncio.create_task(self._open(former=opening))
+            opening.add_done_callback(_note_failure)
+        # An attempt may be cancelled here; the others go on waiting.
+        return (await asyncio.shield(opening)).exchange
+
+    async def _open(self, *, former: "asyncio.Task[_Opened] | None") -> _Opened:
+        """Open a connection and a channel in it, instead of what the former task opened."""
+        if former is not None:
+            await _end(former)
+        connection = await self._connect()
+        try:
+            async with asyncio.timeout(self._server.connect_s):
+                channel = connection.channel(publisher_confirms=True, on_return_raises=True)
+                await channel.initialize()
+                # Ask for it: a publish to one that is not there closes the channel, for all.
+                exchange = await channel.get_exchange(self._exchange, ensure=bool(self._exchange))
+        except BaseException:
+            await _close(connection)
+            raise
+        return _Opened(connection, channel, exchange)
+
+
+def _works(opening: asyncio.Task[_Opened]) -> bool:
+    """Tell whether the task has opened a channel that is still open."""
+    if opening.cancelled() or opening.exception() is not None:
+        return False
+    return not opening.result().channel.is_closed
+
+
+def _note_failure(opening: asyncio.Task[_Opened]) -> None:
+    """Look at the exception, which asyncio reports as lost where every attempt was cancelled."""
+    if not opening.cancelled():
+        opening.exception()
+
+
+async def _end(opening: asyncio.Task[_Opened]) -> None:
+    """End the task, or close what it has opened."""
+    opening.cancel()
+    await asyncio.wait((opening,))
+    if not opening.cancelled() and opening.exception() is None:
+        await _close(opening.result().connection)
+
+
+async def _close(connection: AbstractConnection) -> None:
+    """Close a connection whose broker may be gone, or frozen."""
+    with contextlib.suppress(*exceptions.CONNECTION_EXCEPTIONS):  # a TimeoutError among them
+        async with asyncio.timeout(limits.SINK_CLOSE_MS / 1_000):
+            await connection.close()
+
+
+def _message(job: DueJob) -> aio_pika.Message:
+    return aio_pika.Message(
+        job.body,
+        message_id=job.message_id,
+        content_type=job.content_type,
+        delivery_mode=DeliveryMode.PERSISTENT,
+        app_id="delayd",
+        headers={
+            f"delayd-{name.replace('_', '-')}": value
+            for name, value in job.fields().items()
+            if name not in _PROPERTIES
+        },
+    )

@@ -1,0 +1,214 @@
+"""A Redis list or stream as the place where due jobs go.
+
+    [sinks.orders]
+    kind = "redis"
+    url = "redis://127.0.0.1:6379/0"
+    list = "orders:due"                # RPUSH orders:due BODY
+    # stream = "orders:due"            # or XADD orders:due * body BODY id 7 topic orders ...
+
+A job is delivered when Redis has answered. What that means is Redis's business: it survives the end
+of its process with `appendonly yes`, a power cut with `appendfsync always`. A connection that turns
+out to be closed is opened again once within the attempt, so a job may come twice: after a server
+that died between carrying the command out and answering it.
+
+Answers that say what is wrong with the server and not with the job count as an outage, with what to
+do about it. The module knows nothing of the daemon but the interface of sinks.
+"""
+
+import base64
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, final
+
+import orjson
+from redis.asyncio import Redis, connection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.credentials import CredentialProvider
+from redis.exceptions import ConnectionError as NoConnection
+from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import TimeoutError as NoAnswer
+
+from delayd import limits
+from delayd.config import WrongInside, read_one_of, read_text, read_whole
+from delayd.push.options import ServerOptions, read_url
+from delayd.push.sinks import DELIVERED, AttemptEnd, DueJob, Result
+
+_KEY: Final = read_text("must be a key of Redis; {topic} in it is the job's topic")
+_READERS: Final = MappingProxyType(
+    {
+        "url": read_url(
+            {"redis": 6379, "rediss": 6379, "unix": 0},
+            "must be redis://[USER@]HOST[:PORT][/DATABASE], rediss:// for TLS, or unix:///PATH",
+        ),
+        "database": read_whole(0, 2**31 - 1),
+        "list": _KEY,
+        "stream": _KEY,
+        "format": read_one_of({"body": "body", "envelope": "envelope"}),
+        "maxlen": read_whole(1, limits.STREAM_LENGTH_MAX),
+        "connections_max": read_whole(1, limits.SINK_CONNECTIONS_MAX),
+    }
+)
+
+_ADVICE: Final = MappingProxyType(
+    {
+        "OOM": "it has reached maxmemory and evicts nothing: raise it, or take more out",
+        "READONLY": "it is a replica: the url must name the primary",
+        "NOAUTH": "it wants a password: set password_file",
+        "WRONGPASS": "it does not know this user with this password",
+        "NOPERM": "its user may not write this key: see ACL SETUSER",
+        "WRONGTYPE": "the key holds something of another type",
+        "MISCONF": "it cannot write to its disk and takes no more: see its log",
+        "LOADING": "it is still reading its data",
+        "MOVED": "it is a node of a cluster, which delayd does not follow: use a proxy",
+        "CLUSTERDOWN": "its cluster is down",
+        "NOREPLICAS": "it has fewer replicas than min-replicas-to-write",
+        "BUSY": "it is busy with a script",
+    }
+)
+"""By the first word of an error that is not the job's fault."""
+
+
+def redis_sink(name: str, options: Mapping[str, object]) -> "RedisSink":
+    """Make the sink of these options. Raises `WrongInside`, a `ValueError`, with all mistakes."""
+    server = ServerOptions(options, _READERS, tls_scheme="rediss")
+    values = server.values
+    if ("list" in values) is ("stream" in values):
+        raise WrongInside([("", "must have either a list or a stream")])
+    if "format" in values and "stream" in values:
+        raise WrongInside([(".format", "is for a list: a stream has fields")])
+    if "maxlen" in values and "list" in values:
+        raise WrongInside([(".maxlen", "is for a stream")])
+    if server.url.scheme != "unix" and not (server.url.path or "0").isdecimal():
+        raise WrongInside([(".url", "must end with the number of a database, if with anything")])
+    if server.url.host and "database" in values:
+        raise WrongInside([(".database", "is for a unix socket: the url ends with it")])
+    return RedisSink(server, Redis(connection_pool=_pool(name, server)))
+
+
+@final
+class RedisSink:
+    """Appends each job to a list or a stream."""
+
+    __slots__ = ("_client", "_key", "_server", "_shape")
+
+    def __init__(self, server: ServerOptions, client: Redis) -> None:
+        """Use this client, whose pool of connections is the sink's to close."""
+        values = server.values
+        self._server: Final = server
+        self._key: Final[str] = values.get("list") or values["stream"]
+        self._shape: Final = _Shape(values)
+        self._client: Final = client
+
+    async def deliver(self, job: DueJob) -> AttemptEnd:
+        """Append the job; the attempt has failed unless Redis says that it has it."""
+        key = self._key.replace("{topic}", job.topic)
+        command = self._shape.command(key, job)
+        try:
+            await self._client.execute_command(*command)  # type: ignore[no-untyped-call]
+        except (RedisError, OSError, ValueError) as error:  # ValueError: of a password's file
+            return self._failure(error)
+        return DELIVERED
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.connection_pool.aclose()
+
+    def _failure(self, error: Exception) -> AttemptEnd:
+        """Say what went wrong, and whether other jobs would fare better."""
+        text = " ".join(str(error).split())
+        code = (getattr(error, "status_code", None) or text.partition(" ")[0]).upper()
+        advice = _ADVICE.get(code, "")
+        if advice:
+            return AttemptEnd(
+                Result.FAILED,
+                f"Redis at {self._server.url} answered {code}: {advice}",
+                text.encode(),
+                # With a key for each topic, the others may be of the right type.
+                is_outage=code not in {"WRONGTYPE", "NOPERM"} or "{topic}" not in self._key,
+            )
+        is_outage = not isinstance(error, ResponseError) and isinstance(
+            error, NoConnection | NoAnswer | OSError | ValueError
+        )
+        return AttemptEnd(
+            Result.FAILED, f"Redis at {self._server.url}: {text}", is_outage=is_outage
+        )
+
+
+class _Shape:
+    """How a job is written."""
+
+    __slots__ = ("_is_envelope", "_is_list", "_maxlen")
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._is_list = "list" in values
+        self._is_envelope = values.get("format") == "envelope"
+        # Redis removes whole nodes of about a hundred entries, which costs it nothing.
+        self._maxlen = ("MAXLEN", "~", values["maxlen"]) if "maxlen" in values else ()
+
+    def command(self, key: str, job: DueJob) -> tuple[str | int | bytes, ...]:
+        """Return the command that appends the job."""
+        if self._is_list:
+            return "RPUSH", key, envelope(job) if self._is_envelope else job.body
+        fields = [part for item in job.fields().items() for part in item]
+        return "XADD", key, *self._maxlen, "*", "body", job.body, *fields
+
+
+def envelope(job: DueJob) -> bytes:
+    """Return the job as JSON: `body` is a text, or `body_base64` has what is not UTF-8.
+
+    >>> job = DueJob(7, "0a_7", "mail", b"a", b"hi", "text/plain", 1, 1_000, 3, 0)
+    >>> envelope(job).decode()[-61:]
+    '"attempt":1,"due":"1970-01-01T00:00:01.000Z","lateness_ms":3}'
+    """
+    body: dict[str, str]
+    try:
+        body = {"body": job.body.decode()}
+    except UnicodeDecodeError:
+        body = {"body_base64": base64.b64encode(job.body).decode()}
+    return orjson.dumps(body | job.fields())
+
+
+class _Credentials(CredentialProvider):
+    """User and password, read again for each connection."""
+
+    def __init__(self, server: ServerOptions) -> None:
+        self._server = server
+
+    def get_credentials(self) -> tuple[str] | tuple[str, str]:
+        password, user = self._server.password(), self._server.url.user
+        return (user, password) if user else (password,)
+
+    async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
+        return self.get_credentials()
+
+
+def _pool(name: str, server: ServerOptions) -> connection.BlockingConnectionPool:
+    """Make the pool of connections; an attempt waits for one as long as it may take."""
+    url = server.url
+    database = server.values.get("database", 0)  # of a unix socket
+    place: dict[str, Any] = {"path": f"/{url.path}"}
+    kind: type[connection.AbstractConnection] = connection.UnixDomainSocketConnection
+    if url.host:
+        database = int(url.path or "0")
+        place = {"host": url.host, "port": url.port, "socket_keepalive": True}
+        kind = connection.Connection
+    if server.tls is not None:
+        kind = connection.SSLConnection
+        names = {"ca": "ssl_ca_certs", "certificate": "ssl_certfile", "key": "ssl_keyfile"}
+        place |= {names[option]: path for option, path in server.tls_files.items()}
+    if server.has_password:
+        place["credential_provider"] = _Credentials(server)
+    return connection.BlockingConnectionPool(
+        max_connections=server.values.get("connections_max", limits.SINK_CONNECTIONS_DEFAULT),
+        timeout=None,
+        connection_class=kind,
+        db=database,
+        client_name=f"delayd:{name}",
+        protocol=2,  # every Redis and its kin speak it, and nothing of the other is needed
+        driver_info=None,
+        socket_timeout=None,  # the attempt has its own
+        socket_connect_timeout=server.connect_s,
+        retry=Retry(NoBackoff(), 1),
+        **place,
+    )

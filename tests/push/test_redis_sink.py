@@ -1,0 +1,196 @@
+"""The Redis sink over a double of its client: what it sends, and what it makes of the answers."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+from redis import exceptions
+
+from delayd.config import WrongInside
+from delayd.push.redis_sink import RedisSink, redis_sink
+from delayd.push.sinks import DELIVERED, AttemptEnd, Result
+from tests.push.test_sinks import JOB
+
+
+class Client:
+    """Takes one command and answers it, or raises the error that it is given."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self.error = error
+        self.command: tuple[object, ...] = ()
+
+    async def execute_command(self, *command: object) -> int:
+        self.command = command
+        if self.error is not None:
+            raise self.error
+        return 1
+
+
+def deliver(
+    error: Exception | None = None, *, body: bytes = b"hi", **options: object
+) -> tuple[tuple[object, ...], AttemptEnd]:
+    """What is sent, and what becomes of the attempt."""
+    sink = redis_sink("orders", {"url": "redis://h:1", **options})
+    client = sink._client = Client(error)  # type: ignore[misc, assignment]
+    end = asyncio.run(sink.deliver(JOB._replace(body=body)))
+    return client.command, end
+
+
+def errors_of(**options: object) -> list[tuple[str, str]]:
+    with pytest.raises(WrongInside) as caught:
+        redis_sink("orders", {"url": "redis://h:1", **options})
+    return list(caught.value.errors)
+
+
+def test_a_body_is_pushed_to_the_end_of_a_list_as_it_is() -> None:
+    assert deliver(list="due", body=b"\0\xff") == (("RPUSH", "due", b"\0\xff"), DELIVERED)
+
+
+def test_a_key_may_have_the_topic_in_it() -> None:
+    assert deliver(list="due:{topic}:{x}")[0][1] == "due:mail:{x}"
+    assert deliver(stream="{topic}")[0][1] == "mail"
+
+
+def test_an_envelope_is_json_with_all_fields_of_the_job() -> None:
+    (_, _, text), _ = deliver(list="due", format="envelope")
+    assert json.loads(cast("bytes", text)) == {"body": "hi", **JOB.fields()}
+
+
+def test_an_envelope_has_a_body_that_is_not_utf_8_in_base64() -> None:
+    (_, _, text), _ = deliver(list="due", format="envelope", body=b"\xff")
+    assert json.loads(cast("bytes", text)) == {"body_base64": "/w==", **JOB.fields()}
+
+
+def test_an_entry_of_a_stream_has_the_body_and_all_fields_of_the_job() -> None:
+    (verb, key, at, *rest), end = deliver(stream="due", body=b"\xff")
+    assert (verb, key, at, end) == ("XADD", "due", "*", DELIVERED)
+    fields = dict(zip(rest[::2], rest[1::2], strict=True))
+    assert fields == {"body": b"\xff", **JOB.fields()}
+
+
+def test_a_stream_may_have_a_length_that_redis_keeps_about() -> None:
+    assert deliver(stream="due", maxlen=7)[0][:6] == ("XADD", "due", "MAXLEN", "~", 7, "*")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (exceptions.OutOfMemoryError("command not allowed", status_code="OOM"), "OOM: it has reac"),
+        (
+            exceptions.ReadOnlyError("You can't", status_code="READONLY"),
+            "READONLY: it is a replica",
+        ),
+        (exceptions.AuthenticationError("?", status_code="NOAUTH"), "NOAUTH: it wants a password"),
+        (
+            exceptions.AuthenticationError("?", status_code="WRONGPASS"),
+            "WRONGPASS: it does not kno",
+        ),
+        (
+            exceptions.BusyLoadingError("Redis is", status_code="LOADING"),
+            "LOADING: it is still rea",
+        ),
+        (exceptions.ResponseError("MISCONF Redis is configured"), "MISCONF: it cannot write to"),
+        (exceptions.ResponseError("WRONGTYPE Operation against"), "WRONGTYPE: the key holds"),
+        (
+            exceptions.NoPermissionError("this user", status_code="NOPERM"),
+            "NOPERM: its user may no",
+        ),
+    ],
+)
+def test_an_answer_that_is_the_servers_fault_is_an_outage_and_says_what_to_do(
+    error: Exception, said: str
+) -> None:
+    end = deliver(error, list="due")[1]
+    assert end.result is Result.FAILED
+    assert end.error.startswith(f"Redis at h:1 answered {said}")
+    assert end.is_outage
+    assert end.answer == str(error).encode()
+
+
+def test_a_key_of_another_type_is_no_outage_where_topics_have_keys_of_their_own() -> None:
+    error = exceptions.ResponseError("WRONGTYPE Operation against a key")
+    assert not deliver(error, list="due:{topic}")[1].is_outage
+
+
+def test_an_answer_of_another_kind_is_no_outage() -> None:
+    end = deliver(exceptions.ResponseError("ERR odd"), list="due")[1]
+    assert end == AttemptEnd(Result.FAILED, "Redis at h:1: ERR odd")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        exceptions.ConnectionError("Error 111 connecting to h:1."),
+        exceptions.TimeoutError("Timeout connecting"),
+        OSError("no route"),
+        FileNotFoundError("the password's file"),
+        ValueError("must be UTF-8"),
+    ],
+)
+def test_a_server_that_cannot_be_reached_is_an_outage(error: Exception) -> None:
+    end = deliver(error, list="due")[1]
+    assert end == AttemptEnd(Result.FAILED, f"Redis at h:1: {error}", is_outage=True)
+
+
+def test_a_fault_of_our_own_is_not_hidden() -> None:
+    with pytest.raises(KeyError):
+        deliver(KeyError("x"), list="due")
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({}, ("", "must have either a list or a stream")),
+        ({"list": "a", "stream": "b"}, ("", "must have either a list or a stream")),
+        ({"stream": "b", "format": "body"}, (".format", "is for a list: a stream has fields")),
+        ({"list": "a", "maxlen": 5}, (".maxlen", "is for a stream")),
+        ({"list": "a", "format": "x"}, ('.format = "x"', "must be one of body, envelope")),
+        (
+            {"url": "redis://h/x", "list": "a"},
+            (".url", "must end with the number of a database, if with anything"),
+        ),
+        (
+            {"url": "redis://h/1", "database": 2, "list": "a"},
+            (".database", "is for a unix socket: the url ends with it"),
+        ),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(
+    options: dict[str, object], error: tuple[str, str]
+) -> None:
+    assert errors_of(**options) == [error]
+
+
+def pool_of(options: Mapping[str, object]) -> tuple[str, dict[str, Any]]:
+    sink = redis_sink("orders", options)
+    assert isinstance(sink, RedisSink)
+    pool = sink._client.connection_pool
+    return pool.connection_class.__name__, pool.connection_kwargs
+
+
+def test_the_url_says_where_to_connect_and_how() -> None:
+    kind, given = pool_of({"url": "redis://h/3", "list": "a", "connect_timeout": "2s"})
+    assert kind == "Connection"
+    assert (given["host"], given["port"], given["db"]) == ("h", 6379, 3)
+    assert given["socket_connect_timeout"] == 2
+    assert "credential_provider" not in given
+
+    kind, given = pool_of({"url": "unix:///run/redis.sock", "database": 2, "list": "a"})
+    assert kind == "UnixDomainSocketConnection"
+    assert (given["path"], given["db"]) == ("/run/redis.sock", 2)
+
+    assert pool_of({"url": "rediss://h", "list": "a"})[0] == "SSLConnection"
+
+
+@pytest.mark.parametrize(
+    ("url", "credentials"),
+    [("redis://:p@h", ("p",)), ("redis://ada:p@h", ("ada", "p"))],
+)
+def test_user_and_password_are_asked_for_at_each_connection(
+    url: str, credentials: tuple[str, ...]
+) -> None:
+    provider = pool_of({"url": url, "list": "a"})[1]["credential_provider"]
+    assert provider.get_credentials() == credentials
+    assert asyncio.run(provider.get_credentials_async()) == credentials
