@@ -24,9 +24,9 @@ class Exit(enum.IntEnum):
     """Reading or writing the journal failed; nothing was acknowledged after that."""
 
     DIRECTORY_LOCKED = 75
-    """Another daemon holds the data directory, or another command the tokens file."""
+    """Another daemon holds the data directory, or another command the file of tokens or secrets."""
 
     BAD_CONFIGURATION = 78
-    """Values of the configuration break rules, all of them listed; or the files of tokens or
-    certificates cannot be used; or a clock was chosen that the data directory was not used with; or
-    the process may open too few files; or `delayd doctor` found something wrong."""
+    """Values of the configuration break rules, all of them listed; or the files of tokens,
+    secrets or certificates cannot be used; or a clock was chosen that the data directory was not
+    used with; or the process may open too few files; or `delayd doctor` found something wrong."""

@@ -38,7 +38,7 @@ MAY_IMPORT: Final = MappingProxyType(
         "core": GROUND,
         "journal": GROUND,
         "net": (*GROUND, "logs"),
-        "access": (*TOOLS, "config", "core.policy", "net"),
+        "access": (*TOOLS, "config", "core.policy", "core.targets", "net"),
         "config": (*TOOLS, "core", "net"),
         **dict.fromkeys(("line", "http"), FRONT_END),
         "push": (*FRONT_END, "config"),

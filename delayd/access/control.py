@@ -1,4 +1,4 @@
-"""Tokens, unix users and certificates: opened at the start and reloaded on SIGHUP.
+"""Tokens, unix users, certificates, secrets: opened at the start and reloaded on SIGHUP.
 
 The service opens it before anything else and passes its parts to the front ends. At the start an
 invalid file ends the daemon; at a reload it is logged and the previous contents stay in force, for
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from delayd.access.authenticator import Authenticator
-from delayd.access.errors import AccessInvalid, TokensInvalid, redacted
+from delayd.access.errors import AccessInvalid, SecretsInvalid, TokensInvalid, redacted, shown
 from delayd.clock import system_wall_ms
 from delayd.limits import CERTIFICATE_SOON_S, CERTIFICATE_SOON_SHARE
 from delayd.logs import Log
@@ -19,6 +19,7 @@ from delayd.text import time_text
 if TYPE_CHECKING:
     import ssl
 
+    from delayd.access.signing_secrets import Secrets
     from delayd.config import Config
 
 
@@ -31,6 +32,8 @@ class AccessControl(NamedTuple):
     http_tls: "ssl.SSLContext | None" = None
     settings: "Config | None" = None
     wall_ms: Callable[[], int] = system_wall_ms
+    secrets: "Secrets | None" = None
+    """What calls are signed with; None: no file has any."""
 
     @property
     def is_open(self) -> bool:
@@ -54,6 +57,7 @@ class AccessControl(NamedTuple):
         line_tls = http_tls = None
         if settings.tls_certificate is not None:
             line_tls, http_tls = _contexts(settings, settings.tls_certificate, errors)
+        secrets = _secrets(settings, errors)
         if errors:
             raise AccessInvalid(errors)
         authenticator = Authenticator(
@@ -62,10 +66,10 @@ class AccessControl(NamedTuple):
             unix_gids=settings.auth_unix_gids,
             wall_ms=wall_ms,
         )
-        return cls(authenticator, line_tls, http_tls, settings, wall_ms)
+        return cls(authenticator, line_tls, http_tls, settings, wall_ms, secrets)
 
     def reload(self, log: Log) -> None:
-        """Reload tokens and certificate, and log the result."""
+        """Reload tokens, secrets and certificate, and log the result."""
         tokens = self.authenticator.tokens
         is_nothing = True
         if tokens is not None and tokens.path:
@@ -80,8 +84,21 @@ class AccessControl(NamedTuple):
         if contexts and self.settings is not None:
             is_nothing = False
             self._renew(contexts, self.settings, log)
+        if self.secrets is not None:
+            is_nothing = False
+            self._reload_secrets(self.secrets, log)
         if is_nothing:
-            log.info("nothing to reload: only tokens and certificates are read again")
+            log.info("nothing to reload: only tokens, secrets and certificates are read again")
+
+    def _reload_secrets(self, secrets: "Secrets", log: Log) -> None:
+        problems = secrets.reload()
+        for problem in problems:
+            log.error("the secrets are not read again: the old ones stay", reason=problem)
+        if not problems:
+            log.info("the secrets were read again", secrets=len(secrets))
+        signers = () if self.settings is None else self.settings.push_sign_with
+        for name in secrets.unknown(signers):
+            log.error("calls cannot be signed: the secret is not in the file", secret=name)
 
     def warn(self, listeners: Listeners, log: Log) -> None:
         """Warn where tokens are sent in clear text, and of a certificate that is not valid."""
@@ -138,6 +155,23 @@ class AccessControl(NamedTuple):
         else:
             log.info("the certificate was read again", certificate=settings.tls_certificate)
             self._warn_of_certificate(log)
+
+
+def _secrets(settings: "Config", errors: list[str]) -> "Secrets | None":
+    """Read the secrets of webhooks; add what is wrong to the errors."""
+    if settings.push_secrets is None:
+        return None
+    from delayd.access.signing_secrets import Secrets  # noqa: PLC0415 - few have any
+
+    try:
+        secrets = Secrets.load(settings.push_secrets)
+    except SecretsInvalid as error:
+        errors += (f"push.secrets = {problem}" for problem in error.errors)
+        return None
+    if unknown := secrets.unknown(settings.push_sign_with):
+        said = f"there is no such secret in {settings.push_secrets}"
+        errors.append(f"push.sign_with = {shown(unknown)}: {said}")
+    return secrets
 
 
 def _contexts(

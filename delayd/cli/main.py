@@ -38,6 +38,9 @@ SECTIONS: Final[Mapping[str, Mapping[str, Subcommand]]] = {
             "doctor", "Look for what is wrong on this machine, and say what to do."
         ),
         "token": Subcommand("token", "Create, list and revoke the tokens of clients."),
+        "secret": Subcommand(
+            "secret", "Create and exchange the secrets that calls are signed with."
+        ),
         "journal": Subcommand("journal", "Inspect a journal, copy it, or cut it by hand."),
         "import-beanstalkd": Subcommand(
             "import_beanstalkd", "Import the jobs of a stopped beanstalkd."

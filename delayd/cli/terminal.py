@@ -17,7 +17,7 @@ import atexit
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from delayd.exits import Exit
@@ -79,6 +79,16 @@ def print_lines(lines: Iterable[str]) -> None:
         pass
     except OSError as error:
         raise cannot_write(error) from error
+
+
+def columns(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lay rows out below their titles, in columns as wide as they need to be."""
+    cells = [titles, *rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(titles))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    ]
 
 
 def cannot_write(error: OSError) -> CommandFailed:

@@ -27,7 +27,7 @@ from delayd.access.tokens import TOKEN, TOKEN_BYTES, Tokens, issue
 from delayd.access.usage import days_of
 from delayd.cli.entry_file import RELOAD, change_or_fail, must_exist
 from delayd.cli.help import examples
-from delayd.cli.terminal import CommandFailed, complain, load_config, print_lines
+from delayd.cli.terminal import CommandFailed, columns, complain, load_config, print_lines
 from delayd.clock import system_wall_ms
 from delayd.exits import Exit
 from delayd.limits import WALL_MS_MAX
@@ -219,24 +219,16 @@ def _row(entry: Entry, last_used: str | None, now_s: float) -> dict[str, Any]:
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Lay the rows out in columns as wide as they need to be."""
-    titles = ("ID", "NAME", "SCOPES", "TOPICS", "CREATED", "NOT AFTER", "LAST USED")
-    cells = [titles]
-    for row in rows:
-        end = row["not_after"] or "-"
-        cells.append(
-            (
-                row["id"],
-                row["name"],
-                ",".join(row["scopes"]),
-                ",".join(row["topics"]),
-                row["created"],
-                f"{end} (over)" if row["is_over"] else end,
-                row["last_used"] or "-",
-            )
+    cells = (
+        (
+            row["id"],
+            row["name"],
+            ",".join(row["scopes"]),
+            ",".join(row["topics"]),
+            row["created"],
+            f"{row['not_after'] or '-'}{' (over)' if row['is_over'] else ''}",
+            row["last_used"] or "-",
         )
-    widths = [max(len(line[column]) for line in cells) for column in range(len(titles))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in cells
-    ]
+        for row in rows
+    )
+    return columns(("ID", "NAME", "SCOPES", "TOPICS", "CREATED", "NOT AFTER", "LAST USED"), cells)

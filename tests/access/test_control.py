@@ -11,6 +11,7 @@ from delayd.access.principal import EVERYBODY
 from delayd.config import Config
 from delayd.logs import Log
 from delayd.net.addresses import Listener, Listeners, TcpAddress, open_listener
+from tests.access import secret_samples
 from tests.access.handshakes import Authority, shake_hands
 from tests.access.samples import made, written
 
@@ -142,7 +143,9 @@ def test_of_two_files_the_good_one_is_taken_and_the_bad_one_is_named(
 
 def test_a_reload_with_nothing_to_read_says_so(told: Told) -> None:
     AccessControl.open(Config()).reload(told.log)
-    assert told.lines() == ["info nothing to reload: only tokens and certificates are read again"]
+    assert told.lines() == [
+        "info nothing to reload: only tokens, secrets and certificates are read again"
+    ]
 
 
 # --- Warnings ------------------------------------------------------------------------------------
@@ -261,3 +264,47 @@ def test_a_short_lived_certificate_is_warned_of_in_its_last_third(
     now_ms = int(now.timestamp()) * 1_000
     AccessControl.open(settings, lambda: now_ms).warn(Listeners(), told.log)
     assert len(told.lines()) == warnings
+
+
+# --- Secrets of webhooks -------------------------------------------------------------------------
+
+
+def test_secrets_are_opened_with_the_tokens_and_reloaded_with_them(
+    tmp_path: Path, told: Told
+) -> None:
+    path = tmp_path / "secrets.json"
+    settings = Config(
+        push_secrets=secret_samples.written(path, secret_samples.named("a", 1)),
+        push_sign_with=("a",),
+    )
+    access = AccessControl.open(settings)
+    assert access.secrets is not None
+    assert access.secrets.keys(["a"]) == (secret_samples.key(1),)
+    secret_samples.written(path, secret_samples.named("a", 1, 2))
+    access.reload(told.log)
+    assert told.lines() == ["info the secrets were read again secrets=1"]
+    assert access.secrets.keys(["a"]) == (secret_samples.key(2), secret_samples.key(1))
+    path.write_text("[]")
+    access.reload(told.log)
+    (line,) = told.lines()
+    assert line.startswith("error the secrets are not read again: the old ones stay reason=")
+    assert len(access.secrets.keys(["a"])) == 2
+    secret_samples.written(path, secret_samples.named("b", 1))
+    access.reload(told.log)
+    assert told.lines() == [
+        "info the secrets were read again secrets=1",
+        'error calls cannot be signed: the secret is not in the file secret="a"',
+    ]
+    assert AccessControl.open(Config()).secrets is None
+
+
+def test_secrets_that_cannot_be_used_keep_the_daemon_from_starting(tmp_path: Path) -> None:
+    path = tmp_path / "secrets.json"
+    with pytest.raises(AccessInvalid) as caught:
+        AccessControl.open(Config(push_secrets=str(path), auth_tokens=str(path)))
+    said = f"{path}: cannot be read: No such file or directory"
+    assert caught.value.errors == (f"auth.tokens = {said}", f"push.secrets = {said}")
+    secret_samples.written(path, secret_samples.named("a", 1))
+    with pytest.raises(AccessInvalid) as caught:
+        AccessControl.open(Config(push_secrets=str(path), push_sign_with=("a", "b")))
+    assert caught.value.errors == (f'push.sign_with = ["b"]: there is no such secret in {path}',)

@@ -2,7 +2,13 @@
 
 from pathlib import Path
 
-from delayd.push.signing import SECRET_BYTES, SECRETS_FILE, Active, NamedSecret, secret_text
+from delayd.access.signing_secrets import (
+    SECRET_BYTES,
+    SECRETS_FILE,
+    Active,
+    NamedSecret,
+    secret_text,
+)
 
 
 def key(number: int) -> bytes:

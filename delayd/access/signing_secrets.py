@@ -1,0 +1,162 @@
+"""Secrets of webhooks: what calls are signed with (Standard Webhooks 1.0.0), by their names.
+
+    {"version": 1, "secrets": [
+      {"name": "orders", "active": [{"secret": "whsec_MZyx…", "created": "2026-11-21T10:15:00Z"}]}]}
+
+A name has one secret, or two while it is exchanged: the one that the receivers have and, after it,
+the one that they will have. A secret is `whsec_` and random bytes in base64. It is needed to sign,
+so the file has it and not its hash: the file is its owner's alone.
+
+>>> secret_text(bytes(24))
+'whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'
+>>> secrets = Secrets([NamedSecret("orders", (Active(bytes(24), created_s=0),))])
+>>> len(secrets.keys(["orders"])), secrets.unknown(["orders", "mail"])
+(1, ('mail',))
+
+The module refuses to know clocks, and what is signed (`push.signing`).
+"""
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from delayd.access.entry_file import NOT_READ_BY_OTHERS, EntryFile
+from delayd.access.errors import SecretsInvalid, shown
+from delayd.core.targets import checked_target_name
+from delayd.limits import SECRETS_FILE_BYTES_MAX, SECRETS_MAX
+from delayd.text import parse_time_s, time_text
+
+PREFIX: Final = "whsec_"
+SECRET_BYTES: Final = 32
+"""The random bytes of a secret that is made here."""
+ACTIVE_MAX: Final = 2
+"""Secrets of one name: the one that receivers have, and the one that they will have."""
+
+SECRET_RULE: Final = f"must be {PREFIX} and 24 to 64 bytes in base64"
+ACTIVE_RULE: Final = f"must be a list of 1 to {ACTIVE_MAX} objects of secret and created"
+
+_KEY_BYTES_MIN: Final = 24
+_KEY_BYTES_MAX: Final = 64
+
+
+def secret_text(drawn: bytes) -> str:
+    """Write a secret as its receivers want it."""
+    return PREFIX + base64.b64encode(drawn).decode()
+
+
+def secret_key(value: object) -> bytes:
+    """Return the bytes that are signed with. Raises ValueError with the rule."""
+    if isinstance(value, str) and value.startswith(PREFIX):
+        try:
+            key = base64.b64decode(value.removeprefix(PREFIX), validate=True)
+        except (binascii.Error, ValueError):  # not ASCII
+            raise ValueError(SECRET_RULE) from None
+        if _KEY_BYTES_MIN <= len(key) <= _KEY_BYTES_MAX:
+            return key
+    raise ValueError(SECRET_RULE)
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    """A secret that calls are signed with."""
+
+    key: bytes
+    created_s: int
+
+    def fields(self) -> dict[str, Any]:
+        """Return it as in the file."""
+        return {"secret": secret_text(self.key), "created": time_text(self.created_s)}
+
+    def __repr__(self) -> str:
+        """The repr without the secret, so that no log and no traceback has it."""
+        return f"Active(created_s={self.created_s})"
+
+
+@dataclass(frozen=True, slots=True)
+class NamedSecret:
+    """The secrets of one name, the oldest first."""
+
+    name: str
+    active: tuple[Active, ...]
+
+    def fields(self) -> dict[str, Any]:
+        """Return it as in the file."""
+        return {"name": self.name, "active": [each.fields() for each in self.active]}
+
+
+def _active(value: object) -> tuple[Active, ...]:
+    if not isinstance(value, list) or not 1 <= len(value) <= ACTIVE_MAX:
+        raise ValueError(ACTIVE_RULE)
+    return tuple(map(_one_active, value))
+
+
+def _one_active(value: object) -> Active:
+    if not isinstance(value, dict) or value.keys() != {"secret", "created"}:
+        raise ValueError(ACTIVE_RULE)
+    try:
+        created_s = parse_time_s(value["created"])
+    except ValueError as error:
+        raise ValueError(f"created = {shown(value['created'])}: {error}") from None
+    try:
+        return Active(secret_key(value["secret"]), created_s)
+    except ValueError as error:
+        raise ValueError(f"secret: {error}") from None
+
+
+SECRETS_FILE: Final = EntryFile(
+    plural="secrets",
+    key="name",
+    required=("name", "active"),
+    readers={"name": checked_target_name, "active": _active},
+    unsaid=frozenset({"active"}),
+    make=lambda values: NamedSecret(values["name"], values["active"]),
+    invalid=SecretsInvalid,
+    entries_max=SECRETS_MAX,
+    bytes_max=SECRETS_FILE_BYTES_MAX,
+    mode=NOT_READ_BY_OTHERS,
+)
+
+
+class Secrets:
+    """The secrets of a file, by their names. They change only when the file is read again."""
+
+    __slots__ = ("_keys", "path")
+
+    def __init__(self, entries: Iterable[NamedSecret] = (), path: str = "") -> None:
+        """Take entries with different names."""
+        self.path = path
+        self._keys: Mapping[str, tuple[bytes, ...]] = {}
+        self._take(entries)
+
+    def _take(self, entries: Iterable[NamedSecret]) -> None:
+        # The newest first: most receivers compare in this order, and will know it the longest.
+        self._keys = {
+            entry.name: tuple(each.key for each in reversed(entry.active)) for entry in entries
+        }
+
+    @classmethod
+    def load(cls, path: str) -> "Secrets":
+        """Read the file. Raises `SecretsInvalid` with everything that is wrong with it."""
+        return cls(SECRETS_FILE.load(path), path)
+
+    def reload(self) -> tuple[str, ...]:
+        """Read the file again; a bad one keeps the old secrets. Return what is wrong with it."""
+        if self.path:
+            try:
+                self._take(SECRETS_FILE.load(self.path))
+            except SecretsInvalid as error:
+                return error.errors
+        return ()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def unknown(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return those of the names that no secret has."""
+        return tuple(name for name in names if name not in self._keys)
+
+    def keys(self, names: Iterable[str]) -> tuple[bytes, ...]:
+        """Return all active secrets of these names. Raises `KeyError` with an unknown one."""
+        return tuple(key for name in names for key in self._keys[name])

@@ -1,0 +1,249 @@
+import errno
+import io
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+from standardwebhooks.webhooks import Webhook
+
+from delayd.access.signing_secrets import SECRETS_FILE, Secrets
+from delayd.cli.main import invoke
+from delayd.clock import system_wall_ms
+from delayd.core.targets import NAME_RULE
+from delayd.exits import Exit
+from delayd.journal.disk import RealDisk
+from delayd.limits import SECRETS_MAX
+from delayd.push.signing import signature
+from tests.access.secret_samples import named, written
+
+NOW = "2026-11-21T10:15:00Z"
+NOW_MS = 1_795_256_100_000
+SECRET = re.compile(r"whsec_[A-Za-z0-9+/]{43}=\n")
+RELOAD = "delayd: a running daemon reads the file again on SIGHUP: systemctl reload delayd"
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _environment_of_a_newcomer(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in tuple(os.environ):
+        if name.startswith("DELAYD_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setattr("delayd.cli.secret.system_wall_ms", lambda: NOW_MS)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "secrets.json"
+
+
+def secret(path: Path, *words: str) -> int:
+    return invoke(["secret", *words, "--secrets", str(path)])
+
+
+def shown_by(path: Path, capsys: Capture, *words: str) -> str:
+    """The secret that the command prints."""
+    assert secret(path, *words) == Exit.OK
+    out = capsys.readouterr().out
+    assert SECRET.fullmatch(out)
+    return out.strip()
+
+
+def complaints(path: Path, capsys: Capture, *words: str) -> list[str]:
+    """What a command says that is refused."""
+    before = path.read_bytes() if path.exists() else None
+    assert secret(path, *words) == Exit.USAGE
+    assert (path.read_bytes() if path.exists() else None) == before
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    return printed.err.splitlines()
+
+
+def is_accepted(path: Path, text: str, *names: str) -> bool:
+    """Whether a receiver with this secret accepts a call that is signed with these names."""
+    epoch_s = system_wall_ms() // 1_000
+    signed = signature(Secrets.load(str(path)).keys(names), "m", epoch_s, b"{}")
+    headers = {"webhook-id": "m", "webhook-timestamp": str(epoch_s), "webhook-signature": signed}
+    try:
+        Webhook(text).verify(b"{}", headers)
+    except Exception:  # noqa: BLE001 - whatever the library says
+        return False
+    return True
+
+
+def test_a_secret_is_printed_once_and_alone_and_kept_for_its_owner(
+    path: Path, capsys: Capture
+) -> None:
+    assert secret(path, "create", "orders") == Exit.OK
+    printed = capsys.readouterr()
+    assert SECRET.fullmatch(printed.out)
+    assert printed.err.splitlines() == [
+        f"delayd: secret orders was added to {path}; it is shown only here",
+        RELOAD,
+    ]
+    assert path.stat().st_mode & 0o777 == 0o600
+    (entry,) = SECRETS_FILE.load(str(path))
+    assert (entry.name, entry.active[0].created_s) == ("orders", NOW_MS // 1_000)
+    assert is_accepted(path, printed.out.strip(), "orders")
+
+
+def test_a_secret_is_exchanged_without_a_break(path: Path, capsys: Capture) -> None:
+    old = shown_by(path, capsys, "create", "orders")
+    other = shown_by(path, capsys, "create", "mail")
+    assert secret(path, "rotate", "orders") == Exit.OK
+    printed = capsys.readouterr()
+    new = printed.out.strip()
+    assert printed.err.splitlines() == [
+        f"delayd: secret orders has a second one in {path}; it is shown only here",
+        RELOAD,
+        "delayd: when all receivers know it: delayd secret retire orders",
+    ]
+    assert is_accepted(path, old, "orders")
+    assert is_accepted(path, new, "orders")
+    assert secret(path, "retire", "orders") == Exit.OK
+    assert capsys.readouterr().err.splitlines() == [
+        f"delayd: the older secret orders was removed from {path}",
+        RELOAD,
+    ]
+    assert not is_accepted(path, old, "orders")
+    assert is_accepted(path, new, "orders")
+    assert is_accepted(path, other, "mail")
+
+
+def test_a_secret_is_removed_by_its_name(path: Path, capsys: Capture) -> None:
+    for name in ("a", "b", "c"):
+        shown_by(path, capsys, "create", name)
+    assert secret(path, "remove", "b") == Exit.OK
+    said = f"secret b was removed from {path}: calls to targets that name it will fail"
+    assert capsys.readouterr().err.splitlines() == [f"delayd: {said}", RELOAD]
+    assert [entry.name for entry in SECRETS_FILE.load(str(path))] == ["a", "c"]
+
+
+def test_what_cannot_be_done_to_a_secret_is_refused_with_what_to_do(
+    path: Path, capsys: Capture
+) -> None:
+    assert complaints(path, capsys, "create", "a b") == [f'delayd: NAME "a b": {NAME_RULE}']
+    shown_by(path, capsys, "create", "a")
+    assert complaints(path, capsys, "create", "a") == [
+        f'delayd: NAME "a": is in {path} already: `delayd secret rotate` makes another'
+    ]
+    assert complaints(path, capsys, "retire", "a") == [
+        'delayd: NAME "a": has only one secret: `delayd secret remove` drops the name'
+    ]
+    shown_by(path, capsys, "rotate", "a")
+    assert complaints(path, capsys, "rotate", "a") == [
+        'delayd: NAME "a": has 2 secrets: `delayd secret retire` the older'
+    ]
+    for verb in ("rotate", "retire", "remove"):
+        assert complaints(path, capsys, verb, "x") == [
+            f'delayd: NAME "x": there is no such secret in {path}'
+        ]
+
+
+def test_a_list_shows_names_and_ages_and_no_secrets(
+    path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [shown_by(path, capsys, "create", "orders"), shown_by(path, capsys, "create", "b")]
+    monkeypatch.setattr("delayd.cli.secret.system_wall_ms", lambda: NOW_MS + 3_600_000)
+    texts.append(shown_by(path, capsys, "rotate", "orders"))
+    assert secret(path, "list") == Exit.OK
+    table = capsys.readouterr().out
+    assert table.splitlines() == [
+        "NAME    CREATED               OLDER ONE",
+        f"orders  2026-11-21T11:15:00Z  {NOW}",
+        f"b       {NOW}  -",
+    ]
+    assert secret(path, "list", "--json") == Exit.OK
+    lines = capsys.readouterr().out
+    assert [json.loads(line) for line in lines.splitlines()] == [
+        {"name": "orders", "created": [NOW, "2026-11-21T11:15:00Z"]},
+        {"name": "b", "created": [NOW]},
+    ]
+    assert not any(text[6:] in table + lines for text in texts)
+
+
+def test_the_secrets_file_is_the_one_that_the_daemon_reads(
+    path: Path, capsys: Capture, tmp_path: Path
+) -> None:
+    config = tmp_path / "delayd.toml"
+    config.write_text(f'push.secrets = "{path}"')
+    assert invoke(["secret", "create", "a", "--config", str(config)]) == Exit.OK
+    assert len(Secrets.load(str(path))) == 1
+
+
+@pytest.mark.parametrize("command", ["create a", "rotate a", "retire a", "remove a", "list"])
+def test_without_a_secrets_file_nothing_is_done(
+    command: str, capsys: Capture, path: Path, tmp_path: Path
+) -> None:
+    assert invoke(["secret", *command.split()]) == Exit.USAGE
+    said = "--secrets FILE names one, or push.secrets"
+    assert capsys.readouterr().err == f"delayd: no secrets file is known: {said}\n"
+    config = tmp_path / "delayd.toml"
+    config.write_text("")
+    assert invoke(["secret", *command.split(), "--config", str(config)]) == Exit.USAGE
+    assert capsys.readouterr().err == f"delayd: push.secrets is off: {said}\n"
+    if command == "create a":
+        return
+    assert secret(path, *command.split()) == Exit.BAD_CONFIGURATION
+    said = f"delayd: {path}: cannot be read: No such file or directory\n"
+    assert capsys.readouterr().err == said
+    assert [each.name for each in tmp_path.iterdir()] == ["delayd.toml"]
+
+
+@pytest.mark.parametrize("command", ["create a", "rotate a", "retire a", "remove a", "list"])
+def test_a_secrets_file_that_is_not_in_order_is_left_alone(
+    command: str, capsys: Capture, path: Path
+) -> None:
+    path.write_text("[]")
+    path.chmod(0o600)
+    assert secret(path, *command.split()) == Exit.BAD_CONFIGURATION
+    assert capsys.readouterr().err.startswith(f"delayd: {path}: must be an object of")
+    assert path.read_text() == "[]"
+
+
+def test_more_secrets_than_can_be_read_are_not_written(path: Path, capsys: Capture) -> None:
+    written(path, *(named(f"s{number}", 1) for number in range(SECRETS_MAX)))
+    assert secret(path, "create", "one-more") == Exit.BAD_CONFIGURATION
+    said = f"delayd: {path}: has {SECRETS_MAX} secrets, and no more fit\n"
+    assert capsys.readouterr().err == said
+
+
+def test_of_two_who_change_secrets_at_once_one_is_refused(path: Path, capsys: Capture) -> None:
+    disk = RealDisk()
+    lock = disk.lock(f"{path}.lock")
+    assert secret(path, "create", "a") == Exit.DIRECTORY_LOCKED
+    disk.close(lock)
+    said = f"delayd: {path}: process {os.getpid()} is changing it: try again\n"
+    assert capsys.readouterr().err == said
+
+
+class FullOutput(io.StringIO):
+    """Standard output that went into a file."""
+
+    def flush(self) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("verb", "undo"), [("create", "remove a"), ("rotate", "remove a, and create it again")]
+)
+def test_a_secret_that_nobody_could_be_told_is_named_for_removal(
+    path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, verb: str, undo: str
+) -> None:
+    if verb == "rotate":
+        shown_by(path, capsys, "create", "a")
+    monkeypatch.setattr("sys.stdout", FullOutput())
+    assert secret(path, verb, "a") == Exit.USAGE
+    said = f"could not be printed (No space left on device): delayd secret {undo}\n"
+    assert capsys.readouterr().err.endswith(said)
+
+
+def test_a_secret_in_the_wrong_place_is_not_repeated(path: Path, capsys: Capture) -> None:
+    text = shown_by(path, capsys, "create", "a")
+    for words in (["create", text], ["rotate", text], ["remove", text], ["create", text[6:]]):
+        assert secret(path, *words) != Exit.OK
+        printed = capsys.readouterr()
+        assert printed.err
+        assert text[6:] not in printed.err + printed.out
