@@ -22,10 +22,12 @@ CALLS_MAX: Final = 64
 
 
 class AsyncConnection(asyncio.Protocol):
-    """One connection. `held`: how many jobs it holds, on the line."""
+    """One connection. On the line it holds jobs, and has watched topics and shown its token."""
 
     def __init__(self, where: str, timeout_s: float) -> None:
         self.held = 0
+        self.watched = frozenset(("default",))
+        self.is_greeted = False
         self.is_closed = False
         self.lock = asyncio.Lock()
         self._where = where
@@ -59,6 +61,18 @@ class AsyncConnection(asyncio.Protocol):
 
     async def exchange(self, wire: Wire, ask: Ask) -> Any:  # noqa: ANN401 - what is spoken tells
         """Send what is asked and return the reply. Raises ConnectionLost, and is closed then."""
+        if (first := wire.before(ask, self)) is not None:
+            try:
+                wire.check_before(ask, first, await self._exchange(wire, first))
+            except ConnectionLost as error:
+                reason = str(error.__cause__)
+                raise ConnectionLost(self._where, reason, may_have_happened=False) from error
+            except Refused:
+                self.close()
+                raise
+        return await self._exchange(wire, ask)
+
+    async def _exchange(self, wire: Wire, ask: Ask) -> Any:  # noqa: ANN401 - the same
         try:
             async with asyncio.timeout(self._timeout_s + ask.wait_s):
                 if self._transport is None or self.is_closed:
@@ -195,14 +209,6 @@ class AsyncConnections:
                 return idle
         connection = await AsyncConnection.open(self._address, self._tls, self._timeout_s)
         self._was_reached = True
-        if (greeting := self._wire.greeting()) is not None:
-            try:
-                self._wire.check_greeting(await connection.exchange(self._wire, greeting))
-            except ConnectionLost as error:
-                raise Unreachable(self._address.url, str(error.__cause__)) from error
-            except Refused:
-                connection.close()
-                raise
         return connection
 
     def _give_back(self, connection: AsyncConnection) -> None:

@@ -24,10 +24,12 @@ RECEIVE_BYTES: Final = 1 << 18
 
 
 class Connection:
-    """One connection. `held`: how many jobs it holds, on the line."""
+    """One connection. On the line it holds jobs, and has watched topics and shown its token."""
 
     def __init__(self, address: Address, tls: ssl.SSLContext | None, timeout_s: float) -> None:
         self.held = 0
+        self.watched = frozenset(("default",))
+        self.is_greeted = False
         self.is_closed = False
         self.lock = threading.Lock()
         self._where = address.url
@@ -39,6 +41,18 @@ class Connection:
 
     def exchange(self, wire: Wire, ask: Ask) -> Any:  # noqa: ANN401 - what is spoken tells
         """Send what is asked and return the reply. Raises ConnectionLost, and is closed then."""
+        if (first := wire.before(ask, self)) is not None:
+            try:
+                wire.check_before(ask, first, self._exchange(wire, first))
+            except ConnectionLost as error:
+                reason = str(error.__cause__)
+                raise ConnectionLost(self._where, reason, may_have_happened=False) from error
+            except Refused:
+                self.close()
+                raise
+        return self._exchange(wire, ask)
+
+    def _exchange(self, wire: Wire, ask: Ask) -> Any:  # noqa: ANN401 - the same
         reader = wire.reader(ask, self)
         data = wire.encode(ask)
         ends_s = time.monotonic() + self._timeout_s + ask.wait_s
@@ -159,14 +173,6 @@ class Connections:
                 connection.close()
         connection = Connection(self._address, self._tls, self._timeout_s)
         self._was_reached = True
-        if (greeting := self._wire.greeting()) is not None:
-            try:
-                self._wire.check_greeting(connection.exchange(self._wire, greeting))
-            except ConnectionLost as error:
-                raise Unreachable(self._address.url, str(error.__cause__)) from error
-            except Refused:
-                connection.close()
-                raise
         return connection
 
     def _give_back(self, connection: Connection) -> None:

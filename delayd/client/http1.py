@@ -143,8 +143,8 @@ class HttpWire:
         """Return a reader of one response."""
         return ResponseReader()
 
-    def greeting(self) -> None:
-        """Every request has the token."""
+    def before(self, _ask: Request, _link: object) -> None:
+        """Every request says all."""
 
-    def check_greeting(self, _reply: object) -> None:
-        """There is none."""
+    def check_before(self, _ask: Request, _said: object, _reply: object) -> None:
+        """There was nothing."""

@@ -47,10 +47,14 @@ T = TypeVar("T")
 
 
 class Client:
-    """A client of one daemon, at a url: `http://`, `https://`, `http+unix:`.
+    """A client of one daemon; its url says what is spoken.
 
-    `token` is one of `delayd token create`, `tls` the context of https where it is not the system's
-    own. `timeout` is how long an answer may take, besides what a call waits for by intent, and
+    `http://HOST:PORT`, `https://HOST` and `http+unix:/PATH` speak HTTP; `beanstalk://HOST:PORT`,
+    `beanstalks://HOST:PORT` (TLS) and `unix:/PATH` the line protocol. HTTP can do all of it. The
+    line is faster, and a job is given back as soon as its worker's connection is gone.
+
+    `token` is one of `delayd token create`, `tls` a context where the system's own will not do.
+    `timeout` is how long an answer may take, besides what a call waits for by intent, and
     `patience` how long a call tries to reach a daemon again that was reached before.
     """
 

@@ -51,11 +51,11 @@ class Wire(Protocol):
     def reader(self, ask: Any, link: Any) -> Reader:  # noqa: ANN401 - the same, and a connection
         """Return what reads the reply that comes over this connection."""
 
-    def greeting(self) -> Ask | None:
-        """Return what a new connection says first; None: nothing."""
+    def before(self, ask: Any, link: Any) -> Ask | None:  # noqa: ANN401 - the same
+        """Return what must be said on this connection before; None: nothing."""
 
-    def check_greeting(self, reply: Any) -> None:  # noqa: ANN401 - a reply of what is spoken
-        """Raise what the daemon refuses."""
+    def check_before(self, ask: Any, said: Any, reply: Any) -> None:  # noqa: ANN401 - the same
+        """Note what was said. Raises what the daemon refuses of it."""
 
 
 def pauses(patience_s: float, random: Callable[[], float]) -> Iterator[float]:

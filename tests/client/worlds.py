@@ -121,7 +121,13 @@ def http_url(daemon: Daemon) -> str:
     return f"http://{daemon.http_listens_on}"
 
 
+def line_url(daemon: Daemon) -> str:
+    return f"beanstalk://{daemon.listens_on}"
+
+
 KINDS: Final[dict[str, Callable[[Daemon], contextlib.AbstractContextManager[World]]]] = {
     "http": lambda daemon: plain_world("http", http_url(daemon), daemon),
+    "line": lambda daemon: plain_world("line", line_url(daemon), daemon),
+    "line-asyncio": lambda daemon: asyncio_world("line-asyncio", line_url(daemon), daemon),
     "http-asyncio": lambda daemon: asyncio_world("http-asyncio", http_url(daemon), daemon),
 }

@@ -1,0 +1,309 @@
+r"""The line protocol as bytes: commands in, replies out, and no socket.
+
+>>> reader = ReplyReader(2)
+>>> reader.feed(b"FOUND 7 2\r\nhi\r\nNOT_")
+>>> reader.feed(b"FOUND\r\n")
+[Reply(words=['FOUND', '7', '2'], body=b'hi'), Reply(words=['NOT_FOUND'], body=None)]
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, Protocol
+
+from delayd.client.errors import (
+    KeyInvalid,
+    NotUnderstood,
+    PolicyInvalid,
+    Refused,
+    TopicNameInvalid,
+    refused,
+)
+
+LINE_BYTES_MAX: Final = 4_096
+_TOPIC: Final = re.compile(r"[A-Za-z0-9+/;.$_()][A-Za-z0-9+/;.$_()-]{0,199}")
+_WITH_BODY: Final = frozenset(("FOUND", "RESERVED"))
+_SCOPES: Final = MappingProxyType(
+    {
+        "put-in-tube": "put",
+        "change": "put",
+        "reschedule-jobs": "put",
+        "watch": "reserve",
+        "reserve-batch": "reserve",
+        "delete": "delete",
+        "delete-key": "delete",
+        "cancel-jobs": "delete",
+        "nack": "release",
+        "release": "release",
+        "touch": "release",
+        "bury": "bury",
+        "kick-job": "kick",
+        "kick-key": "kick",
+        "kick-jobs": "kick",
+        "redrive": "kick",
+        "peek": "peek",
+        "peek-key": "peek",
+        "stats-job": "peek",
+        "list-jobs": "peek",
+        "calendar": "peek",
+        "pause-tube": "pause",
+        "stats": "stats",
+        "stats-tube": "stats",
+        "get-policy": "stats",
+        "set-policy": "admin",
+        "clear-tube": "admin",
+        "advance-clock": "admin",
+    }
+)
+"""Which scope a command needs; the line itself does not say."""
+
+
+class Watches(Protocol):
+    """A connection, as far as the line protocol has a state there."""
+
+    held: int
+    watched: frozenset[str]
+    is_greeted: bool
+
+    def close(self) -> None:
+        """Close it."""
+
+
+class Commands(NamedTuple):
+    """Commands, and how they may be treated; one reply comes for each."""
+
+    lines: tuple[bytes, ...]
+    """Each with its body, and with its ends of lines."""
+    wait_s: float = 0.0
+    may_repeat: bool = False
+    link: Any = None
+    watched: frozenset[str] | None = None
+    """What the connection must watch before; None: no matter."""
+
+    @property
+    def takes_jobs(self) -> bool:
+        """Whether it reserves: then it waits, and no job in hand should need the connection."""
+        return self.watched is not None
+
+
+class Reply(NamedTuple):
+    """A reply: its line in words, and its body if it has one."""
+
+    words: list[str]
+    body: bytes | None = None
+
+    @property
+    def word(self) -> str:
+        """The first word."""
+        return self.words[0]
+
+
+class Replies(NamedTuple):
+    """The replies to commands, and the connection that they came over."""
+
+    replies: list[Reply]
+    link: Any
+
+
+class ReplyReader:
+    """Reads so many replies; `feed` returns them when they are whole."""
+
+    def __init__(self, count: int) -> None:
+        self._left = count
+        self._received = bytearray()
+        self._at = 0
+        self._replies: list[Reply] = []
+
+    def feed(self, data: bytes) -> list[Reply] | None:
+        """Take what was received."""
+        self._received += data
+        while self._left and (reply := self._next()) is not None:
+            self._replies.append(reply)
+            if reply.word == "RESERVED_BATCH":
+                self._left += int(reply.words[1])
+            self._left -= 1
+        if self._left:
+            return None
+        if self._at < len(self._received):
+            raise NotUnderstood("more was answered than was asked")
+        return self._replies
+
+    def _next(self) -> Reply | None:
+        end = self._received.find(b"\r\n", self._at)
+        if end < 0:
+            if len(self._received) - self._at > LINE_BYTES_MAX:
+                raise NotUnderstood("a line is too long for the beanstalk protocol")
+            return None
+        words = self._received[self._at : end].decode(errors="replace").split()
+        if not words:
+            raise NotUnderstood("an empty line")
+        size = 0
+        if words[0] in _WITH_BODY and len(words) == 3:
+            size = int(words[2])
+        elif words[0] == "OK" and len(words) == 2:
+            size = int(words[1])
+        else:
+            self._at = end + 2
+            return Reply(words)
+        body_at = end + 2
+        if len(self._received) < body_at + size + 2:
+            return None
+        self._at = body_at + size + 2
+        body = bytes(self._received[body_at : body_at + size])
+        return Reply(words, body)
+
+
+class LineReader:
+    """Reads the replies to commands."""
+
+    def __init__(self, count: int, link: Watches) -> None:
+        self._reader = ReplyReader(count)
+        self._link = link
+
+    def feed(self, data: bytes) -> Replies | None:
+        """Take what was received."""
+        replies = self._reader.feed(data)
+        return None if replies is None else Replies(replies, self._link)
+
+
+class LineWire:
+    """The line protocol as what a connection speaks."""
+
+    def __init__(self, token: str) -> None:
+        if any(character.isspace() for character in token):
+            raise ValueError("a token has no spaces")
+        self._token = token
+
+    def encode(self, ask: Commands) -> bytes:
+        """Write commands."""
+        return b"".join(ask.lines)
+
+    def reader(self, ask: Commands, link: Watches) -> LineReader:
+        """Return what reads their replies."""
+        return LineReader(len(ask.lines), link)
+
+    def before(self, ask: Commands, link: Watches) -> Commands | None:
+        """Return what has to be said on this connection before: the token, what it watches."""
+        lines = []
+        if self._token and not link.is_greeted:
+            lines.append(line("auth", self._token))
+        if ask.watched is not None and ask.watched != link.watched:
+            lines += [line("watch", name) for name in sorted(ask.watched - link.watched)]
+            lines += [line("ignore", name) for name in sorted(link.watched - ask.watched)]
+        return Commands(tuple(lines)) if lines else None
+
+    def check_before(self, ask: Commands, said: Commands, replies: Replies) -> None:
+        """Note what the connection watches now. Raises what is refused."""
+        link = replies.link
+        for asked, reply in zip(said.lines, replies.replies, strict=True):
+            if reply.word not in {"OK", "WATCHING"}:
+                raise refusal_of(reply, asked, "nothing was reserved")
+        link.is_greeted = True
+        if ask.watched is not None:
+            link.watched = ask.watched
+
+
+# --- Writing -------------------------------------------------------------------------------------
+
+
+def line(*words: object, body: bytes | None = None) -> bytes:
+    """Write a command; `body` follows its line, whose last word is the body's length."""
+    text = " ".join(map(str, words)).encode()
+    return text + b"\r\n" if body is None else b"%b %d\r\n%b\r\n" % (text, len(body), body)
+
+
+def topic_word(name: str) -> str:
+    """Return a topic as it can stand in a line. Raises TopicNameInvalid."""
+    if not _TOPIC.fullmatch(name):
+        raise TopicNameInvalid(
+            f"topic name {name!r} is not 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) or begins"
+            " with -",
+            "BAD_FORMAT",
+        )
+    return name
+
+
+def key_word(key: str) -> str:
+    """Return a key as it can stand in a line. Raises KeyInvalid."""
+    if not 0 < len(key.encode()) <= 200 or not key.isprintable() or " " in key:
+        raise KeyInvalid(
+            f"the key {key!r} is not 1 to 200 bytes of printable UTF-8 without spaces",
+            "BAD_FORMAT",
+        )
+    return key
+
+
+def seconds_word(length_s: float) -> str:
+    """Return a length of time as it can stand in a line, rounded up to the millisecond."""
+    if not length_s >= 0:
+        raise ValueError(f"{length_s} s is less than nothing")
+    return f"{-int(-length_s * 1_000 // 1) / 1_000:.3f}".rstrip("0").rstrip(".")
+
+
+# --- Reading -------------------------------------------------------------------------------------
+
+
+def refusal_of(reply: Reply, asked: bytes, detail: str) -> Refused:
+    """Return the error for a reply that is no success. `detail` says what is so then."""
+    command = asked.split(None, 1)[0].decode()
+    word = reply.word
+    if command == "set-policy" and word == "BAD_FORMAT":
+        return PolicyInvalid(" ".join(reply.words[1:]), word)
+    job_id = int(reply.words[1]) if word == "JOB_ALREADY_EXISTS" else None
+    if word == "JOB_ALREADY_EXISTS":
+        detail = f"job {job_id} has the key already"
+    scope = _SCOPES.get(command, "") if word == "FORBIDDEN" else ""
+    if word == "FORBIDDEN":
+        detail = f"the token is not good for {scope or command}"
+    return refused(word, f"{command} was answered {word}: {detail}", job_id=job_id, scope=scope)
+
+
+def read_map(body: bytes | None) -> dict[str, Any]:
+    r"""Read the YAML of statistics.
+
+    >>> read_map(b'---\nid: 7\ntube: "mail"\nstate: ready\nrate: 0.5\n')
+    {'id': 7, 'tube': 'mail', 'state': 'ready', 'rate': 0.5}
+    """
+    lines = (body or b"").decode().splitlines()[1:]
+    return {name: _value(text) for name, _, text in (each.partition(": ") for each in lines)}
+
+
+def read_names(body: bytes | None) -> list[str]:
+    """Read a list of names."""
+    return [str(_value(each[2:])) for each in (body or b"").decode().splitlines()[1:]]
+
+
+_ROW: Final = re.compile(r"- \{id: (\d+), state: (\w+), pri: (\d+), due: ([\d.]+), key: (.*)\}")
+
+
+def read_rows(body: bytes | None) -> tuple[list[Mapping[str, Any]], str]:
+    """Read a page of jobs, and what `after` of the next one is."""
+    first, *rest = (body or b"").decode().splitlines()[1:]
+
+    def rows() -> Iterator[Mapping[str, Any]]:
+        for text in rest[1:]:
+            row = _ROW.fullmatch(text)
+            if row is None:
+                raise NotUnderstood(f"{text!r} is no job of a list")
+            yield {
+                "id": int(row[1]),
+                "state": row[2],
+                "priority": int(row[3]),
+                "due_s": float(row[4]),
+                "key": json.loads(row[5]),
+            }
+
+    return list(rows()), str(_value(first.removeprefix("after: ")))
+
+
+def _value(text: str) -> Any:  # noqa: ANN401 - what stands there
+    if text.startswith('"'):
+        return json.loads(text)
+    try:
+        return int(text)
+    except ValueError:
+        try:
+            return float(text)
+        except ValueError:
+            return text

@@ -1,0 +1,711 @@
+r"""Every operation over the line protocol, under the names that `http_calls` gives them.
+
+What the line cannot do raises NotOnThisProtocol, which names the url of the other one.
+
+>>> steps = LineCalls("http://127.0.0.1:11301").cancel(17)
+>>> next(steps).lines
+(b'delete 17\r\n',)
+>>> steps.send(Replies([Reply(["DELETED"])], None))
+Traceback (most recent call last):
+StopIteration: 17
+
+`docs/protocol.md` describes the commands themselves.
+"""
+
+import datetime as dt
+import json
+import math
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar, Unpack
+
+from delayd.client.beanstalk import (
+    Commands,
+    Replies,
+    Reply,
+    key_word,
+    line,
+    read_map,
+    read_names,
+    read_rows,
+    refusal_of,
+    seconds_word,
+    topic_word,
+)
+from delayd.client.errors import (
+    JobNotFound,
+    NotFound,
+    NotOnThisProtocol,
+    NotReserved,
+    NoVirtualClock,
+    Refused,
+    TopicNotFound,
+)
+from delayd.client.results import (
+    Became,
+    Calendar,
+    Failure,
+    Health,
+    JobInfo,
+    PolicyInfo,
+    PutResult,
+    Reservation,
+    Time,
+    TopicInfo,
+)
+from delayd.client.values import (
+    Body,
+    Bound,
+    Changes,
+    Duration,
+    Filter,
+    NewJob,
+    Outcome,
+    PutOptions,
+    State,
+    Timing,
+    body_bytes,
+    json_bytes,
+    seconds,
+)
+
+T = TypeVar("T")
+Steps = Generator[Commands, Replies, T]
+
+WAIT_S_MAX: Final = 60.0
+PRIORITY: Final = 65_536
+TTR_S: Final = 60.0
+PAGE_JOBS: Final = 1_000
+IN_FLIGHT_MAX: Final = 1_000
+ALL: Final = (1 << 32) - 1
+_OUTCOMES: Final[Mapping[str, Outcome]] = {
+    "INSERTED": "created",
+    "KEPT": "kept",
+    "REPLACED": "replaced",
+    "PRESERVED": "preserved",
+    "EXTENDED": "extended",
+}
+_HTTP_PUT: Final = ("at", "idempotency_key", "url", "method", "headers")
+
+
+class LineCalls:
+    """The operations. `http_url` is where HTTP would be, to be named where it is needed."""
+
+    def __init__(self, http_url: str) -> None:
+        self._http_url = http_url
+
+    # --- Producers -------------------------------------------------------------------------------
+
+    def put(self, topic: str, body: Body, **options: Unpack[PutOptions]) -> Steps[PutResult]:
+        """Put a job."""
+        may_repeat = options.get("on_conflict", "reject") != "reject"
+        command = self.put_line(topic, {"body": body, **options})
+        reply = yield from _ask(command, may_repeat=may_repeat)
+        return put_result(reply, command)
+
+    def put_many(self, topic: str, jobs: Iterable[NewJob]) -> Steps[list[PutResult | Refused]]:
+        """Put many jobs, with many commands in flight."""
+        commands = [self.put_line(topic, job) for job in jobs]
+        replies = yield from _ask_many(commands)
+        results: list[PutResult | Refused] = []
+        for command, reply in zip(commands, replies, strict=True):
+            try:
+                results.append(put_result(reply, command))
+            except Refused as refusal:
+                results.append(refusal)
+        return results
+
+    def put_line(self, topic: str, job: NewJob) -> bytes:
+        """Write the command that puts a job."""
+        for name in _HTTP_PUT:
+            if job.get(name) is not None:
+                raise self._elsewhere(f"a put with {name}")
+        words: list[str] = []
+        if (key := job.get("key")) is not None:
+            words.append(f"key={key_word(key)}")
+        if (mode := job.get("on_conflict")) is not None:
+            words.append(f"on={_option(mode)}")
+        if (retry := job.get("retry")) is not None:
+            steps = retry.replace(",", " ").split() if isinstance(retry, str) else retry
+            words.append("retry=" + ",".join(seconds_word(seconds(step)) for step in steps))
+        if (attempts := job.get("max_attempts")) is not None:
+            words.append(f"attempts={int(attempts)}")
+        if (jitter := job.get("jitter_percent")) is not None:
+            words.append(f"jitter={int(jitter)}")
+        body = body_bytes(job["body"])
+        delay, ttr = job.get("delay"), job.get("ttr")
+        return b"%b\r\n%b\r\n" % (
+            " ".join(
+                (
+                    "put-in-tube",
+                    topic_word(topic),
+                    str(int(job.get("priority", PRIORITY))),
+                    seconds_word(0 if delay is None else seconds(delay)),
+                    seconds_word(TTR_S if ttr is None else seconds(ttr)),
+                    str(len(body)),
+                    *words,
+                )
+            ).encode(),
+            body,
+        )
+
+    # --- Workers ---------------------------------------------------------------------------------
+
+    def reserve(
+        self, topics: str | Sequence[str], *, limit: int = 1, timeout_s: float | None = None
+    ) -> Steps[list[Reservation]]:
+        """Reserve up to `limit` ready jobs; wait for the first so long, or for ever if None.
+
+        The connection that brings them holds them: what becomes of them is said there.
+        """
+        names = [topics] if isinstance(topics, str) else list(topics)
+        watched = frozenset(map(topic_word, names))
+        left_s = math.inf if timeout_s is None else timeout_s
+        while True:
+            wait_s = min(left_s, WAIT_S_MAX)
+            left_s -= wait_s
+            command = line("reserve-batch", int(limit), seconds_word(wait_s))
+            (first, *jobs), link = yield Commands(
+                (command,), wait_s=wait_s, may_repeat=True, watched=watched
+            )
+            if first.word == "RESERVED_BATCH":
+                link.held += len(jobs)
+                topic = names[0] if len(watched) == 1 else None
+                return (yield from self._reservations(jobs, link, topic))
+            if first.word not in {"TIMED_OUT", "DEADLINE_SOON"}:
+                raise refusal_of(first, command, "nothing was reserved")
+            if left_s <= 0:
+                return []
+
+    def _reservations(
+        self,
+        jobs: list[Reply],
+        link: Any,  # noqa: ANN401 - either kind of connection
+        topic: str | None,
+    ) -> Steps[list[Reservation]]:
+        """Return what was reserved; of several topics the daemon is asked which each job is of."""
+        names = [topic or ""] * len(jobs)
+        if topic is None:
+            asked = [line("stats-job", job.words[1]) for job in jobs]
+            replies = yield from _ask_many(asked, link=link)
+            names = [str(read_map(reply.body).get("tube", "")) for reply in replies]
+        return [
+            Reservation(int(job.words[1]), name, "", job.body or b"", link=link)
+            for job, name in zip(jobs, names, strict=True)
+        ]
+
+    def ack(self, job: Reservation | str) -> Steps[None]:
+        """Acknowledge a job: it is done and deleted."""
+        yield from self._finish(job, "DELETED", "delete")
+
+    def ack_many(self, jobs: Iterable[Reservation | str]) -> Steps[list[Refused | None]]:
+        """Acknowledge many jobs, with the commands of each connection in flight together."""
+        held = [self._held(job) for job in jobs]
+        outcomes: dict[int, Refused | None] = {}
+        for link in {id(job.link): job.link for job in held}.values():
+            mine = [number for number, job in enumerate(held) if job.link is link]
+            commands = [line("delete", held[number].id) for number in mine]
+            replies = yield from _ask_many(commands, link=link)
+            for number, command, reply in zip(mine, commands, replies, strict=True):
+                outcomes[number] = _not_finished(reply, command, "DELETED", held[number])
+        return [outcomes[number] for number in range(len(held))]
+
+    def nack(
+        self,
+        job: Reservation | str,
+        *,
+        delay: Duration | None = None,
+        error: str = "",
+        priority: int | None = None,
+    ) -> Steps[Became]:
+        """Report that an attempt failed."""
+        if priority is not None:
+            raise self._elsewhere("a nack with a priority")
+        words = [] if delay is None else [f"delay={seconds_word(seconds(delay))}"]
+        if text := _one_line(error):
+            words.append(text)
+        held = yield from self._finish(job, "NACKED", "nack", *words)
+        return Became(None, held.topic)
+
+    def release(
+        self, job: Reservation | str, *, delay: Duration | None = None, priority: int | None = None
+    ) -> Steps[Became]:
+        """Give a job back; a nack keeps its priority, and does the same otherwise."""
+        if priority is None:
+            return (yield from self.nack(job, delay=delay))
+        delay_s = seconds_word(0 if delay is None else seconds(delay))
+        held = yield from self._finish(job, "RELEASED", "release", int(priority), delay_s)
+        return Became(None, held.topic)
+
+    def touch(self, job: Reservation | str) -> Steps[Time | None]:
+        """Extend a reservation."""
+        held = self._held(job)
+        command = line("touch", held.id)
+        reply = yield from _ask(command, link=held.link)
+        if reply.word != "TOUCHED":
+            raise _not_held(reply, command, held.id)
+        return None
+
+    def bury(
+        self, job: Reservation | str, *, error: str = "", priority: int | None = None
+    ) -> Steps[None]:
+        """Bury a job, with its own priority unless another one is given."""
+        if error:
+            raise self._elsewhere("a burial with an error")
+        if priority is None:
+            priority = (yield from self._stats_of(self._held(job)))["pri"]
+        yield from self._finish(job, "BURIED", "bury", int(priority))
+
+    def ttr_of(self, job: Reservation) -> Steps[float]:
+        """Return how long a reservation lasts; the daemon tells whole seconds."""
+        return float((yield from self._stats_of(job))["ttr"] or 0.3)
+
+    def _stats_of(self, job: Reservation) -> Steps[dict[str, Any]]:
+        command = line("stats-job", job.id)
+        reply = yield from _ask(command, link=job.link)
+        if reply.word != "OK":
+            raise _not_held(reply, command, job.id)
+        return read_map(reply.body)
+
+    def _held(self, job: Reservation | str) -> Reservation:
+        if isinstance(job, str):
+            raise self._elsewhere("to finish a job by its token")
+        return job
+
+    def _finish(
+        self, job: Reservation | str, word: str, verb: str, *words: object
+    ) -> Steps[Reservation]:
+        """Say what became of a job, where it is held."""
+        held = self._held(job)
+        command = line(verb, held.id, *words)
+        reply = yield from _ask(command, link=held.link)
+        if (refusal := _not_finished(reply, command, word, held)) is not None:
+            raise refusal
+        return held
+
+    # --- Jobs ------------------------------------------------------------------------------------
+
+    def get(self, job_id: int) -> Steps[JobInfo]:
+        """Look at a job."""
+        (job,) = yield from _look([int(job_id)])
+        if job is None:
+            raise JobNotFound(f"there is no job {job_id}", "NOT_FOUND")
+        return job
+
+    def find(self, topic: str, key: str) -> Steps[JobInfo]:
+        """Look at the job that has the key."""
+        return (yield from self.get((yield from self._id_of(topic, key))))
+
+    def peek(self, topic: str, state: State) -> Steps[JobInfo | None]:
+        """Look at the first job of a topic in that state, in due order."""
+        steps = self.page(topic, {"state": state}, limit=1, after=None, bodies=True)
+        try:
+            jobs, _after = yield from steps
+        except TopicNotFound:
+            return None
+        return jobs[0] if jobs else None
+
+    def page(
+        self, topic: str, which: Filter, *, limit: int | None, after: str | None, bodies: bool
+    ) -> Steps[tuple[list[JobInfo], str | None]]:
+        """Return a page of jobs, and what `after` of the next one is; None: there is none.
+
+        With bodies the daemon is asked about each of them, with all commands in flight.
+        """
+        words = [*self._filter(which), f"limit={min(limit or PAGE_JOBS, PAGE_JOBS)}"]
+        words += [f"after={_option(after)}"] if after else []
+        command = line("list-jobs", topic_word(topic), *words)
+        reply = yield from _ask(command, may_repeat=True)
+        rows, next_after = read_rows(_topics_body(reply, command, topic))
+        if bodies:
+            found = yield from _look([row["id"] for row in rows])
+            listed = {job.id: job for job in found if job is not None}
+        else:
+            listed = {}
+        jobs = []
+        for row in rows:
+            due = dt.datetime.fromtimestamp(row["due_s"], dt.UTC)
+            full = listed.get(row["id"])
+            jobs.append(
+                JobInfo(
+                    row["id"],
+                    topic,
+                    row["state"],
+                    due=due,
+                    priority=row["priority"],
+                    key=row["key"],
+                    **_more(full),
+                )
+            )
+        return jobs, next_after or None
+
+    def kick(self, which: int | str, key: str | None = None) -> Steps[int]:
+        """Make a delayed or buried job ready now."""
+        return (yield from self._do(which, key, "kick", "KICKED", "kick-job"))
+
+    def cancel(self, which: int | str, key: str | None = None) -> Steps[int]:
+        """Delete a waiting or buried job."""
+        return (yield from self._do(which, key, "delete", "DELETED", "delete"))
+
+    def change(
+        self, which: int | str, key: str | None = None, **changes: Unpack[Changes]
+    ) -> Steps[Time | None]:
+        """Change a waiting or buried job."""
+        if changes.get("at") is not None:
+            raise self._elsewhere("a change of the time to a moment")
+        job_id = which if isinstance(which, int) else (yield from self._id_of(which, key))
+        words: list[str] = []
+        if (priority := changes.get("priority")) is not None:
+            words.append(f"pri={int(priority)}")
+        if (delay := changes.get("delay")) is not None:
+            words.append(f"delay={seconds_word(seconds(delay))}")
+        if (ttr := changes.get("ttr")) is not None:
+            words.append(f"ttr={seconds_word(seconds(ttr))}")
+        body = b""
+        if "body" in changes:
+            text = body_bytes(changes["body"])
+            words.append(f"bytes={len(text)}")
+            body = text + b"\r\n"
+        command = line("change", int(job_id), *words) + body
+        _expect((yield from _ask(command)), command, "CHANGED", f"there is no such job {job_id}")
+        return None
+
+    def kick_many(self, topic: str, which: Filter, *, dry_run: bool = False) -> Steps[int]:
+        """Make all delayed and buried jobs that match ready now."""
+        return (yield from self._many(topic, which, "kick-jobs", "KICKED", dry_run=dry_run))
+
+    def cancel_many(self, topic: str, which: Filter, *, dry_run: bool = False) -> Steps[int]:
+        """Delete all jobs that match and that nobody has reserved."""
+        return (yield from self._many(topic, which, "cancel-jobs", "CANCELLED", dry_run=dry_run))
+
+    def reschedule_many(
+        self, topic: str, which: Filter, timing: Timing, *, dry_run: bool = False
+    ) -> Steps[int]:
+        """Give all delayed and ready jobs that match another time."""
+        if timing.get("at") is not None or timing.get("delay") is None:
+            raise self._elsewhere("a change of the time to a moment")
+        delay = seconds_word(seconds(timing["delay"]))
+        return (
+            yield from self._many(
+                topic, which, "reschedule-jobs", "RESCHEDULED", delay, dry_run=dry_run
+            )
+        )
+
+    def _id_of(self, topic: str, key: str | None) -> Steps[int]:
+        command = line("peek-key", topic_word(topic), key_word(_key(key)))
+        reply = yield from _ask(command, may_repeat=True)
+        _expect(reply, command, "FOUND", f"topic {topic!r} has no job with the key {key!r}")
+        return int(reply.words[1])
+
+    def _do(
+        self, which: int | str, key: str | None, verb: str, word: str, by_id: str
+    ) -> Steps[int]:
+        """Do something to one job; return its number."""
+        if isinstance(which, int):
+            command = line(by_id, which)
+            _expect((yield from _ask(command)), command, word, f"there is no such job {which}")
+            return which
+        named = (topic_word(which), key_word(_key(key)))
+        commands = (line("peek-key", *named), line(f"{verb}-key", *named))
+        found, done = (yield Commands(commands)).replies
+        detail = f"topic {which!r} has no such job with the key {key!r}"
+        _expect(done, commands[1], word, detail)
+        return int(found.words[1])
+
+    def _many(
+        self,
+        topic: str,
+        which: Filter,
+        verb: str,
+        word: str,
+        *words: str,
+        dry_run: bool,
+    ) -> Steps[int]:
+        dry = ["dry=1"] if dry_run else []
+        command = line(verb, topic_word(topic), *words, *self._filter(which), *dry)
+        reply = yield from _ask(command)
+        _expect(reply, command, "MATCHED" if dry_run else word, _no_topic(topic), TopicNotFound)
+        return int(reply.words[1])
+
+    def _filter(self, which: Filter) -> Iterator[str]:
+        if state := which.get("state"):
+            yield "state=" + _option(state if isinstance(state, str) else ",".join(state))
+        if (due_from := which.get("due_from")) is not None:
+            yield f"from={self._bound(due_from)}"
+        if (due_to := which.get("due_to")) is not None:
+            yield f"to={self._bound(due_to)}"
+        if prefix := which.get("key_prefix"):
+            yield f"prefix={key_word(prefix)}"
+
+    def _bound(self, bound: Bound) -> str:
+        if isinstance(bound, dt.datetime) or (isinstance(bound, str) and "T" in bound):
+            raise self._elsewhere("a list up to a moment")
+        return seconds_word(seconds(bound))
+
+    # --- Topics ----------------------------------------------------------------------------------
+
+    def calendar(
+        self, topics: Sequence[str] = (), *, horizon: Duration = "1d", bins: int = 24
+    ) -> Steps[Calendar]:
+        """Count what comes due when."""
+        bin_s = seconds(horizon) / bins
+        names = list(topics) or (yield from self._names())
+        commands = [
+            line("calendar", topic_word(name), seconds_word(bin_s), int(bins)) for name in names
+        ]
+        replies = yield from _ask_many(commands, may_repeat=True)
+        counts: dict[str, list[int]] = {}
+        for name, command, reply in zip(names, commands, replies, strict=True):
+            body = _topics_body(reply, command, name)
+            counts[name] = [int(count) for count in read_map(body).values()]
+        return Calendar(None, bin_s, counts)
+
+    def topics(self) -> Steps[list[TopicInfo]]:
+        """Return all topics, sorted by name."""
+        commands = [line("stats-tube", name) for name in (yield from self._names())]
+        replies = yield from _ask_many(commands, may_repeat=True)
+        return [_topic_info(read_map(reply.body)) for reply in replies if reply.word == "OK"]
+
+    def topic(self, name: str) -> Steps[TopicInfo]:
+        """Return everything about a topic."""
+        command = line("stats-tube", topic_word(name))
+        reply = yield from _ask(command, may_repeat=True)
+        return _topic_info(read_map(_topics_body(reply, command, name)))
+
+    def _names(self) -> Steps[list[str]]:
+        command = line("list-tubes")
+        reply = yield from _ask(command, may_repeat=True)
+        _expect(reply, command, "OK")
+        return sorted(read_names(reply.body))
+
+    def policy(self, topic: str) -> Steps[PolicyInfo]:
+        """Return the policy in force."""
+        command = line("get-policy", topic_word(topic))
+        reply = yield from _ask(command, may_repeat=True)
+        _expect(reply, command, "OK")
+        return PolicyInfo(json.loads(reply.body or b"{}"), "")
+
+    def set_policy(self, topic: str, policy: Mapping[str, Any]) -> Steps[PolicyInfo]:
+        """Replace the topic's policy."""
+        return (yield from self._set_policy(topic, json_bytes(dict(policy))))
+
+    def clear_policy(self, topic: str) -> Steps[PolicyInfo]:
+        """Remove the topic's own policy."""
+        return (yield from self._set_policy(topic, b""))
+
+    def _set_policy(self, topic: str, body: bytes) -> Steps[PolicyInfo]:
+        command = line("set-policy", topic_word(topic), body=body)
+        _expect((yield from _ask(command, may_repeat=True)), command, "POLICY_SET")
+        return (yield from self.policy(topic))
+
+    def pause(self, topic: str, duration: Duration) -> Steps[None]:
+        """Hand out no jobs of the topic for so long."""
+        command = line("pause-tube", topic_word(topic), seconds_word(seconds(duration)))
+        reply = yield from _ask(command, may_repeat=True)
+        _expect(reply, command, "PAUSED", _no_topic(topic), TopicNotFound)
+
+    def resume(self, topic: str) -> Steps[None]:
+        """End a pause."""
+        yield from self.pause(topic, 0)
+
+    def clear(self, topic: str) -> Steps[int]:
+        """Delete every job of the topic that is not reserved."""
+        command = line("clear-tube", topic_word(topic))
+        reply = yield from _ask(command)
+        _expect(reply, command, "CLEARED", _no_topic(topic), TopicNotFound)
+        return int(reply.words[1])
+
+    def redrive(
+        self, topic: str, limit: int | None = None, per_second: float | None = None
+    ) -> Steps[int]:
+        """Make buried jobs ready, the longest buried first."""
+        rate = () if per_second is None else (f"{per_second:.3f}",)
+        command = line("redrive", topic_word(topic), ALL if limit is None else int(limit), *rate)
+        reply = yield from _ask(command)
+        _expect(reply, command, "REDRIVEN", _no_topic(topic), TopicNotFound)
+        return int(reply.words[1])
+
+    # --- The daemon ------------------------------------------------------------------------------
+
+    def stats(self) -> Steps[dict[str, Any]]:
+        """Return the daemon's figures."""
+        command = line("stats")
+        reply = yield from _ask(command, may_repeat=True)
+        _expect(reply, command, "OK")
+        return read_map(reply.body)
+
+    def health(self) -> Steps[Health]:
+        """Return whether the daemon accepts jobs now, as far as the line knows."""
+        is_draining = (yield from self.stats()).get("draining") == "true"
+        return Health(is_ready=not is_draining, reason="it is draining" if is_draining else "")
+
+    def metrics(self) -> Steps[str]:
+        """Refuse: only HTTP has them."""
+        raise self._elsewhere("the page for Prometheus")
+        yield  # type: ignore[unreachable]  # as all operations, a generator
+
+    def advance_clock(self, by: Duration) -> Steps[Time]:
+        """Advance a virtual clock; return its time."""
+        command = line("advance-clock", seconds_word(seconds(by)))
+        reply = yield from _ask(command)
+        if reply.word == "UNKNOWN_COMMAND":
+            raise NoVirtualClock("this daemon lives by the system's clock", "NO_VIRTUAL_CLOCK")
+        _expect(reply, command, "ADVANCED")
+        return dt.datetime.fromtimestamp(float(reply.words[1]), dt.UTC)
+
+    def _elsewhere(self, what: str) -> NotOnThisProtocol:
+        return NotOnThisProtocol(what, self._http_url)
+
+
+# --- Asking --------------------------------------------------------------------------------------
+
+
+def _ask(command: bytes, *, may_repeat: bool = False, link: Any = None) -> Steps[Reply]:  # noqa: ANN401 - a connection
+    answer = yield Commands((command,), may_repeat=may_repeat, link=link)
+    return answer.replies[0]
+
+
+def _ask_many(
+    commands: Sequence[bytes],
+    *,
+    may_repeat: bool = False,
+    link: Any = None,  # noqa: ANN401 - the same
+) -> Steps[list[Reply]]:
+    """Ask all of it, so much in flight as the daemon has room for."""
+    replies: list[Reply] = []
+    for start in range(0, len(commands), IN_FLIGHT_MAX):
+        part = tuple(commands[start : start + IN_FLIGHT_MAX])
+        replies += (yield Commands(part, may_repeat=may_repeat, link=link)).replies
+    return replies
+
+
+def _look(job_ids: Sequence[int]) -> Steps[list[JobInfo | None]]:
+    """Look at jobs; None for those that are gone."""
+    commands = [line(verb, job_id) for job_id in job_ids for verb in ("peek", "stats-job")]
+    replies = yield from _ask_many(commands, may_repeat=True)
+    jobs: list[JobInfo | None] = []
+    for command, found, stats in zip(commands[::2], replies[::2], replies[1::2], strict=True):
+        if found.word == "FOUND" and stats.word == "OK":
+            jobs.append(_job_info(read_map(stats.body), found.body or b""))
+        elif "NOT_FOUND" in {found.word, stats.word}:
+            jobs.append(None)
+        else:
+            raise refusal_of(found, command, "it was not looked at")
+    return jobs
+
+
+# --- Reading and writing -------------------------------------------------------------------------
+
+
+def put_result(reply: Reply, command: bytes) -> PutResult:
+    """Return what became of a put. Raises what was refused."""
+    outcome = _OUTCOMES.get(reply.word)
+    if outcome is None:
+        raise refusal_of(reply, command, "nothing was put")
+    return PutResult(int(reply.words[1]), outcome)
+
+
+def _expect(
+    reply: Reply,
+    command: bytes,
+    word: str,
+    detail: str = "nothing was done",
+    missing: type[NotFound] = JobNotFound,
+) -> None:
+    """Raise what a reply refuses."""
+    if reply.word == word:
+        return
+    if reply.word == "NOT_FOUND":
+        raise missing(detail, "NOT_FOUND")
+    raise refusal_of(reply, command, detail)
+
+
+def _topics_body(reply: Reply, command: bytes, topic: str) -> bytes | None:
+    _expect(reply, command, "OK", _no_topic(topic), TopicNotFound)
+    return reply.body
+
+
+def _no_topic(topic: str) -> str:
+    return f"there is no topic {topic!r}"
+
+
+def _not_finished(reply: Reply, command: bytes, word: str, job: Reservation) -> Refused | None:
+    """Note that a job is in hand no more; return the refusal, if it was in hand no more before."""
+    if reply.word in {word, "NOT_FOUND"} and job.link is not None:
+        job.link.held -= 1
+    return None if reply.word == word else _not_held(reply, command, job.id)
+
+
+def _not_held(reply: Reply, command: bytes, job_id: int) -> Refused:
+    if reply.word == "NOT_FOUND":
+        return NotReserved(f"job {job_id} is not reserved, or no longer", "NOT_RESERVED")
+    return refusal_of(reply, command, f"job {job_id} is as it was")
+
+
+def _key(key: str | None) -> str:
+    if key is None:
+        raise TypeError("a job is named by its number, or by its topic and its key")
+    return key
+
+
+def _option(word: str) -> str:
+    if not word.isprintable() or " " in word:
+        raise ValueError(f"{word!r} is more than one word")
+    return word
+
+
+def _one_line(text: str) -> str:
+    r"""Return text as it can stand at the end of a line, and so much of it as fits.
+
+    >>> _one_line("busy\r\nquit"), _one_line("delay=5")
+    ('busy quit', '"delay=5')
+    """
+    text = " ".join(text.split())
+    if text.startswith("delay="):
+        text = f'"{text}'
+    return text.encode()[:900].decode(errors="ignore")
+
+
+def _job_info(stats: dict[str, Any], body: bytes) -> JobInfo:
+    failure = None
+    if "failure" in stats:
+        failure = Failure(
+            str(stats["failure"]).replace("-", "_"),
+            error=str(stats.get("error", "")),
+            origin=str(stats.get("moved-from", "")),
+        )
+    return JobInfo(
+        stats["id"],
+        stats["tube"],
+        stats["state"],
+        priority=stats["pri"],
+        ttr=float(stats["ttr"]),
+        key=str(stats.get("key", "")),
+        attempts=stats.get("attempts", 0),
+        failure=failure,
+        body=body,
+        details=stats,
+    )
+
+
+def _more(job: JobInfo | None) -> dict[str, Any]:
+    """Return what a list does not tell."""
+    if job is None:
+        return {}
+    names = ("ttr", "attempts", "failure", "body", "details")
+    return {name: getattr(job, name) for name in names}
+
+
+def _topic_info(stats: dict[str, Any]) -> TopicInfo:
+    def count(what: str) -> int:
+        return int(stats[f"current-{what}"])
+
+    return TopicInfo(
+        stats["name"],
+        delayed=count("jobs-delayed"),
+        ready=count("jobs-ready"),
+        reserved=count("jobs-reserved"),
+        buried=count("jobs-buried"),
+        urgent=count("jobs-urgent"),
+        waiting=count("waiting"),
+        details=stats,
+    )

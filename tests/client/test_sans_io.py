@@ -1,0 +1,153 @@
+"""The parsers are fed whole and byte by byte; what is written is one command or one request."""
+
+from typing import Any
+
+import pytest
+
+from delayd.client import KeyInvalid, NotOnThisProtocol, NotUnderstood, TopicNameInvalid
+from delayd.client.addresses import read_address
+from delayd.client.beanstalk import ReplyReader, read_map, read_names, seconds_word
+from delayd.client.http1 import Request, ResponseReader, request_bytes
+from delayd.client.line_calls import LineCalls
+from delayd.client.results import Reservation
+
+HTTP_URL = "http://127.0.0.1:11301"
+
+RESPONSES = (
+    b'HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n{"id":1}',
+    b"HTTP/1.1 204 No Content\r\nServer: x\r\n\r\n",
+    b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{"i\r\n5\r\nd":1}\r\n0\r\n\r\n',
+)
+REPLIES = (
+    (b"INSERTED 7\r\n", 1),
+    (b"RESERVED 7 4\r\n\r\n\r\n\r\n", 1),
+    (b"RESERVED_BATCH 2\r\nRESERVED 1 1\r\na\r\nRESERVED 2 0\r\n\r\n", 1),
+    (b"OK 4\r\n---\n\r\nNOT_FOUND\r\nOK\r\n", 3),
+)
+
+
+@pytest.mark.parametrize("data", RESPONSES)
+def test_a_response_is_read_whole_and_byte_by_byte(data: bytes) -> None:
+    whole = ResponseReader().feed(data)
+    assert whole is not None
+    assert whole.body in {b'{"id":1}', b""}
+    slow = ResponseReader()
+    pieces = [slow.feed(data[at : at + 1]) for at in range(len(data))]
+    assert pieces[:-1] == [None] * (len(data) - 1)
+    assert pieces[-1] == whole
+
+
+def test_a_response_without_a_length_ends_with_the_connection() -> None:
+    reader = ResponseReader()
+    assert reader.feed(b"HTTP/1.1 200 OK\r\n\r\nab") is None
+    response = reader.feed(b"")
+    assert response is not None
+    assert response.body == b"ab"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"SSH-2.0-OpenSSH",
+        b"HTTP/1.1 two\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+        b"x" * 70_000,
+    ],
+)
+def test_what_is_no_http_is_not_understood(data: bytes) -> None:
+    with pytest.raises(NotUnderstood):
+        ResponseReader().feed(data)
+
+
+@pytest.mark.parametrize(("data", "count"), REPLIES)
+def test_replies_are_read_whole_and_byte_by_byte(data: bytes, count: int) -> None:
+    whole = ReplyReader(count).feed(data)
+    assert whole is not None
+    slow = ReplyReader(count)
+    pieces = [slow.feed(data[at : at + 1]) for at in range(len(data))]
+    assert pieces[:-1] == [None] * (len(data) - 1)
+    assert pieces[-1] == whole
+
+
+@pytest.mark.parametrize("data", [b"\r\n", b"x" * 5_000, b"DELETED\r\nDELETED\r\n"])
+def test_what_is_no_reply_is_not_understood(data: bytes) -> None:
+    with pytest.raises(NotUnderstood):
+        ReplyReader(1).feed(data)
+
+
+def test_a_header_cannot_bring_another_one() -> None:
+    with pytest.raises(ValueError, match="one line"):
+        request_bytes(Request("GET", "/", headers={"X": "a\r\nY: b"}), "localhost")
+
+
+@pytest.mark.parametrize("key", ["a b", "a\r\nquit", "", "x" * 201, "a\x00"])
+def test_a_key_cannot_bring_a_command(key: str) -> None:
+    with pytest.raises(KeyInvalid):
+        next(LineCalls(HTTP_URL).find("mail", key))
+
+
+@pytest.mark.parametrize("topic", ["a b", "a\r\nquit", "", "x" * 201, "-a", "a\n"])
+def test_a_topic_cannot_bring_a_command(topic: str) -> None:
+    with pytest.raises(TopicNameInvalid):
+        next(LineCalls(HTTP_URL).put(topic, "x"))
+
+
+JOB = Reservation(7, "mail", "", b"x")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda calls: calls.put("mail", "x", at="2030-01-01T00:00:00Z"),
+        lambda calls: calls.put("mail", "x", url="https://example.com"),
+        lambda calls: calls.put("mail", "x", idempotency_key="17"),
+        lambda calls: calls.change(7, at="2030-01-01T00:00:00Z"),
+        lambda calls: calls.reschedule_many("mail", {}, {"at": "2030-01-01T00:00:00Z"}),
+        lambda calls: calls.cancel_many("mail", {"due_to": "2030-01-01T00:00:00Z"}),
+        lambda calls: calls.ack("7-1-1"),
+        lambda calls: calls.nack(JOB, priority=5),
+        lambda calls: calls.bury(JOB, error="no"),
+        lambda calls: calls.metrics(),
+    ],
+)
+def test_what_the_line_cannot_do_names_the_url_that_can(asked: Any) -> None:  # noqa: ANN401 - a function
+    with pytest.raises(NotOnThisProtocol, match=HTTP_URL):
+        next(asked(LineCalls(HTTP_URL)))
+
+
+def test_seconds_are_rounded_up_to_the_millisecond() -> None:
+    assert [seconds_word(each) for each in (0, 1, 0.25, 0.0001, 1.0000001, 3600)] == [
+        *("0", "1", "0.25", "0.001", "1.001", "3600")
+    ]
+    with pytest.raises(ValueError, match="less than nothing"):
+        seconds_word(-1)
+
+
+def test_yaml_is_read_as_the_daemon_writes_it() -> None:
+    assert read_map(b'---\nid: 7\nerror: "a: \\"b\\""\n') == {"id": 7, "error": 'a: "b"'}
+    assert read_names(b'---\n- default\n- "mail"\n') == ["default", "mail"]
+
+
+@pytest.mark.parametrize(
+    ("url", "again"),
+    [
+        ("http://127.0.0.1", "http://127.0.0.1:11301"),
+        ("https://queue.example/", "https://queue.example:443"),
+        ("beanstalk://[::1]", "beanstalk://[::1]:11300"),
+        ("beanstalks://queue.example:5", "beanstalks://queue.example:5"),
+        ("unix:/run/line.sock", "unix:/run/line.sock"),
+        ("http+unix:///run/http.sock", "http+unix:/run/http.sock"),
+    ],
+)
+def test_an_address_is_read(url: str, again: str) -> None:
+    assert read_address(url).url == again
+    assert read_address(again) == read_address(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["localhost:11300", "ftp://a", "http://", "http://a:0", "http://a:99999", "http://a/b"]
+)
+def test_another_address_is_refused_with_the_rule(url: str) -> None:
+    with pytest.raises(ValueError, match="must be http://"):
+        read_address(url)
