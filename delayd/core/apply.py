@@ -24,7 +24,6 @@ from typing import Final
 
 from delayd.core.job import (
     FLAGS_AT,
-    FLAGS_END,
     HEADER,
     STATE_AT,
     Flag,
@@ -99,7 +98,6 @@ def put_run(store: Store, first_id: int, records: list[bytes]) -> None:
 
 
 def _check_parts(store: Store, job_id: int, flags: int, record: bytes) -> None:
-    assert flags < FLAGS_END, f"the flags of job {job_id} are {flags}"
     if flags & _WALL:
         _check_offset(store, job_id)
     assert head_bytes_of(record) <= len(record), f"job {job_id} is shorter than its parts"

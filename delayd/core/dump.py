@@ -23,7 +23,6 @@ from delayd.core.job import (
     FIXED_END,
     FIXED_MASK,
     FLAGS_AT,
-    FLAGS_END,
     HEADER,
     HEADER_AND_TALLY,
     Flag,
@@ -38,6 +37,7 @@ from delayd.core.job import (
     rank_of,
     retry_of,
     tally_of,
+    target_of,
     wall_of,
 )
 from delayd.core.records import RECORDS, Kind, UnknownRecord
@@ -132,8 +132,6 @@ class Dump:
         fields: dict[str, Value] = dict(zip(JOB_FIELDS, values, strict=True))
         fields["state"] = _state(at, fields["state"])
         fields["topic"] = self._name(values[JOB_FIELDS.index("topic_number")])
-        if flags >= FLAGS_END:
-            raise UnknownRecord(at, f"its job's flags are {flags}")
         if flags & Flag.TALLY and len(record) < HEADER_AND_TALLY:
             raise UnknownRecord(at, "its job is shorter than a job's header and tally")
         if not _is_whole(record):
@@ -181,6 +179,8 @@ def _parts(at: int, record: bytes) -> Iterator[tuple[str, Value]]:
     if note is not None:
         yield "origin", note.origin
         yield "error", note.error
+    if record[FLAGS_AT] & Flag.TARGET:
+        yield "target", target_of(record).decode("utf-8", "backslashreplace")
 
 
 def _state(at: int, number: Value) -> str:

@@ -20,6 +20,7 @@ nothing to walk. Little-endian throughout:
     ..      1..   key           `Flag.KEY`: u8 length, the caller's own name for the job
     ..      4..   retry         `Flag.RETRY`: u8 steps, u16 attempts, u8 jitter, u64 ms a step
     ..      3..   note          `Flag.NOTE`: u8 length, topic it came from; u16 length, last error
+    ..      2..   target        `Flag.TARGET`: u16 length, a url to push to (`core.targets`)
     ..      ..    body          the rest, verbatim
 
 The first four parts have one length each, so where they end follows from the flags alone. What is
@@ -29,8 +30,8 @@ after them, the *tail*, is the same after most changes.
 >>> len(record), body_of(record), tally_of(record).delay_ms
 (47, b'hello', 1000)
 >>> record = HEADER.pack(7, 500, 500, 60_000, 3, 1, State.READY, Flag.KEY) + b"\4a-17hello"
->>> key_of(record), body_of(record), retry_of(record)
-(b'a-17', b'hello', None)
+>>> key_of(record), body_of(record), retry_of(record), target_of(record)
+(b'a-17', b'hello', None, b'')
 
 A reserved job keeps the record it had; which session holds it is in `core.leases`. So handing a job
 out and acknowledging it rewrites nothing. How a record becomes another is in `core.transitions`.
@@ -130,6 +131,7 @@ class Flag(enum.IntFlag):
     NOTE = 64
     """Only with FAILURE."""
     TARGET = 128
+    """The job has a target of its own."""
 
 
 class Tally(NamedTuple):
@@ -198,8 +200,7 @@ _FAILURE: Final = 8
 _KEY: Final = 16
 _RETRY: Final = 32
 _NOTE: Final = 64
-FLAGS_END: Final = 128
-"""Flags of this version are less than that."""
+_TARGET: Final = 128
 FIXED_MASK: Final = _TALLY | _WALL | _RANK | _FAILURE
 FIXED_END: Final = tuple(
     HEADER_BYTES
@@ -227,11 +228,11 @@ def body_of(record: bytes) -> bytes:
     if flags < _RETRY:  # a key and nothing else of that sort: most keyed jobs
         at = FIXED_END[flags & FIXED_MASK]
         return record[at + 1 + record[at] :]
-    return record[_ends_of(record)[2] :]
+    return record[_ends_of(record)[3] :]
 
 
-def _ends_of(record: bytes) -> tuple[int, int, int]:
-    """Return where key, retry rule and note end, each being empty if its flag is not set."""
+def _ends_of(record: bytes) -> tuple[int, int, int, int]:
+    """Return where key, retry rule, note and target end, each empty if its flag is not set."""
     flags = record[FLAGS_AT]
     key_end = FIXED_END[flags & FIXED_MASK]
     if flags & _KEY:
@@ -243,7 +244,10 @@ def _ends_of(record: bytes) -> tuple[int, int, int]:
     if flags & _NOTE:
         note_end += 1 + record[note_end]
         note_end += U16.size + U16.unpack_from(record, note_end)[0]
-    return key_end, retry_end, note_end
+    target_end = note_end
+    if flags & _TARGET:
+        target_end += U16.size + U16.unpack_from(record, note_end)[0]
+    return key_end, retry_end, note_end, target_end
 
 
 def head_bytes_of(record: bytes) -> int:
@@ -251,7 +255,7 @@ def head_bytes_of(record: bytes) -> int:
 
     It may say more than it has, if it is not one of ours; or raise `IndexError`, `struct.error`.
     """
-    return _ends_of(record)[2]
+    return _ends_of(record)[3]
 
 
 def tally_of(record: bytes) -> Tally:
@@ -321,10 +325,18 @@ def note_of(record: bytes) -> Note | None:
     """Return what there is to say about a job that failed; None when there is nothing."""
     if not record[FLAGS_AT] & _NOTE:
         return None
-    _, at, end = _ends_of(record)
+    _, at, end, _ = _ends_of(record)
     error_at = at + 1 + record[at]
     origin = record[at + 1 : error_at].decode("ascii", "replace")
     return Note(origin, record[error_at + U16.size : end].decode("utf-8", "replace"))
+
+
+def target_of(record: bytes) -> bytes:
+    """Return the job's own target, as `core.targets` packs it; empty when it has none."""
+    if not record[FLAGS_AT] & _TARGET:
+        return b""
+    _, _, at, end = _ends_of(record)
+    return record[at + U16.size : end]
 
 
 def attempts_of(record: bytes) -> int:
@@ -358,3 +370,8 @@ def pack_note(note: Note | None) -> bytes:
         return b""
     origin, error = note.origin.encode("ascii"), note.error.encode()
     return bytes((len(origin),)) + origin + U16.pack(len(error)) + error
+
+
+def pack_target(target: bytes) -> bytes:
+    """Return the part of a record that says the job's own target; nothing for an empty one."""
+    return U16.pack(len(target)) + target if target else b""

@@ -105,7 +105,7 @@ class LogSpace:
         """
         cost_bytes = 2 * (head_bytes + body_bytes)
         if body_bytes > LONG_BODY_BYTES:
-            self._find(cost_bytes + EMERGENCY_BYTES, body_bytes, 1)
+            self._find(cost_bytes + EMERGENCY_BYTES, head_bytes + body_bytes, 1)
         elif cost_bytes + EMERGENCY_BYTES > self.free_bytes:
             self._find(cost_bytes + EMERGENCY_BYTES, 0, 0)
         self.free_bytes -= cost_bytes

@@ -55,6 +55,13 @@ BURY: Final = "bury"
 _TOO_LONG: Final = f"it is longer than {POLICY_JSON_BYTES_MAX} bytes"
 ON_CLOSE: Final = {"failure": False, "return": True}
 
+PUSH_STEPS_MS: Final = (
+    *(15_000, 180_000, 600_000, 1_800_000, 1_800_000),
+    *(3_600_000, 7_200_000, 21_600_000, 54_000_000),
+)
+"""The ladder of jobs that are pushed and have no other: 15s 3m 10m 30m 30m 1h 2h 6h 15h. Replays
+decide by it, so it never changes."""
+
 _SEPARATORS: Final = r"[\s,]+"
 _MASK: Final = 2**64 - 1
 _LADDER_CHARACTERS_MAX: Final = RETRY_STEPS_MAX * (QUANTITY_CHARACTERS_MAX + 1)
@@ -127,13 +134,18 @@ def decide(
     return Verdict(State.DELAYED, ceil_to_tick(failed_ms + delay_ms, tick_ms), delay_ms)
 
 
-def rule_for(own: Retry | None, policy: "Policy | None") -> Retry | None:
+def rule_for(
+    own: Retry | None, policy: "Policy | None", *, is_pushed: bool = False
+) -> Retry | None:
     """Return the rule that a job is under: its own over its topic's; None when there is neither.
 
     A ladder of its own replaces the topic's rule as a whole. A job that only brings its number of
-    attempts climbs the topic's ladder.
+    attempts climbs the topic's ladder; one that is pushed climbs `PUSH_STEPS_MS` where there is no
+    other.
     """
     topics = None if policy is None else policy.rule
+    if is_pushed and (topics is None or not topics.steps_ms):
+        topics = (topics or Retry())._replace(steps_ms=PUSH_STEPS_MS)
     if own is None or topics is None or own.steps_ms:
         return topics if own is None else own
     return topics._replace(attempts_max=own.attempts_max)

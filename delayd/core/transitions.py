@@ -59,9 +59,11 @@ from delayd.core.job import (
     pack_key,
     pack_note,
     pack_retry,
+    pack_target,
     rank_of,
     retry_of,
     tally_of,
+    target_of,
     wall_of,
 )
 from delayd.core.policy import Attempt, Policy, Verdict, decide, rule_for
@@ -83,6 +85,7 @@ _FAILURE: Final = int(Flag.FAILURE)
 _KEY: Final = int(Flag.KEY)
 _RETRY: Final = int(Flag.RETRY)
 _NOTE: Final = int(Flag.NOTE)
+_TARGET: Final = int(Flag.TARGET)
 _BURIED: Final = int(State.BURIED)
 _READY_BYTE: Final = bytes((State.READY,))
 
@@ -94,7 +97,7 @@ _GIVES_BACK: Final = frozenset({Reason.NACKED, Reason.RELEASED, Reason.PUSH_FAIL
 """Whoever held the job has given it back itself, as failed."""
 
 BRINGS_RULE: Final = int(Flag.RETRY)
-"""Flags of a record below this: the job brings no retry rule of its own."""
+"""Flags of a record below this: the job brings no retry rule and no target of its own."""
 
 
 def rank_at(time_ms: int, number: int = 0) -> int:
@@ -171,15 +174,17 @@ def amend(
 
 
 def with_tail(
-    record: bytes, *, key: bytes, retry: Retry | None, note: Note | None, body: bytes
+    record: bytes, *, key: bytes, retry: Retry | None, note: Note | None, target: bytes, body: bytes
 ) -> bytes:
     """Return the record with this tail after its fixed parts."""
     flags = record[FLAGS_AT] & FIXED_MASK
     flags |= (_KEY if key else 0) | (_RETRY if retry else 0) | (_NOTE if note else 0)
+    flags |= _TARGET if target else 0
     head = (
         record[:FLAGS_AT] + bytes((flags,)) + record[FLAGS_AT + 1 : FIXED_END[flags & FIXED_MASK]]
     )
-    return head + pack_key(key) + pack_retry(retry) + pack_note(note) + body
+    tail = pack_key(key), pack_retry(retry), pack_note(note), pack_target(target), body
+    return head + b"".join(tail)
 
 
 def with_body(record: bytes, body: bytes) -> bytes:
@@ -189,14 +194,15 @@ def with_body(record: bytes, body: bytes) -> bytes:
 
 def with_note(record: bytes, note: Note | None) -> bytes:
     """Return the record with this note, or without one."""
-    key, retry, body = key_of(record), retry_of(record), body_of(record)
-    return with_tail(record, key=key, retry=retry, note=note, body=body)
+    key, retry, target, body = key_of(record), retry_of(record), target_of(record), body_of(record)
+    return with_tail(record, key=key, retry=retry, note=note, target=target, body=body)
 
 
 def without_key(record: bytes) -> bytes:
     """Return the record of a job whose key was taken over by another one, or that was moved."""
-    retry, note, body = retry_of(record), note_of(record), body_of(record)
-    return with_tail(record, key=b"", retry=retry, note=note, body=body)
+    retry, note, target = retry_of(record), note_of(record), target_of(record)
+    body = body_of(record)
+    return with_tail(record, key=b"", retry=retry, note=note, target=target, body=body)
 
 
 def revived(record: bytes) -> Failure | None:
@@ -303,7 +309,23 @@ class Place(NamedTuple):
 
 def rule_of(record: bytes, policy: Policy | None) -> Retry | None:
     """Return the retry rule that the job is under, in a topic of that policy; None: none."""
-    return rule_for(retry_of(record), policy)
+    return rule_for(retry_of(record), policy, is_pushed=is_pushed(record, policy))
+
+
+def is_pushed(record: bytes, policy: Policy | None) -> bool:
+    """Tell whether the job has a target, in a topic of that policy.
+
+    One that was moved, exhausted, to another topic is not delivered by its own target there.
+    """
+    if policy is not None and policy.push is not None:
+        return True
+    return bool(record[FLAGS_AT] & _TARGET) and not was_moved(record)
+
+
+def was_moved(record: bytes) -> bool:
+    """Tell whether the job was exhausted in another topic, and moved to the one where it is."""
+    note = note_of(record)
+    return note is not None and bool(note.origin)
 
 
 def attempt_of(record: bytes) -> Attempt:
@@ -313,9 +335,8 @@ def attempt_of(record: bytes) -> Attempt:
     when there was none.
     """
     job_id: int = U64.unpack_from(record, ID_AT)[0]
-    note = note_of(record)
     number = attempts_of(record) + 1 if record[FLAGS_AT] & Flag.FAILURE else 1
-    return Attempt(job_id, number, note is not None and bool(note.origin))
+    return Attempt(job_id, number, was_moved(record))
 
 
 def cut_error(error: str) -> bytes:

@@ -37,10 +37,11 @@ def put(
     job_id: int = 0,
     due_wall_ms: int | None = None,
     retry: Retry | None = None,
+    target: bytes = b"",
 ) -> int:
     """Put a job the cheapest way there is for it; return its id (`job_id` if it was taken)."""
     job_id = job_id or take_id(engine)
-    if retry is None and due_wall_ms is None:
+    if retry is None and due_wall_ms is None and not target:
         return put_alike(
             engine, topic, priority, delay_ms, ttr_ms, (body,), RequestMs(now_ms), job_id
         )
@@ -55,6 +56,7 @@ def put(
         body=body,
         now_ms=RequestMs(now_ms),
         retry=retry,
+        target=target,
         job_id=job_id,
     )
     return job_id
@@ -149,6 +151,7 @@ class EngineRig:
         priority: int = 0,
         ttr_ms: int = TTR_MS,
         body: bytes = b"",
+        target: bytes = b"",
     ) -> int:
         return put(
             self.engine,
@@ -158,6 +161,7 @@ class EngineRig:
             ttr_ms=ttr_ms,
             body=body,
             now_ms=self.now_ms,
+            target=target,
         )
 
     def client(self, *watched: str) -> Session:

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from delayd.core.apply import APPLY
@@ -29,7 +31,8 @@ def whole_job() -> bytes:
     failure = Failure(Reason.NACKED, 2, 1_900)
     record = amend(head, State.BURIED, due_ms=2_000, wall_ms=77, rank=8, failure=failure)
     retry, note = Retry((15_000, 180_000), 9, 10), Note("mail", "timeout")
-    return with_tail(record, key="order-é".encode(), retry=retry, note=note, body=b"body")
+    parts: dict[str, Any] = {"retry": retry, "note": note, "target": b"POST https://a.b/"}
+    return with_tail(record, key="order-é".encode(), **parts, body=b"body")
 
 
 WHOLE = whole_job()
@@ -97,7 +100,7 @@ def test_every_part_of_a_job_is_shown() -> None:
     (shown,) = dumped(pack(Kind.REWRITE, len(WHOLE)) + WHOLE)
     assert shown.kind is Kind.REWRITE
     assert shown.body == b"body"
-    assert list(shown.fields.items())[-12:] == [
+    assert list(shown.fields.items())[-13:] == [
         ("kicks", 0),
         ("wall_ms", 77),
         ("rank", 8),
@@ -110,6 +113,7 @@ def test_every_part_of_a_job_is_shown() -> None:
         ("jitter_percent", 10),
         ("origin", "mail"),
         ("error", "timeout"),
+        ("target", "POST https://a.b/"),
     ]
 
 

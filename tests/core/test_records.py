@@ -2,7 +2,7 @@
 
 import struct
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -73,13 +73,14 @@ WORKED_ON: Final = (
 
 
 ALL_PARTS: Final = (
-    "0700000000000000 d007000000000000 f401000000000000 60ea000000000000 03000000 01000000 03 7f"
+    "0700000000000000 d007000000000000 f401000000000000 60ea000000000000 03000000 01000000 03 ff"
     "0a00000000000000 05000000 01000000 00000000 01000000 00000000"  # tally
     "0807060504030201 0100000002000000"  # wall-clock time, rank
     "01 02000000 6c07000000000000"  # failure
     "06 6f722d31c3a9"  # key
     "02 0900 0a 983a000000000000 20bf020000000000"  # retry
     "04 6d61696c 0300 6fc3a9"  # note
+    "1300 50555420 68747470733a2f2f612e62 0a413a 20"  # target
 )
 
 
@@ -138,7 +139,8 @@ def whole() -> bytes:
     record = transitions.amend(record, State.BURIED, reserves=5, timeouts=1, buries=1)
     record = transitions.amend(record, State.BURIED, rank=0x200000001, failure=failure)
     retry, note = Retry((15_000, 180_000), 9, 10), Note("mail", "oé")
-    return transitions.with_tail(record, key="or-1é".encode(), retry=retry, note=note, body=b"body")
+    parts: dict[str, Any] = {"retry": retry, "note": note, "target": b"PUT https://a.b\nA: "}
+    return transitions.with_tail(record, key="or-1é".encode(), **parts, body=b"body")
 
 
 def test_a_job_with_all_parts_has_its_bytes_for_ever() -> None:
@@ -154,21 +156,24 @@ def test_a_job_with_all_parts_has_its_bytes_for_ever() -> None:
     assert job.key_of(record) == "or-1é".encode()
     assert job.retry_of(record) == ((15_000, 180_000), 9, 10)
     assert job.note_of(record) == ("mail", "oé")
+    assert job.target_of(record) == b"PUT https://a.b\nA: "
 
 
-@pytest.mark.parametrize("flags", range(128))
+@pytest.mark.parametrize("flags", range(256))
 def test_parts_are_told_apart_whichever_there_are(flags: int) -> None:
-    """Each of the 128 sets of parts is built, read, and taken through every change."""
+    """Each of the 256 sets of parts is built, read, and taken through every change."""
     wall_ms = 77 if flags & Flag.WALL else None
     state = State.BURIED if flags & Flag.RANK else State.READY
     failure = Failure(Reason.RELEASED, 0, 9) if flags & Flag.FAILURE else None
     key = b"key" if flags & Flag.KEY else b""
     retry = Retry((5,), 6, 7) if flags & Flag.RETRY else None
     note = Note("", "why") if flags & Flag.NOTE else None
+    target = b"POST https://a.b/" if flags & Flag.TARGET else b""
     record = job.HEADER.pack(7, 2000, 500, 60_000, 3, 1, state, Flag.NONE)
     if flags & (Flag.TALLY | Flag.WALL | Flag.RANK | Flag.FAILURE):
         record = transitions.amend(record, state, due_ms=2000, wall_ms=wall_ms, failure=failure)
-    record = transitions.with_tail(record, key=key, retry=retry, note=note, body=b"body")
+    parts: dict[str, Any] = {"retry": retry, "note": note, "target": target}
+    record = transitions.with_tail(record, key=key, **parts, body=b"body")
     for change in (
         lambda record: record,
         lambda record: transitions.with_body(record, b"body"),
@@ -181,12 +186,14 @@ def test_parts_are_told_apart_whichever_there_are(flags: int) -> None:
     ):
         record = change(record)
         assert (job.key_of(record), job.retry_of(record), job.note_of(record)) == (key, retry, note)
+        assert job.target_of(record) == target
         assert job.body_of(record) == b"body"
         is_buried = job.state_of(record) is State.BURIED
         assert is_buried or not record[job.FLAGS_AT] & Flag.RANK
         assert job.wall_of(record) in {None, 77}
         assert job.head_bytes_of(record) == len(record) - 4
     assert job.key_of(transitions.without_key(record)) == b""
+    assert job.target_of(transitions.without_key(record)) == target
     assert job.body_of(transitions.without_key(record)) == b"body"
     assert job.note_of(transitions.with_note(record, None)) is None
 
@@ -201,7 +208,9 @@ def test_the_document_shows_a_job_with_all_that_a_failure_leaves() -> None:
     delayed = transitions.amend(fresh, State.DELAYED, reserves=1, failure=failure)
     delayed = transitions.amend(delayed, State.DELAYED, due_ms=NOW_MS + 15_000, delay_ms=15_000)
     note, retry = Note("", "no"), Retry((15_000, 180_000))
-    assert record == transitions.with_tail(delayed, key=b"a-17", retry=retry, note=note, body=b"hi")
+    assert record == transitions.with_tail(
+        delayed, key=b"a-17", retry=retry, note=note, target=b"", body=b"hi"
+    )
 
 
 def test_the_offsets_are_those_of_the_layout() -> None:

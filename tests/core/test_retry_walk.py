@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from delayd.core.engine import Engine
-from delayd.core.errors import CapReached, JobAlreadyExists, JobNotFound
+from delayd.core.errors import CapReached, JobAlreadyExists, JobNotFound, TargetRefused
 from delayd.core.job import Retry
 from delayd.core.operations import clock
 from delayd.core.operations.change import kick_job, reschedule
@@ -29,6 +29,7 @@ from delayd.core.policy import Patterns, Policy
 from delayd.core.replay import Replay
 from delayd.core.session import Session
 from delayd.core.snapshot_copy import SnapshotCopy
+from delayd.core.targets import Target
 from delayd.core.times import PlayedMs
 from tests.core.check import check
 from tests.core.copies import restored, state
@@ -48,13 +49,22 @@ POLICIES: Final = (
     Policy(reserved_max=2),
     Policy(rate_per_s=2, retry_ms=(100,) * 9),
     Policy(jobs_max=8, bytes_max=1_000, reserved_max=1, rate_per_s=100),
+    Policy(push=Target(url="https://b.example/")),
+    Policy(push=Target(topic="b"), attempts_max=2, exhausted="a", reserved_max=2),
 )
 CONFIGURATIONS: Final = (
     None,
     Patterns({"*": Policy(retry_ms=(300, 300))}),
     Patterns({"a": Policy(attempts_max=1, exhausted="dead"), "?": Policy(retry_ms=(50,))}),
     Patterns({"dead": Policy(attempts_max=2, exhausted="a"), "a": Policy(exhausted="dead")}),
+    Patterns({"?": Policy(push=Target(sink="s"), retry_ms=(50,), exhausted="dead")}),
 )
+TARGETS: Final = (b"", b"POST https://a.example/x", b"PUT https://b.example/\nX: y")
+
+
+def keep(target: Target) -> Target:
+    """All targets may be called."""
+    return target
 
 
 class FailingWalk:
@@ -114,6 +124,7 @@ class FailingWalk:
             body=b"k" * rng.randrange(30),
             now_ms=self.rig.now_ms,
             retry=rng.choice((None, Retry((200, 400)), Retry((100,), 1, 100), Retry((), 2))),
+            target=rng.choice(TARGETS),
         )
 
     def set_clock(self) -> None:
@@ -177,6 +188,7 @@ class FailingWalk:
 
     def change_policy(self) -> None:
         name, policy = self.rng.choice(TOPICS), self.rng.choice(POLICIES)
+        self.engine.vet_target = keep
         set_policy(self.engine, name, policy, self.rig.now_ms)
         holds, _ = (
             policy_of(self.engine, name) if name in self.engine.store.topics.by_name else (None, 0)
@@ -221,7 +233,7 @@ class FailingWalk:
             ),
             *(self.clear, self.sweep, self.put_keyed, self.put_keyed, self.set_clock),
         )
-        with contextlib.suppress(JobNotFound, CapReached, JobAlreadyExists):
+        with contextlib.suppress(JobNotFound, CapReached, JobAlreadyExists, TargetRefused):
             self.rng.choice(doings)()
         self.engine.take_deliveries()
         check(self.engine)

@@ -8,7 +8,7 @@ r"""Puts: one job or many, with or without keys, after a delay or at a wall-cloc
 
 A key is the client's own name for a job, unique among the live jobs of its topic. `on` says what a
 put does when the key is taken. A put has two halves, *what* is to be done (body, priority, ttr,
-retry rule) and *when*:
+retry rule, target) and *when*:
 
     on          what   when   answer
     REJECT       -      -     refused: `JobAlreadyExists`, with the id that is there
@@ -43,11 +43,12 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from delayd.core.engine import Engine
-from delayd.core.errors import JobAlreadyExists, KeyNotFound, Refusal
+from delayd.core.errors import JobAlreadyExists, KeyNotFound, Refusal, TargetRefused
 from delayd.core.job import (
     HEADER,
     HEADER_BYTES,
     STATE_AT,
+    U16,
     U64,
     Flag,
     Retry,
@@ -56,6 +57,7 @@ from delayd.core.job import (
     note_of,
     pack_key,
     pack_retry,
+    pack_target,
     retry_bytes,
     tally_of,
     wall_of,
@@ -89,6 +91,7 @@ _READY: Final = int(State.READY)
 _KEY: Final = int(Flag.KEY)
 _WALL: Final = int(Flag.WALL)
 _RETRY: Final = int(Flag.RETRY)
+_TARGET: Final = int(Flag.TARGET)
 _pack_header: Final = HEADER.pack
 
 # A run of PUT records: each begins with its length and its id, and then says the same as the others
@@ -126,6 +129,7 @@ class What(NamedTuple):
     priority: int
     ttr_ms: int
     retry: Retry | None
+    target: bytes
     body: bytes
 
 
@@ -295,14 +299,16 @@ def put_keyed(
     body: bytes,
     now_ms: RequestMs,
     retry: Retry | None = None,
+    target: bytes = b"",
     job_id: int = 0,
     at_once: bool = False,
 ) -> tuple[int, Outcome]:
     """Accept a job under a key, or change the one that has it as `on` says; return its id.
 
     An empty key means no key. With `due_wall_ms` it comes at that wall-clock time, past ones
-    included, by the last offset of `follow_wall`. `retry` is its own retry rule; the rest is as in
-    `put_alike`. Raises `JobAlreadyExists`, `KeyInvalid` and what that raises.
+    included, by the last offset of `follow_wall`. `retry` is its own retry rule, `target` its own
+    target, vetted and packed (`targets.pack_own`); the rest is as in `put_alike`. Raises
+    `JobAlreadyExists`, `KeyInvalid`, `TargetRefused` and what that raises.
     """
     vet_put(engine, priority, delay_ms, ttr_ms, len(body), due_wall_ms)
     if topic.is_internal:
@@ -316,7 +322,9 @@ def put_keyed(
     asked_ms = 0 if on is Conflict.PRESERVE and old else delay_ms
     new = when(engine, asked_ms, due_wall_ms, now_ms)
     if not topic.has_no_rules:
-        parts_bytes = HEADER_BYTES + len(pack_key(key)) + retry_bytes(retry)
+        if target:
+            _check_target(topic)
+        parts_bytes = HEADER_BYTES + _parts_bytes(key, retry, target)
         default_ms, ttr_ms = admit(
             engine,
             topic,
@@ -331,7 +339,7 @@ def put_keyed(
         )
         if due_wall_ms is None:
             new = when(engine, default_ms, None, now_ms)
-    what = What(priority, ttr_ms or TTR_MS_FOR_ZERO, retry, body)
+    what = What(priority, ttr_ms or TTR_MS_FOR_ZERO, retry, target, body)
     if not old:
         return _create(engine, topic, key, what, new, now_ms, job_id), Outcome.CREATED
     if is_extension:
@@ -355,6 +363,17 @@ def _check_retry(retry: Retry | None) -> None:
         check_range("jitter in percent", retry.jitter_percent, JITTER_PERCENT_MAX)
 
 
+def _check_target(topic: Topic) -> None:
+    """Raise `TargetRefused` if jobs of the topic go elsewhere than to targets of their own."""
+    if topic.policy is not None and topic.policy.push is not None:
+        raise TargetRefused("a url", f"cannot be given: topic {topic.name!r} has a target")
+
+
+def _parts_bytes(key: bytes, retry: Retry | None, target: bytes) -> int:
+    """Return how long these parts of a record are."""
+    return len(pack_key(key)) + retry_bytes(retry) + (U16.size + len(target) if target else 0)
+
+
 def _taken(engine: Engine, topic: Topic, key: bytes, on: Conflict, now_ms: RequestMs) -> int:
     """Return the job that has the key and conflicts with a put; 0 when none does."""
     old_id = engine.store.owner_of(topic, checked_key(key))
@@ -376,7 +395,7 @@ def _create(
 ) -> int:
     """Accept a new job whose key is free, or that of a reserved job."""
     store = engine.store
-    parts_bytes = len(pack_key(key)) + retry_bytes(what.retry) + U64.size + OFFSET_BYTES
+    parts_bytes = _parts_bytes(key, what.retry, what.target) + U64.size + OFFSET_BYTES
     engine.log_space.take_for_puts(1, parts_bytes + len(what.body))
     if not job_id:
         job_id = take_id(engine)
@@ -399,12 +418,13 @@ def _fresh(
 ) -> bytes:
     """Return the record of a new job."""
     due_ms, delay_ms, wall_ms = new
-    priority, ttr_ms, retry, body = what
+    priority, ttr_ms, retry, target, body = what
     flags = (_KEY if key else 0) | (0 if wall_ms is None else _WALL) | (_RETRY if retry else 0)
+    flags |= _TARGET if target else 0
     job_state = _DELAYED if delay_ms else _READY
     head = _pack_header(job_id, due_ms, now_ms, ttr_ms, priority, topic.number, job_state, flags)
     wall = b"" if wall_ms is None else U64.pack(wall_ms)
-    return head + wall + pack_key(key) + pack_retry(retry) + body
+    return head + wall + pack_key(key) + pack_retry(retry) + pack_target(target) + body
 
 
 def _preserved(record: bytes, what: What) -> bytes:
@@ -415,7 +435,9 @@ def _preserved(record: bytes, what: What) -> bytes:
         record, due_ms, delay_ms, wall_ms, what.ttr_ms, what.priority, record[STATE_AT]
     )
     key, note = key_of(record), note_of(record)
-    return with_tail(changed, key=key, retry=what.retry, note=note, body=what.body)
+    return with_tail(
+        changed, key=key, retry=what.retry, note=note, target=what.target, body=what.body
+    )
 
 
 # --- Many under keys -----------------------------------------------------------------------------

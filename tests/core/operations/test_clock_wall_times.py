@@ -352,7 +352,7 @@ def test_a_step_while_no_job_follows_is_said_before_the_next_one_that_does() -> 
     same(rig)
 
 
-def test_a_job_whose_offset_no_record_says_and_flags_of_another_time_are_refused() -> None:
+def test_a_job_whose_offset_no_record_says_and_flags_without_their_parts_are_refused() -> None:
     rig = EngineRig(time_ms=NOW_MS)
     put_at(rig, NOW_MS + 5)
     reschedule_at(rig.engine, 1, NOW_MS + 9, rig.now_ms)
@@ -364,9 +364,11 @@ def test_a_job_whose_offset_no_record_says_and_flags_of_another_time_are_refused
     flags_at = payload.index(bytes((Kind.PUT,)), 30) + 5 + FLAGS_AT
     for flags in (0x80, 0x82, 0xFF):
         changed = payload[:flags_at] + bytes((flags,)) + payload[flags_at + 1 :]
-        with pytest.raises(UnknownRecord, match=f"the flags of job 1 are {flags}"):
+        with pytest.raises(UnknownRecord):
             Replay(Engine(start_ms=0)).play(changed)
-        with pytest.raises(UnknownRecord, match=f"its job's flags are {flags}"):
+        with pytest.raises(
+            UnknownRecord, match=r"shorter than (its parts|a job.s header and tally)"
+        ):
             list(Dump().records(changed))
 
 

@@ -165,7 +165,7 @@ def test_jobs_are_found_by_how_their_keys_begin() -> None:
         assert record is not None
         if key:
             changed = with_tail(
-                record, key=key.encode(), retry=None, note=None, body=body_of(record)
+                record, key=key.encode(), retry=None, note=None, target=b"", body=body_of(record)
             )
             jobs.replace(job_id, changed)
     found = {
