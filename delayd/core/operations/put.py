@@ -311,9 +311,7 @@ def put_keyed(
     `JobAlreadyExists`, `KeyInvalid`, `TargetRefused` and what that raises.
     """
     vet_put(engine, priority, delay_ms, ttr_ms, len(body), due_wall_ms)
-    if topic.is_internal:
-        require_writable(engine, topic.name)  # before the answer shows whether the key is taken
-    _check_retry(retry)
+    what = _checked(engine, topic, What(priority, ttr_ms, retry, target, body))
     old_id = _taken(engine, topic, key, on, now_ms) if key else 0
     if old_id and on is Conflict.KEEP:
         return old_id, Outcome.KEPT
@@ -322,15 +320,12 @@ def put_keyed(
     asked_ms = 0 if on is Conflict.PRESERVE and old else delay_ms
     new = when(engine, asked_ms, due_wall_ms, now_ms)
     if not topic.has_no_rules:
-        if target:
-            _check_target(topic)
-        parts_bytes = HEADER_BYTES + _parts_bytes(key, retry, target)
         default_ms, ttr_ms = admit(
             engine,
             topic,
             jobs=0 if old else 1,
             # An `extend` keeps the old body.
-            record_bytes=0 if is_extension else parts_bytes + len(body) - len(old),
+            record_bytes=0 if is_extension else _parts_bytes(key, what) + len(body) - len(old),
             body_bytes=len(body),
             delay_ms=new.delay_ms,
             ttr_ms=ttr_ms,
@@ -339,7 +334,7 @@ def put_keyed(
         )
         if due_wall_ms is None:
             new = when(engine, default_ms, None, now_ms)
-    what = What(priority, ttr_ms or TTR_MS_FOR_ZERO, retry, target, body)
+        what = what._replace(ttr_ms=ttr_ms)
     if not old:
         return _create(engine, topic, key, what, new, now_ms, job_id), Outcome.CREATED
     if is_extension:
@@ -352,8 +347,14 @@ def put_keyed(
     return old_id, Outcome.PRESERVED
 
 
-def _check_retry(retry: Retry | None) -> None:
-    """Raise `ValueOutOfRange` if a job's own retry rule does not fit a record."""
+def _checked(engine: Engine, topic: Topic, what: What) -> What:
+    """Return it if its retry rule fits a record, and the topic takes a target of the job's own.
+
+    Raises `TopicIsInternal`, `ValueOutOfRange`, `TargetRefused`.
+    """
+    if topic.is_internal:
+        require_writable(engine, topic.name)  # before the answer shows whether the key is taken
+    retry = what.retry
     if retry is not None:
         check_range("retry steps", len(retry.steps_ms), RETRY_STEPS_MAX)
         if retry.steps_ms:  # as many as 255: a loop over them would be half of the put
@@ -361,17 +362,15 @@ def _check_retry(retry: Retry | None) -> None:
             check_range("retry step in ms", max(retry.steps_ms), DURATION_MS_MAX)
         check_range("attempts", retry.attempts_max, ATTEMPTS_MAX)
         check_range("jitter in percent", retry.jitter_percent, JITTER_PERCENT_MAX)
-
-
-def _check_target(topic: Topic) -> None:
-    """Raise `TargetRefused` if jobs of the topic go elsewhere than to targets of their own."""
-    if topic.policy is not None and topic.policy.push is not None:
+    if what.target and topic.policy is not None and topic.policy.push is not None:
         raise TargetRefused("a url", f"cannot be given: topic {topic.name!r} has a target")
+    return what
 
 
-def _parts_bytes(key: bytes, retry: Retry | None, target: bytes) -> int:
-    """Return how long these parts of a record are."""
-    return len(pack_key(key)) + retry_bytes(retry) + (U16.size + len(target) if target else 0)
+def _parts_bytes(key: bytes, what: What) -> int:
+    """Return how long the header of a record and these parts of it are."""
+    target_bytes = U16.size + len(what.target) if what.target else 0
+    return HEADER_BYTES + len(pack_key(key)) + retry_bytes(what.retry) + target_bytes
 
 
 def _taken(engine: Engine, topic: Topic, key: bytes, on: Conflict, now_ms: RequestMs) -> int:
@@ -395,7 +394,7 @@ def _create(
 ) -> int:
     """Accept a new job whose key is free, or that of a reserved job."""
     store = engine.store
-    parts_bytes = _parts_bytes(key, what.retry, what.target) + U64.size + OFFSET_BYTES
+    parts_bytes = _parts_bytes(key, what) - HEADER_BYTES + U64.size + OFFSET_BYTES
     engine.log_space.take_for_puts(1, parts_bytes + len(what.body))
     if not job_id:
         job_id = take_id(engine)
@@ -419,6 +418,7 @@ def _fresh(
     """Return the record of a new job."""
     due_ms, delay_ms, wall_ms = new
     priority, ttr_ms, retry, target, body = what
+    ttr_ms = ttr_ms or TTR_MS_FOR_ZERO
     flags = (_KEY if key else 0) | (0 if wall_ms is None else _WALL) | (_RETRY if retry else 0)
     flags |= _TARGET if target else 0
     job_state = _DELAYED if delay_ms else _READY
@@ -432,7 +432,13 @@ def _preserved(record: bytes, what: What) -> bytes:
     due_ms: int = HEADER.unpack_from(record)[1]
     delay_ms, wall_ms = tally_of(record).delay_ms, wall_of(record) or 0
     changed = amended(
-        record, due_ms, delay_ms, wall_ms, what.ttr_ms, what.priority, record[STATE_AT]
+        record,
+        due_ms,
+        delay_ms,
+        wall_ms,
+        what.ttr_ms or TTR_MS_FOR_ZERO,
+        what.priority,
+        record[STATE_AT],
     )
     key, note = key_of(record), note_of(record)
     return with_tail(
