@@ -19,6 +19,8 @@ from delayd.client.addresses import DEFAULT_URL, read_address
 from delayd.client.aio_connection import AsyncConnections
 from delayd.client.aio_jobs import AsyncJob, AsyncToucher
 from delayd.client.errors import Refused, TimedOut
+from delayd.client.http_calls import HttpCalls
+from delayd.client.line_calls import LineCalls
 from delayd.client.reserved import held
 from delayd.client.results import (
     Became,
@@ -42,6 +44,7 @@ from delayd.client.values import (
     Timing,
     seconds,
 )
+from delayd.client.wires import AsyncRuns
 
 T = TypeVar("T")
 
@@ -58,16 +61,19 @@ class AsyncClient:
         timeout: Duration = 30.0,
         patience: Duration = 30.0,
     ) -> None:
-        self.address = read_address(url)
-        self._calls, wire = spoken_at(self.address, token)
-        self._connections = AsyncConnections(
-            self.address,
-            wire,
-            tls=tls,
-            timeout_s=seconds(timeout),
-            patience_s=seconds(patience),
+        address = read_address(url)
+        self._calls, wire = spoken_at(address, token)
+        self._connections: AsyncRuns = AsyncConnections(
+            address, wire, tls=tls, timeout_s=seconds(timeout), patience_s=seconds(patience)
         )
         self._toucher = AsyncToucher()
+
+    @classmethod
+    def over(cls, connections: AsyncRuns, calls: HttpCalls | LineCalls | None = None) -> Self:
+        """Return a client whose operations are carried out by something else, a double."""
+        client = cls()
+        client._calls, client._connections = calls or HttpCalls(), connections
+        return client
 
     async def __aenter__(self) -> Self:
         return self

@@ -15,7 +15,15 @@ from typing import Any, Final, TypeVar
 from delayd.client.addresses import Address
 from delayd.client.connection import reason_of
 from delayd.client.errors import ConnectionLost, Refused, Unreachable, reservation_lost
-from delayd.client.wires import IDLE_CONNECTIONS_MAX, Ask, Reader, Wire, may_ask_again, pauses
+from delayd.client.wires import (
+    IDLE_CONNECTIONS_MAX,
+    Ask,
+    Reader,
+    Wire,
+    is_silent,
+    may_ask_again,
+    pauses,
+)
 
 T = TypeVar("T")
 CALLS_MAX: Final = 64
@@ -89,6 +97,13 @@ class AsyncConnection(asyncio.Protocol):
             raise
         finally:
             self._reader = self._reply = None
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is open and silent, so that the next reply is that of the next call."""
+        if self._transport is None or self.is_closed:
+            return False
+        return is_silent(self._transport.get_extra_info("socket").fileno())
 
     def close(self) -> None:
         """Close it; what it holds on the line is ready again."""
@@ -205,8 +220,9 @@ class AsyncConnections:
         fits = [each for each in self._idle if not (needs_free and each.held)]
         for idle in reversed(fits):
             self._idle.remove(idle)
-            if not idle.is_closed:
+            if idle.is_usable:
                 return idle
+            idle.close()
         connection = await AsyncConnection.open(self._address, self._tls, self._timeout_s)
         self._was_reached = True
         return connection

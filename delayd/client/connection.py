@@ -7,7 +7,6 @@ has the wrong url learns it at once.
 """
 
 import random
-import select
 import socket
 import ssl
 import threading
@@ -17,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from delayd.client.addresses import Address
 from delayd.client.errors import ConnectionLost, Refused, Unreachable, reservation_lost
-from delayd.client.wires import IDLE_CONNECTIONS_MAX, Ask, Wire, may_ask_again, pauses
+from delayd.client.wires import IDLE_CONNECTIONS_MAX, Ask, Wire, is_silent, may_ask_again, pauses
 
 T = TypeVar("T")
 RECEIVE_BYTES: Final = 1 << 18
@@ -76,11 +75,7 @@ class Connection:
     @property
     def is_usable(self) -> bool:
         """Whether it is open and silent, so that the next reply is that of the next call."""
-        if self.is_closed:
-            return False
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        return not poll.poll(0)
+        return not self.is_closed and is_silent(self._socket.fileno())
 
     def close(self) -> None:
         """Close it; what it holds on the line is ready again."""

@@ -18,7 +18,9 @@ from typing import Any, Self, TypeVar, Unpack
 from delayd.client.addresses import DEFAULT_URL, read_address
 from delayd.client.connection import Connections
 from delayd.client.errors import Refused, TimedOut
+from delayd.client.http_calls import HttpCalls
 from delayd.client.jobs import Job, Toucher
+from delayd.client.line_calls import LineCalls
 from delayd.client.reserved import held
 from delayd.client.results import (
     Became,
@@ -42,6 +44,7 @@ from delayd.client.values import (
     Timing,
     seconds,
 )
+from delayd.client.wires import Runs
 
 T = TypeVar("T")
 
@@ -67,16 +70,19 @@ class Client:
         timeout: Duration = 30.0,
         patience: Duration = 30.0,
     ) -> None:
-        self.address = read_address(url)
-        self._calls, wire = spoken_at(self.address, token)
-        self._connections = Connections(
-            self.address,
-            wire,
-            tls=tls,
-            timeout_s=seconds(timeout),
-            patience_s=seconds(patience),
+        address = read_address(url)
+        self._calls, wire = spoken_at(address, token)
+        self._connections: Runs = Connections(
+            address, wire, tls=tls, timeout_s=seconds(timeout), patience_s=seconds(patience)
         )
         self._toucher = Toucher()
+
+    @classmethod
+    def over(cls, connections: Runs, calls: HttpCalls | LineCalls | None = None) -> Self:
+        """Return a client whose operations are carried out by something else, a double."""
+        client = cls()
+        client._calls, client._connections = calls or HttpCalls(), connections
+        return client
 
     def __enter__(self) -> Self:
         return self

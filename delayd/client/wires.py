@@ -4,11 +4,13 @@
 [0.05, 0.1, 0.2, 0.4, 0.25]
 """
 
-from collections.abc import Callable, Iterator
-from typing import Any, Final, Protocol
+import select
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, Final, Protocol, TypeVar
 
 from delayd.client.errors import ConnectionLost, Unreachable
 
+T = TypeVar("T")
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 5.0
 IDLE_CONNECTIONS_MAX: Final = 16
@@ -33,6 +35,26 @@ class Ask(Protocol):
     @property
     def takes_jobs(self) -> bool:
         """Whether it may take long, so that no job in hand should need the same connection."""
+
+
+class Runs(Protocol):
+    """What carries out operations: connections, or a double of a daemon."""
+
+    def run(self, steps: Generator[Any, Any, T]) -> T:
+        """Carry out an operation."""
+
+    def close(self) -> None:
+        """Let go of what is open."""
+
+
+class AsyncRuns(Protocol):
+    """The same with asyncio."""
+
+    async def run(self, steps: Generator[Any, Any, T]) -> T:
+        """Carry out an operation."""
+
+    async def close(self) -> None:
+        """Let go of what is open."""
 
 
 class Reader(Protocol):
@@ -77,3 +99,10 @@ def may_ask_again(ask: Ask, error: Unreachable | ConnectionLost) -> bool:
     if ask.link is not None:
         return False  # what that connection held is gone with it
     return ask.may_repeat or not getattr(error, "may_have_happened", False)
+
+
+def is_silent(descriptor: int) -> bool:
+    """Tell whether nothing has come over a socket, its end included: then it can be used again."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return not poll.poll(0)

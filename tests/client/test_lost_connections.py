@@ -1,0 +1,249 @@
+"""What happens when a connection ends at any byte: nothing is acknowledged twice."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pytest
+
+from delayd.client import (
+    AsyncClient,
+    Client,
+    ConnectionLost,
+    NotReserved,
+    Unauthorized,
+    Unreachable,
+)
+from delayd.client.addresses import read_address
+from delayd.client.aio_connection import AsyncConnections
+from delayd.client.connection import Connections
+from delayd.client.speaking import spoken_at
+from tests.client.peer import Close, Hold, Read, ScriptedPeer, Send, Step
+from tests.client.worlds import Waiting
+
+ACKED: Final = b'HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n{"id":7}'
+REFUSED: Final = (
+    b"HTTP/1.1 404 Not Found\r\nContent-Length: 49\r\n\r\n"
+    b'{"word":"NOT_FOUND","detail":"-","title":"x y z"}'
+)
+PUT: Final = b'HTTP/1.1 201 Created\r\nContent-Length: 29\r\n\r\n{"id":7, "outcome":"created"}'
+ALIVE: Final = b'HTTP/1.1 200 OK\r\nContent-Length: 18\r\n\r\n{"status":"ready"}'
+TOKEN: Final = "7-1a1ff7acb80-1"  # noqa: S105 - of a reservation
+
+
+class Made:
+    """Clients of either kind, and how long they paused."""
+
+    def __init__(self, kind: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._kind = kind
+        self._loop = loop
+        self.pauses: list[float] = []
+        self._stack = contextlib.ExitStack()
+
+    def client(
+        self, url: str, *, token: str = "", timeout_s: float = 30, patience_s: float = 1
+    ) -> Any:  # noqa: ANN401
+        address = read_address(url)
+        calls, wire = spoken_at(address, token)
+        how: dict[str, Any] = {
+            "tls": None,
+            "timeout_s": timeout_s,
+            "patience_s": patience_s,
+            "chance": lambda: 1.0,
+        }
+        if self._kind == "plain":
+            plain = Connections(address, wire, sleep=self.pauses.append, **how)
+            self._stack.callback(plain.close)
+            return Client.over(plain, calls)
+
+        async def sleep(pause_s: float) -> None:
+            self.pauses.append(pause_s)
+
+        connections = AsyncConnections(address, wire, sleep=sleep, **how)
+        self._stack.callback(lambda: self._loop.run_until_complete(connections.close()))
+
+        async def made() -> AsyncClient:
+            return AsyncClient.over(connections, calls)
+
+        return Waiting(self._loop, self._loop.run_until_complete(made()))
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+@pytest.fixture(params=["plain", "asyncio"])
+def made(request: pytest.FixtureRequest) -> Iterator[Made]:
+    loop = asyncio.new_event_loop()
+    made = Made(request.param, loop)
+    yield made
+    made.close()
+    loop.close()
+
+
+def http(peer: ScriptedPeer) -> str:
+    return f"http://127.0.0.1:{peer.port}"
+
+
+def line(peer: ScriptedPeer) -> str:
+    return f"beanstalk://127.0.0.1:{peer.port}"
+
+
+@pytest.mark.parametrize("cut", range(0, len(ACKED), 3))
+def test_an_ack_whose_answer_is_cut_is_not_sent_again(made: Made, cut: int) -> None:
+    scripts: list[list[Step]] = [
+        [Read(b"}"), Send(ACKED[:cut]), Close()],
+        [Read(b"}"), Send(ACKED), Close()],
+    ]
+    with ScriptedPeer(scripts) as peer:
+        with pytest.raises(ConnectionLost) as caught:
+            made.client(http(peer)).ack(TOKEN)
+        assert caught.value.may_have_happened
+        assert peer.received[0].count(b"POST /v1/jobs/7/ack") == 1
+        assert peer.received[1] == b""
+    assert made.pauses == []
+
+
+@pytest.mark.parametrize("cut", range(len(b"DELETED\r\n")))
+def test_an_ack_on_the_line_whose_reply_is_cut_is_not_sent_again(made: Made, cut: int) -> None:
+    reserved = b"RESERVED_BATCH 1\r\nRESERVED 7 1\r\nx\r\n"
+    watching: list[Step] = [Read(b"ignore default\r\n"), Send(b"WATCHING 2\r\nWATCHING 1\r\n")]
+    script: list[Step] = [
+        *watching,
+        *(Read(b"\r\n"), Send(reserved), Read(b"delete 7\r\n"), Send(b"DELETED\r\n"[:cut])),
+        Close(),
+    ]
+    with ScriptedPeer([script, [Hold()]]) as peer:
+        client = made.client(line(peer))
+        job = client.reserve("mail", timeout=0)
+        with pytest.raises(ConnectionLost) as caught:
+            job.ack()
+        assert caught.value.may_have_happened
+        with pytest.raises(NotReserved, match="its reservation with it"):
+            job.ack()
+        assert peer.received[0].count(b"delete") == 1
+        assert peer.received[1] == b""
+
+
+@pytest.mark.parametrize(
+    ("call", "answer"),
+    [
+        (lambda client: client.health(), ALIVE),
+        (lambda client: client.put("mail", 1, key="k", on_conflict="replace"), PUT),
+        (lambda client: client.put("mail", 1, idempotency_key="4711"), PUT),
+    ],
+)
+def test_what_can_be_repeated_is_asked_again(
+    made: Made, call: Callable[[Any], Any], answer: bytes
+) -> None:
+    end = b"\r\n\r\n" if answer is ALIVE else b"}"
+    scripts: list[list[Step]] = [
+        [Read(end), Send(answer[:-1]), Close()],
+        [Read(end), Close()],
+        [Read(end), Send(answer), Close()],
+    ]
+    with ScriptedPeer(scripts) as peer:
+        call(made.client(http(peer)))
+        assert peer.received[0] == peer.received[1] == peer.received[2]
+    assert made.pauses == [0.05, 0.1]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.put("mail", 1),
+        lambda client: client.put("mail", 1, key="k"),
+        lambda client: client.nack(TOKEN),
+        lambda client: client.cancel(7),
+        lambda client: client.ack_many([TOKEN]),
+        lambda client: client.put_many("mail", [{"body": 1}]),
+    ],
+)
+def test_what_cannot_be_repeated_is_asked_once(made: Made, call: Callable[[Any], Any]) -> None:
+    end: list[Step] = [Read((b"}", b"\r\n\r\n")), Close()]
+    with ScriptedPeer([end, end]) as peer:
+        with pytest.raises(ConnectionLost):
+            call(made.client(http(peer)))
+        assert peer.received[1] == b""
+
+
+def test_a_connection_that_was_closed_while_idle_is_not_used(made: Made) -> None:
+    scripts: list[list[Step]] = [
+        [Read(b"\r\n\r\n"), Send(ALIVE), Close()],
+        [Read(b"}"), Send(ACKED), Close()],
+    ]
+    with ScriptedPeer(scripts) as peer:
+        client = made.client(http(peer))
+        assert client.health().is_ready
+        peer.ended[0].wait()
+        client.ack(TOKEN)
+        assert b"/ack" not in peer.received[0]
+        assert peer.received[1].count(b"/ack") == 1
+
+
+def test_connections_are_used_again(made: Made) -> None:
+    once: list[Step] = [Read(b"\r\n\r\n"), Send(ALIVE)]
+    with ScriptedPeer([[*once, *once, *once, Close()]]) as peer:
+        client = made.client(http(peer))
+        for _ in range(3):
+            client.health()
+        assert peer.received[0].count(b"GET /readyz") == 3
+
+
+def test_a_wrong_address_is_told_at_once(made: Made) -> None:
+    with ScriptedPeer([]) as peer:
+        port = peer.port
+    with pytest.raises(Unreachable) as caught:
+        made.client(f"http://127.0.0.1:{port}").health()
+    assert f"http://127.0.0.1:{port}" in str(caught.value)
+    assert "delayd serve" in str(caught.value)
+    assert made.pauses == []
+
+
+def test_a_daemon_that_was_there_is_waited_for_with_growing_pauses(made: Made) -> None:
+    with ScriptedPeer([[Read(b"\r\n\r\n"), Send(ALIVE), Close()]]) as peer:
+        client = made.client(http(peer), patience_s=1)
+        assert client.health().is_ready
+        peer.ended[0].wait()
+    with pytest.raises(Unreachable):
+        client.ack(TOKEN)  # it was never sent, so it may be tried again
+    assert made.pauses == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.25])
+
+
+def test_a_daemon_that_does_not_answer_in_time_is_given_up(made: Made) -> None:
+    with ScriptedPeer([[Read(b"}"), Hold()]]) as peer:
+        with pytest.raises(ConnectionLost, match="no answer in time") as caught:
+            made.client(http(peer), timeout_s=0.05).ack(TOKEN)
+        assert caught.value.may_have_happened
+
+
+def test_a_token_is_shown_first_and_what_it_lacks_is_told(made: Made) -> None:
+    script: list[Step] = [
+        Read(b"auth dlyd_x\r\n"),
+        Send(b"OK\r\n"),
+        Read(b"\r\n"),
+        Send(b"FORBIDDEN\r\n"),
+    ]
+    with ScriptedPeer([[*script, Close()]]) as peer:
+        with pytest.raises(Exception, match="not good for delete") as caught:
+            made.client(line(peer), token="dlyd_x").cancel(7)  # noqa: S106 - none that is good anywhere
+        assert caught.value.scope == "delete"  # type: ignore[attr-defined]
+
+
+def test_a_wrong_token_is_told_and_nothing_else_is_sent(made: Made) -> None:
+    with ScriptedPeer([[Read(b"auth dlyd_x\r\n"), Send(b"UNAUTHORIZED\r\n"), Hold()]]) as peer:
+        with pytest.raises(Unauthorized):
+            made.client(line(peer), token="dlyd_x").cancel(7)  # noqa: S106 - the same
+        assert b"delete" not in peer.received[0]
+
+
+def test_a_reply_that_nobody_asked_for_is_not_taken_for_the_next_one(made: Made) -> None:
+    scripts: list[list[Step]] = [
+        [Read(b"\r\n\r\n"), Send(ALIVE + ACKED), Hold()],
+        [Read(b"}"), Send(REFUSED), Close()],
+    ]
+    with ScriptedPeer(scripts[:1]) as peer:
+        client = made.client(http(peer))
+        with contextlib.suppress(Exception):
+            client.health()
+        assert peer.received[0].count(b"POST") == 0
