@@ -20,7 +20,7 @@ PROJECT  := delayd tests benchmarks
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv run compiled test test-compiled test-faults lint format lock bench-line bench-wheel bench-http bench-keys bench-passes bench-scrape bench-neighbours bench-instructions clean
+.PHONY: help venv run compiled test test-compiled test-faults lint format lock vendor bench-line bench-wheel bench-http bench-keys bench-passes bench-scrape bench-neighbours bench-instructions clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ format: $(VENV)/.dev ## fix what ruff can fix and format the code
 
 lock: ## update requirements/*.txt from pyproject.toml
 	@.ci/lock-requirements $(PYTHON)
+
+vendor: ## fetch the charting library of the dashboard again, if it is what it was; needs npm
+	@.ci/vendor
 
 bench-line: $(VENV)/.dev ## measure the line protocol against beanstalkd
 	@.ci/debian-packages

@@ -446,6 +446,7 @@ class Config(NamedTuple):
     http_tls: bool = False
     # Host names that clients may use, besides localhost and IP addresses.
     http_hosts: tuple[str, ...] = ()
+    http_ui: bool = True
     http_connections_max: int = limits.CONNECTIONS_DEFAULT
     http_connections_per_ip_max: int = limits.HTTP_CONNECTIONS_PER_IP_DEFAULT
     http_strangers_per_ip_max: int = limits.HTTP_STRANGERS_PER_IP_DEFAULT
@@ -570,6 +571,7 @@ SETTINGS: Final = (
     Setting("http.unix_mode", "http_unix_mode", read_unix_mode),
     Setting("http.tls", "http_tls", read_flag),
     Setting("http.hosts", "http_hosts", _HOSTS),
+    Setting("http.ui", "http_ui", read_flag),
     Setting("http.connections_max", "http_connections_max", _CONNECTIONS),
     Setting("http.connections_per_ip_max", "http_connections_per_ip_max", _CONNECTIONS),
     Setting("http.strangers_per_ip_max", "http_strangers_per_ip_max", _CONNECTIONS),

@@ -318,6 +318,7 @@ class Service:
             self._config.http_hosts,
             [listener.socket for listener in self._listeners.http],
             lambda fault: self._crash(self._loop, {"exception": fault}),
+            serves_ui=self._config.http_ui,
         )
         self._http.start()
 

@@ -54,6 +54,7 @@ MAY_IMPORT: Final = MappingProxyType(
         ),
         # A program of its own, which may be anywhere.
         "client": (),
+        "ui": (),
         "testing": (*TOOLS, "client", "journal.disk", "core.times"),
         "binlog": (*GROUND, "core", "journal"),
         "cli": (*FRONT_END, "binlog", "config", "journal", "push", "recover", "service"),
@@ -131,6 +132,7 @@ FILE_READERS: Final = MappingProxyType(
         "delayd/net/tls.py": "tells which file of a certificate cannot be read",
         "delayd/config.py": "reads the configuration file, once",
         "delayd/push/options.py": "reads the file of a password, for each connection",
+        "delayd/http/ui_files.py": "reads the files of the dashboard, once",
         "delayd/metrics.py": "reads what the kernel counts of this process",
         "delayd/cli/machine.py": "reads what the kernel says of the machine, and times its disk",
         "delayd/cli/terminal.py": "opens the file that swallows everything",

@@ -79,6 +79,7 @@ OF_THE_FILE = Config(
     http_unix_mode=0o666,
     http_tls=True,
     http_hosts=("jobs.example.com",),
+    http_ui=False,
     http_connections_max=50,
     http_connections_per_ip_max=20,
     http_strangers_per_ip_max=10,
@@ -132,6 +133,7 @@ OF_VARIABLES = Config(
     http_listen=TcpAddress("::1", 0),
     http_unix_mode=0o600,
     http_hosts=("a.example", "b"),
+    http_ui=False,
     http_connections_max=8,
     http_connections_per_ip_max=6,
     http_strangers_per_ip_max=4,
@@ -188,6 +190,7 @@ listen = "off"
 unix_mode = "666"
 tls = true
 hosts = ["jobs.example.com"]
+ui = false
 connections_max = 50
 connections_per_ip_max = 20
 strangers_per_ip_max = 10
@@ -261,6 +264,7 @@ def test_every_setting_can_be_a_variable() -> None:
         "DELAYD_HTTP_UNIX_MODE": "0600",
         "DELAYD_HTTP_TLS": "false",
         "DELAYD_HTTP_HOSTS": "a.example,B",
+        "DELAYD_HTTP_UI": "false",
         "DELAYD_HTTP_CONNECTIONS_MAX": "8",
         "DELAYD_HTTP_CONNECTIONS_PER_IP_MAX": "6",
         "DELAYD_HTTP_STRANGERS_PER_IP_MAX": "4",

@@ -175,6 +175,7 @@ WRONG: Final = {
     "http.unix_mode": MODE,
     "http.tls": FLAG,
     "http.hosts": HOSTS,
+    "http.ui": FLAG,
     "http.connections_max": CONNECTIONS,
     "http.connections_per_ip_max": CONNECTIONS,
     "http.strangers_per_ip_max": CONNECTIONS,

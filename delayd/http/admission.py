@@ -6,7 +6,8 @@
 The first two keep out web pages in a browser on this machine: a page cannot choose its `Host` (one
 that was rebound to this address has its own name), and its writes have an `Origin` or a media type
 other than JSON. There is no CORS, so it could not read the answer either. So a POST without a body
-needs the media type too; for other methods browsers ask for permission, which they do not get.
+needs the media type too; for other methods browsers ask for permission, which they do not get. The
+dashboard (`ui_files`) is the exception: it is a page of this very host.
 """
 
 import asyncio
@@ -84,11 +85,15 @@ class RequestAdmission:
         authenticator: Authenticator,
         hosts: Hosts,
         body_bytes_max: int,
+        *,
+        serves_ui: bool = False,
     ) -> None:
         self._body_bytes_max = body_bytes_max
         self._api = api
         self._authenticator = authenticator
         self._hosts = hosts
+        self._serves_ui = serves_ui
+        """Its page may write: requests that come from it have an Origin."""
         self._read_ns = 0
         """How long short requests were read since the last turn."""
 
@@ -163,6 +168,19 @@ class RequestAdmission:
     def _begin_turn(self) -> None:
         self._read_ns = 0
 
+    def page_endpoint(self, make: Callable[[HttpRequest, Names], Reply]) -> Endpoint:
+        """Return what answers requests for a file of the dashboard, which need no token."""
+
+        async def answer(request: HttpRequest, names: Names) -> Reply:
+            try:
+                self._check_source(request, is_guarded=True)
+                return make(request, names)
+            except Refusal as refusal:
+                self._api.refusals.note(refusal.word)
+                return refused(refusal)
+
+        return answer
+
     async def refuse(self, refusal: Refusal) -> Reply:
         """Answer a request for an unknown call."""
         self._api.refusals.note(refusal.word)
@@ -177,8 +195,9 @@ class RequestAdmission:
         host = headers.get(hdrs.HOST)
         if host is not None or is_guarded or request.version != HTTP_1_0:
             self._hosts.check(host)
-        if hdrs.ORIGIN in headers:
-            raise SourceRefused("requests of web pages (with an Origin) are not served")
+        origin = headers.get(hdrs.ORIGIN)
+        if origin is not None and not (self._serves_ui and _is_own(origin, host)):
+            raise SourceRefused("requests of other web pages (with an Origin) are not served")
 
     async def _authenticate(self, request: HttpRequest) -> Principal:
         given = request.headers.get(hdrs.AUTHORIZATION, "")
@@ -208,6 +227,15 @@ class RequestAdmission:
         if principal is None and (delay_ms := authenticator.delay_ms(peer, now_ms)):
             await asyncio.sleep(delay_ms / 1_000)
         return principal
+
+
+def _is_own(origin: str, host: str | None) -> bool:
+    """Tell whether a page of this very daemon, by the name that the request uses, has sent it.
+
+    >>> _is_own("http://localhost:11301", "localhost:11301"), _is_own("http://evil.example", "x")
+    (True, False)
+    """
+    return host is not None and origin in {f"http://{host}", f"https://{host}"}
 
 
 def media_type_of(request: HttpRequest) -> str:

@@ -21,6 +21,7 @@ from delayd.http.connections import Bounds, HttpConnections, HttpRequest, requir
 from delayd.http.responses import Reply
 from delayd.http.routes import ROUTES
 from delayd.http.routing import Router
+from delayd.http.ui_files import UI_PATH, page_reply, to_the_page
 from delayd.limits import HTTP_STOP_MS_MAX
 
 NS_PER_MS: Final = 1_000_000
@@ -37,6 +38,8 @@ class HttpServer:
         hosts: Collection[str],
         listeners: Sequence[socket.socket],
         on_fault: Callable[[BaseException], object],
+        *,
+        serves_ui: bool = False,
     ) -> None:
         """Use the running loop, and accept nothing yet.
 
@@ -46,15 +49,18 @@ class HttpServer:
         """
         require_c_parser()
         api.renewed = access.authenticator.renewed
-        admission = RequestAdmission(api, access.authenticator, Hosts(hosts), bounds.body_bytes_max)
+        admission = RequestAdmission(
+            *(api, access.authenticator, Hosts(hosts), bounds.body_bytes_max), serves_ui=serves_ui
+        )
         self._api = api
         self._admission = admission
         self._router: Router[Endpoint] = Router()
         for route in ROUTES:
-            endpoint = admission.endpoint(route)
-            self._router.add(route.method, route.path, endpoint)
-            if route.method == "GET":
-                self._router.add("HEAD", route.path, endpoint)
+            self._serve(route.method, route.path, admission.endpoint(route))
+        if serves_ui:
+            self._serve("GET", UI_PATH.removesuffix("/"), admission.page_endpoint(to_the_page))
+            for path in (UI_PATH, f"{UI_PATH}{{file}}"):
+                self._serve("GET", path, admission.page_endpoint(page_reply))
         self.connections = api.connections = HttpConnections(
             self._answer,
             bounds,
@@ -69,6 +75,11 @@ class HttpServer:
             api.refusals.note,
         )
         self._acceptor = HttpAcceptor(self.connections, listeners, access.http_tls)
+
+    def _serve(self, method: str, path: str, endpoint: Endpoint) -> None:
+        self._router.add(method, path, endpoint)
+        if method == "GET":
+            self._router.add("HEAD", path, endpoint)
 
     def _answer(self, request: HttpRequest) -> Awaitable[Reply]:
         try:

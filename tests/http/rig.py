@@ -350,6 +350,7 @@ class HttpRig:
         is_virtual: bool = False,
         needs_token: bool = False,
         is_checked: bool = True,
+        serves_ui: bool = False,
         hosts: Sequence[str] = (),
         bounds: Bounds | None = None,
         slice_now_ns: Callable[[], int] = lambda: 0,
@@ -358,6 +359,7 @@ class HttpRig:
 
         `slice_now_ns` is the clock of long requests' slices; by default none is ever over.
         `needs_token`: nobody may do anything but by a `token`, which `call` and `send` take.
+        `serves_ui`: with the dashboard.
         """
         self.clock: FakeClock | VirtualClock = (
             VirtualClock(START_MS) if is_virtual else FakeClock(START_MS)
@@ -366,6 +368,7 @@ class HttpRig:
         self.disk = Disk()
         self.faults: list[BaseException] = []
         self.is_checked = is_checked
+        self._serves_ui = serves_ui
         self.turns_taken = 0
         self._entries: list[Entry] = []
         self.authenticator = Authenticator(
@@ -412,7 +415,9 @@ class HttpRig:
         )
         self.api.slice_now_ns = self._slice_now_ns
         entrance = AccessControl(self.authenticator)
-        self.server = HttpServer(self.api, entrance, bounds, hosts, (), self.faults.append)
+        self.server = HttpServer(
+            *(self.api, entrance, bounds, hosts, (), self.faults.append), serves_ui=self._serves_ui
+        )
         self.server.start()
 
     def __enter__(self) -> Self:

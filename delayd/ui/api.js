@@ -1,0 +1,99 @@
+// The public HTTP API, with the token that the reader has entered. It is kept for this tab alone.
+
+const TOKEN = "delayd.token";
+
+export class Refused extends Error {
+  constructor(status, problem) {
+    super(problem.detail || problem.title || `status ${status}`);
+    this.status = status;
+    this.word = problem.word ?? "";
+    this.errors = problem.errors ?? [];
+  }
+}
+
+export class Unreachable extends Error {}
+
+export const session = {
+  get token() {
+    return sessionStorage.getItem(TOKEN) ?? "";
+  },
+  set token(text) {
+    if (text) sessionStorage.setItem(TOKEN, text);
+    else sessionStorage.removeItem(TOKEN);
+  },
+  access: { name: "", scopes: [], topics: [] },
+  needsToken: () => {},
+  isHeard: () => {},
+};
+
+async function send(method, path, content) {
+  const headers = {};
+  if (session.token) headers.Authorization = `Bearer ${session.token}`;
+  if (content !== undefined) headers["Content-Type"] = "application/json";
+  let response;
+  try {
+    const body = content === undefined ? undefined : JSON.stringify(content);
+    response = await fetch(path, { method, headers, body, cache: "no-store", signal: AbortSignal.timeout(30000) });
+  } catch (error) {
+    session.isHeard(false);
+    throw new Unreachable("The daemon does not answer.", { cause: error });
+  }
+  session.isHeard(true);
+  if (response.status === 401) {
+    session.needsToken();
+    throw new Refused(401, { title: "A valid token is needed." });
+  }
+  return response;
+}
+
+export async function call(method, path, content) {
+  const response = await send(method, path, content);
+  const text = await response.text();
+  const answer = text ? JSON.parse(text, exact) : {};
+  if (!response.ok) throw new Refused(response.status, answer);
+  return answer;
+}
+
+// Whole numbers that JavaScript would round stay as they are written, where the browser knows how.
+function exact(_name, value, context) {
+  const isRounded = Number.isInteger(value) && !Number.isSafeInteger(value);
+  return isRounded && context?.source && JSON.rawJSON ? JSON.rawJSON(context.source) : value;
+}
+
+export const get = (path, query) => call("GET", query ? `${path}?${queryOf(query)}` : path);
+
+export const post = (path, content = {}) => call("POST", path, content);
+
+export function queryOf(values) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(values)) {
+    if (value !== undefined && value !== null && value !== "") query.append(name, value);
+  }
+  return query;
+}
+
+export const topicPath = (topic, rest = "") => `/v1/topics/${encodeURIComponent(topic)}${rest}`;
+
+// The figures of /metrics: name, with labels as they stand there, to number.
+export async function metrics() {
+  const response = await send("GET", "/metrics");
+  if (!response.ok) throw new Refused(response.status, {});
+  const figures = new Map();
+  for (const line of (await response.text()).split("\n")) {
+    const at = line.lastIndexOf(" ");
+    if (at > 0 && !line.startsWith("#")) figures.set(line.slice(0, at), Number(line.slice(at + 1)));
+  }
+  return figures;
+}
+
+// Whether the token is good for something: what it may not do is not offered.
+export function may(scope, topic) {
+  const { scopes, topics } = session.access;
+  if (!scopes.includes(scope)) return false;
+  return topics.some((glob) => glob === "*" || (topic !== undefined && fits(glob, topic)));
+}
+
+function fits(glob, topic) {
+  const pattern = glob.replace(/[.+^${}()|[\]\\]/g, "\\$&").replaceAll("*", ".*").replaceAll("?", ".");
+  return new RegExp(`^${pattern}$`).test(topic);
+}

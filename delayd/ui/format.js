@@ -1,0 +1,88 @@
+// Numbers, sizes, durations and times as people read them.
+
+const WHOLE = new Intl.NumberFormat("en");
+const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const UNITS = [["y", 31557600], ["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
+
+export const whole = (number) => WHOLE.format(number);
+
+export const short = (number) => (number < 10000 ? WHOLE.format(number) : SHORT.format(number));
+
+export function rate(perSecond) {
+  if (!perSecond) return "0";
+  return perSecond >= 100 ? short(Math.round(perSecond)) : perSecond.toPrecision(2).replace(/\.0$/, "");
+}
+
+export function size(bytes) {
+  const names = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let at = 0;
+  while (bytes >= 1024 && at < names.length - 1) {
+    bytes /= 1024;
+    at += 1;
+  }
+  return `${at ? bytes.toPrecision(3) : bytes} ${names[at]}`;
+}
+
+// The two largest units: 3d 4h, 1m 20s, 850 ms.
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  if (seconds < 0) return `−${duration(-seconds)}`;
+  if (seconds < 1) return seconds < 0.001 && seconds > 0 ? "< 1 ms" : `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 10) return `${seconds.toFixed(1).replace(/\.0$/, "")} s`;
+  const at = UNITS.findIndex(([, length]) => seconds >= length);
+  const [name, length] = UNITS[at];
+  const count = Math.floor(seconds / length);
+  const next = UNITS[at + 1];
+  const rest = next ? Math.floor((seconds - count * length) / next[1]) : 0;
+  return rest ? `${count}${name} ${rest}${next[0]}` : `${count}${name}`;
+}
+
+const two = (number) => String(number).padStart(2, "0");
+
+export function time(text) {
+  const at = new Date(text);
+  const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+  const clock = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+  const ms = at.getMilliseconds();
+  return `${day} ${clock}${ms ? `.${String(ms).padStart(3, "0")}` : ""}`;
+}
+
+export function fromNow(text) {
+  const seconds = (new Date(text) - Date.now()) / 1000;
+  return seconds >= 0 ? `in ${duration(seconds)}` : `${duration(-seconds)} ago`;
+}
+
+// A moment on the axis of a span that is so many seconds long.
+export function moment(seconds, span) {
+  const at = new Date(seconds * 1000);
+  const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+  if (span > 200 * 86400) return day.slice(0, 7);
+  if (span > 3 * 86400) return day.slice(5);
+  const clock = `${two(at.getHours())}:${two(at.getMinutes())}`;
+  if (span > 86400) return `${day.slice(5)} ${clock}`;
+  return span > 600 ? clock : `${clock}:${two(at.getSeconds())}`;
+}
+
+// The body of a job: JSON with indentation, other text as it is, everything else as hexadecimal digits.
+export function bodyText(job) {
+  if ("body" in job) return { kind: "JSON", text: JSON.stringify(job.body, null, 2) };
+  const bytes = Uint8Array.from(atob(job.body_base64 ?? ""), (each) => each.charCodeAt(0));
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+    if (!/[\u0000-\u0008\u000b\u000c\u000e-\u001f]/.test(text)) return { kind: "text", text };
+  } catch {
+    // It is not UTF-8.
+  }
+  return { kind: "bytes", text: hex(bytes) };
+}
+
+function hex(bytes) {
+  const lines = [];
+  for (let at = 0; at < bytes.length; at += 16) {
+    const row = [...bytes.slice(at, at + 16)];
+    const digits = row.map((byte) => byte.toString(16).padStart(2, "0")).join(" ").padEnd(47);
+    const shown = row.map((byte) => (byte >= 32 && byte < 127 ? String.fromCharCode(byte) : "·")).join("");
+    lines.push(`${at.toString(16).padStart(6, "0")}  ${digits}  ${shown}`);
+  }
+  return lines.join("\n");
+}

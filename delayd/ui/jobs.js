@@ -1,0 +1,247 @@
+// Jobs: found by id, by key, by topic, state and time; and one job with everything that can be done to it.
+
+import { call, get, may, post, queryOf, topicPath } from "./api.js";
+import { ask, card, facts, fill, h, pill, toast, View } from "./dom.js";
+import { bodyText, duration, fromNow, time, whole } from "./format.js";
+import { attempt } from "./topics.js";
+
+const STATES = ["delayed", "ready", "reserved", "buried"];
+const PAGE = 50;
+
+export function jobsView(query) {
+  const view = new View();
+  const given = Object.fromEntries(query);
+  const field = (name, label, properties = {}) =>
+    h("label", {}, label, h("input", { name, type: "text", value: given[name] ?? "", autocomplete: "off", ...properties }));
+  const states = h(
+    "fieldset",
+    { class: "states" },
+    h("legend", {}, "State"),
+    STATES.map((state) =>
+      h("label", {}, h("input", { type: "checkbox", name: "state", value: state, checked: (given.state ?? "").split(",").includes(state) }), state),
+    ),
+  );
+  const results = h("div", { class: "stack" });
+  const form = h(
+    "form",
+    { class: "card finder", onsubmit: find },
+    field("id", "Job id", { inputmode: "numeric", size: "10" }),
+    field("topic", "Topic", { size: "18" }),
+    field("key", "Key", { size: "18" }),
+    field("prefix", "Key begins with", { size: "14" }),
+    field("from", "Due from", { placeholder: "-1h", size: "12" }),
+    field("to", "Due before", { placeholder: "2h, 2030-01-01T00:00Z", size: "16" }),
+    states,
+    h("button", { type: "submit", class: "primary" }, "Find"),
+  );
+
+  function find(event) {
+    event.preventDefault();
+    const data = new FormData(form);
+    const id = data.get("id").trim();
+    const topic = data.get("topic").trim();
+    const key = data.get("key").trim();
+    if (id) location.hash = `#/job/${encodeURIComponent(id)}`;
+    else if (key && topic) location.hash = `#/key/${encodeURIComponent(topic)}/${encodeURIComponent(key)}`;
+    else {
+      const wanted = { topic, prefix: data.get("prefix"), from: data.get("from"), to: data.get("to"), state: data.getAll("state").join(",") };
+      location.hash = `#/jobs?${queryOf(wanted)}`;
+      if (!topic) fill(results, h("p", { class: "bad" }, "Enter a job id, or a topic (with a key, or with what its jobs have in common)."));
+    }
+  }
+
+  view.element = h("div", { class: "stack" }, h("h1", {}, "Jobs"), form, results);
+  if (given.topic) {
+    const wanted = { state: given.state, from: given.from, to: given.to, prefix: given.prefix };
+    showPage(results, given.topic, wanted, undefined);
+  }
+  return view;
+}
+
+async function showPage(place, topic, wanted, after) {
+  try {
+    const page = await get(topicPath(topic, "/jobs"), { ...wanted, limit: PAGE, after });
+    if (!page.jobs.length && !after) {
+      fill(place, card("", h("p", { class: "quiet" }, `No job of ${topic} matches.`)));
+      return;
+    }
+    fill(
+      place,
+      bulkActions(place, topic, wanted),
+      jobTable(page.jobs, topic),
+      h(
+        "div",
+        { class: "buttons" },
+        after && h("button", { type: "button", onclick: () => showPage(place, topic, wanted, undefined) }, "First page"),
+        page.after && h("button", { type: "button", onclick: () => showPage(place, topic, wanted, page.after) }, "Next page"),
+      ),
+    );
+  } catch (error) {
+    fill(place, card("", h("p", { class: "bad" }, error.status === 404 ? `There is no topic ${topic} now.` : error.message)));
+  }
+}
+
+export function jobTable(jobs, topic) {
+  const head = ["Job", "State", "Due", "Priority", "Key", "Failed"].map((title) => h("th", { scope: "col", class: title === "Priority" ? "number" : "" }, title));
+  const rows = jobs.map((job) =>
+    h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, h("a", { href: `#/job/${job.id}` }, String(job.id))),
+      h("td", {}, pill(job.state)),
+      h("td", { title: job.due }, time(job.due), " ", h("span", { class: "quiet" }, fromNow(job.due))),
+      h("td", { class: "number" }, whole(job.priority)),
+      h("td", {}, job.key && h("code", {}, job.key)),
+      h("td", {}, job.failure && `${job.attempts} × ${job.failure.reason}${job.failure.error ? `: ${job.failure.error.split("\n")[0]}` : ""}`),
+    ),
+  );
+  return h(
+    "section",
+    { class: "card" },
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Jobs of ${topic}` }, h("table", {}, h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows))),
+  );
+}
+
+// All jobs that match: counted first, then asked about, then done.
+function bulkActions(place, topic, wanted) {
+  const done = async (title, action, isDangerous, work) => {
+    const counted = await attempt(() => call("DELETE", topicPath(topic, `/jobs?${queryOf({ ...wanted, dry_run: true })}`)));
+    if (!counted) return;
+    const body = h("p", {}, `${whole(counted.matched)} jobs match, reserved ones not counted.`);
+    if (!(await ask({ title, body, action, isDangerous }))) return;
+    const answer = await attempt(work);
+    if (answer) toast(`Done to ${whole(Object.values(answer)[0])} jobs`);
+    await showPage(place, topic, wanted, undefined);
+  };
+  const query = () => queryOf(wanted);
+  const kick = () => done(`Kick all that match in ${topic}?`, "Kick them", false, () => post(topicPath(topic, `/jobs/kick?${query()}`)));
+  const cancel = () => done(`Cancel all that match in ${topic}?`, "Cancel them", true, () => call("DELETE", topicPath(topic, `/jobs?${query()}`)));
+  return h(
+    "div",
+    { class: "row" },
+    may("delete", topic) && may("kick", topic) && h("button", { type: "button", onclick: kick }, "Kick all that match …"),
+    may("delete", topic) && h("button", { type: "button", class: "danger", onclick: cancel }, "Cancel all that match …"),
+  );
+}
+
+// --- One job -------------------------------------------------------------------------------------
+
+export function jobView(path) {
+  const view = new View();
+  const place = h("div", { class: "stack" }, h("p", { class: "quiet" }, "Loading …"));
+  view.element = place;
+  const show = async () => {
+    try {
+      const job = await get(path);
+      fill(place, jobPage(job, show));
+    } catch (error) {
+      const text = error.status === 404 ? "There is no such job: it was acknowledged or cancelled, or never put." : error.message;
+      fill(place, h("h1", {}, "Job"), card("", h("p", { class: error.status === 404 ? "quiet" : "bad" }, text)));
+    }
+  };
+  show();
+  return view;
+}
+
+function jobPage(job, show) {
+  const shown = bodyText(job);
+  const failure = job.failure;
+  return [
+    h("h1", {}, `Job ${job.id} `, pill(job.state)),
+    card(
+      "",
+      facts([
+        ["Topic", h("a", { href: `#/topics/${encodeURIComponent(job.topic)}` }, job.topic)],
+        job.key && ["Key", h("code", {}, job.key)],
+        ["Due", `${time(job.due)} (${fromNow(job.due)})`],
+        ["Put", `${time(job.created)} (${fromNow(job.created)})`],
+        job.expires && ["Held until", `${time(job.expires)} (${fromNow(job.expires)})`],
+        ["Priority", whole(job.priority)],
+        ["Time to run", duration(job.ttr)],
+        ["Attempts", `${whole(job.attempts)}${job.max_attempts ? ` of ${whole(job.max_attempts)}` : ""}`],
+        job.retry && ["Its own ladder", ladder(job.retry, job.attempts)],
+        job.url && ["Sent to", `${job.method ?? "POST"} ${job.url}`],
+        ["So far", `reserved ${job.reserves}, timed out ${job.timeouts}, released ${job.releases}, buried ${job.buries}, kicked ${job.kicks}`],
+      ]),
+    ),
+    failure &&
+      card(
+        "Last failure",
+        facts([
+          ["Reason", failure.reason],
+          ["When", `${time(failure.at)} (${fromNow(failure.at)})`],
+          failure.origin && ["Moved from", failure.origin],
+        ]),
+        failure.error && h("pre", { tabindex: "0" }, failure.error),
+        failure.answer && [h("h3", {}, "Last answer"), h("pre", { tabindex: "0" }, failure.answer)],
+      ),
+    card(`Body (${shown.kind})`, h("pre", { tabindex: "0" }, shown.text)),
+    jobActions(job, show),
+  ];
+}
+
+function ladder(retry, attempts) {
+  const steps = Array.isArray(retry) ? retry : String(retry).split(/[\s,]+/);
+  return h("span", {}, steps.map((step, at) => [h("span", { class: at < attempts ? "step past" : "step" }, String(step)), " "]));
+}
+
+function jobActions(job, show) {
+  const { id, topic, state } = job;
+  const path = `/v1/jobs/${id}`;
+  const then = (work, done) => async () => {
+    if (await attempt(work, done)) await show();
+  };
+  const rests = state !== "reserved";
+  const cancel = async () => {
+    const body = h("p", {}, "It is deleted and cannot be brought back.");
+    if (await ask({ title: `Cancel job ${id}?`, body, action: "Cancel the job", isDangerous: true })) await then(() => call("DELETE", path), `Job ${id} is cancelled`)();
+  };
+  const offers = [
+    may("kick", topic) && ["delayed", "buried"].includes(state) && h("button", { type: "button", class: "primary", onclick: then(() => post(`${path}/kick`), `Job ${id} is ready`) }, "Kick: ready now"),
+    may("put", topic) && rests && h("button", { type: "button", onclick: () => reschedule(job, show) }, "Reschedule …"),
+    may("put", topic) && rests && h("button", { type: "button", onclick: () => change(job, show) }, "Change …"),
+    may("delete", topic) && rests && h("button", { type: "button", class: "danger", onclick: cancel }, "Cancel …"),
+  ].filter(Boolean);
+  if (!offers.length) return h("p", { class: "quiet" }, rests ? "This token may only look at the job." : "A worker holds the job: it can be changed when it is back.");
+  return h("div", { class: "row" }, offers);
+}
+
+async function reschedule(job, show) {
+  const when = h("input", { type: "text", id: "when", placeholder: "30m, or 2030-01-01T09:00Z", autocomplete: "off" });
+  const body = h("p", {}, h("label", { for: "when" }, "Due after this time from now, or at this moment"), when);
+  if (!(await ask({ title: `Reschedule job ${job.id}`, body, action: "Reschedule" }))) return;
+  const text = when.value.trim();
+  const isMoment = /^\d{4}-/.test(text);
+  const given = isMoment ? { at: text } : { delay: text };
+  if (await attempt(() => call("PATCH", `/v1/jobs/${job.id}`, given), "It has another time")) await show();
+}
+
+async function change(job, show) {
+  const shown = bodyText(job);
+  const priority = h("input", { type: "text", id: "priority", inputmode: "numeric", value: String(job.priority) });
+  const ttr = h("input", { type: "text", id: "ttr", value: `${job.ttr}s` });
+  const text = shown.kind === "bytes" ? null : h("textarea", { id: "text", rows: "10", spellcheck: "false", value: shown.text });
+  const body = h(
+    "div",
+    { class: "stack" },
+    h("label", {}, "Priority", priority),
+    h("label", {}, "Time to run", ttr),
+    text && h("label", {}, `Body (${shown.kind})`, text),
+  );
+  if (!(await ask({ title: `Change job ${job.id}`, body, action: "Change it" }))) return;
+  const given = {};
+  if (priority.value !== String(job.priority)) given.priority = Number(priority.value);
+  if (ttr.value !== `${job.ttr}s`) given.ttr = ttr.value;
+  const work = async () => {
+    if (text && text.value !== shown.text) {
+      if (shown.kind === "JSON") given.body = JSON.parse(text.value);
+      else given.body_base64 = btoa(String.fromCharCode(...new TextEncoder().encode(text.value)));
+    }
+    if (!Object.keys(given).length) return null;
+    return call("PATCH", `/v1/jobs/${job.id}`, given);
+  };
+  if (await attempt(work)) {
+    toast("It is changed");
+    await show();
+  }
+}

@@ -1,0 +1,301 @@
+// All topics as a table, and one topic: its figures, its policy, pause, resume, clear.
+
+import { call, get, may, post, topicPath } from "./api.js";
+import { ask, card, facts, fill, h, toast, View } from "./dom.js";
+import { duration, fromNow, rate, short, time, whole } from "./format.js";
+
+const COLUMNS = [["name", "Topic"], ["delayed", "Delayed"], ["ready", "Ready"], ["reserved", "Reserved"], ["buried", "Buried"], ["waiting", "Waiting workers"]];
+const PAGE = 50;
+const READ_AT_ONCE = 1000;
+
+export async function allTopics(isOver = () => false) {
+  const topics = [];
+  let after;
+  do {
+    const page = await get("/v1/topics", { limit: READ_AT_ONCE, after });
+    topics.push(...page.topics);
+    after = page.after;
+  } while (after && !isOver());
+  return topics;
+}
+
+export function topicTable(view) {
+  let topics = [];
+  let sort = { column: "name", descends: false };
+  let first = 0;
+  const search = h("input", { type: "search", placeholder: "Filter topics", "aria-label": "Filter topics", oninput: () => show(0) });
+  const body = h("tbody");
+  const note = h("p", { class: "quiet" });
+  const head = h("tr");
+  const pages = h("div", { class: "buttons" });
+
+  function show(from = first) {
+    const wanted = search.value.toLowerCase();
+    const found = topics.filter((topic) => topic.name.toLowerCase().includes(wanted));
+    const sign = sort.descends ? -1 : 1;
+    found.sort((one, other) => {
+      const [a, b] = [one[sort.column], other[sort.column]];
+      return sign * (a < b ? -1 : a > b ? 1 : 0) || (one.name < other.name ? -1 : 1);
+    });
+    first = Math.min(from, Math.max(0, Math.floor((found.length - 1) / PAGE) * PAGE));
+    fill(head, COLUMNS.map(([column, title]) => heading(column, title)));
+    fill(body, found.slice(first, first + PAGE).map(row));
+    const last = Math.min(first + PAGE, found.length);
+    fill(note, found.length ? `${whole(first + 1)} to ${whole(last)} of ${whole(found.length)} topics` : "No topic matches.");
+    fill(
+      pages,
+      first > 0 && h("button", { type: "button", onclick: () => show(first - PAGE) }, "Previous"),
+      last < found.length && h("button", { type: "button", onclick: () => show(first + PAGE) }, "Next"),
+    );
+  }
+
+  function heading(column, title) {
+    const isSorted = sort.column === column;
+    const direction = sort.descends ? "descending" : "ascending";
+    const order = () => {
+      sort = { column, descends: isSorted ? !sort.descends : column !== "name" };
+      show(0);
+    };
+    return h(
+      "th",
+      { scope: "col", "aria-sort": isSorted ? direction : "none", class: column === "name" ? "" : "number" },
+      h("button", { type: "button", class: "plain", onclick: order }, title, isSorted ? (sort.descends ? " ↓" : " ↑") : ""),
+    );
+  }
+
+  view.every(10000, async () => {
+    const read = await allTopics(() => view.isOver).catch(() => null);
+    if (read) {
+      topics = read;
+      show();
+    }
+  });
+  return card(
+    "Topics",
+    h("div", { class: "row" }, search, note),
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Topics" }, h("table", {}, h("thead", {}, head), body)),
+    pages,
+  );
+}
+
+function row(topic) {
+  const path = `#/topics/${encodeURIComponent(topic.name)}`;
+  const count = (state) => {
+    const text = whole(topic[state]);
+    if (!topic[state] || state === "waiting") return h("td", { class: "number" }, text);
+    return h("td", { class: "number" }, h("a", { href: `#/jobs?topic=${encodeURIComponent(topic.name)}&state=${state}` }, text));
+  };
+  const name = h("th", { scope: "row" }, h("a", { href: path }, topic.name), topic.paused_until && h("span", { class: "pill paused" }, "paused"));
+  return h("tr", {}, name, COLUMNS.slice(1).map(([state]) => count(state)));
+}
+
+// --- One topic -----------------------------------------------------------------------------------
+
+export function topicView(name) {
+  const view = new View();
+  const place = h("div", { class: "stack" });
+  view.element = h("div", { class: "stack" }, h("h1", {}, "Topic ", h("code", {}, name)), place);
+  let policyCard = null;
+  const figures = h("div", { class: "stack" });
+
+  view.every(5000, async () => {
+    try {
+      const topic = await get(topicPath(name));
+      fill(figures, topicFigures(name, topic), topicActions(name, topic));
+      policyCard ??= policyForm(name, topic.policy, topic.source);
+      if (!policyCard.isConnected) fill(place, figures, policyCard);
+    } catch (error) {
+      if (error.status === 404) fill(place, card("", h("p", { class: "quiet" }, "There is no such topic now: it is unused and has no jobs.")));
+      else if (error.status) fill(place, card("", h("p", { class: "bad" }, error.message)));
+    }
+  });
+  return view;
+}
+
+function topicFigures(name, topic) {
+  const link = (state) => h("a", { href: `#/jobs?topic=${encodeURIComponent(name)}&state=${state}` }, whole(topic[state]));
+  const cap = ({ in_use: used, max }) => (max === null ? whole(used) : `${whole(used)} of ${whole(max)}`);
+  const late = ({ jobs, p50, p99 }) => (jobs ? `p50 ${duration(p50)}, p99 ${duration(p99)}` : "–");
+  return card(
+    "Now",
+    facts([
+      ["Delayed", link("delayed")],
+      ["Ready", link("ready")],
+      ["Reserved", link("reserved")],
+      ["Buried", link("buried")],
+      ["Workers waiting", whole(topic.waiting)],
+      ["Hands out", topic.blocks.length ? `no: ${topic.blocks.join(", ")}` : "yes"],
+      topic.paused_until && ["Paused until", `${time(topic.paused_until)} (${fromNow(topic.paused_until)})`],
+      ["Oldest ready", duration(topic.oldest_ready_age)],
+      ["Put, handed out, acked", `${rate(topic.rates.put)}, ${rate(topic.rates.reserved)}, ${rate(topic.rates.deleted)} a second`],
+      ["From due to ready", late(topic.due_to_ready)],
+      ["From ready to a worker", late(topic.ready_to_reserved)],
+      ["Jobs, of the cap", cap(topic.usage.jobs)],
+      ["Failed attempts", short(topic.operations.nack + topic.operations.timeout)],
+    ]),
+  );
+}
+
+function topicActions(name, topic) {
+  const duringMinutes = h("input", { type: "text", value: "10m", size: "6", "aria-label": "How long" });
+  const pause = async () => {
+    await attempt(() => post(topicPath(name, "/pause"), { duration: duringMinutes.value }), `${name} is paused`);
+  };
+  const resume = () => attempt(() => post(topicPath(name, "/resume")), `${name} hands out jobs again`);
+  const clear = async () => {
+    const count = topic.delayed + topic.ready + topic.buried;
+    const body = h("p", {}, `${whole(count)} jobs are deleted, and cannot be brought back. Reserved jobs stay with their workers.`);
+    if (!(await ask({ title: `Clear ${name}?`, body, action: "Delete all its jobs", isDangerous: true, typed: name }))) return;
+    await attempt(async () => {
+      const { cleared } = await post(topicPath(name, "/clear"));
+      toast(`${whole(cleared)} jobs were deleted`);
+    });
+  };
+  const offers = [
+    may("pause", name) && !topic.paused_until && h("span", { class: "row" }, h("button", { type: "button", onclick: pause }, "Pause for"), duringMinutes),
+    may("pause", name) && topic.paused_until && h("button", { type: "button", onclick: resume }, "Resume"),
+    may("admin", name) && h("button", { type: "button", class: "danger", onclick: clear }, "Clear …"),
+    may("peek", name) && h("a", { class: "button", href: `#/jobs?topic=${encodeURIComponent(name)}` }, "Its jobs"),
+    may("peek", name) && h("a", { class: "button", href: `#/calendar?topic=${encodeURIComponent(name)}` }, "Its calendar"),
+  ].filter(Boolean);
+  return offers.length > 0 && h("div", { class: "row" }, offers);
+}
+
+export async function attempt(work, done = "") {
+  try {
+    const answer = await work();
+    if (done) toast(done);
+    return answer;
+  } catch (error) {
+    toast(error.message, "bad");
+    return null;
+  }
+}
+
+// --- Its policy ----------------------------------------------------------------------------------
+
+const SETTINGS = [
+  ["ttr", "Time to run", "2m", "how long a worker may hold a job, for puts that do not say"],
+  ["delay", "Delay", "1s", "for puts that do not say"],
+  ["retry", "Retry ladder", "15s 3m 10m", "how long a job waits after each failed attempt"],
+  ["jitter_percent", "Jitter", "10", "lengthens each step by up to so many percent"],
+  ["max_attempts", "Attempts", "10", "how often a job is handed out at most"],
+  ["exhausted", "When used up", "bury", "bury, or the topic that dead letters move to"],
+  ["on_close", "Closed connection", "failure", "failure, or return: no attempt is counted"],
+  ["jobs_max", "Jobs", "100000", "puts above this are refused"],
+  ["bytes_max", "Bytes", "64MiB", "of all its records"],
+  ["body_bytes_max", "Bytes of a body", "16KiB", ""],
+  ["delay_max", "Longest delay", "30d", ""],
+  ["reserved_max", "Reserved at once", "20", "more stay ready"],
+  ["rate_per_s", "Rate", "50", "handed out in a second at most"],
+  ["push", "Push", '{"url": "https://example.com/hook"}', "where due jobs are sent, as JSON"],
+];
+const WHOLE_NUMBERS = new Set(["jitter_percent", "max_attempts", "jobs_max", "reserved_max"]);
+
+function policyForm(name, policy, source) {
+  const isEditable = may("admin", name);
+  const inputs = new Map();
+  const bounds = policyBounds();
+  const rows = SETTINGS.map(([field, title, example, about]) => {
+    const said = policy[field];
+    const text = said === undefined ? "" : Array.isArray(said) ? said.join(" ") : typeof said === "object" ? JSON.stringify(said) : String(said);
+    const note = h("small", { id: `about-${field}` }, about);
+    const input = h("input", {
+      type: "text",
+      id: `policy-${field}`,
+      value: text,
+      placeholder: example,
+      readonly: !isEditable,
+      "aria-describedby": `about-${field}`,
+    });
+    bounds.then((known) => {
+      const { minimum, maximum } = known[field] ?? {};
+      if (minimum !== undefined && maximum < 1e12) note.append(`${about ? "; " : ""}from ${whole(minimum)} to ${whole(maximum)}`);
+    });
+    inputs.set(field, input);
+    return h("div", { class: "setting" }, h("label", { for: `policy-${field}` }, title), input, note);
+  });
+  const problem = h("p", { class: "bad", role: "alert" });
+
+  async function save(event) {
+    event.preventDefault();
+    fill(problem);
+    for (const input of inputs.values()) input.removeAttribute("aria-invalid");
+    try {
+      await call("PUT", topicPath(name, "/policy"), readPolicy(inputs));
+      toast(`The policy of ${name} is set`);
+    } catch (error) {
+      showMistakes(error, inputs, problem);
+    }
+  }
+
+  async function drop() {
+    const body = h("p", {}, "What the configuration says about the topic holds again.");
+    if (!(await ask({ title: `Remove the policy of ${name}?`, body, action: "Remove it" }))) return;
+    const answer = await attempt(() => call("DELETE", topicPath(name, "/policy")), "The configuration holds again");
+    if (answer) form.replaceWith(policyForm(name, answer.policy, answer.source));
+  }
+
+  async function tryTarget() {
+    await attempt(async () => {
+      const { id } = await post(topicPath(name, "/jobs"), { body: { test: true, sent_from: "the dashboard" }, delay: 0, max_attempts: 1 });
+      toast(`Job ${id} was put and is being sent`);
+      location.hash = `#/job/${id}`;
+    });
+  }
+
+  const form = h(
+    "form",
+    { class: "card", onsubmit: save },
+    h("h2", {}, "Policy"),
+    h("p", { class: "quiet" }, source === "run_time" ? "Set at run time; it takes precedence over the configuration." : "From the configuration."),
+    h("div", { class: "settings" }, rows),
+    problem,
+    h(
+      "div",
+      { class: "row" },
+      isEditable && h("button", { type: "submit", class: "primary" }, "Save"),
+      isEditable && source === "run_time" && h("button", { type: "button", onclick: drop }, "Remove"),
+      policy.push && may("put", name) && h("button", { type: "button", onclick: tryTarget }, "Send a test job"),
+    ),
+  );
+  return form;
+}
+
+function readPolicy(inputs) {
+  const policy = {};
+  for (const [field, input] of inputs) {
+    const text = input.value.trim();
+    if (!text) continue;
+    if (field === "push") policy[field] = JSON.parse(text);
+    else if (WHOLE_NUMBERS.has(field) || field === "rate_per_s") policy[field] = Number.isNaN(Number(text)) ? text : Number(text);
+    else policy[field] = text;
+  }
+  return policy;
+}
+
+function showMistakes(error, inputs, problem) {
+  if (error instanceof SyntaxError) {
+    inputs.get("push").setAttribute("aria-invalid", "true");
+    fill(problem, `push: ${error.message}`);
+    return;
+  }
+  const named = SETTINGS.filter(([field]) => error.message.includes(`${field} `) || error.message.includes(`${field}:`) || error.errors?.some((each) => each.field === field));
+  for (const [field] of named) inputs.get(field).setAttribute("aria-invalid", "true");
+  named.length && inputs.get(named[0][0]).focus();
+  fill(problem, error.message);
+}
+
+let known = null;
+
+// What the API's own description says of each setting.
+function policyBounds() {
+  known ??= get("/openapi.json").then(
+    (document) => {
+      const [rules] = document.components.schemas.PolicyBody.allOf;
+      return Object.fromEntries(Object.entries(rules.properties).map(([field, rule]) => [field, rule.anyOf[0]]));
+    },
+    () => ({}),
+  );
+  return known;
+}
