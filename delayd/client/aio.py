@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequenc
 from typing import Any, Self, TypeVar, Unpack
 
 from delayd.client.addresses import DEFAULT_URL, read_address
+from delayd.client.aio_batches import AsyncHttpBatch, AsyncLineBatch
 from delayd.client.aio_connection import AsyncConnections
 from delayd.client.aio_jobs import AsyncJob, AsyncToucher
 from delayd.client.errors import Refused, TimedOut
@@ -97,6 +98,12 @@ class AsyncClient:
     async def put_many(self, topic: str, jobs: Iterable[NewJob]) -> list[PutResult | Refused]:
         """As `Client.put_many`."""
         return await self._run(self._calls.put_many(topic, jobs))
+
+    def batch(self) -> AsyncHttpBatch | AsyncLineBatch:
+        """As `Client.batch`: `async with client.batch() as batch: await batch.put(...)`."""
+        if isinstance(self._calls, LineCalls) and isinstance(self._connections, AsyncConnections):
+            return AsyncLineBatch(self._connections, self._calls)
+        return AsyncHttpBatch(self)
 
     # --- Workers ---------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from delayd.client.connection import reason_of
 from delayd.client.errors import ConnectionLost, Refused, Unreachable, reservation_lost
 from delayd.client.wires import (
     IDLE_CONNECTIONS_MAX,
+    NOTHING,
     Ask,
     Reader,
     Wire,
@@ -43,6 +44,9 @@ class AsyncConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._reader: Reader | None = None
         self._reply: asyncio.Future[Any] | None = None
+        self._received = bytearray()
+        self.is_lent = False
+        """Whether somebody reads what comes by `receive`."""
 
     @classmethod
     async def open(
@@ -69,34 +73,68 @@ class AsyncConnection(asyncio.Protocol):
 
     async def exchange(self, wire: Wire, ask: Ask) -> Any:  # noqa: ANN401 - what is spoken tells
         """Send what is asked and return the reply. Raises ConnectionLost, and is closed then."""
-        if (first := wire.before(ask, self)) is not None:
-            try:
-                wire.check_before(ask, first, await self._exchange(wire, first))
-            except ConnectionLost as error:
-                reason = str(error.__cause__)
-                raise ConnectionLost(self._where, reason, may_have_happened=False) from error
-            except Refused:
-                self.close()
-                raise
-        return await self._exchange(wire, ask)
+        await self.prepare(wire, ask)
+        return await self._exchange(wire.encode(ask), wire.reader(ask, self), ask.wait_s)
 
-    async def _exchange(self, wire: Wire, ask: Ask) -> Any:  # noqa: ANN401 - the same
+    async def prepare(self, wire: Wire, ask: Ask) -> None:
+        """Say what must be said on this connection before; a failure means that nothing was."""
+        first = wire.before(ask, self)
+        if first is None:
+            return
         try:
-            async with asyncio.timeout(self._timeout_s + ask.wait_s):
-                if self._transport is None or self.is_closed:
-                    raise ConnectionResetError("the daemon closed it")
-                self._reader = wire.reader(ask, self)
-                self._reply = asyncio.get_running_loop().create_future()
-                self._transport.write(wire.encode(ask))
-                return await self._reply
-        except OSError as error:
+            reader = wire.reader(first, self)
+            reply = await self._exchange(wire.encode(first), reader, first.wait_s)
+            wire.check_before(ask, first, reply)
+        except ConnectionLost as error:
+            reason = str(error.__cause__)
+            raise ConnectionLost(self._where, reason, may_have_happened=False) from error
+        except Refused:
             self.close()
-            raise ConnectionLost(self._where, reason_of(error), may_have_happened=True) from error
+            raise
+
+    async def _exchange(self, data: bytes, reader: Reader, wait_s: float) -> Any:  # noqa: ANN401
+        self._reader = reader
+        try:
+            self.send(data)
+            return await self._replied(self._timeout_s + wait_s)
         except BaseException:
             self.close()  # somewhere within a reply
             raise
         finally:
-            self._reader = self._reply = None
+            self._reader = None
+
+    def send(self, data: bytes) -> None:
+        """Send. Raises ConnectionLost."""
+        if self._transport is None or self.is_closed:
+            raise self._lost(ConnectionResetError("the daemon closed it"))
+        self._transport.write(data)
+
+    async def receive(self) -> bytes:
+        """Return what has come to a lent connection, one byte at least. Raises ConnectionLost."""
+        if not self._received:
+            await self._replied(self._timeout_s)
+        received = bytes(self._received)
+        self._received.clear()
+        return received
+
+    async def _replied(self, within_s: float) -> Any:  # noqa: ANN401 - what is spoken tells
+        """Wait for what `data_received` makes of what comes."""
+        if self.is_closed:
+            raise self._lost(ConnectionResetError("the daemon closed it"))
+        self._reply = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(within_s):
+                return await self._reply
+        except OSError as error:
+            raise self._lost(error) from error
+        finally:
+            self._reply = None
+
+    def _lost(self, error: OSError) -> ConnectionLost:
+        self.close()
+        lost = ConnectionLost(self._where, reason_of(error), may_have_happened=True)
+        lost.__cause__ = error
+        return lost
 
     @property
     def is_usable(self) -> bool:
@@ -120,6 +158,11 @@ class AsyncConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Read; what nobody has asked for means that something is wrong."""
+        if self.is_lent:
+            self._received += data
+            if data and self._reply is not None and not self._reply.done():
+                self._reply.set_result(None)
+            return
         if self._reader is None or self._reply is None or self._reply.done():
             self.close()
             return
@@ -191,6 +234,13 @@ class AsyncConnections:
                     raise
             await self._sleep(pause_s)
 
+    async def borrow(self) -> AsyncConnection:
+        """Return a connection for somebody who gives it back, or closes it."""
+        connection = await self._take(needs_free=False)
+        await connection.prepare(self._wire, NOTHING)
+        connection.is_lent = True
+        return connection
+
     async def close(self) -> None:
         """Close the idle connections; the others are closed when their calls end."""
         self._is_closed = True
@@ -206,7 +256,7 @@ class AsyncConnections:
         if getattr(reply, "is_last", False):
             connection.close()
         else:
-            self._give_back(connection)
+            self.give_back(connection)
         return reply
 
     async def _exchange_on(self, link: AsyncConnection, ask: Ask) -> Any:  # noqa: ANN401 - what is spoken tells
@@ -227,7 +277,9 @@ class AsyncConnections:
         self._was_reached = True
         return connection
 
-    def _give_back(self, connection: AsyncConnection) -> None:
+    def give_back(self, connection: AsyncConnection) -> None:
+        """Keep a connection for the next call, unless there are enough."""
+        connection.is_lent = False
         free = sum(not each.held for each in self._idle)
         if not self._is_closed and (connection.held or free < IDLE_CONNECTIONS_MAX):
             self._idle.append(connection)

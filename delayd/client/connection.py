@@ -16,7 +16,16 @@ from typing import Any, Final, TypeVar
 
 from delayd.client.addresses import Address
 from delayd.client.errors import ConnectionLost, Refused, Unreachable, reservation_lost
-from delayd.client.wires import IDLE_CONNECTIONS_MAX, Ask, Wire, is_silent, may_ask_again, pauses
+from delayd.client.wires import (
+    IDLE_CONNECTIONS_MAX,
+    NOTHING,
+    Ask,
+    Reader,
+    Wire,
+    is_silent,
+    may_ask_again,
+    pauses,
+)
 
 T = TypeVar("T")
 RECEIVE_BYTES: Final = 1 << 18
@@ -40,37 +49,65 @@ class Connection:
 
     def exchange(self, wire: Wire, ask: Ask) -> Any:  # noqa: ANN401 - what is spoken tells
         """Send what is asked and return the reply. Raises ConnectionLost, and is closed then."""
-        if (first := wire.before(ask, self)) is not None:
-            try:
-                wire.check_before(ask, first, self._exchange(wire, first))
-            except ConnectionLost as error:
-                reason = str(error.__cause__)
-                raise ConnectionLost(self._where, reason, may_have_happened=False) from error
-            except Refused:
-                self.close()
-                raise
-        return self._exchange(wire, ask)
-
-    def _exchange(self, wire: Wire, ask: Ask) -> Any:  # noqa: ANN401 - the same
+        self.prepare(wire, ask)
         reader = wire.reader(ask, self)
-        data = wire.encode(ask)
-        ends_s = time.monotonic() + self._timeout_s + ask.wait_s
+        return self._exchange(wire.encode(ask), reader, ask.wait_s)
+
+    def prepare(self, wire: Wire, ask: Ask) -> None:
+        """Say what must be said on this connection before; a failure means that nothing was."""
+        first = wire.before(ask, self)
+        if first is None:
+            return
         try:
-            self._socket.settimeout(self._timeout_s)
-            self._socket.sendall(data)
+            reply = self._exchange(wire.encode(first), wire.reader(first, self), first.wait_s)
+            wire.check_before(ask, first, reply)
+        except ConnectionLost as error:
+            reason = str(error.__cause__)
+            raise ConnectionLost(self._where, reason, may_have_happened=False) from error
+        except Refused:
+            self.close()
+            raise
+
+    def _exchange(self, data: bytes, reader: Reader, wait_s: float) -> Any:  # noqa: ANN401
+        ends_s = time.monotonic() + self._timeout_s + wait_s
+        try:
+            self.send(data)
             while True:
-                self._socket.settimeout(max(0.001, ends_s - time.monotonic()))
-                received = self._socket.recv(RECEIVE_BYTES)
+                received = self._receive(max(0.001, ends_s - time.monotonic()))
                 if (reply := reader.feed(received)) is not None:
                     return reply
                 if not received:
-                    raise ConnectionResetError("the daemon closed it")
-        except OSError as error:
-            self.close()
-            raise ConnectionLost(self._where, reason_of(error), may_have_happened=True) from error
+                    raise self._lost(ConnectionResetError("the daemon closed it"))
         except BaseException:
             self.close()  # somewhere within a reply
             raise
+
+    def send(self, data: bytes) -> None:
+        """Send. Raises ConnectionLost, and is closed then."""
+        try:
+            self._socket.settimeout(self._timeout_s)
+            self._socket.sendall(data)
+        except OSError as error:
+            raise self._lost(error) from error
+
+    def receive(self) -> bytes:
+        """Return what has come, one byte at least. Raises ConnectionLost, and is closed then."""
+        if not (received := self._receive(self._timeout_s)):
+            raise self._lost(ConnectionResetError("the daemon closed it"))
+        return received
+
+    def _receive(self, within_s: float) -> bytes:
+        try:
+            self._socket.settimeout(within_s)
+            return self._socket.recv(RECEIVE_BYTES)
+        except OSError as error:
+            raise self._lost(error) from error
+
+    def _lost(self, error: OSError) -> ConnectionLost:
+        self.close()
+        lost = ConnectionLost(self._where, reason_of(error), may_have_happened=True)
+        lost.__cause__ = error
+        return lost
 
     @property
     def is_usable(self) -> bool:
@@ -131,6 +168,12 @@ class Connections:
                     raise
             self._sleep(pause_s)
 
+    def borrow(self) -> Connection:
+        """Return a connection for somebody who gives it back, or closes it."""
+        connection = self._take(needs_free=False)
+        connection.prepare(self._wire, NOTHING)
+        return connection
+
     def close(self) -> None:
         """Close the idle connections; the others are closed when their calls end."""
         with self._lock:
@@ -146,7 +189,7 @@ class Connections:
         with connection.lock:
             reply = connection.exchange(self._wire, ask)
         if not getattr(reply, "is_last", False):
-            self._give_back(connection)
+            self.give_back(connection)
         else:
             connection.close()
         return reply
@@ -170,7 +213,8 @@ class Connections:
         self._was_reached = True
         return connection
 
-    def _give_back(self, connection: Connection) -> None:
+    def give_back(self, connection: Connection) -> None:
+        """Keep a connection for the next call, unless there are enough."""
         with self._lock:
             free = sum(not each.held for each in self._idle)
             if not self._is_closed and (connection.held or free < IDLE_CONNECTIONS_MAX):

@@ -16,6 +16,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self, TypeVar, Unpack
 
 from delayd.client.addresses import DEFAULT_URL, read_address
+from delayd.client.batches import HttpBatch, LineBatch
 from delayd.client.connection import Connections
 from delayd.client.errors import Refused, TimedOut
 from delayd.client.http_calls import HttpCalls
@@ -114,6 +115,15 @@ class Client:
         puts nothing, if one is malformed.
         """
         return self._run(self._calls.put_many(topic, jobs))
+
+    def batch(self) -> HttpBatch | LineBatch:
+        """Put many jobs with many commands in flight: `with client.batch() as batch: ...`.
+
+        `batches` describes what a batch does.
+        """
+        if isinstance(self._calls, LineCalls) and isinstance(self._connections, Connections):
+            return LineBatch(self._connections, self._calls)
+        return HttpBatch(self)
 
     # --- Workers ---------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from tests.client.worlds import World
 
 def http_only(world: World) -> None:
     if not world.is_http:
-        pytest.skip("the line cannot do this; test_line_calls.py proves that it says so")
+        pytest.skip("the line cannot do this; test_sans_io.py proves that it says so")
 
 
 # --- Producers -----------------------------------------------------------------------------------
@@ -123,6 +123,40 @@ def test_many_jobs_are_put_at_once_and_each_has_its_result(world: World) -> None
     assert isinstance(results[-1], JobAlreadyExists)
     assert world.client.topic(world.topic).delayed == 1_501
     assert world.client.put_many(world.topic, []) == []
+
+
+def test_a_batch_has_every_result_in_order(world: World) -> None:
+    world.client.set_policy(world.topic, {"body_bytes_max": 100})
+    world.client.put(world.topic, "x", delay=60, key="taken")
+    with world.client.batch() as batch:
+        for n in range(2_300):
+            batch.put(world.topic, str(n))
+            if n == 1_100:
+                batch.put(world.topic, "x", delay=60, key="taken")
+        batch.put(world.topic, "x" * 101)
+    refused = batch.results.pop(1_101)
+    assert isinstance(refused, JobAlreadyExists)
+    assert isinstance(batch.results.pop(), BodyTooBig)
+    assert [result.outcome for result in batch.results] == ["created"] * 2_300
+    ids = [result.id for result in batch.results]
+    assert ids == sorted(ids)
+    jobs = world.client.reserve_many(world.topic, limit=1_000, timeout=0)
+    assert [job.json() for job in jobs] == list(range(1_000))
+
+
+def test_a_batch_of_long_bodies_has_few_in_flight(world: World) -> None:
+    with world.client.batch() as batch:
+        for _ in range(30):
+            batch.put(world.topic, b"x" * 60_000, delay=60)
+    assert len(batch.results) == 30
+    assert world.client.topic(world.topic).delayed == 30
+
+
+def test_a_batch_whose_block_raises_puts_no_more(world: World) -> None:
+    with pytest.raises(ZeroDivisionError), world.client.batch() as batch:
+        batch.put(world.topic, "x" if batch.put(world.topic, "x") else 1 // 0)
+    assert world.client.put(world.topic, "x").outcome == "created"  # the client goes on
+    assert world.client.topic(world.topic).jobs == 1
 
 
 # --- Workers -------------------------------------------------------------------------------------

@@ -16,10 +16,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, Self
 
 from delayd.client import AsyncClient, AsyncJob, Client
+from delayd.client.aio_batches import AsyncHttpBatch, AsyncLineBatch
 from delayd.testing.daemon import Daemon
 
 TOPICS: Final = itertools.count(1)
 """Tests share daemons, and each has a topic of its own."""
+
+
+WRAPPED: Final = (AsyncJob, AsyncHttpBatch, AsyncLineBatch)
 
 
 class World:
@@ -77,7 +81,7 @@ class Waiting:
         return self._wrapped(value)
 
     def _wrapped(self, value: Any) -> Any:  # noqa: ANN401 - the same
-        return Waiting(self._loop, value) if isinstance(value, AsyncJob) else value
+        return Waiting(self._loop, value) if isinstance(value, WRAPPED) else value
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - the same

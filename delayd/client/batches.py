@@ -1,0 +1,191 @@
+"""Many puts in flight at once, without asyncio and with it.
+
+    with client.batch() as batch:
+        for order in orders:
+            batch.put("orders", order, delay="30m")
+    print(batch.results[0].id)
+
+A batch sends while it is filled, and does not wait for each answer: over the line up to so many
+commands are under way on one connection (`IN_FLIGHT_MAX`), over HTTP they are requests of a
+thousand jobs. At the end of the block every result is there, in the order of the puts: a
+`PutResult`, or the error that the put was refused with. If the connection is lost, `results` has
+those that were answered, and no job is put again. A block that raises puts no more.
+"""
+
+from collections.abc import Iterable
+from typing import Final, Protocol, Self, Unpack, cast
+
+from delayd.client.beanstalk import Reply, topic_word
+from delayd.client.connection import Connection, Connections
+from delayd.client.errors import NotUnderstood, Refused
+from delayd.client.http_calls import BATCH_JOBS_MAX
+from delayd.client.line_calls import PRIORITY, TTR_S, LineCalls, put_result
+from delayd.client.results import PutResult
+from delayd.client.values import Body, NewJob, PutOptions, body_bytes
+
+IN_FLIGHT_MAX: Final = 1_000
+PART: Final = 250
+"""Commands are sent in parts of so many, so that the daemon never waits for the next one."""
+PART_BYTES: Final = 1 << 18
+
+Result = PutResult | Refused
+
+
+class PutReplies:
+    r"""Reads the replies to puts: one line each.
+
+    >>> replies = PutReplies()
+    >>> replies.sent(2)
+    >>> replies.feed(b"INSERTED 7\r\nJOB_TOO")
+    >>> replies.in_flight, replies.results
+    (1, [PutResult(id=7, outcome='created', due=None)])
+    """
+
+    def __init__(self) -> None:
+        self.results: list[Result] = []
+        self.in_flight = 0
+        self._rest = b""
+
+    def sent(self, count: int) -> None:
+        """Note that so many replies will come."""
+        self.in_flight += count
+
+    def feed(self, data: bytes) -> None:
+        """Take what was received."""
+        lines = (self._rest + data).split(b"\r\n")
+        self._rest = lines.pop()
+        self.in_flight -= len(lines)
+        if self.in_flight < 0:
+            raise NotUnderstood("more was answered than was asked")
+        add = self.results.append
+        for line in lines:  # 0.5 us each: that of a list is twice as quick as one by one
+            add(PutResult(int(line[9:]), "created") if line[:9] == b"INSERTED " else _other(line))
+
+
+def _other(line: bytes) -> Result:
+    try:
+        return put_result(Reply(line.decode(errors="replace").split() or [""]), b"put-in-tube")
+    except Refused as refusal:
+        return refusal
+
+
+class PutWriter:
+    """Writes puts as commands, in parts."""
+
+    def __init__(self, calls: LineCalls) -> None:
+        self._calls = calls
+        self._heads: dict[str, bytes] = {}
+        self._lines: list[bytes] = []
+        self._bytes = 0
+
+    def add(self, topic: str, body: Body, options: PutOptions) -> bool:
+        """Write a put; return whether the part is full. Most have no options but these."""
+        if options:
+            line = self._calls.put_line(topic, cast("NewJob", {"body": body, **options}))
+        else:
+            text = body if type(body) is bytes else body_bytes(body)
+            head = self._heads.get(topic)
+            if head is None:
+                words = f"put-in-tube {topic_word(topic)} {PRIORITY} 0 {TTR_S:.0f} "
+                head = self._heads[topic] = words.encode()
+            line = b"%b%d\r\n%b\r\n" % (head, len(text), text)
+        self._lines.append(line)
+        self._bytes += len(line)
+        return len(self._lines) == PART or self._bytes > PART_BYTES
+
+    def take(self) -> tuple[bytes, int]:
+        """Return what was written, and how many commands it is."""
+        lines, self._lines, self._bytes = self._lines, [], 0
+        return b"".join(lines), len(lines)
+
+    def room(self, count: int) -> int:
+        """Return how many puts may be in flight while a part of so many is sent.
+
+        A part that is full of long bodies has few, and then few are in flight.
+        """
+        return min(IN_FLIGHT_MAX - PART, 3 * count)
+
+
+class Putting(Protocol):
+    """What a batch over HTTP needs of its client."""
+
+    def put_many(self, topic: str, jobs: Iterable[NewJob]) -> list[Result]:
+        """Put many jobs."""
+
+
+class AsyncPutting(Protocol):
+    """The same with asyncio."""
+
+    async def put_many(self, topic: str, jobs: Iterable[NewJob]) -> list[Result]:
+        """Put many jobs."""
+
+
+class HttpBatch:
+    """A batch as requests of many jobs."""
+
+    def __init__(self, client: Putting) -> None:
+        self.results: list[Result] = []
+        self._client = client
+        self._topic = ""
+        self._jobs: list[NewJob] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_exception: object) -> None:
+        if kind is None:
+            self._send()
+
+    def put(self, topic: str, body: Body, **options: Unpack[PutOptions]) -> None:
+        """Put a job; its result is in `results` at the end."""
+        if self._jobs and (topic != self._topic or len(self._jobs) == BATCH_JOBS_MAX):
+            self._send()
+        self._topic = topic
+        self._jobs.append(cast("NewJob", {"body": body, **options}))
+
+    def _send(self) -> None:
+        jobs, self._jobs = self._jobs, []
+        if jobs:
+            self.results += self._client.put_many(self._topic, jobs)
+
+
+class LineBatch:
+    """A batch as commands of which many are in flight."""
+
+    def __init__(self, connections: Connections, calls: LineCalls) -> None:
+        self._connections = connections
+        self._writer = PutWriter(calls)
+        self._replies = PutReplies()
+        self._connection: Connection | None = None
+
+    @property
+    def results(self) -> list[Result]:
+        """What became of each put that was answered."""
+        return self._replies.results
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_exception: object) -> None:
+        if kind is None:
+            self._send()
+        if self._connection is not None and not self._connection.is_closed:
+            self._receive(0)
+            self._connections.give_back(self._connection)
+
+    def put(self, topic: str, body: Body, **options: Unpack[PutOptions]) -> None:
+        """Put a job; its result is in `results` at the end."""
+        if self._writer.add(topic, body, options):
+            self._send()
+
+    def _send(self) -> None:
+        data, count = self._writer.take()
+        if self._connection is None:
+            self._connection = self._connections.borrow()
+        self._receive(self._writer.room(count))
+        self._connection.send(data)
+        self._replies.sent(count)
+
+    def _receive(self, left: int) -> None:
+        while self._connection is not None and self._replies.in_flight > left:
+            self._replies.feed(self._connection.receive())
