@@ -1,10 +1,8 @@
 """Debian's Redis and RabbitMQ, each on loopback and a free port, over a directory of its own.
 
-    with free_port() as port:
-        with redis_server(port, tmp_path) as server:
-            server.kill()            # kill -9: what it acknowledged is in its directory
-        with redis_server(port, tmp_path) as server:
-            ...
+    with redis_server(tmp_path) as broker:
+        broker.kill()                # kill -9: what it acknowledged is in its directory
+        broker.start()               # on the same port, over the same directory
 
 Both write what they acknowledge to disk first. RabbitMQ needs a daemon that tells Erlang nodes each
 other's ports (epmd): each test that starts it starts one of its own, on loopback and another port.
@@ -12,7 +10,7 @@ other's ports (epmd): each test that starts it starts one of its own, on loopbac
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -36,34 +34,51 @@ def need(kind: str) -> None:
             pytest.skip(f"{program} is not installed: `make test` installs it where it can")
 
 
-def redis_server(port: int, directory: Path, *arguments: str) -> Server:
-    """Start Redis, which answers when what it was told is on disk."""
-    fixed = ("--bind", HOST, "--dir", str(directory), "--save", "")
-    kept = ("--appendonly", "yes", "--appendfsync", "always")
-    argv = ("redis-server", "--port", str(port), *fixed, *kept, *arguments)
-    server = launch("redis-server", argv)
-    server.address = (HOST, port)
-    server.wait_until(ready=None)
-    return server
+class Broker:
+    """A server that can be started again: `server` is the one that runs now."""
+
+    def __init__(self, port: int, launch_it: Callable[[], Server]) -> None:
+        self.port = port
+        self._launch = launch_it
+        self.start()
+
+    def start(self) -> None:
+        self.server = self._launch()
+        self.server.address = (HOST, self.port)
+        self.server.wait_until(ready=None)
+
+    def kill(self) -> None:
+        self.server.kill()
+        self.server.stop()  # closes what it printed to
 
 
 @contextmanager
-def erlang_ports() -> Iterator[int]:
-    """An epmd on loopback; its port."""
+def running(port: int, launch_it: Callable[[], Server]) -> Iterator[Broker]:
+    broker = Broker(port, launch_it)
+    try:
+        yield broker
+    finally:
+        broker.server.stop()
+
+
+@contextmanager
+def redis_server(directory: Path, *arguments: str) -> Iterator[Broker]:
+    """Run Redis, which answers when what it was told is on disk."""
     with free_port() as port:
-        argv = ("epmd", "-port", str(port), "-address", HOST)
-        with launch("epmd", argv) as epmd:
-            epmd.address = (HOST, port)
-            epmd.wait_until(ready=None)
-            yield port
+        fixed = ("--port", str(port), "--bind", HOST, "--dir", str(directory), "--save", "")
+        kept = ("--appendonly", "yes", "--appendfsync", "always")
+        argv = ("redis-server", *fixed, *kept, *arguments)
+        with running(port, lambda: launch("redis-server", argv)) as broker:
+            yield broker
 
 
-def rabbitmq(port: int, epmd_port: int, directory: Path, settings: str = "") -> Server:
-    """Start RabbitMQ; `settings` are lines of its configuration."""
-    config = directory / "rabbitmq.conf"
-    config.write_text(f"listeners.tcp.default = {HOST}:{port}\n{settings}")
-    (directory / "enabled_plugins").write_text("[].\n")
-    with free_port() as node_port:
+@contextmanager
+def rabbitmq(directory: Path, settings: str = "") -> Iterator[Broker]:
+    """Run RabbitMQ; `settings` are lines of its configuration."""
+    with free_port() as port, free_port() as node_port, erlang_ports() as epmd_port:
+        config, plugins = directory / "rabbitmq.conf", directory / "enabled_plugins"
+        config.write_text(f"listeners.tcp.default = {HOST}:{port}\n{settings}")
+        plugins.write_text("[].\n")
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(directory),
@@ -73,12 +88,23 @@ def rabbitmq(port: int, epmd_port: int, directory: Path, settings: str = "") -> 
             "RABBITMQ_NODENAME": f"test{port}@localhost",
             "RABBITMQ_DIST_PORT": str(node_port),
             "RABBITMQ_CONFIG_FILE": str(config),
-            "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "enabled_plugins"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(plugins),
             "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
             "RABBITMQ_LOG_BASE": str(directory / "log"),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
         }
-        server = launch("rabbitmq", (RABBITMQ, "-noinput"), environment=environment)
-        server.address = (HOST, port)
-        server.wait_until(ready=None)
-    return server
+        argv = (RABBITMQ, "-noinput")
+        with running(port, lambda: launch("rabbitmq", argv, environment=environment)) as broker:
+            yield broker
+
+
+@contextmanager
+def erlang_ports() -> Iterator[int]:
+    """An epmd on loopback; its port."""
+    with (
+        free_port() as port,
+        launch("epmd", ("epmd", "-port", str(port), "-address", HOST)) as epmd,
+    ):
+        epmd.address = (HOST, port)
+        epmd.wait_until(ready=None)
+        yield port

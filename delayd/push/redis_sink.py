@@ -69,7 +69,7 @@ _ADVICE: Final = MappingProxyType(
 """By the first word of an error that is not the job's fault."""
 
 
-def redis_sink(name: str, options: Mapping[str, object]) -> "RedisSink":
+def redis_sink(_name: str, options: Mapping[str, object]) -> "RedisSink":
     """Make the sink of these options. Raises `WrongInside`, a `ValueError`, with all mistakes."""
     server = ServerOptions(options, _READERS, tls_scheme="rediss")
     values = server.values
@@ -83,7 +83,7 @@ def redis_sink(name: str, options: Mapping[str, object]) -> "RedisSink":
         raise WrongInside([(".url", "must end with the number of a database, if with anything")])
     if server.url.host and "database" in values:
         raise WrongInside([(".database", "is for a unix socket: the url ends with it")])
-    return RedisSink(server, Redis(connection_pool=_pool(name, server)))
+    return RedisSink(server, Redis(connection_pool=_pool(server)))
 
 
 @final
@@ -183,8 +183,12 @@ class _Credentials(CredentialProvider):
         return self.get_credentials()
 
 
-def _pool(name: str, server: ServerOptions) -> connection.BlockingConnectionPool:
-    """Make the pool of connections; an attempt waits for one as long as it may take."""
+def _pool(server: ServerOptions) -> connection.BlockingConnectionPool:
+    """Make the pool of connections; an attempt waits for one as long as it may take.
+
+    A connection says nothing of itself, such as its name, so that a user who may do nothing but
+    append can be used.
+    """
     url = server.url
     database = server.values.get("database", 0)  # of a unix socket
     place: dict[str, Any] = {"path": f"/{url.path}"}
@@ -204,7 +208,6 @@ def _pool(name: str, server: ServerOptions) -> connection.BlockingConnectionPool
         timeout=None,
         connection_class=kind,
         db=database,
-        client_name=f"delayd:{name}",
         protocol=2,  # every Redis and its kin speak it, and nothing of the other is needed
         driver_info=None,
         socket_timeout=None,  # the attempt has its own

@@ -17,9 +17,10 @@ from tests.push.test_sinks import JOB, install
 PAGE: Final = (Path(__file__).parent.parent.parent / "docs" / "sinks.md").read_text()
 
 
-def examples(language: str, section: str) -> list[str]:
-    """The examples of a section, in order."""
-    text = PAGE.split(f"\n## {section}\n")[1].split("\n## ")[0]
+def examples(language: str, section: str = "") -> list[str]:
+    """The examples of a section, or of what comes before the first, in order."""
+    text = PAGE.split(f"\n## {section}\n")[1] if section else PAGE
+    text = text.split("\n## ")[0]
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
