@@ -260,12 +260,16 @@ def read_topics(value: object) -> "Patterns | None":
             except PolicyInvalid as refusal:
                 errors += [(f"{where}.{error}", "") for error in refusal.errors]
             else:
+                reserved = "must be another topic: this one is reserved"
                 if policy.exhausted == INTERNAL_TOPIC:
-                    there = f"{where}.exhausted = {shown(INTERNAL_TOPIC)}"
-                    errors.append((there, "must be another topic: this one is reserved"))
+                    errors.append((f"{where}.exhausted = {shown(INTERNAL_TOPIC)}", reserved))
+                if policy.push is not None and policy.push.topic == INTERNAL_TOPIC:
+                    errors.append((f"{where}.push.topic = {shown(INTERNAL_TOPIC)}", reserved))
+    patterns = Patterns(by_pattern)
+    errors += [(f".{shown(pattern)}.push", rule) for pattern, rule in patterns.circles()]
     if errors:
         raise WrongInside(errors)
-    return Patterns(by_pattern) if by_pattern else None
+    return patterns if by_pattern else None
 
 
 def read_sinks(value: object) -> "Mapping[str, SinkSection]":

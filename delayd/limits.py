@@ -59,6 +59,7 @@ TARGET_HEADERS_BYTES_MAX: Final = 4_096
 TARGET_NAME_BYTES_MAX: Final = 64  # the name of a secret or of a sink
 TARGET_SECRETS_MAX: Final = 2  # the former one and the new one, while they are exchanged
 TARGET_CONCURRENCY_MAX: Final = 256  # calls of the whole daemon that are under way at once
+TARGET_TOPICS_MAX: Final = 16  # topics that a job may be pushed through, one after the other
 HTTPS_PORT: Final = 443
 PORT_MAX: Final = 65_535
 # Calls under way at once: a task, a connection and a body each. At 256 with answers after 100 ms,

@@ -84,6 +84,14 @@ IDS_RULE = f"must be a list of whole numbers from 0 to {2**32 - 2}, or off"
             'topics.a.exhausted = "$idempotency"',
             'topics."a".exhausted = "$idempotency": must be another topic: this one is reserved',
         ),
+        (
+            'topics.a.push.topic = "$idempotency"',
+            'topics."a".push.topic = "$idempotency": must be another topic: this one is reserved',
+        ),
+        (
+            'topics."a*".push.topic = "ab"',
+            'topics."a*".push: must not push round in a circle: a*, ab, ab',
+        ),
         ('topics = "{}"', 'topics = "{}": must be sections such as [topics."mail.*"]'),
         ('[topic."x"]', "[topic]: there is no such section; did you mean topics?"),
         ("[topic]", "[topic]: there is no such section; did you mean topics?"),

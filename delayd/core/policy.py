@@ -29,14 +29,14 @@ ended, and must come to the same verdict. The module refuses to know records, qu
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, final
 
 from delayd.core.errors import PolicyInvalid, TopicNameInvalid
 from delayd.core.fields import Field, Rate, duration, no_such_field, rate, shown, size, whole
 from delayd.core.job import Retry, State
 from delayd.core.names import INTERNAL_TOPIC, checked_name
-from delayd.core.targets import Target, read_target, target_fields
+from delayd.core.targets import Target, read_target, target_fields, way_back
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.limits import (
     ATTEMPTS_MAX,
@@ -432,6 +432,18 @@ class Patterns:
             fitting = (policy for expression, policy in self._wild if expression.fullmatch(name))
             policy = next(fitting, None)
         return policy or None
+
+    def circles(self) -> Iterator[tuple[str, str]]:
+        """Yield the patterns whose jobs would be pushed round in a circle, with the rule."""
+        for pattern, policy in self.by_pattern.items():
+            if policy.push is not None and policy.push.topic:
+                way = way_back(pattern, policy.push.topic, self._target_of)
+                if way:
+                    yield pattern, f"must not push round in a circle: {way}"
+
+    def _target_of(self, name: str) -> Target | None:
+        policy = self.of(name)
+        return None if policy is None else policy.push
 
     def __eq__(self, other: object) -> bool:
         """Tell whether they are the same patterns in the same order."""

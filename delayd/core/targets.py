@@ -23,7 +23,7 @@ is told by whom the engine asks (`Engine.vet_target`).
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from delayd.core.errors import TopicNameInvalid
@@ -36,6 +36,7 @@ from delayd.limits import (
     TARGET_HEADERS_MAX,
     TARGET_NAME_BYTES_MAX,
     TARGET_SECRETS_MAX,
+    TARGET_TOPICS_MAX,
     TARGET_URL_BYTES_MAX,
 )
 from delayd.text import duration_text
@@ -237,6 +238,31 @@ def masked(target: Target) -> Target:
         url=path + mark + MASK * bool(mark),
         headers=tuple((name, MASK) for name, _ in target.headers),
     )
+
+
+# --- Topics that push to topics -----------------------------------------------------------------
+
+
+def way_back(topic: str, target: str, target_of: Callable[[str], Target | None]) -> str:
+    """Return the way on which jobs pushed from one topic to another would go round; empty: none.
+
+    `target_of` is asked for the target of each topic that follows. A way that is longer than a few
+    topics counts as one that does not end.
+
+    >>> targets = {"a": Target(topic="b"), "b": Target(topic="c"), "c": Target(url="https://x")}
+    >>> way_back("a", "b", targets.get), way_back("c", "a", targets.get)
+    ('', 'c, a, b, c')
+    """
+    way = [topic]
+    following = target
+    while following:
+        is_seen = following in way
+        way.append(following)
+        if is_seen or len(way) > TARGET_TOPICS_MAX:
+            return ", ".join(way)
+        next_target = target_of(following)
+        following = "" if next_target is None else next_target.topic
+    return ""
 
 
 # --- A job's own target --------------------------------------------------------------------------

@@ -45,6 +45,7 @@ from delayd.core.policy import Patterns, Policy
 from delayd.core.queues import job_id_of
 from delayd.core.records import Kind, pack
 from delayd.core.stats.counters import Operation
+from delayd.core.targets import way_back
 from delayd.core.times import RequestMs
 from delayd.core.topic import Source, Topic
 from delayd.core.wheel.wheel import ceil_to_tick
@@ -156,11 +157,17 @@ def vetted_policy(engine: Engine, name: str, policy: Policy | None) -> Policy | 
         require_writable(engine, policy.exhausted)  # its jobs would be put there
     if policy.push is None:
         return policy
-    if policy.push.topic == name:
-        raise TargetRefused(f"topic {name!r}", "must not be its own target")
     require_writable(engine, policy.push.topic)
+    check_way(engine, name, policy.push.topic)
     target = vetted_target(engine, policy.push)
     return policy if target == policy.push else policy.replaced("push", target)
+
+
+def check_way(engine: Engine, name: str, target: str) -> None:
+    """Raise `TargetRefused` if jobs pushed from the topic to that one would go round."""
+    way = way_back(name, target, lambda following: policy_of(engine, following)[0].push)
+    if way:
+        raise TargetRefused(f"topic {target!r}", f"must not push round in a circle: {way}")
 
 
 def _change_policy(engine: Engine, topic: Topic, policy: Policy | None, source: Source) -> None:

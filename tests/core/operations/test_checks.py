@@ -165,6 +165,7 @@ NOT_ASKED: Final = {
     ),
     **dict.fromkeys(("close_session", "leave"), "nobody holds a job of it"),
     "delete_batch": "answers False",
+    "forward": "puts, which asks",
     **dict.fromkeys(("give_time", "rewrite", "when"), "parts of puts and changes, which ask"),
     **dict.fromkeys(("fail", "hand_out", "serve", "verdict_on"), "parts of operations, which ask"),
     **dict.fromkeys(("catch_up_leases", "expire", "job_for", "look_after"), "time's"),

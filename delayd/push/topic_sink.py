@@ -1,0 +1,51 @@
+"""Another topic of this daemon as the place where due jobs go.
+
+The only sink that touches the daemon's state: what it does is recorded by the turn in which it is
+done. So a job is in one of the two topics at any time, whatever the daemon meets with. The sender
+finds it gone, as a job that was cancelled meanwhile. What the other topic refuses is a failed
+attempt; where targets lead round in a circle, the job is a dead letter at once.
+
+The module refuses to know how a job changes topics (`core.operations.forward`).
+"""
+
+from collections.abc import Callable
+from typing import Final, final
+
+from delayd.core.engine import Engine
+from delayd.core.errors import CapReached, Draining, OutOfSpace, Refusal, TargetRefused
+from delayd.core.operations.forward import forward
+from delayd.core.operations.topics import policy_of
+from delayd.core.session import Session
+from delayd.core.times import RequestMs
+from delayd.push.sinks import DELIVERED, AttemptEnd, DueJob, Result
+
+
+@final
+class TopicSink:
+    """Puts each job into the topic that is its topic's target."""
+
+    __slots__ = ("_engine", "_now_ms", "_session")
+
+    def __init__(self, engine: Engine, session: Session, now_ms: Callable[[], RequestMs]) -> None:
+        """`session` is the one that holds the jobs of all attempts."""
+        self._engine: Final = engine
+        self._session: Final = session
+        self._now_ms: Final = now_ms
+
+    async def deliver(self, job: DueJob) -> AttemptEnd:
+        """Move the job on, without awaiting anything: put and delete are parts of one turn."""
+        push = policy_of(self._engine, job.topic)[0].push
+        if push is None or not push.topic:
+            error = f"topic {job.topic!r} has no other topic as its target any more"
+            return AttemptEnd(Result.FAILED, error)
+        try:
+            forward(self._engine, self._session, job.id, push.topic, self._now_ms())
+        except TargetRefused as refusal:
+            return AttemptEnd(Result.EXHAUSTED, str(refusal))
+        except Refusal as refused:
+            is_full = isinstance(refused, CapReached | Draining | OutOfSpace)
+            return AttemptEnd(Result.FAILED, str(refused), is_outage=is_full)
+        return DELIVERED
+
+    async def close(self) -> None:
+        """Keep nothing open."""
