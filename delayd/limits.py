@@ -650,3 +650,21 @@ BREAKER_OPEN_MS_MAX: Final = 60_000
 SECRETS_MAX: Final = 1_000
 # The file of all of them: four times what they take.
 SECRETS_FILE_BYTES_MAX: Final = 2 << 20
+
+# Urls that are not vetted again at each call; vetting takes a tenth of a call's time.
+PUSH_URLS_KNOWN_MAX: Final = 1_024
+
+# How much of an answer is kept, for people who look for the reason; and how much is read and thrown
+# away, for up to how long, so that the connection can be used again.
+PUSH_ANSWER_BYTES_MAX: Final = 1_024
+PUSH_ANSWER_READ_BYTES_MAX: Final = 64 << 10
+PUSH_ANSWER_MS: Final = 1_000
+PUSH_READ_BYTES: Final = 16 << 10  # of an answer at once; there may be 256 answers
+
+# How long an idle connection is kept: servers close theirs after 5 s or later, and a call that is
+# sent just then fails. Of how many origins: with 8 calls at once each has 8 connections.
+PUSH_IDLE_MS: Final = 4_000
+PUSH_ORIGINS_KEPT_MAX: Final = 64
+
+# Look-ups of names under way: each has a thread.
+PUSH_LOOKUPS_MAX: Final = 32

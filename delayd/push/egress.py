@@ -285,6 +285,17 @@ def _is_here(address: str) -> bool:
     return False
 
 
+def place_of(url: str) -> tuple[str, str]:
+    """Return the origin of a url that was vetted, and its host and port as people write them.
+
+    >>> place_of("https://a.example/b?c")
+    ('https://a.example', 'a.example:443')
+    """
+    read = _read_url(url)
+    host = f"[{read.host}]" if ":" in read.host else read.host
+    return str(read._replace(tail="")), f"{host}:{read.port}"
+
+
 # --- Reading a url -------------------------------------------------------------------------------
 
 

@@ -1,0 +1,314 @@
+"""The sink of urls: each due job is one HTTP request, and the status says what became of it.
+
+    2xx            delivered; what the answer says is of no interest
+    410            exhausted: the receiver wants no more of it
+    anything else  failed; a redirect is one too, and is never followed
+
+Headers tell what delayd knows of the job, and the request is signed (`push.signing`). The receiver
+sees the same `webhook-id` at every attempt, because a call may reach it whose answer does not reach
+us. A failure is told in one line, for people: what was answered, or why there was no answer. It has
+no query and no path of the url, which may contain secrets.
+
+`Retry-After` is handed on as it was said; the sender keeps it within its bounds. The module refuses
+to know deadlines and how many calls are made at once: that is the sender's.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import io
+import os
+import ssl
+from collections.abc import Callable, Iterable
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import quote
+
+from delayd import __version__
+from delayd.access.signing_secrets import Secrets
+from delayd.clock import system_wall_ms
+from delayd.limits import (
+    DURATION_MS_MAX,
+    PUSH_ANSWER_BYTES_MAX,
+    PUSH_ANSWER_MS,
+    PUSH_ANSWER_READ_BYTES_MAX,
+    PUSH_URLS_KNOWN_MAX,
+)
+from delayd.push.egress import AddressRefused, EgressRules, place_of
+from delayd.push.signing import signature
+from delayd.push.sinks import AttemptEnd, DueJob, Result
+from delayd.text import duration_text, moment_text, parse_whole
+
+if TYPE_CHECKING:
+    import aiohttp
+    from yarl import URL
+
+    from delayd.push.connections import Connections, LookUp
+
+USER_AGENT: Final = f"delayd/{__version__}"
+
+_LONG_BODY_BYTES: Final = 1 << 20
+"""What aiohttp does not send in one piece."""
+_GONE: Final = 410
+_TOO_MANY: Final = 429
+
+
+class CallEnd(NamedTuple):
+    """What a call has come to."""
+
+    end: AttemptEnd
+    status: str = ""
+    """The status of the answer, such as `200 OK`; empty: there was no answer."""
+
+
+class _Vetted(NamedTuple):
+    """A url that may be called."""
+
+    url: "URL"
+    """In its normal form."""
+    origin: str
+    place: str
+    """Host and port, for people."""
+
+
+class Webhook:
+    """Calls urls. Connections and aiohttp's client are there from the first call on."""
+
+    __slots__ = (
+        *("_connect_timeout_ms", "_connections", "_look_up", "_rules", "_secrets", "_sign_with"),
+        *("_ssl_context", "_vetted", "_wall_ms"),
+    )
+
+    def __init__(
+        self,
+        rules: EgressRules,
+        *,
+        secrets: Secrets | None = None,
+        sign_with: Iterable[str] = (),
+        connect_timeout_ms: int,
+        wall_ms: Callable[[], int] = system_wall_ms,
+        look_up: "LookUp | None" = None,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        """`sign_with` names the secrets of targets that name none."""
+        self._rules = rules
+        self._secrets = Secrets() if secrets is None else secrets
+        self._sign_with = tuple(sign_with)
+        self._connect_timeout_ms = connect_timeout_ms
+        self._wall_ms = wall_ms
+        self._look_up = look_up
+        self._ssl_context = ssl_context
+        self._connections: Connections | None = None
+        self._vetted: dict[str, _Vetted] = {}
+
+    async def deliver(self, job: DueJob) -> AttemptEnd:
+        """Call the job's url once."""
+        return (await self.call(job)).end
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._connections is not None:
+            await self._connections.close()
+            self._connections = None
+
+    async def call(self, job: DueJob) -> CallEnd:
+        """Call the job's url once, and return the status too."""
+        try:
+            vetted = self._vetted.get(job.url) or self._vet(job.url)
+        except ValueError as error:
+            return _not_called(f"the url may not be called: {error}")
+        try:
+            headers = self._headers(job)
+        except KeyError as error:
+            return _not_called(f"there is no secret {error.args[0]} to sign with")
+        import aiohttp  # noqa: PLC0415 - see `connections`
+
+        from delayd.push.connections import NEW_SOCKETS  # noqa: PLC0415 - see there
+
+        if self._connections is None:
+            self._connections = self._opened()
+        new_sockets: list[str] = []
+        NEW_SOCKETS.set(new_sockets)
+        session = self._connections.session(vetted.origin)
+        place = vetted.place
+        try:
+            try:
+                return await self._request(session, job, vetted.url, headers)
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+                if new_sockets or isinstance(error, aiohttp.ClientConnectorError):
+                    raise
+            # The server has closed a kept connection while the request was on its way.
+            return await self._request(self._connections.fresh, job, vetted.url, headers)
+        except aiohttp.ConnectionTimeoutError:
+            within = duration_text(self._connect_timeout_ms)
+            return _no_answer(f"no connection to {place} within {within}")
+        except aiohttp.ClientConnectorError as error:
+            if isinstance(error.os_error, AddressRefused):
+                return _not_called(str(error.os_error))
+            is_look_up = isinstance(error, aiohttp.ClientConnectorDNSError)
+            reason = _look_up_reason if is_look_up else _reason
+            return _no_answer(f"no connection to {place}: {reason(error.os_error)}")
+        except aiohttp.ClientResponseError:
+            return _no_answer(f"{place} does not answer in HTTP")
+        except (aiohttp.ClientError, OSError):
+            return _no_answer(f"{place} closed the connection before it answered")
+
+    def _opened(self) -> "Connections":
+        from delayd.push.connections import Connections, look_up  # noqa: PLC0415 - see there
+
+        return Connections(
+            self._rules,
+            self._connect_timeout_ms,
+            look_up_host=self._look_up or look_up,
+            ssl_context=self._ssl_context,
+        )
+
+    def _vet(self, text: str) -> _Vetted:
+        """Vet a url; what is allowed may have changed since it was set. Raises `ValueError`."""
+        from yarl import URL  # noqa: PLC0415 - comes with aiohttp
+
+        url = self._rules.vet_url(text)
+        if len(self._vetted) >= PUSH_URLS_KNOWN_MAX:
+            self._vetted.clear()
+        vetted = self._vetted[text] = _Vetted(URL(url, encoded=True), *place_of(url))
+        return vetted
+
+    def _headers(self, job: DueJob) -> dict[str, str]:
+        """Return all headers of the call. Raises `KeyError` with a secret that is not there."""
+        wall_ms = self._wall_ms()
+        said = {
+            "Content-Type": job.content_type,
+            "User-Agent": USER_AGENT,
+            "webhook-id": job.message_id,
+            "webhook-timestamp": str(wall_ms // 1_000),
+            "Idempotency-Key": job.message_id,
+            "traceparent": _traceparent(job),
+            "Delayd-Id": str(job.id),
+            "Delayd-Topic": job.topic,
+            "Delayd-Attempt": str(job.attempt),
+            "Delayd-Due": moment_text(job.due_ms),
+            "Delayd-Lateness-Ms": str(job.lateness_ms),
+        }
+        if job.key:
+            said["Delayd-Key"] = quote(job.key, safe="")
+        keys = self._secrets.keys(job.secrets or self._sign_with)
+        if keys:
+            said["webhook-signature"] = signature(keys, job.message_id, wall_ms // 1_000, job.body)
+        taken = {name.lower() for name in (*said, "webhook-signature", "delayd-key")}
+        return {name: text for name, text in job.headers if name.lower() not in taken} | said
+
+    async def _request(
+        self,
+        session: "aiohttp.ClientSession",
+        job: DueJob,
+        url: "URL",
+        headers: dict[str, str],
+    ) -> CallEnd:
+        body = io.BytesIO(job.body) if len(job.body) > _LONG_BODY_BYTES else job.body
+        async with session.request(
+            job.method,
+            url,
+            data=body or None if job.method in {"GET", "DELETE"} else body,
+            headers=headers,
+            allow_redirects=False,
+        ) as response:
+            beginning = await _beginning(response)
+            return self._judged(response, beginning)
+
+    def _judged(self, response: "aiohttp.ClientResponse", beginning: bytes) -> CallEnd:
+        """Return what the answer means."""
+        status = _status_text(response.status)
+        if 200 <= response.status < 300:
+            return CallEnd(AttemptEnd(Result.DELIVERED, answer=beginning), status)
+        if response.status == _GONE:
+            return CallEnd(AttemptEnd(Result.EXHAUSTED, status, beginning), status)
+        is_redirect = 300 <= response.status < 400
+        error = f"{status}: redirects are not followed" if is_redirect else status
+        end = AttemptEnd(
+            Result.FAILED,
+            error,
+            beginning,
+            retry_after_ms(response.headers.get("Retry-After", ""), self._wall_ms()),
+            is_outage=response.status >= 500 or response.status == _TOO_MANY,
+        )
+        return CallEnd(end, status)
+
+
+async def _beginning(response: "aiohttp.ClientResponse") -> bytes:
+    """Read the answer, so that its connection can be used again, and return how it begins.
+
+    One that is long, slow or broken is cut off: the status has been told, and that is what counts.
+    """
+    content = response.content
+    if content.is_eof():  # as nearly every answer to a call
+        return content.read_nowait()[:PUSH_ANSWER_BYTES_MAX]
+    import aiohttp  # noqa: PLC0415 - see `connections`
+
+    beginning = b""
+    read_bytes = 0
+    try:
+        async with asyncio.timeout(PUSH_ANSWER_MS / 1_000):
+            while piece := await content.readany():
+                beginning += piece[: PUSH_ANSWER_BYTES_MAX - len(beginning)]
+                read_bytes += len(piece)
+                if read_bytes > PUSH_ANSWER_READ_BYTES_MAX:
+                    response.close()
+                    break
+    except (TimeoutError, aiohttp.ClientError, OSError):
+        response.close()
+    return beginning
+
+
+def retry_after_ms(text: str, wall_ms: int) -> int:
+    """Read the header `Retry-After`: seconds, or a date of HTTP; 0 if it is neither, or over.
+
+    >>> retry_after_ms("120", 0), retry_after_ms("Sat, 21 Nov 2026 10:15:30 GMT", 1_795_256_100_000)
+    (120000, 30000)
+    >>> retry_after_ms("soon", 0), retry_after_ms("-1", 0), retry_after_ms("1.5", 0)
+    (0, 0, 0)
+    """
+    text = text.strip()
+    seconds = parse_whole(text)
+    if seconds is not None:
+        return min(seconds * 1_000, DURATION_MS_MAX)
+    with contextlib.suppress(ValueError, OverflowError, TypeError):
+        if text.endswith("GMT"):
+            after_ms = int(parsedate_to_datetime(text).timestamp()) * 1_000 - wall_ms
+            return min(max(after_ms, 0), DURATION_MS_MAX)
+    return 0
+
+
+def _traceparent(job: DueJob) -> str:
+    """Return the trace context: one trace for all attempts of a job, one span for each (W3C)."""
+    trace = hashlib.sha256(job.message_id.encode()).hexdigest()[:32]
+    span = hashlib.sha256(f"{job.message_id}/{job.attempt}".encode()).hexdigest()[:16]
+    return f"00-{trace}-{span}-01"
+
+
+def _status_text(status: int) -> str:
+    """Write a status with the words that everybody knows, not those of the answer."""
+    with contextlib.suppress(ValueError):
+        return f"{status} {HTTPStatus(status).phrase}"
+    return str(status)
+
+
+def _reason(error: OSError) -> str:
+    """Say why there is no connection."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {(error.reason or 'no reason is known').lower().replace('_', ' ')}"
+    return os.strerror(error.errno).lower() if error.errno else str(error)
+
+
+def _look_up_reason(error: OSError) -> str:
+    return f"its name cannot be looked up: {(error.strerror or str(error)).lower()}"
+
+
+def _not_called(error: str) -> CallEnd:
+    return CallEnd(AttemptEnd(Result.FAILED, error))
+
+
+def _no_answer(error: str) -> CallEnd:
+    return CallEnd(AttemptEnd(Result.FAILED, error, is_outage=True))

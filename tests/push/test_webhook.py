@@ -1,0 +1,874 @@
+import asyncio
+import contextlib
+import datetime as dt
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from standardwebhooks.webhooks import Webhook as Verifier
+
+from delayd import __version__
+from delayd.access.signing_secrets import Secrets
+from delayd.clock import system_wall_ms
+from delayd.limits import (
+    DURATION_MS_MAX,
+    PUSH_ANSWER_BYTES_MAX,
+    PUSH_ANSWER_READ_BYTES_MAX,
+    PUSH_LOOKUPS_MAX,
+    PUSH_ORIGINS_KEPT_MAX,
+)
+from delayd.net import tls
+from delayd.net.addresses import TcpAddress
+from delayd.push.connections import Connections, LookUp, look_up
+from delayd.push.egress import EgressRules
+from delayd.push.sinks import DELIVERED, AttemptEnd, Result
+from delayd.push.webhook import Webhook, retry_after_ms
+from tests.access.handshakes import Authority
+from tests.access.secret_samples import named, text
+from tests.push.receiver import HOST, OK, WALL_MS, FakeDns, Receiver, job, row, rules, webhook
+
+
+def answer(status: str, *headers: str, body: bytes = b"") -> bytes:
+    lines = (f"HTTP/1.1 {status}", *headers, f"Content-Length: {len(body)}", "", "")
+    return "\r\n".join(lines).encode() + body
+
+
+def play(scene: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(scene(), 60))
+
+
+@contextlib.asynccontextmanager
+async def calling(
+    receiver: Receiver,
+    dns: LookUp | None = None,
+    **changes: Any,  # noqa: ANN401
+) -> AsyncIterator[Webhook]:
+    async with receiver:
+        sink = webhook(receiver, dns, **changes)
+        try:
+            yield sink
+        finally:
+            await sink.close()
+
+
+def end_of(answered: bytes) -> AttemptEnd:
+    """What one call comes to that is answered like this."""
+    ends = []
+
+    async def scene() -> None:
+        receiver = Receiver(answered)
+        async with calling(receiver) as sink:
+            ends.append(await sink.deliver(job(receiver.url())))
+        assert len(receiver.got) == 1
+
+    play(scene)
+    return ends[0]
+
+
+# --- What is sent --------------------------------------------------------------------------------
+
+
+def test_a_call_says_what_delayd_knows_of_the_job() -> None:
+    async def scene() -> None:
+        receiver = Receiver()
+        async with calling(receiver) as sink:
+            end = await sink.deliver(job(receiver.url("/a/b?c=d%20e"), key=b"order 4/\xff"))
+        assert end == DELIVERED._replace(answer=b"ok")
+        (got,) = receiver.got
+        assert got.line == "POST /a/b?c=d%20e HTTP/1.1"
+        assert got.body == b'{"hello": "world"}'
+        trace = got.headers.pop("traceparent")
+        assert got.headers == {
+            "host": f"{HOST}:{receiver.port}",
+            "accept": "*/*",
+            "content-length": "18",
+            "content-type": "application/json",
+            "user-agent": f"delayd/{__version__}",
+            "webhook-id": "00c0ffee00c0ffee_7",
+            "webhook-timestamp": "1795256100",
+            "idempotency-key": "00c0ffee00c0ffee_7",
+            "delayd-id": "7",
+            "delayd-topic": "mail",
+            "delayd-key": "order%204%2F%FF",
+            "delayd-attempt": "2",
+            "delayd-due": "2026-11-21T10:14:59.960Z",
+            "delayd-lateness-ms": "40",
+        }
+        version, trace_id, span_id, flags = trace.split("-")
+        assert (version, len(trace_id), len(span_id), flags) == ("00", 32, 16, "01")
+
+    play(scene)
+
+
+def test_attempts_of_a_job_share_their_id_and_trace_and_differ_in_span_and_time() -> None:
+    async def scene() -> None:
+        receiver = Receiver()
+        async with receiver:
+            for attempt in (1, 2):
+                sink = webhook(receiver, wall_ms=WALL_MS + attempt * 60_000)
+                await sink.deliver(job(receiver.url(), attempt=attempt))
+                await sink.close()
+        one, two = (got.headers for got in receiver.got)
+        assert one["webhook-id"] == two["webhook-id"]
+        assert int(two["webhook-timestamp"]) - int(one["webhook-timestamp"]) == 60
+        assert one["traceparent"].split("-")[1] == two["traceparent"].split("-")[1]
+        assert one["traceparent"].split("-")[2] != two["traceparent"].split("-")[2]
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "length"),
+    [
+        ("POST", b"", "0"),
+        ("PUT", b"x", "1"),
+        ("PATCH", b"x", "1"),
+        ("GET", b"", None),
+        ("GET", b"x", "1"),
+        ("DELETE", b"", None),
+        ("POST", b"\0\xff" * 1_000_000, "2000000"),
+    ],
+)
+def test_method_and_body_are_the_targets_and_the_jobs(
+    method: str, body: bytes, length: str | None
+) -> None:
+    async def scene() -> None:
+        receiver = Receiver()
+        async with calling(receiver) as sink:
+            call = job(receiver.url(), method=method, body=body, content_type="a/b")
+            assert (await sink.deliver(call)).result is Result.DELIVERED
+        (got,) = receiver.got
+        assert got.line == f"{method} / HTTP/1.1"
+        assert got.body == body
+        assert got.headers.get("content-length", "0") == (length or "0")
+        assert got.headers["content-type"] == "a/b"
+
+    play(scene)
+
+
+def test_headers_of_the_target_are_sent_but_for_those_that_are_delayds() -> None:
+    async def scene() -> None:
+        receiver = Receiver()
+        taken = ("WEBHOOK-ID", "Webhook-Signature", "delayd-key", "Delayd-Id", "user-agent")
+        own = (("Authorization", "Bearer x"), ("X-Team", "mail"), ("content-type", "x/y"))
+        async with calling(receiver) as sink:
+            headers = (*own, *((name, "forged") for name in taken))
+            await sink.deliver(job(receiver.url(), headers=headers, content_type="a/b"))
+        (got,) = receiver.got
+        assert got.headers["authorization"] == "Bearer x"
+        assert got.headers["x-team"] == "mail"
+        assert got.headers["content-type"] == "a/b"
+        assert "forged" not in got.headers.values()
+
+    play(scene)
+
+
+def test_a_call_is_signed_so_that_the_library_of_the_standard_accepts_it() -> None:
+    async def scene() -> None:
+        receiver = Receiver()
+        secrets = Secrets([named("a", 1, 2), named("b", 3)])
+        changes: dict[str, Any] = {
+            "secrets": secrets,
+            "sign_with": ("b",),
+            "wall_ms": system_wall_ms(),
+        }
+        async with calling(receiver, **changes) as sink:
+            await sink.deliver(job(receiver.url()))
+            await sink.deliver(job(receiver.url(), secrets=("a",)))
+        by_default, by_name = receiver.got
+        assert Verifier(text(3)).verify(by_default.body, by_default.headers) == {"hello": "world"}
+        for number in (1, 2):
+            assert Verifier(text(number)).verify(by_name.body, by_name.headers)
+        with pytest.raises(Exception, match="No matching signature"):
+            Verifier(text(3)).verify(by_name.body, by_name.headers)
+
+    play(scene)
+
+
+def test_a_secret_that_is_there_no_more_fails_the_attempt_before_anything_is_sent() -> None:
+    async def scene() -> None:
+        receiver = Receiver()
+        async with calling(receiver, secrets=Secrets([named("a", 1)])) as sink:
+            end = await sink.deliver(job(receiver.url(), secrets=("a", "gone")))
+        assert end == AttemptEnd(Result.FAILED, "there is no secret gone to sign with")
+        assert receiver.connections == 0
+
+    play(scene)
+
+
+# --- What is answered ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", ["200 OK", "201 Created", "202 Hm", "204 No Content", "299 x"])
+def test_a_success_is_delivered(status: str) -> None:
+    assert end_of(answer(status)) == DELIVERED
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "is_outage"),
+    [
+        ("400 Nope", "400 Bad Request", False),
+        ("401 x", "401 Unauthorized", False),
+        ("404 x", "404 Not Found", False),
+        ("409 x", "409 Conflict", False),
+        ("429 x", "429 Too Many Requests", True),
+        ("499 x", "499", False),
+        ("500 x", "500 Internal Server Error", True),
+        ("502 x", "502 Bad Gateway", True),
+        ("503 \x80", "503 Service Unavailable", True),
+        ("599 x", "599", True),
+        ("301 x", "301 Moved Permanently: redirects are not followed", False),
+        ("302 x", "302 Found: redirects are not followed", False),
+        ("304 x", "304 Not Modified: redirects are not followed", False),
+        ("308 x", "308 Permanent Redirect: redirects are not followed", False),
+    ],
+)
+def test_anything_else_is_a_failure_in_words_that_everybody_knows(
+    status: str, error: str, is_outage: bool
+) -> None:
+    end = end_of(answer(status))
+    assert end == AttemptEnd(Result.FAILED, error, is_outage=is_outage)
+
+
+def test_gone_exhausts_at_once() -> None:
+    assert end_of(answer("410 Gone", body=b"no more")) == AttemptEnd(
+        Result.EXHAUSTED, "410 Gone", b"no more"
+    )
+
+
+@pytest.mark.parametrize(
+    "where", ["http://127.0.0.1:22/", "http://169.254.169.254/", "https://b.example/", "/b", "//b"]
+)
+def test_a_redirect_is_never_followed(where: str) -> None:
+    async def scene() -> None:
+        dns = FakeDns(b_example=["127.0.0.1"])
+        receiver = Receiver(answer("307 Temporary Redirect", f"Location: {where}"))
+        async with calling(receiver, dns) as sink:
+            end = await sink.deliver(job(receiver.url()))
+        assert end.result is Result.FAILED
+        assert len(receiver.got) == 1
+        assert dns.asked == [HOST]
+
+    play(scene)
+
+
+def test_of_an_answer_the_beginning_is_kept() -> None:
+    body = bytes(range(256)) * 10
+    end = end_of(answer("500 x", body=body))
+    assert end.answer == body[:PUSH_ANSWER_BYTES_MAX]
+    assert end_of(answer("500 x", body=b"short")).answer == b"short"
+    assert end_of(answer("200 x", body=b"fine")).answer == b"fine"
+
+
+def test_a_compressed_answer_is_not_unpacked() -> None:
+    end = end_of(answer("500 x", "Content-Encoding: gzip", body=b"\x1f\x8b bomb"))
+    assert end.answer == b"\x1f\x8b bomb"
+
+
+def test_no_compression_is_asked_for_and_no_cookie_is_sent_back() -> None:
+    async def scene() -> None:
+        receiver = Receiver(answer("200 OK", "Set-Cookie: a=b; Path=/"))
+        async with calling(receiver) as sink:
+            for _ in range(2):
+                await sink.deliver(job(receiver.url()))
+        for got in receiver.got:
+            assert not {"cookie", "accept-encoding"} & set(got.headers)
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("body_bytes", "is_reused"),
+    [(PUSH_ANSWER_READ_BYTES_MAX, True), (PUSH_ANSWER_READ_BYTES_MAX * 20, False)],
+)
+def test_no_more_of_an_answer_is_read_than_the_limit_and_its_connection_is_given_up(
+    body_bytes: int, is_reused: bool
+) -> None:
+    async def scene() -> None:
+        receiver = Receiver(answer("200 OK", body=bytes(body_bytes)))
+        async with calling(receiver) as sink:
+            for _ in range(2):
+                assert (await sink.deliver(job(receiver.url()))).result is Result.DELIVERED
+        assert receiver.connections == (1 if is_reused else 2)
+
+    play(scene)
+
+
+def test_an_answer_that_never_ends_or_breaks_off_does_not_change_what_its_status_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("delayd.push.webhook.PUSH_ANSWER_MS", 1)
+    begun = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nbegun"
+    assert end_of(begun) == DELIVERED._replace(answer=b"begun")
+    monkeypatch.undo()
+    broken = b"HTTP/1.1 500 x\r\nConnection: close\r\nContent-Length: 100\r\n\r\nbegun"
+    end = end_of(broken)
+    assert (end.error, end.answer) == ("500 Internal Server Error", b"begun")
+
+
+# --- Retry-After ---------------------------------------------------------------------------------
+
+
+def http_date(after_s: int) -> str:
+    moment = dt.datetime.fromtimestamp(WALL_MS / 1_000 + after_s, dt.UTC)
+    return format_datetime(moment, usegmt=True)
+
+
+@pytest.mark.parametrize(
+    ("value", "after_ms"),
+    [
+        ("0", 0),
+        ("30", 30_000),
+        (" 30 ", 30_000),
+        ("99999999999999999999", DURATION_MS_MAX),
+        (http_date(90), 90_000),
+        (http_date(-90), 0),
+        ("Saturday, 21-Nov-26 10:15:30 GMT", 30_000),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", DURATION_MS_MAX),
+        ("", 0),
+        ("-5", 0),
+        ("1.5", 0),
+        ("1e3", 0),
+        ("soon", 0),
+        ("٣٠", 0),
+        ("Sat, 31 Feb 2026 10:15:30 GMT", 0),
+        ("Sat, 21 Nov 2026 10:15:30", 0),
+        ("GMT", 0),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(value: str, after_ms: int) -> None:
+    assert retry_after_ms(value, WALL_MS) == after_ms
+
+
+def test_retry_after_of_a_failure_is_handed_on() -> None:
+    assert end_of(answer("503 x", "Retry-After: 30")).retry_after_ms == 30_000
+    assert end_of(answer("404 x", f"Retry-After: {http_date(5)}")).retry_after_ms == 5_000
+    assert end_of(answer("200 x", "Retry-After: 30")).retry_after_ms == 0
+    assert end_of(answer("410 x", "Retry-After: 30")).retry_after_ms == 0
+
+
+# --- No answer -----------------------------------------------------------------------------------
+
+
+def failure(end: AttemptEnd) -> str:
+    assert end.result is Result.FAILED
+    assert end.is_outage
+    assert (end.answer, end.retry_after_ms) == (b"", 0)
+    return end.error
+
+
+def test_a_refused_connection_is_told_with_host_and_port_and_no_query() -> None:
+    async def scene() -> None:
+        receiver = Receiver()
+        async with receiver:
+            url = receiver.url("/path?token=canary")
+        sink = webhook(receiver)
+        end = await sink.deliver(job(url))
+        await sink.close()
+        assert failure(end) == f"no connection to {HOST}:{receiver.port}: connection refused"
+
+    play(scene)
+
+
+def test_a_host_that_nobody_knows_is_told() -> None:
+    async def scene() -> None:
+        receiver, dns = Receiver(), FakeDns(empty_example=[])
+        async with calling(receiver, dns) as sink:
+            end = await sink.deliver(job(f"http://nobody.example:{receiver.port}/"))
+            said = "its name cannot be looked up: name or service not known"
+            assert failure(end) == f"no connection to nobody.example:{receiver.port}: {said}"
+            end = await sink.deliver(job(f"http://empty.example:{receiver.port}/"))
+            assert failure(end).endswith("cannot be looked up: empty.example has no address")
+        assert dns.asked == ["nobody.example", "empty.example"]
+
+    play(scene)
+
+
+def test_a_look_up_that_hangs_ends_with_the_time_for_the_connection() -> None:
+    async def hang(_host: str, _port: int) -> list[tuple[Any, ...]]:
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    async def scene() -> None:
+        receiver = Receiver()
+        async with calling(receiver, hang, connect_timeout_ms=20) as sink:
+            end = await sink.deliver(job(receiver.url()))
+        assert failure(end) == f"no connection to {HOST}:{receiver.port} within 20ms"
+
+    play(scene)
+
+
+def test_a_connection_that_is_closed_without_an_answer_is_told() -> None:
+    async def scene() -> None:
+        receiver = Receiver(b"")
+        async with calling(receiver) as sink:
+            end = await sink.deliver(job(receiver.url()))
+        said = f"{HOST}:{receiver.port} closed the connection before it answered"
+        assert failure(end) == said
+        assert len(receiver.got) == 1
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    "answered",
+    [
+        b"220 mail.example ESMTP\r\n\r\n",
+        b"HTTP/1.1 abc\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"a" * 20_000 + b"\r\n\r\n",
+    ],
+)
+def test_what_does_not_speak_http_is_told(answered: bytes) -> None:
+    async def scene() -> None:
+        receiver = Receiver(answered)
+        async with calling(receiver) as sink:
+            end = await sink.deliver(job(receiver.url()))
+        assert failure(end) == f"{HOST}:{receiver.port} does not answer in HTTP"
+
+    play(scene)
+
+
+def test_a_call_that_is_cancelled_leaves_no_connection() -> None:
+    async def scene() -> None:
+        receiver = Receiver()
+        arrived = asyncio.Event()
+
+        async def hang() -> None:
+            arrived.set()
+            await asyncio.get_running_loop().create_future()
+
+        receiver.on_request = hang
+        async with calling(receiver) as sink:
+            call = asyncio.create_task(sink.deliver(job(receiver.url())))
+            await arrived.wait()
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            receiver.on_request = None
+            assert (await sink.deliver(job(receiver.url()))).result is Result.DELIVERED
+        assert receiver.connections == 2
+
+    play(scene)
+
+
+# --- Connections ---------------------------------------------------------------------------------
+
+
+def test_calls_one_after_the_other_share_a_connection() -> None:
+    async def scene() -> None:
+        receiver = Receiver(OK, answer("500 x", body=b"oops"), OK)
+        async with calling(receiver) as sink:
+            for _ in range(5):
+                await sink.deliver(job(receiver.url()))
+        assert receiver.connections == 1
+
+    play(scene)
+
+
+def test_a_kept_connection_that_the_server_has_just_closed_is_replaced_within_the_attempt() -> None:
+    async def scene() -> None:
+        receiver = Receiver(OK, b"", OK)
+        async with calling(receiver) as sink:
+            for _ in range(2):
+                assert (await sink.deliver(job(receiver.url()))).result is Result.DELIVERED
+        assert [got.connection for got in receiver.got] == [1, 1, 2]
+
+    play(scene)
+
+
+def test_a_server_that_closes_again_has_failed_the_attempt() -> None:
+    async def scene() -> None:
+        receiver = Receiver(OK, b"")
+        async with calling(receiver) as sink:
+            assert (await sink.deliver(job(receiver.url()))).result is Result.DELIVERED
+            assert "closed the connection" in failure(await sink.deliver(job(receiver.url())))
+        assert [got.connection for got in receiver.got] == [1, 1, 2]
+
+    play(scene)
+
+
+def test_connections_are_kept_for_a_bounded_number_of_origins() -> None:
+    async def scene() -> None:
+        connections = Connections(EgressRules(), 1_000)
+        loop = asyncio.get_running_loop()
+        kept = [connections.session(f"https://{n}") for n in range(PUSH_ORIGINS_KEPT_MAX)]
+        assert len(set(map(id, kept))) == 1
+        assert connections.session("https://one.more") is connections.fresh
+        assert connections.session("https://0") is kept[0]
+        later = loop.time() + 3_600
+        loop.time = lambda: later  # type: ignore[method-assign]
+        assert connections.session("https://one.more") is kept[0]
+        assert connections.session("https://1") is kept[0]
+        del loop.time
+        await connections.close()
+
+    play(scene)
+
+
+def test_a_connection_that_is_not_kept_is_closed_after_its_call() -> None:
+    async def scene() -> None:
+        receiver = Receiver()
+        async with receiver:
+            connections = Connections(rules(receiver), 1_000, look_up_host=FakeDns())
+            for _ in range(2):
+                async with connections.fresh.get(receiver.url()) as response:
+                    await response.read()
+            await connections.close()
+        assert [got.headers.get("connection") for got in receiver.got] == ["close", "close"]
+        assert receiver.connections == 2
+
+    play(scene)
+
+
+def test_a_webhook_that_is_closed_opens_again() -> None:
+    async def scene() -> None:
+        receiver = Receiver()
+        async with calling(receiver) as sink:
+            for _ in range(2):
+                assert (await sink.deliver(job(receiver.url()))).result is Result.DELIVERED
+                await sink.close()
+
+    play(scene)
+
+
+def test_urls_are_vetted_once_and_a_bounded_number_is_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("delayd.push.webhook.PUSH_URLS_KNOWN_MAX", 2)
+    vetted: list[str] = []
+    vet = EgressRules.vet_url
+
+    def note(self: EgressRules, url: str) -> str:
+        vetted.append(url[-1])
+        return vet(self, url)
+
+    monkeypatch.setattr(EgressRules, "vet_url", note)
+
+    async def scene() -> None:
+        receiver = Receiver()
+        async with calling(receiver) as sink:
+            for tail in "aabbacca":
+                end = await sink.deliver(job(receiver.url(f"/{tail}")))
+                assert end.result is Result.DELIVERED
+                assert len(sink._vetted) <= 2
+        assert "".join(vetted) == "abca"
+        assert [got.line[6] for got in receiver.got] == list("aabbacca")
+
+    play(scene)
+
+
+def test_aiohttp_is_imported_at_the_first_call_and_not_before() -> None:
+    script = "import sys, delayd.push.webhook; print('aiohttp' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False\n"
+
+
+# --- TLS -----------------------------------------------------------------------------------------
+
+
+def https_end(tmp_path: Path, name: str, client: str) -> AttemptEnd:
+    """What a call to a server with a certificate of this name comes to."""
+    ends = []
+
+    async def scene() -> None:
+        authority = Authority(tmp_path)
+        server = tls.server_context(authority.files(name))
+        contexts = {"trusts": authority.client(), "default": None}
+        receiver = Receiver(tls=server)
+        async with calling(receiver, tls=contexts[client]) as sink:
+            ends.append(await sink.deliver(job(receiver.url(scheme="https"))))
+
+    play(scene)
+    return ends[0]
+
+
+def test_tls_is_verified(tmp_path: Path) -> None:
+    assert https_end(tmp_path, HOST, "trusts").result is Result.DELIVERED
+
+
+def test_a_certificate_of_another_host_is_not_accepted(tmp_path: Path) -> None:
+    said = failure(https_end(tmp_path, "other.example", "trusts"))
+    assert "its certificate is not accepted: Hostname mismatch" in said
+
+
+def test_a_certificate_of_an_authority_that_nobody_trusts_is_not_accepted(tmp_path: Path) -> None:
+    said = failure(https_end(tmp_path, HOST, "default"))
+    assert "its certificate is not accepted: " in said
+
+
+def test_a_port_that_speaks_no_tls_is_told() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 mail.example ESMTP\r\n")
+        await reader.read()
+        writer.close()
+
+    async def scene() -> None:
+        receiver = Receiver()
+        server = await asyncio.start_server(talk, "127.0.0.1", 0)
+        receiver.port = server.sockets[0].getsockname()[1]
+        sink = webhook(receiver)
+        end = await sink.deliver(job(receiver.url(scheme="https")))
+        assert failure(end).endswith("TLS failed: wrong version number")
+        await sink.close()
+        server.close()
+
+    play(scene)
+
+
+# --- The second gate: what is connected to -------------------------------------------------------
+
+
+def refused(end: AttemptEnd) -> str:
+    assert end.result is Result.FAILED
+    assert not end.is_outage
+    return end.error
+
+
+def test_a_url_that_may_no_longer_be_called_is_not_called() -> None:
+    async def scene() -> None:
+        receiver, dns = Receiver(), FakeDns()
+        async with receiver:
+            egress = rules(receiver, hosts=("other.example",))
+            sink = webhook(receiver, dns, egress=egress)
+            rule = f"must have a host that [push] hosts allows: {HOST} is not there"
+            end = await sink.deliver(job(receiver.url()))
+            assert refused(end) == f"the url may not be called: {rule}"
+        assert dns.asked == []
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["10.0.0.7", "169.254.169.254", "::1", "::ffff:10.0.0.7", "64:ff9b::7f00:1", "fe80::1%2", "::"],
+)
+def test_a_name_that_means_a_private_address_is_not_connected_to(address: str) -> None:
+    async def scene() -> None:
+        receiver = Receiver()
+        async with calling(receiver, FakeDns(x_example=[address])) as sink:
+            end = await sink.deliver(job(f"http://x.example:{receiver.port}/"))
+        assert refused(end).startswith(f"the address {address} of x.example ")
+        if address == "10.0.0.7":
+            assert end.error == (
+                "the address 10.0.0.7 of x.example is private: [push] private_networks would have "
+                "to allow it"
+            )
+        assert receiver.connections == 0
+
+    play(scene)
+
+
+def test_of_several_addresses_only_those_that_may_be_called_are_connected_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[tuple[Any, ...]] = []
+    make = Connections._socket
+
+    def note(self: Connections, place: tuple[Any, ...]) -> socket.socket:
+        made.append(place[4][:2])
+        return make(self, place)
+
+    monkeypatch.setattr(Connections, "_socket", note)
+
+    async def scene() -> None:
+        receiver = Receiver()
+        many = ["10.0.0.7", "::1", "169.254.169.254", "127.0.0.1", "192.168.0.1", "::ffff:10.0.0.8"]
+        for order in (many, many[::-1]):
+            made.clear()
+            async with calling(receiver, FakeDns(x_example=order)) as sink:
+                end = await sink.deliver(job(f"http://x.example:{receiver.port}/"))
+            assert end.result is Result.DELIVERED
+            assert set(made) == {("127.0.0.1", receiver.port)}
+
+    play(scene)
+
+
+def test_a_name_that_means_another_address_a_second_later_is_looked_at_again() -> None:
+    async def scene() -> None:
+        receiver = Receiver(answer("200 OK", "Connection: close"))
+        dns = FakeDns()
+        async with receiver:
+            for addresses, result in (
+                (["127.0.0.1"], Result.DELIVERED),
+                (["10.0.0.7"], Result.FAILED),
+                (["127.0.0.1"], Result.DELIVERED),
+            ):
+                dns.hosts[HOST] = addresses
+                sink = webhook(receiver, dns)
+                assert (await sink.deliver(job(receiver.url()))).result is result
+                await sink.close()
+
+    play(scene)
+
+
+def test_the_address_that_is_connected_to_is_vetted_whatever_was_looked_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The look-up is trusted for nothing: what it lets pass is vetted when the socket is made."""
+
+    async def scene() -> None:
+        receiver = Receiver()
+        async with calling(receiver) as sink:
+            vetted: list[str] = []
+            egress = sink._rules
+            vet = EgressRules.vet_address
+
+            def first_passes(self: EgressRules, address: str, port: int, host: str = "") -> None:
+                vetted.append(address)
+                if len(vetted) == 1:
+                    return  # between check and use the name begins to mean this
+                vet(self, address, port, host)
+
+            monkeypatch.setattr(EgressRules, "vet_address", first_passes)
+            for address in ("10.0.0.7", "169.254.169.254", "::1"):
+                vetted.clear()
+                sink._look_up = FakeDns(hook_example=[address])
+                end = await sink.deliver(job(receiver.url()))
+                assert refused(end).startswith(f"the address {address} is ")
+                assert vetted == [address, address]
+                await sink.close()
+            assert egress is sink._rules
+        assert receiver.connections == 0
+
+    play(scene)
+
+
+def test_an_address_in_place_of_a_name_is_vetted_when_it_is_connected_to() -> None:
+    async def scene() -> None:
+        receiver = Receiver()
+        async with receiver:
+            own = EgressRules(
+                private_networks=rules(receiver)._networks,
+                allow_http=True,
+                ports=[receiver.port],
+                own=[TcpAddress("127.0.0.1", receiver.port)],
+            )
+            connections = Connections(own, 1_000, look_up_host=FakeDns())
+            with pytest.raises(aiohttp.ClientConnectorError) as caught:
+                await connections.fresh.get(f"http://127.0.0.1:{receiver.port}/")
+            assert "where this daemon listens" in str(caught.value.os_error)
+            await connections.close()
+        assert receiver.connections == 0
+
+    play(scene)
+
+
+@pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"])
+def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    async def scene() -> None:
+        proxy, receiver = Receiver(), Receiver()
+        async with proxy, calling(receiver) as sink:
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
+            assert (await sink.deliver(job(receiver.url()))).result is Result.DELIVERED
+        assert (proxy.connections, receiver.connections) == (0, 1)
+
+    play(scene)
+
+
+def test_no_password_of_the_environment_is_sent(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text(f"machine {HOST} login me password canary\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+
+    async def scene() -> None:
+        receiver = Receiver()
+        async with calling(receiver) as sink:
+            await sink.deliver(job(receiver.url()))
+        assert "authorization" not in receiver.got[0].headers
+
+    play(scene)
+
+
+# --- Look-ups ------------------------------------------------------------------------------------
+
+
+def test_names_are_looked_up_in_a_thread_that_nobody_waits_for() -> None:
+    async def scene() -> None:
+        rows = await look_up("localhost", 443)
+        assert {each[4][:2] for each in rows} <= {("127.0.0.1", 443), ("::1", 443)}
+        with pytest.raises(socket.gaierror):
+            await look_up("does-not-exist.invalid", 443)
+
+    play(scene)
+
+
+def test_a_look_up_that_ends_after_the_loop_does_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import threading
+
+    begun, may_end = threading.Event(), threading.Event()
+    threads: list[threading.Thread] = []
+
+    def slow(*_args: object, **_options: object) -> list[tuple[Any, ...]]:
+        threads.append(threading.current_thread())
+        begun.set()
+        may_end.wait()
+        return [row("127.0.0.1", 443)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+
+    async def scene() -> None:
+        looking = asyncio.create_task(look_up("x.example", 443))
+        await asyncio.to_thread(begun.wait)
+        looking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await looking
+
+    asyncio.run(scene())
+    assert threads[0].daemon
+    may_end.set()
+    threads[0].join()
+
+
+def test_so_many_names_are_looked_up_at_once_and_no_more() -> None:
+    async def scene() -> None:
+        receiver = Receiver()
+        under_way, most = 0, 0
+        go_on = asyncio.Event()
+
+        async def slow(host: str, port: int) -> list[tuple[Any, ...]]:
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            if under_way == PUSH_LOOKUPS_MAX:
+                go_on.set()
+            await go_on.wait()
+            under_way -= 1
+            return [row("127.0.0.1", port)]
+
+        async with calling(receiver, slow) as sink:
+            urls = [
+                f"http://{number}.example:{receiver.port}/"
+                for number in range(PUSH_LOOKUPS_MAX + 5)
+            ]
+            ends = await asyncio.gather(*(sink.deliver(job(url)) for url in urls))
+        assert {end.result for end in ends} == {Result.DELIVERED}
+        assert most == PUSH_LOOKUPS_MAX
+
+    play(scene)
+
+
+def test_the_default_context_verifies_certificates_and_hosts() -> None:
+    async def scene() -> None:
+        connections = Connections(EgressRules(), 1_000)
+        connector = connections.fresh.connector
+        context = getattr(connector, "_ssl", None)
+        assert isinstance(context, ssl.SSLContext)
+        assert context.verify_mode is ssl.CERT_REQUIRED
+        assert context.check_hostname
+        assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
+        await connections.close()
+
+    play(scene)
