@@ -19,7 +19,9 @@ PATH: Final = re.compile(
 """A file with an ending of ours, or a folder, which ends in a slash."""
 FOLDERS: Final = ("", "delayd", "delayd/core", "delayd/http", "delayd/journal", "systemd", "tests")
 """From where a page may name a path: `turns.py`, `core/engine.py`, `delayd/core/engine.py`."""
-ELSEWHERE: Final = frozenset(("delayd.toml", "protocol.txt", "tokens.json", "worker.token"))
+ELSEWHERE: Final = frozenset(
+    ("delayd.toml", "protocol.txt", "receiver.py", "tokens.json", "worker.token")
+)
 """Files of readers and of beanstalkd, not of the project."""
 FROM_OPENSSL: Final = "peer did not return a certificate"
 

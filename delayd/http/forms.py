@@ -15,7 +15,7 @@ from delayd import limits
 from delayd.core.job import Retry, State
 from delayd.core.operations.put import Conflict
 from delayd.core.scans.scan import NEVER_DUE_MS, Wanted
-from delayd.core.targets import KINDS
+from delayd.core.targets import KINDS, Target
 from delayd.http.problems import FieldError
 from delayd.http.reading import Form, Rules
 from delayd.http.values import (
@@ -60,9 +60,6 @@ BytesBody = Annotated[
     bytes | Unset,
     about("Any bytes, in base64.", extra_json_schema={"pattern": "^[A-Za-z0-9+/]*={0,2}$"}),
 ]
-Webhook = Annotated[
-    Any, about("Refused: delivery by webhook is not there yet.", extra_json_schema={"not": {}})
-]
 
 
 class WithBodyForm(Form, kw_only=True):
@@ -106,7 +103,13 @@ class WithRuleForm(WithBodyForm, kw_only=True):
 
     told_rules: ClassVar[Rules] = (
         {"anyOf": [{"required": ["body"]}, {"required": ["body_base64"]}]},
-        {"dependentRequired": {"jitter_percent": ["retry"]}},
+        {
+            "dependentRequired": {
+                "jitter_percent": ["retry"],
+                "method": ["url"],
+                "headers": ["url"],
+            }
+        },
     )
 
     priority: Priority = limits.PRIORITY_DEFAULT
@@ -114,19 +117,23 @@ class WithRuleForm(WithBodyForm, kw_only=True):
     retry: Ladder | Unset = UNSET
     max_attempts: Attempts | Unset = UNSET
     jitter_percent: Percent | Unset = UNSET
-    url: Webhook = UNSET
-    push: Webhook = UNSET
+    url: TargetUrl | Unset = UNSET
+    method: TargetMethod | Unset = UNSET
+    headers: TargetHeaders | Unset = UNSET
 
     def broken_rules(self) -> list[FieldError]:
-        """A body there must be; jitter needs a ladder."""
+        """A body there must be; jitter needs a ladder, and what is sent to a url needs one."""
         errors = super().broken_rules()
         if self.body is UNSET and self.body_base64 is UNSET:
             errors.append(FieldError("body", "is missing; body_base64 takes its place"))
         if self.jitter_percent is not UNSET and self.retry is UNSET:
             errors.append(FieldError("jitter_percent", "needs retry beside it"))
-        for name in ("url", "push"):
-            if getattr(self, name) is not UNSET:
-                errors.append(FieldError(name, "this version pushes nothing: consumers reserve"))
+        if self.url is UNSET:
+            errors += [
+                FieldError(name, "needs url beside it")
+                for name in ("method", "headers")
+                if getattr(self, name) is not UNSET
+            ]
         return errors
 
     @property
@@ -138,6 +145,17 @@ class WithRuleForm(WithBodyForm, kw_only=True):
             self.retry if isinstance(self.retry, tuple) else (),
             self.max_attempts if isinstance(self.max_attempts, int) else 0,
             self.jitter_percent if isinstance(self.jitter_percent, int) else 0,
+        )
+
+    @property
+    def target(self) -> Target | None:
+        """Where the job is sent when it is due; None: nowhere."""
+        if not isinstance(self.url, str):
+            return None
+        return Target(
+            url=self.url,
+            method=self.method if isinstance(self.method, str) else "POST",
+            headers=self.headers if isinstance(self.headers, tuple) else (),
         )
 
 
@@ -155,7 +173,7 @@ class PutJobForm(WithRuleForm, kw_only=True):
     def broken_rules(self) -> list[FieldError]:
         """What to do about a key needs one."""
         if self.body_base64 is self.at is self.retry is self.on_conflict is UNSET and (
-            self.body is not UNSET is self.jitter_percent is self.url is self.push
+            self.body is not UNSET is self.jitter_percent is self.url is self.method is self.headers
         ):
             return []  # as most are: 1 us a job is a tenth of what it takes
         errors = super().broken_rules()

@@ -93,7 +93,8 @@ class _Members:
                 for field in self._reader.lists:
                     if field.name == name:
                         raise RequestInvalid([too_many(field)])
-                text = b"[]" if text.startswith(b"[") else b"{}"
+                # Headers are an object, so that an empty one would be taken.
+                text = b"{}" if text.startswith(b"{") and name != "headers" else b"[]"
         self._texts[name] = text
         return self._unknown_count <= HTTP_ERRORS_MAX
 

@@ -33,6 +33,7 @@ def _openapi_text() -> bytes:
 _PUT_REFUSALS: Final = (
     *(errors.ValueOutOfRange, errors.DelayTooLong, errors.BodyTooBig),
     *(errors.CapReached, errors.OutOfSpace, errors.Draining),
+    *(errors.TargetRefused, errors.PushIsOff),
 )
 _HELD: Final = (errors.JobNotFound, problems.ReservationLost)
 _NAMED: Final = {200: Response("It is done; the job's number.", (structs.NamedAnswer,))}

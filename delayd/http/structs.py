@@ -37,6 +37,15 @@ Attempts = Annotated[Count, about("Since its retry ladder began, with the one th
 Steps = Annotated[list[str], about("The delays after each failed attempt.")]
 JsonBody = Annotated[Any, about("The body where it is JSON: the very text that was put.")]
 BytesBody = Annotated[bytes | Unset, about("The body where it is not, in base64.")]
+OwnUrl = Annotated[
+    str | Unset,
+    about("Where the job is sent when it is due. Without the scope admin its query is ***."),
+]
+OwnMethod = Annotated[str | Unset, about("Of that request.")]
+OwnHeaders = Annotated[
+    dict[str, str] | Unset,
+    about("Of that request, by name. Without the scope admin their values are ***."),
+]
 
 
 def _named(members: type[enum.Enum], description: str) -> msgspec.Meta:
@@ -101,7 +110,13 @@ class FailureAnswer(Answer, kw_only=True):
 
     reason: ReasonName
     at: MomentText
-    error: Annotated[str | Unset, about("What its worker said.")] = UNSET
+    error: Annotated[
+        str | Unset,
+        about(
+            "What its worker said; of a job that delayd sent to its target, what came back. The"
+            " scope admin sees the beginning of that answer behind the first line."
+        ),
+    ] = UNSET
     origin: Annotated[str | Unset, about("The topic that it was moved from.")] = UNSET
 
 
@@ -119,6 +134,9 @@ class ReservedJobAnswer(Answer, kw_only=True):
     expires: Annotated[MomentText, about("When the reservation ends, unless it is extended.")]
     key: str | Unset = UNSET
     failure: FailureAnswer | Unset = UNSET
+    url: OwnUrl = UNSET
+    method: OwnMethod = UNSET
+    headers: OwnHeaders = UNSET
     body: JsonBody = UNSET
     body_base64: BytesBody = UNSET
 
@@ -201,6 +219,9 @@ class JobAnswer(Answer, kw_only=True):
     max_attempts: Annotated[int, Meta(ge=1)] | Unset = UNSET
     jitter_percent: Annotated[int, Meta(ge=1, le=100)] | Unset = UNSET
     failure: FailureAnswer | Unset = UNSET
+    url: OwnUrl = UNSET
+    method: OwnMethod = UNSET
+    headers: OwnHeaders = UNSET
     body: JsonBody = UNSET
     body_base64: BytesBody = UNSET
 

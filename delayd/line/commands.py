@@ -339,8 +339,11 @@ def _bulk(
 def _stats_job(client: LineConnection, job_id: int, now_ms: RequestMs) -> bytes:
     engine = client.engine
     record, state = caught_up(engine, job_id, now_ms)
+    sees_all = client.may(Scope.ADMIN, engine.store.topic_of(record).name)
     compat = client.stats.compat
-    return client.long_reply(replies.stats_job(engine.store, job_id, record, state, now_ms, compat))
+    return client.long_reply(
+        replies.stats_job(engine.store, job_id, record, state, now_ms, compat, sees_all=sees_all)
+    )
 
 
 def _stats_tube(client: LineConnection, name: str, now_ms: RequestMs) -> bytes:

@@ -28,6 +28,7 @@ from delayd.access.scopes import Scope
 from delayd.core.background import BackgroundTask, BackgroundTasks, Work
 from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, JobNotFound, OutOfSpace, Refusal
+from delayd.core.operations.checks import vetted_own
 from delayd.core.operations.clock import caught_up
 from delayd.core.operations.finish import delete_batch, delete_held
 from delayd.core.operations.put import put_alike, put_keyed, put_keyed_run, put_one, take_id
@@ -638,6 +639,8 @@ class LineConnection:
         shape = shape_of(before, after) if key else None
         if shape is None or not shape.each or shape.put.body_bytes > self.engine.body_bytes_max:
             return 0
+        if shape.words.target and not self.may(Scope.WEBHOOK, self.used.name):
+            return 0
         keys, bodies, end = shape.run_in(data, at)
         if not keys:
             return 0
@@ -653,7 +656,7 @@ class LineConnection:
         """Put jobs under their keys, all at once if the keys are all new."""
         put, words, _ = shape
         first_id = 0
-        if words.retry is None:
+        if words.retry is None and words.target is None:
             try:
                 first_id = put_keyed_run(
                     self.engine, self.used, put[0], put[1], put[2], keys, bodies, now_ms
@@ -729,6 +732,8 @@ class LineConnection:
                 words = parse_put_words(put.extra)
             except Refusal as refusal:
                 return self.discard_body(put.body_bytes, self.refuse(replies.refused(refusal)))
+            if words.target and not self.may(Scope.WEBHOOK, name or self.used.name):
+                return self.discard_body(put.body_bytes, self.refuse(replies.FORBIDDEN))
         self.stats.note_producer(self.session)
         job_id = 0 if words else take_id(self.engine)
         return self.expect(put.body_bytes, partial(self._put, job_id, put, words, name))
@@ -768,5 +773,6 @@ class LineConnection:
             body=body,
             now_ms=now_ms,
             retry=words.retry,
+            target=b"" if words.target is None else vetted_own(self.engine, words.target),
         )
         return replies.put_outcome(job_id, outcome)

@@ -20,13 +20,14 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from delayd.core.errors import Refusal
+from delayd.core.errors import Refusal, TargetRefused
 from delayd.core.job import Retry, State
 from delayd.core.names import checked_key, checked_name
 from delayd.core.operations.put import Conflict
 from delayd.core.policy import parse_ladder
 from delayd.core.scans.list import Cursor
 from delayd.core.scans.scan import NEVER_DUE_MS, Wanted
+from delayd.core.targets import TARGET_FIELDS, Target
 from delayd.limits import (
     ATTEMPTS_MAX,
     DURATION_MS_MAX,
@@ -424,6 +425,14 @@ def _duration(value: str) -> int:
     return parse_duration_ms(value)
 
 
+def _url(value: str) -> str:
+    """Return the url; what is wrong with it is told, as it is told of one that is refused."""
+    try:
+        return str(TARGET_FIELDS["url"].read(value))
+    except ValueError as error:
+        raise TargetRefused(f"url {value!r}", str(error)) from None
+
+
 # --- Words of put --------------------------------------------------------------------------------
 
 
@@ -433,6 +442,8 @@ class PutWords(NamedTuple):
     key: bytes = b""
     on: Conflict = Conflict.REJECT
     retry: Retry | None = None
+    target: Target | None = None
+    """Where the job is sent when it is due; None: nowhere."""
 
 
 _PUT_READERS: Final[dict[str, Reader]] = {
@@ -441,21 +452,27 @@ _PUT_READERS: Final[dict[str, Reader]] = {
     "retry": parse_ladder,
     "attempts": _whole(1, ATTEMPTS_MAX),
     "jitter": _whole(0, JITTER_PERCENT_MAX),
+    "url": _url,
+    "method": TARGET_FIELDS["method"].read,
 }
 
 
 def parse_put_words(text: bytes) -> PutWords:
-    """Return the parsed options, each after a space; `BadFormat`, `KeyInvalid`."""
+    """Return the parsed options, each after a space; `BadFormat`, `KeyInvalid`, `TargetRefused`."""
     if not text.startswith(b" "):
         raise BadFormat(text)
     values = _words(text, _PUT_READERS)
     steps_ms, attempts_max = values.get("retry", ()), values.get("attempts", 0)
     key, on = values.get("key", b""), values.get("on", Conflict.REJECT)
+    url, method = values.get("url", ""), values.get("method", "")
     if not values or ("on" in values and not key) or ("jitter" in values and not steps_ms):
+        raise BadFormat(text)
+    if method and not url:
         raise BadFormat(text)
     retry = Retry(steps_ms, attempts_max, values.get("jitter", 0))
     has_rule = bool(steps_ms or attempts_max)
-    return PutWords(key, on, retry if has_rule else None)
+    target = Target(url=url, method=method or "POST") if url else None
+    return PutWords(key, on, retry if has_rule else None, target)
 
 
 class Shape(NamedTuple):
@@ -506,7 +523,7 @@ def shape_of(before: bytes, after: bytes) -> Shape | None:
         return None
     try:
         words = parse_put_words(b" key=x" + after)
-    except BadFormat:
+    except Refusal:
         return None
     words = words._replace(key=b"")
     longest_bytes = len(before) + KEY_BYTES_MAX + len(after) + 2

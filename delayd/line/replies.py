@@ -11,9 +11,11 @@ from types import MappingProxyType
 from typing import Final
 
 from delayd.compat import Compat
-from delayd.core.errors import JobAlreadyExists, PolicyInvalid, Refusal
+from delayd.core.errors import JobAlreadyExists, PolicyInvalid, Refusal, TargetRefused
 from delayd.core.job import (
+    FLAGS_AT,
     HEADER,
+    Flag,
     Reason,
     State,
     attempts_of,
@@ -22,6 +24,7 @@ from delayd.core.job import (
     note_of,
     retry_of,
     tally_of,
+    target_of,
 )
 from delayd.core.operations.put import Outcome
 from delayd.core.policy import Policy
@@ -29,6 +32,7 @@ from delayd.core.scans.bulk import Bulk
 from delayd.core.scans.list import Page
 from delayd.core.session import Handed
 from delayd.core.store import Store
+from delayd.core.targets import masked, own_target
 from delayd.core.topic import Topic
 from delayd.text import duration_text
 
@@ -61,12 +65,18 @@ def refused(refusal: Refusal) -> bytes:
     """Return the reply to a refused command."""
     if isinstance(refusal, JobAlreadyExists):
         return b"JOB_ALREADY_EXISTS %d\r\n" % refusal.job_id
+    if isinstance(refusal, TargetRefused):
+        return _bad_format(str(refusal))
     return b"%b\r\n" % (refusal.line_word or refusal.word).encode()
 
 
 def policy_refused(refusal: PolicyInvalid) -> bytes:
     """List every error of a policy, on one line, for people."""
-    text = "".join(map(_visible, "; ".join(refusal.errors))).encode()
+    return _bad_format("; ".join(refusal.errors))
+
+
+def _bad_format(said: str) -> bytes:
+    text = "".join(map(_visible, said)).encode()
     if len(text) > _ERRORS_BYTES_MAX:
         text = text[: _ERRORS_BYTES_MAX - 3].decode(errors="ignore").encode() + b"..."
     return b"BAD_FORMAT %b\r\n" % text
@@ -187,10 +197,18 @@ def seconds_left(left_ms: int) -> int:
 
 
 def stats_job(
-    store: Store, job_id: int, record: bytes, state: State, now_ms: int, compat: Compat
+    store: Store,
+    job_id: int,
+    record: bytes,
+    state: State,
+    now_ms: int,
+    compat: Compat,
+    *,
+    sees_all: bool,
 ) -> bytes:
     """Answer `stats-job`. `file` is 0: a job's bytes move from file to file.
 
+    `sees_all`: also what may be secret of a job's target, and of its answer.
     Fields that beanstalkd does not have come last, and only where they apply.
     """
     _, due_ms, created_ms, ttr_ms, priority, _, _, _ = HEADER.unpack_from(record)
@@ -214,12 +232,12 @@ def stats_job(
             "releases": tally.releases,
             "buries": tally.buries,
             "kicks": tally.kicks,
-            **_job_details(record, state, now_ms),
+            **_job_details(record, state, now_ms, sees_all=sees_all),
         }
     )
 
 
-def _job_details(record: bytes, state: State, now_ms: int) -> dict[str, object]:
+def _job_details(record: bytes, state: State, now_ms: int, *, sees_all: bool) -> dict[str, object]:
     values: dict[str, object] = {}
     key, retry, failure, note = (
         key_of(record),
@@ -241,7 +259,13 @@ def _job_details(record: bytes, state: State, now_ms: int) -> dict[str, object]:
     if note is not None and note.origin:
         values["moved-from"] = quoted(note.origin)
     if note is not None and note.error:
-        values["error"] = _any_text(note.error)
+        is_answer = failure is not None and failure.reason == Reason.PUSH_FAILED
+        error = note.error.partition("\n")[0] if is_answer and not sees_all else note.error
+        values["error"] = _any_text(error)
+    if record[FLAGS_AT] & Flag.TARGET:
+        target = own_target(target_of(record))
+        values["url"] = _any_text((target if sees_all else masked(target)).url)
+        values["method"] = quoted(target.method)
     return values
 
 

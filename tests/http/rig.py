@@ -600,7 +600,7 @@ def stored(engine: Engine, job_id: int = 1) -> dict[str, Any]:
     """Return everything about a job but its body, as an answer has it."""
     record = engine.store.jobs.get(job_id)
     assert record is not None
-    return dict(msgspec.to_builtins(whole_job(engine.store, job_id, record)))
+    return dict(msgspec.to_builtins(whole_job(engine.store, job_id, record, lambda _: True)))
 
 
 def http_refusals(kind: type[Refusal] = Refusal) -> Iterator[type[Refusal]]:

@@ -34,7 +34,7 @@ from delayd.core.errors import (
     ValueOutOfRange,
 )
 from delayd.core.names import INTERNAL_TOPIC, checked_name
-from delayd.core.targets import Target
+from delayd.core.targets import Target, pack_own
 from delayd.core.topic import Topic
 from delayd.limits import DURATION_MS_MAX, PRIORITY_MAX, TARGET_URL_BYTES_MAX, WALL_MS_MAX
 
@@ -134,6 +134,12 @@ def vetted_target(engine: Engine, target: Target) -> Target:
     if len(kept.url) > TARGET_URL_BYTES_MAX:  # a replay would not read it
         raise TargetRefused("the url", f"has more than {TARGET_URL_BYTES_MAX} bytes when encoded")
     return kept
+
+
+def vetted_own(engine: Engine, target: Target) -> bytes:
+    """Return a job's own target as its record has it; `TargetRefused`, `PushIsOff`."""
+    kept = vetted_target(engine, target)
+    return pack_own(kept.method, kept.url, kept.headers)
 
 
 # --- The internal topic --------------------------------------------------------------------------

@@ -363,7 +363,7 @@ def _checked(engine: Engine, topic: Topic, what: What) -> What:
         check_range("attempts", retry.attempts_max, ATTEMPTS_MAX)
         check_range("jitter in percent", retry.jitter_percent, JITTER_PERCENT_MAX)
     if what.target and topic.policy is not None and topic.policy.push is not None:
-        raise TargetRefused("a url", f"cannot be given: topic {topic.name!r} has a target")
+        raise TargetRefused("url", f"cannot be given: topic {topic.name!r} has a target")
     return what
 
 

@@ -9,6 +9,7 @@ a `body`:
 [True, False, False]
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -33,8 +34,10 @@ from delayd.core.job import (
     note_of,
     retry_of,
     tally_of,
+    target_of,
 )
 from delayd.core.scans.scan import seen_state
+from delayd.core.targets import masked, own_target
 from delayd.http import structs
 from delayd.http.values import UNSET, Unset, is_dense
 from delayd.text import duration_text, moment_text
@@ -55,6 +58,10 @@ _LONG_EXPONENT: Final = b"e000"
 _TALLY: Final = int(Flag.TALLY)
 _FAILURE: Final = int(Flag.FAILURE)
 _KEY: Final = int(Flag.KEY)
+_TARGET: Final = int(Flag.TARGET)
+
+IsAdmin = Callable[[str], bool]
+"""Tells whether the client has the scope admin for a topic, and so sees what may be secret."""
 
 
 def is_json(body: bytes) -> bool:
@@ -132,7 +139,7 @@ def parse_token(token: str) -> Reservation:
 
 
 def reserved_job(
-    store: "Store", job_id: int, handed_ms: int, form: str
+    store: "Store", job_id: int, handed_ms: int, form: str, is_admin: IsAdmin
 ) -> structs.ReservedJobAnswer:
     """Return a job for its holder, who got it at that time."""
     record = store.jobs.get(job_id)
@@ -154,30 +161,51 @@ def reserved_job(
     if flags & _KEY:
         answer.key = key_of(record).decode()
     if flags & _FAILURE:
-        answer.failure = last_failure(record, offset_ms)
+        answer.failure = last_failure(record, offset_ms, sees_all=is_admin(answer.topic))
+    if flags & _TARGET:
+        _set_target(answer, record, sees_all=is_admin(answer.topic))
     set_body(answer, body_of(record), form)
     return answer
 
 
-def last_failure(record: bytes, offset_ms: int) -> structs.FailureAnswer | Unset:
+def _set_target(
+    answer: structs.ReservedJobAnswer | structs.JobAnswer, record: bytes, *, sees_all: bool
+) -> None:
+    """Tell where the job goes by itself."""
+    target = own_target(target_of(record))
+    if not sees_all:
+        target = masked(target)
+    answer.url, answer.method = target.url, target.method
+    answer.headers = dict(target.headers) or UNSET
+
+
+def last_failure(record: bytes, offset_ms: int, *, sees_all: bool) -> structs.FailureAnswer | Unset:
     """Return what is known of the last failed attempt."""
     failure = failure_of(record)
-    return UNSET if failure is None else failure_answer(failure, note_of(record), offset_ms)
+    if failure is None:
+        return UNSET
+    return failure_answer(failure, note_of(record), offset_ms, sees_all=sees_all)
 
 
-def failure_answer(failure: Failure, note: Note | None, offset_ms: int) -> structs.FailureAnswer:
-    """Return the members of a failed attempt."""
+def failure_answer(
+    failure: Failure, note: Note | None, offset_ms: int, *, sees_all: bool
+) -> structs.FailureAnswer:
+    """Return the members of a failed attempt; of a call's answer only some see more than a line."""
+    error = "" if note is None else note.error
+    if failure.reason == Reason.PUSH_FAILED and not sees_all:
+        error = error.partition("\n")[0]
     return structs.FailureAnswer(
         reason=Reason(failure.reason).name.lower(),
         at=moment_text(failure.failed_ms + offset_ms),
-        error=(note.error if note is not None else "") or UNSET,
+        error=error or UNSET,
         origin=(note.origin if note is not None else "") or UNSET,
     )
 
 
-def whole_job(store: "Store", job_id: int, record: bytes) -> structs.JobAnswer:
+def whole_job(store: "Store", job_id: int, record: bytes, is_admin: IsAdmin) -> structs.JobAnswer:
     """Return everything about a job except its body."""
     record = store.current(job_id, record)
+    topic = store.topic_of(record).name
     state = seen_state(store, job_id, record)
     _, due_ms, created_ms, ttr_ms, priority, _, _, _ = HEADER.unpack_from(record)
     offset_ms = store.wall_times.offset_ms
@@ -185,7 +213,7 @@ def whole_job(store: "Store", job_id: int, record: bytes) -> structs.JobAnswer:
     is_reserved = state is State.RESERVED
     answer = structs.JobAnswer(
         id=job_id,
-        topic=store.topic_of(record).name,
+        topic=topic,
         state=state.name.lower(),
         priority=priority,
         due=moment_text(due_ms + offset_ms),
@@ -198,7 +226,7 @@ def whole_job(store: "Store", job_id: int, record: bytes) -> structs.JobAnswer:
         buries=tally.buries,
         kicks=tally.kicks,
         key=key_of(record).decode() or UNSET,
-        failure=last_failure(record, offset_ms),
+        failure=last_failure(record, offset_ms, sees_all=is_admin(topic)),
     )
     if is_reserved:
         answer.expires = moment_text(store.leases.sessions[job_id].deadlines[job_id] + offset_ms)
@@ -207,6 +235,8 @@ def whole_job(store: "Store", job_id: int, record: bytes) -> structs.JobAnswer:
         answer.retry = [*map(duration_text, retry.steps_ms)] or UNSET
         answer.max_attempts = retry.attempts_max or UNSET
         answer.jitter_percent = retry.jitter_percent or UNSET
+    if record[FLAGS_AT] & _TARGET:
+        _set_target(answer, record, sees_all=is_admin(topic))
     return answer
 
 

@@ -23,7 +23,7 @@ async def get(call: Call) -> Reply:
     api, job_id = call.api, call.job_id
     call.allow_job(job_id)
     record, _ = caught_up(api.engine, job_id, api.now_ms())
-    answer = whole_job(api.engine.store, job_id, record)
+    answer = whole_job(api.engine.store, job_id, record, call.is_admin)
     set_body(answer, body_of(record))
     return await call.answered(answer)
 

@@ -9,8 +9,10 @@ that is taken, a cap) is reported for that job alone.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from delayd.access.scopes import Scope
 from delayd.core.errors import Refusal
 from delayd.core.names import checked_key
+from delayd.core.operations.checks import vetted_own
 from delayd.core.operations.put import Conflict, Outcome, put_alike, put_keyed
 from delayd.core.times import RequestMs
 from delayd.http.api import Api, Call
@@ -69,7 +71,8 @@ def put_one(
     retry = job.rule
     ttr_ms = ttr_ms_of(job, topic)
     engine = api.engine
-    if not key and due_wall_ms is None and retry is None:
+    target = job.target
+    if not key and due_wall_ms is None and retry is None and target is None:
         job_id = put_alike(
             engine, topic, job.priority, delay_ms, ttr_ms, (body,), now_ms, at_once=at_once
         )
@@ -86,6 +89,7 @@ def put_one(
         body=body,
         now_ms=now_ms,
         retry=retry,
+        target=b"" if target is None else vetted_own(engine, target),
         at_once=at_once,
     )
 
@@ -95,8 +99,12 @@ async def put(call: Call) -> Reply:
     name, headers = call.topic, call.request.headers
     if isinstance(call.given, PutJobsForm):
         refuse_beside(headers, "the jobs of a batch can have a key each, with on_conflict keep")
+        if any(job.url is not UNSET for job in call.given.jobs):
+            call.allow(name, Scope.WEBHOOK)
         return await _put_batch(call, name, call.given.jobs)
     job: PutJobForm = call.given
+    if job.url is not UNSET:
+        call.allow(name, Scope.WEBHOOK)
     key, on = _key_of(job)
     api = call.api
     if key:
@@ -140,6 +148,8 @@ async def put_key(call: Call) -> Reply:
     """Put a job under the key of the path, in the place of the one that has it."""
     name = call.topic
     job: PutKeyedForm = call.given
+    if job.url is not UNSET:
+        call.allow(name, Scope.WEBHOOK)
     on = job.on_conflict if isinstance(job.on_conflict, Conflict) else Conflict.REPLACE
     answer = _put(call.api, name, job, checked_key(call.key), on)
     await call.api.durable()
@@ -213,7 +223,7 @@ def _bodies_alike(jobs: Sequence[PutJobForm], first: int) -> list[bytes]:
 
 def _common(job: PutJobForm) -> tuple[Any, ...] | None:
     """Return what a job has in common with those that it may be put with; None: with no others."""
-    if job.key is job.at is job.retry is job.max_attempts is UNSET:
+    if job.key is job.at is job.retry is job.max_attempts is job.url is UNSET:
         return job.delay, job.priority, job.ttr
     return None
 

@@ -169,7 +169,8 @@ async def _hand_over(call: Call, consumer: Consumer, bodies: str) -> Reply:
         for job_id, _ in consumer.jobs:
             # One whose ttr ran out meanwhile is not returned; the next reserve gets it.
             if job_id in held:
-                reserved.append(reserved_job(store, job_id, consumer.handed_ms, bodies))
+                job = reserved_job(store, job_id, consumer.handed_ms, bodies, call.is_admin)
+                reserved.append(job)
             if slices.is_over:
                 await slices.rest()
     # From here to the end nothing else runs until the answer is on its way.

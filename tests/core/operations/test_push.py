@@ -161,7 +161,7 @@ def test_a_job_has_no_target_of_its_own_where_the_topic_has_one() -> None:
     rig = with_push()
     set_policy(rig.engine, "mail", Policy(push=Target(url=URL)), rig.now_ms)
     before = list(canonical(rig.engine))
-    with pytest.raises(TargetRefused, match=r"^a url cannot be given: topic 'mail' has a target$"):
+    with pytest.raises(TargetRefused, match=r"^url cannot be given: topic 'mail' has a target$"):
         put_under_key(rig, Conflict.REJECT, OWN, topic="mail")
     assert list(canonical(rig.engine)) == before
     put_under_key(rig, Conflict.REJECT, b"", topic="mail")

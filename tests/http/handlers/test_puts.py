@@ -3,10 +3,14 @@
 import base64
 from typing import Any
 
+import orjson
 import pytest
 
+from delayd.access.scopes import Scope
+from delayd.core.errors import TargetRefused
 from delayd.core.job import body_of
 from delayd.core.operations.put import find_key
+from delayd.core.targets import Target
 from delayd.limits import KEY_BYTES_MAX
 from delayd.testing.clock import FakeClock
 from tests.http.rig import JOBS, RESERVE, Answer, HttpRig, put, reserved
@@ -55,6 +59,152 @@ def test_every_field_is_kept() -> None:
             "body": {"to": "ann"},
             **dict.fromkeys(("attempts", "reserves", "timeouts", "releases", "buries", "kicks"), 0),
         }
+
+
+HOOK: dict[str, Any] = {
+    "url": "https://example.com/due?key=s3cret",
+    "method": "PUT",
+    "headers": {"X-Team": "mail", "Authorization": "s3cret"},
+}
+SHOWN_TO_OTHERS: dict[str, Any] = {
+    "url": "https://example.com/due?***",
+    "method": "PUT",
+    "headers": {"X-Team": "***", "Authorization": "***"},
+}
+
+
+def with_push(*, needs_token: bool = False) -> HttpRig:
+    """A daemon that may call whatever is https."""
+
+    def vet(target: Target) -> Target:
+        if not target.url.startswith("https:"):
+            raise TargetRefused(f"url {target.url!r}", "must be https")
+        return target
+
+    rig = HttpRig(needs_token=needs_token)
+    rig.engine.vet_target = vet
+    return rig
+
+
+def target_in(told: dict[str, Any]) -> dict[str, Any]:
+    return {name: told[name] for name in HOOK if name in told}
+
+
+def test_where_a_job_is_sent_is_kept_and_told() -> None:
+    with with_push() as rig:
+        put(rig, body=1, **HOOK)
+        put(rig, body=1, url="https://example.com/")
+        put(rig, body=1)
+        assert target_in(looked_at(rig, 1)) == HOOK
+        assert target_in(looked_at(rig, 2)) == {"url": "https://example.com/", "method": "POST"}
+        assert target_in(looked_at(rig, 3)) == {}
+        assert [target_in(job) for job in rig.ok("POST", RESERVE, {"max": 3})["jobs"]] == [
+            HOOK,
+            {"url": "https://example.com/", "method": "POST"},
+            {},
+        ]
+
+
+def test_what_may_be_secret_of_a_jobs_target_is_shown_to_admins_only() -> None:
+    with with_push(needs_token=True) as rig:
+        admin, reader = rig.token(*Scope), rig.token(Scope.PEEK, Scope.RESERVE)
+        rig.ok("POST", JOBS, {"body": 1, **HOOK}, token=admin)
+        assert target_in(rig.ok("GET", "/v1/jobs/1", token=admin)) == HOOK
+        assert target_in(rig.ok("GET", "/v1/jobs/1", token=reader)) == SHOWN_TO_OTHERS
+        (job,) = rig.ok("POST", RESERVE, {}, token=reader)["jobs"]
+        assert target_in(job) == SHOWN_TO_OTHERS
+
+
+KEYED = "/v1/topics/mail/keys/a"
+
+
+def test_a_url_needs_the_scope_webhook_besides_put() -> None:
+    with with_push(needs_token=True) as rig:
+        producer = rig.token(Scope.PUT)
+        job: dict[str, Any] = {"body": 1, **HOOK}
+        for method, path, given in (
+            ("POST", JOBS, job),
+            ("PUT", KEYED, job),
+            ("POST", JOBS, {"jobs": [{"body": 1}, job]}),
+        ):
+            refused = rig.call(method, path, given, token=producer)
+            assert (refused.status, refused.word) == (403, "FORBIDDEN")
+            assert "webhook" in refused.json["detail"]
+        assert not rig.engine.store.jobs
+        both = rig.token(Scope.PUT, Scope.WEBHOOK, topics=("mail",))
+        rig.ok("POST", JOBS, job, token=both)
+        rig.ok("PUT", KEYED, job, token=both)
+
+
+def test_a_url_that_may_not_be_called_is_refused_with_field_and_rule() -> None:
+    with with_push() as rig:
+        job = {"body": 1, "url": "http://example.com/"}
+        for method, path in (("POST", JOBS), ("PUT", KEYED)):
+            refused = rig.call(method, path, job)
+            assert (refused.status, refused.word, refused.fields) == (422, "BAD_FORMAT", ["url"])
+            assert refused.json["detail"] == "url 'http://example.com/' must be https"
+        batch = rig.call("POST", JOBS, {"jobs": [job, {"body": 2}, {"body": 3, **HOOK}]})
+        assert (batch.status, [one["status"] for one in batch.json["results"]]) == (
+            207,
+            [422, 201, 201],
+        )
+        assert batch.json["results"][0]["problem"]["errors"][0]["field"] == "url"
+        rig.engine.vet_target = None
+        assert rig.call("POST", JOBS, job).word == "PUSH_IS_OFF"
+
+
+def test_a_url_into_a_topic_with_a_target_is_refused_and_the_topic_named() -> None:
+    with with_push() as rig:
+        rig.ok("PUT", "/v1/topics/mail/policy", {"push": {"url": "https://example.com/"}})
+        refused = rig.call("POST", JOBS, {"body": 1, **HOOK})
+        assert (refused.status, refused.fields) == (422, ["url"])
+        assert "'mail'" in refused.json["detail"]
+
+
+def test_a_batch_and_lines_keep_the_target_of_each_job() -> None:
+    with with_push() as rig:
+        jobs = [{"body": 1}, {"body": 2, **HOOK}, {"body": 3}, {"body": 4, **HOOK, "key": "k"}]
+        rig.ok("POST", JOBS, {"jobs": jobs})
+        lines = b"\n".join(map(orjson.dumps, (jobs[0], jobs[1])))
+        rig.call("POST", JOBS, data=lines, headers={"Content-Type": "application/x-ndjson"})
+        targets = [target_in(looked_at(rig, job_id)) for job_id in range(1, 7)]
+        assert targets == [{}, HOOK, {}, HOOK, {}, HOOK]
+
+
+def test_a_long_request_keeps_the_target_and_refuses_headers_that_are_too_many() -> None:
+    with with_push() as rig:
+        put(rig, body="x" * 20_000, **HOOK)
+        assert target_in(looked_at(rig)) == HOOK
+        many = {f"X-{number}": "x" * 100 for number in range(2_000)}
+        for given in (
+            {"body": 1, **HOOK, "headers": many},
+            {"jobs": [{"body": 1, **HOOK, "headers": many}]},
+        ):
+            refused = rig.call("POST", JOBS, given)
+            assert refused.status == 422
+            assert refused.fields[0].endswith("headers")
+        assert len(rig.engine.store.jobs) == 1
+
+
+def test_the_same_idempotency_key_makes_one_job_with_a_url() -> None:
+    with with_push() as rig:
+        headers = {"Idempotency-Key": "4711"}
+        for _ in range(2):
+            rig.call("POST", JOBS, {"body": 1, **HOOK}, headers=headers)
+        other = rig.call("POST", JOBS, {"body": 1, **HOOK, "method": "POST"}, headers=headers)
+        assert other.word == "IDEMPOTENCY_KEY_REUSED"
+        assert rig.ok("GET", "/v1/topics/mail")["jobs"] == 1
+
+
+def test_a_put_that_replaces_takes_the_new_target() -> None:
+    with with_push() as rig:
+        rig.ok("PUT", KEYED, {"body": 1, **HOOK})
+        rig.ok("PUT", KEYED, {"body": 1, "on_conflict": "extend", "delay": "1h"})
+        assert target_in(looked_at(rig)) == HOOK
+        rig.ok("PUT", KEYED, {"body": 1, "on_conflict": "preserve", "url": "https://b.example/"})
+        assert target_in(looked_at(rig)) == {"url": "https://b.example/", "method": "POST"}
+        rig.ok("PUT", KEYED, {"body": 1})
+        assert target_in(looked_at(rig)) == {}
 
 
 def test_what_is_not_said_has_a_default() -> None:

@@ -54,7 +54,12 @@ from tests.http.rig import JOBS, HttpRig, put, reserved
         ({"body": 1, "on_conflict": "keep"}, ["on_conflict"]),
         ({"body": 1, "key": "a b", "on_conflict": "keep"}, ["key"]),
         ({"body": 1, "key": "a", "on_conflict": "fight"}, ["on_conflict"]),
-        ({"body": 1, "url": "https://example.com"}, ["url"]),
+        ({"body": 1, "url": "ftp://example.com"}, ["url"]),
+        ({"body": 1, "url": 7, "method": "HEAD", "headers": []}, ["url", "method", "headers"]),
+        ({"body": 1, "method": "POST", "headers": {}}, ["method", "headers"]),
+        ({"body": 1, "url": "https://a.b", "headers": {"webhook-id": "1"}}, ["headers"]),
+        ({"body": 1, "url": "https://a.b", "headers": {"X": "a\nb"}}, ["headers"]),
+        ({"body": 1, "url": "https://a.b", "headers": {"X": 1}}, ["headers"]),
         ({"body": 1, "push": None}, ["push"]),
         ({"body": 1, "colour": "red"}, ["colour"]),
         (

@@ -1,0 +1,120 @@
+"""Jobs with a url on the line: what is said, who may, what is shown, and runs of them."""
+
+import pytest
+
+from delayd.access.scopes import Scope
+from delayd.core.errors import TargetRefused
+from delayd.core.targets import Target
+from delayd.limits import LONG_LINE_BYTES_MAX
+from tests.line.rig import ALL, Client, LineRig, bytewise
+
+URL = b"https://example.com/due?key=s3"
+FORBIDDEN = b"FORBIDDEN\r\n"
+BAD = b"BAD_FORMAT\r\n"
+
+
+def vet(target: Target) -> Target:
+    if not target.url.startswith("https:"):
+        raise TargetRefused(f"url {target.url!r}", "must be https")
+    return target
+
+
+def with_push(*, needs_token: bool = False) -> LineRig:
+    rig = LineRig(needs_token=needs_token)
+    rig.engine.vet_target = vet
+    return rig
+
+
+def put(words: bytes, command: bytes = b"put") -> bytes:
+    return b"%b 0 9 60 2 %b\r\nhi\r\n" % (command, words)
+
+
+def shown(client: Client, job_id: int = 1) -> dict[str, str]:
+    """Where `stats-job` says that the job goes."""
+    rows = client.says(b"stats-job %d\r\n" % job_id).decode().splitlines()
+    pairs = (row.partition(": ") for row in rows)
+    return {name: value for name, _, value in pairs if name in {"url", "method"}}
+
+
+def test_a_put_may_say_where_its_job_is_sent() -> None:
+    client = with_push().client()
+    said = client.says(
+        put(b"url=" + URL),
+        put(b"method=PUT url=https://b.example/ key=k attempts=3"),
+        put(b"url=" + URL, b"put-in-tube mail"),
+        put(b"key=plain"),
+    )
+    assert said == b"INSERTED 1\r\nINSERTED 2\r\nINSERTED 3\r\nINSERTED 4\r\n"
+    whole = {"url": f'"{URL.decode()}"', "method": '"POST"'}
+    assert [shown(client, job_id) for job_id in (1, 2, 3, 4)] == [
+        whole,
+        {"url": '"https://b.example/"', "method": '"PUT"'},
+        whole,
+        {},
+    ]
+
+
+def test_jobs_put_in_a_run_each_have_the_url_that_they_share() -> None:
+    commands = b"".join(put(b"key=k%d url=%b" % (number, URL)) for number in range(3))
+    together, bit_by_bit = with_push().client(), with_push().client()
+    said = together.says(commands)
+    assert said == b"INSERTED 1\r\nINSERTED 2\r\nINSERTED 3\r\n"
+    assert bit_by_bit.says(*bytewise(commands)) == said
+    assert [shown(together, job_id) for job_id in (1, 2, 3)] == [shown(bit_by_bit)] * 3
+    assert shown(together)["url"] == f'"{URL.decode()}"'
+
+
+@pytest.mark.parametrize("words", [b"url=%b", b"key=k url=%b"])
+def test_a_url_that_may_not_be_called_is_refused_with_the_rule(words: bytes) -> None:
+    client = with_push().client()
+    said = client.says(put(words % b"http://a.example/") + b"list-tube-used\r\n")
+    assert said == b"BAD_FORMAT url 'http://a.example/' must be https\r\nUSING default\r\n"
+    said = client.says(put(words % b"ftp://a.example/") + b"list-tube-used\r\n")
+    assert said.startswith(b"BAD_FORMAT url 'ftp://a.example/' must begin with https:// or http://")
+    assert said.endswith(b"\r\nUSING default\r\n")
+
+
+def test_a_url_is_refused_where_push_is_off() -> None:
+    client = LineRig().client()
+    assert client.says(put(b"url=" + URL) + b"list-tube-used\r\n") == (
+        b"PUSH_IS_OFF\r\nUSING default\r\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [b"method=PUT", b"url=%b method=HEAD" % URL, b"url=%b url=%b" % (URL, URL), b"url= key=k"],
+)
+def test_words_that_do_not_fit_are_refused_and_the_body_is_discarded(words: bytes) -> None:
+    said = with_push().client().says(put(words) + b"list-tube-used\r\n")
+    assert said.startswith(b"BAD_FORMAT")
+    assert said.count(b"\r\n") == 2
+    assert said.endswith(b"\r\nUSING default\r\n")
+
+
+def test_a_line_with_a_url_may_be_as_long_as_those_of_other_extensions() -> None:
+    client = with_push().client()
+    head = b"put 0 9 60 2 url=https://example.com/"
+    longest = head + b"x" * (LONG_LINE_BYTES_MAX - len(head) - 2)
+    assert client.says(longest + b"\r\nhi\r\n") == b"INSERTED 1\r\n"
+    assert client.says(longest + b"x\r\nhi\r\n") == BAD
+
+
+@pytest.mark.parametrize("words", [b"url=%b", b"key=k url=%b"])
+@pytest.mark.parametrize("command", [b"put", b"put-in-tube default"])
+def test_a_url_needs_the_scope_webhook_besides_put(command: bytes, words: bytes) -> None:
+    rig = with_push(needs_token=True)
+    line = put(words % URL, command)
+    producer = rig.user(Scope.PUT)
+    assert producer.says(line + b"list-tube-used\r\n") == FORBIDDEN + b"USING default\r\n"
+    assert rig.user(Scope.WEBHOOK).says(line) == FORBIDDEN
+    assert rig.user(Scope.PUT, Scope.WEBHOOK, topics=("mail",)).says(line) == FORBIDDEN
+    assert rig.user(Scope.PUT, Scope.WEBHOOK, topics=("default",)).says(line) == b"INSERTED 1\r\n"
+
+
+def test_the_query_of_a_url_is_shown_to_admins_only() -> None:
+    rig = with_push(needs_token=True)
+    admin = rig.user(*ALL)
+    admin.says(put(b"url=" + URL))
+    assert shown(admin)["url"] == f'"{URL.decode()}"'
+    assert shown(rig.user(Scope.PEEK))["url"] == '"https://example.com/due?***"'
