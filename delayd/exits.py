@@ -16,16 +16,27 @@ class Exit(enum.IntEnum):
     CORRUPT_JOURNAL = 65
     """The journal is damaged beyond a torn tail, or not delayd's at all; nothing was touched."""
 
+    NOTHING_THERE = 66
+    """There is no such job, key or topic, or no job was ready in time."""
+
+    UNREACHABLE = 69
+    """No daemon answers, or the connection was lost; the message says where and what to do."""
+
     OUR_FAULT = 70
     """A fault in delayd itself; it stopped at once, and a start recovers what was acknowledged."""
 
     CANNOT_LISTEN = 71  # an address is in use or cannot be listened on; the message names it
+    NOT_NOW = 73  # the daemon cannot accept this now: it drains, is full, or is busy; try again
     JOURNAL_FAILED = 74
     """Reading or writing the journal failed; nothing was acknowledged after that."""
 
     DIRECTORY_LOCKED = 75
     """Another daemon holds the data directory, or another command the file of tokens or secrets."""
 
+    REFUSED = 76
+    """The daemon refused: the key is taken, the reservation has ended, another state is needed."""
+
+    NOT_ALLOWED = 77  # a valid token is needed, or the token lacks a scope, which is named
     BAD_CONFIGURATION = 78
     """Values of the configuration break rules, all of them listed; or the files of tokens,
     secrets or certificates cannot be used; or a clock was chosen that the data directory was not

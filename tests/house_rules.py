@@ -57,7 +57,10 @@ MAY_IMPORT: Final = MappingProxyType(
         "ui": (),
         "testing": (*TOOLS, "client", "journal.disk", "core.times"),
         "binlog": (*GROUND, "core", "journal"),
-        "cli": (*FRONT_END, "binlog", "config", "journal", "push", "recover", "service"),
+        "cli": (
+            *(*FRONT_END, "binlog", "client", "config", "journal", "push", "recover"),
+            *("service", "testing"),
+        ),
         "__main__": ("cli",),
     }
 )

@@ -122,7 +122,7 @@ def lines(loaded: "Config", given: dict[str, str]) -> Iterator[str]:
                 yield from (f"{name} = {toml(said)}" for name, said in policy.items())
 
 
-def toml(value: Any) -> str:  # noqa: ANN401 - as JSON and TOML have it
+def toml(value: Any) -> str:
     """Write a value as TOML has it, on one line.
 
     >>> toml({"steps": ["15s", 3], "on": True})
@@ -136,7 +136,7 @@ def toml(value: Any) -> str:  # noqa: ANN401 - as JSON and TOML have it
     return json.dumps(value)
 
 
-def written(setting: "Setting", loaded: "Config") -> Any:  # noqa: ANN401 - as JSON and TOML have it
+def written(setting: "Setting", loaded: "Config") -> Any:
     """Return the value of a setting as a file has it.
 
     >>> from delayd.config import BY_NAME, Config
@@ -168,7 +168,7 @@ def written(setting: "Setting", loaded: "Config") -> Any:  # noqa: ANN401 - as J
     return str(value)
 
 
-def _number(field: str, value: int, duration: Any, size: Any) -> Any:  # noqa: ANN401
+def _number(field: str, value: int, duration: Any, size: Any) -> Any:
     """Write a number with the unit that the field's name ends with."""
     if field.endswith("_ms"):
         return duration(value)

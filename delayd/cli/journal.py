@@ -18,7 +18,14 @@ import click
 
 from delayd.cli.help import examples
 from delayd.cli.journal_report import examine, frames_of, lines, log_bytes
-from delayd.cli.terminal import CommandFailed, complain, journal_errors, print_lines, progress
+from delayd.cli.terminal import (
+    CommandFailed,
+    complain,
+    confirmed,
+    journal_errors,
+    print_lines,
+    progress,
+)
 from delayd.exits import Exit
 from delayd.journal.backup import backup as copied
 from delayd.journal.directory import holder, names_in
@@ -141,7 +148,7 @@ def repair(directory: str, place: tuple[int, int], *, yes: bool) -> int:
     try:
         with journal_errors(), prepared(disk, directory, *place) as operation:
             click.echo(f"{operation.path} from offset {place[1]} on: {operation.rest}", err=True)
-            if not (yes or may_go_on()):
+            if not confirmed("Give all of this up?", yes=yes):
                 raise CommandFailed(Exit.USAGE, "nothing was changed")
             print_lines([f"cut: {tail}" for tail in operation.cut()])
     except NoSuchPlace as error:
@@ -150,14 +157,6 @@ def repair(directory: str, place: tuple[int, int], *, yes: bool) -> int:
         examination = examine(disk, directory)
     print_lines(examination.lines())
     return Exit.CORRUPT_JOURNAL if examination.refusal else Exit.OK
-
-
-def may_go_on() -> bool:
-    """Ask the person at the terminal; without one the answer is no."""
-    if not sys.stdin.isatty():
-        complain("no terminal to ask for confirmation; --yes skips the question")
-        return False
-    return click.confirm("Give all of this up?", err=True)
 
 
 @contextlib.contextmanager

@@ -31,8 +31,34 @@ class Subcommand(NamedTuple):
 
 
 SECTIONS: Final[Mapping[str, Mapping[str, Subcommand]]] = {
+    "Jobs": {
+        "put": Subcommand("put", "Put a job into TOPIC: BODY, a file, or standard input."),
+        "jobs": Subcommand("jobs", "List the jobs of TOPIC in the order in which they are due."),
+        "peek": Subcommand("jobs", "Show a job with its body, and why it failed if it did."),
+        "change": Subcommand("jobs", "Change a waiting or buried job in one step."),
+        "reschedule": Subcommand("jobs", "Give waiting jobs another time."),
+        "kick": Subcommand("jobs", "Make delayed or buried jobs ready now."),
+        "cancel": Subcommand("jobs", "Delete jobs that wait or are buried."),
+        "dead": Subcommand("dead", "List dead letters, show why they failed, and redrive them."),
+    },
+    "Work": {
+        "reserve": Subcommand("reserve", "Reserve the most urgent ready job and print its body."),
+        "ack": Subcommand("reserve", "Acknowledge jobs: they are done and deleted."),
+        "nack": Subcommand("reserve", "Report that the attempt failed."),
+        "touch": Subcommand("reserve", "Extend reservations by a full ttr from now."),
+        "bury": Subcommand("reserve", "Set jobs aside until they are kicked or redriven."),
+    },
+    "Topics": {
+        "topics": Subcommand("topics", "List the topics with their jobs by state."),
+        "calendar": Subcommand("calendar", "Show how many delayed jobs come due when."),
+        "policy": Subcommand("policy", "Show, set and remove the policies of topics."),
+        "pause": Subcommand("topics", "Hand out no jobs of a topic for a while."),
+        "resume": Subcommand("topics", "End a pause."),
+        "clear": Subcommand("topics", "Delete every job of a topic that is not reserved."),
+    },
     "The daemon": {
         "serve": Subcommand("serve", "Run the daemon until it is stopped."),
+        "stats": Subcommand("stats", "Show the daemon's figures."),
         "config": Subcommand("config", "Check and show the configuration."),
         "doctor": Subcommand(
             "doctor", "Look for what is wrong on this machine, and say what to do."

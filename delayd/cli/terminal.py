@@ -66,6 +66,18 @@ class CommandFailed(Exception):
         self.errors = errors
 
 
+def confirmed(question: str, *, yes: bool) -> bool:
+    """Ask the person at the terminal, unless `yes` says so; without one the answer is no."""
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        complain("no terminal to ask for confirmation; --yes skips the question")
+        return False
+    import click
+
+    return click.confirm(question, err=True)
+
+
 def print_lines(lines: Iterable[str]) -> None:
     """Write lines to standard output. Raises CommandFailed.
 

@@ -11,6 +11,7 @@ from delayd.compat import Compat
 from delayd.config import Config
 from delayd.net.addresses import Listeners
 from delayd.systemd import Notifier
+from tests.cli.talking import Talk
 
 EXIT_OF_THE_SERVICE = 42
 
@@ -70,3 +71,9 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     monkeypatch.setattr(delayd, "service", module, raising=False)
     yield double
     double.listeners.close()
+
+
+@pytest.fixture
+def talk(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Talk]:
+    with Talk(monkeypatch, capsys) as found:
+        yield found

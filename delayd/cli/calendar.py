@@ -1,0 +1,133 @@
+"""`delayd calendar`: what comes due when, as a histogram."""
+
+import datetime as dt
+import math
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from delayd.cli.connect import with_client
+from delayd.cli.help import examples
+from delayd.cli.parameters import DURATION
+from delayd.cli.tables import JSON_OPTION, columns_here, print_json, print_rich, time_shown
+from delayd.cli.terminal import complain, print_lines
+from delayd.client.values import seconds
+from delayd.exits import Exit
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from delayd.client.results import Calendar
+    from delayd.client.sync import Client
+
+BINS_MAX: Final = 1_000
+BLOCKS: Final = " ▏▎▍▌▋▊▉█"
+BAR_COLUMNS: Final = 40
+BINS_DEFAULT: Final = 24
+
+
+@click.command(
+    epilog=examples(
+        "delayd calendar",
+        "delayd calendar orders mail --to 7d --bucket 6h",
+        "delayd calendar --from 2h --to 3h --bucket 1m    # closer",
+        "delayd calendar --json",
+    )
+)
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@click.option("--from", "begin", type=DURATION, default="0", help="From how long from now: 0.")
+@click.option("--to", "end", type=DURATION, default="1d", help="To how long from now: 1d.")
+@click.option("--bucket", type=DURATION, help="How long each row is; by default 24 rows.")
+@JSON_OPTION
+@with_client
+def calendar(
+    client: "Client",
+    topics: tuple[str, ...],
+    *,
+    begin: str,
+    end: str,
+    bucket: str | None,
+    as_json: bool,
+) -> int:
+    """Show how many delayed jobs come due when, of the TOPICs or of all."""
+    begin_s, end_s = seconds(begin), seconds(end)
+    if begin_s >= end_s:
+        raise click.UsageError("--from must be before --to")
+    bucket_s = seconds(bucket) if bucket else (end_s - begin_s) / BINS_DEFAULT
+    if bucket_s <= 0:
+        raise click.UsageError("--bucket must be above 0")
+    bins = math.ceil(round(end_s / bucket_s, 6))
+    if bins > BINS_MAX:
+        least = end_s / BINS_MAX
+        raise click.UsageError(f"--bucket must be {least:g}s or more for --to {end}")
+    found = client.calendar(*topics, horizon=bins * bucket_s, bins=bins)
+    first = math.floor(round(begin_s / bucket_s, 6))
+    if as_json:
+        print_json(
+            {
+                "topic": name,
+                "from": starts(found, first),
+                "bucket": found.bin_s,
+                "counts": counts[first:],
+            }
+            for name, counts in found.topics.items()
+        )
+        return Exit.OK
+    shown = rows(found, first)
+    if sys.stdout.isatty():
+        print_rich(lambda: chart(shown))
+    else:
+        print_lines(f"{label}  {count}" for label, count in shown)
+    complain(f"{sum(count for _, count in shown)} jobs come due in these {len(shown)} rows")
+    return Exit.OK
+
+
+def starts(found: "Calendar", first: int) -> str | None:
+    """Return when the first row begins."""
+    if found.start is None:
+        return None
+    return time_shown(found.start + dt.timedelta(seconds=first * found.bin_s))
+
+
+def rows(found: "Calendar", first: int) -> list[tuple[str, int]]:
+    """Return when each row begins, and how many jobs of all topics are in it."""
+    bins = len(next(iter(found.topics.values()), ()))
+    labelled = []
+    for index in range(first, bins):
+        at_s = index * found.bin_s
+        if found.start is None:
+            label = f"+{dt.timedelta(seconds=at_s)}"
+        else:
+            label = f"{found.start + dt.timedelta(seconds=at_s):%Y-%m-%d %H:%M:%S}"
+        labelled.append((label, sum(counts[index] for counts in found.topics.values())))
+    return labelled
+
+
+def bar(count: int, most: int, columns: int = BAR_COLUMNS) -> str:
+    """Draw a number as a bar; whatever is above 0 is seen.
+
+    >>> bar(8, 16, 4), bar(1, 10_000, 4), bar(0, 5, 4)
+    ('██', '▏', '')
+    """
+    if not count:
+        return ""
+    eighths = max(1, round(8 * columns * count / most))
+    return "█" * (eighths // 8) + BLOCKS[eighths % 8].strip()
+
+
+def chart(shown: Sequence[tuple[str, int]]) -> "RenderableType":
+    """Draw the rows for a terminal."""
+    from rich.table import Table
+
+    most = max((count for _, count in shown), default=0)
+    columns = max(10, columns_here() - 32)
+    table = Table.grid(padding=(0, 2))
+    for label, count in shown:
+        table.add_row(
+            f"[dim]{label}[/]",
+            f"[bold]{count}[/]" if count else "",
+            f"[cyan]{bar(count, most, columns)}[/]",
+        )
+    return table

@@ -1,0 +1,121 @@
+"""`delayd policy`: what holds for a topic: retries, dead letters, caps, rates."""
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from delayd.cli.connect import with_client
+from delayd.cli.help import examples
+from delayd.cli.tables import JSON_OPTION, print_fields, print_json
+from delayd.cli.terminal import complain
+from delayd.exits import Exit
+
+if TYPE_CHECKING:
+    from delayd.client.results import PolicyInfo
+    from delayd.client.sync import Client
+
+
+@click.group()
+def policy() -> None:
+    """Show, set and remove the policies of topics."""
+
+
+@policy.command(epilog=examples("delayd policy get mail", "delayd policy get mail --json"))
+@click.argument("topic")
+@JSON_OPTION
+@with_client
+def get(client: "Client", topic: str, *, as_json: bool) -> int:
+    """Show the policy of TOPIC, and whether it is of the configuration or was set."""
+    show(client.policy(topic), as_json=as_json)
+    return Exit.OK
+
+
+@policy.command(
+    "set",
+    epilog=examples(
+        "delayd policy set mail retry='15s 3m 10m' max_attempts=3",
+        "delayd policy set mail jobs_max=            # no cap any more",
+        "delayd policy set mail --file policy.json   # in place of all fields",
+        "delayd policy set mail retry=1m --dry-run",
+    ),
+)
+@click.argument("topic")
+@click.argument("fields", nargs=-1, metavar="[FIELD=VALUE]...")
+@click.option("--file", type=click.File("rb"), help="Replace the policy by this JSON; - is stdin.")
+@click.option("--dry-run", is_flag=True, help="Change nothing, and show what it would be.")
+@JSON_OPTION
+@with_client
+def set_(
+    client: "Client",
+    topic: str,
+    fields: tuple[str, ...],
+    *,
+    file: BinaryIO | None,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Set fields of the policy of TOPIC; the others stay. FIELD= removes one.
+
+    What is set takes precedence over the configuration, across restarts too, until `policy clear`.
+    """
+    if (file is None) == (not fields):
+        raise click.UsageError("give FIELD=VALUE, or --file")
+    if file is None:
+        wanted = changed(client.policy(topic).policy, fields)
+    else:
+        try:
+            wanted = json.loads(file.read())
+        except ValueError as error:
+            raise click.UsageError(f"--file is not JSON: {error}") from None
+        if not isinstance(wanted, dict):
+            raise click.UsageError("--file must hold an object")
+    if dry_run:
+        print_json([wanted])
+        return Exit.OK
+    show(client.set_policy(topic, wanted), as_json=as_json)
+    return Exit.OK
+
+
+def changed(policy: dict[str, Any], fields: Iterable[str]) -> dict[str, Any]:
+    """Return a policy with some fields changed.
+
+    >>> changed({"jobs_max": 5, "max_attempts": 3}, ["jobs_max=", "retry=15s 3m", "reserved_max=7"])
+    {'max_attempts': 3, 'retry': '15s 3m', 'reserved_max': 7}
+    """
+    policy = dict(policy)
+    for field in fields:
+        name, equals, text = field.partition("=")
+        if not (name and equals):
+            raise click.UsageError(f"{field!r} must be FIELD=VALUE")
+        if not text:
+            policy.pop(name, None)
+            continue
+        try:
+            policy[name] = json.loads(text)
+        except ValueError:
+            policy[name] = text
+    return policy
+
+
+@policy.command(epilog=examples("delayd policy clear mail"))
+@click.argument("topic")
+@JSON_OPTION
+@with_client
+def clear(client: "Client", topic: str, *, as_json: bool) -> int:
+    """Remove the policy that was set for TOPIC, so that the configuration applies."""
+    show(client.clear_policy(topic), as_json=as_json)
+    return Exit.OK
+
+
+def show(info: "PolicyInfo", *, as_json: bool) -> None:
+    """Print a policy."""
+    if as_json:
+        print_json([{"policy": info.policy, "source": info.source}])
+        return
+    print_fields(info.policy.items())
+    if not info.policy:
+        complain("the topic has no policy")
+    elif info.source:
+        complain(f"from {'what was set' if info.source == 'run_time' else 'the configuration'}")

@@ -1,0 +1,252 @@
+"""`delayd put`: one job from the command line, or many from NDJSON."""
+
+import base64
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+import click
+
+from delayd.cli.connect import with_client
+from delayd.cli.help import examples
+from delayd.cli.parameters import DURATION, MOMENT, PRIORITY
+from delayd.cli.tables import JSON_OPTION, print_json, time_shown
+from delayd.cli.terminal import CommandFailed, complain, print_lines, progress
+from delayd.client.errors import Invalid, Refused
+from delayd.client.results import PutResult
+from delayd.exits import Exit
+
+if TYPE_CHECKING:
+    from delayd.client.sync import Client
+    from delayd.client.values import NewJob
+
+BATCH_JOBS: Final = 1_000
+BATCH_BYTES: Final = 1 << 20
+"""A request has both bounds; the daemon's own are higher."""
+
+FIELDS: Final = frozenset(
+    (
+        *("body", "body_base64", "delay", "at", "priority", "ttr", "key", "on_conflict"),
+        *("retry", "max_attempts", "jitter_percent", "url", "method", "headers"),
+    )
+)
+"""What a line of NDJSON may have."""
+
+Line = tuple[int, "NewJob"]
+"""The number of a line, from 1, and its job."""
+
+
+@click.command(
+    epilog=examples(
+        "delayd put mail 'hello' --delay 15s",
+        "delayd put orders close --delay 30m --key order-17 --on-conflict extend",
+        "delayd put reports --file report.json --at 2030-01-01T09:00:00Z",
+        'echo \'{"to": "ada"}\' | delayd put mail',
+        'delayd put mail --ndjson jobs.ndjson    # {"body": ..., "delay": "1h", "key": ...}',
+    )
+)
+@click.argument("topic")
+@click.argument("body", required=False)
+@click.option("--file", type=click.File("rb"), help="Read the body from a file; - is stdin.")
+@click.option(
+    "--ndjson", type=click.File("rb"), help="Put many jobs: one JSON object a line; - is stdin."
+)
+@click.option("--delay", type=DURATION, help="How long until it is due: 15s, 30m, 1h30m, 7d.")
+@click.option("--at", type=MOMENT, help="When it is due: 2030-01-01T09:00:00Z.")
+@click.option("--key", metavar="KEY", help="A name of yours, unique in the topic.")
+@click.option(
+    "--on-conflict",
+    type=click.Choice(["reject", "keep", "replace", "preserve", "extend"]),
+    help="What to do if a job has the key already; by default reject.",
+)
+@click.option("--priority", type=PRIORITY, help="0 is the most urgent; by default 65536.")
+@click.option("--ttr", type=DURATION, help="How long a worker may hold it; by default a minute.")
+@click.option("--retry", metavar="STEPS", help="Delays after failures: '15s 3m 10m'.")
+@click.option("--max-attempts", type=int, help="How often it is handed out at most.")
+@click.option("--jitter-percent", type=int, help="Lengthens each step by up to this much.")
+@click.option("--idempotency-key", metavar="TEXT", help="Makes it safe to repeat this command.")
+@JSON_OPTION
+@with_client
+def put(
+    client: "Client",
+    topic: str,
+    body: str | None,
+    *,
+    file: BinaryIO | None,
+    ndjson: BinaryIO | None,
+    as_json: bool,
+    **options: object,
+) -> int:
+    """Put a job into TOPIC: BODY, a file, or standard input.
+
+    Prints the id of the job. When the command ends, the job is on the daemon's disk. With --ndjson
+    the options are those of every job whose line does not say otherwise.
+    """
+    given: dict[str, Any] = {name: said for name, said in options.items() if said is not None}
+    if "delay" in given and "at" in given:
+        raise click.UsageError("--delay and --at exclude each other")
+    if ndjson is not None:
+        if body is not None or file is not None:
+            raise click.UsageError("with --ndjson the bodies are in its lines")
+        if "idempotency_key" in given:
+            raise click.UsageError("--idempotency-key is for one job; give each line a key")
+        return put_lines(client, topic, lines_of(ndjson, given), size_of(ndjson), as_json=as_json)
+    result = client.put(topic, body_of(body, file), **given)
+    if as_json:
+        print_json([said(result)])
+    else:
+        print_lines([str(result.id)])
+        if sys.stdout.isatty():
+            due = "" if result.due is None else f", due {time_shown(result.due)}"
+            complain(f"{result.outcome}{due}")
+    return Exit.OK
+
+
+def body_of(text: str | None, file: BinaryIO | None) -> bytes:
+    """Return the body: the argument, the file, or what comes on standard input."""
+    if text is not None and file is not None:
+        raise click.UsageError("BODY and --file exclude each other")
+    if file is not None:
+        return file.read()
+    if text is not None and text != "-":
+        return text.encode(errors="surrogateescape")
+    if text is None and sys.stdin.isatty():
+        raise click.UsageError("there is no body: give BODY, --file FILE, or pipe it in")
+    return sys.stdin.buffer.read()
+
+
+def said(result: PutResult) -> dict[str, object]:
+    """Return what became of a put, for JSON."""
+    due = None if result.due is None else time_shown(result.due)
+    return {"id": result.id, "outcome": result.outcome, "due": due}
+
+
+# --- Many at once --------------------------------------------------------------------------------
+
+
+def size_of(file: BinaryIO) -> int:
+    """Return how long the file is; 0 if it is a pipe."""
+    if not file.seekable():
+        return 0
+    at = file.tell()
+    size = file.seek(0, 2)
+    file.seek(at)
+    return size
+
+
+def lines_of(file: BinaryIO, defaults: Mapping[str, Any]) -> Iterator[tuple[Line, int]]:
+    """Read the jobs of the lines, each with how many bytes were read for it.
+
+    Raises CommandFailed at the first line that is wrong; blank ones are left out.
+    """
+    for number, text in enumerate(file, 1):
+        if text.strip():
+            yield (number, job_of(number, text, defaults)), len(text)
+
+
+def job_of(number: int, text: bytes, defaults: Mapping[str, Any]) -> "NewJob":
+    """Read a line.
+
+    >>> job_of(1, b'{"body": "hello", "at": "2030-01-01T09:00:00Z"}', {"delay": "1h"})
+    {'body': b'"hello"', 'at': '2030-01-01T09:00:00Z'}
+    """
+    from delayd.text import did_you_mean
+
+    try:
+        job = json.loads(text)
+    except ValueError as error:
+        raise wrong_line(number, f"is not JSON: {error}") from None
+    if not isinstance(job, dict):
+        raise wrong_line(number, "must be an object")
+    for name in job:
+        if name not in FIELDS:
+            raise wrong_line(number, f"there is no field {name!r}{did_you_mean(name, FIELDS)}")
+    if ("body" in job) == ("body_base64" in job):
+        raise wrong_line(number, "must have body or body_base64")
+    if "body" in job:
+        # As JSON, whatever it is: so a body is the same as in the daemon's own batches.
+        job["body"] = json.dumps(job["body"], ensure_ascii=False, separators=(",", ":")).encode()
+    else:
+        try:
+            job["body"] = base64.b64decode(job.pop("body_base64"), validate=True)
+        except (ValueError, TypeError):
+            raise wrong_line(number, "body_base64 is not base64") from None
+    timed = {"delay", "at"} & job.keys()
+    kept = {
+        name: given for name, given in defaults.items() if not (timed and name in {"delay", "at"})
+    }
+    merged: NewJob = {**kept, **job}  # type: ignore[typeddict-item]
+    return merged
+
+
+def wrong_line(number: int, what: str) -> CommandFailed:
+    """Return the failure for a line."""
+    return CommandFailed(Exit.USAGE, f"line {number}: {what}")
+
+
+def batches(jobs: Iterator[tuple[Line, int]]) -> Iterator[tuple[list[Line], int]]:
+    """Put the jobs together to requests, each with how many bytes of the file it is."""
+    batch: list[Line] = []
+    batch_bytes = 0
+    for line, line_bytes in jobs:
+        if batch and (len(batch) == BATCH_JOBS or batch_bytes + line_bytes > BATCH_BYTES):
+            yield batch, batch_bytes
+            batch, batch_bytes = [], 0
+        batch.append(line)
+        batch_bytes += line_bytes
+    if batch:
+        yield batch, batch_bytes
+
+
+def put_lines(
+    client: "Client",
+    topic: str,
+    jobs: Iterator[tuple[Line, int]],
+    total_bytes: int,
+    *,
+    as_json: bool,
+) -> int:
+    """Put all jobs, printing what became of each in their order; say what was refused."""
+    refused = put_count = 0
+    try:
+        with progress(f"putting into {topic}", total_bytes) as on_bytes:
+            for batch, batch_bytes in batches(jobs):
+                results = put_batch(client, topic, batch)
+                for (number, _job), result in zip(batch, results, strict=True):
+                    if isinstance(result, Refused):
+                        complain(f"line {number}: {result}")
+                        refused += 1
+                if as_json:
+                    print_json(map(outcome, batch, results))
+                else:
+                    print_lines(str(each.id) for each in results if isinstance(each, PutResult))
+                put_count += sum(isinstance(each, PutResult) for each in results)
+                on_bytes(batch_bytes)
+    finally:
+        complain(f"{put_count} put, {refused} refused")
+    return Exit.REFUSED if refused else Exit.OK
+
+
+def outcome(line: Line, result: PutResult | Refused) -> dict[str, object]:
+    """Return what became of a line, for JSON."""
+    if isinstance(result, Refused):
+        return {"line": line[0], "error": str(result), "word": result.word}
+    return {"line": line[0], **said(result)}
+
+
+def put_batch(client: "Client", topic: str, batch: list[Line]) -> list[PutResult | Refused]:
+    """Put a batch. A mistake in one of its jobs refuses all of it; it is named by its line."""
+    try:
+        return client.put_many(topic, [job for _number, job in batch])
+    except Invalid as error:
+        told = []
+        for problem in error.problems:
+            place, _, field = problem.field.partition(".")
+            index = place.removeprefix("jobs[").removesuffix("]")
+            if index.isdigit() and int(index) < len(batch):
+                place = f"line {batch[int(index)][0]}"
+            told.append(
+                f"{place}: {field}: {problem.detail}" if field else f"{place}: {problem.detail}"
+            )
+        raise CommandFailed(Exit.USAGE, *(told or [str(error)])) from error

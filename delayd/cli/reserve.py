@@ -1,0 +1,209 @@
+"""`delayd reserve`, and what is done with a reservation: `ack`, `nack`, `touch`, `bury`.
+
+A reservation is named by its token, which `reserve` prints. It belongs to no connection and no
+process, so that the commands of a script can share it; on the line protocol that is not so, and
+there `reserve` works with `--ack` alone.
+"""
+
+import base64
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from delayd.cli.connect import exit_of, said, with_client
+from delayd.cli.help import examples
+from delayd.cli.parameters import DURATION, PRIORITY
+from delayd.cli.tables import JSON_OPTION, print_json, time_shown
+from delayd.cli.terminal import CommandFailed, complain, print_lines
+from delayd.client.errors import Refused
+from delayd.exits import Exit
+
+if TYPE_CHECKING:
+    from delayd.client.jobs import Job
+    from delayd.client.results import Became
+    from delayd.client.sync import Client
+
+TOKENS: Final = click.argument("tokens", nargs=-1, required=True, metavar="TOKEN...")
+
+
+@click.command(
+    epilog=examples(
+        "delayd reserve mail --wait 30s",
+        "delayd reserve mail sms --count 10 --json",
+        "delayd reserve mail --wait 1m --ack > job.txt      # take it, and be done",
+        "token=$(delayd reserve mail --json | jq -r .token); delayd ack $token",
+    )
+)
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@click.option("--wait", type=DURATION, default="0", help="How long to wait for a job; at once.")
+@click.option("--count", type=click.IntRange(1, 1000), default=1, help="How many at most.")
+@click.option("--ack", "is_acked", is_flag=True, help="Acknowledge at once what is printed.")
+@JSON_OPTION
+@with_client
+def reserve(
+    client: "Client",
+    topics: tuple[str, ...],
+    *,
+    wait: str,
+    count: int,
+    is_acked: bool,
+    as_json: bool,
+) -> int:
+    """Reserve the most urgent ready job of the TOPICs, and print its body.
+
+    Without --ack the job is yours until its ttr ends: acknowledge it with the token that is printed
+    on standard error, or that is in the JSON. Exit code 66 if no job was ready in time.
+    """
+    wanted: str | Sequence[str] = topics[0] if len(topics) == 1 else topics
+    jobs = client.reserve_many(wanted, limit=count, timeout=wait)
+    for job in jobs:
+        if not (job.token or is_acked):  # it is given back when the connection closes
+            raise CommandFailed(
+                Exit.USAGE,
+                "on the line protocol a reservation ends with its connection: use --ack or --url",
+            )
+        if as_json:
+            print_json([reservation(job)])
+        else:
+            print_body(job.body)
+            if not is_acked:
+                told = f"job {job.id} of {job.topic}, attempt {job.attempt}"
+                until = "" if job.expires is None else f" until {time_shown(job.expires)}"
+                complain(f"{told}{until}: delayd ack {job.token}")
+        if is_acked:
+            job.ack()
+    if not jobs:
+        raise CommandFailed(Exit.NOTHING_THERE, f"no job of {', '.join(topics)} was ready in time")
+    return Exit.OK
+
+
+def reservation(job: "Job") -> dict[str, Any]:
+    """Return a job in hand, for JSON."""
+    given = job.reservation
+    failure = given.failure
+    return {
+        "id": job.id,
+        "topic": job.topic,
+        "token": job.token,
+        "attempt": job.attempt,
+        "priority": given.priority,
+        "due": None if given.due is None else time_shown(given.due),
+        "lateness": given.lateness,
+        "ttr": given.ttr,
+        "expires": None if given.expires is None else time_shown(given.expires),
+        "key": job.key or None,
+        "failure": None if failure is None else {"reason": failure.reason, "error": failure.error},
+        **body_fields(job.body),
+    }
+
+
+def body_fields(body: bytes) -> dict[str, Any]:
+    """Return a body for JSON: as text, or in base64 if it is none."""
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        return {"body_base64": base64.b64encode(body).decode()}
+
+
+def print_body(body: bytes) -> None:
+    """Print a body as it is, with a line break after it on a terminal.
+
+    What would command a terminal is escaped there.
+    """
+    if sys.stdout.isatty():
+        text = body.decode(errors="replace")
+        keeps = "\n\t"
+        print_lines(["".join(c if c in keeps or c.isprintable() else repr(c)[1:-1] for c in text)])
+        return
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(body)
+        sys.stdout.buffer.write(b"" if body.endswith(b"\n") else b"\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        pass
+
+
+def each_token(tokens: Iterable[str], call: Callable[[str], object]) -> int:
+    """Do something with each; what is refused is said, and the others are done all the same."""
+    code: int = Exit.OK
+    for token in tokens:
+        try:
+            call(token)
+        except Refused as error:
+            code = code or exit_of(error)
+            for line in said(error):
+                complain(line)
+    return code
+
+
+@click.command(
+    epilog=examples(
+        "delayd ack 1-1a1ff7acb80-1", "delayd reserve ... --json | jq -r .token | xargs delayd ack"
+    )
+)
+@TOKENS
+@with_client
+def ack(client: "Client", tokens: tuple[str, ...]) -> int:
+    """Acknowledge jobs by the TOKENs of their reservations: they are done and deleted."""
+    return each_token(tokens, client.ack)
+
+
+@click.command(epilog=examples("delayd nack 1-1a1ff7acb80-1 --error 'no route to host' --delay 5m"))
+@TOKENS
+@click.option("--delay", type=DURATION, help="When to try again; by default its retry rule says.")
+@click.option("--error", default="", metavar="TEXT", help="Why; it is kept with the job.")
+@click.option("--priority", type=PRIORITY, help="Give it another priority.")
+@JSON_OPTION
+@with_client
+def nack(
+    client: "Client",
+    tokens: tuple[str, ...],
+    *,
+    delay: str | None,
+    error: str,
+    priority: int | None,
+    as_json: bool,
+) -> int:
+    """Report that the attempt failed, by TOKEN; print what becomes of the job."""
+
+    def one(token: str) -> None:
+        became = client.nack(token, delay=delay, error=error, priority=priority)
+        if as_json:
+            print_json([became_fields(token, became)])
+        else:
+            due = "" if became.due is None else f" until {time_shown(became.due)}"
+            print_lines([f"{token.partition('-')[0]} {became.state}{due} in {became.topic}"])
+
+    return each_token(tokens, one)
+
+
+def became_fields(token: str, became: "Became") -> dict[str, Any]:
+    """Return what became of a job, for JSON."""
+    due = None if became.due is None else time_shown(became.due)
+    return {"token": token, "state": became.state, "topic": became.topic, "due": due}
+
+
+@click.command(epilog=examples("delayd touch 1-1a1ff7acb80-1"))
+@TOKENS
+@with_client
+def touch(client: "Client", tokens: tuple[str, ...]) -> int:
+    """Extend reservations by a full ttr from now, by TOKEN; print when they end."""
+
+    def one(token: str) -> None:
+        expires = client.touch(token)
+        if expires is not None:
+            print_lines([time_shown(expires)])
+
+    return each_token(tokens, one)
+
+
+@click.command(epilog=examples("delayd bury 1-1a1ff7acb80-1 --error 'no such user'"))
+@TOKENS
+@click.option("--error", default="", metavar="TEXT", help="Why; it is kept with the job.")
+@with_client
+def bury(client: "Client", tokens: tuple[str, ...], *, error: str) -> int:
+    """Set jobs aside by TOKEN, until they are kicked or redriven."""
+    return each_token(tokens, lambda token: client.bury(token, error=error))

@@ -1,0 +1,153 @@
+"""Which jobs a command is for: numbers, a topic and a key, or all of a topic that match.
+
+    delayd cancel 17 18                                  these jobs
+    delayd cancel --topic orders --key order-17          the job that has the key
+    delayd cancel --topic orders --prefix order- --dry-run      all that match
+    delayd cancel --topic orders --all                   all of the topic
+
+A command for many jobs counts them first, and asks at a terminal before it changes them.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from delayd.cli.parameters import BOUND
+from delayd.cli.terminal import CommandFailed, complain, confirmed, print_lines
+from delayd.exits import Exit
+from delayd.text import counted
+
+if TYPE_CHECKING:
+    from delayd.client.values import Filter
+
+FILTERS: Final = (
+    click.option(
+        "--state",
+        "states",
+        multiple=True,
+        type=click.Choice(["delayed", "ready", "reserved", "buried"]),
+        help="Only jobs in this state; may be repeated.",
+    ),
+    click.option("--prefix", metavar="TEXT", help="Only jobs whose key begins so."),
+    click.option(
+        "--from", "due_from", type=BOUND, help="Only due then or later: -15m, 1h, a time."
+    ),
+    click.option("--to", "due_to", type=BOUND, help="Only due before then."),
+)
+WHICH: Final = (
+    click.argument("ids", nargs=-1, type=int, metavar="[ID]..."),
+    click.option("--topic", metavar="TOPIC", help="The topic of --key, or of all that match."),
+    click.option("--key", metavar="KEY", help="The job that has this key."),
+)
+MANY: Final = (
+    click.option("--all", "are_all", is_flag=True, help="All jobs of the topic."),
+    click.option("--dry-run", is_flag=True, help="Change nothing, and say how many it would be."),
+    click.option("--yes", is_flag=True, help="Do not ask."),
+)
+
+
+def takes(*options: Callable[..., Any]) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Give a command these options."""
+
+    def decorate(command: Callable[..., int]) -> Callable[..., int]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+class Selection(NamedTuple):
+    """What was said about which jobs."""
+
+    ids: tuple[int, ...] = ()
+    topic: str | None = None
+    key: str | None = None
+    which: "Filter" = {}  # noqa: RUF012 - never changed
+    are_all: bool = False
+    dry_run: bool = False
+    yes: bool = False
+
+    @property
+    def names(self) -> Iterator[tuple[Any, ...]]:
+        """What names each single job, for the methods of the client."""
+        yield from ((job_id,) for job_id in self.ids)
+        if self.key is not None:
+            yield (self.topic, self.key)
+
+
+def filter_of(
+    states: tuple[str, ...], prefix: str | None, due_from: str | None, due_to: str | None
+) -> "Filter":
+    """Return the filter that the options say."""
+    said = {
+        "state": list(states) or None,
+        "key_prefix": prefix,
+        "due_from": due_from,
+        "due_to": due_to,
+    }
+    which: Filter = {name: value for name, value in said.items() if value}  # type: ignore[assignment]
+    return which
+
+
+def selection(
+    ids: tuple[int, ...],
+    topic: str | None,
+    key: str | None,
+    *,
+    states: tuple[str, ...] = (),
+    prefix: str | None = None,
+    due_from: str | None = None,
+    due_to: str | None = None,
+    are_all: bool = False,
+    dry_run: bool = False,
+    yes: bool = False,
+) -> Selection:
+    """Check that what was said is one selection. Raises `click.UsageError`."""
+    which = filter_of(states, prefix, due_from, due_to)
+    if ids and (topic or key or which or are_all):
+        raise click.UsageError("give IDs, or --topic and what it takes, not both")
+    if not ids and topic is None:
+        raise click.UsageError("which jobs? Give IDs, or --topic with --key or a filter")
+    if key is not None and (which or are_all):
+        raise click.UsageError("--key names one job, and takes no filter")
+    if are_all and which:
+        raise click.UsageError("--all is for jobs without a filter")
+    if not (ids or key or which or are_all):
+        raise click.UsageError("--topic needs --key, a filter, or --all")
+    return Selection(ids, topic, key, which, are_all, dry_run, yes)
+
+
+def carried_out(
+    chosen: Selection,
+    done: str,
+    one: Callable[..., object],
+    many: Callable[..., int],
+) -> int:
+    """Do it to the jobs that were chosen, and print how many they were.
+
+    `done` is the word for what was done. A single job is not asked about.
+    """
+    if chosen.ids or chosen.key is not None:
+        names = list(chosen.names)
+        if chosen.dry_run:
+            print_lines([f"would be {done}: {counted(len(names), 'job')}"])
+            return Exit.OK
+        for name in names:
+            one(*name)
+        print_lines([f"{done}: {counted(len(names), 'job')}"])
+        return Exit.OK
+    if chosen.dry_run or not chosen.yes:
+        count = many(chosen.topic, dry_run=True, **chosen.which)
+        matched = f"{counted(count, 'job')} of {chosen.topic}"
+        if chosen.dry_run:
+            print_lines([f"would be {done}: {matched}"])
+            return Exit.OK
+        if not confirmed(f"{matched} will be {done}. Go on?", yes=False):
+            raise CommandFailed(Exit.USAGE, f"nothing was changed; {matched} would be {done}")
+    count = many(chosen.topic, **chosen.which)
+    print_lines([f"{done}: {counted(count, 'job')}"])
+    if not count:
+        complain("no job matched")
+    return Exit.OK

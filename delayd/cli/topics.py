@@ -1,0 +1,99 @@
+"""Topics and what holds for all of their jobs: counts, pauses, `clear`."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from delayd.cli.connect import with_client
+from delayd.cli.help import examples
+from delayd.cli.parameters import DURATION
+from delayd.cli.tables import JSON_OPTION, print_fields, print_json, print_table
+from delayd.cli.terminal import CommandFailed, complain, confirmed, print_lines
+from delayd.exits import Exit
+from delayd.text import counted
+
+if TYPE_CHECKING:
+    from delayd.client.sync import Client
+
+
+@click.command(
+    epilog=examples("delayd topics", "delayd topics mail", "delayd topics --json | jq -r .name")
+)
+@click.argument("topic", required=False)
+@JSON_OPTION
+@with_client
+def topics(client: "Client", topic: str | None, *, as_json: bool) -> int:
+    """List the topics with their jobs by state, or show everything about one TOPIC."""
+    found = client.topics() if topic is None else [client.topic(topic)]
+    if as_json:
+        print_json(each.details for each in found)
+    elif topic is None:
+        columns = ["topic", "ready", "delayed", "reserved", "buried", "waiting", "paused until"]
+        rows = [
+            [
+                *(each.name, each.ready, each.delayed, each.reserved, each.buried),
+                *(each.waiting, each.paused_until),
+            ]
+            for each in found
+        ]
+        if rows:
+            print_table(columns, rows)
+        else:
+            complain("there are no topics: no job was put yet")
+    else:
+        print_fields(flattened(found[0].details))
+    return Exit.OK
+
+
+def flattened(fields: object, before: str = "") -> "list[tuple[str, object]]":
+    """Return fields within fields as one list.
+
+    >>> flattened({"name": "mail", "rates": {"put": 0.5}})
+    [('name', 'mail'), ('rates.put', 0.5)]
+    """
+    if not isinstance(fields, dict) or not fields:
+        return [(before, fields)]
+    return [
+        pair
+        for name, value in fields.items()
+        for pair in flattened(value, f"{before}.{name}" if before else name)
+    ]
+
+
+@click.command(epilog=examples("delayd pause mail 10m"))
+@click.argument("topic")
+@click.argument("duration", type=DURATION)
+@with_client
+def pause(client: "Client", topic: str, duration: str) -> int:
+    """Hand out no jobs of TOPIC for DURATION; they still come due."""
+    client.pause(topic, duration)
+    print_lines([f"{topic} is paused for {duration}; delayd resume {topic} ends it"])
+    return Exit.OK
+
+
+@click.command(epilog=examples("delayd resume mail"))
+@click.argument("topic")
+@with_client
+def resume(client: "Client", topic: str) -> int:
+    """End the pause of TOPIC."""
+    client.resume(topic)
+    print_lines([f"{topic} hands out jobs"])
+    return Exit.OK
+
+
+@click.command(epilog=examples("delayd clear mail --dry-run", "delayd clear mail --yes"))
+@click.argument("topic")
+@click.option("--dry-run", is_flag=True, help="Change nothing, and say how many it would be.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@with_client
+def clear(client: "Client", topic: str, *, dry_run: bool, yes: bool) -> int:
+    """Delete every job of TOPIC that is not reserved."""
+    found = client.topic(topic)
+    jobs = f"{counted(found.jobs - found.reserved, 'job')} of {topic}"
+    if dry_run:
+        print_lines([f"would be deleted: {jobs}"])
+        return Exit.OK
+    if not confirmed(f"{jobs} will be deleted. Go on?", yes=yes):
+        raise CommandFailed(Exit.USAGE, f"nothing was changed; {jobs} would be deleted")
+    print_lines([f"deleted: {counted(client.clear(topic), 'job')}"])
+    return Exit.OK

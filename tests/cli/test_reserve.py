@@ -1,0 +1,91 @@
+import json
+
+import pytest
+
+from delayd.exits import Exit
+from tests.cli.talking import Talk
+
+
+def test_the_body_is_the_output_and_the_token_is_told_beside_it(talk: Talk) -> None:
+    talk.ok("put", "mail", "hello")
+    code, out, err = talk.run("reserve", "mail")
+    assert (code, out) == (Exit.OK, "hello\n")
+    assert err.startswith(
+        "delayd: job 1 of mail, attempt 1 until 2023-11-14T22:14:20Z: delayd ack "
+    )
+    talk.ok("ack", err.split()[-1])
+    assert not talk.rig.engine.store.jobs
+
+
+def test_a_job_for_programs_has_all_that_is_known_of_the_reservation(talk: Talk) -> None:
+    talk.ok("put", "mail", "x", "--key", "k")
+    (job,) = talk.objects("reserve", "mail")
+    assert job["token"].startswith("1-")
+    assert (job["key"], job["attempt"], job["expires"]) == ("k", 1, "2023-11-14T22:14:20Z")
+
+
+def test_several_topics_and_several_jobs(talk: Talk) -> None:
+    talk.ok("put", "mail", "1")
+    talk.ok("put", "sms", "2", "--priority", "0")
+    jobs = talk.objects("reserve", "mail", "sms", "--count", "5")
+    assert [job["body"] for job in jobs] == ["2", "1"]
+
+
+def test_a_wait_ends_with_its_own_exit_code(talk: Talk) -> None:
+    start_ms = talk.rig.clock.now_ms()
+    said = talk.fails(Exit.NOTHING_THERE, "reserve", "mail", "--wait", "30s")
+    assert said == "delayd: no job of mail was ready in time\n"
+    assert talk.rig.clock.now_ms() >= start_ms + 30_000
+    talk.fails(Exit.NOTHING_THERE, "reserve", "mail")
+
+
+def test_with_ack_nothing_is_left_to_do(talk: Talk) -> None:
+    talk.ok("put", "mail", "x")
+    assert talk.run("reserve", "mail", "--ack") == (Exit.OK, "x\n", "")
+    assert not talk.rig.engine.store.jobs
+
+
+def test_nack_says_what_becomes_of_the_job_and_keeps_the_reason(talk: Talk) -> None:
+    talk.ok("put", "mail", "x")
+    token = talk.reserved("mail")
+    said = talk.ok("nack", token, "--delay", "5m", "--error", "no route", "--priority", "3")
+    assert said == "1 delayed until 2023-11-14T22:18:20Z in mail\n"
+    (job,) = talk.objects("peek", "1")
+    assert (job["priority"], job["failure"]["error"]) == (3, "no route")
+    talk.rig.pass_ms(300_000)
+    (became,) = talk.objects("nack", talk.reserved("mail"))
+    assert became["state"] == "ready"
+
+
+def test_touch_prints_when_the_reservation_ends(talk: Talk) -> None:
+    talk.ok("put", "mail", "x")
+    token = talk.reserved("mail")
+    talk.rig.pass_ms(30_000)
+    assert talk.ok("touch", token) == "2023-11-14T22:14:50Z\n"
+
+
+def test_bury_keeps_the_reason(talk: Talk) -> None:
+    talk.ok("put", "mail", "x")
+    assert talk.ok("bury", talk.reserved("mail"), "--error", "no such user") == ""
+    (job,) = talk.objects("peek", "1")
+    assert (job["state"], job["failure"]["error"]) == ("buried", "no such user")
+
+
+@pytest.mark.parametrize("command", ["ack", "nack", "touch", "bury"])
+def test_one_reservation_that_has_ended_does_not_keep_the_others(command: str, talk: Talk) -> None:
+    talk.ok("put", "mail", "x")
+    token = talk.reserved("mail")
+    said = talk.fails(Exit.NOTHING_THERE, command, "7-1a1ff7acb80-1", token)
+    assert "there is no job 7" in said
+    verbs = [request.target.rpartition("/")[2] for request in talk.requests[-2:]]
+    assert verbs == [command, command]
+    if command == "ack":
+        assert not talk.rig.engine.store.jobs
+
+
+def test_json_of_a_body_that_is_no_text_is_base64(talk: Talk) -> None:
+    talk.rig.ok("POST", "/v1/topics/mail/jobs", {"body_base64": "AP8="})
+    (job,) = talk.objects("reserve", "mail")
+    assert job["body_base64"] == "AP8="
+    assert "body" not in job
+    assert json.dumps(job)
