@@ -127,7 +127,6 @@ class AmqpSink:
         opening = self._opening
         if opening is None or (opening.done() and not _works(opening)):
             opening = self._opening = asyncio.create_task(self._open(former=opening))
-            opening.add_done_callback(_note_failure)
         # An attempt may be cancelled here; the others go on waiting.
         return (await asyncio.shield(opening)).exchange
 
@@ -153,12 +152,6 @@ def _works(opening: asyncio.Task[_Opened]) -> bool:
     if opening.cancelled() or opening.exception() is not None:
         return False
     return not opening.result().channel.is_closed
-
-
-def _note_failure(opening: asyncio.Task[_Opened]) -> None:
-    """Look at the exception, which asyncio reports as lost where every attempt was cancelled."""
-    if not opening.cancelled():
-        opening.exception()
 
 
 async def _end(opening: asyncio.Task[_Opened]) -> None:

@@ -26,7 +26,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.credentials import CredentialProvider
 from redis.exceptions import ConnectionError as NoConnection
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ReadOnlyError, RedisError
 from redis.exceptions import TimeoutError as NoAnswer
 
 from delayd import limits
@@ -107,6 +107,8 @@ class RedisSink:
         try:
             await self._client.execute_command(*command)  # type: ignore[no-untyped-call]
         except (RedisError, OSError, ValueError) as error:  # ValueError: of a password's file
+            if isinstance(error, ReadOnlyError):  # by now another one may have the host's name
+                await self._client.connection_pool.disconnect(inuse_connections=False)
             return self._failure(error)
         return DELIVERED
 
@@ -127,9 +129,7 @@ class RedisSink:
                 # With a key for each topic, the others may be of the right type.
                 is_outage=code not in {"WRONGTYPE", "NOPERM"} or "{topic}" not in self._key,
             )
-        is_outage = not isinstance(error, ResponseError) and isinstance(
-            error, NoConnection | NoAnswer | OSError | ValueError
-        )
+        is_outage = isinstance(error, NoConnection | NoAnswer | OSError | ValueError)
         return AttemptEnd(
             Result.FAILED, f"Redis at {self._server.url}: {text}", is_outage=is_outage
         )

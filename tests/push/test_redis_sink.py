@@ -20,12 +20,18 @@ class Client:
     def __init__(self, error: Exception | None) -> None:
         self.error = error
         self.command: tuple[object, ...] = ()
+        self.connection_pool = self
+        self.disconnects = 0
 
     async def execute_command(self, *command: object) -> int:
         self.command = command
         if self.error is not None:
             raise self.error
         return 1
+
+    async def disconnect(self, *, inuse_connections: bool) -> None:
+        assert not inuse_connections
+        self.disconnects += 1
 
 
 def deliver(
@@ -107,6 +113,20 @@ def test_an_answer_that_is_the_servers_fault_is_an_outage_and_says_what_to_do(
     assert end.error.startswith(f"Redis at h:1 answered {said}")
     assert end.is_outage
     assert end.answer == str(error).encode()
+
+
+def test_connections_to_a_replica_are_dropped_so_that_the_next_attempt_looks_for_the_primary() -> (
+    None
+):
+    for error, disconnects in (
+        (exceptions.ReadOnlyError("You can't write"), 1),
+        (exceptions.OutOfMemoryError("command not allowed"), 0),
+        (None, 0),
+    ):
+        sink = redis_sink("orders", {"url": "redis://h:1", "list": "due"})
+        client = sink._client = Client(error)  # type: ignore[misc, assignment]
+        asyncio.run(sink.deliver(JOB))
+        assert client.disconnects == disconnects
 
 
 def test_a_key_of_another_type_is_no_outage_where_topics_have_keys_of_their_own() -> None:
