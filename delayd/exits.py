@@ -20,7 +20,8 @@ class Exit(enum.IntEnum):
     """There is no such job, key or topic, or no job was ready in time."""
 
     UNREACHABLE = 69
-    """No daemon answers, or the connection was lost; the message says where and what to do."""
+    """No daemon answers, or the connection was lost; the message says where and what to do;
+    or the receiver did not take the sample of `delayd push test`."""
 
     OUR_FAULT = 70
     """A fault in delayd itself; it stopped at once, and a start recovers what was acknowledged."""
@@ -40,4 +41,5 @@ class Exit(enum.IntEnum):
     BAD_CONFIGURATION = 78
     """Values of the configuration break rules, all of them listed; or the files of tokens,
     secrets or certificates cannot be used; or a clock was chosen that the data directory was not
-    used with; or the process may open too few files; or `delayd doctor` found something wrong."""
+    used with; or the process may open too few files; or `delayd doctor` found something wrong;
+    or `delayd push test` was not allowed to make the call."""

@@ -1,0 +1,73 @@
+"""`delayd push`: try a url as the daemon would call it.
+
+The call is made from this machine, by this user, under the egress rules of the configuration; the
+daemon need not run. Every step is told, so that a receiver that is never reached explains itself.
+"""
+
+import json
+
+import click
+
+from delayd.access.errors import SecretsInvalid, shown
+from delayd.cli.help import examples
+from delayd.cli.terminal import CommandFailed, load_config, print_lines
+from delayd.clock import system_wall_ms
+from delayd.exits import Exit
+
+
+@click.group()
+def push() -> None:
+    """Try the calls by which jobs are delivered."""
+
+
+@push.command(
+    epilog=examples(
+        "delayd push test https://hooks.example.com/jobs --config delayd.toml",
+        "delayd push test https://hooks.example.com/jobs --secret orders --json",
+    )
+)
+@click.argument("url")
+@click.option("--secret", "names", multiple=True, metavar="NAME", help="Sign with it; repeatable.")
+@click.option("--config", "config_path", metavar="FILE", help="What may be called, and secrets.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def test(url: str, *, names: tuple[str, ...], config_path: str | None, as_json: bool) -> int:
+    """Send one signed sample to URL, and explain what came of it.
+
+    Without --secret it is signed as push.sign_with says. Exit code 69: the receiver did not take
+    the sample; 78: the configuration does not allow the call.
+    """
+    from delayd.access.signing_secrets import Secrets
+    from delayd.net.addresses import TcpAddress
+    from delayd.push.egress import EgressRules
+    from delayd.push.trial import try_url
+    from delayd.push.webhook import Webhook
+
+    config = load_config(config_path, {})
+    try:
+        secrets = Secrets() if config.push_secrets is None else Secrets.load(config.push_secrets)
+    except SecretsInvalid as error:
+        raise CommandFailed(Exit.BAD_CONFIGURATION, *error.errors) from None
+    names = names or config.push_sign_with
+    if unknown := secrets.unknown(names):
+        where = config.push_secrets or "push.secrets, which is off"
+        said = [f"--secret {shown(name)}: there is no such secret in {where}" for name in unknown]
+        raise CommandFailed(Exit.BAD_CONFIGURATION, *said)
+    listens = (config.line_listen, config.http_listen)
+    rules = EgressRules(
+        hosts=config.push_hosts,
+        private_networks=config.push_private_networks,
+        allow_http=config.push_allow_http,
+        ports=config.push_ports,
+        own=[address for address in listens if isinstance(address, TcpAddress)],
+    )
+    webhook = Webhook(rules, secrets=secrets, connect_timeout_ms=config.push_connect_timeout_ms)
+    trial = try_url(
+        url, rules, webhook, names, wall_ms=system_wall_ms(), timeout_ms=config.push_timeout_ms
+    )
+    rows = trial.explained()
+    print_lines(
+        [json.dumps(trial.fields())] if as_json else [f"{what:<8} {said}" for what, said in rows]
+    )
+    if trial.is_refused:
+        return Exit.BAD_CONFIGURATION
+    return Exit.OK if trial.is_delivered else Exit.UNREACHABLE

@@ -1,0 +1,194 @@
+"""One call to try a url: made as the daemon would make it, and told step by step.
+
+    Trial(url, addresses, call) ─► explained: lines for people
+                               └─► fields: the same for programs
+
+`delayd push test` is this and a command line. The sample has a `webhook-id` of its own, and its
+body says what it is. The module refuses to know where the configuration comes from.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from delayd.clock import NS_PER_MS, monotonic_ns
+from delayd.limits import BREAKER_FAILURES
+from delayd.logs import escape
+from delayd.push.connections import LookUp, look_up
+from delayd.push.egress import AddressRefused, EgressRules, place_of
+from delayd.push.sinks import AttemptEnd, DueJob, Result
+from delayd.push.webhook import CallEnd, Webhook
+from delayd.text import counted, duration_text
+
+BODY: Final = b'{"sample": true, "sent_by": "delayd push test"}'
+TOPIC: Final = "sample"
+
+_BEGINNING_CHARACTERS: Final = 200
+"""How much of an answer is shown."""
+
+
+class Trial(NamedTuple):
+    """What came of it."""
+
+    url: str
+    """In the form that is called; empty: it may not be called."""
+    rule: str = ""
+    """The rule that the url breaks."""
+    addresses: tuple[tuple[str, str], ...] = ()
+    """What the host means, and for each address why it may not be called; empty: it may."""
+    secrets: tuple[str, ...] = ()
+    """What it was signed with."""
+    call: CallEnd | None = None
+    took_ms: int = 0
+
+    @property
+    def is_delivered(self) -> bool:
+        """Tell whether a job would have been delivered."""
+        return self.call is not None and self.call.end.result is Result.DELIVERED
+
+    @property
+    def is_refused(self) -> bool:
+        """Tell whether the configuration does not allow the call."""
+        is_any_allowed = any(not refusal for _, refusal in self.addresses)
+        return bool(self.rule) or bool(self.addresses and not is_any_allowed)
+
+    def fields(self) -> dict[str, Any]:
+        """Return it for programs; `result` is `refused` or that of the call."""
+        end = self.call.end if self.call is not None else AttemptEnd(Result.FAILED, self.rule)
+        return {
+            "url": self.url or None,
+            "result": "refused" if self.is_refused else end.result.value,
+            "error": end.error or None,
+            "addresses": [
+                {"address": address, "refused": refusal or None}
+                for address, refusal in self.addresses
+            ],
+            "signed_with": list(self.secrets),
+            "status": (self.call.status if self.call is not None else "") or None,
+            "answer": end.answer.decode("utf-8", "replace"),
+            "took_ms": self.took_ms,
+            "retry_after_ms": end.retry_after_ms or None,
+            "next": self.next_step(),
+        }
+
+    def explained(self) -> list[tuple[str, str]]:
+        """Return it for people: what each line is about, and what it says."""
+        if self.call is None:
+            return [("url", f"refused: {self.rule}"), ("next", self.next_step())]
+        end = self.call.end
+        rows = [("url", f"{self.url} may be called")]
+        rows += [
+            ("address", refusal or f"{address} may be called")
+            for address, refusal in self.addresses
+        ]
+        names = ", ".join(self.secrets)
+        rows.append(("signed", f"with {names}" if names else "no: no secret is named"))
+        took = f" after {self.took_ms} ms"
+        if not self.call.status:
+            rows.append(("answer", f"none{took}: {end.error}"))
+        else:
+            rows.append(("answer", f"{end.error or self.call.status}{took}"))
+            if self.url.startswith("https:"):
+                rows.append(("tls", "the certificate is accepted"))
+            rows.append(("begins", _shown(end.answer)))
+        return [*rows, ("next", self.next_step())]
+
+    def next_step(self) -> str:
+        """Say what delayd would do with a job."""
+        if self.call is None:
+            return "delayd would refuse a job or a policy with this url"
+        end = self.call.end
+        if end.result is Result.DELIVERED:
+            return "delayd would remove the job: it is delivered"
+        if end.result is Result.EXHAUSTED:
+            return "delayd would make the job a dead letter at once"
+        said = "delayd would count a failed attempt and try again as the retry rule says"
+        if end.retry_after_ms:
+            said += f", in {duration_text(end.retry_after_ms)} at the earliest (Retry-After)"
+        if end.is_outage:
+            failures = counted(BREAKER_FAILURES, "such failure")
+            said += f"; after {failures} in a row it would wait before it calls this host again"
+        return said
+
+
+def try_url(
+    url: str,
+    rules: EgressRules,
+    webhook: Webhook,
+    secrets: tuple[str, ...],
+    *,
+    wall_ms: int,
+    timeout_ms: int,
+    look_up_host: LookUp = look_up,
+    elapsed_ns: Callable[[], int] = monotonic_ns,
+) -> Trial:
+    """Call the url once, from a process that has no loop of its own."""
+    job = DueJob(
+        id=0,
+        message_id=f"test_{wall_ms}",
+        topic=TOPIC,
+        key=b"",
+        body=BODY,
+        content_type="application/json",
+        attempt=1,
+        due_ms=wall_ms,
+        lateness_ms=0,
+        timeout_ms=timeout_ms,
+        url=url,
+        secrets=secrets,
+    )
+    try:
+        allowed = rules.vet_url(url)
+    except ValueError as error:
+        return Trial("", str(error))
+    return asyncio.run(_tried(job, allowed, rules, webhook, look_up_host, elapsed_ns))
+
+
+async def _tried(
+    job: DueJob,
+    url: str,
+    rules: EgressRules,
+    webhook: Webhook,
+    look_up_host: LookUp,
+    elapsed_ns: Callable[[], int],
+) -> Trial:
+    begun_ns = elapsed_ns()
+    addresses: tuple[tuple[str, str], ...] = ()
+    try:
+        async with asyncio.timeout(job.timeout_ms / 1_000):
+            addresses = await _judged_addresses(url, rules, look_up_host)
+            call = await webhook.call(job)
+    except TimeoutError:
+        error = f"no answer within {duration_text(job.timeout_ms)}"
+        call = CallEnd(AttemptEnd(Result.FAILED, error, is_outage=True))
+    finally:
+        await webhook.close()
+    took_ms = (elapsed_ns() - begun_ns) // NS_PER_MS
+    return Trial(url, "", addresses, job.secrets, call, took_ms)
+
+
+async def _judged_addresses(
+    url: str, rules: EgressRules, look_up_host: LookUp
+) -> tuple[tuple[str, str], ...]:
+    """Return the addresses of the url's host, each with why it may not be called."""
+    host, _, port = place_of(url)[1].rpartition(":")
+    try:
+        rows = await look_up_host(host.strip("[]"), int(port))
+    except OSError:
+        return ()  # the call itself says it
+    judged: dict[str, str] = {}
+    for *_, where in rows:
+        try:
+            rules.vet_address(where[0], int(port), host)
+        except AddressRefused as error:
+            judged[where[0]] = str(error)
+        else:
+            judged[where[0]] = ""
+    return tuple(judged.items())
+
+
+def _shown(answer: bytes) -> str:
+    if not answer:
+        return "(empty)"
+    text = escape(answer.decode("utf-8", "replace"))
+    return text if len(text) <= _BEGINNING_CHARACTERS else f"{text[:_BEGINNING_CHARACTERS]}…"

@@ -1,0 +1,53 @@
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from delayd.net import tls
+from delayd.push.sinks import DueJob
+from delayd.push.trial import Trial, _tried
+from tests.access.handshakes import Authority
+from tests.push.receiver import FakeDns, Receiver, job, rules, webhook
+
+
+async def tried(receiver: Receiver, call: DueJob, dns: Any, **changes: Any) -> Trial:  # noqa: ANN401
+    egress = rules(receiver)
+    sink = webhook(receiver, dns, egress=egress, **changes)
+    return await _tried(call, egress.vet_url(call.url), egress, sink, dns, lambda: 0)
+
+
+def test_a_sample_over_tls_tells_that_the_certificate_is_accepted(tmp_path: Path) -> None:
+    async def scene() -> None:
+        authority = Authority(tmp_path)
+        receiver = Receiver(tls=tls.server_context(authority.files("hook.example")))
+        async with receiver:
+            dns = FakeDns(hook_example=["127.0.0.1", "10.0.0.7"])
+            call = job(receiver.url(scheme="https"))
+            trial = await tried(receiver, call, dns, tls=authority.client())
+        assert trial.is_delivered
+        assert not trial.is_refused
+        private = "the address 10.0.0.7 of hook.example is private: [push] private_networks would "
+        assert trial.explained()[1:6] == [
+            ("address", "127.0.0.1 may be called"),
+            ("address", f"{private}have to allow it"),
+            ("signed", "no: no secret is named"),
+            ("answer", "200 OK after 0 ms"),
+            ("tls", "the certificate is accepted"),
+        ]
+
+    asyncio.run(scene())
+
+
+def test_a_look_up_that_hangs_ends_the_trial_in_time() -> None:
+    async def hang(_host: str, _port: int) -> list[tuple[Any, ...]]:
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    async def scene() -> None:
+        receiver = Receiver()
+        async with receiver:
+            trial = await tried(receiver, job(receiver.url(), timeout_ms=5), hang)
+        assert trial.call is not None
+        assert trial.call.end.error == "no answer within 5ms"
+        assert trial.addresses == ()
+        assert not trial.is_refused
+
+    asyncio.run(scene())
