@@ -102,6 +102,7 @@ class Store:
         "wall_times",
         "wheel_counts",
         "wheel_size",
+        "without_jobs",
     )
 
     def __init__(self, tick_ms: int, wheel_size: int, start_ms: PlayedMs) -> None:
@@ -117,6 +118,8 @@ class Store:
         """The highest that a buried job got, of whatever topic."""
         self.wheel_counts = WheelCounts()
         self.timer_queue = TimerQueue()
+        self.without_jobs: Final = self._new_queues("")
+        """The queues of all topics that have had no job yet: 1.4 kB less for each. Always empty."""
         self.alarms: Alarms[Session | Topic | Throttle] = Alarms(self._wheel)
         """For the end of a wait or a pause, or when a throttle allows the next job."""
         self.topics = Topics()
@@ -195,7 +198,7 @@ class Store:
         topics = self.topics
         topic = topics.by_name.get(name)
         if topic is None:
-            topic = topics.add(name, self._new_queues(name))
+            topic = topics.add(name, self.without_jobs)
         else:
             # It vanished and has come back: pause and policy of its earlier life are not its own.
             self.pause(topic, 0, 0)
@@ -312,6 +315,8 @@ class Store:
         if topic.rates is None:
             topic.rates = Rates()
             topic.waited = new_histogram()
+            if topic.queues is self.without_jobs:
+                topic.queues = self._new_queues(topic.name)
         topic.rates.begin(self.time_ms, (topic.jobs_put, topic.reserves, topic.deletes))
         topic.queues.ages.tidy()
         counters = self.counters
@@ -444,6 +449,8 @@ class Store:
     def _place(self, topic: Topic, job_id: int, record: bytes, since_ms: int = 0) -> None:
         if record[STATE_AT] == _BURIED:
             self.last_rank = max(self.last_rank, rank_of(record))
+        if topic.queues is self.without_jobs:  # it comes from another topic
+            topic.queues = self._new_queues(topic.name)
         due_ms, priority = _unpack_due(record, DUE_AT)
         if topic.queues.place(job_id, priority, due_ms, record, self.time_ms, since_ms):
             self.timer_queue.queue(topic.queues.delays)

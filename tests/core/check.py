@@ -63,6 +63,8 @@ def check(engine: Engine) -> None:
         if topic.paused_until_ms is not None
     }
     delays = [topic.queues.delays for topic in store.topics.listing]
+    assert not len(store.without_jobs), "a topic has put a job into the queues of all others"
+    assert not store.without_jobs.ages.newest
     store.timer_queue.check([store.leases.lane, store.alarms.lane, *delays], store.time_ms)
 
 

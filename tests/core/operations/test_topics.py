@@ -5,11 +5,12 @@ import random
 from delayd.core.job import State
 from delayd.core.operations.change import kick_job, reschedule
 from delayd.core.operations.clock import next_deadline
-from delayd.core.operations.finish import bury, delete, delete_batch, release
+from delayd.core.operations.finish import bury, delete, delete_batch, nack, release
 from delayd.core.operations.put import put_alike, take_id
 from delayd.core.operations.reserve import reserve_batch, reserve_job
 from delayd.core.operations.sessions import close_session, ignore, use, watch
-from delayd.core.operations.topics import pause
+from delayd.core.operations.topics import clear, pause, set_policy
+from delayd.core.policy import Policy
 from delayd.core.times import RequestMs
 from delayd.core.views import peek_buried, peek_delayed, peek_ready
 from delayd.limits import TIMER_STALE_ROWS
@@ -97,6 +98,40 @@ def test_urgent_jobs_are_those_below_1024_that_are_ready() -> None:
     rig.run(1)
     urgent.append(views.totals(rig.engine).urgent)
     assert urgent == [3, 2, 1, 2]
+
+
+# --- Without jobs --------------------------------------------------------------------------------
+
+
+def test_topics_that_have_had_no_job_share_queues_in_which_there_is_nothing() -> None:
+    rig = EngineRig()
+    me = rig.client(*(f"t{number}" for number in range(100)))
+    rig.wait(me)
+    store = rig.engine.store
+    assert all(topic.queues is store.without_jobs for topic in store.topics.listing)
+    assert rig.put("t50", delay_ms=5) == 1
+    own = [topic.name for topic in store.topics.listing if topic.queues is not store.without_jobs]
+    assert own == ["t50"]
+    rig.run(5)
+    assert me.deadlines.keys() == {1}
+    check(rig.engine)
+
+
+def test_a_job_that_comes_from_another_topic_gives_a_topic_queues_of_its_own() -> None:
+    rig = EngineRig()
+    set_policy(rig.engine, "default", Policy(attempts_max=1, exhausted="dead"), rig.now_ms)
+    store = rig.engine.store
+    dead = store.topics.by_name["dead"]
+    rig.put()
+    me = rig.client()
+    rig.reserve(me)
+    assert dead.queues is store.without_jobs
+    nack(rig.engine, me, 1, rig.now_ms)
+    check(rig.engine)
+    assert rig.reserve(rig.client("dead")) == 1
+    clear(rig.engine, dead)
+    assert dead.queues is not store.without_jobs, "the sweep takes entries out of what it had"
+    check(rig.engine)
 
 
 # --- Batches -------------------------------------------------------------------------------------
