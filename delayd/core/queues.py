@@ -45,7 +45,7 @@ def job_id_of(key: int) -> int:
 class Queues:
     """Where the jobs of a topic are that no client holds; a clear gives it new ones."""
 
-    __slots__ = ("ages", "buried", "delays", "ready", "urgent")
+    __slots__ = ("ages", "buried", "delays", "lanes", "ready", "urgent")
 
     def __init__(self, delays: TimerLane) -> None:
         """Start empty, with this lane for the delays."""
@@ -53,6 +53,8 @@ class Queues:
         self.ready: SortedList[int] = SortedList()
         self.buried: SortedList[int] = SortedList()
         """As in `ready`, with the rank in place of the priority: the longest buried first."""
+        self.lanes: dict[bytes, SortedList[int]] | None = None
+        """Origin → ready keys of the jobs that have a target there; None while none has one."""
         self.urgent = 0
         """Ready jobs that count as urgent."""
         self.ages = ReadyAges()
@@ -111,6 +113,10 @@ class Queues:
         if entries:
             return list(entries)
         keys = self.ready or self.buried
+        if not keys and self.lanes:  # of jobs that are gone: only to free them in small steps
+            origin, keys = self.lanes.popitem()
+            if len(keys) > count:
+                self.lanes[origin] = keys
         return [keys.pop() & ID_MASK for _ in range(min(count, len(keys)))]
 
     def __len__(self) -> int:

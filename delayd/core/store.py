@@ -44,6 +44,7 @@ from delayd.core.job_table import JobTable
 from delayd.core.keys import KeyIndex
 from delayd.core.leases import Leases
 from delayd.core.policy import Policy
+from delayd.core.push_lanes import WHOLE_TOPIC, PushLanes
 from delayd.core.queues import ID_MASK, Queues, ready_key
 from delayd.core.records import LAYOUTS, Kind
 from delayd.core.session import Session
@@ -67,6 +68,8 @@ _READY: Final = int(State.READY)
 _BURIED: Final = int(State.BURIED)
 _KEY: Final = int(Flag.KEY)
 _WALL: Final = int(Flag.WALL)
+_TARGET: Final = int(Flag.TARGET)
+"""Its bit is the highest: flags of a job with a target of its own are no less."""
 _PAUSED: Final = int(Block.PAUSED)
 _FULL: Final = int(Block.FULL)
 _SLOW: Final = int(Block.SLOW)
@@ -94,6 +97,7 @@ class Store:
         "leases",
         "orphans",
         "paused",
+        "push_lanes",
         "stocked",
         "tick_ms",
         "time_ms",
@@ -128,6 +132,7 @@ class Store:
         one empty takes it out, so that a job that becomes ready costs one test of a flag."""
         self.paused: dict[int, tuple[int, int]] = {}
         """Number of a topic → until when it is paused, and how long that is; of all there are."""
+        self.push_lanes = PushLanes()
         self.jobs = JobTable()
         self.leases = Leases(self._wheel)
         self.orphans = Session()
@@ -219,6 +224,7 @@ class Store:
         topic.queues.delays.unqueue()
         if topic.is_stocked:
             self.unstock(topic)
+        self.push_lanes.forget(topic)
         self.topics.remove(topic)
         if topic.policy is not None:
             self.set_policy(topic, None, Source.CONFIGURATION)
@@ -227,11 +233,15 @@ class Store:
         """Note that the topic has a ready job."""
         topic.is_stocked = True
         self.stocked[topic] = None
+        if topic.is_pushed:
+            self.push_lanes.note(topic, WHOLE_TOPIC)
 
     def unstock(self, topic: Topic) -> None:
         """Note that the topic has no ready job."""
         topic.is_stocked = False
         del self.stocked[topic]
+        if topic.is_pushed:
+            self.push_lanes.unnote(topic, WHOLE_TOPIC)
 
     def pause(self, topic: Topic, until_ms: int, pause_ms: int) -> None:
         """Hand out nothing of the topic until then; with a `pause_ms` of 0, no longer pause it."""
@@ -262,10 +272,21 @@ class Store:
         # Moved to where it is, a job would be buried the next time; so it is at once.
         if policy is not None and policy.exhausted not in {None, topic.name}:
             target = self.topic(policy.exhausted or "")
+        push = None if topic.policy is None else topic.policy.push
         former = self.topics.set_policy(topic, policy, source, target)
+        if push != (None if policy is None else policy.push):
+            self._renew_lanes(topic)
         if former is not None:
             self.drop_if_unwanted(former)
         self._set_throttle(topic, policy)
+
+    def _renew_lanes(self, topic: Topic) -> None:
+        """Tell of the topic's lanes anew: its jobs have another target now, or none."""
+        lanes = self.push_lanes
+        lanes.forget(topic)
+        if topic.is_pushed:  # to the scheduler it is another lane
+            lanes.heard.discard((topic, WHOLE_TOPIC))
+        lanes.note_all(topic)
 
     def _set_throttle(self, topic: Topic, policy: Policy | None) -> None:
         former, throttle = topic.throttle, None
@@ -413,6 +434,8 @@ class Store:
             due_ms, priority = _unpack_due(record, DUE_AT)
             jobs.replace(job_id, came_due(record))  # it is as long as before
             add(priority << 64 | job_id)
+            if record[FLAGS_AT] >= _TARGET:
+                self.push_lanes.enter(topic, priority << 64 | job_id, record)
             if priority < PRIORITY_URGENT_BELOW:
                 queues.urgent += 1
             if not low_ms <= due_ms < high_ms:
@@ -454,13 +477,18 @@ class Store:
         due_ms, priority = _unpack_due(record, DUE_AT)
         if topic.queues.place(job_id, priority, due_ms, record, self.time_ms, since_ms):
             self.timer_queue.queue(topic.queues.delays)
-        if record[STATE_AT] == _READY and not topic.is_stocked:
-            self._stock(topic)
+        if record[STATE_AT] == _READY:
+            if not topic.is_stocked:
+                self._stock(topic)
+            if record[FLAGS_AT] >= _TARGET:
+                self.push_lanes.enter(topic, priority << 64 | job_id, record)
 
     def _unplace(self, topic: Topic, job_id: int, priority: int, record: bytes) -> int:
         """Take a job at rest out of its queue; return since when it was ready; 0: it was not."""
         if record[STATE_AT] == _DELAYED and self.wall_times.count:
             self.wall_times.discard(job_id)
+        if record[FLAGS_AT] >= _TARGET and record[STATE_AT] == _READY:
+            self.push_lanes.leave(topic, priority << 64 | job_id, record)
         return topic.queues.unplace(job_id, priority, record)
 
     # --- Wall-clock times ------------------------------------------------------------------------
@@ -515,7 +543,8 @@ class Store:
 
         A job in hand that has its key goes on without.
         """
-        if record[FLAGS_AT] & _KEY:
+        flags = record[FLAGS_AT]
+        if flags & _KEY:
             self._claim(topic, job_id, record)
         if self.time_ms >= topic.roll_ms:
             self.roll(topic)
@@ -533,7 +562,7 @@ class Store:
             if queues.delays.wheel.insert(job_id, due_ms, self.time_ms):
                 self.timer_queue.queue(queues.delays)
             return
-        if state != _READY:
+        if state != _READY or flags >= _TARGET:
             self._place(topic, job_id, record)
             return
         queues.ready.add(priority << 64 | job_id)
@@ -645,6 +674,8 @@ class Store:
         job_id = key & ID_MASK
         record = self.jobs.get(job_id)
         assert record is not None
+        if record[FLAGS_AT] >= _TARGET:
+            self.push_lanes.leave(topic, key, record)
         since_ms, ttr_ms = _unpack_due_and_ttr(record, DUE_AT)
         deadline_ms: int = ceil_to_tick(now_ms + ttr_ms, self.tick_ms)
         # What `hold`, `ReadyAges.leave` and `_count_waits` do, without calls for a job that has
@@ -726,7 +757,10 @@ class Store:
             same.append(job_id)
             sessions[job_id] = session
             deadlines[job_id] = deadline_ms
-            body = record[HEADER_BYTES:] if not record[FLAGS_AT] else body_of(record)
+            flags = record[FLAGS_AT]
+            body = record[HEADER_BYTES:] if not flags else body_of(record)
+            if flags >= _TARGET:
+                self.push_lanes.leave(topic, key, record)
             run.append((job_id, deadline_ms, body))
             bytes_max -= len(body)
             if bytes_max < 0:
@@ -912,6 +946,9 @@ class Store:
             topic.old_held[topic.number] = held
         topic.queues.delays.unqueue()
         topic.queues = self._new_queues(topic.name)
+        self.push_lanes.forget(topic)
+        if topic.is_stocked:
+            self.unstock(topic)
         topic.jobs = topic.reserved
         topic.bytes = self._held_bytes(topic)
         if topic.number in self.paused:

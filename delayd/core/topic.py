@@ -44,6 +44,7 @@ class Topic:
         "has_no_rules",
         "has_own_metrics",
         "is_internal",
+        "is_pushed",
         "is_stocked",
         "jobs",
         "jobs_put",
@@ -101,6 +102,8 @@ class Topic:
         self.policy: Policy | None = None
         """The policy of its jobs."""
         self.policy_source = Source.CONFIGURATION
+        self.is_pushed = False
+        """Its policy has a target for its jobs, which is not the topic itself."""
         self.has_no_rules = not self.is_internal
         """Puts need no check: there is no policy and no cap on all topics, and it is not the
         internal topic."""

@@ -93,6 +93,8 @@ class Topics:
         """Set the topic's policy from now on; return the target that it had before."""
         topic.policy = policy
         topic.policy_source = source
+        push = None if policy is None else policy.push
+        topic.is_pushed = push is not None and push.topic != topic.name
         self.mark_rules(topic)
         former, topic.target = topic.target, target
         if target is not None:
@@ -121,6 +123,8 @@ class Topics:
             )
             assert topic.feeders == sum(each.target is topic for each in self.listing)
             assert topic is not topic.target
+            push = None if policy is None else policy.push
+            assert topic.is_pushed == (push is not None and push.topic != topic.name)
             if topic.throttle is None:
                 assert not topic.blocks & ~Block.PAUSED
                 assert policy is None or not (policy.reserved_max or policy.rate_per_s)

@@ -15,12 +15,15 @@ from delayd.core.job import (
     Flag,
     State,
     key_of,
+    note_of,
     rank_of,
     state_of,
+    target_of,
     wall_of,
 )
-from delayd.core.queues import ready_key
+from delayd.core.queues import job_id_of, ready_key
 from delayd.core.store import Store
+from delayd.core.targets import origin_of
 from delayd.core.throttle import Block
 from delayd.core.topic import Topic
 from tests.core.views import live_jobs
@@ -62,6 +65,7 @@ def check(engine: Engine) -> None:
         for topic in store.topics.listing
         if topic.paused_until_ms is not None
     }
+    _check_lanes(engine)
     delays = [topic.queues.delays for topic in store.topics.listing]
     assert not len(store.without_jobs), "a topic has put a job into the queues of all others"
     assert not store.without_jobs.ages.newest
@@ -106,6 +110,23 @@ def _check_throttle(store: Store, topic: Topic) -> None:
         assert bool(topic.blocks & Block.FULL) == throttle.is_full(topic.reserved)
         assert bool(topic.blocks & Block.SLOW) == (throttle.alarm is not None)
         assert throttle.alarm is None or store.alarms.rows[throttle.alarm][1] is throttle
+
+
+def _check_lanes(engine: Engine) -> None:
+    """Assert that the lanes have the ready jobs with targets of their own, and no others."""
+    store = engine.store
+    for topic in store.push_lanes.resting:
+        assert topic.blocks or engine.log_space.is_short, "its jobs would never be pushed"
+    store.push_lanes.check(store.topics.listing)
+    for topic in store.topics.listing:
+        expected: dict[bytes, list[int]] = {}
+        for key in topic.queues.ready:
+            record = store.jobs.get(job_id_of(key)) or b""
+            note = note_of(record)
+            if target_of(record) and not (note and note.origin):
+                expected.setdefault(origin_of(target_of(record)), []).append(key)
+        found = {origin: list(keys) for origin, keys in (topic.queues.lanes or {}).items()}
+        assert found == expected
 
 
 def _check_numbers(store: Store) -> None:

@@ -8,7 +8,7 @@ to their topic. Copies are taken meanwhile, a job at a time.
 import contextlib
 import random
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -19,6 +19,7 @@ from delayd.core.operations import clock
 from delayd.core.operations.change import kick_job, reschedule
 from delayd.core.operations.clock import follow_wall
 from delayd.core.operations.finish import bury, delete, nack, release
+from delayd.core.operations.push import fail_call, give_back_call, reserve_call, take_fresh
 from delayd.core.operations.put import Conflict, put_keyed
 from delayd.core.operations.reserve import reserve_batch, reserve_job, touch
 from delayd.core.operations.returns import catch_up_leases, give_back_some
@@ -34,6 +35,9 @@ from delayd.core.times import PlayedMs
 from tests.core.check import check
 from tests.core.copies import restored, state
 from tests.core.rig import EngineRig, kick
+
+if TYPE_CHECKING:
+    from delayd.core.push_lanes import Lane
 
 TOPICS: Final = ("default", "a", "b", "dead")
 WHOLE: Final = 1 << 40
@@ -76,7 +80,13 @@ class FailingWalk:
         )
         self.offset_ms = 0
         configure(self.rig.engine, rng.choice(CONFIGURATIONS))
+        self.open()
+
+    def open(self) -> None:
+        """Let clients come, and the scheduler of pushes, which has heard of nothing."""
         self.sessions = [self.client() for _ in range(3)]
+        self.pushes = self.rig.client()
+        self.lanes: list[Lane] = []
 
     @property
     def engine(self) -> Engine:
@@ -202,6 +212,34 @@ class FailingWalk:
                 pass
             clear(self.engine, topic)
 
+    def push(self) -> None:
+        """Hear of lanes, and hand out jobs of some of those that are known."""
+        rng = self.rng
+        if rng.randrange(2):
+            self.lanes += [lane for lane in take_fresh(self.engine) if lane not in self.lanes]
+        for lane in rng.sample(self.lanes, min(len(self.lanes), rng.randrange(3))):
+            lease_ms = rng.choice((100, 3_000))
+            job = reserve_call(self.engine, self.pushes, lane, lease_ms, self.rig.now_ms)
+            if job is None:
+                self.lanes.remove(lane)
+            else:
+                assert job[0] in self.pushes.deadlines
+
+    def settle(self) -> None:
+        rng, now_ms = self.rng, self.rig.now_ms
+        for job_id in [*self.pushes.deadlines][: rng.randrange(3)]:
+            match rng.randrange(4):
+                case 0:
+                    delete(self.engine, self.pushes, job_id, now_ms)
+                case 1:
+                    give_back_call(self.engine, self.pushes, job_id, now_ms)
+                case _:
+                    ends: dict[str, Any] = {
+                        "delay_ms": rng.choice((0, 20_000)),
+                        "is_exhausted": rng.random() < 0.2,
+                    }
+                    fail_call(self.engine, self.pushes, job_id, now_ms, error="503", **ends)
+
     def sweep(self) -> None:
         if self.engine.store.cleared:
             self.engine.store.sweep(self.rng.choice((1, 100)))
@@ -232,6 +270,7 @@ class FailingWalk:
                 self.delete,
             ),
             *(self.clear, self.sweep, self.put_keyed, self.put_keyed, self.set_clock),
+            *(self.push, self.push, self.settle, self.settle),
         )
         with contextlib.suppress(JobNotFound, CapReached, JobAlreadyExists, TargetRefused):
             self.rng.choice(doings)()
@@ -255,7 +294,7 @@ class FailingWalk:
         configure(replay.engine, self.rng.choice(CONFIGURATIONS))
         replay.finish(PlayedMs(before + self.rng.choice((0, 5, 10_000))))
         follow_wall(self.engine, self.offset_ms)
-        self.sessions = [self.client() for _ in range(3)]
+        self.open()
 
 
 @pytest.mark.parametrize("slice_jobs", [512, 1, 2])

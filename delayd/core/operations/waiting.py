@@ -72,20 +72,26 @@ def set_wait_timer(engine: Engine, session: Session) -> None:
 
 
 def serve(engine: Engine, topic: Topic, now_ms: RequestMs) -> None:
-    """Hand the topic's ready jobs to waiting consumers, the longest waiting first."""
+    """Hand the topic's ready jobs to waiting consumers, the longest waiting first.
+
+    What is left may be pushed.
+    """
     while topic.waiters and topic.queues.ready and not topic.blocks:
         if not engine.log_space.has_for_reserve():
             return
         session = engine.waits[next(iter(topic.waiters))]
         _leave_queues(engine, session)
         engine.deliveries.append((session, hand_out(engine, topic, session, now_ms)))
+    lanes = engine.store.push_lanes
+    if lanes.resting and not topic.blocks:
+        lanes.wake(topic)
 
 
 def serve_waiting(engine: Engine, now_ms: RequestMs) -> None:
     """Hand out what could not be handed out for lack of log space. O(topics)."""
     engine.log_space.is_short = False
     for topic in list(engine.store.topics.listing):
-        if topic.waiters:
+        if topic.waiters or topic in engine.store.push_lanes.resting:
             serve(engine, topic, now_ms)
 
 

@@ -1,0 +1,123 @@
+"""Pushes: jobs handed out to the scheduler, which has them delivered, and what becomes of them.
+
+    take_fresh()              lanes that have a job for it, of which it has not heard yet
+    reserve_call(lane)        the lane's next job, leased for as long as an attempt may take
+    fail_call(job_id)         it was not taken: delayed by its ladder, or a dead letter
+    give_back_call(job_id)    it was not attempted: ready again, and the attempt does not count
+
+A job that was taken is deleted (`finish.delete`). Consumers that wait come first: a job goes to one
+of them as it becomes ready. Pause, `reserved_max` and `rate_per_s` hold as for every hand-out.
+
+>>> from delayd.core.operations.put import put_keyed
+>>> from delayd.core.operations.sessions import open_session
+>>> from delayd.core.targets import pack_own
+>>> engine = Engine(start_ms=0)
+>>> mail, own = engine.store.topic("mail"), pack_own("POST", "https://example.com/a", ())
+>>> what = {"priority": 0, "ttr_ms": 9_000, "body": b"hi", "target": own, "now_ms": 0}
+>>> job_id, _ = put_keyed(engine, mail, b"", **what)
+>>> (lane,) = take_fresh(engine)
+>>> session = open_session(engine)
+>>> reserve_call(engine, session, lane, lease_ms=20_000, now_ms=0)[0], lane[1]
+(1, b'https://example.com')
+>>> reserve_call(engine, session, lane, lease_ms=20_000, now_ms=0)
+>>> fail_call(engine, session, 1, now_ms=5, error="503 Service Unavailable")
+>>> mail.delayed
+1
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from delayd.core import apply
+from delayd.core.engine import Engine
+from delayd.core.job import Reason, Retry, State
+from delayd.core.log_space import RESERVE_COST_BYTES
+from delayd.core.operations.checks import check_range
+from delayd.core.operations.reserve import held
+from delayd.core.operations.returns import fail, rule_under, verdict_on
+from delayd.core.policy import Verdict
+from delayd.core.push_lanes import next_key
+from delayd.core.queues import job_id_of
+from delayd.core.records import Kind, pack_reserve
+from delayd.core.session import Session
+from delayd.core.times import RequestMs
+from delayd.core.transitions import place_of, was_moved
+from delayd.core.wheel.wheel import ceil_to_tick
+from delayd.limits import DURATION_MS_MAX
+
+if TYPE_CHECKING:
+    from delayd.core.push_lanes import Lane
+
+_RESERVE: Final = int(Kind.RESERVE)
+_NO_RULE: Final = Retry()
+"""A rule without maximum and delays."""
+
+
+def take_fresh(engine: Engine) -> "list[Lane]":
+    """Return the lanes that may have a job to be pushed, each once until nothing is there."""
+    return engine.store.push_lanes.take()
+
+
+def reserve_call(
+    engine: Engine, session: Session, lane: "Lane", lease_ms: int, now_ms: RequestMs
+) -> tuple[int, bytes] | None:
+    """Hand out the lane's next job for so long; return its id and its record.
+
+    None when nothing may be handed out now: the lane will be fresh again when there is.
+    """
+    store = engine.store
+    topic, origin = lane
+    key = None if topic.blocks else next_key(topic, origin)
+    if key is None or not engine.log_space.has_for_reserve():
+        if topic.is_pushed and topic.is_stocked and not topic.queues.ready:
+            store.unstock(topic)
+        store.push_lanes.rest(lane)
+        return None
+    job_id = job_id_of(key)
+    record = store.jobs.get(job_id)
+    assert record is not None
+    deadline_ms = ceil_to_tick(now_ms + lease_ms, engine.tick_ms)
+    if engine.turn_ms != store.time_ms:
+        engine.stamp()
+    engine.log_space.free_bytes -= RESERVE_COST_BYTES
+    engine.log.append(pack_reserve(_RESERVE, job_id, deadline_ms))
+    apply.reserve(store, job_id, deadline_ms, session)
+    if topic.throttle is not None:
+        store.restrain(topic, topic.throttle, 1)
+    return job_id, record
+
+
+def fail_call(
+    engine: Engine,
+    session: Session,
+    job_id: int,
+    now_ms: RequestMs,
+    *,
+    error: str,
+    delay_ms: int = 0,
+    is_exhausted: bool = False,
+) -> None:
+    """End an attempt as failed; `JobNotFound`, `ValueOutOfRange`, `OutOfSpace`.
+
+    With a `delay_ms` it waits at least so long. `is_exhausted`: it is not tried again.
+    """
+    record = held(engine, session, job_id)
+    check_range("delay in ms", delay_ms, DURATION_MS_MAX)
+    topic = engine.store.topic_of(record)
+    rule = rule_under(topic, record) or _NO_RULE
+    if is_exhausted:
+        target = 0 if was_moved(record) else place_of(topic).target
+        verdict = Verdict(State.READY if target else State.BURIED, now_ms, target=target)
+    else:
+        verdict = verdict_on(engine, topic, record, rule, now_ms)
+        is_over = verdict.target or verdict.state is State.BURIED
+        if not is_over and verdict.delay_ms < delay_ms:
+            verdict = verdict_on(engine, topic, record, rule, now_ms, delay_ms)
+    fail(engine, topic, job_id, record, verdict, Reason.PUSH_FAILED, now_ms, error=error)
+
+
+def give_back_call(engine: Engine, session: Session, job_id: int, now_ms: RequestMs) -> None:
+    """Take back a job that was not attempted, ready again and not counted; `JobNotFound`."""
+    record = held(engine, session, job_id)
+    topic = engine.store.topic_of(record)
+    verdict = Verdict(State.READY, now_ms)
+    fail(engine, topic, job_id, record, verdict, Reason.UNDELIVERED, now_ms)

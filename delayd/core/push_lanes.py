@@ -1,0 +1,174 @@
+"""Lanes of jobs that are ready to be pushed, and which of them the scheduler has yet to hear of.
+
+A lane is a topic and an origin, and its jobs go to one place. Jobs with a target of their own have
+a lane for each scheme, host and port, a sorted list of ready keys beside the topic's own
+(`Queues.lanes`). A topic that has a target by its policy is one lane, with no origin: its jobs are
+all that are ready, and the lanes of their own targets rest. A job that was moved here, exhausted,
+is in no lane by its own target.
+
+    enter, leave     a job with a target of its own becomes ready, or is so no longer
+    note             a lane has a job that may be handed out: it is *fresh*, unless it is heard of
+    take             the scheduler hears of all fresh lanes
+    rest             it found nothing there to hand out, and need not ask again until it is fresh
+    wake             a topic hands out jobs again, so what rested of it is fresh
+
+So the scheduler is told once, however many jobs there are, and asks for one after the other. It is
+told of a lane in vain now and then, since others may take what is ready; never too rarely.
+
+>>> from delayd.core.store import Store
+>>> store = Store(tick_ms=1, wheel_size=256, start_ms=0)
+>>> lanes, topic = store.push_lanes, store.topic("mail")
+>>> lanes.note(topic, b"https://a.example"); lanes.note(topic, b"https://a.example")
+>>> [origin for _, origin in lanes.take()], lanes.take()
+([b'https://a.example'], [])
+>>> lanes.note(topic, b"https://a.example"); lanes.take()
+[]
+
+All of it follows from the jobs and policies, so a replay leads to it. The class refuses to know
+leases, log and targets themselves.
+"""
+
+from typing import TYPE_CHECKING, Final, final
+
+from sortedcontainers import SortedList
+
+from delayd.core.job import target_of
+from delayd.core.targets import origin_of
+from delayd.core.transitions import was_moved
+
+if TYPE_CHECKING:
+    from delayd.core.topic import Topic
+
+    Lane = tuple[Topic, bytes]
+    """A topic and an origin; the origin is empty where the topic itself has a target."""
+
+WHOLE_TOPIC: Final = b""
+"""The origin of the one lane of a topic that has a target."""
+
+
+@final
+class PushLanes:
+    """Which lanes the scheduler is to hear of, and has heard of."""
+
+    __slots__ = ("fresh", "heard", "resting")
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self.fresh: dict[Topic, dict[bytes, None]] = {}
+        """Topic → origins of lanes that the scheduler has not heard of since they rested."""
+        self.heard: set[Lane] = set()
+        """Lanes that it asks for jobs by itself."""
+        self.resting: dict[Topic, None] = {}
+        """Topics that hand out nothing now and have lanes with jobs of which it was told so."""
+
+    # --- Jobs with a target of their own ---------------------------------------------------------
+
+    def enter(self, topic: "Topic", key: int, record: bytes) -> None:
+        """Take in a ready job with a target of its own."""
+        if was_moved(record):
+            return
+        origin = origin_of(target_of(record))
+        queues = topic.queues
+        if queues.lanes is None:
+            queues.lanes = {}
+        lane = queues.lanes.get(origin)
+        if lane is not None:
+            lane.add(key)
+            return
+        queues.lanes[origin] = SortedList((key,))
+        if not topic.is_pushed:
+            self.note(topic, origin)
+
+    def leave(self, topic: "Topic", key: int, record: bytes) -> None:
+        """Take out such a job, which is no longer ready."""
+        if was_moved(record):
+            return
+        origin = origin_of(target_of(record))
+        lanes = topic.queues.lanes
+        assert lanes is not None
+        lane = lanes[origin]
+        lane.remove(key)
+        if not lane:
+            del lanes[origin]
+            self.unnote(topic, origin)
+            if not lanes:
+                topic.queues.lanes = None
+
+    # --- What the scheduler hears ----------------------------------------------------------------
+
+    def note(self, topic: "Topic", origin: bytes) -> None:
+        """Note that a lane has a job which may be handed out."""
+        if (topic, origin) not in self.heard:
+            self.fresh.setdefault(topic, {})[origin] = None
+
+    def unnote(self, topic: "Topic", origin: bytes) -> None:
+        """Note that a lane has no job."""
+        origins = self.fresh.get(topic)
+        if origins is not None:
+            origins.pop(origin, None)
+            if not origins:
+                del self.fresh[topic]
+
+    def forget(self, topic: "Topic") -> None:
+        """Forget the topic's lanes: its jobs are gone, or go elsewhere."""
+        self.fresh.pop(topic, None)
+        self.resting.pop(topic, None)
+
+    def take(self) -> "list[Lane]":
+        """Return the fresh lanes; from now on the scheduler has heard of them."""
+        if not self.fresh:
+            return []
+        lanes = [(topic, origin) for topic, origins in self.fresh.items() for origin in origins]
+        self.fresh = {}
+        self.heard.update(lanes)
+        return lanes
+
+    def rest(self, lane: "Lane") -> None:
+        """Note that the scheduler found nothing there to hand out."""
+        self.heard.discard(lane)
+        topic, origin = lane
+        if next_key(topic, origin) is not None:
+            self.resting[topic] = None
+
+    def wake(self, topic: "Topic") -> None:
+        """Note that the topic may hand out jobs again; O(lanes) if it has some that rested."""
+        if topic in self.resting:
+            del self.resting[topic]
+            self.note_all(topic)
+
+    def note_all(self, topic: "Topic") -> None:
+        """Note all of the topic's lanes that have a job."""
+        if topic.is_pushed:
+            if topic.is_stocked:
+                self.note(topic, WHOLE_TOPIC)
+        else:
+            for origin in topic.queues.lanes or ():
+                self.note(topic, origin)
+
+    def check(self, topics: "list[Topic]") -> None:
+        """Assert that the scheduler will hear of every lane with a job. O(jobs).
+
+        That the lanes have the right jobs is for those to check who know the records.
+        """
+        for topic in topics:
+            lanes = topic.queues.lanes
+            assert lanes is None or (lanes and all(lanes.values()))
+            if topic.is_pushed:
+                has_jobs = [WHOLE_TOPIC] if topic.is_stocked else []
+            else:
+                has_jobs = [*(lanes or ())]
+            told = self.fresh.get(topic, {})
+            for origin in has_jobs:
+                assert origin in told or (topic, origin) in self.heard or topic in self.resting
+            assert told.keys() <= set(has_jobs)
+        assert self.fresh.keys() | self.resting.keys() <= set(topics)
+
+
+def next_key(topic: "Topic", origin: bytes) -> int | None:
+    """Return the ready key of the lane's next job; None: there is none, or the lane rests."""
+    if not origin:
+        ready = topic.queues.ready
+        return ready[0] if topic.is_pushed and ready else None
+    lanes = topic.queues.lanes
+    lane = None if lanes is None or topic.is_pushed else lanes.get(origin)
+    return None if lane is None else lane[0]
