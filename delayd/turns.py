@@ -139,6 +139,9 @@ class Turns:
         self.records = 0  # records logged so far
         self.on_wall_step: Callable[[int], object] | None = None
         """Told by how many milliseconds the wall clock was set, when jobs are placed anew."""
+        self.on_push: Callable[[RequestMs], object] | None = None
+        """Called before the commit of a turn in which jobs have become ready that are to be pushed;
+        None: push is off."""
         self.chore: Callable[[], float | None] | None = None
         """Done a slice at a time: returns in how many seconds it wants the next one at the latest,
         None when it needs none before the log has grown."""
@@ -284,6 +287,8 @@ class Turns:
         if self._line.tasks.has_more:
             self._step_tasks()
             request_ms = self._clock.request_ms()
+        if self.on_push is not None and engine.store.push_lanes.fresh:
+            self.on_push(request_ms)
         self.end_turn(request_ms)
 
     def overslept_ms(self) -> int:

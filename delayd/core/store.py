@@ -674,7 +674,7 @@ class Store:
         job_id = key & ID_MASK
         record = self.jobs.get(job_id)
         assert record is not None
-        if record[FLAGS_AT] >= _TARGET:
+        if queues.lanes is not None and record[FLAGS_AT] >= _TARGET:
             self.push_lanes.leave(topic, key, record)
         since_ms, ttr_ms = _unpack_due_and_ttr(record, DUE_AT)
         deadline_ms: int = ceil_to_tick(now_ms + ttr_ms, self.tick_ms)
@@ -757,10 +757,7 @@ class Store:
             same.append(job_id)
             sessions[job_id] = session
             deadlines[job_id] = deadline_ms
-            flags = record[FLAGS_AT]
-            body = record[HEADER_BYTES:] if not flags else body_of(record)
-            if flags >= _TARGET:
-                self.push_lanes.leave(topic, key, record)
+            body = record[HEADER_BYTES:] if not record[FLAGS_AT] else body_of(record)
             run.append((job_id, deadline_ms, body))
             bytes_max -= len(body)
             if bytes_max < 0:
@@ -769,8 +766,19 @@ class Store:
         if run:
             self._leave_ready(topic, first_ms, last_ms, len(run) - counted)
             self._insert_leases(same, deadline_ms)
-            self._count_reserved(topic, len(run), len(run))
+            self._count_run(topic, run)
         return run
+
+    def _count_run(self, topic: Topic, run: list[tuple[int, int, bytes]]) -> None:
+        """Note that these jobs are held now, which were ready, and count for the rate."""
+        if topic.queues.lanes is not None:
+            for job_id, _, _ in run:
+                record = self.jobs.get(job_id)
+                assert record is not None
+                if record[FLAGS_AT] >= _TARGET:
+                    priority = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[0]
+                    self.push_lanes.leave(topic, ready_key(priority, job_id), record)
+        self._count_reserved(topic, len(run), len(run))
 
     def _count_reserved(self, topic: Topic, jobs: int, handed_out: int) -> None:
         """Note that so many more jobs are held, so many of them counting for the rate."""
