@@ -77,9 +77,14 @@ CONFIG_FILE_VARIABLE: Final = "DELAYD_CONFIG"
 """Names the file itself, so it cannot be a setting in it."""
 
 CLIENT_VARIABLES: Final = frozenset(
-    ("DELAYD_URL", "DELAYD_TOKEN", "DELAYD_TOKEN_FILE", "DELAYD_CA_FILE")
+    (
+        *("DELAYD_URL", "DELAYD_TOKEN", "DELAYD_TOKEN_FILE", "DELAYD_CA_FILE"),
+        *("DELAYD_JOB_ID", "DELAYD_JOB_TOPIC", "DELAYD_JOB_KEY", "DELAYD_JOB_ATTEMPT"),
+        *("DELAYD_JOB_PRIORITY", "DELAYD_JOB_DUE", "DELAYD_JOB_LATENESS", "DELAYD_JOB_TOKEN"),
+        "DELAYD_JOB_FAILURE",
+    )
 )
-"""For the commands that talk to a daemon (`delayd/cli/connect.py`), not for the daemon."""
+"""For commands that talk to a daemon, and of `delayd work` for what it runs; not for the daemon."""
 
 SERVICE_LINK_PREFIXES: Final = ("DELAYD_PORT", "DELAYD_SERVICE_")
 """What Kubernetes sets in every pod of a namespace with a service named delayd."""

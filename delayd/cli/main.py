@@ -46,6 +46,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, Subcommand]]] = {
         "ack": Subcommand("reserve", "Acknowledge jobs: they are done and deleted."),
         "nack": Subcommand("reserve", "Report that the attempt failed."),
         "touch": Subcommand("reserve", "Extend reservations by a full ttr from now."),
+        "work": Subcommand("work", "Run a command for each job, its body on standard input."),
         "bury": Subcommand("reserve", "Set jobs aside until they are kicked or redriven."),
     },
     "Topics": {

@@ -1,0 +1,356 @@
+"""`delayd work`: one command for each job, its body on standard input.
+
+    0       the job is done: acknowledged
+    65      the job can never succeed: buried                   (EX_DATAERR)
+    75      not now: tried again after --retry-after            (EX_TEMPFAIL)
+    other   the attempt failed: tried again as its retry rule says
+
+One thread reserves, as many jobs as commands may still be started, and one thread for each job
+waits for its command; the client extends the reservations meanwhile. The first SIGTERM or SIGINT
+ends the reserving, and what runs may finish; the second kills it. The commands are in sessions of
+their own, so that a Ctrl-C at the terminal is for the worker alone.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from delayd.cli.connect import URL_VARIABLE, said, url_of, with_client
+from delayd.cli.help import examples
+from delayd.cli.parameters import DURATION
+from delayd.cli.tables import time_shown
+from delayd.cli.terminal import CommandFailed, complain
+from delayd.client.errors import ConnectionLost, DelaydError, NotNow, Unreachable
+from delayd.client.values import seconds
+from delayd.exits import Exit
+
+if TYPE_CHECKING:
+    from delayd.client.jobs import Job
+    from delayd.client.sync import Client
+
+BURY: Final = 65
+TRY_LATER: Final = 75
+WAIT: Final = "30s"
+"""How long one request waits for a job; then it is asked again."""
+PAUSE_S_MIN: Final = 0.5
+PAUSE_S_MAX: Final = 30.0
+KILLED: Final = 128 + signal.SIGTERM
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+COMMAND_KEY: Final = "delayd.cli.work.command"
+
+
+class StopReserving(Exception):
+    """A signal came while a job was waited for."""
+
+
+class WithCommand(click.Command):
+    """Takes a command behind `--` from the arguments as it is."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse what is before `--`."""
+        at = args.index("--") if "--" in args else len(args)
+        ctx.meta[COMMAND_KEY] = args[at + 1 :]
+        return super().parse_args(ctx, args[:at])
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Return what the usage shows."""
+        return [*super().collect_usage_pieces(ctx), "-- COMMAND..."]
+
+
+@click.command(
+    cls=WithCommand,
+    epilog=examples(
+        "delayd work mail -- ./send-mail",
+        "delayd work mail sms --concurrency 8 --timeout 5m -- python handle.py",
+        "delayd work reports --drain -- sh -c 'cat > report-$DELAYD_JOB_ID.json'",
+    ),
+)
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@click.option("--concurrency", type=click.IntRange(1, 1000), default=1, help="How many at once: 1.")
+@click.option("--retry-after", type=DURATION, default="1m", help="The delay for exit code 75: 1m.")
+@click.option("--timeout", type=DURATION, help="Kill a command that takes longer; a failure.")
+@click.option("--drain", is_flag=True, help="End when no job is ready.")
+@with_client
+def work(
+    client: "Client",
+    topics: tuple[str, ...],
+    *,
+    concurrency: int,
+    retry_after: str,
+    timeout: str | None,
+    drain: bool,
+) -> int:
+    """Run COMMAND for each job of the TOPICs, with its body on standard input.
+
+    Exit code 0 acknowledges the job, 65 buries it, 75 tries it again after --retry-after; any other
+    is a failed attempt. DELAYD_JOB_ID, _TOPIC, _KEY, _ATTEMPT, _PRIORITY, _DUE, _LATENESS, _TOKEN
+    and _FAILURE tell about the job. Reservations are extended while commands run. SIGTERM and
+    Ctrl-C let them finish; the second kills them.
+    """
+    ctx = click.get_current_context()
+    command: list[str] = ctx.meta[COMMAND_KEY]
+    if not command:
+        raise click.UsageError("which command? Write it behind --: delayd work TOPIC -- COMMAND")
+    if not is_there(command[0], os.environ.get("PATH", os.defpath)):
+        raise CommandFailed(Exit.USAGE, f"there is no command {command[0]!r}")
+    worker = CommandWorker(
+        *(client, topics, command, concurrency, retry_after),
+        timeout_s=None if timeout is None else seconds(timeout),
+        is_draining=drain,
+        environment={**os.environ, **where(ctx.params)},
+    )
+    with signals_to(worker):
+        return worker.run()
+
+
+def is_there(program: str, path: str) -> bool:
+    """Tell whether a program can be run, by its name or its path."""
+    if os.path.dirname(program):
+        return os.access(program, os.X_OK)
+    return any(os.access(os.path.join(each, program), os.X_OK) for each in path.split(os.pathsep))
+
+
+def where(params: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables with which a command's own `delayd` talks to the same daemon."""
+    file = params["token_file"]
+    found = {
+        URL_VARIABLE: url_of(params["url"], params["line"]),
+        "DELAYD_TOKEN_FILE": file and os.path.abspath(file.name),
+        "DELAYD_CA_FILE": params["ca_file"] and os.path.abspath(params["ca_file"]),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def variables(job: "Job") -> dict[str, str]:
+    """Return what the environment tells a command about its job."""
+    given = job.reservation
+    failure = given.failure
+    told = {
+        "ID": job.id,
+        "TOPIC": job.topic,
+        "KEY": job.key,
+        "ATTEMPT": job.attempt,
+        "PRIORITY": given.priority,
+        "DUE": given.due and time_shown(given.due),
+        "LATENESS": given.lateness,
+        "TOKEN": job.token,
+        "FAILURE": failure and (failure.error or failure.reason),
+    }
+    texts = {name: "" if value is None else str(value) for name, value in told.items()}
+    # What a variable cannot hold must not keep the job from being done.
+    return {f"DELAYD_JOB_{name}": text.replace("\0", "") for name, text in texts.items()}
+
+
+class CommandWorker:
+    """Runs commands for jobs; `run` returns when it is told to stop, or when it has drained."""
+
+    def __init__(
+        self,
+        client: "Client",
+        topics: Sequence[str],
+        command: Sequence[str],
+        concurrency: int,
+        retry_after: str,
+        *,
+        timeout_s: float | None = None,
+        is_draining: bool = False,
+        environment: Mapping[str, str],
+    ) -> None:
+        self._client = client
+        self._topics = topics
+        self._command = command
+        self._concurrency = concurrency
+        self._retry_after = retry_after
+        self._timeout_s = timeout_s
+        self._is_draining = is_draining
+        self._environment = environment
+        self._changed = threading.Condition(threading.RLock())
+        self._running: dict[threading.Thread, subprocess.Popen[bytes] | None] = {}
+        self._is_waiting = False
+        self._signals = 0
+        self._fault: CommandFailed | None = None
+
+    def run(self) -> int:
+        """Reserve and start commands until the end, and wait for those that run."""
+        try:
+            self._reserve_all()
+        except StopReserving:
+            pass
+        finally:
+            self._wait_for_all()
+        if self._fault is not None:
+            raise self._fault
+        return KILLED if self._signals > 1 else Exit.OK
+
+    def on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        """Stop reserving; at the second time kill what runs."""
+        self._signals += 1
+        if self._signals > 1:
+            complain("killing what runs")
+            for process in list(self._running.values()):
+                kill(process)
+        else:
+            complain(f"stopping: {len(self._running)} running; a second signal kills them")
+            if self._is_waiting:
+                raise StopReserving
+
+    @property
+    def _is_stopping(self) -> bool:
+        return self._signals > 0 or self._fault is not None
+
+    def _reserve_all(self) -> None:
+        pause_s = 0.0
+        while not self._is_stopping:
+            free = self._free()
+            if not free:
+                continue
+            try:
+                jobs = self._reserve(free)
+            except (Unreachable, ConnectionLost, NotNow) as error:
+                if not pause_s:
+                    complain(f"{error}; trying again")
+                pause_s = min(PAUSE_S_MAX, max(PAUSE_S_MIN, 2 * pause_s))
+                # Workers that lost the daemon together come back one after the other.
+                self._pause(pause_s * (1 + os.getpid() % 100 / 100) / 2)
+                continue
+            pause_s = 0.0
+            for job in jobs:
+                self._start(job)
+            if not jobs and self._is_draining:
+                return
+
+    def _free(self) -> int:
+        """Wait for a command that ends; return how many more may be started."""
+        with self._changed:
+            if len(self._running) >= self._concurrency:
+                self._changed.wait(1.0)  # a signal does not end a wait: look again
+            return self._concurrency - len(self._running)
+
+    def _reserve(self, limit: int) -> "list[Job]":
+        wanted: str | Sequence[str] = self._topics
+        if len(self._topics) == 1:
+            wanted = self._topics[0]
+        self._is_waiting = True
+        try:
+            if self._is_stopping:  # since the loop looked
+                return []
+            timeout = "0s" if self._is_draining else WAIT
+            return self._client.reserve_many(wanted, limit=limit, timeout=timeout)
+        finally:
+            self._is_waiting = False
+
+    def _pause(self, pause_s: float) -> None:
+        self._is_waiting = True
+        try:
+            with self._changed:
+                self._changed.wait(pause_s)
+        finally:
+            self._is_waiting = False
+
+    def _start(self, job: "Job") -> None:
+        thread = threading.Thread(target=self._work, args=(job,), name=f"job-{job.id}")
+        with self._changed:
+            self._running[thread] = None
+        thread.start()
+
+    def _wait_for_all(self) -> None:
+        while self._running:
+            with self._changed:
+                self._changed.wait(0.5)
+
+    # --- In the thread of a job ------------------------------------------------------------------
+
+    def _work(self, job: "Job") -> None:
+        try:
+            self._client.keep(job)
+            try:
+                self._finish(job, *self._run_command(job))
+            finally:
+                self._client.keep_no_more(job)
+        except DelaydError as error:
+            for line in said(error):
+                complain(f"job {job.id}: {line}")
+        except OSError as error:
+            self._fault = CommandFailed(
+                Exit.USAGE, f"{self._command[0]} cannot be run: {error.strerror}"
+            )
+            with contextlib.suppress(DelaydError):
+                job.release()
+        finally:
+            with self._changed:
+                del self._running[threading.current_thread()]
+                self._changed.notify_all()
+
+    def _run_command(self, job: "Job") -> tuple[int, str]:
+        """Run the command; return its exit code and, if it was killed for its time, why."""
+        process = subprocess.Popen(  # noqa: S603 - it is what the user wants
+            self._command,
+            stdin=subprocess.PIPE,
+            env={**self._environment, **variables(job)},
+            start_new_session=True,
+        )
+        with process:
+            with self._changed:
+                self._running[threading.current_thread()] = process
+            if self._signals > 1:
+                kill(process)
+            try:
+                process.communicate(job.body, self._timeout_s)
+            except subprocess.TimeoutExpired:
+                kill(process)
+                process.communicate()
+                return process.returncode, f"killed after {self._timeout_s:g} s"
+        return process.returncode, ""
+
+    def _finish(self, job: "Job", code: int, why: str) -> None:
+        if code == 0:
+            job.ack()
+        elif code == BURY:
+            job.bury(error=f"exit code {BURY}")
+        elif code == TRY_LATER:
+            job.nack(delay=self._retry_after, error=f"exit code {TRY_LATER}")
+        else:
+            job.nack(error=why or ended(code))
+        if code:
+            complain(f"job {job.id} of {job.topic}: {why or ended(code)}")
+
+
+def ended(code: int) -> str:
+    """Say how a command ended.
+
+    >>> ended(3), ended(-9)
+    ('exit code 3', 'killed by SIGKILL')
+    """
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"
+
+
+def kill(process: subprocess.Popen[bytes] | None) -> None:
+    """End a command and all that it has started in its session, at once."""
+    if process is not None and process.poll() is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def signals_to(worker: CommandWorker) -> Iterator[None]:
+    """Let the worker hear of the signals meanwhile."""
+    before = [signal.signal(number, worker.on_signal) for number in SIGNALS]
+    try:
+        yield
+    finally:
+        for number, handler in zip(SIGNALS, before, strict=True):
+            signal.signal(number, handler)

@@ -1,0 +1,200 @@
+"""`delayd work`: a worker in a process of its own, with commands in theirs, on a real daemon."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from delayd.client.sync import Client
+from delayd.exits import Exit
+from delayd.testing.daemon import Daemon, running_daemon
+
+WITHIN_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Daemon]:
+    with running_daemon("--http", "127.0.0.1:0") as found:
+        yield found
+
+
+@pytest.fixture
+def client(daemon: Daemon) -> Iterator[Client]:
+    with Client(f"http://{daemon.http_listens_on}") as found:
+        yield found
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    return str(request.node.name).replace("[", "-").replace("]", "")
+
+
+def work(url: str, *words: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "delayd", "work", *words],
+        env={**os.environ, "DELAYD_URL": url},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def drained(daemon: Daemon, *words: str) -> tuple[str, str]:
+    """What a worker printed that has done all there was."""
+    worker = work(f"http://{daemon.http_listens_on}", "--drain", *words)
+    out, err = worker.communicate(timeout=WITHIN_S)
+    assert worker.returncode == Exit.OK, err
+    return out, err
+
+
+def until(condition: Callable[[], object]) -> None:
+    ends = time.monotonic() + WITHIN_S
+    while not condition():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
+def test_the_body_is_the_input_and_variables_tell_about_the_job(
+    daemon: Daemon, client: Client, topic: str
+) -> None:
+    job = client.put(topic, "hello", key="k", priority=7)
+    told = (
+        "$DELAYD_JOB_ID $DELAYD_JOB_TOPIC $DELAYD_JOB_KEY $DELAYD_JOB_ATTEMPT $DELAYD_JOB_PRIORITY"
+    )
+    out, _err = drained(daemon, topic, "--", "sh", "-c", f'cat; echo " {told}"')
+    assert out == f"hello {job.id} {topic} k 1 7\n"
+    assert not has(client, topic)
+
+
+def has(client: Client, topic: str) -> bool:
+    return topic in [each.name for each in client.topics()]
+
+
+@pytest.mark.parametrize(("code", "state"), [("65", "buried"), ("75", "delayed"), ("3", "delayed")])
+def test_the_exit_code_decides(
+    code: str, state: str, daemon: Daemon, client: Client, topic: str
+) -> None:
+    job = client.put(topic, "x", retry="2h")
+    _out, err = drained(daemon, topic, "--retry-after", "1h", "--", "sh", "-c", f"exit {code}")
+    found = client.get(job.id)
+    assert found.state == state
+    assert found.failure is not None
+    assert found.failure.error == f"exit code {code}"
+    assert f"job {job.id} of {topic}: exit code {code}\n" in err
+    if state == "delayed":
+        assert found.due is not None
+        assert found.failure.at is not None
+        hours = (found.due - found.failure.at).total_seconds() / 3_600
+        assert round(hours, 3) == (1 if code == "75" else 2)
+
+
+def test_a_command_that_takes_too_long_is_killed_with_all_it_started(
+    daemon: Daemon, client: Client, topic: str
+) -> None:
+    job = client.put(topic, "x", retry="2h")
+    drained(daemon, topic, "--timeout", "0.3", "--", "sh", "-c", "sleep 600 & sleep 600")
+    failure = client.get(job.id).failure
+    assert failure is not None
+    assert failure.error == "killed after 0.3 s"
+
+
+def test_a_job_that_outlives_its_ttr_stays_with_its_command(
+    daemon: Daemon, client: Client, topic: str
+) -> None:
+    client.put(topic, "x", ttr=1)
+    out, err = drained(daemon, topic, "--", "sh", "-c", "sleep 2.5; echo done")
+    assert (out, err) == ("done\n", "")
+    assert not has(client, topic)
+
+
+def test_so_many_commands_run_at_once_as_was_said(
+    daemon: Daemon, client: Client, topic: str, tmp_path: Path
+) -> None:
+    client.put_many(topic, [{"body": str(number)} for number in range(4)])
+    # Each waits until all four are there: with fewer at once it would never end.
+    all_there = f"[ $(ls {tmp_path} | wc -l) -ge 4 ]"
+    script = f"touch {tmp_path}/$DELAYD_JOB_ID; until {all_there}; do sleep 0.02; done"
+    drained(daemon, topic, "--concurrency", "4", "--", "sh", "-c", script)
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_sigterm_lets_the_command_finish_and_takes_no_more_jobs(
+    daemon: Daemon, client: Client, topic: str, tmp_path: Path
+) -> None:
+    client.put_many(topic, [{"body": "1"}, {"body": "2"}])
+    script = f"touch {tmp_path}/began; while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; echo done"
+    worker = work(f"http://{daemon.http_listens_on}", topic, "--", "sh", "-c", script)
+    until((tmp_path / "began").exists)
+    worker.send_signal(signal.SIGTERM)
+    assert worker.stderr is not None
+    assert "1 running" in worker.stderr.readline()
+    (tmp_path / "go").touch()
+    out, _err = worker.communicate(timeout=WITHIN_S)
+    assert (worker.returncode, out) == (Exit.OK, "done\n")
+    assert client.topic(topic).ready == 1
+
+
+def test_sigterm_ends_a_worker_that_waits(daemon: Daemon, client: Client, topic: str) -> None:
+    worker = work(f"http://{daemon.http_listens_on}", topic, "--", "true")
+    until(lambda: has(client, topic) and client.topic(topic).waiting)
+    worker.send_signal(signal.SIGTERM)
+    worker.communicate(timeout=WITHIN_S)
+    assert worker.returncode == Exit.OK
+
+
+def test_a_second_signal_kills_what_runs(
+    daemon: Daemon, client: Client, topic: str, tmp_path: Path
+) -> None:
+    job = client.put(topic, "x", retry="2h")
+    script = f"touch {tmp_path}/began; sleep 600"
+    worker = work(f"http://{daemon.http_listens_on}", topic, "--", "sh", "-c", script)
+    until((tmp_path / "began").exists)
+    worker.send_signal(signal.SIGTERM)
+    assert worker.stderr is not None
+    worker.stderr.readline()
+    worker.send_signal(signal.SIGTERM)
+    worker.communicate(timeout=WITHIN_S)
+    assert worker.returncode == 128 + signal.SIGTERM
+    failure = client.get(job.id).failure
+    assert failure is not None
+    assert failure.error == "killed by SIGKILL"
+
+
+def test_a_worker_waits_for_a_daemon_that_is_not_there_yet() -> None:
+    worker = work("http://127.0.0.1:1", "mail", "--", "true")
+    assert worker.stderr is not None
+    assert "127.0.0.1:1" in worker.stderr.readline()
+    worker.send_signal(signal.SIGINT)
+    worker.communicate(timeout=WITHIN_S)
+    assert worker.returncode == Exit.OK
+
+
+def test_a_command_talks_to_the_daemon_of_its_worker(
+    daemon: Daemon, client: Client, topic: str
+) -> None:
+    client.put(topic, "x")
+    inner = f"{sys.executable} -m delayd put {topic}-next again"
+    words = ("--drain", "--url", f"http://{daemon.http_listens_on}", topic, "--", "sh", "-c", inner)
+    worker = work("http://127.0.0.1:1", *words)
+    worker.communicate(timeout=WITHIN_S)
+    assert client.topic(f"{topic}-next").ready == 1
+
+
+def test_the_line_protocol_does_as_well(daemon: Daemon, client: Client, topic: str) -> None:
+    client.put(topic, "hello")
+    worker = work(f"beanstalk://{daemon.listens_on}", "--drain", topic, "--", "cat")
+    out, err = worker.communicate(timeout=WITHIN_S)
+    assert (worker.returncode, out) == (Exit.OK, "hello"), err
+
+
+@pytest.mark.parametrize("words", [["mail"], ["mail", "--"], ["mail", "--", "no-such-command"]])
+def test_a_worker_without_a_command_is_refused(words: list[str]) -> None:
+    worker = work("http://127.0.0.1:1", *words)
+    _out, err = worker.communicate(timeout=WITHIN_S)
+    assert worker.returncode == Exit.USAGE
+    assert "command" in err
