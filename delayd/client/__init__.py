@@ -175,10 +175,14 @@ if TYPE_CHECKING:
     from delayd.client.values import (
         Timing as Timing,
     )
+    from delayd.client.worker import AsyncWorker as AsyncWorker
+    from delayd.client.worker import Worker as Worker
 
 _HOMES = MappingProxyType(
     {
         "AsyncClient": "aio",
+        "AsyncWorker": "worker",
+        "Worker": "worker",
         "AsyncJob": "aio_jobs",
         "Client": "sync",
         "Job": "jobs",

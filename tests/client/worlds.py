@@ -18,6 +18,7 @@ from typing import Any, Final, Self
 from delayd.client import AsyncClient, AsyncJob, Client
 from delayd.client.aio_batches import AsyncHttpBatch, AsyncLineBatch
 from delayd.testing.daemon import Daemon
+from delayd.testing.fake import FakeDelayd
 
 TOPICS: Final = itertools.count(1)
 """Tests share daemons, and each has a topic of its own."""
@@ -121,6 +122,30 @@ def asyncio_world(kind: str, url: str, daemon: Daemon) -> Iterator[World]:
         loop.close()
 
 
+@contextlib.contextmanager
+def fake_world(daemon: Daemon) -> Iterator[World]:
+    del daemon
+    fake = FakeDelayd()
+    with fake.client() as client:
+        yield World("fake", client, fake.advance)
+
+
+@contextlib.contextmanager
+def asyncio_fake_world(daemon: Daemon) -> Iterator[World]:
+    del daemon
+    fake = FakeDelayd()
+    loop = asyncio.new_event_loop()
+
+    async def made() -> AsyncClient:
+        return fake.async_client()
+
+    try:
+        client = Waiting(loop, loop.run_until_complete(made()))
+        yield World("fake-asyncio", client, fake.advance)
+    finally:
+        loop.close()
+
+
 def http_url(daemon: Daemon) -> str:
     return f"http://{daemon.http_listens_on}"
 
@@ -131,6 +156,8 @@ def line_url(daemon: Daemon) -> str:
 
 KINDS: Final[dict[str, Callable[[Daemon], contextlib.AbstractContextManager[World]]]] = {
     "http": lambda daemon: plain_world("http", http_url(daemon), daemon),
+    "fake": fake_world,
+    "fake-asyncio": asyncio_fake_world,
     "line": lambda daemon: plain_world("line", line_url(daemon), daemon),
     "line-asyncio": lambda daemon: asyncio_world("line-asyncio", line_url(daemon), daemon),
     "http-asyncio": lambda daemon: asyncio_world("http-asyncio", http_url(daemon), daemon),
