@@ -397,6 +397,7 @@ SINK_CONNECTIONS_MAX: Final = 256
 STREAM_LENGTH_MAX: Final = 2**62
 # A broker that sends nothing for three times as long is taken for dead; RabbitMQ advises 5 to 20.
 AMQP_HEARTBEAT_S: Final = 15
+AMQP_TEXT_BYTES_MAX: Final = 255  # of a routing key: its length is one byte
 
 # --- What is read from people --------------------------------------------------------------------
 

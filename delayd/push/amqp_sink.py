@@ -36,6 +36,17 @@ class _Opened(NamedTuple):
     exchange: AbstractExchange
 
 
+_KEY_RULE: Final = "must be a routing key; {topic} in it is the job's topic"
+
+
+def _read_routing_key(value: object) -> str:
+    key: str = read_text(_KEY_RULE)(value)
+    longest = key.replace("{topic}", "x" * limits.TOPIC_NAME_BYTES_MAX)
+    if len(longest.encode()) > limits.AMQP_TEXT_BYTES_MAX:
+        raise ValueError(f"must have at most {limits.AMQP_TEXT_BYTES_MAX} bytes with any topic")
+    return key
+
+
 _READERS: Final = MappingProxyType(
     {
         "url": read_url(
@@ -43,7 +54,7 @@ _READERS: Final = MappingProxyType(
             "must be amqp://[USER@]HOST[:PORT][/VHOST], or amqps:// for TLS",
         ),
         "exchange": read_text("must be the name of an exchange"),
-        "routing_key": read_text("must be a routing key; {topic} in it is the job's topic"),
+        "routing_key": _read_routing_key,
         "mandatory": read_flag,
     }
 )

@@ -14,6 +14,7 @@ from aio_pika import exceptions
 from aio_pika.abc import AbstractConnection, DeliveryMode
 from pamqp.commands import Basic
 
+from delayd.config import WrongInside
 from delayd.push.amqp_sink import AmqpSink, amqp_sink
 from delayd.push.sinks import DELIVERED, AttemptEnd, DueJob, Result
 from tests.push.test_sinks import JOB
@@ -163,6 +164,18 @@ def test_what_goes_wrong_is_said_and_whether_others_would_fare_better(
     error: Exception, said: str, is_outage: bool
 ) -> None:
     assert one(error) == AttemptEnd(Result.FAILED, f"AMQP at h:1: {said}", is_outage=is_outage)
+
+
+def test_a_routing_key_that_would_be_too_long_with_some_topic_is_refused() -> None:
+    fits = "x" * 55 + "{topic}"
+    for key, rule in (
+        (f"x{fits}", "must have at most 255 bytes with any topic"),
+        (5, "must be a routing key; {topic} in it is the job's topic"),
+    ):
+        with pytest.raises(WrongInside) as caught:
+            amqp_sink("orders", {"url": "amqp://h", "routing_key": key})
+        assert caught.value.errors[0][1] == rule
+    amqp_sink("orders", {"url": "amqp://h", "routing_key": fits})
 
 
 def test_a_fault_of_our_own_is_not_hidden() -> None:
