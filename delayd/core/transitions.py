@@ -198,6 +198,12 @@ def with_note(record: bytes, note: Note | None) -> bytes:
     return with_tail(record, key=key, retry=retry, note=note, target=target, body=body)
 
 
+def with_target(record: bytes, target: bytes) -> bytes:
+    """Return the record with this target of its own, or without one."""
+    key, retry, note, body = key_of(record), retry_of(record), note_of(record), body_of(record)
+    return with_tail(record, key=key, retry=retry, note=note, target=target, body=body)
+
+
 def without_key(record: bytes) -> bytes:
     """Return the record of a job whose key was taken over by another one, or that was moved."""
     retry, note, target = retry_of(record), note_of(record), target_of(record)

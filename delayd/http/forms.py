@@ -98,18 +98,44 @@ class WithBodyForm(Form, kw_only=True):
         return self.body_base64 if isinstance(self.body_base64, bytes) else None
 
 
-class WithRuleForm(WithBodyForm, kw_only=True):
+class WithTargetForm(WithBodyForm, kw_only=True):
+    """Something that may be sent to a url when it is due."""
+
+    told_rules: ClassVar[Rules] = ({"dependentRequired": {"method": ["url"], "headers": ["url"]}},)
+
+    url: TargetUrl | Unset | None = UNSET
+    method: TargetMethod | Unset = UNSET
+    headers: TargetHeaders | Unset = UNSET
+
+    def broken_rules(self) -> list[FieldError]:
+        """What is sent to a url needs one."""
+        errors = super().broken_rules()
+        if self.url is UNSET or self.url is None:
+            errors += [
+                FieldError(name, "needs url beside it")
+                for name in ("method", "headers")
+                if getattr(self, name) is not UNSET
+            ]
+        return errors
+
+    @property
+    def target(self) -> Target | None:
+        """Where the job is sent when it is due; None: nowhere."""
+        if not isinstance(self.url, str):
+            return None
+        return Target(
+            url=self.url,
+            method=self.method if isinstance(self.method, str) else "POST",
+            headers=self.headers if isinstance(self.headers, tuple) else (),
+        )
+
+
+class WithRuleForm(WithTargetForm, kw_only=True):
     """Something that may have a retry rule of its own."""
 
     told_rules: ClassVar[Rules] = (
         {"anyOf": [{"required": ["body"]}, {"required": ["body_base64"]}]},
-        {
-            "dependentRequired": {
-                "jitter_percent": ["retry"],
-                "method": ["url"],
-                "headers": ["url"],
-            }
-        },
+        {"dependentRequired": {"jitter_percent": ["retry"]}},
     )
 
     priority: Priority = limits.PRIORITY_DEFAULT
@@ -117,23 +143,14 @@ class WithRuleForm(WithBodyForm, kw_only=True):
     retry: Ladder | Unset = UNSET
     max_attempts: Attempts | Unset = UNSET
     jitter_percent: Percent | Unset = UNSET
-    url: TargetUrl | Unset = UNSET
-    method: TargetMethod | Unset = UNSET
-    headers: TargetHeaders | Unset = UNSET
 
     def broken_rules(self) -> list[FieldError]:
-        """A body there must be; jitter needs a ladder, and what is sent to a url needs one."""
+        """A body there must be; jitter needs a ladder."""
         errors = super().broken_rules()
         if self.body is UNSET and self.body_base64 is UNSET:
             errors.append(FieldError("body", "is missing; body_base64 takes its place"))
         if self.jitter_percent is not UNSET and self.retry is UNSET:
             errors.append(FieldError("jitter_percent", "needs retry beside it"))
-        if self.url is UNSET:
-            errors += [
-                FieldError(name, "needs url beside it")
-                for name in ("method", "headers")
-                if getattr(self, name) is not UNSET
-            ]
         return errors
 
     @property
@@ -145,17 +162,6 @@ class WithRuleForm(WithBodyForm, kw_only=True):
             self.retry if isinstance(self.retry, tuple) else (),
             self.max_attempts if isinstance(self.max_attempts, int) else 0,
             self.jitter_percent if isinstance(self.jitter_percent, int) else 0,
-        )
-
-    @property
-    def target(self) -> Target | None:
-        """Where the job is sent when it is due; None: nowhere."""
-        if not isinstance(self.url, str):
-            return None
-        return Target(
-            url=self.url,
-            method=self.method if isinstance(self.method, str) else "POST",
-            headers=self.headers if isinstance(self.headers, tuple) else (),
         )
 
 
@@ -209,8 +215,8 @@ class PutKeyedForm(WithRuleForm, kw_only=True):
     ] = UNSET
 
 
-class ChangeJobForm(WithBodyForm, kw_only=True):
-    """Changes of a waiting or buried job."""
+class ChangeJobForm(WithTargetForm, kw_only=True):
+    """Changes of a waiting or buried job; null takes its url away."""
 
     told_rules: ClassVar[Rules] = ({"minProperties": 1},)
 

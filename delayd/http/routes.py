@@ -180,12 +180,13 @@ _JOBS: Final = (
     Route(
         *("PATCH", "/v1/jobs/{id}", jobs.change, Scope.PUT),
         *("change_job", Section.JOBS, "Change a job"),
-        "A new time, priority, ttr or body, in one step; absent fields stay. A new time takes a"
-        " buried job out of burial. A reserved job cannot be changed.",
+        "A new time, priority, ttr, body or url, in one step; absent fields stay. A new time takes"
+        " a buried job out of burial. A reserved job cannot be changed.",
         {200: Response("It is changed.", (structs.ChangedAnswer,))},
         (
             *(errors.JobNotFound, problems.JobReserved, errors.ValueOutOfRange),
             *(errors.DelayTooLong, errors.BodyTooBig, errors.CapReached, errors.OutOfSpace),
+            *(errors.TargetRefused, errors.PushIsOff),
         ),
         form=forms.ChangeJobForm,
     ),

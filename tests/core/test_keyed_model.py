@@ -133,7 +133,7 @@ class KeyedMachine(EngineMachine):
         """Change what `given` says, bit by bit."""
         job_id, now_ms = self.pick_job(which), self.rig.now_ms
         wall_ms = self.wall_ms(at_ms) if given & 1 else None
-        what = {
+        what: dict[str, Any] = {
             "due_wall_ms": wall_ms,
             "delay_ms": delay_ms if given & 1 and wall_ms is None else None,
             "priority": priority if given & 2 else None,

@@ -10,14 +10,14 @@ from delayd.core import apply
 from delayd.core.engine import Engine
 from delayd.core.errors import BodyTooBig
 from delayd.core.job import FLAGS_AT, HEADER, Event, Flag, State, body_of, tally_of, wall_of
-from delayd.core.operations.checks import admit, check_delay, check_range
+from delayd.core.operations.checks import admit, check_delay, check_own_target, check_range
 from delayd.core.operations.clock import OFFSET_BYTES, job_for, tell_offset
 from delayd.core.operations.waiting import serve
 from delayd.core.records import LAYOUTS, Kind, pack
 from delayd.core.stats.counters import Operation
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
-from delayd.core.transitions import amended, with_body
+from delayd.core.transitions import amended, with_body, with_target
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.limits import DURATION_MS_MAX, PRIORITY_MAX, TTR_MS_FOR_ZERO, WALL_MS_MAX
 
@@ -139,12 +139,14 @@ def change(
     due_wall_ms: int | None = None,
     priority: int | None = None,
     ttr_ms: int | None = None,
+    target: bytes | None = None,
     body: bytes | None = None,
 ) -> None:
     """Change what is given of a job that waits or is buried; all or nothing, in one record.
 
-    A new time takes a job out of burial. Raises `JobNotFound`, also for one that is reserved,
-    `TopicIsInternal`, `BodyTooBig`, `ValueOutOfRange`, `DelayTooLong`, `CapReached`, `OutOfSpace`.
+    A new time takes a job out of burial. An empty `target` takes away its own; another is vetted
+    and packed, as of a put. Raises `JobNotFound`, also for one that is reserved, `TopicIsInternal`,
+    `BodyTooBig`, `ValueOutOfRange`, `DelayTooLong`, `TargetRefused`, `CapReached`, `OutOfSpace`.
     """
     assert delay_ms is None or due_wall_ms is None
     if body is not None and len(body) > engine.body_bytes_max:
@@ -161,12 +163,15 @@ def change(
         new = when(engine, delay_ms or 0, due_wall_ms, now_ms)
         job_state = int(new.state)
     topic = engine.store.topic_of(record)
+    check_own_target(topic, target)
+    changed = record if target is None else with_target(record, target)
+    changed = changed if body is None else with_body(changed, body)
     if not topic.has_no_rules:
         admit(
             engine,
             topic,
             jobs=0,
-            record_bytes=0 if body is None else len(body) - len(body_of(record)),
+            record_bytes=len(changed) - len(record),
             body_bytes=0 if body is None else len(body),
             delay_ms=new.delay_ms if has_new_time else 0,
             ttr_ms=0,
@@ -177,8 +182,8 @@ def change(
         *(job_id, new.due_ms, new.delay_ms, new.wall_ms or 0, ttr_ms),
         *(priority_now if priority is None else priority, job_state),
     )
-    if body is not None:
-        rewrite(engine, with_body(amended(record, *fields[1:]), body), now_ms)
+    if changed is not record:
+        rewrite(engine, amended(changed, *fields[1:]), now_ms)
         return
     _record_change(engine, pack(Kind.AMEND, *fields), follows_wall=bool(new.wall_ms))
     _conclude(engine, apply.amend(engine.store, *fields), now_ms)

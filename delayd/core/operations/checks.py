@@ -136,6 +136,12 @@ def vetted_target(engine: Engine, target: Target) -> Target:
     return kept
 
 
+def check_own_target(topic: Topic, target: bytes | None) -> None:
+    """Raise `TargetRefused` if jobs of the topic go elsewhere than to targets of their own."""
+    if target and topic.policy is not None and topic.policy.push is not None:
+        raise TargetRefused("url", f"cannot be given: topic {topic.name!r} has a target")
+
+
 def vetted_own(engine: Engine, target: Target) -> bytes:
     """Return a job's own target as its record has it; `TargetRefused`, `PushIsOff`."""
     kept = vetted_target(engine, target)

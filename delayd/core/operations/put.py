@@ -43,7 +43,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from delayd.core.engine import Engine
-from delayd.core.errors import JobAlreadyExists, KeyNotFound, Refusal, TargetRefused
+from delayd.core.errors import JobAlreadyExists, KeyNotFound, Refusal
 from delayd.core.job import (
     HEADER,
     HEADER_BYTES,
@@ -64,7 +64,14 @@ from delayd.core.job import (
 )
 from delayd.core.names import check_keys, checked_key
 from delayd.core.operations.change import When, give_time, rewrite, when
-from delayd.core.operations.checks import admit, check_range, require_writable, topic_named, vet_put
+from delayd.core.operations.checks import (
+    admit,
+    check_own_target,
+    check_range,
+    require_writable,
+    topic_named,
+    vet_put,
+)
 from delayd.core.operations.clock import OFFSET_BYTES, caught_up, tell_offset
 from delayd.core.operations.topics import record_topic
 from delayd.core.operations.waiting import serve
@@ -362,8 +369,7 @@ def _checked(engine: Engine, topic: Topic, what: What) -> What:
             check_range("retry step in ms", max(retry.steps_ms), DURATION_MS_MAX)
         check_range("attempts", retry.attempts_max, ATTEMPTS_MAX)
         check_range("jitter in percent", retry.jitter_percent, JITTER_PERCENT_MAX)
-    if what.target and topic.policy is not None and topic.policy.push is not None:
-        raise TargetRefused("url", f"cannot be given: topic {topic.name!r} has a target")
+    check_own_target(topic, what.target)
     return what
 
 

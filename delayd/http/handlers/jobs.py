@@ -2,17 +2,21 @@
 
 from typing import TYPE_CHECKING
 
+from delayd.access.scopes import Scope
 from delayd.core.job import State, body_of
 from delayd.core.operations.change import change as change_job
 from delayd.core.operations.change import kick_job
+from delayd.core.operations.checks import vetted_own
 from delayd.core.operations.clock import caught_up
 from delayd.core.operations.finish import delete
 from delayd.core.times import RequestMs
+from delayd.core.views import live_record
 from delayd.http.api import Call
 from delayd.http.handlers.job_responses import due_text, set_body, whole_job
 from delayd.http.problems import JobReserved, WrongState
 from delayd.http.responses import Reply
 from delayd.http.structs import ChangedAnswer, NamedAnswer
+from delayd.http.values import UNSET
 
 if TYPE_CHECKING:
     from delayd.http.forms import ChangeJobForm
@@ -44,6 +48,11 @@ async def change(call: Call) -> Reply:
     given: ChangeJobForm = call.given
     api = call.api
     job_id, _, now_ms = _unreserved(call)
+    target = None
+    if given.url is not UNSET:
+        record = live_record(api.engine.store, job_id)
+        call.allow(api.engine.store.topic_of(record).name, Scope.WEBHOOK)
+        target = b"" if given.target is None else vetted_own(api.engine, given.target)
     change_job(
         api.engine,
         job_id,
@@ -52,6 +61,7 @@ async def change(call: Call) -> Reply:
         due_wall_ms=api.moment_ms(given.at),
         priority=given.priority if isinstance(given.priority, int) else None,
         ttr_ms=given.ttr if isinstance(given.ttr, int) else None,
+        target=target,
         body=given.body_bytes,
     )
     return await call.answered(ChangedAnswer(id=job_id, due=due_text(api.engine.store, job_id)))

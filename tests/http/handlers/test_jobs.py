@@ -227,6 +227,51 @@ def test_a_change_that_is_wrong_is_refused(given: dict[str, object], fields: lis
         assert rig.ok("GET", BY_ID) == before
 
 
+HOOK: dict[str, object] = {
+    "url": "https://b.example/due",
+    "method": "PUT",
+    "headers": {"X": "1"},
+}
+
+
+def target_of(rig: HttpRig) -> dict[str, Any]:
+    told = rig.ok("GET", BY_ID)
+    return {name: told[name] for name in HOOK if name in told}
+
+
+@pytest.mark.parametrize("path", [BY_ID, BY_KEY])
+@pytest.mark.parametrize("state", ["delayed", "ready", "buried"])
+def test_where_a_job_is_sent_can_be_changed_and_taken_away(path: str, state: str) -> None:
+    with HttpRig() as rig:
+        rig.engine.vet_target = lambda target: target
+        in_state(rig, state)
+        before = rig.ok("GET", BY_ID)
+        for given, target in (
+            (HOOK, HOOK),
+            ({"priority": 7}, HOOK),
+            ({"url": "https://c.example/"}, {"url": "https://c.example/", "method": "POST"}),
+            ({"url": None}, {}),
+        ):
+            rig.ok("PATCH", path, given)
+            assert target_of(rig) == target
+        assert rig.ok("GET", BY_ID) == {**before, "priority": 7}
+
+
+def test_another_url_is_refused_where_it_would_be_refused_in_a_put() -> None:
+    with HttpRig(needs_token=True) as rig:
+        admin, producer = rig.token(*Scope), rig.token(Scope.PUT, Scope.PEEK)
+        rig.ok("POST", JOBS, {"body": 1}, token=admin)
+        assert rig.call("PATCH", BY_ID, HOOK, token=admin).word == "PUSH_IS_OFF"
+        rig.engine.vet_target = lambda target: target
+        assert rig.call("PATCH", BY_ID, HOOK, token=producer).word == "FORBIDDEN"
+        rig.ok("PUT", "/v1/topics/mail/policy", {"push": {"topic": "out"}}, token=admin)
+        refused = rig.call("PATCH", BY_ID, HOOK, token=admin)
+        assert (refused.status, refused.fields) == (422, ["url"])
+        wrong = rig.call("PATCH", BY_ID, {"method": "PUT", "headers": {"X": "1"}}, token=admin)
+        assert wrong.fields == ["method", "headers"]
+        assert "url" not in rig.ok("GET", BY_ID, token=admin)
+
+
 def test_a_change_is_bounded_as_a_put_is() -> None:
     with HttpRig() as rig:
         rig.ok("PUT", "/v1/topics/mail/policy", {"delay_max": "1h", "bytes_max": 1_000})
