@@ -11,7 +11,8 @@ Idle connections are kept for a few seconds, of a bounded number of origins: cal
 hosts in turn must not use up the descriptors of the daemon's clients. Others are closed after their
 call.
 
-aiohttp's client takes 100 ms to import, so `push.webhook` imports this module at the first call.
+aiohttp's client takes 0.1 to 0.3 s to import, so `push.webhook` imports this module at the first
+call.
 """
 
 import asyncio
@@ -131,15 +132,13 @@ class Connections:
         self,
         rules: EgressRules,
         connect_timeout_ms: int,
-        *,
+        verified: ssl.SSLContext,
         look_up_host: LookUp = look_up,
-        ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         """Be ready to connect, in the loop that is running."""
         self._rules = rules
         self._loop = asyncio.get_running_loop()
         resolver = _Resolver(rules, look_up_host)
-        verified = ssl_context or ssl.create_default_context()
         self._keeping = self._session(resolver, verified, connect_timeout_ms, is_kept=True)
         self._closing = self._session(resolver, verified, connect_timeout_ms, is_kept=False)
         self._kept: dict[str, float] = {}

@@ -16,6 +16,7 @@ to know deadlines and how many calls are made at once: that is the sender's.
 import asyncio
 import contextlib
 import hashlib
+import importlib
 import io
 import os
 import ssl
@@ -41,6 +42,8 @@ from delayd.push.sinks import AttemptEnd, DueJob, Result
 from delayd.text import duration_text, moment_text, parse_whole
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     import aiohttp
     from yarl import URL
 
@@ -62,6 +65,11 @@ class CallEnd(NamedTuple):
     """The status of the answer, such as `200 OK`; empty: there was no answer."""
 
 
+def _prepared() -> "tuple[ModuleType, ssl.SSLContext]":
+    """Import what makes connections, and read the certificates that the system trusts."""
+    return importlib.import_module("delayd.push.connections"), ssl.create_default_context()
+
+
 class _Vetted(NamedTuple):
     """A url that may be called."""
 
@@ -76,8 +84,8 @@ class Webhook:
     """Calls urls. Connections and aiohttp's client are there from the first call on."""
 
     __slots__ = (
-        *("_connect_timeout_ms", "_connections", "_look_up", "_rules", "_secrets", "_sign_with"),
-        *("_ssl_context", "_vetted", "_wall_ms"),
+        *("_connect_timeout_ms", "_connections", "_look_up", "_opening", "_rules", "_secrets"),
+        *("_sign_with", "_ssl_context", "_vetted", "_wall_ms"),
     )
 
     def __init__(
@@ -100,6 +108,7 @@ class Webhook:
         self._look_up = look_up
         self._ssl_context = ssl_context
         self._connections: Connections | None = None
+        self._opening = asyncio.Lock()
         self._vetted: dict[str, _Vetted] = {}
 
     async def deliver(self, job: DueJob) -> AttemptEnd:
@@ -122,15 +131,14 @@ class Webhook:
             headers = self._headers(job)
         except KeyError as error:
             return _not_called(f"there is no secret {error.args[0]} to sign with")
+        connections = self._connections or await self._opened()
         import aiohttp  # noqa: PLC0415 - see `connections`
 
         from delayd.push.connections import NEW_SOCKETS  # noqa: PLC0415 - see there
 
-        if self._connections is None:
-            self._connections = self._opened()
         new_sockets: list[str] = []
         NEW_SOCKETS.set(new_sockets)
-        session = self._connections.session(vetted.origin)
+        session = connections.session(vetted.origin)
         place = vetted.place
         try:
             try:
@@ -139,7 +147,7 @@ class Webhook:
                 if new_sockets or isinstance(error, aiohttp.ClientConnectorError):
                     raise
             # The server has closed a kept connection while the request was on its way.
-            return await self._request(self._connections.fresh, job, vetted.url, headers)
+            return await self._request(connections.fresh, job, vetted.url, headers)
         except aiohttp.ConnectionTimeoutError:
             within = duration_text(self._connect_timeout_ms)
             return _no_answer(f"no connection to {place} within {within}")
@@ -154,15 +162,22 @@ class Webhook:
         except (aiohttp.ClientError, OSError):
             return _no_answer(f"{place} closed the connection before it answered")
 
-    def _opened(self) -> "Connections":
-        from delayd.push.connections import Connections, look_up  # noqa: PLC0415 - see there
+    async def _opened(self) -> "Connections":
+        """Return the connections; at the first call import what they need.
 
-        return Connections(
-            self._rules,
-            self._connect_timeout_ms,
-            look_up_host=self._look_up or look_up,
-            ssl_context=self._ssl_context,
-        )
+        In a thread, because that and reading the system's certificates take 0.1 to 0.4 s, for which
+        no client of the daemon should wait.
+        """
+        async with self._opening:
+            if self._connections is None:
+                module, verified = await asyncio.to_thread(_prepared)
+                self._connections = module.Connections(
+                    self._rules,
+                    self._connect_timeout_ms,
+                    self._ssl_context or verified,
+                    self._look_up or module.look_up,
+                )
+            return self._connections
 
     def _vet(self, text: str) -> _Vetted:
         """Vet a url; what is allowed may have changed since it was set. Raises `ValueError`."""
@@ -209,7 +224,7 @@ class Webhook:
         async with session.request(
             job.method,
             url,
-            data=body or None if job.method in {"GET", "DELETE"} else body,
+            data=body or None,
             headers=headers,
             allow_redirects=False,
         ) as response:

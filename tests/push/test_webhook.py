@@ -5,6 +5,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from email.utils import format_datetime
 from pathlib import Path
@@ -26,6 +27,7 @@ from delayd.limits import (
 )
 from delayd.net import tls
 from delayd.net.addresses import TcpAddress
+from delayd.push import webhook as webhook_module
 from delayd.push.connections import Connections, LookUp, look_up
 from delayd.push.egress import EgressRules
 from delayd.push.sinks import DELIVERED, AttemptEnd, Result
@@ -33,6 +35,8 @@ from delayd.push.webhook import Webhook, retry_after_ms
 from tests.access.handshakes import Authority
 from tests.access.secret_samples import named, text
 from tests.push.receiver import HOST, OK, WALL_MS, FakeDns, Receiver, job, row, rules, webhook
+
+VERIFIED = ssl.create_default_context()
 
 
 def answer(status: str, *headers: str, body: bytes = b"") -> bytes:
@@ -132,7 +136,7 @@ def test_attempts_of_a_job_share_their_id_and_trace_and_differ_in_span_and_time(
         ("PATCH", b"x", "1"),
         ("GET", b"", None),
         ("GET", b"x", "1"),
-        ("DELETE", b"", None),
+        ("DELETE", b"", "0"),
         ("POST", b"\0\xff" * 1_000_000, "2000000"),
     ],
 )
@@ -147,7 +151,8 @@ def test_method_and_body_are_the_targets_and_the_jobs(
         (got,) = receiver.got
         assert got.line == f"{method} / HTTP/1.1"
         assert got.body == body
-        assert got.headers.get("content-length", "0") == (length or "0")
+        assert got.headers.get("content-length") == length
+        assert "delayd-key" not in got.headers
         assert got.headers["content-type"] == "a/b"
 
     play(scene)
@@ -263,6 +268,8 @@ def test_of_an_answer_the_beginning_is_kept() -> None:
     body = bytes(range(256)) * 10
     end = end_of(answer("500 x", body=body))
     assert end.answer == body[:PUSH_ANSWER_BYTES_MAX]
+    broken_off = b"HTTP/1.1 500 x\r\nConnection: close\r\nContent-Length: 9999\r\n\r\n" + body
+    assert end_of(broken_off).answer == body[:PUSH_ANSWER_BYTES_MAX]
     assert end_of(answer("500 x", body=b"short")).answer == b"short"
     assert end_of(answer("200 x", body=b"fine")).answer == b"fine"
 
@@ -496,7 +503,7 @@ def test_a_server_that_closes_again_has_failed_the_attempt() -> None:
 
 def test_connections_are_kept_for_a_bounded_number_of_origins() -> None:
     async def scene() -> None:
-        connections = Connections(EgressRules(), 1_000)
+        connections = Connections(EgressRules(), 1_000, VERIFIED)
         loop = asyncio.get_running_loop()
         kept = [connections.session(f"https://{n}") for n in range(PUSH_ORIGINS_KEPT_MAX)]
         assert len(set(map(id, kept))) == 1
@@ -516,7 +523,7 @@ def test_a_connection_that_is_not_kept_is_closed_after_its_call() -> None:
     async def scene() -> None:
         receiver = Receiver()
         async with receiver:
-            connections = Connections(rules(receiver), 1_000, look_up_host=FakeDns())
+            connections = Connections(rules(receiver), 1_000, VERIFIED, FakeDns())
             for _ in range(2):
                 async with connections.fresh.get(receiver.url()) as response:
                     await response.read()
@@ -752,7 +759,7 @@ def test_an_address_in_place_of_a_name_is_vetted_when_it_is_connected_to() -> No
                 ports=[receiver.port],
                 own=[TcpAddress("127.0.0.1", receiver.port)],
             )
-            connections = Connections(own, 1_000, look_up_host=FakeDns())
+            connections = Connections(own, 1_000, VERIFIED, FakeDns())
             with pytest.raises(aiohttp.ClientConnectorError) as caught:
                 await connections.fresh.get(f"http://127.0.0.1:{receiver.port}/")
             assert "where this daemon listens" in str(caught.value.os_error)
@@ -793,21 +800,30 @@ def test_no_password_of_the_environment_is_sent(
 # --- Look-ups ------------------------------------------------------------------------------------
 
 
-def test_names_are_looked_up_in_a_thread_that_nobody_waits_for() -> None:
+def test_names_are_looked_up_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[object, threading.Thread]] = []
+
+    def found(host: bytes, port: int, *, type: int) -> list[tuple[Any, ...]]:  # noqa: A002
+        asked.append((host, threading.current_thread()))
+        if host == b"nobody.example":
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [row("127.0.0.1", port)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+
     async def scene() -> None:
-        rows = await look_up("localhost", 443)
-        assert {each[4][:2] for each in rows} <= {("127.0.0.1", 443), ("::1", 443)}
+        assert await look_up("a.example", 443) == [row("127.0.0.1", 443)]
         with pytest.raises(socket.gaierror):
-            await look_up("does-not-exist.invalid", 443)
+            await look_up("nobody.example", 443)
 
     play(scene)
+    assert [host for host, _ in asked] == [b"a.example", b"nobody.example"]
+    assert all(thread is not threading.main_thread() for _, thread in asked)
 
 
 def test_a_look_up_that_ends_after_the_loop_does_is_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import threading
-
     begun, may_end = threading.Event(), threading.Event()
     threads: list[threading.Thread] = []
 
@@ -862,13 +878,35 @@ def test_so_many_names_are_looked_up_at_once_and_no_more() -> None:
 
 def test_the_default_context_verifies_certificates_and_hosts() -> None:
     async def scene() -> None:
-        connections = Connections(EgressRules(), 1_000)
-        connector = connections.fresh.connector
-        context = getattr(connector, "_ssl", None)
+        receiver = Receiver()
+        async with calling(receiver) as sink:
+            connections = await sink._opened()
+            context = getattr(connections.fresh.connector, "_ssl", None)
         assert isinstance(context, ssl.SSLContext)
         assert context.verify_mode is ssl.CERT_REQUIRED
         assert context.check_hostname
         assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
-        await connections.close()
 
     play(scene)
+
+
+def test_what_calls_need_is_made_ready_once_and_in_a_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def prepared() -> tuple[object, ssl.SSLContext]:
+        threads.append(threading.current_thread())
+        return prepare()
+
+    prepare = webhook_module._prepared
+    monkeypatch.setattr(webhook_module, "_prepared", prepared)
+
+    async def scene() -> None:
+        receiver = Receiver()
+        async with calling(receiver) as sink:
+            await asyncio.gather(*(sink.deliver(job(receiver.url())) for _ in range(5)))
+
+    play(scene)
+    (thread,) = threads
+    assert thread is not threading.main_thread()
