@@ -1,0 +1,52 @@
+"""Every example of docs/client.md does what it says, against the daemon."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from delayd.client import DelaydError, Refused, errors
+from delayd.testing.daemon import running_daemon
+
+ROOT: Final = Path(__file__).parents[2]
+TEXT: Final = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
+PROGRAMS: Final = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+PRINTED: Final = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=range(len(PROGRAMS)))
+def test_an_example_prints_what_its_comments_say(
+    program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    with running_daemon("--http", "127.0.0.1:0") as daemon:
+        for written, meant in (
+            ("http://127.0.0.1:11301", f"http://{daemon.http_listens_on}"),
+            ("beanstalk://127.0.0.1:11300", f"beanstalk://{daemon.listens_on}"),
+            ('delay="5s"', 'delay="50ms"'),
+        ):
+            program = program.replace(written, meant)
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(program, "docs/client.md", "exec"), {"__name__": "page"})  # noqa: S102 - our page
+    assert PRINTED.findall(program)
+    assert printed.getvalue().splitlines() == PRINTED.findall(program)
+
+
+def test_every_method_of_the_client_is_named() -> None:
+    from delayd.client import Client
+
+    inside = {"close", "keep", "keep_no_more", "over"}
+    for name in vars(Client):
+        if not name.startswith("_") and name not in inside:
+            assert re.search(rf"`{name}\b|\.{name}\(", TEXT), name
+
+
+def test_every_error_is_named() -> None:
+    for name, kind in vars(errors).items():
+        if isinstance(kind, type) and issubclass(kind, DelaydError) and kind is not DelaydError:
+            families = {Refused, errors.ServerFault, errors.NotUnderstood}
+            assert kind in families or f"`{name}" in TEXT, name
