@@ -250,6 +250,8 @@ def refusal_of(reply: Reply, asked: bytes, detail: str) -> Refused:
     word = reply.word
     if command == "set-policy" and word == "BAD_FORMAT":
         return PolicyInvalid(" ".join(reply.words[1:]), word)
+    if word == "BAD_FORMAT" and len(reply.words) > 1:
+        detail = " ".join(reply.words[1:])
     job_id = int(reply.words[1]) if word == "JOB_ALREADY_EXISTS" else None
     if word == "JOB_ALREADY_EXISTS":
         detail = f"job {job_id} has the key already"

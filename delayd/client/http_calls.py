@@ -213,7 +213,10 @@ class HttpCalls:
         self, which: int | str, key: str | None = None, **changes: Unpack[Changes]
     ) -> Steps[Time | None]:
         """Change a waiting or buried job; return when it is due."""
-        answer = yield from _ask("PATCH", _job_path(which, key), _job(changes))
+        said = _job(changes)
+        if "url" in changes:
+            said["url"] = changes["url"]  # None takes it away
+        answer = yield from _ask("PATCH", _job_path(which, key), said)
         return read_moment(answer["due"])
 
     def kick_many(self, topic: str, which: Filter, *, dry_run: bool = False) -> Steps[int]:

@@ -84,7 +84,8 @@ _OUTCOMES: Final[Mapping[str, Outcome]] = {
     "PRESERVED": "preserved",
     "EXTENDED": "extended",
 }
-_HTTP_PUT: Final = ("at", "idempotency_key", "url", "method", "headers")
+_HTTP_PUT: Final = ("at", "idempotency_key", "headers")
+_HTTP_CHANGE: Final = ("at", "url", "method", "headers")
 
 
 class LineCalls:
@@ -131,6 +132,10 @@ class LineCalls:
             words.append(f"attempts={int(attempts)}")
         if (jitter := job.get("jitter_percent")) is not None:
             words.append(f"jitter={int(jitter)}")
+        if (url := job.get("url")) is not None:
+            words.append(f"url={_option(url)}")
+        if (method := job.get("method")) is not None:
+            words.append(f"method={_option(method)}")
         body = body_bytes(job["body"])
         delay, ttr = job.get("delay"), job.get("ttr")
         return b"%b\r\n%b\r\n" % (
@@ -350,8 +355,9 @@ class LineCalls:
         self, which: int | str, key: str | None = None, **changes: Unpack[Changes]
     ) -> Steps[Time | None]:
         """Change a waiting or buried job."""
-        if changes.get("at") is not None:
-            raise self._elsewhere("a change of the time to a moment")
+        for name in _HTTP_CHANGE:
+            if name in changes:
+                raise self._elsewhere(f"a change of {name}")
         job_id = which if isinstance(which, int) else (yield from self._id_of(which, key))
         words: list[str] = []
         if (priority := changes.get("priority")) is not None:

@@ -61,11 +61,11 @@ class PutOptions(TypedDict, total=False):
     idempotency_key: str
     """Makes a put without a key safe to repeat, for a day. HTTP only."""
     url: str
-    """Where the daemon delivers it when it is due, instead of handing it to a worker. HTTP only."""
+    """Where the daemon delivers it when it is due, instead of handing it to a worker."""
     method: str
     """The HTTP method of that call."""
     headers: Mapping[str, str]
-    """Headers of that call."""
+    """Headers of that call. HTTP only."""
 
 
 class NewJob(PutOptions, total=False):
@@ -96,6 +96,10 @@ class Changes(Timing, total=False):
     priority: int
     ttr: Duration
     body: Body
+    url: str | None
+    """Where it is delivered; None: to workers. With `method` and `headers`, HTTP only."""
+    method: str
+    headers: Mapping[str, str]
 
 
 def body_bytes(body: Body) -> bytes:

@@ -162,7 +162,7 @@ class FakeApi:
             key=said.get("key", ""),
             on_conflict=said.get("on_conflict", "reject"),
             rule=rule_of(said),
-            target={name: said[name] for name in ("url", "method", "headers") if name in said},
+            target=target_of(said),
         )
         answer = {"id": job.id, "outcome": outcome, "due": text_of(job.due_ms)}
         return (201 if outcome == "created" else 200), answer
@@ -260,6 +260,8 @@ class FakeApi:
             self._jobs.change_body(job, body_of(said))
         if (delay_ms := self._delay_ms(said)) is not None:
             self._jobs.schedule(job, delay_ms)
+        if "url" in said:
+            job.target = target_of(said)
         job.priority = said.get("priority", job.priority)
         job.ttr_ms = length_ms(said["ttr"], "ttr") if "ttr" in said else job.ttr_ms
         return 200, {"id": job.id, "due": text_of(job.due_ms)}
@@ -455,6 +457,12 @@ def body_of(said: Mapping[str, Any]) -> bytes:
     if "body_base64" in said:
         return base64.b64decode(said["body_base64"])
     return json.dumps(said["body"], ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def target_of(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return where the daemon would deliver a job."""
+    names = ("url", "method", "headers")
+    return {name: said[name] for name in names if said.get(name) is not None}
 
 
 def steps_ms(value: Any) -> tuple[int, ...]:  # noqa: ANN401 - JSON

@@ -18,6 +18,7 @@ from delayd.client import (
     NotReserved,
     NoVirtualClock,
     PolicyInvalid,
+    PushIsOff,
     Refused,
     TimedOut,
     TopicNameInvalid,
@@ -159,6 +160,19 @@ def test_a_batch_whose_block_raises_puts_no_more(world: World) -> None:
     assert world.client.topic(world.topic).jobs == 1
 
 
+def test_a_job_may_be_delivered_by_the_daemon_itself(world: World) -> None:
+    url = "https://example.com/due"
+    try:
+        put = world.client.put(world.topic, "x", delay="10h", url=url, method="PUT")
+    except PushIsOff as error:
+        pytest.skip(str(error))
+    assert world.client.get(put.id).details["url"] == url
+    if world.is_http:
+        world.client.change(put.id, url=None)
+        assert "url" not in world.client.get(put.id).details
+    world.client.cancel(put.id)
+
+
 # --- Workers -------------------------------------------------------------------------------------
 
 
@@ -282,6 +296,20 @@ def test_attempts_are_counted_to_the_last_and_the_job_is_a_dead_letter(world: Wo
     assert dead.failure.error == "second"
     assert world.client.redrive(world.topic) == 1
     assert world.client.get(put.id).state == "ready"
+
+
+def test_an_exhausted_job_is_moved_once_and_then_buried(world: World) -> None:
+    other = f"{world.topic}-failed"
+    world.client.set_policy(world.topic, {"max_attempts": 1, "exhausted": other})
+    world.client.set_policy(other, {"max_attempts": 1, "exhausted": world.topic})
+    put = world.client.put(world.topic, "x", key="k")
+    world.client.reserve(world.topic, timeout=0).nack(error="no")
+    moved = world.client.get(put.id)
+    assert (moved.topic, moved.state, moved.key, moved.attempts) == (other, "ready", "", 0)
+    assert moved.failure is not None
+    assert moved.failure.origin == world.topic
+    world.client.reserve(other, timeout=0).nack(error="no again")
+    assert world.client.get(put.id).state == "buried"
 
 
 # --- Jobs ----------------------------------------------------------------------------------------

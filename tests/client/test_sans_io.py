@@ -100,7 +100,8 @@ JOB = Reservation(7, "mail", "", b"x")
     "asked",
     [
         lambda calls: calls.put("mail", "x", at="2030-01-01T00:00:00Z"),
-        lambda calls: calls.put("mail", "x", url="https://example.com"),
+        lambda calls: calls.put("mail", "x", url="https://example.com", headers={"X": "y"}),
+        lambda calls: calls.change(7, url=None),
         lambda calls: calls.put("mail", "x", idempotency_key="17"),
         lambda calls: calls.change(7, at="2030-01-01T00:00:00Z"),
         lambda calls: calls.reschedule_many("mail", {}, {"at": "2030-01-01T00:00:00Z"}),

@@ -24,6 +24,7 @@ def typed(text: str, daemon: Daemon, data_dir: Path) -> str:
     for written, meant in (
         ("11300", str(daemon.address[1])),
         ("localhost:11301", daemon.http_listens_on),
+        ("127.0.0.1:11301", daemon.http_listens_on),
         ("data/lock", f"{data_dir}/lock"),
         ("put 0 20 ", "put 0 1 "),
         ("delay=10", "delay=1"),
@@ -52,9 +53,10 @@ def test_a_job_outlives_the_kill_that_the_readme_proposes(tmp_path: Path) -> Non
     assert not err
 
 
-def test_the_program_of_the_readme_works(tmp_path: Path) -> None:
-    (program,) = re.findall(r"```python\n(.*?)```", section("From a program"), re.DOTALL)
-    with running_daemon(data_dir=tmp_path) as daemon:
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_programs_of_the_readme_work(tmp_path: Path, number: int) -> None:
+    program = re.findall(r"```python\n(.*?)```", section("From a program"), re.DOTALL)[number]
+    with running_daemon("--http", "127.0.0.1:0", data_dir=tmp_path) as daemon:
         ran = subprocess.run(
             [sys.executable, "-c", typed(program, daemon, tmp_path)],
             check=True,
