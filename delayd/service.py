@@ -107,7 +107,7 @@ def run(
     except AccessInvalid as error:
         listeners.close()
         for problem in error.errors:
-            log.error("tokens or certificates cannot be used", reason=problem)  # noqa: TRY400 (our own log)
+            log.error("tokens, secrets or certificates cannot be used", reason=problem)  # noqa: TRY400 (our own log)
         return Exit.BAD_CONFIGURATION
     access.warn(listeners, log)
     Rejections(log, lambda: monotonic_ns() // NS_PER_MS).listen_to(access.authenticator)

@@ -19,7 +19,7 @@ _LONG: Final = r"[A-Za-z0-9_+/=-]{40,}"
 
 
 class AccessInvalid(Exception):
-    """Files of tokens or certificates cannot be used; `errors` lists every problem."""
+    """Files of tokens, secrets or certificates cannot be used; `errors` lists every problem."""
 
     def __init__(self, errors: Iterable[str]) -> None:
         """Take one sentence for each; what could be a secret in them is left out."""
