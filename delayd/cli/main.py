@@ -60,6 +60,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, Subcommand]]] = {
     "The daemon": {
         "serve": Subcommand("serve", "Run the daemon until it is stopped."),
         "stats": Subcommand("stats", "Show the daemon's figures."),
+        "top": Subcommand("top", "Watch topics, rates, lateness and what comes due, live."),
         "config": Subcommand("config", "Check and show the configuration."),
         "doctor": Subcommand(
             "doctor", "Look for what is wrong on this machine, and say what to do."
@@ -73,6 +74,10 @@ SECTIONS: Final[Mapping[str, Mapping[str, Subcommand]]] = {
         "import-beanstalkd": Subcommand(
             "import_beanstalkd", "Import the jobs of a stopped beanstalkd."
         ),
+    },
+    "To begin with": {
+        "demo": Subcommand("demo", "Show what delayd does, in seconds, on a virtual clock."),
+        "bench": Subcommand("bench", "Measure delayd on this machine, with a throw-away daemon."),
     },
     "This program": {
         "completion": Subcommand(

@@ -7,7 +7,7 @@ words in columns, and rich is not imported. `--json` prints what the daemon said
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -23,7 +23,6 @@ JSON_OPTION: Final = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON, one object a line."
 )
 
-Row = Mapping[str, object]
 CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 """No body may command the terminal that it is shown on."""
 

@@ -21,6 +21,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click import Command as ClickCommand
 
 from delayd.cli.connect import URL_VARIABLE, said, url_of, with_client
 from delayd.cli.help import examples
@@ -52,7 +53,7 @@ class StopReserving(Exception):
     """A signal came while a job was waited for."""
 
 
-class WithCommand(click.Command):
+class WithCommand(ClickCommand):
     """Takes a command behind `--` from the arguments as it is."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -190,15 +190,19 @@ def running_daemon(
     *flags: str,
     data_dir: str | os.PathLike[str] | None = None,
     clock: Literal["system", "virtual"] = "system",
+    within: str | None = None,
 ) -> Iterator[Daemon]:
     """Start `delayd serve` with these flags on a free port, and stop it in the end.
 
-    Without a `data_dir` it gets one of its own, which is removed afterwards. Where the clock is
+    Without a `data_dir` it gets one of its own, made in the directory `within` or where temporary
+    files are, and removed afterwards. Where the clock is
     virtual, time stands still but for `Daemon.advance`.
     """
     with contextlib.ExitStack() as stack:
         if data_dir is None:
-            data_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="delayd-"))
+            data_dir = stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="delayd-", dir=within)
+            )
         where = ("--data-dir", os.fspath(data_dir), "--line", "127.0.0.1:0", "--http", "off")
         how = ("--clock", clock, *flags)
         yield stack.enter_context(Daemon((sys.executable, "-m", "delayd", "serve", *where, *how)))

@@ -1,0 +1,253 @@
+"""`delayd top`: topics, rates, lateness and what comes due, live.
+
+    q quits    p pauses    s sorts by the next column    r reverses
+
+Each picture is drawn from values alone (`picture`); what is asked and what is typed is in the loop.
+"""
+
+import os
+import select
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from delayd.cli.calendar import bar
+from delayd.cli.connect import with_client
+from delayd.cli.help import examples
+from delayd.cli.parameters import DURATION
+from delayd.cli.tables import cut, plain, print_rich
+from delayd.cli.terminal import CommandFailed, print_lines
+from delayd.client.errors import ConnectionLost, TopicNotFound, Unreachable
+from delayd.client.values import seconds
+from delayd.exits import Exit
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from delayd.client.sync import Client
+
+COLUMNS: Final = (
+    *("topic", "ready", "delayed", "reserved", "buried", "waiting"),
+    *("put/s", "taken/s", "done/s", "late p50", "late p99"),
+)
+ROWS_MAX: Final = 40
+"""Topics that are asked for their rates: so many requests for each picture."""
+HORIZON: Final = "1h"
+BINS: Final = 12
+QUIT: Final = "q"
+
+
+class TopicRow(NamedTuple):
+    """One topic, in the order of `COLUMNS`."""
+
+    topic: str
+    ready: int
+    delayed: int
+    reserved: int
+    buried: int
+    waiting: int
+    put_rate: float
+    taken_rate: float
+    done_rate: float
+    late_p50_ms: float | None
+    late_p99_ms: float | None
+
+
+class Picture(NamedTuple):
+    """What is seen at one time."""
+
+    head: str
+    rows: tuple[TopicRow, ...]
+    due: tuple[int, ...]
+    """How many jobs come due in each twelfth of the next hour."""
+
+
+class View(NamedTuple):
+    """How it is looked at."""
+
+    sorted_by: int = 1
+    is_reversed: bool = False
+    is_paused: bool = False
+
+    def after(self, key: str) -> "View":
+        """Return the view after a key.
+
+        >>> View().after("s").after("r").after("p")
+        View(sorted_by=2, is_reversed=True, is_paused=True)
+        """
+        if key == "s":
+            return self._replace(sorted_by=(self.sorted_by + 1) % len(COLUMNS))
+        if key == "r":
+            return self._replace(is_reversed=not self.is_reversed)
+        if key == "p":
+            return self._replace(is_paused=not self.is_paused)
+        return self
+
+
+@click.command(epilog=examples("delayd top", "delayd top --every 5s", "delayd top --once"))
+@click.option("--every", type=DURATION, default="1s", help="How often it looks: 1s.")
+@click.option("--once", is_flag=True, help="Print one picture, and end.")
+@with_client
+def top(client: "Client", *, every: str, once: bool) -> int:
+    """Watch topics by state, rates, lateness and what comes due in the next hour.
+
+    Keys: q quits, p pauses, s sorts by the next column, r reverses. Rates are jobs a second in the
+    last minute; lateness is how late delays ended, in milliseconds.
+    """
+    if once:
+        seen, view = look(client), View()
+        if sys.stdout.isatty():
+            print_rich(lambda: picture(seen, view))
+        else:
+            cells = [[figure(cell) for cell in row] for row in ordered(seen.rows, view)]
+            print_lines([seen.head, *plain(COLUMNS, cells), due_line(seen.due)])
+        return Exit.OK
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise CommandFailed(Exit.USAGE, "top needs a terminal; use --once, or delayd stats --json")
+    watch(client, max(0.1, seconds(every)))
+    return Exit.OK
+
+
+def look(client: "Client") -> Picture:
+    """Ask the daemon for all that is shown. Only HTTP knows the rates."""
+    stats = client.stats()
+    topics = client.topics()
+    # The busiest first, so that what is left out is what has least.
+    topics.sort(key=lambda topic: topic.jobs, reverse=True)
+    rows = []
+    for topic in topics[:ROWS_MAX]:
+        try:
+            details = client.topic(topic.name).details
+        except TopicNotFound:  # since it was listed
+            continue
+        rates: dict[str, Any] = details.get("rates", {})
+        late = details.get("due_to_ready", {})
+        rows.append(
+            TopicRow(
+                *(topic.name, topic.ready, topic.delayed, topic.reserved, topic.buried),
+                topic.waiting,
+                *(rates.get(name, 0.0) for name in ("put", "reserved", "deleted")),
+                *(in_ms(late.get(name)) for name in ("p50", "p99")),
+            )
+        )
+    calendar = client.calendar(horizon=HORIZON, bins=BINS)
+    due = tuple(map(sum, zip(*calendar.topics.values(), strict=True))) or (0,) * BINS
+    jobs = sum(topic.jobs for topic in topics)
+    head = f"delayd {stats.get('version', '')}: {jobs} jobs in {len(topics)} topics"
+    return Picture(head, tuple(rows), due)
+
+
+def in_ms(late_s: float | None) -> float | None:
+    """Return seconds as milliseconds."""
+    return None if late_s is None else late_s * 1_000
+
+
+def ordered(rows: Sequence[TopicRow], view: View) -> list[TopicRow]:
+    """Return the rows as they are looked at: numbers from the highest, names from A."""
+
+    def key(row: TopicRow) -> Any:
+        value = row[view.sorted_by]
+        return value if isinstance(value, str) else -(value or 0.0)
+
+    return sorted(rows, key=key, reverse=view.is_reversed)
+
+
+def figure(value: object) -> str:
+    """Write a cell.
+
+    >>> figure(12), figure(0.256), figure(1234.5), figure(None), figure("mail")
+    ('12', '0.26', '1234', '', 'mail')
+    """
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.2f}" if value < 100 else f"{value:.0f}"
+    return str(value)
+
+
+def due_line(due: Sequence[int]) -> str:
+    """Write what comes due as one line of text."""
+    return f"due in the next {HORIZON}, by 5 minutes: {' '.join(map(str, due))}"
+
+
+def picture(seen: Picture, view: View) -> "RenderableType":
+    """Draw what is seen."""
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for index, column in enumerate(COLUMNS):
+        mark = "" if index != view.sorted_by else " ▲" if view.is_reversed else " ▼"
+        table.add_column(column + mark, justify="right" if index else "left", no_wrap=True)
+    for row in ordered(seen.rows, view):
+        style = "red" if row.buried else ""
+        table.add_row(cut(row.topic, 40), *map(figure, row[1:]), style=style)
+    most = max(*seen.due, 1)
+    chart = Table.grid(padding=(0, 2))
+    for index, count in enumerate(seen.due):
+        label = f"in {index * 60 // BINS:2d} m"
+        chart.add_row(Text(label, "dim"), str(count or ""), Text(bar(count, most), "cyan"))
+    paused = "  [paused]" if view.is_paused else ""
+    keys = Text(f"q quits  p pauses  s sorts  r reverses{paused}", "dim")
+    return Group(Text(seen.head, "bold"), table, Text("due in the next hour", "bold"), chart, keys)
+
+
+# --- Watching ------------------------------------------------------------------------------------
+
+
+def watch(client: "Client", every_s: float) -> None:
+    """Draw a picture every so often until a key or Ctrl-C ends it."""
+    from rich.console import Console
+    from rich.live import Live
+
+    view, seen = View(), look(client)
+    with (
+        keys_one_by_one(),
+        Live(console=Console(), screen=True, auto_refresh=False, transient=True) as live,
+    ):
+        try:
+            while True:
+                live.update(picture(seen, view), refresh=True)
+                key = key_within(every_s)
+                if key == QUIT:
+                    return
+                view = view.after(key)
+                if not (key or view.is_paused):
+                    seen = looked_again(client, seen)
+        except KeyboardInterrupt:
+            return
+
+
+def looked_again(client: "Client", seen: Picture) -> Picture:
+    """Look again; while the daemon is away the last picture stays, and says so."""
+    try:
+        return look(client)
+    except (Unreachable, ConnectionLost) as error:
+        return seen._replace(head=str(error))
+
+
+@contextmanager
+def keys_one_by_one() -> Iterator[None]:
+    """Have keys without the return key, and unseen."""
+    import termios
+    import tty
+
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    tty.setcbreak(terminal)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
+def key_within(wait_s: float) -> str:
+    """Return the key that was pressed in this time; empty if none was."""
+    if not select.select([sys.stdin], [], [], wait_s)[0]:
+        return ""
+    return os.read(sys.stdin.fileno(), 1).decode(errors="replace") or QUIT

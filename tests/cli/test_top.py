@@ -1,0 +1,57 @@
+import io
+
+from rich.console import Console
+
+from delayd.cli.top import COLUMNS, Picture, TopicRow, View, ordered, picture
+from delayd.exits import Exit
+from tests.cli.talking import Talk
+
+MAIL = TopicRow("mail", 3, 1, 0, 0, 2, 1.5, 1.0, 1.0, 0.5, 0.99)
+ORDERS = TopicRow("orders", 1, 9, 0, 4, 0, 0.0, 0.0, 0.0, None, None)
+SEEN = Picture("delayd 0.1.0: 18 jobs in 2 topics", (MAIL, ORDERS), (0, 4, *[0] * 10))
+
+
+def drawn(view: View) -> str:
+    console = Console(file=io.StringIO(), width=140)
+    console.print(picture(SEEN, view))
+    return str(console.file.getvalue())  # type: ignore[attr-defined]
+
+
+def test_numbers_are_sorted_from_the_highest_and_names_from_a() -> None:
+    by_delayed = View(sorted_by=COLUMNS.index("delayed"))
+    assert ordered(SEEN.rows, by_delayed) == [ORDERS, MAIL]
+    assert ordered(SEEN.rows, by_delayed.after("r")) == [MAIL, ORDERS]
+    assert ordered(SEEN.rows, View(sorted_by=0)) == [MAIL, ORDERS]
+    assert ordered(SEEN.rows, View(sorted_by=COLUMNS.index("late p99"))) == [MAIL, ORDERS]
+
+
+def test_the_column_that_is_sorted_by_is_marked_and_a_pause_is_said() -> None:
+    assert "ready ▼" in drawn(View())
+    text = drawn(View().after("s").after("r").after("p"))
+    assert "delayed ▲" in text
+    assert "[paused]" in text
+
+
+def test_what_comes_due_is_a_chart() -> None:
+    assert "in  5 m  4  " + "█" * 40 in drawn(View())
+
+
+def test_sorting_goes_round_and_other_keys_do_nothing() -> None:
+    view = View()
+    for _ in COLUMNS:
+        view = view.after("s")
+    assert view == View() == View().after("x")
+
+
+def test_one_picture_can_be_printed_without_a_terminal(talk: Talk) -> None:
+    talk.ok("put", "mail", "x")
+    talk.ok("put", "mail", "x", "--delay", "7m")
+    lines = talk.ok("top", "--once").splitlines()
+    assert lines[0].endswith("2 jobs in 2 topics")
+    assert lines[1].split()[:3] == ["TOPIC", "READY", "DELAYED"]
+    assert [line.split()[:3] for line in lines if line.startswith("mail")] == [["mail", "1", "1"]]
+    assert lines[-1] == "due in the next 1h, by 5 minutes: 0 1 0 0 0 0 0 0 0 0 0 0"
+
+
+def test_without_a_terminal_nothing_is_watched(talk: Talk) -> None:
+    assert "--once" in talk.fails(Exit.USAGE, "top")
