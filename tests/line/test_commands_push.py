@@ -4,7 +4,10 @@ import pytest
 
 from delayd.access.scopes import Scope
 from delayd.core.errors import TargetRefused
+from delayd.core.operations.push import fail_call, reserve_call, take_fresh
+from delayd.core.session import Session
 from delayd.core.targets import Target
+from delayd.core.times import RequestMs
 from delayd.limits import LONG_LINE_BYTES_MAX
 from tests.line.rig import ALL, Client, LineRig, bytewise
 
@@ -118,3 +121,18 @@ def test_the_query_of_a_url_is_shown_to_admins_only() -> None:
     admin.says(put(b"url=" + URL))
     assert shown(admin)["url"] == f'"{URL.decode()}"'
     assert shown(rig.user(Scope.PEEK))["url"] == '"https://example.com/due?***"'
+
+
+def test_of_a_calls_answer_only_admins_see_more_than_the_first_line() -> None:
+    rig = with_push(needs_token=True)
+    admin = rig.user(*ALL)
+    admin.says(b"put 0 0 60 2 url=%b\r\nhi\r\n" % URL)
+    session, now_ms = Session(), RequestMs(rig.now_ms)
+    (lane,) = take_fresh(rig.engine)
+    assert reserve_call(rig.engine, session, lane, 60_000, now_ms) is not None
+    fail_call(rig.engine, session, 1, now_ms, error="503 Service Unavailable\nTraceback: s3")
+    ask = b"stats-job 1\r\n"
+    assert b'error: "503 Service Unavailable\\nTraceback: s3"\n' in admin.says(ask)
+    said = rig.user(Scope.PEEK).says(ask)
+    assert b'error: "503 Service Unavailable"\n' in said
+    assert b"failure: push-failed\n" in said

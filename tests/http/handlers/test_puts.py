@@ -9,7 +9,9 @@ import pytest
 from delayd.access.scopes import Scope
 from delayd.core.errors import TargetRefused
 from delayd.core.job import body_of
+from delayd.core.operations.push import fail_call, reserve_call, take_fresh
 from delayd.core.operations.put import find_key
+from delayd.core.session import Session
 from delayd.core.targets import Target
 from delayd.limits import KEY_BYTES_MAX
 from delayd.testing.clock import FakeClock
@@ -113,6 +115,40 @@ def test_what_may_be_secret_of_a_jobs_target_is_shown_to_admins_only() -> None:
         assert target_in(rig.ok("GET", "/v1/jobs/1", token=reader)) == SHOWN_TO_OTHERS
         (job,) = rig.ok("POST", RESERVE, {}, token=reader)["jobs"]
         assert target_in(job) == SHOWN_TO_OTHERS
+
+
+def fail_the_call(rig: HttpRig, error: str) -> None:
+    """Have the job be called, and refused with that."""
+    engine, session, now_ms = rig.engine, Session(), rig.api.now_ms()
+    (lane,) = take_fresh(engine)
+    called = reserve_call(engine, session, lane, 60_000, now_ms)
+    assert called is not None
+    fail_call(engine, session, called[0], now_ms, error=error)
+
+
+def test_of_a_calls_answer_only_admins_see_more_than_the_first_line() -> None:
+    with with_push(needs_token=True) as rig:
+        admin, reader = rig.token(*Scope), rig.token(Scope.PEEK)
+        rig.ok("POST", JOBS, {"body": 1, **HOOK}, token=admin)
+        fail_the_call(rig, "503 Service Unavailable\nTraceback: s3cret")
+        for path in ("/v1/jobs/1", JOBS):
+            for token, error in (
+                (admin, "503 Service Unavailable\nTraceback: s3cret"),
+                (reader, "503 Service Unavailable"),
+            ):
+                told = rig.ok("GET", path, token=token)
+                (job,) = told.get("jobs", [told])
+                assert (job["failure"]["reason"], job["failure"]["error"]) == ("push_failed", error)
+
+
+def test_what_a_worker_has_said_of_its_failure_is_told_whole() -> None:
+    with HttpRig(needs_token=True) as rig:
+        admin, reader = rig.token(*Scope), rig.token(Scope.PEEK)
+        rig.ok("POST", JOBS, {"body": 1}, token=admin)
+        (job,) = rig.ok("POST", RESERVE, {}, token=admin)["jobs"]
+        nack = {"token": job["token"], "error": "one\ntwo"}
+        rig.ok("POST", "/v1/jobs/1/nack", nack, token=admin)
+        assert rig.ok("GET", "/v1/jobs/1", token=reader)["failure"]["error"] == "one\ntwo"
 
 
 KEYED = "/v1/topics/mail/keys/a"
