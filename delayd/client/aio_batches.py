@@ -10,6 +10,7 @@ from typing import Self, Unpack, cast
 
 from delayd.client.aio_connection import AsyncConnection, AsyncConnections
 from delayd.client.batches import AsyncPutting, PutReplies, PutWriter, Result
+from delayd.client.beanstalk import Commands
 from delayd.client.http_calls import BATCH_JOBS_MAX
 from delayd.client.line_calls import LineCalls
 from delayd.client.values import Body, NewJob, PutOptions
@@ -76,7 +77,7 @@ class AsyncLineBatch:
     async def _send(self) -> None:
         data, count = self._writer.take()
         if self._connection is None:
-            self._connection = await self._connections.borrow()
+            self._connection = await self._connections.borrow(Commands((), used=self._writer.used))
         await self._receive(self._writer.room(count))
         self._connection.send(data)
         self._replies.sent(count)

@@ -17,7 +17,6 @@ from delayd.client.connection import reason_of
 from delayd.client.errors import ConnectionLost, Refused, Unreachable, reservation_lost
 from delayd.client.wires import (
     IDLE_CONNECTIONS_MAX,
-    NOTHING,
     Ask,
     Reader,
     Wire,
@@ -36,6 +35,7 @@ class AsyncConnection(asyncio.Protocol):
     def __init__(self, where: str, timeout_s: float) -> None:
         self.held = 0
         self.watched = frozenset(("default",))
+        self.used = "default"
         self.is_greeted = False
         self.is_closed = False
         self.lock = asyncio.Lock()
@@ -234,10 +234,10 @@ class AsyncConnections:
                     raise
             await self._sleep(pause_s)
 
-    async def borrow(self) -> AsyncConnection:
-        """Return a connection for somebody who gives it back, or closes it."""
+    async def borrow(self, ask: Ask) -> AsyncConnection:
+        """Return a connection, ready for this, to somebody who gives it back or closes it."""
         connection = await self._take(needs_free=False)
-        await connection.prepare(self._wire, NOTHING)
+        await connection.prepare(self._wire, ask)
         connection.is_lent = True
         return connection
 

@@ -15,13 +15,13 @@ those that were answered, and no job is put again. A block that raises puts no m
 from collections.abc import Iterable
 from typing import Final, Protocol, Self, Unpack, cast
 
-from delayd.client.beanstalk import Reply, seconds_word, topic_word
+from delayd.client.beanstalk import Commands, Reply, topic_word
 from delayd.client.connection import Connection, Connections
 from delayd.client.errors import NotUnderstood, Refused
 from delayd.client.http_calls import BATCH_JOBS_MAX
-from delayd.client.line_calls import PRIORITY, TTR_S, LineCalls, put_result
+from delayd.client.line_calls import LineCalls, plain_head, put_result
 from delayd.client.results import PutResult
-from delayd.client.values import Body, NewJob, PutOptions, body_bytes, seconds
+from delayd.client.values import Body, NewJob, PutOptions, body_bytes
 
 IN_FLIGHT_MAX: Final = 1_000
 PART: Final = 250
@@ -34,11 +34,11 @@ Result = PutResult | Refused
 
 
 class PutReplies:
-    r"""Reads the replies to puts, one line each, and those to the `use` between them.
+    r"""Reads the replies to puts, one line each.
 
     >>> replies = PutReplies()
-    >>> replies.sent(3)
-    >>> replies.feed(b"USING mail\r\nINSERTED 7\r\nJOB_TOO")
+    >>> replies.sent(2)
+    >>> replies.feed(b"INSERTED 7\r\nJOB_TOO")
     >>> replies.in_flight, replies.results
     (1, [PutResult(id=7, outcome='created', due=None)])
     """
@@ -61,10 +61,8 @@ class PutReplies:
             raise NotUnderstood("more was answered than was asked")
         add = self.results.append
         for line in lines:
-            if line.startswith(b"INSERTED "):
-                add(PutResult(int(line[9:]), "created"))
-            elif not line.startswith(b"USING "):
-                add(_other(line))
+            is_new = line.startswith(b"INSERTED ")
+            add(PutResult(int(line[9:]), "created") if is_new else _other(line))
 
 
 def _other(line: bytes) -> Result:
@@ -77,19 +75,20 @@ def _other(line: bytes) -> Result:
 class PutWriter:
     r"""Writes puts as commands, in parts.
 
-    The plain `put` is what the daemon carries out fastest, so it is used wherever it can say what
-    is asked, behind a `use` of the topic.
+    The plain `put` is what the daemon carries out fastest. It puts where the connection was told to
+    before, which is the topic of the first job.
 
     >>> writer = PutWriter(LineCalls(""))
-    >>> writer.add("mail", "a", {}), writer.add("mail", "b", {"delay": "1m"})
+    >>> writer.add("mail", "a", {}), writer.add("sms", "b", {"delay": "1m"})
     (False, False)
-    >>> writer.take()
-    (b'use mail\r\nput 65536 0 60 1\r\na\r\nput 65536 60 60 1\r\nb\r\n', 3)
+    >>> writer.used, writer.take()
+    ('mail', (b'put 65536 0 60 1\r\na\r\nput-in-tube sms 65536 60 60 1\r\nb\r\n', 2))
     """
 
     def __init__(self, calls: LineCalls) -> None:
         self._calls = calls
-        self._used = ""
+        self.used: str | None = None
+        """The topic that the connection is to use."""
         self._head = b""
         self._head_says: PutOptions | None = None
         self._lines: list[bytes] = []
@@ -97,12 +96,11 @@ class PutWriter:
 
     def add(self, topic: str, body: Body, options: PutOptions) -> bool:
         """Write a put; return whether the part is full."""
-        if options.keys() <= _PLAIN:
-            if topic != self._used:
-                self._lines.append(b"use %b\r\n" % topic_word(topic).encode())
-                self._used = topic
+        if self.used is None:
+            self.used = topic_word(topic)
+        if topic == self.used and options.keys() <= _PLAIN:
             if options != self._head_says:
-                self._head, self._head_says = _plain_head(options), options
+                self._head, self._head_says = plain_head(options), options
             text = body_bytes(body)
             line = b"%b%d\r\n%b\r\n" % (self._head, len(text), text)
         else:
@@ -122,12 +120,6 @@ class PutWriter:
         A part that is full of long bodies has few, and then few are in flight.
         """
         return min(IN_FLIGHT_MAX - PART, 3 * count)
-
-
-def _plain_head(options: PutOptions) -> bytes:
-    delay, ttr = options.get("delay", 0), options.get("ttr", TTR_S)
-    times = " ".join(seconds_word(seconds(each)) for each in (delay, ttr))
-    return f"put {options.get('priority', PRIORITY):d} {times} ".encode()
 
 
 class Putting(Protocol):
@@ -205,7 +197,7 @@ class LineBatch:
     def _send(self) -> None:
         data, count = self._writer.take()
         if self._connection is None:
-            self._connection = self._connections.borrow()
+            self._connection = self._connections.borrow(Commands((), used=self._writer.used))
         self._receive(self._writer.room(count))
         self._connection.send(data)
         self._replies.sent(count)

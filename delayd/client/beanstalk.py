@@ -26,6 +26,8 @@ _TOPIC: Final = re.compile(r"[A-Za-z0-9+/;.$_()][A-Za-z0-9+/;.$_()-]{0,199}")
 _WITH_BODY: Final = frozenset(("FOUND", "RESERVED"))
 _SCOPES: Final = MappingProxyType(
     {
+        "use": "put",
+        "put": "put",
         "put-in-tube": "put",
         "change": "put",
         "reschedule-jobs": "put",
@@ -64,6 +66,7 @@ class Watches(Protocol):
 
     held: int
     watched: frozenset[str]
+    used: str
     is_greeted: bool
 
     def close(self) -> None:
@@ -80,6 +83,8 @@ class Commands(NamedTuple):
     link: Any = None
     watched: frozenset[str] | None = None
     """What the connection must watch before; None: no matter."""
+    used: str | None = None
+    """Where its plain puts go; None: no matter."""
 
     @property
     def takes_jobs(self) -> bool:
@@ -184,24 +189,28 @@ class LineWire:
         return LineReader(len(ask.lines), link)
 
     def before(self, ask: Commands, link: Watches) -> Commands | None:
-        """Return what has to be said on this connection before: the token, what it watches."""
+        """Return what a connection has to hear before: a token, what it watches and uses."""
         lines = []
         if self._token and not link.is_greeted:
             lines.append(line("auth", self._token))
         if ask.watched is not None and ask.watched != link.watched:
             lines += [line("watch", name) for name in sorted(ask.watched - link.watched)]
             lines += [line("ignore", name) for name in sorted(link.watched - ask.watched)]
+        if ask.used is not None and ask.used != link.used:
+            lines.append(line("use", ask.used))
         return Commands(tuple(lines)) if lines else None
 
     def check_before(self, ask: Commands, said: Commands, replies: Replies) -> None:
-        """Note what the connection watches now. Raises what is refused."""
+        """Note what the connection watches and uses now. Raises what is refused."""
         link = replies.link
         for asked, reply in zip(said.lines, replies.replies, strict=True):
-            if reply.word not in {"OK", "WATCHING"}:
-                raise refusal_of(reply, asked, "nothing was reserved")
+            if reply.word not in {"OK", "WATCHING", "USING"}:
+                raise refusal_of(reply, asked, "nothing was done")
         link.is_greeted = True
         if ask.watched is not None:
             link.watched = ask.watched
+        if ask.used is not None:
+            link.used = ask.used
 
 
 # --- Writing -------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from delayd.client.addresses import Address
 from delayd.client.errors import ConnectionLost, Refused, Unreachable, reservation_lost
 from delayd.client.wires import (
     IDLE_CONNECTIONS_MAX,
-    NOTHING,
     Ask,
     Reader,
     Wire,
@@ -37,6 +36,7 @@ class Connection:
     def __init__(self, address: Address, tls: ssl.SSLContext | None, timeout_s: float) -> None:
         self.held = 0
         self.watched = frozenset(("default",))
+        self.used = "default"
         self.is_greeted = False
         self.is_closed = False
         self.lock = threading.Lock()
@@ -168,10 +168,10 @@ class Connections:
                     raise
             self._sleep(pause_s)
 
-    def borrow(self) -> Connection:
-        """Return a connection for somebody who gives it back, or closes it."""
+    def borrow(self, ask: Ask) -> Connection:
+        """Return a connection, ready for this, to somebody who gives it back or closes it."""
         connection = self._take(needs_free=False)
-        connection.prepare(self._wire, NOTHING)
+        connection.prepare(self._wire, ask)
         return connection
 
     def close(self) -> None:

@@ -84,6 +84,7 @@ _OUTCOMES: Final[Mapping[str, Outcome]] = {
     "PRESERVED": "preserved",
     "EXTENDED": "extended",
 }
+_PLAIN: Final = frozenset(("body", "priority", "delay", "ttr"))
 _HTTP_PUT: Final = ("at", "idempotency_key", "headers")
 _HTTP_CHANGE: Final = ("at", "url", "method", "headers")
 
@@ -105,18 +106,26 @@ class LineCalls:
 
     def put_many(self, topic: str, jobs: Iterable[NewJob]) -> Steps[list[PutResult | Refused]]:
         """Put many jobs, with many commands in flight."""
-        commands = [self.put_line(topic, job) for job in jobs]
-        replies = yield from _ask_many(commands)
+        commands = [self.put_line(topic, job, is_used=True) for job in jobs]
         results: list[PutResult | Refused] = []
-        for command, reply in zip(commands, replies, strict=True):
-            try:
-                results.append(put_result(reply, command))
-            except Refused as refusal:
-                results.append(refusal)
+        for start in range(0, len(commands), IN_FLIGHT_MAX):
+            part = tuple(commands[start : start + IN_FLIGHT_MAX])
+            replies, _link = yield Commands(part, used=topic_word(topic))
+            for command, reply in zip(part, replies, strict=True):
+                try:
+                    results.append(put_result(reply, command))
+                except Refused as refusal:
+                    results.append(refusal)
         return results
 
-    def put_line(self, topic: str, job: NewJob) -> bytes:
-        """Write the command that puts a job."""
+    def put_line(self, topic: str, job: NewJob, *, is_used: bool = False) -> bytes:
+        """Write the command that puts a job; `is_used`: the connection uses the topic.
+
+        The daemon carries out many plain `put`s at once, and others one by one.
+        """
+        if is_used and job.keys() <= _PLAIN:
+            text = body_bytes(job["body"])
+            return b"%b%d\r\n%b\r\n" % (plain_head(job), len(text), text)
         for name in _HTTP_PUT:
             if job.get(name) is not None:
                 raise self._elsewhere(f"a put with {name}")
@@ -560,6 +569,14 @@ class LineCalls:
 
     def _elsewhere(self, what: str) -> NotOnThisProtocol:
         return NotOnThisProtocol(what, self._http_url)
+
+
+def plain_head(options: PutOptions) -> bytes:
+    """Write a plain `put` up to the number of bytes."""
+    delay, ttr = options.get("delay"), options.get("ttr")
+    times = (0 if delay is None else seconds(delay), TTR_S if ttr is None else seconds(ttr))
+    words = ("put", str(int(options.get("priority", PRIORITY))), *map(seconds_word, times), "")
+    return " ".join(words).encode()
 
 
 # --- Asking --------------------------------------------------------------------------------------

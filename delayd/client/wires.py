@@ -6,7 +6,7 @@
 
 import select
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from delayd.client.errors import ConnectionLost, Unreachable
 
@@ -78,19 +78,6 @@ class Wire(Protocol):
 
     def check_before(self, ask: Any, said: Any, reply: Any) -> None:  # noqa: ANN401 - the same
         """Note what was said. Raises what the daemon refuses of it."""
-
-
-class Nothing(NamedTuple):
-    """An ask for nothing: what a connection needs before any."""
-
-    wait_s: float = 0.0
-    may_repeat: bool = False
-    link: None = None
-    takes_jobs: bool = False
-    watched: None = None
-
-
-NOTHING: Final = Nothing()
 
 
 def pauses(patience_s: float, random: Callable[[], float]) -> Iterator[float]:

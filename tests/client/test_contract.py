@@ -145,6 +145,16 @@ def test_a_batch_has_every_result_in_order(world: World) -> None:
     assert [job.json() for job in jobs] == list(range(1_000))
 
 
+def test_a_batch_puts_into_several_topics(world: World) -> None:
+    with world.client.batch() as batch:
+        for n in range(10):
+            batch.put(world.topic if n % 2 else f"{world.topic}-b", str(n))
+    jobs = world.client.reserve_many(world.topic, limit=10, timeout=0)
+    assert [job.json() for job in jobs] == [1, 3, 5, 7, 9]
+    others = world.client.reserve_many(f"{world.topic}-b", limit=10, timeout=0)
+    assert [job.json() for job in others] == [0, 2, 4, 6, 8]
+
+
 def test_a_batch_of_long_bodies_has_few_in_flight(world: World) -> None:
     with world.client.batch() as batch:
         for _ in range(30):

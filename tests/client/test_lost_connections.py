@@ -11,6 +11,7 @@ from delayd.client import (
     AsyncClient,
     Client,
     ConnectionLost,
+    Forbidden,
     NotReserved,
     Unauthorized,
     Unreachable,
@@ -235,6 +236,41 @@ def test_a_wrong_token_is_told_and_nothing_else_is_sent(made: Made) -> None:
         with pytest.raises(Unauthorized):
             made.client(line(peer), token="dlyd_x").cancel(7)  # noqa: S106 - the same
         assert b"delete" not in peer.received[0]
+
+
+def put_in_a_batch(client: Any, count: int = 1) -> Any:  # noqa: ANN401 - either kind
+    batch = client.batch()
+    with contextlib.suppress(ConnectionLost), batch:
+        for number in range(count):
+            batch.put("mail", number)
+    return batch
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.put_many("mail", [{"body": 1}]),
+        put_in_a_batch,
+    ],
+)
+def test_where_a_topic_may_not_be_used_nothing_is_put_elsewhere(
+    made: Made, call: Callable[[Any], Any]
+) -> None:
+    with ScriptedPeer([[Read(b"use mail\r\n"), Send(b"FORBIDDEN\r\n"), Hold()]]) as peer:
+        with pytest.raises(Forbidden, match="not good for put"):
+            call(made.client(line(peer)))
+        assert b"put " not in peer.received[0]
+
+
+def test_a_batch_whose_connection_is_lost_keeps_what_was_answered(made: Made) -> None:
+    script: list[Step] = [
+        *(Read(b"use mail\r\n"), Send(b"USING mail\r\n"), Read(b"2\r\n")),
+        *(Send(b"INSERTED 1\r\nINSERTED 2\r\nINS"), Close()),
+    ]
+    with ScriptedPeer([script, [Hold()]]) as peer:
+        batch = put_in_a_batch(made.client(line(peer)), 3)
+        assert [result.id for result in batch.results] == [1, 2]
+        assert peer.received[1] == b""
 
 
 def test_a_reply_that_nobody_asked_for_is_not_taken_for_the_next_one(made: Made) -> None:
