@@ -821,11 +821,13 @@ def test_names_are_looked_up_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> Non
     assert all(thread is not threading.main_thread() for _, thread in asked)
 
 
-def test_a_look_up_that_ends_after_the_loop_does_is_forgotten(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("ends", ["while the loop runs", "after it"])
+def test_a_look_up_that_nobody_waits_for_any_more_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
     begun, may_end = threading.Event(), threading.Event()
     threads: list[threading.Thread] = []
+    faults: list[object] = []
 
     def slow(*_args: object, **_options: object) -> list[tuple[Any, ...]]:
         threads.append(threading.current_thread())
@@ -836,42 +838,52 @@ def test_a_look_up_that_ends_after_the_loop_does_is_forgotten(
     monkeypatch.setattr(socket, "getaddrinfo", slow)
 
     async def scene() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
         looking = asyncio.create_task(look_up("x.example", 443))
         await asyncio.to_thread(begun.wait)
         looking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await looking
+        if ends == "while the loop runs":
+            may_end.set()
+            await asyncio.to_thread(threads[0].join)
+            await asyncio.sleep(0)
 
     asyncio.run(scene())
     assert threads[0].daemon
     may_end.set()
     threads[0].join()
+    assert faults == []
 
 
 def test_so_many_names_are_looked_up_at_once_and_no_more() -> None:
     async def scene() -> None:
         receiver = Receiver()
-        under_way, most = 0, 0
+        under_way = 0
         go_on = asyncio.Event()
+        go_on.set()
 
-        async def slow(host: str, port: int) -> list[tuple[Any, ...]]:
-            nonlocal under_way, most
+        async def slow(_host: str, port: int) -> list[tuple[Any, ...]]:
+            nonlocal under_way
             under_way += 1
-            most = max(most, under_way)
-            if under_way == PUSH_LOOKUPS_MAX:
-                go_on.set()
             await go_on.wait()
             under_way -= 1
             return [row("127.0.0.1", port)]
 
         async with calling(receiver, slow) as sink:
-            urls = [
-                f"http://{number}.example:{receiver.port}/"
-                for number in range(PUSH_LOOKUPS_MAX + 5)
-            ]
-            ends = await asyncio.gather(*(sink.deliver(job(url)) for url in urls))
-        assert {end.result for end in ends} == {Result.DELIVERED}
-        assert most == PUSH_LOOKUPS_MAX
+            await sink.deliver(job(receiver.url()))
+            go_on.clear()
+            calls = asyncio.gather(
+                *(
+                    sink.deliver(job(f"http://{number}.example:{receiver.port}/"))
+                    for number in range(PUSH_LOOKUPS_MAX + 5)
+                )
+            )
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert under_way == PUSH_LOOKUPS_MAX
+            go_on.set()
+            assert {end.result for end in await calls} == {Result.DELIVERED}
 
     play(scene)
 
@@ -886,6 +898,8 @@ def test_the_default_context_verifies_certificates_and_hosts() -> None:
         assert context.verify_mode is ssl.CERT_REQUIRED
         assert context.check_hostname
         assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
+        # No short timeout is rounded up to a whole second.
+        assert connections.fresh.timeout.ceil_threshold == float("inf")
 
     play(scene)
 
