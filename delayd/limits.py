@@ -76,6 +76,30 @@ PUSH_TIMEOUT_MS_MAX: Final = 600_000  # ten minutes; what takes longer is for wo
 # What calls under way may take at a stop, which as a whole takes `STOP_MS_MAX` without them.
 PUSH_STOP_GRACE_MS_DEFAULT: Final = 3_000
 PUSH_STOP_GRACE_MS_MAX: Final = 30_000  # half of what systemd's unit leaves to a stop
+# Of the log's identity, in the ids of messages: no two logs share them by chance.
+LOG_ID_BYTES: Final = 8
+# For how much longer than an attempt may take its job is reserved, so that the answer that comes at
+# the last moment finds it held.
+PUSH_LEASE_EXTRA_MS: Final = 5_000
+# The longest time for which a receiver may put off the next attempt (Retry-After).
+PUSH_RETRY_AFTER_MS_MAX: Final = 24 * 3_600 * 1_000
+# A longer body is not read to see whether it is JSON, which would take more than 0.2 ms: its first
+# and its last byte decide.
+PUSH_LOOK_BYTES_MAX: Final = 64 << 10
+# How long deliveries take: from a sink on this machine to the longest timeout there is.
+PUSH_BOUNDS_MS: Final = (
+    *(1, 2, 5, 10, 20, 50, 100, 200, 500),
+    *(1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 600_000),
+)
+# How long a stop waits for sinks to close their connections, and for tasks that were cancelled.
+PUSH_CLOSE_MS: Final = 500
+# Lines of the log in a minute about places that fail or succeed again: there may be very many.
+PUSH_LOG_LINES: Final = 60
+PUSH_LOG_MS: Final = 60_000
+# Lanes and jobs that are looked at for calls before clients have a turn: a millisecond.
+PUSH_STEPS_PER_TURN: Final = 128
+# Places without jobs that are remembered because attempts there have failed: 5 MB.
+PUSH_PLACES_KEPT_MAX: Final = 10_000
 
 # --- Figures -------------------------------------------------------------------------------------
 

@@ -44,6 +44,8 @@ OLDEST: Final = "delayd_oldest_ready_age_seconds"
 TOPIC_OPERATIONS: Final = "delayd_topic_operations"
 OVERDUE: Final = "delayd_due_to_ready_seconds"
 WAITED: Final = "delayd_ready_to_reserved_seconds"
+PUSHES: Final = "delayd_push_attempts"
+PUSH_TOOK: Final = "delayd_push_seconds"
 
 HELP: Final = MappingProxyType(
     {
@@ -70,6 +72,10 @@ HELP: Final = MappingProxyType(
         "delayd_journal_batch_records": "Records that became durable with one sync.",
         "delayd_journal_bytes": "Bytes of log and snapshots on disk.",
         "delayd_snapshot_age_seconds": "Age of the state in the newest snapshot.",
+        PUSHES: "Deliveries attempted since the start, by topic and result.",
+        "delayd_push_in_flight": "Deliveries under way.",
+        "delayd_push_breakers": "Places of deliveries, by the state of their circuit breaker.",
+        PUSH_TOOK: "How long deliveries took, by sink; url is for all urls, topic for all topics.",
         "delayd_topics": "Number of topics.",
         JOBS: "Jobs, by topic and state.",
         OLDEST: "Age of the oldest ready job: a lower bound, exact to 0.128 s or 1/64.",
@@ -115,6 +121,16 @@ class TurnFigures(NamedTuple):
     longest_ns: int  # in the last minute
 
 
+class PushFigures(NamedTuple):
+    """What the sender of due jobs has counted; results and states by their words."""
+
+    attempts: Mapping[str, Mapping[str, int]]
+    """Topic → result → how many. The topics are bounded; the others are together."""
+    in_flight: int
+    breakers: Mapping[str, int]  # state → places
+    took_ms: Mapping[str, Histogram]  # sink → how long its attempts took
+
+
 class Sources(NamedTuple):
     """Where the figures come from that the engine does not know; asked at each scrape."""
 
@@ -124,6 +140,7 @@ class Sources(NamedTuple):
     turns: Callable[[], TurnFigures]
     connections: Callable[[], Mapping[str, int]]  # front end → open connections
     watchdog_repairs: Callable[[], int]
+    push: Callable[[], PushFigures | None] = lambda: None  # None: nothing is delivered
 
 
 # --- The text format -----------------------------------------------------------------------------
@@ -193,6 +210,28 @@ def _buckets(
     lines.append(f"{name}_count{alone} {number_text(below)}\n")
     lines.append(f"{name}_sum{alone} {number_text(total)}\n")
     return "".join(lines)
+
+
+def push_families(push: PushFigures) -> Iterator[str]:
+    """Yield what the sender of due jobs has counted."""
+    lines = [
+        f'{PUSHES}_total{{result="{result}",topic="{topic}"}} {number_text(count)}\n'
+        for topic, counts in push.attempts.items()
+        for result, count in counts.items()
+    ]
+    yield head("counter", PUSHES) + "".join(lines)
+    yield gauge("delayd_push_in_flight", push.in_flight)
+    yield labelled("gauge", "delayd_push_breakers", "state", push.breakers)
+    yield head("histogram", PUSH_TOOK) + "".join(
+        _buckets(
+            PUSH_TOOK,
+            (*(number_text(bound / _MS_PER_S) for bound in took_ms.bounds), "+Inf"),
+            took_ms.counts,
+            took_ms.sum / _MS_PER_S,
+            f'sink="{sink}"',
+        )
+        for sink, took_ms in push.took_ms.items()
+    )
 
 
 # --- The process, with the names that prometheus-client has made usual ----------------------------
@@ -293,6 +332,8 @@ class Metrics:
             yield gauge("delayd_journal_bytes", journal.disk_bytes)
             if journal.snapshot_age_ms is not None:
                 yield gauge("delayd_snapshot_age_seconds", journal.snapshot_age_ms / _MS_PER_S)
+        if (push := sources.push()) is not None:
+            yield from push_families(push)
         yield python_info()
         if self._booted_s:
             yield from process_families(self._booted_s)

@@ -18,7 +18,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from delayd import __version__
 from delayd.access.connection_limits import ConnectionLimits
@@ -35,12 +35,13 @@ from delayd.clock import (
     system_wall_ms,
 )
 from delayd.compat import Compat
-from delayd.config import Config
+from delayd.config import Config, ConfigError, ConfigErrors
 from delayd.core.engine import Engine
 from delayd.core.stats.refusals import Refusals
 from delayd.exits import Exit
 from delayd.journal.errors import JournalError
 from delayd.limits import (
+    LOG_ID_BYTES,
     RETURNS_PER_STOP_TURN,
     SLOW_SYNC_MS,
     SPARE_BYTES_MIN,
@@ -54,7 +55,7 @@ from delayd.line.stats import LogFigures, Stats
 from delayd.logs import Log, Value, keep_libraries_quiet
 from delayd.loop import PlainLoop
 from delayd.net.addresses import Listeners, TcpAddress
-from delayd.net.peers import RateLimited, is_peer_error
+from delayd.net.peers import RateLimited, is_own_fault, is_peer_error
 from delayd.recover import exit_code_of, recover, what_helps
 from delayd.systemd import Notifier
 from delayd.turns import Turns, TurnSelector
@@ -66,7 +67,10 @@ if TYPE_CHECKING:
     from delayd.http.api import Reports
     from delayd.http.server import HttpServer
     from delayd.journal.journal import Journal
-    from delayd.metrics import Sources
+    from delayd.metrics import PushFigures, Sources
+    from delayd.push.sender import PushSender
+    from delayd.push.sinks import Sink
+    from delayd.push.vetting import TargetRules
     from delayd.snapshots import Snapshots
 
 TRY_IT: Final = (
@@ -112,15 +116,78 @@ def run(
     access.warn(listeners, log)
     Rejections(log, lambda: monotonic_ns() // NS_PER_MS).listen_to(access.authenticator)
     try:
+        config, push = open_push(config, access, listeners)
+    except ConfigErrors as wrong:
+        listeners.close()
+        for mistake in wrong.errors:
+            log.error("the configuration cannot be used", reason=str(mistake))  # noqa: TRY400 (our own log)
+        return Exit.BAD_CONFIGURATION
+    try:
         engine, journal = recover(config, clock, log, notifier)
     except JournalError as error:
         listeners.close()
         log.error("the journal cannot be used", reason=str(error), **what_helps(error, config))  # noqa: TRY400 (our own log)
         return exit_code_of(error)
     service = Service(
-        *(config, listeners, clock, log, notifier, engine, journal, access, compat), prints=prints
+        *(config, listeners, clock, log, notifier, engine, journal, access, compat, push),
+        prints=prints,
     )
     return service.run()
+
+
+class Push(NamedTuple):
+    """What delivers due jobs, as it is configured."""
+
+    targets: "TargetRules"
+    webhook: "Sink"
+    named: "Mapping[str, Sink]"
+    """The sinks of the configuration."""
+
+
+def open_push(
+    config: Config, access: AccessControl, listeners: Listeners
+) -> tuple[Config, Push | None]:
+    """Return what delivers, None if push is off, and the configuration with targets as kept.
+
+    Raises `ConfigErrors` with each sink and target that cannot be used.
+    """
+    if not config.push_enabled:
+        policies = {} if config.topics is None else config.topics.by_pattern
+        aimed = [pattern for pattern, policy in policies.items() if policy.push is not None]
+        if aimed:
+            rule = "needs push.enabled = true"
+            raise ConfigErrors([ConfigError("", f'topics."{name}".push', rule) for name in aimed])
+        return config, None
+    from delayd.push.egress import EgressRules  # noqa: PLC0415 - only where jobs are delivered
+    from delayd.push.sinks import open_sinks  # noqa: PLC0415
+    from delayd.push.vetting import TargetRules  # noqa: PLC0415
+    from delayd.push.webhook import Webhook  # noqa: PLC0415
+
+    egress = EgressRules(
+        hosts=config.push_hosts,
+        private_networks=config.push_private_networks,
+        allow_http=config.push_allow_http,
+        ports=config.push_ports,
+        own=[
+            listener.address
+            for listener in (*listeners.line, *listeners.http)
+            if isinstance(listener.address, TcpAddress)
+        ],
+    )
+    named = open_sinks(config)
+    targets = TargetRules(egress, access.secrets, named)
+    if config.topics is not None:
+        patterns, errors = targets.vet_patterns(config.topics)
+        if errors:
+            raise ConfigErrors([ConfigError("", error, "") for error in errors])
+        config = config._replace(topics=patterns)
+    webhook = Webhook(
+        egress,
+        secrets=access.secrets,
+        sign_with=config.push_sign_with,
+        connect_timeout_ms=config.push_connect_timeout_ms,
+    )
+    return config, Push(targets, webhook, named)
 
 
 class Service:
@@ -137,6 +204,7 @@ class Service:
         journal: "Journal | None",
         access: AccessControl,
         compat: Compat,
+        push: Push | None = None,
         *,
         prints: bool,
     ) -> None:
@@ -149,6 +217,10 @@ class Service:
         self._journal = journal
         self._access = access
         self._prints = prints
+        self._push = push
+        self._sender: PushSender | None = None
+        if push is not None:
+            engine.vet_target = push.targets.vet
         self._commit: GroupCommit | None = None
         self._snapshots: Snapshots | None = None
         self._exit = Exit.OK
@@ -178,7 +250,7 @@ class Service:
 
     def run(self) -> int:
         """Serve until a signal or a failure says stop; return the exit code."""
-        if self._listeners.http:
+        if self._listeners.http or self._push is not None:
             return self._run_with_asyncio()
         loop = self._loop = PlainLoop()
         self._ask_to_stop = loop.stop
@@ -198,7 +270,7 @@ class Service:
         return self._exit
 
     def _run_with_asyncio(self) -> int:
-        import asyncio  # noqa: PLC0415 - takes as long as all of the line, and HTTP alone needs it
+        import asyncio  # noqa: PLC0415 - takes as long as all of the line, which does not need it
 
         keep_libraries_quiet()
         selector = TurnSelector()
@@ -219,23 +291,33 @@ class Service:
         selector.sleep = self._sleep
         self._begin(selector.fileno())
         await stopping.wait()
-        http = self._http
+        http, sender = self._http, self._sender
         if self._stop_accepting():
             self._turns.turn()
-            if http is not None:
-                await http.stop()
+            ends = [] if http is None else [http.stop()]
+            if sender is not None:
+                ends.append(sender.stop(self._config.push_stop_grace_ms))
+            await asyncio.gather(*ends)
             for _ in self._last_replies():
                 await asyncio.sleep(_STOP_STEP_MS / 1_000)
             self._give_back()
-        elif http is not None:
-            http.abort()
+        else:
+            if http is not None:
+                http.abort()
+            if sender is not None:
+                sender.abort()
         self._close()
         selector.sleep = None
+        if sender is not None and sender.has_strays:
+            self._log.warning("a sink goes on although it was told to end: leaving it behind")
+            os._exit(self._exit)  # asyncio would wait for it
         return self._exit
 
     def _begin(self, loop_fd: int) -> None:
         """Take the first turns; `loop_fd` is readable when the loop has something to do."""
         self._begin_turns()
+        if self._push is not None:
+            self._open_push(self._push)
         self._line.listen_to(loop_fd, self._turns.nudge)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._ask_to_stop)
@@ -295,6 +377,29 @@ class Service:
         if self._set_watch is not None:
             self._line.listen_to(self._set_watch.fileno(), self._wall_clock_set, each_time=False)
 
+    def _open_push(self, push: Push) -> None:
+        """Deliver due jobs."""
+        from delayd.push.scheduler import PushBounds, Scheduler  # noqa: PLC0415 - see `open_push`
+        from delayd.push.sender import PushSender, SinkTable  # noqa: PLC0415
+        from delayd.push.topic_sink import TopicSink  # noqa: PLC0415
+
+        config, journal = self._config, self._journal
+        bounds = PushBounds(
+            config.push_calls_max, config.push_calls_per_host_max, config.push_timeout_ms
+        )
+        identity = os.urandom(LOG_ID_BYTES) if journal is None else journal.identity
+        scheduler = Scheduler(self._engine, bounds)
+        topics = TopicSink(self._engine, scheduler.session, self._clock.request_ms)
+        self._sender = PushSender(
+            scheduler,
+            self._turns,
+            self._clock,
+            SinkTable(push.webhook, topics, push.named),
+            self._log,
+            identity[:LOG_ID_BYTES].hex(),
+        )
+        self._turns.on_push = self._sender.on_push
+
     def _open_http(self) -> None:
         """Serve the API."""
         from delayd.http import server  # noqa: PLC0415 - aiohttp takes 250 ms
@@ -334,15 +439,29 @@ class Service:
             self._commit,
             connections=self._connections,
             repairs=lambda: self.repairs,
+            push=self._push_figures,
         )
         return Reports(
-            self._line.stats.beside_jobs,
+            self._beside_jobs,
             metrics=Metrics(self._engine, self._refusals, sources).chunks,
             metrics_type=CONTENT_TYPE,
             sync_going_on_ms=lambda: self._commit.sync_going_on_ms if self._commit else 0,
             missing_files=lambda: self._commit.look() if self._commit else "",
             room_trouble=lambda: self._journal.room_trouble if self._journal else "",
         )
+
+    def _beside_jobs(self, now_ms: int) -> dict[str, object]:
+        """Return the daemon's figures except those of jobs, as plain values."""
+        figures = self._line.stats.beside_jobs(now_ms)
+        if self._sender is not None:
+            figures["push"] = self._sender.stats()
+        return figures
+
+    def _push_figures(self) -> "PushFigures | None":
+        """Return what was delivered; None: nothing is."""
+        from delayd.metrics import OTHER_TOPICS, PushFigures  # noqa: PLC0415 - HTTP alone
+
+        return None if self._sender is None else PushFigures(*self._sender.figures(OTHER_TOPICS))
 
     def _connections(self) -> dict[str, int]:
         """Count the open connections by protocol."""
@@ -461,7 +580,11 @@ class Service:
     def _complain(self, loop: "asyncio.AbstractEventLoop", context: dict[str, Any]) -> None:
         """Log what happened to a connection, now and then; anything else is a fault of ours."""
         if not is_peer_error(context):
-            self._crash(loop, context)
+            if self._sender is None or is_own_fault(context):
+                self._crash(loop, context)
+            elif self._sparingly.may_log("sink"):
+                reason = str(context.get("exception") or "")
+                self._log.warning("a sink left this behind", what=context["message"], reason=reason)
         elif self._sparingly.may_log(type(context["exception"]).__name__):
             reason = f"{context['message']}: {context['exception']}"
             self._log.warning("a connection failed", reason=reason)
@@ -593,6 +716,7 @@ def sources_of(
     *,
     connections: Callable[[], Mapping[str, int]],
     repairs: Callable[[], int],
+    push: "Callable[[], PushFigures | None]" = lambda: None,
 ) -> "Sources":
     """Return where to ask; without a journal there is nothing to say of one.
 
@@ -616,5 +740,5 @@ def sources_of(
         return TurnFigures(turns.held_ns, turns.longest_held.within(monotonic_ns()))
 
     return Sources(
-        *(__version__, is_compiled(), journal_figures, turn_figures), connections, repairs
+        *(__version__, is_compiled(), journal_figures, turn_figures), connections, repairs, push
     )

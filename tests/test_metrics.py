@@ -27,6 +27,7 @@ from delayd.limits import (
     HELD_BOUNDS_NS,
     LATENESS_BOUNDS_MS,
     METRICS_STEP_TOPICS,
+    PUSH_BOUNDS_MS,
     SYNC_BOUNDS_NS,
     TOPICS_SHOWN_MAX,
 )
@@ -35,6 +36,7 @@ from delayd.metrics import (
     OTHER_TOPICS,
     JournalFigures,
     Metrics,
+    PushFigures,
     Sources,
     TurnFigures,
     number_text,
@@ -50,7 +52,7 @@ START_MS: Final = 1_700_000_000_000
 class Page:
     """Metrics of a rig's engine."""
 
-    def __init__(self, rig: EngineRig, *, has_journal: bool = True) -> None:
+    def __init__(self, rig: EngineRig, *, has_journal: bool = True, has_push: bool = True) -> None:
         self.rig = rig
         self.refusals = Refusals()
         self.journal = JournalFigures(
@@ -61,6 +63,15 @@ class Page:
             90_000,
         )
         self.turns = TurnFigures(Histogram(HELD_BOUNDS_NS), 1_500_000)
+        took_ms = Histogram(PUSH_BOUNDS_MS)
+        for value in (3, 30, 700_000):
+            took_ms.note(value)
+        self.push = PushFigures(
+            {"mail.0": {"delivered": 2, "failed": 1}, OTHER_TOPICS: {"delivered": 0, "failed": 0}},
+            4,
+            {"closed": 3, "open": 2, "half_open": 1},
+            {"url": took_ms},
+        )
         sources = Sources(
             "1.2.3",
             True,
@@ -68,6 +79,7 @@ class Page:
             lambda: self.turns,
             lambda: {"line": 17, "http": 4},
             lambda: 2,
+            lambda: self.push if has_push else None,
         )
         self.metrics = Metrics(rig.engine, self.refusals, sources)
 
@@ -333,6 +345,31 @@ def sample_names() -> dict[str, str]:
         for family in page.families().values()
         if family.name.startswith("delayd_")
     }
+
+
+def test_deliveries_are_counted_by_topic_and_result_and_timed_by_sink() -> None:
+    samples = Page(busy_rig()).samples()
+    counted = {
+        labels: value
+        for (name, labels), value in samples.items()
+        if name == "delayd_push_attempts_total"
+    }
+    assert counted == {
+        (("result", result), ("topic", topic)): count
+        for topic, counts in {"mail.0": (2, 1), OTHER_TOPICS: (0, 0)}.items()
+        for result, count in zip(("delivered", "failed"), counts, strict=True)
+    }
+    assert samples["delayd_push_in_flight", ()] == 4
+    assert samples["delayd_push_breakers", (("state", "half_open"),)] == 1
+    took = "delayd_push_seconds"
+    assert samples[f"{took}_sum", (("sink", "url"),)] == 700.033
+    assert samples[f"{took}_bucket", (("le", "0.005"), ("sink", "url"))] == 1
+    assert samples[f"{took}_bucket", (("le", "600.0"), ("sink", "url"))] == 2
+    assert samples[f"{took}_bucket", (("le", "+Inf"), ("sink", "url"))] == 3
+
+
+def test_where_nothing_is_delivered_nothing_is_said_of_deliveries() -> None:
+    assert "push" not in Page(busy_rig(), has_push=False).text()
 
 
 def test_the_page_about_running_lists_all_metrics_and_no_others() -> None:

@@ -430,6 +430,16 @@ class HttpAnswer(Answer, kw_only=True):
     waiting: Annotated[Count, about("Requests that wait for a job.")]
 
 
+class PushAnswer(Answer, kw_only=True):
+    """Deliveries of due jobs."""
+
+    under_way: Count
+    attempts: Annotated[dict[str, Count], about("By result: delivered, failed, exhausted.")]
+    places: Annotated[
+        dict[str, Count], about("By the state of their circuit breaker: closed, open, half_open.")
+    ]
+
+
 class JobCountsAnswer(Answer, kw_only=True):
     """Jobs of all topics, by state."""
 
@@ -460,6 +470,7 @@ class StatsAnswer(Answer, kw_only=True):
     journal: JournalAnswer
     line: LineAnswer
     http: HttpAnswer
+    push: Annotated[PushAnswer | None, about("null: nothing is delivered.")] = None
     draining: bool
     topics: Count
     jobs: JobCountsAnswer

@@ -255,6 +255,11 @@ class Journal:
         self._is_replayed = True
 
     @property
+    def identity(self) -> bytes:
+        """Sixteen bytes that no other log has; known when it has been replayed."""
+        return self._identity
+
+    @property
     def wall_offset_ms(self) -> int:
         """How far the wall clock was ahead of delayd time when the last frame was written."""
         time_ms, wall_ms = self._times

@@ -150,6 +150,24 @@ def is_peer_error(context: Mapping[str, object]) -> bool:
     return "transport" in context or ("socket" in context and fault.errno in OUT_OF_RESOURCES)
 
 
+def is_own_fault(context: Mapping[str, object]) -> bool:
+    """Tell whether code of delayd took part in an error of an event loop.
+
+    What delivers due jobs may be anybody's code, and leaves tasks and connections behind as it
+    likes. `context` is the argument of asyncio's exception handler.
+
+    >>> is_own_fault({"message": "Unclosed connection"})
+    False
+    """
+    fault = context.get("exception")
+    trace = fault.__traceback__ if isinstance(fault, BaseException) else None
+    while trace is not None:
+        if trace.tb_frame.f_globals.get("__name__", "").startswith("delayd."):
+            return True
+        trace = trace.tb_next
+    return False
+
+
 class RateLimited:
     """Allows one message of each kind in a minute, so that clients cannot fill the log.
 

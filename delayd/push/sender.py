@@ -1,0 +1,330 @@
+"""Delivers: one task for each call that is under way, begun when its reservation is durable.
+
+    turn: something is ready ─► take_calls ─► commit ─► start: a task and a deadline for each
+                                   ▲                        │
+                                   └──── settle, release ◄──┘ the sink's answer, or the deadline
+
+What a sink does cannot harm anything else. Whatever it raises or returns is turned into an
+`AttemptEnd`. When the deadline passes, the attempt has failed at once, and its task is cancelled;
+one that goes on all the same keeps its place at this target until it ends, and nothing beside. A
+stop lets calls end for the grace period, then gives their jobs back, and waits for no task.
+
+Deadlines, breakers and rates count in real time, also where the clock of the jobs is virtual.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from delayd.clock import NS_PER_MS, Clock, monotonic_ns
+from delayd.core.stats.histogram import Histogram
+from delayd.core.targets import Target
+from delayd.core.times import RequestMs
+from delayd.limits import PUSH_CLOSE_MS, PUSH_LOG_LINES, PUSH_LOG_MS
+from delayd.logs import Log
+from delayd.push.breaker import BreakerState
+from delayd.push.due_job import due_job
+from delayd.push.figures import PushCounters
+from delayd.push.scheduler import PushCall, Scheduler
+from delayd.push.sinks import AttemptEnd, DueJob, Result, Sink
+from delayd.text import duration_text
+
+_SHOWN_CHARACTERS: Final = 80
+
+
+class DurableWaiter(Protocol):
+    """Who is called back when a turn is durable."""
+
+    def done(self) -> bool:
+        """Tell whether nothing is waited for any more."""
+        ...
+
+    def set_result(self, result: None, /) -> None:
+        """Go on."""
+        ...
+
+
+class PushTurns(Protocol):
+    """What the sender asks of the turns."""
+
+    def when_durable(self, waiter: DurableWaiter) -> None:
+        """Call back when all that was done so far is as durable as the policy promises."""
+        ...
+
+    def ask(self) -> None:
+        """Have the next turn come at once."""
+        ...
+
+    def nudge(self) -> None:
+        """Let asyncio look at its timers and callbacks again."""
+        ...
+
+
+class SinkTable:
+    """The sinks of a daemon, by what a target says."""
+
+    __slots__ = ("_named", "_topic", "_webhook")
+
+    def __init__(self, webhook: Sink, topic: Sink, named: Mapping[str, Sink]) -> None:
+        """`named` are those of the configuration."""
+        self._webhook = webhook
+        self._topic = topic
+        self._named = named
+
+    def find(self, target: Target) -> tuple[str, Sink]:
+        """Return the sink of a target and its label; `LookupError` when there is none."""
+        if target.url:
+            return "url", self._webhook
+        if target.topic:
+            return "topic", self._topic
+        return target.sink, self._named[target.sink]
+
+    async def close(self) -> None:
+        """Close all of them; what one of them raises is of no interest any more."""
+        sinks = (self._webhook, self._topic, *self._named.values())
+        await asyncio.gather(*(sink.close() for sink in sinks), return_exceptions=True)
+
+
+class _Started:
+    """Calls that begin when the turn is durable that reserved them."""
+
+    __slots__ = ("_calls", "_start")
+
+    def __init__(self, calls: list[PushCall], start: Callable[[list[PushCall]], None]) -> None:
+        self._calls = calls
+        self._start = start
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, _result: None, /) -> None:
+        self._start(self._calls)
+
+
+class _Underway:
+    """A call under way."""
+
+    __slots__ = ("begun_ms", "call", "deadline", "is_settled", "sink")
+
+    def __init__(
+        self, call: PushCall, sink: str, begun_ms: int, deadline: asyncio.TimerHandle
+    ) -> None:
+        self.call = call
+        self.sink = sink
+        self.begun_ms = begun_ms
+        self.deadline = deadline
+        self.is_settled = False
+
+
+class PushSender:
+    """Begins calls and takes their answers, in the loop that is running."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        turns: PushTurns,
+        clock: Clock,
+        sinks: SinkTable,
+        log: Log,
+        log_id: str,
+        *,
+        at_ms: Callable[[], int] = lambda: monotonic_ns() // NS_PER_MS,
+    ) -> None:
+        """`log_id` distinguishes this daemon's jobs from those of all others."""
+        self._scheduler = scheduler
+        self._turns = turns
+        self._clock = clock
+        self._sinks = sinks
+        self._log = log
+        self._log_id = log_id
+        self._at_ms = at_ms
+        self._loop = asyncio.get_running_loop()
+        self._tasks: dict[asyncio.Task[AttemptEnd], _Underway] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._lines_since_ms = 0
+        self._lines = 0
+        self.counters: Final = PushCounters()
+
+    # --- What begins -----------------------------------------------------------------------------
+
+    def on_push(self, now_ms: RequestMs) -> None:
+        """Begin what may begin; in a turn, or between two."""
+        scheduler = self._scheduler
+        at_ms = self._at_ms()
+        calls = scheduler.take_calls(now_ms, at_ms)
+        if calls:
+            self._turns.when_durable(_Started(calls, self._start))
+        wake_ms = at_ms if scheduler.has_more else scheduler.wake_ms
+        if wake_ms is not None and (self._timer is None or wake_ms < self._timer_ms):
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_ms = wake_ms
+            self._timer = self._loop.call_later((wake_ms - at_ms) / 1_000, self._wake)
+            self._turns.nudge()
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """See what follows from what has just happened outside of a turn."""
+        self.on_push(self._clock.request_ms())
+        self._turns.ask()
+        for turned in self._scheduler.take_turned():
+            if self._may_log():
+                if turned.is_open:
+                    said = "deliveries fail: jobs for this place wait"
+                    self._log.warning(said, place=turned.place, reason=turned.reason)
+                else:
+                    self._log.info("deliveries succeed again", place=turned.place)
+
+    def _start(self, calls: list[PushCall]) -> None:
+        """Begin calls whose reservations are durable."""
+        if self._scheduler.is_stopping:
+            return  # their jobs are given back
+        now_ms = self._clock.request_ms()
+        at_ms = self._at_ms()
+        ahead_ms = self._clock.wall_at(now_ms) - now_ms
+        for call in calls:
+            try:
+                label, sink = self._sinks.find(call.target)
+            except LookupError:
+                self._refuse(call, now_ms)
+                continue
+            job = due_job(call, self._log_id, now_ms, ahead_ms)
+            task = self._loop.create_task(_delivered(sink, job))
+            deadline = self._loop.call_later(call.timeout_ms / 1_000, self._expire, task)
+            self._tasks[task] = _Underway(call, label, at_ms, deadline)
+            task.add_done_callback(self._ended)
+
+    # --- What ends -------------------------------------------------------------------------------
+
+    def _ended(self, task: asyncio.Task[AttemptEnd]) -> None:
+        """Take the answer, unless the call was settled before; let the next one begin."""
+        underway = self._tasks.pop(task)
+        underway.deadline.cancel()
+        if not underway.is_settled:
+            self._settle(underway, _CANCELLED if task.cancelled() else task.result())
+        self._scheduler.release(underway.call, self._at_ms())
+        if not self._scheduler.is_stopping:
+            self._go_on()
+
+    def _expire(self, task: asyncio.Task[AttemptEnd]) -> None:
+        """Settle a call whose time is over, and have its task end."""
+        if task.done():
+            return  # at the last moment
+        underway = self._tasks[task]
+        error = f"no answer within {duration_text(underway.call.timeout_ms)}"
+        self._settle(underway, AttemptEnd(Result.FAILED, error, is_outage=True))
+        task.cancel()
+        self._go_on()
+
+    def _settle(self, underway: _Underway, end: AttemptEnd) -> None:
+        underway.is_settled = True
+        call, at_ms = underway.call, self._at_ms()
+        self._scheduler.settle(call, end, self._clock.request_ms(), at_ms)
+        self.counters.note(call.topic, underway.sink, end.result, at_ms - underway.begun_ms)
+
+    def _refuse(self, call: PushCall, now_ms: RequestMs) -> None:
+        """Fail a call that has nowhere to go."""
+        at_ms = self._at_ms()
+        error = f"the configuration has no sink {call.target.sink}"
+        end = AttemptEnd(Result.FAILED, error, is_outage=True)
+        self._scheduler.settle(call, end, now_ms, at_ms)
+        self._scheduler.release(call, at_ms)
+        self.counters.note(call.topic, call.target.sink, end.result, 0)
+        self._loop.call_soon(self._go_on)
+
+    # --- The end ---------------------------------------------------------------------------------
+
+    async def stop(self, grace_ms: int) -> None:
+        """Begin nothing more; give calls this time, and then their jobs back."""
+        self._scheduler.is_stopping = True
+        unsettled = [task for task, underway in self._tasks.items() if not underway.is_settled]
+        if unsettled:
+            await asyncio.wait(unsettled, timeout=grace_ms / 1_000)
+        self.abort()
+        self._scheduler.give_back_all(self._clock.request_ms(), self._at_ms())
+        self._turns.ask()
+        closing = self._loop.create_task(self._sinks.close())
+        await asyncio.wait([closing, *self._tasks], timeout=PUSH_CLOSE_MS / 1_000)
+
+    def abort(self) -> None:
+        """End everything at once, and let nothing be recorded of it."""
+        self._scheduler.is_stopping = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task, underway in self._tasks.items():
+            underway.is_settled = True
+            underway.deadline.cancel()
+            task.cancel()
+
+    @property
+    def has_strays(self) -> bool:
+        """Tell whether tasks go on although they were cancelled."""
+        return bool(self._tasks)
+
+    # --- Figures and the log ---------------------------------------------------------------------
+
+    def stats(self) -> dict[str, object]:
+        """Return the sums of all topics, as plain values."""
+        counts = (*self.counters.by_topic.values(), self.counters.others)
+        return {
+            "under_way": self._scheduler.in_flight,
+            "attempts": {result.value: sum(count[result] for count in counts) for result in Result},
+            "places": self._places(),
+        }
+
+    def figures(
+        self, others: str
+    ) -> tuple[dict[str, dict[str, int]], int, dict[str, int], Mapping[str, Histogram]]:
+        """Return attempts by topic and result, those under way, places by state, times by sink.
+
+        `others` is the label of the topics that have no name of their own.
+        """
+        attempts = {
+            topic: {result.value: count for result, count in counts.items()}
+            for topic, counts in (*self.counters.by_topic.items(), (others, self.counters.others))
+        }
+        return attempts, self._scheduler.in_flight, self._places(), self.counters.took_ms
+
+    def _places(self) -> dict[str, int]:
+        counts = self._scheduler.breakers
+        return {state.name.lower(): counts[state] for state in BreakerState}
+
+    def _may_log(self) -> bool:
+        """Tell whether there may be one more line in this minute: there may be many places."""
+        at_ms = self._at_ms()
+        if at_ms - self._lines_since_ms >= PUSH_LOG_MS:
+            self._lines_since_ms, self._lines = at_ms, 0
+        self._lines += 1
+        return self._lines <= PUSH_LOG_LINES
+
+
+_CANCELLED: Final = AttemptEnd(Result.FAILED, "the sink has cancelled itself", is_outage=True)
+
+
+async def _delivered(sink: Sink, job: DueJob) -> AttemptEnd:
+    """Have the sink deliver; whatever it does is an end of the attempt."""
+    try:
+        return checked_end(await sink.deliver(job))
+    except asyncio.CancelledError:
+        raise
+    except BaseException as fault:  # noqa: BLE001 - not even SystemExit of a sink ends the daemon
+        said = str(fault)
+        error = f"{type(fault).__name__}: {said}" if said else type(fault).__name__
+        return AttemptEnd(Result.FAILED, error.partition("\n")[0], is_outage=True)
+
+
+def checked_end(end: object) -> AttemptEnd:
+    """Return what a sink has returned if it is what it should be, and else a failure.
+
+    >>> checked_end("ok").error
+    "the sink has returned 'ok' instead of an AttemptEnd"
+    """
+    match end:
+        case AttemptEnd(Result(), str(), bytes(), int(), bool()) if end.retry_after_ms >= 0:
+            return end
+    error = f"the sink has returned {str(repr(end))[:_SHOWN_CHARACTERS]} instead of an AttemptEnd"
+    return AttemptEnd(Result.FAILED, error, is_outage=True)

@@ -1,0 +1,64 @@
+"""Whether a target may be set: its url may be called, its secrets and its sink exist.
+
+A url is returned in the form in which it is kept and called. What is allowed may change while
+targets stay: each call checks again.
+
+>>> rules = TargetRules(EgressRules(hosts=["hooks.example"]), None, ["orders"])
+>>> rules.vet(Target(url="https://Hooks.example:443/a?b")).url
+'https://hooks.example/a?b'
+>>> rules.vet(Target(sink="order"))
+Traceback (most recent call last):
+delayd.core.errors.TargetRefused: sink 'order': there is none of that name; did you mean orders?
+"""
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from delayd.core.errors import TargetRefused
+from delayd.core.policy import Patterns
+from delayd.core.targets import Target
+from delayd.push.egress import EgressRules
+from delayd.text import did_you_mean
+
+if TYPE_CHECKING:
+    from delayd.access.signing_secrets import Secrets
+
+
+class TargetRules:
+    """What a configuration allows to be set."""
+
+    __slots__ = ("_egress", "_secrets", "_sinks")
+
+    def __init__(
+        self, egress: EgressRules, secrets: "Secrets | None", sinks: Collection[str]
+    ) -> None:
+        """`sinks` are the names of those that are configured."""
+        self._egress = egress
+        self._secrets = secrets
+        self._sinks = sinks
+
+    def vet(self, target: Target) -> Target:
+        """Return the target as it is to be kept. Raises `TargetRefused`."""
+        unknown = target.secrets if self._secrets is None else self._secrets.unknown(target.secrets)
+        if unknown:
+            raise TargetRefused(f"secret {unknown[0]!r}", "must be in the file of push.secrets")
+        if target.sink and target.sink not in self._sinks:
+            hint = did_you_mean(target.sink, self._sinks)
+            raise TargetRefused(f"sink {target.sink!r}:", f"there is none of that name{hint}")
+        if not target.url:
+            return target
+        try:
+            return target._replace(url=self._egress.vet_url(target.url))
+        except ValueError as error:
+            raise TargetRefused(f"url {target.url!r}:", str(error)) from None
+
+    def vet_patterns(self, patterns: Patterns) -> tuple[Patterns, list[str]]:
+        """Return the policies of a configuration as they are kept, and all that is wrong."""
+        by_pattern, errors = dict(patterns.by_pattern), []
+        for pattern, policy in patterns.by_pattern.items():
+            if policy.push is not None:
+                try:
+                    by_pattern[pattern] = policy.replaced("push", self.vet(policy.push))
+                except TargetRefused as refusal:
+                    errors.append(f'topics."{pattern}".push: {refusal}')
+        return Patterns(by_pattern), errors

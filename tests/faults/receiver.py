@@ -1,0 +1,118 @@
+"""A receiver of deliveries in a process of its own, which can be killed and started again.
+
+    with Receiver(directory, fails_percent=10) as receiver:
+        ... a daemon delivers to receiver.url ...
+        receiver.kill(), receiver.start()          # the same port and the same book
+        receiver.arrivals()                        # everything that ever arrived
+
+What arrives is in the book before it is answered: a line for each request, with the time of the
+clock of all histories. Run as a program it is that process.
+"""
+
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+
+from tests.faults.real_daemon import now_ms
+
+START_S_MAX: Final = 30.0
+
+
+class Arrival(NamedTuple):
+    message_id: str
+    job_id: int
+    attempt: int
+    at_ms: float
+    body: str
+
+
+class Receiver:
+    def __init__(self, directory: Path, *, fails_percent: int = 0) -> None:
+        self._book = directory / "arrivals"
+        self._fails_percent = fails_percent
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port: int = free.getsockname()[1]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.kill()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/jobs"
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The environment of a daemon that may call it."""
+        return {
+            "DELAYD_PUSH_ALLOW_HTTP": "true",
+            "DELAYD_PUSH_PORTS": str(self.port),
+            "DELAYD_PUSH_PRIVATE_NETWORKS": "127.0.0.0/8",
+        }
+
+    def start(self) -> None:
+        words = [str(self.port), str(self._book), str(self._fails_percent)]
+        self._process = subprocess.Popen([sys.executable, "-m", "tests.faults.receiver", *words])
+        until_s = time.monotonic() + START_S_MAX
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1.0).close()
+            except OSError:
+                assert time.monotonic() < until_s, "the receiver does not start"
+                time.sleep(0.02)
+            else:
+                return
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def arrivals(self) -> list[Arrival]:
+        if not self._book.exists():
+            return []
+        lines = self._book.read_text().splitlines()
+        rows = [line.split(" ", 4) for line in lines]
+        return [Arrival(row[0], int(row[1]), int(row[2]), float(row[3]), row[4]) for row in rows]
+
+
+def _serve(port: int, path: str, fails_percent: int) -> None:
+    book = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            at_ms = now_ms()
+            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            said = (self.headers[name] for name in ("webhook-id", "Delayd-Id", "Delayd-Attempt"))
+            os.write(book, f"{' '.join(said)} {at_ms:.3f} {body}\n".encode())
+            fails = random.randrange(100) < fails_percent
+            self.send_response(500 if fails else 200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_args: object) -> None:
+            """Say nothing."""
+
+    class Server(ThreadingHTTPServer):
+        allow_reuse_address = True
+        daemon_threads = True
+
+    Server(("127.0.0.1", port), Handler).serve_forever()
+
+
+if __name__ == "__main__":
+    _serve(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

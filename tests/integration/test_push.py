@@ -1,0 +1,143 @@
+"""Real daemons that deliver: over HTTP, to what hangs, and to sinks that do not end."""
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from delayd.exits import Exit
+from delayd.testing.daemon import Daemon
+from tests.daemon_rig import serve_command
+from tests.faults.receiver import Receiver
+from tests.line_client import LineClient
+
+ARRIVE_S_MAX: Final = 60.0
+GRACE_S: Final = 1.0
+STOP_S_MAX: Final = 20.0
+"""On a busy machine; the deliveries that hang would take 15 seconds to be given up, or for ever."""
+
+DEAF: Final = """
+import asyncio
+
+class Deaf:
+    async def deliver(self, job):
+        while True:
+            try:
+                await asyncio.sleep(3_600)
+            except asyncio.CancelledError:
+                pass
+
+    async def close(self):
+        await asyncio.sleep(3_600)
+
+def deaf(name, options):
+    return Deaf()
+"""
+
+
+@contextmanager
+def delivering(data: Path, receiver: Receiver, *flags: str, **settings: str) -> Iterator[Daemon]:
+    variables = {**receiver.settings, "DELAYD_PUSH_STOP_GRACE": f"{GRACE_S:.0f}s", **settings}
+    with Daemon(serve_command(data, *flags), environment=variables) as daemon:
+        yield daemon
+
+
+def send_to(client: LineClient, tube: str, push: dict[str, object]) -> None:
+    policy = json.dumps({"retry": ["200ms"] * 50, "push": push}).encode()
+    assert client.ask(f"set-policy {tube}", policy) == "POLICY_SET"
+
+
+def wait_for(receiver: Receiver, arrivals: int) -> None:
+    until_s = time.monotonic() + ARRIVE_S_MAX
+    while len(receiver.arrivals()) < arrivals:
+        assert time.monotonic() < until_s, receiver.arrivals()
+        time.sleep(0.02)
+
+
+def test_due_jobs_arrive_with_http_and_without(tmp_path: Path) -> None:
+    with Receiver(tmp_path) as receiver:
+        for number, http in enumerate(("off", "127.0.0.1:0"), 1):
+            flags = ("--http", http)
+            with (
+                delivering(tmp_path / f"{number}", receiver, *flags) as daemon,
+                LineClient(daemon.address) as client,
+            ):
+                send_to(client, "out", {"url": receiver.url})
+                client.ask("use out")
+                client.put(b"now")
+                wait_for(receiver, number)
+                assert daemon.stop() == Exit.OK
+        first, second = receiver.arrivals()
+        assert (first.attempt, second.attempt) == (1, 1)
+        assert first.message_id != second.message_id, "another log, other ids"
+
+
+def test_a_receiver_that_hangs_holds_up_no_stop_and_its_jobs_are_there_again(
+    tmp_path: Path,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hangs, Receiver(tmp_path) as receiver:
+        url = f"http://127.0.0.1:{hangs.getsockname()[1]}/"
+        ports = f"{receiver.port},{hangs.getsockname()[1]}"
+        with delivering(tmp_path / "data", receiver, DELAYD_PUSH_PORTS=ports) as daemon:
+            with LineClient(daemon.address) as client:
+                send_to(client, "stuck", {"url": url})
+                client.ask("use stuck")
+                for _ in range(20):
+                    client.put(b"x")
+                taken = hangs.accept()[0]
+                assert client.ask("pause-tube stuck 3600") == "PAUSED"
+            begun_s = time.monotonic()
+            assert daemon.stop() == Exit.OK
+            assert time.monotonic() - begun_s < STOP_S_MAX
+            taken.close()
+        with delivering(tmp_path / "data", receiver, DELAYD_PUSH_PORTS=ports) as daemon:
+            with LineClient(daemon.address) as client:
+                send_to(client, "stuck", {"url": receiver.url})
+                assert client.ask("pause-tube stuck 0") == "PAUSED"
+            wait_for(receiver, 20)
+            assert {arrival.attempt for arrival in receiver.arrivals()} == {1}, "none had counted"
+
+
+def test_a_sink_that_never_ends_holds_up_neither_a_stop_nor_others(tmp_path: Path) -> None:
+    info = tmp_path / "deaf-1.0.dist-info"
+    info.mkdir()
+    (tmp_path / "deaf_sink.py").write_text(DEAF)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: deaf\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[delayd.sinks]\ndeaf = deaf_sink:deaf\n")
+    config = tmp_path / "delayd.toml"
+    config.write_text('[sinks.nobody]\nkind = "deaf"\n')
+    path = ":".join([str(tmp_path), *sys.path])
+    flags = ("--config", str(config))
+    with (
+        Receiver(tmp_path) as receiver,
+        delivering(tmp_path / "data", receiver, *flags, PYTHONPATH=path) as daemon,
+        LineClient(daemon.address) as client,
+    ):
+        send_to(client, "stuck", {"sink": "nobody"})
+        send_to(client, "out", {"url": receiver.url})
+        for tube in ("stuck", "out"):
+            client.ask(f"use {tube}")
+            client.put(b"x")
+        wait_for(receiver, 1)
+        begun_s = time.monotonic()
+        assert daemon.stop() == Exit.OK
+        assert time.monotonic() - begun_s < STOP_S_MAX
+        assert "a sink goes on although it was told to end" in daemon.log()
+
+
+def test_what_the_configuration_says_of_targets_is_checked_at_the_start(tmp_path: Path) -> None:
+    config = tmp_path / "delayd.toml"
+    config.write_text(
+        '[topics.mail]\npush = { sink = "nothing" }\n'
+        '[topics.bulk]\npush = { url = "https://10.0.0.1/" }\n'
+    )
+    command = serve_command(tmp_path / "data", "--config", str(config))
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == Exit.BAD_CONFIGURATION
+    assert "sink 'nothing'" in ended.stderr
+    assert "10.0.0.1" in ended.stderr

@@ -1,0 +1,633 @@
+"""Which due jobs are delivered next, and what becomes of them, on two clocks that tests move."""
+
+from collections import Counter
+
+import pytest
+
+from delayd.core.errors import JobNotFound
+from delayd.core.job import State
+from delayd.core.operations.clock import caught_up
+from delayd.core.operations.finish import delete
+from delayd.core.operations.reserve import reserve_job
+from delayd.core.operations.topics import pause, set_policy
+from delayd.core.policy import Policy
+from delayd.core.session import Session
+from delayd.core.targets import pack_own
+from delayd.limits import (
+    BREAKER_FAILURES,
+    BREAKER_OPEN_MS,
+    PUSH_LEASE_EXTRA_MS,
+    PUSH_PLACES_KEPT_MAX,
+    PUSH_RETRY_AFTER_MS_MAX,
+    PUSH_STEPS_PER_TURN,
+)
+from delayd.push.breaker import BreakerState
+from delayd.push.scheduler import BreakerTurn, PushCall
+from delayd.push.sinks import AttemptEnd, Result
+from tests.push.rig import GONE, OUTAGE, REFUSED, TIMEOUT_MS, URL, SchedulerRig
+
+STEP_MS = 1_000
+"""The first step of the ladder that the rig gives every topic."""
+
+
+def own_url(host: str, number: int) -> bytes:
+    return pack_own("POST", f"https://{host}.example:443/{number}", ())
+
+
+def ids(calls: list[PushCall]) -> list[int]:
+    return [call.job_id for call in calls]
+
+
+def topics(calls: list[PushCall]) -> dict[str, int]:
+    return dict(Counter(call.topic for call in calls))
+
+
+# --- What begins ---------------------------------------------------------------------------------
+
+
+def test_a_job_is_called_when_it_is_due_and_not_before() -> None:
+    rig = SchedulerRig()
+    rig.sends("mail", "a")
+    job_id = rig.put("mail", delay_ms=500)
+    assert rig.take() == []
+    rig.pass_ms(499)
+    assert rig.take() == []
+    rig.pass_ms(1)
+    assert ids(rig.take()) == [job_id]
+    assert rig.state(job_id) is State.RESERVED
+
+
+def test_a_call_says_where_the_job_goes_and_how_long_it_may_take() -> None:
+    rig = SchedulerRig()
+    rig.sends("mail", "a", timeout="2s", method="PUT")
+    rig.sends("bulk", "a")
+    rig.puts("mail", 1)
+    rig.puts("bulk", 1)
+    calls = {call.topic: call for call in rig.take()}
+    assert (calls["mail"].target.method, calls["mail"].timeout_ms) == ("PUT", 2_000)
+    assert (calls["bulk"].target.method, calls["bulk"].timeout_ms) == ("POST", TIMEOUT_MS)
+
+
+def test_no_more_than_the_bound_of_all_calls_are_under_way() -> None:
+    rig = SchedulerRig(calls_max=3)
+    for topic in ("a", "b"):
+        rig.sends(topic, topic)
+        rig.puts(topic, 5)
+    first = rig.take()
+    assert (len(first), rig.take()) == (3, [])
+    rig.ends(first[0])
+    assert len(rig.take()) == 1
+
+
+def test_no_more_than_the_bound_of_one_place_are_under_way_there() -> None:
+    rig = SchedulerRig(per_place=2)
+    rig.sends("mail", "a")
+    rig.sends("bulk", "a")
+    rig.puts("mail", 3)
+    rig.puts("bulk", 3)
+    first = rig.take()
+    assert len(first) == 2
+    rig.ends(first[0])
+    assert len(rig.take()) == 1
+
+
+def test_a_target_that_says_its_concurrency_has_as_many_beside_the_others() -> None:
+    rig = SchedulerRig(per_place=2)
+    rig.sends("mail", "a", concurrency=3)
+    rig.sends("bulk", "a")
+    rig.puts("mail", 9)
+    rig.puts("bulk", 9)
+    assert topics(rig.take()) == {"mail": 3, "bulk": 2}
+
+
+def test_places_take_turns_whatever_waits_at_one_of_them() -> None:
+    rig = SchedulerRig(calls_max=4)
+    for topic, jobs in (("a", 100), ("b", 2), ("c", 2)):
+        rig.sends(topic, topic)
+        rig.puts(topic, jobs)
+    calls = rig.take()
+    assert [call.topic for call in calls] == ["a", "b", "c", "a"]
+    rig.all_end(calls)
+    assert [call.topic for call in rig.take()] == ["b", "c", "a", "a"]
+
+
+def test_topics_that_share_a_place_take_turns() -> None:
+    rig = SchedulerRig(per_place=4)
+    rig.sends("mail", "a")
+    rig.sends("bulk", "a")
+    rig.puts("mail", 100)
+    rig.puts("bulk", 2)
+    assert topics(rig.take()) == {"mail": 2, "bulk": 2}
+
+
+def test_a_full_place_keeps_no_other_waiting() -> None:
+    rig = SchedulerRig(calls_max=8, per_place=2)
+    rig.sends("slow", "a")
+    rig.sends("quick", "b")
+    rig.puts("slow", 1_000)
+    assert topics(rig.take()) == {"slow": 2}
+    rig.puts("quick", 6)
+    for _ in range(3):
+        calls = rig.take()
+        assert topics(calls) == {"quick": 2}
+        rig.all_end(calls)
+    assert rig.scheduler.in_flight == 2
+
+
+def test_other_topics_and_sinks_are_places_too() -> None:
+    rig = SchedulerRig(per_place=1)
+    rig.sends("a", topic="next")
+    rig.sends("b", topic="next")
+    rig.sends("c", sink="stream")
+    for topic in "abc":
+        rig.puts(topic, 1)
+    first = rig.take()
+    assert topics(first) == {"a": 1, "c": 1}
+    rig.ends(first[0])
+    assert topics(rig.take()) == {"b": 1}
+
+
+def test_jobs_with_urls_of_their_own_go_there_and_share_its_bound() -> None:
+    rig = SchedulerRig(per_place=2)
+    rig.sends("bulk", "a")
+    own = [rig.put("mail", target=own_url("a", number)) for number in range(3)]
+    other = rig.put("mail", target=own_url("b", 7))
+    rig.puts("bulk", 3)
+    calls = rig.take()
+    assert topics(calls) == {"bulk": 1, "mail": 2}
+    urls = {call.job_id: call.target.url for call in calls}
+    assert urls[other] == "https://b.example:443/7"
+    assert urls[own[0]] == "https://a.example:443/0"
+
+
+def test_a_target_of_the_topic_wins_over_those_of_its_jobs() -> None:
+    rig = SchedulerRig()
+    job_id = rig.put("mail", target=own_url("a", 1))
+    rig.sends("mail", "b")
+    (call,) = rig.take()
+    assert (call.job_id, call.target.url) == (job_id, URL.format("b"))
+
+
+def test_a_target_that_is_removed_and_set_again_gets_the_jobs() -> None:
+    rig = SchedulerRig(per_place=1)
+    rig.sends("mail", "a")
+    rig.puts("mail", 2)
+    (call,) = rig.take()
+    set_policy(rig.engine, "mail", Policy(), rig.now_ms)
+    rig.ends(call)
+    assert rig.take() == []
+    rig.sends("mail", "a")
+    assert len(rig.take()) == 1
+
+
+def test_a_lane_that_ran_dry_is_called_again_when_it_has_jobs() -> None:
+    rig = SchedulerRig()
+    rig.sends("mail", "a")
+    for _ in range(3):
+        rig.puts("mail", 2)
+        calls = rig.take()
+        assert len(calls) == 2
+        rig.all_end(calls)
+
+
+def test_a_paused_topic_is_not_called_until_the_pause_ends() -> None:
+    rig = SchedulerRig()
+    rig.sends("mail", "a")
+    rig.puts("mail", 1)
+    pause(rig.engine, "mail", 500, rig.now_ms)
+    assert rig.take() == []
+    rig.pass_ms(500)
+    assert len(rig.take()) == 1
+
+
+def test_a_topic_as_full_as_its_policy_allows_goes_on_when_a_call_has_ended() -> None:
+    rig = SchedulerRig()
+    rig.sends("mail", "a", {"reserved_max": 1})
+    rig.puts("mail", 2)
+    (call,) = rig.take()
+    assert rig.take() == []
+    rig.ends(call)
+    assert len(rig.take()) == 1
+
+
+def test_the_rate_of_a_topic_holds_for_calls() -> None:
+    rig = SchedulerRig()
+    rig.sends("mail", "a", {"rate_per_s": 10})
+    rig.puts("mail", 100)
+    taken = 0
+    for _ in range(20):
+        calls = rig.take()
+        rig.all_end(calls)
+        taken += len(calls)
+        rig.pass_ms(100)
+    assert 20 <= taken <= 21
+
+
+def test_the_rate_of_a_target_holds_on_the_clock_that_never_stops() -> None:
+    rig = SchedulerRig()
+    rig.sends("mail", "a", rate_per_s=10)
+    rig.puts("mail", 100)
+    taken = len(rig.take())
+    rig.play(rig.time_ms + 60_000)
+    assert rig.take() == [], "delayd time alone allows nothing"
+    for _ in range(20):
+        assert rig.scheduler.wake_ms is not None
+        rig.at_ms = rig.scheduler.wake_ms
+        calls = rig.take()
+        rig.all_end(calls)
+        taken += len(calls)
+    assert (taken, rig.at_ms) == (21, 50_000 + 2_000)
+
+
+def test_the_rate_of_a_target_holds_for_jobs_that_come_one_by_one() -> None:
+    rig = SchedulerRig()
+    rig.sends("mail", "a", rate_per_s=1)
+    for _ in range(3):
+        rig.puts("mail", 1)
+        rig.all_end(rig.take())
+    assert len(rig.engine.store.topics.by_name["mail"].queues.ready) == 2
+
+
+def test_a_target_that_is_set_anew_gets_the_next_jobs() -> None:
+    rig = SchedulerRig(per_place=1)
+    rig.sends("mail", "a")
+    rig.puts("mail", 3)
+    (call,) = rig.take()
+    rig.sends("mail", "b")
+    assert call.target.url.startswith("https://a.")
+    (other,) = rig.take()
+    assert other.target.url.startswith("https://b.")
+    rig.ends(call)
+    assert rig.take() == [], "the new place is full"
+
+
+def test_a_target_that_is_removed_gets_no_more_jobs() -> None:
+    rig = SchedulerRig(per_place=1)
+    rig.sends("mail", "a")
+    rig.puts("mail", 3)
+    (call,) = rig.take()
+    set_policy(rig.engine, "mail", Policy(), rig.now_ms)
+    rig.ends(call)
+    assert rig.take() == []
+
+
+def test_a_turn_takes_a_bounded_number_of_steps() -> None:
+    rig = SchedulerRig(calls_max=10_000, per_place=10_000)
+    rig.sends("mail", "a")
+    rig.puts("mail", 3 * PUSH_STEPS_PER_TURN)
+    calls = rig.scheduler.take_calls(rig.now_ms, rig.at_ms)
+    assert 0 < len(calls) <= PUSH_STEPS_PER_TURN
+    assert rig.scheduler.has_more
+    assert len(calls) + len(rig.take()) == 3 * PUSH_STEPS_PER_TURN
+
+
+# --- What became of it ---------------------------------------------------------------------------
+
+
+def test_a_job_that_is_delivered_is_gone() -> None:
+    rig = SchedulerRig()
+    rig.sends("mail", "a")
+    (job_id,) = rig.puts("mail", 1)
+    rig.all_end(rig.take())
+    assert rig.state(job_id) is None
+
+
+def test_a_failed_attempt_is_repeated_by_the_ladder_until_that_is_exhausted() -> None:
+    rig = SchedulerRig()
+    rig.sends("mail", "a")
+    (job_id,) = rig.puts("mail", 1)
+    for delay_ms in (1_000, 2_000):
+        rig.all_end(rig.take(), REFUSED)
+        assert rig.state(job_id) is State.DELAYED
+        rig.pass_ms(delay_ms - 1)
+        assert rig.take() == []
+        rig.pass_ms(1)
+    rig.all_end(rig.take(), REFUSED)
+    assert rig.state(job_id) is State.BURIED
+
+
+def test_what_will_never_be_taken_is_a_dead_letter_at_once() -> None:
+    rig = SchedulerRig()
+    rig.sends("mail", "a")
+    (job_id,) = rig.puts("mail", 1)
+    rig.all_end(rig.take(), GONE)
+    assert (rig.state(job_id), rig.error(job_id)) == (State.BURIED, "410 Gone")
+
+
+@pytest.mark.parametrize(
+    ("asked_ms", "becomes_ms"),
+    [
+        (0, STEP_MS),
+        (STEP_MS - 1, STEP_MS),
+        (STEP_MS + 1, STEP_MS + 1),
+        (PUSH_RETRY_AFTER_MS_MAX + 1, PUSH_RETRY_AFTER_MS_MAX),
+    ],
+)
+def test_what_a_receiver_asks_for_is_kept_to_within_bounds(asked_ms: int, becomes_ms: int) -> None:
+    rig = SchedulerRig()
+    rig.sends("mail", "a")
+    (job_id,) = rig.puts("mail", 1)
+    rig.all_end(rig.take(), REFUSED._replace(retry_after_ms=asked_ms))
+    rig.pass_ms(becomes_ms - 1)
+    assert rig.state(job_id) is State.DELAYED
+    rig.pass_ms(1)
+    assert rig.state(job_id) is State.READY
+
+
+def test_the_error_and_the_beginning_of_the_answer_are_kept_without_control_characters() -> None:
+    rig = SchedulerRig()
+    rig.sends("mail", "a")
+    (job_id,) = rig.puts("mail", 1)
+    answer = b"\x1b[2Jno\xffroom\r\n" + 2_000 * b"x"
+    end = AttemptEnd(Result.FAILED, "503 Service\nUnavailable", answer)
+    rig.all_end(rig.take(), end)
+    first, _, rest = rig.error(job_id).partition("\n")
+    assert first == r"503 Service\nUnavailable"
+    assert rest.startswith("\\x1b[2Jno\N{REPLACEMENT CHARACTER}room\\r\\nxxx")
+    assert len(rest) <= 1_100
+
+
+def test_what_was_not_attempted_is_ready_again_and_the_attempt_does_not_count() -> None:
+    rig = SchedulerRig()
+    rig.sends("mail", "a", {"retry": "1s"})
+    (job_id,) = rig.puts("mail", 1)
+    for _ in range(5):
+        rig.all_end(rig.take(), None)
+        assert rig.state(job_id) is State.READY
+    rig.all_end(rig.take(), REFUSED)
+    assert rig.state(job_id) is State.DELAYED, "the first failed attempt of two"
+
+
+def test_a_job_is_held_for_longer_than_an_attempt_may_take() -> None:
+    rig = SchedulerRig()
+    rig.sends("mail", "a")
+    (job_id,) = rig.puts("mail", 1)
+    rig.take()
+    rig.pass_ms(TIMEOUT_MS + PUSH_LEASE_EXTRA_MS - 1)
+    assert rig.state(job_id) is State.RESERVED
+    rig.pass_ms(1)
+    assert rig.state(job_id) is State.DELAYED
+
+
+@pytest.mark.parametrize("end", [AttemptEnd(Result.DELIVERED), REFUSED, GONE, None])
+def test_an_answer_that_comes_when_the_lease_is_over_changes_nothing(
+    end: AttemptEnd | None,
+) -> None:
+    rig = SchedulerRig()
+    rig.sends("mail", "a")
+    (job_id,) = rig.puts("mail", 1)
+    (call,) = rig.take()
+    rig.pass_ms(TIMEOUT_MS + PUSH_LEASE_EXTRA_MS)
+    rig.ends(call, end)
+    assert rig.state(job_id) is State.DELAYED
+
+
+@pytest.mark.parametrize("end", [AttemptEnd(Result.DELIVERED), REFUSED, GONE, None])
+def test_an_answer_for_a_job_that_is_gone_changes_nothing(end: AttemptEnd | None) -> None:
+    rig = SchedulerRig()
+    rig.sends("mail", "a")
+    (job_id,) = rig.puts("mail", 1)
+    (call,) = rig.take()
+    rig.pass_ms(TIMEOUT_MS + PUSH_LEASE_EXTRA_MS)
+    delete(rig.engine, Session(), job_id, rig.now_ms)
+    rig.ends(call, end)
+    assert rig.state(job_id) is None
+    assert rig.scheduler.in_flight == 0
+
+
+def test_an_answer_of_an_earlier_call_does_not_end_the_present_one() -> None:
+    rig = SchedulerRig()
+    rig.sends("mail", "a")
+    (job_id,) = rig.puts("mail", 1)
+    (early,) = rig.take()
+    rig.pass_ms(TIMEOUT_MS + PUSH_LEASE_EXTRA_MS)
+    rig.pass_ms(STEP_MS)
+    (late,) = rig.take()
+    rig.ends(early, REFUSED)
+    assert rig.state(job_id) is State.RESERVED
+    rig.ends(late)
+    assert rig.state(job_id) is None
+
+
+def test_a_pause_while_a_call_is_under_way_lets_it_end() -> None:
+    rig = SchedulerRig()
+    rig.sends("mail", "a")
+    (one, other) = rig.puts("mail", 2)
+    first, second = rig.take()
+    pause(rig.engine, "mail", 60_000, rig.now_ms)
+    rig.ends(first)
+    rig.ends(second, REFUSED)
+    assert (rig.state(one), rig.state(other)) == (None, State.DELAYED)
+    rig.pass_ms(STEP_MS)
+    assert rig.take() == []
+
+
+def test_a_job_under_way_cannot_be_taken_by_its_id() -> None:
+    rig = SchedulerRig()
+    rig.sends("mail", "a")
+    (job_id,) = rig.puts("mail", 1)
+    rig.take()
+    with pytest.raises(JobNotFound):
+        reserve_job(rig.engine, Session(), job_id, rig.now_ms)
+
+
+def test_a_call_that_is_settled_and_goes_on_keeps_its_place_and_nothing_else() -> None:
+    rig = SchedulerRig(calls_max=2, per_place=1)
+    rig.sends("stuck", "a")
+    rig.sends("quick", "b")
+    rig.puts("stuck", 2)
+    (stray,) = rig.take()
+    rig.scheduler.settle(stray, OUTAGE, rig.now_ms, rig.at_ms)
+    rig.puts("quick", 1)
+    assert topics(rig.take()) == {"quick": 1}
+    assert rig.scheduler.in_flight == 1
+    rig.scheduler.release(stray, rig.at_ms)
+    assert topics(rig.take()) == {"stuck": 1}
+
+
+# --- Breakers ------------------------------------------------------------------------------------
+
+
+def failing(rig: SchedulerRig, topic: str = "mail") -> None:
+    """Open the breaker of the topic's place."""
+    rig.puts(topic, BREAKER_FAILURES + 1)
+    for _ in range(BREAKER_FAILURES):
+        call = rig.take()[0]
+        rig.ends(call, OUTAGE)
+
+
+def test_while_a_breaker_is_open_jobs_stay_ready_and_no_attempt_counts() -> None:
+    rig = SchedulerRig(per_place=1)
+    rig.sends("mail", "a")
+    failing(rig)
+    (waiting,) = (job for job in range(1, 7) if rig.state(job) is State.READY)
+    rig.pass_ms(BREAKER_OPEN_MS - 1)
+    assert [call for call in rig.take() if call.job_id == waiting] == []
+    assert rig.scheduler.wake_ms == rig.at_ms + 1
+
+
+def test_when_its_time_is_over_one_probe_is_made_and_decides() -> None:
+    rig = SchedulerRig()
+    rig.sends("mail", "a")
+    failing_ids = rig.puts("mail", BREAKER_FAILURES)
+    rig.all_end(rig.take(), OUTAGE)
+    rig.puts("mail", 3)
+    assert (rig.take(), rig.scheduler.breakers) == ([], [0, 1, 0])
+    rig.at_ms += BREAKER_OPEN_MS
+    (probe,) = rig.take()
+    assert (probe.is_probe, rig.scheduler.breakers) == (True, [0, 0, 1])
+    rig.ends(probe, OUTAGE)
+    rig.at_ms += 2 * BREAKER_OPEN_MS - 1
+    assert rig.take() == []
+    rig.at_ms += 1
+    (probe,) = rig.take()
+    rig.ends(probe)
+    assert len(rig.take()) == 1, "the third of the three"
+    assert rig.scheduler.breakers == [1, 0, 0]
+    assert len(failing_ids) == BREAKER_FAILURES
+
+
+def test_a_refusal_of_one_job_is_no_failure_of_the_place() -> None:
+    rig = SchedulerRig(per_place=1)
+    rig.sends("mail", "a")
+    rig.puts("mail", 20)
+    for _ in range(10):
+        (call,) = rig.take()
+        rig.ends(call, REFUSED)
+
+
+def test_a_probe_that_is_given_back_is_made_again() -> None:
+    rig = SchedulerRig()
+    rig.sends("mail", "a")
+    rig.puts("mail", BREAKER_FAILURES)
+    rig.all_end(rig.take(), OUTAGE)
+    rig.puts("mail", 1)
+    rig.at_ms += BREAKER_OPEN_MS
+    (probe,) = rig.take()
+    rig.ends(probe, None)
+    (probe,) = rig.take()
+    assert probe.is_probe
+
+
+def test_the_breaker_of_one_place_is_not_that_of_another() -> None:
+    rig = SchedulerRig()
+    rig.sends("mail", "a")
+    rig.sends("bulk", "b")
+    rig.puts("mail", BREAKER_FAILURES)
+    rig.all_end(rig.take(), OUTAGE)
+    rig.puts("mail", 1)
+    rig.puts("bulk", 2)
+    assert topics(rig.take()) == {"bulk": 2}
+
+
+def test_a_breaker_is_remembered_when_the_place_has_no_jobs() -> None:
+    rig = SchedulerRig()
+    rig.sends("mail", "a")
+    rig.puts("mail", BREAKER_FAILURES)
+    rig.all_end(rig.take(), OUTAGE)
+    rig.pass_ms(BREAKER_OPEN_MS - 1)
+    rig.puts("mail", 1)
+    assert rig.take() == []
+
+
+def test_what_opens_and_closes_is_told_once_with_the_reason_and_without_the_path() -> None:
+    rig = SchedulerRig()
+    rig.sends("mail", url="https://a.example:443/secret?token=1")
+    rig.puts("mail", BREAKER_FAILURES)
+    rig.all_end(rig.take(), OUTAGE)
+    place = "https://a.example:443"
+    assert rig.scheduler.take_turned() == [BreakerTurn(place, True, "503 Service Unavailable")]
+    rig.puts("mail", 1)
+    for _ in range(2):
+        rig.at_ms += 60_000
+        rig.all_end(rig.take(), OUTAGE)
+        assert rig.scheduler.take_turned() == [], "it is still open"
+        rig.pass_ms(STEP_MS)
+        rig.puts("mail", 1)
+    rig.at_ms += 60_000
+    rig.all_end(rig.take()[:1])
+    assert rig.scheduler.take_turned() == [BreakerTurn(place, False, "")]
+    assert rig.scheduler.breakers[BreakerState.OPEN] == 0
+
+
+# --- Memory --------------------------------------------------------------------------------------
+
+
+def kept(rig: SchedulerRig) -> int:
+    """How many things the scheduler remembers."""
+    names = ("_alarms", "_calls", "_heard", "_idle", "_known", "_places", "_queue", "_rates")
+    return sum(len(getattr(rig.scheduler, name)) for name in names)
+
+
+def test_nothing_is_kept_for_a_job_that_waits() -> None:
+    rig = SchedulerRig(per_place=1)
+    rig.sends("mail", "a")
+    rig.puts("mail", 10)
+    rig.take()
+    before = kept(rig)
+    rig.puts("mail", 1_000)
+    rig.take()
+    assert kept(rig) == before
+
+
+def test_nothing_is_kept_for_a_job_that_waits_for_a_breaker_but_one_alarm_for_all() -> None:
+    rig = SchedulerRig()
+    rig.sends("mail", "a")
+    rig.puts("mail", BREAKER_FAILURES)
+    rig.all_end(rig.take(), OUTAGE)
+    rig.puts("mail", 1_000)
+    assert rig.take() == []
+    assert kept(rig) == 3, "the alarm, the lane, the place"
+
+
+def test_a_place_that_answered_is_forgotten_with_its_last_job() -> None:
+    rig = SchedulerRig()
+    rig.sends("mail", "a")
+    rig.puts("mail", 4)
+    rig.all_end(rig.take())
+    assert rig.take() == []
+    assert (kept(rig), rig.scheduler.breakers) == (0, [0, 0, 0])
+
+
+def test_so_many_places_without_jobs_are_remembered_for_their_failures_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("delayd.push.scheduler.PUSH_PLACES_KEPT_MAX", 3)
+    rig = SchedulerRig()
+    for number in range(6):
+        rig.sends(f"t{number}", f"h{number}")
+        rig.puts(f"t{number}", 1)
+        rig.all_end(rig.take(), OUTAGE)
+    assert kept(rig) == 6, "three places, each also in the order in which they are forgotten"
+    assert sum(rig.scheduler.breakers) == 3
+    assert PUSH_PLACES_KEPT_MAX > 3
+
+
+def test_rates_of_which_nothing_is_used_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("delayd.push.scheduler.PUSH_PLACES_KEPT_MAX", 3)
+    rig = SchedulerRig()
+    for number in range(12):
+        rig.sends(f"t{number}", "a", rate_per_s=10)
+        rig.puts(f"t{number}", 1)
+        rig.all_end(rig.take())
+        rig.pass_ms(1_000)
+    assert kept(rig) <= 4
+
+
+# --- The end -------------------------------------------------------------------------------------
+
+
+def test_at_the_end_nothing_begins_and_all_that_is_under_way_is_given_back_uncounted() -> None:
+    rig = SchedulerRig(per_place=2)
+    rig.sends("mail", "a", {"retry": "1s"})
+    jobs = rig.puts("mail", 3)
+    first, second = rig.take()
+    rig.scheduler.is_stopping = True
+    rig.ends(first)
+    assert rig.take() == []
+    rig.scheduler.give_back_all(rig.now_ms, rig.at_ms)
+    assert [rig.state(job) for job in jobs] == [None, State.READY, State.READY]
+    assert rig.scheduler.in_flight == 0
+    rig.restart()
+    record, state = caught_up(rig.engine, second.job_id, rig.now_ms)
+    assert (state, len(record) > 0) == (State.READY, True)
