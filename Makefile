@@ -20,7 +20,7 @@ PROJECT  := delayd tests benchmarks
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv run compiled test test-compiled test-faults lint format lock vendor bench-line bench-wheel bench-http bench-keys bench-passes bench-scrape bench-neighbours bench-client bench-instructions clean
+.PHONY: help venv run compiled test test-compiled test-faults lint format lock vendor bench-line bench-wheel bench-http bench-keys bench-passes bench-scrape bench-neighbours bench-client bench-push bench-instructions clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -110,6 +110,9 @@ bench-neighbours: $(VENV)/.dev ## measure how long the others wait for one clien
 
 bench-client: $(VENV)/.dev ## measure how fast one Python client puts, against the load generator
 	$(BIN)/python -m benchmarks.client $(ARGS)
+
+bench-push: $(VENV)/.dev ## measure deliveries of due jobs against a bare aiohttp client
+	$(BIN)/python -m benchmarks.push $(ARGS)
 
 bench-instructions: $(VENV)/.dev ## count the instructions of one command, with valgrind
 	$(BIN)/python -m benchmarks.instructions $(ARGS)
