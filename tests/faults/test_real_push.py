@@ -1,0 +1,179 @@
+"""T-W: daemons that deliver and receivers of deliveries, both killed at any moment."""
+
+import json
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from delayd.testing.daemon import Daemon
+from tests.faults.conftest import Runs
+from tests.faults.real_daemon import now_ms, started
+from tests.faults.receiver import Arrival, Receiver
+from tests.line_client import LineClient
+
+TUBE: Final = "out"
+POLICY: Final = {"retry": ["200ms"] * 200}
+TIMEOUT: Final = "500ms"
+"""Of a call; what was under way at a kill comes back five seconds later."""
+ARRIVE_S_MAX: Final = 120.0
+"""Until everything has arrived, on a busy machine."""
+ROUNDING_MS: Final = 1.0
+
+
+@dataclass(slots=True)
+class Job:
+    """What a producer knows of a job that was acknowledged."""
+
+    put_ms: float
+    """Before it was put."""
+    delay_ms: int
+    cancelled_ms: float = 0.0
+    """When the producer was told that it is cancelled; 0: it was not."""
+    is_unsure: bool = False
+    """Its cancel was not answered."""
+
+
+@dataclass(slots=True)
+class Ledger:
+    """All jobs that were acknowledged, by what their bodies say."""
+
+    jobs: dict[str, Job] = field(default_factory=dict)
+
+
+class Producer(threading.Thread):
+    """Puts jobs and cancels some, until the daemon goes away."""
+
+    def __init__(self, daemon: Daemon, ledger: Ledger, rng: random.Random, name: str) -> None:
+        super().__init__(daemon=True)
+        self._address = daemon.address
+        self._ledger = ledger
+        self._rng = rng
+        self._prefix = name
+        self._ends = threading.Event()
+
+    def end(self) -> None:
+        self._ends.set()
+        self.join()
+
+    def run(self) -> None:
+        try:
+            with LineClient(self._address) as client:
+                client.ask(f"use {TUBE}")
+                number = 0
+                while not self._ends.is_set():
+                    number += 1
+                    self._put(client, f"{self._prefix}-{number}")
+                    time.sleep(self._rng.uniform(0.0, 0.01))
+        except (OSError, EOFError, ValueError):
+            pass  # the daemon was killed
+
+    def _put(self, client: LineClient, name: str) -> None:
+        delay_ms = self._rng.choice((0, 50, 300))
+        put_ms = now_ms()
+        answer = client.ask(f"put 0 {delay_ms / 1_000} 60", name.encode())
+        if not answer.startswith("INSERTED "):
+            return
+        job = self._ledger.jobs[name] = Job(put_ms, delay_ms)
+        if self._rng.random() < 0.2:
+            job.is_unsure = True
+            answer = client.ask(f"delete {answer.split()[1]}")
+            job.is_unsure = False
+            if answer == "DELETED":
+                job.cancelled_ms = now_ms()
+
+
+@contextmanager
+def delivering(directory: Path, receiver: Receiver) -> Iterator[Daemon]:
+    with started(directory, environment=receiver.settings) as daemon:
+        with LineClient(daemon.address) as client:
+            policy = json.dumps(POLICY | {"push": {"url": receiver.url, "timeout": TIMEOUT}})
+            answer = client.ask(f"set-policy {TUBE}", policy.encode())
+            assert answer.startswith(("OK", "POLICY", "SET")), answer
+        yield daemon
+
+
+def wait_until_all_has_arrived(daemon: Daemon) -> None:
+    """Wait until no job of the tube is left."""
+    until_s = time.monotonic() + ARRIVE_S_MAX
+    with LineClient(daemon.address) as client:
+        while True:
+            stats = client.stats(f"stats-tube {TUBE}")
+            left = {
+                name: stats[f"current-jobs-{name}"] for name in ("ready", "reserved", "delayed")
+            }
+            if set(left.values()) == {"0"}:
+                assert stats["current-jobs-buried"] == "0", "no job is exhausted"
+                return
+            assert time.monotonic() < until_s, f"it does not arrive: {left}"
+            time.sleep(0.1)
+
+
+def judge(ledger: Ledger, arrivals: list[Arrival]) -> None:
+    """Assert what holds of every delivery."""
+    by_body: dict[str, list[Arrival]] = {}
+    ids: dict[str, int] = {}
+    for arrival in arrivals:
+        by_body.setdefault(arrival.body, []).append(arrival)
+        assert ids.setdefault(arrival.message_id, arrival.job_id) == arrival.job_id
+        assert arrival.message_id.endswith(f"_{arrival.job_id}")
+    for name, job in ledger.jobs.items():
+        came = by_body.get(name, [])
+        if not job.cancelled_ms and not job.is_unsure:
+            assert came, f"{name} was acknowledged and did not arrive"
+        assert len({arrival.message_id for arrival in came}) <= 1, f"{name} has several ids"
+        for arrival in came:
+            early_ms = job.put_ms + job.delay_ms - arrival.at_ms
+            assert early_ms <= ROUNDING_MS, f"{name} came {early_ms} ms early"
+            if job.cancelled_ms:
+                late_ms = arrival.at_ms - job.cancelled_ms
+                assert late_ms <= 0, f"{name} came {late_ms} ms after it was cancelled"
+
+
+@pytest.mark.timeout(3_600)
+def test_w1_daemon_and_receiver_killed_while_jobs_are_delivered(
+    quick_path: Path, runs: Runs
+) -> None:
+    """T-W1: kill -9 of either at random times: all arrives, none early, none once cancelled."""
+    for rng in runs.rng("T-W1", 1, 8):
+        directory = quick_path / str(rng.random())
+        directory.mkdir()
+        ledger = Ledger()
+        with Receiver(directory, fails_percent=10) as receiver:
+            for number in range(runs.times(3, 6)):
+                deliver_and_kill(directory / "data", receiver, ledger, rng, f"{number}")
+                runs.count("T-W1", 1, "kills of a daemon")
+            with delivering(directory / "data", receiver) as daemon:
+                wait_until_all_has_arrived(daemon)
+            judge(ledger, receiver.arrivals())
+        runs.count("T-W1", len(ledger.jobs), "jobs")
+        runs.count("T-W1", len(receiver.arrivals()), "arrivals")
+        assert len(ledger.jobs) > 20
+
+
+def deliver_and_kill(
+    data: Path, receiver: Receiver, ledger: Ledger, rng: random.Random, name: str
+) -> None:
+    """One life of a daemon, in which the receiver may be killed and come back."""
+    with delivering(data, receiver) as daemon:
+        producers = [
+            Producer(daemon, ledger, random.Random(rng.random()), f"{name}-{number}")
+            for number in range(3)
+        ]
+        for producer in producers:
+            producer.start()
+        time.sleep(rng.uniform(0.1, 0.6))
+        if rng.random() < 0.7:
+            receiver.kill()
+            time.sleep(rng.uniform(0.0, 0.4))
+            receiver.start()
+            time.sleep(rng.uniform(0.0, 0.3))
+        daemon.kill()
+        for producer in producers:
+            producer.end()
