@@ -74,6 +74,7 @@ Steps = Generator[Commands, Replies, T]
 WAIT_S_MAX: Final = 60.0
 PRIORITY: Final = 65_536
 TTR_S: Final = 60.0
+TTR_UNKNOWN_S: Final = 3.0
 PAGE_JOBS: Final = 1_000
 IN_FLIGHT_MAX: Final = 1_000
 ALL: Final = (1 << 32) - 1
@@ -266,17 +267,18 @@ class LineCalls:
         if error:
             raise self._elsewhere("a burial with an error")
         if priority is None:
-            priority = (yield from self._stats_of(self._held(job)))["pri"]
+            priority = (yield from self._stats_of(self._held(job))).get("pri", PRIORITY)
         yield from self._finish(job, "BURIED", "bury", int(priority))
 
     def ttr_of(self, job: Reservation) -> Steps[float]:
-        """Return how long a reservation lasts; the daemon tells whole seconds."""
-        return float((yield from self._stats_of(job))["ttr"] or 0.3)
+        """Return how long a reservation lasts, in whole seconds; a guess where it is unknown."""
+        return float((yield from self._stats_of(job)).get("ttr", TTR_UNKNOWN_S) or 0.3)
 
     def _stats_of(self, job: Reservation) -> Steps[dict[str, Any]]:
+        """Ask about a job in hand; nothing is told to a token without the scope `peek`."""
         command = line("stats-job", job.id)
         reply = yield from _ask(command, link=job.link)
-        if reply.word != "OK":
+        if reply.word not in {"OK", "FORBIDDEN"}:
             raise _not_held(reply, command, job.id)
         return read_map(reply.body)
 
