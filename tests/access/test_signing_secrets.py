@@ -18,7 +18,7 @@ from delayd.access.signing_secrets import (
 from delayd.core.targets import NAME_RULE
 from delayd.limits import SECRETS_FILE_BYTES_MAX, SECRETS_MAX
 from delayd.text import TIME_RULE
-from tests.access.secret_samples import named, text, written
+from tests.access.secret_samples import key, named, text, written
 
 GOLDEN = Path(__file__).parent / "data" / "secrets-1.json"
 
@@ -167,5 +167,6 @@ def test_no_message_and_no_repr_has_a_secret(number: int) -> None:
             assert secret not in "".join(errors_of_rows(row))
     for said in (repr(entry), str(entry), repr(Secrets([entry])), redacted(text(number))):
         assert secret not in said
+        assert repr(key(number))[2:-1] not in said
     assert secret not in shown({"key": [secret]})
     assert isinstance(entry, NamedSecret)

@@ -513,6 +513,7 @@ def test_connections_are_kept_for_a_bounded_number_of_origins() -> None:
         loop.time = lambda: later  # type: ignore[method-assign]
         assert connections.session("https://one.more") is kept[0]
         assert connections.session("https://1") is kept[0]
+        assert len(connections._kept) == PUSH_ORIGINS_KEPT_MAX
         del loop.time
         await connections.close()
 
