@@ -8,12 +8,11 @@ from typing import Final
 import pytest
 
 from delayd.access.scopes import Scope
-from delayd.core.errors import TargetRefused
 from delayd.core.job import Reason
-from delayd.core.targets import Target
 from delayd.line.commands import COMMANDS
 from delayd.line.grammar import LONG_LINE
 from delayd.push.egress import EgressRules
+from delayd.push.vetting import TargetRules
 from tests.line.rig import LineRig
 from tests.line.test_commands import OURS
 
@@ -33,18 +32,10 @@ def exchanges(example: str) -> Iterator[tuple[bytes, str]]:
         )
 
 
-def vetted(target: Target) -> Target:
-    """Let be called what the daemon would let by default."""
-    try:
-        return target._replace(url=EgressRules().vet_url(target.url))
-    except ValueError as error:
-        raise TargetRefused(f"url {target.url!r}", str(error)) from None
-
-
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
 def test_the_example_goes_as_written(example: str) -> None:
     rig = LineRig(is_virtual=True)
-    rig.engine.vet_target = vetted
+    rig.engine.vet_target = TargetRules(EgressRules(), None, ()).vet
     client = rig.client()
     for sent, answered in exchanges(example):
         assert client.says(sent).decode().replace("\r\n", "\n") == answered, sent
