@@ -7,7 +7,6 @@ holds up nobody.
 
 import asyncio
 import contextlib
-import random
 import ssl
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Final, TypeVar
@@ -20,6 +19,7 @@ from delayd.client.wires import (
     Ask,
     Reader,
     Wire,
+    drawn,
     is_silent,
     may_ask_again,
     pauses,
@@ -195,7 +195,7 @@ class AsyncConnections:
         timeout_s: float,
         patience_s: float,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        chance: Callable[[], float] = random.random,
+        chance: Callable[[], float] = drawn,
     ) -> None:
         self._address = address
         self._wire = wire

@@ -6,13 +6,11 @@ whether they may have been carried out. The first connection of all is not waite
 has the wrong url learns it at once.
 """
 
-import random
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable, Generator
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from delayd.client.addresses import Address
 from delayd.client.errors import ConnectionLost, Refused, Unreachable, reservation_lost
@@ -21,10 +19,14 @@ from delayd.client.wires import (
     Ask,
     Reader,
     Wire,
+    drawn,
     is_silent,
     may_ask_again,
     pauses,
 )
+
+if TYPE_CHECKING:
+    import ssl  # which takes as long to import as all of this: only TLS needs it
 
 T = TypeVar("T")
 RECEIVE_BYTES: Final = 1 << 18
@@ -33,7 +35,7 @@ RECEIVE_BYTES: Final = 1 << 18
 class Connection:
     """One connection. On the line it holds jobs, and has watched topics and shown its token."""
 
-    def __init__(self, address: Address, tls: ssl.SSLContext | None, timeout_s: float) -> None:
+    def __init__(self, address: Address, tls: "ssl.SSLContext | None", timeout_s: float) -> None:
         self.held = 0
         self.watched = frozenset(("default",))
         self.used = "default"
@@ -128,11 +130,11 @@ class Connections:
         address: Address,
         wire: Wire,
         *,
-        tls: ssl.SSLContext | None,
+        tls: "ssl.SSLContext | None",
         timeout_s: float,
         patience_s: float,
         sleep: Callable[[float], None] = time.sleep,
-        chance: Callable[[], float] = random.random,
+        chance: Callable[[], float] = drawn,
     ) -> None:
         self._address = address
         self._wire = wire
@@ -223,7 +225,7 @@ class Connections:
         connection.close()
 
 
-def _connected(address: Address, tls: ssl.SSLContext | None, timeout_s: float) -> socket.socket:
+def _connected(address: Address, tls: "ssl.SSLContext | None", timeout_s: float) -> socket.socket:
     if address.path:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -237,6 +239,8 @@ def _connected(address: Address, tls: ssl.SSLContext | None, timeout_s: float) -
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if address.is_tls:
+            import ssl  # noqa: PLC0415 - see above
+
             context = tls or ssl.create_default_context()
             return context.wrap_socket(connection, server_hostname=address.host)
     except BaseException:

@@ -11,17 +11,13 @@ A client may be used by several threads at once. What the operations do is in `h
 `line_calls`; how they get there is in `connection`.
 """
 
-import ssl
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from delayd.client.addresses import DEFAULT_URL, read_address
-from delayd.client.batches import HttpBatch, LineBatch
 from delayd.client.connection import Connections
 from delayd.client.errors import Refused, TimedOut
-from delayd.client.http_calls import HttpCalls
 from delayd.client.jobs import Job, Toucher
-from delayd.client.line_calls import LineCalls
 from delayd.client.reserved import held
 from delayd.client.results import (
     Became,
@@ -47,6 +43,13 @@ from delayd.client.values import (
 )
 from delayd.client.wires import Runs
 
+if TYPE_CHECKING:  # each protocol, batches and TLS are imported where they are first used
+    import ssl
+
+    from delayd.client.batches import HttpBatch, LineBatch
+    from delayd.client.http_calls import HttpCalls
+    from delayd.client.line_calls import LineCalls
+
 T = TypeVar("T")
 
 
@@ -67,7 +70,7 @@ class Client:
         url: str = DEFAULT_URL,
         *,
         token: str = "",
-        tls: ssl.SSLContext | None = None,
+        tls: "ssl.SSLContext | None" = None,
         timeout: Duration = 30.0,
         patience: Duration = 30.0,
     ) -> None:
@@ -79,10 +82,11 @@ class Client:
         self._toucher = Toucher()
 
     @classmethod
-    def over(cls, connections: Runs, calls: HttpCalls | LineCalls | None = None) -> Self:
+    def over(cls, connections: Runs, calls: "HttpCalls | LineCalls | None" = None) -> Self:
         """Return a client whose operations are carried out by something else, a double."""
         client = cls()
-        client._calls, client._connections = calls or HttpCalls(), connections
+        client._connections = connections
+        client._calls = calls or client._calls
         return client
 
     def __enter__(self) -> Self:
@@ -116,11 +120,14 @@ class Client:
         """
         return self._run(self._calls.put_many(topic, jobs))
 
-    def batch(self) -> HttpBatch | LineBatch:
+    def batch(self) -> "HttpBatch | LineBatch":
         """Put many jobs with many commands in flight: `with client.batch() as batch: ...`.
 
         `batches` describes what a batch does.
         """
+        from delayd.client.batches import HttpBatch, LineBatch  # noqa: PLC0415 - see above
+        from delayd.client.line_calls import LineCalls  # noqa: PLC0415
+
         if isinstance(self._calls, LineCalls) and isinstance(self._connections, Connections):
             return LineBatch(self._connections, self._calls)
         return HttpBatch(self)

@@ -4,6 +4,7 @@
 [0.05, 0.1, 0.2, 0.4, 0.25]
 """
 
+import os
 import select
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final, Protocol, TypeVar
@@ -78,6 +79,11 @@ class Wire(Protocol):
 
     def check_before(self, ask: Any, said: Any, reply: Any) -> None:  # noqa: ANN401 - the same
         """Note what was said. Raises what the daemon refuses of it."""
+
+
+def drawn() -> float:
+    """Return a number from 0 up to 1 by chance; `random` takes as long to import as json."""
+    return int.from_bytes(os.urandom(4)) / (1 << 32)
 
 
 def pauses(patience_s: float, random: Callable[[], float]) -> Iterator[float]:

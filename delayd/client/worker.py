@@ -13,7 +13,6 @@ daemon is away, or refuses for the moment, the worker tries again with pauses th
 
 import asyncio
 import contextlib
-import random
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final
@@ -23,7 +22,7 @@ from delayd.client.aio_jobs import AsyncJob
 from delayd.client.errors import ConnectionLost, NotNow, TimedOut, Unreachable
 from delayd.client.jobs import Job
 from delayd.client.sync import Client
-from delayd.client.wires import pauses
+from delayd.client.wires import drawn, pauses
 
 WAIT_S: Final = 1.0
 """How long one reserve waits, and with it how long a stop may take that finds no job in hand."""
@@ -50,7 +49,7 @@ class Worker:
         *,
         concurrency: int = 1,
         on_error: Trouble | None = None,
-        chance: Callable[[], float] = random.random,
+        chance: Callable[[], float] = drawn,
     ) -> None:
         self._client = client
         self._topics = topics
@@ -127,7 +126,7 @@ class AsyncWorker:
         *,
         concurrency: int = 1,
         on_error: Trouble | None = None,
-        chance: Callable[[], float] = random.random,
+        chance: Callable[[], float] = drawn,
     ) -> None:
         self._client = client
         self._topics = topics
