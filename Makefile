@@ -20,7 +20,7 @@ PROJECT  := delayd tests benchmarks
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv run compiled test test-compiled test-faults lint format lock vendor bench-line bench-wheel bench-http bench-keys bench-passes bench-scrape bench-neighbours bench-client bench-push bench-instructions clean
+.PHONY: help venv run compiled test test-compiled test-faults lint format lock screenshots vendor bench-line bench-wheel bench-http bench-keys bench-passes bench-scrape bench-neighbours bench-client bench-push bench-instructions clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,7 @@ compiled: $(VENV)/.compiled ## compile a copy of this checkout with mypyc, in bu
 
 test: $(VENV)/.dev ## run the tests; ARGS are passed to pytest
 	@.ci/debian-packages
+	@.ci/axe-core
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal $(COVERAGE) $(ARGS)
 
 # What is compiled, and what runs on it.
@@ -82,6 +83,10 @@ format: $(VENV)/.dev ## fix what ruff can fix and format the code
 
 lock: ## update requirements/*.txt from pyproject.toml
 	@.ci/lock-requirements $(PYTHON)
+
+screenshots: $(VENV)/.dev ## take the pictures of docs/dashboard.md again; needs chromium
+	@.ci/debian-packages
+	$(BIN)/python -m tests.browser.screenshots
 
 vendor: ## fetch the charting library of the dashboard again, if it is what it was; needs npm
 	@.ci/vendor

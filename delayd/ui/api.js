@@ -49,13 +49,14 @@ async function send(method, path, content) {
 export async function call(method, path, content) {
   const response = await send(method, path, content);
   const text = await response.text();
-  const answer = text ? JSON.parse(text, exact) : {};
+  const answer = text ? JSON.parse(text) : {};
+  if ("body" in answer) answer.body = JSON.parse(text, exact).body;
   if (!response.ok) throw new Refused(response.status, answer);
   return answer;
 }
 
-// Whole numbers that JavaScript would round stay as they are written, where the browser knows how.
-function exact(_name, value, context) {
+// In a job's body whole numbers that JavaScript would round stay as they are written, where the browser knows how.
+export function exact(_name, value, context) {
   const isRounded = Number.isInteger(value) && !Number.isSafeInteger(value);
   return isRounded && context?.source && JSON.rawJSON ? JSON.rawJSON(context.source) : value;
 }

@@ -30,7 +30,7 @@ function topicCard({ name, buried }, again, isOpen) {
   const details = h(
     "details",
     { class: "card", ontoggle: () => details.open && !details.isRead && read() },
-    h("summary", {}, h("h2", {}, h("a", { href: `#/topics/${encodeURIComponent(name)}` }, name)), h("span", { class: "pill buried" }, `${whole(buried)} buried`)),
+    h("summary", {}, h("h2", {}, name), h("span", { class: "pill buried" }, `${whole(buried)} buried`)),
     place,
   );
   async function read() {
@@ -54,6 +54,7 @@ function groupsOf(topic, buried, page, again) {
   const sorted = [...groups].sort(([, one], [, other]) => other.length - one.length);
   return [
     may("kick", topic) && redriveAll(topic, buried, again),
+    h("p", {}, h("a", { href: `#/topics/${encodeURIComponent(topic)}` }, `Topic ${topic}`)),
     page.after && h("p", { class: "quiet" }, `Grouped are the first ${whole(page.jobs.length)}, in due order.`),
     sorted.map(([reason, jobs]) => group(topic, reason, jobs, again)),
   ];

@@ -1,6 +1,6 @@
 // Jobs: found by id, by key, by topic, state and time; and one job with everything that can be done to it.
 
-import { call, get, may, post, queryOf, topicPath } from "./api.js";
+import { call, exact, get, may, post, queryOf, topicPath } from "./api.js";
 import { ask, card, facts, fill, h, pill, toast, View } from "./dom.js";
 import { bodyText, duration, fromNow, time, whole } from "./format.js";
 import { attempt } from "./topics.js";
@@ -234,7 +234,7 @@ async function change(job, show) {
   if (ttr.value !== `${job.ttr}s`) given.ttr = ttr.value;
   const work = async () => {
     if (text && text.value !== shown.text) {
-      if (shown.kind === "JSON") given.body = JSON.parse(text.value);
+      if (shown.kind === "JSON") given.body = JSON.parse(text.value, exact);
       else given.body_base64 = btoa(String.fromCharCode(...new TextEncoder().encode(text.value)));
     }
     if (!Object.keys(given).length) return null;

@@ -1,0 +1,86 @@
+"""Daemons with jobs to look at, for the tests of the dashboard and its pictures."""
+
+import base64
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from delayd.testing.daemon import Daemon
+from tests.daemon_rig import daemon_of
+from tests.http_client import HTTP, HttpClient
+
+BATCH: Final = 1_000
+NASTY: Final = "<script>alert('x')</script><img/src=x/onerror=alert(1)>"
+"""What would run if anything made markup of it."""
+
+
+@contextmanager
+def dashboard(folder: Path, *flags: str) -> Iterator[Daemon]:
+    """Serve the API and the dashboard on a free port."""
+    with daemon_of(folder, *HTTP, *flags) as daemon:
+        yield daemon
+
+
+def url_of(daemon: Daemon, view: str = "") -> str:
+    """The address of a view."""
+    host, port = daemon.http_address
+    return f"http://{host}:{port}/ui/#/{view}"
+
+
+def ask(daemon: Daemon, method: str, path: str, content: object = None) -> Any:  # noqa: ANN401
+    """Ask the API; the answer is none that refuses."""
+    with HttpClient(daemon.http_address) as client:
+        answer = client.ask(method, path, content)
+    assert answer.status < 300, answer
+    return answer.json if answer.body else None
+
+
+def put_many(daemon: Daemon, topic: str, count: int, **job: object) -> None:
+    """Put equal jobs."""
+    for begun in range(0, count, BATCH):
+        jobs = [{"body": {"n": 1}, **job}] * min(BATCH, count - begun)
+        ask(daemon, "POST", f"/v1/topics/{topic}/jobs", {"jobs": jobs})
+
+
+def bury(daemon: Daemon, topic: str, error: str, count: int = 1) -> None:
+    """Reserve jobs of the topic and bury them."""
+    for _ in range(count):
+        (job,) = ask(daemon, "POST", f"/v1/topics/{topic}/reserve", {})["jobs"]
+        given = {"token": job["token"], "error": error}
+        ask(daemon, "POST", f"/v1/jobs/{job['id']}/bury", given)
+
+
+def put_samples(daemon: Daemon) -> None:
+    """Put what somebody on call may find: orders, mail that cannot be sent, a year of trials."""
+    mail = [{"body": {"to": "ada@example.com"}, "key": f"mail-{n}"} for n in range(60)]
+    ask(daemon, "POST", "/v1/topics/mail/jobs", {"jobs": mail})
+    bury(daemon, "mail", "550 no such mailbox", 12)
+    bury(daemon, "mail", "421 too many connections, try again later", 7)
+    orders = [
+        {
+            "body": {"order": n, "total": "49.90", "do": "close it unless it is paid"},
+            "delay": 60 + n * 37 % 7_200,
+            "key": f"order-{n}",
+            "retry": "15s 3m 10m 30m 1h",
+        }
+        for n in range(400)
+    ]
+    ask(daemon, "POST", "/v1/topics/orders/jobs", {"jobs": orders})
+    trials = [{"body": {"trial": n}, "delay": f"{1 + n * 7 % 360}d"} for n in range(300)]
+    ask(daemon, "POST", "/v1/topics/trials/jobs", {"jobs": trials})
+    policy = {"retry": "15s 3m 10m 30m 1h", "max_attempts": 6, "jobs_max": 100_000}
+    ask(daemon, "PUT", "/v1/topics/orders/policy", policy)
+    ask(daemon, "POST", "/v1/topics/sms/jobs", {"jobs": [{"body": "hello"}] * 9})
+    ask(daemon, "POST", "/v1/topics/sms/pause", {"duration": "2h"})
+
+
+def put_nasty(daemon: Daemon) -> None:
+    """Put jobs whose keys, bodies and errors would be markup."""
+    jobs = [
+        {"body": {NASTY: NASTY}, "key": NASTY.replace(" ", "")},
+        {"body_base64": base64.b64encode(NASTY.encode()).decode()},
+        {"body_base64": base64.b64encode(bytes(range(256))).decode()},
+    ]
+    ask(daemon, "POST", "/v1/topics/nasty/jobs", {"jobs": jobs})
+    bury(daemon, "nasty", NASTY)

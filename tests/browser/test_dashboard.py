@@ -1,0 +1,271 @@
+"""The dashboard as its reader meets it, in Chromium."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from delayd.access.scopes import Scope
+from tests.access.samples import made, written
+from tests.browser.browser import NEEDS_CHROMIUM, Browser
+from tests.browser.dashboards import (
+    NASTY,
+    ask,
+    bury,
+    dashboard,
+    put_many,
+    put_nasty,
+    put_samples,
+    url_of,
+)
+
+pytestmark = NEEDS_CHROMIUM
+
+AXE: Final = Path(__file__).parents[2] / "build" / "axe.min.js"
+VIEWS: Final = ("", "calendar", "calendar?topic=orders&span=7200", "jobs?topic=orders", "job/20")
+VIEWS_OF_FAILURES: Final = ("dead", "topics/orders", "jobs?topic=mail&state=buried", "job/1")
+
+
+@pytest.fixture(scope="module")
+def one_browser() -> Iterator[Browser]:
+    with Browser() as browser:
+        yield browser
+
+
+@pytest.fixture
+def browser(one_browser: Browser) -> Iterator[Browser]:
+    """A browser that must have nothing to complain about, but that a daemon is gone."""
+    one_browser.complaints.clear()
+    one_browser.look()
+    yield one_browser
+    one_browser.evaluate("sessionStorage.clear()")
+    one_browser.open("about:blank")
+    assert [each for each in one_browser.complaints if "net::ERR_" not in each] == []
+
+
+def test_an_empty_daemon_has_an_empty_page(browser: Browser, tmp_path: Path) -> None:
+    with dashboard(tmp_path) as daemon:
+        browser.open(url_of(daemon))
+        browser.shows("1 to 1 of 1 topics")
+        browser.open(url_of(daemon, "calendar"))
+        browser.shows("0 jobs come due")
+        browser.open(url_of(daemon, "dead"))
+        browser.shows("there are no dead letters")
+        browser.open(url_of(daemon, "jobs?topic=default"))
+        browser.shows("No job of default matches.")
+        browser.open("about:blank")
+        browser.open(url_of(daemon, "topics/nothing"))
+        browser.shows("There is no such topic now")
+        browser.complaints = [each for each in browser.complaints if "404" not in each]
+
+
+def test_one_job_is_found_changed_and_cancelled(browser: Browser, tmp_path: Path) -> None:
+    with dashboard(tmp_path) as daemon:
+        ask(daemon, "PUT", "/v1/topics/orders/keys/order-17", {"body": {"n": 1}, "delay": "1h"})
+        browser.open(url_of(daemon, "jobs"))
+        browser.enter("[name=topic]", "orders")
+        browser.enter("[name=key]", "order-17")
+        browser.click("button", "Find")
+        browser.shows("Job 1 delayed")
+        browser.shows('"n": 1')
+        browser.click("button", "Reschedule …")
+        browser.enter("#when", "2030-01-01T09:00:00Z")
+        browser.click("dialog button.primary")
+        browser.shows("It has another time")
+        assert ask(daemon, "GET", "/v1/jobs/1")["due"] == "2030-01-01T09:00:00.000Z"
+        browser.click("button", "Change …")
+        browser.enter("#text", '{"n": 12345678901234567890}')
+        browser.click("dialog button.primary")
+        browser.shows("It is changed")
+        browser.shows("12345678901234567890")
+        browser.click("button", "Cancel …")
+        browser.shows("cannot be brought back")
+        browser.click("dialog button", "Leave it")
+        assert ask(daemon, "GET", "/v1/jobs/1")["state"] == "delayed"
+        browser.click("button", "Cancel …")
+        browser.click("dialog button.danger")
+        browser.shows("There is no such job")
+        browser.complaints = [each for each in browser.complaints if "404" not in each]
+
+
+def test_a_dead_letter_is_found_and_revived(browser: Browser, tmp_path: Path) -> None:
+    with dashboard(tmp_path) as daemon:
+        put_samples(daemon)
+        browser.open(url_of(daemon))
+        browser.wait_for("document.querySelector('.figure.warn')?.innerText.includes('19')")
+        browser.click("nav a", "Dead letters")
+        browser.shows("buried: 550 no such mailbox")
+        browser.click("tbody input[type=checkbox]")
+        browser.click("button.primary", "Redrive 1")
+        browser.shows("18 buried")
+        assert ask(daemon, "GET", "/v1/topics/mail")["buried"] == 18
+        browser.click("button", "Redrive all …")
+        browser.click("dialog button", "Redrive all")
+        browser.shows("there are no dead letters")
+        assert ask(daemon, "GET", "/v1/topics/mail")["buried"] == 0
+
+
+def test_a_hundred_thousand_jobs_read_as_well_as_one(browser: Browser, tmp_path: Path) -> None:
+    with dashboard(tmp_path, "--sync", "never") as daemon:
+        put_many(daemon, "orders", 100_000, delay="1h")
+        browser.open(url_of(daemon, "calendar?topic=orders"))
+        browser.shows("100,000 jobs come due")
+        browser.click("summary", "As a table")
+        browser.click("tbody a")
+        browser.wait_for("document.querySelectorAll('tbody tr').length === 50")
+        browser.click("button", "Next page")
+        browser.shows("First page")
+        browser.open(url_of(daemon, "topics/orders"))
+        browser.shows("100,000")
+        browser.click("button", "Clear …")
+        browser.shows("100,000 jobs are deleted")
+        assert browser.evaluate("document.querySelector('dialog button.danger').disabled")
+        browser.enter("#typed", "orders")
+        browser.click("dialog button.danger")
+        browser.shows("100,000 jobs were deleted")
+
+
+def test_a_policy_is_a_form_that_names_its_mistakes(browser: Browser, tmp_path: Path) -> None:
+    with dashboard(tmp_path) as daemon:
+        put_many(daemon, "mail", 1)
+        browser.open(url_of(daemon, "topics/mail"))
+        browser.shows("from 0 to 100")
+        browser.enter("#policy-jitter_percent", "200")
+        browser.enter("#policy-retry", "15s 3m")
+        browser.click("button", "Save")
+        browser.wait_for("document.querySelector('#policy-jitter_percent[aria-invalid=true]')")
+        browser.enter("#policy-jitter_percent", "20")
+        browser.click("button", "Save")
+        browser.shows("The policy of mail is set")
+        policy = ask(daemon, "GET", "/v1/topics/mail/policy")["policy"]
+        assert policy == {"jitter_percent": 20, "retry": ["15s", "3m"]}
+        browser.click("button", "Pause for")
+        browser.shows("Paused until")
+        browser.click("button", "Resume")
+        browser.wait_for("!document.body.innerText.includes('Paused until')")
+        browser.complaints = [each for each in browser.complaints if "422" not in each]
+
+
+def test_nothing_that_a_job_says_becomes_markup(browser: Browser, tmp_path: Path) -> None:
+    with dashboard(tmp_path) as daemon:
+        put_nasty(daemon)
+        for view in ("dead", "jobs?topic=nasty", "job/1"):
+            browser.open(url_of(daemon, view))
+            browser.shows("<img/src=x/onerror=alert(1)>")
+        browser.open(url_of(daemon, "job/2"))
+        browser.shows(NASTY)
+        browser.open(url_of(daemon, "job/3"))
+        browser.shows("000010  10 11 12 13")
+        assert not browser.evaluate("document.querySelectorAll('main img, main script').length")
+
+
+def test_a_token_is_asked_for_and_offers_what_it_allows(browser: Browser, tmp_path: Path) -> None:
+    scopes = (Scope.PEEK, Scope.STATS, Scope.KICK)
+    everything, entry = made(1)
+    looking, other = made(2, scopes)
+    tokens = written(tmp_path / "tokens.json", entry, other)
+    config = tmp_path / "delayd.toml"
+    config.write_text(f'auth.tokens = "{tokens}"\n')
+    with dashboard(tmp_path / "data", "--config", os.fspath(config)) as daemon:
+        browser.open(url_of(daemon, "topics/default"))
+        browser.enter("#token", "dlyd_00000009_" + "x" * 43)
+        browser.click("button", "Log in")
+        browser.shows("The token is not valid")
+        browser.enter("#token", looking)
+        browser.click("button", "Log in")
+        browser.shows("Its calendar")
+        text = browser.text()
+        assert "Clear …" not in text
+        assert "Pause for" not in text
+        browser.click("button", "Log out")
+        browser.wait_for("document.querySelector('#login')")
+        browser.enter("#token", everything)
+        browser.click("button", "Log in")
+        browser.shows("Clear …")
+        tokens_gone = written(tmp_path / "tokens.json")
+        assert tokens_gone == tokens
+        os.kill(daemon.pid, 1)
+        browser.shows("not any more")
+        assert everything not in browser.evaluate("JSON.stringify({...sessionStorage})")
+        browser.complaints = [each for each in browser.complaints if "401" not in each]
+
+
+def test_a_daemon_that_goes_and_comes_back_is_noticed(browser: Browser, tmp_path: Path) -> None:
+    with dashboard(tmp_path) as daemon:
+        put_many(daemon, "mail", 3)
+        port = daemon.http_address[1]
+        browser.open(url_of(daemon))
+        browser.wait_for("document.querySelector('.figures')?.innerText.includes('3')")
+        daemon.kill()
+        browser.shows("The daemon does not answer")
+    with dashboard(tmp_path, "--http", f"127.0.0.1:{port}"):
+        browser.wait_for("document.querySelector('#banner').hidden")
+        browser.shows("mail")
+
+
+def test_ten_thousand_topics_are_sorted_filtered_and_paged(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with dashboard(tmp_path, "--sync", "never") as daemon:
+        for number in range(2_000):  # each is a request: five times as many would tell no more
+            ask(daemon, "POST", f"/v1/topics/t{number:04}/jobs", {"body": 1, "delay": "1d"})
+        put_many(daemon, "zebra", 5, delay="1d")
+        browser.open(url_of(daemon))
+        browser.shows("1 to 50 of 2,002 topics")
+        browser.click("button", "Next")
+        browser.shows("51 to 100 of 2,002 topics")
+        browser.click("thead button", "Delayed")
+        browser.wait_for(
+            "document.querySelector('[aria-label=Topics] tbody th').innerText === 'zebra'"
+        )
+        browser.enter("input[type=search]", "T19")
+        browser.shows("1 to 50 of 100 topics")
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="axe-core could not be fetched: .ci/axe-core")
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_nobody_is_shut_out(browser: Browser, tmp_path: Path, *, dark: bool) -> None:
+    browser.look(dark=dark)
+    with dashboard(tmp_path) as daemon:
+        put_samples(daemon)
+        for view in (*VIEWS, *VIEWS_OF_FAILURES):
+            browser.open(url_of(daemon, view))
+            browser.wait_for("document.querySelector('main h1') && document.querySelector('.card')")
+            # Its policy allows no script from elsewhere; the debugger may all the same.
+            browser.evaluate(AXE.read_text() + "; 0")
+            found = browser.evaluate(
+                "axe.run(document, {resultTypes: ['violations']}).then((told) =>"
+                " told.violations.map((each) => each.id + ': ' + each.nodes[0].html))"
+            )
+            assert found == [], f"{view}: {found}"
+
+
+def test_a_telephone_is_wide_enough(browser: Browser, tmp_path: Path) -> None:
+    browser.look(width=360, height=740)
+    with dashboard(tmp_path) as daemon:
+        ask(daemon, "POST", "/v1/topics/orders/jobs", {"jobs": [{"body": 1}] * 20})
+        ask(daemon, "POST", "/v1/topics/mail/jobs", {"body": 1})
+        bury(daemon, "mail", "x" * 300)
+        for view in (*VIEWS, *VIEWS_OF_FAILURES):
+            browser.open(url_of(daemon, view))
+            browser.wait_for("document.querySelector('main h1')")
+            assert browser.evaluate("document.documentElement.scrollWidth") <= 360, view
+
+
+def test_the_keyboard_is_enough(browser: Browser, tmp_path: Path) -> None:
+    with dashboard(tmp_path) as daemon:
+        put_many(daemon, "mail", 2)
+        browser.open(url_of(daemon))
+        browser.shows("1 to 2 of 2 topics")
+        reached = set()
+        for _ in range(30):
+            for kind in ("rawKeyDown", "keyUp"):
+                browser.send(
+                    "Input.dispatchKeyEvent", type=kind, key="Tab", windowsVirtualKeyCode=9
+                )
+            reached.add(str(browser.evaluate("document.activeElement.innerText")).strip())
+        assert {"Overview", "Calendar", "Jobs", "Dead letters", "mail"} <= reached
+        assert any(re.match("Delayed", each) for each in reached)
