@@ -6,28 +6,35 @@ there. The servers answer when what they answer is on disk.
 
 import asyncio
 import signal
+import time
 import tomllib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import aio_pika
 import pytest
+import redis as redis_client
 import trustme
 from aio_pika.abc import AbstractChannel, DeliveryMode
 from redis.asyncio import Redis
 
 from delayd.config import Config, SinkSection, read_sinks
+from delayd.exits import Exit
 from delayd.push.sinks import DELIVERED, AttemptEnd, Result, Sink, open_sinks
+from delayd.testing.daemon import Daemon, DaemonNotStarted
 from tests.brokers import Broker, need, rabbitmq, redis_server
+from tests.daemon_rig import daemon_of
+from tests.line_client import LineClient
 from tests.push.test_sinks import JOB
 from tests.push.test_sinks_page import examples
 from tests.servers import HOST, free_port
 
-LOAD: Final = 400
+LOAD: Final = 200
 AT_ONCE: Final = 32
 RETRY_S: Final = 0.05
+WAIT_S_MAX: Final = 60
 PASSWORD: Final = "s3cret"  # noqa: S105 - of servers that run for seconds
 
 
@@ -138,7 +145,134 @@ async def deliver_all(sink: Sink, broker: Broker) -> None:
     assert all(end.result is Result.FAILED and end.is_outage for end in failed), failed
 
 
+# --- By a daemon ---------------------------------------------------------------------------------
+
+
+def configured(directory: Path, *sections: str, port: int = 0) -> tuple[Path, str, str]:
+    """The arguments of a daemon with this configuration, whose servers are at another port."""
+    file = directory / "delayd.toml"
+    text = "\n".join(sections)
+    for usual in (":6379", ":5672"):
+        text = text.replace(usual, f":{port}")
+    file.write_text(text)
+    return directory / "data", "--config", str(file)
+
+
+def put_load(daemon: Daemon, topic: str) -> None:
+    with LineClient(daemon.address) as client:
+        client.ask(f"use {topic}")
+        for number in range(LOAD):
+            client.put(b"%d" % number)
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S_MAX
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(RETRY_S)
+
+
+def jobs_of(daemon: Daemon) -> int:
+    with LineClient(daemon.address) as client:
+        stats = client.stats()
+    states = ("ready", "reserved", "delayed", "buried")
+    return sum(int(stats[f"current-jobs-{state}"]) for state in states)
+
+
+def test_a_daemon_does_not_start_with_a_sink_that_cannot_be(tmp_path: Path) -> None:
+    sink = f'[sinks.a]\nkind = "redis"\nurl = "redis://:{PASSWORD}@h"\nlist = 5\nmaxlen = 0'
+    unknown = '[sinks.b]\nkind = "rediss"'
+    with pytest.raises(DaemonNotStarted) as caught:
+        daemon_of(*configured(tmp_path, sink, unknown))
+    assert caught.value.exit_code == Exit.BAD_CONFIGURATION
+    for error in (
+        "sinks.a.list = 5: must be",
+        "sinks.a.maxlen = 0: must be",
+        "did you mean redis?",
+    ):
+        assert error in caught.value.log
+    assert PASSWORD not in caught.value.log
+
+
+def test_a_daemon_appends_due_jobs_to_a_list_as_the_page_says(
+    redis: Broker, tmp_path: Path
+) -> None:
+    sections = examples("toml")
+    with (
+        daemon_of(*configured(tmp_path, *sections, port=redis.port)) as daemon,
+        ask_now(redis) as ask,
+    ):
+        put_load(daemon, "orders")
+        wait_until(lambda: jobs_of(daemon) == 0)
+        assert sorted(map(int, ask.lrange("orders:due", 0, -1))) == list(range(LOAD))
+
+
+def test_no_job_is_lost_when_redis_and_then_the_daemon_are_killed_under_load(
+    redis: Broker, tmp_path: Path
+) -> None:
+    sink = f'[sinks.s]\nkind = "redis"\nurl = "redis://{HOST}:{redis.port}"\nstream = "due"'
+    topic = f'[topics.orders]\npush = {{ sink = "s" }}\nretry = "{" 200ms" * 50}"'
+    command = configured(tmp_path, sink, topic)
+    with daemon_of(*command) as daemon, ask_now(redis) as ask:
+        put_load(daemon, "orders")
+        wait_until(lambda: ask.xlen("due") > LOAD // 8)
+        redis.kill()
+        redis.start()
+        wait_until(lambda: ask.xlen("due") > LOAD // 2)
+        daemon.kill()
+    with daemon_of(*command) as daemon, ask_now(redis) as ask:
+        wait_until(lambda: jobs_of(daemon) == 0)
+        arrived = [(fields[b"id"], fields[b"message_id"]) for _, fields in ask.xrange("due")]
+        assert {int(job_id) for job_id, _ in arrived} == set(range(1, LOAD + 1))
+        assert len(set(arrived)) == LOAD  # what came twice came with the same message_id
+
+
+def test_a_daemon_publishes_due_jobs_to_an_exchange(amqp: Broker, tmp_path: Path) -> None:
+    topic = '[topics.orders]\npush = { sink = "broker" }'
+    sections = (examples("toml", "An AMQP exchange")[0], topic)
+
+    async def counted(*, bind: bool) -> int:
+        async with amqp_channel(amqp) as channel:
+            queue = await channel.declare_queue("by-daemon", durable=True)
+            if bind:
+                await queue.bind("amq.topic", "due.orders")
+            return queue.declaration_result.message_count or 0
+
+    asyncio.run(counted(bind=True))
+    with daemon_of(*configured(tmp_path, *sections, port=amqp.port)) as daemon:
+        put_load(daemon, "orders")
+        wait_until(lambda: jobs_of(daemon) == 0)
+    assert asyncio.run(counted(bind=False)) == LOAD
+
+
+def test_a_daemon_moves_due_jobs_to_another_topic_as_the_page_says(tmp_path: Path) -> None:
+    sections = examples("toml", "Another topic")
+    with (
+        daemon_of(*configured(tmp_path, *sections)) as daemon,
+        LineClient(daemon.address) as worker,
+    ):
+        put_load(daemon, "reminders")
+        worker.ask("watch mail")
+        bodies = set()
+        for _ in range(LOAD):
+            _, job_id, rest = worker.ask("reserve").split(" ", 2)
+            bodies.add(int(rest.partition("\r\n")[2]))
+            assert worker.ask(f"delete {job_id}") == "DELETED"
+        assert bodies == set(range(LOAD))
+        assert jobs_of(daemon) == 0
+
+
 # --- Redis ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def ask_now(broker: Broker) -> Iterator[Any]:
+    """Ask Redis without a loop."""
+    client = redis_client.Redis(host=HOST, port=broker.port)
+    try:
+        yield client
+    finally:
+        client.close()
 
 
 def ask_redis(broker: Broker, database: int = 0) -> Any:  # noqa: ANN401 - its answers have no types
@@ -173,22 +307,20 @@ def test_redis_is_reached_by_a_unix_socket_and_in_another_database(
     run(test)
 
 
-def test_redis_is_reached_over_tls_if_an_authority_vouches_for_it(
-    tmp_path: Path, tls: Tls, tls_port: int
-) -> None:
+def test_redis_is_reached_over_tls_if_an_authority_vouches_for_it(tmp_path: Path, tls: Tls) -> None:
     need("redis")
     files = ("--tls-cert-file", str(tls.certificate), "--tls-key-file", str(tls.key))
-    served = ("--tls-port", str(tls_port), "--tls-ca-cert-file", str(tls.ca), *files)
+    others = ("--tls-ca-cert-file", str(tls.ca), "--tls-auth-clients", "no")
 
-    async def test() -> None:
-        how = {"url": f"rediss://{HOST}:{tls_port}", "list": "a"}
+    async def test(port: int) -> None:
+        how = {"url": f"rediss://{HOST}:{port}", "list": "a"}
         assert await one("redis", ca=str(tls.ca), **how) == DELIVERED
         end = await one("redis", **how)
         assert end.is_outage
         assert "certificate verify failed" in end.error
 
-    with redis_server(tmp_path, *served, "--tls-auth-clients", "no"):
-        run(test)
+    with free_port() as port, redis_server(tmp_path, "--tls-port", str(port), *files, *others):
+        run(lambda: test(port))
 
 
 def test_redis_says_what_is_wrong_and_the_sink_what_to_do(redis: Broker, tmp_path: Path) -> None:
