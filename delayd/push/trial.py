@@ -152,6 +152,7 @@ async def _tried(
     look_up_host: LookUp,
     elapsed_ns: Callable[[], int],
 ) -> Trial:
+    await webhook.opened()  # which takes a while, and is not the receiver's
     begun_ns = elapsed_ns()
     addresses: tuple[tuple[str, str], ...] = ()
     try:

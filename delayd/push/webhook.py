@@ -131,7 +131,7 @@ class Webhook:
             headers = self._headers(job)
         except KeyError as error:
             return _not_called(f"there is no secret {error.args[0]} to sign with")
-        connections = self._connections or await self._opened()
+        connections = self._connections or await self.opened()
         import aiohttp  # noqa: PLC0415 - see `connections`
 
         from delayd.push.connections import NEW_SOCKETS  # noqa: PLC0415 - see there
@@ -162,7 +162,7 @@ class Webhook:
         except (aiohttp.ClientError, OSError):
             return _no_answer(f"{place} closed the connection before it answered")
 
-    async def _opened(self) -> "Connections":
+    async def opened(self) -> "Connections":
         """Return the connections; at the first call import what they need.
 
         In a thread, because that and reading the system's certificates take 0.1 to 0.4 s, for which

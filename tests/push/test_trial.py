@@ -51,3 +51,38 @@ def test_a_look_up_that_hangs_ends_the_trial_in_time() -> None:
         assert not trial.is_refused
 
     asyncio.run(scene())
+
+
+def test_the_time_that_a_sample_takes_is_that_of_the_receiver() -> None:
+    async def scene() -> None:
+        receiver = Receiver()
+        async with receiver:
+            sink = webhook(receiver)
+            read_ns: list[int] = []
+
+            def elapsed_ns() -> int:
+                assert sink._connections is not None or read_ns
+                read_ns.append(len(read_ns) * 7_000_000)
+                return read_ns[-1]
+
+            egress = rules(receiver)
+            call = job(receiver.url())
+            trial = await _tried(call, call.url, egress, sink, FakeDns(), elapsed_ns)
+        assert trial.took_ms == 7
+
+    asyncio.run(scene())
+
+
+def test_an_address_in_place_of_a_name_is_judged_too() -> None:
+    async def scene() -> None:
+        receiver = Receiver()
+        async with receiver:
+            egress = rules(receiver, "::1/128")
+            dns = FakeDns()
+            dns.hosts["::1"] = ["::1"]
+            call = job(f"http://[::1]:{receiver.port}/")
+            sink = webhook(receiver, dns, egress=egress)
+            trial = await _tried(call, call.url, egress, sink, dns, lambda: 0)
+        assert trial.addresses == (("::1", ""),)
+
+    asyncio.run(scene())

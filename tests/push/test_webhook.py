@@ -893,7 +893,7 @@ def test_the_default_context_verifies_certificates_and_hosts() -> None:
     async def scene() -> None:
         receiver = Receiver()
         async with calling(receiver) as sink:
-            connections = await sink._opened()
+            connections = await sink.opened()
             context = getattr(connections.fresh.connector, "_ssl", None)
         assert isinstance(context, ssl.SSLContext)
         assert context.verify_mode is ssl.CERT_REQUIRED
