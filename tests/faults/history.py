@@ -45,6 +45,7 @@ digest: the state after that frame, whose `acked` is the frame up to which repli
     I5 of what was sent in one piece a      I9 nothing is acknowledged after a failed sync until R3
        prefix happens; batches keep to max  I10 snapshot and tail are the full log
     I11 a key is one live job's in its topic I12 attempts never go backwards
+    I13 a job with a target is taken in the end, or is a dead letter (`pushes.unserved`)
 """
 
 import json

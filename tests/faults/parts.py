@@ -87,6 +87,8 @@ class Plan:
     )
     quick_share: float = 0.0
     """In so many of the turns the disk has been quick, so that the turn itself syncs."""
+    pushes: bool = False
+    """There are jobs with targets, and a receiver (`pushes`)."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> "Plan":

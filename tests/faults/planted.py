@@ -10,13 +10,18 @@ from unittest import mock
 
 import delayd.core.background
 import delayd.core.operations.expiry
+import delayd.core.push_lanes
+import delayd.core.transitions
 import delayd.journal.journal
 import delayd.journal.recovery
 import delayd.journal.snapshot
+import tests.faults.pushes
 from delayd.commit import Replies
 from delayd.core.engine import Engine
+from delayd.core.operations.finish import delete
 from delayd.core.operations.returns import give_back_some
 from delayd.core.replay import Replay
+from delayd.core.session import Session
 from delayd.core.times import PlayedMs, RequestMs
 from delayd.core.transitions import expired
 from delayd.journal.retention import KeptSnapshot
@@ -170,6 +175,45 @@ def returns_forgotten() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def push_ladder_forgotten() -> Iterator[None]:
+    """A replay does not know that jobs which are pushed climb a ladder that nobody gave them."""
+    turn = Replay._turn
+
+    def turn_without_push(self: Replay, time_ms: int) -> None:
+        with mock.patch.object(delayd.core.transitions, "is_pushed", return_value=False):
+            turn(self, PlayedMs(time_ms))
+
+    with mock.patch.object(Replay, "_turn", turn_without_push):
+        yield
+
+
+@contextlib.contextmanager
+def lanes_unheard_of() -> Iterator[None]:
+    """After a replay the scheduler is believed to have heard of all lanes."""
+    finish = Replay.finish
+
+    def finish_silently(self: Replay, now_ms: int) -> None:
+        finish(self, PlayedMs(now_ms))
+        self.engine.store.push_lanes.take()
+
+    with mock.patch.object(Replay, "finish", finish_silently):
+        yield
+
+
+@contextlib.contextmanager
+def failures_believed() -> Iterator[None]:
+    """A job whose call has failed is removed like one that was taken."""
+
+    def remove(
+        engine: Engine, session: Session, job_id: int, now_ms: RequestMs, **_how: object
+    ) -> None:
+        delete(engine, session, job_id, now_ms)
+
+    with mock.patch.object(tests.faults.pushes, "fail_call", remove):
+        yield
+
+
 def just_lapsed(record: bytes, *_what: object, **_more: object) -> bytes:
     return expired(record)
 
@@ -193,6 +237,9 @@ PATCHES: Final[dict[str, Callable[[], contextlib.AbstractContextManager[None]]]]
     "checks no checksum": no_checksums,
     "forgets keys in a replay": keys_forgotten,
     "forgets in a replay that a ttr ran out under a ladder": lapses_forgotten,
+    "forgets in a replay the ladder of jobs that are pushed": push_ladder_forgotten,
+    "hears of no job to be pushed that was ready before a start": lanes_unheard_of,
+    "removes a job whose call has failed": failures_believed,
     "records no slice of what a closed connection held": returns_forgotten,
     "removes old segments before the snapshot is durable": removing_early,
 }

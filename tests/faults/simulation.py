@@ -45,6 +45,7 @@ from tests.faults.checker import Violation, violations
 from tests.faults.clients import DEAD, KEYS, TUBES, Client, World
 from tests.faults.history import History
 from tests.faults.parts import Daemon, Parts, Plan, RecordingJournal, Refused, digest, seen_in
+from tests.faults.pushes import Pushes, unserved
 from tests.faults.states import FOREVER
 
 DIRECTORY: Final = "data"
@@ -78,6 +79,7 @@ class Run:
         may_refuse = bool(self.plan.faults & {"full", "error"})
         now_ms, keys = self.clock.now_ms, list(KEYS)
         self.world = World(self.rng, self.history, now_ms, {}, [0, 0, 0], may_refuse, keys)
+        self.pushes = Pushes(self.world, self.clock, seed) if self.plan.pushes else None
         self.disk = self.parts.disk(self._happened)
         self.payloads: dict[int, bytes] = {}
         """Every frame that was ever appended and has not been lost."""
@@ -106,7 +108,10 @@ class Run:
         elif self.plan.policy is SyncPolicy.NEVER:
             loss_ms = FOREVER
         late_ms = FOREVER if "full" in self.plan.faults else LATE_MS_MAX
-        return violations(self.history.entries, late_ms_max=late_ms, loss_ms=loss_ms)
+        found = violations(self.history.entries, late_ms_max=late_ms, loss_ms=loss_ms)
+        if self.pushes is not None and not loss_ms and not self.ends_with_a_crash:
+            found += unserved(self.history.entries, self.pushes.taken)
+        return found
 
     def play(self) -> None:
         """Play the whole seed."""
@@ -140,6 +145,8 @@ class Run:
     def _liveness(self) -> None:
         """End all faults; everything that was acknowledged must come now."""
         self.has_faults = False
+        if self.pushes is not None:
+            self.pushes.has_faults = False
         self.disk.heal()
         self.disk.capacity_bytes = None
         if self.daemon is not None and self.daemon.journal.has_failed:
@@ -248,6 +255,8 @@ class Run:
                 self.left -= 1
         if self.rng.random() < APPOINTED_SHARE:
             within.appoint(daemon, self.world, self.clock)
+        if self.pushes is not None and daemon.failure is None:
+            self.pushes.act()
 
     def _client(self) -> Client:
         daemon = self.daemon
@@ -292,10 +301,13 @@ class Run:
         while (now_ms := self.clock.now_ms()) < until_ms:
             wakes = [until_ms, *(at_ms for at_ms, _ in daemon.loop.timers)]
             deadline_ms = next_deadline(daemon.engine)
-            wakes += (at_ms for at_ms in (deadline_ms, daemon.chore_ms) if at_ms is not None)
+            call_ms = None if self.pushes is None else self.pushes.next_ms()
+            wakes += (at for at in (deadline_ms, daemon.chore_ms, call_ms) if at is not None)
             self.clock.advance(max(1, min(wakes) - now_ms))
             daemon.loop.ring()
             self._turn()
+            if self.pushes is not None and not self.has_faults:
+                self._settle()  # nobody else does so for what the scheduler asks for meanwhile
 
     # --- The daemon's part ----------------------------------------------------------------------
 
@@ -331,6 +343,8 @@ class Run:
         engine.log_space.jobs = len(engine.store.jobs)
         turns.limit_room()
         self.history.note("started", self.clock.now_ms())
+        if self.pushes is not None:
+            self.pushes.attach(self.daemon)
 
     def _disk_is_quick(self) -> bool:
         return self.quick.random() < self.plan.quick_share
@@ -405,6 +419,8 @@ class Run:
             return
         for client in daemon.clients:
             client.speak()
+        if self.pushes is not None:
+            self.pushes.work()
         turn(daemon.turns, daemon.line, daemon.commit)
         if daemon.has_new_client:
             # Who has just connected is read from in the turn after.
@@ -498,6 +514,8 @@ class Run:
         daemon = self.daemon
         assert daemon is not None
         self._turn()
+        if self.pushes is not None:
+            self.pushes.stop()
         within.stop_in_order(daemon, self.history, self.clock.now_ms())
         self._forget("stop" if daemon.failure is None else "power")
         self.disk.kill()

@@ -15,6 +15,7 @@ from tests.faults import bytes_of_a_log, power_cuts
 from tests.faults.conftest import SIMULATED, Runs
 from tests.faults.parts import Parts, Plan
 from tests.faults.planted import PARTS, PATCHES
+from tests.faults.pushes import with_pushes
 from tests.faults.simulation import played
 
 SEEDS_MAX: Final = 300
@@ -31,6 +32,12 @@ def simulated_with_snapshots(parts: Parts) -> None:
     """T-L1: test_simulation.test_every_seed_keeps_every_promise."""
     for seed in range(SEEDS_MAX):
         played(seed, parts, SNAPSHOTS)
+
+
+def simulated_with_pushes(parts: Parts) -> None:
+    """T-L1: test_simulation.test_every_seed_with_pushes_keeps_every_promise."""
+    for seed in range(SEEDS_MAX):
+        played(seed, parts, with_pushes(seed))
 
 
 def boundaries(parts: Parts) -> None:
@@ -71,6 +78,9 @@ FINDERS: Final = MappingProxyType(
         "checks no checksum": (simulated, flipped),
         "forgets keys in a replay": (simulated,),
         "forgets in a replay that a ttr ran out under a ladder": (simulated,),
+        "forgets in a replay the ladder of jobs that are pushed": (simulated_with_pushes,),
+        "hears of no job to be pushed that was ready before a start": (simulated_with_pushes,),
+        "removes a job whose call has failed": (simulated_with_pushes,),
         "records no slice of what a closed connection held": (simulated,),
         "removes old segments before the snapshot is durable": (
             simulated_with_snapshots,

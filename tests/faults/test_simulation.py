@@ -15,6 +15,7 @@ from tests.faults.clients import DEAD, OUTCOMES
 from tests.faults.conftest import SIMULATED, Runs
 from tests.faults.history import as_seen
 from tests.faults.parts import Plan
+from tests.faults.pushes import OWN, PUSHED, with_pushes
 from tests.faults.simulation import played
 
 FIXED: Final[tuple[tuple[int, str], ...]] = (
@@ -54,6 +55,40 @@ def test_every_seed_keeps_every_promise(runs: Runs) -> None:
     if runs.is_random:
         assert lives > 2 * runs.times(250, 10_000)
         assert snapshots > runs.times(250, 10_000) // 10
+
+
+@SIMULATED
+def test_every_seed_with_pushes_keeps_every_promise(runs: Runs) -> None:
+    """T-L1: jobs with targets, and a receiver that fails, hangs, answers late and counts."""
+    taken = 0
+    for seed in runs.seeds("T-L1 pushes", short=20, long=3_000):
+        run = played(seed, plan=with_pushes(seed))
+        assert run.pushes is not None
+        taken += len(run.pushes.taken)
+    runs.count("T-L1 pushes", taken, "jobs taken")
+    if runs.is_random:
+        assert taken > 10 * runs.times(20, 3_000)
+
+
+@SIMULATED
+def test_every_end_of_a_call_happens() -> None:
+    """T-L1: and so often that a fault meets it."""
+    ends: Counter[str] = Counter()
+    for seed in range(12):
+        kinds: dict[int, str] = {}
+        for what, number, _, rest in played(seed, plan=with_pushes(seed)).history.entries:
+            if what == "invoke" and str(rest["client"]).startswith("pushes"):
+                kinds[number] = str(rest["kind"])
+            elif what == "ok" and number in kinds:
+                ends[kinds[number]] += 1
+            elif rest.get("what") == "observed":
+                for job in map(as_seen, cast("list[object]", rest["jobs"])):
+                    is_ours = job.topic in {OWN, PUSHED}
+                    ends["dead letters"] += is_ours and job.state == "buried"
+                    ends["climbing"] += is_ours and (job.attempts or 0) > 0
+                    ends["moved"] += job.topic == DEAD and b"pushed" in job.body
+    assert ends.keys() >= {"put", "policy", "reserve", "delete", "nack", "bury", "moved"}
+    assert min(ends.values()) > 5, ends
 
 
 @SIMULATED
