@@ -372,7 +372,7 @@ def test_a_file_that_cannot_be_removed_is_named() -> None:
 
 
 def test_whatever_call_fails_meanwhile_every_job_is_there_afterwards(rng: random.Random) -> None:
-    for _ in range(60):
+    for _ in range(25):
         rig = snapshot_rig(pace=rng.choice((None, 1)))
         long_log(rig)
         number = rig.disk.call_count + rng.randrange(1, 80)

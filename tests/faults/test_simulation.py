@@ -46,7 +46,7 @@ What a seed plays changes whenever clients learn to say more.
 def test_every_seed_keeps_every_promise(runs: Runs) -> None:
     """T-L1, safety and liveness."""
     lives = snapshots = 0
-    for seed in runs.seeds("T-L1", short=250, long=10_000):
+    for seed in runs.seeds("T-L1", short=120, long=10_000):
         run = played(seed)
         lives += run.lives
         snapshots += run.snapshots

@@ -18,7 +18,7 @@ from tests.http_client import HTTP, Answer, HttpClient, request
 
 JOBS: Final = "/v1/topics/mail/jobs"
 RESERVE: Final = "/v1/topics/mail/reserve"
-LOOPS: Final = 20
+LOOPS: Final = 10
 PUTS: Final = 8
 """In each loop, all at once."""
 PAUSES_S: Final = (0, 0.003, 0.01, None)
