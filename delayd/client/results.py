@@ -8,12 +8,13 @@
 import datetime as dt
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from delayd.client.values import Outcome, State
 
 Time = dt.datetime
+NO_DETAILS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class PutResult(NamedTuple):
@@ -47,8 +48,7 @@ class Failure(NamedTuple):
     """The topic that the job was moved from."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobInfo:
+class JobInfo(NamedTuple):
     """A job as it was when it was looked at."""
 
     id: int
@@ -64,7 +64,7 @@ class JobInfo:
     failure: Failure | None = None
     body: bytes | None = None
     """None where a list left it out."""
-    details: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    details: Mapping[str, Any] = NO_DETAILS
     """All that the daemon said, under its names."""
 
     @property
@@ -77,8 +77,7 @@ class JobInfo:
         return json.loads(self.body or b"")
 
 
-@dataclass(frozen=True, slots=True)
-class Reservation:
+class Reservation(NamedTuple):
     """A job that this client holds until it expires."""
 
     id: int
@@ -97,12 +96,11 @@ class Reservation:
     key: str = ""
     failure: Failure | None = None
     """Why the last attempt failed."""
-    link: Any = field(default=None, repr=False, compare=False)
+    link: Any = None
     """The connection that holds it, on the line."""
 
 
-@dataclass(frozen=True, slots=True)
-class TopicInfo:
+class TopicInfo(NamedTuple):
     """How many jobs a topic has, by state, and who waits for them."""
 
     name: str
@@ -113,7 +111,7 @@ class TopicInfo:
     urgent: int
     waiting: int
     paused_until: Time | None = None
-    details: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    details: Mapping[str, Any] = NO_DETAILS
     """All that the daemon said, under its names."""
 
     @property

@@ -26,7 +26,13 @@ def test_a_client_needs_nothing_of_the_daemon_and_no_other_package() -> None:
     ours = {name for name in loaded if name.startswith("delayd")}
     assert all(name == "delayd" or name.startswith("delayd.client") for name in ours)
     assert not loaded & {"aiohttp", "click", "msgspec", "orjson", "sortedcontainers", "asyncio"}
-    assert not loaded & {"ssl", "random", "delayd.client.line_calls", "delayd.client.batches"}
+    assert not loaded & {
+        "ssl",
+        "random",
+        "dataclasses",
+        "delayd.client.line_calls",
+        "delayd.client.batches",
+    }
 
 
 def test_every_name_that_types_promise_is_there() -> None:
