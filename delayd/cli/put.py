@@ -3,7 +3,7 @@
 import base64
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
@@ -41,6 +41,7 @@ Line = tuple[int, "NewJob"]
     epilog=examples(
         "delayd put mail 'hello' --delay 15s",
         "delayd put orders close --delay 30m --key order-17 --on-conflict extend",
+        "delayd put orders close --delay 30m --call https://example.com/due",
         "delayd put reports --file report.json --at 2030-01-01T09:00:00Z",
         'echo \'{"to": "ada"}\' | delayd put mail',
         'delayd put mail --ndjson jobs.ndjson    # {"body": ..., "delay": "1h", "key": ...}',
@@ -65,6 +66,9 @@ Line = tuple[int, "NewJob"]
 @click.option("--retry", metavar="STEPS", help="Delays after failures: '15s 3m 10m'.")
 @click.option("--max-attempts", type=int, help="How often it is handed out at most.")
 @click.option("--jitter-percent", type=int, help="Lengthens each step by up to this much.")
+@click.option("--call", metavar="URL", help="Send it there when it is due; no worker is needed.")
+@click.option("--method", metavar="METHOD", help="Of that request; by default POST.")
+@click.option("--header", metavar="NAME:VALUE", multiple=True, help="Of that request; repeatable.")
 @click.option("--idempotency-key", metavar="TEXT", help="Makes it safe to repeat this command.")
 @JSON_OPTION
 @with_client
@@ -86,6 +90,7 @@ def put(
     given: dict[str, Any] = {name: said for name, said in options.items() if said is not None}
     if "delay" in given and "at" in given:
         raise click.UsageError("--delay and --at exclude each other")
+    given |= called(given.pop("call", ""), given.pop("header"))
     if ndjson is not None:
         if body is not None or file is not None:
             raise click.UsageError("with --ndjson the bodies are in its lines")
@@ -101,6 +106,19 @@ def put(
             due = "" if result.due is None else f", due {time_shown(result.due)}"
             complain(f"{result.outcome}{due}")
     return Exit.OK
+
+
+def called(url: str, headers: Sequence[str]) -> dict[str, object]:
+    """Return where a job is sent when it is due, as a put says it.
+
+    >>> called("https://example.com/due", ["X-Shop: 7"])
+    {'url': 'https://example.com/due', 'headers': {'X-Shop': '7'}}
+    """
+    if not all(":" in header for header in headers):
+        raise click.UsageError("--header must be NAME:VALUE")
+    pairs = (header.partition(":") for header in headers)
+    said = {"url": url, "headers": {name.strip(): value.strip() for name, _, value in pairs}}
+    return {name: value for name, value in said.items() if value}
 
 
 def body_of(text: str | None, file: BinaryIO | None) -> bytes:

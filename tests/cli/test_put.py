@@ -59,6 +59,17 @@ def test_every_option_reaches_the_job(talk: Talk) -> None:
     assert (said["retry"], said["max_attempts"], said["jitter_percent"]) == ("15s 3m", 3, 5)
 
 
+def test_a_job_may_be_sent_somewhere_when_it_is_due(talk: Talk) -> None:
+    where = ("--call", "https://example.com/due", "--method", "PUT")
+    talk.run("put", "mail", "x", *where, "--header", "X-Shop: 7", "--header", "X:a:b")
+    said = json.loads(talk.requests[-1].body)
+    assert (said["url"], said["method"]) == ("https://example.com/due", "PUT")
+    assert said["headers"] == {"X-Shop": "7", "X": "a:b"}
+    talk.run("put", "mail", "x")
+    assert not {"url", "method", "headers"} & json.loads(talk.requests[-1].body).keys()
+    assert "NAME:VALUE" in talk.fails(Exit.USAGE, "put", "mail", "x", *where, "--header", "X")
+
+
 def test_a_time_may_be_seconds_since_1970(talk: Talk) -> None:
     (job,) = talk.objects("put", "mail", "x", "--at", "1893456000")
     assert job["due"] == "2030-01-01T00:00:00Z"
