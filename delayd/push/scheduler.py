@@ -223,7 +223,7 @@ class Scheduler:
             steps -= 1
             place = self._queue.popleft()
             place.is_queued = False
-            if place.lanes and place.in_flight < place.cap and place.breaker.may_begin(at_ms):
+            if place.breaker.may_begin(at_ms):
                 call = self._begin(place, place.lanes.popleft(), now_ms, at_ms)
                 if call is not None:
                     calls.append(call)
@@ -235,12 +235,10 @@ class Scheduler:
     ) -> PushCall | None:
         """Reserve the next job of the lane; None if it may not be called now, or there is none."""
         lane = entry.lane
-        if self._known.get(lane) is not entry:
-            return None
         topic, origin = lane
         target = entry.target
         if not origin:
-            if _target_of(topic) is not target:
+            if _target_of(topic) is not target:  # as after every change of the policy
                 self._enter(entry, at_ms)
                 return None
             if target is not None and target.rate_per_s and not self._may_take(entry, at_ms):

@@ -173,3 +173,12 @@ def test_a_certificate_has_the_name_that_it_was_made_out_to(
     certificate: dict[str, object], name: str
 ) -> None:
     assert certificate_name(certificate) == name
+
+
+def test_an_error_in_which_code_of_delayd_took_part_is_a_fault_of_its_own() -> None:
+    with pytest.raises(AttributeError) as ours:
+        certificate_name(cast("dict[str, object]", None))
+    with pytest.raises(ValueError, match="literal") as theirs:
+        int("what a sink does")
+    assert peers.is_own_fault({"message": "", "exception": ours.value})
+    assert not peers.is_own_fault({"message": "", "exception": theirs.value})

@@ -9,8 +9,8 @@ from delayd.core.job import State
 from delayd.core.operations.clock import caught_up
 from delayd.core.operations.finish import delete
 from delayd.core.operations.reserve import reserve_job
-from delayd.core.operations.topics import pause, set_policy
-from delayd.core.policy import Policy
+from delayd.core.operations.topics import configure, pause, set_policy
+from delayd.core.policy import Patterns, Policy
 from delayd.core.session import Session
 from delayd.core.targets import pack_own
 from delayd.limits import (
@@ -176,8 +176,27 @@ def test_a_target_that_is_removed_and_set_again_gets_the_jobs() -> None:
     set_policy(rig.engine, "mail", Policy(), rig.now_ms)
     rig.ends(call)
     assert rig.take() == []
+    assert (kept(rig), rig.engine.store.push_lanes.heard) == (0, set())
     rig.sends("mail", "a")
     assert len(rig.take()) == 1
+
+
+def test_a_target_that_is_set_away_and_back_while_its_place_is_full_gets_the_jobs() -> None:
+    rig = SchedulerRig(per_place=1)
+    configured = Policy.from_fields({"push": {"url": URL.format("a")}})
+    configure(rig.engine, Patterns({"mail": configured}), None, None)
+    rig.puts("mail", 4)
+    (first,) = rig.take()
+    rig.sends("mail", "b")
+    (second,) = rig.take()
+    set_policy(rig.engine, "mail", None, rig.now_ms)
+    assert rig.take() == []
+    rig.all_end((first, second))
+    for _ in range(2):
+        (call,) = rig.take()
+        assert call.target.url == URL.format("a")
+        rig.ends(call)
+    assert (rig.take(), kept(rig)) == ([], 0)
 
 
 def test_a_lane_that_ran_dry_is_called_again_when_it_has_jobs() -> None:

@@ -516,6 +516,19 @@ def test_attempts_are_counted_by_topic_and_result_and_timed_by_sink(rig: SenderR
     assert (sum(counts.took_ms["url"].counts), counts.took_ms["url"].sum) == (3, 90)
 
 
+def test_the_figures_tell_what_goes_on_and_what_was(rig: SenderRig) -> None:
+    rig.sends("mail", "a")
+    jobs = [rig.put("mail") for _ in range(BREAKER_FAILURES + 1)]
+    for job_id in jobs[1:]:
+        rig.answers(job_id, OUTAGE)
+    attempts = {"delivered": 0, "failed": BREAKER_FAILURES, "exhausted": 0}
+    places = {"closed": 0, "open": 1, "half_open": 0}
+    assert rig.sender.stats() == {"under_way": 1, "attempts": attempts, "places": places}
+    by_topic, under_way, states, took_ms = rig.sender.figures("other topics")
+    assert by_topic == {"mail": attempts, "other topics": dict.fromkeys(attempts, 0)}
+    assert (under_way, states, [*took_ms]) == (1, places, ["url"])
+
+
 def test_topics_beyond_the_bound_are_counted_together() -> None:
     counters = PushCounters()
     for number in range(TOPICS_SHOWN_MAX + 3):
