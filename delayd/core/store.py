@@ -70,6 +70,7 @@ _KEY: Final = int(Flag.KEY)
 _WALL: Final = int(Flag.WALL)
 _TARGET: Final = int(Flag.TARGET)
 """Its bit is the highest: flags of a job with a target of its own are no less."""
+_KEY_OR_TARGET: Final = _KEY | _TARGET
 _PAUSED: Final = int(Block.PAUSED)
 _FULL: Final = int(Block.FULL)
 _SLOW: Final = int(Block.SLOW)
@@ -543,11 +544,10 @@ class Store:
 
         A job in hand that has its key goes on without.
         """
-        flags = record[FLAGS_AT]
-        if flags & _KEY:
-            self._claim(topic, job_id, record)
         if self.time_ms >= topic.roll_ms:
             self.roll(topic)
+        if record[FLAGS_AT] & _KEY_OR_TARGET:
+            self._take_in(topic, job_id, priority, record)
         topic.jobs += 1
         topic.jobs_put += 1
         topic.bytes += len(record)
@@ -562,7 +562,7 @@ class Store:
             if queues.delays.wheel.insert(job_id, due_ms, self.time_ms):
                 self.timer_queue.queue(queues.delays)
             return
-        if state != _READY or flags >= _TARGET:
+        if state != _READY:
             self._place(topic, job_id, record)
             return
         queues.ready.add(priority << 64 | job_id)
@@ -575,6 +575,13 @@ class Store:
             ages.newest += 1
         else:
             ages.add(due_ms)
+
+    def _take_in(self, topic: Topic, job_id: int, priority: int, record: bytes) -> None:
+        """Note the key and the target of a new job."""
+        if record[FLAGS_AT] & _KEY:
+            self._claim(topic, job_id, record)
+        if record[FLAGS_AT] >= _TARGET and record[STATE_AT] == _READY:
+            self.push_lanes.enter(topic, priority << 64 | job_id, record)
 
     def put_alike(
         self, topic: Topic, first_id: int, priority: int, due_ms: int, records: list[bytes]

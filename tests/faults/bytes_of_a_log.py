@@ -15,6 +15,7 @@ from delayd.core.job import Retry
 from delayd.core.operations.change import change, kick_job, reschedule, reschedule_at
 from delayd.core.operations.clock import advance, follow_wall
 from delayd.core.operations.finish import bury, delete, nack, release
+from delayd.core.operations.push import fail_call, reserve_call, take_fresh
 from delayd.core.operations.put import Conflict, put_keyed
 from delayd.core.operations.reserve import reserve_batch, touch
 from delayd.core.operations.returns import leases_are_caught_up
@@ -23,6 +24,7 @@ from delayd.core.operations.topics import clear, pause, set_policy
 from delayd.core.policy import Policy
 from delayd.core.replay import Replay
 from delayd.core.snapshot_copy import SnapshotCopy
+from delayd.core.targets import Target, pack_own
 from delayd.core.times import PlayedMs, RequestMs
 from delayd.journal.disk import Disk
 from delayd.journal.errors import JournalError
@@ -78,6 +80,26 @@ def worked_on(engine: Engine, rng: random.Random) -> Iterator[None]:
         kick(engine, topic, rng.randrange(2), RequestMs(now_ms))
         if rng.random() < 0.1:
             pause(engine, topic.name, rng.choice((0, 5_000)), RequestMs(now_ms))
+        yield
+
+
+def pushed_in_every_way(engine: Engine, rng: random.Random) -> Iterator[None]:
+    """The same with targets: each turn has jobs that are pushed, and not taken."""
+    engine.vet_target = lambda target: target
+    session = open_session(engine)
+    for turn, _ in enumerate(worked_on_in_every_way(engine, rng)):
+        now_ms = RequestMs(engine.store.time_ms)
+        if turn == 0:
+            push = Target(url="https://example.com/all", headers=(("X-Team", "mail"),))
+            set_policy(engine, "out", Policy(push=push), now_ms)
+        own = pack_own("PUT", f"https://example.com/{turn}?a=b", (("X-Turn", str(turn)),))
+        what: dict[str, Any] = {"priority": 3, "ttr_ms": 60_000, "now_ms": now_ms}
+        put(engine, engine.store.topic("own"), body=b"own target", target=own, **what)
+        put(engine, engine.store.topic("out"), body=b"the topic's target", **what)
+        for lane in take_fresh(engine):
+            while job := reserve_call(engine, session, lane, 60_000, now_ms):
+                error = "503 Service Unavailable\nlater"
+                fail_call(engine, session, job[0], now_ms, error=error, is_exhausted=turn % 3 == 0)
         yield
 
 

@@ -2,7 +2,8 @@
 
 `golden/` holds, for each version, a directory as a daemon of that version left it: all kinds of
 records in a log, and two snapshots beside the log; `state` says which jobs it held. Such a
-directory is never changed. A new version, or one that has more kinds of records, gets one by
+directory is never changed. A new version, or one that has more kinds of records or parts of jobs,
+gets one by
 `python -m tests.faults.test_formats`.
 """
 
@@ -16,18 +17,21 @@ import pytest
 
 from delayd.core.dump import Dump
 from delayd.core.engine import Engine
+from delayd.core.job import Flag, Reason
 from delayd.core.records import Kind
 from delayd.journal.errors import JournalVersion
 from delayd.journal.format import FORMAT_VERSION
 from delayd.journal.recovery import Recovery
 from delayd.journal.snapshot import SNAPSHOT_VERSION
 from delayd.testing.disk import SimulatedDisk
-from tests.faults.bytes_of_a_log import recovered, snapshots_of, worked_on_in_every_way
+from tests.faults.bytes_of_a_log import pushed_in_every_way, recovered, snapshots_of
 from tests.faults.parts import seen_in
 from tests.journal.journals import DIRECTORY, contents_of
 
 GOLDEN: Final = Path(__file__).parent / "golden"
-NAME: Final = f"log-{FORMAT_VERSION}-snapshot-{SNAPSHOT_VERSION}-kinds-{max(Kind)}"
+NAME: Final = (
+    f"log-{FORMAT_VERSION}-snapshot-{SNAPSHOT_VERSION}-kinds-{max(Kind)}-flags-{sum(Flag)}"
+)
 STATE: Final = "state"
 TURNS: Final = 30
 
@@ -66,10 +70,17 @@ def test_it_has_every_kind_of_record(home: Path) -> None:
     disk = disk_of(home)
     recovery = Recovery(disk, DIRECTORY, disk.list_directory(DIRECTORY))
     dump = Dump()
-    kinds = {record.kind for frame in recovery.frames() for record in dump.records(frame.payload)}
+    records = [record for frame in recovery.frames() for record in dump.records(frame.payload)]
+    kinds = {record.kind for record in records}
+    said = {name for record in records for name in record.fields}
+    reasons = {record.fields.get("reason") for record in records}
+    is_pushed = any("push" in str(record.fields.get("policy")) for record in records)
     assert kinds >= {Kind.TURN, Kind.TOPIC, Kind.PUT, Kind.RESERVE, Kind.LAST}
     if home.name == NAME:
         assert kinds == set(Kind)
+        assert said >= {"target", "retry", "key", "wall_ms", "rank"}
+        assert Reason.PUSH_FAILED.name.lower() in reasons
+        assert is_pushed
 
 
 @pytest.mark.parametrize("which", ["segment-", "snapshot-"])
@@ -93,7 +104,7 @@ def write_golden() -> None:
     """Write the directory of this version, which must not be there yet."""
     home = GOLDEN / NAME
     home.mkdir(parents=True)
-    disk, _ = snapshots_of(TURNS, worked_on_in_every_way)
+    disk, _ = snapshots_of(TURNS, pushed_in_every_way)
     for name, content in contents_of(disk).items():
         (home / name).write_bytes(content)
     engine, _ = recovered(disk)
