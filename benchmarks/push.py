@@ -26,8 +26,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Final, NamedTuple
 
@@ -275,20 +276,35 @@ def hanging(endpoint: Endpoint, jobs: int) -> Hanging:
     return Hanging(ms, idle_ms, before_bytes, after_bytes)
 
 
+class LinePace(NamedTuple):
+    """How fast the line was."""
+
+    per_second: float
+    cpu_share: float
+    """The part of a processor that the daemon took meanwhile, deliveries included."""
+
+
 class Beside(NamedTuple):
     """What the line does while jobs are delivered, and without."""
 
-    puts: tuple[Pace, Pace]
-    work: tuple[Pace, Pace]
+    puts: tuple[LinePace, LinePace]
+    work: tuple[LinePace, LinePace]
     sender_share: float
     """The part of a processor that deliveries at this rate take, with nothing else to do."""
     rates: tuple[float, float]
     """Deliveries a second: alone, and beside the line."""
 
 
+def paced(server: Server, act: Callable[[], Pace]) -> LinePace:
+    """Do it, and see what processor time the daemon takes meanwhile."""
+    used_s = server.cpu_seconds()
+    pace = act()
+    return LinePace(pace.per_second, (server.cpu_seconds() - used_s) / pace.seconds)
+
+
 def beside(endpoint: Endpoint) -> Beside:
     """Put, and reserve and delete, while jobs are delivered."""
-    paces: list[tuple[Pace, Pace]] = []
+    paces: list[tuple[LinePace, LinePace]] = []
     share, rates = 0.0, []
     for is_busy in (True, False):
         with delayd(endpoint.port) as server, Fleet(server.port, LINE_CONNECTIONS) as fleet:
@@ -301,10 +317,10 @@ def beside(endpoint: Endpoint) -> Beside:
                 share = (server.cpu_seconds() - used_s) / (time.monotonic() - begun_s)
             requests = prebuilt(put_request(0), IN_FLIGHT)
             fleet.put(requests, IN_FLIGHT, jobs=LINE_JOBS // 4)
-            puts = fleet.put(requests, IN_FLIGHT, jobs=LINE_JOBS)
+            puts = paced(server, partial(fleet.put, requests, IN_FLIGHT, jobs=LINE_JOBS))
             fleet.start_reserving(IN_FLIGHT)
             fleet.work(LINE_JOBS // 10)
-            work = fleet.work(LINE_JOBS // 2)
+            work = paced(server, partial(fleet.work, LINE_JOBS // 2))
             if is_busy:
                 rates.append(endpoint.report().per_second)
             paces.append((puts, work))
@@ -335,6 +351,30 @@ def tell_throughput(endpoint: Endpoint, jobs: int, runs: int) -> None:
         )
 
 
+def tell_line(runs: list[Beside]) -> None:
+    """Print the last table: medians of all runs."""
+    share = statistics.median(run.sender_share for run in runs)
+    alone, busy_rate = (statistics.median(run.rates[number] for run in runs) for number in (0, 1))
+    print(
+        f"deliveries {alone:,.0f}/s take {share:.0%} of a processor;"
+        f" beside the line {busy_rate:,.0f}/s"
+    )
+    print(f"{'the line':<24}{'beside':>10}{'alone':>12}{'ratio':>8}{'goal':>8}  met   cpu of both")
+    for name, pairs in (
+        ("puts", [run.puts for run in runs]),
+        ("reserve and delete", [run.work for run in runs]),
+    ):
+        busy, idle = (
+            statistics.median(pair[number].per_second for pair in pairs) for number in (0, 1)
+        )
+        ratio = statistics.median(pair[0].per_second / pair[1].per_second for pair in pairs)
+        shares = [statistics.median(pair[number].cpu_share for pair in pairs) for number in (0, 1)]
+        print(
+            f"{name:<24}{busy:>8,.0f}/s{idle:>10,.0f}/s{ratio:>8.2f}{1 - share:>8.2f}"
+            f"  {verdict(is_met=ratio >= 1 - share):<6}{shares[0]:.0%} {shares[1]:.0%}"
+        )
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -358,19 +398,7 @@ def main() -> None:
             flush=True,
         )
     if "line" in rows:
-        both = beside(endpoint)
-        alone, busy_rate = both.rates
-        print(
-            f"deliveries {alone:,.0f}/s take {both.sender_share:.0%} of a processor;"
-            f" beside the line {busy_rate:,.0f}/s"
-        )
-        for name, (busy, idle) in (("puts", both.puts), ("consume", both.work)):
-            ratio = busy.per_second / idle.per_second
-            goal = 1 - both.sender_share
-            print(
-                f"{name:<24}{busy.per_second:>8,.0f}/s{idle.per_second:>10,.0f}/s{ratio:>8.2f}"
-                f"{goal:>8.2f}  {verdict(is_met=ratio >= goal)}"
-            )
+        tell_line([beside(endpoint) for _ in range(options.runs)])
     endpoint.close()
     print(f"load after: {os.getloadavg()[0]:.2f}")
 

@@ -77,6 +77,23 @@ def test_due_jobs_arrive_with_http_and_without(tmp_path: Path) -> None:
         assert first.message_id != second.message_id, "another log, other ids"
 
 
+def test_on_a_virtual_clock_jobs_arrive_when_it_is_advanced(tmp_path: Path) -> None:
+    with (
+        Receiver(tmp_path) as receiver,
+        delivering(tmp_path / "data", receiver, "--clock", "virtual") as daemon,
+        LineClient(daemon.address) as client,
+    ):
+        send_to(client, "out", {"url": receiver.url})
+        client.ask("use out")
+        client.put(b"in an hour", delay=3_600)
+        daemon.advance(3_599)
+        client.put(b"now")
+        wait_for(receiver, 1)
+        daemon.advance(1)
+        wait_for(receiver, 2)
+        assert [arrival.body for arrival in receiver.arrivals()] == ["now", "in an hour"]
+
+
 def test_a_receiver_that_hangs_holds_up_no_stop_and_its_jobs_are_there_again(
     tmp_path: Path,
 ) -> None:
