@@ -368,7 +368,10 @@ def _many(
     method: str, topic: str, verb: str, which: Filter, said: object = None, *, dry_run: bool
 ) -> Steps[int]:
     """Do something with all jobs that match; return how many they are."""
-    query = urlencode({**_query(which), **({"dry_run": "true"} if dry_run else {})})
+    asked = {**_query(which), **({"dry_run": "true"} if dry_run else {})}
+    if method == "DELETE" and not which and not dry_run:
+        asked["all"] = "true"
+    query = urlencode(asked)
     if said is None and method == "POST":
         said = {}
     target = f"{_topic(topic)}/jobs{verb}" + (f"?{query}" if query else "")

@@ -277,7 +277,10 @@ class Client:
         return self._run(self._calls.kick_many(topic, which, dry_run=dry_run))
 
     def cancel_many(self, topic: str, *, dry_run: bool = False, **which: Unpack[Filter]) -> int:
-        """Delete all jobs that match, but those that workers hold; return how many they are."""
+        """Delete all jobs that match, but those that workers hold; return how many they are.
+
+        Without any filter it is every job of the topic, and a token needs the scope admin.
+        """
         return self._run(self._calls.cancel_many(topic, which, dry_run=dry_run))
 
     def reschedule_many(

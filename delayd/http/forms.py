@@ -428,6 +428,23 @@ class ManyJobsForm(WhichForm, kw_only=True):
     dry_run: Annotated[bool, about("Do nothing, and tell how many they are.")] = False
 
 
+class CancelJobsForm(ManyJobsForm, kw_only=True):
+    """Which jobs are cancelled; none of them by a filter that was forgotten."""
+
+    all: Annotated[bool, about("Every job of the topic; without a filter it must be true.")] = False
+
+    def broken_rules(self) -> list[FieldError]:
+        """It takes a filter or the word for all."""
+        errors = super().broken_rules()
+        has_filter = bool(self.prefix) or not (self.state is self.from_ is self.to is UNSET)
+        if self.all and has_filter:
+            errors.append(FieldError("all", "cannot come beside a filter"))
+        elif not (self.all or has_filter or self.dry_run):
+            rule = "must be true to cancel every job of the topic: there is no filter"
+            errors.append(FieldError("all", rule))
+        return errors
+
+
 class ListTopicsForm(Form, kw_only=True):
     """Which page of the topics."""
 

@@ -238,10 +238,11 @@ _MANY_JOBS: Final = (
     Route(
         *("DELETE", "/v1/topics/{topic}/jobs", many_jobs.cancel_jobs, Scope.DELETE),
         *("cancel_jobs", Section.JOBS, "Cancel many jobs"),
-        f"All that match, except reserved ones. {_BULK}",
+        "All that match, except reserved ones. Without a filter it takes `all=true` and the scope"
+        f" `admin`. {_BULK}",
         _MANY_DONE,
         (errors.TopicNotFound,),
-        query=forms.ManyJobsForm,
+        query=forms.CancelJobsForm,
     ),
     Route(
         *("POST", "/v1/topics/{topic}/jobs/kick", many_jobs.kick_jobs, Scope.KICK),

@@ -114,13 +114,14 @@ function bulkActions(place, topic, wanted) {
     await showPage(place, topic, wanted, undefined);
   };
   const query = () => queryOf(wanted);
+  const hasFilter = Object.values(wanted).some(Boolean);
   const kick = () => done(`Kick all that match in ${topic}?`, "Kick them", false, () => post(topicPath(topic, `/jobs/kick?${query()}`)));
-  const cancel = () => done(`Cancel all that match in ${topic}?`, "Cancel them", true, () => call("DELETE", topicPath(topic, `/jobs?${query()}`)));
+  const cancel = () => done(`Cancel all that match in ${topic}?`, "Cancel them", true, () => call("DELETE", topicPath(topic, `/jobs?${hasFilter ? query() : "all=true"}`)));
   return h(
     "div",
     { class: "row" },
     may("delete", topic) && may("kick", topic) && h("button", { type: "button", onclick: kick }, "Kick all that match …"),
-    may("delete", topic) && h("button", { type: "button", class: "danger", onclick: cancel }, "Cancel all that match …"),
+    may("delete", topic) && (hasFilter || may("admin", topic)) && h("button", { type: "button", class: "danger", onclick: cancel }, "Cancel all that match …"),
   );
 }
 
@@ -146,6 +147,7 @@ export function jobView(path) {
 function jobPage(job, show) {
   const shown = bodyText(job);
   const failure = job.failure;
+  const [error, ...answer] = failure?.error?.split("\n") ?? [];
   return [
     h("h1", {}, `Job ${job.id} `, pill(job.state)),
     card(
@@ -161,6 +163,7 @@ function jobPage(job, show) {
         ["Attempts", `${whole(job.attempts)}${job.max_attempts ? ` of ${whole(job.max_attempts)}` : ""}`],
         job.retry && ["Its own ladder", ladder(job.retry, job.attempts)],
         job.url && ["Sent to", `${job.method ?? "POST"} ${job.url}`],
+        job.headers && ["With the headers", Object.entries(job.headers).map(([name, value]) => `${name}: ${value}`).join(", ")],
         ["So far", `reserved ${job.reserves}, timed out ${job.timeouts}, released ${job.releases}, buried ${job.buries}, kicked ${job.kicks}`],
       ]),
     ),
@@ -172,8 +175,8 @@ function jobPage(job, show) {
           ["When", `${time(failure.at)} (${fromNow(failure.at)})`],
           failure.origin && ["Moved from", failure.origin],
         ]),
-        failure.error && h("pre", { tabindex: "0" }, failure.error),
-        failure.answer && [h("h3", {}, "Last answer"), h("pre", { tabindex: "0" }, failure.answer)],
+        error && h("pre", { tabindex: "0" }, error),
+        answer.length > 0 && [h("h3", {}, "The beginning of the last answer"), h("pre", { tabindex: "0" }, answer.join("\n"))],
       ),
     card(`Body (${shown.kind})`, h("pre", { tabindex: "0" }, shown.text)),
     jobActions(job, show),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from delayd import limits
+from delayd.access.scopes import Scope
 from delayd.core.errors import JobNotFound, TopicNotFound
 from delayd.core.job import body_of
 from delayd.core.scans.bulk import Action, Bulk
@@ -125,7 +126,10 @@ def _row(row: Row, offset_ms: int, *, sees_all: bool) -> tuple[structs.PageJobAn
 
 
 async def cancel_jobs(call: Call) -> Reply:
-    """Cancel all these jobs except reserved ones."""
+    """Cancel all these jobs except reserved ones; every one of the topic only for an admin."""
+    query: forms.CancelJobsForm = call.query
+    if query.all:
+        call.allow(call.topic, Scope.ADMIN)
     return await _do(call, Action.cancel(), "cancelled")
 
 

@@ -314,7 +314,7 @@ def test_who_goes_away_is_searched_for_no_more(monkeypatch: pytest.MonkeyPatch) 
         put_alike(rig.engine, topic, 0, HOUR_MS, 1_000, bodies, RequestMs(rig.clock.now_ms()))
         looks = iter(range(0, 10**12, TASK_SLICE_US * 1_000))
         monkeypatch.setattr(turns_module, "monotonic_ns", looks.__next__)
-        client = rig.send("DELETE", JOBS, is_settled=False)
+        client = rig.send("DELETE", f"{JOBS}?all=true", is_settled=False)
         while topic.jobs == len(bodies):
             rig.step()
         client.hang_up()
@@ -340,11 +340,31 @@ def test_cancelling_by_a_filter_spares_all_others() -> None:
         assert rig.after_restart().log_space.jobs == 2
 
 
+@pytest.mark.parametrize("query", ["", "?prefix=", "?all=false", "?all=true&prefix=a"])
+def test_a_forgotten_filter_cancels_nothing(query: str) -> None:
+    with HttpRig() as rig:
+        put(rig)
+        answer = rig.call("DELETE", JOBS + query)
+        assert (answer.status, answer.fields) == (422, ["all"])
+        assert rig.ok("DELETE", f"{JOBS}?dry_run=true") == {"matched": 1}
+        assert len(listed(rig)) == 1
+
+
+def test_every_job_of_a_topic_is_cancelled_by_an_admin_only() -> None:
+    with HttpRig(needs_token=True) as rig:
+        rig.ok("POST", JOBS, {"body": 1}, token=rig.token())
+        answer = rig.call("DELETE", f"{JOBS}?all=true", token=rig.token(Scope.DELETE))
+        assert (answer.status, answer.word) == (403, "FORBIDDEN")
+        assert "admin" in answer.json["detail"]
+        token = rig.token(Scope.DELETE, Scope.ADMIN)
+        assert rig.ok("DELETE", f"{JOBS}?all=true", token=token) == {"cancelled": 1}
+
+
 def test_what_somebody_works_on_is_spared() -> None:
     with HttpRig() as rig:
         jobs = one_of_each(rig)
         assert rig.ok("DELETE", f"{JOBS}?state=reserved") == {"cancelled": 0}
-        assert rig.ok("DELETE", JOBS) == {"cancelled": 3}
+        assert rig.ok("DELETE", f"{JOBS}?all=true") == {"cancelled": 3}
         assert listed(rig) == [jobs["reserved"]]
 
 
