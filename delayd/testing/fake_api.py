@@ -513,7 +513,7 @@ def failure_of(job: FakeJob) -> dict[str, Any]:
     """Return the member that says why the last attempt failed."""
     if job.failure is None:
         return {}
-    reason, at_ms, error, origin = job.failure
+    reason, at_ms, _before, error, origin = job.failure
     said = {"reason": reason, "at": text_of(at_ms)}
     said |= ({"error": error} if error else {}) | ({"origin": origin} if origin else {})
     return {"failure": said}

@@ -42,6 +42,8 @@ class FakeFailure(NamedTuple):
 
     reason: str
     at_ms: int
+    attempts_before: int
+    """How often the job had come back when its ladder began."""
     error: str = ""
     origin: str = ""
 
@@ -62,8 +64,6 @@ class FakeJob:
     state: str = "delayed"
     expires_ms: int = 0
     buried_at: int = 0
-    attempts: int = 0
-    """Since its ladder began, with the one that is under way."""
     counts: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(
             ("reserves", "timeouts", "releases", "buries", "kicks"), 0
@@ -71,6 +71,17 @@ class FakeJob:
     )
     failure: FakeFailure | None = None
     target: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def came_back(self) -> int:
+        """How often its worker was done with it, or too slow."""
+        return self.counts["reserves"] - (self.state == "reserved")
+
+    @property
+    def attempts(self) -> int:
+        """Since its ladder began, with the one that is under way."""
+        before = 0 if self.failure is None else self.failure.attempts_before
+        return self.counts["reserves"] - before
 
     @property
     def token(self) -> str:
@@ -152,10 +163,11 @@ class FakeJobs:
         self._check_body(topic, body)
         if delay_ms is None:
             delay_ms = policy.get("delay_ms", 0)
-        self._check_delay(topic, delay_ms)
         if ttr_ms is None:
             ttr_ms = policy.get("ttr_ms", TTR_MS)
         other = self.keyed(topic, key) if key else None
+        if other is None or on_conflict not in {"keep", "preserve"}:
+            self._check_delay(topic, delay_ms)
         if other is not None and (other.state != "reserved" or on_conflict in {"reject", "keep"}):
             return self._conflict(other, on_conflict, body, delay_ms, ttr_ms, priority, rule)
         jobs_max = policy.get("jobs_max")
@@ -198,8 +210,9 @@ class FakeJobs:
             return job, "kept"
         if on_conflict in {"replace", "preserve"}:
             job.body, job.ttr_ms, job.priority, job.rule = body, ttr_ms, priority, rule
+        if on_conflict == "replace":
             job.counts = dict.fromkeys(job.counts, 0)
-            job.attempts, job.failure, job.created_ms = 0, None, self.now_ms
+            job.failure, job.created_ms = None, self.now_ms
         if on_conflict in {"replace", "extend"}:
             self.schedule(job, delay_ms)
         return job, {"replace": "replaced", "preserve": "preserved", "extend": "extended"}[
@@ -209,8 +222,7 @@ class FakeJobs:
     def schedule(self, job: FakeJob, delay_ms: int) -> None:
         """Give a waiting or buried job another time."""
         self._check_delay(job.topic, delay_ms)
-        if job.state == "buried":
-            job.attempts = 0
+        self._revive(job)
         job.due_ms = self.now_ms + delay_ms
         job.state = "delayed" if delay_ms > 0 else "ready"
 
@@ -247,7 +259,6 @@ class FakeJobs:
                 continue
             job.state = "reserved"
             job.expires_ms = self.now_ms + job.ttr_ms
-            job.attempts += 1
             job.counts["reserves"] += 1
             taken.append(job)
         return taken
@@ -275,28 +286,37 @@ class FakeJobs:
     def _fail(self, job: FakeJob, reason: str, error: str = "", delay_ms: int = 0) -> None:
         """Do what the rule says after a failed attempt."""
         rule = self._rule(job)
-        if rule is None:
-            if error or reason == "nacked":
-                job.failure = FakeFailure(reason, self.now_ms, error)
-            job.due_ms = self.now_ms + delay_ms if delay_ms else job.due_ms
-            job.state = "delayed" if delay_ms else "ready"
+        if rule is None and reason == "ttr_ran_out":
+            job.state = "ready"
             return
-        old = job.failure or FakeFailure("", 0)
-        job.failure = FakeFailure(reason, self.now_ms, error or old.error, old.origin)
-        exhausted = self.policy(job.topic).get("exhausted", "bury")
-        if job.attempts == rule.attempts_max or (
-            rule.steps_ms and job.attempts > len(rule.steps_ms)
-        ):
-            if exhausted in {"bury", job.topic} or old.origin:
-                self.bury(job)
-            else:
-                job.failure = job.failure._replace(origin=job.topic)
-                job.topic, job.key, job.attempts, job.state = exhausted, "", 0, "ready"
-                self.topics.setdefault(exhausted, FakeTopic())
+        steps_ms, attempts_max = rule or FakeRule()
+        attempt = 1 if job.failure is None else job.attempts
+        self._note(job, reason, error)
+        if (attempts_max and attempt >= attempts_max) or (steps_ms and attempt > len(steps_ms)):
+            self._exhaust(job)
             return
-        step_ms = delay_ms or (rule.steps_ms[job.attempts - 1] if rule.steps_ms else 0)
+        step_ms = delay_ms or (steps_ms[attempt - 1] if steps_ms else 0)
         job.due_ms = self.now_ms + step_ms if step_ms else job.due_ms
         job.state = "delayed" if step_ms else "ready"
+
+    def _note(self, job: FakeJob, reason: str, error: str) -> None:
+        """Note why the attempt failed; of an error that is not known the last one stays."""
+        old = job.failure or FakeFailure("", 0, job.came_back)
+        job.failure = FakeFailure(
+            reason, self.now_ms, old.attempts_before, error or old.error, old.origin
+        )
+
+    def _exhaust(self, job: FakeJob) -> None:
+        """Bury a job, or move it, once."""
+        assert job.failure is not None
+        target = self.policy(job.topic).get("exhausted", "bury")
+        if target in {"bury", job.topic} or job.failure.origin:
+            self.bury(job)
+            return
+        before = job.counts["reserves"]
+        job.failure = job.failure._replace(origin=job.topic, attempts_before=before)
+        job.topic, job.key, job.state = target, "", "ready"
+        self.topics.setdefault(target, FakeTopic())
 
     def _rule(self, job: FakeJob) -> FakeRule | None:
         policy = self.policy(job.topic)
@@ -310,7 +330,7 @@ class FakeJobs:
     def bury(self, job: FakeJob, error: str | None = None, priority: int | None = None) -> None:
         """Set a job aside; with an error, which may be empty, its worker did."""
         if error is not None and (error or self._rule(job) is not None):
-            job.failure = FakeFailure("buried", self.now_ms, error)
+            self._note(job, "buried", error)
         if priority is not None:
             job.priority = priority
         self._burials += 1
@@ -349,10 +369,15 @@ class FakeJobs:
 
     def kick(self, job: FakeJob) -> None:
         """Make a delayed or buried job ready."""
-        if job.state == "buried":
-            job.attempts = 0
+        self._revive(job)
         job.state = "ready"
         job.counts["kicks"] += 1
+
+    @staticmethod
+    def _revive(job: FakeJob) -> None:
+        """Let the ladder of a buried job begin again."""
+        if job.state == "buried" and job.failure is not None:
+            job.failure = job.failure._replace(attempts_before=job.came_back)
 
     def matching(
         self, topic: str, is_wanted: Callable[[FakeJob], bool], states: Sequence[str]
