@@ -109,8 +109,7 @@ def fail_call(
         verdict = Verdict(State.READY if target else State.BURIED, now_ms, target=target)
     else:
         verdict = verdict_on(engine, topic, record, rule, now_ms)
-        is_over = verdict.target or verdict.state is State.BURIED
-        if not is_over and verdict.delay_ms < delay_ms:
+        if verdict.delay_ms < delay_ms:
             verdict = verdict_on(engine, topic, record, rule, now_ms, delay_ms)
     fail(engine, topic, job_id, record, verdict, Reason.PUSH_FAILED, now_ms, error=error)
 

@@ -163,6 +163,15 @@ def test_a_lane_that_was_heard_of_is_asked_until_nothing_is_there(push: PushRig)
     assert push.calls() == [5]
 
 
+def test_a_lane_that_is_empty_for_a_while_is_still_heard_of(push: PushRig) -> None:
+    push.rig.put(target=A)
+    (lane,) = take_fresh(push.engine)
+    assert reserve_call(push.engine, push.session, lane, LEASE_MS, push.rig.now_ms)
+    push.rig.put(target=A)
+    assert push.fresh() == []
+    assert reserve_call(push.engine, push.session, lane, LEASE_MS, push.rig.now_ms)
+
+
 @pytest.mark.parametrize("name", ["default", "mail"])
 def test_a_lane_is_fresh_again_after_it_was_found_empty(push: PushRig, name: str) -> None:
     push.policy("mail", TO_SINK)
@@ -502,6 +511,16 @@ def test_the_topics_target_wins_over_those_of_its_jobs(push: PushRig) -> None:
     check(push.engine)
 
 
+def test_a_job_with_a_url_that_comes_due_where_the_topic_has_a_target_goes_there(
+    push: PushRig,
+) -> None:
+    push.rig.put("mail", target=A, delay_ms=1_000)
+    push.policy("mail", TO_URL)
+    push.rig.play(1_000)
+    assert push.fresh() == [("mail", b"")]
+    check(push.engine)
+
+
 def test_without_its_target_a_topic_pushes_nothing_more(push: PushRig) -> None:
     push.policy("mail", TO_URL)
     push.rig.put("mail")
@@ -579,4 +598,9 @@ def test_nothing_is_left_of_a_topic_that_vanished(push: PushRig) -> None:
         job_id = push.rig.put("gone", target=A)
         push.delete(job_id)
         assert "gone" not in push.engine.store.topics.by_name
+        assert (lanes.fresh, lanes.heard, lanes.resting) == ({}, set(), {})
+        job_id = push.rig.put("gone", target=A)
+        pause(push.engine, "gone", 5_000, push.rig.now_ms)
+        assert push.calls() == []
+        push.delete(job_id)
         assert (lanes.fresh, lanes.heard, lanes.resting) == ({}, set(), {})
