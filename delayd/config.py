@@ -268,7 +268,9 @@ def read_topics(value: object) -> "Patterns | None":
                 reserved = "must be another topic: this one is reserved"
                 if policy.exhausted == INTERNAL_TOPIC:
                     errors.append((f"{where}.exhausted = {shown(INTERNAL_TOPIC)}", reserved))
-                if policy.push is not None and policy.push.topic == INTERNAL_TOPIC:
+                if policy.push is not None and pattern == INTERNAL_TOPIC:
+                    errors.append((f"{where}.push", reserved))
+                elif policy.push is not None and policy.push.topic == INTERNAL_TOPIC:
                     errors.append((f"{where}.push.topic = {shown(INTERNAL_TOPIC)}", reserved))
     patterns = Patterns(by_pattern)
     errors += [(f".{shown(pattern)}.push", rule) for pattern, rule in patterns.circles()]

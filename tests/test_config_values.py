@@ -92,6 +92,10 @@ IDS_RULE = f"must be a list of whole numbers from 0 to {2**32 - 2}, or off"
             'topics."a*".push.topic = "ab"',
             'topics."a*".push: must not push round in a circle: a*, ab, ab',
         ),
+        (
+            '[topics."$idempotency"]\npush.url = "https://a.example/"',
+            'topics."$idempotency".push: must be another topic: this one is reserved',
+        ),
         ('topics = "{}"', 'topics = "{}": must be sections such as [topics."mail.*"]'),
         ('[topic."x"]', "[topic]: there is no such section; did you mean topics?"),
         ("[topic]", "[topic]: there is no such section; did you mean topics?"),

@@ -164,6 +164,7 @@ NOT_ASKED: Final = {
         ("release", "nack", "bury", "touch", "delete_held"), "nobody holds a job of it"
     ),
     **dict.fromkeys(("close_session", "leave"), "nobody holds a job of it"),
+    **dict.fromkeys(("reserve_call", "fail_call", "give_back_call"), "it has no target"),
     "delete_batch": "answers False",
     "forward": "puts, which asks",
     **dict.fromkeys(("give_time", "rewrite", "when"), "parts of puts and changes, which ask"),
