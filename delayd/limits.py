@@ -189,7 +189,13 @@ PASS_ACTION_COST: Final = 8
 
 # Jobs that the line's kick of a tube makes ready at once: 1.5 to 3 ms. More are kicked in slices.
 KICKS_AT_ONCE: Final = 128
-KICK_SORTED_MAX: Final = 1_000  # delayed jobs among which it finds the soonest due at once: 1 ms
+# Delayed jobs among which the soonest due is found at once, to be kicked or peeked at: 1 ms.
+DELAYED_SORTED_MAX: Final = 1_000
+# Of more, so many are looked for to be peeked at: the first may have gone by the end of the search.
+DELAYED_SEARCHED: Final = 10
+TOPICS_AT_ONCE: Final = 1_000  # which the line's `stats` and `list-tubes` look at in one go: 1 ms
+# Topics that a connection ceases to watch at once when it closes: more in slices, 2 µs each.
+UNWATCHED_AT_ONCE: Final = 16
 
 # Jobs that come back at once in one turn because the connections end that held them: 1.5 to 5 ms.
 # The others come back in slices.

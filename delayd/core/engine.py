@@ -93,6 +93,7 @@ class Engine:
         "turn_ms",
         "vet_target",
         "waits",
+        "watchers_gone",
     )
 
     def __init__(
@@ -130,6 +131,8 @@ class Engine:
         self.leavers: deque[tuple[Session, list[int]]] = deque()
         """Sessions that have ended, and the jobs that are still to be taken from each, the last
         first; see `operations.returns`."""
+        self.watchers_gone: deque[Session] = deque()
+        """Sessions that have ended and cease to watch in slices."""
         self.returns_left = RETURNS_PER_TURN
         """How many jobs may come back at once in this turn because their sessions end."""
         self.searches_left = RETURN_SEARCHES_PER_TURN

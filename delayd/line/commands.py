@@ -12,8 +12,9 @@ Those that look at many jobs are background tasks: the connection waits while th
 and is answered in the end.
 """
 
+import contextlib
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
 from delayd.access.principal import Authorization, authorize
@@ -21,7 +22,7 @@ from delayd.access.scopes import Scope
 from delayd.compat import Compat
 from delayd.core import views
 from delayd.core.engine import Engine
-from delayd.core.errors import OutOfSpace, PolicyInvalid, Refusal
+from delayd.core.errors import JobNotFound, OutOfSpace, PolicyInvalid, Refusal
 from delayd.core.job import State
 from delayd.core.operations import change, finish
 from delayd.core.operations.checks import topic_named
@@ -37,16 +38,21 @@ from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.kick import Kick
 from delayd.core.scans.list import Calendar, Search
 from delayd.core.scans.scan import Wanted
+from delayd.core.scans.topics import TopicWalk
 from delayd.core.session import Handed
+from delayd.core.stats.totals import StateTotals
 from delayd.core.targets import masked
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
 from delayd.core.virtual_clock import ClockAdvance
 from delayd.limits import (
+    DELAYED_SEARCHED,
+    DELAYED_SORTED_MAX,
     KICKS_AT_ONCE,
     PASS_ACTION_COST,
     POLICY_JSON_BYTES_MAX,
     RESERVE_BATCH_MAX,
+    TOPICS_AT_ONCE,
 )
 from delayd.line import grammar, replies
 from delayd.line.connection import LineConnection
@@ -191,6 +197,24 @@ def _peek_head(find: Callable[[Engine, Topic], Handed | None]) -> Handler:
         return replies.NOT_FOUND if job is None else client.long_reply(replies.found(job))
 
     return peek
+
+
+def _peek_delayed(client: LineConnection, nothing: None, now_ms: RequestMs) -> bytes:
+    """Show the delayed job that comes due first; of many it is looked for in slices."""
+    engine, topic = client.engine, client.used
+    if topic.delayed <= DELAYED_SORTED_MAX:
+        return _peek_head(views.peek_delayed)(client, nothing, now_ms)
+    delayed = Wanted(frozenset({State.DELAYED}))
+    search = Search(engine, topic.name, delayed, DELAYED_SEARCHED)
+    return client.begin(search, lambda: _first_found(client, search))
+
+
+def _first_found(client: LineConnection, search: Search) -> bytes:
+    """Show the first job of a page that is still there."""
+    for row in search.page.rows:
+        with contextlib.suppress(JobNotFound):
+            return client.long_reply(replies.found(views.peek(client.engine, row.job_id)))
+    return replies.NOT_FOUND
 
 
 def _delete_key(client: LineConnection, args: tuple[str, bytes], now_ms: RequestMs) -> bytes:
@@ -352,16 +376,36 @@ def _stats_tube(client: LineConnection, name: str, now_ms: RequestMs) -> bytes:
 
 
 def _stats(client: LineConnection, _nothing: None, now_ms: RequestMs) -> bytes:
-    return client.long_reply(replies.yaml_map(client.stats.report(now_ms)))
+    totals = StateTotals()
+    return _of_all_topics(
+        client,
+        totals.add_all,
+        lambda: client.long_reply(replies.yaml_map(client.stats.report(now_ms, totals))),
+    )
 
 
 def _list_tubes(client: LineConnection, _nothing: None, _now_ms: RequestMs) -> bytes:
-    topics = client.visible(client.engine.store.topics.listing)
-    return client.long_reply(replies.yaml_list(topic.name for topic in topics))
+    rows: list[bytes] = []
+    return _of_all_topics(
+        client,
+        lambda topics: rows.append(replies.yaml_rows(client.visible(topics))),
+        lambda: client.long_reply(replies.yaml_list(b"".join(rows))),
+    )
+
+
+def _of_all_topics(
+    client: LineConnection, look: Callable[[Sequence[Topic]], object], say: Callable[[], bytes]
+) -> bytes:
+    """Look at all topics, and then reply: at once, or in slices if they are many."""
+    topics = client.engine.store.topics.listing
+    if len(topics) > TOPICS_AT_ONCE:
+        return client.begin(TopicWalk(topics, look), say)
+    look(topics)
+    return say()
 
 
 def _list_tubes_watched(client: LineConnection, _nothing: None, _now_ms: RequestMs) -> bytes:
-    return client.long_reply(replies.yaml_list(topic.name for topic in client.session.watched))
+    return client.long_reply(replies.yaml_list(replies.yaml_rows(client.session.watched)))
 
 
 def _list_tube_used(client: LineConnection, _nothing: None, _now_ms: RequestMs) -> bytes:
@@ -466,7 +510,7 @@ _TIMED_RESERVE_1_12: Final = Command(
 COMMANDS: Final = (
     Command(b"peek ", _id, _peek, About.JOB, Scope.PEEK),
     Command(b"peek-ready", _nothing, _peek_head(views.peek_ready), About.USED, Scope.PEEK),
-    Command(b"peek-delayed", _nothing, _peek_head(views.peek_delayed), About.USED, Scope.PEEK),
+    Command(b"peek-delayed", _nothing, _peek_delayed, About.USED, Scope.PEEK),
     Command(b"peek-buried", _nothing, _peek_head(views.peek_buried), About.USED, Scope.PEEK),
     _TIMED_RESERVE,
     Command(b"reserve-job ", _id, _reserve_job, About.JOB, Scope.RESERVE),

@@ -138,13 +138,18 @@ def yaml_map(values: Mapping[str, object]) -> bytes:
     return _yaml("".join(f"{key}: {value}\n" for key, value in values.items()))
 
 
-def yaml_list(names: Iterable[str]) -> bytes:
-    """Answer a list."""
-    return _yaml("".join(f"- {name}\n" for name in names))
-
-
 def _yaml(text: str) -> bytes:
-    return ok(b"---\n" + text.encode())
+    return yaml_list(text.encode())
+
+
+def yaml_list(rows: bytes) -> bytes:
+    """Answer a list with these rows."""
+    return ok(b"---\n" + rows)
+
+
+def yaml_rows(topics: Iterable[Topic]) -> bytes:
+    """Return the rows of a list that name these topics."""
+    return "".join([f"- {topic.name}\n" for topic in topics]).encode()
 
 
 def ok(body: bytes) -> bytes:

@@ -12,6 +12,7 @@ from delayd.core.engine import Engine
 from delayd.core.session import Session
 from delayd.core.stats.counters import Operation
 from delayd.core.stats.refusals import Refusals
+from delayd.core.stats.totals import StateTotals
 
 COUNTED: Final = (
     "put",
@@ -117,25 +118,29 @@ class Stats:
         """
         self._refusals.note(reason, times)
 
-    def report(self, now_ms: int) -> dict[str, object]:
+    def report(self, now_ms: int, totals: StateTotals | None = None) -> dict[str, object]:
         """Return beanstalkd's 51 values, in its order; then delayd's own.
 
+        `totals` is the sum over all topics, if it was taken before: O(topics).
         Those are its version, and use against caps if there are any. Clients choose their commands
         by `version`, so that is beanstalkd's.
         """
         engine = self._engine
         text = self.compat.name_text
         topics = engine.store.topics.listing
+        if totals is None:
+            totals = StateTotals()
+            totals.add_all(topics)
         log = self._log_figures()
         spent = resource.getrusage(resource.RUSAGE_SELF)
         machine = os.uname()
         internal = engine.store.topics.internal
         return {
-            "current-jobs-urgent": sum(topic.queues.urgent for topic in topics),
-            "current-jobs-ready": sum(len(topic.queues.ready) for topic in topics),
-            "current-jobs-reserved": sum(topic.reserved for topic in topics),
-            "current-jobs-delayed": sum(topic.delayed for topic in topics),
-            "current-jobs-buried": sum(len(topic.queues.buried) for topic in topics),
+            "current-jobs-urgent": totals.urgent,
+            "current-jobs-ready": totals.ready,
+            "current-jobs-reserved": totals.reserved,
+            "current-jobs-delayed": totals.delayed,
+            "current-jobs-buried": totals.buried,
             **{f"cmd-{name}": count for name, count in self.counts.items()},
             "job-timeouts": engine.store.counters.operations[Operation.TIMEOUT],
             "total-jobs": engine.store.jobs_put,

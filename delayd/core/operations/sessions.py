@@ -10,7 +10,7 @@ from delayd.core.operations.waiting import cancel_wait
 from delayd.core.session import Owner, Session
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
-from delayd.limits import TOPICS_WATCHED_MAX
+from delayd.limits import TOPICS_WATCHED_MAX, UNWATCHED_AT_ONCE
 
 
 def open_session(engine: Engine, owner: Owner | None = None) -> Session:
@@ -25,9 +25,18 @@ def close_session(engine: Engine, session: Session, now_ms: RequestMs) -> None:
     """Forget the session; every job that it holds counts as returned from now on."""
     cancel_wait(engine, session)
     leave(engine, session, Reason.EXCUSED if engine.is_stopping else Reason.HOLDER_LEFT, now_ms)
-    while session.watched:
-        _unwatch(engine, session, session.watched[0])
     _unuse(engine, session)
+    if len(session.watched) > UNWATCHED_AT_ONCE:
+        engine.watchers_gone.append(session)
+    else:
+        stop_watching(engine, session)
+
+
+def stop_watching(engine: Engine, session: Session, limit: int = TOPICS_WATCHED_MAX) -> bool:
+    """Have the session watch so many topics less; tell whether it watches none any more."""
+    for _ in range(min(limit, len(session.watched))):
+        _unwatch(engine, session, session.watched[-1])
+    return not session.watched
 
 
 def use(engine: Engine, session: Session, name: str) -> None:
@@ -80,8 +89,7 @@ def ignore(engine: Engine, session: Session, name: str) -> None:
 def stop_consuming(engine: Engine, session: Session) -> None:
     """End the session's wait and its watching; it keeps the jobs that it holds."""
     cancel_wait(engine, session)
-    while session.watched:
-        _unwatch(engine, session, session.watched[-1])
+    stop_watching(engine, session)
 
 
 def _unwatch(engine: Engine, session: Session, topic: Topic) -> None:

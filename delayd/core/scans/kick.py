@@ -31,7 +31,7 @@ from delayd.core.scans.scan import ROW_ID_END, Scan, Wanted
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
 from delayd.core.wall_times import IdSet
-from delayd.limits import KICK_SORTED_MAX, PASS_ACTION_COST
+from delayd.limits import DELAYED_SORTED_MAX, PASS_ACTION_COST
 
 
 class Kick:
@@ -56,7 +56,7 @@ class Kick:
         self._scan: Scan | None = None
         self._takes_all = bound >= topic.delayed
         self._seen = IdSet()
-        if not buried and topic.delayed <= KICK_SORTED_MAX:
+        if not buried and topic.delayed <= DELAYED_SORTED_MAX:
             self._rows += [-job_id for job_id in topic.queues.delays.wheel.soonest(bound)[::-1]]
         elif not buried and bound:
             self._scan = Scan(engine, topic, Wanted(frozenset({State.DELAYED})))

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING
 from delayd.limits import TOPIC_SWAPS_MAX, TOPICS_SHOWN_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from delayd.core.store import Store
     from delayd.core.topic import Topic
 
@@ -56,6 +58,11 @@ class StateTotals:
             oldest_ms = topic.queues.ages.oldest_ms()
             if oldest_ms is not None and (self.oldest_ms is None or oldest_ms < self.oldest_ms):
                 self.oldest_ms = oldest_ms
+
+    def add_all(self, topics: "Iterable[Topic]") -> None:
+        """Add topics."""
+        for topic in topics:
+            self.add(topic)
 
 
 def busyness(topic: "Topic") -> int:

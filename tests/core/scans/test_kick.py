@@ -12,13 +12,13 @@ from delayd.core.records import Kind
 from delayd.core.scans.kick import Kick
 from delayd.core.session import Session
 from delayd.core.topic import Topic
-from delayd.limits import KICK_SORTED_MAX, PASS_ACTION_COST
+from delayd.limits import DELAYED_SORTED_MAX, PASS_ACTION_COST
 from tests.core.canonical import canonical
 from tests.core.check import check
 from tests.core.rig import EngineRig, kick, kinds_of
 
 JOBS = 300
-MANY = KICK_SORTED_MAX + 500
+MANY = DELAYED_SORTED_MAX + 500
 
 
 def with_buried(jobs: int = JOBS) -> tuple[EngineRig, Session, Topic]:

@@ -1,0 +1,36 @@
+"""A walk over all topics: a background task (`core.background`), where there are very many.
+
+    TopicWalk(topics, look)    `look` is given some of them in each step, each topic once
+
+>>> from delayd.core.engine import Engine
+>>> seen = []
+>>> walk = TopicWalk(Engine(start_ms=0).store.topics.listing, seen.extend)
+>>> while not walk.step(100, 0): pass
+>>> [topic.name for topic in seen]
+['default']
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import final
+
+from delayd.core.times import RequestMs
+from delayd.core.topic import Topic
+
+
+@final
+class TopicWalk:
+    """All topics that there were when it began, those that have gone since included."""
+
+    __slots__ = ("_left", "_look")
+
+    def __init__(self, topics: Sequence[Topic], look: Callable[[Sequence[Topic]], object]) -> None:
+        """Begin. O(topics), 5 ns each."""
+        self._left = iter(tuple(topics))
+        self._look = look
+
+    def step(self, budget: int, _now_ms: RequestMs) -> bool:
+        """Have `budget` more topics looked at; tell whether those were the last."""
+        some = tuple(islice(self._left, budget))
+        self._look(some)
+        return len(some) < budget
