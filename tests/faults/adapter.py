@@ -20,6 +20,7 @@ import delayd.core.log_space
 import delayd.core.scans.kick
 import delayd.journal.segment
 import delayd.line.commands
+import delayd.line.connection
 import delayd.snapshots
 import delayd.turns
 from delayd.clock import NEVER_NS
@@ -206,7 +207,7 @@ def line_of(engine: Engine, listener: socket.socket, clock: FakeClock) -> LineSe
     return LineServer(
         *(engine, stats, [listener], clock.request_ms),
         out_bytes_max=OUT_BYTES_MAX,
-        elapsed_ms=lambda: 0,  # however long a run takes, no client is too slow
+        elapsed_ms=lambda: 1,  # however long a run takes, no client is too slow
     )
 
 
@@ -295,6 +296,7 @@ def small_limits(clock: FakeClock, rng: random.Random) -> Iterator[None]:
         (delayd.core.background, "PASS_ACTION_COST", TASK_STEP_JOBS + 1),
         (delayd.core.scans.kick, "PASS_ACTION_COST", TASK_STEP_JOBS),
         (delayd.line.commands, "KICKS_AT_ONCE", 1),
+        (delayd.line.connection, "LINE_SLICE_MS", 0),  # two commands a turn
         (delayd.turns, "ROOM_PLENTY_BYTES", 2 * SMALL_SPARE_BYTES),
         (delayd.commit, "EMERGENCY_BYTES", SMALL_EMERGENCY_BYTES),
         (delayd.core.log_space, "EMERGENCY_BYTES", SMALL_EMERGENCY_BYTES),

@@ -25,6 +25,7 @@ DEAD: Final = "dead"
 RULED: Final = ("default", "b")
 """The tubes whose policies change."""
 
+WIDE_TUBES: Final = 30
 KEYS: Final = ("k1", "k2", "k3", "k4", "k5", "k6")
 KEYS_EACH: Final = 2
 LADDERS: Final = (((40,), 0, 0), ((7, 300), 0, 20), ((), 1, 0), ((40, 1), 2, 0))
@@ -100,6 +101,8 @@ class Client:
         self.held: list[int] = []
         self.watched = ["default"]
         self.is_patient = False
+        self.is_wide = False
+        """It watches many tubes."""
         self.keys = [world.keys.pop() for _ in range(min(KEYS_EACH, len(world.keys)))]
         self._heard = b""
 
@@ -223,10 +226,14 @@ class Client:
             self.put()
 
     def watch(self) -> None:
-        """Ask for jobs of one more tube."""
+        """Ask for jobs of one more tube, and sometimes of many in which there are none."""
         tube = self.world.rng.choice((*TUBES, DEAD))
         if tube not in self.watched:
             self.watched.append(tube)
+        elif not self.is_wide:
+            self.is_wide = True
+            self.asked.extend([Asked([], "watch", 0)] * WIDE_TUBES)
+            self._send(b"".join(b"watch wide-%d\r\n" % number for number in range(WIDE_TUBES)))
         self.say(b"watch %b\r\n" % tube.encode(), "watch")
 
     def put(self) -> None:

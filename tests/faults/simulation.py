@@ -431,7 +431,8 @@ class Run:
             now_ms = self.clock.now_ms()
             daemon.chore_ms = None if chore_s is None else now_ms + math.ceil(chore_s * 1_000)
         self._listen()
-        if daemon.closing and not daemon.commit.is_backed_up:
+        # A client whose input is still carried out has not ended yet.
+        if daemon.closing and not daemon.commit.is_backed_up and not daemon.line.yielded:
             for number in daemon.closing:
                 self.history.ok(number, self.clock.now_ms())
             daemon.closing.clear()
