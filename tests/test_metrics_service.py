@@ -9,8 +9,11 @@ from delayd import commit as commit_module
 from delayd import service as service_module
 from delayd import turns as turns_module
 from delayd.config import SyncPolicy
+from delayd.core.background import BackgroundTask
+from delayd.core.job import HEADER
 from delayd.core.stats.histogram import Histogram
 from delayd.core.stats.refusals import Refusals
+from delayd.core.times import RequestMs
 from delayd.limits import BATCH_BOUNDS_RECORDS, HELD_BOUNDS_NS, SYNC_BOUNDS_NS
 from delayd.metrics import Metrics
 from delayd.service import sources_of
@@ -177,6 +180,37 @@ def test_commands_are_what_is_left_of_a_long_hold(
     monkeypatch.setattr(turning.line, "serve", serve_slowly)
     turning.slept(None, lambda: None)
     assert told == [(130, {"commands": 100, "sync": 30, "gc": 0})]
+
+
+def test_what_comes_due_and_what_goes_on_in_slices_have_parts_of_their_own(watch: Watch) -> None:
+    turning = CommitRig(watch=watch)
+    told = told_of(turning)
+    take(watch, 1)()
+    turning.put(delay_ms=5)
+    turning.turns.turn()
+    (topic,) = turning.engine.store.topics.listing
+
+    def due_of_slowly(job_id: int) -> int | None:
+        take(watch, 130)()
+        due_ms: int = HEADER.unpack_from(turning.engine.store.jobs.get(job_id) or b"")[1]
+        return due_ms
+
+    topic.queues.delays.wheel.ask(due_of_slowly)
+    turning.clock.advance(5)
+    turning.line.tasks.add(BackgroundTask(SlowWork(take(watch, 40)), lambda *_: None))
+    turning.slept(None, lambda: None)
+    assert told == [(170, {"commands": 0, "due": 130, "tasks": 40, "gc": 0})]
+
+
+class SlowWork:
+    """Work of one step, which takes long."""
+
+    def __init__(self, happen: Callable[[], None]) -> None:
+        self._happen = happen
+
+    def step(self, _budget: int, _now_ms: RequestMs) -> bool:
+        self._happen()
+        return True
 
 
 def test_each_long_hold_has_its_own_parts(watch: Watch) -> None:
