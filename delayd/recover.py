@@ -102,10 +102,11 @@ def _replayed(
     config: Config, journal: "Journal", clock: Clock, log: Log, notifier: Notifier
 ) -> Engine:
     from delayd.core.replay import Replay  # noqa: PLC0415
+    from delayd.journal.format import FRAME_OVERHEAD_BYTES  # noqa: PLC0415
 
     replay = None
     last = None
-    done_bytes = 0
+    done_bytes = all_bytes = 0
     report_ns = monotonic_ns() + RECOVERY_REPORT_MS * NS_PER_MS
     for frame in journal.replay():
         if replay is None:
@@ -116,11 +117,12 @@ def _replayed(
             where = f"frame {frame.sequence} holds {error}"
             raise JournalCorrupt(config.data_dir or "", 0, where) from error
         last = frame
-        done_bytes += len(frame.payload)
+        done_bytes += FRAME_OVERHEAD_BYTES + len(frame.payload)
         if monotonic_ns() > report_ns:
             report_ns += RECOVERY_REPORT_MS * NS_PER_MS
             jobs = len(replay.engine.store.jobs)
-            percent = min(99, 100 * done_bytes // journal.replay_bytes)
+            all_bytes = all_bytes or journal.replay_bytes
+            percent = min(99, 100 * done_bytes // all_bytes)
             log.info("recovering", jobs=jobs, frame=frame.sequence, percent=percent)
             status = f"recovering: {jobs} jobs so far, about {percent} %"
             notifier.extend_start_ms(10 * RECOVERY_REPORT_MS, status)

@@ -281,6 +281,18 @@ def end_of_data(disk: Disk, handle: int, start: int, end: int) -> int:
     return last
 
 
+def used_bytes(disk: Disk, handle: int) -> int:
+    """Return the offset after the last non-zero byte of a file. O(zeros at its end)."""
+    end = disk.size(handle)
+    while end > 0:
+        start = max(0, end - JOURNAL_WINDOW_BYTES)
+        used = end_of_data(disk, handle, start, end)
+        if used > start:
+            return used
+        end = start
+    return 0
+
+
 def allocate_whole(disk: Disk, handle: int, size: int) -> None:
     """Allocate all of it; after an error the file is as long as before. Raises OSError."""
     before = disk.size(handle)

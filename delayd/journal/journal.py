@@ -132,9 +132,9 @@ class Journal:
     __slots__ = (
         *("_active", "_directory", "_disk", "_end", "_failure", "_found", "_identity", "_is_open"),
         *("_is_replayed", "_is_virtual", "_lost", "_lost_sequence", "_owned", "_pending"),
-        *("_reserve", "_retired", "_snapshot", "_sync_turn", "_ticket_is_out", "_times"),
-        *("_unsynced", "_writing"),
-        *("appended_sequence", "damaged_snapshots", "fresh_starts", "on_trouble", "replay_bytes"),
+        *("_recovery", "_reserve", "_retired", "_snapshot", "_sync_turn", "_ticket_is_out"),
+        *("_times", "_unsynced", "_writing"),
+        *("appended_sequence", "damaged_snapshots", "fresh_starts", "on_trouble"),
         *("retention", "room_trouble", "segment_bytes", "snapshot_ms", "synced_sequence"),
         *("torn_tails", "warnings"),
     )
@@ -188,8 +188,7 @@ class Journal:
         self._snapshot: SnapshotWriter | None = None
         self._owned = owned
         self._found = found  # what was in the directory when it was taken
-        self.replay_bytes = 0
-        """About how many bytes of frames `replay` yields, once it has yielded the first."""
+        self._recovery: Recovery | None = None
         self.snapshot_ms: int | None = None
         """The delayd time of the newest snapshot; None when there is none."""
         self.torn_tails: list[TornTail] = []  # what replay had to cut; for the log
@@ -225,15 +224,21 @@ class Journal:
         check_clock(self._directory, names, is_virtual=self._is_virtual)
         recovery = Recovery(self._disk, self._directory, names)
         frame = None
+        self._recovery = recovery
         for frame in recovery.frames():
-            if not self.replay_bytes:  # once: it looks at every file of the log
-                self.replay_bytes = recovery.expected_bytes
             yield frame
+        self._recovery = None
         if frame is not None:
             self._times = (frame.time_ms, frame.wall_ms)
         self.warnings = start_warnings(recovery, self._found)
         with failing(self._directory, "cannot be made ready for writing"):
             self._open_directory(recovery)
+
+    @property
+    def replay_bytes(self) -> int:
+        """About how long the frames are that `replay` reads. It looks at the files each time."""
+        assert self._recovery is not None, "between the first frame and the last"
+        return self._recovery.expected_bytes
 
     def _open_directory(self, recovery: Recovery) -> None:
         if self._is_virtual and VIRTUAL_NAME not in recovery.names:

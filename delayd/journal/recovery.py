@@ -49,7 +49,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from delayd.journal.directory import check_files
-from delayd.journal.disk import Disk, end_of_data, opened, read_exactly
+from delayd.journal.disk import Disk, end_of_data, opened, read_exactly, used_bytes
 from delayd.journal.errors import DamageError, JournalCorrupt, JournalVersion, failing
 from delayd.journal.format import (
     CHECKSUM,
@@ -576,9 +576,21 @@ class Recovery:
 
     @property
     def expected_bytes(self) -> int:
-        """About how much `frames` yields, when it has begun; with what is preallocated, so less."""
+        """About how much `frames` reads, when it has begun, without what is preallocated.
+
+        It looks through the zeros at the end of the last file. Raises JournalFailed.
+        """
         snapshot = self.base.snapshot
-        log = sum(segment.size_bytes for segment in self.segments[self.start_index :])
+        log = 0
+        for index, segment in enumerate(self.segments[self.start_index :], self.start_index):
+            limit = self._limit(index)
+            if limit == segment.size_bytes:  # it may be preallocated
+                with (
+                    failing(segment.path, "cannot be read"),
+                    opened(self.disk, segment.path) as handle,
+                ):
+                    limit = used_bytes(self.disk, handle)
+            log += limit
         return log + (snapshot.payload_bytes if snapshot else 0)
 
     def _check_end(self) -> None:

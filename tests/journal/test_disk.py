@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from delayd.journal.disk import Disk, LockHeldError, RealDisk
+from delayd.journal.disk import Disk, LockHeldError, RealDisk, used_bytes
+from delayd.limits import JOURNAL_WINDOW_BYTES
 from delayd.testing.disk import SimulatedDisk
 
 
@@ -86,6 +87,20 @@ def test_allocating_extends_with_zeros_and_never_shrinks(disk: Disk, home: str) 
     assert disk.pread(handle, 10, 0) == b"x\0\0\0"
     disk.allocate(handle, 2)
     assert disk.size(handle) == 4
+    disk.close(handle)
+
+
+@pytest.mark.parametrize("used", [0, 1, 5, JOURNAL_WINDOW_BYTES, 2 * JOURNAL_WINDOW_BYTES + 7])
+def test_what_of_a_file_is_used_ends_with_the_last_byte_that_is_not_zero(
+    disk: Disk, home: str, used: int
+) -> None:
+    handle = disk.create(f"{home}/file")
+    for size in (used, 4 * JOURNAL_WINDOW_BYTES + 100):
+        if used:
+            disk.pwrite(handle, b"x", used - 1)
+        if size:
+            disk.allocate(handle, size)
+        assert used_bytes(disk, handle) == used
     disk.close(handle)
 
 

@@ -15,7 +15,6 @@ from delayd.journal.disk import RealDisk
 from delayd.journal.errors import DirectoryLocked, JournalFailed
 from delayd.journal.format import FRAME_OVERHEAD_BYTES, HEADER_BYTES, LOCK_NAME, Frame, segment_name
 from delayd.journal.journal import Journal
-from delayd.journal.recovery import Recovery
 from delayd.journal.segment import Segment
 from delayd.limits import (
     JOURNAL_PAYLOAD_BYTES_MAX,
@@ -418,23 +417,23 @@ def test_a_real_directory_is_locked_recovered_and_closed(tmp_path: Path) -> None
     journal.close()
 
 
-@pytest.mark.compiled_skip("replaces a property of a compiled class")
-def test_a_replay_looks_at_the_files_once_to_tell_how_long_it_takes(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("frames", [1, 30, 50])
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_how_much_a_replay_has_to_read_is_told_without_what_is_preallocated(
+    frames: int, is_cut: bool
 ) -> None:
     disk = SimulatedDisk()
     journal, _ = opened(disk)
-    append_all(journal, numbered(50, 900))
-    journal.close()
-    looks = []
-
-    def expected_bytes(recovery: Recovery) -> int:
-        looks.append(len(recovery.segments))
-        return 7
-
-    monkeypatch.setattr(Recovery, "expected_bytes", property(expected_bytes))
-    journal, payloads = opened(disk)
-    assert len(payloads) == 50
-    assert journal.replay_bytes == 7
-    assert looks == [journal.retention.file_numbers[1]]
+    append_all(journal, numbered(frames, 900), sync_each=True)
+    if is_cut:
+        journal.close()
+    disk.kill()
+    journal = Journal.open(DIRECTORY, disk=disk, segment_bytes=CONFIGURED_BYTES)
+    read_bytes, expected_bytes = 0, {0}
+    for frame in journal.replay():
+        read_bytes += FRAME_OVERHEAD_BYTES + len(frame.payload)
+        expected_bytes.add(journal.replay_bytes)
+    (expected,) = expected_bytes - {0}
+    first, last = journal.retention.file_numbers
+    assert read_bytes <= expected <= read_bytes + (1 + last - first) * HEADER_BYTES
     journal.close()
