@@ -1,3 +1,4 @@
+import re
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 from delayd.exits import Exit
 from delayd.limits import RETURNS_PER_STOP_TURN
 from delayd.testing.daemon import Daemon, running_daemon
+from tests.daemon_rig import serve_command
 from tests.line_client import LineClient
 
 
@@ -164,19 +166,47 @@ def test_a_hang_up_of_the_terminal_stops_nothing(tmp_path: Path) -> None:
         assert daemon.process.poll() is None
 
 
+def hold(daemon: Daemon, jobs: int) -> LineClient:
+    """Return a client that has reserved so many jobs."""
+    holder = LineClient(daemon.address)
+    holder.send(b"put 0 0 3600 1\r\nx\r\n" * jobs)
+    holder.send(b"reserve-batch 1000 0\r\n" * (1 + jobs // 1_000))
+    assert [holder.reply()[:9] for _ in range(jobs)] == [b"INSERTED "] * jobs
+    with LineClient(daemon.address) as other:
+        while other.stats("stats-tube default")["current-jobs-reserved"] != str(jobs):
+            time.sleep(0.01)
+    return holder
+
+
 @pytest.mark.parametrize("http", ["off", "127.0.0.1:0"])
 def test_many_jobs_of_one_client_are_ready_after_the_stop(tmp_path: Path, http: str) -> None:
     jobs = 2 * RETURNS_PER_STOP_TURN + 100
     with running_daemon("--http", http, data_dir=tmp_path) as daemon:
-        holder = LineClient(daemon.address)
-        holder.send(b"put 0 0 3600 1\r\nx\r\n" * jobs)
-        holder.send(b"reserve-batch 1000 0\r\n" * (1 + jobs // 1_000))
-        assert [holder.reply()[:9] for _ in range(jobs)] == [b"INSERTED "] * jobs
-        with LineClient(daemon.address) as other:
-            while other.stats("stats-tube default")["current-jobs-reserved"] != str(jobs):
-                time.sleep(0.01)
+        holder = hold(daemon, jobs)
         assert daemon.stop() == Exit.OK
         assert "stay reserved" not in daemon.log()
         holder.close()
     with running_daemon(data_dir=tmp_path) as daemon, LineClient(daemon.address) as client:
         assert f"current-jobs-ready: {jobs}\n" in client.ask("stats-tube default")
+
+
+def test_what_a_stop_has_no_time_to_give_back_stays_reserved_and_is_counted(tmp_path: Path) -> None:
+    jobs = 3 * RETURNS_PER_STOP_TURN
+    script = (
+        "from delayd import service; service.STOP_MS_MAX = service.STOP_CLOSE_MS; "
+        "service.STOP_RETURNS_MS = 0; from delayd.__main__ import main; main()"
+    )
+    with Daemon([sys.executable, "-c", script, *serve_command(tmp_path)[3:]]) as daemon:
+        holder = hold(daemon, jobs)
+        assert daemon.stop() == Exit.OK
+        told = re.search(
+            "jobs stay reserved until their ttr runs out.* jobs=([0-9]+)", daemon.log()
+        )
+        assert told is not None, daemon.log()
+        left = int(told[1])
+        assert 0 < left <= jobs - RETURNS_PER_STOP_TURN, "some have come back"
+        holder.close()
+    with running_daemon(data_dir=tmp_path) as daemon, LineClient(daemon.address) as client:
+        found = client.stats("stats-tube default")
+        assert int(found["current-jobs-reserved"]) == left
+        assert int(found["current-jobs-ready"]) == jobs - left
