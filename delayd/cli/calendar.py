@@ -15,6 +15,7 @@ from delayd.cli.tables import JSON_OPTION, columns_here, print_json, print_rich,
 from delayd.cli.terminal import complain, print_lines
 from delayd.client.values import seconds
 from delayd.exits import Exit
+from delayd.text import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -80,7 +81,8 @@ def calendar(
         print_rich(lambda: chart(shown))
     else:
         print_lines(f"{label}  {count}" for label, count in shown)
-    complain(f"{sum(count for _, count in shown)} jobs come due in these {len(shown)} rows")
+    jobs = sum(count for _, count in shown)
+    complain(f"coming due in these {len(shown)} rows: {counted(jobs, 'job')}")
     return Exit.OK
 
 

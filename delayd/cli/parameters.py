@@ -11,7 +11,7 @@ import click
 
 from delayd.text import moment_text, parse_duration_ms, parse_moment_ms, parse_whole
 
-SECONDS_SINCE_1970: Final = re.compile(r"\d{9,}(\.\d+)?")
+SECONDS_SINCE_1970: Final = r"\d{9,}(\.\d+)?"
 """A number of seconds that is a time: as a duration it would be 30 years and more."""
 BOUND_RULE: Final = 'must be a time such as 2026-11-21T19:00:00Z, or from now: "1h", "-15m", "now"'
 
@@ -43,7 +43,7 @@ class MomentParameter(click.ParamType["str"]):
         """Return the time as RFC 3339."""
         text = str(value)
         try:
-            if SECONDS_SINCE_1970.fullmatch(text):
+            if re.fullmatch(SECONDS_SINCE_1970, text):
                 return moment_text(parse_moment_ms(float(text)))
             parse_moment_ms(text)
         except ValueError as error:

@@ -28,10 +28,9 @@ _SCHEMES: Final = MappingProxyType(
     }
 )
 _SOCKETS: Final = MappingProxyType({"http+unix": "http", "unix": "line"})
-_PLACE: Final = re.compile(
-    r"([\w+]+)://(?:\[([0-9A-Fa-f:.%\w]+)\]|([^/:@?#\[\]]+))(?::(\d{1,5}))?/?"
-)
-_FILE: Final = re.compile(r"([\w+]+):(?://)?(/.+)")
+# `re` compiles them at their first use, and keeps them; so elsewhere in this package.
+_PLACE: Final = r"([\w+]+)://(?:\[([0-9A-Fa-f:.%\w]+)\]|([^/:@?#\[\]]+))(?::(\d{1,5}))?/?"
+_FILE: Final = r"([\w+]+):(?://)?(/.+)"
 _RULE: Final = (
     "must be http://HOST:PORT, https://HOST, beanstalk://HOST:PORT, beanstalks://HOST:PORT,"
     " unix:/PATH or http+unix:/PATH"
@@ -66,12 +65,12 @@ class Address(NamedTuple):
 
 def read_address(url: str) -> Address:
     """Read a url. Raises ValueError with the rule."""
-    if (place := _PLACE.fullmatch(url)) and place[1] in _SCHEMES:
+    if (place := re.fullmatch(_PLACE, url)) and place[1] in _SCHEMES:
         speaks, port, is_tls = _SCHEMES[place[1]]
         port = int(place[4]) if place[4] else port
         if 0 < port < 1 << 16:
             host = place[2] or place[3]
             return Address("http" if speaks == "http" else "line", host, port, is_tls=is_tls)
-    if (file := _FILE.fullmatch(url)) and file[1] in _SOCKETS:
+    if (file := re.fullmatch(_FILE, url)) and file[1] in _SOCKETS:
         return Address("http" if _SOCKETS[file[1]] == "http" else "line", "", 0, file[2])
     raise ValueError(f"the url {url!r} {_RULE}")

@@ -22,7 +22,7 @@ from delayd.client.errors import (
 )
 
 LINE_BYTES_MAX: Final = 4_096
-_TOPIC: Final = re.compile(r"[A-Za-z0-9+/;.$_()][A-Za-z0-9+/;.$_()-]{0,199}")
+_TOPIC: Final = r"[A-Za-z0-9+/;.$_()][A-Za-z0-9+/;.$_()-]{0,199}"
 _WITH_BODY: Final = frozenset(("FOUND", "RESERVED"))
 _SCOPES: Final = MappingProxyType(
     {
@@ -224,7 +224,7 @@ def line(*words: object, body: bytes | None = None) -> bytes:
 
 def topic_word(name: str) -> str:
     """Return a topic as it can stand in a line. Raises TopicNameInvalid."""
-    if not _TOPIC.fullmatch(name):
+    if not re.fullmatch(_TOPIC, name):
         raise TopicNameInvalid(
             f"topic name {name!r} is not 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) or begins"
             " with -",
@@ -285,7 +285,7 @@ def read_names(body: bytes | None) -> list[str]:
     return [str(_value(each[2:])) for each in (body or b"").decode().splitlines()[1:]]
 
 
-_ROW: Final = re.compile(r"- \{id: (\d+), state: (\w+), pri: (\d+), due: ([\d.]+), key: (.*)\}")
+_ROW: Final = r"- \{id: (\d+), state: (\w+), pri: (\d+), due: ([\d.]+), key: (.*)\}"
 
 
 def read_rows(body: bytes | None) -> tuple[list[Mapping[str, Any]], str]:
@@ -294,7 +294,7 @@ def read_rows(body: bytes | None) -> tuple[list[Mapping[str, Any]], str]:
 
     def rows() -> Iterator[Mapping[str, Any]]:
         for text in rest[1:]:
-            row = _ROW.fullmatch(text)
+            row = re.fullmatch(_ROW, text)
             if row is None:
                 raise NotUnderstood(f"{text!r} is no job of a list")
             yield {

@@ -264,7 +264,7 @@ _BY_TITLE: Final = MappingProxyType(
     }
 )
 _BY_FIELD: Final = MappingProxyType({"key": KeyInvalid, "topic": TopicNameInvalid})
-_SCOPE: Final = re.compile(r"not good for (\w+)")
+_SCOPE: Final = r"not good for (\w+)"
 
 
 def refused(
@@ -281,7 +281,7 @@ def refused(
     kind = _BY_TITLE.get(title) or _BY_WORD.get(word, Refused)
     if kind is Invalid and len(problems) == 1:
         kind = _BY_FIELD.get(problems[0].field, kind)
-    if kind is Forbidden and not scope and (found := _SCOPE.search(detail)):
+    if kind is Forbidden and not scope and (found := re.search(_SCOPE, detail)):
         scope = found[1]
     return kind(
         detail,

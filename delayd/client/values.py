@@ -33,8 +33,8 @@ _UNITS_S: Final = MappingProxyType(
     {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1, "ms": 0.001}
 )
 _NUMBER: Final = r"\d+(?:\.\d+)?"
-_PART: Final = re.compile(rf"({_NUMBER})(ms|[wdhms])")
-_DURATION: Final = re.compile(rf"-?(?:{_NUMBER}|(?:{_NUMBER}(?:ms|[wdhms]))+)")
+_PART: Final = rf"({_NUMBER})(ms|[wdhms])"
+_DURATION: Final = rf"-?(?:{_NUMBER}|(?:{_NUMBER}(?:ms|[wdhms]))+)"
 
 
 class PutOptions(TypedDict, total=False):
@@ -124,13 +124,13 @@ def seconds(duration: Duration) -> float:
     if isinstance(duration, int | float):
         return float(duration)
     text = duration.strip()
-    if not _DURATION.fullmatch(text):
+    if not re.fullmatch(_DURATION, text):
         raise ValueError(
             f'{duration!r} must be seconds, or a duration such as "50ms", "15s" or "1h30m"'
         )
     sign = -1 if text.startswith("-") else 1
     text = text.removeprefix("-")
-    parts = _PART.findall(text)
+    parts = re.findall(_PART, text)
     length = sum(float(number) * _UNITS_S[unit] for number, unit in parts) if parts else float(text)
     return sign * length
 
