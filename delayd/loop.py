@@ -1,4 +1,4 @@
-"""The event loop of a daemon that does not serve HTTP: timers, calls by other threads, signals.
+"""The event loop of a daemon without HTTP and deliveries: timers, calls by threads, signals.
 
 Such a daemon spends its life in the turns, and needs asyncio for three small things only, which are
 here. asyncio takes as long to import as all of delayd does, and clients' test suites start a server
