@@ -1,6 +1,6 @@
 """A new journal that holds the jobs of a binlog.
 
-Every job keeps its id, tube, priority, ttr, counters and age, and buried jobs their state and
+Every job keeps its id, tube (but for the one name that delayd uses itself), priority, ttr, counters and age, and buried jobs their state and
 order. Times in the binlog are the wall clock's, and so is the time with which a new data directory
 begins: a job comes at the instant at which beanstalkd would have made it ready.
 
@@ -18,12 +18,13 @@ could be taken for all of the jobs.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from delayd.binlog.files import LOCK_NAME, Binlog, BinlogJob, BinlogState
 from delayd.core.engine import Engine
 from delayd.core.job import HEADER, TALLY, Flag, State, Tally
+from delayd.core.names import INTERNAL_TOPIC
 from delayd.core.records import Kind, pack, pack_put, pack_turn
 from delayd.core.replay import Replay
 from delayd.core.wheel.wheel import ceil_to_tick
@@ -98,7 +99,7 @@ def _payloads(binlog: Binlog, now_ms: int, tick_ms: int) -> Iterator[bytes]:
     numbers = {tube: number for number, tube in enumerate(binlog.tubes, 1)}
     pieces = [pack_turn(Kind.TURN, now_ms), pack(Kind.LAST, binlog.last_id, len(numbers))]
     for tube, number in numbers.items():
-        name = tube.encode("ascii")
+        name = topic_for(tube, numbers).encode("ascii")
         pieces += (pack(Kind.TOPIC, number, len(name)), name)
     piece_bytes = 0
     for job in binlog.take_jobs():
@@ -110,6 +111,19 @@ def _payloads(binlog: Binlog, now_ms: int, tick_ms: int) -> Iterator[bytes]:
             pieces.clear()
             piece_bytes = 0
     yield b"".join(pieces)
+
+
+def topic_for(tube: str, tubes: Collection[str]) -> str:
+    """Return the topic that the jobs of a tube go to: of that name, unless delayd uses it itself.
+
+    >>> topic_for("mail", ["mail"]), topic_for("$idempotency", ["mail", "$idempotency"])
+    ('mail', '$idempotency.imported')
+    """
+    name = tube
+    if tube == INTERNAL_TOPIC:
+        while name in tubes:
+            name += ".imported"
+    return name
 
 
 def record_of(job: BinlogJob, topic_number: int, now_ms: int, tick_ms: int) -> bytes:

@@ -4,13 +4,14 @@ import os
 
 import click
 
-from delayd.binlog.convert import held, new_journal, write
+from delayd.binlog.convert import held, new_journal, topic_for, write
 from delayd.binlog.files import Binlog, sized_files
 from delayd.cli.help import examples
 from delayd.cli.journal_report import collector_off, jobs_of
 from delayd.cli.terminal import complain, journal_errors, load_config, print_lines, progress
 from delayd.clock import SystemClock
 from delayd.core.engine import Engine
+from delayd.core.names import INTERNAL_TOPIC
 from delayd.exits import Exit
 from delayd.journal.disk import Disk, RealDisk
 
@@ -42,6 +43,11 @@ def import_beanstalkd(
     complain(f"the jobs go to {os.path.abspath(directory)}")
     with journal_errors(), collector_off(), held(disk, binlog_dir):
         binlog = read(disk, binlog_dir, skip_damage=skip_damage)
+        if INTERNAL_TOPIC in binlog.tubes:
+            name = topic_for(INTERNAL_TOPIC, binlog.tubes)
+            complain(
+                f"the jobs of the tube {INTERNAL_TOPIC}, which delayd uses itself, go to {name}"
+            )
         clock = SystemClock()
         engine = Engine(
             start_ms=clock.now_ms(), tick_ms=config.tick_ms, wheel_size=config.wheel_size

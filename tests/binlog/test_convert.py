@@ -155,6 +155,15 @@ def test_a_start_finds_what_the_import_wrote() -> None:
     assert disk.list_directory("data") == ["lock", "segment-0000000001.log", "log-end"]
 
 
+def test_a_tube_with_the_name_that_delayd_uses_itself_gets_another_one() -> None:
+    disk = SimulatedDisk()
+    names = ("$idempotency", "$idempotency.imported")
+    records = [full(number, b"one", name) for number, name in enumerate(names, 1)]
+    engine = import_into(disk, binlog_of(disk, *records))
+    expected = [(name, 1, 0, []) for name in (f"{names[1]}.imported", names[1])]
+    assert told(engine)[1:] == told(recovered(disk))[1:] == expected
+
+
 def test_many_jobs_go_into_frames_of_bounded_size() -> None:
     disk = SimulatedDisk()
     bodies = [bytes([number]) * 300_000 for number in range(1, 10)]

@@ -47,6 +47,14 @@ def test_it_says_what_the_data_directory_holds_now(
     assert invoke(["journal", "check", str(data_dir)]) == Exit.OK
 
 
+def test_it_says_where_the_jobs_of_a_tube_go_whose_name_delayd_uses_itself(
+    binlog_dir: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    (binlog_dir / "binlog.1").write_bytes(file_of(full(1, b"one", "$idempotency"), zeros=100))
+    assert imported(binlog_dir, tmp_path / "data") == Exit.OK
+    assert "go to $idempotency.imported" in capsys.readouterr().err
+
+
 def test_the_data_directory_may_come_from_the_configuration(
     binlog_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
