@@ -19,7 +19,7 @@ import platform
 import resource
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from delayd.core.engine import Engine
 from delayd.core.stats.counters import COUNTED_APART, Operation
@@ -44,6 +44,8 @@ OLDEST: Final = "delayd_oldest_ready_age_seconds"
 TOPIC_OPERATIONS: Final = "delayd_topic_operations"
 OVERDUE: Final = "delayd_due_to_ready_seconds"
 WAITED: Final = "delayd_ready_to_reserved_seconds"
+REQUESTS: Final = "delayd_http_requests"
+REQUEST_TOOK: Final = "delayd_http_request_seconds"
 PUSHES: Final = "delayd_push_attempts"
 PUSH_TOOK: Final = "delayd_push_seconds"
 
@@ -72,6 +74,8 @@ HELP: Final = MappingProxyType(
         "delayd_journal_batch_records": "Records that became durable with one sync.",
         "delayd_journal_bytes": "Bytes of log and snapshots on disk.",
         "delayd_snapshot_age_seconds": "Age of the state in the newest snapshot.",
+        REQUESTS: "HTTP requests answered since the start, by call and status.",
+        REQUEST_TOOK: "How long HTTP answers took, by call, waits for jobs included.",
         PUSHES: "Deliveries attempted since the start, by topic and result.",
         "delayd_push_in_flight": "Deliveries under way.",
         "delayd_push_breakers": "Places of deliveries, by the state of their circuit breaker.",
@@ -131,6 +135,18 @@ class PushFigures(NamedTuple):
     took_ms: Mapping[str, Histogram]  # sink → how long its attempts took
 
 
+class CallFigures(Protocol):
+    """What was counted of one call over HTTP."""
+
+    @property
+    def by_status(self) -> Mapping[int, int]:
+        """How many were answered with that."""
+
+    @property
+    def took_ns(self) -> Histogram:
+        """How long the answers took."""
+
+
 class Sources(NamedTuple):
     """Where the figures come from that the engine does not know; asked at each scrape."""
 
@@ -141,6 +157,7 @@ class Sources(NamedTuple):
     connections: Callable[[], Mapping[str, int]]  # front end → open connections
     watchdog_repairs: Callable[[], int]
     push: Callable[[], PushFigures | None] = lambda: None  # None: nothing is delivered
+    requests: Callable[[], Mapping[str, CallFigures]] = dict  # by the name of the call
 
 
 # --- The text format -----------------------------------------------------------------------------
@@ -201,15 +218,33 @@ def _buckets(
     name: str, bounds: Iterable[str], counts: Iterable[int], total: float, label: str = ""
 ) -> str:
     """Return the lines of a histogram, with a label beside the bounds if there is one."""
-    beside, alone = (f",{label}", f"{{{label}}}") if label else ("", "")
+    alone = f"{{{label}}}" if label else ""
     lines = []
     below = 0
     for bound, count in zip(bounds, counts, strict=False):
         below += count
-        lines.append(f'{name}_bucket{{le="{bound}"{beside}}} {number_text(below)}\n')
+        labels = ",".join(sorted(filter(None, (f'le="{bound}"', label))))
+        lines.append(f"{name}_bucket{{{labels}}} {number_text(below)}\n")
     lines.append(f"{name}_count{alone} {number_text(below)}\n")
     lines.append(f"{name}_sum{alone} {number_text(total)}\n")
     return "".join(lines)
+
+
+def request_families(requests: Mapping[str, CallFigures]) -> Iterator[str]:
+    """Yield what was answered over HTTP, of the calls that were used."""
+    used = {name: figures for name, figures in requests.items() if figures.by_status}
+    lines = [
+        f'{REQUESTS}_total{{call="{name}",status="{status}"}} {number_text(count)}\n'
+        for name, figures in used.items()
+        for status, count in sorted(figures.by_status.items())
+    ]
+    yield head("counter", REQUESTS) + "".join(lines)
+    yield head("histogram", REQUEST_TOOK)
+    for name, figures in used.items():
+        took = figures.took_ns
+        bounds = (*(number_text(bound / _NS_PER_S) for bound in took.bounds), "+Inf")
+        total_s = took.sum / _NS_PER_S
+        yield _buckets(REQUEST_TOOK, bounds, took.counts, total_s, f'call="{name}"')
 
 
 def push_families(push: PushFigures) -> Iterator[str]:
@@ -332,6 +367,7 @@ class Metrics:
             yield gauge("delayd_journal_bytes", journal.disk_bytes)
             if journal.snapshot_age_ms is not None:
                 yield gauge("delayd_snapshot_age_seconds", journal.snapshot_age_ms / _MS_PER_S)
+        yield from request_families(sources.requests())
         if (push := sources.push()) is not None:
             yield from push_families(push)
         yield python_info()

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
 
     from delayd.commit import GroupCommit
     from delayd.http.api import Reports
+    from delayd.http.request_counters import RequestCounters
     from delayd.http.server import HttpServer
     from delayd.journal.journal import Journal
     from delayd.metrics import PushFigures, Sources
@@ -440,6 +441,7 @@ class Service:
             connections=self._connections,
             repairs=lambda: self.repairs,
             push=self._push_figures,
+            requests=lambda: {} if self._http is None else self._http.requests,
         )
         return Reports(
             self._beside_jobs,
@@ -717,6 +719,7 @@ def sources_of(
     connections: Callable[[], Mapping[str, int]],
     repairs: Callable[[], int],
     push: "Callable[[], PushFigures | None]" = lambda: None,
+    requests: "Callable[[], Mapping[str, RequestCounters]]" = dict,
 ) -> "Sources":
     """Return where to ask; without a journal there is nothing to say of one.
 
@@ -740,5 +743,6 @@ def sources_of(
         return TurnFigures(turns.held_ns, turns.longest_held.within(monotonic_ns()))
 
     return Sources(
-        *(__version__, is_compiled(), journal_figures, turn_figures), connections, repairs, push
+        *(__version__, is_compiled(), journal_figures, turn_figures),
+        *(connections, repairs, push, requests),
     )

@@ -22,6 +22,7 @@ from delayd.core.stats.counters import Operation
 from delayd.core.stats.histogram import Histogram
 from delayd.core.stats.latency import SUM_AT, new_histogram
 from delayd.core.stats.refusals import Refusals
+from delayd.http.request_counters import RequestCounters
 from delayd.limits import (
     BATCH_BOUNDS_RECORDS,
     HELD_BOUNDS_NS,
@@ -72,6 +73,9 @@ class Page:
             {"closed": 3, "open": 2, "half_open": 1},
             {"url": took_ms},
         )
+        self.requests = {"put_job": RequestCounters(), "reserve": RequestCounters()}
+        for status in (201, 201, 422):
+            self.requests["put_job"].note(status, 3_000_000)
         sources = Sources(
             "1.2.3",
             True,
@@ -80,6 +84,7 @@ class Page:
             lambda: {"line": 17, "http": 4},
             lambda: 2,
             lambda: self.push if has_push else None,
+            lambda: self.requests,
         )
         self.metrics = Metrics(rig.engine, self.refusals, sources)
 
@@ -427,3 +432,14 @@ def test_the_dashboard_lets_people_choose_their_source() -> None:
         assert panel["targets"]
         assert panel["fieldConfig"]["defaults"]["unit"]
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+
+
+def test_answers_over_http_are_told_by_call_and_status() -> None:
+    samples = Page(busy_rig()).samples()
+    name, took = "delayd_http_requests_total", "delayd_http_request_seconds"
+    assert samples[name, (("call", "put_job"), ("status", "201"))] == 2
+    assert samples[name, (("call", "put_job"), ("status", "422"))] == 1
+    assert samples[f"{took}_bucket", (("call", "put_job"), ("le", "0.002"))] == 0
+    assert samples[f"{took}_bucket", (("call", "put_job"), ("le", "0.005"))] == 3
+    assert samples[f"{took}_sum", (("call", "put_job"),)] == pytest.approx(0.009)
+    assert not any("reserve" in dict(labels).get("call", "") for _, labels in samples)

@@ -1,8 +1,9 @@
 """A new journal that holds the jobs of a binlog.
 
-Every job keeps its id, tube (but for the one name that delayd uses itself), priority, ttr, counters and age, and buried jobs their state and
-order. Times in the binlog are the wall clock's, and so is the time with which a new data directory
-begins: a job comes at the instant at which beanstalkd would have made it ready.
+Every job keeps its id, tube (but for the name that delayd uses itself), priority, ttr, counters and
+age, and buried jobs their state and order. Times in the binlog are the wall clock's, and so is the
+time with which a new data directory begins: a job comes at the instant at which beanstalkd would
+have made it ready.
 
     in the binlog                        in the journal
     delayed until 12:00:07.000000001     delayed until 12:00:07.001, if that is still to come

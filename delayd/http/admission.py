@@ -105,8 +105,10 @@ class RequestAdmission:
         if route.form is not None:
             body_reader = _BodyReader(route, route.form, api.engine.body_bytes_max)
         query = route.query
+        counters = api.counters_of(route.name)
 
         async def answer(request: HttpRequest, names: Names) -> Reply:
+            begun_ns = monotonic_ns()
             try:
                 if api.is_stopping:
                     raise Stopping
@@ -138,12 +140,14 @@ class RequestAdmission:
                     asked = read_query(query, request.query)
                 elif "?" in request.target:
                     raise BadRequest("this call takes no query")
-                return await handler(
+                reply = await handler(
                     Call(api, route.scope, request, names, principal, data, given, asked)
                 )
             except Refusal as refusal:
                 api.refusals.note(refusal.word)
-                return refused(refusal)
+                reply = refused(refusal)
+            counters.note(reply.status, monotonic_ns() - begun_ns)
+            return reply
 
         return answer
 
@@ -184,7 +188,9 @@ class RequestAdmission:
     async def refuse(self, refusal: Refusal) -> Reply:
         """Answer a request for an unknown call."""
         self._api.refusals.note(refusal.word)
-        return refused(refusal)
+        reply = refused(refusal)
+        self._api.counters_of("").note(reply.status, 0)
+        return reply
 
     def _check_source(self, request: HttpRequest, *, is_guarded: bool) -> None:
         """Refuse what a web page has sent; `SourceRefused`.

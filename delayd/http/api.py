@@ -31,6 +31,7 @@ from delayd.core.views import live_record
 from delayd.core.virtual_clock import StandingClock
 from delayd.http.idempotency import Memos
 from delayd.http.problems import FieldError, Forbidden, RequestInvalid, Unauthorized
+from delayd.http.request_counters import RequestCounters
 from delayd.http.responses import Reply, reply
 from delayd.http.slices import Slices
 from delayd.http.values import Answer
@@ -102,6 +103,8 @@ class Api:
         self.waiting: set[Callable[[], None]] = set()
         """What ends the waits of requests for a job, when the daemon stops."""
         self.memos = Memos(engine)
+        self.requests: dict[str, RequestCounters] = {}
+        """What was answered, by the name of the call; those of no call have the empty name."""
         self.long_work: Final = asyncio.Lock()
         """Held while a slice of a long request is done."""
         self.slice_now_ns: Callable[[], int] = monotonic_ns
@@ -111,6 +114,10 @@ class Api:
         Set by the server, like `connections`.
         """
         self.is_stopping = False
+
+    def counters_of(self, name: str) -> RequestCounters:
+        """Return the counters of a call."""
+        return self.requests.setdefault(name, RequestCounters())
 
     def now_ms(self) -> RequestMs:
         """Return the time by which requests count."""

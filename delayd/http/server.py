@@ -53,6 +53,8 @@ class HttpServer:
             *(api, access.authenticator, Hosts(hosts), bounds.body_bytes_max), serves_ui=serves_ui
         )
         self._api = api
+        self.requests = api.requests
+        """What was answered, by the name of the call."""
         self._admission = admission
         self._router: Router[Endpoint] = Router()
         for route in ROUTES:

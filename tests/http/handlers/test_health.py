@@ -83,6 +83,19 @@ def pieces(now_ms: int) -> Iterator[bytes]:
     yield b"c 3\n"
 
 
+def test_requests_are_counted_by_call_and_status() -> None:
+    with HttpRig() as rig:
+        rig.ok("POST", "/v1/topics/mail/jobs", {"body": 1})
+        rig.call("POST", "/v1/topics/mail/jobs", {"body": 1, "delay": "soon"})
+        rig.call("POST", "/v1/topics/mail/jobs", data=b"{")
+        rig.call("GET", "/v1/nothing")
+        counted = {name: each.by_status for name, each in rig.api.requests.items()}
+        assert counted["put_job"] == {201: 1, 422: 1, 400: 1}
+        assert sum(rig.api.requests["put_job"].took_ns.counts) == 3
+        assert counted[""] == {404: 1}
+        assert counted["reserve"] == {}
+
+
 def test_metrics_are_sent_in_pieces() -> None:
     with HttpRig() as rig:
         rig.api.reports = rig.api.reports._replace(
