@@ -76,7 +76,7 @@ class World(NamedTuple):
     history: History
     now_ms: Callable[[], int]
     known: dict[int, bytes]
-    """Jobs whose put was acknowledged and whose delete was not."""
+    """Jobs whose put was acknowledged and whose delete was not; not empty: its ttr stays."""
     bodies: list[int]
     """How many puts there were, batches and policies; a number for each makes its name."""
     may_refuse: bool
@@ -398,7 +398,7 @@ class Client:
         if rng.random() < 0.5:
             line += b" delay=%b" % seconds(delay_ms)
             what["delay_ms"] = delay_ms
-        if rng.random() < 0.3:
+        if rng.random() < 0.3 and not self.world.known.get(job_id):
             ttr_ms = rng.choice(TTRS_MS)
             line += b" ttr=%b" % seconds(ttr_ms)
             what["ttr_ms"] = ttr_ms

@@ -15,7 +15,7 @@ import delayd.core.transitions
 import delayd.journal.journal
 import delayd.journal.recovery
 import delayd.journal.snapshot
-import tests.faults.pushes
+import delayd.push.scheduler
 from delayd.commit import Replies
 from delayd.core.engine import Engine
 from delayd.core.operations.finish import delete
@@ -210,7 +210,7 @@ def failures_believed() -> Iterator[None]:
     ) -> None:
         delete(engine, session, job_id, now_ms)
 
-    with mock.patch.object(tests.faults.pushes, "fail_call", remove):
+    with mock.patch.object(delayd.push.scheduler, "fail_call", remove):
         yield
 
 

@@ -1,58 +1,53 @@
-"""Pushes in a simulated run: a small scheduler, and a receiver that fails, hangs, answers late.
+"""Pushes in a simulated run: the daemon's scheduler, and a receiver that fails, hangs and counts.
 
 Jobs of one tube have urls of their own, another tube has a target by its policy. To the history the
 scheduler is a consumer: it reserves when a call begins, deletes what was taken, and says nack to
 what failed. Nobody else is given jobs of these tubes, so what was taken by the receiver must have
-come from here. A call has the ttr of its job as its time, so that it is judged as any hold.
+come from here. A job has the time of a call as its ttr, so that a call is judged as any hold.
 
 Beside what holds for every job: an acknowledged one is taken in the end, unless somebody cancels it
 or it is exhausted and moved (`unserved`).
 """
 
-import contextlib
 import random
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
-from delayd.core.errors import JobNotFound, Refusal
+from delayd.core.errors import JobNotFound, OutOfSpace, Refusal
 from delayd.core.job import (
     PRIORITY_AND_TOPIC,
     PRIORITY_AT,
-    TTR_AT,
-    U64,
     Retry,
     body_of,
     retry_of,
 )
-from delayd.core.operations.finish import delete
-from delayd.core.operations.push import fail_call, give_back_call, reserve_call, take_fresh
 from delayd.core.operations.reserve import held
-from delayd.core.operations.sessions import open_session
 from delayd.core.operations.topics import set_policy
 from delayd.core.policy import PUSH_STEPS_MS, Policy
-from delayd.core.push_lanes import next_key
-from delayd.core.queues import job_id_of
 from delayd.core.targets import Target, pack_own
 from delayd.core.times import RequestMs
+from delayd.limits import PUSH_LEASE_EXTRA_MS
+from delayd.push.scheduler import PushBounds, PushCall, Scheduler
+from delayd.push.sinks import DELIVERED, AttemptEnd, Result
 from delayd.testing.clock import FakeClock
 from tests.core.rig import put
-from tests.faults.clients import DEAD, DELAYS_MS, TTRS_MS, World
+from tests.faults.clients import DEAD, DELAYS_MS, World
 from tests.faults.digests import Violation
 from tests.faults.history import Entry, as_seen
 from tests.faults.parts import Daemon, Plan
-
-if TYPE_CHECKING:
-    from delayd.core.push_lanes import Lane
 
 OWN: Final = "called"
 """The tube of jobs with urls of their own."""
 PUSHED: Final = "pushed"
 """The tube whose policy has a target."""
-CALLS_MAX: Final = 3
+BOUNDS: Final = PushBounds(calls_max=3, calls_per_place_max=2, timeout_ms=100)
+LEASE_MS: Final = BOUNDS.timeout_ms + PUSH_LEASE_EXTRA_MS
 PUT_SHARE: Final = 0.3
 POLICY_SHARE: Final = 0.02
 TOOK_MS: Final = (0, 1, 20, 300)
 LATE_MS: Final = 50
+OUTAGE_SHARE: Final = 0.3
+"""So many failures are the receiver's own: several of them and nothing more is sent to it."""
 ASKED_MS: Final = 1_000
 """More than any step of the short ladders, so that it replaces the step."""
 ENDS: Final = ("taken",) * 5 + ("failed",) * 3 + ("gone", "hangs", "late")
@@ -87,8 +82,7 @@ class Begun(NamedTuple):
 
     ends_ms: int
     how: str
-    job_id: int
-    record: bytes
+    call: PushCall
 
 
 class Pushes:
@@ -112,10 +106,8 @@ class Pushes:
         self._name = f"pushes {self._lives}"
         self._engine = daemon.engine
         self._engine.vet_target = lambda target: target
-        self._session = open_session(daemon.engine)
-        self._lanes: list[Lane] = []
+        self._scheduler = Scheduler(daemon.engine, BOUNDS)
         self._begun: list[Begun] = []
-        self._reserving = 0
         daemon.turns.on_push = self.on_push
 
     # --- Producers ------------------------------------------------------------------------------
@@ -132,7 +124,7 @@ class Pushes:
         world.bodies[0] += 1
         tube = rng.choice((OWN, OWN, PUSHED))
         rule = rng.choice(LADDERS)
-        numbers: dict[str, Any] = {"delay_ms": rng.choice(DELAYS_MS), "ttr_ms": rng.choice(TTRS_MS)}
+        numbers: dict[str, Any] = {"delay_ms": rng.choice(DELAYS_MS), "ttr_ms": LEASE_MS}
         body = b"body %d pushed" % world.bodies[0]
         said = {"retry": rule} if tube == OWN or rule != DEFAULT else {}
         number = world.history.invoke(
@@ -172,84 +164,87 @@ class Pushes:
 
     def on_push(self, now_ms: RequestMs) -> None:
         """Hear of lanes, and begin calls."""
-        self._lanes += [lane for lane in take_fresh(self._engine) if lane not in self._lanes]
-        while self._lanes and self._reserving + len(self._begun) < CALLS_MAX:
-            lane = self.rng.choice(self._lanes)
-            key = next_key(*lane)
-            head = b"" if key is None else self._engine.store.jobs.get(job_id_of(key)) or b""
-            lease_ms: int = U64.unpack_from(head, TTR_AT)[0] if head else 0
-            job = reserve_call(self._engine, self._session, lane, lease_ms, now_ms)
-            if job is None:
-                self._lanes.remove(lane)
-            else:
-                self._call(lane[0].name, *job)
+        for call in self._scheduler.take_calls(now_ms, self._clock.now_ms()):
+            self._call(call)
 
-    def _call(self, tube: str, job_id: int, record: bytes) -> None:
+    def _call(self, call: PushCall) -> None:
         history = self._world.history
-        number = history.invoke("reserve", self._clock.now_ms(), client=self._name, topics=(tube,))
-        deadline_ms = self._session.deadlines[job_id]
-        self._reserving += 1
+        what: dict[str, Any] = {"client": self._name, "topics": (call.topic,)}
+        number = history.invoke("reserve", self._clock.now_ms(), **what)
+        deadline_ms = self._scheduler.session.deadlines[call.job_id]
 
         def begin() -> None:
             now_ms = self._clock.now_ms()
-            self._reserving -= 1
-            history.ok(number, now_ms, job_id=job_id, body=body_of(record))
+            history.ok(number, now_ms, job_id=call.job_id, body=body_of(call.record))
             how = self.rng.choice(ENDS) if self.has_faults else "taken"
             ends_ms = now_ms + self.rng.choice(TOOK_MS)
             if how in {"hangs", "late"}:
                 ends_ms = deadline_ms + LATE_MS
-            self._begun.append(Begun(ends_ms, how, job_id, record))
+            self._begun.append(Begun(ends_ms, how, call))
 
         self.daemon.turns.when_durable(When(begin))
 
     def next_ms(self) -> int | None:
-        """Return when the next call ends."""
-        return min((call.ends_ms for call in self._begun), default=None)
+        """Return when the next call ends, or may begin."""
+        times_ms = [begun.ends_ms for begun in self._begun]
+        if self._scheduler.wake_ms is not None:
+            times_ms.append(self._scheduler.wake_ms)
+        return min(times_ms, default=None)
 
     def work(self) -> None:
         """End the calls whose time has come, and begin others; between two turns."""
         now_ms = self._clock.now_ms()
-        over = [call for call in self._begun if call.ends_ms <= now_ms]
-        for call in over:
-            self._begun.remove(call)
-            self._end(call)
+        over = [begun for begun in self._begun if begun.ends_ms <= now_ms]
+        for begun in over:
+            self._begun.remove(begun)
+            self._end(begun.how, begun.call)
         self.on_push(self._clock.request_ms())
 
-    def _end(self, call: Begun) -> None:
-        how, job_id = call.how, call.job_id
+    def _end(self, how: str, call: PushCall) -> None:
+        """Have the receiver answer, and note what that is to the job, if it is still held."""
+        job_id = call.job_id
         if how in {"taken", "late"}:
             self.taken.add(job_id)
         try:
-            record = held(self._engine, self._session, job_id)
+            record = held(self._engine, self._scheduler.session, job_id)
         except JobNotFound:
-            return  # its time is over: the answer is of no use any more
-        about = self._engine, self._session, job_id
-        if how == "taken":
-            self._do("delete", lambda now_ms: delete(*about, now_ms), job_id=job_id)
-        elif how == "gone" and self._engine.store.topic_of(record).policy is None:
+            self._settle(call, DELIVERED)  # the answer is of no use any more
+            return
+        has_policy = self._engine.store.topic_of(record).policy is not None
+        if how in {"taken", "late"}:
+            self._noted(call, DELIVERED, "delete")
+        elif how == "gone" and not has_policy:
             priority = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[0]
-            self._do(
-                "bury",
-                lambda now_ms: fail_call(*about, now_ms, error="410", is_exhausted=True),
-                job_id=job_id,
-                priority=priority,
-            )
-        elif how != "hangs":
+            self._noted(call, AttemptEnd(Result.EXHAUSTED, "410"), "bury", priority=priority)
+        else:
             delay_ms = ASKED_MS * (retry_of(record) is not None and self.rng.random() < 0.3)
-            self._do(
-                "nack",
-                lambda now_ms: fail_call(*about, now_ms, error="503", delay_ms=delay_ms),
-                job_id=job_id,
-                delay_ms=delay_ms,
-            )
+            is_outage = self.rng.random() < OUTAGE_SHARE
+            end = AttemptEnd(Result.FAILED, "503", b"sorry", delay_ms, is_outage)
+            self._noted(call, end, "nack", delay_ms=delay_ms)
+
+    def _noted(self, call: PushCall, end: AttemptEnd, kind: str, **what: object) -> None:
+        """Settle the call of a job that is held, and take down what that does to it."""
+        history, now_ms = self._world.history, self._clock.now_ms()
+        said: dict[str, Any] = {"client": self._name, "job_id": call.job_id, **what}
+        number = history.invoke(kind, now_ms, **said)
+        self._settle(call, end)
+        if call.job_id in self._scheduler.session.deadlines:
+            history.fail(number, now_ms, OutOfSpace.word)
+        else:
+            self._when_durable(number)
+
+    def _settle(self, call: PushCall, end: AttemptEnd) -> None:
+        now_ms = self._clock.now_ms()
+        self._scheduler.settle(call, end, self._clock.request_ms(), now_ms)
+        self._scheduler.release(call, now_ms)
+        self._scheduler.take_turned()
 
     def stop(self) -> None:
         """Give back what is under way, as a stop does."""
         now_ms = self._clock.now_ms()
         self._world.history.note("closed", now_ms, client=self._name, stops=True)
-        for job_id in [*self._session.deadlines]:
-            with contextlib.suppress(JobNotFound):
-                give_back_call(self._engine, self._session, job_id, self._clock.request_ms())
+        self._scheduler.is_stopping = True
+        self._scheduler.give_back_all(self._clock.request_ms(), now_ms)
 
     # --- The history ----------------------------------------------------------------------------
 
@@ -269,7 +264,7 @@ class Pushes:
             said = {"job_id": job_id} if job_id else {}
             self._world.history.ok(number, self._clock.now_ms(), **said)
             if job_id:
-                self._world.known[job_id] = b""
+                self._world.known[job_id] = b"pushed"
 
         self.daemon.turns.when_durable(When(tell))
 
