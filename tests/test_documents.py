@@ -20,7 +20,15 @@ PATH: Final = re.compile(
 FOLDERS: Final = ("", "delayd", "delayd/core", "delayd/http", "delayd/journal", "systemd", "tests")
 """From where a page may name a path: `turns.py`, `core/engine.py`, `delayd/core/engine.py`."""
 ELSEWHERE: Final = frozenset(
-    ("delayd.toml", "protocol.txt", "receiver.py", "tokens.json", "worker.token")
+    (
+        "delayd.toml",
+        "producer.py",
+        "protocol.txt",
+        "receiver.py",
+        "tokens.json",
+        "worker.py",
+        "worker.token",
+    )
 )
 """Files of readers and of beanstalkd, not of the project."""
 FROM_OPENSSL: Final = "peer did not return a certificate"

@@ -1,0 +1,107 @@
+"""A reader of a page, who saves what it says to save and types what it says to type, in order.
+
+    Reader(directory, daemon).follow("tour.md")
+
+A block of `python` is saved if the line before it ends with "as `NAME`:", and else is run: it
+prints what the comments behind its prints say. A block of `console` is typed into a shell command
+by command, and answers as the page says; `...` stands for what varies.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from delayd.testing.daemon import Daemon
+
+DOCS: Final = Path(__file__).parent.parent / "docs"
+BLOCK: Final = re.compile(
+    r"(?:as `(?P<name>[\w.-]+)`:\n\n)?^```(?P<kind>python|toml|console)\n(?P<text>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
+PRINTED: Final = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
+PATIENCE_S: Final = 120
+
+
+def is_as_told(told: str, answered: str) -> bool:
+    """Put where lines end, `...` stands for lines as well."""
+    return (
+        re.fullmatch(".*".join(map(re.escape, told.split("..."))), answered, re.DOTALL) is not None
+    )
+
+
+class Reader:
+    """Somebody in a directory, beside a daemon; `also` says what else is elsewhere here."""
+
+    def __init__(
+        self, directory: Path, daemon: Daemon, also: Mapping[str, str] | None = None
+    ) -> None:
+        self.directory = directory
+        self.elsewhere = {
+            "localhost:11301": daemon.http_listens_on,
+            "127.0.0.1:11301": daemon.http_listens_on,
+            "127.0.0.1:11300": daemon.listens_on,
+            **(also or {}),
+        }
+        self.environment = {
+            **{name: os.environ[name] for name in os.environ if not name.startswith("DELAYD_")},
+            "DELAYD_URL": f"http://{daemon.http_listens_on}",
+            "PATH": f"{self._programs()}:{os.environ['PATH']}",
+            "PYTHONWARNINGS": "error",
+        }
+
+    def _programs(self) -> Path:
+        """The directory of the commands of this checkout, and its Python."""
+        programs = self.directory / ".bin"
+        programs.mkdir()
+        for name, arguments in (("delayd", "-m delayd "), ("python3", "")):
+            (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable} {arguments}"$@"\n')
+            (programs / name).chmod(0o755)
+        return programs
+
+    def here(self, text: str) -> str:
+        """The text with the addresses that the servers have here."""
+        for written, meant in self.elsewhere.items():
+            text = text.replace(written, meant)
+        return text
+
+    def follow(self, page: str) -> None:
+        """Do all that the page says. Raises AssertionError where it is not so."""
+        blocks = list(BLOCK.finditer((DOCS / page).read_text(encoding="utf-8")))
+        assert blocks
+        for block in blocks:
+            if block["name"]:
+                (self.directory / block["name"]).write_text(self.here(block["text"]))
+            elif block["kind"] == "console":
+                self.type(block["text"])
+            elif block["kind"] == "python":
+                self.run(block["text"])
+
+    def type(self, session: str) -> None:
+        """Type each command of the session."""
+        for part in session.removeprefix("$ ").split("\n$ "):
+            command, _, told = part.partition("\n")
+            said = self.said("bash", "-c", self.here(command))
+            assert is_as_told(self.here(told).rstrip(), said.rstrip()), f"$ {command}\n{said}"
+
+    def run(self, program: str) -> None:
+        """Run a program, which prints what its comments say."""
+        said = self.said(sys.executable, "-c", self.here(program))
+        assert said.splitlines() == PRINTED.findall(program), f"{program}\n{said}"
+
+    def said(self, *command: str) -> str:
+        """Standard output and standard error, in the order in which they were written."""
+        return subprocess.run(
+            command,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=self.directory,
+            env=self.environment,
+            timeout=PATIENCE_S,
+        ).stdout
