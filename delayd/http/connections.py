@@ -143,7 +143,8 @@ class HttpConnection(BaseProtocol):
     __slots__ = (
         *("_body", "_body_bytes", "_body_ms", "_current", "_drained", "_has_full_body"),
         *("_has_full_row", "_head_ms", "_idle_ms", "_is_over", "_is_spent", "_reader", "_row"),
-        *("_sent_bytes", "_shared", "_untaken", "held_bytes", "look_s", "peer", "task"),
+        *("_sent_bytes", "_shared", "_untaken", "held_bytes", "is_half_closed", "is_reserving"),
+        *("look_s", "peer", "task"),
     )
 
     def __init__(self, shared: "HttpConnections", peer: Peer) -> None:
@@ -173,6 +174,10 @@ class HttpConnection(BaseProtocol):
         """The request that is being handled."""
         self._is_over = False
         """Nothing more is read; the connection closes when the current request is answered."""
+        self.is_half_closed = False
+        """The client sends no more, or has gone."""
+        self.is_reserving = False
+        """The current request reserves jobs."""
         self._has_full_row = False
         self._has_full_body = False
         """Nothing is read until a handler has read some of the body."""
@@ -277,6 +282,18 @@ class HttpConnection(BaseProtocol):
         super().resume_writing()
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
+
+    def eof_received(self) -> bool:
+        """Answer what has come whole, though the client sends no more; tell whether any has.
+
+        A client that has gone looks the same. So a reserve ends here: its jobs would be lost on it
+        until their ttr runs out.
+        """
+        self._is_over = self.is_half_closed = True
+        if self.task is None or self._body is not None or self.is_reserving:
+            return False
+        transport = self.transport
+        return transport is not None and transport.get_extra_info("ssl_object") is None
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Forget the connection, and cancel the request that is being handled."""

@@ -218,6 +218,14 @@ class Client(asyncio.Transport):
         self._methods.append(method)
         self._loop.call_soon(self.protocol.data_received, data)
 
+    def send_no_more(self) -> None:
+        """Close the sending side; what is still answered is received."""
+        self._loop.call_soon(self._end_input)
+
+    def _end_input(self) -> None:
+        if not self.protocol.eof_received():
+            self.close()
+
     def hang_up(self) -> None:
         """Go away without a word; `settle` sees what follows."""
         self._end(None)

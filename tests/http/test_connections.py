@@ -12,6 +12,7 @@ from delayd import limits
 from delayd.http import connections
 from delayd.http.connections import Bounds, HttpConnection, NoCParser, require_c_parser
 from tests.http.connection_rig import ConnectionRig, get, head_of_post, post, scenario, settle
+from tests.http.rig import HttpRig, request
 
 HEADER_MS = limits.HTTP_HEADER_MS_DEFAULT
 IDLE_MS = limits.HTTP_IDLE_MS_DEFAULT
@@ -492,7 +493,7 @@ def test_no_private_name_of_aiohttp_is_used_and_none_is_hidden() -> None:
     ours = {name for name in vars(HttpConnection) if not name.startswith("__")}
     theirs = {name for kind in HttpConnection.__mro__[1:] for name in vars(kind)}
     shared = {"connection_lost", "connection_made", "data_received", "pause_reading"}
-    shared |= {"pause_writing", "resume_reading", "resume_writing"}
+    shared |= {"eof_received", "pause_writing", "resume_reading", "resume_writing"}
     assert ours & theirs == shared
     source = inspect.getsource(connections)
     private = {name for name in theirs if name.startswith("_") and not name.endswith("__")}
@@ -505,3 +506,38 @@ def test_the_parser_in_python_is_not_accepted(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(http_parser, "HttpRequestParser", http_parser.HttpRequestParserPy)
     with pytest.raises(NoCParser, match="AIOHTTP_NO_EXTENSIONS"):
         require_c_parser()
+
+
+def test_a_client_that_sends_no_more_gets_its_answers() -> None:
+    with HttpRig() as rig:
+        client = rig.connect()
+        for _ in range(3):
+            client.say("POST", request("POST", "/v1/topics/mail/jobs", {"body": 1}))
+        client.send_no_more()
+        rig.settle()
+        assert client.the_answer.status == 201
+        assert client.the_answer.json["id"] == 3
+        assert client.is_closed
+
+
+@pytest.mark.parametrize("wait", [0, 30])
+def test_a_reserve_ends_with_its_clients_sending_side(wait: int) -> None:
+    with HttpRig() as rig:
+        client = rig.connect()
+        client.say("POST", request("POST", "/v1/topics/mail/reserve", {"wait": wait}))
+        client.send_no_more()
+        rig.settle()
+        assert client.is_closed
+        rig.ok("POST", "/v1/topics/mail/jobs", {"body": 1})
+        (job,) = rig.ok("POST", "/v1/topics/mail/reserve", {})["jobs"]
+        assert job["attempt"] == 1
+
+
+def test_half_a_request_is_not_answered() -> None:
+    with HttpRig() as rig:
+        client = rig.connect()
+        client.say("POST", request("POST", "/v1/topics/mail/jobs", {"body": 1})[:-3])
+        client.send_no_more()
+        rig.settle()
+        assert client.is_closed
+        assert rig.ok("GET", "/v1/stats")["jobs"]["ready"] == 0

@@ -121,7 +121,11 @@ async def reserve_any(call: Call) -> Reply:
 async def _reserve(call: Call, topics: tuple[str, ...]) -> Reply:
     api = call.api
     given: ReserveForm = call.given
+    connection = call.request.connection
+    if connection.is_half_closed:
+        raise ConnectionResetError
     consumer = Consumer(api, topics, given.max)
+    connection.is_reserving = True
     try:
         consumer.take(api.now_ms())
         if not consumer.jobs:
@@ -141,6 +145,8 @@ async def _reserve(call: Call, topics: tuple[str, ...]) -> Reply:
     except (asyncio.CancelledError, Refusal):
         consumer.give_back()
         raise
+    finally:
+        connection.is_reserving = False
 
 
 async def _wait(api: Api, consumer: Consumer, wait_ms: int) -> None:
