@@ -399,13 +399,17 @@ PAGE = (Path(__file__).parent.parent.parent / "docs" / "policies.md").read_text(
 
 
 def test_the_page_explains_every_field() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| ", PAGE, re.MULTILINE)
+    table = PAGE.split("## Every field\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| ", table, re.MULTILINE)
     assert rows == [row.name for row in FIELDS]
 
 
 def test_the_examples_of_the_page_are_valid() -> None:
-    (toml,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    toml, *more = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     (text,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    for example in more:
+        for fields in tomllib.loads(example)["topics"].values():
+            assert Policy.from_fields(fields)
     ((pattern, fields),) = tomllib.loads(toml)["topics"].items()
     assert is_pattern(pattern)
     assert Policy.from_fields(fields).retry_ms == LADDER_MS
