@@ -10,7 +10,7 @@ import click
 
 from delayd.cli.connect import with_client
 from delayd.cli.help import examples
-from delayd.cli.parameters import DURATION
+from delayd.cli.parameters import BOUND, DURATION
 from delayd.cli.tables import JSON_OPTION, columns_here, print_json, print_rich, time_shown
 from delayd.cli.terminal import complain, print_lines
 from delayd.client.values import seconds
@@ -27,6 +27,7 @@ BINS_MAX: Final = 1_000
 BLOCKS: Final = " ▏▎▍▌▋▊▉█"
 BAR_COLUMNS: Final = 40
 BINS_DEFAULT: Final = 24
+DAY_S: Final = 86_400.0
 
 
 @click.command(
@@ -34,12 +35,13 @@ BINS_DEFAULT: Final = 24
         "delayd calendar",
         "delayd calendar orders mail --to 7d --bucket 6h",
         "delayd calendar --from 2h --to 3h --bucket 1m    # closer",
+        "delayd calendar --from 2030-01-01T00:00:00Z",
         "delayd calendar --json",
     )
 )
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...")
-@click.option("--from", "begin", type=DURATION, default="0", help="From how long from now: 0.")
-@click.option("--to", "end", type=DURATION, default="1d", help="To how long from now: 1d.")
+@click.option("--from", "begin", type=BOUND, default="0", help="From then on: 2h, a time; 0.")
+@click.option("--to", "end", type=BOUND, help="Before then; by default a day after --from.")
 @click.option("--bucket", type=DURATION, help="How long each row is; by default 24 rows.")
 @JSON_OPTION
 @with_client
@@ -48,35 +50,36 @@ def calendar(
     topics: tuple[str, ...],
     *,
     begin: str,
-    end: str,
+    end: str | None,
     bucket: str | None,
     as_json: bool,
 ) -> int:
     """Show how many delayed jobs come due when, of the TOPICs or of all."""
-    begin_s, end_s = seconds(begin), seconds(end)
-    if begin_s >= end_s:
+    now = dt.datetime.now(dt.UTC)
+    span_s = DAY_S if end is None else (_moment(end, now) - _moment(begin, now)).total_seconds()
+    if span_s <= 0:
         raise click.UsageError("--from must be before --to")
-    bucket_s = seconds(bucket) if bucket else (end_s - begin_s) / BINS_DEFAULT
+    bucket_s = seconds(bucket) if bucket else span_s / BINS_DEFAULT
     if bucket_s <= 0:
         raise click.UsageError("--bucket must be above 0")
-    bins = math.ceil(round(end_s / bucket_s, 6))
+    bins = math.ceil(round(span_s / bucket_s, 6))
     if bins > BINS_MAX:
-        least = end_s / BINS_MAX
-        raise click.UsageError(f"--bucket must be {least:g}s or more for --to {end}")
-    found = client.calendar(*topics, horizon=bins * bucket_s, bins=bins)
-    first = math.floor(round(begin_s / bucket_s, 6))
+        least = span_s / BINS_MAX
+        raise click.UsageError(f"--bucket must be {least:g}s or more for so long a time")
+    due_from = 0 if begin == "0" else begin
+    found = client.calendar(*topics, due_from=due_from, horizon=bins * bucket_s, bins=bins)
     if as_json:
         print_json(
             {
                 "topic": name,
-                "from": starts(found, first),
+                "from": None if found.start is None else time_shown(found.start),
                 "bucket": found.bin_s,
-                "counts": counts[first:],
+                "counts": counts,
             }
             for name, counts in found.topics.items()
         )
         return Exit.OK
-    shown = rows(found, first)
+    shown = rows(found)
     if sys.stdout.isatty():
         print_rich(lambda: chart(shown))
     else:
@@ -86,18 +89,19 @@ def calendar(
     return Exit.OK
 
 
-def starts(found: "Calendar", first: int) -> str | None:
-    """Return when the first row begins."""
-    if found.start is None:
-        return None
-    return time_shown(found.start + dt.timedelta(seconds=first * found.bin_s))
+def _moment(bound: str, now: dt.datetime) -> dt.datetime:
+    """Return a time, or the one that is so far from now."""
+    if "T" in bound:
+        return dt.datetime.fromisoformat(bound)
+    ahead = dt.timedelta(seconds=seconds(bound.removeprefix("-")))
+    return now - ahead if bound.startswith("-") else now + ahead
 
 
-def rows(found: "Calendar", first: int) -> list[tuple[str, int]]:
+def rows(found: "Calendar") -> list[tuple[str, int]]:
     """Return when each row begins, and how many jobs of all topics are in it."""
     bins = len(next(iter(found.topics.values()), ()))
     labelled = []
-    for index in range(first, bins):
+    for index in range(bins):
         at_s = index * found.bin_s
         if found.start is None:
             label = f"+{dt.timedelta(seconds=at_s)}"

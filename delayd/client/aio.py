@@ -36,6 +36,7 @@ from delayd.client.results import (
 from delayd.client.speaking import spoken_at
 from delayd.client.values import (
     Body,
+    Bound,
     Changes,
     Duration,
     Filter,
@@ -255,9 +256,13 @@ class AsyncClient:
 
     # --- Topics ----------------------------------------------------------------------------------
 
-    async def calendar(self, *topics: str, horizon: Duration = "1d", bins: int = 24) -> Calendar:
+    async def calendar(
+        self, *topics: str, due_from: Bound = 0, horizon: Duration = "1d", bins: int = 24
+    ) -> Calendar:
         """As `Client.calendar`."""
-        return await self._run(self._calls.calendar(topics, horizon=horizon, bins=bins))
+        return await self._run(
+            self._calls.calendar(topics, due_from=due_from, horizon=horizon, bins=bins)
+        )
 
     async def topics(self) -> list[TopicInfo]:
         """As `Client.topics`."""

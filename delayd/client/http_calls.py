@@ -237,10 +237,17 @@ class HttpCalls:
     # --- Topics ----------------------------------------------------------------------------------
 
     def calendar(
-        self, topics: Sequence[str] = (), *, horizon: Duration = "1d", bins: int = 24
+        self,
+        topics: Sequence[str] = (),
+        *,
+        due_from: Bound = 0,
+        horizon: Duration = "1d",
+        bins: int = 24,
     ) -> Steps[Calendar]:
         """Count what comes due when."""
         query = [("horizon", str(duration_value(horizon))), ("bins", str(bins))]
+        if due_from != 0:
+            query.append(("from", _bound(due_from)))
         query += [("topic", topic) for topic in topics]
         counts: dict[str, list[int]] = {}
         after: list[tuple[str, str]] = []

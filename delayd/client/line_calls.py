@@ -461,9 +461,16 @@ class LineCalls:
     # --- Topics ----------------------------------------------------------------------------------
 
     def calendar(
-        self, topics: Sequence[str] = (), *, horizon: Duration = "1d", bins: int = 24
+        self,
+        topics: Sequence[str] = (),
+        *,
+        due_from: Bound = 0,
+        horizon: Duration = "1d",
+        bins: int = 24,
     ) -> Steps[Calendar]:
         """Count what comes due when."""
+        if due_from != 0:
+            raise self._elsewhere("a calendar that does not begin now")
         bin_s = seconds(horizon) / bins
         names = list(topics) or (yield from self._names())
         commands = [

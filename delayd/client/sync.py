@@ -32,6 +32,7 @@ from delayd.client.results import (
 from delayd.client.speaking import spoken_at
 from delayd.client.values import (
     Body,
+    Bound,
     Changes,
     Duration,
     Filter,
@@ -291,9 +292,16 @@ class Client:
 
     # --- Topics ----------------------------------------------------------------------------------
 
-    def calendar(self, *topics: str, horizon: Duration = "1d", bins: int = 24) -> Calendar:
-        """Count the delayed jobs that come due in each of `bins` equal parts of a horizon."""
-        return self._run(self._calls.calendar(topics, horizon=horizon, bins=bins))
+    def calendar(
+        self, *topics: str, due_from: Bound = 0, horizon: Duration = "1d", bins: int = 24
+    ) -> Calendar:
+        """Count the delayed jobs that come due in each of `bins` equal parts of a horizon.
+
+        It begins at `due_from`, now by default; on the line always now.
+        """
+        return self._run(
+            self._calls.calendar(topics, due_from=due_from, horizon=horizon, bins=bins)
+        )
 
     def topics(self) -> list[TopicInfo]:
         """Return all topics with their counts, sorted by name."""

@@ -341,16 +341,22 @@ class FakeApi:
     def _calendar(self) -> Answer:
         horizon_ms = length_ms(self._query.get("horizon", "1d"), "horizon")
         bins = int(self._query.get("bins", 24))
+        from_ms = self._bound_ms(self._query.get("from"), self._jobs.now_ms)
         topics = []
         for name in self._named or self._names():
             counts = [0] * bins
             for job in self._jobs.of(name):
-                place = (job.due_ms - self._jobs.now_ms) * bins // horizon_ms
-                if job.state == "delayed" and place < bins:
+                place = (job.due_ms - from_ms) * bins // horizon_ms
+                if job.state == "delayed" and 0 <= place < bins:
                     counts[place] += 1
             topics.append({"name": name, "counts": counts})
-        now = text_of(self._jobs.now_ms)
-        return 200, {"from": now, "bin": horizon_ms / bins / 1_000, "topics": topics, "after": None}
+        begin = text_of(from_ms)
+        return 200, {
+            "from": begin,
+            "bin": horizon_ms / bins / 1_000,
+            "topics": topics,
+            "after": None,
+        }
 
     def _topics(self) -> Answer:
         return 200, {"topics": [self._counts(name) for name in self._names()], "after": None}

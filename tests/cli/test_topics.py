@@ -137,6 +137,9 @@ def test_the_calendar_counts_what_comes_due_in_each_row(talk: Talk) -> None:
     assert talk.objects("calendar", "mail", "--from", "1h", "--to", "2h", "--bucket", "30m") == [
         {"topic": "mail", "from": "2023-11-14T23:13:20Z", "bucket": 1800.0, "counts": [2, 0]}
     ]
+    words = ("--from", "2023-11-14T23:13:20Z", "--to", "2023-11-15T00:13:20Z", "--bucket", "30m")
+    assert talk.objects("calendar", "mail", *words)[0]["counts"] == [2, 0]
+    assert len(talk.ok("calendar", "--from", "2030-01-01T00:00:00Z").splitlines()) == 24
 
 
 @pytest.mark.parametrize(

@@ -424,6 +424,9 @@ def test_the_calendar_counts_what_comes_due(world: World) -> None:
     calendar = world.client.calendar(world.topic, horizon="3h", bins=3)
     assert calendar.bin_s == 3_600
     assert calendar.topics == {world.topic: [0, 1, 0]}
+    if world.is_http:
+        closer = world.client.calendar(world.topic, due_from="1h", horizon="1h", bins=4)
+        assert closer.topics == {world.topic: [0, 0, 1, 0]}
 
 
 def test_topics_are_listed_with_their_counts(world: World) -> None:
