@@ -4,13 +4,15 @@
 
 A block of `python` is saved if the line before it ends with "as `NAME`:", and else is run: it
 prints what the comments behind its prints say. A block of `console` is typed into a shell command
-by command, and answers as the page says; `...` stands for what varies.
+by command, and answers as the page says; `...` stands for what varies. What begins with `timeout`
+is ended when it has said so, however long that takes on this machine.
 """
 
 import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -24,6 +26,12 @@ BLOCK: Final = re.compile(
 )
 PRINTED: Final = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
 PATIENCE_S: Final = 120
+
+
+def text_of(page: str, section: str = "") -> str:
+    """The page, or what stands under one of its headings."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return text.split(f"\n## {section}\n")[1].split("\n## ")[0] if section else text
 
 
 def is_as_told(told: str, answered: str) -> bool:
@@ -68,9 +76,9 @@ class Reader:
             text = text.replace(written, meant)
         return text
 
-    def follow(self, page: str) -> None:
-        """Do all that the page says. Raises AssertionError where it is not so."""
-        blocks = list(BLOCK.finditer((DOCS / page).read_text(encoding="utf-8")))
+    def follow(self, page: str, section: str = "") -> None:
+        """Do all that the page says, or its section. Raises AssertionError where it is not so."""
+        blocks = list(BLOCK.finditer(text_of(page, section)))
         assert blocks
         for block in blocks:
             if block["name"]:
@@ -84,7 +92,10 @@ class Reader:
         """Type each command of the session."""
         for part in session.removeprefix("$ ").split("\n$ "):
             command, _, told = part.partition("\n")
-            said = self.said("bash", "-c", self.here(command))
+            if command.startswith("timeout "):
+                said = self.said_until(self.here(command.split(" ", 2)[2]), self.here(told))
+            else:
+                said = self.said("bash", "-c", self.here(command))
             assert is_as_told(self.here(told).rstrip(), said.rstrip()), f"$ {command}\n{said}"
 
     def run(self, program: str) -> None:
@@ -105,3 +116,23 @@ class Reader:
             env=self.environment,
             timeout=PATIENCE_S,
         ).stdout
+
+    def said_until(self, command: str, told: str) -> str:
+        """What it has said, ended as `timeout` does it, but only when it has said what is told."""
+        output = self.directory / ".output"
+        with (
+            output.open("wb") as file,
+            subprocess.Popen(
+                ["bash", "-c", f"exec {command}"],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                cwd=self.directory,
+                env=self.environment,
+            ) as process,
+        ):
+            deadline_s = time.monotonic() + PATIENCE_S
+            while len(output.read_text()) < len(told) and time.monotonic() < deadline_s:
+                time.sleep(0.05)
+            process.terminate()
+        return output.read_text()

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from delayd.testing.daemon import running_daemon
+from tests.daemon_rig import put_standing
 from tests.pages import Reader
 
 needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
@@ -20,3 +21,12 @@ def test_who_takes_the_tour_sees_what_it_says(tmp_path: Path) -> None:
 def test_every_recipe_does_what_it_says(tmp_path: Path) -> None:
     with running_daemon("--http", "127.0.0.1:0", clock="virtual") as daemon:
         Reader(tmp_path, daemon).follow("recipes.md")
+
+
+def test_an_upgrade_is_prepared_as_the_page_says(tmp_path: Path) -> None:
+    home, data = tmp_path / "home", tmp_path / "data"
+    home.mkdir()
+    with running_daemon("--http", "127.0.0.1:0", data_dir=data) as daemon:
+        put_standing(daemon, 3, b"waits")
+        there = {"/var/lib/delayd": str(data), "/backup": str(tmp_path)}
+        Reader(home, daemon, there).follow("sizing.md", "Upgrading")

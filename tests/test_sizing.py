@@ -1,0 +1,54 @@
+"""docs/sizing.md and docs/alerts.yaml speak of what there is: figures, metrics, labels."""
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml  # type: ignore[import-untyped]  # comes with openapi-spec-validator
+
+from tests.test_metrics import Page, busy_rig
+
+DOCS: Final = Path(__file__).parent.parent / "docs"
+TEXT: Final = (DOCS / "sizing.md").read_text(encoding="utf-8")
+FIGURES: Final = re.findall(r"^\| .+ \| (.+) \| \[\w+\]\(([^)#]+)[^)]*\) \|$", TEXT, re.MULTILINE)
+RULES: Final[list[dict[str, Any]]] = yaml.safe_load((DOCS / "alerts.yaml").read_text())["groups"][
+    0
+]["rules"]
+SELECTOR: Final = re.compile(r"\b(delayd_\w+)(?:\{(\w+)=\"(\w+)\"\})?")
+FREE: Final = frozenset(("reason",))
+"""Labels whose values come from what happened."""
+
+
+def test_there_are_figures() -> None:
+    assert len(FIGURES) > 10
+
+
+@pytest.mark.parametrize(("figure", "page"), FIGURES)
+def test_a_figure_stands_on_the_page_that_it_is_from(figure: str, page: str) -> None:
+    said = " ".join((DOCS / page).read_text(encoding="utf-8").split())
+    assert re.search(rf"(?<![\d,]){re.escape(figure)}", said)
+
+
+def test_the_sums_are_right() -> None:
+    memory, disk = 5_000_000 * (153 + 400 + 90), 5_000_000 * ((400 + 92) * 2 + 136) + (256 << 20)
+    assert f"= {memory / 1e9:.1f} GB" in TEXT
+    assert f"= {disk / 1e9:.1f} GB" in TEXT
+    assert f"{round(241 * 2**20 / 1e6)} bytes a job" in TEXT
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+def test_an_alert_is_on_a_metric_that_exists_and_is_explained(rule: dict[str, Any]) -> None:
+    assert f"| `{rule['alert']}` |" in TEXT
+    samples = list(Page(busy_rig()).samples())
+    for name, label, value in SELECTOR.findall(rule["expr"]):
+        labels = [dict(pairs) for found, pairs in samples if found == name]
+        if label in FREE:
+            assert name == "delayd_refusals_total"
+        else:
+            assert any(not label or each.get(label) == value for each in labels), name
+    assert SELECTOR.search(rule["expr"]) or rule["expr"].startswith("up{")
+
+
+def test_every_explained_alert_is_a_rule() -> None:
+    assert re.findall(r"^\| `(\w+)` \|", TEXT, re.MULTILINE) == [rule["alert"] for rule in RULES]
