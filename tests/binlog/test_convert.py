@@ -160,7 +160,9 @@ def test_a_tube_with_the_name_that_delayd_uses_itself_gets_another_one() -> None
     names = ("$idempotency", "$idempotency.imported")
     records = [full(number, b"one", name) for number, name in enumerate(names, 1)]
     engine = import_into(disk, binlog_of(disk, *records))
-    expected = [(name, 1, 0, []) for name in (f"{names[1]}.imported", names[1])]
+    expected: list[tuple[str, int, int, list[int]]] = [
+        (name, 1, 0, []) for name in (f"{names[1]}.imported", names[1])
+    ]
     assert told(engine)[1:] == told(recovered(disk))[1:] == expected
 
 
