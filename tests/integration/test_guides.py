@@ -30,3 +30,10 @@ def test_an_upgrade_is_prepared_as_the_page_says(tmp_path: Path) -> None:
         put_standing(daemon, 3, b"waits")
         there = {"/var/lib/delayd": str(data), "/backup": str(tmp_path)}
         Reader(home, daemon, there).follow("sizing.md", "Upgrading")
+
+
+def test_one_person_keeps_the_jobs_at_home(tmp_path: Path) -> None:
+    with running_daemon("--http", "127.0.0.1:0") as daemon:
+        reader = Reader(tmp_path, daemon)
+        reader.environment["HOME"] = str(tmp_path)
+        reader.follow("operations.md", "For one person")

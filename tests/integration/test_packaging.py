@@ -1,0 +1,142 @@
+"""What is built from this checkout can be installed, and then is all there.
+
+Built by the locked build backend, without network, and installed into a new environment that finds
+the libraries, but not delayd, where the tests have them.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import time
+import urllib.request
+import venv
+import zipfile
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from delayd import __version__
+from delayd.testing.daemon import Daemon, running_daemon
+
+ROOT: Final = Path(__file__).parents[2]
+HERE: Final = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
+"""Without PYTHONPATH, which would let the checkout be found."""
+WAIT_S_MAX: Final = 60
+
+
+def ran(*command: str | Path, directory: Path) -> str:
+    result = subprocess.run(
+        [*map(str, command)],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=directory,
+        env=HERE,
+        timeout=300,
+    )
+    assert result.returncode == 0, result
+    return result.stdout
+
+
+def built(kind: str, source: Path, target: Path) -> Path:
+    ran(sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", target, directory=source)
+    (found,) = target.iterdir()
+    return found
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built("wheel", ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The environment in which it is installed."""
+    home = tmp_path_factory.mktemp("installed") / "venv"
+    venv.create(home)
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", home)
+    ran(*pip, "install", "--no-index", "--no-deps", wheel, directory=home)
+    (site,) = home.glob("lib/python*/site-packages")
+    (site / "libraries.pth").write_text(sysconfig.get_path("purelib"))
+    return home
+
+
+def names_in(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def test_the_wheel_has_every_file_of_the_package(wheel: Path) -> None:
+    here = [path for path in (ROOT / "delayd").rglob("*") if "__pycache__" not in path.parts]
+    names = names_in(wheel)
+    packaged = {name for name in names if name.startswith("delayd/")}
+    assert packaged == {path.relative_to(ROOT).as_posix() for path in here if path.is_file()}
+    assert {"delayd/py.typed", "delayd/ui/index.html", "delayd/ui/app.js"} <= names
+
+
+def test_the_wheel_names_its_commands_and_sinks(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (each for each in archive.namelist() if each.endswith("entry_points.txt"))
+        text = archive.read(name).decode()
+    for line in ("delayd =", "delayd-beanstalkd =", "amqp =", "redis ="):
+        assert f"\n{line}" in text
+
+
+def test_a_wheel_of_the_source_distribution_is_the_same(wheel: Path, tmp_path: Path) -> None:
+    sdist = built("sdist", ROOT, tmp_path / "sdist")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path / "source", filter="data")
+    (source,) = (tmp_path / "source").iterdir()
+    again = built("wheel", source, tmp_path / "again")
+    assert again.name == wheel.name
+    assert names_in(again) == names_in(wheel)
+
+
+def test_the_installed_commands_are_of_the_wheel(installed: Path) -> None:
+    said = ran(installed / "bin" / "delayd", "--version", directory=installed)
+    assert __version__ in said
+    where = ran(
+        installed / "bin" / "python",
+        "-c",
+        "import delayd; print(delayd.__file__)",
+        directory=installed,
+    )
+    assert where.startswith(str(installed))
+    assert ran(installed / "bin" / "delayd-beanstalkd", "-v", directory=installed)
+
+
+def test_the_installed_daemon_serves_its_dashboard(installed: Path, tmp_path: Path) -> None:
+    command = [str(installed / "bin" / "delayd"), "serve", "--data-dir", str(tmp_path / "data")]
+    command += ["--line", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    with (
+        Daemon(command, environment={"PYTHONPATH": ""}) as daemon,
+        urllib.request.urlopen(f"http://{daemon.http_listens_on}/ui/") as answer,
+    ):
+        assert b"<title>delayd</title>" in answer.read()
+
+
+def test_the_container_is_healthy_while_puts_are_accepted() -> None:
+    """By the very command of the Dockerfile."""
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    found = re.search(r"^HEALTHCHECK .*\\\n\s*CMD (\[.*\])$", text, re.MULTILINE)
+    assert found is not None
+    python, *arguments = json.loads(found[1])
+    assert python == "python"
+    with running_daemon("--http", "127.0.0.1:0") as daemon:
+        here = [each.replace("127.0.0.1:11301", daemon.http_listens_on) for each in arguments]
+
+        def is_healthy() -> bool:
+            asked = subprocess.run([sys.executable, *here], check=False, capture_output=True)
+            return asked.returncode == 0
+
+        assert is_healthy()
+        daemon.process.send_signal(signal.SIGUSR1)
+        deadline_s = time.monotonic() + WAIT_S_MAX
+        while is_healthy():
+            assert time.monotonic() < deadline_s
