@@ -7,6 +7,7 @@ from typing import Any, Final
 import pytest
 import yaml  # type: ignore[import-untyped]  # comes with openapi-spec-validator
 
+from tests.http.rig import http_refusals
 from tests.test_metrics import Page, busy_rig
 
 DOCS: Final = Path(__file__).parent.parent / "docs"
@@ -17,7 +18,7 @@ RULES: Final[list[dict[str, Any]]] = yaml.safe_load((DOCS / "alerts.yaml").read_
 ]["rules"]
 SELECTOR: Final = re.compile(r"\b(delayd_\w+)(?:\{(\w+)=\"(\w+)\"\})?")
 FREE: Final = frozenset(("reason",))
-"""Labels whose values come from what happened."""
+"""Labels whose values come from what happened: the words of refusals."""
 
 
 def test_there_are_figures() -> None:
@@ -45,6 +46,7 @@ def test_an_alert_is_on_a_metric_that_exists_and_is_explained(rule: dict[str, An
         labels = [dict(pairs) for found, pairs in samples if found == name]
         if label in FREE:
             assert name == "delayd_refusals_total"
+            assert value in {kind.word for kind in http_refusals()}
         else:
             assert any(not label or each.get(label) == value for each in labels), name
     assert SELECTOR.search(rule["expr"]) or rule["expr"].startswith("up{")
