@@ -43,6 +43,9 @@ def test(url: str, *, names: tuple[str, ...], config_path: str | None, as_json: 
     from delayd.push.webhook import Webhook
 
     config = load_config(config_path, {})
+    if not config.push_enabled:
+        off = "push.enabled is false: the daemon would call nothing"
+        raise CommandFailed(Exit.BAD_CONFIGURATION, off)
     try:
         secrets = Secrets() if config.push_secrets is None else Secrets.load(config.push_secrets)
     except SecretsInvalid as error:

@@ -15,8 +15,14 @@ ValueError: must be a whole number from 1 to 9
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
-from delayd.limits import RATE_PER_S_MAX, RATE_PER_S_MIN
-from delayd.text import DURATION_BOUNDS, did_you_mean, parse_duration_ms, parse_size_bytes
+from delayd.limits import DURATION_MS_MAX, RATE_PER_S_MAX, RATE_PER_S_MIN
+from delayd.text import (
+    DURATION_BOUNDS,
+    did_you_mean,
+    duration_text,
+    parse_duration_ms,
+    parse_size_bytes,
+)
 
 Rate = int | float
 """Written as it was given, 1 or 1.0: compiled code would make a float of an int told to be one."""
@@ -35,11 +41,14 @@ class Field(NamedTuple):
     write: Callable[[Any], object] = lambda value: value
 
 
-def duration(lowest_ms: int) -> Reader:
-    """Return the reader of durations from this one on."""
+def duration(lowest_ms: int, highest_ms: int = DURATION_MS_MAX) -> Reader:
+    """Return the reader of durations from the one to the other."""
 
     def read(value: object) -> int:
         duration_ms = parse_duration_ms(value)
+        if highest_ms < DURATION_MS_MAX and not lowest_ms <= duration_ms <= highest_ms:
+            bounds = f'"{duration_text(lowest_ms)}" to "{duration_text(highest_ms)}"'
+            raise ValueError(f"must be from {bounds}")
         if duration_ms < lowest_ms:
             raise ValueError(DURATION_BOUNDS.replace("from 0", "more than 0, up"))
         return duration_ms

@@ -335,7 +335,10 @@ class Policy:
                 try:
                     values[row.field] = row.read(value)
                 except ValueError as error:
-                    errors.append(f"{name} = {shown(value)}: {error}")
+                    # The values of a target's headers may be credentials.
+                    has_headers = isinstance(value, Mapping) and bool(value.get("headers"))
+                    said = "" if has_headers else f" = {shown(value)}"
+                    errors.append(f"{name}{said}: {error}")
         if errors:
             raise PolicyInvalid(tuple(errors))
         policy = cls(**values)

@@ -30,6 +30,8 @@ from delayd.core.errors import TopicNameInvalid
 from delayd.core.fields import Field, Rate, duration, no_such_field, rate, shown, whole
 from delayd.core.names import checked_name
 from delayd.limits import (
+    PUSH_TIMEOUT_MS_MAX,
+    PUSH_TIMEOUT_MS_MIN,
     TARGET_CONCURRENCY_MAX,
     TARGET_HEADER_NAME_BYTES_MAX,
     TARGET_HEADERS_BYTES_MAX,
@@ -182,7 +184,9 @@ _FIELDS: Final = (
     Field("rate_per_s", "rate_per_s", rate),
     Field("secrets", "secrets", _secrets, list),
     Field("sink", "sink", checked_target_name),
-    Field("timeout", "timeout_ms", duration(1), duration_text),
+    Field(
+        "timeout", "timeout_ms", duration(PUSH_TIMEOUT_MS_MIN, PUSH_TIMEOUT_MS_MAX), duration_text
+    ),
     Field("topic", "topic", _topic),
     Field("url", "url", _url),
 )
@@ -206,7 +210,8 @@ def read_target(value: object) -> Target:
             try:
                 values[row.field] = row.read(said)
             except ValueError as error:
-                errors.append(f"{name} = {shown(said)}: {error}")
+                # Of headers only the names: their values may be credentials.
+                errors.append(f"{name}{'' if name == 'headers' else f' = {shown(said)}'}: {error}")
     given = [name for name in KINDS if value.get(name) is not None]
     if len(given) != 1:
         errors.append("must have exactly one of url, topic and sink")

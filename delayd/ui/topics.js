@@ -198,10 +198,11 @@ function policyForm(name, policy, source) {
   const bounds = policyBounds();
   const rows = SETTINGS.map(([field, title, example, about]) => {
     const said = policy[field];
-    const text = said === undefined ? "" : Array.isArray(said) ? said.join(" ") : typeof said === "object" ? JSON.stringify(said) : String(said);
+    const text = said === undefined ? "" : Array.isArray(said) ? said.join(" ") : typeof said === "object" ? JSON.stringify(said, null, 1) : String(said);
     const note = h("small", { id: `about-${field}` }, about);
-    const input = h("input", {
-      type: "text",
+    const input = h(field === "push" ? "textarea" : "input", {
+      type: field === "push" ? undefined : "text",
+      rows: field === "push" ? "5" : undefined,
       id: `policy-${field}`,
       value: text,
       placeholder: example,

@@ -262,6 +262,13 @@ def test_programs_get_one_object(config: Path, capsys: Capture, hook: Hook) -> N
     assert said["error"] == "must be https://HOST/PATH"
 
 
+def test_nothing_is_sent_where_push_is_off(config: Path, capsys: Capture, hook: Hook) -> None:
+    config.write_text(config.read_text().replace("[push]", "[push]\nenabled = false"))
+    code, _ = tried(config, capsys, f"http://127.0.0.1:{hook.port}/")
+    assert code == Exit.BAD_CONFIGURATION
+    assert hook.got == []
+
+
 def test_secrets_that_cannot_be_read_are_told_before_anything_is_sent(
     config: Path, capsys: Capture, hook: Hook, tmp_path: Path
 ) -> None:

@@ -33,6 +33,8 @@ from delayd.limits import (
     CAP_MAX,
     DURATION_MS_MAX,
     POLICY_JSON_BYTES_MAX,
+    PUSH_TIMEOUT_MS_MAX,
+    PUSH_TIMEOUT_MS_MIN,
     RETRY_STEPS_MAX,
 )
 from delayd.text import duration_text
@@ -107,7 +109,7 @@ targets = st.builds(
     sink=st.just(""),
     method=st.sampled_from(METHODS),
     headers=st.just((("Accept", ""), ("X-Team", "a b"))) | st.just(()),
-    timeout_ms=st.integers(1, DURATION_MS_MAX),
+    timeout_ms=st.integers(PUSH_TIMEOUT_MS_MIN, PUSH_TIMEOUT_MS_MAX),
     secrets=st.just(("first", "second")) | st.just(()),
     concurrency=st.integers(1, 256),
     rate_per_s=st.integers(1, 1_000_000) | st.floats(0.001, 1e6),

@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delayd.core.errors import PolicyInvalid
+from delayd.core.policy import Policy
 from delayd.core.targets import (
     METHODS,
     NAME_RULE,
@@ -80,11 +82,24 @@ def test_all_that_is_wrong_is_named_at_once() -> None:
     assert rule_of(wrong) == (
         f"concurrency = 0: must be a whole number from 1 to {TARGET_CONCURRENCY_MAX}; "
         "methd: there is no such field; did you mean method?; "
-        "timeout = 0: must be more than 0, up to 4294967295 s; "
+        'timeout = 0: must be from "100ms" to "10m"; '
         'url = "mailto:a": must begin with https:// or http:// and name a host'
     )
     assert rule_of([]) == rule_of("x") == rule_of(None)
     assert "must be an object" in rule_of(7)
+
+
+def test_values_of_headers_are_not_repeated_they_may_be_credentials() -> None:
+    said = rule_of({"url": URL, "headers": {"Authorization": "Bearer 4711", "Host": "x"}})
+    assert said == 'headers: "Host" belongs to the connection'
+    with pytest.raises(PolicyInvalid) as refused:
+        Policy.from_fields({"push": {"url": URL, "headers": {"A": "4711", "Host": "x"}}})
+    assert "4711" not in str(refused.value)
+
+
+@pytest.mark.parametrize("timeout", ["99ms", "601s", "10d"])
+def test_an_attempt_may_take_ten_minutes_at_most(timeout: str) -> None:
+    assert '"100ms" to "10m"' in rule_of({"url": URL, "timeout": timeout})
 
 
 @pytest.mark.parametrize(

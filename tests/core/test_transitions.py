@@ -20,7 +20,9 @@ from delayd.core.errors import (
     LastWatched,
     OutOfSpace,
     PolicyInvalid,
+    PushIsOff,
     Refusal,
+    TargetRefused,
     TooManyWatched,
     TopicIsInternal,
     TopicNameInvalid,
@@ -354,7 +356,7 @@ def test_a_refused_operation_changes_nothing(refusal: type[Refusal], operation: 
 
 def test_every_refusal_of_the_core_is_tried() -> None:
     # A full journal refuses before the engine is asked; a key that is taken, see test_keyed; too
-    # many topics, see test_watching.
+    # many topics, see test_watching; what may not be called, see operations/test_push.
     of_the_core = {
         refusal for refusal in Refusal.__subclasses__() if refusal.__module__ == errors.__name__
     }
@@ -362,4 +364,6 @@ def test_every_refusal_of_the_core_is_tried() -> None:
         OutOfSpace,
         JobAlreadyExists,
         TooManyWatched,
+        TargetRefused,
+        PushIsOff,
     } == of_the_core

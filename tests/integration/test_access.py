@@ -63,7 +63,7 @@ def reloaded(daemon: Daemon) -> str:
 
 
 def test_what_the_page_tells_to_type_does_what_it_says(tmp_path: Path) -> None:
-    (typed,) = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+    typed, *_ = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
     beside = os.path.dirname(sys.executable)
     environment = {"PATH": f"{beside}:{os.defpath}"}
 

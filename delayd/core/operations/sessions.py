@@ -25,17 +25,17 @@ def close_session(engine: Engine, session: Session, now_ms: RequestMs) -> None:
     """Forget the session; every job that it holds counts as returned from now on."""
     cancel_wait(engine, session)
     leave(engine, session, Reason.EXCUSED if engine.is_stopping else Reason.HOLDER_LEFT, now_ms)
-    _unuse(engine, session)
     if len(session.watched) > UNWATCHED_AT_ONCE:
         engine.watchers_gone.append(session)
     else:
         stop_watching(engine, session)
+    _unuse(engine, session)
 
 
 def stop_watching(engine: Engine, session: Session, limit: int = TOPICS_WATCHED_MAX) -> bool:
     """Have the session watch so many topics less; tell whether it watches none any more."""
     for _ in range(min(limit, len(session.watched))):
-        _unwatch(engine, session, session.watched[-1])
+        _unwatch(engine, session, session.watched[0])  # as beanstalkd does: it can be listed
     return not session.watched
 
 

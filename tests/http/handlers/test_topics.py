@@ -146,7 +146,7 @@ def test_a_topic_that_is_not_there_is_not_found() -> None:
             ("POST", "/kick"),
             ("POST", "/clear"),
             ("GET", "/jobs"),
-            ("DELETE", "/jobs"),
+            ("DELETE", "/jobs?all=true"),
             ("POST", "/jobs/kick"),
         ):
             answer = rig.call(method, f"/v1/topics/nothing{path}")
