@@ -77,7 +77,7 @@ def test_an_error_at_any_sync_breaks_no_promise_where_turns_sync(runs: Runs) -> 
 @pytest.mark.parametrize("verb", VERBS)
 def test_an_error_at_any_call_of_any_verb_breaks_no_promise(verb: str, runs: Runs) -> None:
     """T-E1, followed by a power cut."""
-    for number in some(range(1, power_cuts.verb_calls(verb) + 1), runs, 10):
+    for number in some(range(1, power_cuts.verb_calls(verb) + 1), runs, 5):
         power_cuts.fail_at(verb, number)
         runs.count("T-E1", what=f"EIO at the n-th {verb}")
 
@@ -86,7 +86,7 @@ def test_an_error_at_any_call_of_any_verb_breaks_no_promise(verb: str, runs: Run
 @pytest.mark.parametrize("error", ERRORS)
 def test_any_error_at_any_call_breaks_no_promise(error: int, runs: Runs) -> None:
     """T-E1, T-E3, T-N1 in simulation."""
-    for number in some(range(1, power_cuts.calls() + 1), runs, 12):
+    for number in some(range(1, power_cuts.calls() + 1), runs, 5):
         power_cuts.fail_at("", number, error=error)
         runs.count("T-E3", what=f"{errno.errorcode[error]} at the n-th call")
 
@@ -95,7 +95,7 @@ def test_any_error_at_any_call_breaks_no_promise(error: int, runs: Runs) -> None
 @pytest.mark.parametrize("verb", ["pread", "pwrite"])
 def test_a_short_read_or_write_at_any_call_breaks_no_promise(verb: str, runs: Runs) -> None:
     """T-E3."""
-    for number in some(range(1, power_cuts.verb_calls(verb) + 1), runs, 12):
+    for number in some(range(1, power_cuts.verb_calls(verb) + 1), runs, 6):
         power_cuts.shorten_at(verb, number, 1 + number % 60)
         runs.count("T-E3", what=f"short {verb}")
 
