@@ -122,7 +122,7 @@ def url_of(url: str | None, line: str | None) -> str:
 def token(file: object) -> str:
     """Return the token of the file, or that of the environment; empty if there is none."""
     if file is None:
-        return os.environ.get(TOKEN_VARIABLE, "")
+        return os.environ.get(TOKEN_VARIABLE, "").strip()
     read: Callable[[int], bytes] = getattr(file, "read")  # noqa: B009 - click's lazy file
     text = read(TOKEN_BYTES_MAX).decode(errors="replace").strip()
     if not text or not text.isprintable() or " " in text:

@@ -16,9 +16,10 @@ from delayd.cli.connect import exit_of, said, with_client
 from delayd.cli.help import examples
 from delayd.cli.parameters import DURATION, PRIORITY
 from delayd.cli.tables import JSON_OPTION, print_json, time_shown
-from delayd.cli.terminal import CommandFailed, complain, print_lines
+from delayd.cli.terminal import CommandFailed, cannot_write, complain, print_lines
 from delayd.client.errors import Refused
 from delayd.exits import Exit
+from delayd.text import counted
 
 if TYPE_CHECKING:
     from delayd.client.jobs import Job
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from delayd.client.sync import Client
 
 TOKENS: Final = click.argument("tokens", nargs=-1, required=True, metavar="TOKEN...")
+
+NOT_TAKEN: Final = "nobody reads the output: job {} was not taken, {} given back"
 
 
 @click.command(
@@ -58,20 +61,22 @@ def reserve(
     """
     wanted: str | Sequence[str] = topics[0] if len(topics) == 1 else topics
     jobs = client.reserve_many(wanted, limit=count, timeout=wait)
-    for job in jobs:
+    for number, job in enumerate(jobs):
         if not (job.token or is_acked):  # it is given back when the connection closes
             raise CommandFailed(
                 Exit.USAGE,
                 "on the line protocol a reservation ends with its connection: use --ack or --url",
             )
-        if as_json:
-            print_json([reservation(job)])
-        else:
-            print_body(job.body)
-            if not is_acked:
-                told = f"job {job.id} of {job.topic}, attempt {job.attempt}"
-                until = "" if job.expires is None else f" until {time_shown(job.expires)}"
-                complain(f"{told}{until}: delayd ack {job.token}")
+        is_printed = print_json([reservation(job)]) if as_json else print_body(job.body)
+        if not is_printed:
+            for left in jobs[number:]:  # nobody has received them
+                left.release()
+            back = counted(len(jobs) - number, "job")
+            raise CommandFailed(Exit.USAGE, NOT_TAKEN.format(job.id, back))
+        if not (as_json or is_acked):
+            told = f"job {job.id} of {job.topic}, attempt {job.attempt}"
+            until = "" if job.expires is None else f" until {time_shown(job.expires)}"
+            complain(f"{told}{until}: delayd ack {job.token}")
         if is_acked:
             job.ack()
     if not jobs:
@@ -107,23 +112,26 @@ def body_fields(body: bytes) -> dict[str, Any]:
         return {"body_base64": base64.b64encode(body).decode()}
 
 
-def print_body(body: bytes) -> None:
-    """Print a body as it is, with a line break after it on a terminal.
+def print_body(body: bytes) -> bool:
+    """Print a body as it is, and a line break unless it ends with one; tell whether it was.
 
-    What would command a terminal is escaped there.
+    On a terminal what would command it is escaped. Raises CommandFailed.
     """
     if sys.stdout.isatty():
         text = body.decode(errors="replace")
         keeps = "\n\t"
-        print_lines(["".join(c if c in keeps or c.isprintable() else repr(c)[1:-1] for c in text)])
-        return
+        shown = (c if c in keeps or c.isprintable() else repr(c)[1:-1] for c in text)
+        return print_lines(["".join(shown)])
     try:
         sys.stdout.flush()
         sys.stdout.buffer.write(body)
         sys.stdout.buffer.write(b"" if body.endswith(b"\n") else b"\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        pass
+        return False
+    except OSError as error:
+        raise cannot_write(error) from error
+    return True
 
 
 def each_token(tokens: Iterable[str], call: Callable[[str], object]) -> int:

@@ -27,9 +27,9 @@ CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 1
 """No body may command the terminal that it is shown on."""
 
 
-def print_json(values: Iterable[object]) -> None:
-    """Print one JSON object a line."""
-    print_lines(json.dumps(value, ensure_ascii=False) for value in values)
+def print_json(values: Iterable[object]) -> bool:
+    """Print one JSON object a line; tell whether all of them were."""
+    return print_lines(json.dumps(value, ensure_ascii=False) for value in values)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

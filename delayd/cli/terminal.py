@@ -78,8 +78,8 @@ def confirmed(question: str, *, yes: bool) -> bool:
     return click.confirm(question, err=True)
 
 
-def print_lines(lines: Iterable[str]) -> None:
-    """Write lines to standard output. Raises CommandFailed.
+def print_lines(lines: Iterable[str]) -> bool:
+    """Write lines to standard output; tell whether all of them were. Raises CommandFailed.
 
     If the reader stops early, as `head` does, this is no failure: the rest is left out.
     """
@@ -88,9 +88,10 @@ def print_lines(lines: Iterable[str]) -> None:
             sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        pass
+        return False
     except OSError as error:
         raise cannot_write(error) from error
+    return True
 
 
 def columns(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

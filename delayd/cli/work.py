@@ -103,6 +103,8 @@ def work(
         raise click.UsageError("which command? Write it behind --: delayd work TOPIC -- COMMAND")
     if not is_there(command[0], os.environ.get("PATH", os.defpath)):
         raise CommandFailed(Exit.USAGE, f"there is no command {command[0]!r}")
+    if timeout is not None and not seconds(timeout):
+        raise click.UsageError("--timeout must be above 0")
     worker = CommandWorker(
         *(client, topics, command, concurrency, retry_after),
         timeout_s=None if timeout is None else seconds(timeout),
@@ -178,6 +180,12 @@ class CommandWorker:
         self._running: dict[threading.Thread, subprocess.Popen[bytes] | None] = {}
         self._is_waiting = False
         self._signals = 0
+        self._failures = 0
+        """Attempts in a row that failed, after which the job was ready again at once."""
+        self._failed: set[int] = set()
+        """Jobs that failed so while the topics are drained: they are not tried twice."""
+        self._set_aside: list[Job] = []
+        """Reserved once more, so that others come; given back at the end."""
         self._fault: CommandFailed | None = None
 
     def run(self) -> int:
@@ -188,6 +196,9 @@ class CommandWorker:
             pass
         finally:
             self._wait_for_all()
+            for job in self._set_aside:
+                with contextlib.suppress(DelaydError):
+                    job.release()
         if self._fault is not None:
             raise self._fault
         return KILLED if self._signals > 1 else Exit.OK
@@ -210,10 +221,14 @@ class CommandWorker:
 
     def _reserve_all(self) -> None:
         pause_s = 0.0
+        paused_for = 0
         while not self._is_stopping:
             free = self._free()
             if not free:
                 continue
+            if self._failures > paused_for:  # there is no retry rule that would delay them
+                self._pause(min(PAUSE_S_MAX, PAUSE_S_MIN * 2 ** min(self._failures, 10)))
+            paused_for = self._failures
             try:
                 jobs = self._reserve(free)
             except (Unreachable, ConnectionLost, NotNow) as error:
@@ -225,7 +240,10 @@ class CommandWorker:
                 continue
             pause_s = 0.0
             for job in jobs:
-                self._start(job)
+                if job.id in self._failed:
+                    self._set_aside.append(job)
+                else:
+                    self._start(job)
             if not jobs and self._is_draining:
                 return
 
@@ -319,8 +337,14 @@ class CommandWorker:
             job.bury(error=f"exit code {BURY}")
         elif code == TRY_LATER:
             job.nack(delay=self._retry_after, error=f"exit code {TRY_LATER}")
+        elif job.nack(error=why or ended(code)).state == "ready":
+            self._failures += 1
+            if self._is_draining:
+                self._failed.add(job.id)
         else:
-            job.nack(error=why or ended(code))
+            self._failures = 0
+        if code in {0, BURY, TRY_LATER}:
+            self._failures = 0
         if code:
             complain(f"job {job.id} of {job.topic}: {why or ended(code)}")
 

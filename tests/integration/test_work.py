@@ -93,6 +93,59 @@ def test_the_exit_code_decides(
         assert round(hours, 3) == (1 if code == "75" else 2)
 
 
+def test_a_job_that_fails_without_a_rule_is_tried_once_while_others_are_drained(
+    daemon: Daemon, client: Client, topic: str
+) -> None:
+    poison = client.put(topic, "bad", priority=0)
+    for number in range(3):
+        client.put(topic, f"good {number}")
+    out, err = drained(daemon, topic, "--", "sh", "-c", "grep good")
+    assert sorted(out.splitlines()) == ["good 0", "good 1", "good 2"]
+    assert err.count(f"job {poison.id} of {topic}: exit code 1") == 1
+    assert client.get(poison.id).state == "ready"
+
+
+def test_a_time_of_nothing_is_refused() -> None:
+    worker = work("http://127.0.0.1:1", "mail", "--timeout", "0", "--", "true")
+    _out, err = worker.communicate(timeout=WITHIN_S)
+    assert worker.returncode == Exit.USAGE
+    assert "--timeout must be above 0" in err
+
+
+def test_what_nobody_reads_is_not_acknowledged(daemon: Daemon, client: Client, topic: str) -> None:
+    for body in ("one", "two"):
+        client.put(topic, body)
+    read, write = os.pipe()
+    os.close(read)
+    url = f"http://{daemon.http_listens_on}"
+    words = [sys.executable, "-m", "delayd", "reserve", topic, "--count", "2", "--ack"]
+    for more in ([], ["--json"]):
+        done = subprocess.run(
+            [*words, *more, "--url", url],
+            stdout=write,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=WITHIN_S,
+            check=False,
+        )
+        assert done.returncode == Exit.USAGE
+        assert "2 jobs given back" in done.stderr
+        assert client.topic(topic).ready == 2
+    os.close(write)
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*words, "--url", url],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=WITHIN_S,
+            check=False,
+        )
+    assert done.returncode == Exit.USAGE
+    assert "the output cannot be written" in done.stderr
+    assert client.topic(topic).jobs == 2
+
+
 def test_a_command_that_takes_too_long_is_killed_with_all_it_started(
     daemon: Daemon, client: Client, topic: str
 ) -> None:
