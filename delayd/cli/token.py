@@ -56,7 +56,7 @@ def token() -> None:
 
 @token.command(
     epilog=examples(
-        "delayd token create mailer --scope reserve,delete,release --topic 'mail.*'",
+        "delayd token create mailer --scope reserve,delete,release,bury --topic 'mail.*'",
         "delayd token create ops --scope all --topic '*' --not-after 90d",
     )
 )

@@ -28,7 +28,14 @@ from delayd.cli.help import examples
 from delayd.cli.parameters import DURATION
 from delayd.cli.tables import time_shown
 from delayd.cli.terminal import CommandFailed, complain
-from delayd.client.errors import ConnectionLost, DelaydError, NotNow, Unreachable
+from delayd.client.errors import (
+    ConnectionLost,
+    DelaydError,
+    Forbidden,
+    NotNow,
+    Unauthorized,
+    Unreachable,
+)
 from delayd.client.values import seconds
 from delayd.exits import Exit
 
@@ -42,6 +49,10 @@ WAIT: Final = "30s"
 """How long one request waits for a job; then it is asked again."""
 PAUSE_S_MIN: Final = 0.5
 PAUSE_S_MAX: Final = 30.0
+NOT_NOTED: Final = (
+    "job {} was run, and the daemon did not take what came of it, so it comes again: a token for"
+    " work needs the scopes reserve, delete, release and bury"
+)
 KILLED: Final = 128 + signal.SIGTERM
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -295,6 +306,9 @@ class CommandWorker:
                 self._finish(job, *self._run_command(job))
             finally:
                 self._client.keep_no_more(job)
+        except (Forbidden, Unauthorized) as error:
+            # It would be run again and again.
+            self._fault = CommandFailed(Exit.NOT_ALLOWED, NOT_NOTED.format(job.id), *said(error))
         except DelaydError as error:
             for line in said(error):
                 complain(f"job {job.id}: {line}")

@@ -235,15 +235,21 @@ class Call:
         """Tell whether the client may see what may be secret about the topic and its jobs."""
         return self.principal.may(Scope.ADMIN, topic)
 
-    def allow_job(self, job_id: int) -> bytes:
-        """Return the record of a job; `JobNotFound` also where the client may not see it."""
+    def allow_job(
+        self, job_id: int, knows: Callable[[bytes], bool] = lambda _record: False
+    ) -> bytes:
+        """Return the record of a job; `JobNotFound` also where the client may not see it.
+
+        `knows` tells by the record whether the client has shown that it knows the job: then it is
+        told which scope it lacks.
+        """
         engine, principal, scope = self.api.engine, self.principal, self.scope
         record = live_record(engine.store, job_id)
         if principal is not EVERYBODY and scope is not None:
             # Its ttr may have run out just now, and that may have moved it to another topic.
             record, _ = caught_up(engine, job_id, self.api.now_ms())
             topic = engine.store.topic_of(record).name
-            authorization = authorize(principal, scope, topic, hides=True)
+            authorization = authorize(principal, scope, topic, hides=not knows(record))
             if authorization is Authorization.HIDDEN:
                 raise JobNotFound(job_id)
             if authorization is Authorization.FORBIDDEN:

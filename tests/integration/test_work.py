@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from delayd.access.scopes import Scope
 from delayd.client.sync import Client
 from delayd.exits import Exit
 from delayd.testing.daemon import Daemon, running_daemon
+from tests.access.samples import made, written
 
 WITHIN_S = 60.0
 
@@ -103,6 +105,28 @@ def test_a_job_that_fails_without_a_rule_is_tried_once_while_others_are_drained(
     assert sorted(out.splitlines()) == ["good 0", "good 1", "good 2"]
     assert err.count(f"job {poison.id} of {topic}: exit code 1") == 1
     assert client.get(poison.id).state == "ready"
+
+
+def test_a_token_that_may_not_acknowledge_ends_the_worker(tmp_path: Path) -> None:
+    everything, entry = made(1)
+    reserving, other = made(2, (Scope.RESERVE,))
+    config = tmp_path / "delayd.toml"
+    config.write_text(f'auth.tokens = "{written(tmp_path / "tokens.json", entry, other)}"\n')
+    with running_daemon("--http", "127.0.0.1:0", "--config", str(config)) as daemon:
+        url = f"http://{daemon.http_listens_on}"
+        with Client(url, token=everything) as client:
+            client.put("mail", "x")
+        worker = subprocess.run(
+            [sys.executable, "-m", "delayd", "work", "mail", "--", "cat"],
+            env={**os.environ, "DELAYD_URL": url, "DELAYD_TOKEN": f"{reserving}\n"},
+            capture_output=True,
+            text=True,
+            timeout=WITHIN_S,
+            check=False,
+        )
+        assert (worker.returncode, worker.stdout) == (Exit.NOT_ALLOWED, "x")
+        assert "job 1 was run" in worker.stderr
+        assert "the scopes reserve, delete, release and bury" in worker.stderr
 
 
 def test_a_time_of_nothing_is_refused() -> None:

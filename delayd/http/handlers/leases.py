@@ -4,6 +4,7 @@ The token that came with the job names the reservation. A worker that was too sl
 is answered 409, and the job's present holder is not affected.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -17,7 +18,12 @@ from delayd.core.operations.finish import nack as nack_job
 from delayd.core.operations.reserve import touch as touch_job
 from delayd.http import structs
 from delayd.http.api import Api, Call
-from delayd.http.handlers.job_responses import due_wall_ms_of, parse_token
+from delayd.http.handlers.job_responses import (
+    Reservation,
+    due_wall_ms_of,
+    parse_token,
+    reservation_of,
+)
 from delayd.http.handlers.reserve import holder_of
 from delayd.http.problems import FieldError, RequestInvalid, problem_of
 from delayd.http.responses import Reply, reply_of_many
@@ -36,8 +42,13 @@ def _reservation(call: Call) -> tuple[int, "Session", bytes]:
     reservation = parse_token(given.token)
     if reservation.job_id != job_id:
         raise RequestInvalid([FieldError("token", f"belongs to another job than {job_id}")])
-    record = call.allow_job(job_id)
+    record = call.allow_job(job_id, _has_handed_out(reservation))
     return job_id, holder_of(call.api, reservation, record), record
+
+
+def _has_handed_out(reservation: Reservation) -> Callable[[bytes], bool]:
+    """Return what tells whether the job was handed out with this reservation the last time."""
+    return lambda record: reservation_of(record) == reservation
 
 
 async def ack(call: Call) -> Reply:
@@ -140,7 +151,7 @@ async def ack_many(call: Call) -> Reply:
             reservation = parse_token(token)
             job_id = reservation.job_id
             try:
-                record = call.allow_job(job_id)
+                record = call.allow_job(job_id, _has_handed_out(reservation))
                 session = holder_of(api, reservation, record)
                 if job_id in seen:
                     raise JobNotFound(job_id)
@@ -175,7 +186,7 @@ async def nack_many(call: Call) -> Reply:
             reservation = parse_token(one.token)
             job_id = reservation.job_id
             try:
-                record = call.allow_job(job_id)
+                record = call.allow_job(job_id, _has_handed_out(reservation))
                 _nack(api, holder_of(api, reservation, record), job_id, one)
             except Refusal as refusal:
                 done.append((job_id, refusal))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from delayd.access.scopes import Scope
 from delayd.core.operations.finish import delete
 from delayd.core.operations.reserve import reserve
 from delayd.core.operations.sessions import open_session, watch
@@ -252,6 +253,20 @@ def test_who_is_slower_than_the_ttr_does_not_disturb_the_next_holder() -> None:
         assert second["id"] == first["id"]
         lost(rig, first)
         assert say(rig, "ack", second).status == 200
+
+
+@pytest.mark.parametrize("act", ["ack", "nack", "touch", "bury"])
+def test_who_holds_a_job_is_told_which_scope_is_missing(act: str) -> None:
+    with HttpRig(needs_token=True) as rig:
+        rig.ok("POST", "/v1/topics/mail/jobs", {"body": 1}, token=rig.token())
+        token = rig.token(Scope.RESERVE)
+        (job,) = rig.ok("POST", "/v1/topics/mail/reserve", {}, token=token)["jobs"]
+        answer = rig.call("POST", f"/v1/jobs/1/{act}", {"token": job["token"]}, token=token)
+        assert (answer.status, answer.word) == (403, "FORBIDDEN")
+        assert "not good for" in answer.json["detail"]
+        guessed = job["token"][:-1] + "2"
+        answer = rig.call("POST", f"/v1/jobs/1/{act}", {"token": guessed}, token=token)
+        assert (answer.status, answer.word) == (404, "NOT_FOUND")
 
 
 def test_each_bad_token_of_a_batch_is_named() -> None:
