@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+from delayd.cli.connect import exit_of, said
 from delayd.cli.parameters import BOUND
 from delayd.cli.terminal import CommandFailed, complain, confirmed, print_lines
+from delayd.client.errors import Refused
 from delayd.exits import Exit
 from delayd.text import counted
 
@@ -127,17 +129,27 @@ def carried_out(
 ) -> int:
     """Do it to the jobs that were chosen, and print how many they were.
 
-    `done` is the word for what was done. A single job is not asked about.
+    `done` is the word for what was done. Jobs that are named are not asked about; what is refused
+    of one is said, and the others are done all the same.
     """
     if chosen.ids or chosen.key is not None:
         names = list(chosen.names)
         if chosen.dry_run:
             print_lines([f"would be {done}: {counted(len(names), 'job')}"])
             return Exit.OK
+        code: int = Exit.OK
+        count = 0
         for name in names:
-            one(*name)
-        print_lines([f"{done}: {counted(len(names), 'job')}"])
-        return Exit.OK
+            try:
+                one(*name)
+                count += 1
+            except Refused as error:
+                code = code or exit_of(error)
+                for line in said(error):
+                    complain(line)
+        if count or code == Exit.OK:
+            print_lines([f"{done}: {counted(count, 'job')}"])
+        return code
     if chosen.dry_run or not chosen.yes:
         count = many(chosen.topic, dry_run=True, **chosen.which)
         matched = f"{counted(count, 'job')} of {chosen.topic}"

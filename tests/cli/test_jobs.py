@@ -111,6 +111,15 @@ def test_cancel_deletes_what_was_chosen(words: str, left: list[int], orders: Tal
     assert ids(orders) == left
 
 
+def test_what_is_refused_of_one_job_keeps_no_other_from_being_done(orders: Talk) -> None:
+    code, out, err = orders.run("cancel", "1", "999", "2")
+    assert (code, out) == (Exit.NOTHING_THERE, "cancelled: 2 jobs\n")
+    assert "999" in err
+    orders.fails(Exit.NOTHING_THERE, "peek", "2")
+    code, out, err = orders.run("kick", "999")
+    assert (code, out) == (Exit.NOTHING_THERE, "")
+
+
 def test_cancel_deletes_all_jobs_of_a_topic_only_when_told_so(orders: Talk) -> None:
     orders.ok("cancel", "--topic", "orders", "--all", "--yes")
     assert not orders.rig.engine.store.jobs
