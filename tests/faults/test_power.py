@@ -50,7 +50,7 @@ def test_the_fixed_run_has_everything_in_it() -> None:
 @pytest.mark.parametrize("way", range(len(power_cuts.SURVIVALS)))
 def test_a_power_cut_at_any_call_breaks_no_promise(way: int, runs: Runs) -> None:
     """T-P2, T-P5, T-P6, T-K2 and T-K3 in simulation."""
-    for number in some(range(1, power_cuts.calls() + 1), runs, 20):
+    for number in some(range(1, power_cuts.calls() + 1), runs, 12):
         power_cuts.cut_at(number, power_cuts.SURVIVALS[way])
         runs.count("T-P2", what="power cuts of the simulated daemon, at each call")
 
@@ -59,7 +59,7 @@ def test_a_power_cut_at_any_call_breaks_no_promise(way: int, runs: Runs) -> None
 def test_a_power_cut_breaks_no_promise_where_turns_sync(runs: Runs) -> None:
     """T-P2 on a quick disk."""
     plan = power_cuts.QUICK_PLAN
-    for number in some(range(1, power_cuts.calls(plan=plan) + 1), runs, 20):
+    for number in some(range(1, power_cuts.calls(plan=plan) + 1), runs, 12):
         power_cuts.cut_at(number, power_cuts.nothing_survives, plan=plan)
         runs.count("T-P2", what="power cuts of the simulated daemon, at each call")
 

@@ -46,15 +46,15 @@ What a seed plays changes whenever clients learn to say more.
 def test_every_seed_keeps_every_promise(runs: Runs) -> None:
     """T-L1, safety and liveness."""
     lives = snapshots = 0
-    for seed in runs.seeds("T-L1", short=120, long=10_000):
+    for seed in runs.seeds("T-L1", short=100, long=10_000):
         run = played(seed)
         lives += run.lives
         snapshots += run.snapshots
     runs.count("T-L1", lives, "starts")
     runs.count("T-L1", snapshots, "snapshots")
     if runs.is_random:
-        assert lives > 2 * runs.times(250, 10_000)
-        assert snapshots > runs.times(250, 10_000) // 10
+        assert lives > 2 * runs.times(100, 10_000)
+        assert snapshots > runs.times(100, 10_000) // 10
 
 
 @SIMULATED
