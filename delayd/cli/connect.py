@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from delayd.cli.parameters import takes
 from delayd.cli.terminal import CommandFailed
 from delayd.client.errors import (
     ConnectionLost,
@@ -89,9 +90,7 @@ def with_client(command: Callable[..., int]) -> Callable[..., int]:
         with client_errors(), client(url, line, token_file, ca_file) as found:
             return command(found, **rest)
 
-    for option in reversed(OPTIONS):
-        run = option(run)
-    return run
+    return takes(*OPTIONS)(run)
 
 
 def client(

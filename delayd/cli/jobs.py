@@ -7,10 +7,10 @@ import click
 
 from delayd.cli.connect import with_client
 from delayd.cli.help import examples
-from delayd.cli.parameters import DURATION, MOMENT, PRIORITY
+from delayd.cli.parameters import DURATION, MOMENT, PRIORITY, takes
 from delayd.cli.put import body_of
 from delayd.cli.reserve import body_fields
-from delayd.cli.selection import FILTERS, MANY, WHICH, carried_out, filter_of, selection, takes
+from delayd.cli.selection import FILTERS, MANY, WHICH, carried_out, filter_of, selection
 from delayd.cli.tables import (
     JSON_OPTION,
     cut,

@@ -5,7 +5,8 @@ reads the same texts.
 """
 
 import re
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import click
 
@@ -14,6 +15,17 @@ from delayd.text import moment_text, parse_duration_ms, parse_moment_ms, parse_w
 SECONDS_SINCE_1970: Final = r"\d{9,}(\.\d+)?"
 """A number of seconds that is a time: as a duration it would be 30 years and more."""
 BOUND_RULE: Final = 'must be a time such as 2026-11-21T19:00:00Z, or from now: "1h", "-15m", "now"'
+
+
+def takes(*options: Callable[..., Any]) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Give a command these options."""
+
+    def decorate(command: Callable[..., int]) -> Callable[..., int]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 class DurationParameter(click.ParamType["str"]):

@@ -26,6 +26,7 @@ from delayd.access.signing_secrets import (
 )
 from delayd.cli.entry_file import RELOAD, change_or_fail, must_exist
 from delayd.cli.help import examples
+from delayd.cli.parameters import takes
 from delayd.cli.terminal import CommandFailed, columns, complain, load_config, print_lines
 from delayd.clock import system_wall_ms
 from delayd.core.targets import checked_target_name
@@ -40,12 +41,6 @@ _WHERE: Final = (
 )
 
 
-def _takes_a_file(command: Callable[..., int]) -> Callable[..., int]:
-    for option in reversed(_WHERE):
-        command = option(command)
-    return command
-
-
 @click.group()
 def secret() -> None:
     """Create and exchange the secrets that calls are signed with."""
@@ -53,7 +48,7 @@ def secret() -> None:
 
 @secret.command(epilog=examples("delayd secret create orders --secrets secrets.json"))
 @click.argument("name")
-@_takes_a_file
+@takes(*_WHERE)
 def create(name: str, secrets_path: str | None, config_path: str | None) -> int:
     """Create a secret of that NAME and print it, only this once."""
     path = _secrets_path(secrets_path, config_path)
@@ -78,7 +73,7 @@ def create(name: str, secrets_path: str | None, config_path: str | None) -> int:
 
 @secret.command(epilog=examples("delayd secret rotate orders --secrets secrets.json"))
 @click.argument("name")
-@_takes_a_file
+@takes(*_WHERE)
 def rotate(name: str, secrets_path: str | None, config_path: str | None) -> int:
     """Add a second secret to that NAME and print it, only this once.
 
@@ -103,7 +98,7 @@ def rotate(name: str, secrets_path: str | None, config_path: str | None) -> int:
 
 @secret.command(epilog=examples("delayd secret retire orders --secrets secrets.json"))
 @click.argument("name")
-@_takes_a_file
+@takes(*_WHERE)
 def retire(name: str, secrets_path: str | None, config_path: str | None) -> int:
     """Drop the older of the two secrets of that NAME."""
 
@@ -121,7 +116,7 @@ def retire(name: str, secrets_path: str | None, config_path: str | None) -> int:
 
 @secret.command(epilog=examples("delayd secret remove orders --secrets secrets.json"))
 @click.argument("name")
-@_takes_a_file
+@takes(*_WHERE)
 def remove(name: str, secrets_path: str | None, config_path: str | None) -> int:
     """Remove all secrets of that NAME; calls that name it then fail."""
     path = _change_one(name, secrets_path, config_path, lambda _: None)
@@ -132,7 +127,7 @@ def remove(name: str, secrets_path: str | None, config_path: str | None) -> int:
 
 @secret.command("list", epilog=examples("delayd secret list --secrets secrets.json"))
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each name.")
-@_takes_a_file
+@takes(*_WHERE)
 def list_secrets(*, as_json: bool, secrets_path: str | None, config_path: str | None) -> int:
     """List names and ages, never the secrets."""
     path = _secrets_path(secrets_path, config_path)

@@ -49,17 +49,6 @@ MANY: Final = (
 )
 
 
-def takes(*options: Callable[..., Any]) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Give a command these options."""
-
-    def decorate(command: Callable[..., int]) -> Callable[..., int]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
-
-
 class Selection(NamedTuple):
     """What was said about which jobs."""
 

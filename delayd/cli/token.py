@@ -9,7 +9,7 @@ that it has until it is told to reload them.
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import click
@@ -27,6 +27,7 @@ from delayd.access.tokens import TOKEN, TOKEN_BYTES, Tokens, issue
 from delayd.access.usage import days_of
 from delayd.cli.entry_file import RELOAD, change_or_fail, must_exist
 from delayd.cli.help import examples
+from delayd.cli.parameters import takes
 from delayd.cli.terminal import CommandFailed, columns, complain, load_config, print_lines
 from delayd.clock import system_wall_ms
 from delayd.exits import Exit
@@ -41,12 +42,6 @@ _WHERE: Final = (
         "--config", "config_path", metavar="FILE", help="The configuration with its path."
     ),
 )
-
-
-def _takes_a_file(command: Callable[..., int]) -> Callable[..., int]:
-    for option in reversed(_WHERE):
-        command = option(command)
-    return command
 
 
 @click.group()
@@ -64,7 +59,7 @@ def token() -> None:
 @click.option("--scope", "scopes", multiple=True, metavar="SCOPE", help="put, reserve, ...; all.")
 @click.option("--topic", "globs", multiple=True, metavar="GLOB", help="mail.*, ...; '*' for all.")
 @click.option("--not-after", metavar="TIME", help="2027-01-31T12:00:00Z, or 90d from now.")
-@_takes_a_file
+@takes(*_WHERE)
 def create(
     name: str,
     scopes: tuple[str, ...],
@@ -102,7 +97,7 @@ def create(
 
 @token.command("list", epilog=examples("delayd token list --json"))
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each token.")
-@_takes_a_file
+@takes(*_WHERE)
 def list_tokens(*, as_json: bool, tokens_path: str | None, config_path: str | None) -> int:
     """List the tokens, never their secrets."""
     path = _tokens_path(tokens_path, config_path)
@@ -119,7 +114,7 @@ def list_tokens(*, as_json: bool, tokens_path: str | None, config_path: str | No
 
 @token.command(epilog=examples("delayd token revoke 3f2a9c"))
 @click.argument("token_id", metavar="ID")
-@_takes_a_file
+@takes(*_WHERE)
 def revoke(token_id: str, tokens_path: str | None, config_path: str | None) -> int:
     """Revoke the token with that ID."""
     path = _tokens_path(tokens_path, config_path)

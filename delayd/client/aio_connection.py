@@ -168,7 +168,7 @@ class AsyncConnection(asyncio.Protocol):
             return
         try:
             reply = self._reader.feed(data)
-        except Exception as error:  # noqa: BLE001 - whoever asked is told
+        except Exception as error:  # noqa: BLE001 - the caller gets it
             self._reply.set_exception(error)
             return
         if reply is not None:

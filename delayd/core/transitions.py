@@ -94,7 +94,7 @@ UNCOUNTED: Final = frozenset({Reason.EXCUSED, Reason.UNDELIVERED})
 """Ends of a reservation that are no failed attempts."""
 
 _GIVES_BACK: Final = frozenset({Reason.NACKED, Reason.RELEASED, Reason.PUSH_FAILED})
-"""Whoever held the job has given it back itself, as failed."""
+"""Its holder has given it back itself, as failed."""
 
 BRINGS_RULE: Final = int(Flag.RETRY)
 """Flags of a record below this: the job brings no retry rule and no target of its own."""
