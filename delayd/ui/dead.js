@@ -7,6 +7,7 @@ import { allTopics, attempt } from "./topics.js";
 
 const READ_MAX = 1000;
 const SHOWN_MAX = 100;
+const TOPICS_AT_ONCE = 50;
 
 export function deadView(query) {
   const view = new View();
@@ -14,12 +15,28 @@ export function deadView(query) {
   const place = h("div", { class: "stack" }, h("p", { class: "quiet" }, "Loading …"));
   view.element = h("div", { class: "stack" }, h("h1", {}, "Dead letters"), place);
 
+  // Topics stay where they were first seen: one that moved under the pointer would be taken for another.
+  const ranks = new Map();
+  const rank = ({ name }) => ranks.get(name) ?? ranks.size;
+
   async function show() {
     const found = await attempt(() => (wanted ? get(topicPath(wanted)).then((topic) => [topic]) : allTopics(() => view.isOver)));
     if (!found || view.isOver) return;
-    const topics = found.filter((topic) => topic.buried > 0).sort((one, other) => other.buried - one.buried);
+    const topics = found.filter((topic) => topic.buried > 0).sort((one, other) => rank(one) - rank(other) || other.buried - one.buried);
+    for (const { name } of topics) if (!ranks.has(name)) ranks.set(name, ranks.size);
     if (!topics.length) fill(place, card("", h("p", { class: "quiet" }, "No job is buried: there are no dead letters.")));
-    else fill(place, topics.map((topic, number) => topicCard(topic, show, number < 5)));
+    else showSome(topics, 0);
+  }
+
+  function showSome(topics, first) {
+    const last = Math.min(first + TOPICS_AT_ONCE, topics.length);
+    const to = (from, title) => h("button", { type: "button", onclick: () => showSome(topics, from) }, title);
+    fill(
+      place,
+      topics.length > TOPICS_AT_ONCE && h("p", { class: "quiet" }, `${whole(first + 1)} to ${whole(last)} of ${whole(topics.length)} topics with dead letters`),
+      topics.slice(first, last).map((topic, number) => topicCard(topic, show, first + number < 5)),
+      h("div", { class: "buttons" }, first > 0 && to(first - TOPICS_AT_ONCE, "Previous"), last < topics.length && to(last, "Next")),
+    );
   }
   show();
   return view;
@@ -53,8 +70,13 @@ function groupsOf(topic, buried, page, again) {
   }
   const sorted = [...groups].sort(([, one], [, other]) => other.length - one.length);
   return [
-    may("kick", topic) && redriveAll(topic, buried, again),
-    h("p", {}, h("a", { href: `#/topics/${encodeURIComponent(topic)}` }, `Topic ${topic}`)),
+    h(
+      "div",
+      { class: "row" },
+      may("kick", topic) && redriveAll(topic, buried, again),
+      h("a", { class: "button", href: `#/topics/${encodeURIComponent(topic)}` }, "The topic"),
+      h("a", { class: "button", href: `#/jobs?${queryOf({ topic, state: "buried" })}` }, "As a list"),
+    ),
     page.after && h("p", { class: "quiet" }, `Grouped are the first ${whole(page.jobs.length)}, in due order.`),
     sorted.map(([reason, jobs]) => group(topic, reason, jobs, again)),
   ];
@@ -62,7 +84,7 @@ function groupsOf(topic, buried, page, again) {
 
 // As many a second as wanted: what has failed together need not come back together.
 function redriveAll(topic, buried, again) {
-  const pace = h("input", { type: "text", inputmode: "numeric", size: "6", placeholder: "all at once", "aria-label": "Jobs a second" });
+  const pace = h("input", { type: "text", inputmode: "numeric", size: "4", placeholder: "any", "aria-label": "Jobs a second at most" });
   const go = async () => {
     const perSecond = Number(pace.value) || undefined;
     const body = h("p", {}, `${whole(buried)} jobs are made ready${perSecond ? `, ${whole(perSecond)} a second` : ""}. Their ladders start again.`);
@@ -72,7 +94,7 @@ function redriveAll(topic, buried, again) {
     if (answer) toast(`${whole(answer.kicked)} jobs are ready again`);
     await again();
   };
-  return h("div", { class: "row" }, h("button", { type: "button", onclick: go }, "Redrive all …"), pace, "a second");
+  return [h("button", { type: "button", onclick: go }, "Redrive all …"), h("span", { class: "row quiet" }, "at most", pace, "a second")];
 }
 
 function group(topic, reason, jobs, again) {
@@ -100,11 +122,11 @@ function group(topic, reason, jobs, again) {
     return h(
       "tr",
       {},
-      may("kick", topic) && h("td", {}, box),
+      may("kick", topic) && h("td", { class: "choose" }, box),
       h("th", { scope: "row" }, h("a", { href: `#/job/${job.id}` }, String(job.id))),
       h("td", {}, job.key && h("code", {}, job.key)),
       h("td", { class: "number" }, whole(job.attempts ?? 0)),
-      h("td", { title: job.failure?.at ?? job.due }, time(job.failure?.at ?? job.due), " ", h("span", { class: "quiet" }, fromNow(job.failure?.at ?? job.due))),
+      h("td", { title: job.failure?.at ?? job.due, class: "when" }, time(job.failure?.at ?? job.due), " ", h("span", { class: "quiet" }, fromNow(job.failure?.at ?? job.due))),
     );
   });
   const all = h("input", {
@@ -127,7 +149,7 @@ function group(topic, reason, jobs, again) {
       h(
         "table",
         {},
-        h("thead", {}, h("tr", {}, may("kick", topic) && h("th", { scope: "col" }, all), ["Job", "Key", "Attempts", "Failed"].map((title) => h("th", { scope: "col", class: title === "Attempts" ? "number" : "" }, title)))),
+        h("thead", {}, h("tr", {}, may("kick", topic) && h("th", { scope: "col", class: "choose" }, all), ["Job", "Key", "Attempts", "Failed"].map((title) => h("th", { scope: "col", class: title === "Attempts" ? "number" : "" }, title)))),
         h("tbody", {}, rows),
       ),
     ),

@@ -19,9 +19,15 @@ function append(element, children) {
   }
 }
 
+const NAMED = "a, button, input";
+const nameOf = (each) => each.dataset.name ?? each.getAttribute("href") ?? each.textContent;
+
+// What has the focus is replaced by what has its name, so that a page that draws itself anew keeps the keyboard's place.
 export function fill(element, ...children) {
+  const focused = element.contains(document.activeElement) ? nameOf(document.activeElement) : null;
   element.replaceChildren();
   append(element, children);
+  if (focused) [...element.querySelectorAll(NAMED)].find((each) => nameOf(each) === focused)?.focus({ preventScroll: true });
   return element;
 }
 

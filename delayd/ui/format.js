@@ -27,7 +27,7 @@ export function size(bytes) {
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "–";
   if (seconds < 0) return `−${duration(-seconds)}`;
-  if (seconds < 1) return seconds < 0.001 && seconds > 0 ? "< 1 ms" : `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 1) return `${seconds < 0.001 ? Number((seconds * 1000).toPrecision(2)) : Math.round(seconds * 1000)} ms`;
   if (seconds < 10) return `${seconds.toFixed(1).replace(/\.0$/, "")} s`;
   const at = UNITS.findIndex(([, length]) => seconds >= length);
   const [name, length] = UNITS[at];

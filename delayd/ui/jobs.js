@@ -25,14 +25,13 @@ export function jobsView(query) {
   const form = h(
     "form",
     { class: "card finder", onsubmit: find },
-    field("id", "Job id", { inputmode: "numeric", size: "10" }),
-    field("topic", "Topic", { size: "18" }),
-    field("key", "Key", { size: "18" }),
-    field("prefix", "Key begins with", { size: "14" }),
-    field("from", "Due from", { placeholder: "-1h", size: "12" }),
-    field("to", "Due before", { placeholder: "2h, 2030-01-01T00:00Z", size: "16" }),
-    states,
-    h("button", { type: "submit", class: "primary" }, "Find"),
+    field("id", "Job id", { inputmode: "numeric" }),
+    field("topic", "Topic"),
+    field("key", "Key"),
+    field("prefix", "Key begins with"),
+    field("from", "Due from", { placeholder: "-1h" }),
+    field("to", "Due before", { placeholder: "2030-01-01T00:00Z" }),
+    h("div", { class: "row" }, states, h("button", { type: "submit", class: "primary" }, "Find")),
   );
 
   function find(event) {
@@ -43,10 +42,12 @@ export function jobsView(query) {
     const key = data.get("key").trim();
     if (id) location.hash = `#/job/${encodeURIComponent(id)}`;
     else if (key && topic) location.hash = `#/key/${encodeURIComponent(topic)}/${encodeURIComponent(key)}`;
-    else {
+    else if (!topic) {
+      // The address stays: with another one the view would begin anew, without what was typed.
+      fill(results, h("p", { class: "bad", role: "alert" }, "Enter a job id, or a topic (with a key, or with what its jobs have in common)."));
+    } else {
       const wanted = { topic, prefix: data.get("prefix"), from: data.get("from"), to: data.get("to"), state: data.getAll("state").join(",") };
       location.hash = `#/jobs?${queryOf(wanted)}`;
-      if (!topic) fill(results, h("p", { class: "bad" }, "Enter a job id, or a topic (with a key, or with what its jobs have in common)."));
     }
   }
 
@@ -89,7 +90,7 @@ export function jobTable(jobs, topic) {
       {},
       h("th", { scope: "row" }, h("a", { href: `#/job/${job.id}` }, String(job.id))),
       h("td", {}, pill(job.state)),
-      h("td", { title: job.due }, time(job.due), " ", h("span", { class: "quiet" }, fromNow(job.due))),
+      h("td", { title: job.due, class: "when" }, time(job.due), " ", h("span", { class: "quiet" }, fromNow(job.due))),
       h("td", { class: "number" }, whole(job.priority)),
       h("td", {}, job.key && h("code", {}, job.key)),
       h("td", {}, job.failure && `${job.attempts} × ${job.failure.reason}${job.failure.error ? `: ${job.failure.error.split("\n")[0]}` : ""}`),
@@ -149,7 +150,7 @@ function jobPage(job, show) {
   const failure = job.failure;
   const [error, ...answer] = failure?.error?.split("\n") ?? [];
   return [
-    h("h1", {}, `Job ${job.id} `, pill(job.state)),
+    h("div", { class: "title" }, h("h1", {}, `Job ${job.id} `, pill(job.state)), jobActions(job, show)),
     card(
       "",
       facts([
@@ -179,7 +180,6 @@ function jobPage(job, show) {
         answer.length > 0 && [h("h3", {}, "The beginning of the last answer"), h("pre", { tabindex: "0" }, answer.join("\n"))],
       ),
     card(`Body (${shown.kind})`, h("pre", { tabindex: "0" }, shown.text)),
-    jobActions(job, show),
   ];
 }
 
@@ -203,6 +203,7 @@ function jobActions(job, show) {
     may("kick", topic) && ["delayed", "buried"].includes(state) && h("button", { type: "button", class: "primary", onclick: then(() => post(`${path}/kick`), `Job ${id} is ready`) }, "Kick: ready now"),
     may("put", topic) && rests && h("button", { type: "button", onclick: () => reschedule(job, show) }, "Reschedule …"),
     may("put", topic) && rests && h("button", { type: "button", onclick: () => change(job, show) }, "Change …"),
+    may("bury", topic) && ["delayed", "ready"].includes(state) && h("button", { type: "button", onclick: () => bury(job, show) }, "Bury …"),
     may("delete", topic) && rests && h("button", { type: "button", class: "danger", onclick: cancel }, "Cancel …"),
   ].filter(Boolean);
   if (!offers.length) return h("p", { class: "quiet" }, rests ? "This token may only look at the job." : "A worker holds the job: it can be changed when it is back.");
@@ -217,6 +218,13 @@ async function reschedule(job, show) {
   const isMoment = /^\d{4}-/.test(text);
   const given = isMoment ? { at: text } : { delay: text };
   if (await attempt(() => call("PATCH", `/v1/jobs/${job.id}`, given), "It has another time")) await show();
+}
+
+async function bury(job, show) {
+  const why = h("input", { type: "text", id: "why", placeholder: "wrong amount", autocomplete: "off", maxlength: "1024" });
+  const body = [h("p", {}, "It stays among the dead letters until it is kicked. No attempt is counted."), h("label", {}, "Why, for who finds it there", why)];
+  if (!(await ask({ title: `Bury job ${job.id}?`, body, action: "Bury the job" }))) return;
+  if (await attempt(() => post(`/v1/jobs/${job.id}/bury`, { error: why.value.trim() }), `Job ${job.id} is buried`)) await show();
 }
 
 async function change(job, show) {

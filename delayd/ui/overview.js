@@ -18,7 +18,8 @@ export function overview() {
   const figures = h("div", { class: "figures" });
   const health = h("dl", { class: "health" });
   const rates = h("div", { class: "chart" });
-  const late = h("div", { class: "chart" });
+  const noneLate = h("p", { class: "quiet none", hidden: true }, "No delay has ended in this hour.");
+  const late = h("div", { class: "chart" }, noneLate);
   view.element = h(
     "div",
     { class: "stack" },
@@ -49,8 +50,10 @@ export function overview() {
     const history = await get("/v1/stats/history").catch(() => null);
     if (!history) return;
     const { at, rows } = minutesOf(history);
-    drawRates([at, ...["put", "reserved", "deleted", "failed"].map((name) => rows.map((row) => row[name]))]);
+    const hasFailed = rows.some((row) => row.failed); // or a red line would lie over the others, at 0
+    drawRates([at, ...["put", "reserved", "deleted", "failed"].map((name) => rows.map((row) => (name === "failed" && !hasFailed ? null : row[name])))]);
     drawLate([at, rows.map((row) => row.late_p50), rows.map((row) => row.late_p99)]);
+    noneLate.hidden = rows.some((row) => row.late_p99 !== null);
   });
   return view;
 }
@@ -74,6 +77,9 @@ function use({ in_use: used, max }, text) {
   return max === null ? text(used) : `${text(used)} of ${text(max)} (${Math.round((100 * used) / max)} %)`;
 }
 
+// With less than is needed for the next snapshot, puts are refused.
+const diskUse = ({ free_bytes: free, needed_bytes: needed }) => `${size(free)}, ${size(needed)}`;
+
 function healthOf(stats, found) {
   const fsyncs = found.get("delayd_journal_fsync_seconds_count");
   const fsync = fsyncs ? found.get("delayd_journal_fsync_seconds_sum") / fsyncs : null;
@@ -85,12 +91,13 @@ function healthOf(stats, found) {
     ["Their records", use(stats.usage.bytes, size)],
     ["Memory", resident === undefined ? "–" : size(resident)],
     ["Journal on disk", size(found.get("delayd_journal_bytes") ?? 0)],
+    stats.disk && ["Disk free, needed", diskUse(stats.disk), stats.disk.free_bytes < 4 * stats.disk.needed_bytes && "warn"],
     ["Mean sync", duration(fsync)],
     ["Last snapshot", found.has("delayd_snapshot_age_seconds") ? `${duration(found.get("delayd_snapshot_age_seconds"))} ago` : "none yet"],
     ["Connections", `${whole(stats.line.connections)} line, ${whole(stats.http.connections)} HTTP`],
     ["Takes jobs", stats.draining ? "no: it drains" : "yes"],
   ];
-  return pairs.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)));
+  return pairs.filter(Boolean).map(([name, value, kind]) => h("div", { class: kind }, h("dt", {}, name), h("dd", {}, value)));
 }
 
 // One row for each of the last 60 minutes: a second's share of what was counted; nothing is 0.
@@ -102,7 +109,7 @@ function minutesOf({ now, minutes }) {
     const from = Date.parse(minute.from) / 1000;
     const row = rows[Math.min(59, Math.floor((from - (end - 3600)) / 60))];
     if (!row) continue;
-    const lasted = Math.max(1, Math.min(60, end - from));
+    const lasted = Math.max(10, Math.min(60, end - from));
     for (const name of ["put", "reserved", "deleted", "failed"]) row[name] += minute[name] / lasted;
     if (minute.late_p99 !== null) Object.assign(row, { late_p50: minute.late_p50, late_p99: minute.late_p99 });
   }

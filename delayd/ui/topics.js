@@ -59,7 +59,7 @@ export function topicTable(view) {
     return h(
       "th",
       { scope: "col", "aria-sort": isSorted ? direction : "none", class: column === "name" ? "" : "number" },
-      h("button", { type: "button", class: "plain", onclick: order }, title, isSorted ? (sort.descends ? " ↓" : " ↑") : ""),
+      h("button", { type: "button", class: "plain", "data-name": column, onclick: order }, title, isSorted ? (sort.descends ? " ↓" : " ↑") : ""),
     );
   }
 
@@ -94,14 +94,19 @@ function row(topic) {
 export function topicView(name) {
   const view = new View();
   const place = h("div", { class: "stack" });
-  view.element = h("div", { class: "stack" }, h("h1", {}, "Topic ", h("code", {}, name)), place);
+  const actions = h("div");
+  view.element = h("div", { class: "stack" }, h("div", { class: "title" }, h("h1", {}, "Topic ", h("code", {}, name)), actions), place);
   let policyCard = null;
+  let latest = null;
   const figures = h("div", { class: "stack" });
 
   view.every(5000, async () => {
     try {
       const topic = await get(topicPath(name));
-      fill(figures, topicFigures(name, topic), topicActions(name, topic));
+      fill(figures, topicFigures(name, topic));
+      const isOther = Boolean(latest?.paused_until) !== Boolean(topic.paused_until);
+      if (!latest || isOther) fill(actions, topicActions(name, topic, () => latest));
+      latest = topic;
       policyCard ??= policyForm(name, topic.policy, topic.source);
       if (!policyCard.isConnected) fill(place, figures, policyCard);
     } catch (error) {
@@ -113,16 +118,19 @@ export function topicView(name) {
 }
 
 function topicFigures(name, topic) {
-  const link = (state) => h("a", { href: `#/jobs?topic=${encodeURIComponent(name)}&state=${state}` }, whole(topic[state]));
+  const tile = (state) =>
+    h(
+      "a",
+      { class: `figure ${state === "buried" && topic.buried ? "warn" : ""}`, href: `#/jobs?topic=${encodeURIComponent(name)}&state=${state}` },
+      h("span", { class: "name" }, state),
+      h("span", { class: "value", title: whole(topic[state]) }, short(topic[state])),
+    );
   const cap = ({ in_use: used, max }) => (max === null ? whole(used) : `${whole(used)} of ${whole(max)}`);
   const late = ({ jobs, p50, p99 }) => (jobs ? `p50 ${duration(p50)}, p99 ${duration(p99)}` : "–");
-  return card(
+  const states = h("div", { class: "figures" }, ["delayed", "ready", "reserved", "buried"].map(tile));
+  const now = card(
     "Now",
     facts([
-      ["Delayed", link("delayed")],
-      ["Ready", link("ready")],
-      ["Reserved", link("reserved")],
-      ["Buried", link("buried")],
       ["Workers waiting", whole(topic.waiting)],
       ["Hands out", topic.blocks.length ? `no: ${topic.blocks.join(", ")}` : "yes"],
       topic.paused_until && ["Paused until", `${time(topic.paused_until)} (${fromNow(topic.paused_until)})`],
@@ -134,16 +142,19 @@ function topicFigures(name, topic) {
       ["Failed attempts", short(topic.operations.nack + topic.operations.timeout)],
     ]),
   );
+  return [states, now];
 }
 
-function topicActions(name, topic) {
+// `latest` tells the topic as it was read last: what is typed here stays while figures change.
+function topicActions(name, topic, latest) {
   const duringMinutes = h("input", { type: "text", value: "10m", size: "6", "aria-label": "How long" });
   const pause = async () => {
     await attempt(() => post(topicPath(name, "/pause"), { duration: duringMinutes.value }), `${name} is paused`);
   };
   const resume = () => attempt(() => post(topicPath(name, "/resume")), `${name} hands out jobs again`);
   const clear = async () => {
-    const count = topic.delayed + topic.ready + topic.buried;
+    const { delayed, ready, buried } = latest();
+    const count = delayed + ready + buried;
     const body = h("p", {}, `${whole(count)} jobs are deleted, and cannot be brought back. Reserved jobs stay with their workers.`);
     if (!(await ask({ title: `Clear ${name}?`, body, action: "Delete all its jobs", isDangerous: true, typed: name }))) return;
     await attempt(async () => {

@@ -9,6 +9,7 @@ from typing import Any, Final
 from delayd.testing.daemon import Daemon
 from tests.daemon_rig import daemon_of
 from tests.http_client import HTTP, HttpClient
+from tests.line_client import LineClient
 
 BATCH: Final = 1_000
 NASTY: Final = "<script>alert('x')</script><img/src=x/onerror=alert(1)>"
@@ -43,6 +44,21 @@ def put_many(daemon: Daemon, topic: str, count: int, **job: object) -> None:
         ask(daemon, "POST", f"/v1/topics/{topic}/jobs", {"jobs": jobs})
 
 
+def put_topics(daemon: Daemon, count: int, *, buried: int = 0) -> None:
+    """Put a job into each of so many topics, due in a day, and bury the first of them."""
+    job = b"put 9 86400 60 1\r\n1\r\n"
+    job_ids: list[bytes] = []
+    with LineClient(daemon.address) as client:
+        for begun in range(0, count, BATCH):
+            numbers = range(begun, min(count, begun + BATCH))
+            client.send(b"".join(b"use t%04d\r\n%b" % (number, job) for number in numbers))
+            replies = [client.reply().split() for _ in range(2 * len(numbers))]
+            job_ids += [job_id for word, job_id in replies if word == b"INSERTED"]
+    with HttpClient(daemon.http_address) as http:
+        for job_id in job_ids[:buried]:
+            assert http.ask("POST", f"/v1/jobs/{int(job_id)}/bury", {}).status == 200
+
+
 def bury(daemon: Daemon, topic: str, error: str, count: int = 1) -> None:
     """Reserve jobs of the topic and bury them."""
     for _ in range(count):
@@ -73,6 +89,27 @@ def put_samples(daemon: Daemon) -> None:
     ask(daemon, "PUT", "/v1/topics/orders/policy", policy)
     ask(daemon, "POST", "/v1/topics/sms/jobs", {"jobs": [{"body": "hello"}] * 9})
     ask(daemon, "POST", "/v1/topics/sms/pause", {"duration": "2h"})
+
+
+def let_live(daemon: Daemon, minutes: range) -> None:
+    """Let minutes of an hour pass on a virtual clock, in which carts are put and looked after."""
+    for minute in minutes:
+        jobs = [{"body": {"cart": n}, "delay": 20 + n % 20} for n in range(_busy(minute))]
+        ask(daemon, "POST", "/v1/topics/carts/jobs", {"jobs": jobs})
+        ask(daemon, "POST", "/v1/clock/advance", {"by": "45s"})
+        reserved = ask(daemon, "POST", "/v1/topics/carts/reserve", {"max": BATCH})["jobs"]
+        tokens = [job["token"] for job in reserved]
+        failed = 2 + len(tokens) * (minute * 5 % 7) // 60
+        ask(daemon, "POST", "/v1/ack", {"tokens": tokens[failed:]})
+        nacks = [{"token": token, "error": "503 busy", "delay": "2m"} for token in tokens[:failed]]
+        ask(daemon, "POST", "/v1/nack", {"nacks": nacks})
+        ask(daemon, "POST", "/v1/clock/advance", {"by": "15s"})
+
+
+def _busy(minute: int) -> int:
+    """How many carts come in that minute: more towards the end, and a rush in the middle."""
+    rush = 330 if 24 <= minute < 33 else 0
+    return 240 + 4 * minute + 31 * (minute * 7 % 5) + rush
 
 
 def put_nasty(daemon: Daemon) -> None:

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Final
 
 from tests.browser.browser import Browser
-from tests.browser.dashboards import dashboard, put_samples, url_of
+from tests.browser.dashboards import ask, dashboard, let_live, put_samples, url_of
 
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "dashboard"
 VIEWS: Final = {
-    "overview": ("", "1 to 5 of 5 topics"),
+    "overview": ("", "1 to 6 of 6 topics"),
     "calendar": ("calendar?topic=orders&span=7200", "jobs come due"),
     "jobs": ("jobs?topic=orders&state=delayed", "Next page"),
-    "job": ("job/17", "Last failure"),
+    "job": ("key/mail/mail-16", "Last failure"),
     "dead-letters": ("dead", "550 no such mailbox"),
     "topic": ("topics/orders", "from 0 to 100"),
 }
@@ -26,10 +26,16 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as folder,
-        dashboard(Path(folder)) as daemon,
+        dashboard(Path(folder), "--clock", "virtual") as daemon,
         Browser() as browser,
     ):
+        let_live(daemon, range(58))
         put_samples(daemon)
+        let_live(daemon, range(58, 60))
+        # What the page calls "ago" counts from the browser's clock, which is not the daemon's.
+        now = ask(daemon, "GET", "/v1/stats/history")["now"]
+        source = f"Date.now = () => Date.parse({now!r})"
+        browser.send("Page.addScriptToEvaluateOnNewDocument", source=source)
         for theme in ("light", "dark"):
             browser.look(dark=theme == "dark")
             for name, (view, shown) in VIEWS.items():

@@ -19,8 +19,10 @@ from tests.browser.dashboards import (
     put_many,
     put_nasty,
     put_samples,
+    put_topics,
     url_of,
 )
+from tests.http_client import HttpClient
 
 pytestmark = NEEDS_CHROMIUM
 
@@ -66,8 +68,10 @@ def test_one_job_is_found_changed_and_cancelled(browser: Browser, tmp_path: Path
     with dashboard(tmp_path) as daemon:
         ask(daemon, "PUT", "/v1/topics/orders/keys/order-17", {"body": {"n": 1}, "delay": "1h"})
         browser.open(url_of(daemon, "jobs"))
-        browser.enter("[name=topic]", "orders")
         browser.enter("[name=key]", "order-17")
+        browser.click("button", "Find")
+        browser.shows("Enter a job id, or a topic")
+        browser.enter("[name=topic]", "orders")
         browser.click("button", "Find")
         browser.shows("Job 1 delayed")
         browser.shows('"n": 1')
@@ -81,6 +85,22 @@ def test_one_job_is_found_changed_and_cancelled(browser: Browser, tmp_path: Path
         browser.click("dialog button.primary")
         browser.shows("It is changed")
         browser.shows("12345678901234567890")
+        browser.click("button", "Bury …")
+        browser.shows("No attempt is counted")
+        browser.enter("#why", "wrong amount")
+        browser.click("dialog button.primary")
+        browser.shows("Job 1 is buried")
+        browser.shows("Job 1 buried")
+        browser.shows("wrong amount")
+        assert "Bury …" not in browser.text()
+        told = ask(daemon, "GET", "/v1/jobs/1")
+        assert (told["state"], told["failure"]["error"]) == ("buried", "wrong amount")
+        browser.click("button", "Kick: ready now")
+        browser.shows("Job 1 ready")
+        browser.click("button", "Reschedule …")
+        browser.enter("#when", "1h")
+        browser.click("dialog button.primary")
+        browser.shows("Job 1 delayed")
         browser.click("button", "Cancel …")
         browser.shows("cannot be brought back")
         browser.click("dialog button", "Leave it")
@@ -142,8 +162,13 @@ def test_a_policy_is_a_form_that_names_its_mistakes(browser: Browser, tmp_path: 
         browser.shows("The policy of mail is set")
         policy = ask(daemon, "GET", "/v1/topics/mail/policy")["policy"]
         assert policy == {"jitter_percent": 20, "retry": ["15s", "3m"]}
+        browser.enter("[aria-label='How long']", "3h")
+        put_many(daemon, "mail", 1)
+        browser.wait_for("document.querySelector('a.figure[href*=ready] .value').innerText === '2'")
+        assert browser.evaluate("document.activeElement.value") == "3h", "what is typed stays"
         browser.click("button", "Pause for")
         browser.shows("Paused until")
+        browser.shows("(in 2h 59m)")
         browser.click("button", "Resume")
         browser.wait_for("!document.body.innerText.includes('Paused until')")
         browser.complaints = [each for each in browser.complaints if "422" not in each]
@@ -170,6 +195,10 @@ def test_a_token_is_asked_for_and_offers_what_it_allows(browser: Browser, tmp_pa
     config = tmp_path / "delayd.toml"
     config.write_text(f'auth.tokens = "{tokens}"\n')
     with dashboard(tmp_path / "data", "--config", os.fspath(config)) as daemon:
+        put = {"body": 1, "delay": "1h"}
+        with HttpClient(daemon.http_address) as client:
+            header = f"Authorization: Bearer {everything}"
+            assert client.ask("POST", "/v1/topics/default/jobs", put, header).status == 201
         browser.open(url_of(daemon, "topics/default"))
         browser.enter("#token", "dlyd_00000009_" + "x" * 43)
         browser.click("button", "Log in")
@@ -179,6 +208,11 @@ def test_a_token_is_asked_for_and_offers_what_it_allows(browser: Browser, tmp_pa
         browser.shows("Its calendar")
         text = browser.text()
         assert "Clear …" not in text
+        browser.open(url_of(daemon, "job/1"))
+        browser.shows("Kick: ready now")
+        assert "Bury …" not in browser.text(), "the scope bury is missing"
+        browser.open(url_of(daemon, "topics/default"))
+        browser.shows("Its calendar")
         assert "Pause for" not in text
         browser.click("button", "Log out")
         browser.wait_for("document.querySelector('#login')")
@@ -210,19 +244,32 @@ def test_ten_thousand_topics_are_sorted_filtered_and_paged(
     browser: Browser, tmp_path: Path
 ) -> None:
     with dashboard(tmp_path, "--sync", "never") as daemon:
-        for number in range(2_000):  # each is a request: five times as many would tell no more
-            ask(daemon, "POST", f"/v1/topics/t{number:04}/jobs", {"body": 1, "delay": "1d"})
+        put_topics(daemon, 10_000, buried=120)
         put_many(daemon, "zebra", 5, delay="1d")
         browser.open(url_of(daemon))
-        browser.shows("1 to 50 of 2,002 topics")
+        browser.shows("1 to 50 of 10,002 topics")
         browser.click("button", "Next")
-        browser.shows("51 to 100 of 2,002 topics")
+        browser.shows("51 to 100 of 10,002 topics")
         browser.click("thead button", "Delayed")
         browser.wait_for(
             "document.querySelector('[aria-label=Topics] tbody th').innerText === 'zebra'"
         )
         browser.enter("input[type=search]", "T19")
         browser.shows("1 to 50 of 100 topics")
+        browser.enter("input[type=search]", "")
+        browser.shows("1 to 50 of 10,002 topics")
+        rows = "document.querySelectorAll('[aria-label=Topics] tbody tr').length"
+        assert browser.evaluate(rows) == 50
+        # So a step of sorting or filtering draws what one screen shows, however many there are.
+        assert browser.evaluate("document.querySelectorAll('*').length") < 1_000
+        browser.open(url_of(daemon, "dead"))
+        browser.shows("1 to 50 of 120 topics with dead letters")
+        assert browser.evaluate("document.querySelectorAll('details').length") == 50
+        browser.click("button", "Next")
+        browser.click("button", "Next")
+        browser.shows("101 to 120 of 120 topics with dead letters")
+        browser.open(url_of(daemon, "calendar?span=172800"))
+        browser.shows("9,885 jobs come due")
 
 
 @pytest.mark.skipif(not AXE.exists(), reason="axe-core could not be fetched: .ci/axe-core")
@@ -269,3 +316,7 @@ def test_the_keyboard_is_enough(browser: Browser, tmp_path: Path) -> None:
             reached.add(str(browser.evaluate("document.activeElement.innerText")).strip())
         assert {"Overview", "Calendar", "Jobs", "Dead letters", "mail"} <= reached
         assert any(re.match("Delayed", each) for each in reached)
+        browser.evaluate("document.querySelector('[data-name=delayed]').focus()")
+        browser.evaluate("document.activeElement.click()")
+        browser.shows("Delayed ↓")
+        assert browser.evaluate("document.activeElement.innerText") == "Delayed ↓"
